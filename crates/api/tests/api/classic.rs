@@ -18,7 +18,7 @@ use traceweir_format::etl;
 use traceweir_format::header::{Family, Record, message};
 
 use crate::support::until;
-use crate::support_daemon::{InProcess, alone};
+use crate::support_daemon::{DaemonInProcess, run_in_own_process};
 
 const CONTROL: Guid = Guid::from_u128(0xC0);
 const CLASS: Guid = Guid::from_u128(0xC1A55);
@@ -110,8 +110,8 @@ const TRACED: u32 = flag::WNODE_FLAG_TRACED_GUID;
 
 #[test]
 fn events_have_class_type_and_data_of_their_provider() {
-    alone("classic::events_have_class_type_and_data_of_their_provider", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("classic::events_have_class_type_and_data_of_their_provider", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = controller(folder);
         let (registration, notices) = recorded(&[CLASS, OTHER_CLASS]);
         let session = controller.start(&sequential("events", folder)).unwrap();
@@ -176,8 +176,8 @@ fn events_have_class_type_and_data_of_their_provider() {
 
 #[test]
 fn each_invalid_call_has_its_documented_status() {
-    alone("classic::each_invalid_call_has_its_documented_status", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("classic::each_invalid_call_has_its_documented_status", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = controller(folder);
         let (registration, notices) = recorded(&[CLASS]);
         let config = SessionConfig { buffer_size: 16, ..sequential("errors", folder) };
@@ -256,8 +256,8 @@ fn each_invalid_call_has_its_documented_status() {
 
 #[test]
 fn classic_provider_belongs_to_the_last_enabling_session() {
-    alone("classic::classic_provider_belongs_to_the_last_enabling_session", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("classic::classic_provider_belongs_to_the_last_enabling_session", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = controller(folder);
         let (_registration, notices) = recorded(&[]);
         let a = controller.start(&sequential("a", folder)).unwrap();
@@ -301,10 +301,10 @@ fn classic_provider_belongs_to_the_last_enabling_session() {
 
 #[test]
 fn registration_returns_the_status_of_its_callback() {
-    alone(
+    run_in_own_process(
         "classic::registration_returns_the_status_of_its_callback",
         |folder| {
-            let _daemon = InProcess::new(folder);
+            let _daemon = DaemonInProcess::new(folder);
             let mut controller = controller(folder);
             let (a, b) = (sequential("a", folder), sequential("b", folder));
             let (a, b) = (controller.start(&a).unwrap(), controller.start(&b).unwrap());
@@ -333,7 +333,7 @@ fn registration_returns_the_status_of_its_callback() {
 
 #[test]
 fn classic_registrations_count_toward_the_limit_of_1024() {
-    alone("classic::classic_registrations_count_toward_the_limit_of_1024", |_| {
+    run_in_own_process("classic::classic_registrations_count_toward_the_limit_of_1024", |_| {
         let quiet = || Box::new(|_: &Notice| Status::ERROR_SUCCESS);
         let mut all: Vec<Registration> =
             (0..512).map(|_| classic::register(CONTROL, &[], quiet()).unwrap()).collect();
@@ -346,9 +346,9 @@ fn classic_registrations_count_toward_the_limit_of_1024() {
 }
 
 /// Message number, sequence number, GUID, thread and process id, and arguments.
-type Seen = (u16, Option<u32>, Guid, Option<(u32, u32)>, Vec<u8>);
+type MessageFields = (u16, Option<u32>, Guid, Option<(u32, u32)>, Vec<u8>);
 
-fn messages(path: &Path) -> Vec<Seen> {
+fn messages(path: &Path) -> Vec<MessageFields> {
     read(path, |record| {
         assert_eq!(record.family(), Family::Message);
         let ids = (record.thread_id() != u32::MAX).then(|| (record.thread_id(), record.process_id()));
@@ -359,8 +359,8 @@ fn messages(path: &Path) -> Vec<Seen> {
 
 #[test]
 fn messages_follow_their_flags_and_are_numbered_by_the_session() {
-    alone("classic::messages_follow_their_flags_and_are_numbered_by_the_session", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("classic::messages_follow_their_flags_and_are_numbered_by_the_session", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = controller(folder);
         let (_registration, notices) = recorded(&[]);
         let me = (rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(), std::process::id());
@@ -380,7 +380,7 @@ fn messages_follow_their_flags_and_are_numbered_by_the_session() {
         let local = record("local", LOCAL_SEQUENCE);
         let arguments = b"two arguments".to_vec();
         let (with, component) = (CLASS, Guid::NULL);
-        let want = |sequence: [Option<u32>; 6]| -> Vec<Seen> {
+        let want = |sequence: [Option<u32>; 6]| -> Vec<MessageFields> {
             vec![
                 (1, sequence[0], with, Some(me), arguments.clone()),
                 (2, sequence[1], Guid::NULL, None, arguments.clone()),
@@ -390,7 +390,7 @@ fn messages_follow_their_flags_and_are_numbered_by_the_session() {
                 (6, sequence[5], with, Some(me), arguments.clone()),
             ]
         };
-        let sorted = |mut seen: Vec<Seen>| {
+        let sorted = |mut seen: Vec<MessageFields>| {
             seen.sort_by_key(|message| message.0);
             seen
         };

@@ -17,7 +17,7 @@ use traceweir::{Error, EventDescriptor, Guid, Provider, Result, Status};
 use traceweir_format::time::FileTime;
 
 use crate::support::{PATIENCE, until};
-use crate::support_daemon::{InProcess, InThread, alone};
+use crate::support_daemon::{DaemonInProcess, DaemonInThread, run_in_own_process};
 
 const REAL_TIME: u32 = 0x100;
 const SEQUENTIAL: u32 = 1;
@@ -59,15 +59,15 @@ fn write(provider: &Provider, numbers: std::ops::Range<u64>) {
 
 /// Everything that a consumer received.
 #[derive(Debug, Default)]
-struct Seen {
+struct Received {
     numbers: Vec<u64>,
     times: Vec<FileTime>,
     lost: u64,
 }
 
-type Shared = Arc<Mutex<Seen>>;
+type Shared = Arc<Mutex<Received>>;
 
-fn note(seen: &Mutex<Seen>, item: &Item<'_>) {
+fn note(seen: &Mutex<Received>, item: &Item<'_>) {
     let mut seen = seen.lock().unwrap();
     match item {
         Item::Lost(lost) => seen.lost += lost.events,
@@ -104,8 +104,8 @@ fn sorted(numbers: &[u64]) -> Vec<u64> {
 
 #[test]
 fn every_event_arrives_once_and_in_order() {
-    alone("consumer_daemon::every_event_arrives_once_and_in_order", |folder| {
-        let _daemon = InThread::new(folder);
+    run_in_own_process("consumer_daemon::every_event_arrives_once_and_in_order", |folder| {
+        let _daemon = DaemonInThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(guid(), None).unwrap();
         // No event is released because of its age alone: on a busy machine, delays have no bound.
@@ -144,11 +144,11 @@ fn move_to_processor(last: bool) {
 
 #[test]
 fn event_of_an_idle_processor_keeps_its_order_under_load() {
-    alone(
+    run_in_own_process(
         "consumer_daemon::event_of_an_idle_processor_keeps_its_order_under_load",
         |folder| {
             const EVENTS: u64 = 60_000;
-            let _daemon = InThread::new(folder);
+            let _daemon = DaemonInThread::new(folder);
             let mut controller = Controller::find(None).unwrap().unwrap();
             let provider = Provider::register(guid(), None).unwrap();
             // The consumer holds at most 1 MiB, and no flush helps it.
@@ -175,8 +175,8 @@ fn event_of_an_idle_processor_keeps_its_order_under_load() {
 
 #[test]
 fn low_latency_delivers_events_long_before_the_flush_timer() {
-    alone("consumer_daemon::low_latency_delivers_events_long_before_the_flush_timer", |folder| {
-        let _daemon = InThread::new(folder);
+    run_in_own_process("consumer_daemon::low_latency_delivers_events_long_before_the_flush_timer", |folder| {
+        let _daemon = DaemonInThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(guid(), None).unwrap();
         start(&mut controller, &SessionConfig { flush_timer: 3600, ..config("quick", true) });
@@ -192,8 +192,8 @@ fn low_latency_delivers_events_long_before_the_flush_timer() {
 
 #[test]
 fn flush_timer_limits_the_delay() {
-    alone("consumer_daemon::flush_timer_limits_the_delay", |folder| {
-        let _daemon = InThread::new(folder);
+    run_in_own_process("consumer_daemon::flush_timer_limits_the_delay", |folder| {
+        let _daemon = DaemonInThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(guid(), None).unwrap();
         start(&mut controller, &config("live", false));
@@ -207,8 +207,8 @@ fn flush_timer_limits_the_delay() {
 
 #[test]
 fn two_consumers_and_the_file_get_all_events() {
-    alone("consumer_daemon::two_consumers_and_the_file_get_all_events", |folder| {
-        let _daemon = InThread::new(folder);
+    run_in_own_process("consumer_daemon::two_consumers_and_the_file_get_all_events", |folder| {
+        let _daemon = DaemonInThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(guid(), None).unwrap();
         let log = folder.join("both.etl");
@@ -234,10 +234,10 @@ fn two_consumers_and_the_file_get_all_events() {
 
 #[test]
 fn idle_consumer_loses_counted_events_and_delays_no_other() {
-    alone(
+    run_in_own_process(
         "consumer_daemon::idle_consumer_loses_counted_events_and_delays_no_other",
         |folder| {
-            let _daemon = InThread::new(folder);
+            let _daemon = DaemonInThread::new(folder);
             let mut controller = Controller::find(None).unwrap().unwrap();
             let provider = Provider::register(guid(), None).unwrap();
             let small = SessionConfig { buffer_size: 4, maximum_buffers: 8, ..config("small", true) };
@@ -266,8 +266,8 @@ fn idle_consumer_loses_counted_events_and_delays_no_other() {
 
 #[test]
 fn two_sessions_can_be_consumed_as_one_stream() {
-    alone("consumer_daemon::two_sessions_can_be_consumed_as_one_stream", |folder| {
-        let _daemon = InThread::new(folder);
+    run_in_own_process("consumer_daemon::two_sessions_can_be_consumed_as_one_stream", |folder| {
+        let _daemon = DaemonInThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(guid(), None).unwrap();
         // As above: only events that are known to be complete are released.
@@ -304,8 +304,8 @@ fn two_sessions_can_be_consumed_as_one_stream() {
 
 #[test]
 fn close_ends_the_consumer_but_not_the_session() {
-    alone("consumer_daemon::close_ends_the_consumer_but_not_the_session", |folder| {
-        let _daemon = InThread::new(folder);
+    run_in_own_process("consumer_daemon::close_ends_the_consumer_but_not_the_session", |folder| {
+        let _daemon = DaemonInThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(guid(), None).unwrap();
         start(&mut controller, &config("live", true));
@@ -327,8 +327,8 @@ fn close_ends_the_consumer_but_not_the_session() {
 
 #[test]
 fn killed_daemon_is_an_error_after_delivered_events() {
-    alone("consumer_daemon::killed_daemon_is_an_error_after_delivered_events", |folder| {
-        let daemon = InProcess::new(folder);
+    run_in_own_process("consumer_daemon::killed_daemon_is_an_error_after_delivered_events", |folder| {
+        let daemon = DaemonInProcess::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(guid(), None).unwrap();
         start(&mut controller, &config("live", true));
@@ -350,8 +350,8 @@ fn open_status(folder: &Path) -> Status {
 
 #[test]
 fn only_running_real_time_sessions_can_be_consumed() {
-    alone("consumer_daemon::only_running_real_time_sessions_can_be_consumed", |folder| {
-        let _daemon = InThread::new(folder);
+    run_in_own_process("consumer_daemon::only_running_real_time_sessions_can_be_consumed", |folder| {
+        let _daemon = DaemonInThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         assert_eq!(open_status(folder), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
         let log_file = Some(folder.join("a.etl"));

@@ -25,7 +25,7 @@ use traceweir_transport::socket::{Connection, Envelope};
 
 mod closing;
 mod order;
-use crate::support::{Fake, PATIENCE, reply, until};
+use crate::support::{FakeDaemon, PATIENCE, reply, until};
 
 const BUFFER: u32 = 4096;
 const SLOTS: u32 = 8;
@@ -35,7 +35,7 @@ const START: i64 = 132_400_000_000_000_000;
 
 /// A session at a fake daemon.
 struct Session {
-    fake: Fake,
+    fake: FakeDaemon,
     queues: Receiver<QueueWriter>,
 }
 
@@ -43,7 +43,7 @@ impl Session {
     fn new(processors: u32, low_latency: bool, flush_timer: u32) -> Self {
         let (sender, queues) = channel();
         let sender = Mutex::new(sender);
-        let fake = Fake::new(move |connection, Envelope { request, message, .. }| {
+        let fake = FakeDaemon::new(move |connection, Envelope { request, message, .. }| {
             let Message::OpenConsumer { session: SessionRef::Name(name) } = message else {
                 panic!("{message:?}")
             };
@@ -115,39 +115,39 @@ fn buffer(cpu: u16, flushed: i64, flags: u16, times: &[i64]) -> Vec<u8> {
 
 /// An item that the consumer delivered.
 #[derive(Clone, Debug, PartialEq)]
-enum Got {
+enum Delivered {
     Header,
     Event { trace: usize, cpu: u16, time: i64 },
     Lost(Lost),
 }
 
-fn got(item: &Item<'_>) -> Got {
+fn describe_item(item: &Item<'_>) -> Delivered {
     match item {
-        Item::Lost(lost) => Got::Lost(*lost),
-        Item::Event(event) if event.record.hook() == Some(0) => Got::Header,
+        Item::Lost(lost) => Delivered::Lost(*lost),
+        Item::Event(event) if event.record.hook() == Some(0) => Delivered::Header,
         Item::Event(event) => {
             let time = event.record.time();
             assert_eq!(event.time, FileTime(START + time * 10), "wall time follows from the clock");
-            Got::Event { trace: event.trace, cpu: event.record.cpu(), time }
+            Delivered::Event { trace: event.trace, cpu: event.record.cpu(), time }
         }
     }
 }
 
 /// Consumes traces in a thread, and returns the list to which it adds what is delivered.
-fn consume(traces: Vec<Trace>) -> (JoinHandle<traceweir::Result<()>>, Arc<Mutex<Vec<Got>>>) {
+fn consume(traces: Vec<Trace>) -> (JoinHandle<traceweir::Result<()>>, Arc<Mutex<Vec<Delivered>>>) {
     let delivered = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&delivered);
     let thread = std::thread::spawn(move || {
         process(traces, |item| {
-            sink.lock().unwrap().push(got(&item));
+            sink.lock().unwrap().push(describe_item(&item));
             ControlFlow::Continue(())
         })
     });
     (thread, delivered)
 }
 
-fn times(delivered: &Mutex<Vec<Got>>) -> Vec<i64> {
-    let time = |got: &Got| if let Got::Event { time, .. } = got { Some(*time) } else { None };
+fn times(delivered: &Mutex<Vec<Delivered>>) -> Vec<i64> {
+    let time = |item: &Delivered| if let Delivered::Event { time, .. } = item { Some(*time) } else { None };
     delivered.lock().unwrap().iter().filter_map(time).collect()
 }
 
@@ -161,7 +161,7 @@ fn header_comes_first_and_stopped_session_ends_after_last_event() {
     queue.end();
     let (thread, delivered) = consume(vec![trace]);
     thread.join().unwrap().unwrap();
-    assert_eq!(delivered.lock().unwrap().first(), Some(&Got::Header));
+    assert_eq!(delivered.lock().unwrap().first(), Some(&Delivered::Header));
     assert_eq!(times(&delivered), [10, 20, 30, 40, 55]);
 }
 
@@ -209,12 +209,12 @@ fn losses_precede_events_of_the_buffer_that_reports_them() {
     queue.end();
     let (thread, delivered) = consume(vec![trace]);
     thread.join().unwrap().unwrap();
-    let delivered: Vec<Got> = delivered.lock().unwrap().split_off(1);
-    let event = |time| Got::Event { trace: 0, cpu: 0, time };
+    let delivered: Vec<Delivered> = delivered.lock().unwrap().split_off(1);
+    let event = |time| Delivered::Event { trace: 0, cpu: 0, time };
     // All buffers are in the queue before the consumer reads the first, so the first buffer with a
     // flag reports the total.
-    let whole = Got::Lost(Lost { events: 30, buffers: 2 });
-    assert_eq!(delivered, [event(5), whole, event(15), event(25), event(35)]);
+    let total = Delivered::Lost(Lost { events: 30, buffers: 2 });
+    assert_eq!(delivered, [event(5), total, event(15), event(25), event(35)]);
 }
 
 #[test]
@@ -226,7 +226,7 @@ fn loss_without_following_buffer_is_reported_at_the_end() {
     queue.end();
     let (thread, delivered) = consume(vec![trace]);
     thread.join().unwrap().unwrap();
-    assert_eq!(delivered.lock().unwrap().last(), Some(&Got::Lost(Lost { events: 9, buffers: 1 })));
+    assert_eq!(delivered.lock().unwrap().last(), Some(&Delivered::Lost(Lost { events: 9, buffers: 1 })));
 }
 
 #[test]
@@ -244,7 +244,7 @@ fn invalid_buffers_and_records_count_as_lost() {
     let (thread, delivered) = consume(vec![trace]);
     thread.join().unwrap().unwrap();
     assert_eq!(times(&delivered), [11, 25]);
-    let losses = delivered.lock().unwrap().iter().filter(|g| matches!(g, Got::Lost(_))).count();
+    let losses = delivered.lock().unwrap().iter().filter(|g| matches!(g, Delivered::Lost(_))).count();
     assert_eq!(losses, 2);
 }
 
@@ -281,7 +281,7 @@ fn slow_consumer_gets_count_of_its_losses() {
     thread.join().unwrap().unwrap();
     assert_eq!((pushed, lost), (2 * SLOTS as usize, 20 - u64::from(SLOTS)));
     assert_eq!(times(&delivered).len(), pushed);
-    assert_eq!(delivered.lock().unwrap().last(), Some(&Got::Lost(Lost { events: lost * 2, buffers: lost })));
+    assert_eq!(delivered.lock().unwrap().last(), Some(&Delivered::Lost(Lost { events: lost * 2, buffers: lost })));
 }
 
 #[test]
@@ -317,7 +317,7 @@ fn answer_without_descriptors_or_header_is_an_error() {
         connection.send(request, &answer, sent, PATIENCE).unwrap();
     };
     for (bytes, descriptors) in [(header(1), false), (Vec::new(), true), (vec![0; 200], true)] {
-        let fake = Fake::new(move |c, e| answer(c, e.request, bytes.clone(), descriptors));
+        let fake = FakeDaemon::new(move |c, e| answer(c, e.request, bytes.clone(), descriptors));
         assert!(Trace::open_live_at(fake.path(), &SessionRef::Id(1)).is_err());
     }
 }

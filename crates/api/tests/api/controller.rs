@@ -13,7 +13,7 @@ use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Listener;
 
 use crate::support;
-use crate::support::{Fake, reply};
+use crate::support::{FakeDaemon, reply};
 
 fn properties(name: &str) -> Properties {
     let config = SessionConfig { name: name.into(), ..Default::default() };
@@ -59,7 +59,7 @@ fn other_protocol_version_is_refused_with_a_clear_error() {
     let greetings =
         [Message::Welcome { version: 99, daemon: 1 }, refused(Status::ERROR_NOT_SUPPORTED), Message::Done];
     for greeting in greetings {
-        let fake = Fake::greeting(greeting, |_, _| {});
+        let fake = FakeDaemon::greeting(greeting, |_, _| {});
         let error = Controller::find_at(fake.path()).unwrap_err();
         assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
         assert!(
@@ -71,7 +71,7 @@ fn other_protocol_version_is_refused_with_a_clear_error() {
 
 #[test]
 fn refused_connection_reports_the_reason_of_the_daemon() {
-    let fake = Fake::greeting(refused(Status::ERROR_ACCESS_DENIED), |_, _| {});
+    let fake = FakeDaemon::greeting(refused(Status::ERROR_ACCESS_DENIED), |_, _| {});
     assert_eq!(Controller::find_at(fake.path()).unwrap_err().status(), Status::ERROR_ACCESS_DENIED);
 }
 
@@ -105,7 +105,7 @@ fn full_daemon_is_not_reported_as_missing() {
 fn start_sends_descriptor_and_absolute_path_of_the_log_file() {
     let seen = Arc::new(Mutex::new(None));
     let sink = Arc::clone(&seen);
-    let fake = Fake::new(move |connection, envelope| {
+    let fake = FakeDaemon::new(move |connection, envelope| {
         let Message::Start(config) = envelope.message else { panic!("{:?}", envelope.message) };
         *sink.lock().unwrap() = Some((config.log_file.clone(), envelope.descriptors.len()));
         reply(connection, envelope.request, &Message::Properties(Box::new(properties(&config.name))));
@@ -119,7 +119,7 @@ fn start_sends_descriptor_and_absolute_path_of_the_log_file() {
 
 #[test]
 fn refused_start_removes_a_new_log_file_and_keeps_an_old_one() {
-    let fake = Fake::new(|c, e| reply(c, e.request, &refused(Status::ERROR_ALREADY_EXISTS)));
+    let fake = FakeDaemon::new(|c, e| reply(c, e.request, &refused(Status::ERROR_ALREADY_EXISTS)));
     let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
     let (new, old) = (fake.path().join("new.etl"), fake.path().join("old.etl"));
     fs::write(&old, "old").unwrap();
@@ -136,7 +136,7 @@ fn refused_start_removes_a_new_log_file_and_keeps_an_old_one() {
 
 #[test]
 fn missing_folder_starts_nothing_and_duplicate_name_is_reported_first() {
-    let fake = Fake::new(|connection, envelope| {
+    let fake = FakeDaemon::new(|connection, envelope| {
         let answer = match envelope.message {
             Message::Control { session: SessionRef::Name(name), control: Control::Query } => match &*name {
                 "runs" | "00000000-0000-0000-0000-000000000007" => {
@@ -164,7 +164,7 @@ fn missing_folder_starts_nothing_and_duplicate_name_is_reported_first() {
 fn each_control_sends_its_message() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&heard);
-    let fake = Fake::new(move |connection, envelope| {
+    let fake = FakeDaemon::new(move |connection, envelope| {
         let Message::Control { session, control } = envelope.message else {
             panic!("{:?}", envelope.message)
         };
@@ -198,7 +198,7 @@ fn each_control_sends_its_message() {
 
 #[test]
 fn enable_waits_for_done_and_returns_the_status() {
-    let fake = Fake::new(|connection, envelope| {
+    let fake = FakeDaemon::new(|connection, envelope| {
         let Message::EnableProvider { code, timeout_ms, .. } = envelope.message else { panic!() };
         let answer = match (code, timeout_ms) {
             (EnableCode::Enable, _) => Message::Done,
@@ -220,7 +220,7 @@ fn enable_waits_for_done_and_returns_the_status() {
 
 #[test]
 fn lists_are_requested_page_by_page() {
-    let fake = Fake::new(|connection, envelope| {
+    let fake = FakeDaemon::new(|connection, envelope| {
         let all: Vec<u64> = (0..7).collect();
         let page = |from: u32| all.iter().skip(from as usize).take(3).copied();
         let answer = match envelope.message {
@@ -250,7 +250,7 @@ fn lists_are_requested_page_by_page() {
 
 #[test]
 fn answers_to_other_requests_are_ignored() {
-    let fake = Fake::new(|connection, envelope| {
+    let fake = FakeDaemon::new(|connection, envelope| {
         reply(connection, envelope.request + 100, &refused(Status::ERROR_BUSY));
         reply(connection, 0, &Message::Done);
         reply(connection, envelope.request, &Message::Properties(Box::new(properties("right"))));
@@ -264,7 +264,7 @@ fn answers_to_other_requests_are_ignored() {
 
 #[test]
 fn unexpected_kind_of_answer_is_an_error() {
-    let fake = Fake::new(|connection, envelope| reply(connection, envelope.request, &Message::Done));
+    let fake = FakeDaemon::new(|connection, envelope| reply(connection, envelope.request, &Message::Done));
     let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
     let error = controller.query(&by_name("s")).unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }) && error.to_string().contains("Done"), "{error}");
@@ -272,7 +272,7 @@ fn unexpected_kind_of_answer_is_an_error() {
 
 #[test]
 fn controller_sees_daemon_exit_as_idle_and_uses_a_restarted_daemon() {
-    let fake = Fake::new(|_, _| {});
+    let fake = FakeDaemon::new(|_, _| {});
     let folder = fake.path().to_owned();
     let mut controller = Controller::find_at(&folder).unwrap().unwrap();
     let socket = controller.socket().to_owned();

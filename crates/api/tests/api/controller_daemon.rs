@@ -172,7 +172,7 @@ fn controller_survives_a_restart_of_the_daemon() {
     controller.start(&live("first")).unwrap();
     drop(daemon);
     assert!(controller.query_all().unwrap().is_empty(), "an idle system");
-    let _second = support_daemon::InThread::new(folder.path());
+    let _second = support_daemon::DaemonInThread::new(folder.path());
     controller.start(&live("second")).unwrap();
     assert_eq!(controller.query_all().unwrap().len(), 1);
     controller.stop(&named("second")).unwrap();

@@ -19,7 +19,7 @@ use traceweir_transport::message::Filter;
 
 use crate::recording::Recording;
 use crate::support::until;
-use crate::support_daemon::{InProcess, alone};
+use crate::support_daemon::{DaemonInProcess, run_in_own_process};
 
 const GROUP: Guid = Guid::from_u128(0x6000);
 const MEMBER: Guid = Guid::from_u128(0x6001);
@@ -76,8 +76,8 @@ impl Recording<'_> {
 
 #[test]
 fn group_enables_current_and_later_members_besides_direct_enables() {
-    alone("groups::group_enables_current_and_later_members_besides_direct_enables", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("groups::group_enables_current_and_later_members_besides_direct_enables", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         let (calls, callback) = recorder();
         let member = Provider::register_with_traits(MEMBER, &traits("Member"), Some(callback)).unwrap();
@@ -115,8 +115,8 @@ fn group_enables_current_and_later_members_besides_direct_enables() {
 
 #[test]
 fn traits_set_later_join_the_group_once() {
-    alone("groups::traits_set_later_join_the_group_once", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("groups::traits_set_later_join_the_group_once", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         session.enable_at(GROUP, 5, 0, OF_GROUP);
         let (calls, callback) = recorder();
@@ -144,7 +144,7 @@ fn traits_set_later_join_the_group_once() {
 
 #[test]
 fn session_without_a_daemon_cannot_enable_groups() {
-    alone("groups::session_without_a_daemon_cannot_enable_groups", |folder| {
+    run_in_own_process("groups::session_without_a_daemon_cannot_enable_groups", |folder| {
         let config = SessionConfig {
             name: "private".into(),
             log_file_mode: 1,
@@ -165,8 +165,8 @@ fn session_without_a_daemon_cannot_enable_groups() {
 
 #[test]
 fn invalid_group_enable_is_refused_without_change() {
-    alone("groups::invalid_group_enable_is_refused_without_change", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("groups::invalid_group_enable_is_refused_without_change", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         let member = Provider::register_with_traits(MEMBER, &traits("Member"), None).unwrap();
         let with = |kind, data: &[u8]| EnableParams {
@@ -194,8 +194,8 @@ fn invalid_group_enable_is_refused_without_change() {
 
 #[test]
 fn events_are_decoded_by_the_guid_of_the_traits() {
-    alone("groups::events_are_decoded_by_the_guid_of_the_traits", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("groups::events_are_decoded_by_the_guid_of_the_traits", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         let blob = TraitsBuilder::new("Decoded").decode_guid(&OTHER).finish().unwrap().to_vec();
         let provider = Provider::register(MEMBER, None).unwrap();
@@ -221,8 +221,8 @@ fn events_are_decoded_by_the_guid_of_the_traits() {
 
 #[test]
 fn maximum_number_of_sessions_all_get_the_events() {
-    alone("groups::maximum_number_of_sessions_all_get_the_events", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("groups::maximum_number_of_sessions_all_get_the_events", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
         let member = Provider::register_with_traits(MEMBER, &traits("Member"), None).unwrap();
         let config = |name: String, log_file_mode, guid| {

@@ -16,7 +16,7 @@ use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Listener;
 
 use crate::support::until;
-use crate::support_daemon::{alone, daemon_program, this_test};
+use crate::support_daemon::{run_in_own_process, daemon_program, this_test};
 
 fn status(result: traceweir::Result<()>) -> u32 {
     result.err().map_or(0, |e| e.status().0)
@@ -32,7 +32,7 @@ fn query(session: u64, class: u32, length: usize) -> u32 {
 
 #[test]
 fn silent_daemon_does_not_block_classes_that_need_no_daemon() {
-    alone("info_asked::silent_daemon_does_not_block_classes_that_need_no_daemon", |folder| {
+    run_in_own_process("info_asked::silent_daemon_does_not_block_classes_that_need_no_daemon", |folder| {
         let _silent = Listener::bind(&RuntimeDir::at(folder).control_socket(), 0o600).unwrap();
         let start = Instant::now();
         for (class, session, length) in
@@ -113,7 +113,7 @@ fn tracked_providers(file: &Path) -> Vec<Guid> {
 
 #[test]
 fn session_of_this_process_records_modules_of_its_providers() {
-    alone("info_asked::session_of_this_process_records_modules_of_its_providers", |folder| {
+    run_in_own_process("info_asked::session_of_this_process_records_modules_of_its_providers", |folder| {
         let file = folder.join("own.etl");
         let config = SessionConfig {
             name: "own".into(),

@@ -35,7 +35,7 @@ use crate::machine::{Machine, PERFMON, SYS_ADMIN, capabilities};
 use crate::recording::Recording;
 use crate::skip;
 use crate::support::until;
-use crate::support_daemon::{InProcess, alone, this_test};
+use crate::support_daemon::{DaemonInProcess, run_in_own_process, this_test};
 use table::{Row, guid};
 
 /// Environment variable that makes a process the caller `plain` or `guest`, with the sessions of
@@ -57,7 +57,7 @@ const GUEST: u32 = 64_313;
 
 #[test]
 fn every_call_of_the_table_has_the_expected_result() {
-    alone("info_daemon::every_call_of_the_table_has_the_expected_result", |folder| {
+    run_in_own_process("info_daemon::every_call_of_the_table_has_the_expected_result", |folder| {
         let is_root = rustix::process::geteuid().is_root() && may_profile();
         if !skip::can(
             is_root,
@@ -66,7 +66,7 @@ fn every_call_of_the_table_has_the_expected_result() {
         ) {
             return;
         }
-        let _daemon = InProcess::for_all(folder);
+        let _daemon = DaemonInProcess::for_all(folder);
         let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
         let _provider = Provider::register(guid(0x7000), None).unwrap();
         let sessions = sessions_of_the_table(&mut controller, folder);
@@ -170,8 +170,8 @@ fn event(id: u16) -> EventDescriptor {
 
 #[test]
 fn group_does_not_enable_disallowed_providers() {
-    alone("info_daemon::group_does_not_enable_disallowed_providers", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("info_daemon::group_does_not_enable_disallowed_providers", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         let group = guid(0x6000);
         let traits = |name: &str| TraitsBuilder::new(name).group(&group).finish().unwrap().to_vec();
@@ -218,8 +218,8 @@ fn group_does_not_enable_disallowed_providers() {
 
 #[test]
 fn periodic_capture_state_runs_until_it_is_turned_off() {
-    alone("info_daemon::periodic_capture_state_runs_until_it_is_turned_off", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("info_daemon::periodic_capture_state_runs_until_it_is_turned_off", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         let ((calls, callback), (others, other_callback)) = (recorder(), recorder());
         let _asked = Provider::register(guid(1), Some(callback)).unwrap();
@@ -247,8 +247,8 @@ fn periodic_capture_state_runs_until_it_is_turned_off() {
 #[test]
 fn binary_tracking_records_modules_at_the_start_of_the_file() {
     let name = "info_daemon::binary_tracking_records_modules_at_the_start_of_the_file";
-    alone(name, |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process(name, |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         let before = Provider::register(guid(1), None).unwrap();
         session.enable(guid(1), 0);
@@ -277,8 +277,8 @@ fn binary_tracking_records_modules_at_the_start_of_the_file() {
 
 #[test]
 fn private_session_tracks_binaries_in_its_processes() {
-    alone("info_daemon::private_session_tracks_binaries_in_its_processes", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("info_daemon::private_session_tracks_binaries_in_its_processes", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
         let _first = Provider::register(guid(1), None).unwrap();
         let log_file = folder.join("trace.etl");
@@ -310,8 +310,8 @@ fn private_session_tracks_binaries_in_its_processes() {
 
 #[test]
 fn query_returns_current_settings_until_session_ends() {
-    alone("info_daemon::query_returns_current_settings_until_session_ends", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("info_daemon::query_returns_current_settings_until_session_ends", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
         let switch = ClassicEventId { class: class::THREAD, opcode: 36 };
         for expected in [vec![], vec![switch]] {
@@ -354,8 +354,8 @@ fn query_returns_current_settings_until_session_ends() {
 
 #[test]
 fn equal_stacks_are_stored_once_and_every_event_finds_its_stack() {
-    alone("info_daemon::equal_stacks_are_stored_once_and_every_event_finds_its_stack", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("info_daemon::equal_stacks_are_stored_once_and_every_event_finds_its_stack", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         let provider = Provider::register(guid(1), None).unwrap();
         session.enable(guid(1), EVENT_ENABLE_PROPERTY_STACK_TRACE);
@@ -392,8 +392,8 @@ fn equal_stacks_are_stored_once_and_every_event_finds_its_stack() {
 
 #[test]
 fn live_consumer_gets_modules_and_stacks_before_they_are_used() {
-    alone("info_daemon::live_consumer_gets_modules_and_stacks_before_they_are_used", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("info_daemon::live_consumer_gets_modules_and_stacks_before_they_are_used", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
         let session = SessionRef::Id(controller.start(&live("live", 0)).unwrap().id);
         let provider = Provider::register(guid(1), None).unwrap();
@@ -428,8 +428,8 @@ fn live_consumer_gets_modules_and_stacks_before_they_are_used() {
 
 #[test]
 fn registrations_of_a_provider_are_listed_one_by_one() {
-    alone("info_daemon::registrations_of_a_provider_are_listed_one_by_one", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("info_daemon::registrations_of_a_provider_are_listed_one_by_one", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         session.enable(guid(1), 0);
         let ahead = session.controller.registrations(guid(1)).unwrap();

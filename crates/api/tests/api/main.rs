@@ -28,5 +28,5 @@ mod support_daemon;
 #[test]
 #[ignore = "run by other tests, as a daemon in a separate process"]
 fn daemon_role() {
-    support_daemon::be_a_daemon();
+    support_daemon::run_daemon_role();
 }

@@ -25,7 +25,7 @@ const START: i64 = 132_400_000_000_000_000;
 const PROVIDER: Guid = Guid::from_u128(0x1111_2222);
 
 /// Processor, timestamp and bytes of an event.
-type Seen = (u16, i64, Vec<u8>);
+type RecordedEvent = (u16, i64, Vec<u8>);
 
 fn options() -> Options {
     Options {
@@ -75,7 +75,7 @@ fn open(path: &Path) -> Trace<Vec<u8>> {
 }
 
 /// Returns all events except the log-file header.
-fn seen(path: &Path) -> Vec<Seen> {
+fn seen(path: &Path) -> Vec<RecordedEvent> {
     let trace = open(path);
     let mut events = trace.events();
     let mut seen = Vec::new();

@@ -13,8 +13,8 @@ use tracing::{debug, info};
 use tracing_subscriber::prelude::*;
 
 use crate::support::until;
-use crate::support_daemon::InProcess;
-use crate::{NAME, Recording, alone, config, install, params, provider, read};
+use crate::support_daemon::DaemonInProcess;
+use crate::{NAME, Recording, run_in_own_process, config, install, params, provider, read};
 
 static FORMATTED: AtomicUsize = AtomicUsize::new(0);
 
@@ -36,7 +36,7 @@ fn write_events(n: u32) {
 
 #[test]
 fn callsites_follow_a_session_of_this_process() {
-    alone("enabling::callsites_follow_a_session_of_this_process", |folder| {
+    run_in_own_process("enabling::callsites_follow_a_session_of_this_process", |folder| {
         install(LayerBuilder::new(NAME));
         write_events(0);
         assert_eq!(FORMATTED.load(Ordering::Relaxed), 0, "no session is enabled");
@@ -63,7 +63,7 @@ fn callsites_follow_a_session_of_this_process() {
 
 #[test]
 fn subscriber_of_one_thread_is_rebuilt_from_another() {
-    alone("enabling::subscriber_of_one_thread_is_rebuilt_from_another", |folder| {
+    run_in_own_process("enabling::subscriber_of_one_thread_is_rebuilt_from_another", |folder| {
         // The only subscriber; the thread that enables does not know it.
         let subscriber = tracing_subscriber::registry().with(LayerBuilder::new(NAME).build().unwrap());
         let _guard = tracing::subscriber::set_default(subscriber);
@@ -84,7 +84,7 @@ fn subscriber_of_one_thread_is_rebuilt_from_another() {
 
 #[test]
 fn level_turns_off_without_sessions_and_log_still_works() {
-    alone("enabling::level_turns_off_without_sessions_and_log_still_works", |folder| {
+    run_in_own_process("enabling::level_turns_off_without_sessions_and_log_still_works", |folder| {
         install(LayerBuilder::new(NAME));
         assert_eq!(LevelFilter::current(), LevelFilter::TRACE, "the level that `log` starts with");
         tracing_log::LogTracer::init().unwrap();
@@ -108,7 +108,7 @@ fn threads_of_layers() -> usize {
 
 #[test]
 fn many_layers_share_one_thread_that_ends_when_idle() {
-    alone(
+    run_in_own_process(
         "enabling::many_layers_share_one_thread_that_ends_when_idle",
         |_folder| {
             for _ in 0..300 {
@@ -131,8 +131,8 @@ fn many_layers_share_one_thread_that_ends_when_idle() {
 
 #[test]
 fn daemon_session_enables_and_disables_a_running_program() {
-    alone("enabling::daemon_session_enables_and_disables_a_running_program", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("enabling::daemon_session_enables_and_disables_a_running_program", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         install(LayerBuilder::new(NAME));
         let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
         let file = folder.join("daemon.etl");
@@ -161,7 +161,7 @@ macro_rules! sites {
 
 #[test]
 fn callsite_registered_during_an_enable_is_enabled() {
-    alone("enabling::callsite_registered_during_an_enable_is_enabled", |folder| {
+    run_in_own_process("enabling::callsite_registered_during_an_enable_is_enabled", |folder| {
         install(LayerBuilder::new(NAME));
         let recording = Recording::start(folder, &[]);
         let sites =
@@ -192,7 +192,7 @@ const EACH: usize = 25_000;
 
 #[test]
 fn every_event_of_many_threads_arrives_once() {
-    alone("enabling::every_event_of_many_threads_arrives_once", |folder| {
+    run_in_own_process("enabling::every_event_of_many_threads_arrives_once", |folder| {
         install(LayerBuilder::new(NAME));
         let recording = Recording::start(folder, &[provider()]);
         let (session, offered) = (&recording.session, &AtomicU64::new(0));
@@ -231,7 +231,7 @@ fn every_event_of_many_threads_arrives_once() {
 
 #[test]
 fn enables_and_disables_do_not_disturb_writing_threads() {
-    alone("enabling::enables_and_disables_do_not_disturb_writing_threads", |folder| {
+    run_in_own_process("enabling::enables_and_disables_do_not_disturb_writing_threads", |folder| {
         install(LayerBuilder::new(NAME));
         let recording = Recording::start(folder, &[]);
         let done = AtomicBool::new(false);
@@ -271,7 +271,7 @@ fn enables_and_disables_do_not_disturb_writing_threads() {
 
 #[test]
 fn subscribers_can_end_during_enables_while_their_spans_live() {
-    alone("enabling::subscribers_can_end_during_enables_while_their_spans_live", |folder| {
+    run_in_own_process("enabling::subscribers_can_end_during_enables_while_their_spans_live", |folder| {
         let recording = Recording::start(folder, &[]);
         let over = AtomicBool::new(false);
         std::thread::scope(|scope| {
@@ -318,7 +318,7 @@ fn thread_can_write_while_its_locals_are_dropped() {
     thread_local! {
         static LAST: WritesOnDrop = const { WritesOnDrop };
     }
-    alone("enabling::thread_can_write_while_its_locals_are_dropped", |folder| {
+    run_in_own_process("enabling::thread_can_write_while_its_locals_are_dropped", |folder| {
         let seen = crate::recorded(folder, || {
             // Thread-local values are dropped in reverse order of their creation: once the layer's
             // values exist before, once after.

@@ -7,11 +7,11 @@ use traceweir::layer::LayerBuilder;
 use tracing::{debug, error, event, info, trace, warn};
 use tracing_subscriber::prelude::*;
 
-use crate::{NAME, Recording, alone, install, provider, recorded};
+use crate::{NAME, Recording, run_in_own_process, install, provider, recorded};
 
 #[test]
 fn fields_of_all_kinds_keep_their_types() {
-    alone("events::fields_of_all_kinds_keep_their_types", |folder| {
+    run_in_own_process("events::fields_of_all_kinds_keep_their_types", |folder| {
         let seen = recorded(folder, || {
             let broken = std::io::Error::other("out of paper");
             let broken: &(dyn std::error::Error + 'static) = &broken;
@@ -59,7 +59,7 @@ fn fields_of_all_kinds_keep_their_types() {
 
 #[test]
 fn levels_and_names_match_tracing_etw() {
-    alone("events::levels_and_names_match_tracing_etw", |folder| {
+    run_in_own_process("events::levels_and_names_match_tracing_etw", |folder| {
         let seen = recorded(folder, || {
             error!("e");
             warn!("w");
@@ -77,7 +77,7 @@ fn levels_and_names_match_tracing_etw() {
 
 #[test]
 fn callsite_can_change_field_types_and_repeat_a_name() {
-    alone("events::callsite_can_change_field_types_and_repeat_a_name", |folder| {
+    run_in_own_process("events::callsite_can_change_field_types_and_repeat_a_name", |folder| {
         let seen = recorded(folder, || {
             let values: [&dyn tracing::Value; 3] = [&1_i64, &"one", &true];
             for _ in 0..3 {
@@ -117,7 +117,7 @@ impl fmt::Debug for Endless {
 
 #[test]
 fn debug_implementations_can_write_panic_and_never_end() {
-    alone("events::debug_implementations_can_write_panic_and_never_end", |folder| {
+    run_in_own_process("events::debug_implementations_can_write_panic_and_never_end", |folder| {
         let seen = recorded(folder, || {
             let span = tracing::info_span!("s", late = tracing::field::Empty);
             span.in_scope(|| {
@@ -152,7 +152,7 @@ impl fmt::Debug for Panics {
 
 #[test]
 fn log_records_are_routed_by_their_own_target() {
-    alone("events::log_records_are_routed_by_their_own_target", |folder| {
+    run_in_own_process("events::log_records_are_routed_by_their_own_target", |folder| {
         let other = "Traceweir.Test.Layer.Db";
         install(LayerBuilder::new(NAME).with_target_provider("db", other).with_target_keyword("net", 0x40));
         tracing_log::LogTracer::init().unwrap();
@@ -181,7 +181,7 @@ fn log_records_are_routed_by_their_own_target() {
 
 #[test]
 fn other_layers_see_events_that_no_session_enables() {
-    alone("events::other_layers_see_events_that_no_session_enables", |folder| {
+    run_in_own_process("events::other_layers_see_events_that_no_session_enables", |folder| {
         let (sender, receiver) = std::sync::mpsc::channel();
         let layer = LayerBuilder::new(NAME).build().unwrap();
         let strict = LayerBuilder::new("Traceweir.Test.Layer.Strict").build().unwrap();

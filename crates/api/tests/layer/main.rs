@@ -25,12 +25,12 @@ use tracing_subscriber::prelude::*;
 mod support;
 #[path = "../support/daemon.rs"]
 mod support_daemon;
-use support_daemon::{alone, be_a_daemon};
+use support_daemon::{run_in_own_process, run_daemon_role};
 
 #[test]
 #[ignore = "run by other tests in a separate process"]
 fn daemon_role() {
-    be_a_daemon();
+    run_daemon_role();
 }
 
 /// The provider of most tests.
@@ -78,14 +78,14 @@ impl Recording {
     }
 
     /// Stops the session, asserts that it lost no events, and returns its events.
-    fn events(self) -> Vec<Seen> {
+    fn events(self) -> Vec<DecodedEvent> {
         assert_eq!(self.session.stop().unwrap().events_lost, 0);
         read(&self.file)
     }
 }
 
 /// Records the events of `program` under a layer with the default options.
-fn recorded(folder: &Path, program: impl FnOnce()) -> Vec<Seen> {
+fn recorded(folder: &Path, program: impl FnOnce()) -> Vec<DecodedEvent> {
     install(LayerBuilder::new(NAME));
     let recording = Recording::start(folder, &[provider()]);
     program();
@@ -94,7 +94,7 @@ fn recorded(folder: &Path, program: impl FnOnce()) -> Vec<Seen> {
 
 /// A decoded event.
 #[derive(Clone, Debug, PartialEq)]
-struct Seen {
+struct DecodedEvent {
     provider: Guid,
     provider_name: String,
     name: String,
@@ -108,7 +108,7 @@ struct Seen {
     fields: Vec<(String, String)>,
 }
 
-impl Seen {
+impl DecodedEvent {
     fn fields(&self) -> Vec<(&str, &str)> {
         self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
     }
@@ -136,7 +136,7 @@ impl<'p> Visitor<'p> for Fields {
 }
 
 /// Reads the decoded events of a finalised file without defects, in time order.
-fn read(path: &Path) -> Vec<Seen> {
+fn read(path: &Path) -> Vec<DecodedEvent> {
     let trace = etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised() && trace.defects().is_empty(), "{:?}", trace.defects());
     let mut decoder = traceweir_decode::Decoder::new();
@@ -150,7 +150,7 @@ fn read(path: &Path) -> Vec<Seen> {
         let rest = Walker::default().walk(&found.known.schema, found.payload, 8, &mut fields).unwrap();
         assert!(rest.is_empty(), "bytes after the last field: {rest:?}");
         let descriptor = record.descriptor();
-        seen.push(Seen {
+        seen.push(DecodedEvent {
             provider: record.provider(),
             provider_name: found.known.schema.names.provider.as_deref().unwrap_or_default().to_owned(),
             name: found.known.event_name.as_deref().unwrap_or_default().to_owned(),

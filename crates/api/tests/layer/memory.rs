@@ -6,7 +6,7 @@ use std::cell::Cell;
 use traceweir::layer::LayerBuilder;
 use tracing::{debug, info};
 
-use crate::{NAME, Recording, alone, install, provider};
+use crate::{NAME, Recording, run_in_own_process, install, provider};
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
@@ -56,7 +56,7 @@ fn write_events(n: u32) {
 
 #[test]
 fn event_allocates_nothing_after_the_first_of_its_kind() {
-    alone("memory::event_allocates_nothing_after_the_first_of_its_kind", |folder| {
+    run_in_own_process("memory::event_allocates_nothing_after_the_first_of_its_kind", |folder| {
         install(LayerBuilder::new(NAME).with_target_keyword("layer::memory", 2));
         assert!(allocations_of(|| drop(Box::new(1))) > 0, "the allocator counts");
         assert_eq!(allocations_of(|| write_events(0)), 0, "no session is enabled");

@@ -5,12 +5,12 @@ use traceweir::layer::LayerBuilder;
 use traceweir::provider::activity;
 use tracing::{Instrument, field, info, info_span, warn_span};
 
-use crate::{NAME, Recording, Seen, alone, provider, recorded};
+use crate::{NAME, Recording, DecodedEvent, run_in_own_process, provider, recorded};
 
 const START: u8 = 1;
 const STOP: u8 = 2;
 
-fn one<'a>(seen: &'a [Seen], name: &str, opcode: u8) -> &'a Seen {
+fn one<'a>(seen: &'a [DecodedEvent], name: &str, opcode: u8) -> &'a DecodedEvent {
     let mut fitting = seen.iter().filter(|e| e.name == name && e.opcode == opcode);
     let found = fitting.next().unwrap_or_else(|| panic!("no {name} with opcode {opcode} in {seen:#?}"));
     assert!(fitting.next().is_none(), "{name} with opcode {opcode} twice in {seen:#?}");
@@ -19,7 +19,7 @@ fn one<'a>(seen: &'a [Seen], name: &str, opcode: u8) -> &'a Seen {
 
 #[test]
 fn nested_spans_are_related_activities() {
-    alone("spans::nested_spans_are_related_activities", |folder| {
+    run_in_own_process("spans::nested_spans_are_related_activities", |folder| {
         let seen = recorded(folder, || {
             info!(name: "outside", x = 1);
             let outer = warn_span!("outer", a = 1, late = field::Empty);
@@ -75,7 +75,7 @@ fn nested_spans_are_related_activities() {
 
 #[test]
 fn entering_and_leaving_a_span_writes_nothing_and_keeps_its_activity() {
-    alone("spans::entering_and_leaving_a_span_writes_nothing_and_keeps_its_activity", |folder| {
+    run_in_own_process("spans::entering_and_leaving_a_span_writes_nothing_and_keeps_its_activity", |folder| {
         let seen = recorded(folder, || {
             let task = info_span!("task", id = 1);
             // An executor enters the span of a task like this: repeatedly, and on any thread.
@@ -113,7 +113,7 @@ async fn several_polls() {
 
 #[test]
 fn alternating_futures_keep_separate_activities() {
-    alone("spans::alternating_futures_keep_separate_activities", |folder| {
+    run_in_own_process("spans::alternating_futures_keep_separate_activities", |folder| {
         let seen = recorded(folder, || {
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             let mut tasks = [
@@ -146,7 +146,7 @@ fn alternating_futures_keep_separate_activities() {
 
 #[test]
 fn span_that_follows_another_records_the_relation() {
-    alone("spans::span_that_follows_another_records_the_relation", |folder| {
+    run_in_own_process("spans::span_that_follows_another_records_the_relation", |folder| {
         let seen = recorded(folder, || {
             let (cause, effect) = (info_span!("cause"), info_span!("effect", n = 1));
             effect.follows_from(&cause);
@@ -160,7 +160,7 @@ fn span_that_follows_another_records_the_relation() {
 
 #[test]
 fn span_without_parent_relates_to_the_activity_of_its_thread() {
-    alone("spans::span_without_parent_relates_to_the_activity_of_its_thread", |folder| {
+    run_in_own_process("spans::span_without_parent_relates_to_the_activity_of_its_thread", |folder| {
         let id = activity::create();
         let seen = recorded(folder, || {
             activity::set(id);
@@ -176,7 +176,7 @@ fn span_without_parent_relates_to_the_activity_of_its_thread() {
 
 #[test]
 fn events_in_a_disabled_span_belong_to_the_enclosing_span() {
-    alone("spans::events_in_a_disabled_span_belong_to_the_enclosing_span", |folder| {
+    run_in_own_process("spans::events_in_a_disabled_span_belong_to_the_enclosing_span", |folder| {
         crate::install(LayerBuilder::new(NAME));
         let early = info_span!("early");
         let recording = Recording::start(folder, &[]);
@@ -198,7 +198,7 @@ fn events_in_a_disabled_span_belong_to_the_enclosing_span() {
 
 #[test]
 fn two_layers_use_the_same_activity_for_a_span() {
-    alone("spans::two_layers_use_the_same_activity_for_a_span", |folder| {
+    run_in_own_process("spans::two_layers_use_the_same_activity_for_a_span", |folder| {
         use tracing_subscriber::prelude::*;
         let other = "Traceweir.Test.Layer.Other";
         tracing_subscriber::registry()

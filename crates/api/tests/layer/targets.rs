@@ -9,11 +9,11 @@ use tracing::info;
 use tracing_subscriber::Registry;
 use tracing_subscriber::prelude::*;
 
-use crate::{NAME, Recording, alone, install, params, provider, read};
+use crate::{NAME, Recording, run_in_own_process, install, params, provider, read};
 
 #[test]
 fn longest_matching_target_sets_provider_and_keyword() {
-    alone("targets::longest_matching_target_sets_provider_and_keyword", |folder| {
+    run_in_own_process("targets::longest_matching_target_sets_provider_and_keyword", |folder| {
         let (db, pool) = ("Traceweir.Test.Layer.Db", "Traceweir.Test.Layer.Pool");
         install(
             LayerBuilder::new(NAME)
@@ -45,7 +45,7 @@ fn longest_matching_target_sets_provider_and_keyword() {
 
 #[test]
 fn rule_can_give_every_target_a_provider() {
-    alone("targets::rule_can_give_every_target_a_provider", |folder| {
+    run_in_own_process("targets::rule_can_give_every_target_a_provider", |folder| {
         static ASKED: AtomicUsize = AtomicUsize::new(0);
         let of_crate = |target: &str| {
             ASKED.fetch_add(1, Ordering::Relaxed);
@@ -82,7 +82,7 @@ fn rule_can_give_every_target_a_provider() {
 
 #[test]
 fn targets_beyond_the_limit_use_the_default_provider() {
-    alone("targets::targets_beyond_the_limit_use_the_default_provider", |folder| {
+    run_in_own_process("targets::targets_beyond_the_limit_use_the_default_provider", |folder| {
         let many = format!("{NAME}.Many");
         let name = many.clone();
         install(LayerBuilder::new(NAME).with_target_providers(move |_| Some(name.clone())));
@@ -100,7 +100,7 @@ fn targets_beyond_the_limit_use_the_default_provider() {
 
 #[test]
 fn session_selects_targets_by_keywords() {
-    alone("targets::session_selects_targets_by_keywords", |folder| {
+    run_in_own_process("targets::session_selects_targets_by_keywords", |folder| {
         install(LayerBuilder::new(NAME).with_target_keyword("net", 0x2).with_target_keyword("disk", 0x4));
         let recording = Recording::start(folder, &[]);
         recording.session.enable(provider(), &params(0, 0x6)).unwrap();
@@ -117,7 +117,7 @@ fn session_selects_targets_by_keywords() {
 
 #[test]
 fn layer_for_one_target_writes_no_other() {
-    alone("targets::layer_for_one_target_writes_no_other", |folder| {
+    run_in_own_process("targets::layer_for_one_target_writes_no_other", |folder| {
         let layer = LayerBuilder::new(NAME).build_with_target("mine").unwrap();
         tracing_subscriber::registry().with(layer).init();
         let recording = Recording::start(folder, &[provider()]);
@@ -134,7 +134,7 @@ fn layer_for_one_target_writes_no_other() {
 
 #[test]
 fn layer_has_id_and_group_of_its_builder() {
-    alone("targets::layer_has_id_and_group_of_its_builder", |folder| {
+    run_in_own_process("targets::layer_has_id_and_group_of_its_builder", |folder| {
         let (id, group) =
             (Guid::from_u128(0x2bd0_1356_123d_45bb_b99b_9d7e_c39e_4954), Guid::from_u128(0x7777));
         let builder = LayerBuilder::new(NAME);
@@ -160,7 +160,7 @@ fn layer_has_id_and_group_of_its_builder() {
 
 #[test]
 fn builder_refuses_invalid_options() {
-    alone("targets::builder_refuses_invalid_options", |_| {
+    run_in_own_process("targets::builder_refuses_invalid_options", |_| {
         let refused = |builder: LayerBuilder| builder.build::<Registry>().err().map(|e| e.status());
         let wrong = Some(Status::ERROR_INVALID_PARAMETER);
         assert_eq!(refused(LayerBuilder::new("")), wrong);

@@ -19,12 +19,12 @@ use crate::daemon_thread::DaemonThread;
 use crate::{PATIENCE, eventually};
 
 /// A real daemon in a thread of this process.
-pub(crate) struct Real {
+pub(crate) struct RealDaemon {
     pub(crate) controller: Controller,
     _daemon: DaemonThread,
 }
 
-impl Real {
+impl RealDaemon {
     pub(crate) fn start(runtime: &Path) -> Self {
         let options = Options { reserve_mb: 0, ..Options::new(RuntimeDir::at(runtime)) };
         let daemon = DaemonThread::start(options);

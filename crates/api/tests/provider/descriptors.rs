@@ -17,7 +17,7 @@ use traceweir::{PrivateSession, Provider};
 use traceweir_format::Guid;
 use traceweir_transport::runtime::RuntimeDir;
 
-use crate::daemon::{Real, socket_of};
+use crate::daemon::{RealDaemon, socket_of};
 use crate::sandbox::refuse;
 use crate::{PROVIDER, Scenario, Stage, event, eventually, mark, read, sequential, until, wait_for_mark};
 
@@ -44,9 +44,9 @@ const OWN: &[u8] = b"the program's own";
 
 /// Runs a scenario under a daemon whose session enables everything, and returns the number of
 /// events in the file and of lost events.
-fn record(scenario: &str, during: impl FnOnce(&Stage, &mut Real, &SessionRef)) -> (u64, u64) {
+fn record(scenario: &str, during: impl FnOnce(&Stage, &mut RealDaemon, &SessionRef)) -> (u64, u64) {
     let stage = Stage::new();
-    let mut daemon = Real::start(&stage.runtime());
+    let mut daemon = RealDaemon::start(&stage.runtime());
     let (path, session) = (stage.path("log.etl"), SessionRef::Name("log".into()));
     daemon.controller.start(&sequential("log", path.clone())).unwrap();
     daemon.controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
@@ -133,7 +133,7 @@ fn sandboxed_program_that_closes_one_descriptor_stays_traced() {
 /// process, and events written later are recorded or counted.
 fn check_in_a_sandbox(scenario: &str, rounds: u64) {
     let stage = Stage::new();
-    let mut daemon = Real::start(&stage.runtime());
+    let mut daemon = RealDaemon::start(&stage.runtime());
     let (path, session) = (stage.path("log.etl"), SessionRef::Name("log".into()));
     daemon.controller.start(&sequential("log", path.clone())).unwrap();
     daemon.controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
@@ -617,7 +617,7 @@ fn connections_of_another_user_cost_little_and_do_not_block_the_daemon() {
     assert!(refused <= most, "{refused} of {} were refused, at most {most} should be", knockers.len());
 
     // A daemon that starts now cannot connect through the queue; the process connects to it.
-    let mut daemon = Real::start(&stage.runtime());
+    let mut daemon = RealDaemon::start(&stage.runtime());
     let session = SessionRef::Name("log".into());
     daemon.controller.start(&sequential("log", stage.path("log.etl"))).unwrap();
     daemon.controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();

@@ -22,7 +22,7 @@ use traceweir_transport::socket::Connection;
 use crate::daemon::{Process, listen, params};
 use crate::skip::can;
 use crate::{
-    PATIENCE, PROVIDER, Running, Scenario, Seen, Stage, event, eventually, mark, read, read_events_of,
+    PATIENCE, PROVIDER, Running, Scenario, RecordedEvent, Stage, event, eventually, mark, read, read_events_of,
     sequential, until, wait_for_mark,
 };
 
@@ -92,7 +92,7 @@ impl DaemonProcess {
         (events.len() as u64, lost)
     }
 
-    fn end_and_read(mut self, expected: u64) -> (Vec<Seen>, u64) {
+    fn end_and_read(mut self, expected: u64) -> (Vec<RecordedEvent>, u64) {
         until("all events are collected or counted", || {
             let properties = self.controller.query(&session()).unwrap();
             properties.events + properties.events_lost >= expected
@@ -196,9 +196,9 @@ fn span(folder: &Path, process: u32) -> [i64; 2] {
 
 /// Asserts that the events of each process are in the order in which it wrote them, with timestamps
 /// within its lifetime.
-fn assert_times(events: &[Seen], spans: &[(u32, [i64; 2])]) {
+fn assert_times(events: &[RecordedEvent], spans: &[(u32, [i64; 2])]) {
     for &(process, [start, end]) in spans {
-        let own: Vec<&Seen> = events.iter().filter(|event| event.process == process).collect();
+        let own: Vec<&RecordedEvent> = events.iter().filter(|event| event.process == process).collect();
         assert!(own.iter().map(|event| event.number()).eq(0..EACH), "process {process}: order");
         assert!(own.is_sorted_by_key(|event| event.time), "process {process}: order of stamps");
         let [first, last] = [own[0].time, own[own.len() - 1].time];

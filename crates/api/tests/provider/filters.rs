@@ -13,7 +13,7 @@ use traceweir_format::filter::{Gate, Header, encode};
 use traceweir_format::spec::enable::*;
 use traceweir_format::tracelogging::MetadataBuilder;
 
-use crate::daemon::Real;
+use crate::daemon::RealDaemon;
 use crate::{PATIENCE, PROVIDER, Scenario, Stage, alarm, event, read, sequential};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -62,7 +62,7 @@ fn write_all(provider: &Provider) {
 fn numbers(folder: &Path, file: &str) -> Vec<u64> {
     let (seen, lost) = read(&folder.join(file));
     assert_eq!(lost, 0, "what a filter keeps back is not lost");
-    seen.iter().map(super::Seen::number).collect()
+    seen.iter().map(super::RecordedEvent::number).collect()
 }
 
 #[test]
@@ -96,7 +96,7 @@ fn private_sessions(folder: &Path) {
     assert_eq!(numbers(folder, "one"), [2, 3, 100, 101, 2, 3, 100, 101, 1, 2, 3, 4, 100, 101]);
     assert_eq!(numbers(folder, "two"), [1, 4, 101, 1, 4, 101]);
     let (seen, lost) = read(&folder.join("three"));
-    assert_eq!((seen.iter().map(super::Seen::number).collect::<Vec<_>>(), lost), (vec![4], 0));
+    assert_eq!((seen.iter().map(super::RecordedEvent::number).collect::<Vec<_>>(), lost), (vec![4], 0));
 }
 
 /// One callback call: code, the single filter, and filters of the provider's own types.
@@ -253,7 +253,7 @@ fn daemon_and_process_each_apply_their_filters() {
 }
 
 fn with_a_daemon(folder: &Path) {
-    let mut daemon = Real::start(&folder.join("run"));
+    let mut daemon = RealDaemon::start(&folder.join("run"));
     let controller = &mut daemon.controller;
     let mut start =
         |name: &str| SessionRef::Id(controller.start(&sequential(name, folder.join(name))).unwrap().id);

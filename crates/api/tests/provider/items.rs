@@ -11,7 +11,7 @@ use traceweir::{Guid, PrivateSession, Provider, WriteError};
 use traceweir_format::etl;
 use traceweir_format::header::Record;
 
-use crate::daemon::Real;
+use crate::daemon::RealDaemon;
 use crate::{PROVIDER, Scenario, Stage, event, sequential, until};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -269,7 +269,7 @@ fn write_one(_: &Path) {
 #[test]
 fn daemon_records_user_and_start_key_of_the_writer() {
     let stage = Stage::new();
-    let mut daemon = Real::start(&stage.runtime());
+    let mut daemon = RealDaemon::start(&stage.runtime());
     let controller = &mut daemon.controller;
     let (path, session) = (stage.path("who.etl"), SessionRef::Name("who".into()));
     controller.start(&sequential("who", path.clone())).unwrap();

@@ -188,7 +188,7 @@ fn sequential(name: &str, file: PathBuf) -> SessionConfig {
 
 /// One event of [`PROVIDER`] in a file.
 #[derive(Debug)]
-struct Seen {
+struct RecordedEvent {
     id: u16,
     thread: u32,
     process: u32,
@@ -200,7 +200,7 @@ struct Seen {
     stacked: bool,
 }
 
-impl Seen {
+impl RecordedEvent {
     /// Returns the first eight bytes of the payload as a number.
     fn number(&self) -> u64 {
         u64::from_le_bytes(self.payload[..8].try_into().unwrap())
@@ -209,12 +209,12 @@ impl Seen {
 
 /// Reads the events of a finalised file and its count of lost events. Asserts that the file breaks
 /// no rule.
-fn read(path: &Path) -> (Vec<Seen>, u64) {
+fn read(path: &Path) -> (Vec<RecordedEvent>, u64) {
     read_events_of(path, PROVIDER)
 }
 
 /// Like [`read`], for another provider.
-fn read_events_of(path: &Path, provider: Guid) -> (Vec<Seen>, u64) {
+fn read_events_of(path: &Path, provider: Guid) -> (Vec<RecordedEvent>, u64) {
     let trace = etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised(), "{}", path.display());
     assert!(trace.defects().is_empty(), "{:?}", trace.defects());
@@ -223,7 +223,7 @@ fn read_events_of(path: &Path, provider: Guid) -> (Vec<Seen>, u64) {
     let mut events = trace.events();
     while let Some(record) = events.next().unwrap() {
         if record.provider() == provider {
-            seen.push(Seen {
+            seen.push(RecordedEvent {
                 id: record.descriptor().id,
                 thread: record.thread_id(),
                 process: record.process_id(),

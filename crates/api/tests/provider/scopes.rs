@@ -45,7 +45,7 @@ use traceweir_format::spec::enable::*;
 use traceweir_format::tracelogging::MetadataBuilder;
 
 use crate::control_group::{self, ControlGroup};
-use crate::daemon::Real;
+use crate::daemon::RealDaemon;
 use crate::wait::PATIENCE;
 use crate::{PROVIDER, Scenario, Stage, event, read, sequential};
 
@@ -155,7 +155,7 @@ fn filters(row: Row) -> Vec<Filter> {
 /// The sessions, a provider registered before the enables, and the expected content of each file:
 /// event number, and whether it has a stack.
 struct Table {
-    daemon: Real,
+    daemon: RealDaemon,
     sessions: Vec<SessionRef>,
     files: Vec<PathBuf>,
     early: Provider,
@@ -172,7 +172,7 @@ impl Table {
         if let Some(group) = &group {
             control_group::enter(Path::new(group), std::process::id());
         }
-        let mut daemon = Real::start(&folder.join("run"));
+        let mut daemon = RealDaemon::start(&folder.join("run"));
         let files: Vec<PathBuf> = (0..sessions).map(|n| folder.join(format!("{n}.etl"))).collect();
         let start = |(n, file): (usize, &PathBuf)| {
             SessionRef::Id(daemon.controller.start(&sequential(&n.to_string(), file.clone())).unwrap().id)

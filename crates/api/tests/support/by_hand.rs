@@ -23,13 +23,13 @@ pub(crate) fn reply(connection: &Connection, request: u32, message: &Message) {
 }
 
 /// A fake daemon with a temporary runtime directory.
-pub(crate) struct Fake {
+pub(crate) struct FakeDaemon {
     pub(crate) folder: TempDir,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Fake {
+impl FakeDaemon {
     /// Starts a daemon that sends `Welcome` to every client, and calls `answer` for every other
     /// message.
     pub(crate) fn new(answer: impl Fn(&Connection, Envelope) + Send + Sync + 'static) -> Self {
@@ -73,7 +73,7 @@ impl Fake {
     }
 }
 
-impl Drop for Fake {
+impl Drop for FakeDaemon {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {

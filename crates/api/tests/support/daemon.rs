@@ -33,7 +33,7 @@ fn options(folder: &Path, idle_exit: Option<Duration>) -> Options {
 
 /// Runs `test` in a separate process with a separate runtime directory for its providers and
 /// controllers.
-pub(crate) fn alone(name: &str, test: impl FnOnce(&Path)) {
+pub(crate) fn run_in_own_process(name: &str, test: impl FnOnce(&Path)) {
     if std::env::var(ALONE).is_ok_and(|n| n == name) {
         let folder =
             std::env::var_os("TRACEWEIR_RUNTIME_DIR").expect("set by the process that started this one");
@@ -56,7 +56,7 @@ pub(crate) fn this_test(name: &str) -> Command {
 }
 
 /// Body of the ignored test `daemon_role`: runs a daemon if this process was started for one.
-pub(crate) fn be_a_daemon() {
+pub(crate) fn run_daemon_role() {
     if let Some(folder) = std::env::var_os(DAEMON) {
         let stopper = Stopper::new().unwrap();
         // If another daemon was faster, there is nothing to do.
@@ -76,25 +76,25 @@ pub(crate) fn daemon_program(folder: &Path) -> PathBuf {
 }
 
 /// A daemon in a thread, which stops on drop.
-pub(crate) struct InThread(DaemonThread);
+pub(crate) struct DaemonInThread(DaemonThread);
 
-impl InThread {
+impl DaemonInThread {
     pub(crate) fn new(folder: &Path) -> Self {
         Self(DaemonThread::start(options(folder, None)))
     }
 }
 
 /// Starts a daemon in a thread, with a temporary runtime directory.
-pub(crate) fn in_own_folder() -> (TempDir, InThread) {
+pub(crate) fn in_own_folder() -> (TempDir, DaemonInThread) {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = InThread::new(folder.path());
+    let daemon = DaemonInThread::new(folder.path());
     (folder, daemon)
 }
 
 /// A daemon in a separate process, which is killed on drop.
-pub(crate) struct InProcess(Child);
+pub(crate) struct DaemonInProcess(Child);
 
-impl InProcess {
+impl DaemonInProcess {
     pub(crate) fn new(folder: &Path) -> Self {
         Self::spawned(folder, &mut this_test("daemon_role"))
     }
@@ -125,7 +125,7 @@ impl InProcess {
     }
 }
 
-impl Drop for InProcess {
+impl Drop for DaemonInProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

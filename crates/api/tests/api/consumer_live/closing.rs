@@ -59,14 +59,14 @@ fn close_within_the_callback_returns_and_ends_delivery() {
     assert!(queue.push(&buffer(0, 100, 0, &[10, 20, 30])));
     let mut seen = Vec::new();
     process(vec![trace], |item| {
-        seen.push(got(&item));
+        seen.push(describe_item(&item));
         if seen.len() == 2 {
             closer.close();
         }
         ControlFlow::Continue(())
     })
     .unwrap();
-    assert_eq!(seen, [Got::Header, Got::Event { trace: 0, cpu: 0, time: 10 }]);
+    assert_eq!(seen, [Delivered::Header, Delivered::Event { trace: 0, cpu: 0, time: 10 }]);
 }
 
 #[test]

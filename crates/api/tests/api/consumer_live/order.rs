@@ -94,7 +94,7 @@ fn events_of_two_sessions_are_merged_by_wall_time() {
         .lock()
         .unwrap()
         .iter()
-        .filter_map(|g| if let Got::Event { trace, .. } = g { Some(*trace) } else { None })
+        .filter_map(|g| if let Delivered::Event { trace, .. } = g { Some(*trace) } else { None })
         .collect();
     assert_eq!(traces, [0, 1, 0, 1, 0]);
 }

@@ -28,7 +28,7 @@ use super::{SYSTEM_LOGGER, codes, event, live, may_profile, recorder, skip};
 use crate::machine::Machine;
 use crate::recording::Recording;
 use crate::support::until;
-use crate::support_daemon::{InProcess, alone};
+use crate::support_daemon::{DaemonInProcess, run_in_own_process};
 
 /// EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING: one stream for all processors.
 const ONE_STREAM: u32 = 0x1000_0000;
@@ -56,8 +56,8 @@ fn move_to(cpu: usize) -> bool {
 /// Covers class 23.
 #[test]
 fn stream_count_matches_the_streams_of_the_trace() {
-    alone("info_daemon::effects::stream_count_matches_the_streams_of_the_trace", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("info_daemon::effects::stream_count_matches_the_streams_of_the_trace", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = connected(folder);
         let provider = Provider::register(WRITER, None).unwrap();
         let cpus = usize::from(traceweir_transport::cpu::possible());
@@ -101,8 +101,8 @@ fn stream_count_matches_the_streams_of_the_trace() {
 /// Covers class 19.
 #[test]
 fn max_loggers_is_the_number_of_sessions_that_can_run() {
-    alone("info_daemon::effects::max_loggers_is_the_number_of_sessions_that_can_run", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("info_daemon::effects::max_loggers_is_the_number_of_sessions_that_can_run", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = connected(folder);
         let Answer::MaxLoggers(most) = controller.query_information(&NO_SESSION, Query::MaxLoggers).unwrap()
         else {
@@ -119,8 +119,8 @@ fn max_loggers_is_the_number_of_sessions_that_can_run() {
 /// Covers class 17, and class 16 at its limits.
 #[test]
 fn periodic_capture_state_enforces_its_reported_limits() {
-    alone("info_daemon::effects::periodic_capture_state_enforces_its_reported_limits", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("info_daemon::effects::periodic_capture_state_enforces_its_reported_limits", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         let answer = session.answer_of(Query::PeriodicCaptureState);
         let Answer::PeriodicCaptureState { least_seconds, most_providers } = answer else {
@@ -153,10 +153,10 @@ fn periodic_capture_state_enforces_its_reported_limits() {
 #[test]
 fn captured_state_goes_to_all_sessions_that_enable_the_provider() {
     static PROVIDER: OnceLock<Provider> = OnceLock::new();
-    alone(
+    run_in_own_process(
         "info_daemon::effects::captured_state_goes_to_all_sessions_that_enable_the_provider",
         |folder| {
-            let _daemon = InProcess::new(folder);
+            let _daemon = DaemonInProcess::new(folder);
             let mut controller = connected(folder);
             let files = ["asking", "beside", "without"].map(|name| folder.join(name).with_extension("etl"));
             let sessions = [0, 1, 2].map(|n: usize| {
@@ -195,8 +195,8 @@ fn captured_state_goes_to_all_sessions_that_enable_the_provider() {
 /// Covers classes 7, 22 and 25.
 #[test]
 fn profile_sources_and_counters_match_the_machine() {
-    alone("info_daemon::effects::profile_sources_and_counters_match_the_machine", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("info_daemon::effects::profile_sources_and_counters_match_the_machine", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = connected(folder);
         let mut ask = |query| controller.query_information(&NO_SESSION, query);
         let has_counters = Machine::look().has_counters;
@@ -234,13 +234,13 @@ fn profile_sources_and_counters_match_the_machine() {
 /// class 7.
 #[test]
 fn profile_interval_outlives_sessions_within_limits_of_its_source() {
-    alone(
+    run_in_own_process(
         "info_daemon::effects::profile_interval_outlives_sessions_within_limits_of_its_source",
         |folder| {
             if !skip::can(may_profile(), "root", "intervals are set with CAP_PERFMON") {
                 return;
             }
-            let _daemon = InProcess::new(folder);
+            let _daemon = DaemonInProcess::new(folder);
             let interval = |controller: &mut Controller| {
                 let answer =
                     controller.query_information(&NO_SESSION, Query::SampledProfileInterval(0)).unwrap();
@@ -275,8 +275,8 @@ fn profile_interval_outlives_sessions_within_limits_of_its_source() {
 /// Covers WMI_GLOBAL_LOGGER_ID, which is not the id of the session.
 #[test]
 fn global_logger_id_refers_to_the_session_of_that_name() {
-    alone("info_daemon::effects::global_logger_id_refers_to_the_session_of_that_name", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("info_daemon::effects::global_logger_id_refers_to_the_session_of_that_name", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = connected(folder);
         let ask =
             |controller: &mut Controller| status(query_bytes(Some(controller), 1, 23, Some(&[]), 4).result);
@@ -304,8 +304,8 @@ pub(crate) fn gets_kernel_events(controller: &mut Controller, session: &SessionR
 /// Covers class 4, and EnableFlags of the properties.
 #[test]
 fn kernel_groups_and_enable_flags_share_one_mask() {
-    alone("info_daemon::effects::kernel_groups_and_enable_flags_share_one_mask", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("info_daemon::effects::kernel_groups_and_enable_flags_share_one_mask", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = connected(folder);
         let system = SessionRef::Id(controller.start(&live("system", SYSTEM_LOGGER)).unwrap().id);
         let plain = SessionRef::Id(controller.start(&live("plain", 0)).unwrap().id);
@@ -352,8 +352,8 @@ fn kernel_groups_and_enable_flags_share_one_mask() {
 /// Covers classes 0, 2 and 12.
 #[test]
 fn provider_lists_follow_registrations_and_enables() {
-    alone("info_daemon::effects::provider_lists_follow_registrations_and_enables", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("info_daemon::effects::provider_lists_follow_registrations_and_enables", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         let (registered, ahead, group) = (guid(1), guid(2), guid(3));
         let list = |controller: &mut Controller, class| -> BTreeSet<Guid> {
@@ -393,14 +393,14 @@ fn provider_lists_follow_registrations_and_enables() {
 /// Covers class 11.
 #[test]
 fn version_is_that_of_the_library_with_and_without_daemon() {
-    alone("info_daemon::effects::version_is_that_of_the_library_with_and_without_daemon", |folder| {
+    run_in_own_process("info_daemon::effects::version_is_that_of_the_library_with_and_without_daemon", |folder| {
         let ask = |controller: Option<&mut Controller>| {
             let done = query_bytes(controller, 0, 11, Some(&[]), 8);
             done.result.unwrap();
             done.answer
         };
         let alone = ask(None);
-        let _daemon = InProcess::new(folder);
+        let _daemon = DaemonInProcess::new(folder);
         assert_eq!(ask(Some(&mut connected(folder))), alone);
         assert_eq!(alone, [1, 0, 0, 0, 0, 0, 0, 0], "version 1, and four bytes that are reserved");
     });
@@ -410,8 +410,8 @@ fn version_is_that_of_the_library_with_and_without_daemon() {
 #[test]
 fn system_logger_gets_provider_events_with_uncached_stacks() {
     let name = "info_daemon::effects::system_logger_gets_provider_events_with_uncached_stacks";
-    alone(name, |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process(name, |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = connected(folder);
         let file = folder.join("system.etl");
         let config = SessionConfig {
@@ -452,12 +452,12 @@ fn system_logger_gets_provider_events_with_uncached_stacks() {
 #[test]
 fn missing_counters_and_branches_are_refused_with_a_reason() {
     let name = "info_daemon::effects::missing_counters_and_branches_are_refused_with_a_reason";
-    alone(name, |folder| {
+    run_in_own_process(name, |folder| {
         if !skip::can(may_profile(), "root", "profiling takes CAP_PERFMON") {
             return;
         }
         let log = folder.join("log");
-        let _daemon = InProcess::with_log(folder, &log);
+        let _daemon = DaemonInProcess::with_log(folder, &log);
         let mut controller = connected(folder);
         let session = SessionRef::Id(controller.start(&live("deep", SYSTEM_LOGGER)).unwrap().id);
         let Machine { has_counters, has_branches } = Machine::look();
@@ -502,11 +502,11 @@ fn missing_counters_and_branches_are_refused_with_a_reason() {
 /// An idle daemon of a user exits, unless it keeps a setting of the system.
 #[test]
 fn daemon_stays_while_it_keeps_a_system_setting() {
-    alone("info_daemon::effects::daemon_stays_while_it_keeps_a_system_setting", |folder| {
+    run_in_own_process("info_daemon::effects::daemon_stays_while_it_keeps_a_system_setting", |folder| {
         if !skip::can(may_profile(), "root", "intervals are set with CAP_PERFMON") {
             return;
         }
-        let _daemon = InProcess::new(folder);
+        let _daemon = DaemonInProcess::new(folder);
         let set = |interval| {
             let set = Set::SampledProfileInterval(ProfileInterval { source: 0, interval });
             connected(folder).set_information(&NO_SESSION, &set).unwrap();

@@ -135,7 +135,7 @@ fn cut_moves_the_start_by_whole_seconds_and_no_event() {
             },
         )
         .unwrap();
-    let expected: Vec<Seen> = seen(&input)
+    let expected: Vec<RecordedEvent> = seen(&input)
         .into_iter()
         .filter(|(_, time, _)| (35_000_000..=60_000_000).contains(&(time - 5_000)))
         .collect();
