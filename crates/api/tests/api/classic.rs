@@ -250,7 +250,7 @@ fn each_invalid_call_has_its_documented_status() {
         assert_eq!(classic::unregister(raw).unwrap_err().status().0, 87);
         assert_eq!(event(&block(48, TRACED, 0, b"")), 6, "the registration is gone");
         let lost = controller.stop(&SessionRef::Id(session.id)).unwrap().events_lost;
-        assert_eq!(lost, 4, "what was too large is counted");
+        assert_eq!(lost, 4, "events that are too large are counted");
     });
 }
 

@@ -173,12 +173,12 @@ fn late_buffers_are_merged_once_the_session_is_complete() {
     assert!(queue.push(&buffer(0, 200, 0, &[100, 200])));
     assert!(queue.push(&buffer(1, 200, 0, &[150, 200])));
     queue.set_complete(200);
-    until("what is complete", || times(&delivered).len() == 4);
+    until("the complete events", || times(&delivered).len() == 4);
     // A buffer without a timestamp: older than what its processor has delivered.
     assert!(queue.push(&buffer(0, 0, 0, &[50, 70])));
     assert!(queue.push(&buffer(0, 250, 0, &[250])));
     assert!(queue.push(&buffer(1, 260, 0, &[260])));
-    until("what follows a late buffer", || times(&delivered).len() == 5);
+    until("the event after a late buffer", || times(&delivered).len() == 5);
     assert_eq!(
         times(&delivered),
         [100, 150, 200, 200, 250],

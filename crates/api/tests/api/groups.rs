@@ -130,7 +130,7 @@ fn traits_set_later_join_the_group_once() {
         provider.write(&event(1, 5, 1), &[]).unwrap();
         assert_eq!(provider.set_traits(&traits("Later")).unwrap_err().status().0, 87, "once");
         let with = Provider::register_with_traits(OTHER, &traits("With"), None).unwrap();
-        assert_eq!(with.set_traits(&traits("With")).unwrap_err().status().0, 87, "it has some");
+        assert_eq!(with.set_traits(&traits("With")).unwrap_err().status().0, 87, "the provider has traits already");
 
         let listed = session.entry(MEMBER, false).unwrap();
         assert_eq!((listed.name.as_str(), listed.groups), ("Later", vec![GROUP]));

@@ -199,7 +199,7 @@ fn group_does_not_enable_disallowed_providers() {
         session.set(&Set::DisallowList(vec![guid(3)]));
         until("the provider removed from the list is enabled", || barred.enabled(4, 0));
         assert!(!later.enabled(4, 0));
-        until("its callbacks", || codes(&calls) == [1, 0, 1, 0, 1]);
+        until("the callbacks of the listed provider", || codes(&calls) == [1, 0, 1, 0, 1]);
         barred.write(&event(2), &[]).unwrap();
         let groups = session.controller.group_info(group).unwrap();
         assert_eq!(

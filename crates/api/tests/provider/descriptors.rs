@@ -339,8 +339,8 @@ impl Replaced {
                 let mut events = Vec::with_capacity(8);
                 let none = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
                 epoll::wait(poll, rustix::buffer::spare_capacity(&mut events), Some(&none)).unwrap();
-                let is_told = events.iter().any(|event| event.data.u64() == 7);
-                assert!(is_told, "what a program polls was changed");
+                let is_reported = events.iter().any(|event| event.data.u64() == 7);
+                assert!(is_reported, "a poll set of the program was changed");
                 assert_eq!(rustix::io::read(counter, &mut byte), Ok(8));
             }
         }
@@ -569,7 +569,7 @@ fn too_few_descriptors(_: &Path) {
     drop(all);
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
-    until("it is enabled", || provider.enabled(4, 0));
+    until("the provider is enabled", || provider.enabled(4, 0));
     for n in 0..3_u64 {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }

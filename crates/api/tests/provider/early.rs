@@ -491,7 +491,7 @@ fn daemon_rejects_unsafe_memory_files() {
         drop(connection);
     }
     let uncounted = daemon_process.controller.query(&session()).unwrap().uncounted_processes;
-    assert_eq!(uncounted, 4, "what was in memory that is not taken is reported as lost");
+    assert_eq!(uncounted, 4, "events in rejected memory are reported as lost");
     daemon_process.controller.stop(&session()).unwrap();
     mark(daemon_process.stage.folder.path(), "leave");
     daemon_process.daemon.succeeded();

@@ -61,7 +61,7 @@ fn write_all(provider: &Provider) {
 
 fn numbers(folder: &Path, file: &str) -> Vec<u64> {
     let (seen, lost) = read(&folder.join(file));
-    assert_eq!(lost, 0, "what a filter keeps back is not lost");
+    assert_eq!(lost, 0, "a filtered event does not count as lost");
     seen.iter().map(super::RecordedEvent::number).collect()
 }
 
@@ -92,7 +92,7 @@ fn private_sessions(folder: &Path) {
     assert_eq!(early.write(&event(3), &[&large]), Ok(()));
     assert_eq!(early.write(&event(4), &[&large]), Err(traceweir::WriteError::TooLarge));
     assert_eq!(one.stop().unwrap().events_lost + two.stop().unwrap().events_lost, 0);
-    assert_eq!(three.stop().unwrap().events_lost, 0, "what no session could hold is no loss");
+    assert_eq!(three.stop().unwrap().events_lost, 0, "an event too large for every session does not count as lost");
     assert_eq!(numbers(folder, "one"), [2, 3, 100, 101, 2, 3, 100, 101, 1, 2, 3, 4, 100, 101]);
     assert_eq!(numbers(folder, "two"), [1, 4, 101, 1, 4, 101]);
     let (seen, lost) = read(&folder.join("three"));

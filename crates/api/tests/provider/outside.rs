@@ -103,7 +103,7 @@ fn private_sessions_of_other_users_and_invalid_ones_are_refused_without_file() {
     process.send(&start(SESSION, me(), &stage.path("b.etl")));
     assert_eq!(state(&mut process).1, 183);
     process.send(&start(SESSION + 1, me(), &file));
-    assert_eq!(state(&mut process).1, 161, "its file is in use");
+    assert_eq!(state(&mut process).1, 161, "the log file is in use");
     let update = Update { log_file: Some(stage.path("none/a.etl")), ..Update::default() };
     process.send(&control(5, SESSION, Control::Update(update)));
     assert_eq!(state(&mut process).1, 3);
@@ -116,7 +116,7 @@ fn private_sessions_of_other_users_and_invalid_ones_are_refused_without_file() {
     assert!(!stage.path("theirs.etl").exists());
     let own = Update { log_file: Some(file.clone()), ..Update::default() };
     process.send(&control(5, SESSION, Control::Update(own)));
-    assert_eq!(state(&mut process).1, 161, "its file is in use");
+    assert_eq!(state(&mut process).1, 161, "the log file is in use");
     let update = Update { log_file: Some(stage.path("c.etl")), ..Update::default() };
     process.send(&control(5, SESSION, Control::Update(update)));
     let (_, status, properties) = state(&mut process);

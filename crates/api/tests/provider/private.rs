@@ -73,7 +73,7 @@ fn check_many(file: &Path) {
     let (seen, lost) = read(file);
     assert_eq!(seen.len() as u64 + lost, THREADS * EACH);
     let numbers: HashSet<u64> = seen.iter().map(|s| s.number()).collect();
-    assert_eq!(numbers.len(), seen.len(), "none twice");
+    assert_eq!(numbers.len(), seen.len(), "no event twice");
     let mut threads = HashSet::new();
     for event in &seen {
         let (thread, n) = (event.number() / EACH, event.number() % EACH);
@@ -120,7 +120,7 @@ fn file_of_killed_process_is_valid_to_last_flush_and_can_be_repaired() {
     assert_eq!(repaired.dropped, 0);
     let (seen, _) = read(&whole);
     let numbers: Vec<u64> = seen.iter().map(|s| s.number()).collect();
-    assert!(numbers.len() >= 500, "what was flushed is there: {}", numbers.len());
+    assert!(numbers.len() >= 500, "flushed events are in the file: {}", numbers.len());
     assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<_>>());
 }
 

@@ -124,7 +124,7 @@ fn unload(_: &Path) {
             assert_eq!(libc::dlclose(library), 0);
         }
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        assert!(maps.contains(name.to_str().unwrap()), "its code is still there");
+        assert!(maps.contains(name.to_str().unwrap()), "the library is still mapped");
     }
 }
 

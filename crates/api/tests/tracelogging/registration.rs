@@ -70,7 +70,7 @@ fn one_of_two_concurrent_registrations_panics() {
             [scope.spawn(register), scope.spawn(register)].map(|thread| thread.join().unwrap())
         });
         let (done, refused): (Vec<_>, Vec<_>) = both.into_iter().partition(Result::is_ok);
-        assert_eq!((done.len(), refused.len()), (1, 1), "one wins");
+        assert_eq!((done.len(), refused.len()), (1, 1), "one thread registers, the other panics");
         assert_eq!(done[0].as_ref().ok(), Some(&0));
         let message = refused[0].as_ref().unwrap_err().downcast_ref::<&str>().unwrap();
         assert!(MESSAGES.contains(message), "{message}");

@@ -10,9 +10,9 @@ fn events_wait_until_all_processors_are_complete() {
     assert!(queue.push(&buffer(0, 100, 0, &[10, 30, 90])));
     // The other processor is complete up to 40 now: 10, 20 and 30 are safe, 90 is not.
     assert!(queue.push(&buffer(1, 40, 0, &[20])));
-    until("what is safe", || times(&delivered).len() == 3);
+    until("the complete events", || times(&delivered).len() == 3);
     assert!(queue.push(&buffer(1, 200, 0, &[50])));
-    until("the rest", || times(&delivered).len() == 5);
+    until("the remaining events", || times(&delivered).len() == 5);
     assert_eq!(times(&delivered), [10, 20, 30, 50, 90]);
     queue.end();
     thread.join().unwrap().unwrap();
@@ -43,7 +43,7 @@ fn events_up_to_the_complete_time_of_the_queue_are_delivered() {
     let (thread, delivered) = consume(vec![trace]);
     assert!(queue.push(&buffer(7, 90, 0, &[30, 90])));
     queue.set_complete(70);
-    until("what is complete", || !times(&delivered).is_empty());
+    until("the complete events", || !times(&delivered).is_empty());
     assert_eq!(times(&delivered), [30]);
     queue.end();
     thread.join().unwrap().unwrap();
@@ -56,7 +56,7 @@ fn event_without_flush_marker_waits_at_most_the_flush_timer() {
         let (trace, mut queue) = session.open();
         let (thread, delivered) = consume(vec![trace]);
         assert!(queue.push(&buffer(7, 100, 0, &[90])));
-        until("it to be old enough", || times(&delivered) == [90]);
+        until("the event is old enough", || times(&delivered) == [90]);
         drop(queue);
         assert!(thread.join().unwrap().is_err());
     }
@@ -84,9 +84,9 @@ fn events_of_two_sessions_are_merged_by_wall_time() {
     let (thread, delivered) = consume(vec![a, b]);
     assert!(queue_a.push(&buffer(0, 50, 0, &[10, 30, 50])));
     assert!(queue_b.push(&buffer(0, 45, 0, &[20, 40])));
-    until("what both are complete for", || times(&delivered).len() == 4);
+    until("the events for which both sessions are complete", || times(&delivered).len() == 4);
     queue_b.end();
-    until("the rest", || times(&delivered).len() == 5);
+    until("the remaining events", || times(&delivered).len() == 5);
     queue_a.end();
     thread.join().unwrap().unwrap();
     assert_eq!(times(&delivered), [10, 20, 30, 40, 50]);

@@ -377,7 +377,7 @@ fn provider_lists_follow_registrations_and_enables() {
         let all = [set_of(&[registered, ahead]), set_of(&[registered]), set_of(&[group])];
         until("two registrations of one provider, and two enables", || lists(&mut session) == all);
         drop(first);
-        assert_eq!(lists(&mut session), all, "one of them is left");
+        assert_eq!(lists(&mut session), all, "one registration is left");
         drop(second);
         let rest = [set_of(&[ahead]), none.clone(), set_of(&[group])];
         until("the last registration to be gone", || lists(&mut session) == rest);
