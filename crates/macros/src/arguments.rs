@@ -14,7 +14,8 @@ impl Errors {
 
     /// Returns the errors as `compile_error!` items, or `None` if there are none.
     pub(crate) fn into_items(self) -> Option<TokenStream> {
-        let errors = self.0.into_iter().map(|(at, message)| quote_spanned!(at=> ::core::compile_error!(#message);));
+        let errors =
+            self.0.into_iter().map(|(at, message)| quote_spanned!(at=> ::core::compile_error!(#message);));
         let all: TokenStream = errors.collect();
         (!all.is_empty()).then_some(all)
     }

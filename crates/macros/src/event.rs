@@ -3,7 +3,9 @@
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::quote;
 
-use crate::arguments::{Arguments, Call, Errors, parenthesize_operations, parse_braces, parse_call, strip_invisible_groups};
+use crate::arguments::{
+    Arguments, Call, Errors, parenthesize_operations, parse_braces, parse_call, strip_invisible_groups,
+};
 use crate::constants::{CHANNEL, IN_TYPE, LEVEL, NamedConstants, OPCODE, OUT_TYPE};
 use crate::fields::{self, FieldType, Kind};
 
@@ -152,8 +154,12 @@ impl Event {
                 set_once(&mut self.activity, id, at, errors);
             }
             "related_id" => {
-                let id =
-                    next_constant(arguments, at, "expected a related activity id: &Guid or &[u8; 16]", errors);
+                let id = next_constant(
+                    arguments,
+                    at,
+                    "expected a related activity id: &Guid or &[u8; 16]",
+                    errors,
+                );
                 set_once(&mut self.related, id, at, errors);
             }
             "debug" => self.debug = true,
@@ -169,7 +175,8 @@ impl Event {
         let at = call.name.span();
         let mut arguments = call.arguments;
         let named = field_type.kind != Kind::RawData;
-        let name = named.then(|| arguments.next_string(errors, EXPECTED_FIELD).map(|n| n.0).unwrap_or_default());
+        let name =
+            named.then(|| arguments.next_string(errors, EXPECTED_FIELD).map(|n| n.0).unwrap_or_default());
         let mut field = Field { field_type, at, name, value: quote!(), input: None, out: None, tag: None };
         match field_type.kind {
             Kind::RawField { .. } | Kind::RawMeta { .. } => {
@@ -255,10 +262,16 @@ impl Event {
 
     fn field_option(&self, field: &mut Field, mut call: Call, errors: &mut Errors) {
         let at = call.name.span();
-        let takes_format = !matches!(field.field_type.kind, Kind::Struct | Kind::RawStruct { .. } | Kind::RawData);
+        let takes_format =
+            !matches!(field.field_type.kind, Kind::Struct | Kind::RawStruct { .. } | Kind::RawData);
         match call.name.to_string().as_str() {
             "tag" if field.field_type.kind != Kind::RawData => {
-                set_once(&mut field.tag, next_constant(&mut call.arguments, at, EXPECTED_TAG, errors), at, errors);
+                set_once(
+                    &mut field.tag,
+                    next_constant(&mut call.arguments, at, EXPECTED_TAG, errors),
+                    at,
+                    errors,
+                );
             }
             "format" if takes_format => {
                 if field.out.is_some() {
@@ -310,7 +323,12 @@ fn describe_unknown_name(name: &str) -> String {
     }
 }
 
-fn next_constant(arguments: &mut Arguments, at: Span, expected: &str, errors: &mut Errors) -> Option<Constant> {
+fn next_constant(
+    arguments: &mut Arguments,
+    at: Span,
+    expected: &str,
+    errors: &mut Errors,
+) -> Option<Constant> {
     arguments.next(errors, expected).map(|a| Constant { tokens: a.tokens, at })
 }
 

@@ -269,11 +269,19 @@ fn classic_provider_belongs_to_the_last_enabling_session() {
         enable(&mut controller, &b, CONTROL, 2, 2);
         let (notice, level, flags) = last(&notices);
         assert_eq!((notice.request, level, flags), (Request::Enable, Some(2), Some(2)));
-        assert_eq!(trace(first, &event(2), &[]), Err(TraceError::InvalidHandle), "the handle of the first session is stale");
+        assert_eq!(
+            trace(first, &event(2), &[]),
+            Err(TraceError::InvalidHandle),
+            "the handle of the first session is stale"
+        );
         trace(notice.logger, &event(3), &[]).unwrap();
         disable(&mut controller, &a, CONTROL);
         trace(notice.logger, &event(4), &[]).unwrap();
-        assert_eq!(notices.lock().unwrap().len(), 2, "the provider gets no notice about the first session's end");
+        assert_eq!(
+            notices.lock().unwrap().len(),
+            2,
+            "the provider gets no notice about the first session's end"
+        );
 
         let (session, params) = (SessionRef::Id(b.id), EnableParams::default());
         controller.enable(&session, CONTROL, EnableCode::CaptureState, &params, 30_000).unwrap();
@@ -287,7 +295,9 @@ fn classic_provider_belongs_to_the_last_enabling_session() {
         assert_eq!((notice.request, level, flags), (Request::Enable, Some(7), Some(0)));
         trace(notice.logger, &event(5), &[]).unwrap();
         private.stop().unwrap();
-        until("the callback reports the end of the private session", || last(&notices).0.request == Request::Disable);
+        until("the callback reports the end of the private session", || {
+            last(&notices).0.request == Request::Disable
+        });
         enable(&mut controller, &a, CONTROL, 0, 0);
         trace(last(&notices).0.logger, &event(6), &[]).unwrap();
         for session in [&a, &b] {
@@ -301,34 +311,31 @@ fn classic_provider_belongs_to_the_last_enabling_session() {
 
 #[test]
 fn registration_returns_the_status_of_its_callback() {
-    run_in_own_process(
-        "classic::registration_returns_the_status_of_its_callback",
-        |folder| {
-            let _daemon = DaemonInProcess::new(folder);
-            let mut controller = controller(folder);
-            let (a, b) = (sequential("a", folder), sequential("b", folder));
-            let (a, b) = (controller.start(&a).unwrap(), controller.start(&b).unwrap());
-            enable(&mut controller, &b, CONTROL, 5, 6);
-            enable(&mut controller, &a, CONTROL, 3, 4);
-            let (registration, notices) = recorded(&[]);
-            let (notice, level, flags) = last(&notices);
-            let want = (Request::Enable, Some(3), Some(4));
-            assert_eq!((notice.request, level, flags), want, "before the return, the newest session's");
-            drop(registration);
+    run_in_own_process("classic::registration_returns_the_status_of_its_callback", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
+        let mut controller = controller(folder);
+        let (a, b) = (sequential("a", folder), sequential("b", folder));
+        let (a, b) = (controller.start(&a).unwrap(), controller.start(&b).unwrap());
+        enable(&mut controller, &b, CONTROL, 5, 6);
+        enable(&mut controller, &a, CONTROL, 3, 4);
+        let (registration, notices) = recorded(&[]);
+        let (notice, level, flags) = last(&notices);
+        let want = (Request::Enable, Some(3), Some(4));
+        assert_eq!((notice.request, level, flags), want, "before the return, the newest session's");
+        drop(registration);
 
-            let no = || Box::new(|_: &Notice| Status::ERROR_BUSY);
-            assert_eq!(classic::register(CONTROL, &[], no()).unwrap_err().status(), Status::ERROR_BUSY);
-            until("nothing stays", || controller.providers().unwrap().iter().all(|p| p.pids.is_empty()));
-            let (kept, status) = classic::register_with_status(CONTROL, &[], no()).unwrap();
-            assert_eq!(status, Status::ERROR_BUSY);
-            let listed = controller.providers().unwrap();
-            assert_eq!((listed[0].pids.as_slice(), listed[0].is_classic), (&[std::process::id()][..], true));
-            drop(kept);
-            disable(&mut controller, &a, CONTROL);
-            disable(&mut controller, &b, CONTROL);
-            assert!(classic::register(CONTROL, &[], no()).is_ok(), "not called: nothing is enabled");
-        },
-    );
+        let no = || Box::new(|_: &Notice| Status::ERROR_BUSY);
+        assert_eq!(classic::register(CONTROL, &[], no()).unwrap_err().status(), Status::ERROR_BUSY);
+        until("nothing stays", || controller.providers().unwrap().iter().all(|p| p.pids.is_empty()));
+        let (kept, status) = classic::register_with_status(CONTROL, &[], no()).unwrap();
+        assert_eq!(status, Status::ERROR_BUSY);
+        let listed = controller.providers().unwrap();
+        assert_eq!((listed[0].pids.as_slice(), listed[0].is_classic), (&[std::process::id()][..], true));
+        drop(kept);
+        disable(&mut controller, &a, CONTROL);
+        disable(&mut controller, &b, CONTROL);
+        assert!(classic::register(CONTROL, &[], no()).is_ok(), "not called: nothing is enabled");
+    });
 }
 
 #[test]

@@ -144,50 +144,50 @@ fn move_to_processor(last: bool) {
 
 #[test]
 fn event_of_an_idle_processor_keeps_its_order_under_load() {
-    run_in_own_process(
-        "consumer_daemon::event_of_an_idle_processor_keeps_its_order_under_load",
-        |folder| {
-            const EVENTS: u64 = 60_000;
-            let _daemon = DaemonInThread::new(folder);
-            let mut controller = Controller::find(None).unwrap().unwrap();
-            let provider = Provider::register(guid(), None).unwrap();
-            // The consumer holds at most 1 MiB, and no flush helps it.
-            let small = SessionConfig { maximum_buffers: 16, flush_timer: 3600, ..config("live", false) };
-            start(&mut controller, &small);
-            let (consumer, seen) = consume(open("live"));
-            let writer = |last, numbers: std::ops::Range<u64>| {
-                move_to_processor(last);
-                for first in numbers.clone().step_by(200) {
-                    write(&provider, first..numbers.end.min(first + 200));
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-            };
-            std::thread::scope(|scope| scope.spawn(|| writer(true, 0..1)).join().unwrap());
-            std::thread::scope(|scope| scope.spawn(|| writer(false, 1..EVENTS)).join().unwrap());
-            controller.stop(&named("live")).unwrap();
-            consumer.join().unwrap().unwrap();
-            let seen = seen.lock().unwrap();
-            assert_eq!(seen.numbers[0], 0);
-            assert!(seen.times.is_sorted(), "in the order of time");
-        },
-    );
+    run_in_own_process("consumer_daemon::event_of_an_idle_processor_keeps_its_order_under_load", |folder| {
+        const EVENTS: u64 = 60_000;
+        let _daemon = DaemonInThread::new(folder);
+        let mut controller = Controller::find(None).unwrap().unwrap();
+        let provider = Provider::register(guid(), None).unwrap();
+        // The consumer holds at most 1 MiB, and no flush helps it.
+        let small = SessionConfig { maximum_buffers: 16, flush_timer: 3600, ..config("live", false) };
+        start(&mut controller, &small);
+        let (consumer, seen) = consume(open("live"));
+        let writer = |last, numbers: std::ops::Range<u64>| {
+            move_to_processor(last);
+            for first in numbers.clone().step_by(200) {
+                write(&provider, first..numbers.end.min(first + 200));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        std::thread::scope(|scope| scope.spawn(|| writer(true, 0..1)).join().unwrap());
+        std::thread::scope(|scope| scope.spawn(|| writer(false, 1..EVENTS)).join().unwrap());
+        controller.stop(&named("live")).unwrap();
+        consumer.join().unwrap().unwrap();
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen.numbers[0], 0);
+        assert!(seen.times.is_sorted(), "in the order of time");
+    });
 }
 
 #[test]
 fn low_latency_delivers_events_long_before_the_flush_timer() {
-    run_in_own_process("consumer_daemon::low_latency_delivers_events_long_before_the_flush_timer", |folder| {
-        let _daemon = DaemonInThread::new(folder);
-        let mut controller = Controller::find(None).unwrap().unwrap();
-        let provider = Provider::register(guid(), None).unwrap();
-        start(&mut controller, &SessionConfig { flush_timer: 3600, ..config("quick", true) });
-        let (consumer, seen) = consume(open("quick"));
-        for n in 0..20 {
-            write(&provider, n..n + 1);
-            until("the event", || seen.lock().unwrap().numbers.len() as u64 == n + 1);
-        }
-        controller.stop(&named("quick")).unwrap();
-        consumer.join().unwrap().unwrap();
-    });
+    run_in_own_process(
+        "consumer_daemon::low_latency_delivers_events_long_before_the_flush_timer",
+        |folder| {
+            let _daemon = DaemonInThread::new(folder);
+            let mut controller = Controller::find(None).unwrap().unwrap();
+            let provider = Provider::register(guid(), None).unwrap();
+            start(&mut controller, &SessionConfig { flush_timer: 3600, ..config("quick", true) });
+            let (consumer, seen) = consume(open("quick"));
+            for n in 0..20 {
+                write(&provider, n..n + 1);
+                until("the event", || seen.lock().unwrap().numbers.len() as u64 == n + 1);
+            }
+            controller.stop(&named("quick")).unwrap();
+            consumer.join().unwrap().unwrap();
+        },
+    );
 }
 
 #[test]
@@ -234,34 +234,31 @@ fn two_consumers_and_the_file_get_all_events() {
 
 #[test]
 fn idle_consumer_loses_counted_events_and_delays_no_other() {
-    run_in_own_process(
-        "consumer_daemon::idle_consumer_loses_counted_events_and_delays_no_other",
-        |folder| {
-            let _daemon = DaemonInThread::new(folder);
-            let mut controller = Controller::find(None).unwrap().unwrap();
-            let provider = Provider::register(guid(), None).unwrap();
-            let small = SessionConfig { buffer_size: 4, maximum_buffers: 8, ..config("small", true) };
-            start(&mut controller, &small);
-            let (idle, busy) = (open("small"), consume(open("small")));
-            let mut written = 0;
-            until("the idle consumer to lose something", || {
-                write(&provider, written..written + 200);
-                written += 200;
-                controller.query(&named("small")).unwrap().real_time_events_lost > 0
-            });
-            let ended = controller.stop(&named("small")).unwrap();
-            let offered = ended.events + ended.events_lost;
-            assert_eq!(offered, written);
-            // The idle consumer gets what its queue accepted, and the count of the rest.
-            let (thread, seen) = consume(idle);
-            thread.join().unwrap().unwrap();
-            busy.0.join().unwrap().unwrap();
-            let (seen, busy) = (seen.lock().unwrap(), busy.1.lock().unwrap());
-            assert_eq!(seen.numbers.len() as u64 + seen.lost, ended.events);
-            assert_eq!(busy.numbers.len() as u64 + busy.lost, ended.events);
-            assert_eq!(seen.lost + busy.lost, ended.real_time_events_lost);
-        },
-    );
+    run_in_own_process("consumer_daemon::idle_consumer_loses_counted_events_and_delays_no_other", |folder| {
+        let _daemon = DaemonInThread::new(folder);
+        let mut controller = Controller::find(None).unwrap().unwrap();
+        let provider = Provider::register(guid(), None).unwrap();
+        let small = SessionConfig { buffer_size: 4, maximum_buffers: 8, ..config("small", true) };
+        start(&mut controller, &small);
+        let (idle, busy) = (open("small"), consume(open("small")));
+        let mut written = 0;
+        until("the idle consumer to lose something", || {
+            write(&provider, written..written + 200);
+            written += 200;
+            controller.query(&named("small")).unwrap().real_time_events_lost > 0
+        });
+        let ended = controller.stop(&named("small")).unwrap();
+        let offered = ended.events + ended.events_lost;
+        assert_eq!(offered, written);
+        // The idle consumer gets what its queue accepted, and the count of the rest.
+        let (thread, seen) = consume(idle);
+        thread.join().unwrap().unwrap();
+        busy.0.join().unwrap().unwrap();
+        let (seen, busy) = (seen.lock().unwrap(), busy.1.lock().unwrap());
+        assert_eq!(seen.numbers.len() as u64 + seen.lost, ended.events);
+        assert_eq!(busy.numbers.len() as u64 + busy.lost, ended.events);
+        assert_eq!(seen.lost + busy.lost, ended.real_time_events_lost);
+    });
 }
 
 #[test]

@@ -119,7 +119,8 @@ fn read(name: &str, interest: Interest, window: &Window) -> RecordingHandler {
 fn fed_buffers_of_a_file_give_its_events() {
     for name in ["manifest.etl", "compressed.etl", "kernel.etl", "tracelogging.etl"] {
         let want = read(name, Interest::Events, &Window::default());
-        let mut got = RecordingHandler { interest: Interest::EventsAndBuffers, ..RecordingHandler::default() };
+        let mut got =
+            RecordingHandler { interest: Interest::EventsAndBuffers, ..RecordingHandler::default() };
         let buffers = buffers_of(name);
         let (_, accepted) = feed(buffers.clone(), &mut got);
         assert_eq!((accepted, got.ends.len(), got.losses), (buffers.len(), buffers.len(), 0), "{name}");
@@ -183,7 +184,11 @@ fn time_window_includes_both_ends() {
 
 #[test]
 fn handler_can_break_at_the_end_of_a_buffer() {
-    let mut received = RecordingHandler { interest: Interest::EventsAndBuffers, most_ends: 1, ..RecordingHandler::default() };
+    let mut received = RecordingHandler {
+        interest: Interest::EventsAndBuffers,
+        most_ends: 1,
+        ..RecordingHandler::default()
+    };
     let buffers = buffers_of("kernel.etl");
     let (_, accepted) = feed(buffers, &mut received);
     assert!(accepted > 1);
@@ -197,12 +202,14 @@ fn invalid_and_foreign_buffers_are_refused() {
     let good = buffers_of("kernel.etl");
     assert!(good.len() > 2, "{}", good.len());
     // Without the log-file header no buffer is accepted; with it the rest are.
-    let (statuses, _) = feed(vec![good[1].clone(), good[0].clone(), good[1].clone()], &mut RecordingHandler::default());
+    let (statuses, _) =
+        feed(vec![good[1].clone(), good[0].clone(), good[1].clone()], &mut RecordingHandler::default());
     assert_eq!(statuses, [WRONG, RIGHT, RIGHT]);
     let short = good[1][..good[1].len() - 8].to_vec();
     let mut none_valid = good[1].clone();
     none_valid[0x30..0x34].fill(0);
-    let (statuses, _) = feed(vec![good[0].clone(), vec![0; 71], short, none_valid], &mut RecordingHandler::default());
+    let (statuses, _) =
+        feed(vec![good[0].clone(), vec![0; 71], short, none_valid], &mut RecordingHandler::default());
     assert_eq!(statuses, [RIGHT, WRONG, WRONG, WRONG]);
     // The buffers of a processor must come in order.
     let header = |b: &Vec<u8>| BufferHeader::parse(b.first_chunk().unwrap());
@@ -244,7 +251,10 @@ fn feeder_can_wait_for_each_buffer_before_the_next() {
         });
         deliver(vec![trace], &Window::default(), &mut received).unwrap();
     });
-    assert_eq!(received.events.len(), read("manifest.etl", Interest::Events, &Window::default()).events.len());
+    assert_eq!(
+        received.events.len(),
+        read("manifest.etl", Interest::Events, &Window::default()).events.len()
+    );
 }
 
 #[test]

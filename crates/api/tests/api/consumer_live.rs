@@ -281,7 +281,10 @@ fn slow_consumer_gets_count_of_its_losses() {
     thread.join().unwrap().unwrap();
     assert_eq!((pushed, lost), (2 * SLOTS as usize, 20 - u64::from(SLOTS)));
     assert_eq!(times(&delivered).len(), pushed);
-    assert_eq!(delivered.lock().unwrap().last(), Some(&Delivered::Lost(Lost { events: lost * 2, buffers: lost })));
+    assert_eq!(
+        delivered.lock().unwrap().last(),
+        Some(&Delivered::Lost(Lost { events: lost * 2, buffers: lost }))
+    );
 }
 
 #[test]

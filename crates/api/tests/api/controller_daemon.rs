@@ -240,9 +240,15 @@ fn file_sequence_advances_on_request_and_can_be_replaced() {
     assert_eq!(next.config.log_file, Some(path("a-2.etl")));
     assert!(is_final(&path("a-1.etl")) && !is_final(&path("a-2.etl")));
     let to = |log_file| Update { log_file: Some(log_file), ..Update::default() };
-    assert_eq!(status(controller.update(&named("sequence"), &to(path("a-%d.etl")))), Status::ERROR_BAD_PATHNAME);
+    assert_eq!(
+        status(controller.update(&named("sequence"), &to(path("a-%d.etl")))),
+        Status::ERROR_BAD_PATHNAME
+    );
     assert!(is_final(&path("a-1.etl")), "the old file is as it was");
-    assert_eq!(status(controller.update(&named("sequence"), &to(path("b.etl")))), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(
+        status(controller.update(&named("sequence"), &to(path("b.etl")))),
+        Status::ERROR_INVALID_PARAMETER
+    );
     assert!(!path("b.etl").exists());
     let other = controller.update(&named("sequence"), &to(path("b-%d.etl"))).unwrap();
     assert_eq!(other.config.log_file, Some(path("b-1.etl")));

@@ -57,7 +57,10 @@ impl Recording<'_> {
     }
 
     fn disable(&mut self, guid: Guid, property: u32) {
-        assert_eq!(self.send_enable(guid, EnableCode::Disable, &params(0, 0, property)), Status::ERROR_SUCCESS);
+        assert_eq!(
+            self.send_enable(guid, EnableCode::Disable, &params(0, 0, property)),
+            Status::ERROR_SUCCESS
+        );
     }
 
     fn entry(&mut self, guid: Guid, is_group: bool) -> Option<ProviderEntry> {
@@ -102,7 +105,11 @@ fn group_enables_current_and_later_members_besides_direct_enables() {
         session.enable_at(GROUP, 0, 0, OF_GROUP);
         assert_eq!(calls.lock().unwrap().last(), Some(&(1, 255, u64::MAX)));
         session.disable(MEMBER, 0);
-        assert_eq!(calls.lock().unwrap().last(), Some(&(1, 0, 0)), "the callback gets the settings of the group unchanged");
+        assert_eq!(
+            calls.lock().unwrap().last(),
+            Some(&(1, 0, 0)),
+            "the callback gets the settings of the group unchanged"
+        );
         member.write(&event(7, 200, 1 << 40), &[]).unwrap();
         session.disable(MEMBER, 0);
         assert_eq!(calls.lock().unwrap().len(), 5, "no change");
@@ -130,7 +137,11 @@ fn traits_set_later_join_the_group_once() {
         provider.write(&event(1, 5, 1), &[]).unwrap();
         assert_eq!(provider.set_traits(&traits("Later")).unwrap_err().status().0, 87, "once");
         let with = Provider::register_with_traits(OTHER, &traits("With"), None).unwrap();
-        assert_eq!(with.set_traits(&traits("With")).unwrap_err().status().0, 87, "the provider has traits already");
+        assert_eq!(
+            with.set_traits(&traits("With")).unwrap_err().status().0,
+            87,
+            "the provider has traits already"
+        );
 
         let listed = session.entry(MEMBER, false).unwrap();
         assert_eq!((listed.name.as_str(), listed.groups), ("Later", vec![GROUP]));
@@ -174,20 +185,24 @@ fn invalid_group_enable_is_refused_without_change() {
             ..params(4, 0, OF_GROUP)
         };
         let by_id = with(EVENT_FILTER_TYPE_EVENT_ID, &[1, 0, 1, 0, 7, 0]);
-        assert_eq!(session.say(GROUP, EnableCode::Enable, &by_id).0, 87);
+        assert_eq!(session.send_enable(GROUP, EnableCode::Enable, &by_id).0, 87);
         let unknown = Guid::from_u128(0x7777);
         let capture = params(0, 0, OF_GROUP);
-        assert_eq!(session.say(unknown, EnableCode::CaptureState, &capture).0, 1);
-        assert_eq!(session.say(MEMBER, EnableCode::CaptureState, &capture).0, 1, "no group of this GUID");
-        assert_eq!(session.say(GROUP, EnableCode::CaptureState, &capture).0, 0, "known, not enabled");
+        assert_eq!(session.send_enable(unknown, EnableCode::CaptureState, &capture).0, 1);
+        assert_eq!(
+            session.send_enable(MEMBER, EnableCode::CaptureState, &capture).0,
+            1,
+            "no group of this GUID"
+        );
+        assert_eq!(session.send_enable(GROUP, EnableCode::CaptureState, &capture).0, 0, "known, not enabled");
         assert_eq!(session.entry(GROUP, true).unwrap().sessions, []);
         assert!(!member.enabled(0, 0));
         // A group enable can be limited to processes.
         let elsewhere = with(EVENT_FILTER_TYPE_PID, &1u32.to_le_bytes());
-        assert_eq!(session.say(GROUP, EnableCode::Enable, &elsewhere).0, 0);
+        assert_eq!(session.send_enable(GROUP, EnableCode::Enable, &elsewhere).0, 0);
         assert!(!member.enabled(0, 0));
         let here = with(EVENT_FILTER_TYPE_PID, &std::process::id().to_le_bytes());
-        assert_eq!(session.say(GROUP, EnableCode::Enable, &here).0, 0);
+        assert_eq!(session.send_enable(GROUP, EnableCode::Enable, &here).0, 0);
         assert!(member.enabled(4, 0));
     });
 }

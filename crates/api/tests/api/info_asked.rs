@@ -16,7 +16,7 @@ use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Listener;
 
 use crate::support::until;
-use crate::support_daemon::{run_in_own_process, daemon_program, this_test};
+use crate::support_daemon::{daemon_program, run_in_own_process, this_test};
 
 fn status(result: traceweir::Result<()>) -> u32 {
     result.err().map_or(0, |e| e.status().0)

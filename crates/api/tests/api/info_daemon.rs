@@ -59,11 +59,7 @@ const GUEST: u32 = 64_313;
 fn every_call_of_the_table_has_the_expected_result() {
     run_in_own_process("info_daemon::every_call_of_the_table_has_the_expected_result", |folder| {
         let is_root = rustix::process::geteuid().is_root() && may_profile();
-        if !skip::can(
-            is_root,
-            "root",
-            "most of the table needs CAP_PERFMON and other users",
-        ) {
+        if !skip::can(is_root, "root", "most of the table needs CAP_PERFMON and other users") {
             return;
         }
         let _daemon = DaemonInProcess::for_all(folder);
@@ -211,7 +207,8 @@ fn group_does_not_enable_disallowed_providers() {
                 .collect::<Vec<_>>()
         );
         assert_eq!(groups.enables.len(), 1);
-        let seen = session.stop(|record| [wanted, listed].contains(&record.provider()).then(|| record.descriptor().id));
+        let seen = session
+            .stop(|record| [wanted, listed].contains(&record.provider()).then(|| record.descriptor().id));
         assert_eq!(seen, [1, 2]);
     });
 }
@@ -354,40 +351,43 @@ fn query_returns_current_settings_until_session_ends() {
 
 #[test]
 fn equal_stacks_are_stored_once_and_every_event_finds_its_stack() {
-    run_in_own_process("info_daemon::equal_stacks_are_stored_once_and_every_event_finds_its_stack", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
-        let mut session = Recording::new(folder);
-        let provider = Provider::register(guid(1), None).unwrap();
-        session.enable(guid(1), EVENT_ENABLE_PROPERTY_STACK_TRACE);
-        let write = |id: u16| provider.write(&event(id), &[]).unwrap();
-        write(1);
-        // Flushes first: events in the rings would be collected with the new setting.
-        session.controller.flush(&session.session, None).unwrap();
-        let on = StackCaching { is_enabled: true, ..StackCaching::default() };
-        session.set(&Set::UnifiedStackCaching(on));
-        (0..50).for_each(|_| write(2));
-        session.controller.flush(&session.session, None).unwrap();
-        session.set(&Set::UnifiedStackCaching(StackCaching::default()));
-        write(3);
-        let (mut stacks, mut definitions) = (Definitions::default(), 0);
-        let seen = session.stop(|record| {
-            definitions += u32::from(Definitions::is_informative(record));
-            stacks.observe(record);
-            let is_ours = record.provider() == guid(1);
-            is_ours.then(|| {
-                let frames: Vec<u64> = stacks.frames(record).expect("a stack").collect();
-                (record.descriptor().id, StackKey::of(record).map(|stack| stack.key), frames)
-            })
-        });
-        assert_eq!(seen.len(), 52);
-        let keyed: Vec<_> = seen.iter().filter(|(id, ..)| *id == 2).collect();
-        assert_eq!((keyed.len(), definitions), (50, 1), "one stack, written once");
-        assert!(keyed.iter().all(|event| event.1.is_some() && *event == keyed[0]), "{keyed:?}");
-        let plain: Vec<_> = seen.iter().filter(|(id, ..)| *id != 2).collect();
-        assert!(plain.iter().all(|(_, key, frames)| key.is_none() && frames.len() >= 4));
-        // All frames except those of the calls themselves are the same.
-        assert_eq!(keyed[0].2.last(), plain[0].2.last());
-    });
+    run_in_own_process(
+        "info_daemon::equal_stacks_are_stored_once_and_every_event_finds_its_stack",
+        |folder| {
+            let _daemon = DaemonInProcess::new(folder);
+            let mut session = Recording::new(folder);
+            let provider = Provider::register(guid(1), None).unwrap();
+            session.enable(guid(1), EVENT_ENABLE_PROPERTY_STACK_TRACE);
+            let write = |id: u16| provider.write(&event(id), &[]).unwrap();
+            write(1);
+            // Flushes first: events in the rings would be collected with the new setting.
+            session.controller.flush(&session.session, None).unwrap();
+            let on = StackCaching { is_enabled: true, ..StackCaching::default() };
+            session.set(&Set::UnifiedStackCaching(on));
+            (0..50).for_each(|_| write(2));
+            session.controller.flush(&session.session, None).unwrap();
+            session.set(&Set::UnifiedStackCaching(StackCaching::default()));
+            write(3);
+            let (mut stacks, mut definitions) = (Definitions::default(), 0);
+            let seen = session.stop(|record| {
+                definitions += u32::from(Definitions::is_informative(record));
+                stacks.observe(record);
+                let is_ours = record.provider() == guid(1);
+                is_ours.then(|| {
+                    let frames: Vec<u64> = stacks.frames(record).expect("a stack").collect();
+                    (record.descriptor().id, StackKey::of(record).map(|stack| stack.key), frames)
+                })
+            });
+            assert_eq!(seen.len(), 52);
+            let keyed: Vec<_> = seen.iter().filter(|(id, ..)| *id == 2).collect();
+            assert_eq!((keyed.len(), definitions), (50, 1), "one stack, written once");
+            assert!(keyed.iter().all(|event| event.1.is_some() && *event == keyed[0]), "{keyed:?}");
+            let plain: Vec<_> = seen.iter().filter(|(id, ..)| *id != 2).collect();
+            assert!(plain.iter().all(|(_, key, frames)| key.is_none() && frames.len() >= 4));
+            // All frames except those of the calls themselves are the same.
+            assert_eq!(keyed[0].2.last(), plain[0].2.last());
+        },
+    );
 }
 
 #[test]
@@ -438,7 +438,10 @@ fn registrations_of_a_provider_are_listed_one_by_one() {
         let registrations = session.controller.registrations(guid(1)).unwrap();
         assert_eq!(registrations.len(), 2);
         for registration in registrations {
-            assert_eq!((registration.pid, registration.is_ahead, registration.is_classic), (std::process::id(), false, false));
+            assert_eq!(
+                (registration.pid, registration.is_ahead, registration.is_classic),
+                (std::process::id(), false, false)
+            );
             assert_eq!((registration.sessions.len(), registration.sessions[0].level), (1, 4));
         }
         assert_eq!(traceweir::controller::info::own_providers(), [guid(1)]);

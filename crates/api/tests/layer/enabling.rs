@@ -14,7 +14,7 @@ use tracing_subscriber::prelude::*;
 
 use crate::support::until;
 use crate::support_daemon::DaemonInProcess;
-use crate::{NAME, Recording, run_in_own_process, config, install, params, provider, read};
+use crate::{NAME, Recording, config, install, params, provider, read, run_in_own_process};
 
 static FORMATTED: AtomicUsize = AtomicUsize::new(0);
 
@@ -108,25 +108,22 @@ fn threads_of_layers() -> usize {
 
 #[test]
 fn many_layers_share_one_thread_that_ends_when_idle() {
-    run_in_own_process(
-        "enabling::many_layers_share_one_thread_that_ends_when_idle",
-        |_folder| {
-            for _ in 0..300 {
-                let layer = LayerBuilder::new(NAME).build().unwrap();
-                tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || write_events(0));
-                assert!(threads_of_layers() <= 1);
-            }
-            assert_eq!(threads_of_layers(), 1);
-            install(LayerBuilder::new(NAME));
-            until("the level turns off", || LevelFilter::current() == LevelFilter::OFF);
-            until("the thread to end", || threads_of_layers() == 0);
-            // A later subscriber starts the thread again.
-            let another = tracing_subscriber::registry().with(LayerBuilder::new(NAME).build().unwrap());
-            let _guard = tracing::subscriber::set_default(another);
-            assert_eq!(LevelFilter::current(), LevelFilter::TRACE);
-            until("the level turns off again", || LevelFilter::current() == LevelFilter::OFF);
-        },
-    );
+    run_in_own_process("enabling::many_layers_share_one_thread_that_ends_when_idle", |_folder| {
+        for _ in 0..300 {
+            let layer = LayerBuilder::new(NAME).build().unwrap();
+            tracing::subscriber::with_default(tracing_subscriber::registry().with(layer), || write_events(0));
+            assert!(threads_of_layers() <= 1);
+        }
+        assert_eq!(threads_of_layers(), 1);
+        install(LayerBuilder::new(NAME));
+        until("the level turns off", || LevelFilter::current() == LevelFilter::OFF);
+        until("the thread to end", || threads_of_layers() == 0);
+        // A later subscriber starts the thread again.
+        let another = tracing_subscriber::registry().with(LayerBuilder::new(NAME).build().unwrap());
+        let _guard = tracing::subscriber::set_default(another);
+        assert_eq!(LevelFilter::current(), LevelFilter::TRACE);
+        until("the level turns off again", || LevelFilter::current() == LevelFilter::OFF);
+    });
 }
 
 #[test]
@@ -285,7 +282,8 @@ fn subscribers_can_end_during_enables_while_their_spans_live() {
                 let layer = LayerBuilder::new(NAME).build().unwrap();
                 let subscriber = tracing::Dispatch::new(tracing_subscriber::registry().with(layer));
                 let others = subscriber.clone();
-                let writer = scope.spawn(move || tracing::dispatcher::with_default(&others, || write_events(1)));
+                let writer =
+                    scope.spawn(move || tracing::dispatcher::with_default(&others, || write_events(1)));
                 let make = || tracing::info_span!("outlives", late = tracing::field::Empty);
                 let span = tracing::dispatcher::with_default(&subscriber, make);
                 drop(subscriber);

@@ -7,7 +7,7 @@ use traceweir::layer::LayerBuilder;
 use tracing::{debug, error, event, info, trace, warn};
 use tracing_subscriber::prelude::*;
 
-use crate::{NAME, Recording, run_in_own_process, install, provider, recorded};
+use crate::{NAME, Recording, install, provider, recorded, run_in_own_process};
 
 #[test]
 fn fields_of_all_kinds_keep_their_types() {

@@ -25,7 +25,7 @@ use tracing_subscriber::prelude::*;
 mod support;
 #[path = "../support/daemon.rs"]
 mod support_daemon;
-use support_daemon::{run_in_own_process, run_daemon_role};
+use support_daemon::{run_daemon_role, run_in_own_process};
 
 #[test]
 #[ignore = "run by other tests in a separate process"]

@@ -6,7 +6,7 @@ use std::cell::Cell;
 use traceweir::layer::LayerBuilder;
 use tracing::{debug, info};
 
-use crate::{NAME, Recording, run_in_own_process, install, provider};
+use crate::{NAME, Recording, install, provider, run_in_own_process};
 
 thread_local! {
     static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };

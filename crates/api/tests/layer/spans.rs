@@ -5,7 +5,7 @@ use traceweir::layer::LayerBuilder;
 use traceweir::provider::activity;
 use tracing::{Instrument, field, info, info_span, warn_span};
 
-use crate::{NAME, Recording, DecodedEvent, run_in_own_process, provider, recorded};
+use crate::{DecodedEvent, NAME, Recording, provider, recorded, run_in_own_process};
 
 const START: u8 = 1;
 const STOP: u8 = 2;
@@ -75,28 +75,31 @@ fn nested_spans_are_related_activities() {
 
 #[test]
 fn entering_and_leaving_a_span_writes_nothing_and_keeps_its_activity() {
-    run_in_own_process("spans::entering_and_leaving_a_span_writes_nothing_and_keeps_its_activity", |folder| {
-        let seen = recorded(folder, || {
-            let task = info_span!("task", id = 1);
-            // An executor enters the span of a task like this: repeatedly, and on any thread.
-            std::thread::scope(|scope| {
-                for thread in 0..3 {
-                    let task = task.clone();
-                    scope.spawn(move || {
-                        for step in 0..10 {
-                            task.in_scope(|| info!(name: "step", thread, step));
-                        }
-                    });
-                }
+    run_in_own_process(
+        "spans::entering_and_leaving_a_span_writes_nothing_and_keeps_its_activity",
+        |folder| {
+            let seen = recorded(folder, || {
+                let task = info_span!("task", id = 1);
+                // An executor enters the span of a task like this: repeatedly, and on any thread.
+                std::thread::scope(|scope| {
+                    for thread in 0..3 {
+                        let task = task.clone();
+                        scope.spawn(move || {
+                            for step in 0..10 {
+                                task.in_scope(|| info!(name: "step", thread, step));
+                            }
+                        });
+                    }
+                });
             });
-        });
-        let activity = one(&seen, "task", START).activity;
-        assert_eq!(one(&seen, "task", STOP).activity, activity);
-        let steps: Vec<_> = seen.iter().filter(|e| e.name == "step").collect();
-        assert_eq!((steps.len(), seen.len()), (30, 32));
-        assert!(steps.iter().all(|e| e.activity == activity));
-        assert_eq!(seen.last().unwrap().opcode, STOP);
-    });
+            let activity = one(&seen, "task", START).activity;
+            assert_eq!(one(&seen, "task", STOP).activity, activity);
+            let steps: Vec<_> = seen.iter().filter(|e| e.name == "step").collect();
+            assert_eq!((steps.len(), seen.len()), (30, 32));
+            assert!(steps.iter().all(|e| e.activity == activity));
+            assert_eq!(seen.last().unwrap().opcode, STOP);
+        },
+    );
 }
 
 /// A future that is pending a few times before it is ready.

@@ -9,7 +9,7 @@ use tracing::info;
 use tracing_subscriber::Registry;
 use tracing_subscriber::prelude::*;
 
-use crate::{NAME, Recording, run_in_own_process, install, params, provider, read};
+use crate::{NAME, Recording, install, params, provider, read, run_in_own_process};
 
 #[test]
 fn longest_matching_target_sets_provider_and_keyword() {

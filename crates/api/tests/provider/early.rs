@@ -22,8 +22,8 @@ use traceweir_transport::socket::Connection;
 use crate::daemon::{Process, listen, params};
 use crate::skip::can;
 use crate::{
-    PATIENCE, PROVIDER, Running, Scenario, RecordedEvent, Stage, event, eventually, mark, read, read_events_of,
-    sequential, until, wait_for_mark,
+    PATIENCE, PROVIDER, RecordedEvent, Running, Scenario, Stage, event, eventually, mark, read,
+    read_events_of, sequential, until, wait_for_mark,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -401,7 +401,8 @@ fn events_missed_before_a_late_enable_show_as_lost() {
     let mut daemon_process = DaemonProcess::start();
     let id = daemon_process.controller.query(&session()).unwrap().id;
     let connection =
-        Connection::connect(&RuntimeDir::at(&daemon_process.stage.runtime()).control_socket(), PATIENCE).unwrap();
+        Connection::connect(&RuntimeDir::at(&daemon_process.stage.runtime()).control_socket(), PATIENCE)
+            .unwrap();
     let hello =
         Message::Hello { versions: VERSIONS, role: Role::Provider, instance: 1, program: "late".to_owned() };
     send_message(&connection, 1, &hello, &[]);
@@ -413,7 +414,12 @@ fn events_missed_before_a_late_enable_show_as_lost() {
     // nothing.
     for session in [id, id, id + 1] {
         let (registration, status, reason) = (Some(7), 1460, reason.clone());
-        send_message(&connection, 0, &Message::Failed { order: 0, registration, session, status, reason }, &[]);
+        send_message(
+            &connection,
+            0,
+            &Message::Failed { order: 0, registration, session, status, reason },
+            &[],
+        );
     }
     until("the loss shows", || daemon_process.controller.query(&session()).unwrap().uncounted_processes == 1);
     let traced = |controller: &mut Controller| {
@@ -459,7 +465,8 @@ fn daemon_rejects_unsafe_memory_files() {
     ];
     for (name, params, memory, descriptors) in offers {
         let connection =
-            Connection::connect(&RuntimeDir::at(&daemon_process.stage.runtime()).control_socket(), PATIENCE).unwrap();
+            Connection::connect(&RuntimeDir::at(&daemon_process.stage.runtime()).control_socket(), PATIENCE)
+                .unwrap();
         let hello = Message::Hello {
             versions: VERSIONS,
             role: Role::Provider,

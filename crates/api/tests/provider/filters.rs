@@ -92,7 +92,11 @@ fn private_sessions(folder: &Path) {
     assert_eq!(early.write(&event(3), &[&large]), Ok(()));
     assert_eq!(early.write(&event(4), &[&large]), Err(traceweir::WriteError::TooLarge));
     assert_eq!(one.stop().unwrap().events_lost + two.stop().unwrap().events_lost, 0);
-    assert_eq!(three.stop().unwrap().events_lost, 0, "an event too large for every session does not count as lost");
+    assert_eq!(
+        three.stop().unwrap().events_lost,
+        0,
+        "an event too large for every session does not count as lost"
+    );
     assert_eq!(numbers(folder, "one"), [2, 3, 100, 101, 2, 3, 100, 101, 1, 2, 3, 4, 100, 101]);
     assert_eq!(numbers(folder, "two"), [1, 4, 101, 1, 4, 101]);
     let (seen, lost) = read(&folder.join("three"));

@@ -97,7 +97,10 @@ fn denied_group(folder: &Path) {
     // Nothing was set, so the provider can try again.
     let handle = Handle::from_raw(provider.handle().to_raw()).unwrap();
     handle.set_traits(&traits_of_group()).unwrap();
-    assert!(provider.enabled(3, 0) && !provider.enabled(4, 0), "the enable of the group applies when the call returns");
+    assert!(
+        provider.enabled(3, 0) && !provider.enabled(4, 0),
+        "the enable of the group applies when the call returns"
+    );
     provider.write(&traceweir::EventDescriptor { level: 3, ..event(2) }, &[]).unwrap();
     mark(folder, "written");
     wait_for_mark(folder, "done");

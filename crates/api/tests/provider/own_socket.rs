@@ -147,7 +147,10 @@ fn found_and_stopped(scope: Scope) {
         let providers = daemon_process.controller.providers().unwrap();
         providers.iter().any(|provider| provider.provider == PROVIDER && !provider.pids.is_empty())
     });
-    daemon_process.controller.enable(&session(), OTHER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
+    daemon_process
+        .controller
+        .enable(&session(), OTHER, EnableCode::Enable, &EnableParams::default(), 0)
+        .unwrap();
     // The process has no region left, so the next registration creates one.
     daemon_process
         .controller

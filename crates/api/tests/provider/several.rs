@@ -100,7 +100,11 @@ fn edges(folder: &Path) {
         assert_eq!(provider.write(&event(5), &blocks[..MAX_BLOCKS]), Ok(()));
         assert_eq!(provider.write(&event(6), &blocks), Err(WriteError::InvalidParameter));
         let end = session.stop().unwrap();
-        assert_eq!((end.events, end.events_lost), (4, lost), "an event too large for every session does not count as lost");
+        assert_eq!(
+            (end.events, end.events_lost),
+            (4, lost),
+            "an event too large for every session does not count as lost"
+        );
         let sizes: Vec<_> = records(&path).iter().map(Vec::len).collect();
         assert_eq!(sizes, [most, most, most, 80 + MAX_BLOCKS]);
     }
@@ -177,8 +181,10 @@ fn full_session_withholds_event_from_all_but_independent_sessions() {
         }
         counts.push((records, region.lost()));
     }
-    let written: u64 =
-        std::fs::read_to_string(stage.path("number")).unwrap().parse().expect("the number of events that reached all sessions");
+    let written: u64 = std::fs::read_to_string(stage.path("number"))
+        .unwrap()
+        .parse()
+        .expect("the number of events that reached all sessions");
     assert_eq!(counts, [(written, 2), (written, 2), (written + 2, 0)]);
     mark(stage.folder.path(), "done");
     scenario.succeeded();

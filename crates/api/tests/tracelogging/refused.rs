@@ -97,7 +97,8 @@ fn mistakes_are_compile_errors_at_their_position() {
         let file = format!("case{n}.rs:3:");
         let source: String = source.chars().take(200).collect();
         assert!(errors.lines().any(|l| l.starts_with(&file)), "no error in {source}:\n{errors}");
-        let is_reported = errors.lines().any(|l| l.starts_with(&format!("case{n}.rs:")) && l.contains(expected));
+        let is_reported =
+            errors.lines().any(|l| l.starts_with(&format!("case{n}.rs:")) && l.contains(expected));
         assert!(is_reported, "{source}: {expected}?\n{errors}");
     }
 }

@@ -117,7 +117,11 @@ fn information_can_be_set_only_on_a_registered_provider() {
         for (class, bytes) in [(0, &[][..]), (2, INFORMED.raw_meta()), (3, &[1])] {
             assert_eq!(hresult(class, bytes), 0x8007_0057, "class {class}: {reason}");
         }
-        assert_eq!([hresult(1, &[]), hresult(4, &[])], [0x8007_0032; 2], "the class is checked first: {reason}");
+        assert_eq!(
+            [hresult(1, &[]), hresult(4, &[])],
+            [0x8007_0032; 2],
+            "the class is checked first: {reason}"
+        );
     };
     without_a_registration("not registered");
     // SAFETY: the provider is a static.
@@ -125,7 +129,11 @@ fn information_can_be_set_only_on_a_registered_provider() {
     assert_eq!([hresult(0, &[]), hresult(0, &[1])], [0, 0], "a buffer is tolerated");
     assert_eq!([hresult(3, &[1]), hresult(3, &[0])], [0, 0]);
     assert_eq!([hresult(3, &[]), hresult(3, &[1, 2])], [0x8007_0057; 2], "one byte");
-    assert_eq!(hresult(2, INFORMED.raw_meta()), 0x8007_0057, "traits can be set once, and the registration has set them");
+    assert_eq!(
+        hresult(2, INFORMED.raw_meta()),
+        0x8007_0057,
+        "traits can be set once, and the registration has set them"
+    );
     for class in [1, 4, 5, u32::MAX] {
         assert_eq!(hresult(class, &[1]), 0x8007_0032, "class {class}");
     }
@@ -201,7 +209,10 @@ fn event_written_by_callback_during_registration_has_the_traits() {
     let ids = [*RUNDOWN.id(), *pinned.id()];
     let written = recorded(&ids, || {
         // SAFETY: both providers are statics.
-        assert_eq!(unsafe { (RUNDOWN.register_with_callback(on_enable, 1), pinned.as_ref().register()) }, (0, 0));
+        assert_eq!(
+            unsafe { (RUNDOWN.register_with_callback(on_enable, 1), pinned.as_ref().register()) },
+            (0, 0)
+        );
     });
     RUNDOWN.unregister();
     pinned.unregister();

@@ -148,7 +148,8 @@ impl Scope<'_> {
         let (element, names) = (format!("s{}_", self.depth), member_names(fields));
         let prefix = format!("{element}.");
         let depth = self.depth.saturating_add(1);
-        let inner = Scope { schema: self.schema, fields, first: first.into(), names: &names, prefix: &prefix, depth };
+        let inner =
+            Scope { schema: self.schema, fields, first: first.into(), names: &names, prefix: &prefix, depth };
         match field.count {
             Count::One => code.block("{", "}", |code| {
                 code.line(format!("let {element} = {value};"));

@@ -101,52 +101,60 @@ fn stream_count_matches_the_streams_of_the_trace() {
 /// Covers class 19.
 #[test]
 fn max_loggers_is_the_number_of_sessions_that_can_run() {
-    run_in_own_process("info_daemon::effects::max_loggers_is_the_number_of_sessions_that_can_run", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
-        let mut controller = connected(folder);
-        let Answer::MaxLoggers(most) = controller.query_information(&NO_SESSION, Query::MaxLoggers).unwrap()
-        else {
-            panic!("another answer")
-        };
-        let small = |n: u32| SessionConfig { buffer_size: 4, maximum_buffers: 1, ..live(&n.to_string(), 0) };
-        let ids: Vec<u64> = (0..most).map(|n| controller.start(&small(n)).unwrap().id).collect();
-        assert_eq!(status(controller.start(&small(most))), 1450);
-        controller.stop(&SessionRef::Id(ids[0])).unwrap();
-        assert_eq!(status(controller.start(&small(most))), 0, "there is room for one again");
-    });
+    run_in_own_process(
+        "info_daemon::effects::max_loggers_is_the_number_of_sessions_that_can_run",
+        |folder| {
+            let _daemon = DaemonInProcess::new(folder);
+            let mut controller = connected(folder);
+            let Answer::MaxLoggers(most) =
+                controller.query_information(&NO_SESSION, Query::MaxLoggers).unwrap()
+            else {
+                panic!("another answer")
+            };
+            let small =
+                |n: u32| SessionConfig { buffer_size: 4, maximum_buffers: 1, ..live(&n.to_string(), 0) };
+            let ids: Vec<u64> = (0..most).map(|n| controller.start(&small(n)).unwrap().id).collect();
+            assert_eq!(status(controller.start(&small(most))), 1450);
+            controller.stop(&SessionRef::Id(ids[0])).unwrap();
+            assert_eq!(status(controller.start(&small(most))), 0, "there is room for one again");
+        },
+    );
 }
 
 /// Covers class 17, and class 16 at its limits.
 #[test]
 fn periodic_capture_state_enforces_its_reported_limits() {
-    run_in_own_process("info_daemon::effects::periodic_capture_state_enforces_its_reported_limits", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
-        let mut session = Recording::new(folder);
-        let answer = session.answer_of(Query::PeriodicCaptureState);
-        let Answer::PeriodicCaptureState { least_seconds, most_providers } = answer else {
-            panic!("{answer:?}")
-        };
-        let most = u32::from(most_providers);
-        let ((first, first_callback), (last, last_callback)) = (recorder(), recorder());
-        let _first = Provider::register(guid(1), Some(first_callback)).unwrap();
-        let _last = Provider::register(guid(most), Some(last_callback)).unwrap();
-        session.enable(guid(1), 0);
-        session.enable(guid(most), 0);
-        let every = |seconds: u32, count: u32| {
-            let providers = (1..=count).map(guid).collect();
-            Set::PeriodicCaptureState(Some(PeriodicCaptureState { seconds, providers }))
-        };
-        session.set(&every(least_seconds, most));
-        for refused in
-            [every(least_seconds, most + 1), every(least_seconds - 1, most), every(least_seconds, 0)]
-        {
-            assert_eq!(status(session.controller.set_information(&session.session, &refused)), 87);
-        }
-        until("the first and the last of the list, whatever was refused since", || {
-            codes(&first).contains(&2) && codes(&last).contains(&2)
-        });
-        session.stop(|_| None::<()>);
-    });
+    run_in_own_process(
+        "info_daemon::effects::periodic_capture_state_enforces_its_reported_limits",
+        |folder| {
+            let _daemon = DaemonInProcess::new(folder);
+            let mut session = Recording::new(folder);
+            let answer = session.answer_of(Query::PeriodicCaptureState);
+            let Answer::PeriodicCaptureState { least_seconds, most_providers } = answer else {
+                panic!("{answer:?}")
+            };
+            let most = u32::from(most_providers);
+            let ((first, first_callback), (last, last_callback)) = (recorder(), recorder());
+            let _first = Provider::register(guid(1), Some(first_callback)).unwrap();
+            let _last = Provider::register(guid(most), Some(last_callback)).unwrap();
+            session.enable(guid(1), 0);
+            session.enable(guid(most), 0);
+            let every = |seconds: u32, count: u32| {
+                let providers = (1..=count).map(guid).collect();
+                Set::PeriodicCaptureState(Some(PeriodicCaptureState { seconds, providers }))
+            };
+            session.set(&every(least_seconds, most));
+            for refused in
+                [every(least_seconds, most + 1), every(least_seconds - 1, most), every(least_seconds, 0)]
+            {
+                assert_eq!(status(session.controller.set_information(&session.session, &refused)), 87);
+            }
+            until("the first and the last of the list, whatever was refused since", || {
+                codes(&first).contains(&2) && codes(&last).contains(&2)
+            });
+            session.stop(|_| None::<()>);
+        },
+    );
 }
 
 /// Covers class 16.
@@ -205,7 +213,8 @@ fn profile_sources_and_counters_match_the_machine() {
         };
         let ProfileSource { source, description, max_interval, .. } = &sources[0];
         assert_eq!((*source, description.as_str(), *max_interval), (0, "Timer", 1_000_000));
-        let is_counter = |entry: &ProfileSource| entry.source != 0 && !(0x0800..0x1000).contains(&entry.source);
+        let is_counter =
+            |entry: &ProfileSource| entry.source != 0 && !(0x0800..0x1000).contains(&entry.source);
         assert_eq!(sources.iter().any(is_counter), has_counters, "{sources:?}");
         let has_perf = Path::new("/proc/sys/kernel/perf_event_paranoid").exists();
         let faults = sources.iter().any(|entry| entry.description == "PageFaults");
@@ -275,18 +284,22 @@ fn profile_interval_outlives_sessions_within_limits_of_its_source() {
 /// Covers WMI_GLOBAL_LOGGER_ID, which is not the id of the session.
 #[test]
 fn global_logger_id_refers_to_the_session_of_that_name() {
-    run_in_own_process("info_daemon::effects::global_logger_id_refers_to_the_session_of_that_name", |folder| {
-        let _daemon = DaemonInProcess::new(folder);
-        let mut controller = connected(folder);
-        let ask =
-            |controller: &mut Controller| status(query_bytes(Some(controller), 1, 23, Some(&[]), 4).result);
-        assert_eq!(ask(&mut controller), 4201);
-        assert_ne!(controller.start(&live("globallogger", 0)).unwrap().id, 1);
-        assert_eq!(ask(&mut controller), 0);
-        assert_eq!(status(set_bytes(Some(&mut controller), 1, 18, Some(&[1]), 1)), 0);
-        let branches = configure_last_branch_record_bytes(Some(&mut controller), 1, 0, None, 0);
-        assert_eq!(status(branches), if may_profile() { 87 } else { 1314 }, "no system logger");
-    });
+    run_in_own_process(
+        "info_daemon::effects::global_logger_id_refers_to_the_session_of_that_name",
+        |folder| {
+            let _daemon = DaemonInProcess::new(folder);
+            let mut controller = connected(folder);
+            let ask = |controller: &mut Controller| {
+                status(query_bytes(Some(controller), 1, 23, Some(&[]), 4).result)
+            };
+            assert_eq!(ask(&mut controller), 4201);
+            assert_ne!(controller.start(&live("globallogger", 0)).unwrap().id, 1);
+            assert_eq!(ask(&mut controller), 0);
+            assert_eq!(status(set_bytes(Some(&mut controller), 1, 18, Some(&[1]), 1)), 0);
+            let branches = configure_last_branch_record_bytes(Some(&mut controller), 1, 0, None, 0);
+            assert_eq!(status(branches), if may_profile() { 87 } else { 1314 }, "no system logger");
+        },
+    );
 }
 
 /// Returns whether this machine gives a system logger kernel events, and disables them again.
@@ -393,17 +406,20 @@ fn provider_lists_follow_registrations_and_enables() {
 /// Covers class 11.
 #[test]
 fn version_is_that_of_the_library_with_and_without_daemon() {
-    run_in_own_process("info_daemon::effects::version_is_that_of_the_library_with_and_without_daemon", |folder| {
-        let ask = |controller: Option<&mut Controller>| {
-            let done = query_bytes(controller, 0, 11, Some(&[]), 8);
-            done.result.unwrap();
-            done.answer
-        };
-        let alone = ask(None);
-        let _daemon = DaemonInProcess::new(folder);
-        assert_eq!(ask(Some(&mut connected(folder))), alone);
-        assert_eq!(alone, [1, 0, 0, 0, 0, 0, 0, 0], "version 1, and four bytes that are reserved");
-    });
+    run_in_own_process(
+        "info_daemon::effects::version_is_that_of_the_library_with_and_without_daemon",
+        |folder| {
+            let ask = |controller: Option<&mut Controller>| {
+                let done = query_bytes(controller, 0, 11, Some(&[]), 8);
+                done.result.unwrap();
+                done.answer
+            };
+            let alone = ask(None);
+            let _daemon = DaemonInProcess::new(folder);
+            assert_eq!(ask(Some(&mut connected(folder))), alone);
+            assert_eq!(alone, [1, 0, 0, 0, 0, 0, 0, 0], "version 1, and four bytes that are reserved");
+        },
+    );
 }
 
 /// Covers classes 3, 24 and 28.
@@ -441,7 +457,8 @@ fn system_logger_gets_provider_events_with_uncached_stacks() {
             if record.provider() == guid(1) {
                 // The cache of class 24 holds only stacks of kernel events.
                 assert!(StackKey::of(&record).is_none());
-                deep_stacks += u32::from(definitions.frames(&record).is_some_and(|frames| frames.count() >= 4));
+                deep_stacks +=
+                    u32::from(definitions.frames(&record).is_some_and(|frames| frames.count() >= 4));
             }
         }
         assert_eq!(deep_stacks, 3);

@@ -61,7 +61,8 @@ impl Row<'static> {
     /// Returns all calls in the order of the table.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         lines().filter(|(_, fields)| fields[0] != "none").map(|(line, fields)| {
-            let [call, class, case, session, buffer, length, status, returned, caller, ..] = fields[..] else {
+            let [call, class, case, session, buffer, length, status, returned, caller, ..] = fields[..]
+            else {
                 panic!("line {line}: too few fields");
             };
             let class = class.parse().unwrap();
@@ -202,7 +203,9 @@ struct Gap {
 impl Gap {
     fn all() -> Vec<Self> {
         let gaps = lines().filter(|(_, fields)| fields[0] == "none").map(|(line, fields)| {
-            let [_, call, class, case, _reason] = fields[..] else { panic!("line {line}: the reason in one word is missing") };
+            let [_, call, class, case, _reason] = fields[..] else {
+                panic!("line {line}: the reason in one word is missing")
+            };
             Self { call, class: class.parse().ok(), case }
         });
         gaps.collect()
@@ -295,7 +298,10 @@ fn table_has_every_case_of_every_class_and_call() {
                 rows.iter().filter(|row| (row.call, row.class, row.case) == (call, class, case)).collect();
             let cannot_be = gaps.iter().any(|gap| gap.is(call, class, case));
             assert_ne!(cannot_be, cover_case(&found, call, class, case), "{call} {class} {case}");
-            assert!(!cannot_be || found.is_empty(), "{call} {class} {case} is in the table as a gap and as a call");
+            assert!(
+                !cannot_be || found.is_empty(),
+                "{call} {class} {case} is in the table as a gap and as a call"
+            );
         }
     }
 }

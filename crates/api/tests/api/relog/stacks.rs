@@ -44,7 +44,9 @@ fn stack_keys_of_one_input_do_not_match_stacks_of_another() {
     }
     let mut events = trace.events();
     while let Some(record) = events.next().unwrap() {
-        stacks.extend(definitions.frames(&record).map(|frames| (record.process_id(), frames.collect::<Vec<_>>())));
+        stacks.extend(
+            definitions.frames(&record).map(|frames| (record.process_id(), frames.collect::<Vec<_>>())),
+        );
     }
     stacks.sort();
     assert_eq!(stacks, [(0, vec![0; 4]), (1, vec![1; 4]), (2, vec![2; 4])]);
@@ -65,5 +67,7 @@ fn contradictory_items_become_payload_in_a_valid_file() {
     assert_eq!(findings(&out), [""; 0]);
     let [(_, _, bytes)] = &seen(&out)[..] else { panic!() };
     let record = traceweir_format::header::Record::parse(bytes, 0).unwrap();
-    assert!(!record.items_damaged() && after_header.starts_with(record.payload()) && !record.payload().is_empty());
+    assert!(
+        !record.items_damaged() && after_header.starts_with(record.payload()) && !record.payload().is_empty()
+    );
 }
