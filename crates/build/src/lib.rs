@@ -2,9 +2,9 @@
 //! instrumentation manifest.
 //!
 //! ```text
-//!   FILE.man ──▶ Manifest ──┬─ rust_module ─▶ module with write functions and enable checks
-//!                           ├─ c_header ────▶ C and C++ header in the style of the message compiler
-//!                           └─ resource ────▶ WEVT_TEMPLATE and messages, for section .etw_manifest
+//!   FILE.man ─▶ Manifest ─┬─ rust_module ─▶ module with write functions and enable checks
+//!                         ├─ c_header ────▶ C and C++ header in message compiler style
+//!                         └─ resource ────▶ WEVT_TEMPLATE and messages, for section .etw_manifest
 //! ```
 //!
 //! The resource is part of the program. A provider registered by generated code announces to each
