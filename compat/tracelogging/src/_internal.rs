@@ -1,4 +1,4 @@
-//! What tests of the original look at.
+//! Items that tests of the original use.
 #![doc(hidden)]
 
 pub use traceweir::__tlg::{
@@ -8,20 +8,20 @@ pub use traceweir::__tlg::{
 
 use traceweir::__tlg::Plain;
 
-/// The bytes of a value.
+/// Returns the bytes of a value.
 pub fn meta_as_bytes<T: Plain>(meta: &T) -> &[u8] {
     traceweir::__tlg::bytes(meta)
 }
 
-/// Bytes that a tag takes at least.
+/// Returns the minimum number of bytes that a tag takes.
 #[must_use]
 pub const fn tag_size(tag: u32) -> usize {
-    // Seven bits in a byte, the high ones first: zeros at the low end may go.
+    // Seven bits per byte, high bits first: zeros at the low end can be left out.
     let kept = 28_u32.saturating_sub(tag.trailing_zeros());
     if kept == 0 { 1 } else { kept.div_ceil(7) as usize }
 }
 
-/// A tag in so many bytes.
+/// Encodes a tag in this number of bytes.
 #[must_use]
 pub const fn tag_encode<const SIZE: usize>(tag: u32) -> [u8; SIZE] {
     let mut bytes = [0; SIZE];

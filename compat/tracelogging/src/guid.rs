@@ -5,97 +5,98 @@ use std::fmt;
 
 use traceweir::__tlg::{ActivityId, Plain};
 
-/// A GUID, in memory as ETW has it: three little-endian numbers and eight bytes.
+/// A GUID with the memory layout of ETW: three little-endian numbers and eight bytes.
 #[repr(transparent)]
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Guid(traceweir::Guid);
 
-// SAFETY: a structure whose fields leave no gap between them.
+// SAFETY: the structure has no padding between its fields.
 unsafe impl Plain for Guid {}
 
 impl Guid {
-    /// All zero.
+    /// The GUID of all zeros.
     #[must_use]
     pub const fn zero() -> Self {
         Self(traceweir::Guid::NULL)
     }
 
-    /// A new one, drawn at random.
+    /// Returns a new random GUID.
     #[must_use]
     pub fn new() -> Self {
-        // Where the system has no random numbers, one that is unique on the machine.
+        // If the system has no random numbers, a GUID that is unique on this machine.
         traceweir::__tlg::new_guid().map_or_else(crate::Provider::create_activity_id, Self)
     }
 
-    /// What a provider's name hashes to.
+    /// Returns the GUID that a provider's name hashes to.
     #[must_use]
     pub fn from_name(event_provider_name: &str) -> Self {
         Self(traceweir::Guid::from_provider_name(event_provider_name))
     }
 
-    /// From its parts.
+    /// Creates a GUID from its fields.
     #[must_use]
     pub const fn from_fields(data1: u32, data2: u16, data3: u16, data4: [u8; 8]) -> Self {
         Self(traceweir::Guid { data1, data2, data3, data4 })
     }
 
-    /// From bytes in the order of the text.
+    /// Creates a GUID from bytes in the order of its text.
     #[must_use]
     pub const fn from_bytes_be(bytes_be: &[u8; 16]) -> Self {
         Self(traceweir::Guid::from_u128(u128::from_be_bytes(*bytes_be)))
     }
 
-    /// From bytes in the order of Windows.
+    /// Creates a GUID from bytes in the order of Windows.
     #[must_use]
     pub const fn from_bytes_le(bytes_le: &[u8; 16]) -> Self {
         Self(traceweir::Guid::from_bytes(bytes_le))
     }
 
-    /// From the digits of the text as one number.
+    /// Creates a GUID from the digits of its text as one number.
     #[must_use]
     pub const fn from_u128(value: &u128) -> Self {
         Self(traceweir::Guid::from_u128(*value))
     }
 
-    /// From text: 32 digits, with or without `-` at their places, with or without braces.
+    /// Parses text: 32 digits, with or without `-` at the usual positions, with or without braces.
     #[must_use]
     pub fn try_parse(value: &str) -> Option<Self> {
         let plain = value.bytes().all(|b| b.is_ascii_hexdigit() || b"{-}".contains(&b));
         if plain { value.parse().ok().map(Self) } else { None }
     }
 
-    /// The same from ASCII.
+    /// Like [`Self::try_parse`], for ASCII bytes.
     #[must_use]
     pub fn try_parse_ascii(value: &[u8]) -> Option<Self> {
         std::str::from_utf8(value).ok().and_then(Self::try_parse)
     }
 
-    /// Its parts.
+    /// Returns the fields.
     #[must_use]
     pub const fn to_fields(&self) -> (u32, u16, u16, [u8; 8]) {
         (self.0.data1, self.0.data2, self.0.data3, self.0.data4)
     }
 
-    /// Its bytes as they lie in memory.
+    /// Returns the bytes as they are in memory.
     #[must_use]
     pub const fn as_bytes_raw(&self) -> &[u8; 16] {
-        // SAFETY: 16 bytes without a gap (see `Plain` above), all of them initialised; bytes need no alignment.
+        // SAFETY: 16 bytes without padding (see `Plain` above), all of them initialised; bytes need
+        // no alignment.
         unsafe { &*std::ptr::from_ref(self).cast() }
     }
 
-    /// Bytes in the order of the text.
+    /// Returns the bytes in the order of the text.
     #[must_use]
     pub const fn to_bytes_be(&self) -> [u8; 16] {
         self.to_u128().to_be_bytes()
     }
 
-    /// Bytes in the order of Windows.
+    /// Returns the bytes in the order of Windows.
     #[must_use]
     pub const fn to_bytes_le(&self) -> [u8; 16] {
         self.0.to_bytes()
     }
 
-    /// The digits of the text as one number.
+    /// Returns the digits of the text as one number.
     #[must_use]
     pub const fn to_u128(&self) -> u128 {
         let (data1, data2, data3, data4) = self.to_fields();
@@ -105,7 +106,7 @@ impl Guid {
             | u64::from_be_bytes(data4) as u128
     }
 
-    /// The text: 36 characters in lower case.
+    /// Returns the text: 36 characters in lower case.
     #[must_use]
     pub const fn to_utf8_bytes(&self) -> [u8; 36] {
         const HEX: &[u8; 16] = b"0123456789abcdef";
@@ -161,7 +162,7 @@ mod tests {
     const TEXT: &str = "a3a2a1a0-b1b0-c1c0-d7d6-d5d4d3d2d1d0";
 
     #[test]
-    fn each_form_is_another_view_of_the_same_bytes() {
+    fn conversions_keep_the_same_guid() {
         let guid = Guid::try_parse(TEXT).unwrap();
         assert_eq!(std::str::from_utf8(&guid.to_utf8_bytes()), Ok(TEXT));
         assert_eq!(format!("{guid:?}"), TEXT);
@@ -175,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn new_ones_are_random_and_differ() {
+    fn new_guids_are_random_and_distinct() {
         let (one, other) = (Guid::new(), Guid::new());
         assert_ne!(one, other);
         for guid in [one, other] {
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn text_is_taken_as_the_original_takes_it() {
+    fn parser_accepts_the_same_text_as_the_original() {
         let bare = TEXT.replace('-', "");
         for good in [TEXT.to_owned(), format!("{{{TEXT}}}"), bare.clone(), format!("{{{bare}}}")] {
             assert!(Guid::try_parse(&good).is_some(), "{good}");

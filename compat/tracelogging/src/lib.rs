@@ -1,17 +1,19 @@
-//! A stand-in for Microsoft's `tracelogging` crate: the same names, recorded by [`traceweir`] on Linux.
+//! A drop-in replacement for Microsoft's `tracelogging` crate: the same names, recorded by
+//! [`traceweir`] on Linux.
 //!
 //! ```
 //! use tracelogging as tlg;
 //!
 //! tlg::define_provider!(PROVIDER, "MyCompany.MyComponent");
 //!
-//! // Safety: the program ends before the memory of its statics does.
+//! // Safety: the provider is a static, which lives until the program ends.
 //! unsafe { PROVIDER.register() };
 //! tlg::write_event!(PROVIDER, "Started", level(Informational), str8("by", "hand"));
 //! PROVIDER.unregister();
 //! ```
 //!
-//! What macros, types and methods do is told in [`traceweir::tracelogging`]; what differs from the original, in `compat/README.md`.
+//! [`traceweir::tracelogging`] documents the macros, types and methods; `compat/README.md` lists
+//! the differences from the original.
 
 pub mod _internal;
 pub mod changelog;
@@ -26,27 +28,29 @@ pub use traceweir::tracelogging::{Channel, InType, Level, Opcode, OutType};
 /// A provider made by `define_provider!`.
 pub type Provider = traceweir::__tlg::ProviderOf<Guid>;
 
-/// Told when sessions enable or disable a provider, or ask for its state. See [`traceweir::tracelogging::ProviderEnableCallback`].
+/// Callback that runs when sessions enable or disable a provider, or ask for its state. See
+/// [`traceweir::tracelogging::ProviderEnableCallback`].
 pub type ProviderEnableCallback = traceweir::__tlg::EnableFunction<Guid>;
 
-/// Where events go.
+/// The interface through which events are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NativeImplementation {
-    /// Nowhere.
+    /// None: events are not written.
     Other,
-    /// To sessions, by the interface of user programs.
+    /// The ETW interface of user programs.
     Windows,
-    /// To sessions, by the interface of the kernel.
+    /// The ETW interface of the kernel.
     WindowsKernelMode,
 }
 
-/// Where events go here: to sessions. Named after the system whose interface it is.
+/// The interface of this crate: events go to ETW sessions. Named after the system that defines it.
 pub const NATIVE_IMPLEMENTATION: NativeImplementation = NativeImplementation::Windows;
 
-/// A `std::time::SystemTime` as FILETIME (`i64`), the first or last there is where it is out of range.
+/// Converts a `std::time::SystemTime` to FILETIME (`i64`), clamped to its range.
 ///
 /// ```
-/// assert_eq!(tracelogging::win_filetime_from_systemtime!(std::time::SystemTime::UNIX_EPOCH), 0x19DB1DED53E8000);
+/// let start_of_1970 = std::time::SystemTime::UNIX_EPOCH;
+/// assert_eq!(tracelogging::win_filetime_from_systemtime!(start_of_1970), 0x19DB1DED53E8000);
 /// ```
 #[macro_export]
 macro_rules! win_filetime_from_systemtime {
@@ -60,13 +64,13 @@ macro_rules! win_filetime_from_systemtime {
     };
 }
 
-/// What the macros name.
+/// The items that the emitted code of the macros names.
 #[doc(hidden)]
 pub mod __tlg {
     pub use crate::{Guid, Provider};
     pub use traceweir::__tlg::*;
 
-    /// For `define_provider!`.
+    /// Creates the static of `define_provider!`.
     #[must_use]
     pub const fn provider(traits: &'static [u8], id: &[u8; 16]) -> Provider {
         Provider::new(traits, Guid::from_bytes_le(id))

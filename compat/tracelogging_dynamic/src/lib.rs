@@ -1,11 +1,12 @@
-//! A stand-in for Microsoft's `tracelogging_dynamic` crate: the same names, recorded by [`traceweir`] on Linux.
+//! A drop-in replacement for Microsoft's `tracelogging_dynamic` crate: the same names, recorded by
+//! [`traceweir`] on Linux.
 //!
 //! ```
 //! use std::pin::pin;
 //! use tracelogging_dynamic as tld;
 //!
 //! let provider = pin!(tld::Provider::new("MyCompany.MyComponent", &tld::Provider::options()));
-//! // Safety: it is dropped before its memory goes.
+//! // Safety: the provider is dropped before its memory is freed.
 //! unsafe { provider.as_ref().register() };
 //! let mut builder = tld::EventBuilder::new();
 //! if provider.enabled(tld::Level::Warning, 0x123) {
@@ -16,7 +17,8 @@
 //! }
 //! ```
 //!
-//! What types and methods do is told in [`traceweir::tracelogging::dynamic`]; what differs from the original, in `compat/README.md`.
+//! [`traceweir::tracelogging::dynamic`] documents the types and methods; `compat/README.md` lists
+//! the differences from the original.
 
 pub mod changelog;
 
@@ -25,9 +27,9 @@ pub use tracelogging::{
     ProviderEnableCallback, win_filetime_from_systemtime,
 };
 
-/// A provider made at run time.
+/// A provider whose name is chosen at run time.
 pub type Provider = traceweir::__tlg::DynamicProviderOf<Guid>;
-/// What a provider may have beside its name.
+/// Options of a provider besides its name.
 pub type ProviderOptions = traceweir::__tlg::OptionsOf<Guid>;
-/// Puts events together.
+/// Builds and writes events with fields chosen at run time.
 pub type EventBuilder = traceweir::__tlg::BuilderOf<Guid>;

@@ -1,4 +1,5 @@
-//! A program of the older kind records itself: classic events, an instance, and messages with sequence numbers.
+//! A program with a classic provider that records itself: classic events, and messages with
+//! sequence numbers.
 //!
 //! ```text
 //!   cargo run --example classic_messages -- /tmp/classic.etl && weir dump /tmp/classic.etl
@@ -13,7 +14,7 @@ use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{Guid, PrivateSession, Status};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let file = std::env::args_os().nth(1).ok_or("name the file to be written")?;
+    let file = std::env::args_os().nth(1).ok_or("usage: classic_messages FILE")?;
     let control = Guid::from_provider_name("Example-Classic");
     let class = Guid::from_provider_name("Example-Classic-Transfer");
     let session = PrivateSession::start(&SessionConfig {
@@ -25,12 +26,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     session.enable(control, &EnableParams { level: 4, match_any: 1, ..EnableParams::default() })?;
 
     let logger = Arc::new(AtomicU64::new(INVALID_LOGGER));
-    let told = Arc::clone(&logger);
+    let logger_in_callback = Arc::clone(&logger);
     let registration = classic::register(
         control,
         &[class],
         Box::new(move |notice| {
-            told.store(notice.logger, Ordering::Relaxed);
+            logger_in_callback.store(notice.logger, Ordering::Relaxed);
             Status::ERROR_SUCCESS
         }),
     )?;

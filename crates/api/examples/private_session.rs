@@ -2,7 +2,7 @@
 //!
 //!     cargo run --example private_session -- /tmp/self.etl 1000
 //!
-//! writes so many events to the file and prints what came of them.
+//! writes 1,000 events to the file and prints how many were recorded and lost.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -27,7 +27,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let event = EventDescriptor { id: 1, level: 4, ..EventDescriptor::default() };
     let mut refused = 0;
     for number in 0..count {
-        // A full ring is no reason to stop: the session counts what it lost.
+        // If the ring is full, the session counts the event as lost and the loop continues.
         refused += u64::from(provider.write(&event, &[&number.to_le_bytes(), b"hello\0"]).is_err());
     }
     let end = session.stop()?;

@@ -1,6 +1,8 @@
-//! A shared library that is a provider, loaded and unloaded by a program that knows nothing of tracing.
+//! A shared library with a provider, for programs that load and unload it and know nothing of
+//! tracing.
 //!
-//! `dlclose` must not take the code of the library's control thread away: the library keeps itself loaded once a provider was registered.
+//! `dlclose` must not unmap the code of the library's control thread: the library keeps itself
+//! loaded once a provider was registered.
 
 use std::path::PathBuf;
 
@@ -8,14 +10,15 @@ use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{EventDescriptor, Guid, PrivateSession, Provider};
 use traceweir_format::spec::event::EventInfoClass;
 
-/// Registers, writes `count` events to the private session's file named by `PLUGIN_FILE`, unregisters. How many are in the file; a negative
-/// number when something failed.
+/// Registers, writes `count` events to the file of a private session named by `PLUGIN_FILE`, and
+/// unregisters. Returns the number of events in the file, or a negative number on failure.
 #[unsafe(no_mangle)]
 pub extern "C" fn plugin_run(count: u32) -> i64 {
     run(count).map_or(-1, |events| events as i64)
 }
 
-/// Registers a provider that is never unregistered: unloading the library is then all the more wrong. 0 when it worked.
+/// Registers a provider that is never unregistered, so that its thread still runs when the library
+/// is unloaded. Returns 0 on success.
 #[unsafe(no_mangle)]
 pub extern "C" fn plugin_leak() -> i32 {
     match Provider::register(Guid::from_provider_name("Example-Plugin-Leaked"), Some(Box::new(|_| ()))) {
@@ -30,7 +33,7 @@ pub extern "C" fn plugin_leak() -> i32 {
 fn run(count: u32) -> Option<u64> {
     let id = Guid::from_provider_name("Example-Plugin");
     let provider = Provider::register(id, None).ok()?;
-    // Whoever reads the trace finds this library, and what it has to say about its events.
+    // Readers of the trace can find this library, and the manifest that it contains.
     provider.set_information(EventInfoClass::EventProviderBinaryTrackInfo.0, None).ok()?;
     let session = PrivateSession::start(&SessionConfig {
         name: "plugin".to_owned(),

@@ -1,9 +1,10 @@
-//! A provider to try things with: threads that number their events.
+//! A provider for experiments: threads that write numbered events.
 //!
 //!     weir record -p Example-Ticker -o ticks.etl -- target/debug/examples/ticker 1000 2
 //!
-//! writes 1,000 events from each of 2 threads and prints how many were offered and refused. With `forever` instead of a number it goes
-//! on until it is stopped, ten events a second and thread.
+//! writes 1,000 events from each of 2 threads and prints how many were offered and refused. With
+//! `forever` instead of a number it runs until it is stopped, with ten events per second and
+//! thread.
 
 use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -53,7 +54,8 @@ fn tick(provider: &Provider, metadata: &[u8], thread: u32, count: u64, refused: 
         if count == u64::MAX {
             std::thread::sleep(Duration::from_millis(100));
         } else if number % 500 == 499 {
-            // Time for the collector: what is offered faster than it is taken is lost, and counted.
+            // Gives the collector time: events that come faster than it collects are lost, and
+            // counted.
             std::thread::sleep(Duration::from_millis(1));
         }
     }

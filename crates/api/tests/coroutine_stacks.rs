@@ -1,7 +1,8 @@
-//! Stacks of events that are written on coroutines' stacks, next to which memory comes and goes.
+//! Call stacks of events written on coroutine stacks, with memory next to them that is mapped and
+//! unmapped.
 //!
 //! ```text
-//!   │ B: in use │ A: unmapped later │ control block of the thread │      one mapping, as the kernel merges neighbours
+//!   │ B: in use │ A: unmapped later │ control block of the thread │   one merged mapping
 //! ```
 #![cfg(target_arch = "x86_64")]
 #![allow(unsafe_code)]
@@ -22,10 +23,11 @@ const STACK_TRACE: u32 = 4;
 const GUID: Guid = Guid::from_u128(0x5d1c_31f4_0e1b_4c5e_9a6b_7f2b_68c1_d0e4);
 
 static PROVIDER: OnceLock<Provider> = OnceLock::new();
-/// The stacks that were mapped before anything else was.
+/// The coroutine stacks, which are mapped before anything else.
 static FIRST: [AtomicUsize; 2] = [const { AtomicUsize::new(0) }; 2];
 
-/// Runs on the first thread before `main`: what is mapped now lies directly below the thread's control block.
+/// Runs on the first thread before `main`, so that its mapping lies directly below the thread's
+/// control block.
 #[used]
 #[unsafe(link_section = ".init_array")]
 static BEFORE_MAIN: extern "C" fn() = {
@@ -35,7 +37,7 @@ static BEFORE_MAIN: extern "C" fn() = {
         }
         if std::env::var_os(CHILD).is_some_and(|which| which == "first") {
             let [upper, lower] = FIRST.each_ref().map(|stack| stack.load(Ordering::Relaxed));
-            dance(upper, lower);
+            write_around_unmapping(upper, lower);
             std::process::exit(0);
         }
     }
@@ -57,7 +59,8 @@ extern "C" fn write() {
 }
 
 fn write_on(stack: usize) {
-    // SAFETY: the aligned end of memory that is large enough; the function returns, and the stack pointer is put back.
+    // SAFETY: the end of the memory is aligned, and the memory is large enough; the function
+    // returns, and the stack pointer is restored.
     unsafe {
         std::arch::asm!(
             "mov r12, rsp", "mov rsp, {top}", "call {write}", "mov rsp, r12",
@@ -66,7 +69,7 @@ fn write_on(stack: usize) {
     }
 }
 
-/// The mapping that holds an address.
+/// Returns the mapping that contains an address.
 fn mapping(address: usize) -> std::ops::Range<usize> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let parse = |text| usize::from_str_radix(text, 16).unwrap();
@@ -83,8 +86,8 @@ fn thread_pointer() -> usize {
     pointer
 }
 
-/// Writes on the lower stack, unmaps the one between it and the control block, and writes again.
-fn dance(upper: usize, lower: usize) {
+/// Writes on the lower stack, unmaps the stack between it and the control block, and writes again.
+fn write_around_unmapping(upper: usize, lower: usize) {
     assert_eq!(lower + SIZE, upper);
     let merged = mapping(thread_pointer());
     assert!(merged.contains(&lower) && merged.contains(&upper), "{merged:x?} {lower:x} {upper:x}");
@@ -100,7 +103,7 @@ fn dance(upper: usize, lower: usize) {
     PROVIDER.set(Provider::register(GUID, None).unwrap()).unwrap();
     session.enable(GUID, &EnableParams { property: STACK_TRACE, ..Default::default() }).unwrap();
     write_on(lower);
-    // SAFETY: mapped by `map`, and nobody runs there.
+    // SAFETY: mapped by `map`, and no code runs on this stack.
     assert_eq!(unsafe { libc::munmap(std::ptr::with_exposed_provenance_mut(upper), SIZE) }, 0);
     write_on(lower);
     write();
@@ -108,17 +111,17 @@ fn dance(upper: usize, lower: usize) {
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
-/// A thread whose stack has no guard and lies directly above two coroutines' stacks.
-fn dance_on_another_thread() {
+/// Runs a thread whose stack has no guard page and lies directly above two coroutine stacks.
+fn write_around_unmapping_on_another_thread() {
     extern "C" fn start(lower: *mut libc::c_void) -> *mut libc::c_void {
         let lower = lower.expose_provenance();
-        dance(lower + SIZE, lower);
+        write_around_unmapping(lower + SIZE, lower);
         std::ptr::null_mut()
     }
     const OWN: usize = 16 * SIZE;
-    // One mapping, as if the kernel had merged three.
+    // One mapping, like three that the kernel has merged.
     let length = 2 * SIZE + OWN;
-    // SAFETY: the mapping outlives the thread, which is waited for.
+    // SAFETY: the mapping outlives the thread, because the test joins it.
     unsafe {
         let (access, flags) = (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS);
         let memory = libc::mmap(std::ptr::null_mut(), length, access, flags, -1, 0);
@@ -132,7 +135,7 @@ fn dance_on_another_thread() {
     }
 }
 
-/// Runs a test of this program in a process of its own.
+/// Runs a test of this program in a separate process.
 fn survives(which: &str, test: &str) {
     let mut child = Command::new(std::env::current_exe().unwrap());
     let output = child.args(["--exact", test, "--nocapture"]).env(CHILD, which).output().unwrap();
@@ -140,14 +143,14 @@ fn survives(which: &str, test: &str) {
 }
 
 #[test]
-fn the_first_thread_survives_a_gap_between_its_coroutine_and_its_control_block() {
-    survives("first", "the_first_thread_survives_a_gap_between_its_coroutine_and_its_control_block");
+fn first_thread_survives_gap_between_coroutine_and_control_block() {
+    survives("first", "first_thread_survives_gap_between_coroutine_and_control_block");
 }
 
 #[test]
-fn another_thread_survives_a_gap_between_its_coroutine_and_its_own_stack() {
+fn other_thread_survives_gap_between_coroutine_and_its_own_stack() {
     if std::env::var_os(CHILD).is_some() {
-        return dance_on_another_thread();
+        return write_around_unmapping_on_another_thread();
     }
-    survives("another", "another_thread_survives_a_gap_between_its_coroutine_and_its_own_stack");
+    survives("another", "other_thread_survives_gap_between_coroutine_and_its_own_stack");
 }

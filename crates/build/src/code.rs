@@ -1,8 +1,8 @@
-//! Text of programs: lines with their depth, and literals and comments that no name can leave.
+//! Generated source text: indented lines, and literals and comments that no name can break out of.
 
 use std::fmt::Write;
 
-/// A program text that grows line by line.
+/// Source text that grows line by line.
 #[derive(Default)]
 pub(crate) struct Code {
     text: String,
@@ -10,7 +10,7 @@ pub(crate) struct Code {
 }
 
 impl Code {
-    /// Adds a line; an empty one stays empty.
+    /// Adds a line; an empty line gets no indentation.
     pub(crate) fn line(&mut self, line: impl AsRef<str>) {
         let line = line.as_ref();
         if !line.is_empty() {
@@ -20,7 +20,7 @@ impl Code {
         self.text.push('\n');
     }
 
-    /// Adds a line and what is inside it.
+    /// Adds a head line, the indented lines that `inside` adds, and an end line.
     pub(crate) fn block(&mut self, head: impl AsRef<str>, end: &str, inside: impl FnOnce(&mut Self)) {
         self.line(head);
         self.depth = self.depth.saturating_add(1);
@@ -34,7 +34,8 @@ impl Code {
     }
 }
 
-/// A name or message for a comment of one line, in either language and at any place of it.
+/// Makes a name or message safe for a single-line comment, in both languages and at any position of
+/// the line.
 pub(crate) fn comment(text: &str) -> String {
     const MOST: usize = 160;
     let mut out = String::new();
@@ -48,17 +49,18 @@ pub(crate) fn comment(text: &str) -> String {
             {
                 out.push(' ')
             }
-            // Characters that change the direction of text could make code read otherwise than it is.
+            // Characters that change the direction of text could make the code look different from
+            // what it is.
             '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => out.push(' '),
             '[' | ']' | '<' | '>' | '`' => out.push('\''),
             c => out.push(c),
         }
     }
-    // Behind four blanks a doc comment would be a program, which tests of documentation run.
+    // After four spaces, rustdoc would take a doc comment for a program and run it as a test.
     out.trim().to_owned()
 }
 
-/// A literal of both languages for a text.
+/// Returns a string literal, valid in both languages, for a text.
 pub(crate) fn literal(text: &str, escape: impl Fn(u32) -> String) -> String {
     let mut out = String::from("\"");
     for c in text.chars() {
@@ -78,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_stay_comments_of_one_line() {
+    fn comment_stays_on_one_line() {
         for (text, expected) in [
             ("*/ int x; /*", "·/ int x; /·"),
             ("a\\", "a/"),
@@ -93,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_leaves_a_literal() {
+    fn literal_escapes_special_characters() {
         let escaped = literal("\"\\\n?é~", |c| format!("<{c:x}>"));
         assert_eq!(escaped, "\"<22><5c><a><3f><e9>~\"");
     }

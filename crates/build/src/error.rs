@@ -1,4 +1,4 @@
-//! Why a manifest could not be compiled.
+//! Errors of the manifest compiler.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -9,38 +9,38 @@ use traceweir_format::spec::status::Status;
 /// The result of compiling.
 pub type Result<T, E = Error> = core::result::Result<T, E>;
 
-/// Why a manifest could not be compiled.
+/// An error of the manifest compiler.
 #[non_exhaustive]
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// A file that cannot be read or written.
+    /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error that the system returned.
         source: std::io::Error,
     },
-    /// A manifest that is not one, or not all of it.
-    #[error("{}", listed(name, mistakes))]
+    /// The manifest has mistakes.
+    #[error("{}", list_mistakes(name, mistakes))]
     Manifest {
         /// The manifest.
         name: String,
-        /// All that is wrong with it, in the order of its lines.
+        /// All mistakes, in the order of their lines.
         mistakes: Vec<Mistake>,
     },
-    /// Definitions that have no compiled form.
+    /// Definitions of the manifest have no compiled form.
     #[error("{name}: {source}")]
     Compile {
         /// The manifest.
         name: String,
-        /// What cannot be compiled.
+        /// The reason why they cannot be compiled.
         source: traceweir_decode::Error,
     },
 }
 
 impl Error {
-    /// The Win32 status for this error.
+    /// Returns the Win32 status for this error.
     #[must_use]
     pub fn status(&self) -> Status {
         match self {
@@ -57,8 +57,8 @@ impl Error {
     }
 }
 
-/// Mistakes as compilers list them: one a line, each with its place.
-fn listed(name: &str, mistakes: &[Mistake]) -> String {
+/// Lists mistakes like compilers do: one per line, with file, line and column.
+fn list_mistakes(name: &str, mistakes: &[Mistake]) -> String {
     let mut text = String::new();
     for mistake in mistakes {
         let line_end = if text.is_empty() { "" } else { "\n" };

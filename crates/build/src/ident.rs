@@ -1,17 +1,18 @@
-//! Identifiers from names that were not made to be any.
+//! Identifiers made from arbitrary names.
 //!
 //! | Name | C macro or constant | Rust constant | Rust function or argument | Rust type |
 //! |---|---|---|---|---|
-//! | `ut:LowVolume` | `LOW_VOLUME` behind a prefix | `LOW_VOLUME` | `low_volume` | `LowVolume` |
+//! | `ut:LowVolume` | `LOW_VOLUME` after a prefix | `LOW_VOLUME` | `low_volume` | `LowVolume` |
 //! | `Microsoft-Quic` | `Microsoft_Quic` | `MICROSOFT_QUIC` | `microsoft_quic` | `MicrosoftQuic` |
 //! | `1st type` | `_1st_type` | `_1ST_TYPE` | `_1st_type` | `_1stType` |
 //!
-//! Words of the languages get an underscore behind them, and what would be the same twice in one place gets a number.
+//! Keywords of the languages get an underscore after them, and a name that is already used in its
+//! scope gets a number.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
 
-/// Words that C and C++ keep for themselves, and macros that any header may define.
+/// Keywords of C and C++, and macros that any header may define.
 const C_WORDS: &str = " alignas alignof and and_eq asm auto bitand bitor bool break case catch char char16_t char32_t \
     char8_t class co_await co_return co_yield compl concept const const_cast consteval constexpr constinit continue decltype \
     default delete do double dynamic_cast else enum explicit export extern false float for friend goto if inline int \
@@ -21,43 +22,47 @@ const C_WORDS: &str = " alignas alignof and and_eq asm auto bitand bitor bool br
     wchar_t while xor xor_eq NULL TRUE FALSE EOF errno stdin stdout stderr assert IN OUT INOUT OPTIONAL VOID BOOL BYTE \
     WORD DWORD GUID SID CONST ";
 
-/// Words that Rust keeps for itself.
+/// Keywords of Rust.
 const RUST_WORDS: &str = " abstract as async await become box break const continue crate do dyn else enum extern false final fn \
     for gen if impl in let loop macro match mod move mut override priv pub ref return self Self static struct super trait \
     true try type typeof union unsafe unsized use virtual where while yield ";
 
-/// Longer names are cut, and end with a hash of the whole name: cut names stay distinct.
+/// Maximum length of a name in characters. A longer name is cut and ends with a hash of the whole
+/// name, so that cut names stay distinct.
 ///
-/// Names are combined with others, so long ones would make a header many times as long as its manifest. A symbol is never cut in C: programs use it as the
-/// manifest spells it ([`c_symbol`]).
-const MAX: usize = 200;
+/// Names are combined with others, so long ones would make a header many times as long as its
+/// manifest. A symbol is never cut in C, because programs use it as the manifest spells it
+/// ([`c_symbol`]).
+const MAX_CHARS: usize = 200;
 
-/// The name, or the beginning of a long one and its hash (FNV-1a).
+/// Returns the name, or the start of a long name with its hash (FNV-1a).
 fn cut(name: &str) -> Cow<'_, str> {
-    let Some((end, _)) = name.char_indices().nth(MAX) else { return name.into() };
+    let Some((end, _)) = name.char_indices().nth(MAX_CHARS) else { return name.into() };
     let step = |hash: u64, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01B3);
     let hash = name.bytes().fold(0xCBF2_9CE4_8422_2325, step);
     format!("{}_{hash:016x}", name.get(..end).unwrap_or_default()).into()
 }
 
-/// Names that are taken in one place, each with the last number that was put behind it.
+/// The names used in one scope, each with the last number that was appended to it.
 ///
-/// The number makes a name that stands there a hundred thousand times as cheap as as many names.
+/// With the number, using one name a hundred thousand times costs no more than as many different
+/// names.
 #[derive(Default)]
-pub(crate) struct Taken(HashMap<String, u32>);
+pub(crate) struct UsedNames(HashMap<String, u32>);
 
-impl Taken {
-    /// Takes a name, which may be taken already.
-    pub(crate) fn take(&mut self, name: &str) {
+impl UsedNames {
+    /// Marks a name as used, even if it is used already.
+    pub(crate) fn reserve(&mut self, name: &str) {
         self.0.entry(name.to_owned()).or_insert(1);
     }
 
-    /// Gives the name, with a number behind it where it is taken already.
+    /// Returns the name, with a number appended if it is used already.
     pub(crate) fn unique(&mut self, name: String) -> String {
         self.unique_with(name, &[""])
     }
 
-    /// The same for a name that is used with each of several endings, none of which may be taken.
+    /// Like [`Self::unique`], for a name that is used with each of several endings: the result is
+    /// unused with all of them.
     pub(crate) fn unique_with(&mut self, name: String, endings: &[&str]) -> String {
         let mut number = self.0.get(&name).copied().unwrap_or(0).max(1);
         let mut candidate = name.clone();
@@ -73,7 +78,8 @@ impl Taken {
     }
 }
 
-/// The words that a name is made of: letters and digits of one run, humps apart.
+/// Splits a name into words: runs of letters and digits, split again where camel case starts a
+/// word.
 fn words(name: &str) -> Vec<String> {
     let name = name.rsplit_once(':').map_or(name, |(_, local)| local);
     let chars: Vec<char> = cut(name).chars().collect();
@@ -85,11 +91,11 @@ fn words(name: &str) -> Vec<String> {
             continue;
         }
         let before = at.checked_sub(1).and_then(|i| chars.get(i)).copied().unwrap_or(' ');
-        let behind = chars.get(at.saturating_add(1)).copied().unwrap_or(' ');
+        let after = chars.get(at.saturating_add(1)).copied().unwrap_or(' ');
         let hump = c.is_ascii_uppercase()
             && (before.is_ascii_lowercase()
                 || before.is_ascii_digit()
-                || (before.is_ascii_uppercase() && behind.is_ascii_lowercase()));
+                || (before.is_ascii_uppercase() && after.is_ascii_lowercase()));
         match words.last_mut() {
             Some(word) if inside && !hump => word.push(c),
             _ => words.push(c.to_string()),
@@ -99,8 +105,8 @@ fn words(name: &str) -> Vec<String> {
     words
 }
 
-/// An identifier that starts as one must.
-fn started(identifier: String) -> String {
+/// Returns an identifier with a valid first character.
+fn with_valid_start(identifier: String) -> String {
     match identifier.chars().next() {
         Some(c) if c.is_ascii_digit() => format!("_{identifier}"),
         Some(_) => identifier,
@@ -108,21 +114,21 @@ fn started(identifier: String) -> String {
     }
 }
 
-fn avoiding(list: &str, identifier: String) -> String {
+fn avoid_keyword(list: &str, identifier: String) -> String {
     if list.contains(&format!(" {identifier} ")) { format!("{identifier}_") } else { identifier }
 }
 
-/// `LOW_VOLUME`
+/// Returns a name in the style `LOW_VOLUME`.
 pub(crate) fn constant(name: &str) -> String {
-    started(words(name).join("_").to_ascii_uppercase())
+    with_valid_start(words(name).join("_").to_ascii_uppercase())
 }
 
-/// `low_volume`
+/// Returns a name in the style `low_volume`.
 pub(crate) fn snake(name: &str) -> String {
-    avoiding(RUST_WORDS, started(words(name).join("_").to_ascii_lowercase()))
+    avoid_keyword(RUST_WORDS, with_valid_start(words(name).join("_").to_ascii_lowercase()))
 }
 
-/// `LowVolume`
+/// Returns a name in the style `LowVolume`.
 pub(crate) fn camel(name: &str) -> String {
     let mut out = String::new();
     for word in words(name) {
@@ -130,19 +136,19 @@ pub(crate) fn camel(name: &str) -> String {
         out.extend(chars.next().map(|c| c.to_ascii_uppercase()));
         out.push_str(chars.as_str());
     }
-    avoiding(RUST_WORDS, started(out))
+    avoid_keyword(RUST_WORDS, with_valid_start(out))
 }
 
-/// The name itself, with underscores for what C does not take.
+/// Returns the name with underscores for characters that C does not allow.
 pub(crate) fn c_name(name: &str) -> String {
     c_symbol(&cut(name.rsplit_once(':').map_or(name, |(_, local)| local)))
 }
 
-/// The same at any length: what a manifest says that a program calls it.
+/// Like [`c_name`], at any length: the symbol that the manifest gives to programs.
 pub(crate) fn c_symbol(name: &str) -> String {
     let name = name.rsplit_once(':').map_or(name, |(_, local)| local);
     let cleaned = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
-    avoiding(C_WORDS, started(cleaned))
+    avoid_keyword(C_WORDS, with_valid_start(cleaned))
 }
 
 #[cfg(test)]
@@ -150,7 +156,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_become_what_each_language_expects() {
+    fn names_follow_the_style_of_each_language() {
         for (name, expected) in [
             ("ut:LowVolume", ["LOW_VOLUME", "low_volume", "LowVolume", "LowVolume"]),
             ("Microsoft-Quic", ["MICROSOFT_QUIC", "microsoft_quic", "MicrosoftQuic", "Microsoft_Quic"]),
@@ -175,33 +181,33 @@ mod tests {
         for identifier in [constant, snake, camel, c_name] {
             let made = others.each_ref().map(|name| identifier(name));
             assert_ne!(made[0], made[1]);
-            assert!(made.iter().all(|name| name.len() < 2 * MAX && name.is_ascii()), "{made:?}");
+            assert!(made.iter().all(|name| name.len() < 2 * MAX_CHARS && name.is_ascii()), "{made:?}");
             assert_eq!(made[0], identifier(&others[0]), "the same name is cut in the same way");
         }
-        let exact = "x".repeat(MAX);
-        assert_eq!((c_name(&exact), c_name(&format!("{exact}x")).len()), (exact, MAX + 17));
-        let symbol = "S".repeat(3 * MAX);
+        let exact = "x".repeat(MAX_CHARS);
+        assert_eq!((c_name(&exact), c_name(&format!("{exact}x")).len()), (exact, MAX_CHARS + 17));
+        let symbol = "S".repeat(3 * MAX_CHARS);
         assert_eq!(c_symbol(&symbol), symbol, "programs use symbols as they are");
     }
 
     #[test]
-    fn names_that_are_taken_get_a_number() {
-        let mut taken = Taken::default();
+    fn used_name_gets_a_number() {
+        let mut taken = UsedNames::default();
         let names = ["a", "a", "a_2", "a"].map(|name| taken.unique(name.to_owned()));
         assert_eq!(names, ["a", "a_2", "a_2_2", "a_3"]);
     }
 
     #[test]
-    fn a_name_is_taken_with_all_its_endings() {
-        let mut taken = Taken::default();
+    fn name_is_used_with_all_its_endings() {
+        let mut taken = UsedNames::default();
         let names =
             ["on_enabled", "on", "on"].map(|name| taken.unique_with(name.to_owned(), &["", "_enabled"]));
         assert_eq!(names, ["on_enabled", "on_2", "on_3"]);
     }
 
     #[test]
-    fn the_same_name_very_often_takes_no_longer_than_as_many_names() {
-        let mut taken = Taken::default();
+    fn one_name_can_be_made_unique_200000_times() {
+        let mut taken = UsedNames::default();
         let last = (0..200_000).map(|_| taken.unique("a".to_owned())).last();
         assert_eq!(last.as_deref(), Some("a_200000"));
     }

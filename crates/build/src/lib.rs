@@ -1,14 +1,15 @@
-//! The manifest compiler: what a program needs to write the events that an instrumentation manifest describes.
+//! The manifest compiler: generates the code that a program needs to write the events of an
+//! instrumentation manifest.
 //!
 //! ```text
-//!   FILE.man ──▶ Manifest ──┬─ rust_module ─▶ a module with typed write functions and enable checks
-//!                           ├─ c_header ────▶ the same as a C and C++ header, in the manner of the message compiler
-//!                           └─ resource ────▶ WEVT_TEMPLATE and messages, for section .etw_manifest of the program
+//!   FILE.man ─▶ Manifest ─┬─ rust_module ─▶ module with write functions and enable checks
+//!                         ├─ c_header ────▶ C and C++ header in message compiler style
+//!                         └─ resource ────▶ WEVT_TEMPLATE and messages, for section .etw_manifest
 //! ```
 //!
-//! The resource travels in the program. A provider that was registered by generated code tells each session which
-//! file it lives in, so whoever reads the trace on the same machine finds names, fields and messages there, and
-//! nothing has to be registered.
+//! The resource is part of the program. A provider registered by generated code announces to each
+//! session the file that contains it. A reader of the trace on the same machine finds names, fields
+//! and messages there, so nothing has to be registered.
 //!
 //! In a build script:
 //!
@@ -33,8 +34,8 @@
 //! provider.mapped(workshop::example_workshop::map::tool::TOOL_SAW, 0x3)?;
 //! ```
 //!
-//! A manifest is hostile input as everywhere: its texts reach generated code only as identifiers, numbers, quoted
-//! literals and comments that they cannot leave.
+//! A manifest is hostile input: its texts reach generated code only as identifiers, numbers, quoted
+//! literals and comments that they cannot break out of.
 #![forbid(unsafe_code)]
 #![deny(
     clippy::indexing_slicing,

@@ -1,4 +1,4 @@
-//! A manifest that was read, and what can be made of it.
+//! A parsed manifest, and the files that can be generated from it.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -9,16 +9,16 @@ use traceweir_decode::source::{binary, wevt};
 use crate::ident;
 use crate::{Error, Result, c, rust};
 
-/// The culture whose texts are taken unless another is asked for.
+/// The culture whose texts are used by default.
 const CULTURE: &str = "en-US";
 
-/// The largest file that is read; the reader of manifests takes no more.
+/// The largest file that is read; the manifest parser accepts no more.
 const MAX_FILE: u64 = (64 << 20) + 1;
 
-/// How a C header is made.
+/// Options for C headers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct COptions {
-    /// What the names of write macros begin with.
+    /// The prefix of the names of write macros.
     pub prefix: String,
 }
 
@@ -41,7 +41,8 @@ impl Manifest {
         Self::open_in(path, CULTURE)
     }
 
-    /// Reads a manifest from a file, with the texts of a culture such as `de-DE`; what it lacks is taken from others.
+    /// Reads a manifest from a file, with the texts of a culture such as `de-DE`; missing texts are
+    /// taken from other cultures.
     pub fn open_in(path: impl AsRef<Path>, culture: &str) -> Result<Self> {
         let path = path.as_ref();
         let mut bytes = Vec::new();
@@ -50,55 +51,57 @@ impl Manifest {
         Self::parse(&path.to_string_lossy(), &bytes, culture)
     }
 
-    /// Reads a manifest from its bytes; `name` is what mistakes are reported under, and the last part of it without its ending names what is made.
+    /// Parses a manifest. Mistakes are reported under `name`, and the file stem of `name` names the
+    /// generated files.
     pub fn parse(name: &str, bytes: &[u8], culture: &str) -> Result<Self> {
         let providers = manifest::definitions(bytes, culture)
             .map_err(|mistakes| Error::Manifest { name: name.to_owned(), mistakes })?;
         Ok(Self { name: name.to_owned(), providers })
     }
 
-    /// What files that are made of it are called, without ending.
+    /// Returns the name of generated files without extension.
     #[must_use]
     pub fn stem(&self) -> String {
         let stem = Path::new(&self.name).file_stem().unwrap_or_default().to_string_lossy();
         ident::c_name(&stem)
     }
 
-    /// Its file without folders, for comments.
+    /// Returns the file name of the manifest, for comments.
     pub(crate) fn file_name(&self) -> String {
         Path::new(&self.name).file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// What it defines.
+    /// Returns the providers that the manifest defines.
     #[must_use]
     pub fn providers(&self) -> &[ProviderDefinition] {
         &self.providers
     }
 
-    /// The decoding resource: what section `.etw_manifest` of a program holds.
+    /// Returns the decoding resource: the content of section `.etw_manifest` of a program.
     pub fn resource(&self) -> Result<Vec<u8>> {
         let compiled = wevt::compile(&self.providers)
             .map_err(|source| Error::Compile { name: self.name.clone(), source })?;
         Ok(binary::section(&compiled))
     }
 
-    /// A Rust module for each provider, which include the resource from the file of this name beside them.
+    /// Returns the source of one Rust module per provider; they include the resource from
+    /// `resource_file` in the same folder.
     pub fn rust_module(&self, resource_file: &str) -> Result<String> {
         Ok(rust::module(self, resource_file, self.resource()?.len()))
     }
 
-    /// A C and C++ header.
+    /// Returns the source of a C and C++ header.
     #[must_use]
     pub fn c_header(&self, options: &COptions) -> String {
         c::header(self, options)
     }
 
-    /// A C file with the resource, to be compiled into the program.
+    /// Returns the source of a C file with the resource, to be compiled into the program.
     pub fn c_resource(&self) -> Result<String> {
         Ok(c::resource(self, &self.resource()?))
     }
 
-    /// Writes `STEM.rs` and the resource it includes, `STEM.etw`, into a folder; returns both.
+    /// Writes `STEM.rs` and its resource `STEM.etw` into a folder, and returns both paths.
     pub fn write_rust(&self, folder: impl AsRef<Path>) -> Result<[PathBuf; 2]> {
         let stem = self.stem();
         let resource = format!("{stem}.etw");
@@ -110,7 +113,8 @@ impl Manifest {
         ])
     }
 
-    /// Writes `STEM.h` and `STEM_etw.c`, which holds the resource, into a folder; returns both.
+    /// Writes `STEM.h` and `STEM_etw.c`, which holds the resource, into a folder, and returns both
+    /// paths.
     pub fn write_c(&self, folder: impl AsRef<Path>, options: &COptions) -> Result<[PathBuf; 2]> {
         let (folder, stem) = (folder.as_ref(), self.stem());
         Ok([
@@ -132,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_with_long_symbols_are_all_there() {
+    fn events_with_long_symbols_stay_distinct() {
         let symbols = ["A", "B"].map(|end| format!("{}{end}", "Symbol".repeat(50)));
         let text = format!(
             r#"<instrumentationManifest xmlns="http://schemas.microsoft.com/win/2004/08/events"><instrumentation><events>

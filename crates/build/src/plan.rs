@@ -1,12 +1,13 @@
-//! What both languages have to know about the definitions of a manifest: names for code, and what kind of value a field is.
+//! Facts about the definitions of a manifest that both target languages need: names for code, and
+//! the forms of field values.
 
 use traceweir_decode::schema::{Count, Field, Kind, Length, Schema};
 use traceweir_decode::source::manifest::{EventDefinition, Name, ProviderDefinition};
 use traceweir_format::spec::types::InType;
 
-use crate::ident::Taken;
+use crate::ident::UsedNames;
 
-/// An event and the symbol that code has for it.
+/// An event, and its symbol in generated code.
 pub(crate) struct Event<'m> {
     pub(crate) definition: &'m EventDefinition,
     pub(crate) symbol: String,
@@ -18,9 +19,10 @@ impl Event<'_> {
     }
 }
 
-/// The symbols that a manifest gives itself, which no name may become that code makes up. A manifest has each for one thing only.
-pub(crate) fn symbols(providers: &[ProviderDefinition]) -> Taken {
-    let mut taken = Taken::default();
+/// Returns the symbols that the manifest defines; no generated name may equal one of them. A
+/// manifest uses each symbol for one thing only.
+pub(crate) fn symbols(providers: &[ProviderDefinition]) -> UsedNames {
+    let mut taken = UsedNames::default();
     for provider in providers {
         let events = provider.events.iter().filter_map(|event| event.event.schema.names.event.as_deref());
         let names = tables(provider).into_iter().flat_map(|(_, names)| names);
@@ -29,13 +31,14 @@ pub(crate) fn symbols(providers: &[ProviderDefinition]) -> Taken {
             .chain(provider.symbol.as_deref())
             .chain(names.filter_map(|name| name.symbol.as_deref()))
             .chain(entries.filter_map(|(_, _, symbol)| symbol.as_deref()));
-        all.for_each(|symbol| taken.take(symbol));
+        all.for_each(|symbol| taken.reserve(symbol));
     }
     taken
 }
 
-/// The events of a provider; those without a symbol are called by their numbers, and differently from what is `taken`.
-pub(crate) fn events<'m>(provider: &'m ProviderDefinition, taken: &mut Taken) -> Vec<Event<'m>> {
+/// Returns the events of a provider. An event without a symbol is named after its number, with a
+/// name that is not `taken` yet.
+pub(crate) fn events<'m>(provider: &'m ProviderDefinition, taken: &mut UsedNames) -> Vec<Event<'m>> {
     let mut symbol = |definition: &EventDefinition| {
         let descriptor = &definition.event.descriptor;
         match (definition.event.schema.names.event.as_deref(), descriptor.version) {
@@ -47,7 +50,7 @@ pub(crate) fn events<'m>(provider: &'m ProviderDefinition, taken: &mut Taken) ->
     provider.events.iter().map(|definition| Event { definition, symbol: symbol(definition) }).collect()
 }
 
-/// The tables of names that become constants: what they are called, their entries.
+/// Returns the tables of names that become constants, each with its kind.
 pub(crate) fn tables(provider: &ProviderDefinition) -> [(&'static str, &[Name]); 5] {
     [
         ("channel", &provider.channels),
@@ -58,14 +61,14 @@ pub(crate) fn tables(provider: &ProviderDefinition) -> [(&'static str, &[Name]);
     ]
 }
 
-/// What a value is, apart from how often it stands.
+/// The form of a single value, regardless of the number of values in a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     /// A number: its type in Rust and in C.
     Number(&'static str, &'static str),
-    /// 32 bits of which any makes it true.
+    /// 32 bits; any bit that is set means true.
     Boolean,
-    /// As wide as an address.
+    /// A number as wide as an address.
     Pointer,
     Guid,
     FileTime,
@@ -73,9 +76,9 @@ pub(crate) enum Form {
     Text16,
     Text8,
     Bytes,
-    /// A text behind its size in bytes.
+    /// A UTF-16 text after its size in bytes.
     Counted16,
-    /// Bytes or a text of 8-bit characters behind their number.
+    /// Bytes or a text of 8-bit characters after their number.
     Counted8,
     Sid,
 }
@@ -102,12 +105,12 @@ pub(crate) fn form(input: InType) -> Form {
         InType::SID => Form::Sid,
         InType::COUNTEDSTRING => Form::Counted16,
         InType::COUNTEDANSISTRING | InType::COUNTEDBINARY => Form::Counted8,
-        // The definitions let no other type through.
+        // The manifest reader accepts no other type.
         _ => Form::Number("u8", "UCHAR"),
     }
 }
 
-/// The form of a field that is no structure.
+/// Returns the form of a field that is not a structure.
 pub(crate) fn form_of(field: &Field) -> Option<Form> {
     match field.kind {
         Kind::Value { input, .. } => Some(form(input)),
@@ -115,8 +118,8 @@ pub(crate) fn form_of(field: &Field) -> Option<Form> {
     }
 }
 
-/// Which field of the same place says how large a counting field is, so that nobody has to give it: the first array
-/// that it counts, or the first single value whose length it is.
+/// Returns the field that determines the value of a counting field, so that the caller does not
+/// have to pass it: the first array that it counts, or the first single value whose length it is.
 pub(crate) fn measured_by(fields: &[Field], first: usize, index: usize) -> Option<usize> {
     let counts = |field: &Field| Count::Field(u16::try_from(index).unwrap_or(u16::MAX)) == field.count;
     let measures = |field: &Field| {
@@ -126,6 +129,6 @@ pub(crate) fn measured_by(fields: &[Field], first: usize, index: usize) -> Optio
     if own.count != Count::One {
         return None;
     }
-    let place = fields.iter().position(|field| counts(field) || measures(field))?;
-    first.checked_add(place)
+    let position = fields.iter().position(|field| counts(field) || measures(field))?;
+    first.checked_add(position)
 }

@@ -1,46 +1,48 @@
-//! Arguments of a macro: what stands between commas, and what is wrong with it.
+//! Arguments of a macro call, and the errors found in them.
 
 use proc_macro2::{Delimiter, Group, Ident, Literal, Span, TokenStream, TokenTree};
 use quote::quote_spanned;
 
-/// Everything that is wrong with a call, each at its place: people fix all of it at once.
+/// All errors of a call with their positions, so that the compiler reports them together.
 #[derive(Default)]
 pub(crate) struct Errors(Vec<(Span, String)>);
 
 impl Errors {
-    pub(crate) fn add(&mut self, at: Span, what: impl Into<String>) {
-        self.0.push((at, what.into()));
+    pub(crate) fn add(&mut self, at: Span, message: impl Into<String>) {
+        self.0.push((at, message.into()));
     }
 
-    /// As items; `None` where nothing is wrong.
+    /// Returns the errors as `compile_error!` items, or `None` if there are none.
     pub(crate) fn into_items(self) -> Option<TokenStream> {
-        let errors = self.0.into_iter().map(|(at, what)| quote_spanned!(at=> ::core::compile_error!(#what);));
+        let errors =
+            self.0.into_iter().map(|(at, message)| quote_spanned!(at=> ::core::compile_error!(#message);));
         let all: TokenStream = errors.collect();
         (!all.is_empty()).then_some(all)
     }
 }
 
-/// What stands between two commas.
+/// The tokens between two commas.
 pub(crate) struct Argument {
     pub(crate) tokens: TokenStream,
     pub(crate) span: Span,
 }
 
-/// `name(…)`
+/// An argument of the form `name(…)`.
 pub(crate) struct Call {
     pub(crate) name: Ident,
     pub(crate) arguments: Arguments,
 }
 
-/// Arguments that are taken one after the other.
+/// The arguments of a call, read one after the other.
 pub(crate) struct Arguments {
     rest: std::vec::IntoIter<Argument>,
-    /// Where to complain that one is missing.
+    /// Position for the error that an argument is missing.
     pub(crate) span: Span,
 }
 
 impl Arguments {
-    /// Splits at commas. One comma at the end is nothing; two in a row are an argument without tokens.
+    /// Splits at commas. A single trailing comma is ignored; two commas in a row make an argument
+    /// without tokens.
     pub(crate) fn new(tokens: TokenStream, span: Span) -> Self {
         let mut all = Vec::new();
         let mut current: Vec<TokenTree> = Vec::new();
@@ -63,7 +65,7 @@ impl Arguments {
         Argument { tokens: tokens.into_iter().collect(), span }
     }
 
-    /// The next one, or `expected` is what is wrong.
+    /// Returns the next argument, or adds the error `expected`.
     pub(crate) fn next(&mut self, errors: &mut Errors, expected: &str) -> Option<Argument> {
         match self.rest.next() {
             Some(argument) if !argument.tokens.is_empty() => Some(argument),
@@ -78,26 +80,27 @@ impl Arguments {
         }
     }
 
-    /// The next one as a string, and where it stands.
-    pub(crate) fn string(&mut self, errors: &mut Errors, expected: &str) -> Option<(String, Span)> {
+    /// Returns the next argument as a string with its position.
+    pub(crate) fn next_string(&mut self, errors: &mut Errors, expected: &str) -> Option<(String, Span)> {
         let argument = self.next(errors, expected)?;
-        let text = literal(argument.tokens).and_then(|l| unquote(&l.to_string()));
+        let text = parse_literal(argument.tokens).and_then(|l| unquote(&l.to_string()));
         let Some(text) = text else {
             errors.add(argument.span, expected);
             return None;
         };
         if text.contains('\0') {
-            errors.add(argument.span, "names end at a NUL, so none may stand in one");
+            errors.add(argument.span, "a name cannot contain a NUL, which ends it");
             return None;
         }
         Some((text, argument.span))
     }
 
-    /// The rest as `name(…)`, each for itself.
-    pub(crate) fn calls(&mut self, errors: &mut Errors, expected: &str) -> Vec<Call> {
+    /// Returns the remaining arguments of the form `name(…)`, and adds the error `expected` for
+    /// each other one.
+    pub(crate) fn parse_calls(&mut self, errors: &mut Errors, expected: &str) -> Vec<Call> {
         let mut calls = Vec::new();
         for argument in self.rest.by_ref() {
-            match call(argument.tokens) {
+            match parse_call(argument.tokens) {
                 Some(call) => calls.push(call),
                 None => errors.add(argument.span, expected),
             }
@@ -105,22 +108,22 @@ impl Arguments {
         calls
     }
 
-    /// The rest, unread.
+    /// Returns the remaining arguments unparsed.
     pub(crate) fn rest(&mut self) -> impl Iterator<Item = Argument> {
         self.rest.by_ref()
     }
 
-    /// Nothing else may follow.
-    pub(crate) fn end(&mut self, errors: &mut Errors) {
+    /// Adds an error if an argument is left.
+    pub(crate) fn expect_end(&mut self, errors: &mut Errors) {
         if let Some(argument) = self.rest.next() {
             errors.add(argument.span, "one argument too many");
         }
     }
 }
 
-/// `name(…)` as such.
-pub(crate) fn call(tokens: TokenStream) -> Option<Call> {
-    let mut tokens = transparent(tokens).into_iter();
+/// Parses tokens of the form `name(…)`.
+pub(crate) fn parse_call(tokens: TokenStream) -> Option<Call> {
+    let mut tokens = strip_invisible_groups(tokens).into_iter();
     let (Some(TokenTree::Ident(name)), Some(TokenTree::Group(group)), None) =
         (tokens.next(), tokens.next(), tokens.next())
     else {
@@ -130,39 +133,40 @@ pub(crate) fn call(tokens: TokenStream) -> Option<Call> {
         .then(|| Call { arguments: Arguments::new(group.stream(), name.span()), name })
 }
 
-/// `{ … }` as such.
-pub(crate) fn braces(tokens: &TokenStream) -> Option<Group> {
-    match transparent(tokens.clone()).into_iter().next() {
+/// Parses tokens of the form `{ … }`.
+pub(crate) fn parse_braces(tokens: &TokenStream) -> Option<Group> {
+    match strip_invisible_groups(tokens.clone()).into_iter().next() {
         Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => Some(group),
         _ => None,
     }
 }
 
-/// One literal as such.
-fn literal(tokens: TokenStream) -> Option<Literal> {
-    let mut tokens = transparent(tokens).into_iter();
+/// Parses a single literal.
+fn parse_literal(tokens: TokenStream) -> Option<Literal> {
+    let mut tokens = strip_invisible_groups(tokens).into_iter();
     match (tokens.next(), tokens.next()) {
         (Some(TokenTree::Literal(literal)), None) => Some(literal),
         _ => None,
     }
 }
 
-/// Without the invisible brackets that a `macro_rules` puts around what it captured.
-pub(crate) fn transparent(tokens: TokenStream) -> TokenStream {
+/// Removes the invisible groups that a `macro_rules` puts around the tokens it captured.
+pub(crate) fn strip_invisible_groups(tokens: TokenStream) -> TokenStream {
     let mut only = tokens.clone().into_iter();
     match (only.next(), only.next()) {
         (Some(TokenTree::Group(group)), None) if group.delimiter() == Delimiter::None => {
-            transparent(group.stream())
+            strip_invisible_groups(group.stream())
         }
         _ => tokens,
     }
 }
 
-/// With brackets that are seen in place of invisible ones around an operation: those do not survive a procedure, and `&$value` of `1 + 1` would be `&1 + 1`.
-pub(crate) fn bracketed(tokens: TokenStream) -> TokenStream {
+/// Replaces invisible groups around an operation with parentheses. A procedural macro loses
+/// invisible groups, so that `&$value` with `1 + 1` would become `&1 + 1`.
+pub(crate) fn parenthesize_operations(tokens: TokenStream) -> TokenStream {
     let each = tokens.into_iter().map(|token| match token {
         TokenTree::Group(group) => {
-            let inner = bracketed(group.stream());
+            let inner = parenthesize_operations(group.stream());
             let invisible = group.delimiter() == Delimiter::None;
             let shown =
                 if invisible && is_operation(&inner) { Delimiter::Parenthesis } else { group.delimiter() };
@@ -175,7 +179,8 @@ pub(crate) fn bracketed(tokens: TokenStream) -> TokenStream {
     each.collect()
 }
 
-/// Whether an operator stands behind the first token. Types have none of these there, but for those that brackets do no harm.
+/// Returns whether an operator follows the first token. Types have none of these operators there,
+/// except where parentheses do no harm.
 fn is_operation(tokens: &TokenStream) -> bool {
     tokens.clone().into_iter().skip(1).any(|token| match token {
         TokenTree::Punct(p) => "+-*/%^|=".contains(p.as_char()),
@@ -184,7 +189,7 @@ fn is_operation(tokens: &TokenStream) -> bool {
     })
 }
 
-/// The text that a string literal stands for; `None` for other literals.
+/// Returns the text of a string literal, or `None` for other literals.
 fn unquote(source: &str) -> Option<String> {
     if let Some(raw) = source.strip_prefix('r') {
         let inner = raw.trim_start_matches('#');
@@ -225,7 +230,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_literal_is_the_text_that_the_compiler_takes_it_for() {
+    fn string_literal_has_the_text_that_the_compiler_sees() {
         for (source, text) in [
             (r#""plain""#, Some("plain")),
             (r#""a\tb\n\r\\\"\'\x41\u{1F980}\u{0_41}""#, Some("a\tb\n\r\\\"'A\u{1F980}A")),
@@ -242,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn arguments_stand_between_commas() {
+    fn arguments_are_split_at_commas() {
         let tokens = "a, f(1, 2), , {x, y}".parse().unwrap();
         let found: Vec<String> =
             Arguments::new(tokens, Span::call_site()).rest.map(|a| a.tokens.to_string()).collect();

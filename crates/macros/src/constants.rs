@@ -1,26 +1,28 @@
-//! Values that have names: `level(Warning)` is `level($crate::__tlg::Level::Warning)`, `level(3)` is `level($crate::__tlg::Level::from_int(3))`, anything else is taken as it stands.
+//! Constants that options accept by name: `level(Warning)` becomes
+//! `level($crate::__tlg::Level::Warning)`, `level(3)` becomes
+//! `level($crate::__tlg::Level::from_int(3))`, and any other expression stays unchanged.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::quote_spanned;
 
-/// A type of such values.
-pub(crate) struct Named {
-    /// The type.
-    pub(crate) kind: &'static str,
-    /// Names that may stand alone.
+/// A type whose constants options accept by name.
+pub(crate) struct NamedConstants {
+    /// The name of the type.
+    pub(crate) type_name: &'static str,
+    /// The constants that can be given without the type.
     names: &'static [&'static str],
-    /// What to say to who gives none.
+    /// The error text for a missing value.
     pub(crate) expected: &'static str,
 }
 
-pub(crate) const LEVEL: Named = Named {
-    kind: "Level",
+pub(crate) const LEVEL: NamedConstants = NamedConstants {
+    type_name: "Level",
     names: &["LogAlways", "Critical", "Error", "Warning", "Informational", "Verbose"],
     expected: "expected a level, such as level(Warning), level(Level::Warning) or level(3)",
 };
 
-pub(crate) const OPCODE: Named = Named {
-    kind: "Opcode",
+pub(crate) const OPCODE: NamedConstants = NamedConstants {
+    type_name: "Opcode",
     names: &[
         "Info",
         "ActivityStart",
@@ -41,14 +43,14 @@ pub(crate) const OPCODE: Named = Named {
     expected: "expected an opcode, such as opcode(Start), opcode(Opcode::Start) or opcode(1)",
 };
 
-pub(crate) const CHANNEL: Named = Named {
-    kind: "Channel",
+pub(crate) const CHANNEL: NamedConstants = NamedConstants {
+    type_name: "Channel",
     names: &["TraceClassic", "TraceLogging", "ProviderMetadata"],
     expected: "expected a channel, such as channel(TraceLogging), channel(Channel::TraceLogging) or channel(11)",
 };
 
-pub(crate) const IN_TYPE: Named = Named {
-    kind: "InType",
+pub(crate) const IN_TYPE: NamedConstants = NamedConstants {
+    type_name: "InType",
     names: &[
         "Invalid",
         "CStr16",
@@ -82,8 +84,8 @@ pub(crate) const IN_TYPE: Named = Named {
     expected: "expected the type of the field, such as U32, InType::U32 or 8",
 };
 
-pub(crate) const OUT_TYPE: Named = Named {
-    kind: "OutType",
+pub(crate) const OUT_TYPE: NamedConstants = NamedConstants {
+    type_name: "OutType",
     names: &[
         "Default",
         "NoPrint",
@@ -113,10 +115,10 @@ pub(crate) const OUT_TYPE: Named = Named {
     expected: "expected how the field is shown, such as format(Hex), format(OutType::Hex) or format(4)",
 };
 
-impl Named {
-    /// The value as an expression; complaints about its type are made at `at`.
-    pub(crate) fn value(&self, tlg: &TokenStream, tokens: TokenStream, at: Span) -> TokenStream {
-        let kind = proc_macro2::Ident::new(self.kind, at);
+impl NamedConstants {
+    /// Returns the value as an expression; errors about its type point to `at`.
+    pub(crate) fn expand(&self, tlg: &TokenStream, tokens: TokenStream, at: Span) -> TokenStream {
+        let kind = proc_macro2::Ident::new(self.type_name, at);
         let mut each = tokens.clone().into_iter();
         match (each.next(), each.next()) {
             (Some(TokenTree::Ident(name)), None) if self.names.contains(&name.to_string().as_str()) => {

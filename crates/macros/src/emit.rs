@@ -1,4 +1,4 @@
-//! The code of one event.
+//! The code that is emitted for one event.
 //!
 //! ```text
 //!   {
@@ -10,8 +10,9 @@
 //!   }
 //! ```
 //!
-//! The values stand in the head of a `match`, so that what they borrow from lives until the event is written. Values of fixed size and the counts before others that follow
-//! one another are put side by side into one block on the stack: the writer then copies a few blocks instead of many small ones.
+//! The values are in the head of a `match`, so that temporaries they borrow from live until the
+//! event is written. Adjacent values of fixed size, and the counts of other values, are packed into
+//! one block on the stack: the writer then copies a few blocks instead of many small ones.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{format_ident, quote, quote_spanned};
@@ -23,12 +24,12 @@ use crate::fields::Kind;
 enum Piece {
     /// A value of fixed size.
     Fixed(TokenStream),
-    /// Bytes that lie somewhere.
+    /// An expression for bytes in memory.
     Bytes(TokenStream),
 }
 
 impl Event {
-    /// An expression of type `u32`.
+    /// Returns the code of the event: an expression of type `u32`.
     pub(crate) fn emit(&self) -> TokenStream {
         let (tlg, provider) = (&self.tlg, &self.provider);
         let level = self.level();
@@ -62,7 +63,7 @@ impl Event {
         self.level.as_ref().map_or_else(|| quote!(#tlg::Level::Verbose), |level| level.tokens.clone())
     }
 
-    /// All that were given, together; 1 where none was.
+    /// Returns all given keywords combined, or 1 if there are none.
     fn keyword(&self) -> TokenStream {
         let each = self.keywords.iter().map(|k| number(k, "u64"));
         if self.keywords.is_empty() { quote!(1) } else { quote!(#(#each)|*) }
@@ -91,18 +92,18 @@ impl Event {
         }
     }
 
-    /// The description of a field; `None` for data without one.
+    /// Returns the metadata of a field, or `None` for raw data, which has none.
     fn metadata(&self, field: &Field) -> Option<TokenStream> {
         let (tlg, at) = (&self.tlg, field.at);
         let name = field.name.as_ref()?;
-        let known = |kind: &str, value: &str| {
+        let constant = |kind: &str, value: &str| {
             let (kind, value) = (Ident::new(kind, at), Ident::new(value, at));
             quote_spanned!(at=> #tlg::#kind::#value)
         };
-        let input = field.input.clone().unwrap_or_else(|| known("InType", field.of.input));
-        let out = field.out.clone().unwrap_or_else(|| known("OutType", field.of.out));
+        let input = field.input.clone().unwrap_or_else(|| constant("InType", field.field_type.input));
+        let out = field.out.clone().unwrap_or_else(|| constant("OutType", field.field_type.out));
         let tag = self.tag(&field.tag);
-        let shape = Ident::new(if field.of.kind.is_array() { "array" } else { "scalar" }, at);
+        let shape = Ident::new(if field.field_type.kind.is_array() { "array" } else { "scalar" }, at);
         Some(quote! { #tlg::FieldMetadata::#shape(#name, #input.as_int(), #out.as_int(), #tag) })
     }
 
@@ -125,12 +126,13 @@ impl Event {
         })
     }
 
-    /// Values as they are given, the names they get, and what is written of them.
+    /// Returns the value expressions, the variables that hold them, and the pieces that are
+    /// written.
     fn values(&self) -> (Vec<TokenStream>, Vec<Ident>, Vec<Piece>) {
         let (mut values, mut names, mut pieces) = (Vec::new(), Vec::new(), Vec::new());
-        for field in self.fields.iter().filter(|field| field.of.kind.blocks() != 0) {
+        for field in self.fields.iter().filter(|field| field.field_type.kind.blocks() != 0) {
             let name = local(&format!("value{}", names.len()));
-            values.push(field.of.convert(&self.tlg, &field.value, field.at));
+            values.push(field.field_type.convert(&self.tlg, &field.value, field.at));
             pieces.extend(self.pieces(field, &name));
             names.push(name);
         }
@@ -139,7 +141,7 @@ impl Event {
 
     fn pieces(&self, field: &Field, value: &Ident) -> Vec<Piece> {
         let tlg = &self.tlg;
-        match field.of.kind {
+        match field.field_type.kind {
             Kind::Scalar => vec![Piece::Fixed(quote!(*#value))],
             Kind::Time(_) => vec![Piece::Fixed(quote!(#value))],
             Kind::CountedScalar => {
@@ -158,7 +160,7 @@ impl Event {
                 ]
             }
             Kind::Terminated => {
-                let unit = field.of.value(tlg, Span::mixed_site());
+                let unit = field.field_type.value(tlg, Span::mixed_site());
                 vec![
                     Piece::Bytes(quote!(#tlg::until_zero(#value))),
                     Piece::Fixed(quote!({ const ZERO: #unit = 0; ZERO })),
@@ -171,13 +173,13 @@ impl Event {
     }
 }
 
-/// Blocks on the stack, and everything that is written, in order.
+/// Returns the blocks on the stack, and the expressions for all data in order.
 fn join(tlg: &TokenStream, pieces: Vec<Piece>) -> (TokenStream, Vec<TokenStream>) {
     let (mut blocks, mut data) = (TokenStream::new(), Vec::new());
     let mut run: Vec<TokenStream> = Vec::new();
     let mut close = |run: &mut Vec<TokenStream>, data: &mut Vec<TokenStream>| {
         let Some(last) = run.pop() else { return };
-        let block = run.drain(..).rev().fold(last, |behind, value| quote!(#tlg::Packed(#value, #behind)));
+        let block = run.drain(..).rev().fold(last, |rest, value| quote!(#tlg::Packed(#value, #rest)));
         let name = local(&format!("block{}", data.len()));
         blocks.extend(quote!(let #name = #block;));
         data.push(quote!(#tlg::bytes(&#name)));
@@ -195,10 +197,10 @@ fn join(tlg: &TokenStream, pieces: Vec<Piece>) -> (TokenStream, Vec<TokenStream>
     (blocks, data)
 }
 
-/// A number of this type, complained about where its option stands.
-fn number(constant: &Constant, of: &str) -> TokenStream {
-    let (value, of) = (&constant.tokens, Ident::new(of, constant.at));
-    quote_spanned!(constant.at=> ::core::convert::identity::<::core::primitive::#of>(#value))
+/// Returns a number of the given type; errors about its type point to its option.
+fn number(constant: &Constant, type_name: &str) -> TokenStream {
+    let (value, primitive) = (&constant.tokens, Ident::new(type_name, constant.at));
+    quote_spanned!(constant.at=> ::core::convert::identity::<::core::primitive::#primitive>(#value))
 }
 
 fn optional(id: &Option<Constant>, name: &str) -> TokenStream {
@@ -210,7 +212,7 @@ fn optional(id: &Option<Constant>, name: &str) -> TokenStream {
     }
 }
 
-/// A name that no expression of the caller sees.
+/// Returns an identifier that the caller's expressions cannot refer to.
 fn local(name: &str) -> Ident {
     format_ident!("{name}", span = Span::mixed_site())
 }

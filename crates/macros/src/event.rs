@@ -1,13 +1,15 @@
-//! `write_event!`: what a call says, and the limits it has to keep.
+//! `write_event!`: the arguments of a call, and its limits.
 
 use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::quote;
 
-use crate::arguments::{Arguments, Call, Errors, braces, bracketed, call, transparent};
-use crate::constants::{CHANNEL, IN_TYPE, LEVEL, Named, OPCODE, OUT_TYPE};
+use crate::arguments::{
+    Arguments, Call, Errors, parenthesize_operations, parse_braces, parse_call, strip_invisible_groups,
+};
+use crate::constants::{CHANNEL, IN_TYPE, LEVEL, NamedConstants, OPCODE, OUT_TYPE};
 use crate::fields::{self, FieldType, Kind};
 
-/// As published: the two blocks of metadata count as well.
+/// Documented limit, which includes the two blocks of metadata.
 const MAX_BLOCKS: usize = 128;
 const METADATA_BLOCKS: usize = 2;
 const MAX_FIELDS: usize = 128;
@@ -23,27 +25,27 @@ const EXPECTED_VALUE: &str = "expected a reference to the field's value";
 const EXPECTED_MEMBERS: &str = "expected the members of the structure, such as { u32(\"count\", &count) }";
 const EXPECTED_TAG: &str = "expected a tag: a constant of 28 bits";
 
-/// A constant expression, and where to complain about it.
+/// A constant expression, and the position for errors about it.
 pub(crate) struct Constant {
     pub(crate) tokens: TokenStream,
     pub(crate) at: Span,
 }
 
-/// One field, members behind their structure.
+/// One field; the members of a structure follow it.
 pub(crate) struct Field {
-    pub(crate) of: FieldType,
+    pub(crate) field_type: FieldType,
     pub(crate) at: Span,
-    /// Missing for data without a type.
+    /// `None` for raw data.
     pub(crate) name: Option<String>,
     pub(crate) value: TokenStream,
-    /// Where the type is given.
+    /// The in type, if the call gives it.
     pub(crate) input: Option<TokenStream>,
-    /// Where the format, or the number of members, is given.
+    /// The format or the number of members, if the call gives it.
     pub(crate) out: Option<TokenStream>,
     pub(crate) tag: Option<Constant>,
 }
 
-/// What a call says.
+/// The arguments of a call.
 #[derive(Default)]
 pub(crate) struct Event {
     pub(crate) tlg: TokenStream,
@@ -64,9 +66,9 @@ pub(crate) struct Event {
     blocks: usize,
 }
 
-/// The event, or what is wrong with the call.
+/// Returns the code of the event, or the errors of the call.
 pub(crate) fn write(input: TokenStream) -> TokenStream {
-    let (tlg, arguments) = caller(input);
+    let (tlg, arguments) = split_crate_path(input);
     let mut errors = Errors::default();
     let event = Event::parse(tlg, arguments, &mut errors);
     if let Some(errors) = errors.into_items() {
@@ -79,14 +81,14 @@ pub(crate) fn write(input: TokenStream) -> TokenStream {
     tokens
 }
 
-/// The module with what the emitted code needs, by the name that the caller's crate has, and the arguments proper.
-pub(crate) fn caller(input: TokenStream) -> (TokenStream, TokenStream) {
+/// Splits the input into the path of the `__tlg` module in the caller's crate, and the arguments.
+pub(crate) fn split_crate_path(input: TokenStream) -> (TokenStream, TokenStream) {
     let mut tokens = input.into_iter();
     let root = match tokens.next() {
         Some(TokenTree::Group(group)) => group.stream(),
         _ => quote!(::traceweir),
     };
-    (quote!(#root::__tlg), bracketed(tokens.collect()))
+    (quote!(#root::__tlg), parenthesize_operations(tokens.collect()))
 }
 
 impl Event {
@@ -94,17 +96,17 @@ impl Event {
         let mut event = Self { tlg, blocks: METADATA_BLOCKS, ..Self::default() };
         let mut arguments = Arguments::new(tokens, Span::call_site());
         if let Some(provider) = arguments.next(errors, EXPECTED_PROVIDER) {
-            if !is_path(&transparent(provider.tokens.clone())) {
+            if !is_path(&strip_invisible_groups(provider.tokens.clone())) {
                 errors.add(provider.span, EXPECTED_PROVIDER);
             }
-            event.provider = transparent(provider.tokens);
+            event.provider = strip_invisible_groups(provider.tokens);
         }
-        if let Some((name, _)) = arguments.string(errors, EXPECTED_EVENT) {
+        if let Some((name, _)) = arguments.next_string(errors, EXPECTED_EVENT) {
             event.name = name;
         }
-        for call in arguments.calls(errors, EXPECTED_OPTION) {
+        for call in arguments.parse_calls(errors, EXPECTED_OPTION) {
             match FieldType::find(&call.name.to_string()) {
-                Some(of) => event.field(of, call, false, errors),
+                Some(field_type) => event.field(field_type, call, false, errors),
                 None => event.option(call, errors),
             }
         }
@@ -115,70 +117,75 @@ impl Event {
         let (name, at) = (call.name.to_string(), call.name.span());
         let arguments = &mut call.arguments;
         let tlg = self.tlg.clone();
-        let mut named = |kind: &Named, errors: &mut Errors| {
-            constant(arguments, at, kind.expected, errors)
-                .map(|c| Constant { tokens: kind.value(&tlg, c.tokens, at), at })
+        let mut named = |kind: &NamedConstants, errors: &mut Errors| {
+            next_constant(arguments, at, kind.expected, errors)
+                .map(|c| Constant { tokens: kind.expand(&tlg, c.tokens, at), at })
         };
         match name.as_str() {
-            "level" => once(&mut self.level, named(&LEVEL, errors), at, errors),
-            "opcode" => once(&mut self.opcode, named(&OPCODE, errors), at, errors),
-            "channel" => once(&mut self.channel, named(&CHANNEL, errors), at, errors),
+            "level" => set_once(&mut self.level, named(&LEVEL, errors), at, errors),
+            "opcode" => set_once(&mut self.opcode, named(&OPCODE, errors), at, errors),
+            "channel" => set_once(&mut self.channel, named(&CHANNEL, errors), at, errors),
             "keyword" => {
                 let expected = "expected a keyword: a constant of 64 bits, such as keyword(0x10)";
-                self.keywords.extend(constant(arguments, at, expected, errors));
+                self.keywords.extend(next_constant(arguments, at, expected, errors));
             }
             "task" => {
-                let value = constant(arguments, at, "expected a task: a constant of 16 bits", errors);
-                once(&mut self.task, value, at, errors);
+                let value = next_constant(arguments, at, "expected a task: a constant of 16 bits", errors);
+                set_once(&mut self.task, value, at, errors);
             }
-            "tag" => once(&mut self.tag, constant(arguments, at, EXPECTED_TAG, errors), at, errors),
+            "tag" => set_once(&mut self.tag, next_constant(arguments, at, EXPECTED_TAG, errors), at, errors),
             "id_version" => {
-                let id = constant(
+                let id = next_constant(
                     arguments,
                     at,
                     "expected an id and a version, such as id_version(23, 0)",
                     errors,
                 );
-                once(&mut self.id, id, at, errors);
-                self.version = constant(
+                set_once(&mut self.id, id, at, errors);
+                self.version = next_constant(
                     arguments,
                     at,
-                    "expected a version behind the id, such as id_version(23, 0)",
+                    "expected a version after the id, such as id_version(23, 0)",
                     errors,
                 );
             }
             "activity_id" => {
-                let id = constant(arguments, at, "expected an activity id: &Guid or &[u8; 16]", errors);
-                once(&mut self.activity, id, at, errors);
+                let id = next_constant(arguments, at, "expected an activity id: &Guid or &[u8; 16]", errors);
+                set_once(&mut self.activity, id, at, errors);
             }
             "related_id" => {
-                let id =
-                    constant(arguments, at, "expected a related activity id: &Guid or &[u8; 16]", errors);
-                once(&mut self.related, id, at, errors);
+                let id = next_constant(
+                    arguments,
+                    at,
+                    "expected a related activity id: &Guid or &[u8; 16]",
+                    errors,
+                );
+                set_once(&mut self.related, id, at, errors);
             }
             "debug" => self.debug = true,
             _ => {
-                errors.add(at, unknown(&name));
+                errors.add(at, describe_unknown_name(&name));
                 return;
             }
         }
-        call.arguments.end(errors);
+        call.arguments.expect_end(errors);
     }
 
-    fn field(&mut self, of: FieldType, call: Call, inside: bool, errors: &mut Errors) {
+    fn field(&mut self, field_type: FieldType, call: Call, inside: bool, errors: &mut Errors) {
         let at = call.name.span();
         let mut arguments = call.arguments;
-        let named = of.kind != Kind::RawData;
-        let name = named.then(|| arguments.string(errors, EXPECTED_FIELD).map(|n| n.0).unwrap_or_default());
-        let mut field = Field { of, at, name, value: quote!(), input: None, out: None, tag: None };
-        match of.kind {
+        let named = field_type.kind != Kind::RawData;
+        let name =
+            named.then(|| arguments.next_string(errors, EXPECTED_FIELD).map(|n| n.0).unwrap_or_default());
+        let mut field = Field { field_type, at, name, value: quote!(), input: None, out: None, tag: None };
+        match field_type.kind {
             Kind::RawField { .. } | Kind::RawMeta { .. } => {
                 let input = arguments.next(errors, IN_TYPE.expected);
-                field.input = input.map(|i| IN_TYPE.value(&self.tlg, i.tokens, at));
+                field.input = input.map(|i| IN_TYPE.expand(&self.tlg, i.tokens, at));
             }
             Kind::RawStruct { .. } => {
                 if inside {
-                    errors.add(at, "a raw structure cannot stand inside another: its members are counted by hand, those of the other one are not");
+                    errors.add(at, "a raw structure cannot be inside another structure: its members are counted by the caller, those of the other one by the macro");
                 }
                 let tlg = &self.tlg;
                 let members = arguments.next(errors, "expected the number of members, 0 to 127");
@@ -188,34 +195,34 @@ impl Event {
             }
             _ => {}
         }
-        if of.kind.blocks() != 0 {
+        if field_type.kind.blocks() != 0 {
             field.value = arguments.next(errors, EXPECTED_VALUE).map(|v| v.tokens).unwrap_or_default();
         }
-        if of.kind == Kind::Struct {
+        if field_type.kind == Kind::Struct {
             self.structure(field, arguments, errors)
         } else {
             self.leaf(field, arguments, errors)
         }
     }
 
-    /// A field without members.
+    /// Adds a field without members.
     fn leaf(&mut self, mut field: Field, mut arguments: Arguments, errors: &mut Errors) {
-        for call in arguments.calls(errors, "expected tag(…) or format(…)") {
+        for call in arguments.parse_calls(errors, "expected tag(…) or format(…)") {
             self.field_option(&mut field, call, errors);
         }
         self.push(field, errors);
     }
 
-    /// Options, then members in braces.
+    /// Adds a structure: options, then members in braces.
     fn structure(&mut self, mut field: Field, mut arguments: Arguments, errors: &mut Errors) {
         let at = field.at;
         let mut members = None;
         for argument in arguments.rest().collect::<Vec<_>>() {
             if members.is_some() {
                 errors.add(argument.span, "the members come last");
-            } else if let Some(group) = braces(&argument.tokens) {
+            } else if let Some(group) = parse_braces(&argument.tokens) {
                 members = Some(group.stream());
-            } else if let Some(option) = call(argument.tokens) {
+            } else if let Some(option) = parse_call(argument.tokens) {
                 self.field_option(&mut field, option, errors);
             } else {
                 errors.add(argument.span, EXPECTED_MEMBERS);
@@ -234,45 +241,51 @@ impl Event {
         }
     }
 
-    /// The members of a structure; how many it has.
+    /// Adds the members of a structure, and returns their number.
     fn members(&mut self, tokens: TokenStream, at: Span, errors: &mut Errors) -> usize {
         let mut count = 0_usize;
         for call in
-            Arguments::new(tokens, at).calls(errors, "expected a field, such as u32(\"count\", &count)")
+            Arguments::new(tokens, at).parse_calls(errors, "expected a field, such as u32(\"count\", &count)")
         {
-            let Some(of) = FieldType::find(&call.name.to_string()) else {
-                errors.add(call.name.span(), unknown(&call.name.to_string()));
+            let Some(field_type) = FieldType::find(&call.name.to_string()) else {
+                errors.add(call.name.span(), describe_unknown_name(&call.name.to_string()));
                 continue;
             };
-            count = count.saturating_add(usize::from(of.kind != Kind::RawData));
+            count = count.saturating_add(usize::from(field_type.kind != Kind::RawData));
             if count == MAX_MEMBERS + 1 {
                 errors.add(call.name.span(), "too many members: a structure has 127 at most");
             }
-            self.field(of, call, true, errors);
+            self.field(field_type, call, true, errors);
         }
         count
     }
 
     fn field_option(&self, field: &mut Field, mut call: Call, errors: &mut Errors) {
         let at = call.name.span();
-        let takes_format = !matches!(field.of.kind, Kind::Struct | Kind::RawStruct { .. } | Kind::RawData);
+        let takes_format =
+            !matches!(field.field_type.kind, Kind::Struct | Kind::RawStruct { .. } | Kind::RawData);
         match call.name.to_string().as_str() {
-            "tag" if field.of.kind != Kind::RawData => {
-                once(&mut field.tag, constant(&mut call.arguments, at, EXPECTED_TAG, errors), at, errors);
+            "tag" if field.field_type.kind != Kind::RawData => {
+                set_once(
+                    &mut field.tag,
+                    next_constant(&mut call.arguments, at, EXPECTED_TAG, errors),
+                    at,
+                    errors,
+                );
             }
             "format" if takes_format => {
                 if field.out.is_some() {
                     errors.add(at, "given twice");
                 }
-                let out = constant(&mut call.arguments, at, OUT_TYPE.expected, errors);
-                field.out = out.map(|o| OUT_TYPE.value(&self.tlg, o.tokens, at));
+                let out = next_constant(&mut call.arguments, at, OUT_TYPE.expected, errors);
+                field.out = out.map(|o| OUT_TYPE.expand(&self.tlg, o.tokens, at));
             }
             name => {
                 errors.add(
                     at,
                     format!(
                         "unknown option {name}: this field takes {}",
-                        match (field.of.kind, takes_format) {
+                        match (field.field_type.kind, takes_format) {
                             (Kind::RawData, _) => "none",
                             (_, true) => "tag(…) and format(…)",
                             (_, false) => "tag(…)",
@@ -282,15 +295,15 @@ impl Event {
                 return;
             }
         }
-        call.arguments.end(errors);
+        call.arguments.expect_end(errors);
     }
 
     fn push(&mut self, field: Field, errors: &mut Errors) {
         let before = self.blocks;
-        self.blocks = before.saturating_add(field.of.kind.blocks());
+        self.blocks = before.saturating_add(field.field_type.kind.blocks());
         if before <= MAX_BLOCKS && self.blocks > MAX_BLOCKS {
-            let why = "too many blocks of data: an event has 128 at most, two of them its metadata; a field of fixed size takes one, all others two";
-            errors.add(field.at, why);
+            let message = "too many blocks of data: an event has 128 at most, two of them its metadata; a field of fixed size takes one, all others two";
+            errors.add(field.at, message);
         }
         let named = field.name.is_some();
         self.fields.push(field);
@@ -303,25 +316,30 @@ impl Event {
     }
 }
 
-fn unknown(name: &str) -> String {
-    match fields::like(name) {
+fn describe_unknown_name(name: &str) -> String {
+    match fields::find_similar_name(name) {
         Some(known) => format!("unknown option or field type {name}; did you mean {known}?"),
         None => format!("unknown option or field type {name}"),
     }
 }
 
-fn constant(arguments: &mut Arguments, at: Span, expected: &str, errors: &mut Errors) -> Option<Constant> {
+fn next_constant(
+    arguments: &mut Arguments,
+    at: Span,
+    expected: &str,
+    errors: &mut Errors,
+) -> Option<Constant> {
     arguments.next(errors, expected).map(|a| Constant { tokens: a.tokens, at })
 }
 
-fn once(to: &mut Option<Constant>, value: Option<Constant>, at: Span, errors: &mut Errors) {
+fn set_once(to: &mut Option<Constant>, value: Option<Constant>, at: Span, errors: &mut Errors) {
     if to.is_some() {
         errors.add(at, "given twice");
     }
     *to = value;
 }
 
-/// Whether these are names with `::` between them.
+/// Returns whether the tokens are identifiers and colons only.
 fn is_path(tokens: &TokenStream) -> bool {
     tokens.clone().into_iter().all(|token| match token {
         TokenTree::Ident(_) => true,

@@ -1,39 +1,40 @@
-//! The types that fields can have: name in the macro, type of the value, in and out type, and how the value becomes data.
+//! The field types: their names in the macro, the types of their values, their in and out types,
+//! and how values are encoded.
 
 use proc_macro2::{Ident, Span, TokenStream};
 use quote::{quote, quote_spanned};
 
-/// What becomes of a value.
+/// How a value is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
-    /// Its bytes.
+    /// The bytes of the value.
     Scalar,
-    /// Count of elements, then theirs.
+    /// The number of elements, then their bytes.
     Slice,
-    /// Count of bytes, then they; a slice.
+    /// A slice: the number of bytes, then the bytes.
     Counted,
-    /// The same for a value of always the same size.
+    /// Like `Counted`, for a value of fixed size.
     CountedScalar,
-    /// Up to its first zero, then a zero.
+    /// The value up to its first zero, then a zero.
     Terminated,
-    /// As many bytes as a SID says that it has.
+    /// As many bytes as the header of the SID announces.
     Sid,
-    /// A point in time as FILETIME, by this function.
+    /// A point in time as FILETIME, converted by this function.
     Time(&'static str),
-    /// Has members and no value.
+    /// A structure, which has members and no value.
     Struct,
-    /// A type, and bytes as they are.
+    /// A type given by the caller, with bytes that are written unchanged.
     RawField { array: bool },
-    /// A type without a value.
+    /// A type given by the caller, without a value.
     RawMeta { array: bool },
-    /// A count of members.
+    /// A structure with a given number of members.
     RawStruct { array: bool },
     /// Bytes without a type.
     RawData,
 }
 
 impl Kind {
-    /// Blocks of data that the published interface counts for it.
+    /// Returns the number of data blocks that the documented interface counts for the field.
     pub(crate) const fn blocks(self) -> usize {
         match self {
             Self::Struct | Self::RawStruct { .. } | Self::RawMeta { .. } => 0,
@@ -53,17 +54,17 @@ impl Kind {
     }
 }
 
-/// One type of fields.
+/// One field type of the macro.
 #[derive(Clone, Copy)]
 pub(crate) struct FieldType {
-    /// The type of a value, or of an element.
+    /// The type of a value, or of an element of a slice.
     value: &'static str,
     pub(crate) input: &'static str,
     pub(crate) out: &'static str,
     pub(crate) kind: Kind,
 }
 
-/// Types whose values may come as slices as well, with `_slice` behind the name.
+/// Types that also exist as slices, with `_slice` after the name.
 #[rustfmt::skip]
 const WITH_SLICES: &[(&str, &str, &str, &str)] = &[
     ("u8", "u8", "U8", "Default"), ("u16", "u16", "U16", "Default"), ("u32", "u32", "U32", "Default"), ("u64", "u64", "U64", "Default"),
@@ -83,7 +84,7 @@ const WITH_SLICES: &[(&str, &str, &str, &str)] = &[
     ("win_systemtime", "[u16; 8]", "SystemTime", "Default"), ("win_systemtime_utc", "[u16; 8]", "SystemTime", "DateTimeUtc"),
 ];
 
-/// All others.
+/// All other types.
 #[rustfmt::skip]
 const OTHERS: &[(&str, &str, &str, &str, Kind)] = &[
     ("ipv6", "[u8; 16]", "Binary", "IPv6", Kind::CountedScalar), ("ipv6c", "[u8; 16]", "BinaryC", "IPv6", Kind::CountedScalar),
@@ -109,7 +110,7 @@ const OTHERS: &[(&str, &str, &str, &str, Kind)] = &[
 ];
 
 impl FieldType {
-    /// The type of this name.
+    /// Finds a type by its name.
     pub(crate) fn find(name: &str) -> Option<Self> {
         let other = OTHERS.iter().find(|o| o.0 == name);
         if let Some(&(_, value, input, out, kind)) = other {
@@ -123,7 +124,7 @@ impl FieldType {
         Some(Self { value, input, out, kind })
     }
 
-    /// The type of a value, or of an element of it.
+    /// Returns the type of a value, or of an element of a slice.
     pub(crate) fn value(&self, tlg: &TokenStream, at: Span) -> TokenStream {
         let array =
             self.value.strip_prefix('[').and_then(|v| v.strip_suffix(']')).and_then(|v| v.split_once("; "));
@@ -140,7 +141,7 @@ impl FieldType {
         }
     }
 
-    /// The value as its type, which is where a value of another type is complained about.
+    /// Converts the value to its type; errors about a wrong type point to `at`.
     pub(crate) fn convert(&self, tlg: &TokenStream, tokens: &TokenStream, at: Span) -> TokenStream {
         let value = if self.value.is_empty() { quote!() } else { self.value(tlg, at) };
         match self.kind {
@@ -164,8 +165,8 @@ impl FieldType {
     }
 }
 
-/// Names near one that there is not, for who mistyped it.
-pub(crate) fn like(name: &str) -> Option<&'static str> {
+/// Finds a known name similar to an unknown one, for the error text.
+pub(crate) fn find_similar_name(name: &str) -> Option<&'static str> {
     let all = OTHERS.iter().map(|o| o.0).chain(WITH_SLICES.iter().map(|s| s.0));
     let lower = name.to_ascii_lowercase();
     let mut near = all.filter(|known| lower.starts_with(known) || known.starts_with(&lower));
@@ -177,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_type_is_found_by_its_name_and_as_a_slice_where_it_has_one() {
+    fn every_type_is_found_by_name_and_as_a_slice() {
         for (name, ..) in WITH_SLICES {
             assert_eq!(FieldType::find(name).map(|t| t.kind), Some(Kind::Scalar));
             let slice = FieldType::find(&format!("{name}_slice")).unwrap();

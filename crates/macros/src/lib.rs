@@ -1,17 +1,23 @@
-//! The procedures behind `traceweir::define_provider!` and `traceweir::write_event!`. Not to be used directly: `traceweir` passes its own name along.
+//! The procedural macros behind `traceweir::define_provider!` and `traceweir::write_event!`. Not to
+//! be used directly: the macros of `traceweir` pass on the path of their crate.
 //!
 //! ```text
-//!   write_event!(P, "E", …)  ──macro_rules of `traceweir`──▶  write_event!([$crate] P, "E", …)
-//!        arguments ──parse──▶ event, fields ──emit──▶  if P.enabled(…) { static metadata; pieces of data; write } else { 0 }
+//!   write_event!(P, "E", …)
+//!       macro_rules of `traceweir` ──▶ write_event!([$crate] P, "E", …)
+//!       arguments ──parse──▶ event, fields
+//!       ──emit──▶ if P.enabled(…) { static metadata; pieces of data; write } else { 0 }
 //! ```
 //!
-//! Whoever offers the macros has a module `__tlg` with what the emitted code names: `$crate::__tlg::…`. So they work under every name that a dependency may have, and
-//! for crates that offer them as their own.
+//! A crate that offers the macros has a module `__tlg` with the items that the emitted code names
+//! as `$crate::__tlg::…`. So the macros work under every name of the dependency, and for crates
+//! that reexport them.
 //!
-//! Names and counts are checked here; values of options are constant expressions, which only the compiler can evaluate, so the metadata are put together by
-//! `const fn`s of `traceweir_format::tracelogging` in the emitted code. The emitted code has no `unsafe`.
+//! The macros check names and counts. Values of options are constant expressions, which only the
+//! compiler can evaluate, so `const fn`s of `traceweir_format::tracelogging` build the metadata in
+//! the emitted code. The emitted code has no `unsafe`.
 //!
-//! `syn` is not needed: all arguments are literals, `name(…)` groups, and expressions that are passed on unread.
+//! `syn` is not needed: all arguments are literals, `name(…)` groups, and expressions that are
+//! passed on unparsed.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -23,13 +29,13 @@ mod provider;
 
 use proc_macro::TokenStream;
 
-/// A provider as a static.
+/// Defines a provider as a static.
 #[proc_macro]
 pub fn define_provider(input: TokenStream) -> TokenStream {
     provider::define(input.into()).into()
 }
 
-/// An event, written if anybody listens.
+/// Writes an event if the provider is enabled for its level and keyword.
 #[proc_macro]
 pub fn write_event(input: TokenStream) -> TokenStream {
     event::write(input.into()).into()

@@ -1,4 +1,5 @@
-//! `define_provider!`: a provider as a static, its id and traits worked out here.
+//! `define_provider!`: emits a provider as a static, with its id and traits computed at compile
+//! time.
 
 use proc_macro2::{Ident, Literal, Span, TokenStream, TokenTree};
 use quote::quote;
@@ -14,10 +15,10 @@ const EXPECTED_OPTION: &str = "expected id(\"GUID\"), group_id(\"GUID\") or debu
 const EXPECTED_GUID: &str =
     "expected a GUID as a string literal, such as \"20cf46dd-3b90-476c-94e9-4e74bbc30e31\"";
 const EXPECTED_GROUP_NAME: &str = "expected a group name of lower-case ASCII letters and digits";
-/// As published: names are shorter than this.
+/// Documented limit: names are shorter than this.
 const NAME_LIMIT: usize = 32_768;
 
-/// What a call says.
+/// The arguments of a call.
 #[derive(Default)]
 struct Definition {
     symbol: Option<Ident>,
@@ -28,9 +29,9 @@ struct Definition {
     debug: bool,
 }
 
-/// The static, or what is wrong with the call.
+/// Returns the static, or the errors of the call.
 pub(crate) fn define(input: TokenStream) -> TokenStream {
-    let (tlg, arguments) = crate::event::caller(input);
+    let (tlg, arguments) = crate::event::split_crate_path(input);
     let mut errors = Errors::default();
     let definition = Definition::parse(arguments, &mut errors);
     let traits = definition.traits(&mut errors);
@@ -61,13 +62,13 @@ impl Definition {
                 _ => errors.add(argument.span, EXPECTED_SYMBOL),
             }
         }
-        if let Some((name, at)) = arguments.string(errors, EXPECTED_NAME) {
+        if let Some((name, at)) = arguments.next_string(errors, EXPECTED_NAME) {
             if name.len() >= NAME_LIMIT {
                 errors.add(at, "a provider's name has fewer than 32,768 bytes");
             }
             definition.name = name;
         }
-        for call in arguments.calls(errors, EXPECTED_OPTION) {
+        for call in arguments.parse_calls(errors, EXPECTED_OPTION) {
             definition.option(call, errors);
         }
         definition
@@ -80,8 +81,9 @@ impl Definition {
             "id" => set(&mut self.id, guid(arguments, errors), at, errors),
             "group_id" | "groupid" => set(&mut self.group, guid(arguments, errors), at, errors),
             "group_name" | "groupname" => {
-                // Of eventheader, where it is part of a tracepoint's name: checked, and of no use here.
-                let name = arguments.string(errors, EXPECTED_GROUP_NAME).unwrap_or((String::new(), at));
+                // An option of eventheader, where it is part of the tracepoint's name: checked, but
+                // unused here.
+                let name = arguments.next_string(errors, EXPECTED_GROUP_NAME).unwrap_or((String::new(), at));
                 if !name.0.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit()) {
                     errors.add(name.1, EXPECTED_GROUP_NAME);
                 }
@@ -95,7 +97,7 @@ impl Definition {
                 return;
             }
         }
-        arguments.end(errors);
+        arguments.expect_end(errors);
     }
 
     fn traits(&self, errors: &mut Errors) -> Vec<u8> {
@@ -103,8 +105,8 @@ impl Definition {
         if let Some(group) = &self.group {
             builder.group(group);
         }
-        builder.finish().map(<[u8]>::to_vec).unwrap_or_else(|why| {
-            errors.add(Span::call_site(), why.to_string());
+        builder.finish().map(<[u8]>::to_vec).unwrap_or_else(|error| {
+            errors.add(Span::call_site(), error.to_string());
             Vec::new()
         })
     }
@@ -118,7 +120,7 @@ fn set(to: &mut Option<Guid>, guid: Option<Guid>, at: Span, errors: &mut Errors)
 }
 
 fn guid(arguments: &mut Arguments, errors: &mut Errors) -> Option<Guid> {
-    let (text, at) = arguments.string(errors, EXPECTED_GUID)?;
+    let (text, at) = arguments.next_string(errors, EXPECTED_GUID)?;
     let guid = text.parse().ok();
     if guid.is_none() {
         errors.add(at, EXPECTED_GUID);

@@ -2,13 +2,14 @@
 //!
 //! ```text
 //!   greenhouse.man ──build.rs──▶ greenhouse.rs: Provider::measured, Provider::watered
-//!                            └─▶ greenhouse.etw: names, fields and messages, which travel in the program
+//!                            └─▶ greenhouse.etw: names, fields and messages, part of the program
 //! ```
 //!
 //! ```sh
 //! cargo build -p traceweir-example-manifest
-//! weir record --manifest examples/manifest/greenhouse.man -p Example-Greenhouse -o greenhouse.etl -- target/debug/traceweir-example-manifest
-//! weir dump greenhouse.etl        # decoded, though nothing was registered: the trace names the program
+//! weir record --manifest examples/manifest/greenhouse.man -p Example-Greenhouse \
+//!     -o greenhouse.etl -- target/debug/traceweir-example-manifest
+//! weir dump greenhouse.etl        # decoded without registration: the trace names the program
 //! ```
 
 mod greenhouse {
@@ -21,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let greenhouse = Provider::register()?;
     greenhouse.measured("tomatoes", &[21.5, 22.0, 24.25])?;
     if greenhouse.watered_enabled() {
-        // Only now is it worth to compute what the event says.
+        // Values are computed only if a session enables the event.
         greenhouse.watered("tomatoes", valve::OPEN as u8, 12.5)?;
     }
     Ok(())

@@ -1,12 +1,13 @@
-//! A kitchen that takes orders and tells a trace about them.
+//! A kitchen that takes orders and records them as TraceLogging events.
 //!
 //! ```text
 //!   weir record -p '*Example.Kitchen' -o kitchen.etl -- target/debug/traceweir-example-rust 3
 //!   weir dump kitchen.etl
 //! ```
 //!
-//! What to see here: a provider as a static, registered once; an activity for each order, begun and ended by events that name it; typed fields, a structure and an
-//! array; work that is done only where somebody listens; an event whose fields are known at run time only.
+//! The example shows a provider as a static, registered once; an activity per order, with start and
+//! stop events; typed fields, a structure and an array; work that is done only if a session enables
+//! the event; and an event with fields that are known only at run time.
 
 use std::pin::pin;
 use std::process::ExitCode;
@@ -18,7 +19,7 @@ use traceweir::{define_provider, provider_enabled, write_event};
 
 define_provider!(KITCHEN, "Example.Kitchen");
 
-/// Events about the cooking, as opposed to the guests.
+/// Keyword of events about cooking; [`GUESTS`] is for events about guests.
 const COOKING: u64 = 0x2;
 const GUESTS: u64 = 0x4;
 
@@ -30,10 +31,10 @@ fn main() -> ExitCode {
         eprintln!("usage: traceweir-example-rust [ORDERS]");
         return ExitCode::from(2);
     };
-    // SAFETY: a static of the program, which ends before its memory does.
+    // SAFETY: the provider is a static, which lives until the program ends.
     let status = unsafe { KITCHEN.register() };
     if status != 0 {
-        // A program goes on without its trace.
+        // The program continues without a trace.
         eprintln!("the kitchen is not traced: status {status}");
     }
     write_event!(
@@ -53,7 +54,7 @@ fn main() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// One order: an activity from its first to its last event.
+/// Serves one order: an activity from its first to its last event.
 fn serve(number: u32) {
     let order = Provider::create_activity_id();
     let (dish, price) = MENU[number as usize % MENU.len()];
@@ -69,7 +70,7 @@ fn serve(number: u32) {
         str8("dish", dish),
     );
     if provider_enabled!(KITCHEN, Level::Verbose, COOKING) {
-        // Worth to work out only where somebody reads it.
+        // The temperatures are computed only if a session enables the event.
         let temperatures: Vec<u16> = (0..number.min(8)).map(|step| 20 + 15 * step as u16).collect();
         write_event!(
             KITCHEN,
@@ -91,10 +92,10 @@ fn serve(number: u32) {
     );
 }
 
-/// Fields that are known at run time only.
+/// Writes an event with fields that are known only at run time.
 fn write_specials(specials: &[(&str, u32)]) {
     let provider = pin!(DynamicProvider::new("Example.Kitchen.Specials", &DynamicProvider::options()));
-    // SAFETY: dropped at the end of this function, before its memory goes.
+    // SAFETY: the provider is pinned to this frame, and dropped at the end of this function.
     unsafe { provider.as_ref().register() };
     if provider.enabled(Level::Informational, GUESTS) {
         let mut event = EventBuilder::new();

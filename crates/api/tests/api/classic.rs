@@ -1,6 +1,8 @@
-//! Classic providers and messages with a real daemon: what a session is told and gets, and what its file holds.
+//! Classic providers and messages with a real daemon: what the provider's callback receives, and
+//! what the session's file contains.
 //!
-//! Each test runs in a process of its own, because providers find daemons by the environment; the daemon is another process.
+//! Each test runs in a separate process, because providers find daemons by the environment; the
+//! daemon is another process.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -16,7 +18,7 @@ use traceweir_format::etl;
 use traceweir_format::header::{Family, Record, message};
 
 use crate::support::until;
-use crate::support_daemon::{InProcess, alone};
+use crate::support_daemon::{DaemonInProcess, run_in_own_process};
 
 const CONTROL: Guid = Guid::from_u128(0xC0);
 const CLASS: Guid = Guid::from_u128(0xC1A55);
@@ -47,12 +49,12 @@ fn disable(controller: &mut Controller, session: &Properties, provider: Guid) {
     controller.enable(&SessionRef::Id(session.id), provider, EnableCode::Disable, &params, 30_000).unwrap();
 }
 
-type Heard = Arc<Mutex<Vec<(Notice, Option<u8>, Option<u32>)>>>;
+type Notices = Arc<Mutex<Vec<(Notice, Option<u8>, Option<u32>)>>>;
 
-/// A provider that remembers what it is told, and what level and flags were then.
-fn recorded(classes: &[Guid]) -> (Registration, Heard) {
-    let heard = Heard::default();
-    let to = Arc::clone(&heard);
+/// Registers a provider that records each notice with the level and flags at that time.
+fn recorded(classes: &[Guid]) -> (Registration, Notices) {
+    let notices = Notices::default();
+    let to = Arc::clone(&notices);
     let registration = classic::register(
         CONTROL,
         classes,
@@ -62,14 +64,14 @@ fn recorded(classes: &[Guid]) -> (Registration, Heard) {
             Status::ERROR_SUCCESS
         }),
     );
-    (registration.unwrap(), heard)
+    (registration.unwrap(), notices)
 }
 
-fn last(heard: &Heard) -> (Notice, Option<u8>, Option<u32>) {
-    *heard.lock().unwrap().last().unwrap()
+fn last(notices: &Notices) -> (Notice, Option<u8>, Option<u32>) {
+    *notices.lock().unwrap().last().unwrap()
 }
 
-/// An EVENT_TRACE_HEADER, or with 56 bytes an EVENT_INSTANCE_HEADER, and what follows it.
+/// Returns an EVENT_TRACE_HEADER, or with 56 bytes an EVENT_INSTANCE_HEADER, with its data.
 fn block(header: usize, flags: u32, time: i64, data: &[u8]) -> Vec<u8> {
     let mut block = vec![0xEE; header];
     block[..2].copy_from_slice(&u16::try_from(header + data.len()).unwrap().to_le_bytes());
@@ -87,11 +89,12 @@ fn field(length: u32) -> [u8; 16] {
     field
 }
 
-/// All records of a trace but those that sessions write themselves, which are of the class EventTrace.
+/// Reads all records of a trace except those of the class EventTrace, which sessions write
+/// themselves.
 fn read<T>(path: &Path, mut view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
     let trace = etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised());
-    // An event that keeps a stamp of its own is out of order.
+    // An event that keeps its own timestamp is out of order.
     etl::check(&trace, &mut |found| assert_eq!(found.rule, etl::Rule::TimeInBuffer, "{found:?}")).unwrap();
     let mut events = trace.events();
     let mut seen = Vec::new();
@@ -106,14 +109,14 @@ fn read<T>(path: &Path, mut view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
 const TRACED: u32 = flag::WNODE_FLAG_TRACED_GUID;
 
 #[test]
-fn events_have_the_class_type_and_data_that_their_provider_gave_them() {
-    alone("classic::events_have_the_class_type_and_data_that_their_provider_gave_them", |folder| {
-        let _daemon = InProcess::new(folder);
+fn events_have_class_type_and_data_of_their_provider() {
+    run_in_own_process("classic::events_have_class_type_and_data_of_their_provider", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = controller(folder);
-        let (registration, heard) = recorded(&[CLASS, OTHER_CLASS]);
+        let (registration, notices) = recorded(&[CLASS, OTHER_CLASS]);
         let session = controller.start(&sequential("events", folder)).unwrap();
         enable(&mut controller, &session, CONTROL, 4, 0x1_0000_0003);
-        let (notice, level, flags) = last(&heard);
+        let (notice, level, flags) = last(&notices);
         assert_eq!(
             (notice.request, level, flags),
             (Request::Enable, Some(4), Some(3)),
@@ -157,7 +160,7 @@ fn events_have_the_class_type_and_data_that_their_provider_gave_them() {
             ((Family::Instance, CLASS, 5, 3), b"i".to_vec(), false),
             ((Family::Instance, OTHER_CLASS, 5, 3), vec![], false),
         ];
-        // The reader gives events in the order of time: the one with a stamp of its own comes first.
+        // The reader returns events in time order: the one with its own timestamp comes first.
         let stamped = want.remove(3);
         want.insert(0, stamped);
         let short: Vec<_> = seen.iter().map(|(a, b, c, _)| (*a, b.clone(), *c)).collect();
@@ -165,22 +168,22 @@ fn events_have_the_class_type_and_data_that_their_provider_gave_them() {
         let instance = seen[5].3.unwrap();
         assert_eq!((instance.id, instance.parent_id, instance.parent_class), (2, 1, OTHER_CLASS));
         assert_eq!(seen[6].3.unwrap().parent_class, Guid::NULL);
-        until("the end is told", || last(&heard).0.request == Request::Disable);
-        assert_eq!(last(&heard).0.logger, logger);
+        until("the callback reports the end", || last(&notices).0.request == Request::Disable);
+        assert_eq!(last(&notices).0.logger, logger);
         assert_eq!(trace(logger, &event, &[]), Err(TraceError::InvalidHandle));
     });
 }
 
 #[test]
-fn each_mistake_has_its_published_status() {
-    alone("classic::each_mistake_has_its_published_status", |folder| {
-        let _daemon = InProcess::new(folder);
+fn each_invalid_call_has_its_documented_status() {
+    run_in_own_process("classic::each_invalid_call_has_its_documented_status", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = controller(folder);
-        let (registration, heard) = recorded(&[CLASS]);
+        let (registration, notices) = recorded(&[CLASS]);
         let config = SessionConfig { buffer_size: 16, ..sequential("errors", folder) };
         let session = controller.start(&config).unwrap();
         enable(&mut controller, &session, CONTROL, 0, 0);
-        let logger = last(&heard).0.logger;
+        let logger = last(&notices).0.logger;
         assert_eq!((enable_level(logger), enable_flags(logger)), (Ok(0), Ok(0)), "0 stays 0");
         let none = Behind::default();
         let status = |outcome: Result<(), TraceError>| outcome.err().map_or(0, |e| e.status().0);
@@ -223,7 +226,7 @@ fn each_mistake_has_its_published_status() {
             assert_eq!(create_instance_id(wrong).unwrap_err().status().0, 87);
         }
 
-        // A buffer of 16 KiB holds records of 16312 bytes.
+        // A buffer of 16 KiB holds records of at most 16312 bytes.
         assert_eq!(event(&block(48, TRACED, 0, &[0; 16_312 - 48])), 0);
         assert_eq!(event(&block(48, TRACED, 0, &[0; 16_313 - 48])), 234);
         let large = vec![0; 65_536];
@@ -238,7 +241,7 @@ fn each_mistake_has_its_published_status() {
         assert_eq!(message(0, &[&large[..16_313 - 8]]), 234);
         assert_eq!(message(0, &[&large]), 234);
 
-        // Numbers of classic registrations are not those of providers, and the other way round.
+        // Handles of classic registrations are not handles of providers, and vice versa.
         let raw = registration.into_raw();
         assert!(Handle::from_raw(raw).is_none());
         let modern = Provider::register(CLASS, None).unwrap();
@@ -247,46 +250,56 @@ fn each_mistake_has_its_published_status() {
         assert_eq!(classic::unregister(raw).unwrap_err().status().0, 87);
         assert_eq!(event(&block(48, TRACED, 0, b"")), 6, "the registration is gone");
         let lost = controller.stop(&SessionRef::Id(session.id)).unwrap().events_lost;
-        assert_eq!(lost, 4, "what was too large is counted");
+        assert_eq!(lost, 4, "events that are too large are counted");
     });
 }
 
 #[test]
-fn the_session_that_enables_last_has_the_provider() {
-    alone("classic::the_session_that_enables_last_has_the_provider", |folder| {
-        let _daemon = InProcess::new(folder);
+fn classic_provider_belongs_to_the_last_enabling_session() {
+    run_in_own_process("classic::classic_provider_belongs_to_the_last_enabling_session", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = controller(folder);
-        let (_registration, heard) = recorded(&[]);
+        let (_registration, notices) = recorded(&[]);
         let a = controller.start(&sequential("a", folder)).unwrap();
         let b = controller.start(&sequential("b", folder)).unwrap();
         let event = |kind| Event { class: CLASS, kind, ..Event::default() };
         enable(&mut controller, &a, CONTROL, 1, 1);
-        let first = last(&heard).0.logger;
+        let first = last(&notices).0.logger;
         trace(first, &event(1), &[]).unwrap();
         enable(&mut controller, &b, CONTROL, 2, 2);
-        let (notice, level, flags) = last(&heard);
+        let (notice, level, flags) = last(&notices);
         assert_eq!((notice.request, level, flags), (Request::Enable, Some(2), Some(2)));
-        assert_eq!(trace(first, &event(2), &[]), Err(TraceError::InvalidHandle), "not its any more");
+        assert_eq!(
+            trace(first, &event(2), &[]),
+            Err(TraceError::InvalidHandle),
+            "the handle of the first session is stale"
+        );
         trace(notice.logger, &event(3), &[]).unwrap();
         disable(&mut controller, &a, CONTROL);
         trace(notice.logger, &event(4), &[]).unwrap();
-        assert_eq!(heard.lock().unwrap().len(), 2, "the first one's end is nothing to the provider");
+        assert_eq!(
+            notices.lock().unwrap().len(),
+            2,
+            "the provider gets no notice about the first session's end"
+        );
 
         let (session, params) = (SessionRef::Id(b.id), EnableParams::default());
         controller.enable(&session, CONTROL, EnableCode::CaptureState, &params, 30_000).unwrap();
-        assert_eq!(last(&heard), (Notice { request: Request::CaptureState, ..notice }, Some(2), Some(2)));
+        assert_eq!(last(&notices), (Notice { request: Request::CaptureState, ..notice }, Some(2), Some(2)));
 
-        // A private session is a session too.
+        // A private session can enable the provider, too.
         let private = PrivateSession::start(&sequential("private", folder)).unwrap();
         private.enable(CONTROL, &EnableParams { level: 7, match_any: 9 << 32, ..params }).unwrap();
-        until("it is told", || heard.lock().unwrap().len() == 4);
-        let (notice, level, flags) = last(&heard);
+        until("the callback reports the enable", || notices.lock().unwrap().len() == 4);
+        let (notice, level, flags) = last(&notices);
         assert_eq!((notice.request, level, flags), (Request::Enable, Some(7), Some(0)));
         trace(notice.logger, &event(5), &[]).unwrap();
         private.stop().unwrap();
-        until("its end is told", || last(&heard).0.request == Request::Disable);
+        until("the callback reports the end of the private session", || {
+            last(&notices).0.request == Request::Disable
+        });
         enable(&mut controller, &a, CONTROL, 0, 0);
-        trace(last(&heard).0.logger, &event(6), &[]).unwrap();
+        trace(last(&notices).0.logger, &event(6), &[]).unwrap();
         for session in [&a, &b] {
             assert_eq!(controller.stop(&SessionRef::Id(session.id)).unwrap().events_lost, 0);
         }
@@ -297,40 +310,37 @@ fn the_session_that_enables_last_has_the_provider() {
 }
 
 #[test]
-fn what_the_callback_returns_while_it_registers_is_what_the_registration_returns() {
-    alone(
-        "classic::what_the_callback_returns_while_it_registers_is_what_the_registration_returns",
-        |folder| {
-            let _daemon = InProcess::new(folder);
-            let mut controller = controller(folder);
-            let (a, b) = (sequential("a", folder), sequential("b", folder));
-            let (a, b) = (controller.start(&a).unwrap(), controller.start(&b).unwrap());
-            enable(&mut controller, &b, CONTROL, 5, 6);
-            enable(&mut controller, &a, CONTROL, 3, 4);
-            let (registration, heard) = recorded(&[]);
-            let (notice, level, flags) = last(&heard);
-            let want = (Request::Enable, Some(3), Some(4));
-            assert_eq!((notice.request, level, flags), want, "before the return, the newest session's");
-            drop(registration);
+fn registration_returns_the_status_of_its_callback() {
+    run_in_own_process("classic::registration_returns_the_status_of_its_callback", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
+        let mut controller = controller(folder);
+        let (a, b) = (sequential("a", folder), sequential("b", folder));
+        let (a, b) = (controller.start(&a).unwrap(), controller.start(&b).unwrap());
+        enable(&mut controller, &b, CONTROL, 5, 6);
+        enable(&mut controller, &a, CONTROL, 3, 4);
+        let (registration, notices) = recorded(&[]);
+        let (notice, level, flags) = last(&notices);
+        let want = (Request::Enable, Some(3), Some(4));
+        assert_eq!((notice.request, level, flags), want, "before the return, the newest session's");
+        drop(registration);
 
-            let no = || Box::new(|_: &Notice| Status::ERROR_BUSY);
-            assert_eq!(classic::register(CONTROL, &[], no()).unwrap_err().status(), Status::ERROR_BUSY);
-            until("nothing stays", || controller.providers().unwrap().iter().all(|p| p.pids.is_empty()));
-            let (kept, status) = classic::register_with_status(CONTROL, &[], no()).unwrap();
-            assert_eq!(status, Status::ERROR_BUSY);
-            let listed = controller.providers().unwrap();
-            assert_eq!((listed[0].pids.as_slice(), listed[0].is_classic), (&[std::process::id()][..], true));
-            drop(kept);
-            disable(&mut controller, &a, CONTROL);
-            disable(&mut controller, &b, CONTROL);
-            assert!(classic::register(CONTROL, &[], no()).is_ok(), "not called: nothing is enabled");
-        },
-    );
+        let no = || Box::new(|_: &Notice| Status::ERROR_BUSY);
+        assert_eq!(classic::register(CONTROL, &[], no()).unwrap_err().status(), Status::ERROR_BUSY);
+        until("nothing stays", || controller.providers().unwrap().iter().all(|p| p.pids.is_empty()));
+        let (kept, status) = classic::register_with_status(CONTROL, &[], no()).unwrap();
+        assert_eq!(status, Status::ERROR_BUSY);
+        let listed = controller.providers().unwrap();
+        assert_eq!((listed[0].pids.as_slice(), listed[0].is_classic), (&[std::process::id()][..], true));
+        drop(kept);
+        disable(&mut controller, &a, CONTROL);
+        disable(&mut controller, &b, CONTROL);
+        assert!(classic::register(CONTROL, &[], no()).is_ok(), "not called: nothing is enabled");
+    });
 }
 
 #[test]
-fn classic_registrations_count_among_1024() {
-    alone("classic::classic_registrations_count_among_1024", |_| {
+fn classic_registrations_count_toward_the_limit_of_1024() {
+    run_in_own_process("classic::classic_registrations_count_toward_the_limit_of_1024", |_| {
         let quiet = || Box::new(|_: &Notice| Status::ERROR_SUCCESS);
         let mut all: Vec<Registration> =
             (0..512).map(|_| classic::register(CONTROL, &[], quiet()).unwrap()).collect();
@@ -342,10 +352,10 @@ fn classic_registrations_count_among_1024() {
     });
 }
 
-/// Number, sequence, GUID, component's place, whether there is a time, ids, arguments.
-type Seen = (u16, Option<u32>, Guid, Option<(u32, u32)>, Vec<u8>);
+/// Message number, sequence number, GUID, thread and process id, and arguments.
+type MessageFields = (u16, Option<u32>, Guid, Option<(u32, u32)>, Vec<u8>);
 
-fn messages(path: &Path) -> Vec<Seen> {
+fn messages(path: &Path) -> Vec<MessageFields> {
     read(path, |record| {
         assert_eq!(record.family(), Family::Message);
         let ids = (record.thread_id() != u32::MAX).then(|| (record.thread_id(), record.process_id()));
@@ -355,19 +365,19 @@ fn messages(path: &Path) -> Vec<Seen> {
 }
 
 #[test]
-fn messages_hold_what_their_flags_say_and_are_numbered_by_the_session() {
-    alone("classic::messages_hold_what_their_flags_say_and_are_numbered_by_the_session", |folder| {
-        let _daemon = InProcess::new(folder);
+fn messages_follow_their_flags_and_are_numbered_by_the_session() {
+    run_in_own_process("classic::messages_follow_their_flags_and_are_numbered_by_the_session", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = controller(folder);
-        let (_registration, heard) = recorded(&[]);
+        let (_registration, notices) = recorded(&[]);
         let me = (rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs(), std::process::id());
         let mut record = |name: &str, mode: u32| {
             let mut config = sequential(name, folder);
             config.log_file_mode |= mode;
             let session = controller.start(&config).unwrap();
             enable(&mut controller, &session, CONTROL, 0, 0);
-            let logger = last(&heard).0.logger;
-            // On one processor the order of collection is that of writing.
+            let logger = last(&notices).0.logger;
+            // On one processor, events are collected in the order in which they are written.
             for (number, flags) in [(1, 0x2B), (2, 0x09), (3, 0x08), (4, 0x2D), (5, 0x1F ^ 0x04), (6, 0x6B)] {
                 trace_message(logger, flags, &CLASS, number, &[b"two", b"", b" arguments"]).unwrap();
             }
@@ -377,7 +387,7 @@ fn messages_hold_what_their_flags_say_and_are_numbered_by_the_session() {
         let local = record("local", LOCAL_SEQUENCE);
         let arguments = b"two arguments".to_vec();
         let (with, component) = (CLASS, Guid::NULL);
-        let want = |sequence: [Option<u32>; 6]| -> Vec<Seen> {
+        let want = |sequence: [Option<u32>; 6]| -> Vec<MessageFields> {
             vec![
                 (1, sequence[0], with, Some(me), arguments.clone()),
                 (2, sequence[1], Guid::NULL, None, arguments.clone()),
@@ -387,21 +397,22 @@ fn messages_hold_what_their_flags_say_and_are_numbered_by_the_session() {
                 (6, sequence[5], with, Some(me), arguments.clone()),
             ]
         };
-        let sorted = |mut seen: Vec<Seen>| {
-            seen.sort_by_key(|it| it.0);
+        let sorted = |mut seen: Vec<MessageFields>| {
+            seen.sort_by_key(|message| message.0);
             seen
         };
-        // Numbers follow the order of collection, which is that of time on each processor and not between them.
-        let mut numbers: Vec<u32> = local.iter().filter_map(|it| it.1).collect();
+        // Sequence numbers follow the order of collection, which is time order on each processor,
+        // but not across processors.
+        let mut numbers: Vec<u32> = local.iter().filter_map(|message| message.1).collect();
         numbers.sort_unstable();
         assert_eq!(numbers, [1, 2, 3, 4, 5]);
         let local = sorted(local);
         let sequence = [0, 1, 2, 3, 4, 5].map(|at: usize| local[at].1);
-        assert_eq!(sequence[2], None, "no room for one");
+        assert_eq!(sequence[2], None, "the message has no sequence number");
         assert_eq!(local, want(sequence));
         assert_eq!(sorted(record("none", 0)), want([Some(0), Some(0), None, Some(0), Some(0), Some(0)]));
-        let first = record("global", GLOBAL_SEQUENCE).iter().filter_map(|it| it.1).max().unwrap();
-        let next = record("more", GLOBAL_SEQUENCE).iter().filter_map(|it| it.1).min().unwrap();
-        assert_eq!((first, next), (5, 6), "the daemon's first, and on across sessions");
+        let first = record("global", GLOBAL_SEQUENCE).iter().filter_map(|message| message.1).max().unwrap();
+        let next = record("more", GLOBAL_SEQUENCE).iter().filter_map(|message| message.1).min().unwrap();
+        assert_eq!((first, next), (5, 6), "global numbers continue across the sessions of the daemon");
     });
 }

@@ -1,6 +1,7 @@
-//! Consumers with a real daemon and providers of the same process: everything that is written arrives once, in order, or is counted.
+//! Consumers with a real daemon and providers of the same process: every event arrives once and in
+//! order, or is counted as lost.
 //!
-//! Each test runs in a process of its own, because providers find daemons by the environment.
+//! Each test runs in a separate process, because providers find daemons by the environment.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -16,7 +17,7 @@ use traceweir::{Error, EventDescriptor, Guid, Provider, Result, Status};
 use traceweir_format::time::FileTime;
 
 use crate::support::{PATIENCE, until};
-use crate::support_daemon::{InProcess, InThread, alone};
+use crate::support_daemon::{DaemonInProcess, DaemonInThread, run_in_own_process};
 
 const REAL_TIME: u32 = 0x100;
 const SEQUENTIAL: u32 = 1;
@@ -51,22 +52,22 @@ fn start(controller: &mut Controller, config: &SessionConfig) -> Properties {
 fn write(provider: &Provider, numbers: std::ops::Range<u64>) {
     for n in numbers {
         let event = EventDescriptor { id: 1, level: 4, ..EventDescriptor::default() };
-        // A full ring is no reason to stop: the event is counted.
+        // If the ring is full, the event is counted as lost and the loop continues.
         let _ = provider.write(&event, &[&n.to_le_bytes()]);
     }
 }
 
-/// What a consumer saw.
+/// Everything that a consumer received.
 #[derive(Debug, Default)]
-struct Seen {
+struct Received {
     numbers: Vec<u64>,
     times: Vec<FileTime>,
     lost: u64,
 }
 
-type Shared = Arc<Mutex<Seen>>;
+type Shared = Arc<Mutex<Received>>;
 
-fn note(seen: &Mutex<Seen>, item: &Item<'_>) {
+fn note(seen: &Mutex<Received>, item: &Item<'_>) {
     let mut seen = seen.lock().unwrap();
     match item {
         Item::Lost(lost) => seen.lost += lost.events,
@@ -102,12 +103,12 @@ fn sorted(numbers: &[u64]) -> Vec<u64> {
 }
 
 #[test]
-fn every_event_arrives_once_and_in_order_and_the_session_ends_cleanly() {
-    alone("consumer_daemon::every_event_arrives_once_and_in_order_and_the_session_ends_cleanly", |folder| {
-        let _daemon = InThread::new(folder);
+fn every_event_arrives_once_and_in_order() {
+    run_in_own_process("consumer_daemon::every_event_arrives_once_and_in_order", |folder| {
+        let _daemon = DaemonInThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(guid(), None).unwrap();
-        // Nothing is released for its age alone: a busy machine may be late by any time.
+        // No event is released because of its age alone: on a busy machine, delays have no bound.
         start(&mut controller, &SessionConfig { flush_timer: 3600, ..config("live", false) });
         let (consumer, seen) = consume(open("live"));
         std::thread::scope(|scope| {
@@ -131,7 +132,7 @@ fn every_event_arrives_once_and_in_order_and_the_session_ends_cleanly() {
     });
 }
 
-/// Moves the calling thread to a processor: the first or the last of those that this process may use.
+/// Moves the calling thread to the first or the last processor that this process may use.
 fn move_to_processor(last: bool) {
     let allowed = sched_getaffinity(None).unwrap();
     let mut processors = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu));
@@ -142,57 +143,57 @@ fn move_to_processor(last: bool) {
 }
 
 #[test]
-fn event_of_an_idle_processor_keeps_its_place_however_much_others_write() {
-    alone(
-        "consumer_daemon::event_of_an_idle_processor_keeps_its_place_however_much_others_write",
+fn event_of_an_idle_processor_keeps_its_order_under_load() {
+    run_in_own_process("consumer_daemon::event_of_an_idle_processor_keeps_its_order_under_load", |folder| {
+        const EVENTS: u64 = 60_000;
+        let _daemon = DaemonInThread::new(folder);
+        let mut controller = Controller::find(None).unwrap().unwrap();
+        let provider = Provider::register(guid(), None).unwrap();
+        // The consumer holds at most 1 MiB, and no flush helps it.
+        let small = SessionConfig { maximum_buffers: 16, flush_timer: 3600, ..config("live", false) };
+        start(&mut controller, &small);
+        let (consumer, seen) = consume(open("live"));
+        let writer = |last, numbers: std::ops::Range<u64>| {
+            move_to_processor(last);
+            for first in numbers.clone().step_by(200) {
+                write(&provider, first..numbers.end.min(first + 200));
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        std::thread::scope(|scope| scope.spawn(|| writer(true, 0..1)).join().unwrap());
+        std::thread::scope(|scope| scope.spawn(|| writer(false, 1..EVENTS)).join().unwrap());
+        controller.stop(&named("live")).unwrap();
+        consumer.join().unwrap().unwrap();
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen.numbers[0], 0);
+        assert!(seen.times.is_sorted(), "in the order of time");
+    });
+}
+
+#[test]
+fn low_latency_delivers_events_long_before_the_flush_timer() {
+    run_in_own_process(
+        "consumer_daemon::low_latency_delivers_events_long_before_the_flush_timer",
         |folder| {
-            const EVENTS: u64 = 60_000;
-            let _daemon = InThread::new(folder);
+            let _daemon = DaemonInThread::new(folder);
             let mut controller = Controller::find(None).unwrap().unwrap();
             let provider = Provider::register(guid(), None).unwrap();
-            // The consumer holds 1 MiB at most, and no flush comes to its help.
-            let small = SessionConfig { maximum_buffers: 16, flush_timer: 3600, ..config("live", false) };
-            start(&mut controller, &small);
-            let (consumer, seen) = consume(open("live"));
-            let writer = |last, numbers: std::ops::Range<u64>| {
-                move_to_processor(last);
-                for first in numbers.clone().step_by(200) {
-                    write(&provider, first..numbers.end.min(first + 200));
-                    std::thread::sleep(Duration::from_millis(1));
-                }
-            };
-            std::thread::scope(|scope| scope.spawn(|| writer(true, 0..1)).join().unwrap());
-            std::thread::scope(|scope| scope.spawn(|| writer(false, 1..EVENTS)).join().unwrap());
-            controller.stop(&named("live")).unwrap();
+            start(&mut controller, &SessionConfig { flush_timer: 3600, ..config("quick", true) });
+            let (consumer, seen) = consume(open("quick"));
+            for n in 0..20 {
+                write(&provider, n..n + 1);
+                until("the event", || seen.lock().unwrap().numbers.len() as u64 == n + 1);
+            }
+            controller.stop(&named("quick")).unwrap();
             consumer.join().unwrap().unwrap();
-            let seen = seen.lock().unwrap();
-            assert_eq!(seen.numbers[0], 0);
-            assert!(seen.times.is_sorted(), "in the order of time");
         },
     );
 }
 
 #[test]
-fn with_low_latency_an_event_comes_long_before_the_flush_timer() {
-    alone("consumer_daemon::with_low_latency_an_event_comes_long_before_the_flush_timer", |folder| {
-        let _daemon = InThread::new(folder);
-        let mut controller = Controller::find(None).unwrap().unwrap();
-        let provider = Provider::register(guid(), None).unwrap();
-        start(&mut controller, &SessionConfig { flush_timer: 3600, ..config("quick", true) });
-        let (consumer, seen) = consume(open("quick"));
-        for n in 0..20 {
-            write(&provider, n..n + 1);
-            until("the event", || seen.lock().unwrap().numbers.len() as u64 == n + 1);
-        }
-        controller.stop(&named("quick")).unwrap();
-        consumer.join().unwrap().unwrap();
-    });
-}
-
-#[test]
-fn the_flush_timer_bounds_the_delay() {
-    alone("consumer_daemon::the_flush_timer_bounds_the_delay", |folder| {
-        let _daemon = InThread::new(folder);
+fn flush_timer_limits_the_delay() {
+    run_in_own_process("consumer_daemon::flush_timer_limits_the_delay", |folder| {
+        let _daemon = DaemonInThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(guid(), None).unwrap();
         start(&mut controller, &config("live", false));
@@ -205,9 +206,9 @@ fn the_flush_timer_bounds_the_delay() {
 }
 
 #[test]
-fn two_consumers_and_the_file_all_get_everything() {
-    alone("consumer_daemon::two_consumers_and_the_file_all_get_everything", |folder| {
-        let _daemon = InThread::new(folder);
+fn two_consumers_and_the_file_get_all_events() {
+    run_in_own_process("consumer_daemon::two_consumers_and_the_file_get_all_events", |folder| {
+        let _daemon = DaemonInThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(guid(), None).unwrap();
         let log = folder.join("both.etl");
@@ -232,44 +233,41 @@ fn two_consumers_and_the_file_all_get_everything() {
 }
 
 #[test]
-fn a_consumer_that_does_not_read_loses_what_is_counted_and_delays_nobody() {
-    alone(
-        "consumer_daemon::a_consumer_that_does_not_read_loses_what_is_counted_and_delays_nobody",
-        |folder| {
-            let _daemon = InThread::new(folder);
-            let mut controller = Controller::find(None).unwrap().unwrap();
-            let provider = Provider::register(guid(), None).unwrap();
-            let small = SessionConfig { buffer_size: 4, maximum_buffers: 8, ..config("small", true) };
-            start(&mut controller, &small);
-            let (idle, busy) = (open("small"), consume(open("small")));
-            let mut written = 0;
-            until("the idle consumer to lose something", || {
-                write(&provider, written..written + 200);
-                written += 200;
-                controller.query(&named("small")).unwrap().real_time_events_lost > 0
-            });
-            let ended = controller.stop(&named("small")).unwrap();
-            let offered = ended.events + ended.events_lost;
-            assert_eq!(offered, written);
-            // The idle one finds what its queue took, and the account of the rest.
-            let (thread, seen) = consume(idle);
-            thread.join().unwrap().unwrap();
-            busy.0.join().unwrap().unwrap();
-            let (seen, busy) = (seen.lock().unwrap(), busy.1.lock().unwrap());
-            assert_eq!(seen.numbers.len() as u64 + seen.lost, ended.events);
-            assert_eq!(busy.numbers.len() as u64 + busy.lost, ended.events);
-            assert_eq!(seen.lost + busy.lost, ended.real_time_events_lost);
-        },
-    );
+fn idle_consumer_loses_counted_events_and_delays_no_other() {
+    run_in_own_process("consumer_daemon::idle_consumer_loses_counted_events_and_delays_no_other", |folder| {
+        let _daemon = DaemonInThread::new(folder);
+        let mut controller = Controller::find(None).unwrap().unwrap();
+        let provider = Provider::register(guid(), None).unwrap();
+        let small = SessionConfig { buffer_size: 4, maximum_buffers: 8, ..config("small", true) };
+        start(&mut controller, &small);
+        let (idle, busy) = (open("small"), consume(open("small")));
+        let mut written = 0;
+        until("the idle consumer to lose something", || {
+            write(&provider, written..written + 200);
+            written += 200;
+            controller.query(&named("small")).unwrap().real_time_events_lost > 0
+        });
+        let ended = controller.stop(&named("small")).unwrap();
+        let offered = ended.events + ended.events_lost;
+        assert_eq!(offered, written);
+        // The idle consumer gets what its queue accepted, and the count of the rest.
+        let (thread, seen) = consume(idle);
+        thread.join().unwrap().unwrap();
+        busy.0.join().unwrap().unwrap();
+        let (seen, busy) = (seen.lock().unwrap(), busy.1.lock().unwrap());
+        assert_eq!(seen.numbers.len() as u64 + seen.lost, ended.events);
+        assert_eq!(busy.numbers.len() as u64 + busy.lost, ended.events);
+        assert_eq!(seen.lost + busy.lost, ended.real_time_events_lost);
+    });
 }
 
 #[test]
-fn two_sessions_are_consumed_as_one_stream() {
-    alone("consumer_daemon::two_sessions_are_consumed_as_one_stream", |folder| {
-        let _daemon = InThread::new(folder);
+fn two_sessions_can_be_consumed_as_one_stream() {
+    run_in_own_process("consumer_daemon::two_sessions_can_be_consumed_as_one_stream", |folder| {
+        let _daemon = DaemonInThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(guid(), None).unwrap();
-        // As above: only what is known to be complete is released.
+        // As above: only events that are known to be complete are released.
         start(&mut controller, &SessionConfig { flush_timer: 3600, ..config("first", false) });
         start(&mut controller, &SessionConfig { flush_timer: 3600, ..config("second", false) });
         let traces = vec![open("first"), open("second")];
@@ -302,9 +300,9 @@ fn two_sessions_are_consumed_as_one_stream() {
 }
 
 #[test]
-fn close_ends_a_consumer_and_the_session_goes_on() {
-    alone("consumer_daemon::close_ends_a_consumer_and_the_session_goes_on", |folder| {
-        let _daemon = InThread::new(folder);
+fn close_ends_the_consumer_but_not_the_session() {
+    run_in_own_process("consumer_daemon::close_ends_the_consumer_but_not_the_session", |folder| {
+        let _daemon = DaemonInThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(guid(), None).unwrap();
         start(&mut controller, &config("live", true));
@@ -325,9 +323,9 @@ fn close_ends_a_consumer_and_the_session_goes_on() {
 }
 
 #[test]
-fn a_killed_daemon_is_an_error_after_what_it_delivered() {
-    alone("consumer_daemon::a_killed_daemon_is_an_error_after_what_it_delivered", |folder| {
-        let daemon = InProcess::new(folder);
+fn killed_daemon_is_an_error_after_delivered_events() {
+    run_in_own_process("consumer_daemon::killed_daemon_is_an_error_after_delivered_events", |folder| {
+        let daemon = DaemonInProcess::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(guid(), None).unwrap();
         start(&mut controller, &config("live", true));
@@ -348,9 +346,9 @@ fn open_status(folder: &Path) -> Status {
 }
 
 #[test]
-fn only_real_time_sessions_that_run_can_be_consumed() {
-    alone("consumer_daemon::only_real_time_sessions_that_run_can_be_consumed", |folder| {
-        let _daemon = InThread::new(folder);
+fn only_running_real_time_sessions_can_be_consumed() {
+    run_in_own_process("consumer_daemon::only_running_real_time_sessions_can_be_consumed", |folder| {
+        let _daemon = DaemonInThread::new(folder);
         let mut controller = Controller::find(None).unwrap().unwrap();
         assert_eq!(open_status(folder), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
         let log_file = Some(folder.join("a.etl"));

@@ -1,4 +1,5 @@
-//! Traces of buffers that a program brings: order, ends of buffers, what is refused, and bytes that mean harm.
+//! Traces fed with buffers by the program: order, ends of buffers, refused buffers, and corrupt
+//! bytes.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -21,7 +22,7 @@ fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/etl").join(name)
 }
 
-/// The buffers of a file as its session wrote them, unpacked.
+/// Returns the buffers of a file as its session wrote them, decompressed.
 fn buffers_of(name: &str) -> Vec<Vec<u8>> {
     let trace = etl::Trace::open(File::open(fixture(name)).unwrap()).unwrap();
     let load = |at: &etl::BufferRef| {
@@ -32,20 +33,20 @@ fn buffers_of(name: &str) -> Vec<Vec<u8>> {
     trace.buffers_as_written().iter().map(load).collect()
 }
 
-/// What is told, in order.
+/// Records what the handler receives, in order.
 #[derive(Default)]
-struct Told {
+struct RecordingHandler {
     interest: Interest,
     begun: Vec<(usize, u32)>,
-    /// Processor, time and payload's length.
+    /// Processor, time and payload length of each event.
     events: Vec<(u16, i64, usize)>,
     losses: u64,
-    /// Events so far at the end of each buffer, its processor and its bytes.
+    /// Number of events so far at the end of each buffer, with its processor and bytes.
     ends: Vec<(usize, u16, Vec<u8>)>,
     most_ends: usize,
 }
 
-impl Handler for Told {
+impl Handler for RecordingHandler {
     fn interest(&self, _: usize) -> Interest {
         self.interest
     }
@@ -73,7 +74,7 @@ impl Handler for Told {
     }
 }
 
-/// A buffer that counts how often one came back.
+/// A buffer that increments a counter when it is given back.
 struct Counted(Vec<u8>, Arc<AtomicUsize>);
 
 impl Lent for Counted {
@@ -86,8 +87,8 @@ impl Lent for Counted {
     }
 }
 
-/// Feeds buffers that are all there before processing begins.
-fn feed(buffers: Vec<Vec<u8>>, told: &mut Told) -> (Vec<Status>, usize) {
+/// Feeds buffers that all exist before processing begins.
+fn feed(buffers: Vec<Vec<u8>>, received: &mut RecordingHandler) -> (Vec<Status>, usize) {
     let (trace, feeder) = Trace::from_buffers().unwrap();
     let back = Arc::new(AtomicUsize::new(0));
     let add = |bytes| match feeder.add(Box::new(Counted(bytes, Arc::clone(&back)))) {
@@ -96,29 +97,30 @@ fn feed(buffers: Vec<Vec<u8>>, told: &mut Told) -> (Vec<Status>, usize) {
     };
     let statuses: Vec<Status> = buffers.into_iter().map(add).collect();
     trace.closer().end();
-    deliver(vec![trace], &Window::default(), told).unwrap();
+    deliver(vec![trace], &Window::default(), received).unwrap();
     assert_eq!(
         feeder.add(Box::new(Vec::new())).unwrap_err().status(),
         Status::ERROR_INVALID_PARAMETER,
         "no buffer at all"
     );
     let accepted = statuses.iter().filter(|s| **s == Status::ERROR_SUCCESS).count();
-    assert_eq!(back.load(Ordering::Relaxed), accepted, "each that was taken came back, and no other");
+    assert_eq!(back.load(Ordering::Relaxed), accepted, "exactly the accepted buffers are given back");
     (statuses, accepted)
 }
 
-/// The same file by its name.
-fn read(name: &str, interest: Interest, window: &Window) -> Told {
-    let mut told = Told { interest, ..Told::default() };
-    deliver(vec![Trace::open_file(&fixture(name)).unwrap()], window, &mut told).unwrap();
-    told
+/// Reads the same file by its name.
+fn read(name: &str, interest: Interest, window: &Window) -> RecordingHandler {
+    let mut received = RecordingHandler { interest, ..RecordingHandler::default() };
+    deliver(vec![Trace::open_file(&fixture(name)).unwrap()], window, &mut received).unwrap();
+    received
 }
 
 #[test]
-fn buffers_of_a_file_give_the_events_of_the_file() {
+fn fed_buffers_of_a_file_give_its_events() {
     for name in ["manifest.etl", "compressed.etl", "kernel.etl", "tracelogging.etl"] {
         let want = read(name, Interest::Events, &Window::default());
-        let mut got = Told { interest: Interest::EventsAndBuffers, ..Told::default() };
+        let mut got =
+            RecordingHandler { interest: Interest::EventsAndBuffers, ..RecordingHandler::default() };
         let buffers = buffers_of(name);
         let (_, accepted) = feed(buffers.clone(), &mut got);
         assert_eq!((accepted, got.ends.len(), got.losses), (buffers.len(), buffers.len(), 0), "{name}");
@@ -133,33 +135,34 @@ fn buffers_of_a_file_give_the_events_of_the_file() {
 }
 
 #[test]
-fn a_buffer_ends_after_its_events_and_has_the_bytes_of_the_file() {
+fn buffer_callback_follows_its_events_and_has_the_file_bytes() {
     for name in ["manifest.etl", "compressed.etl", "merged.etl", "narrow.etl"] {
-        let told = read(name, Interest::EventsAndBuffers, &Window::default());
+        let received = read(name, Interest::EventsAndBuffers, &Window::default());
         let only = read(name, Interest::Buffers, &Window::default());
-        assert!(only.events.is_empty() && !told.events.is_empty());
-        let bytes = |told: &Told| {
-            let mut all: Vec<Vec<u8>> = told.ends.iter().map(|end| end.2.clone()).collect();
+        assert!(only.events.is_empty() && !received.events.is_empty());
+        let bytes = |received: &RecordingHandler| {
+            let mut all: Vec<Vec<u8>> = received.ends.iter().map(|end| end.2.clone()).collect();
             all.sort();
             all
         };
         let mut want = buffers_of(name);
         assert_eq!(only.ends.iter().map(|end| &end.2).collect::<Vec<_>>(), want.iter().collect::<Vec<_>>());
         want.sort();
-        assert_eq!(bytes(&told), want, "{name}");
-        assert_eq!(told.ends.last().unwrap().0, told.events.len(), "{name}: the last end comes last");
-        // The events of a processor so far are at least those of its buffers so far.
-        for (so_far, cpu, bytes) in &told.ends {
+        assert_eq!(bytes(&received), want, "{name}");
+        assert_eq!(received.ends.last().unwrap().0, received.events.len(), "{name}: the last end comes last");
+        // By the end of a buffer, at least the events of all buffers of its processor so far have
+        // come.
+        for (so_far, cpu, bytes) in &received.ends {
             let header = BufferHeader::parse(bytes.first_chunk().unwrap());
             assert!(header.offset as usize == bytes.len() && !header.is_compressed());
-            let of_cpu = told.events[..*so_far].iter().filter(|e| e.0 == *cpu).count();
+            let of_cpu = received.events[..*so_far].iter().filter(|e| e.0 == *cpu).count();
             assert!(of_cpu > 0 || bytes.len() == 72, "{name}");
         }
     }
 }
 
 #[test]
-fn both_ends_of_a_window_belong_to_it() {
+fn time_window_includes_both_ends() {
     let all = read("manifest.etl", Interest::Events, &Window::default()).events;
     let (first, last) = (FileTime(all[all.len() / 3].1), FileTime(all[all.len() / 2].1));
     for window in [
@@ -175,54 +178,60 @@ fn both_ends_of_a_window_belong_to_it() {
     }
     let backwards = Window { from: Some(last), to: Some(FileTime(last.0 - 1)) };
     let trace = Trace::open_file(&fixture("manifest.etl")).unwrap();
-    let error = deliver(vec![trace], &backwards, &mut Told::default()).unwrap_err();
+    let error = deliver(vec![trace], &backwards, &mut RecordingHandler::default()).unwrap_err();
     assert_eq!(error.status(), Status::ERROR_INVALID_TIME);
 }
 
 #[test]
-fn a_handler_may_break_at_the_end_of_a_buffer() {
-    let mut told = Told { interest: Interest::EventsAndBuffers, most_ends: 1, ..Told::default() };
+fn handler_can_break_at_the_end_of_a_buffer() {
+    let mut received = RecordingHandler {
+        interest: Interest::EventsAndBuffers,
+        most_ends: 1,
+        ..RecordingHandler::default()
+    };
     let buffers = buffers_of("kernel.etl");
-    let (_, accepted) = feed(buffers, &mut told);
+    let (_, accepted) = feed(buffers, &mut received);
     assert!(accepted > 1);
-    assert_eq!(told.ends.len(), 1);
+    assert_eq!(received.ends.len(), 1);
 }
 
 #[test]
-fn what_is_no_buffer_of_this_stream_is_refused() {
+fn invalid_and_foreign_buffers_are_refused() {
     const WRONG: Status = Status::ERROR_INVALID_PARAMETER;
     const RIGHT: Status = Status::ERROR_SUCCESS;
     let good = buffers_of("kernel.etl");
     assert!(good.len() > 2, "{}", good.len());
-    // Without the log-file header nothing is taken; with it the rest is.
-    let (statuses, _) = feed(vec![good[1].clone(), good[0].clone(), good[1].clone()], &mut Told::default());
+    // Without the log-file header no buffer is accepted; with it the rest are.
+    let (statuses, _) =
+        feed(vec![good[1].clone(), good[0].clone(), good[1].clone()], &mut RecordingHandler::default());
     assert_eq!(statuses, [WRONG, RIGHT, RIGHT]);
     let short = good[1][..good[1].len() - 8].to_vec();
     let mut none_valid = good[1].clone();
     none_valid[0x30..0x34].fill(0);
-    let (statuses, _) = feed(vec![good[0].clone(), vec![0; 71], short, none_valid], &mut Told::default());
+    let (statuses, _) =
+        feed(vec![good[0].clone(), vec![0; 71], short, none_valid], &mut RecordingHandler::default());
     assert_eq!(statuses, [RIGHT, WRONG, WRONG, WRONG]);
-    // A processor's buffers come in their order.
+    // The buffers of a processor must come in order.
     let header = |b: &Vec<u8>| BufferHeader::parse(b.first_chunk().unwrap());
     let mut later = good[1].clone();
     later[0x18..0x20].copy_from_slice(&(header(&good[1]).sequence_number + 100).to_le_bytes());
     let mut earlier = good[1].clone();
     earlier[0x18..0x20].copy_from_slice(&(header(&good[1]).sequence_number + 99).to_le_bytes());
-    let (statuses, _) = feed(vec![good[0].clone(), later, earlier], &mut Told::default());
+    let (statuses, _) = feed(vec![good[0].clone(), later, earlier], &mut RecordingHandler::default());
     assert_eq!(statuses, [RIGHT, RIGHT, WRONG]);
 }
 
 #[test]
-fn streams_are_processed_alone() {
+fn fed_trace_cannot_be_combined_with_others() {
     let (trace, _feeder) = Trace::from_buffers().unwrap();
     assert_eq!((trace.kind(), trace.header().processors), (Kind::Buffers, 0));
     let file = Trace::open_file(&fixture("manifest.etl")).unwrap();
-    let error = deliver(vec![trace, file], &Window::default(), &mut Told::default()).unwrap_err();
+    let error = deliver(vec![trace, file], &Window::default(), &mut RecordingHandler::default()).unwrap_err();
     assert_eq!(error.status(), Status::ERROR_INVALID_PARAMETER);
 }
 
 #[test]
-fn a_feeder_may_wait_for_each_buffer_before_it_brings_the_next() {
+fn feeder_can_wait_for_each_buffer_before_the_next() {
     fn bring(feeder: &Feeder, buffers: &[Vec<u8>], back: &Arc<AtomicUsize>) {
         for (n, bytes) in buffers.iter().enumerate() {
             feeder.add(Box::new(Counted(bytes.clone(), Arc::clone(back)))).unwrap();
@@ -234,19 +243,22 @@ fn a_feeder_may_wait_for_each_buffer_before_it_brings_the_next() {
     let buffers = buffers_of("manifest.etl");
     let (trace, feeder) = Trace::from_buffers().unwrap();
     let (closer, back) = (trace.closer(), Arc::new(AtomicUsize::new(0)));
-    let mut told = Told::default();
+    let mut received = RecordingHandler::default();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             bring(&feeder, &buffers, &back);
             closer.end();
         });
-        deliver(vec![trace], &Window::default(), &mut told).unwrap();
+        deliver(vec![trace], &Window::default(), &mut received).unwrap();
     });
-    assert_eq!(told.events.len(), read("manifest.etl", Interest::Events, &Window::default()).events.len());
+    assert_eq!(
+        received.events.len(),
+        read("manifest.etl", Interest::Events, &Window::default()).events.len()
+    );
 }
 
 #[test]
-fn spoilt_buffers_never_harm() {
+fn corrupt_buffers_do_no_harm() {
     let mut seed = 0x9E37_79B9_7F4A_7C15_u64;
     let mut random = move |below: usize| {
         seed ^= seed << 13;
@@ -261,13 +273,13 @@ fn spoilt_buffers_never_harm() {
             for _ in 0..=random(12) {
                 let which = random(buffers.len());
                 let bytes = &mut buffers[which];
-                // Headers of buffers and records more often than anything else.
+                // Changes headers of buffers and records more often than other bytes.
                 let reach = [0x48, 0x100, bytes.len()][random(3)].min(bytes.len());
                 let at = random(reach);
                 bytes[at] = [0, 0xFF, 0x40, u8::try_from(random(256)).unwrap()][random(4)];
             }
             let interest = [Interest::Events, Interest::EventsAndBuffers, Interest::Buffers][random(3)];
-            feed(buffers, &mut Told { interest, ..Told::default() });
+            feed(buffers, &mut RecordingHandler { interest, ..RecordingHandler::default() });
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Consumers of files: several in time order, closing, and what cannot be opened.
+//! Consumers of files: several files in time order, closing, and files that cannot be opened.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,8 @@ use traceweir_format::time::FileTime;
 
 const START: i64 = 132_400_000_000_000_000;
 
-/// A file of a session that started so many seconds after the first, with events of two processors at these tenths of microseconds.
+/// Writes the file of a session that started `later` seconds after the first, with events of two
+/// processors at these times in units of 100 ns.
 fn file(folder: &Path, name: &str, later: i64, times: &[i64]) -> PathBuf {
     let start_time = FileTime(START + later * 10_000_000);
     let options = Options { buffer_size: 4096, processors: 2, start_time, anchor: 77, ..Default::default() };
@@ -29,7 +30,7 @@ fn file(folder: &Path, name: &str, later: i64, times: &[i64]) -> PathBuf {
     path
 }
 
-/// Trace and wall time of each event, headers left out.
+/// Returns trace and wall time of each event, without headers.
 fn read(traces: Vec<Trace>) -> Vec<(usize, i64)> {
     let mut events = Vec::new();
     process(traces, |item| {
@@ -49,7 +50,7 @@ fn status(path: &Path) -> Status {
 }
 
 #[test]
-fn several_files_come_as_one_stream_in_wall_time() {
+fn several_files_are_read_in_wall_time_order() {
     let folder = tempfile::tempdir().unwrap();
     let early: Vec<i64> = (0..2000).map(|n| n * 10_000).collect();
     let late: Vec<i64> = (0..2000).map(|n| n * 7_000).collect();
@@ -62,7 +63,7 @@ fn several_files_come_as_one_stream_in_wall_time() {
 }
 
 #[test]
-fn a_file_says_what_it_is_and_comes_alone_too() {
+fn single_file_has_its_header_and_all_its_events() {
     let folder = tempfile::tempdir().unwrap();
     let trace = Trace::open_file(&file(folder.path(), "a.etl", 0, &[1, 2, 3])).unwrap();
     assert_eq!(trace.header().processors, 2);
@@ -70,7 +71,7 @@ fn a_file_says_what_it_is_and_comes_alone_too() {
 }
 
 #[test]
-fn a_closed_file_ends_and_the_others_go_on() {
+fn closed_file_ends_while_the_others_continue() {
     let folder = tempfile::tempdir().unwrap();
     let paths =
         [file(folder.path(), "a.etl", 0, &[10, 30, 50]), file(folder.path(), "b.etl", 0, &[20, 40, 60])];
@@ -92,7 +93,7 @@ fn a_closed_file_ends_and_the_others_go_on() {
 }
 
 #[test]
-fn a_callback_that_breaks_ends_it() {
+fn callback_that_breaks_ends_processing() {
     let folder = tempfile::tempdir().unwrap();
     let trace = Trace::open_file(&file(folder.path(), "a.etl", 0, &[1, 2, 3])).unwrap();
     let mut count = 0;
@@ -105,10 +106,10 @@ fn a_callback_that_breaks_ends_it() {
 }
 
 #[test]
-fn what_cannot_be_opened_has_the_published_status() {
+fn file_that_cannot_be_opened_has_the_documented_status() {
     let folder = tempfile::tempdir().unwrap();
     let plain = folder.path().join("plain.etl");
-    std::fs::write(&plain, "this is no trace, whatever its name says").unwrap();
+    std::fs::write(&plain, "not a trace, despite its name").unwrap();
     assert_eq!(status(&folder.path().join("none.etl")), Status::ERROR_FILE_NOT_FOUND);
     assert_eq!(status(Path::new("none-such.etl")), Status::ERROR_FILE_NOT_FOUND);
     assert_eq!(status(&folder.path().join("none/a.etl")), Status::ERROR_PATH_NOT_FOUND);
@@ -116,12 +117,12 @@ fn what_cannot_be_opened_has_the_published_status() {
     assert_eq!(status(folder.path()), Status::ERROR_BAD_PATHNAME);
     let pipe = folder.path().join("pipe");
     rustix::fs::mkfifoat(rustix::fs::CWD, &pipe, rustix::fs::Mode::RUSR).unwrap();
-    assert_eq!(status(&pipe), Status::ERROR_BAD_PATHNAME, "at once: nobody writes to it");
+    assert_eq!(status(&pipe), Status::ERROR_BAD_PATHNAME, "immediately, without waiting for a writer");
     assert_eq!(status(&plain), Status::ERROR_FILE_CORRUPT);
 }
 
 #[test]
-fn one_to_sixty_four_traces_are_processed_together() {
+fn one_to_sixty_four_traces_can_be_processed_together() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(folder.path(), "a.etl", 0, &[1]);
     let open = |n: usize| (0..n).map(|_| Trace::open_file(&path).unwrap()).collect::<Vec<_>>();

@@ -1,4 +1,5 @@
-//! Consumers of live sessions against a daemon that is played by hand: loss, ends and refusals here, order and closing in modules of their own.
+//! Consumers of live sessions with a fake daemon. This file tests loss, session ends and refusals;
+//! modules test order and closing.
 
 use std::ops::ControlFlow;
 use std::os::fd::AsFd;
@@ -24,17 +25,17 @@ use traceweir_transport::socket::{Connection, Envelope};
 
 mod closing;
 mod order;
-use crate::support::{Fake, PATIENCE, reply, until};
+use crate::support::{FakeDaemon, PATIENCE, reply, until};
 
 const BUFFER: u32 = 4096;
 const SLOTS: u32 = 8;
-/// Ticks a second of the sessions' clock.
+/// Ticks per second of the sessions' clock.
 const RATE: i64 = 1_000_000;
 const START: i64 = 132_400_000_000_000_000;
 
-/// A session with a daemon of its own.
+/// A session at a fake daemon.
 struct Session {
-    fake: Fake,
+    fake: FakeDaemon,
     queues: Receiver<QueueWriter>,
 }
 
@@ -42,7 +43,7 @@ impl Session {
     fn new(processors: u32, low_latency: bool, flush_timer: u32) -> Self {
         let (sender, queues) = channel();
         let sender = Mutex::new(sender);
-        let fake = Fake::new(move |connection, Envelope { request, message, .. }| {
+        let fake = FakeDaemon::new(move |connection, Envelope { request, message, .. }| {
             let Message::OpenConsumer { session: SessionRef::Name(name) } = message else {
                 panic!("{message:?}")
             };
@@ -75,7 +76,7 @@ impl Session {
     }
 }
 
-/// The header buffer of a session whose clock is at 0 at its start.
+/// Returns the header buffer of a session whose clock starts at 0.
 fn header(processors: u32) -> Vec<u8> {
     let options = Options {
         buffer_size: BUFFER,
@@ -88,7 +89,7 @@ fn header(processors: u32) -> Vec<u8> {
     options.header_buffer().unwrap()
 }
 
-/// A buffer of a processor with events at these times, flushed at `flushed`.
+/// Returns a buffer of a processor with events at these times, flushed at `flushed`.
 fn buffer(cpu: u16, flushed: i64, flags: u16, times: &[i64]) -> Vec<u8> {
     let mut bytes = vec![0; HEADER_SIZE];
     for &time in times {
@@ -112,46 +113,46 @@ fn buffer(cpu: u16, flushed: i64, flags: u16, times: &[i64]) -> Vec<u8> {
     bytes
 }
 
-/// What was delivered.
+/// An item that the consumer delivered.
 #[derive(Clone, Debug, PartialEq)]
-enum Got {
+enum Delivered {
     Header,
     Event { trace: usize, cpu: u16, time: i64 },
     Lost(Lost),
 }
 
-fn got(item: &Item<'_>) -> Got {
+fn describe_item(item: &Item<'_>) -> Delivered {
     match item {
-        Item::Lost(lost) => Got::Lost(*lost),
-        Item::Event(event) if event.record.hook() == Some(0) => Got::Header,
+        Item::Lost(lost) => Delivered::Lost(*lost),
+        Item::Event(event) if event.record.hook() == Some(0) => Delivered::Header,
         Item::Event(event) => {
             let time = event.record.time();
             assert_eq!(event.time, FileTime(START + time * 10), "wall time follows from the clock");
-            Got::Event { trace: event.trace, cpu: event.record.cpu(), time }
+            Delivered::Event { trace: event.trace, cpu: event.record.cpu(), time }
         }
     }
 }
 
-/// Processes in a thread; what was delivered can be watched.
-fn consume(traces: Vec<Trace>) -> (JoinHandle<traceweir::Result<()>>, Arc<Mutex<Vec<Got>>>) {
+/// Consumes traces in a thread, and returns the list to which it adds what is delivered.
+fn consume(traces: Vec<Trace>) -> (JoinHandle<traceweir::Result<()>>, Arc<Mutex<Vec<Delivered>>>) {
     let delivered = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&delivered);
     let thread = std::thread::spawn(move || {
         process(traces, |item| {
-            sink.lock().unwrap().push(got(&item));
+            sink.lock().unwrap().push(describe_item(&item));
             ControlFlow::Continue(())
         })
     });
     (thread, delivered)
 }
 
-fn times(delivered: &Mutex<Vec<Got>>) -> Vec<i64> {
-    let time = |got: &Got| if let Got::Event { time, .. } = got { Some(*time) } else { None };
+fn times(delivered: &Mutex<Vec<Delivered>>) -> Vec<i64> {
+    let time = |item: &Delivered| if let Delivered::Event { time, .. } = item { Some(*time) } else { None };
     delivered.lock().unwrap().iter().filter_map(time).collect()
 }
 
 #[test]
-fn the_header_comes_first_and_a_stopped_session_ends_cleanly_after_its_last_event() {
+fn header_comes_first_and_stopped_session_ends_after_last_event() {
     let session = Session::new(2, false, 1000);
     let (trace, mut queue) = session.open();
     assert_eq!((trace.header().session_name.as_str(), trace.header().processors), ("s", 2));
@@ -160,24 +161,24 @@ fn the_header_comes_first_and_a_stopped_session_ends_cleanly_after_its_last_even
     queue.end();
     let (thread, delivered) = consume(vec![trace]);
     thread.join().unwrap().unwrap();
-    assert_eq!(delivered.lock().unwrap().first(), Some(&Got::Header));
+    assert_eq!(delivered.lock().unwrap().first(), Some(&Delivered::Header));
     assert_eq!(times(&delivered), [10, 20, 30, 40, 55]);
 }
 
 #[test]
-fn late_buffers_of_all_processors_are_merged_with_each_other_when_the_session_says_it_is_complete() {
+fn late_buffers_are_merged_once_the_session_is_complete() {
     let session = Session::new(2, false, 1000);
     let (trace, mut queue) = session.open();
     let (thread, delivered) = consume(vec![trace]);
     assert!(queue.push(&buffer(0, 200, 0, &[100, 200])));
     assert!(queue.push(&buffer(1, 200, 0, &[150, 200])));
     queue.set_complete(200);
-    until("what is complete", || times(&delivered).len() == 4);
-    // Without a stamp: older than what its processor has delivered.
+    until("the complete events", || times(&delivered).len() == 4);
+    // A buffer without a timestamp: older than what its processor has delivered.
     assert!(queue.push(&buffer(0, 0, 0, &[50, 70])));
     assert!(queue.push(&buffer(0, 250, 0, &[250])));
     assert!(queue.push(&buffer(1, 260, 0, &[260])));
-    until("what follows a late buffer", || times(&delivered).len() == 5);
+    until("the event after a late buffer", || times(&delivered).len() == 5);
     assert_eq!(
         times(&delivered),
         [100, 150, 200, 200, 250],
@@ -188,7 +189,7 @@ fn late_buffers_of_all_processors_are_merged_with_each_other_when_the_session_sa
     queue.set_complete(260);
     until("all late buffers", || times(&delivered).len() == 12);
     assert_eq!(times(&delivered)[5..], [30, 40, 45, 50, 60, 70, 260]);
-    // The end is an end for late buffers as well.
+    // The end of the session ends the wait for late buffers, too.
     assert!(queue.push(&buffer(1, 0, 0, &[20])));
     assert!(queue.push(&buffer(0, 300, 0, &[300])));
     queue.end();
@@ -197,7 +198,7 @@ fn late_buffers_of_all_processors_are_merged_with_each_other_when_the_session_sa
 }
 
 #[test]
-fn losses_come_before_the_events_of_the_buffer_that_tells_of_them() {
+fn losses_precede_events_of_the_buffer_that_reports_them() {
     let session = Session::new(1, false, 1000);
     let (trace, mut queue) = session.open();
     assert!(queue.push(&buffer(0, 10, 0, &[5])));
@@ -208,15 +209,16 @@ fn losses_come_before_the_events_of_the_buffer_that_tells_of_them() {
     queue.end();
     let (thread, delivered) = consume(vec![trace]);
     thread.join().unwrap().unwrap();
-    let delivered: Vec<Got> = delivered.lock().unwrap().split_off(1);
-    let event = |time| Got::Event { trace: 0, cpu: 0, time };
-    // All was pushed before the first look, so the first buffer with a flag tells the whole count.
-    let whole = Got::Lost(Lost { events: 30, buffers: 2 });
-    assert_eq!(delivered, [event(5), whole, event(15), event(25), event(35)]);
+    let delivered: Vec<Delivered> = delivered.lock().unwrap().split_off(1);
+    let event = |time| Delivered::Event { trace: 0, cpu: 0, time };
+    // All buffers are in the queue before the consumer reads the first, so the first buffer with a
+    // flag reports the total.
+    let total = Delivered::Lost(Lost { events: 30, buffers: 2 });
+    assert_eq!(delivered, [event(5), total, event(15), event(25), event(35)]);
 }
 
 #[test]
-fn a_loss_that_no_buffer_follows_is_told_at_the_end() {
+fn loss_without_following_buffer_is_reported_at_the_end() {
     let session = Session::new(1, false, 1000);
     let (trace, mut queue) = session.open();
     assert!(queue.push(&buffer(0, 10, 0, &[5])));
@@ -224,11 +226,11 @@ fn a_loss_that_no_buffer_follows_is_told_at_the_end() {
     queue.end();
     let (thread, delivered) = consume(vec![trace]);
     thread.join().unwrap().unwrap();
-    assert_eq!(delivered.lock().unwrap().last(), Some(&Got::Lost(Lost { events: 9, buffers: 1 })));
+    assert_eq!(delivered.lock().unwrap().last(), Some(&Delivered::Lost(Lost { events: 9, buffers: 1 })));
 }
 
 #[test]
-fn bytes_that_are_no_buffer_or_no_record_are_a_loss_and_nothing_worse() {
+fn invalid_buffers_and_records_count_as_lost() {
     let session = Session::new(1, false, 1000);
     let (trace, mut queue) = session.open();
     let mut broken = buffer(0, 20, 0, &[11, 12]);
@@ -242,12 +244,12 @@ fn bytes_that_are_no_buffer_or_no_record_are_a_loss_and_nothing_worse() {
     let (thread, delivered) = consume(vec![trace]);
     thread.join().unwrap().unwrap();
     assert_eq!(times(&delivered), [11, 25]);
-    let losses = delivered.lock().unwrap().iter().filter(|g| matches!(g, Got::Lost(_))).count();
+    let losses = delivered.lock().unwrap().iter().filter(|g| matches!(g, Delivered::Lost(_))).count();
     assert_eq!(losses, 2);
 }
 
 #[test]
-fn a_daemon_that_dies_is_an_error_after_everything_it_delivered() {
+fn killed_daemon_is_an_error_after_all_delivered_events() {
     let session = Session::new(2, false, 1000);
     let (trace, mut queue) = session.open();
     assert!(queue.push(&buffer(0, 100, 0, &[10, 90])));
@@ -260,10 +262,10 @@ fn a_daemon_that_dies_is_an_error_after_everything_it_delivered() {
 }
 
 #[test]
-fn a_slow_consumer_is_told_what_it_lost() {
+fn slow_consumer_gets_count_of_its_losses() {
     let session = Session::new(1, false, 1000);
     let (trace, mut queue) = session.open();
-    // Nobody reads yet: the queue takes what it has slots for.
+    // No consumer reads yet: the queue accepts as many buffers as it has slots.
     let (mut pushed, mut lost) = (0, 0);
     for n in 0..20_i64 {
         let flags = if lost > 0 { BUFFER_FLAG_BUFFER_LOST } else { 0 };
@@ -279,11 +281,14 @@ fn a_slow_consumer_is_told_what_it_lost() {
     thread.join().unwrap().unwrap();
     assert_eq!((pushed, lost), (2 * SLOTS as usize, 20 - u64::from(SLOTS)));
     assert_eq!(times(&delivered).len(), pushed);
-    assert_eq!(delivered.lock().unwrap().last(), Some(&Got::Lost(Lost { events: lost * 2, buffers: lost })));
+    assert_eq!(
+        delivered.lock().unwrap().last(),
+        Some(&Delivered::Lost(Lost { events: lost * 2, buffers: lost }))
+    );
 }
 
 #[test]
-fn files_and_live_sessions_are_not_mixed() {
+fn files_and_live_sessions_cannot_be_mixed() {
     let session = Session::new(1, false, 1);
     let path = session.fake.path().join("a.etl");
     let options = Options { processors: 1, ..Default::default() };
@@ -294,7 +299,7 @@ fn files_and_live_sessions_are_not_mixed() {
 }
 
 #[test]
-fn sessions_that_are_not_there_have_the_published_status() {
+fn unknown_session_has_the_documented_status() {
     let folder = tempfile::tempdir().unwrap();
     let name = SessionRef::Name("other".into());
     let error = Trace::open_live_at(folder.path(), &name).unwrap_err();
@@ -305,7 +310,7 @@ fn sessions_that_are_not_there_have_the_published_status() {
 }
 
 #[test]
-fn an_answer_without_its_descriptors_or_header_is_an_error() {
+fn answer_without_descriptors_or_header_is_an_error() {
     let answer = |connection: &Connection, request, header: Vec<u8>, descriptors: bool| {
         let (_writer, ends) = QueueWriter::create(1, BUFFER).unwrap();
         let properties = Box::new(Properties::default());
@@ -315,7 +320,7 @@ fn an_answer_without_its_descriptors_or_header_is_an_error() {
         connection.send(request, &answer, sent, PATIENCE).unwrap();
     };
     for (bytes, descriptors) in [(header(1), false), (Vec::new(), true), (vec![0; 200], true)] {
-        let fake = Fake::new(move |c, e| answer(c, e.request, bytes.clone(), descriptors));
+        let fake = FakeDaemon::new(move |c, e| answer(c, e.request, bytes.clone(), descriptors));
         assert!(Trace::open_live_at(fake.path(), &SessionRef::Id(1)).is_err());
     }
 }

@@ -1,4 +1,5 @@
-//! Controllers against a daemon that is played by hand: what is asked, how answers are told apart, and what failures look like.
+//! Controllers with a fake daemon: the requests that they send, how they match answers, and how
+//! failures are reported.
 
 use std::fs;
 use std::sync::{Arc, Mutex};
@@ -12,7 +13,7 @@ use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Listener;
 
 use crate::support;
-use crate::support::{Fake, reply};
+use crate::support::{FakeDaemon, reply};
 
 fn properties(name: &str) -> Properties {
     let config = SessionConfig { name: name.into(), ..Default::default() };
@@ -32,7 +33,7 @@ fn by_name(name: &str) -> SessionRef {
 }
 
 #[test]
-fn no_socket_and_a_stale_one_mean_no_daemon() {
+fn missing_or_stale_socket_means_no_daemon() {
     let folder = tempfile::tempdir().unwrap();
     assert!(Controller::find_at(folder.path()).unwrap().is_none());
     assert!(Controller::find_at(&folder.path().join("missing")).unwrap().is_none());
@@ -43,7 +44,7 @@ fn no_socket_and_a_stale_one_mean_no_daemon() {
 }
 
 #[test]
-fn a_daemon_that_does_not_answer_is_named_with_its_socket() {
+fn error_for_silent_daemon_names_its_socket() {
     let folder = tempfile::tempdir().unwrap();
     let socket = RuntimeDir::at(folder.path()).control_socket();
     let _listener = Listener::bind(&socket, 0o600).unwrap();
@@ -54,11 +55,11 @@ fn a_daemon_that_does_not_answer_is_named_with_its_socket() {
 }
 
 #[test]
-fn another_version_is_a_clear_refusal() {
+fn other_protocol_version_is_refused_with_a_clear_error() {
     let greetings =
         [Message::Welcome { version: 99, daemon: 1 }, refused(Status::ERROR_NOT_SUPPORTED), Message::Done];
     for greeting in greetings {
-        let fake = Fake::greeting(greeting, |_, _| {});
+        let fake = FakeDaemon::greeting(greeting, |_, _| {});
         let error = Controller::find_at(fake.path()).unwrap_err();
         assert!(matches!(error, Error::Unreachable { .. }), "{error:?}");
         assert!(
@@ -69,16 +70,16 @@ fn another_version_is_a_clear_refusal() {
 }
 
 #[test]
-fn a_daemon_that_shuts_its_door_says_why() {
-    let fake = Fake::greeting(refused(Status::ERROR_ACCESS_DENIED), |_, _| {});
+fn refused_connection_reports_the_reason_of_the_daemon() {
+    let fake = FakeDaemon::greeting(refused(Status::ERROR_ACCESS_DENIED), |_, _| {});
     assert_eq!(Controller::find_at(fake.path()).unwrap_err().status(), Status::ERROR_ACCESS_DENIED);
 }
 
 #[test]
-fn a_daemon_that_is_full_is_not_taken_for_none() {
+fn full_daemon_is_not_reported_as_missing() {
     let folder = tempfile::tempdir().unwrap();
     let listener = Listener::bind(&RuntimeDir::at(folder.path()).control_socket(), 0o600).unwrap();
-    // Shut before the greeting was read, and after it.
+    // Closed before the greeting was read, and after it.
     for is_late in [false, true] {
         let error = std::thread::scope(|scope| {
             let asking = scope.spawn(|| Controller::find_at(folder.path()));
@@ -101,10 +102,10 @@ fn a_daemon_that_is_full_is_not_taken_for_none() {
 }
 
 #[test]
-fn start_opens_the_file_and_sends_its_descriptor_and_absolute_path() {
+fn start_sends_descriptor_and_absolute_path_of_the_log_file() {
     let seen = Arc::new(Mutex::new(None));
     let sink = Arc::clone(&seen);
-    let fake = Fake::new(move |connection, envelope| {
+    let fake = FakeDaemon::new(move |connection, envelope| {
         let Message::Start(config) = envelope.message else { panic!("{:?}", envelope.message) };
         *sink.lock().unwrap() = Some((config.log_file.clone(), envelope.descriptors.len()));
         reply(connection, envelope.request, &Message::Properties(Box::new(properties(&config.name))));
@@ -117,8 +118,8 @@ fn start_opens_the_file_and_sends_its_descriptor_and_absolute_path() {
 }
 
 #[test]
-fn a_new_log_file_goes_when_the_daemon_refuses_and_an_old_one_stays() {
-    let fake = Fake::new(|c, e| reply(c, e.request, &refused(Status::ERROR_ALREADY_EXISTS)));
+fn refused_start_removes_a_new_log_file_and_keeps_an_old_one() {
+    let fake = FakeDaemon::new(|c, e| reply(c, e.request, &refused(Status::ERROR_ALREADY_EXISTS)));
     let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
     let (new, old) = (fake.path().join("new.etl"), fake.path().join("old.etl"));
     fs::write(&old, "old").unwrap();
@@ -134,8 +135,8 @@ fn a_new_log_file_goes_when_the_daemon_refuses_and_an_old_one_stays() {
 }
 
 #[test]
-fn a_missing_folder_starts_nothing_and_a_name_that_runs_is_told_first() {
-    let fake = Fake::new(|connection, envelope| {
+fn missing_folder_starts_nothing_and_duplicate_name_is_reported_first() {
+    let fake = FakeDaemon::new(|connection, envelope| {
         let answer = match envelope.message {
             Message::Control { session: SessionRef::Name(name), control: Control::Query } => match &*name {
                 "runs" | "00000000-0000-0000-0000-000000000007" => {
@@ -160,15 +161,15 @@ fn a_missing_folder_starts_nothing_and_a_name_that_runs_is_told_first() {
 }
 
 #[test]
-fn each_control_says_what_is_meant() {
+fn each_control_sends_its_message() {
     let heard = Arc::new(Mutex::new(Vec::new()));
     let sink = Arc::clone(&heard);
-    let fake = Fake::new(move |connection, envelope| {
+    let fake = FakeDaemon::new(move |connection, envelope| {
         let Message::Control { session, control } = envelope.message else {
             panic!("{:?}", envelope.message)
         };
         sink.lock().unwrap().push((session, control, envelope.descriptors.len()));
-        // A flight recorder: no other session writes snapshots.
+        // Only a flight recorder writes snapshots.
         let mut properties = properties("s");
         properties.config.log_file_mode = 0x400;
         reply(connection, envelope.request, &Message::Properties(Box::new(properties)));
@@ -183,7 +184,8 @@ fn each_control_says_what_is_meant() {
     controller.stop(&by_name("s")).unwrap();
     let expected = vec![
         (by_name("s"), Control::Query, 0),
-        // Whether a file is opened here or by the processes of a private session.
+        // The controller queries first whether it opens the file itself, or the processes of a
+        // private session do.
         (SessionRef::Id(5), Control::Query, 0),
         (SessionRef::Id(5), Control::Update(update), 1),
         (by_name("s"), Control::Query, 0),
@@ -195,8 +197,8 @@ fn each_control_says_what_is_meant() {
 }
 
 #[test]
-fn enable_waits_for_done_and_passes_on_the_status() {
-    let fake = Fake::new(|connection, envelope| {
+fn enable_waits_for_done_and_returns_the_status() {
+    let fake = FakeDaemon::new(|connection, envelope| {
         let Message::EnableProvider { code, timeout_ms, .. } = envelope.message else { panic!() };
         let answer = match (code, timeout_ms) {
             (EnableCode::Enable, _) => Message::Done,
@@ -217,8 +219,8 @@ fn enable_waits_for_done_and_passes_on_the_status() {
 }
 
 #[test]
-fn lists_are_asked_for_page_by_page() {
-    let fake = Fake::new(|connection, envelope| {
+fn lists_are_requested_page_by_page() {
+    let fake = FakeDaemon::new(|connection, envelope| {
         let all: Vec<u64> = (0..7).collect();
         let page = |from: u32| all.iter().skip(from as usize).take(3).copied();
         let answer = match envelope.message {
@@ -230,7 +232,8 @@ fn lists_are_asked_for_page_by_page() {
                 let guid = |id: u64| Guid::from_u128(u128::from(id) + 1);
                 let entry = |id: u64| ProviderEntry { provider: guid(id), ..ProviderEntry::default() };
                 let from = all.iter().position(|id| Some((guid(*id), false)) > after);
-                // One that says more than it has, or the same again, must not be asked for ever.
+                // A daemon that promises more than it has, or repeats entries, must not cause an
+                // endless loop.
                 let from = from.unwrap_or(4).try_into().unwrap();
                 Message::Providers { more: true, providers: page(from).map(entry).collect() }
             }
@@ -241,13 +244,13 @@ fn lists_are_asked_for_page_by_page() {
     let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
     let ids: Vec<u64> = controller.query_all().unwrap().iter().map(|p| p.id).collect();
     assert_eq!(ids, (0..7).collect::<Vec<_>>());
-    let told: Vec<Guid> = controller.providers().unwrap().iter().map(|it| it.provider).collect();
-    assert_eq!(told, (1..=7).map(Guid::from_u128).collect::<Vec<_>>());
+    let providers: Vec<Guid> = controller.providers().unwrap().iter().map(|entry| entry.provider).collect();
+    assert_eq!(providers, (1..=7).map(Guid::from_u128).collect::<Vec<_>>());
 }
 
 #[test]
-fn answers_to_other_requests_are_passed_over() {
-    let fake = Fake::new(|connection, envelope| {
+fn answers_to_other_requests_are_ignored() {
+    let fake = FakeDaemon::new(|connection, envelope| {
         reply(connection, envelope.request + 100, &refused(Status::ERROR_BUSY));
         reply(connection, 0, &Message::Done);
         reply(connection, envelope.request, &Message::Properties(Box::new(properties("right"))));
@@ -260,16 +263,16 @@ fn answers_to_other_requests_are_passed_over() {
 }
 
 #[test]
-fn an_answer_of_another_kind_is_an_error() {
-    let fake = Fake::new(|connection, envelope| reply(connection, envelope.request, &Message::Done));
+fn unexpected_kind_of_answer_is_an_error() {
+    let fake = FakeDaemon::new(|connection, envelope| reply(connection, envelope.request, &Message::Done));
     let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
     let error = controller.query(&by_name("s")).unwrap_err();
     assert!(matches!(error, Error::Unreachable { .. }) && error.to_string().contains("Done"), "{error}");
 }
 
 #[test]
-fn a_daemon_that_left_is_an_idle_system_and_one_that_came_back_is_used() {
-    let fake = Fake::new(|_, _| {});
+fn controller_sees_daemon_exit_as_idle_and_uses_a_restarted_daemon() {
+    let fake = FakeDaemon::new(|_, _| {});
     let folder = fake.path().to_owned();
     let mut controller = Controller::find_at(&folder).unwrap().unwrap();
     let socket = controller.socket().to_owned();

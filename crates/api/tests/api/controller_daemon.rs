@@ -1,4 +1,5 @@
-//! Controllers with a real daemon: sessions from start to stop, published statuses, daemons on demand.
+//! Controllers with a real daemon: sessions from start to stop, documented statuses, and daemons on
+//! demand.
 
 use std::fs;
 use std::path::Path;
@@ -37,7 +38,7 @@ fn status<T: std::fmt::Debug>(result: Result<T>) -> Status {
 }
 
 #[test]
-fn access_lists_are_set_added_to_told_and_removed() {
+fn access_lists_can_be_set_extended_queried_and_removed() {
     let (folder, _daemon) = in_own_folder();
     let mut controller = controller(folder.path());
     let (object, who) = (Guid::from_u128(7), Sid::user(1000));
@@ -70,7 +71,7 @@ fn access_lists_are_set_added_to_told_and_removed() {
 }
 
 #[test]
-fn a_session_goes_from_start_to_stop() {
+fn session_runs_from_start_to_stop() {
     let (folder, _daemon) = in_own_folder();
     let mut controller = controller(folder.path());
     let log = folder.path().join("a.etl");
@@ -122,7 +123,7 @@ fn all_sessions_and_enabled_providers_are_listed() {
 }
 
 #[test]
-fn refusals_have_the_published_statuses_and_leave_no_file() {
+fn refusals_have_documented_statuses_and_leave_no_file() {
     let (folder, _daemon) = in_own_folder();
     let mut controller = controller(folder.path());
     let (log, other) = (folder.path().join("a.etl"), folder.path().join("b.etl"));
@@ -152,7 +153,7 @@ fn refusals_have_the_published_statuses_and_leave_no_file() {
 }
 
 #[test]
-fn a_flight_recorder_writes_its_snapshot_to_the_file_of_the_flush() {
+fn flight_recorder_writes_snapshot_to_the_file_of_the_flush() {
     let (folder, _daemon) = in_own_folder();
     let mut controller = controller(folder.path());
     let config = SessionConfig { name: "black box".into(), log_file_mode: 0x400, ..Default::default() };
@@ -165,20 +166,20 @@ fn a_flight_recorder_writes_its_snapshot_to_the_file_of_the_flush() {
 }
 
 #[test]
-fn a_controller_survives_a_restart_of_the_daemon() {
+fn controller_survives_a_restart_of_the_daemon() {
     let (folder, daemon) = in_own_folder();
     let mut controller = controller(folder.path());
     controller.start(&live("first")).unwrap();
     drop(daemon);
     assert!(controller.query_all().unwrap().is_empty(), "an idle system");
-    let _second = support_daemon::InThread::new(folder.path());
+    let _second = support_daemon::DaemonInThread::new(folder.path());
     controller.start(&live("second")).unwrap();
     assert_eq!(controller.query_all().unwrap().len(), 1);
     controller.stop(&named("second")).unwrap();
 }
 
 #[test]
-#[ignore = "the part of a process of its own"]
+#[ignore = "run by other tests in a separate process"]
 fn controller_role() {
     if std::env::var_os("TRACEWEIR_DAEMON").is_none() {
         return;
@@ -191,7 +192,7 @@ fn controller_role() {
 }
 
 #[test]
-fn controllers_that_need_a_daemon_at_once_all_reach_the_same_one() {
+fn concurrent_controllers_start_one_daemon_on_demand() {
     let folder = tempfile::tempdir().unwrap();
     let (program, runtime) = (daemon_program(folder.path()), folder.path().join("run"));
     let start = || {
@@ -209,17 +210,17 @@ fn controllers_that_need_a_daemon_at_once_all_reach_the_same_one() {
     for session in sessions {
         controller.stop(&SessionRef::Id(session.id)).unwrap();
     }
-    // Looking by a connection would be a reason to stay.
+    // A connection would keep the daemon alive, so the test checks the socket file.
     until("the idle daemon to leave", || !controller.socket().exists());
     assert!(fs::read_to_string(runtime.join("daemon.log")).is_ok());
 }
 
-/// A row of files `NAME-N.etl` in a folder.
-fn row(folder: &Path, name: &str) -> SessionConfig {
+/// Returns the configuration of a file sequence `NAME-N.etl` in a folder.
+fn file_sequence(folder: &Path, name: &str) -> SessionConfig {
     SessionConfig {
         log_file_mode: 8,
         maximum_file_size: 1,
-        ..to_file("row", &folder.join(format!("{name}-%d.etl")))
+        ..to_file("sequence", &folder.join(format!("{name}-%d.etl")))
     }
 }
 
@@ -229,45 +230,51 @@ fn is_final(path: &Path) -> bool {
 }
 
 #[test]
-fn a_row_of_files_goes_on_by_request_and_can_become_another_one() {
+fn file_sequence_advances_on_request_and_can_be_replaced() {
     let (folder, _daemon) = in_own_folder();
     let mut controller = controller(folder.path());
     let path = |name: &str| folder.path().join(name);
-    let started = controller.start(&row(folder.path(), "a")).unwrap();
+    let started = controller.start(&file_sequence(folder.path(), "a")).unwrap();
     assert_eq!(started.config.log_file, Some(path("a-1.etl")));
-    let next = controller.increment(&named("row")).unwrap();
+    let next = controller.increment(&named("sequence")).unwrap();
     assert_eq!(next.config.log_file, Some(path("a-2.etl")));
     assert!(is_final(&path("a-1.etl")) && !is_final(&path("a-2.etl")));
     let to = |log_file| Update { log_file: Some(log_file), ..Update::default() };
-    assert_eq!(status(controller.update(&named("row"), &to(path("a-%d.etl")))), Status::ERROR_BAD_PATHNAME);
+    assert_eq!(
+        status(controller.update(&named("sequence"), &to(path("a-%d.etl")))),
+        Status::ERROR_BAD_PATHNAME
+    );
     assert!(is_final(&path("a-1.etl")), "the old file is as it was");
-    assert_eq!(status(controller.update(&named("row"), &to(path("b.etl")))), Status::ERROR_INVALID_PARAMETER);
+    assert_eq!(
+        status(controller.update(&named("sequence"), &to(path("b.etl")))),
+        Status::ERROR_INVALID_PARAMETER
+    );
     assert!(!path("b.etl").exists());
-    let other = controller.update(&named("row"), &to(path("b-%d.etl"))).unwrap();
+    let other = controller.update(&named("sequence"), &to(path("b-%d.etl"))).unwrap();
     assert_eq!(other.config.log_file, Some(path("b-1.etl")));
-    controller.increment(&named("row")).unwrap();
-    controller.stop(&named("row")).unwrap();
+    controller.increment(&named("sequence")).unwrap();
+    controller.stop(&named("sequence")).unwrap();
     for name in ["a-1.etl", "a-2.etl", "b-1.etl", "b-2.etl"] {
         assert!(is_final(&path(name)), "{name}");
     }
 }
 
 #[test]
-fn a_row_that_is_refused_leaves_no_file() {
+fn refused_file_sequence_leaves_no_file() {
     let (folder, _daemon) = in_own_folder();
     let mut controller = controller(folder.path());
-    controller.start(&live("row")).unwrap();
-    assert_eq!(status(controller.start(&row(folder.path(), "a"))), Status::ERROR_ALREADY_EXISTS);
+    controller.start(&live("sequence")).unwrap();
+    assert_eq!(status(controller.start(&file_sequence(folder.path(), "a"))), Status::ERROR_ALREADY_EXISTS);
     assert!(!folder.path().join("a-1.etl").exists());
-    let two = SessionConfig { name: "two".into(), ..row(folder.path(), "%d") };
+    let two = SessionConfig { name: "two".into(), ..file_sequence(folder.path(), "%d") };
     assert_eq!(status(controller.start(&two)), Status::ERROR_INVALID_PARAMETER);
-    assert_eq!(status(controller.increment(&named("row"))), Status::ERROR_INVALID_FUNCTION);
+    assert_eq!(status(controller.increment(&named("sequence"))), Status::ERROR_INVALID_FUNCTION);
     assert_eq!(status(controller.increment(&named("absent"))), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
-    controller.stop(&named("row")).unwrap();
+    controller.stop(&named("sequence")).unwrap();
 }
 
 #[test]
-fn a_session_with_a_file_becomes_a_live_one() {
+fn session_with_a_file_can_become_real_time() {
     let (folder, _daemon) = in_own_folder();
     let mut controller = controller(folder.path());
     let log = folder.path().join("a.etl");

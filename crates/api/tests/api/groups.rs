@@ -1,6 +1,8 @@
-//! Provider groups and traits with a real daemon: who is enabled by what, and which events arrive.
+//! Provider groups and traits with a real daemon: which enables apply to which providers, and which
+//! events arrive.
 //!
-//! Each test runs in a process of its own, because providers find daemons by the environment; the daemon is another process.
+//! Each test runs in a separate process, because providers find daemons by the environment; the
+//! daemon is another process.
 
 use std::sync::{Arc, Mutex};
 
@@ -17,7 +19,7 @@ use traceweir_transport::message::Filter;
 
 use crate::recording::Recording;
 use crate::support::until;
-use crate::support_daemon::{InProcess, alone};
+use crate::support_daemon::{DaemonInProcess, run_in_own_process};
 
 const GROUP: Guid = Guid::from_u128(0x6000);
 const MEMBER: Guid = Guid::from_u128(0x6001);
@@ -44,26 +46,29 @@ fn recorder() -> (Calls, EnableCallback) {
 }
 
 impl Recording<'_> {
-    fn say(&mut self, guid: Guid, code: EnableCode, params: &EnableParams) -> Status {
-        let said = self.controller.enable(&self.session, guid, code, params, 30_000);
-        said.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS)
+    fn send_enable(&mut self, guid: Guid, code: EnableCode, params: &EnableParams) -> Status {
+        let result = self.controller.enable(&self.session, guid, code, params, 30_000);
+        result.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS)
     }
 
     fn enable_at(&mut self, guid: Guid, level: u8, any: u64, property: u32) {
-        let said = self.say(guid, EnableCode::Enable, &params(level, any, property));
-        assert_eq!(said, Status::ERROR_SUCCESS);
+        let status = self.send_enable(guid, EnableCode::Enable, &params(level, any, property));
+        assert_eq!(status, Status::ERROR_SUCCESS);
     }
 
     fn disable(&mut self, guid: Guid, property: u32) {
-        assert_eq!(self.say(guid, EnableCode::Disable, &params(0, 0, property)), Status::ERROR_SUCCESS);
+        assert_eq!(
+            self.send_enable(guid, EnableCode::Disable, &params(0, 0, property)),
+            Status::ERROR_SUCCESS
+        );
     }
 
     fn entry(&mut self, guid: Guid, is_group: bool) -> Option<ProviderEntry> {
         let all = self.controller.providers().unwrap();
-        all.into_iter().find(|it| (it.provider, it.is_group) == (guid, is_group))
+        all.into_iter().find(|entry| (entry.provider, entry.is_group) == (guid, is_group))
     }
 
-    /// Provider and id of all events.
+    /// Stops the session, and returns provider and id of all events.
     fn stop_and_list(self) -> Vec<(Guid, u16)> {
         self.stop(|record| {
             let provider = record.provider();
@@ -73,9 +78,9 @@ impl Recording<'_> {
 }
 
 #[test]
-fn a_group_enables_its_members_now_and_later_beside_their_own_enables() {
-    alone("groups::a_group_enables_its_members_now_and_later_beside_their_own_enables", |folder| {
-        let _daemon = InProcess::new(folder);
+fn group_enables_current_and_later_members_besides_direct_enables() {
+    run_in_own_process("groups::group_enables_current_and_later_members_besides_direct_enables", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         let (calls, callback) = recorder();
         let member = Provider::register_with_traits(MEMBER, &traits("Member"), Some(callback)).unwrap();
@@ -88,7 +93,7 @@ fn a_group_enables_its_members_now_and_later_beside_their_own_enables() {
         let later = Provider::register_with_traits(OTHER, &traits("Later"), None).unwrap();
         later.write(&event(3, 2, 1), &[]).unwrap();
 
-        // Beside it the provider itself: both together, and each goes alone.
+        // The provider is also enabled directly: both enables apply, and each ends separately.
         session.enable_at(MEMBER, 4, 6, 0);
         assert_eq!(calls.lock().unwrap().last(), Some(&(1, 4, 7)));
         member.write(&event(4, 4, 2), &[]).unwrap();
@@ -100,7 +105,11 @@ fn a_group_enables_its_members_now_and_later_beside_their_own_enables() {
         session.enable_at(GROUP, 0, 0, OF_GROUP);
         assert_eq!(calls.lock().unwrap().last(), Some(&(1, 255, u64::MAX)));
         session.disable(MEMBER, 0);
-        assert_eq!(calls.lock().unwrap().last(), Some(&(1, 0, 0)), "what the group said, as it said it");
+        assert_eq!(
+            calls.lock().unwrap().last(),
+            Some(&(1, 0, 0)),
+            "the callback gets the settings of the group unchanged"
+        );
         member.write(&event(7, 200, 1 << 40), &[]).unwrap();
         session.disable(MEMBER, 0);
         assert_eq!(calls.lock().unwrap().len(), 5, "no change");
@@ -113,8 +122,8 @@ fn a_group_enables_its_members_now_and_later_beside_their_own_enables() {
 
 #[test]
 fn traits_set_later_join_the_group_once() {
-    alone("groups::traits_set_later_join_the_group_once", |folder| {
-        let _daemon = InProcess::new(folder);
+    run_in_own_process("groups::traits_set_later_join_the_group_once", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         session.enable_at(GROUP, 5, 0, OF_GROUP);
         let (calls, callback) = recorder();
@@ -124,11 +133,15 @@ fn traits_set_later_join_the_group_once() {
         }
         assert!(!provider.enabled(0, 0) && calls.lock().unwrap().is_empty());
         provider.set_traits(&traits("Later")).unwrap();
-        assert_eq!(*calls.lock().unwrap(), [(1, 5, 0)], "told before the return");
+        assert_eq!(*calls.lock().unwrap(), [(1, 5, 0)], "the callback runs before the call returns");
         provider.write(&event(1, 5, 1), &[]).unwrap();
         assert_eq!(provider.set_traits(&traits("Later")).unwrap_err().status().0, 87, "once");
         let with = Provider::register_with_traits(OTHER, &traits("With"), None).unwrap();
-        assert_eq!(with.set_traits(&traits("With")).unwrap_err().status().0, 87, "it has some");
+        assert_eq!(
+            with.set_traits(&traits("With")).unwrap_err().status().0,
+            87,
+            "the provider has traits already"
+        );
 
         let listed = session.entry(MEMBER, false).unwrap();
         assert_eq!((listed.name.as_str(), listed.groups), ("Later", vec![GROUP]));
@@ -141,8 +154,8 @@ fn traits_set_later_join_the_group_once() {
 }
 
 #[test]
-fn a_session_without_a_daemon_enables_no_groups() {
-    alone("groups::a_session_without_a_daemon_enables_no_groups", |folder| {
+fn session_without_a_daemon_cannot_enable_groups() {
+    run_in_own_process("groups::session_without_a_daemon_cannot_enable_groups", |folder| {
         let config = SessionConfig {
             name: "private".into(),
             log_file_mode: 1,
@@ -151,7 +164,7 @@ fn a_session_without_a_daemon_enables_no_groups() {
         };
         let session = PrivateSession::start(&config).unwrap();
         assert_eq!(session.enable(GROUP, &params(0, 0, OF_GROUP)).unwrap_err().status().0, 87);
-        // Traits need no daemon.
+        // Traits can be set without a daemon.
         let provider = Provider::register(MEMBER, None).unwrap();
         provider.set_traits(&traits("Alone")).unwrap();
         assert_eq!(provider.handle().set_traits(&traits("Alone")).unwrap_err().status().0, 87);
@@ -162,9 +175,9 @@ fn a_session_without_a_daemon_enables_no_groups() {
 }
 
 #[test]
-fn what_a_group_cannot_be_asked_is_refused_and_changes_nothing() {
-    alone("groups::what_a_group_cannot_be_asked_is_refused_and_changes_nothing", |folder| {
-        let _daemon = InProcess::new(folder);
+fn invalid_group_enable_is_refused_without_change() {
+    run_in_own_process("groups::invalid_group_enable_is_refused_without_change", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         let member = Provider::register_with_traits(MEMBER, &traits("Member"), None).unwrap();
         let with = |kind, data: &[u8]| EnableParams {
@@ -172,28 +185,32 @@ fn what_a_group_cannot_be_asked_is_refused_and_changes_nothing() {
             ..params(4, 0, OF_GROUP)
         };
         let by_id = with(EVENT_FILTER_TYPE_EVENT_ID, &[1, 0, 1, 0, 7, 0]);
-        assert_eq!(session.say(GROUP, EnableCode::Enable, &by_id).0, 87);
+        assert_eq!(session.send_enable(GROUP, EnableCode::Enable, &by_id).0, 87);
         let unknown = Guid::from_u128(0x7777);
         let capture = params(0, 0, OF_GROUP);
-        assert_eq!(session.say(unknown, EnableCode::CaptureState, &capture).0, 1);
-        assert_eq!(session.say(MEMBER, EnableCode::CaptureState, &capture).0, 1, "no group of this GUID");
-        assert_eq!(session.say(GROUP, EnableCode::CaptureState, &capture).0, 0, "known, not enabled");
+        assert_eq!(session.send_enable(unknown, EnableCode::CaptureState, &capture).0, 1);
+        assert_eq!(
+            session.send_enable(MEMBER, EnableCode::CaptureState, &capture).0,
+            1,
+            "no group of this GUID"
+        );
+        assert_eq!(session.send_enable(GROUP, EnableCode::CaptureState, &capture).0, 0, "known, not enabled");
         assert_eq!(session.entry(GROUP, true).unwrap().sessions, []);
         assert!(!member.enabled(0, 0));
-        // Processes may be picked.
+        // A group enable can be limited to processes.
         let elsewhere = with(EVENT_FILTER_TYPE_PID, &1u32.to_le_bytes());
-        assert_eq!(session.say(GROUP, EnableCode::Enable, &elsewhere).0, 0);
+        assert_eq!(session.send_enable(GROUP, EnableCode::Enable, &elsewhere).0, 0);
         assert!(!member.enabled(0, 0));
         let here = with(EVENT_FILTER_TYPE_PID, &std::process::id().to_le_bytes());
-        assert_eq!(session.say(GROUP, EnableCode::Enable, &here).0, 0);
+        assert_eq!(session.send_enable(GROUP, EnableCode::Enable, &here).0, 0);
         assert!(member.enabled(4, 0));
     });
 }
 
 #[test]
-fn events_are_decoded_by_the_guid_that_the_traits_name() {
-    alone("groups::events_are_decoded_by_the_guid_that_the_traits_name", |folder| {
-        let _daemon = InProcess::new(folder);
+fn events_are_decoded_by_the_guid_of_the_traits() {
+    run_in_own_process("groups::events_are_decoded_by_the_guid_of_the_traits", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         let blob = TraitsBuilder::new("Decoded").decode_guid(&OTHER).finish().unwrap().to_vec();
         let provider = Provider::register(MEMBER, None).unwrap();
@@ -218,9 +235,9 @@ fn events_are_decoded_by_the_guid_that_the_traits_name() {
 }
 
 #[test]
-fn as_many_sessions_as_may_enable_a_provider_all_get_its_events() {
-    alone("groups::as_many_sessions_as_may_enable_a_provider_all_get_its_events", |folder| {
-        let _daemon = InProcess::new(folder);
+fn maximum_number_of_sessions_all_get_the_events() {
+    run_in_own_process("groups::maximum_number_of_sessions_all_get_the_events", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
         let member = Provider::register_with_traits(MEMBER, &traits("Member"), None).unwrap();
         let config = |name: String, log_file_mode, guid| {
@@ -228,7 +245,8 @@ fn as_many_sessions_as_may_enable_a_provider_all_get_its_events() {
             SessionConfig { name, log_file_mode, log_file, guid, ..SessionConfig::default() }
         };
         let mut sessions = Vec::new();
-        // By the provider, by its group, and run by the process for the controller: eight each.
+        // Eight sessions each: by the provider, by its group, and private ones that the process
+        // runs for the controller.
         for (kind, mode, target, property) in
             [("own", 1, MEMBER, 0), ("group", 1, GROUP, OF_GROUP), ("private", 0x801, MEMBER, 0)]
         {

@@ -1,4 +1,5 @@
-//! Who is asked for information: nobody, where nobody is needed; the daemon that is there; one that is started for it; a session of this process.
+//! Which component answers information calls: the library alone, a running daemon, a daemon started
+//! for the call, or a session of this process.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Listener;
 
 use crate::support::until;
-use crate::support_daemon::{alone, daemon_program, this_test};
+use crate::support_daemon::{daemon_program, run_in_own_process, this_test};
 
 fn status(result: traceweir::Result<()>) -> u32 {
     result.err().map_or(0, |e| e.status().0)
@@ -30,8 +31,8 @@ fn query(session: u64, class: u32, length: usize) -> u32 {
 }
 
 #[test]
-fn a_silent_daemon_keeps_nobody_from_what_needs_none() {
-    alone("info_asked::a_silent_daemon_keeps_nobody_from_what_needs_none", |folder| {
+fn silent_daemon_does_not_block_classes_that_need_no_daemon() {
+    run_in_own_process("info_asked::silent_daemon_does_not_block_classes_that_need_no_daemon", |folder| {
         let _silent = Listener::bind(&RuntimeDir::at(folder).control_socket(), 0o600).unwrap();
         let start = Instant::now();
         for (class, session, length) in
@@ -47,33 +48,34 @@ fn a_silent_daemon_keeps_nobody_from_what_needs_none() {
             |count| configure_last_branch_record_bytes(Asked::WhoeverIsThere, 9, 0, Some(&[0; 120]), count);
         assert_eq!(status(branches(5)), 87);
         assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
-        // What needs one waits for it, and says that it does not answer.
+        // A class that needs the daemon waits for it, then fails because the daemon does not
+        // answer.
         assert_eq!(query(9, 19, 4), 1450);
         assert!(start.elapsed() > Duration::from_secs(2));
     });
 }
 
-/// Set where a test plays a program that finds no daemon and can start one.
+/// Environment variable of a process that finds no daemon and can start one.
 const STARTS: &str = "TRACEWEIR_TEST_STARTS";
 
 #[test]
-#[ignore = "the part of a process of its own"]
+#[ignore = "run by other tests in a separate process"]
 fn starting_role() {
     let Some(folder) = std::env::var_os(STARTS) else { return };
     let folder = Path::new(&folder);
     let is_there = || Controller::find_at(folder).unwrap().is_some();
     let interval = [0_u32.to_le_bytes(), 20_000_u32.to_le_bytes()].concat();
-    // Neither what is wrong nor what asks, nor what is about a session that is not there.
+    // Invalid calls, queries, and calls about an unknown session start no daemon.
     assert_eq!([set(0, 5, &interval[..7]), set(7, 5, &interval), set(0, 6, &[0; 20])], [24, 87, 87]);
     assert_eq!([set(7, 18, &[1]), set(7, 10, &[]), query(0, 5, 8), query(0, 19, 4)], [4201, 4201, 0, 0]);
     assert!(!is_there());
-    // Whoever may not profile the system is told so by the daemon, which keeps the settings.
+    // The daemon keeps the settings, and refuses a caller without the right to profile the system.
     let done = set(0, 5, &interval);
     assert!(is_there());
     let mut daemon = Controller::find_at(folder).unwrap().expect("a daemon");
-    let told = daemon.query_information(&NO_SESSION, Query::SampledProfileInterval(0)).unwrap();
-    let Answer::SampledProfileInterval(ProfileInterval { source: 0, interval }) = told else {
-        panic!("{told:?}")
+    let answer = daemon.query_information(&NO_SESSION, Query::SampledProfileInterval(0)).unwrap();
+    let Answer::SampledProfileInterval(ProfileInterval { source: 0, interval }) = answer else {
+        panic!("{answer:?}")
     };
     match done {
         0 => assert_eq!(interval, 20_000),
@@ -81,13 +83,13 @@ fn starting_role() {
         1314 | 50 => assert_ne!(interval, 20_000),
         other => panic!("{other}"),
     }
-    // It stays for as long as it keeps a setting.
+    // The daemon stays as long as it keeps a setting, so the default is set again.
     let usual = [0_u32.to_le_bytes(), 10_000_u32.to_le_bytes()].concat();
     assert!(done != 0 || set(0, 5, &usual) == 0);
 }
 
 #[test]
-fn a_setting_of_the_system_starts_a_daemon_and_nothing_else_does() {
+fn only_a_system_setting_starts_a_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let (program, runtime) = (daemon_program(folder.path()), folder.path().join("run"));
     let mut role = this_test("info_asked::starting_role");
@@ -97,21 +99,21 @@ fn a_setting_of_the_system_starts_a_daemon_and_nothing_else_does() {
     until("the idle daemon to leave", || !socket.exists());
 }
 
-/// The providers that a file tells the modules of, in its order.
-fn told_in(file: &Path) -> Vec<Guid> {
+/// Returns the providers whose modules a file names, in the order of the file.
+fn tracked_providers(file: &Path) -> Vec<Guid> {
     let trace = etl::Trace::open(std::fs::File::open(file).unwrap()).unwrap();
-    let (mut events, mut told) = (trace.events(), Vec::new());
+    let (mut events, mut providers) = (trace.events(), Vec::new());
     while let Some(record) = events.next().unwrap() {
         if BinaryPath::is_in(&record) {
-            told.extend(BinaryPath::parse(record.payload()).unwrap().guids);
+            providers.extend(BinaryPath::parse(record.payload()).unwrap().guids);
         }
     }
-    told
+    providers
 }
 
 #[test]
-fn a_session_of_this_process_is_told_where_its_providers_live() {
-    alone("info_asked::a_session_of_this_process_is_told_where_its_providers_live", |folder| {
+fn session_of_this_process_records_modules_of_its_providers() {
+    run_in_own_process("info_asked::session_of_this_process_records_modules_of_its_providers", |folder| {
         let file = folder.join("own.etl");
         let config = SessionConfig {
             name: "own".into(),
@@ -142,9 +144,9 @@ fn a_session_of_this_process_is_told_where_its_providers_live() {
         assert_eq!(status(configure_last_branch_record_bytes(own(), id, 0, None, 0)), 50);
         let held = std::sync::Arc::new(session);
         held.end().unwrap();
-        assert!(held.track_binaries(true).is_err(), "it has ended");
-        // The front of the file has them in the order of the processors that they were written on.
-        let mut listed = told_in(&file);
+        assert!(held.track_binaries(true).is_err(), "the session has ended");
+        // The start of the file has them in the order of the processors on which they were written.
+        let mut listed = tracked_providers(&file);
         listed.sort();
         assert_eq!(listed, [first, second, third]);
     });

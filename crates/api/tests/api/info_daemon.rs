@@ -1,6 +1,8 @@
-//! Information classes with a real daemon: the table of `fixtures/information`, and what each class that acts here does.
+//! Information classes with a real daemon: the table of `fixtures/information`, and the effects of
+//! the classes that are supported.
 //!
-//! Each test runs in a process of its own, because providers find daemons by the environment; the daemon is another process.
+//! Each test runs in a separate process, because providers find daemons by the environment; the
+//! daemon is another process.
 
 use std::collections::BTreeMap;
 use std::os::unix::process::CommandExt;
@@ -33,10 +35,11 @@ use crate::machine::{Machine, PERFMON, SYS_ADMIN, capabilities};
 use crate::recording::Recording;
 use crate::skip;
 use crate::support::until;
-use crate::support_daemon::{InProcess, alone, this_test};
+use crate::support_daemon::{DaemonInProcess, run_in_own_process, this_test};
 use table::{Row, guid};
 
-/// Tells a process that it is `plain` or `guest`, and the sessions of the table.
+/// Environment variable that makes a process the caller `plain` or `guest`, with the sessions of
+/// the table.
 const LESSER: &str = "TRACEWEIR_TEST_LESSER";
 const SYSTEM_LOGGER: u32 = 0x0200_0000;
 const REAL_TIME: u32 = 0x100;
@@ -49,55 +52,51 @@ fn may_profile() -> bool {
     capabilities() & (PERFMON | SYS_ADMIN) != 0
 }
 
-/// The user who is a guest of the table's daemon.
+/// The user id of the guest of the table's daemon.
 const GUEST: u32 = 64_313;
 
 #[test]
-fn every_call_of_the_table_returns_what_it_should() {
-    alone("info_daemon::every_call_of_the_table_returns_what_it_should", |folder| {
+fn every_call_of_the_table_has_the_expected_result() {
+    run_in_own_process("info_daemon::every_call_of_the_table_has_the_expected_result", |folder| {
         let is_root = rustix::process::geteuid().is_root() && may_profile();
-        if !skip::can(
-            is_root,
-            "root",
-            "without CAP_PERFMON and other users most of the table cannot be tried",
-        ) {
+        if !skip::can(is_root, "root", "most of the table needs CAP_PERFMON and other users") {
             return;
         }
-        let _daemon = InProcess::for_all(folder);
+        let _daemon = DaemonInProcess::for_all(folder);
         let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
         let _provider = Provider::register(guid(0x7000), None).unwrap();
         let sessions = sessions_of_the_table(&mut controller, folder);
-        let rows = Row::of("any");
+        let rows = Row::for_caller("any");
         rows.iter().for_each(|row| row.check(&mut controller, &sessions, Machine::look()));
 
-        let told: Vec<String> = sessions.iter().map(|(name, id)| format!("{name}={id}")).collect();
-        let told = told.join(",");
-        // The bounding set is the thread's own, and that of programs which it starts.
-        let as_plain = told.clone();
+        let session_list: Vec<String> = sessions.iter().map(|(name, id)| format!("{name}={id}")).collect();
+        let session_list = session_list.join(",");
+        // The bounding set belongs to the thread, and to the programs that it starts.
+        let plain_list = session_list.clone();
         let plain = std::thread::spawn(move || {
             for capability in
                 [rustix::thread::CapabilitySet::PERFMON, rustix::thread::CapabilitySet::SYS_ADMIN]
             {
                 rustix::thread::remove_capability_from_bounding_set(capability).unwrap();
             }
-            this_test("info_daemon::lesser_role").env(LESSER, format!("plain,{as_plain}")).status().unwrap()
+            this_test("info_daemon::lesser_role").env(LESSER, format!("plain,{plain_list}")).status().unwrap()
         });
         assert!(plain.join().unwrap().success());
 
-        // Some list has to name whoever is let in at all.
+        // A user can connect only if some access list names it.
         let (add, guest) = (SecurityOperation::ADD_DACL, Sid::user(GUEST));
         controller.set_access(guid(1), add, &guest, Rights::WMIGUID_SET, true).unwrap();
-        // What was built may lie where nobody else can look.
+        // The build folder may be inaccessible to other users.
         let copy = folder.join("this-test");
         let made = Command::new("cp").arg(std::env::current_exe().unwrap()).arg(&copy).status();
         assert!(made.unwrap().success());
         let mut command = Command::new(copy);
         command.args(this_test("info_daemon::lesser_role").get_args()).uid(GUEST).gid(GUEST).current_dir("/");
-        assert!(command.env(LESSER, format!("guest,{told}")).status().unwrap().success());
+        assert!(command.env(LESSER, format!("guest,{session_list}")).status().unwrap().success());
     });
 }
 
-/// Starts what the table speaks of: ids by name.
+/// Starts the sessions of the table, and returns their ids by name.
 fn sessions_of_the_table(controller: &mut Controller, folder: &Path) -> BTreeMap<String, u64> {
     let private = SessionConfig {
         guid: guid(0x7002),
@@ -119,19 +118,19 @@ fn sessions_of_the_table(controller: &mut Controller, folder: &Path) -> BTreeMap
 }
 
 #[test]
-#[ignore = "the part of a process of its own"]
+#[ignore = "run by other tests in a separate process"]
 fn lesser_role() {
-    let Ok(told) = std::env::var(LESSER) else { return };
+    let Ok(role) = std::env::var(LESSER) else { return };
     assert!(!may_profile());
-    let (who, sessions) = told.split_once(',').unwrap();
+    let (caller, sessions) = role.split_once(',').unwrap();
     let folder = std::env::var_os("TRACEWEIR_RUNTIME_DIR").unwrap();
     let mut controller = Controller::find_at(Path::new(&folder)).unwrap().expect("a daemon");
-    let sessions = sessions.split(',').map(|it| {
-        let (name, id) = it.split_once('=').unwrap();
+    let sessions = sessions.split(',').map(|session| {
+        let (name, id) = session.split_once('=').unwrap();
         (name.to_owned(), id.parse().unwrap())
     });
     let sessions = sessions.collect();
-    Row::of(who).iter().for_each(|row| row.check(&mut controller, &sessions, Machine::look()));
+    Row::for_caller(caller).iter().for_each(|row| row.check(&mut controller, &sessions, Machine::look()));
 }
 
 impl Recording<'_> {
@@ -166,9 +165,9 @@ fn event(id: u16) -> EventDescriptor {
 }
 
 #[test]
-fn a_group_does_not_enable_who_is_on_the_list() {
-    alone("info_daemon::a_group_does_not_enable_who_is_on_the_list", |folder| {
-        let _daemon = InProcess::new(folder);
+fn group_does_not_enable_disallowed_providers() {
+    run_in_own_process("info_daemon::group_does_not_enable_disallowed_providers", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         let group = guid(0x6000);
         let traits = |name: &str| TraitsBuilder::new(name).group(&group).finish().unwrap().to_vec();
@@ -179,24 +178,24 @@ fn a_group_does_not_enable_who_is_on_the_list() {
         session.enable(group, OF_GROUP);
         assert!(kept.enabled(4, 0) && barred.enabled(4, 0));
         session.set(&Set::DisallowList(vec![listed, guid(3)]));
-        until("the listed one to be disabled", || !barred.enabled(4, 0));
+        until("the listed provider is disabled", || !barred.enabled(4, 0));
         assert!(kept.enabled(4, 0));
         assert_eq!(session.answer_of(Query::DisallowList), Answer::DisallowList(vec![listed, guid(3)]));
         let later = Provider::register_with_traits(guid(3), &traits("Later"), None).unwrap();
-        assert!(!later.enabled(4, 0), "who comes later is on the list too");
+        assert!(!later.enabled(4, 0), "the list applies to later registrations, too");
         kept.write(&event(1), &[]).unwrap();
-        // Whoever is enabled directly is not a matter of groups.
+        // The list applies to groups only, not to direct enables.
         session.enable(listed, 0);
-        until("the listed one to be enabled by itself", || barred.enabled(4, 0));
+        until("the listed provider is enabled directly", || barred.enabled(4, 0));
         session
             .controller
             .enable(&session.session, listed, EnableCode::Disable, &EnableParams::default(), 30_000)
             .unwrap();
-        until("it to be disabled again", || !barred.enabled(4, 0));
+        until("the listed provider is disabled again", || !barred.enabled(4, 0));
         session.set(&Set::DisallowList(vec![guid(3)]));
-        until("who left the list to be enabled", || barred.enabled(4, 0));
+        until("the provider removed from the list is enabled", || barred.enabled(4, 0));
         assert!(!later.enabled(4, 0));
-        until("its callbacks", || codes(&calls) == [1, 0, 1, 0, 1]);
+        until("the callbacks of the listed provider", || codes(&calls) == [1, 0, 1, 0, 1]);
         barred.write(&event(2), &[]).unwrap();
         let groups = session.controller.group_info(group).unwrap();
         assert_eq!(
@@ -208,15 +207,16 @@ fn a_group_does_not_enable_who_is_on_the_list() {
                 .collect::<Vec<_>>()
         );
         assert_eq!(groups.enables.len(), 1);
-        let seen = session.stop(|it| [wanted, listed].contains(&it.provider()).then(|| it.descriptor().id));
+        let seen = session
+            .stop(|record| [wanted, listed].contains(&record.provider()).then(|| record.descriptor().id));
         assert_eq!(seen, [1, 2]);
     });
 }
 
 #[test]
-fn providers_are_asked_for_their_state_on_time_until_they_are_not() {
-    alone("info_daemon::providers_are_asked_for_their_state_on_time_until_they_are_not", |folder| {
-        let _daemon = InProcess::new(folder);
+fn periodic_capture_state_runs_until_it_is_turned_off() {
+    run_in_own_process("info_daemon::periodic_capture_state_runs_until_it_is_turned_off", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         let ((calls, callback), (others, other_callback)) = (recorder(), recorder());
         let _asked = Provider::register(guid(1), Some(callback)).unwrap();
@@ -236,16 +236,16 @@ fn providers_are_asked_for_their_state_on_time_until_they_are_not() {
         session.set(&Set::PeriodicCaptureState(None));
         std::thread::sleep(Duration::from_millis(10_500));
         assert_eq!(codes(&calls).len(), 3, "turned off");
-        assert!(codes(&others).is_empty(), "the session has not enabled it");
+        assert!(codes(&others).is_empty(), "the session has not enabled this provider");
         session.stop(|_| None::<()>);
     });
 }
 
 #[test]
-fn a_session_that_tracks_binaries_is_told_now_and_later_and_files_at_their_front() {
-    let name = "info_daemon::a_session_that_tracks_binaries_is_told_now_and_later_and_files_at_their_front";
-    alone(name, |folder| {
-        let _daemon = InProcess::new(folder);
+fn binary_tracking_records_modules_at_the_start_of_the_file() {
+    let name = "info_daemon::binary_tracking_records_modules_at_the_start_of_the_file";
+    run_in_own_process(name, |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         let before = Provider::register(guid(1), None).unwrap();
         session.enable(guid(1), 0);
@@ -259,22 +259,23 @@ fn a_session_that_tracks_binaries_is_told_now_and_later_and_files_at_their_front
         let program = std::fs::canonicalize("/proc/self/exe").unwrap();
         let mut seen = session.stop(|record| {
             if BinaryPath::is_in(record) {
-                let told = BinaryPath::parse(record.payload()).unwrap();
-                assert_eq!(Path::new(&told.path), program);
-                return told.guids.first().copied();
+                let module = BinaryPath::parse(record.payload()).unwrap();
+                assert_eq!(Path::new(&module.path), program);
+                return module.guids.first().copied();
             }
             (record.provider() == guid(1)).then_some(Guid::NULL)
         });
-        // The one is told by a thread of the library, the other by who registers: either may be first.
+        // A thread of the library reports one module, and the registering thread the other: either
+        // may be first.
         seen[..2].sort();
         assert_eq!(seen, [guid(1), guid(2), Guid::NULL], "in front of the first event");
     });
 }
 
 #[test]
-fn a_private_session_tracks_binaries_in_its_processes() {
-    alone("info_daemon::a_private_session_tracks_binaries_in_its_processes", |folder| {
-        let _daemon = InProcess::new(folder);
+fn private_session_tracks_binaries_in_its_processes() {
+    run_in_own_process("info_daemon::private_session_tracks_binaries_in_its_processes", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
         let _first = Provider::register(guid(1), None).unwrap();
         let log_file = folder.join("trace.etl");
@@ -292,22 +293,22 @@ fn a_private_session_tracks_binaries_in_its_processes() {
         let _second = Provider::register(guid(2), None).unwrap();
         controller.stop(&session).unwrap();
         let trace = etl::Trace::open(std::fs::File::open(log_file).unwrap()).unwrap();
-        let (mut events, mut told) = (trace.events(), Vec::new());
+        let (mut events, mut tracked) = (trace.events(), Vec::new());
         while let Some(record) = events.next().unwrap() {
             if BinaryPath::is_in(&record) {
-                told.extend(BinaryPath::parse(record.payload()).unwrap().guids);
+                tracked.extend(BinaryPath::parse(record.payload()).unwrap().guids);
             }
         }
-        // Either may be told first.
-        told.sort_unstable();
-        assert_eq!(told, [guid(1), guid(2)]);
+        // Either module may be reported first.
+        tracked.sort_unstable();
+        assert_eq!(tracked, [guid(1), guid(2)]);
     });
 }
 
 #[test]
-fn settings_are_told_as_they_are_and_die_with_their_session() {
-    alone("info_daemon::settings_are_told_as_they_are_and_die_with_their_session", |folder| {
-        let _daemon = InProcess::new(folder);
+fn query_returns_current_settings_until_session_ends() {
+    run_in_own_process("info_daemon::query_returns_current_settings_until_session_ends", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
         let switch = ClassicEventId { class: class::THREAD, opcode: 36 };
         for expected in [vec![], vec![switch]] {
@@ -316,16 +317,16 @@ fn settings_are_told_as_they_are_and_die_with_their_session() {
             let empty = Answer::StackTracing(vec![]);
             assert_eq!(controller.query_information(&session, Query::StackTracing).unwrap(), empty);
             controller.set_information(&session, &Set::StackTracing(expected.clone())).unwrap();
-            let told = controller.query_information(&session, Query::StackTracing).unwrap();
-            assert_eq!(told, Answer::StackTracing(expected));
+            let answer = controller.query_information(&session, Query::StackTracing).unwrap();
+            assert_eq!(answer, Answer::StackTracing(expected));
             if effects::gets_kernel_events(&mut controller, &session) {
-                // Without privilege there is nothing beyond the first words.
+                // Without privilege only the first words can be set.
                 let last = u32::from(may_profile());
                 let mask = Set::SystemTraceEnableFlags([0x10, 0, 0, 0, 0, 0, 0, last]);
                 controller.set_information(&session, &mask).unwrap();
-                let told = controller.query_information(&session, Query::SystemTraceEnableFlags).unwrap();
+                let answer = controller.query_information(&session, Query::SystemTraceEnableFlags).unwrap();
                 let both = Answer::SystemTraceEnableFlags([0x10, 4, 0, 0, 0, 0, 0, last]);
-                assert_eq!(told, both, "two names of one thing");
+                assert_eq!(answer, both, "the flag is part of two groups");
             }
             controller.stop(&session).unwrap();
             let gone = controller.query_information(&session, Query::StackTracing).unwrap_err();
@@ -342,54 +343,57 @@ fn settings_are_told_as_they_are_and_die_with_their_session() {
         if skip::can(may_profile(), "root", "intervals are set with CAP_PERFMON") {
             let interval = ProfileInterval { source: 0, interval: 50_000 };
             controller.set_information(&NO_SESSION, &Set::SampledProfileInterval(interval)).unwrap();
-            let told = controller.query_information(&NO_SESSION, Query::SampledProfileInterval(0)).unwrap();
-            assert_eq!(told, Answer::SampledProfileInterval(interval));
+            let answer = controller.query_information(&NO_SESSION, Query::SampledProfileInterval(0)).unwrap();
+            assert_eq!(answer, Answer::SampledProfileInterval(interval));
         }
     });
 }
 
 #[test]
-fn equal_stacks_are_stored_once_and_every_event_leads_to_its_own() {
-    alone("info_daemon::equal_stacks_are_stored_once_and_every_event_leads_to_its_own", |folder| {
-        let _daemon = InProcess::new(folder);
-        let mut session = Recording::new(folder);
-        let provider = Provider::register(guid(1), None).unwrap();
-        session.enable(guid(1), EVENT_ENABLE_PROPERTY_STACK_TRACE);
-        let write = |id: u16| provider.write(&event(id), &[]).unwrap();
-        write(1);
-        // What waits in rings is collected under the setting that holds then.
-        session.controller.flush(&session.session, None).unwrap();
-        let on = StackCaching { is_enabled: true, ..StackCaching::default() };
-        session.set(&Set::UnifiedStackCaching(on));
-        (0..50).for_each(|_| write(2));
-        session.controller.flush(&session.session, None).unwrap();
-        session.set(&Set::UnifiedStackCaching(StackCaching::default()));
-        write(3);
-        let (mut known, mut definitions) = (Definitions::default(), 0);
-        let seen = session.stop(|record| {
-            definitions += u32::from(Definitions::is_informative(record));
-            known.observe(record);
-            let is_ours = record.provider() == guid(1);
-            is_ours.then(|| {
-                let frames: Vec<u64> = known.frames(record).expect("a stack").collect();
-                (record.descriptor().id, StackKey::of(record).map(|it| it.key), frames)
-            })
-        });
-        assert_eq!(seen.len(), 52);
-        let keyed: Vec<_> = seen.iter().filter(|(id, ..)| *id == 2).collect();
-        assert_eq!((keyed.len(), definitions), (50, 1), "one stack, written once");
-        assert!(keyed.iter().all(|it| it.1.is_some() && *it == keyed[0]), "{keyed:?}");
-        let plain: Vec<_> = seen.iter().filter(|(id, ..)| *id != 2).collect();
-        assert!(plain.iter().all(|(_, key, frames)| key.is_none() && frames.len() >= 4));
-        // All but the frames in which the calls themselves stand are the same.
-        assert_eq!(keyed[0].2.last(), plain[0].2.last());
-    });
+fn equal_stacks_are_stored_once_and_every_event_finds_its_stack() {
+    run_in_own_process(
+        "info_daemon::equal_stacks_are_stored_once_and_every_event_finds_its_stack",
+        |folder| {
+            let _daemon = DaemonInProcess::new(folder);
+            let mut session = Recording::new(folder);
+            let provider = Provider::register(guid(1), None).unwrap();
+            session.enable(guid(1), EVENT_ENABLE_PROPERTY_STACK_TRACE);
+            let write = |id: u16| provider.write(&event(id), &[]).unwrap();
+            write(1);
+            // Flushes first: events in the rings would be collected with the new setting.
+            session.controller.flush(&session.session, None).unwrap();
+            let on = StackCaching { is_enabled: true, ..StackCaching::default() };
+            session.set(&Set::UnifiedStackCaching(on));
+            (0..50).for_each(|_| write(2));
+            session.controller.flush(&session.session, None).unwrap();
+            session.set(&Set::UnifiedStackCaching(StackCaching::default()));
+            write(3);
+            let (mut stacks, mut definitions) = (Definitions::default(), 0);
+            let seen = session.stop(|record| {
+                definitions += u32::from(Definitions::is_informative(record));
+                stacks.observe(record);
+                let is_ours = record.provider() == guid(1);
+                is_ours.then(|| {
+                    let frames: Vec<u64> = stacks.frames(record).expect("a stack").collect();
+                    (record.descriptor().id, StackKey::of(record).map(|stack| stack.key), frames)
+                })
+            });
+            assert_eq!(seen.len(), 52);
+            let keyed: Vec<_> = seen.iter().filter(|(id, ..)| *id == 2).collect();
+            assert_eq!((keyed.len(), definitions), (50, 1), "one stack, written once");
+            assert!(keyed.iter().all(|event| event.1.is_some() && *event == keyed[0]), "{keyed:?}");
+            let plain: Vec<_> = seen.iter().filter(|(id, ..)| *id != 2).collect();
+            assert!(plain.iter().all(|(_, key, frames)| key.is_none() && frames.len() >= 4));
+            // All frames except those of the calls themselves are the same.
+            assert_eq!(keyed[0].2.last(), plain[0].2.last());
+        },
+    );
 }
 
 #[test]
-fn a_live_session_is_told_of_modules_and_stacks_as_they_come() {
-    alone("info_daemon::a_live_session_is_told_of_modules_and_stacks_as_they_come", |folder| {
-        let _daemon = InProcess::new(folder);
+fn live_consumer_gets_modules_and_stacks_before_they_are_used() {
+    run_in_own_process("info_daemon::live_consumer_gets_modules_and_stacks_before_they_are_used", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
         let session = SessionRef::Id(controller.start(&live("live", 0)).unwrap().id);
         let provider = Provider::register(guid(1), None).unwrap();
@@ -402,15 +406,15 @@ fn a_live_session_is_told_of_modules_and_stacks_as_they_come() {
         controller.set_information(&session, &Set::ProviderBinaryTracking(true)).unwrap();
         controller.flush(&session, None).unwrap();
         (0..3).for_each(|_| provider.write(&event(2), &[]).unwrap());
-        let (mut known, mut modules, mut frames) = (Definitions::default(), 0, Vec::new());
+        let (mut stacks, mut modules, mut frames) = (Definitions::default(), 0, Vec::new());
         let stopping = std::thread::spawn(move || controller.stop(&session).unwrap());
         consumer::process(vec![trace], |item| {
             if let consumer::Item::Event(event) = item {
-                known.observe(event.record);
+                stacks.observe(event.record);
                 modules += u32::from(BinaryPath::is_in(event.record));
                 if event.record.provider() == guid(1) {
                     assert!(StackKey::of(event.record).is_some());
-                    frames.push(known.frames(event.record).expect("defined before").collect::<Vec<u64>>());
+                    frames.push(stacks.frames(event.record).expect("defined before").collect::<Vec<u64>>());
                 }
             }
             std::ops::ControlFlow::Continue(())
@@ -423,19 +427,22 @@ fn a_live_session_is_told_of_modules_and_stacks_as_they_come() {
 }
 
 #[test]
-fn a_provider_is_told_of_registration_by_registration() {
-    alone("info_daemon::a_provider_is_told_of_registration_by_registration", |folder| {
-        let _daemon = InProcess::new(folder);
+fn registrations_of_a_provider_are_listed_one_by_one() {
+    run_in_own_process("info_daemon::registrations_of_a_provider_are_listed_one_by_one", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         session.enable(guid(1), 0);
         let ahead = session.controller.registrations(guid(1)).unwrap();
         assert_eq!((ahead.len(), ahead[0].pid, ahead[0].is_ahead, ahead[0].sessions.len()), (1, 0, true, 1));
         let _two = [Provider::register(guid(1), None).unwrap(), Provider::register(guid(1), None).unwrap()];
-        let told = session.controller.registrations(guid(1)).unwrap();
-        assert_eq!(told.len(), 2);
-        for it in told {
-            assert_eq!((it.pid, it.is_ahead, it.is_classic), (std::process::id(), false, false));
-            assert_eq!((it.sessions.len(), it.sessions[0].level), (1, 4));
+        let registrations = session.controller.registrations(guid(1)).unwrap();
+        assert_eq!(registrations.len(), 2);
+        for registration in registrations {
+            assert_eq!(
+                (registration.pid, registration.is_ahead, registration.is_classic),
+                (std::process::id(), false, false)
+            );
+            assert_eq!((registration.sessions.len(), registration.sessions[0].level), (1, 4));
         }
         assert_eq!(traceweir::controller::info::own_providers(), [guid(1)]);
         let unknown = session.controller.registrations(guid(2)).unwrap_err();
@@ -445,7 +452,7 @@ fn a_provider_is_told_of_registration_by_registration() {
 }
 
 #[test]
-fn an_idle_system_answers_what_needs_no_daemon() {
+fn classes_without_daemon_are_answered_on_an_idle_system() {
     let ask = |class, session| {
         let done = query_bytes(None, session, class, Some(&[0; 4]), 64);
         (done.result.err().map_or(0, |e| e.status().0), done.return_length)

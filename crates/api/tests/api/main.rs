@@ -1,7 +1,7 @@
 //! Controllers, consumers, classic providers and relogging, as programs use them.
 //!
-//! Providers find daemons by the environment of their process, so tests with both run in a process
-//! of their own: this program again, with the name of one test.
+//! Providers find daemons by the environment of their process, so tests with both run in a separate
+//! process: this program again, with the name of one test.
 
 mod classic;
 mod consumer_daemon;
@@ -26,7 +26,7 @@ mod support;
 mod support_daemon;
 
 #[test]
-#[ignore = "run by other tests, as a daemon in a process of its own"]
+#[ignore = "run by other tests, as a daemon in a separate process"]
 fn daemon_role() {
-    support_daemon::be_a_daemon();
+    support_daemon::run_daemon_role();
 }

@@ -1,4 +1,5 @@
-//! Relogging: what is kept is kept byte for byte, clocks are reconciled, changes are made, and failures leave nothing behind.
+//! Relogging: events are kept byte for byte, clocks are reconciled, changes are applied, and
+//! failures leave no output file.
 
 mod changes;
 mod clocks;
@@ -23,8 +24,8 @@ use traceweir_format::time::FileTime;
 const START: i64 = 132_400_000_000_000_000;
 const PROVIDER: Guid = Guid::from_u128(0x1111_2222);
 
-/// Processor, stamp and bytes of an event.
-type Seen = (u16, i64, Vec<u8>);
+/// Processor, timestamp and bytes of an event.
+type RecordedEvent = (u16, i64, Vec<u8>);
 
 fn options() -> Options {
     Options {
@@ -55,7 +56,7 @@ fn kernel(time: i64, hook: u16, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A file of these records, each with its processor.
+/// Writes a file of these records, each with its processor.
 fn file(path: &Path, options: Options, records: &[(u16, Vec<u8>)], counts: Counts) -> PathBuf {
     let mut writer = Writer::create(Vec::new(), options).unwrap();
     for (cpu, record) in records {
@@ -73,8 +74,8 @@ fn open(path: &Path) -> Trace<Vec<u8>> {
     Trace::open(std::fs::read(path).unwrap()).unwrap()
 }
 
-/// All events but the log-file header.
-fn seen(path: &Path) -> Vec<Seen> {
+/// Returns all events except the log-file header.
+fn seen(path: &Path) -> Vec<RecordedEvent> {
     let trace = open(path);
     let mut events = trace.events();
     let mut seen = Vec::new();
@@ -85,7 +86,7 @@ fn seen(path: &Path) -> Vec<Seen> {
     seen
 }
 
-/// Rules that a file breaks.
+/// Returns the rules that a file breaks.
 fn findings(path: &Path) -> Vec<String> {
     let mut findings = Vec::new();
     etl::check(&open(path), &mut |f| findings.push(format!("{}: {}", f.rule, f.detail))).unwrap();
@@ -96,7 +97,7 @@ fn keep(event: &Event<'_>, output: &mut Output) -> traceweir::Result<()> {
     output.keep(event)
 }
 
-/// Relogs everything.
+/// Relogs all events.
 fn all(inputs: &[PathBuf], out: &Path, settings: Settings) -> Summary {
     let mut relogger = Relogger::new();
     for input in inputs {
@@ -107,7 +108,7 @@ fn all(inputs: &[PathBuf], out: &Path, settings: Settings) -> Summary {
     relogger.process(keep).unwrap()
 }
 
-/// A record of some family.
+/// Returns a record of one of the record families.
 fn any_record(kind: u8, time: i64, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     match kind % 5 {
@@ -136,7 +137,7 @@ fn any_record(kind: u8, time: i64, payload: &[u8]) -> Vec<u8> {
             instance: None,
         }
         .encode(payload, &mut out),
-        // Without a stamp of its own.
+        // A record without a timestamp.
         _ => MessageHeader {
             number: 3,
             pointer_size: 8,
@@ -155,7 +156,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn every_event_keeps_its_bytes_its_time_and_its_processor(
+    fn relogged_event_keeps_bytes_time_and_processor(
         records in proptest::collection::vec((0_u16..4, any::<u8>(), 0_i64..5_000, 0_usize..300), 0..300),
         (packed, pack) in any::<(bool, bool)>(),
     ) {
@@ -181,7 +182,7 @@ proptest! {
 }
 
 #[test]
-fn the_header_says_what_it_said_and_that_it_is_relogged() {
+fn header_keeps_its_fields_and_is_marked_as_relogged() {
     let folder = tempfile::tempdir().unwrap();
     let mut front = Vec::new();
     kernel(5_000, 0x0042, b"build\0").iter().for_each(|b| front.push(*b));
@@ -210,10 +211,11 @@ fn the_header_says_what_it_said_and_that_it_is_relogged() {
 }
 
 #[test]
-fn a_file_from_before_vista_becomes_one_of_today() {
+fn file_from_before_vista_is_relogged_in_the_current_layout() {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = Writer::create(Vec::new(), Options { buffer_size: 4096, ..options() }).unwrap();
-    // An INSTANCE record of the old layout: 38 bytes of header (hexadecimal), handles instead of classes.
+    // An INSTANCE record of the old layout: 38 bytes of header (hexadecimal), with handles instead
+    // of classes.
     let mut old = vec![0; 0x40];
     old[..4].copy_from_slice(&[0x40, 0, 21, 0xC0]);
     old[0x10..0x18].copy_from_slice(&6_000_i64.to_le_bytes());
@@ -221,7 +223,7 @@ fn a_file_from_before_vista_becomes_one_of_today() {
     writer.write(0, 6_000, &old).unwrap();
     writer.write_record(0, &event(7_000, 1, b"after")).unwrap();
     let mut bytes = writer.finish(ended(9)).unwrap();
-    // Major and minor version, then the layout's, in the log-file header.
+    // Major and minor version in the log-file header, then those of the layout.
     bytes[0x48 + 0x20 + 4..][..4].copy_from_slice(&[5, 1, 1, 0]);
     let input = folder.path().join("in.etl");
     std::fs::write(&input, bytes).unwrap();

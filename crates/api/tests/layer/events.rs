@@ -1,4 +1,4 @@
-//! Events: names, levels, fields of all kinds, records of `log`.
+//! Events of `tracing`: names, levels, fields of all kinds, and records of `log`.
 
 use std::fmt;
 
@@ -7,11 +7,11 @@ use traceweir::layer::LayerBuilder;
 use tracing::{debug, error, event, info, trace, warn};
 use tracing_subscriber::prelude::*;
 
-use crate::{NAME, Recording, alone, install, provider, recorded};
+use crate::{NAME, Recording, install, provider, recorded, run_in_own_process};
 
 #[test]
-fn fields_of_all_kinds_arrive_with_their_types() {
-    alone("events::fields_of_all_kinds_arrive_with_their_types", |folder| {
+fn fields_of_all_kinds_keep_their_types() {
+    run_in_own_process("events::fields_of_all_kinds_keep_their_types", |folder| {
         let seen = recorded(folder, || {
             let broken = std::io::Error::other("out of paper");
             let broken: &(dyn std::error::Error + 'static) = &broken;
@@ -50,7 +50,7 @@ fn fields_of_all_kinds_arrive_with_their_types() {
             ("empty", "\"\""),
         ];
         let mut fields = event.fields();
-        // Where the message stands is the macro's business.
+        // The macro decides on the position of the message.
         fields.sort_unstable();
         expected.sort_unstable();
         assert_eq!(fields, expected);
@@ -58,8 +58,8 @@ fn fields_of_all_kinds_arrive_with_their_types() {
 }
 
 #[test]
-fn levels_and_names_are_those_of_tracing_etw() {
-    alone("events::levels_and_names_are_those_of_tracing_etw", |folder| {
+fn levels_and_names_match_tracing_etw() {
+    run_in_own_process("events::levels_and_names_match_tracing_etw", |folder| {
         let seen = recorded(folder, || {
             error!("e");
             warn!("w");
@@ -76,8 +76,8 @@ fn levels_and_names_are_those_of_tracing_etw() {
 }
 
 #[test]
-fn one_callsite_may_have_other_types_each_time_and_two_fields_of_one_name() {
-    alone("events::one_callsite_may_have_other_types_each_time_and_two_fields_of_one_name", |folder| {
+fn callsite_can_change_field_types_and_repeat_a_name() {
+    run_in_own_process("events::callsite_can_change_field_types_and_repeat_a_name", |folder| {
         let seen = recorded(folder, || {
             let values: [&dyn tracing::Value; 3] = [&1_i64, &"one", &true];
             for _ in 0..3 {
@@ -94,17 +94,17 @@ fn one_callsite_may_have_other_types_each_time_and_two_fields_of_one_name() {
     });
 }
 
-/// Writes events while it is written.
-struct Talkative;
+/// A value that writes events while it is formatted.
+struct WritesEvents;
 
-impl fmt::Debug for Talkative {
+impl fmt::Debug for WritesEvents {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         info!(name: "inner", n = 1, "while formatting");
-        f.write_str("talkative")
+        f.write_str("writes events")
     }
 }
 
-/// Goes on for as long as anybody listens.
+/// A value whose formatting ends only when the formatter fails.
 struct Endless;
 
 impl fmt::Debug for Endless {
@@ -116,14 +116,14 @@ impl fmt::Debug for Endless {
 }
 
 #[test]
-fn what_a_debug_does_cannot_hurt() {
-    alone("events::what_a_debug_does_cannot_hurt", |folder| {
+fn debug_implementations_can_write_panic_and_never_end() {
+    run_in_own_process("events::debug_implementations_can_write_panic_and_never_end", |folder| {
         let seen = recorded(folder, || {
             let span = tracing::info_span!("s", late = tracing::field::Empty);
             span.in_scope(|| {
-                info!(name: "outer", talk = ?Talkative, after = 2);
-                span.record("late", tracing::field::debug(Talkative));
-                info!(name: "endless", endless = ?Endless, after = 3, wide = 4_u128, text = "behind");
+                info!(name: "outer", talk = ?WritesEvents, after = 2);
+                span.record("late", tracing::field::debug(WritesEvents));
+                info!(name: "endless", endless = ?Endless, after = 3, wide = 4_u128, text = "after");
             });
             drop(span);
             let panicked = std::panic::catch_unwind(|| info!(name: "never", p = ?Panics));
@@ -132,12 +132,12 @@ fn what_a_debug_does_cannot_hurt() {
         });
         let names: Vec<_> = seen.iter().map(|e| e.name.as_str()).collect();
         assert_eq!(names, ["s", "inner", "outer", "inner", "endless", "s", "goes on"]);
-        assert_eq!(seen[2].fields(), [("talk", "\"talkative\""), ("after", "I64(2)")]);
+        assert_eq!(seen[2].fields(), [("talk", "\"writes events\""), ("after", "I64(2)")]);
         let endless = seen[4].field("endless").unwrap();
         assert!(endless.len() > 50_000 && endless.trim_matches('"').starts_with("äöüäöü"));
         let wide = format!("Bytes({:?})", 4_u128.to_le_bytes());
         assert_eq!(seen[4].fields()[1..], [("after", "I64(3)"), ("wide", &wide), ("text", "\"\"")]);
-        assert_eq!(seen[5].fields(), [("late", "\"talkative\"")]);
+        assert_eq!(seen[5].fields(), [("late", "\"writes events\"")]);
         assert_eq!(seen[6].fields(), [("n", "I64(4)")]);
     });
 }
@@ -151,12 +151,12 @@ impl fmt::Debug for Panics {
 }
 
 #[test]
-fn records_of_log_are_routed_by_their_own_target() {
-    alone("events::records_of_log_are_routed_by_their_own_target", |folder| {
+fn log_records_are_routed_by_their_own_target() {
+    run_in_own_process("events::log_records_are_routed_by_their_own_target", |folder| {
         let other = "Traceweir.Test.Layer.Db";
         install(LayerBuilder::new(NAME).with_target_provider("db", other).with_target_keyword("net", 0x40));
         tracing_log::LogTracer::init().unwrap();
-        let recording = Recording::of(folder, &[provider(), Guid::from_provider_name(other)]);
+        let recording = Recording::start(folder, &[provider(), Guid::from_provider_name(other)]);
         log::warn!("plain {}", 1);
         log::info!(target: "db::pool", "to the other");
         log::debug!(target: "net", "with a keyword");
@@ -164,12 +164,12 @@ fn records_of_log_are_routed_by_their_own_target() {
         let seen = recording.events();
         assert_eq!(seen.len(), 3);
         assert!(seen.iter().all(|e| e.name == "log event"), "{seen:#?}");
-        let told: Vec<_> = seen
+        let routed: Vec<_> = seen
             .iter()
             .map(|e| (e.provider_name.as_str(), e.level, e.keyword, e.field("log.target").unwrap()))
             .collect();
         assert_eq!(
-            told,
+            routed,
             [(NAME, 3, 1, "\"layer::events\""), (other, 4, 1, "\"db::pool\""), (NAME, 5, 0x40, "\"net\"")]
         );
         assert_eq!(seen[0].field("message"), Some("\"plain 1\""));
@@ -180,25 +180,25 @@ fn records_of_log_are_routed_by_their_own_target() {
 }
 
 #[test]
-fn other_layers_see_what_no_session_wants() {
-    alone("events::other_layers_see_what_no_session_wants", |folder| {
-        let (told, hears) = std::sync::mpsc::channel();
+fn other_layers_see_events_that_no_session_enables() {
+    run_in_own_process("events::other_layers_see_events_that_no_session_enables", |folder| {
+        let (sender, receiver) = std::sync::mpsc::channel();
         let layer = LayerBuilder::new(NAME).build().unwrap();
         let strict = LayerBuilder::new("Traceweir.Test.Layer.Strict").build().unwrap();
         let errors_only = tracing_subscriber::filter::LevelFilter::ERROR;
         tracing_subscriber::registry()
-            .with(Telling(told))
+            .with(EventNotifier(sender))
             .with(layer)
             .with(strict.with_filter(errors_only))
             .init();
         event!(tracing::Level::INFO, "before any session");
         let recording =
-            Recording::of(folder, &[provider(), Guid::from_provider_name("Traceweir.Test.Layer.Strict")]);
+            Recording::start(folder, &[provider(), Guid::from_provider_name("Traceweir.Test.Layer.Strict")]);
         info!("during");
         error!("for both");
         let seen = recording.events();
         info!("after");
-        assert_eq!(hears.try_iter().count(), 4);
+        assert_eq!(receiver.try_iter().count(), 4);
         let names: Vec<_> = seen.iter().map(|e| (e.provider_name.as_str(), e.level)).collect();
         let mut sorted = names.clone();
         sorted.sort_unstable();
@@ -206,10 +206,10 @@ fn other_layers_see_what_no_session_wants() {
     });
 }
 
-/// A layer that tells of every event.
-struct Telling(std::sync::mpsc::Sender<()>);
+/// A layer that sends a message for every event.
+struct EventNotifier(std::sync::mpsc::Sender<()>);
 
-impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for Telling {
+impl<S: tracing::Subscriber> tracing_subscriber::Layer<S> for EventNotifier {
     fn on_event(&self, _: &tracing::Event<'_>, _: tracing_subscriber::layer::Context<'_, S>) {
         self.0.send(()).unwrap();
     }

@@ -1,6 +1,7 @@
-//! The layer for `tracing`, seen from the other end: what programs say with its macros is recorded by a real session, decoded and compared.
+//! The `tracing` layer end to end: a real session records what programs write with the `tracing`
+//! macros, and the test decodes the file.
 //!
-//! A process has one subscriber for all threads and one logger, so every test runs in a process of its own.
+//! A process has one global subscriber and one logger, so every test runs in a separate process.
 
 mod enabling;
 mod events;
@@ -24,12 +25,12 @@ use tracing_subscriber::prelude::*;
 mod support;
 #[path = "../support/daemon.rs"]
 mod support_daemon;
-use support_daemon::{alone, be_a_daemon};
+use support_daemon::{run_daemon_role, run_in_own_process};
 
 #[test]
-#[ignore = "the part of a process of its own"]
+#[ignore = "run by other tests in a separate process"]
 fn daemon_role() {
-    be_a_daemon();
+    run_daemon_role();
 }
 
 /// The provider of most tests.
@@ -39,7 +40,7 @@ fn provider() -> Guid {
     Guid::from_provider_name(NAME)
 }
 
-/// Makes a layer the whole process's subscriber.
+/// Installs a layer as the global subscriber.
 fn install(layer: LayerBuilder) {
     tracing_subscriber::registry().with(layer.build().unwrap()).init();
 }
@@ -59,15 +60,15 @@ fn config(file: PathBuf) -> SessionConfig {
     }
 }
 
-/// A session in this process.
+/// A private session of this process.
 struct Recording {
     session: PrivateSession,
     file: PathBuf,
 }
 
 impl Recording {
-    /// Of these providers, everything.
-    fn of(folder: &Path, providers: &[Guid]) -> Self {
+    /// Starts a session that enables everything of these providers.
+    fn start(folder: &Path, providers: &[Guid]) -> Self {
         let file = folder.join("layer.etl");
         let session = PrivateSession::start(&config(file.clone())).unwrap();
         for provider in providers {
@@ -76,24 +77,24 @@ impl Recording {
         Self { session, file }
     }
 
-    /// Ends it: what it has, none of it lost.
-    fn events(self) -> Vec<Seen> {
+    /// Stops the session, asserts that it lost no events, and returns its events.
+    fn events(self) -> Vec<DecodedEvent> {
         assert_eq!(self.session.stop().unwrap().events_lost, 0);
         read(&self.file)
     }
 }
 
-/// Records what `program` does under a layer with the defaults.
-fn recorded(folder: &Path, program: impl FnOnce()) -> Vec<Seen> {
+/// Records the events of `program` under a layer with the default options.
+fn recorded(folder: &Path, program: impl FnOnce()) -> Vec<DecodedEvent> {
     install(LayerBuilder::new(NAME));
-    let recording = Recording::of(folder, &[provider()]);
+    let recording = Recording::start(folder, &[provider()]);
     program();
     recording.events()
 }
 
-/// One event, decoded.
+/// A decoded event.
 #[derive(Clone, Debug, PartialEq)]
-struct Seen {
+struct DecodedEvent {
     provider: Guid,
     provider_name: String,
     name: String,
@@ -103,11 +104,11 @@ struct Seen {
     thread: u32,
     activity: Guid,
     related: Option<Guid>,
-    /// Names and values, as Rust prints these.
+    /// Names and values of the fields, with values in `Debug` format.
     fields: Vec<(String, String)>,
 }
 
-impl Seen {
+impl DecodedEvent {
     fn fields(&self) -> Vec<(&str, &str)> {
         self.fields.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
     }
@@ -134,8 +135,8 @@ impl<'p> Visitor<'p> for Fields {
     fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
-/// The events of a file that no rule finds fault with, in the order of time.
-fn read(path: &Path) -> Vec<Seen> {
+/// Reads the decoded events of a finalised file without defects, in time order.
+fn read(path: &Path) -> Vec<DecodedEvent> {
     let trace = etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised() && trace.defects().is_empty(), "{:?}", trace.defects());
     let mut decoder = traceweir_decode::Decoder::new();
@@ -147,9 +148,9 @@ fn read(path: &Path) -> Vec<Seen> {
         let found = decoder.find(&record).unwrap();
         let mut fields = Fields::default();
         let rest = Walker::default().walk(&found.known.schema, found.payload, 8, &mut fields).unwrap();
-        assert!(rest.is_empty(), "bytes that no field claims: {rest:?}");
+        assert!(rest.is_empty(), "bytes after the last field: {rest:?}");
         let descriptor = record.descriptor();
-        seen.push(Seen {
+        seen.push(DecodedEvent {
             provider: record.provider(),
             provider_name: found.known.schema.names.provider.as_deref().unwrap_or_default().to_owned(),
             name: found.known.event_name.as_deref().unwrap_or_default().to_owned(),

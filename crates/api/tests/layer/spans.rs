@@ -1,16 +1,16 @@
-//! Spans as activities.
+//! Spans of `tracing` as activities.
 
 use traceweir::Guid;
 use traceweir::layer::LayerBuilder;
 use traceweir::provider::activity;
 use tracing::{Instrument, field, info, info_span, warn_span};
 
-use crate::{NAME, Recording, Seen, alone, provider, recorded};
+use crate::{DecodedEvent, NAME, Recording, provider, recorded, run_in_own_process};
 
 const START: u8 = 1;
 const STOP: u8 = 2;
 
-fn one<'a>(seen: &'a [Seen], name: &str, opcode: u8) -> &'a Seen {
+fn one<'a>(seen: &'a [DecodedEvent], name: &str, opcode: u8) -> &'a DecodedEvent {
     let mut fitting = seen.iter().filter(|e| e.name == name && e.opcode == opcode);
     let found = fitting.next().unwrap_or_else(|| panic!("no {name} with opcode {opcode} in {seen:#?}"));
     assert!(fitting.next().is_none(), "{name} with opcode {opcode} twice in {seen:#?}");
@@ -18,8 +18,8 @@ fn one<'a>(seen: &'a [Seen], name: &str, opcode: u8) -> &'a Seen {
 }
 
 #[test]
-fn nested_spans_are_activities_that_relate_to_each_other() {
-    alone("spans::nested_spans_are_activities_that_relate_to_each_other", |folder| {
+fn nested_spans_are_related_activities() {
+    run_in_own_process("spans::nested_spans_are_related_activities", |folder| {
         let seen = recorded(folder, || {
             info!(name: "outside", x = 1);
             let outer = warn_span!("outer", a = 1, late = field::Empty);
@@ -52,17 +52,17 @@ fn nested_spans_are_activities_that_relate_to_each_other() {
         let (outer, inner) = (seen[1].activity, seen[3].activity);
         assert!(!outer.is_null() && !inner.is_null() && outer != inner);
         let ids: Vec<_> = seen.iter().map(|e| (e.activity, e.related)).collect();
-        let nobody = Guid::NULL;
+        let no_activity = Guid::NULL;
         assert_eq!(
             ids,
             [
-                (nobody, None),
+                (no_activity, None),
                 (outer, None),
                 (outer, None),
                 (inner, Some(outer)),
                 (inner, None),
                 (inner, Some(outer)),
-                (nobody, None),
+                (no_activity, None),
                 (outer, None),
             ]
         );
@@ -74,32 +74,35 @@ fn nested_spans_are_activities_that_relate_to_each_other() {
 }
 
 #[test]
-fn entering_and_leaving_writes_nothing_and_keeps_the_activity() {
-    alone("spans::entering_and_leaving_writes_nothing_and_keeps_the_activity", |folder| {
-        let seen = recorded(folder, || {
-            let task = info_span!("task", id = 1);
-            // As an executor does it: polled again and again, on whatever thread.
-            std::thread::scope(|scope| {
-                for thread in 0..3 {
-                    let task = task.clone();
-                    scope.spawn(move || {
-                        for step in 0..10 {
-                            task.in_scope(|| info!(name: "step", thread, step));
-                        }
-                    });
-                }
+fn entering_and_leaving_a_span_writes_nothing_and_keeps_its_activity() {
+    run_in_own_process(
+        "spans::entering_and_leaving_a_span_writes_nothing_and_keeps_its_activity",
+        |folder| {
+            let seen = recorded(folder, || {
+                let task = info_span!("task", id = 1);
+                // An executor enters the span of a task like this: repeatedly, and on any thread.
+                std::thread::scope(|scope| {
+                    for thread in 0..3 {
+                        let task = task.clone();
+                        scope.spawn(move || {
+                            for step in 0..10 {
+                                task.in_scope(|| info!(name: "step", thread, step));
+                            }
+                        });
+                    }
+                });
             });
-        });
-        let activity = one(&seen, "task", START).activity;
-        assert_eq!(one(&seen, "task", STOP).activity, activity);
-        let steps: Vec<_> = seen.iter().filter(|e| e.name == "step").collect();
-        assert_eq!((steps.len(), seen.len()), (30, 32));
-        assert!(steps.iter().all(|e| e.activity == activity));
-        assert_eq!(seen.last().unwrap().opcode, STOP);
-    });
+            let activity = one(&seen, "task", START).activity;
+            assert_eq!(one(&seen, "task", STOP).activity, activity);
+            let steps: Vec<_> = seen.iter().filter(|e| e.name == "step").collect();
+            assert_eq!((steps.len(), seen.len()), (30, 32));
+            assert!(steps.iter().all(|e| e.activity == activity));
+            assert_eq!(seen.last().unwrap().opcode, STOP);
+        },
+    );
 }
 
-/// Pending a few times before it is ready.
+/// A future that is pending a few times before it is ready.
 async fn several_polls() {
     for n in 0..3 {
         info!(name: "poll", n);
@@ -112,8 +115,8 @@ async fn several_polls() {
 }
 
 #[test]
-fn futures_that_alternate_keep_their_activities_apart() {
-    alone("spans::futures_that_alternate_keep_their_activities_apart", |folder| {
+fn alternating_futures_keep_separate_activities() {
+    run_in_own_process("spans::alternating_futures_keep_separate_activities", |folder| {
         let seen = recorded(folder, || {
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             let mut tasks = [
@@ -145,8 +148,8 @@ fn futures_that_alternate_keep_their_activities_apart() {
 }
 
 #[test]
-fn what_follows_from_another_span_says_so() {
-    alone("spans::what_follows_from_another_span_says_so", |folder| {
+fn span_that_follows_another_records_the_relation() {
+    run_in_own_process("spans::span_that_follows_another_records_the_relation", |folder| {
         let seen = recorded(folder, || {
             let (cause, effect) = (info_span!("cause"), info_span!("effect", n = 1));
             effect.follows_from(&cause);
@@ -159,8 +162,8 @@ fn what_follows_from_another_span_says_so() {
 }
 
 #[test]
-fn a_span_without_parent_relates_to_the_activity_of_its_thread() {
-    alone("spans::a_span_without_parent_relates_to_the_activity_of_its_thread", |folder| {
+fn span_without_parent_relates_to_the_activity_of_its_thread() {
+    run_in_own_process("spans::span_without_parent_relates_to_the_activity_of_its_thread", |folder| {
         let id = activity::create();
         let seen = recorded(folder, || {
             activity::set(id);
@@ -175,11 +178,11 @@ fn a_span_without_parent_relates_to_the_activity_of_its_thread() {
 }
 
 #[test]
-fn a_span_that_nobody_wanted_leaves_its_events_to_the_one_around_it() {
-    alone("spans::a_span_that_nobody_wanted_leaves_its_events_to_the_one_around_it", |folder| {
+fn events_in_a_disabled_span_belong_to_the_enclosing_span() {
+    run_in_own_process("spans::events_in_a_disabled_span_belong_to_the_enclosing_span", |folder| {
         crate::install(LayerBuilder::new(NAME));
         let early = info_span!("early");
-        let recording = Recording::of(folder, &[]);
+        let recording = Recording::start(folder, &[]);
         recording.session.enable(provider(), &crate::params(4, 0)).unwrap();
         let outer = info_span!("outer");
         outer.in_scope(|| {
@@ -197,15 +200,15 @@ fn a_span_that_nobody_wanted_leaves_its_events_to_the_one_around_it() {
 }
 
 #[test]
-fn two_layers_agree_on_the_activity_of_a_span() {
-    alone("spans::two_layers_agree_on_the_activity_of_a_span", |folder| {
+fn two_layers_use_the_same_activity_for_a_span() {
+    run_in_own_process("spans::two_layers_use_the_same_activity_for_a_span", |folder| {
         use tracing_subscriber::prelude::*;
         let other = "Traceweir.Test.Layer.Other";
         tracing_subscriber::registry()
             .with(LayerBuilder::new(NAME).build().unwrap())
             .with(LayerBuilder::new(other).build().unwrap())
             .init();
-        let recording = Recording::of(folder, &[provider(), Guid::from_provider_name(other)]);
+        let recording = Recording::start(folder, &[provider(), Guid::from_provider_name(other)]);
         info_span!("both", n = 1).record("n", 2_i64);
         let seen = recording.events();
         assert_eq!(seen.len(), 4, "{seen:#?}");

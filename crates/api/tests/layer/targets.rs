@@ -1,4 +1,4 @@
-//! Targets as providers and as keywords; what a builder refuses.
+//! Targets as providers and as keywords, and options that the builder refuses.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use traceweir::layer::{LayerBuilder, MAX_TARGETS};
@@ -9,11 +9,11 @@ use tracing::info;
 use tracing_subscriber::Registry;
 use tracing_subscriber::prelude::*;
 
-use crate::{NAME, Recording, alone, install, params, provider, read};
+use crate::{NAME, Recording, install, params, provider, read, run_in_own_process};
 
 #[test]
-fn the_closest_target_decides_about_provider_and_keyword() {
-    alone("targets::the_closest_target_decides_about_provider_and_keyword", |folder| {
+fn longest_matching_target_sets_provider_and_keyword() {
+    run_in_own_process("targets::longest_matching_target_sets_provider_and_keyword", |folder| {
         let (db, pool) = ("Traceweir.Test.Layer.Db", "Traceweir.Test.Layer.Pool");
         install(
             LayerBuilder::new(NAME)
@@ -24,7 +24,7 @@ fn the_closest_target_decides_about_provider_and_keyword() {
                 .with_target_keyword("app", 0x1)
                 .with_target_keyword("app::db::pool::wait", 0x2),
         );
-        let recording = Recording::of(
+        let recording = Recording::start(
             folder,
             &[provider(), Guid::from_provider_name(db), Guid::from_provider_name(pool)],
         );
@@ -36,16 +36,16 @@ fn the_closest_target_decides_about_provider_and_keyword() {
         info!(target: "sql::parse", n = 5);
         info!(target: "else", n = 6);
         let seen = recording.events();
-        let told: Vec<_> = seen.iter().map(|e| (e.provider_name.as_str(), e.keyword)).collect();
+        let routed: Vec<_> = seen.iter().map(|e| (e.provider_name.as_str(), e.keyword)).collect();
         let expected = [(NAME, 1), (NAME, 0x10), (db, 1), (pool, 1), (pool, 2), (db, 0x10), (NAME, 0x10)];
-        assert_eq!(told, expected);
+        assert_eq!(routed, expected);
         assert!(seen.iter().all(|e| e.provider == Guid::from_provider_name(&e.provider_name)));
     });
 }
 
 #[test]
-fn every_target_may_have_a_provider_by_rule() {
-    alone("targets::every_target_may_have_a_provider_by_rule", |folder| {
+fn rule_can_give_every_target_a_provider() {
+    run_in_own_process("targets::rule_can_give_every_target_a_provider", |folder| {
         static ASKED: AtomicUsize = AtomicUsize::new(0);
         let of_crate = |target: &str| {
             ASKED.fetch_add(1, Ordering::Relaxed);
@@ -56,8 +56,8 @@ fn every_target_may_have_a_provider_by_rule() {
         install(LayerBuilder::new(NAME).with_target_provider("own", NAME).with_target_providers(of_crate));
         let names = ["a", "b"].map(|name| format!("{NAME}.{name}"));
         let ids = names.each_ref().map(|name| Guid::from_provider_name(name));
-        let recording = Recording::of(folder, &[provider(), ids[0]]);
-        let say = |n: u32| {
+        let recording = Recording::start(folder, &[provider(), ids[0]]);
+        let write_events = |n: u32| {
             info!(target: "a", n);
             info!(target: "a::inner", n);
             info!(target: "b", n);
@@ -66,27 +66,28 @@ fn every_target_may_have_a_provider_by_rule() {
             info!(target: "own::inner", n);
         };
         tracing_log::LogTracer::init().unwrap();
-        say(1);
+        write_events(1);
         recording.session.enable(ids[1], &params(4, 0)).unwrap();
-        say(2);
+        write_events(2);
         recording.session.disable(ids[0]).unwrap();
-        say(3);
+        write_events(3);
         assert_eq!(ASKED.load(Ordering::Relaxed), 5, "once for each target");
         let seen = recording.events();
         let count = |name: &str| seen.iter().filter(|e| e.provider_name == name).count();
-        // The rule's own events, which it cannot be asked about, are among those of the layer's provider.
+        // The events that the rule itself writes are not routed by the rule: they go to the layer's
+        // provider.
         assert_eq!((count(&names[0]), count(&names[1]), count(NAME)), (6, 2, 6 + 5), "{seen:#?}");
     });
 }
 
 #[test]
-fn targets_beyond_the_bound_go_to_the_own_provider() {
-    alone("targets::targets_beyond_the_bound_go_to_the_own_provider", |folder| {
+fn targets_beyond_the_limit_use_the_default_provider() {
+    run_in_own_process("targets::targets_beyond_the_limit_use_the_default_provider", |folder| {
         let many = format!("{NAME}.Many");
         let name = many.clone();
         install(LayerBuilder::new(NAME).with_target_providers(move |_| Some(name.clone())));
         tracing_log::LogTracer::init().unwrap();
-        let recording = Recording::of(folder, &[provider(), Guid::from_provider_name(&many)]);
+        let recording = Recording::start(folder, &[provider(), Guid::from_provider_name(&many)]);
         for n in 0..MAX_TARGETS + 44 {
             log::info!(target: &format!("target {n}"), "{n}");
         }
@@ -98,10 +99,10 @@ fn targets_beyond_the_bound_go_to_the_own_provider() {
 }
 
 #[test]
-fn a_session_picks_targets_by_their_keywords() {
-    alone("targets::a_session_picks_targets_by_their_keywords", |folder| {
+fn session_selects_targets_by_keywords() {
+    run_in_own_process("targets::session_selects_targets_by_keywords", |folder| {
         install(LayerBuilder::new(NAME).with_target_keyword("net", 0x2).with_target_keyword("disk", 0x4));
-        let recording = Recording::of(folder, &[]);
+        let recording = Recording::start(folder, &[]);
         recording.session.enable(provider(), &params(0, 0x6)).unwrap();
         info!(name: "net", target: "net", n = 1);
         info!(name: "disk", target: "disk", n = 1);
@@ -115,11 +116,11 @@ fn a_session_picks_targets_by_their_keywords() {
 }
 
 #[test]
-fn a_layer_for_one_target_writes_no_other() {
-    alone("targets::a_layer_for_one_target_writes_no_other", |folder| {
+fn layer_for_one_target_writes_no_other() {
+    run_in_own_process("targets::layer_for_one_target_writes_no_other", |folder| {
         let layer = LayerBuilder::new(NAME).build_with_target("mine").unwrap();
         tracing_subscriber::registry().with(layer).init();
-        let recording = Recording::of(folder, &[provider()]);
+        let recording = Recording::start(folder, &[provider()]);
         for _ in 0..2 {
             info!(name: "mine", target: "mine::inner", n = 1);
             info!(name: "other", target: "other", n = 1);
@@ -132,8 +133,8 @@ fn a_layer_for_one_target_writes_no_other() {
 }
 
 #[test]
-fn id_and_group_are_those_that_the_builder_was_given() {
-    alone("targets::id_and_group_are_those_that_the_builder_was_given", |folder| {
+fn layer_has_id_and_group_of_its_builder() {
+    run_in_own_process("targets::layer_has_id_and_group_of_its_builder", |folder| {
         let (id, group) =
             (Guid::from_u128(0x2bd0_1356_123d_45bb_b99b_9d7e_c39e_4954), Guid::from_u128(0x7777));
         let builder = LayerBuilder::new(NAME);
@@ -141,7 +142,7 @@ fn id_and_group_are_those_that_the_builder_was_given() {
         let builder = builder.with_provider_id(0x2bd0_1356_123d_45bb_b99b_9d7e_c39e_4954_u128);
         assert_eq!(builder.get_provider_id(), id);
         install(builder.with_provider_group(group));
-        let recording = Recording::of(folder, &[id]);
+        let recording = Recording::start(folder, &[id]);
         info!("grouped");
         let file = recording.file.clone();
         assert_eq!(recording.events()[0].provider, id);
@@ -158,8 +159,8 @@ fn id_and_group_are_those_that_the_builder_was_given() {
 }
 
 #[test]
-fn a_builder_refuses_what_cannot_be() {
-    alone("targets::a_builder_refuses_what_cannot_be", |_| {
+fn builder_refuses_invalid_options() {
+    run_in_own_process("targets::builder_refuses_invalid_options", |_| {
         let refused = |builder: LayerBuilder| builder.build::<Registry>().err().map(|e| e.status());
         let wrong = Some(Status::ERROR_INVALID_PARAMETER);
         assert_eq!(refused(LayerBuilder::new("")), wrong);

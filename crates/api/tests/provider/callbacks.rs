@@ -1,4 +1,4 @@
-//! When the enable callback is called, and what it is told.
+//! Enable callbacks: when they are called, and with which values.
 
 use std::path::Path;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("inside the callback", inside_the_callback),
 ];
 
-/// Code, level, any, all, source, and whether the thread was the test's own.
+/// Code, level, match-any, match-all, source, and whether the callback ran on the test's thread.
 type Call = (u32, u8, u64, u64, Guid, bool);
 
 fn recorder() -> (Arc<Mutex<Vec<Call>>>, EnableCallback) {
@@ -33,7 +33,7 @@ fn params(level: u8, any: u64, all: u64) -> EnableParams {
 }
 
 #[test]
-fn a_provider_registered_after_the_enable_is_told_before_the_registration_returns() {
+fn callback_runs_before_late_registration_returns() {
     Stage::new().run("late registration");
 }
 
@@ -43,7 +43,7 @@ fn late_registration(folder: &Path) {
     session.enable(PROVIDER, &EnableParams { source, ..params(0, 6, 0) }).unwrap();
     let (calls, callback) = recorder();
     let provider = Provider::register(PROVIDER, Some(callback)).unwrap();
-    // Raw values of the single session, no source, on this thread.
+    // The values of the single session, without a source, on this thread.
     assert_eq!(*calls.lock().unwrap(), [(1, 0, 6, 0, Guid::NULL, true)]);
     assert!(provider.enabled(255, 2));
     session.stop().unwrap();
@@ -52,14 +52,14 @@ fn late_registration(folder: &Path) {
 }
 
 #[test]
-fn two_sessions_are_combined_and_every_change_is_told_once() {
+fn callback_gets_combined_settings_once_per_change() {
     Stage::new().run("two sessions");
 }
 
 fn two_sessions(folder: &Path) {
     let (calls, callback) = recorder();
     let provider = Provider::register(PROVIDER, Some(callback)).unwrap();
-    assert!(calls.lock().unwrap().is_empty(), "nobody listens yet");
+    assert!(calls.lock().unwrap().is_empty(), "no session is enabled yet");
     let a = PrivateSession::start(&sequential("a", folder.join("a.etl"))).unwrap();
     let b = PrivateSession::start(&sequential("b", folder.join("b.etl"))).unwrap();
     let source = Guid::from_u128(5);
@@ -80,7 +80,7 @@ fn two_sessions(folder: &Path) {
 }
 
 #[test]
-fn a_callback_may_write_register_and_unregister() {
+fn callback_can_write_register_and_unregister() {
     Stage::new().run("inside the callback");
 }
 
@@ -103,7 +103,7 @@ fn inside_the_callback(folder: &Path) {
     session.stop().unwrap();
     let ids: Vec<u16> = read(&folder.join("inside.etl")).0.iter().map(|s| s.id).collect();
     assert_eq!(ids, [9, 10]);
-    // The panic of a callback harms nobody else.
+    // A callback that panics does not affect the others.
     let _angry = Provider::register(PROVIDER, Some(Box::new(|_| panic!("as planned")))).unwrap();
     let (calls, callback) = recorder();
     let _calm = Provider::register(PROVIDER, Some(callback)).unwrap();

@@ -1,4 +1,4 @@
-//! A daemon played by hand, so that what it says is up to the test; and a real one.
+//! A daemon that the test plays message by message, and a real one.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
@@ -18,13 +18,13 @@ use traceweir_transport::socket::{Connection, Listener};
 use crate::daemon_thread::DaemonThread;
 use crate::{PATIENCE, eventually};
 
-/// A real daemon, in a thread of this process.
-pub(crate) struct Real {
+/// A real daemon in a thread of this process.
+pub(crate) struct RealDaemon {
     pub(crate) controller: Controller,
     _daemon: DaemonThread,
 }
 
-impl Real {
+impl RealDaemon {
     pub(crate) fn start(runtime: &Path) -> Self {
         let options = Options { reserve_mb: 0, ..Options::new(RuntimeDir::at(runtime)) };
         let daemon = DaemonThread::start(options);
@@ -33,14 +33,14 @@ impl Real {
     }
 }
 
-/// Listens where a daemon would.
+/// Listens on the control socket of a daemon.
 pub(crate) fn listen(runtime: &Path) -> Listener {
     let dir = RuntimeDir::at(runtime);
     dir.ensure().unwrap();
     Listener::bind(&dir.control_socket(), 0o600).unwrap()
 }
 
-/// How the regions here are cut.
+/// Returns the parameters of the regions that these tests create.
 pub(crate) fn params() -> RegionParams {
     RegionParams {
         layout: Layout::new(cpu::possible(), 1 << 18).unwrap(),
@@ -50,29 +50,29 @@ pub(crate) fn params() -> RegionParams {
     }
 }
 
-/// Where a process listens.
+/// Returns the path of the socket on which a process listens.
 pub(crate) fn socket_of(dir: &RuntimeDir, pid: u32) -> Option<PathBuf> {
     let sockets = dir.provider_sockets(usize::MAX).unwrap();
     sockets.into_iter().find(|socket| socket.pid == pid).map(|socket| socket.path)
 }
 
-/// A process that speaks to the daemon.
+/// The daemon's end of a connection to a process.
 pub(crate) struct Process {
     connection: Connection,
-    /// Registrations: number and provider.
+    /// Registration ids with their providers.
     pub(crate) registered: Vec<(u32, Guid)>,
     region: Option<RegionReader>,
-    /// Number of what was said last.
+    /// Request id of the last message received; 0 if it asks for no answer.
     request: u32,
 }
 
 impl Process {
-    /// Waits for a process to connect, and welcomes it.
+    /// Waits for a process to connect, and sends it `Welcome`.
     pub(crate) fn accept(listener: &Listener) -> Self {
         Self::welcome(eventually("a connection", || listener.accept().unwrap()))
     }
 
-    /// Connects to a process that was there first, and welcomes it.
+    /// Connects to the socket of a process that started before the daemon, and sends it `Welcome`.
     pub(crate) fn knock(runtime: &Path, pid: u32) -> Self {
         let dir = RuntimeDir::at(runtime);
         let socket = eventually("the provider's socket", || socket_of(&dir, pid));
@@ -95,23 +95,23 @@ impl Process {
         self.connection.peer().pid
     }
 
-    pub(crate) fn say(&self, message: &Message) {
+    pub(crate) fn send(&self, message: &Message) {
         self.connection.send(0, message, &[], PATIENCE).unwrap();
     }
 
-    /// Answers what was said last, which must have asked for it.
+    /// Answers the last message received, which must be a request.
     pub(crate) fn answer(&self, message: &Message) {
         assert_ne!(self.request, 0, "{message:?} answers nothing");
         self.connection.send(self.request, message, &[], PATIENCE).unwrap();
     }
 
     pub(crate) fn next(&mut self) -> Message {
-        let envelope = self.connection.receive(PATIENCE).unwrap().expect("the process says something");
+        let envelope = self.connection.receive(PATIENCE).unwrap().expect("a message from the process");
         self.request = envelope.request;
         envelope.message
     }
 
-    /// Waits for a registration.
+    /// Waits for a registration, and returns its id.
     pub(crate) fn await_register(&mut self) -> u32 {
         match self.next() {
             Message::Register { registration, provider, .. } => {
@@ -122,7 +122,7 @@ impl Process {
         }
     }
 
-    /// Gives the process memory for a session.
+    /// Sends the process a region for a session, and keeps the reader for [`Self::collect`].
     pub(crate) fn give_region(&mut self, session: u64) -> OwnedFd {
         let (reader, memory) = RegionReader::create(&params()).unwrap();
         self.send_region(session, &memory);
@@ -130,14 +130,14 @@ impl Process {
         memory
     }
 
-    /// Gives the process memory of another shape; its reading side.
-    pub(crate) fn give(&self, session: u64, params: &RegionParams) -> RegionReader {
+    /// Sends the process a region with these parameters, and returns its reader.
+    pub(crate) fn create_region(&self, session: u64, params: &RegionParams) -> RegionReader {
         let (reader, memory) = RegionReader::create(params).unwrap();
         self.send_region_as(session, &memory, params);
         reader
     }
 
-    /// Sends the process a memory file, good or not.
+    /// Sends the process a memory file, which need not be a valid region.
     pub(crate) fn send_region(&self, session: u64, memory: &OwnedFd) {
         self.send_region_as(session, memory, &params());
     }
@@ -157,10 +157,10 @@ impl Process {
         params: EnableParams,
     ) {
         let (registrations, params) = (vec![registration], Box::new(params));
-        self.say(&Message::Enable { order, registrations, session, code, params });
+        self.send(&Message::Enable { order, registrations, session, code, params });
     }
 
-    /// All of it: a registration, memory, everything enabled.
+    /// Accepts a registration, sends a region, and enables everything.
     pub(crate) fn serve_one(&mut self, session: u64) {
         let registration = self.await_register();
         self.give_region(session);
@@ -168,7 +168,7 @@ impl Process {
         self.answer(&Message::Registered { registration });
     }
 
-    /// The process says that something could not be done: order, registration, session, status.
+    /// Waits for `Failed`, and returns its order, registration, session and status.
     pub(crate) fn expect_failed(&mut self) -> (u32, Option<u32>, u64, u32) {
         match self.next() {
             Message::Failed { order, registration, session, status, reason } => {
@@ -186,12 +186,12 @@ impl Process {
         }
     }
 
-    /// The process has ended the connection.
+    /// Returns whether the process has closed the connection.
     pub(crate) fn is_gone(&self) -> bool {
         matches!(self.connection.receive(std::time::Duration::ZERO), Err(traceweir_transport::Error::Closed))
     }
 
-    /// Payloads of all records written so far, and events counted as lost.
+    /// Returns the payloads of all records written so far, and the number of lost events.
     pub(crate) fn collect(&mut self) -> (Vec<Vec<u8>>, u64) {
         let region = self.region.as_mut().unwrap();
         let mut payloads = Vec::new();

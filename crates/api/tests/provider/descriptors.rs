@@ -1,4 +1,5 @@
-//! Programs that close every descriptor, or have none left: the library touches none of theirs and goes on.
+//! Programs that close every descriptor, or have none left: the library touches none of the
+//! program's descriptors and keeps working.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -16,7 +17,7 @@ use traceweir::{PrivateSession, Provider};
 use traceweir_format::Guid;
 use traceweir_transport::runtime::RuntimeDir;
 
-use crate::daemon::{Real, socket_of};
+use crate::daemon::{RealDaemon, socket_of};
 use crate::sandbox::refuse;
 use crate::{PROVIDER, Scenario, Stage, event, eventually, mark, read, sequential, until, wait_for_mark};
 
@@ -41,10 +42,11 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 const EVENTS: u64 = 200_000;
 const OWN: &[u8] = b"the program's own";
 
-/// A daemon with a session that everything is enabled for; runs a scenario and returns the events in the file and those that are counted as lost.
-fn record(scenario: &str, during: impl FnOnce(&Stage, &mut Real, &SessionRef)) -> (u64, u64) {
+/// Runs a scenario under a daemon whose session enables everything, and returns the number of
+/// events in the file and of lost events.
+fn record(scenario: &str, during: impl FnOnce(&Stage, &mut RealDaemon, &SessionRef)) -> (u64, u64) {
     let stage = Stage::new();
-    let mut daemon = Real::start(&stage.runtime());
+    let mut daemon = RealDaemon::start(&stage.runtime());
     let (path, session) = (stage.path("log.etl"), SessionRef::Name("log".into()));
     daemon.controller.start(&sequential("log", path.clone())).unwrap();
     daemon.controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
@@ -57,11 +59,11 @@ fn record(scenario: &str, during: impl FnOnce(&Stage, &mut Real, &SessionRef)) -
 }
 
 #[test]
-fn program_that_closes_all_descriptors_keeps_its_files_and_loses_no_event() {
+fn program_that_closes_all_descriptors_keeps_its_files_and_its_events() {
     for scenario in ["close all descriptors", "close all, old kernel"] {
         let (events, lost) = record(scenario, |stage, daemon, session| {
             wait_for_mark(stage.folder.path(), "written");
-            // The connection is still there: a change reaches the process.
+            // The process is still connected: a change of the level reaches it.
             let level = EnableParams { level: 3, ..EnableParams::default() };
             daemon.controller.enable(session, PROVIDER, EnableCode::Enable, &level, 0).unwrap();
         });
@@ -69,7 +71,7 @@ fn program_that_closes_all_descriptors_keeps_its_files_and_loses_no_event() {
     }
 }
 
-/// Closes all descriptors but the standard streams.
+/// Closes all descriptors except the standard streams.
 fn close_from_3() {
     for number in 3..4096 {
         // SAFETY: nothing in this process uses a descriptor beyond the standard streams now.
@@ -77,14 +79,14 @@ fn close_from_3() {
     }
 }
 
-/// As [`close_all`], where the kernel has no `close_range`.
+/// Like [`close_all`], on a kernel without `close_range`.
 fn close_all_on_an_old_kernel(folder: &Path) {
     refuse(&[libc::SYS_close_range]);
     close_all(folder);
 }
 
 #[test]
-fn process_that_may_not_have_a_table_of_its_own_is_traced() {
+fn process_without_separate_descriptor_table_is_traced() {
     assert_eq!(record("no table of its own", |_, _, _| {}), (1, 0));
 }
 
@@ -96,7 +98,7 @@ fn no_table_of_its_own(_: &Path) {
 }
 
 #[test]
-fn descriptors_of_a_sandboxed_program_are_left_alone() {
+fn library_does_not_touch_reused_descriptors_in_a_sandbox() {
     let (events, lost) = record("replace all in a sandbox", |_, _, _| {});
     assert!(events + lost <= EVENTS);
 }
@@ -109,14 +111,14 @@ fn replace_all_in_a_sandbox(folder: &Path) {
     for n in 0..EVENTS {
         let _ = provider.write(&event(1), &[&n.to_le_bytes()]);
     }
-    // For what the threads of the library do afterwards.
+    // Gives the threads of the library time to act on the closed descriptors.
     std::thread::sleep(Duration::from_millis(300));
     own.check();
     replaced.check();
 }
 
 #[test]
-fn sandboxed_program_that_closes_all_descriptors_keeps_its_files_and_stays_traced() {
+fn sandboxed_program_that_closes_all_descriptors_stays_traced() {
     for (scenario, rounds) in [("close all in a sandbox", 1), ("close all in a sandbox, twice", 2)] {
         check_in_a_sandbox(scenario, rounds);
     }
@@ -127,11 +129,11 @@ fn sandboxed_program_that_closes_one_descriptor_stays_traced() {
     check_in_a_sandbox("close one in a sandbox", KINDS.len() as u64);
 }
 
-/// Runs a scenario that loses its descriptors so many times. Each time the session counts the
-/// process, and what is written afterwards arrives or is counted.
+/// Runs a scenario that loses its descriptors `rounds` times. Each time the session counts the
+/// process, and events written later are recorded or counted.
 fn check_in_a_sandbox(scenario: &str, rounds: u64) {
     let stage = Stage::new();
-    let mut daemon = Real::start(&stage.runtime());
+    let mut daemon = RealDaemon::start(&stage.runtime());
     let (path, session) = (stage.path("log.etl"), SessionRef::Name("log".into()));
     daemon.controller.start(&sequential("log", path.clone())).unwrap();
     daemon.controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
@@ -152,7 +154,8 @@ fn check_in_a_sandbox(scenario: &str, rounds: u64) {
     daemon.controller.stop(&session).unwrap();
     let (events, lost) = read(&path);
     let written = events.iter().filter(|event| event.id == 2).count() as u64;
-    // The library may open a number anew while the program is still closing numbers, and lose it again.
+    // The library may reopen a number while the program is still closing numbers, and lose it
+    // again.
     assert!(
         uncounted > rounds || written + lost >= rounds * EVENTS,
         "{scenario}: {written} events, {lost} lost, {uncounted} times counted"
@@ -160,7 +163,7 @@ fn check_in_a_sandbox(scenario: &str, rounds: u64) {
     assert!(written > 0, "{scenario}");
 }
 
-/// The descriptors of this process, and what each is.
+/// Returns the descriptors of this process with their link targets in /proc.
 fn descriptors() -> Vec<(i32, String)> {
     let entries = std::fs::read_dir("/proc/self/fd").unwrap().flatten();
     let all = entries.filter_map(|entry| {
@@ -188,8 +191,8 @@ fn register_in_a_sandbox() -> (Provider, Vec<(i32, String)>) {
     (provider, opened())
 }
 
-/// Goes on after descriptors were lost: events are written while the library comes back, and all
-/// that is written afterwards arrives or is counted.
+/// Writes events while the library recovers from lost descriptors, then events that must be
+/// recorded or counted.
 fn write_while_lost(folder: &Path, provider: &Provider, round: u64) {
     for n in 0..1000_u64 {
         let _ = provider.write(&event(1), &[&n.to_le_bytes()]);
@@ -198,12 +201,12 @@ fn write_while_lost(folder: &Path, provider: &Provider, round: u64) {
     wait_for_mark(folder, &format!("counted {round}"));
     until("a session again", || provider.enabled(4, 0));
     for n in 0..EVENTS {
-        // A loss is counted.
+        // A lost event is counted.
         let _ = provider.write(&event(2), &[&n.to_le_bytes()]);
     }
 }
 
-/// Waits for a change that the daemon sends, and checks that idle threads are idle.
+/// Waits for a change that the daemon sends, and checks that idle threads use no processor time.
 fn end_in_a_sandbox(folder: &Path, provider: &Provider) {
     mark(folder, "written");
     until("the change", || !provider.enabled(4, 0));
@@ -225,7 +228,7 @@ fn close_all_in_a_sandbox(folder: &Path) {
     replaced.check();
 }
 
-/// What the library opened anew is closed as well.
+/// Closes the descriptors that the library reopened, too.
 fn close_all_in_a_sandbox_twice(folder: &Path) {
     let (provider, _) = register_in_a_sandbox();
     wait_for_mark(folder, "ready 1");
@@ -243,10 +246,10 @@ fn close_all_in_a_sandbox_twice(folder: &Path) {
     replaced.check();
 }
 
-/// Kinds of descriptors of which a program closes one.
+/// The kinds of descriptors that a program closes one of.
 const KINDS: [&str; 2] = ["anon_inode:[eventfd]", "anon_inode:[eventpoll]"];
 
-/// One descriptor is closed, and the number used for a descriptor of the same kind.
+/// Closes one descriptor, and reuses its number for a descriptor of the same kind.
 fn close_one_in_a_sandbox(folder: &Path) {
     let (provider, mut opened) = register_in_a_sandbox();
     let mut all = Vec::new();
@@ -255,7 +258,7 @@ fn close_one_in_a_sandbox(folder: &Path) {
         assert!(!one.is_empty(), "the library has no {kind}");
         wait_for_mark(folder, &format!("ready {round}"));
         all.push(Replaced::open(&one[..1]));
-        // The library notices when it wakes the daemon.
+        // The library notices the closed descriptor when it wakes the daemon.
         let is_counted = || folder.join(format!("counted {round}")).exists();
         mark(folder, &format!("closed {round}"));
         until("the loss is noticed", || {
@@ -275,9 +278,10 @@ fn close_one_in_a_sandbox(folder: &Path) {
 #[derive(Default)]
 struct Replaced {
     counters: Vec<OwnedFd>,
-    /// One end under the number, with a byte in it that the program has not read; and the other.
+    /// Socket pairs: the end under the library's number, which holds an unread byte, and the other
+    /// end.
     sockets: Vec<(OwnedFd, OwnedFd)>,
-    /// Each watches all counters.
+    /// Epoll instances that each watch all counters.
     polls: Vec<OwnedFd>,
 }
 
@@ -295,7 +299,7 @@ impl Replaced {
         for number in of_kind("socket:") {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
             let (near, far) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-            // Out of the way of the numbers that follow.
+            // A number above those that follow.
             let far = rustix::io::fcntl_dupfd_cloexec(far, 400).unwrap();
             assert_eq!(rustix::io::write(&far, b"1"), Ok(1));
             all.sockets.push((move_to(near, number), far));
@@ -311,14 +315,14 @@ impl Replaced {
         all
     }
 
-    /// The numbers of all.
+    /// Returns the numbers of all descriptors.
     fn numbers(&self) -> Vec<i32> {
         let ends = self.sockets.iter().flat_map(|(near, far)| [near, far]);
         let all = self.counters.iter().chain(ends).chain(&self.polls);
         all.map(AsRawFd::as_raw_fd).collect()
     }
 
-    /// Nothing was closed, read, written or changed.
+    /// Asserts that nothing was closed, read, written or changed.
     fn check(self) {
         let again = Err(rustix::io::Errno::AGAIN);
         let mut byte = [0; 8];
@@ -335,20 +339,21 @@ impl Replaced {
                 let mut events = Vec::with_capacity(8);
                 let none = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
                 epoll::wait(poll, rustix::buffer::spare_capacity(&mut events), Some(&none)).unwrap();
-                let is_told = events.iter().any(|event| event.data.u64() == 7);
-                assert!(is_told, "what a program polls was changed");
+                let is_reported = events.iter().any(|event| event.data.u64() == 7);
+                assert!(is_reported, "a poll set of the program was changed");
                 assert_eq!(rustix::io::read(counter, &mut byte), Ok(8));
             }
         }
     }
 }
 
-/// Moves a descriptor to a number; what was open there is closed.
+/// Moves a descriptor to a number, and closes what was open there.
 fn move_to(descriptor: OwnedFd, number: i32) -> OwnedFd {
     if descriptor.as_raw_fd() == number {
         return descriptor;
     }
-    // SAFETY: the test closes what the library had under this number; the copy has no other owner.
+    // SAFETY: the test closes the library's descriptor under this number; the copy has no other
+    // owner.
     unsafe {
         assert_eq!(libc::dup3(descriptor.as_raw_fd(), number, libc::O_CLOEXEC), number);
         OwnedFd::from_raw_fd(number)
@@ -356,7 +361,7 @@ fn move_to(descriptor: OwnedFd, number: i32) -> OwnedFd {
 }
 
 #[test]
-fn pipe_that_the_program_closes_is_closed() {
+fn pipe_closed_by_the_program_reaches_end_of_file() {
     for scenario in ["close a pipe", "close a pipe, old kernel"] {
         assert_eq!(record(scenario, |_, _, _| {}), (1, 0), "{scenario}");
     }
@@ -368,25 +373,25 @@ fn close_a_pipe(_: &Path) {
     assert!(provider.enabled(4, 0));
     drop(writer);
     rustix::io::ioctl_fionbio(&reader, true).unwrap();
-    // A copy of the other end that is open anywhere has the reader wait.
+    // The read would block if any copy of the other end were still open.
     assert_eq!(reader.read(&mut [0]).expect("no copy of the other end is open"), 0);
     provider.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
 }
 
-/// As [`close_a_pipe`], where the kernel has no `close_range`.
+/// Like [`close_a_pipe`], on a kernel without `close_range`.
 fn close_a_pipe_on_an_old_kernel(folder: &Path) {
     refuse(&[libc::SYS_close_range]);
     close_a_pipe(folder);
 }
 
-/// What the program has under the numbers that it closed.
+/// Files and counters of the program under the numbers that it closed.
 struct Own {
     files: Vec<File>,
     counters: Vec<OwnedFd>,
 }
 
 impl Own {
-    /// Opens so many that every number which the library could have used is one of them.
+    /// Opens enough of them to cover every number that the library could have used.
     fn open(folder: &Path) -> Self {
         let file = |n: u32| {
             let path = folder.join(format!("own {n}"));
@@ -404,7 +409,8 @@ impl Own {
         Self { files, counters }
     }
 
-    /// Every file is open and has the content and the offset that the program left, and no counter was written.
+    /// Asserts that every file is open with its content and offset unchanged, and that no counter
+    /// was written.
     fn check(mut self) {
         for file in &mut self.files {
             assert_eq!(file.stream_position().unwrap(), OWN.len() as u64);
@@ -426,7 +432,7 @@ fn close_all(folder: &Path) {
     close_from_3();
     let own = Own::open(folder);
     for n in 0..EVENTS {
-        // A loss is counted.
+        // A lost event is counted.
         let _ = provider.write(&event(1), &[&n.to_le_bytes()]);
     }
     mark(folder, "written");
@@ -439,7 +445,7 @@ fn close_all(folder: &Path) {
 }
 
 #[test]
-fn private_session_survives_a_program_that_closes_all_descriptors() {
+fn private_session_survives_closing_of_all_descriptors() {
     let stage = Stage::new();
     stage.run("close all under a private session");
     let (events, lost) = read(&stage.path("first.etl"));
@@ -456,7 +462,7 @@ fn close_all_under_a_private_session(folder: &Path) {
     let own = Own::open(folder);
     let write = || {
         for n in 0..EVENTS {
-            // A loss is counted.
+            // A lost event is counted.
             let _ = provider.write(&event(1), &[&n.to_le_bytes()]);
         }
     };
@@ -469,7 +475,7 @@ fn close_all_under_a_private_session(folder: &Path) {
     own.check();
 }
 
-/// Processor time that the threads of the library have used.
+/// Returns the processor time that the threads of the library have used.
 fn used_by_library() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let of_library = tasks.filter(|task| {
@@ -484,7 +490,7 @@ fn used_by_library() -> Duration {
 }
 
 #[test]
-fn callback_uses_the_files_of_its_program() {
+fn callback_sees_the_descriptors_of_the_program() {
     let (events, lost) = record("callback with a file", |stage, daemon, session| {
         wait_for_mark(stage.folder.path(), "registered");
         let level = EnableParams { level: 3, ..EnableParams::default() };
@@ -510,7 +516,7 @@ fn callback_with_file(folder: &Path) {
     wait_for_mark(folder, "done");
 }
 
-/// Takes every descriptor number that there is.
+/// Opens descriptors until no number is free.
 fn fill_table(limit: u64) -> Vec<OwnedFd> {
     let hard = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: Some(limit), maximum: hard }).unwrap();
@@ -531,7 +537,7 @@ fn no_descriptor_is_free(_: &Path) {
 }
 
 #[test]
-fn process_that_may_open_nothing_is_traced_once_it_may() {
+fn process_that_cannot_open_files_is_traced_once_it_can() {
     assert_eq!(record("no descriptor at all", |_, _, _| {}), (2, 0));
 }
 
@@ -542,7 +548,7 @@ fn no_descriptor_at_all(_: &Path) {
     drop(all);
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
-    // A later registration, of whatever provider, tries again.
+    // A later registration of any provider tries again.
     let _second = Provider::register(Guid::from_u128(9), None).unwrap();
     until("the first is enabled", || first.enabled(4, 0));
     first.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
@@ -555,24 +561,25 @@ fn process_with_too_few_descriptors_is_traced_once_it_has_more() {
 }
 
 fn too_few_descriptors(_: &Path) {
-    // Enough for the control thread to start, not for a socket. Nothing else happens afterwards: it tries again by itself.
+    // Enough descriptors for the control thread to start, but not for a socket. No call follows:
+    // the thread retries by itself.
     let all = fill_table(4);
     let provider = Provider::register(PROVIDER, None).unwrap();
     assert!(!provider.enabled(4, 0));
     drop(all);
     let Rlimit { maximum, .. } = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum }).unwrap();
-    until("it is enabled", || provider.enabled(4, 0));
+    until("the provider is enabled", || provider.enabled(4, 0));
     for n in 0..3_u64 {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
 }
 
-/// Connections of another user that are refused in a second.
+/// Number of connections of another user that are refused within a second.
 const REFUSED_IN_A_SECOND: u64 = 32;
 
 #[test]
-fn connections_of_another_user_cost_little_and_keep_no_daemon_away() {
+fn connections_of_another_user_cost_little_and_do_not_block_the_daemon() {
     let is_root = rustix::process::geteuid().is_root();
     if !crate::skip::can(is_root, "root", "a connection of another user takes root") {
         return;
@@ -581,7 +588,7 @@ fn connections_of_another_user_cost_little_and_keep_no_daemon_away() {
     RuntimeDir::at(&stage.runtime()).ensure().unwrap();
     let child = stage.spawn("knocked at");
     let socket = eventually("a socket", || socket_of(&RuntimeDir::at(&stage.runtime()), child.id()));
-    // As the system's folder is.
+    // The system's runtime directory has the same mode.
     for folder in [stage.folder.path(), &stage.runtime(), &stage.runtime().join("providers")] {
         std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).unwrap();
     }
@@ -596,7 +603,7 @@ fn connections_of_another_user_cost_little_and_keep_no_daemon_away() {
             let knocker = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
             connect(&knocker, &address).is_ok().then_some(knocker)
         };
-        // Until the queue is full.
+        // Connects until the queue is full.
         std::iter::from_fn(knock).collect::<Vec<OwnedFd>>()
     });
     let knockers = knockers.join().unwrap();
@@ -609,8 +616,8 @@ fn connections_of_another_user_cost_little_and_keep_no_daemon_away() {
     let most = (start.elapsed().as_secs() + 2) * REFUSED_IN_A_SECOND;
     assert!(refused <= most, "{refused} of {} were refused, at most {most} should be", knockers.len());
 
-    // A daemon that comes now cannot get through the queue; the process finds it.
-    let mut daemon = Real::start(&stage.runtime());
+    // A daemon that starts now cannot connect through the queue; the process connects to it.
+    let mut daemon = RealDaemon::start(&stage.runtime());
     let session = SessionRef::Name("log".into());
     daemon.controller.start(&sequential("log", stage.path("log.etl"))).unwrap();
     daemon.controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();

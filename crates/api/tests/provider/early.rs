@@ -1,4 +1,5 @@
-//! Processes that register while the daemon is stopped: their events are collected all the same.
+//! Processes that register while the daemon is stopped: the daemon collects their events when it
+//! continues.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -21,8 +22,8 @@ use traceweir_transport::socket::Connection;
 use crate::daemon::{Process, listen, params};
 use crate::skip::can;
 use crate::{
-    PATIENCE, PROVIDER, Running, Scenario, Seen, Stage, event, eventually, mark, read, read_events_of,
-    sequential, until, wait_for_mark,
+    PATIENCE, PROVIDER, RecordedEvent, Running, Scenario, Stage, event, eventually, mark, read,
+    read_events_of, sequential, until, wait_for_mark,
 };
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -38,23 +39,23 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 
 pub(crate) const EACH: u64 = 200;
 const PROCESSES: u64 = 50;
-/// How long the daemon is stopped at least while processes come and go.
+/// Minimum time for which the daemon is stopped while processes start and end.
 const STOPPED: Duration = Duration::from_secs(5);
 pub(crate) const OTHER: Guid = Guid::from_u128(0x1f2e_3d4c_5b6a_4978_8796_a5b4_c3d2_e1f0);
 
-/// A daemon in a process of its own, with a session that wants everything of the provider.
-pub(crate) struct Apart {
+/// A daemon in a separate process, with a session that enables everything of [`PROVIDER`].
+pub(crate) struct DaemonProcess {
     pub(crate) stage: Stage,
     daemon: Running,
     pub(crate) controller: Controller,
 }
 
-impl Apart {
+impl DaemonProcess {
     pub(crate) fn start() -> Self {
         Self::start_on(Stage::new(), Scope::Named)
     }
 
-    /// A daemon that serves all users where the scope is the system's, which takes root.
+    /// Starts a daemon. With the system's scope it serves all users, which needs root.
     pub(crate) fn start_on(stage: Stage, scope: Scope) -> Self {
         let is_for_all = scope == Scope::System;
         let daemon = stage.spawn(if is_for_all { "daemon of all users" } else { "daemon of its own" });
@@ -79,18 +80,19 @@ impl Apart {
         });
     }
 
-    /// Processes of which the session may have missed events.
+    /// Returns the number of processes whose events the session may have missed.
     pub(crate) fn uncounted(&mut self) -> u64 {
         self.controller.query(&session()).unwrap().uncounted_processes.into()
     }
 
-    /// Ends the session once so many events are collected or counted; events and losses in the file.
+    /// Stops the session once `expected` events are collected or counted, and returns the events
+    /// and lost events in the file.
     pub(crate) fn end(self, expected: u64) -> (u64, u64) {
         let (events, lost) = self.end_and_read(expected);
         (events.len() as u64, lost)
     }
 
-    fn end_and_read(mut self, expected: u64) -> (Vec<Seen>, u64) {
+    fn end_and_read(mut self, expected: u64) -> (Vec<RecordedEvent>, u64) {
         until("all events are collected or counted", || {
             let properties = self.controller.query(&session()).unwrap();
             properties.events + properties.events_lost >= expected
@@ -120,83 +122,83 @@ fn run_daemon(folder: &Path, scope: Scope) {
     let mut options = Options { reserve_mb: 0, ..Options::new(RuntimeDir::at(&folder.join("run"))) };
     options.runtime.scope = scope;
     let stopper = Stopper::new().unwrap();
-    let (its, marks) = (stopper.clone(), folder.to_owned());
+    let (stopper_in_thread, marks) = (stopper.clone(), folder.to_owned());
     std::thread::spawn(move || {
         wait_for_mark(&marks, "leave");
-        its.stop();
+        stopper_in_thread.stop();
     });
     run_until(options, &stopper).unwrap();
 }
 
 #[test]
-fn processes_that_live_while_the_daemon_is_stopped_lose_no_event() {
-    lose_no_event_while_stopped(Apart::start());
+fn processes_lose_no_event_while_daemon_is_stopped() {
+    lose_no_event_while_stopped(DaemonProcess::start());
 }
 
 #[test]
-fn processes_of_root_that_live_while_the_systems_daemon_is_stopped_lose_no_event() {
+fn root_processes_lose_no_event_while_system_daemon_is_stopped() {
     if !can(rustix::process::geteuid().is_root(), "root", "the system's daemon is root's") {
         return;
     }
-    let apart = Apart::start_on(Stage::new(), Scope::System);
-    let runtime = RuntimeDir::at(&apart.stage.runtime());
+    let daemon_process = DaemonProcess::start_on(Stage::new(), Scope::System);
+    let runtime = RuntimeDir::at(&daemon_process.stage.runtime());
     let mode = |path: &Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
     let own = runtime.own().expect("a folder for root's processes");
     assert_eq!(mode(own.path()), 0o700);
     assert_eq!((mode(&own.control_socket()), mode(&own.path().join("enabled"))), (0o600, 0o600));
     assert!(!runtime.path().join("enabled").exists(), "other users see what is enabled");
-    lose_no_event_while_stopped(apart);
+    lose_no_event_while_stopped(daemon_process);
 }
 
-fn lose_no_event_while_stopped(mut apart: Apart) {
+fn lose_no_event_while_stopped(mut daemon_process: DaemonProcess) {
     let other = SessionRef::Name("other".into());
-    apart.controller.start(&sequential("other", apart.stage.path("other.etl"))).unwrap();
-    apart.controller.enable(&other, OTHER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
-    let folder = apart.stage.folder.path().to_owned();
-    let attached = apart.stage.spawn("write on each processor");
+    daemon_process.controller.start(&sequential("other", daemon_process.stage.path("other.etl"))).unwrap();
+    daemon_process.controller.enable(&other, OTHER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
+    let folder = daemon_process.stage.folder.path().to_owned();
+    let attached = daemon_process.stage.spawn("write on each processor");
     wait_for_mark(&folder, "attached");
-    apart.stop_daemon();
+    daemon_process.stop_daemon();
     let stopped = Instant::now();
-    let all: Vec<Running> = (0..PROCESSES).map(|_| apart.stage.spawn("write and end")).collect();
+    let all: Vec<Running> = (0..PROCESSES).map(|_| daemon_process.stage.spawn("write and end")).collect();
     let processes: Vec<u32> = all.iter().map(Running::id).collect();
     all.into_iter().for_each(Running::succeeded);
     std::thread::sleep(STOPPED.saturating_sub(stopped.elapsed()));
-    // The session collects these events before it has the memory of most processes.
+    // The session collects these events before it has the regions of most processes.
     mark(&folder, "write");
     wait_for_mark(&folder, "written");
-    apart.signal(Signal::CONT);
+    daemon_process.signal(Signal::CONT);
     attached.succeeded();
     let later = processors().len() as u64;
     until("the other session has all", || {
-        let properties = apart.controller.query(&other).unwrap();
+        let properties = daemon_process.controller.query(&other).unwrap();
         properties.events + properties.events_lost >= PROCESSES * EACH + later
     });
-    let properties = apart.controller.stop(&other).unwrap();
+    let properties = daemon_process.controller.stop(&other).unwrap();
     assert_eq!((properties.events, properties.events_lost), (PROCESSES * EACH + later, 0));
     assert_eq!(properties.uncounted_processes, 0);
-    assert_eq!(apart.uncounted(), 0);
+    assert_eq!(daemon_process.uncounted(), 0);
     let spans: Vec<(u32, [i64; 2])> =
         processes.iter().map(|&process| (process, span(&folder, process))).collect();
-    let (events, lost) = read_events_of(&apart.stage.path("other.etl"), OTHER);
+    let (events, lost) = read_events_of(&daemon_process.stage.path("other.etl"), OTHER);
     assert_eq!((events.len() as u64, lost), (PROCESSES * EACH + later, 0));
     assert_times(&events, &spans);
-    let (events, lost) = apart.end_and_read(PROCESSES * EACH + later);
+    let (events, lost) = daemon_process.end_and_read(PROCESSES * EACH + later);
     assert_eq!((events.len() as u64, lost), (PROCESSES * EACH + later, 0));
     assert_times(&events, &spans);
 }
 
-/// The counter at the start and at the end of a process.
+/// Returns the counter at the start and at the end of a process.
 fn span(folder: &Path, process: u32) -> [i64; 2] {
     let text = std::fs::read_to_string(folder.join(format!("span-{process}"))).unwrap();
     let stamps: Vec<i64> = text.split(' ').map(|stamp| stamp.parse().unwrap()).collect();
     stamps.try_into().unwrap()
 }
 
-/// Asserts that the events of each process are in the order in which it wrote them, with stamps of
-/// its lifetime.
-fn assert_times(events: &[Seen], spans: &[(u32, [i64; 2])]) {
+/// Asserts that the events of each process are in the order in which it wrote them, with timestamps
+/// within its lifetime.
+fn assert_times(events: &[RecordedEvent], spans: &[(u32, [i64; 2])]) {
     for &(process, [start, end]) in spans {
-        let own: Vec<&Seen> = events.iter().filter(|event| event.process == process).collect();
+        let own: Vec<&RecordedEvent> = events.iter().filter(|event| event.process == process).collect();
         assert!(own.iter().map(|event| event.number()).eq(0..EACH), "process {process}: order");
         assert!(own.is_sorted_by_key(|event| event.time), "process {process}: order of stamps");
         let [first, last] = [own[0].time, own[own.len() - 1].time];
@@ -209,7 +211,7 @@ fn processors() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).collect()
 }
 
-/// Has memory of both sessions, and writes when the daemon is stopped.
+/// Registers with both sessions, and writes while the daemon is stopped.
 fn write_on_each_processor(folder: &Path) {
     let providers = [PROVIDER, OTHER].map(|provider| Provider::register(provider, None).unwrap());
     assert!(providers.iter().all(|provider| provider.enabled(4, 0)));
@@ -227,41 +229,42 @@ fn write_on_each_processor(folder: &Path) {
 }
 
 #[test]
-fn stop_requested_after_processes_ended_collects_their_events() {
+fn stop_collects_events_of_ended_processes() {
     const PROCESSES: u64 = 5;
-    let mut apart = Apart::start();
+    let mut daemon_process = DaemonProcess::start();
     let other = SessionRef::Name("other".into());
-    apart.controller.start(&sequential("other", apart.stage.path("other.etl"))).unwrap();
-    apart.controller.enable(&other, OTHER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
-    let socket = RuntimeDir::at(&apart.stage.runtime()).control_socket();
+    daemon_process.controller.start(&sequential("other", daemon_process.stage.path("other.etl"))).unwrap();
+    daemon_process.controller.enable(&other, OTHER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
+    let socket = RuntimeDir::at(&daemon_process.stage.runtime()).control_socket();
     let controller = Connection::connect(&socket, PATIENCE).unwrap();
     let (role, program) = (Role::Controller, "stop".to_owned());
-    say(&controller, 1, &Message::Hello { versions: VERSIONS, role, instance: 9, program }, &[]);
+    send_message(&controller, 1, &Message::Hello { versions: VERSIONS, role, instance: 9, program }, &[]);
     let next = || controller.receive(PATIENCE).unwrap().unwrap().message;
     assert!(matches!(next(), Message::Welcome { .. }));
-    apart.stop_daemon();
-    let all: Vec<Running> = (0..PROCESSES).map(|_| apart.stage.spawn("write and end")).collect();
+    daemon_process.stop_daemon();
+    let all: Vec<Running> = (0..PROCESSES).map(|_| daemon_process.stage.spawn("write and end")).collect();
     all.into_iter().for_each(Running::succeeded);
-    // The daemon finds the connections of the processes and this request at the same time.
-    say(&controller, 2, &Message::Control { session: session(), control: Control::Stop }, &[]);
-    apart.signal(Signal::CONT);
+    // When the daemon continues, the connections of the processes and this request are all pending.
+    send_message(&controller, 2, &Message::Control { session: session(), control: Control::Stop }, &[]);
+    daemon_process.signal(Signal::CONT);
     let Message::Properties(properties) = next() else { panic!("no properties") };
     assert_eq!((properties.events, properties.events_lost), (PROCESSES * EACH, 0), "{properties:?}");
-    apart.controller.stop(&other).unwrap();
-    mark(apart.stage.folder.path(), "leave");
-    apart.daemon.succeeded();
+    daemon_process.controller.stop(&other).unwrap();
+    mark(daemon_process.stage.folder.path(), "leave");
+    daemon_process.daemon.succeeded();
 }
 
 fn write_and_end(folder: &Path) {
     let start = Counter::best().now();
     let provider = Provider::register(PROVIDER, None).unwrap();
-    assert!(provider.enabled(4, 0), "by the daemon's file");
+    assert!(provider.enabled(4, 0), "enabled by the daemon's file");
     for n in 0..EACH {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
-    // After a daemon has been silent once, the next registration does not wait for it, and is enabled too. The process ends at once.
+    // After one registration has waited for a silent daemon, the next one does not wait, and is
+    // enabled too. The process ends at once.
     let other = Provider::register(OTHER, None).unwrap();
-    assert!(other.enabled(4, 0), "by the daemon's file");
+    assert!(other.enabled(4, 0), "enabled by the daemon's file");
     for n in 0..EACH {
         other.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
@@ -270,20 +273,20 @@ fn write_and_end(folder: &Path) {
 }
 
 #[test]
-fn process_that_outlives_a_stop_of_the_daemon_goes_on_in_the_same_memory() {
-    let mut apart = Apart::start();
-    apart.stop_daemon();
-    let child = apart.stage.spawn("write before and after");
-    wait_for_mark(apart.stage.folder.path(), "before");
-    apart.signal(Signal::CONT);
-    until("the first half", || apart.controller.query(&session()).unwrap().events == EACH);
-    mark(apart.stage.folder.path(), "after");
-    until("the second half", || apart.controller.query(&session()).unwrap().events == 2 * EACH);
-    // The daemon's word counts from now on.
+fn process_keeps_its_region_when_stopped_daemon_continues() {
+    let mut daemon_process = DaemonProcess::start();
+    daemon_process.stop_daemon();
+    let child = daemon_process.stage.spawn("write before and after");
+    wait_for_mark(daemon_process.stage.folder.path(), "before");
+    daemon_process.signal(Signal::CONT);
+    until("the first half", || daemon_process.controller.query(&session()).unwrap().events == EACH);
+    mark(daemon_process.stage.folder.path(), "after");
+    until("the second half", || daemon_process.controller.query(&session()).unwrap().events == 2 * EACH);
+    // From now on the process follows the daemon's enables.
     let level = EnableParams { level: 3, ..EnableParams::default() };
-    apart.controller.enable(&session(), PROVIDER, EnableCode::Enable, &level, 0).unwrap();
+    daemon_process.controller.enable(&session(), PROVIDER, EnableCode::Enable, &level, 0).unwrap();
     child.succeeded();
-    assert_eq!(apart.end(2 * EACH), (2 * EACH, 0));
+    assert_eq!(daemon_process.end(2 * EACH), (2 * EACH, 0));
 }
 
 fn write_before_and_after(folder: &Path) {
@@ -301,18 +304,19 @@ fn write_before_and_after(folder: &Path) {
 }
 
 #[test]
-fn process_that_went_on_without_an_answer_reports_it_with_its_enable() {
+fn process_whose_registration_timed_out_reports_missed_events_at_enable() {
     let stage = Stage::new();
     let listener = listen(&stage.runtime());
     let scenario = stage.spawn("go on without an answer");
-    // A daemon without a file, which answers when the registration has given up.
+    // The test plays a daemon without an enable file, which answers after the registration has
+    // timed out.
     wait_for_mark(stage.folder.path(), "registered");
     let mut process = Process::accept(&listener);
     process.serve_one(0x10001);
     let (registration, _) = process.registered[0];
     assert_eq!(process.expect_failed(), (0, Some(registration), 0x10001, 1460));
     mark(stage.folder.path(), "enabled");
-    // What is enabled from now on has missed nothing.
+    // A later enable has missed nothing.
     let next = process.await_register();
     process.enable(7, next, 0x10001, EnableCode::Enable, EnableParams::default());
     process.answer(&Message::Registered { registration: next });
@@ -324,13 +328,13 @@ fn process_that_went_on_without_an_answer_reports_it_with_its_enable() {
 }
 
 #[test]
-fn enable_that_the_daemon_does_not_confirm_is_taken_back() {
+fn enable_not_confirmed_by_daemon_is_removed() {
     const ENDED: u64 = 0x10001;
     const WANTED: u64 = 0x10002;
     let stage = Stage::new();
     let listener = listen(&stage.runtime());
     listener.take_descriptors().unwrap();
-    // Both are in the file; the first has ended when the daemon reads of the registration.
+    // The file enables both sessions; the first has ended when the daemon reads the registration.
     let enabled = |session, level| Enabled {
         target: PROVIDER,
         name: String::new(),
@@ -358,14 +362,14 @@ fn enable_that_the_daemon_does_not_confirm_is_taken_back() {
 
 fn enabled_until_the_daemon_answers(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
-    assert!(provider.enabled(5, 0) && provider.enabled(3, 0), "by the daemon's file");
+    assert!(provider.enabled(5, 0) && provider.enabled(3, 0), "enabled by the daemon's file");
     mark(folder, "registered");
     until("the session that has ended is forgotten", || !provider.enabled(5, 0));
     assert!(provider.enabled(3, 0), "the other is not");
 }
 
 #[test]
-fn process_that_ends_before_the_daemon_answers_has_sent_its_registration() {
+fn process_that_ends_before_the_reply_has_sent_its_registration() {
     let stage = Stage::new();
     let listener = listen(&stage.runtime());
     stage.spawn("register and end").succeeded();
@@ -378,7 +382,7 @@ fn process_that_ends_before_the_daemon_answers_has_sent_its_registration() {
 fn register_and_end(_folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     assert!(!provider.enabled(4, 0));
-    // As a program that is killed: nothing is taken back.
+    // Ends like a killed program: nothing is unregistered.
     std::process::exit(0);
 }
 
@@ -394,45 +398,52 @@ fn go_on_without_an_answer(folder: &Path) {
 
 #[test]
 fn events_missed_before_a_late_enable_show_as_lost() {
-    let mut apart = Apart::start();
-    let id = apart.controller.query(&session()).unwrap().id;
+    let mut daemon_process = DaemonProcess::start();
+    let id = daemon_process.controller.query(&session()).unwrap().id;
     let connection =
-        Connection::connect(&RuntimeDir::at(&apart.stage.runtime()).control_socket(), PATIENCE).unwrap();
+        Connection::connect(&RuntimeDir::at(&daemon_process.stage.runtime()).control_socket(), PATIENCE)
+            .unwrap();
     let hello =
         Message::Hello { versions: VERSIONS, role: Role::Provider, instance: 1, program: "late".to_owned() };
-    say(&connection, 1, &hello, &[]);
+    send_message(&connection, 1, &hello, &[]);
     let register =
         Message::Register { registration: 7, provider: PROVIDER, traits: Vec::new(), classic: false };
-    say(&connection, 2, &register, &[]);
+    send_message(&connection, 2, &register, &[]);
     let reason = "it went on".to_owned();
-    // A process is counted once, and one for a session that it does not write to changes nothing.
+    // A process is counted once; a report about a session that it does not write to changes
+    // nothing.
     for session in [id, id, id + 1] {
         let (registration, status, reason) = (Some(7), 1460, reason.clone());
-        say(&connection, 0, &Message::Failed { order: 0, registration, session, status, reason }, &[]);
+        send_message(
+            &connection,
+            0,
+            &Message::Failed { order: 0, registration, session, status, reason },
+            &[],
+        );
     }
-    until("the loss shows", || apart.controller.query(&session()).unwrap().uncounted_processes == 1);
+    until("the loss shows", || daemon_process.controller.query(&session()).unwrap().uncounted_processes == 1);
     let traced = |controller: &mut Controller| {
         let providers = controller.providers().unwrap();
         providers.iter().flat_map(|provider| &provider.sessions).map(|session| session.traced).sum::<u32>()
     };
-    assert_eq!(traced(&mut apart.controller), 1, "the registration stays enabled");
-    apart.controller.stop(&session()).unwrap();
-    mark(apart.stage.folder.path(), "leave");
-    apart.daemon.succeeded();
+    assert_eq!(traced(&mut daemon_process.controller), 1, "the registration stays enabled");
+    daemon_process.controller.stop(&session()).unwrap();
+    mark(daemon_process.stage.folder.path(), "leave");
+    daemon_process.daemon.succeeded();
 }
 
-/// Says something to the daemon.
-fn say(connection: &Connection, request: u32, message: &Message, memory: &[&OwnedFd]) {
+/// Sends a message with these memory files to the daemon.
+fn send_message(connection: &Connection, request: u32, message: &Message, memory: &[&OwnedFd]) {
     let memory: Vec<BorrowedFd<'_>> = memory.iter().map(|memory| memory.as_fd()).collect();
     connection.send(request, message, &memory, PATIENCE).unwrap();
 }
 
 #[test]
-fn memory_that_could_hurt_the_daemon_is_not_taken() {
-    let mut apart = Apart::start();
-    let id = apart.controller.query(&session()).unwrap().id;
+fn daemon_rejects_unsafe_memory_files() {
+    let mut daemon_process = DaemonProcess::start();
+    let id = daemon_process.controller.query(&session()).unwrap().id;
     let wanted = traceweir_transport::enabled::read(
-        &RuntimeDir::at(&apart.stage.runtime()),
+        &RuntimeDir::at(&daemon_process.stage.runtime()),
         rustix::process::geteuid().as_raw(),
     );
     let [wanted] = &wanted[..] else { panic!("{wanted:?}") };
@@ -454,18 +465,19 @@ fn memory_that_could_hurt_the_daemon_is_not_taken() {
     ];
     for (name, params, memory, descriptors) in offers {
         let connection =
-            Connection::connect(&RuntimeDir::at(&apart.stage.runtime()).control_socket(), PATIENCE).unwrap();
+            Connection::connect(&RuntimeDir::at(&daemon_process.stage.runtime()).control_socket(), PATIENCE)
+                .unwrap();
         let hello = Message::Hello {
             versions: VERSIONS,
             role: Role::Provider,
             instance: descriptors as u64,
             program: name.to_owned(),
         };
-        say(&connection, 1, &hello, &[]);
-        say(&connection, 0, &Message::Region { session: id, params }, &[&memory]);
+        send_message(&connection, 1, &hello, &[]);
+        send_message(&connection, 0, &Message::Region { session: id, params }, &[&memory]);
         let register =
             Message::Register { registration: 7, provider: PROVIDER, traits: Vec::new(), classic: false };
-        say(&connection, 2, &register, &[]);
+        send_message(&connection, 2, &register, &[]);
         let next = || connection.receive(PATIENCE).unwrap().unwrap();
         assert!(matches!(next().message, Message::Welcome { .. }), "{name}");
         let mut came = 0;
@@ -482,12 +494,12 @@ fn memory_that_could_hurt_the_daemon_is_not_taken() {
             }
         }
         assert_eq!(came, descriptors, "{name}");
-        // Gone before the next: one process has few connections.
+        // The connection is closed before the next one, because a process can have few connections.
         drop(connection);
     }
-    let uncounted = apart.controller.query(&session()).unwrap().uncounted_processes;
-    assert_eq!(uncounted, 4, "what was in memory that is not taken is reported as lost");
-    apart.controller.stop(&session()).unwrap();
-    mark(apart.stage.folder.path(), "leave");
-    apart.daemon.succeeded();
+    let uncounted = daemon_process.controller.query(&session()).unwrap().uncounted_processes;
+    assert_eq!(uncounted, 4, "events in rejected memory are reported as lost");
+    daemon_process.controller.stop(&session()).unwrap();
+    mark(daemon_process.stage.folder.path(), "leave");
+    daemon_process.daemon.succeeded();
 }

@@ -1,4 +1,4 @@
-//! What a process cannot do for a daemon: it says so, and goes on with the rest.
+//! Orders that a process cannot carry out: it reports the failure to the daemon, and continues.
 
 use std::path::Path;
 
@@ -14,12 +14,12 @@ use crate::{PROVIDER, Scenario, Stage, event, mark, until, wait_for_mark};
 pub(crate) const SCENARIOS: &[Scenario] =
     &[("two registrations", two_registrations), ("one registration", one_registration)];
 
-/// Outlets of a process, and sessions that one registration can be enabled by.
+/// Outlets of a process, and entries of a registration: the sessions that can enable it.
 const OUTLETS: u64 = 64;
 const ENTRIES: u64 = 32;
 
 #[test]
-fn a_refused_registration_leaves_the_others_and_the_connection_alone() {
+fn refused_registration_does_not_affect_others_or_the_connection() {
     let stage = Stage::new();
     let listener = listen(&stage.runtime());
     let scenario = stage.spawn("two registrations");
@@ -30,13 +30,14 @@ fn a_refused_registration_leaves_the_others_and_the_connection_alone() {
     wait_for_mark(stage.folder.path(), "written");
     assert_eq!(process.collect().0.len(), 1, "the first is enabled as before");
     assert!(!process.is_gone());
-    // A refusal that answers nothing changes nothing.
-    process.say(&Message::Refused { status: 5, reason: "nothing in particular".into() });
+    // A refusal that answers no request changes nothing.
+    process.send(&Message::Refused { status: 5, reason: "nothing in particular".into() });
     let (first, _) = process.registered[0];
     process.enable(7, first, 0x10001, EnableCode::Disable, EnableParams::default());
     process.expect_ack(7);
     mark(stage.folder.path(), "done");
-    // Nobody told this daemon of the second, so nobody tells it of its end.
+    // The second registration was never announced to this daemon, so its end is not announced
+    // either.
     assert_eq!(process.next(), Message::Unregister { registration: first });
     mark(stage.folder.path(), "heard");
     assert_ne!(first, second);
@@ -54,7 +55,7 @@ fn two_registrations(folder: &Path) {
     assert!(!first.enabled(0, 0));
     drop(second);
     drop(first);
-    // The control thread says goodbye before the process ends.
+    // The control thread sends `Unregister` before the process ends.
     wait_for_mark(folder, "heard");
 }
 
@@ -68,26 +69,26 @@ fn one_registration(folder: &Path) {
 }
 
 #[test]
-fn memory_that_cannot_be_mapped_is_told_and_may_be_sent_anew() {
+fn unmappable_region_is_reported_and_can_be_sent_again() {
     let stage = Stage::new();
     let listener = listen(&stage.runtime());
     let scenario = stage.spawn("one registration");
     let mut process = Process::accept(&listener);
     let registration = process.await_register();
     let all = || (EnableCode::Enable, EnableParams::default());
-    // A file of no size.
+    // An empty memory file.
     let empty = rustix::fs::memfd_create("empty", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     process.send_region(0x10001, &empty);
     process.enable(0, registration, 0x10001, all().0, all().1);
     process.enable(7, registration, 0x10001, all().0, all().1);
-    let (order, whose, session, status) = process.expect_failed();
-    assert_eq!((order, whose, session), (0, None, 0x10001), "the region");
+    let (order, failed_registration, session, status) = process.expect_failed();
+    assert_eq!((order, failed_registration, session), (0, None, 0x10001), "the region");
     assert_ne!(status, 0);
     assert_eq!(process.expect_failed(), (7, None, 0x10001, status), "an order for it");
     process.expect_ack(7);
-    process.say(&Message::CloseSession { order: 8, session: 0x10001 });
+    process.send(&Message::CloseSession { order: 8, session: 0x10001 });
     process.expect_ack(8);
-    // From now on the session is simply not there.
+    // The process no longer knows the session.
     process.enable(9, registration, 0x10001, all().0, all().1);
     process.expect_ack(9);
 
@@ -102,7 +103,7 @@ fn memory_that_cannot_be_mapped_is_told_and_may_be_sent_anew() {
 }
 
 #[test]
-fn sessions_past_the_room_of_a_process_are_told() {
+fn sessions_beyond_the_limits_of_a_process_are_reported() {
     let stage = Stage::new();
     let listener = listen(&stage.runtime());
     let scenario = stage.spawn("one registration");
@@ -120,8 +121,8 @@ fn sessions_past_the_room_of_a_process_are_told() {
     process.enable(7, registration, next, EnableCode::Enable, EnableParams::default());
     assert_eq!(process.expect_failed(), (7, Some(registration), next, 1450), "entries of a registration");
     process.expect_ack(7);
-    // Room for one is room for another.
-    process.say(&Message::CloseSession { order: 8, session: 1 });
+    // A closed session frees its outlet for another one.
+    process.send(&Message::CloseSession { order: 8, session: 1 });
     process.expect_ack(8);
     process.give_region(OUTLETS + 1);
     process.enable(9, registration, OUTLETS + 1, EnableCode::Enable, EnableParams::default());
@@ -134,7 +135,7 @@ fn sessions_past_the_room_of_a_process_are_told() {
 }
 
 #[test]
-fn a_write_that_is_stopped_while_its_session_closes_is_told() {
+fn write_stopped_during_session_close_is_reported() {
     let stage = Stage::new();
     let listener = listen(&stage.runtime());
     let scenario = stage.spawn("one registration");
@@ -143,11 +144,11 @@ fn a_write_that_is_stopped_while_its_session_closes_is_told() {
     let memory = process.give_region(0x10001);
     process.enable(7, registration, 0x10001, EnableCode::Enable, EnableParams::default());
     process.expect_ack(7);
-    // As if a thread were stopped inside the lock of the first ring that has one.
+    // Sets the lock of the first ring that has one, as a thread stopped inside it would.
     let layout = params().layout;
     let lock = layout.control_offset(usize::from(layout.cpus())) + control::LOCK;
     rustix::io::pwrite(&memory, &1u32.to_ne_bytes(), lock as u64).unwrap();
-    process.say(&Message::CloseSession { order: 8, session: 0x10001 });
+    process.send(&Message::CloseSession { order: 8, session: 0x10001 });
     assert_eq!(process.expect_failed(), (8, None, 0x10001, 1460));
     process.expect_ack(8);
 

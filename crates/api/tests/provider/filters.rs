@@ -1,4 +1,5 @@
-//! Filters as controllers give them: what arrives, what the callback is told, what is refused; in private sessions and with a real daemon.
+//! Filters of enables: which events arrive, what the callback receives, and what is refused, in
+//! private sessions and with a real daemon.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +13,7 @@ use traceweir_format::filter::{Gate, Header, encode};
 use traceweir_format::spec::enable::*;
 use traceweir_format::tracelogging::MetadataBuilder;
 
-use crate::daemon::Real;
+use crate::daemon::RealDaemon;
 use crate::{PATIENCE, PROVIDER, Scenario, Stage, alarm, event, read, sequential};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -47,7 +48,7 @@ fn schematized(id: u16, data: &[u8]) -> Filter {
     Filter { kind: EVENT_FILTER_TYPE_SCHEMATIZED, data: bytes }
 }
 
-/// Events 1 to 4 with a number, and two TraceLogging events that tell their name.
+/// Writes events 1 to 4 with a number, and two TraceLogging events whose payload is their name.
 fn write_all(provider: &Provider) {
     for id in 1..=4 {
         provider.write(&event(id), &[&u64::from(id).to_le_bytes()]).unwrap();
@@ -60,12 +61,12 @@ fn write_all(provider: &Provider) {
 
 fn numbers(folder: &Path, file: &str) -> Vec<u64> {
     let (seen, lost) = read(&folder.join(file));
-    assert_eq!(lost, 0, "what a filter keeps back is not lost");
-    seen.iter().map(super::Seen::number).collect()
+    assert_eq!(lost, 0, "a filtered event does not count as lost");
+    seen.iter().map(super::RecordedEvent::number).collect()
 }
 
 #[test]
-fn a_private_session_gets_what_its_filters_let_through() {
+fn private_session_gets_events_that_pass_its_filters() {
     Stage::new().run("filters of private sessions");
 }
 
@@ -75,34 +76,38 @@ fn private_sessions(folder: &Path) {
     let early = Provider::register(PROVIDER, None).unwrap();
     one.enable(PROVIDER, &with(vec![ids(true, &[2, 3])])).unwrap();
     two.enable(PROVIDER, &with(vec![ids(false, &[2, 3]), names(true, &["more"])])).unwrap();
-    // One that is registered later is filtered as well.
+    // A provider registered later is filtered as well.
     let late = Provider::register(PROVIDER, None).unwrap();
     assert!(late.enabled(4, 1) && late.event_enabled(&event(2)));
     write_all(&early);
     write_all(&late);
-    // Each call replaces all filters, and none are left without one.
+    // Each call replaces all filters; a call without filters removes them.
     three.enable(PROVIDER, &with(vec![names(false, &["hundred", "more"]), ids(true, &[4])])).unwrap();
     one.enable(PROVIDER, &with(vec![])).unwrap();
     two.disable(PROVIDER).unwrap();
     write_all(&late);
-    // What no session lets through is not even too large.
+    // An event that no session lets through is not checked for its size.
     one.disable(PROVIDER).unwrap();
     let large = vec![0; 70_000];
     assert_eq!(early.write(&event(3), &[&large]), Ok(()));
     assert_eq!(early.write(&event(4), &[&large]), Err(traceweir::WriteError::TooLarge));
     assert_eq!(one.stop().unwrap().events_lost + two.stop().unwrap().events_lost, 0);
-    assert_eq!(three.stop().unwrap().events_lost, 0, "what no session could hold is no loss");
+    assert_eq!(
+        three.stop().unwrap().events_lost,
+        0,
+        "an event too large for every session does not count as lost"
+    );
     assert_eq!(numbers(folder, "one"), [2, 3, 100, 101, 2, 3, 100, 101, 1, 2, 3, 4, 100, 101]);
     assert_eq!(numbers(folder, "two"), [1, 4, 101, 1, 4, 101]);
     let (seen, lost) = read(&folder.join("three"));
-    assert_eq!((seen.iter().map(super::Seen::number).collect::<Vec<_>>(), lost), (vec![4], 0));
+    assert_eq!((seen.iter().map(super::RecordedEvent::number).collect::<Vec<_>>(), lost), (vec![4], 0));
 }
 
-/// Code, the one filter, filters of the provider's own types.
-type Told = (u32, Option<(u32, Vec<u8>)>, Vec<(u32, Vec<u8>)>);
+/// One callback call: code, the single filter, and filters of the provider's own types.
+type Call = (u32, Option<(u32, Vec<u8>)>, Vec<(u32, Vec<u8>)>);
 
-fn recorder() -> (Arc<Mutex<Vec<Told>>>, EnableCallback) {
-    let calls: Arc<Mutex<Vec<Told>>> = Arc::default();
+fn recorder() -> (Arc<Mutex<Vec<Call>>>, EnableCallback) {
+    let calls: Arc<Mutex<Vec<Call>>> = Arc::default();
     let to = Arc::clone(&calls);
     let callback = Box::new(move |n: &EnableNotice<'_>| {
         let own = n.own_filters.iter().map(|(kind, data)| (*kind, data.to_vec())).collect();
@@ -111,14 +116,14 @@ fn recorder() -> (Arc<Mutex<Vec<Told>>>, EnableCallback) {
     (calls, callback)
 }
 
-/// Ids, data and bits of the filters in a chain.
-fn chain(told: &Told) -> Vec<(u16, Vec<u8>, u64)> {
-    let Some((EVENT_FILTER_TYPE_SCHEMATIZED, bytes)) = &told.1 else { return Vec::new() };
+/// Returns the ids, data and session bits of the filters in a chain.
+fn chain(call: &Call) -> Vec<(u16, Vec<u8>, u64)> {
+    let Some((EVENT_FILTER_TYPE_SCHEMATIZED, bytes)) = &call.1 else { return Vec::new() };
     Header::chain(bytes).map(|h| (h.id, h.data.to_vec(), h.instance)).collect()
 }
 
 #[test]
-fn a_callback_gets_the_filters_of_all_sessions_in_one_chain() {
+fn callback_gets_filters_of_all_sessions_in_one_chain() {
     Stage::new().run("filters for the callback");
 }
 
@@ -137,7 +142,8 @@ fn for_the_callback(folder: &Path) {
     let [(1, _, again), (2, _, bit_b)] = chain(&last())[..] else { panic!("{:?}", last()) };
     assert!(again == *bit_a && bit_b.count_ones() == 1 && bit_b != *bit_a);
 
-    // The same again is no change; other filters are, also those that the callback does not see.
+    // The same filters again are no change; other filters are, even those that the callback does
+    // not see.
     assert_eq!(count(), 2);
     b.enable(PROVIDER, &with(vec![schematized(2, b"")])).unwrap();
     assert_eq!(count(), 2);
@@ -146,18 +152,18 @@ fn for_the_callback(folder: &Path) {
     b.enable(PROVIDER, &with(vec![schematized(2, b""), ids(true, &[2])])).unwrap();
     assert_eq!((count(), chain(&last()).len()), (4, 2));
 
-    // Types of the provider's own arrive as they are.
+    // Filters of the provider's own types arrive unchanged.
     let own = |kind, data: &[u8]| Filter { kind, data: data.to_vec() };
     a.enable(PROVIDER, &with(vec![own(9, b"nine"), own(3, b"three")])).unwrap();
     assert_eq!(chain(&last()).len(), 1, "the other session's");
     assert_eq!(last().2, [(9, b"nine".to_vec()), (3, b"three".to_vec())]);
     b.enable(PROVIDER, &with(vec![own(9, b"other")])).unwrap();
-    assert_eq!(last().1, Some((9, b"other".to_vec())), "that of the call");
+    assert_eq!(last().1, Some((9, b"other".to_vec())), "the filter of this enable");
     assert_eq!(last().2.len(), 3);
 
     let (late, callback) = recorder();
     let registered = Provider::register(PROVIDER, Some(callback)).unwrap();
-    assert_eq!(late.lock().unwrap().iter().map(|told| told.2.len()).collect::<Vec<_>>(), [3]);
+    assert_eq!(late.lock().unwrap().iter().map(|call| call.2.len()).collect::<Vec<_>>(), [3]);
     drop(registered);
     a.disable(PROVIDER).unwrap();
     assert_eq!(last().2, [(9, b"other".to_vec())]);
@@ -166,7 +172,7 @@ fn for_the_callback(folder: &Path) {
 }
 
 #[test]
-fn filters_that_break_a_rule_change_nothing() {
+fn invalid_filters_change_nothing() {
     Stage::new().run("filters that break a rule");
 }
 
@@ -194,7 +200,7 @@ fn broken_rules(folder: &Path) {
 }
 
 #[test]
-fn filters_change_under_writers_and_signal_handlers() {
+fn filters_can_change_during_writes_and_signal_handlers() {
     Stage::new().run("filters that change");
 }
 
@@ -220,7 +226,7 @@ fn changing(folder: &Path) {
         scope.spawn(|| {
             let provider = Provider::register(PROVIDER, None).unwrap();
             while !stop.load(Ordering::Relaxed) {
-                // A full ring is a loss that is counted, and no matter here.
+                // A full ring loses events, which are counted and do not matter here.
                 let _ = provider.write(&event(1), &[&1u64.to_le_bytes()]);
                 let _ = provider.write(&event(3), &[&3u64.to_le_bytes()]);
                 offered.fetch_add(1, Ordering::Relaxed);
@@ -228,7 +234,7 @@ fn changing(folder: &Path) {
             }
         });
         for n in 0..changes {
-            // Never the same content twice, never event 3.
+            // Each enable has new ids, which never include event 3.
             let others: Vec<u16> = (0..20).map(|i| 100 + n % 1000 * 20 + i).chain([1]).collect();
             session.enable(PROVIDER, &with(vec![ids(true, &others), names(true, &["x"])])).unwrap();
         }
@@ -246,12 +252,12 @@ fn changing(folder: &Path) {
 }
 
 #[test]
-fn a_daemon_and_a_process_share_the_work_of_filters() {
+fn daemon_and_process_each_apply_their_filters() {
     Stage::new().run("filters by a daemon");
 }
 
 fn with_a_daemon(folder: &Path) {
-    let mut daemon = Real::start(&folder.join("run"));
+    let mut daemon = RealDaemon::start(&folder.join("run"));
     let controller = &mut daemon.controller;
     let mut start =
         |name: &str| SessionRef::Id(controller.start(&sequential(name, folder.join(name))).unwrap().id);
@@ -273,7 +279,7 @@ fn with_a_daemon(folder: &Path) {
     enable(&elsewhere, vec![pid(std::process::id()), wide(EVENT_FILTER_TYPE_EXECUTABLE_NAME, "nobody")])
         .unwrap();
     write_all(&provider);
-    // Outside of the new scope, the session gets nothing more.
+    // Outside its new scope, the session gets nothing more.
     enable(&here, vec![pid(1), names(true, &["hundred"])]).unwrap();
     enable(&elsewhere, vec![program, ids(true, &[4])]).unwrap();
     write_all(&provider);

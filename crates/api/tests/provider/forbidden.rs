@@ -1,4 +1,4 @@
-//! What a daemon forbids: registrations and groups. The call that asked for it fails, and nothing stays.
+//! Registrations and groups that the daemon denies: the call fails, and leaves nothing behind.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::daemon::{Process, listen};
 use crate::{PROVIDER, Scenario, Stage, event, mark, wait_for_mark};
 
 pub(crate) const SCENARIOS: &[Scenario] =
-    &[("a forbidden registration", a_forbidden_registration), ("a forbidden group", a_forbidden_group)];
+    &[("denied registration", denied_registration), ("denied group", denied_group)];
 
 const DENIED: u32 = 5;
 const SESSION: u64 = 0x10001;
@@ -23,10 +23,10 @@ fn denied() -> Message {
 }
 
 #[test]
-fn a_registration_that_is_forbidden_fails() {
+fn denied_registration_fails() {
     let stage = Stage::new();
     let listener = listen(&stage.runtime());
-    let scenario = stage.spawn("a forbidden registration");
+    let scenario = stage.spawn("denied registration");
     let mut process = Process::accept(&listener);
     for is_classic in [false, true] {
         match process.next() {
@@ -42,8 +42,8 @@ fn a_registration_that_is_forbidden_fails() {
     scenario.succeeded();
 }
 
-fn a_forbidden_registration(folder: &Path) {
-    let called = || panic!("no callback of a registration that is none");
+fn denied_registration(folder: &Path) {
+    let called = || panic!("callback of a denied registration");
     let refused = Provider::register(Guid::from_u128(1), Some(Box::new(move |_| called()))).unwrap_err();
     assert_eq!((refused.status(), refused.to_string().as_str()), (Status::ERROR_ACCESS_DENIED, "not yours"));
     let quiet = Box::new(|_: &Notice| Status::ERROR_SUCCESS);
@@ -56,22 +56,22 @@ fn a_forbidden_registration(folder: &Path) {
 }
 
 #[test]
-fn traits_whose_group_is_forbidden_are_not_set() {
+fn traits_with_denied_group_are_not_set() {
     let stage = Stage::new();
     let listener = listen(&stage.runtime());
-    let scenario = stage.spawn("a forbidden group");
+    let scenario = stage.spawn("denied group");
     let mut process = Process::accept(&listener);
     process.serve_one(SESSION);
     let registration = process.registered[0].0;
     for answer in [denied(), Message::Done] {
         match process.next() {
-            Message::SetTraits { registration: its, traits } => {
-                assert_eq!((its, traits), (registration, traits_of_group()));
+            Message::SetTraits { registration: sender, traits } => {
+                assert_eq!((sender, traits), (registration, traits_of_group()));
             }
             other => panic!("{other:?} instead of SetTraits"),
         }
         if answer == Message::Done {
-            // What the group has enabled is said before.
+            // The enables of the group arrive before the reply.
             let params = EnableParams { level: 3, ..EnableParams::default() };
             process.enable(0, registration, SESSION, EnableCode::Enable, params);
         }
@@ -87,17 +87,20 @@ fn traits_of_group() -> Vec<u8> {
     TraitsBuilder::new("name").group(&Guid::from_u128(9)).finish().unwrap().to_vec()
 }
 
-fn a_forbidden_group(folder: &Path) {
+fn denied_group(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     let write = || provider.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
     write();
     assert_eq!(provider.set_traits(&traits_of_group()).unwrap_err().status(), Status::ERROR_ACCESS_DENIED);
     assert!(link_state().iter().any(|line| line.contains("not yours")), "{:?}", link_state());
     write();
-    // Nothing was set, so it can be tried again.
+    // Nothing was set, so the provider can try again.
     let handle = Handle::from_raw(provider.handle().to_raw()).unwrap();
     handle.set_traits(&traits_of_group()).unwrap();
-    assert!(provider.enabled(3, 0) && !provider.enabled(4, 0), "what the group wants holds on return");
+    assert!(
+        provider.enabled(3, 0) && !provider.enabled(4, 0),
+        "the enable of the group applies when the call returns"
+    );
     provider.write(&traceweir::EventDescriptor { level: 3, ..event(2) }, &[]).unwrap();
     mark(folder, "written");
     wait_for_mark(folder, "done");

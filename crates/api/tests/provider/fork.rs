@@ -1,4 +1,5 @@
-//! What a forked child writes is written or counted, and nothing of its parent's is touched.
+//! Forked children: each event that a child writes is recorded or counted as lost, and the child
+//! changes nothing of its parent's.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -24,19 +25,19 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 
 const EACH: u64 = 300;
 
-/// Writes events numbered from a start.
+/// Writes [`EACH`] events, numbered from `from`.
 fn write(provider: &Provider, from: u64) {
     for n in from..from + EACH {
-        // A loss is counted.
+        // A lost event is counted by the library.
         let _ = provider.write(&event(1), &[&n.to_le_bytes()]);
     }
 }
 
-/// Runs `body` in a child made by `make`, and waits for it to end well.
+/// Runs `body` in a child process that `make` creates, and asserts that the child succeeds.
 fn in_child(make: impl FnOnce() -> libc::pid_t, body: impl FnOnce()) {
     match make() {
         0 => {
-            // A panic must not leave a child behind that other threads keep alive.
+            // A child that panics must not stay alive because of its other threads.
             let ended = std::panic::catch_unwind(std::panic::AssertUnwindSafe(body));
             std::process::exit(i32::from(ended.is_err()));
         }
@@ -45,13 +46,14 @@ fn in_child(make: impl FnOnce() -> libc::pid_t, body: impl FnOnce()) {
             let mut status = 0;
             // SAFETY: waits for the child made above.
             assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
-            assert_eq!(status, 0, "the child ends well");
+            assert_eq!(status, 0, "exit status of the child");
         }
     }
 }
 
 fn fork() -> libc::pid_t {
-    // SAFETY: the child goes on with this thread alone; the other threads of this process sleep and hold no lock.
+    // SAFETY: only this thread continues in the child; the other threads of this process sleep and
+    // hold no lock.
     unsafe { libc::fork() }
 }
 
@@ -60,16 +62,16 @@ fn numbers(payloads: &[Vec<u8>]) -> HashSet<u64> {
 }
 
 #[test]
-fn a_forked_child_registers_anew_and_no_event_goes_missing() {
-    registers_anew("fork");
+fn forked_child_registers_again_and_every_event_is_accounted_for() {
+    child_registers_again("fork");
 }
 
 #[test]
-fn a_forked_child_in_a_sandbox_registers_anew_and_no_event_goes_missing() {
-    registers_anew("fork in a sandbox");
+fn sandboxed_forked_child_registers_again_and_every_event_is_accounted_for() {
+    child_registers_again("fork in a sandbox");
 }
 
-fn registers_anew(scenario: &str) {
+fn child_registers_again(scenario: &str) {
     let stage = Stage::new();
     let listener = listen(&stage.runtime());
     let scenario = stage.spawn(scenario);
@@ -90,7 +92,8 @@ fn registers_anew(scenario: &str) {
     scenario.succeeded();
 }
 
-/// As [`fork_while_traced`], where the library has no table of descriptors of its own: the child has copies of all.
+/// Like [`fork_while_traced`], in a process whose library has no descriptor table of its own, so
+/// that the child has copies of all descriptors.
 fn fork_in_a_sandbox(folder: &Path) {
     refuse(&[libc::SYS_close_range, libc::SYS_unshare]);
     fork_while_traced(folder);
@@ -106,7 +109,7 @@ fn fork_while_traced(folder: &Path) {
 }
 
 #[test]
-fn daemon_sees_the_end_of_a_sandboxed_parent_whose_child_lives() {
+fn daemon_notices_end_of_sandboxed_parent_while_child_lives() {
     let stage = Stage::new();
     let listener = listen(&stage.runtime());
     let scenario = stage.spawn("fork and end in a sandbox");
@@ -139,13 +142,13 @@ fn fork_and_end_in_a_sandbox(folder: &Path) {
 }
 
 #[test]
-fn a_raw_clone_counts_its_events_as_lost_until_it_registers() {
+fn raw_clone_counts_events_as_lost_until_it_registers() {
     let stage = Stage::new();
     let listener = listen(&stage.runtime());
     let scenario = stage.spawn("raw clone");
     let mut parent = Process::accept(&listener);
     parent.serve_one(0x10001);
-    // The child tells of both registrations when it makes the second.
+    // The child announces both registrations when it makes the second.
     let mut child = Process::accept(&listener);
     child.serve_one(0x10001);
     let second = child.await_register();
@@ -161,7 +164,8 @@ fn a_raw_clone_counts_its_events_as_lost_until_it_registers() {
 
 fn raw_clone(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
-    // SAFETY: like fork, but the C library does not know; the other threads of this process sleep and hold no lock.
+    // SAFETY: like `fork`, without the C library's knowledge; the other threads of this process
+    // sleep and hold no lock.
     let clone = || unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) } as libc::pid_t;
     in_child(clone, || {
         write(&provider, 1000);
@@ -174,7 +178,7 @@ fn raw_clone(folder: &Path) {
 }
 
 #[test]
-fn a_forked_child_leaves_its_parents_private_session_alone() {
+fn forked_child_does_not_affect_private_session_of_parent() {
     let stage = Stage::new();
     stage.run("fork with a private session");
     let (seen, lost) = read(&stage.path("forked.etl"));
@@ -195,7 +199,7 @@ fn fork_private(folder: &Path) {
         assert!(inherited.flush(None).is_err());
         assert!(inherited.enable(PROVIDER, &everything()).is_err());
         drop(inherited);
-        // A session of the child's own is another matter.
+        // The child can have a session of its own.
         let own = PrivateSession::start(&sequential("own", folder.join("own.etl"))).unwrap();
         own.enable(PROVIDER, &everything()).unwrap();
         write(&provider, 5000);
@@ -210,12 +214,12 @@ fn fork_private(folder: &Path) {
 }
 
 #[test]
-fn threads_that_register_first_at_once_share_one_control_thread() {
+fn concurrent_first_registrations_share_one_control_thread() {
     Stage::new().run("first registrations");
 }
 
 fn first_registrations(_: &Path) {
-    // Each child is a process in which nobody has used the library yet.
+    // Each child is a process that has not used the library before.
     for _ in 0..100 {
         in_child(fork, || {
             let start = std::sync::Barrier::new(8);
@@ -228,14 +232,14 @@ fn first_registrations(_: &Path) {
                     std::thread::Builder::new().name("first".into()).spawn_scoped(scope, register).unwrap();
                 }
             });
-            // While threads end, the folder of threads is not to be relied on.
+            // While threads end, a listing of /proc/self/task is not reliable.
             until("the end of the threads", || !threads().contains(&"first".to_owned()));
             assert_eq!(threads().iter().filter(|name| *name == "traceweir").count(), 1, "{:?}", threads());
         });
     }
 }
 
-/// Names of the threads of this process.
+/// Returns the names of the threads of this process.
 fn threads() -> Vec<String> {
     let tasks = std::fs::read_dir("/proc/self/task").unwrap();
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("comm")).ok());
@@ -243,7 +247,7 @@ fn threads() -> Vec<String> {
 }
 
 #[test]
-fn a_forked_child_of_a_classic_provider_is_told_of_a_logger_of_its_own() {
+fn forked_child_of_classic_provider_gets_its_own_logger_handle() {
     let stage = Stage::new();
     let listener = listen(&stage.runtime());
     let scenario = stage.spawn("fork with a classic provider");
@@ -259,24 +263,24 @@ fn a_forked_child_of_a_classic_provider_is_told_of_a_logger_of_its_own() {
 }
 
 fn fork_classic(folder: &Path) {
-    let told = Arc::new(AtomicU64::new(INVALID_LOGGER));
-    let to = Arc::clone(&told);
+    let logger_handle = Arc::new(AtomicU64::new(INVALID_LOGGER));
+    let handle_in_callback = Arc::clone(&logger_handle);
     let _registration = classic::register(
         PROVIDER,
         &[],
         Box::new(move |notice| {
-            to.store(notice.logger, Ordering::SeqCst);
+            handle_in_callback.store(notice.logger, Ordering::SeqCst);
             Status::ERROR_SUCCESS
         }),
     )
     .unwrap();
-    let logger = told.load(Ordering::SeqCst);
+    let logger = logger_handle.load(Ordering::SeqCst);
     let trace = |logger, n: u64| classic::trace(logger, &classic::Event::default(), &[&n.to_le_bytes()]);
     trace(logger, 1).unwrap();
     in_child(fork, || {
-        until("a logger", || told.load(Ordering::SeqCst) != logger);
-        assert_eq!(trace(logger, 9), Err(TraceError::InvalidHandle), "the parent's");
-        trace(told.load(Ordering::SeqCst), 2).unwrap();
+        until("a logger", || logger_handle.load(Ordering::SeqCst) != logger);
+        assert_eq!(trace(logger, 9), Err(TraceError::InvalidHandle), "the parent's logger handle");
+        trace(logger_handle.load(Ordering::SeqCst), 2).unwrap();
     });
     trace(logger, 3).unwrap();
     mark(folder, "parent wrote");

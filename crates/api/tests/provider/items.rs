@@ -1,4 +1,5 @@
-//! What sessions ask for beside the event: items by the owner and by the library, as they stand in the file.
+//! Extended data items that sessions ask for, from the session's owner and from the library, as
+//! they are in the file.
 
 use std::hint::black_box;
 use std::os::unix::fs::MetadataExt;
@@ -10,7 +11,7 @@ use traceweir::{Guid, PrivateSession, Provider, WriteError};
 use traceweir_format::etl;
 use traceweir_format::header::Record;
 
-use crate::daemon::Real;
+use crate::daemon::RealDaemon;
 use crate::{PROVIDER, Scenario, Stage, event, sequential, until};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -29,7 +30,7 @@ const PSM_KEY: u32 = 0x8;
 const START_KEY: u32 = 0x80;
 const EVENT_KEY: u32 = 0x100;
 const CONTAINER: u32 = 0x800;
-/// Bits that mean nothing.
+/// Bits without a meaning.
 const UNKNOWN: u32 = 0x0FFF_F000;
 
 fn with(property: u32) -> EnableParams {
@@ -43,7 +44,7 @@ fn start(folder: &Path, name: &str, property: u32) -> (PrivateSession, PathBuf) 
     (session, path)
 }
 
-/// The records of [`PROVIDER`] in a sound file.
+/// Returns the records of [`PROVIDER`] in a file without defects.
 pub(crate) fn records(path: &Path) -> Vec<Vec<u8>> {
     let trace = etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.defects().is_empty(), "{:?}", trace.defects());
@@ -58,7 +59,7 @@ pub(crate) fn records(path: &Path) -> Vec<Vec<u8>> {
     found
 }
 
-/// Types and data of its items.
+/// Returns the types and data of the extended data items of a record.
 fn items(record: &[u8]) -> Vec<(u16, Vec<u8>)> {
     Record::parse(record, 0).unwrap().items().map(|item| (item.kind.0, item.data.to_vec())).collect()
 }
@@ -71,7 +72,7 @@ fn data_of(record: &[u8], wanted: u16) -> Vec<u8> {
     items(record).into_iter().find(|(kind, _)| *kind == wanted).unwrap().1
 }
 
-/// The parts of a start key that are known here.
+/// Compares the parts of a start key that the test knows.
 fn is_start_key_of(key: u64, pid: u32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let ticks = stat.rsplit(')').next().unwrap().split_whitespace().nth(19).unwrap().parse::<u64>().unwrap();
@@ -79,7 +80,7 @@ fn is_start_key_of(key: u64, pid: u32) -> bool {
 }
 
 #[test]
-fn every_item_that_is_asked_for_stands_in_front_of_those_of_the_event() {
+fn requested_items_precede_items_of_the_event() {
     Stage::new().run("all items");
 }
 
@@ -113,7 +114,8 @@ fn all_items(folder: &Path) {
     assert_eq!(data_of(&found[1], 11), b"\x05\0\0a\0");
     assert_eq!(Record::parse(&found[2], 0).unwrap().payload(), b"t\0e\0x\0t\0\0\0");
     assert_eq!(Record::parse(&found[2], 0).unwrap().flags() & 4, 4, "string only");
-    // Without the properties the file has the plain bytes, and unknown bits of a property change nothing.
+    // Without the properties the file has the plain bytes, and unknown property bits change
+    // nothing.
     let (session, path) = start(folder, "none", UNKNOWN);
     provider.write(&event(1), &[b"payload"]).unwrap();
     session.stop().unwrap();
@@ -121,7 +123,7 @@ fn all_items(folder: &Path) {
 }
 
 #[test]
-fn an_event_has_the_same_key_in_all_sessions_and_no_other_has_it() {
+fn event_key_is_unique_and_equal_in_all_sessions() {
     Stage::new().run("keys");
 }
 
@@ -146,7 +148,7 @@ fn keys(folder: &Path) {
     assert!(records(&three).iter().all(|record| kinds(record).is_empty()));
 }
 
-/// Whether an address lies in a function, which has no more than so many bytes here.
+/// Returns whether an address lies in a function, assuming functions of at most 8000 bytes.
 fn is_in(address: u64, function: usize) -> bool {
     (function as u64..function as u64 + 8000).contains(&address)
 }
@@ -157,9 +159,9 @@ fn stack_of(record: &[u8]) -> Vec<u64> {
     stack.frames().collect()
 }
 
-/// All ways to write an event.
+/// Writes an event with each of the write functions.
 #[inline(never)]
-fn writes_all(provider: &Provider) {
+fn write_with_each_function(provider: &Provider) {
     let handle: Handle = provider.handle();
     provider.write(&event(1), &[b"one"]).unwrap();
     provider.write_transfer(&event(2), None, None, &[]).unwrap();
@@ -174,17 +176,17 @@ fn writes_all(provider: &Provider) {
 }
 
 #[inline(never)]
-fn calls(provider: &Provider, depth: u32) {
+fn call_nested(provider: &Provider, depth: u32) {
     if depth == 0 {
-        writes_all(provider)
+        write_with_each_function(provider)
     } else {
-        calls(provider, depth - 1)
+        call_nested(provider, depth - 1)
     }
     black_box(());
 }
 
 #[test]
-fn a_stack_begins_where_the_application_writes() {
+fn stack_begins_at_the_callers_frame() {
     Stage::new().run("stacks");
 }
 
@@ -193,7 +195,7 @@ fn stacks(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     for depth in [3, 300] {
         std::thread::scope(|scope| {
-            scope.spawn(|| calls(&provider, depth));
+            scope.spawn(|| call_nested(&provider, depth));
         });
     }
     session.stop().unwrap();
@@ -201,9 +203,9 @@ fn stacks(folder: &Path) {
     assert_eq!(found.len(), 18);
     for (index, record) in found.iter().enumerate() {
         let frames = stack_of(record);
-        assert!(is_in(frames[0], writes_all as fn(&Provider) as usize), "{index}: {frames:x?}");
+        assert!(is_in(frames[0], write_with_each_function as fn(&Provider) as usize), "{index}: {frames:x?}");
         for frame in &frames[1..5] {
-            assert!(is_in(*frame, calls as fn(&Provider, u32) as usize), "{index}: {frames:x?}");
+            assert!(is_in(*frame, call_nested as fn(&Provider, u32) as usize), "{index}: {frames:x?}");
         }
         if index < 9 {
             assert!((6..100).contains(&frames.len()), "{}", frames.len());
@@ -214,7 +216,7 @@ fn stacks(folder: &Path) {
 }
 
 #[test]
-fn an_event_that_its_stack_makes_too_large_is_counted_in_that_session() {
+fn event_too_large_with_its_stack_is_counted_in_that_session() {
     Stage::new().run("stacks that are too large");
 }
 
@@ -232,11 +234,11 @@ fn stacks_that_are_too_large(folder: &Path) {
 }
 
 #[test]
-fn an_event_that_the_items_of_the_owner_make_too_large_is_counted_as_lost() {
+fn event_too_large_with_owner_items_is_counted_as_lost() {
     Stage::new().run("items that are too large");
 }
 
-/// 16 bytes of SID and 8 in front of them, to the byte.
+/// The item of a SID takes 24 bytes: 16 of SID after a header of 8.
 fn items_that_are_too_large(folder: &Path) {
     for (buffer_size, most) in [(128, 65535), (4, 4096 - 72)] {
         let path = folder.join(format!("{buffer_size}.etl"));
@@ -265,9 +267,9 @@ fn write_one(_: &Path) {
 }
 
 #[test]
-fn a_daemon_says_who_wrote_an_event() {
+fn daemon_records_user_and_start_key_of_the_writer() {
     let stage = Stage::new();
-    let mut daemon = Real::start(&stage.runtime());
+    let mut daemon = RealDaemon::start(&stage.runtime());
     let controller = &mut daemon.controller;
     let (path, session) = (stage.path("who.etl"), SessionRef::Name("who".into()));
     controller.start(&sequential("who", path.clone())).unwrap();

@@ -1,4 +1,4 @@
-//! The way to a daemon: before, after and without one.
+//! Connections of a process to a daemon that starts before it, after it, or never.
 
 use std::path::Path;
 use std::time::Instant;
@@ -24,7 +24,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 ];
 
 #[test]
-fn the_first_event_after_a_registration_reaches_a_session_that_was_there() {
+fn first_event_after_registration_reaches_existing_session() {
     let stage = Stage::new();
     let listener = listen(&stage.runtime());
     let scenario = stage.spawn("daemon first");
@@ -43,19 +43,19 @@ fn the_first_event_after_a_registration_reaches_a_session_that_was_there() {
     assert!(stage.path("state 0").exists(), "the level is that of the session");
     process.enable(8, registration, 0x10001, EnableCode::Enable, params);
     process.expect_ack(8);
-    // Orders for what is not there are acknowledged too.
+    // Orders for unknown registrations and sessions are acknowledged too.
     process.enable(9, registration + 1, 0x10001, EnableCode::Enable, EnableParams::default());
     process.enable(10, registration, 0x30001, EnableCode::Enable, EnableParams::default());
     process.expect_ack(9);
     process.expect_ack(10);
-    process.say(&Message::CloseSession { order: 11, session: 0x10001 });
+    process.send(&Message::CloseSession { order: 11, session: 0x10001 });
     process.expect_ack(11);
     mark(stage.folder.path(), "closed");
     assert_eq!(process.next(), Message::Unregister { registration });
     mark(stage.folder.path(), "heard");
     scenario.succeeded();
     let socket = socket_of(&RuntimeDir::at(&stage.runtime()), process.pid());
-    assert_eq!(socket, None, "a process takes its socket along");
+    assert_eq!(socket, None, "a process removes its socket when it ends");
 }
 
 fn daemon_first(folder: &Path) {
@@ -74,13 +74,13 @@ fn daemon_first(folder: &Path) {
     wait_for_mark(folder, "closed");
     until("the end of the session", || !provider.enabled(0, 0));
     drop(provider);
-    // The control thread says goodbye before the process ends.
+    // The control thread sends `Unregister` before the process ends.
     wait_for_mark(folder, "heard");
     std::process::exit(0);
 }
 
 #[test]
-fn a_daemon_that_comes_later_finds_the_provider_and_may_go_again() {
+fn daemon_started_later_finds_provider_and_can_leave() {
     let stage = Stage::new();
     let scenario = stage.spawn("provider first");
     wait_for_mark(stage.folder.path(), "registered");
@@ -89,7 +89,7 @@ fn a_daemon_that_comes_later_finds_the_provider_and_may_go_again() {
         process.serve_one(0x10001);
         wait_for_mark(stage.folder.path(), round);
         assert_eq!(process.collect().0.len(), 10);
-        // Gone without a word, as a killed daemon is.
+        // A killed daemon sends no message either.
         drop(process);
         wait_for_mark(stage.folder.path(), &format!("{round} gone"));
     }
@@ -97,7 +97,7 @@ fn a_daemon_that_comes_later_finds_the_provider_and_may_go_again() {
 }
 
 #[test]
-fn a_process_that_was_dropped_comes_back_by_itself() {
+fn process_reconnects_after_daemon_drops_it() {
     let stage = Stage::new();
     let listener = listen(&stage.runtime());
     let scenario = stage.spawn("provider first");
@@ -128,7 +128,7 @@ fn provider_first(folder: &Path) {
 }
 
 #[test]
-fn a_daemon_that_does_not_answer_delays_one_registration_only() {
+fn silent_daemon_delays_only_the_first_registration() {
     let stage = Stage::new();
     let _listener = listen(&stage.runtime());
     stage.run("silent daemon");
@@ -136,14 +136,14 @@ fn a_daemon_that_does_not_answer_delays_one_registration_only() {
 
 fn silent_daemon(_: &Path) {
     let start = Instant::now();
-    // One second for the first; with one for each it would be a quarter of an hour.
+    // The first registration waits one second; if each did, this would take a quarter of an hour.
     let all: Vec<Provider> = (0..1_000).map(|_| Provider::register(PROVIDER, None).unwrap()).collect();
     assert!(start.elapsed() < PATIENCE, "{:?}", start.elapsed());
     assert!(!all[0].enabled(0, 0));
 }
 
 #[test]
-fn registering_succeeds_where_no_folder_can_be_had() {
+fn registration_succeeds_without_a_runtime_directory() {
     Stage::new().run_with("no folder", |c| {
         c.env("TRACEWEIR_RUNTIME_DIR", "/proc/nowhere");
     });
@@ -155,7 +155,7 @@ fn no_folder(folder: &Path) {
     works_alone(folder, &provider);
 }
 
-/// A private session needs nobody.
+/// Asserts that a private session works without a daemon.
 fn works_alone(folder: &Path, provider: &Provider) {
     let session = PrivateSession::start(&sequential("alone", folder.join("alone.etl"))).unwrap();
     session.enable(PROVIDER, &everything()).unwrap();
@@ -165,7 +165,7 @@ fn works_alone(folder: &Path, provider: &Provider) {
 }
 
 #[test]
-fn registering_succeeds_where_threads_and_sockets_are_refused() {
+fn registration_succeeds_without_threads_and_sockets() {
     Stage::new().run("sandbox");
 }
 
@@ -173,6 +173,6 @@ fn sandbox(_: &Path) {
     refuse(&[libc::SYS_clone, libc::SYS_clone3, libc::SYS_socket, libc::SYS_memfd_create]);
     let provider = Provider::register(PROVIDER, None).unwrap();
     assert!(!provider.enabled(0, 0));
-    provider.write(&event(1), &[b"nobody listens"]).unwrap();
+    provider.write(&event(1), &[b"no session is enabled"]).unwrap();
     assert!(link_state().iter().any(|l| l.contains("no control thread")), "{:?}", link_state());
 }

@@ -1,7 +1,9 @@
-//! Providers as a program sees them: registration, callbacks, private sessions, and what happens at fork, exit, signals and unloading.
+//! Tests of providers: registration, callbacks, private sessions, and behaviour at fork, exit,
+//! signals and library unload.
 //!
-//! Registrations belong to a process, so every test runs its scenario in a process of its own: this same program, started again with the name of a scenario. The
-//! test looks at what the scenario leaves behind, or plays the daemon for it.
+//! Registrations belong to a process, so every test runs its scenario in a separate process: this
+//! program, started again with the name of a scenario. The test checks what the scenario leaves in
+//! its folder, or plays the daemon for it.
 
 #[path = "../../../../tests/support/alarm.rs"]
 mod alarm;
@@ -46,7 +48,7 @@ use wait::{PATIENCE, eventually, until};
 const SCENARIO: &str = "TRACEWEIR_TEST_SCENARIO";
 const FOLDER: &str = "TRACEWEIR_TEST_FOLDER";
 
-/// Runs a scenario where this process was started for one.
+/// Runs the scenario that this process was started for, if any.
 #[test]
 fn scenario() {
     let Ok(name) = std::env::var(SCENARIO) else { return };
@@ -77,7 +79,7 @@ fn scenario() {
 
 type Scenario = (&'static str, fn(&Path));
 
-/// A folder of its own, and processes in it.
+/// A temporary folder, and the processes that run in it.
 struct Stage {
     folder: tempfile::TempDir,
 }
@@ -91,7 +93,7 @@ impl Stage {
         self.folder.path().join(name)
     }
 
-    /// Folder in which providers and daemon meet.
+    /// Returns the runtime directory that the providers and the daemon share.
     fn runtime(&self) -> PathBuf {
         self.path("run")
     }
@@ -109,7 +111,7 @@ impl Stage {
         Running(Some(self.command(scenario).spawn().unwrap()))
     }
 
-    /// Runs a scenario to its end, which must be a good one.
+    /// Runs a scenario to its end, and asserts that it succeeds.
     fn run(&self, scenario: &str) {
         self.run_with(scenario, |_| ());
     }
@@ -121,7 +123,7 @@ impl Stage {
     }
 }
 
-/// A scenario that runs; killed when the test fails before its end.
+/// A running scenario, which is killed if the test fails before the scenario ends.
 struct Running(Option<Child>);
 
 impl Running {
@@ -154,7 +156,7 @@ fn succeeded(output: &Output) {
     assert!(output.status.success(), "{}\n{out}\n{err}", output.status);
 }
 
-/// Tells another process that this one has come so far.
+/// Creates an empty file that another process waits for with [`wait_for_mark`].
 fn mark(folder: &Path, name: &str) {
     std::fs::write(folder.join(name), "").unwrap();
 }
@@ -186,32 +188,33 @@ fn sequential(name: &str, file: PathBuf) -> SessionConfig {
 
 /// One event of [`PROVIDER`] in a file.
 #[derive(Debug)]
-struct Seen {
+struct RecordedEvent {
     id: u16,
     thread: u32,
     process: u32,
-    /// Stamp of the session's clock.
+    /// Timestamp by the session's clock.
     time: i64,
     flags: u16,
     payload: Vec<u8>,
-    /// It has a call stack.
+    /// Whether the event has a call stack.
     stacked: bool,
 }
 
-impl Seen {
-    /// The first eight bytes of the payload.
+impl RecordedEvent {
+    /// Returns the first eight bytes of the payload as a number.
     fn number(&self) -> u64 {
         u64::from_le_bytes(self.payload[..8].try_into().unwrap())
     }
 }
 
-/// The events of a finalised file that no rule finds fault with, and those it says are lost.
-fn read(path: &Path) -> (Vec<Seen>, u64) {
+/// Reads the events of a finalised file and its count of lost events. Asserts that the file breaks
+/// no rule.
+fn read(path: &Path) -> (Vec<RecordedEvent>, u64) {
     read_events_of(path, PROVIDER)
 }
 
 /// Like [`read`], for another provider.
-fn read_events_of(path: &Path, provider: Guid) -> (Vec<Seen>, u64) {
+fn read_events_of(path: &Path, provider: Guid) -> (Vec<RecordedEvent>, u64) {
     let trace = etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised(), "{}", path.display());
     assert!(trace.defects().is_empty(), "{:?}", trace.defects());
@@ -220,7 +223,7 @@ fn read_events_of(path: &Path, provider: Guid) -> (Vec<Seen>, u64) {
     let mut events = trace.events();
     while let Some(record) = events.next().unwrap() {
         if record.provider() == provider {
-            seen.push(Seen {
+            seen.push(RecordedEvent {
                 id: record.descriptor().id,
                 thread: record.thread_id(),
                 process: record.process_id(),

@@ -1,4 +1,5 @@
-//! Private sessions that a daemon has a process run: whose are run, in which order, and what a daemon may not do.
+//! Private sessions that a process runs for a daemon: which users' sessions it runs, in which
+//! order, and what it refuses.
 
 use std::path::Path;
 
@@ -33,7 +34,7 @@ fn control(order: u32, session: u64, control: Control) -> Message {
     Message::PrivateControl { order, session, asker: me(), control }
 }
 
-/// What came of an order: its number, status, and how the session is.
+/// Waits for `PrivateState`, and returns its order, status and properties.
 fn state(process: &mut Process) -> (u32, u32, Properties) {
     match process.next() {
         Message::PrivateState { order, status, reason, properties, .. } => {
@@ -49,24 +50,24 @@ fn me() -> u32 {
 }
 
 #[test]
-fn what_is_said_before_the_registration_is_answered_sees_the_first_event() {
+fn private_session_started_before_registration_reply_gets_first_event() {
     let stage = Stage::new();
     let (listener, file) = (listen(&stage.runtime()), stage.path("a.etl"));
     let scenario = stage.spawn("one event at once");
     let mut process = Process::accept(&listener);
     let registration = process.await_register();
-    process.say(&start(SESSION, me(), &file));
-    process.say(&enable(0, SESSION));
+    process.send(&start(SESSION, me(), &file));
+    process.send(&enable(0, SESSION));
     process.answer(&Message::Registered { registration });
     let (order, status, properties) = state(&mut process);
     assert_eq!((order, status, properties.config.log_file_mode), (1, 0, 0x801));
     assert_eq!(state(&mut process).1, 0);
     wait_for_mark(stage.folder.path(), "written");
-    process.say(&control(2, SESSION, Control::Stop));
+    process.send(&control(2, SESSION, Control::Stop));
     let (order, status, properties) = state(&mut process);
     assert_eq!((order, status, properties.events, properties.events_lost), (2, 0, 1, 0));
     for gone in [control(3, SESSION, Control::Query), enable(3, SESSION), control(3, 99, Control::Stop)] {
-        process.say(&gone);
+        process.send(&gone);
         assert_eq!(state(&mut process).1, 4201);
     }
     mark(stage.folder.path(), "done");
@@ -74,7 +75,7 @@ fn what_is_said_before_the_registration_is_answered_sees_the_first_event() {
 }
 
 #[test]
-fn sessions_of_other_users_are_not_run_and_wrong_ones_are_refused_without_a_file() {
+fn private_sessions_of_other_users_and_invalid_ones_are_refused_without_file() {
     let stage = Stage::new();
     let (listener, file) = (listen(&stage.runtime()), stage.path("a.etl"));
     let scenario = stage.spawn("one event at once");
@@ -82,52 +83,53 @@ fn sessions_of_other_users_are_not_run_and_wrong_ones_are_refused_without_a_file
     let registration = process.await_register();
     process.answer(&Message::Registered { registration });
     wait_for_mark(stage.folder.path(), "written");
-    process.say(&start(SESSION, me() + 1, &file));
+    process.send(&start(SESSION, me() + 1, &file));
     assert_eq!(state(&mut process).1, 5, "another user");
     if me() != 0 {
-        process.say(&start(SESSION, 0, &file));
-        assert_eq!(state(&mut process).1, 5, "only root's daemon speaks for root");
+        process.send(&start(SESSION, 0, &file));
+        assert_eq!(state(&mut process).1, 5, "only root's daemon can act for root");
     }
-    // The user of both processes: root where root runs the test.
+    // Both processes run as the same user, which is root if root runs the test.
     let Message::PrivateStart { config, .. } = start(SESSION, me(), &file) else { unreachable!() };
     let live = Box::new(SessionConfig { log_file_mode: 0x900, ..*config.clone() });
-    process.say(&Message::PrivateStart { order: 1, session: SESSION, starter: me(), config: live });
+    process.send(&Message::PrivateStart { order: 1, session: SESSION, starter: me(), config: live });
     assert_eq!(state(&mut process).1, 87, "real-time");
-    process.say(&start(SESSION, me(), &stage.path("none/a.etl")));
+    process.send(&start(SESSION, me(), &stage.path("none/a.etl")));
     assert_eq!(state(&mut process).1, 3);
     assert!(!file.exists());
 
-    process.say(&start(SESSION, me(), &file));
-    assert_eq!(state(&mut process).1, 0, "the user may");
-    process.say(&start(SESSION, me(), &stage.path("b.etl")));
+    process.send(&start(SESSION, me(), &file));
+    assert_eq!(state(&mut process).1, 0, "the user itself");
+    process.send(&start(SESSION, me(), &stage.path("b.etl")));
     assert_eq!(state(&mut process).1, 183);
-    process.say(&start(SESSION + 1, me(), &file));
-    assert_eq!(state(&mut process).1, 161, "its file is in use");
+    process.send(&start(SESSION + 1, me(), &file));
+    assert_eq!(state(&mut process).1, 161, "the log file is in use");
     let update = Update { log_file: Some(stage.path("none/a.etl")), ..Update::default() };
-    process.say(&control(5, SESSION, Control::Update(update)));
+    process.send(&control(5, SESSION, Control::Update(update)));
     assert_eq!(state(&mut process).1, 3);
     let log_file = Some(stage.path("theirs.etl"));
     let update = Control::Update(Update { log_file: log_file.clone(), ..Update::default() });
     for control in [update, Control::Flush { log_file }] {
-        process.say(&Message::PrivateControl { order: 5, session: SESSION, asker: me() + 1, control });
-        assert_eq!(state(&mut process).1, 5, "another user names a file");
+        process.send(&Message::PrivateControl { order: 5, session: SESSION, asker: me() + 1, control });
+        assert_eq!(state(&mut process).1, 5, "another user cannot name a file");
     }
     assert!(!stage.path("theirs.etl").exists());
     let own = Update { log_file: Some(file.clone()), ..Update::default() };
-    process.say(&control(5, SESSION, Control::Update(own)));
-    assert_eq!(state(&mut process).1, 161, "its file is in use");
+    process.send(&control(5, SESSION, Control::Update(own)));
+    assert_eq!(state(&mut process).1, 161, "the log file is in use");
     let update = Update { log_file: Some(stage.path("c.etl")), ..Update::default() };
-    process.say(&control(5, SESSION, Control::Update(update)));
+    process.send(&control(5, SESSION, Control::Update(update)));
     let (_, status, properties) = state(&mut process);
     assert_eq!((status, properties.config.log_file), (0, Some(stage.path("c.etl"))));
-    process.say(&start(SESSION + 1, me(), &stage.path("c.etl")));
-    assert_eq!(state(&mut process).1, 161, "the session goes on in it");
+    process.send(&start(SESSION + 1, me(), &stage.path("c.etl")));
+    assert_eq!(state(&mut process).1, 161, "the session now writes to it");
     for odd in [Control::Increment, Control::ConvertToRealTime, Control::Outcome] {
-        process.say(&control(5, SESSION, odd));
+        process.send(&control(5, SESSION, odd));
         assert_eq!(state(&mut process).1, 1);
     }
     assert!(!process.is_gone());
-    // The daemon goes without a word: the session ends as if it had been stopped.
+    // The daemon closes the connection without a message: the session ends as if it had been
+    // stopped.
     drop(process);
     crate::until("a final file", || {
         crate::etl::Trace::open(std::fs::File::open(stage.path("c.etl")).unwrap())
@@ -139,7 +141,7 @@ fn sessions_of_other_users_are_not_run_and_wrong_ones_are_refused_without_a_file
 
 fn one_event_at_once(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
-    // Without a session that wants it this writes nothing.
+    // Writes nothing unless a session is enabled.
     provider.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
     mark(folder, "written");
     wait_for_mark(folder, "done");

@@ -1,5 +1,5 @@
-//! The socket that a daemon of all users has for processes of its own user: which processes use it,
-//! and when.
+//! The socket that a daemon for all users offers to processes of its own user: which processes use
+//! it, and when.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
@@ -14,14 +14,14 @@ use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::Listener;
 
 use crate::daemon::{Process, listen, params};
-use crate::early::{Apart, EACH, OTHER, session};
+use crate::early::{DaemonProcess, EACH, OTHER, session};
 use crate::skip::can;
 use crate::{PATIENCE, PROVIDER, Scenario, Stage, event, eventually, mark, until, wait_for_mark};
 
 pub(crate) const SCENARIOS: &[Scenario] =
     &[("one before and one after", one_before_and_one_after), ("register and stay", register_and_stay)];
 
-/// The sockets of a daemon of all users that is stopped: that of its own user, and that of all.
+/// The sockets of a stopped daemon for all users: the one for its own user, and the one for all.
 struct Sockets {
     stage: Stage,
     own: Listener,
@@ -29,7 +29,7 @@ struct Sockets {
 }
 
 impl Sockets {
-    /// With a file that enables the providers of the scenarios.
+    /// Opens the sockets, and writes a file that enables the providers of the scenarios.
     fn open() -> Self {
         let stage = Stage::new();
         let shared = listen(&stage.runtime());
@@ -53,7 +53,7 @@ impl Sockets {
 }
 
 #[test]
-fn process_of_the_daemons_user_sends_memory_before_it_is_accepted() {
+fn process_of_daemon_user_sends_region_before_daemon_accepts() {
     let sockets = Sockets::open();
     sockets.stage.spawn("write and end").succeeded();
     let connection = eventually("a connection", || sockets.own.accept().unwrap());
@@ -67,7 +67,7 @@ fn process_of_the_daemons_user_sends_memory_before_it_is_accepted() {
 }
 
 #[test]
-fn folder_that_others_could_have_made_or_can_enter_is_not_used() {
+fn folder_open_to_other_users_is_not_used() {
     let is_root = can(rustix::process::geteuid().is_root(), "root", "giving files away takes root");
     let foreign: fn(&Path) = |folder| chown(folder, Some(64_123), None).unwrap();
     let open: fn(&Path) = |folder| fs::set_permissions(folder, PermissionsExt::from_mode(0o710)).unwrap();
@@ -80,7 +80,7 @@ fn folder_that_others_could_have_made_or_can_enter_is_not_used() {
     for (name, change) in &changes[..if is_root { 3 } else { 2 }] {
         let sockets = Sockets::open();
         change(&sockets.folder());
-        // Asserts that nothing is enabled.
+        // The scenario asserts that nothing is enabled.
         sockets.stage.spawn("register and end").succeeded();
         assert!(sockets.own.accept().unwrap().is_none(), "{name}");
         let connection = eventually("a connection", || sockets.shared.accept().unwrap());
@@ -91,12 +91,12 @@ fn folder_that_others_could_have_made_or_can_enter_is_not_used() {
 }
 
 #[test]
-fn process_that_a_leaving_daemon_never_accepted_goes_to_the_socket_of_all() {
+fn process_not_accepted_by_exiting_daemon_uses_shared_socket() {
     let Sockets { stage, own, shared } = Sockets::open();
     let scenario = stage.spawn("register and stay");
     wait_for_mark(stage.folder.path(), "registered");
-    assert!(shared.accept().unwrap().is_none(), "it waits at the other socket");
-    // As a daemon that leaves.
+    assert!(shared.accept().unwrap().is_none(), "the process waits at the daemon user's socket");
+    // A daemon that exits does the same.
     RuntimeDir::at(&stage.runtime()).remove_own();
     drop(own);
     let mut process = Process::accept(&shared);
@@ -107,10 +107,11 @@ fn process_that_a_leaving_daemon_never_accepted_goes_to_the_socket_of_all() {
 }
 
 #[test]
-fn stale_socket_of_a_killed_daemon_leads_to_the_socket_of_all() {
+fn stale_socket_of_killed_daemon_leads_to_shared_socket() {
     let Sockets { stage, own, shared } = Sockets::open();
     drop(own);
-    // Asserts that nothing is enabled, whatever the file of the killed daemon says.
+    // The scenario asserts that nothing is enabled, whatever the file of the killed daemon
+    // contains.
     stage.spawn("register and end").succeeded();
     let connection = eventually("a connection", || shared.accept().unwrap());
     let next = || connection.receive(PATIENCE).unwrap().unwrap().message;
@@ -125,46 +126,49 @@ fn register_and_stay(folder: &Path) {
 }
 
 #[test]
-fn process_that_a_daemon_found_registers_while_it_is_stopped_and_loses_no_event() {
+fn process_found_by_daemon_loses_no_event_while_daemon_is_stopped() {
     found_and_stopped(Scope::Named);
 }
 
 #[test]
-fn process_of_root_that_the_systems_daemon_found_loses_no_event_while_it_is_stopped() {
+fn root_process_found_by_system_daemon_loses_no_event_while_it_is_stopped() {
     if can(rustix::process::geteuid().is_root(), "root", "the system's daemon is root's") {
         found_and_stopped(Scope::System);
     }
 }
 
-/// The process is there before the daemon, which connects to it.
+/// Starts the process before the daemon, which then connects to it.
 fn found_and_stopped(scope: Scope) {
     let stage = Stage::new();
     let scenario = stage.spawn("one before and one after");
     wait_for_mark(stage.folder.path(), "registered");
-    let mut apart = Apart::start_on(stage, scope);
+    let mut daemon_process = DaemonProcess::start_on(stage, scope);
     until("the daemon has found the process", || {
-        let providers = apart.controller.providers().unwrap();
+        let providers = daemon_process.controller.providers().unwrap();
         providers.iter().any(|provider| provider.provider == PROVIDER && !provider.pids.is_empty())
     });
-    apart.controller.enable(&session(), OTHER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
-    // No memory is left in the process: the next registration makes some.
-    apart
+    daemon_process
+        .controller
+        .enable(&session(), OTHER, EnableCode::Enable, &EnableParams::default(), 0)
+        .unwrap();
+    // The process has no region left, so the next registration creates one.
+    daemon_process
         .controller
         .enable(&session(), PROVIDER, EnableCode::Disable, &EnableParams::default(), 5000)
         .unwrap();
-    apart.stop_daemon();
-    mark(apart.stage.folder.path(), "stopped");
+    daemon_process.stop_daemon();
+    mark(daemon_process.stage.folder.path(), "stopped");
     scenario.succeeded();
-    apart.signal(Signal::CONT);
+    daemon_process.signal(Signal::CONT);
     until("all events are collected or counted", || {
-        let properties = apart.controller.query(&session()).unwrap();
+        let properties = daemon_process.controller.query(&session()).unwrap();
         properties.events + properties.events_lost + u64::from(properties.uncounted_processes) * EACH >= EACH
     });
-    let properties = apart.controller.query(&session()).unwrap();
+    let properties = daemon_process.controller.query(&session()).unwrap();
     assert_eq!((properties.events, properties.events_lost), (EACH, 0), "{properties:?}");
     assert_eq!(properties.uncounted_processes, 0);
-    // Those of the other provider are not counted here.
-    assert_eq!(apart.end(EACH), (0, 0));
+    // The events of the other provider are not counted here.
+    assert_eq!(daemon_process.end(EACH), (0, 0));
 }
 
 fn one_before_and_one_after(folder: &Path) {
@@ -172,7 +176,7 @@ fn one_before_and_one_after(folder: &Path) {
     mark(folder, "registered");
     wait_for_mark(folder, "stopped");
     let other = Provider::register(OTHER, None).unwrap();
-    assert!(other.enabled(4, 0), "by the daemon's file");
+    assert!(other.enabled(4, 0), "enabled by the daemon's file");
     for n in 0..EACH {
         other.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }

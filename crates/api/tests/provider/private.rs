@@ -1,4 +1,4 @@
-//! Private sessions: exact accounts in every way in which they can end.
+//! Private sessions: every event is recorded or counted, however the session ends.
 
 use std::collections::HashSet;
 use std::path::Path;
@@ -17,9 +17,10 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("leave without a word", leave_without_a_word),
     ("write until killed", write_until_killed),
     ("signal handler", |folder| signal_handler(folder, 0)),
-    // Stack and event key: both are taken in the library, by the handler in the midst of those of the thread, too.
+    // Stack and event key: the library takes both, also in the signal handler while the thread
+    // takes its own.
     ("signal handler with stacks", |folder| signal_handler(folder, 0x104)),
-    ("what is refused", what_is_refused),
+    ("refused sessions", refused_sessions),
     ("another file", another_file),
     ("kinds of events", kinds_of_events),
     ("quiet threads", quiet_threads),
@@ -29,14 +30,14 @@ const THREADS: u64 = 4;
 const EACH: u64 = 20_000;
 
 #[test]
-fn every_event_of_many_threads_is_in_the_file_or_counted() {
+fn every_event_of_many_threads_is_recorded_or_counted() {
     let stage = Stage::new();
     stage.run("many threads");
     check_many(&stage.path("many.etl"));
 }
 
 #[test]
-fn every_event_of_many_threads_is_in_the_file_or_counted_without_sequences() {
+fn every_event_of_many_threads_is_recorded_or_counted_without_rseq() {
     let stage = Stage::new();
     stage.run_with("many threads", |c| {
         c.env("TRACEWEIR_NO_RSEQ", "1");
@@ -56,7 +57,7 @@ fn many_threads(folder: &Path) {
                 for n in 0..EACH {
                     let number = thread * EACH + n;
                     let data: [&[u8]; 2] = [&number.to_le_bytes(), &rest[..(n % 300) as usize]];
-                    // A full ring is counted; the account is made by the reader.
+                    // A full ring counts the event as lost; the reader adds up the totals.
                     if provider.write(&event(1), &data).is_err() {
                         std::thread::sleep(Duration::from_millis(1));
                     }
@@ -72,7 +73,7 @@ fn check_many(file: &Path) {
     let (seen, lost) = read(file);
     assert_eq!(seen.len() as u64 + lost, THREADS * EACH);
     let numbers: HashSet<u64> = seen.iter().map(|s| s.number()).collect();
-    assert_eq!(numbers.len(), seen.len(), "none twice");
+    assert_eq!(numbers.len(), seen.len(), "no event twice");
     let mut threads = HashSet::new();
     for event in &seen {
         let (thread, n) = (event.number() / EACH, event.number() % EACH);
@@ -88,7 +89,7 @@ fn check_many(file: &Path) {
 }
 
 #[test]
-fn a_session_that_is_never_stopped_is_finalised_at_exit() {
+fn session_that_is_not_stopped_is_finalised_at_exit() {
     let stage = Stage::new();
     stage.run("leave without a word");
     let (seen, lost) = read(&stage.path("exit.etl"));
@@ -102,12 +103,12 @@ fn leave_without_a_word(folder: &Path) {
     for n in 0..1000u64 {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
-    // Neither is dropped.
+    // `exit` drops neither the session nor the provider.
     std::process::exit(0);
 }
 
 #[test]
-fn the_file_of_a_killed_process_is_valid_to_its_last_flush_and_can_be_repaired() {
+fn file_of_killed_process_is_valid_to_last_flush_and_can_be_repaired() {
     let stage = Stage::new();
     let scenario = stage.spawn("write until killed");
     wait_for_mark(stage.folder.path(), "flushed");
@@ -119,7 +120,7 @@ fn the_file_of_a_killed_process_is_valid_to_its_last_flush_and_can_be_repaired()
     assert_eq!(repaired.dropped, 0);
     let (seen, _) = read(&whole);
     let numbers: Vec<u64> = seen.iter().map(|s| s.number()).collect();
-    assert!(numbers.len() >= 500, "what was flushed is there: {}", numbers.len());
+    assert!(numbers.len() >= 500, "flushed events are in the file: {}", numbers.len());
     assert_eq!(numbers, (0..numbers.len() as u64).collect::<Vec<_>>());
 }
 
@@ -138,7 +139,7 @@ fn write_until_killed(folder: &Path) {
 }
 
 #[test]
-fn a_signal_handler_may_write_in_the_middle_of_a_write() {
+fn signal_handler_can_write_during_a_write() {
     for (without_sequences, scenario) in [
         (false, "signal handler"),
         (true, "signal handler"),
@@ -190,15 +191,15 @@ fn signal_handler(folder: &Path, property: u32) {
 }
 
 #[test]
-fn a_process_has_three_private_sessions_and_one_for_each_file() {
-    Stage::new().run("what is refused");
+fn process_has_at_most_three_private_sessions_and_one_per_file() {
+    Stage::new().run("refused sessions");
 }
 
-fn what_is_refused(folder: &Path) {
+fn refused_sessions(folder: &Path) {
     let start = |name: &str, file: &str| PrivateSession::start(&sequential(name, folder.join(file)));
     let mut three: Vec<_> = ["a", "b", "c"].map(|n| start(n, &format!("{n}.etl")).unwrap()).into();
     assert_eq!(start("d", "d.etl").unwrap_err().status(), Status::ERROR_NO_SYSTEM_RESOURCES);
-    assert!(!folder.join("d.etl").exists(), "nothing is left behind");
+    assert!(!folder.join("d.etl").exists(), "no file is left");
     three.pop();
     assert_eq!(start("d", "a.etl").unwrap_err().status(), Status::ERROR_BAD_PATHNAME);
     let session = start("d", "d.etl").unwrap();
@@ -215,12 +216,12 @@ fn what_is_refused(folder: &Path) {
 }
 
 #[test]
-fn a_private_session_goes_on_in_another_file() {
+fn private_session_can_switch_to_another_file() {
     let stage = Stage::new();
     stage.run("another file");
     let payloads = |file: &str| read(&stage.path(file)).0.into_iter().map(|s| s.payload).collect::<Vec<_>>();
-    assert_eq!((payloads("a.etl"), payloads("b.etl")), (vec![b"before".to_vec()], vec![b"behind".to_vec()]));
-    assert_eq!(payloads("snapshot.etl"), [b"behind".to_vec()]);
+    assert_eq!((payloads("a.etl"), payloads("b.etl")), (vec![b"before".to_vec()], vec![b"after".to_vec()]));
+    assert_eq!(payloads("snapshot.etl"), [b"after".to_vec()]);
 }
 
 fn another_file(folder: &Path) {
@@ -232,13 +233,13 @@ fn another_file(folder: &Path) {
     assert_eq!(session.update(&to("a.etl")).unwrap_err().status(), Status::ERROR_BAD_PATHNAME);
     let more = Update { maximum_buffers: Some(9), ..to("c.etl") };
     assert_eq!(session.update(&more).unwrap_err().status(), Status::ERROR_INVALID_PARAMETER);
-    assert!(!folder.join("c.etl").exists(), "nothing is left behind");
+    assert!(!folder.join("c.etl").exists(), "no file is left");
     let now = session.update(&Update { flush_timer: Some(3), ..to("b.etl") }).unwrap();
     assert_eq!((now.config.flush_timer, now.config.log_file), (3, Some(folder.join("b.etl"))));
     let recorder = SessionConfig { log_file_mode: 0x400, log_file: None, ..sequential("r", "unused".into()) };
     let recorder = PrivateSession::start(&recorder).unwrap();
     recorder.enable(PROVIDER, &everything()).unwrap();
-    provider.write(&event(1), &[b"behind"]).unwrap();
+    provider.write(&event(1), &[b"after"]).unwrap();
     let taken = recorder.flush(Some(&folder.join("b.etl"))).unwrap_err();
     assert_eq!(taken.status(), Status::ERROR_BAD_PATHNAME, "the other session writes it");
     for _ in 0..2 {
@@ -248,7 +249,7 @@ fn another_file(folder: &Path) {
 }
 
 #[test]
-fn strings_activities_and_metadata_are_in_the_file_as_they_were_given() {
+fn strings_activities_and_metadata_are_recorded_unchanged() {
     let stage = Stage::new();
     stage.run("kinds of events");
     let (seen, lost) = read(&stage.path("kinds.etl"));
@@ -294,7 +295,7 @@ fn kinds_of_events(folder: &Path) {
 }
 
 #[test]
-fn no_thread_of_the_library_takes_signals() {
+fn library_threads_block_signals() {
     Stage::new().run("quiet threads");
 }
 
@@ -303,7 +304,7 @@ fn quiet_threads(folder: &Path) {
     let session = PrivateSession::start(&sequential("quiet", folder.join("quiet.etl"))).unwrap();
     let _provider = Provider::register(PROVIDER, None).unwrap();
     let ours: Vec<_> = tasks().into_iter().filter(|task| !before.contains(task)).collect();
-    // The one that started the session may not have ended yet.
+    // The thread that started the session may not have ended yet.
     assert!(ours.len() >= 5, "collector, writer, control thread, and those for callbacks and for waking");
     for task in ours {
         let Ok(status) = std::fs::read_to_string(task.join("status")) else { continue };
@@ -313,7 +314,7 @@ fn quiet_threads(folder: &Path) {
             assert_ne!(blocked & 1 << (signal - 1), 0, "{signal} in {status}");
         }
     }
-    // The caller's own mask is as before.
+    // The signal mask of the caller is unchanged.
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     assert!(status.contains("SigBlk:\t0000000000000000"), "{status}");
     session.stop().unwrap();

@@ -1,35 +1,39 @@
-//! Which processes are meant, and registrations that come after the enable: the tables of filters and levels, end to end with a daemon.
+//! Scope filters and registrations after the enable: the tables of filters and levels, end to end
+//! with a daemon.
 //!
-//! ```text
-//!   scopes       process ids × programs × packages × applications × containers           each absent, passing, failing     243
-//!   of events    ids × names × payload                                                    each absent, passing, failing     27
-//!   of stacks    by ids × by names × by level and keyword                                 each absent, passing, failing     27
-//!   callback     schematized or not                                                                                         2
-//!   levels       {0, 1, 4, 5, 255} × any 0–7 × all 0–7 × IGNORE_KEYWORD_0                                                   640
-//! ```
+//! - Scopes: process ids × programs × packages × applications × containers, each absent, passing,
+//!   failing: 243 rows.
+//! - Event filters: ids × names × payload, each absent, passing, failing: 27 rows.
+//! - Stack filters: by ids × by names × by level and keyword, each absent, passing, failing: 27
+//!   rows.
+//! - Callback: schematized filter or none: 2 rows.
+//! - Levels: {0, 1, 4, 5, 255} × any 0–7 × all 0–7 × IGNORE_KEYWORD_0: 640 rows.
 //!
-//! Every row is tried by a provider that was there before the enable and by one that is registered after it; each writes a manifest event and a TraceLogging
-//! event, and the file of each session must hold exactly those that the rules say, with stacks where they say so.
+//! Each row is tried by a provider registered before the enable and by one registered after it.
+//! Each writes a manifest event and a TraceLogging event, and the file of each session must hold
+//! exactly the events that the rules let through, with stacks where the rules ask for them.
 //!
-//! | Sessions | What is gone through, all of it |
+//! | Sessions | Combinations tested, all of them |
 //! |---|---|
-//! | one | of events × of stacks × callback, with every scope absent and with every scope passing |
+//! | one | event filters × stack filters × callback, with all scopes absent and with all passing |
 //! | one | scopes × ids |
 //! | two | (off, nothing, every filter alone passing and failing, all passing)² |
 //! | two | (off, process ids × programs × event ids)² |
-//! | one | levels, events of all levels and keywords 0–7, said before the provider is registered |
-//! | two | levels × four other levels and masks, in both orders, likewise |
+//! | one | levels, events of all levels and keywords 0–7, enabled before the registration |
+//! | two | levels × four other levels and masks, in both orders, enabled before the registration |
 //!
-//! The whole product of all of this is not gone through end to end, for these reasons, each of which has a table of its own:
+//! The product of all tables is not tested end to end, for these reasons:
 //!
-//! 1. Scopes are decided by the daemon, which looks at nothing else, and passes all else on as it is: `traceweir_daemon::filter::truth`, where all pairs of
-//!    scopes are gone through, for registrations before and after the enable.
-//! 2. Events and stacks are decided in the process, which is told nothing of scopes, by level, masks and filters of one session at a time; what two sessions
-//!    share is looked at for all 640² pairs of levels and all pairs of filters, on registrations that were there and on fresh ones:
-//!    `provider::filter::tests::truth`.
+//! 1. The daemon decides scopes, by the scope filters alone, and passes everything else on
+//!    unchanged. `traceweir_daemon::filter::truth` tests all pairs of scopes, for registrations
+//!    before and after the enable.
+//! 2. The process decides events and stacks, and does not receive the scopes. It goes by level,
+//!    masks and filters of one session at a time. `provider::filter::tests::truth` tests what two
+//!    sessions share, for all 640² pairs of levels and all pairs of filters, on existing and on new
+//!    registrations.
 //!
-//! Packages, applications and containers take a control group of the test's own. Where none can be made, their filters are absent or failing here; passing
-//! ones have their tables in the daemon.
+//! Packages, applications and containers need a control group that the test creates. Where none can
+//! be created, their filters are absent or failing here; the daemon's tables test passing ones.
 
 use std::path::{Path, PathBuf};
 
@@ -41,7 +45,7 @@ use traceweir_format::spec::enable::*;
 use traceweir_format::tracelogging::MetadataBuilder;
 
 use crate::control_group::{self, ControlGroup};
-use crate::daemon::Real;
+use crate::daemon::RealDaemon;
 use crate::wait::PATIENCE;
 use crate::{PROVIDER, Scenario, Stage, event, read, sequential};
 
@@ -53,22 +57,22 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("enabled ahead by two", enabled_ahead_by_two),
 ];
 
-/// The control group of a scenario.
+/// Environment variable with the folder of the scenario's control group.
 const GROUP: &str = "TRACEWEIR_TEST_GROUP";
 
-/// What a filter does to the events here.
+/// How a filter applies to the events of these tests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Effect {
     Absent,
     Passes,
     Fails,
 }
-use Way::{Absent, Fails, Passes};
+use Effect::{Absent, Fails, Passes};
 
-const WAYS: [Way; 3] = [Absent, Passes, Fails];
+const EFFECTS: [Effect; 3] = [Absent, Passes, Fails];
 
-/// The filters of a session: five scopes, then the others by these places.
-type Asked = [Way; 12];
+/// The filters of a session: five scopes, then the others at these indices.
+type Row = [Effect; 12];
 const SCOPES: usize = 5;
 const PIDS: usize = 0;
 const PROGRAMS: usize = 1;
@@ -79,27 +83,29 @@ const PAYLOAD: usize = 7;
 const STACKS_BY_ID: usize = 8;
 const STACKS_BY_NAME: usize = 9;
 const STACKS_BY_LEVEL: usize = 10;
-/// Says nothing about events: it passes.
+/// Goes to the callback only: every event passes.
 const CALLBACK: usize = 11;
 
-const NOTHING: Asked = [Absent; 12];
+const NO_FILTERS: Row = [Absent; 12];
 const NAME: &str = "seven";
 
-/// A filter as it passes, and as it fails.
+/// The data of a filter that passes, and of one that fails.
 type Both = (Vec<u8>, Vec<u8>);
 
-/// "All filters must pass"; those of ids and payloads are for manifest events, those of names for the others.
-fn gets(asked: Option<Asked>, tracelogging: bool) -> bool {
-    let fails = |asked: Asked, places: &[usize]| places.iter().any(|place| asked[*place] == Fails);
+/// Returns whether a session gets the event. "All filters must pass"; filters by id and payload
+/// apply to manifest events, filters by name to TraceLogging events.
+fn gets(row: Option<Row>, tracelogging: bool) -> bool {
+    let fails = |row: Row, indices: &[usize]| indices.iter().any(|index| row[*index] == Fails);
     let of_event: &[usize] = if tracelogging { &[NAMES] } else { &[IDS, PAYLOAD] };
-    asked.is_some_and(|asked| !asked[..SCOPES].contains(&Fails) && !fails(asked, of_event))
+    row.is_some_and(|row| !row[..SCOPES].contains(&Fails) && !fails(row, of_event))
 }
 
-/// "With several stack filters, a stack is taken only if each passes."
-fn gets_stack(asked: Option<Asked>, tracelogging: bool) -> bool {
+/// Returns whether the event has a stack. "With several stack filters, a stack is taken only if
+/// each passes."
+fn gets_stack(row: Option<Row>, tracelogging: bool) -> bool {
     let by = if tracelogging { STACKS_BY_NAME } else { STACKS_BY_ID };
-    let is_kept = |asked: Asked| asked[by] != Fails && asked[STACKS_BY_LEVEL] != Fails;
-    gets(asked, tracelogging) && asked.is_some_and(is_kept)
+    let is_kept = |row: Row| row[by] != Fails && row[STACKS_BY_LEVEL] != Fails;
+    gets(row, tracelogging) && row.is_some_and(is_kept)
 }
 
 fn payload_up_to(most: i128) -> Vec<u8> {
@@ -112,14 +118,15 @@ fn payload_up_to(most: i128) -> Vec<u8> {
     blob.finish().unwrap()
 }
 
-/// Every filter as it passes and as it fails. Events are number 7 or have the name; this process is in its own scope, the first process in no test's.
-fn filters(asked: Asked) -> Vec<Filter> {
+/// Builds the filters of a row. Events have id 7 or the name [`NAME`]; this process is in its own
+/// scope, and process 1 is never the test.
+fn filters(row: Row) -> Vec<Filter> {
     let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
     let scope = |name: &str| (encode::name_list(&["nobody", name]), encode::name_list(&["nobody"]));
     let ids = || (encode::event_ids(true, &[7]), encode::event_ids(false, &[7]));
     let names = || {
-        let of = |filter_in| encode::event_names(Gate::default(), filter_in, &[NAME]);
-        (of(true), of(false))
+        let encode_name = |filter_in| encode::event_names(Gate::default(), filter_in, &[NAME]);
+        (encode_name(true), encode_name(false))
     };
     let by_level = |filter_in| encode::level_keyword(Gate::default(), filter_in);
     let schematized = || encode::schematized(1, 0, b"data");
@@ -137,7 +144,7 @@ fn filters(asked: Asked) -> Vec<Filter> {
         (EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, (by_level(true), by_level(false))),
         (EVENT_FILTER_TYPE_SCHEMATIZED, (schematized(), schematized())),
     ];
-    let chosen = made.into_iter().zip(asked).filter_map(|((kind, (passing, failing)), way)| match way {
+    let chosen = made.into_iter().zip(row).filter_map(|((kind, (passing, failing)), effect)| match effect {
         Absent => None,
         Passes => Some(Filter { kind, data: passing }),
         Fails => Some(Filter { kind, data: failing }),
@@ -145,9 +152,10 @@ fn filters(asked: Asked) -> Vec<Filter> {
     chosen.collect()
 }
 
-/// Sessions, a provider that is there before all, and what each file must hold: number, and whether with a stack.
+/// The sessions, a provider registered before the enables, and the expected content of each file:
+/// event number, and whether it has a stack.
 struct Table {
-    daemon: Real,
+    daemon: RealDaemon,
     sessions: Vec<SessionRef>,
     files: Vec<PathBuf>,
     early: Provider,
@@ -158,13 +166,13 @@ struct Table {
 }
 
 impl Table {
-    /// With so many sessions. The process is in its control group before anybody asks for it.
+    /// Starts the sessions. The process enters its control group before any session asks for it.
     fn new(folder: &Path, sessions: usize) -> Self {
         let group = std::env::var_os(GROUP);
         if let Some(group) = &group {
             control_group::enter(Path::new(group), std::process::id());
         }
-        let mut daemon = Real::start(&folder.join("run"));
+        let mut daemon = RealDaemon::start(&folder.join("run"));
         let files: Vec<PathBuf> = (0..sessions).map(|n| folder.join(format!("{n}.etl"))).collect();
         let start = |(n, file): (usize, &PathBuf)| {
             SessionRef::Id(daemon.controller.start(&sequential(&n.to_string(), file.clone())).unwrap().id)
@@ -181,15 +189,15 @@ impl Table {
         }
     }
 
-    /// Whether a row can be tried here.
-    fn has(&self, asked: &Asked) -> bool {
-        self.has_group || !asked[PACKAGES..SCOPES].contains(&Passes)
+    /// Returns whether this machine can test a row.
+    fn can_test(&self, row: &Row) -> bool {
+        self.has_group || !row[PACKAGES..SCOPES].contains(&Passes)
     }
 
-    /// A session asks for this from now on; all callbacks have returned.
-    fn ask(&mut self, session: usize, asked: Option<Asked>) {
-        let code = if asked.is_some() { EnableCode::Enable } else { EnableCode::Disable };
-        let filters = asked.map(filters).unwrap_or_default();
+    /// Enables or disables the provider in a session, and waits until all callbacks have returned.
+    fn apply(&mut self, session: usize, row: Option<Row>) {
+        let code = if row.is_some() { EnableCode::Enable } else { EnableCode::Disable };
+        let filters = row.map(filters).unwrap_or_default();
         let params = EnableParams { filters, property: STACK_TRACE, ..EnableParams::default() };
         enable(
             &mut self.daemon.controller,
@@ -200,8 +208,8 @@ impl Table {
         );
     }
 
-    /// Both providers write both events; who gets them is noted.
-    fn write(&mut self, asked: &[Option<Asked>]) {
+    /// Writes both events with both providers, and records which sessions must get them.
+    fn write(&mut self, rows: &[Option<Row>]) {
         let late = Provider::register(PROVIDER, None).unwrap();
         for provider in [&self.early, &late] {
             for tracelogging in [false, true] {
@@ -212,22 +220,22 @@ impl Table {
                     true => provider.write_self_described(&event(0), &self.metadata, None, None, &[&number]),
                 }
                 .unwrap();
-                for (due, asked) in self.due.iter_mut().zip(asked) {
-                    let is_due = gets(*asked, tracelogging);
-                    due.extend(is_due.then(|| (self.number, gets_stack(*asked, tracelogging))));
+                for (due, row) in self.due.iter_mut().zip(rows) {
+                    let is_due = gets(*row, tracelogging);
+                    due.extend(is_due.then(|| (self.number, gets_stack(*row, tracelogging))));
                 }
             }
         }
     }
 
-    /// Stops the sessions and looks at their files.
+    /// Stops the sessions and checks their files.
     fn check(mut self) {
         for ((session, file), due) in self.sessions.iter().zip(&self.files).zip(&self.due) {
             assert_eq!(self.daemon.controller.stop(session).unwrap().events_lost, 0);
-            let seen: Vec<_> = read(file).0.iter().map(|it| (it.number(), it.stacked)).collect();
+            let seen: Vec<_> = read(file).0.iter().map(|event| (event.number(), event.stacked)).collect();
             assert!(!due.is_empty());
             let differ = seen.iter().zip(due).find(|(seen, due)| seen != due);
-            assert_eq!(differ, None, "the first that differs: what came, what was due");
+            assert_eq!(differ, None, "the first difference: event found, event expected");
             assert_eq!(seen.len(), due.len());
         }
     }
@@ -245,7 +253,7 @@ fn enable(
     controller.enable(session, PROVIDER, code, params, ms).unwrap();
 }
 
-/// Runs a scenario in a control group of its own, where one can be made.
+/// Runs a scenario in a control group of its own, if one can be created.
 fn run_in_group(scenario: &str) {
     let group = ControlGroup::make();
     if group.is_none() {
@@ -257,50 +265,50 @@ fn run_in_group(scenario: &str) {
 }
 
 #[test]
-fn a_session_gets_what_every_filter_lets_through_now_and_later() {
+fn session_gets_events_that_pass_all_filters() {
     run_in_group("filters of one session");
 }
 
 fn one_session(folder: &Path) {
     let mut table = Table::new(folder, 1);
-    let mut rows: Vec<Asked> = Vec::new();
-    for row in 0..3_usize.pow(6) * 2 {
-        let mut asked = NOTHING;
-        for (place, unit) in (IDS..CALLBACK).zip([1, 3, 9, 27, 81, 243]) {
-            asked[place] = WAYS[row / unit % 3];
+    let mut rows: Vec<Row> = Vec::new();
+    for number in 0..3_usize.pow(6) * 2 {
+        let mut row = NO_FILTERS;
+        for (index, unit) in (IDS..CALLBACK).zip([1, 3, 9, 27, 81, 243]) {
+            row[index] = EFFECTS[number / unit % 3];
         }
-        asked[CALLBACK] = WAYS[row / 729];
-        rows.push(asked);
-        asked[..SCOPES].fill(Passes);
-        rows.push(asked);
+        row[CALLBACK] = EFFECTS[number / 729];
+        rows.push(row);
+        row[..SCOPES].fill(Passes);
+        rows.push(row);
     }
-    for row in 0..3_usize.pow(6) {
-        let mut asked = NOTHING;
-        for (place, unit) in (0..=SCOPES).zip([1, 3, 9, 27, 81, 243]) {
-            asked[place] = WAYS[row / unit % 3];
+    for number in 0..3_usize.pow(6) {
+        let mut row = NO_FILTERS;
+        for (index, unit) in (0..=SCOPES).zip([1, 3, 9, 27, 81, 243]) {
+            row[index] = EFFECTS[number / unit % 3];
         }
-        rows.push(asked);
+        rows.push(row);
     }
-    for asked in rows {
-        if table.has(&asked) {
-            table.ask(0, Some(asked));
-            table.write(&[Some(asked)]);
+    for row in rows {
+        if table.can_test(&row) {
+            table.apply(0, Some(row));
+            table.write(&[Some(row)]);
         }
     }
-    table.ask(0, None);
+    table.apply(0, None);
     table.write(&[None]);
     table.check();
 }
 
-/// Every pair of rows, by two sessions.
-fn every_pair(folder: &Path, rows: &[Option<Asked>]) {
+/// Tries every pair of rows with two sessions.
+fn every_pair(folder: &Path, rows: &[Option<Row>]) {
     let mut table = Table::new(folder, 2);
     let rows: Vec<_> =
-        rows.iter().filter(|row| row.as_ref().is_none_or(|it| table.has(it))).copied().collect();
+        rows.iter().filter(|row| row.as_ref().is_none_or(|row| table.can_test(row))).copied().collect();
     for one in &rows {
-        table.ask(0, *one);
+        table.apply(0, *one);
         for two in &rows {
-            table.ask(1, *two);
+            table.apply(1, *two);
             table.write(&[*one, *two]);
         }
     }
@@ -308,34 +316,34 @@ fn every_pair(folder: &Path, rows: &[Option<Asked>]) {
 }
 
 #[test]
-fn a_session_gets_the_events_of_the_processes_it_means_now_and_later() {
+fn session_gets_events_of_processes_in_its_scope() {
     Stage::new().run("scopes of two sessions");
 }
 
 fn two_sessions(folder: &Path) {
     let mut rows = vec![None];
-    for row in 0..27_usize {
-        let mut asked = NOTHING;
-        for (place, unit) in [PIDS, PROGRAMS, IDS].into_iter().zip([1, 3, 9]) {
-            asked[place] = WAYS[row / unit % 3];
+    for number in 0..27_usize {
+        let mut row = NO_FILTERS;
+        for (index, unit) in [PIDS, PROGRAMS, IDS].into_iter().zip([1, 3, 9]) {
+            row[index] = EFFECTS[number / unit % 3];
         }
-        rows.push(Some(asked));
+        rows.push(Some(row));
     }
     every_pair(folder, &rows);
 }
 
 #[test]
-fn every_filter_of_a_session_stands_beside_every_one_of_another() {
+fn filters_of_two_sessions_are_independent() {
     run_in_group("filters of two sessions");
 }
 
 fn each_filter_of_two_sessions(folder: &Path) {
-    let mut rows = vec![None, Some(NOTHING), Some([Passes; 12])];
-    for place in 0..NOTHING.len() {
-        for way in [Passes, Fails] {
-            let mut asked = NOTHING;
-            asked[place] = way;
-            rows.push(Some(asked));
+    let mut rows = vec![None, Some(NO_FILTERS), Some([Passes; 12])];
+    for index in 0..NO_FILTERS.len() {
+        for effect in [Passes, Fails] {
+            let mut row = NO_FILTERS;
+            row[index] = effect;
+            rows.push(Some(row));
         }
     }
     every_pair(folder, &rows);
@@ -343,7 +351,7 @@ fn each_filter_of_two_sessions(folder: &Path) {
 
 const LEVELS: [u8; 5] = [0, 1, 4, 5, 255];
 
-/// Level, masks and IGNORE_KEYWORD_0 of a row of the 640.
+/// Returns level, masks and IGNORE_KEYWORD_0 of one of the 640 rows.
 fn masks(row: u64) -> EnableParams {
     let (match_any, match_all) = (row % 8, row / 8 % 8);
     let property = [0, EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0][row as usize / 64 % 2];
@@ -351,7 +359,7 @@ fn masks(row: u64) -> EnableParams {
     EnableParams { level, match_any, match_all, property, ..EnableParams::default() }
 }
 
-/// "pass = level_ok && keyword_ok".
+/// Returns whether an event passes: "pass = level_ok && keyword_ok".
 fn takes(params: &EnableParams, level: u8, keyword: u64) -> bool {
     let level_ok = params.level == 0 || level <= params.level;
     let any = if params.match_any == 0 { u64::MAX } else { params.match_any };
@@ -362,7 +370,8 @@ fn takes(params: &EnableParams, level: u8, keyword: u64) -> bool {
     level_ok && keyword_ok
 }
 
-/// A provider that comes after these enables writes every event; who gets it is noted.
+/// Registers a provider after the enables, writes every event with it, and records which sessions
+/// must get them.
 fn write_every_event(table: &mut Table, wanted: &[&EnableParams]) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     for (level, keyword) in LEVELS.into_iter().flat_map(|level| (0..8).map(move |k| (level, k))) {
@@ -379,33 +388,33 @@ fn write_every_event(table: &mut Table, wanted: &[&EnableParams]) {
     }
 }
 
-fn say(table: &mut Table, session: usize, params: &EnableParams) {
+fn enable_in(table: &mut Table, session: usize, params: &EnableParams) {
     let (controller, session) = (&mut table.daemon.controller, &table.sessions[session]);
     enable(controller, session, EnableCode::Enable, params, 0);
 }
 
 #[test]
-fn what_was_said_before_a_provider_came_counts_for_it() {
+fn enable_before_registration_applies_to_provider() {
     Stage::new().run("enabled ahead");
 }
 
 fn enabled_ahead(folder: &Path) {
     let mut table = Table::new(folder, 1);
     for params in (0..640).map(masks) {
-        say(&mut table, 0, &params);
+        enable_in(&mut table, 0, &params);
         write_every_event(&mut table, &[&params]);
     }
     table.check();
 }
 
 #[test]
-fn what_two_sessions_said_before_a_provider_came_counts_for_each() {
+fn enables_of_two_sessions_before_registration_apply_to_each() {
     Stage::new().run("enabled ahead by two");
 }
 
 fn enabled_ahead_by_two(folder: &Path) {
     let mut table = Table::new(folder, 2);
-    // Everything; nothing but level 1, keyword 1; level 4 and any of two; only what has all three.
+    // Everything; only level 1 with keyword 1; level 4 and any of two; only events with all three.
     let others = [(0, 0, 0, 0), (1, 1, 1, 0x10), (4, 6, 0, 0), (255, 7, 7, 0x10)];
     let others = others.map(|(level, match_any, match_all, property)| EnableParams {
         level,
@@ -415,11 +424,11 @@ fn enabled_ahead_by_two(folder: &Path) {
         ..EnableParams::default()
     });
     for (all, other) in [(0, 1), (1, 0)] {
-        for beside in &others {
-            say(&mut table, other, beside);
+        for fixed in &others {
+            enable_in(&mut table, other, fixed);
             for params in (0..640).map(masks) {
-                say(&mut table, all, &params);
-                let wanted = if all == 0 { [&params, beside] } else { [beside, &params] };
+                enable_in(&mut table, all, &params);
+                let wanted = if all == 0 { [&params, fixed] } else { [fixed, &params] };
                 write_every_event(&mut table, &wanted);
             }
         }

@@ -1,4 +1,4 @@
-//! Several sessions in one write, exclusion, and the edges of what can be written.
+//! Writes to several sessions at once, excluded sessions, and size limits of events.
 
 use std::path::Path;
 
@@ -22,21 +22,21 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 const EXCLUDE_INPRIVATE: u32 = 0x200;
 
 #[test]
-fn sessions_are_left_out_by_their_bits_and_by_what_is_done_in_private() {
+fn write_ex_excludes_sessions_by_mask_and_by_inprivate_flag() {
     Stage::new().run("excluded");
 }
 
 fn excluded(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     let ex = |exclude, flags| provider.write_ex(&event(1), exclude, flags, None, None, &[b"x"]);
-    assert_eq!(ex(u64::MAX, u32::MAX), Ok(()), "nobody listens: nothing is judged");
+    assert_eq!(ex(u64::MAX, u32::MAX), Ok(()), "no session is enabled: arguments are not checked");
     let start = |name: &str, property| {
         let session = PrivateSession::start(&sequential(name, folder.join(name))).unwrap();
         session.enable(PROVIDER, &EnableParams { property, ..everything() }).unwrap();
         session
     };
     let (first, second) = (start("first", 0), start("second", EXCLUDE_INPRIVATE));
-    // Sessions of a process have the lowest bits that are free.
+    // Sessions of a process have the lowest free bits.
     let numbers = |first: &PrivateSession, second: &PrivateSession| {
         (first.flush(None).unwrap().events, second.flush(None).unwrap().events)
     };
@@ -62,22 +62,22 @@ fn excluded(folder: &Path) {
     handle.write_ex(&event(1), 2, 0, None, None, &[]).unwrap();
     assert_eq!(numbers(&first, &second), (7, 4));
     for session in [first, second] {
-        assert_eq!(session.stop().unwrap().events_lost, 0, "what is not for a session is no loss of it");
+        assert_eq!(session.stop().unwrap().events_lost, 0, "an excluded event does not count as lost");
     }
     drop(provider);
     let gone = handle.write_ex(&event(1), 0, u32::MAX, None, None, &[]);
-    assert_eq!(gone, Err(WriteError::InvalidHandle), "the handle first");
+    assert_eq!(gone, Err(WriteError::InvalidHandle), "the handle is checked first");
 }
 
 #[test]
-fn the_largest_events_are_written_and_the_next_larger_ones_refused() {
+fn largest_event_is_written_and_one_byte_more_is_refused() {
     Stage::new().run("edges");
 }
 
 fn edges(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     let blocks = vec![&b"b"[..]; MAX_BLOCKS + 1];
-    assert_eq!(provider.write(&event(1), &blocks), Ok(()), "nobody listens");
+    assert_eq!(provider.write(&event(1), &blocks), Ok(()), "no session is enabled");
     for (buffer_size, most, failure) in [
         (128, 65535, WriteError::TooLarge),
         (32, 32_696, WriteError::MoreData),
@@ -100,25 +100,29 @@ fn edges(folder: &Path) {
         assert_eq!(provider.write(&event(5), &blocks[..MAX_BLOCKS]), Ok(()));
         assert_eq!(provider.write(&event(6), &blocks), Err(WriteError::InvalidParameter));
         let end = session.stop().unwrap();
-        assert_eq!((end.events, end.events_lost), (4, lost), "what no session could hold is no loss");
+        assert_eq!(
+            (end.events, end.events_lost),
+            (4, lost),
+            "an event too large for every session does not count as lost"
+        );
         let sizes: Vec<_> = records(&path).iter().map(Vec::len).collect();
         assert_eq!(sizes, [most, most, most, 80 + MAX_BLOCKS]);
     }
 }
 
 #[test]
-fn the_longest_string_is_written_and_the_next_longer_one_refused() {
+fn longest_string_is_written_and_one_unit_more_is_refused() {
     Stage::new().run("edges of strings");
 }
 
 fn edges_of_strings(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
-    assert_eq!(provider.write_string(4, 0, &"x".repeat(1 << 20)), Ok(()), "nobody listens");
+    assert_eq!(provider.write_string(4, 0, &"x".repeat(1 << 20)), Ok(()), "no session is enabled");
     let path = folder.join("strings.etl");
     let config = SessionConfig { buffer_size: 128, ..sequential("strings", path.clone()) };
     let session = PrivateSession::start(&config).unwrap();
     session.enable(PROVIDER, &everything()).unwrap();
-    // Units without the terminator.
+    // Length in UTF-16 units, without the terminator.
     let longest = (65535 - 80) / 2 - 1;
     let lengths = [0, 1, 498, 499, 500, 501, 502, longest];
     for length in lengths {
@@ -140,9 +144,10 @@ fn edges_of_strings(folder: &Path) {
     assert_eq!(found[8][80..], *b"a\0\0\0b\0\x3D\xD8\0\xDE\0\0");
 }
 
-/// A hand-played daemon with three sessions: one that takes all, one that takes little, and an independent one.
+/// The test plays a daemon with three sessions: one with a large region, one with a small region,
+/// and one that is enabled as independent.
 #[test]
-fn a_session_without_room_withholds_the_event_from_all_but_the_independent_ones() {
+fn full_session_withholds_event_from_all_but_independent_sessions() {
     let stage = Stage::new();
     let listener = listen(&stage.runtime());
     let scenario = stage.spawn("three sizes");
@@ -157,9 +162,9 @@ fn a_session_without_room_withholds_the_event_from_all_but_the_independent_ones(
     for (session, params, property) in
         [(0x10001, params(), 0), (0x10002, small, 0), (0x10003, params(), PROPERTY_INDEPENDENT)]
     {
-        regions.push(process.give(session, &params));
-        let wish = EnableParams { property, ..everything() };
-        process.enable(0, registration, session, EnableCode::Enable, wish);
+        regions.push(process.create_region(session, &params));
+        let params = EnableParams { property, ..everything() };
+        process.enable(0, registration, session, EnableCode::Enable, params);
     }
     process.answer(&Message::Registered { registration });
     wait_for_mark(stage.folder.path(), "written");
@@ -176,8 +181,10 @@ fn a_session_without_room_withholds_the_event_from_all_but_the_independent_ones(
         }
         counts.push((records, region.lost()));
     }
-    let written: u64 =
-        std::fs::read_to_string(stage.path("number")).unwrap().parse().expect("how many went to all");
+    let written: u64 = std::fs::read_to_string(stage.path("number"))
+        .unwrap()
+        .parse()
+        .expect("the number of events that reached all sessions");
     assert_eq!(counts, [(written, 2), (written, 2), (written + 2, 0)]);
     mark(stage.folder.path(), "done");
     scenario.succeeded();
@@ -187,7 +194,7 @@ fn three_sizes(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     assert_eq!(provider.write(&event(1), &[b"for all"]), Ok(()));
     assert_eq!(provider.write(&event(2), &[&[0; 2000]]), Err(WriteError::MoreData));
-    // On one processor, so that it is one ring that gets full.
+    // The thread stays on one processor, so that it fills a single ring.
     let mut set = rustix::thread::CpuSet::new();
     set.set(rustix::thread::sched_getcpu());
     rustix::thread::sched_setaffinity(None, &set).unwrap();

@@ -1,4 +1,4 @@
-//! The table of registrations and its handles.
+//! The registration table and its handles.
 
 use std::path::Path;
 
@@ -14,7 +14,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
 ];
 
 #[test]
-fn a_process_has_room_for_1024_registrations() {
+fn process_can_have_1024_registrations() {
     Stage::new().run("fill the table");
 }
 
@@ -29,7 +29,7 @@ fn fill_the_table(_: &Path) {
 }
 
 #[test]
-fn a_handle_is_stale_once_its_registration_is_gone() {
+fn handle_is_stale_after_its_registration_ends() {
     Stage::new().run("stale handles");
 }
 
@@ -44,7 +44,8 @@ fn stale_handles(folder: &Path) {
     first.write(&event(1), None, None, None, &[&1u64.to_le_bytes()]).unwrap();
     first.unregister().unwrap();
 
-    // The slot is used again, by as many others as there are slots: none of them answers to the old handle.
+    // Later registrations reuse the slot, as many as there are slots; the old handle matches none
+    // of them.
     for _ in 0..MAX_REGISTRATIONS + 10 {
         let other = Provider::register(Guid::from_u128(1), None).unwrap();
         assert_ne!(other.handle(), first);
@@ -52,7 +53,7 @@ fn stale_handles(folder: &Path) {
     assert!(Handle::from_raw(first.to_raw()).is_none());
     assert!(!first.enabled(0, 0));
     assert_eq!(first.unregister(), Err(WriteError::InvalidHandle));
-    // Even parameters that are wrong come second.
+    // The handle is checked before the other arguments.
     let blocks = [&[][..]; 200];
     assert_eq!(first.write(&event(1), None, None, None, &blocks), Err(WriteError::InvalidHandle));
     session.stop().unwrap();
@@ -60,14 +61,14 @@ fn stale_handles(folder: &Path) {
 }
 
 #[test]
-fn an_event_has_128_blocks_and_64_kilobytes_at_most() {
+fn event_has_at_most_128_blocks_and_64_kilobytes() {
     Stage::new().run("limits of an event");
 }
 
 fn limits_of_an_event(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
     let (many, large) = ([&[0u8][..]; 129], vec![0u8; 65_535 - 80 + 1]);
-    // Nobody listens: nobody looks at the parameters.
+    // Without an enabled session the arguments are not checked.
     provider.write(&event(1), &many).unwrap();
     provider.write(&event(1), &[&large]).unwrap();
 
@@ -80,11 +81,12 @@ fn limits_of_an_event(folder: &Path) {
     assert_eq!(provider.write(&event(1), &[&large]), Err(WriteError::TooLarge));
     provider.write(&event(2), &many[1..]).unwrap();
     provider.write(&event(3), &[&large[1..]]).unwrap();
-    // A buffer of 64 KiB has no room for it behind its own header; that withholds it from the other session, too.
+    // A buffer of 64 KiB has no room for the event after the buffer header; the event is withheld
+    // from the other session, too.
     small.enable(PROVIDER, &everything()).unwrap();
     assert_eq!(provider.write(&event(4), &[&large[1..]]), Err(WriteError::MoreData));
 
-    // An event that is too large for any session is no loss; one that is withheld is.
+    // An event too large for every session is not a loss; a withheld event is.
     assert_eq!((session.stop().unwrap().events_lost, small.stop().unwrap().events_lost), (1, 1));
     let (seen, lost) = read(&folder.join("limits.etl"));
     let found: Vec<(u16, usize)> = seen.iter().map(|s| (s.id, s.payload.len())).collect();

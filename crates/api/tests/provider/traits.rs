@@ -1,5 +1,5 @@
-//! Traits that are set while the daemon is stopped: events of the name that they bring are
-//! collected, or counted as missed.
+//! Traits set while the daemon is stopped: events under the name that they add are collected, or
+//! counted as missed.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use traceweir_format::tracelogging::TraitsBuilder;
 use traceweir_transport::message::Message;
 
 use crate::daemon::{Process, listen};
-use crate::early::{Apart, EACH, session};
+use crate::early::{DaemonProcess, EACH, session};
 use crate::{PROVIDER, Scenario, Stage, event, mark, until, wait_for_mark};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[
@@ -25,20 +25,20 @@ fn traits() -> Vec<u8> {
     TraitsBuilder::new(NAME).finish().unwrap().to_vec()
 }
 
-/// A daemon with a session that wants the name, and no other provider.
-fn daemon_that_wants_the_name() -> Apart {
-    let mut apart = Apart::start();
+/// Starts a daemon with a session that enables the name, and no other provider.
+fn start_daemon_for_name() -> DaemonProcess {
+    let mut daemon_process = DaemonProcess::start();
     let (guid, params) = (Guid::from_provider_name(NAME), EnableParams::default());
-    apart.controller.enable(&session(), PROVIDER, EnableCode::Disable, &params, 0).unwrap();
-    apart.controller.enable_named(&session(), guid, NAME, EnableCode::Enable, &params, 0).unwrap();
-    apart
+    daemon_process.controller.enable(&session(), PROVIDER, EnableCode::Disable, &params, 0).unwrap();
+    daemon_process.controller.enable_named(&session(), guid, NAME, EnableCode::Enable, &params, 0).unwrap();
+    daemon_process
 }
 
 fn register_and_name() -> Provider {
     let provider = Provider::register(PROVIDER, None).unwrap();
-    assert!(!provider.enabled(4, 0), "it has no name yet");
+    assert!(!provider.enabled(4, 0), "the provider has no name yet");
     provider.set_traits(&traits()).unwrap();
-    assert!(provider.enabled(4, 0), "by the daemon's file");
+    assert!(provider.enabled(4, 0), "enabled by the daemon's file");
     for n in 0..EACH {
         provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
     }
@@ -46,39 +46,39 @@ fn register_and_name() -> Provider {
 }
 
 #[test]
-fn name_set_while_the_daemon_is_stopped_brings_the_events_of_a_process_that_ends() {
-    let mut apart = daemon_that_wants_the_name();
-    apart.stop_daemon();
-    apart.stage.spawn("name after registration").succeeded();
-    apart.signal(Signal::CONT);
+fn events_of_ended_process_are_collected_after_name_is_set_while_daemon_is_stopped() {
+    let mut daemon_process = start_daemon_for_name();
+    daemon_process.stop_daemon();
+    daemon_process.stage.spawn("name after registration").succeeded();
+    daemon_process.signal(Signal::CONT);
     until("all events are collected or counted", || {
-        let properties = apart.controller.query(&session()).unwrap();
+        let properties = daemon_process.controller.query(&session()).unwrap();
         properties.events + u64::from(properties.uncounted_processes) * EACH >= EACH
     });
-    assert_eq!(apart.uncounted(), 0);
-    assert_eq!(apart.end(EACH), (EACH, 0));
+    assert_eq!(daemon_process.uncounted(), 0);
+    assert_eq!(daemon_process.end(EACH), (EACH, 0));
 }
 
 fn name_after_registration(_: &Path) {
     let provider = register_and_name();
-    // As a program that is killed: nothing is taken back.
+    // Ends like a killed program: nothing is unregistered.
     std::mem::forget(provider);
     std::process::exit(0);
 }
 
 #[test]
-fn name_set_while_the_daemon_is_stopped_brings_the_events_of_a_process_that_stays() {
-    let mut apart = daemon_that_wants_the_name();
-    apart.stop_daemon();
-    let child = apart.stage.spawn("name and stay");
-    wait_for_mark(apart.stage.folder.path(), "before");
-    apart.signal(Signal::CONT);
-    until("the first half", || apart.controller.query(&session()).unwrap().events == EACH);
-    mark(apart.stage.folder.path(), "after");
+fn events_of_running_process_are_collected_after_name_is_set_while_daemon_is_stopped() {
+    let mut daemon_process = start_daemon_for_name();
+    daemon_process.stop_daemon();
+    let child = daemon_process.stage.spawn("name and stay");
+    wait_for_mark(daemon_process.stage.folder.path(), "before");
+    daemon_process.signal(Signal::CONT);
+    until("the first half", || daemon_process.controller.query(&session()).unwrap().events == EACH);
+    mark(daemon_process.stage.folder.path(), "after");
     child.succeeded();
-    until("the second half", || apart.controller.query(&session()).unwrap().events == 2 * EACH);
-    assert_eq!(apart.uncounted(), 0);
-    assert_eq!(apart.end(2 * EACH), (2 * EACH, 0));
+    until("the second half", || daemon_process.controller.query(&session()).unwrap().events == 2 * EACH);
+    assert_eq!(daemon_process.uncounted(), 0);
+    assert_eq!(daemon_process.end(2 * EACH), (2 * EACH, 0));
 }
 
 fn name_and_stay(folder: &Path) {
@@ -91,7 +91,7 @@ fn name_and_stay(folder: &Path) {
 }
 
 #[test]
-fn process_that_went_on_before_its_traits_were_answered_reports_it_with_its_enable() {
+fn process_whose_traits_timed_out_reports_missed_events_at_enable() {
     const SESSION: u64 = 0x10001;
     let stage = Stage::new();
     let listener = listen(&stage.runtime());
@@ -100,13 +100,13 @@ fn process_that_went_on_before_its_traits_were_answered_reports_it_with_its_enab
     let registration = process.await_register();
     process.answer(&Message::Registered { registration });
     assert!(matches!(process.next(), Message::SetTraits { .. }));
-    // A daemon without a file, which answers when the process has gone on.
+    // The test plays a daemon without an enable file, which answers after the process has gone on.
     wait_for_mark(stage.folder.path(), "named");
     process.give_region(SESSION);
     process.enable(0, registration, SESSION, EnableCode::Enable, EnableParams::default());
     process.answer(&Message::Done);
     assert_eq!(process.expect_failed(), (0, Some(registration), SESSION, 1460));
-    // What is enabled from now on has missed nothing.
+    // A later enable has missed nothing.
     process.enable(8, registration, SESSION, EnableCode::Enable, EnableParams::default());
     process.expect_ack(8);
     mark(stage.folder.path(), "done");

@@ -1,4 +1,4 @@
-//! Shared libraries that come and go, and programs without any.
+//! Providers in shared libraries that are loaded and unloaded, and in a statically linked program.
 
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::{Scenario, Stage, read, succeeded};
 
 pub(crate) const SCENARIOS: &[Scenario] = &[("unload", unload), ("change a library", change_a_library)];
 
-/// Where cargo put this program: target/PROFILE/deps/NAME.
+/// Returns target/PROFILE: cargo builds this program as target/PROFILE/deps/NAME.
 fn profile_folder() -> PathBuf {
     std::env::current_exe().unwrap().ancestors().nth(2).unwrap().to_owned()
 }
@@ -46,10 +46,10 @@ fn is_newer_than_its_sources(library: &Path) -> bool {
 }
 
 #[test]
-fn a_library_with_a_provider_survives_its_own_unloading() {
+fn library_with_a_provider_can_be_unloaded() {
     let library = plugin_library();
     let stage = Stage::new();
-    // This program holds the same code, but the library has a copy of its own: nothing is shared between the two.
+    // This program holds the same code, but the library has a separate copy: the two share nothing.
     let status = stage
         .command("unload")
         .env("PLUGIN_LIBRARY", &library)
@@ -60,33 +60,33 @@ fn a_library_with_a_provider_survives_its_own_unloading() {
 }
 
 #[test]
-fn a_library_that_was_deleted_or_renamed_is_told_by_its_path() {
+fn deleted_or_renamed_library_is_recorded_with_its_path() {
     let library = plugin_library();
     let stage = Stage::new();
     let folder = stage.path("").canonicalize().unwrap();
-    for (what, told) in [("deleted", "copy.so"), ("renamed", "renamed.so")] {
+    for (change, recorded_name) in [("deleted", "copy.so"), ("renamed", "renamed.so")] {
         std::fs::copy(&library, folder.join("copy.so")).unwrap();
         let done = stage
             .command("change a library")
             .env("PLUGIN_LIBRARY", folder.join("copy.so"))
-            .env("PLUGIN_CHANGE", what)
+            .env("PLUGIN_CHANGE", change)
             .env("PLUGIN_FILE", stage.path("changed.etl"))
             .output();
         succeeded(&done.unwrap());
-        assert_eq!(module_in(&stage.path("changed.etl")), folder.join(told), "{what}");
+        assert_eq!(module_in(&stage.path("changed.etl")), folder.join(recorded_name), "{change}");
     }
 }
 
-/// The module that a finalised file tells of.
+/// Returns the path of the module that a finalised file names.
 fn module_in(path: &Path) -> PathBuf {
     let trace = traceweir_format::etl::Trace::open(std::fs::File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised());
     let mut events = trace.events();
     while let Some(record) = events.next().unwrap() {
         if BinaryPath::is_in(&record) {
-            let told = BinaryPath::parse(record.payload()).unwrap();
-            assert_eq!(told.guids, [traceweir::Guid::from_provider_name("Example-Plugin")]);
-            return told.path.into();
+            let module = BinaryPath::parse(record.payload()).unwrap();
+            assert_eq!(module.guids, [traceweir::Guid::from_provider_name("Example-Plugin")]);
+            return module.path.into();
         }
     }
     panic!("{}: no module", path.display());
@@ -109,7 +109,7 @@ fn change_a_library(folder: &Path) {
     }
 }
 
-/// Loads the library, uses it, unloads it; then its threads must still have their code.
+/// Loads the library, uses it and unloads it; the code of its threads must stay mapped.
 fn unload(_: &Path) {
     let name = CString::new(std::env::var("PLUGIN_LIBRARY").unwrap()).unwrap();
     for _ in 0..3 {
@@ -124,7 +124,7 @@ fn unload(_: &Path) {
             assert_eq!(libc::dlclose(library), 0);
         }
         let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
-        assert!(maps.contains(name.to_str().unwrap()), "its code is still there");
+        assert!(maps.contains(name.to_str().unwrap()), "the library is still mapped");
     }
 }
 
@@ -132,23 +132,24 @@ fn unload(_: &Path) {
 ///
 /// The symbol is a function of type `F`.
 unsafe fn symbol<F: Copy>(library: *mut c_void, name: *const c_char) -> F {
-    // SAFETY: a library that is loaded, a name that ends.
+    // SAFETY: the library is loaded, and the name is a C string with its terminator.
     let address = unsafe { libc::dlsym(library, name) };
     assert!(!address.is_null());
     assert_eq!(size_of::<F>(), size_of::<*mut c_void>());
-    // SAFETY: by the contract; function pointers have the size of pointers.
+    // SAFETY: the caller guarantees that the symbol has type `F`; function pointers have the size
+    // of pointers.
     unsafe { std::mem::transmute_copy(&address) }
 }
 
-/// Needs the static libraries of the C library, which its development package holds.
+/// Needs the static libraries of the C library, which its development package contains.
 #[cfg(target_env = "gnu")]
 #[test]
-fn a_statically_linked_program_records_itself() {
+fn statically_linked_program_records_its_events() {
     let target = format!("{}-unknown-linux-gnu", std::env::consts::ARCH);
     let stage = Stage::new();
     let package = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static-package");
     std::fs::create_dir_all(&package).unwrap();
-    // A package of its own: building the example in place would build all development dependencies.
+    // A separate package: building the example in place would build all development dependencies.
     let api = Path::new(env!("CARGO_MANIFEST_DIR"));
     let manifest = format!(
         "[package]\nname = \"private_session\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[workspace]\n\
@@ -156,7 +157,7 @@ fn a_statically_linked_program_records_itself() {
         api.join("examples/private_session.rs")
     );
     std::fs::write(package.join("Cargo.toml"), manifest).unwrap();
-    // The versions that the project has, so that nothing is fetched.
+    // The versions of the project's Cargo.lock, so that nothing is downloaded.
     std::fs::copy(api.join("../../Cargo.lock"), package.join("Cargo.lock")).unwrap();
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("static");
     let built = Command::new(env!("CARGO"))
@@ -178,11 +179,11 @@ fn a_statically_linked_program_records_itself() {
         .unwrap();
     succeeded(&output);
     assert_eq!(String::from_utf8_lossy(&output.stdout), "offered 1000 written 1000 lost 0 refused 0\n");
-    // Its events are those of another provider; the file is whole and finalised.
+    // The events belong to another provider; the file is complete and finalised.
     assert!(read(&stage.path("static.etl")).0.is_empty());
 }
 
-/// Whether a 64-bit little-endian ELF file has a PT_INTERP segment.
+/// Returns whether a 64-bit little-endian ELF file has a PT_INTERP segment.
 #[cfg(target_env = "gnu")]
 fn asks_for_a_loader(image: &[u8]) -> bool {
     let number =

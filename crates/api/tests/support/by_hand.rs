@@ -1,4 +1,4 @@
-//! A daemon played by hand: it says welcome, and a test says the rest.
+//! A fake daemon that answers `Hello`; the test answers everything else.
 #![allow(dead_code)] // Each test file uses its part.
 
 use std::path::Path;
@@ -16,21 +16,22 @@ use traceweir_transport::socket::{Connection, Envelope, Listener};
 pub(crate) mod wait;
 pub(crate) use wait::{PATIENCE, until};
 
-/// Answers a request.
+/// Sends the answer to a request.
 pub(crate) fn reply(connection: &Connection, request: u32, message: &Message) {
-    // The other side may have left meanwhile.
+    // The other side may have closed the connection already.
     let _ = connection.send(request, message, &[], PATIENCE);
 }
 
-/// A daemon in its own folder.
-pub(crate) struct Fake {
+/// A fake daemon with a temporary runtime directory.
+pub(crate) struct FakeDaemon {
     pub(crate) folder: TempDir,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Fake {
-    /// Welcomes everybody, and calls `answer` for everything else that is said.
+impl FakeDaemon {
+    /// Starts a daemon that sends `Welcome` to every client, and calls `answer` for every other
+    /// message.
     pub(crate) fn new(answer: impl Fn(&Connection, Envelope) + Send + Sync + 'static) -> Self {
         Self::greeting(Message::Welcome { version: 1, daemon: 7 }, answer)
     }
@@ -60,7 +61,7 @@ impl Fake {
                 }
             }
             for conversation in conversations {
-                // A test whose answer panicked fails by what it does not get.
+                // If `answer` panicked, the test fails because it gets no answer.
                 let _ = conversation.join();
             }
         });
@@ -72,7 +73,7 @@ impl Fake {
     }
 }
 
-impl Drop for Fake {
+impl Drop for FakeDaemon {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {

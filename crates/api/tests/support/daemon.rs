@@ -1,4 +1,4 @@
-//! A real daemon for a test: in a thread, or as a process of its own that can be killed.
+//! A real daemon for a test: in a thread, or in a separate process that can be killed.
 #![allow(dead_code)] // Each test file uses its part.
 
 use std::os::unix::fs::PermissionsExt;
@@ -16,11 +16,11 @@ use crate::support::{until, wait};
 mod daemon_thread;
 use daemon_thread::DaemonThread;
 
-/// Names the test that a process of its own is to run.
+/// Environment variable with the name of the test that this process runs.
 const ALONE: &str = "TRACEWEIR_TEST_ALONE";
-/// Names the folder of a daemon that a process is to be.
+/// Environment variable with the runtime directory of the daemon that this process runs.
 const DAEMON: &str = "TRACEWEIR_TEST_DAEMON";
-/// Says, beside that, that it is one for all users.
+/// Environment variable that makes this daemon one for all users.
 const FOR_ALL: &str = "TRACEWEIR_TEST_DAEMON_FOR_ALL";
 
 fn options(folder: &Path, idle_exit: Option<Duration>) -> Options {
@@ -31,8 +31,9 @@ fn options(folder: &Path, idle_exit: Option<Duration>) -> Options {
     Options { idle_exit, ..Options::new(runtime) }
 }
 
-/// Runs `test` in a process of its own, whose providers and controllers meet in a folder of its own.
-pub(crate) fn alone(name: &str, test: impl FnOnce(&Path)) {
+/// Runs `test` in a separate process with a separate runtime directory for its providers and
+/// controllers.
+pub(crate) fn run_in_own_process(name: &str, test: impl FnOnce(&Path)) {
     if std::env::var(ALONE).is_ok_and(|n| n == name) {
         let folder =
             std::env::var_os("TRACEWEIR_RUNTIME_DIR").expect("set by the process that started this one");
@@ -44,26 +45,27 @@ pub(crate) fn alone(name: &str, test: impl FnOnce(&Path)) {
     let folder = tempfile::tempdir().unwrap();
     let status =
         this_test(name).env(ALONE, name).env("TRACEWEIR_RUNTIME_DIR", folder.path()).status().unwrap();
-    assert!(status.success(), "{name} in a process of its own: {status}");
+    assert!(status.success(), "{name} in a separate process: {status}");
 }
 
-/// This program with one of its tests.
+/// Returns a command that runs one test of this program.
 pub(crate) fn this_test(name: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", name, "--include-ignored", "--nocapture"]);
     command
 }
 
-/// The body of the ignored test `daemon_role`: a daemon, where this process is to be one.
-pub(crate) fn be_a_daemon() {
+/// Body of the ignored test `daemon_role`: runs a daemon if this process was started for one.
+pub(crate) fn run_daemon_role() {
     if let Some(folder) = std::env::var_os(DAEMON) {
         let stopper = Stopper::new().unwrap();
-        // Where another one is faster, there is nothing to do.
+        // If another daemon was faster, there is nothing to do.
         let _ = run_until(options(Path::new(&folder), Some(Duration::from_secs(5))), &stopper);
     }
 }
 
-/// A program that, called as `weir daemon --on-demand --runtime-dir FOLDER`, is a daemon.
+/// Writes a program that runs a daemon when called as `weir daemon --on-demand --runtime-dir
+/// FOLDER`.
 pub(crate) fn daemon_program(folder: &Path) -> PathBuf {
     let path = folder.join("weir");
     let this = std::env::current_exe().unwrap();
@@ -73,38 +75,38 @@ pub(crate) fn daemon_program(folder: &Path) -> PathBuf {
     path
 }
 
-/// A daemon in a thread; leaves on drop.
-pub(crate) struct InThread(DaemonThread);
+/// A daemon in a thread, which stops on drop.
+pub(crate) struct DaemonInThread(DaemonThread);
 
-impl InThread {
+impl DaemonInThread {
     pub(crate) fn new(folder: &Path) -> Self {
         Self(DaemonThread::start(options(folder, None)))
     }
 }
 
-/// A daemon in a thread, in a folder of its own.
-pub(crate) fn in_own_folder() -> (TempDir, InThread) {
+/// Starts a daemon in a thread, with a temporary runtime directory.
+pub(crate) fn in_own_folder() -> (TempDir, DaemonInThread) {
     let folder = tempfile::tempdir().unwrap();
-    let daemon = InThread::new(folder.path());
+    let daemon = DaemonInThread::new(folder.path());
     (folder, daemon)
 }
 
-/// A daemon in a process of its own; killed on drop.
-pub(crate) struct InProcess(Child);
+/// A daemon in a separate process, which is killed on drop.
+pub(crate) struct DaemonInProcess(Child);
 
-impl InProcess {
+impl DaemonInProcess {
     pub(crate) fn new(folder: &Path) -> Self {
         Self::spawned(folder, &mut this_test("daemon_role"))
     }
 
-    /// One whose guests other users may be; takes root.
+    /// Starts a daemon that accepts other users as guests. Needs root.
     pub(crate) fn for_all(folder: &Path) -> Self {
         std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).unwrap();
         Self::spawned(folder, this_test("daemon_role").env(FOR_ALL, "1"))
     }
 
-    /// One whose log goes to a file.
-    pub(crate) fn telling(folder: &Path, log: &Path) -> Self {
+    /// Starts a daemon whose log goes to a file.
+    pub(crate) fn with_log(folder: &Path, log: &Path) -> Self {
         let mut command = this_test("daemon_role");
         let child = command.env(DAEMON, folder).stdout(Stdio::null());
         let child = child.stderr(std::fs::File::create(log).unwrap()).spawn().unwrap();
@@ -123,7 +125,7 @@ impl InProcess {
     }
 }
 
-impl Drop for InProcess {
+impl Drop for DaemonInProcess {
     fn drop(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();

@@ -12,7 +12,7 @@ pub(crate) struct Recording<'a> {
 }
 
 impl<'a> Recording<'a> {
-    /// At the daemon of this folder.
+    /// Starts a session at the daemon of this runtime directory.
     pub(crate) fn new(folder: &'a Path) -> Self {
         let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
         let log_file = Some(folder.join("trace.etl"));
@@ -22,7 +22,8 @@ impl<'a> Recording<'a> {
         Self { controller, session, folder }
     }
 
-    /// Stops the session, which has lost nothing, and looks at each record of its file.
+    /// Stops the session, asserts that it lost no events, and collects what `see` returns for each
+    /// record of its file.
     pub(crate) fn stop<T>(
         mut self,
         mut see: impl FnMut(&traceweir_format::Record<'_>) -> Option<T>,

@@ -1,4 +1,4 @@
-//! Options of events, structures, raw fields, and what is evaluated when.
+//! Options of events, structures, raw fields, and when values are evaluated.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -14,7 +14,7 @@ define_provider!(EVENTS, "Traceweir.Test.Events", group_id("12345678-9abc-def0-1
 const KEYWORD: u64 = 0x20;
 const OURS: Level = Level::Error;
 
-/// Where the provider has a path.
+/// Module of a provider that macros name by a path.
 mod elsewhere {
     pub(super) fn write() {
         traceweir::write_event!(super::EVENTS, "\u{e4}\x41\\", level(LogAlways), keyword(0));
@@ -22,11 +22,11 @@ mod elsewhere {
 }
 
 #[test]
-fn options_stand_in_the_descriptor_and_have_the_published_defaults() {
+fn options_set_the_descriptor_and_have_documented_defaults() {
     let (activity, related) = (Provider::create_activity_id(), Guid::from_u128(7));
     let thread = Provider::create_activity_id();
     let written = recorded(&[*EVENTS.id()], || {
-        // SAFETY: a static.
+        // SAFETY: the provider is a static.
         assert_eq!(unsafe { EVENTS.register() }, 0);
         let before = Provider::set_current_thread_activity_id(&thread);
         write_event!(EVENTS, "Default");
@@ -78,9 +78,9 @@ fn options_stand_in_the_descriptor_and_have_the_published_defaults() {
 define_provider!(PARTS, "Traceweir.Test.Parts");
 
 #[test]
-fn structures_and_raw_parts_are_written_as_published() {
+fn structures_and_raw_parts_are_written_as_documented() {
     let written = recorded(&[*PARTS.id()], || {
-        // SAFETY: a static.
+        // SAFETY: the provider is a static.
         assert_eq!(unsafe { PARTS.register() }, 0);
         write_event!(PARTS, "S", u8("a", &1), struct("s", tag(0x0020_0000), {
             u8("b", &2),
@@ -114,7 +114,7 @@ fn structures_and_raw_parts_are_written_as_published() {
 define_provider!(LAZY, "Traceweir.Test.Lazy");
 
 #[test]
-fn values_are_evaluated_once_and_only_where_somebody_listens() {
+fn values_are_evaluated_once_and_only_if_enabled() {
     let count = Cell::new(0);
     let next = || {
         count.set(count.get() + 1);
@@ -133,14 +133,14 @@ fn values_are_evaluated_once_and_only_where_somebody_listens() {
     };
     assert_eq!((write(), count.get()), (0, 0), "not registered");
     let written = recorded(&[*LAZY.id()], || {
-        // SAFETY: a static.
+        // SAFETY: the provider is a static.
         assert_eq!(unsafe { LAZY.register() }, 0);
         assert!(
             provider_enabled!(LAZY, Level::Verbose, KEYWORD) && !LAZY.enabled(Level::from_int(6), KEYWORD)
         );
         assert_eq!((write(), count.get()), (0, 3));
         assert_eq!(write_event!(LAZY, "E", level(6), u32("n", &next())), 0);
-        assert_eq!(count.get(), 3, "a level that the session does not take");
+        assert_eq!(count.get(), 3, "the session does not enable this level");
     });
     assert_eq!((write(), count.get()), (0, 3), "the session is gone");
     assert!(!provider_enabled!(LAZY, Level::LogAlways, 0));
@@ -152,11 +152,12 @@ fn values_are_evaluated_once_and_only_where_somebody_listens() {
 define_provider!(LARGE, "Traceweir.Test.Large");
 
 #[test]
-fn what_the_runtime_says_of_an_event_is_returned() {
+fn write_returns_the_status_of_the_runtime() {
     let dynamic = pin!(Dynamic::new("Traceweir.Test.Large.Dynamic", &Dynamic::options()));
     let data = vec![7_u8; 65_535];
     let written = recorded(&[*LARGE.id(), *dynamic.id()], || {
-        // SAFETY: a static, and one that is dropped before its memory goes.
+        // SAFETY: one provider is a static; the other is pinned, and dropped before its memory is
+        // freed.
         assert_eq!(unsafe { [LARGE.register(), dynamic.as_ref().register()] }, [0, 0]);
         assert_eq!(write_event!(LARGE, "TooLarge", binary("data", &data)), 534);
         let mut builder = EventBuilder::new();
@@ -173,18 +174,22 @@ fn what_the_runtime_says_of_an_event_is_returned() {
     assert_eq!(
         write_event!(LARGE, "Gone", binary("data", &data)),
         0,
-        "nobody listens to who is not registered"
+        "an unregistered provider writes nothing"
     );
 }
 
 define_provider!(SIDS, "Traceweir.Test.Sids");
 
 #[test]
-fn a_sid_that_is_too_short_panics_where_somebody_listens() {
+fn short_sid_panics_if_enabled() {
     let short = [1, 2, 0, 0, 0, 0, 0, 5, 1, 0, 0, 0];
-    assert_eq!(write_event!(SIDS, "E", win_sid("s", &short)), 0, "nobody looks at it");
+    assert_eq!(
+        write_event!(SIDS, "E", win_sid("s", &short)),
+        0,
+        "the value is not checked without a session"
+    );
     let written = recorded(&[*SIDS.id()], || {
-        // SAFETY: a static.
+        // SAFETY: the provider is a static.
         assert_eq!(unsafe { SIDS.register() }, 0);
         let panicked = std::panic::catch_unwind(|| write_event!(SIDS, "E", win_sid("s", &short)));
         assert!(panicked.is_err());
@@ -194,7 +199,7 @@ fn a_sid_that_is_too_short_panics_where_somebody_listens() {
 }
 
 #[test]
-fn a_builder_is_used_for_one_event_after_the_other() {
+fn builder_can_be_reused_for_further_events() {
     let mut options = Dynamic::options();
     let provider = pin!(Dynamic::new("Traceweir.Test.Builder", options.group_id(&Guid::from_u128(1))));
     let (activity, related) = (Guid::from_u128(2), Guid::from_u128(3));
@@ -203,7 +208,7 @@ fn a_builder_is_used_for_one_event_after_the_other() {
     assert_eq!(unregistered, 6, "ERROR_INVALID_HANDLE");
     let long = "n".repeat(40_000);
     let written = recorded(&[*provider.id()], || {
-        // SAFETY: dropped before its memory goes.
+        // SAFETY: the provider is pinned, and dropped before its memory is freed.
         assert_eq!(unsafe { provider.as_ref().register() }, 0);
         builder.reset("First", Level::Error, 0x8, 0x0020_0000);
         builder.id_version(1, 2).channel(Channel::TraceClassic).opcode(Opcode::Stop).task(3);
@@ -212,7 +217,7 @@ fn a_builder_is_used_for_one_event_after_the_other() {
         assert_eq!(
             builder.add_u8("b", 2, OutType::Default, 0).write(&provider, None, None),
             0,
-            "more of the same"
+            "the same event with one more field"
         );
         builder.reset("Second", Level::Verbose, 1, 0);
         assert_eq!(builder.write(&provider, None, None), 0);

@@ -1,4 +1,4 @@
-//! Every type of field: the bytes that the published encoding gives it, from the macro and from the builder.
+//! Every field type: the bytes of the documented encoding, from the macro and from the builder.
 
 use std::pin::pin;
 use std::time::{Duration, SystemTime};
@@ -11,10 +11,10 @@ use super::{metadata, recorded};
 
 define_provider!(STATIC, "Traceweir.Test.Fields");
 
-/// What a row is called, its bytes of type (in, out, tags), its data.
+/// Name of a row, its type bytes (in, out, tags), and its data.
 type Row = (&'static str, Vec<u8>, Vec<u8>);
 
-/// Writes a row by both, and notes what is expected of them.
+/// Writes each row with the macro and the builder, and records the expected result.
 macro_rules! rows {
     ($rows:ident, $builder:ident, $provider:ident: $($field:ident($name:literal, $($value:tt)*) = $add:ident($($given:expr),*) [$($types:expr),*] [$($data:expr),*])*) => {$(
         assert_eq!(write_event!(STATIC, "E", $field($name, $($value)*)), 0, "{}", stringify!($field));
@@ -24,7 +24,7 @@ macro_rules! rows {
     )*};
 }
 
-/// Expected data: bytes and slices of them side by side.
+/// Expected data given as a byte or as an array of bytes.
 trait Bytes {
     fn bytes(self) -> Vec<u8>;
 }
@@ -48,7 +48,7 @@ const GUID_BYTES: &[u8; 16] =
 const SID: [u8; 12] = [1, 1, 0, 0, 0, 0, 0, 5, 18, 0, 0, 0];
 const DATE: [u16; 8] = [2022, 8, 1, 22, 5, 6, 7, 8];
 const DATE_BYTES: &[u8; 16] = &[0xE6, 7, 8, 0, 1, 0, 22, 0, 5, 0, 6, 0, 7, 0, 8, 0];
-/// 1970 as FILETIME.
+/// The start of 1970 as FILETIME.
 const EPOCH: i64 = 0x19D_B1DE_D53E_8000;
 const EPOCH_BYTES: &[u8; 8] = &[0x00, 0x80, 0x3E, 0xD5, 0xDE, 0xB1, 0x9D, 0x01];
 const SIX: [u8; 16] = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16];
@@ -190,12 +190,13 @@ fn texts(rows: &mut Vec<Row>, b: &mut EventBuilder, p: &Provider) {
 }
 
 #[test]
-fn every_type_has_the_bytes_of_the_published_encoding_from_the_macro_and_from_the_builder() {
+fn macro_and_builder_encode_every_type_as_documented() {
     let provider = pin!(Provider::new("Traceweir.Test.Fields.Dynamic", &Provider::options()));
     let ids = [*STATIC.id(), *provider.id()];
     let mut rows = Vec::new();
     let written = recorded(&ids, || {
-        // SAFETY: a static, and a local that is dropped before its memory goes.
+        // SAFETY: one provider is a static; the other is a local that is dropped before its memory
+        // is freed.
         let registered = unsafe { [STATIC.register(), provider.as_ref().register()] };
         assert_eq!(registered, [0, 0]);
         let mut builder = EventBuilder::new();
@@ -215,7 +216,7 @@ fn every_type_has_the_bytes_of_the_published_encoding_from_the_macro_and_from_th
 }
 
 #[test]
-fn what_does_not_fit_its_count_is_cut_at_a_whole_value() {
+fn values_beyond_their_count_are_truncated_at_a_whole_value() {
     let mut builder = EventBuilder::new();
     let long = vec![0x4142_u16; 40_000];
     let data = builder.reset("E", Level::Verbose, 1, 0).add_str16("f", &long, OutType::Default, 0).raw_data();
@@ -236,7 +237,7 @@ fn what_does_not_fit_its_count_is_cut_at_a_whole_value() {
 }
 
 #[test]
-fn times_beyond_the_calendar_are_its_first_and_last() {
+fn times_outside_the_calendar_are_clamped() {
     use traceweir::tracelogging::filetime_from_systemtime as filetime;
     let epoch = SystemTime::UNIX_EPOCH;
     assert_eq!(filetime(&(epoch + Duration::from_nanos(199))), EPOCH + 1);
@@ -247,12 +248,12 @@ fn times_beyond_the_calendar_are_its_first_and_last() {
 
 #[test]
 #[should_panic(expected = "a SID has 8 bytes")]
-fn a_sid_that_is_too_short_panics_as_published() {
+fn short_sid_panics_as_documented() {
     EventBuilder::new().add_sid("f", [1, 2, 0, 0, 0, 0, 0, 5, 1, 0, 0, 0], OutType::Default, 0);
 }
 
 #[test]
-fn raw_parts_are_written_as_given() {
+fn raw_parts_are_written_unchanged() {
     let mut builder = EventBuilder::new();
     builder
         .reset("E", Level::Verbose, 1, 0)

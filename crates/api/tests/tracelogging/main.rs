@@ -1,4 +1,4 @@
-//! TraceLogging in Rust, table by table: what macros and builders write, byte for byte, and what does not compile.
+//! TraceLogging in Rust: the bytes that macros and builders write, and calls that do not compile.
 
 mod events;
 mod fields;
@@ -13,9 +13,9 @@ use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{EventDescriptor, Guid, PrivateSession};
 use traceweir_format::spec::event::ExtType;
 
-/// An event as it stands in a file.
+/// An event as it is in the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Written {
+struct WrittenEvent {
     provider: Guid,
     descriptor: EventDescriptor,
     activity: Option<Guid>,
@@ -26,7 +26,7 @@ struct Written {
 }
 
 /// Records what these providers write while `work` runs.
-fn recorded(providers: &[Guid], work: impl FnOnce()) -> Vec<Written> {
+fn recorded(providers: &[Guid], work: impl FnOnce()) -> Vec<WrittenEvent> {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("events.etl");
     let session = PrivateSession::start(&SessionConfig {
@@ -44,7 +44,7 @@ fn recorded(providers: &[Guid], work: impl FnOnce()) -> Vec<Written> {
     read(&file, providers)
 }
 
-fn read(file: &Path, providers: &[Guid]) -> Vec<Written> {
+fn read(file: &Path, providers: &[Guid]) -> Vec<WrittenEvent> {
     let mut all = Vec::new();
     consumer::process(vec![Trace::open_file(file).unwrap()], |item| {
         if let Item::Event(event) = item
@@ -52,7 +52,7 @@ fn read(file: &Path, providers: &[Guid]) -> Vec<Written> {
         {
             let record = event.record;
             let item = |kind| record.items().find(|i| i.kind == kind).map(|i| i.data.to_vec());
-            all.push(Written {
+            all.push(WrittenEvent {
                 provider: record.provider(),
                 descriptor: record.descriptor(),
                 activity: record.activity(),
@@ -69,7 +69,7 @@ fn read(file: &Path, providers: &[Guid]) -> Vec<Written> {
     all
 }
 
-/// Metadata of an event without tags, with these bytes of fields.
+/// Returns the metadata of an event without tags, with these bytes of fields.
 fn metadata(name: &str, fields: &[u8]) -> Vec<u8> {
     let size = u16::try_from(2 + 1 + name.len() + 1 + fields.len()).unwrap();
     [&size.to_le_bytes()[..], &[0], name.as_bytes(), &[0], fields].concat()

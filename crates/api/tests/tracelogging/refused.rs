@@ -1,10 +1,11 @@
-//! What does not compile, and what the compiler says then. One run of cargo over a program of many parts, each with one mistake.
+//! Macro calls that do not compile, and their error messages. Runs cargo once over a program of
+//! many parts with one mistake each.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// A part of the program, and what is said of it.
+/// Returns the source of each part, with the expected error message.
 fn cases() -> Vec<(String, &'static str)> {
     let many = |field: &str, count: usize| {
         (0..count).map(|n| field.replace('#', &n.to_string())).collect::<String>()
@@ -25,14 +26,14 @@ fn cases() -> Vec<(String, &'static str)> {
         (event("level(1, 2)"), "one argument too many"),
         (event("level()"), "expected a level, such as level(Warning)"),
         (event("level(Warning), level(Error)"), "given twice"),
-        (event("id_version(1)"), "expected a version behind the id"),
+        (event("id_version(1)"), "expected a version after the id"),
         (event("u32(\"a\")"), "expected a reference to the field's value"),
         (event("u32(name, &1)"), "expected the field's name as a string literal"),
         (event("u32(\"a\\0b\", &1)"), "names end at a NUL"),
         (event("u32(\"a\", &1, color(2))"), "unknown option color: this field takes tag(…) and format(…)"),
         (event("struct(\"s\", format(Hex), {})"), "unknown option format: this field takes tag(…)"),
         (event("struct(\"s\")"), "expected the members of the structure"),
-        (event("struct(\"s\", { raw_struct(\"t\", 1) })"), "a raw structure cannot stand inside another"),
+        (event("struct(\"s\", { raw_struct(\"t\", 1) })"), "a raw structure cannot be inside another"),
         (event("struct(\"s\", { level(1) })"), "unknown option or field type level"),
         (event("u32"), "expected an option or a field"),
         (event("tag(0x1000_0000)"), "a tag has 28 bits"),
@@ -80,7 +81,7 @@ fn cases() -> Vec<(String, &'static str)> {
 }
 
 #[test]
-fn mistakes_do_not_compile_and_are_told_where_they_are() {
+fn mistakes_are_compile_errors_at_their_position() {
     let folder = tempfile::tempdir().unwrap();
     let cases = cases();
     let mut parts = String::new();
@@ -96,13 +97,14 @@ fn mistakes_do_not_compile_and_are_told_where_they_are() {
         let file = format!("case{n}.rs:3:");
         let source: String = source.chars().take(200).collect();
         assert!(errors.lines().any(|l| l.starts_with(&file)), "no error in {source}:\n{errors}");
-        let said = errors.lines().any(|l| l.starts_with(&format!("case{n}.rs:")) && l.contains(expected));
-        assert!(said, "{source}: {expected}?\n{errors}");
+        let is_reported =
+            errors.lines().any(|l| l.starts_with(&format!("case{n}.rs:")) && l.contains(expected));
+        assert!(is_reported, "{source}: {expected}?\n{errors}");
     }
 }
 
 #[test]
-fn the_macros_work_under_another_name_without_unsafe_and_inside_other_macros() {
+fn macros_work_renamed_without_unsafe_and_inside_other_macros() {
     let folder = tempfile::tempdir().unwrap();
     let source = r#"#![forbid(unsafe_code)]
         #![deny(warnings)]
@@ -111,17 +113,17 @@ fn the_macros_work_under_another_name_without_unsafe_and_inside_other_macros() {
         tracing::define_provider!(Q, "Q");
         macro_rules! count { ($provider:ident, $name:literal, $value:expr) => { tracing::write_event!($provider, $name, u32($name, &$value)) } }
         struct Thing<T>(T);
-        impl<T: AsRef<str>> Thing<T> { fn tell(&self) -> u32 { tracing::write_event!(Q, "Thing", level(Info), str8("t", self.0.as_ref())) } }
+        impl<T: AsRef<str>> Thing<T> { fn write(&self) -> u32 { tracing::write_event!(Q, "Thing", level(Info), str8("t", self.0.as_ref())) } }
         #[allow(non_upper_case_globals)]
         const Info: tracing::tracelogging::Level = tracing::tracelogging::Level::Informational;
-        fn main() { assert_eq!(inner::write(1) + count!(Q, "n", 1 + 1) + Thing("x").tell(), 0); }"#;
+        fn main() { assert_eq!(inner::write(1) + count!(Q, "n", 1 + 1) + Thing("x").write(), 0); }"#;
     std::fs::write(folder.path().join("main.rs"), source).unwrap();
     let errors = compiled(folder.path(), "[[bin]]\nname = \"good\"\npath = \"main.rs\"\n");
     assert!(!is_refused(&errors) && errors.contains("static P : "), "{errors}");
 }
 
 #[test]
-fn as_much_as_there_may_be_compiles() {
+fn events_at_all_limits_compile() {
     let folder = tempfile::tempdir().unwrap();
     let many = |field: &str, count: usize| field.repeat(count);
     let blocks = many("str8(\"f\", \"\"),", 63);
@@ -138,12 +140,13 @@ fn as_much_as_there_may_be_compiles() {
     assert!(!is_refused(&errors) && errors.contains("Finished"), "{errors}");
 }
 
-/// Whether there are errors in what was said, which may name `thiserror` as well.
-fn is_refused(said: &str) -> bool {
-    said.lines().any(|line| line.starts_with("error") || line.contains(": error"))
+/// Returns whether the output has errors; the name of the crate `thiserror` is not one.
+fn is_refused(output: &str) -> bool {
+    output.lines().any(|line| line.starts_with("error") || line.contains(": error"))
 }
 
-/// What `cargo check` says of a program that has `traceweir` under the names `traceweir` and `renamed`.
+/// Returns the output of `cargo check` for a program that has `traceweir` under the name
+/// `traceweir` or `renamed`.
 fn compiled(folder: &Path, parts: &str) -> String {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../..");
     let api = env!("CARGO_MANIFEST_DIR");
@@ -152,7 +155,7 @@ fn compiled(folder: &Path, parts: &str) -> String {
         "[package]\nname = \"mistakes\"\nversion = \"0.0.0\"\nedition = \"2024\"\n[dependencies]\n{name} = {{ path = {api:?}, package = \"traceweir\" }}\n[workspace]\n{parts}"
     );
     std::fs::write(folder.join("Cargo.toml"), manifest).unwrap();
-    // The versions that the project has, so that nothing is fetched.
+    // The versions of the project's Cargo.lock, so that nothing is downloaded.
     std::fs::copy(root.join("Cargo.lock"), folder.join("Cargo.lock")).unwrap();
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("nested");
     let output = Command::new(env!("CARGO"))

@@ -1,24 +1,25 @@
-//! The descriptor, the function and the macros of one event.
+//! The descriptor, the write function and the macros of one event.
 
 use traceweir_decode::schema::{Count, Field, Kind, Length};
 
 use crate::code::{Code, comment};
-use crate::ident::{Taken, c_name, c_symbol};
+use crate::ident::{UsedNames, c_name, c_symbol};
 use crate::plan::{Event, Form, form_of};
 
-/// The most blocks that one event is written from.
+/// The maximum number of data blocks of an event.
 const MAX_BLOCKS: usize = 128;
 
-/// A field as the function has it: its parameters, and the blocks they become.
+/// A field as parameters of the write function, and the data blocks made from them.
 ///
-/// A parameter is called `Arg_` and the field: else a field would hide a descriptor or a function of the same name, or be a macro.
+/// A parameter is named `Arg_` and the field: otherwise a field could hide a descriptor or a
+/// function of the same name, or be a macro.
 struct Parameter {
     declared: String,
-    /// What is put into blocks; `@` stands for the block.
+    /// The statements that fill the blocks; `@` is replaced by the address of the block.
     blocks: Vec<String>,
 }
 
-/// Writes all that an event has.
+/// Writes the descriptor, the function and the macros of an event.
 pub(super) fn write(code: &mut Code, event: &Event<'_>, context: &str, prefix: &str) {
     let (d, symbol) = (&event.definition.event.descriptor, &event.symbol);
     let descriptor = c_symbol(symbol);
@@ -84,7 +85,7 @@ fn write_function(
 }
 
 fn parameters(fields: &[Field]) -> Vec<Parameter> {
-    let mut taken = Taken::default();
+    let mut taken = UsedNames::default();
     let names: Vec<String> =
         fields.iter().map(|field| taken.unique(format!("Arg_{}", c_name(&field.name)))).collect();
     let name_of = |index: u16| names.get(usize::from(index)).cloned().unwrap_or_default();
@@ -109,8 +110,8 @@ fn parameters(fields: &[Field]) -> Vec<Parameter> {
     parameters
 }
 
-/// A pointer to bytes whose number is given before it.
-fn packed(name: &str, taken: &mut Taken) -> Parameter {
+/// Returns the parameters for a number of bytes and a pointer to them.
+fn packed(name: &str, taken: &mut UsedNames) -> Parameter {
     let length = taken.unique(format!("{name}_Len_"));
     Parameter {
         declared: format!("const ULONG {length}, const void *{name}"),
@@ -118,7 +119,7 @@ fn packed(name: &str, taken: &mut Taken) -> Parameter {
     }
 }
 
-/// The type of values that are passed as they are, or point to something of a known size.
+/// Returns the C type of a value of known size, and whether it is passed by pointer.
 fn fixed_type(form: Form) -> Option<(&'static str, bool)> {
     Some(match form {
         Form::Number(_, ty) => (ty, false),
@@ -131,7 +132,7 @@ fn fixed_type(form: Form) -> Option<(&'static str, bool)> {
     })
 }
 
-fn single(form: Form, name: &str, length: Option<String>, taken: &mut Taken) -> Parameter {
+fn single(form: Form, name: &str, length: Option<String>, taken: &mut UsedNames) -> Parameter {
     if let Some((ty, by_pointer)) = fixed_type(form) {
         let (declared, value) = match (form, by_pointer) {
             (Form::Pointer, _) => (format!("const void *{name}"), format!("&{name}")),
@@ -174,7 +175,7 @@ fn single(form: Form, name: &str, length: Option<String>, taken: &mut Taken) -> 
     Parameter { declared, blocks: vec![block] }
 }
 
-fn array(form: Form, name: &str, count: &str, taken: &mut Taken) -> Parameter {
+fn array(form: Form, name: &str, count: &str, taken: &mut UsedNames) -> Parameter {
     let Some((ty, _)) = fixed_type(form) else { return packed(name, taken) };
     let ty = if form == Form::Pointer { "void *const" } else { ty };
     Parameter {

@@ -1,16 +1,18 @@
-//! C and C++ headers, in the manner of the message compiler: constants, descriptors, and macros that write events.
+//! C and C++ headers in the style of the message compiler: constants, descriptors, and macros that
+//! write events.
 //!
 //! ```text
 //!   EventRegisterExample_Workshop()      EventUnregisterExample_Workshop()
-//!   EventEnabledMapped()                 one load and a test while nobody listens
-//!   EventWriteMapped(Tool, Guards)       arguments are not evaluated while nobody listens
-//!   EventWriteMapped_AssumeEnabled(…)    for those who asked already
+//!   EventEnabledMapped()                 one load and a test while not enabled
+//!   EventWriteMapped(Tool, Guards)       arguments are not evaluated unless enabled
+//!   EventWriteMapped_AssumeEnabled(…)    for callers that have checked already
 //!   EventWriteMapped_Activity(ActivityId, RelatedActivityId, …)
 //! ```
 //!
-//! Everything stands on the documented functions of `evntprov.h`. Arguments are the fields of the template in their order: counts and
-//! lengths are given by the caller, arrays as pointers. What has no size that other fields tell (structures, arrays of texts, counted
-//! texts) takes two arguments, first the number of bytes.
+//! The macros call the documented functions of `evntprov.h`. Arguments are the fields of the
+//! template in order: the caller passes counts and lengths, and arrays as pointers. A field whose
+//! size no other field holds (structures, arrays of texts, counted texts) takes two arguments,
+//! first the number of bytes.
 
 mod event;
 
@@ -21,14 +23,14 @@ use traceweir_decode::source::manifest::{MapDefinition, Name, ProviderDefinition
 use traceweir_format::Guid;
 
 use crate::code::{Code, comment};
-use crate::ident::{Taken, c_name, c_symbol, constant};
+use crate::ident::{UsedNames, c_name, c_symbol, constant};
 use crate::manifest::{COptions, Manifest};
 use crate::plan;
 
-/// What all headers of a program share.
+/// The part that all headers of a program share.
 const COMMON: &str = include_str!("common.h");
 
-/// The text of the header.
+/// Returns the source of the header.
 pub(crate) fn header(manifest: &Manifest, options: &COptions) -> String {
     let mut code = Code::default();
     let guard = format!("TRACEWEIR_MC_{}_H", constant(&manifest.stem()));
@@ -40,7 +42,7 @@ pub(crate) fn header(manifest: &Manifest, options: &COptions) -> String {
     code.line(format!("#define {guard}"));
     code.line("");
     COMMON.lines().for_each(|line| code.line(line));
-    let mut taken = Taken::default();
+    let mut taken = UsedNames::default();
     let mut symbols = Symbols { taken: plan::symbols(manifest.providers()), defined: HashSet::new() };
     for provider in manifest.providers() {
         let name = taken.unique(c_name(provider.name.as_deref().unwrap_or_default()));
@@ -51,15 +53,17 @@ pub(crate) fn header(manifest: &Manifest, options: &COptions) -> String {
     code.finish()
 }
 
-/// The names of a header, which has one place for all.
+/// The names of a header, which has one scope for all of them.
 struct Symbols {
-    taken: Taken,
-    /// Constants of the manifest that stand in the header already: a manifest may name the same number twice.
+    taken: UsedNames,
+    /// Constants of the manifest that are already in the header: a manifest may name the same
+    /// number twice.
     defined: HashSet<String>,
 }
 
 impl Symbols {
-    /// Writes a constant: as the manifest calls it, else as it is called in `otherwise`.
+    /// Writes a constant under its symbol in the manifest, or under the name that `otherwise`
+    /// returns.
     fn constant(
         &mut self,
         code: &mut Code,
@@ -76,7 +80,7 @@ impl Symbols {
     }
 }
 
-/// The text of the file with the resource.
+/// Returns the source of the file with the resource.
 pub(crate) fn resource(manifest: &Manifest, bytes: &[u8]) -> String {
     let mut code = Code::default();
     code.line(format!(

@@ -1,13 +1,14 @@
-//! The functions of one event.
+//! The write functions of one event.
 //!
-//! Statements follow the payload: each field is put behind the one before. `n3_` is the count or length that field 3 holds, `s0_` the structure that
-//! is written. No name of a field becomes an argument with such an ending.
+//! The statements follow the payload: each field is appended to the one before. `n3_` is the count
+//! or length that field 3 holds, and `s0_` the structure that is being written. No field name
+//! becomes an argument with such an ending.
 
 use traceweir_decode::schema::{Count, Field, Kind, Length, Schema};
 
 use super::types::{Structures, member_names};
 use crate::code::{Code, comment};
-use crate::ident::Taken;
+use crate::ident::UsedNames;
 use crate::plan::{Event, Form, form_of, measured_by};
 
 /// Writes the functions of an event, named after `name`; its descriptor is `constant`.
@@ -60,21 +61,21 @@ pub(super) fn write(code: &mut Code, event: &Event<'_>, name: &str, constant: &s
             code.line(format!("let {name} = {name}.as_ref();"));
         }
         code.line("let mut payload = ::traceweir::manifest::Payload::new();");
-        let scope = Scope { schema, fields: schema.top(), first: 0, names: &names, of: "", depth: 0 };
+        let scope = Scope { schema, fields: schema.top(), first: 0, names: &names, prefix: "", depth: 0 };
         scope.write(code);
         code.line(format!("payload.write(&self.0, &{descriptor}, activity_id, related_id)"));
     });
 }
 
-/// Names of arguments beside those that every function has.
+/// Returns the names of the arguments, distinct from those that every function has.
 fn argument_names(fields: &[Field]) -> Vec<String> {
-    let mut taken = Taken::default();
+    let mut taken = UsedNames::default();
     let _ =
         ["activity_id", "related_id", "payload", "item", "number"].map(|name| taken.unique(name.to_owned()));
     member_names(fields).into_iter().map(|name| taken.unique(name)).collect()
 }
 
-/// Whether an argument may be a text or bytes, as the caller has it.
+/// Returns whether the caller can pass a text or bytes for a field.
 fn takes_any_bytes(field: &Field) -> bool {
     field.count == Count::One && matches!(form_of(field), Some(Form::Text8 | Form::Counted8))
 }
@@ -83,18 +84,18 @@ fn takes_any_bytes(field: &Field) -> bool {
 struct Scope<'s> {
     schema: &'s Schema,
     fields: &'s [Field],
-    /// Where in the schema's list they begin.
+    /// Index of the first of these fields in the list of the schema.
     first: usize,
     names: &'s [String],
-    /// What stands before a name: nothing, or the structure and a dot.
-    of: &'s str,
+    /// The text before a field name: empty, or the structure and a dot.
+    prefix: &'s str,
     depth: usize,
 }
 
 impl Scope<'_> {
     fn access(&self, index: usize) -> String {
         let name = index.checked_sub(self.first).and_then(|at| self.names.get(at));
-        format!("{}{}", self.of, name.map_or("", String::as_str))
+        format!("{}{}", self.prefix, name.map_or("", String::as_str))
     }
 
     fn write(&self, code: &mut Code) {
@@ -115,7 +116,7 @@ impl Scope<'_> {
         }
     }
 
-    /// The count or length that a field holds.
+    /// Returns the expression for the count or length that a field holds.
     fn size(&self, index: usize) -> String {
         let measured = measured_by(self.fields, self.first, index);
         let by = measured.and_then(|by| Some((by, self.fields.get(by.checked_sub(self.first)?)?)));
@@ -145,9 +146,10 @@ impl Scope<'_> {
         };
         let fields = self.schema.members(first, members);
         let (element, names) = (format!("s{}_", self.depth), member_names(fields));
-        let of = format!("{element}.");
+        let prefix = format!("{element}.");
         let depth = self.depth.saturating_add(1);
-        let inner = Scope { schema: self.schema, fields, first: first.into(), names: &names, of: &of, depth };
+        let inner =
+            Scope { schema: self.schema, fields, first: first.into(), names: &names, prefix: &prefix, depth };
         match field.count {
             Count::One => code.block("{", "}", |code| {
                 code.line(format!("let {element} = {value};"));

@@ -2,16 +2,17 @@
 //!
 //! ```text
 //!   pub mod example_workshop {
-//!       pub struct ArraysRow<'a> { … }                       structures of templates
-//!       pub struct Provider                                  register(), one function for each event:
-//!           fn mapped(&self, tool: u32, guards: u32)             writes it
-//!           fn mapped_transfer(&self, activity, related, …)      writes it with activity ids
-//!           fn mapped_enabled(&self) -> bool                     whether anybody listens
+//!       pub struct ArraysRow<'a> { … }                     structures of templates
+//!       pub struct Provider                                register(); for each event:
+//!           fn mapped(&self, tool: u32, guards: u32)           writes it
+//!           fn mapped_transfer(&self, activity, related, …)    writes it with activity ids
+//!           fn mapped_enabled(&self) -> bool                   whether a session enables it
 //!       pub mod event, channel, level, task, opcode, keyword, map  constants
 //!   }
 //! ```
 //!
-//! Counts and lengths are not arguments: they are those of the slices. Where two slices share a count they must agree.
+//! Counts and lengths are not arguments: the lengths of the slices give them. Slices that share a
+//! count must have the same length.
 
 mod event;
 mod types;
@@ -20,12 +21,12 @@ use traceweir_decode::source::manifest::{MapDefinition, Name, ProviderDefinition
 use traceweir_format::spec::event::EventDescriptor;
 
 use crate::code::{Code, comment, literal};
-use crate::ident::{Taken, constant, snake};
+use crate::ident::{UsedNames, constant, snake};
 use crate::manifest::Manifest;
 use crate::plan;
 use types::Structures;
 
-/// The text of the modules.
+/// Returns the source of the modules.
 pub(crate) fn module(manifest: &Manifest, resource_file: &str, resource_size: usize) -> String {
     let mut code = Code::default();
     code.line(format!(
@@ -41,12 +42,12 @@ pub(crate) fn module(manifest: &Manifest, resource_file: &str, resource_size: us
     code.line(format!("#[unsafe(link_section = \"{}\")]", traceweir_decode::source::binary::ELF_SECTION));
     let file = rust_literal(resource_file);
     code.line(format!("static RESOURCE: [u8; {resource_size}] = *include_bytes!({file});"));
-    let mut taken = Taken::default();
+    let mut taken = UsedNames::default();
     for provider in manifest.providers() {
         let name = taken.unique(snake(provider.name.as_deref().unwrap_or_default()));
         code.line("");
         code.line(format!("/// Provider `{}`.", comment(provider.name.as_deref().unwrap_or_default())));
-        // A program uses what it needs of it, in a crate whose lints and visibility are its own.
+        // A program uses only a part of the module, in a crate with its own lints and visibility.
         code.line(
             "#[allow(dead_code, unreachable_pub, unused_variables, non_upper_case_globals, clippy::all, clippy::pedantic)]",
         );
@@ -67,7 +68,7 @@ fn write_provider(code: &mut Code, provider: &ProviderDefinition) {
     code.line("pub struct Provider(::traceweir::Provider);");
     code.block("impl Provider {", "}", |code| {
         write_registration(code, provider);
-        let mut taken = Taken::default();
+        let mut taken = UsedNames::default();
         let _ = ["register", "register_with", "provider"].map(|name| taken.unique(name.to_owned()));
         for (event, constant) in events.iter().zip(event_constants(&events)) {
             let name = taken.unique_with(snake(&event.symbol), &["", "_enabled", "_transfer"]);
@@ -87,7 +88,7 @@ fn write_provider(code: &mut Code, provider: &ProviderDefinition) {
 }
 
 fn event_constants(events: &[plan::Event<'_>]) -> Vec<String> {
-    let mut taken = Taken::default();
+    let mut taken = UsedNames::default();
     events.iter().map(|event| taken.unique(constant(&event.symbol))).collect()
 }
 
@@ -135,7 +136,7 @@ fn write_constants(code: &mut Code, what: &str, names: &[Name]) {
     };
     code.line(format!("/// Numbers of {what}s."));
     code.block(format!("pub mod {what} {{"), "}", |code| {
-        let mut taken = Taken::default();
+        let mut taken = UsedNames::default();
         for name in names {
             let constant = taken.unique(constant(name.symbol.as_deref().unwrap_or(&name.name)));
             code.line(format!("/// {}", comment(name.display())));
@@ -150,12 +151,12 @@ fn write_maps(code: &mut Code, maps: &[MapDefinition]) {
     }
     code.line("/// Values of fields that have names.");
     code.block("pub mod map {", "}", |code| {
-        let mut modules = Taken::default();
+        let mut modules = UsedNames::default();
         for map in maps {
             let module = modules.unique(snake(map.symbol.as_deref().unwrap_or(&map.map.name)));
             code.line(format!("/// Map `{}`.", comment(&map.map.name)));
             code.block(format!("pub mod {module} {{"), "}", |code| {
-                let mut taken = Taken::default();
+                let mut taken = UsedNames::default();
                 for (value, text, symbol) in &map.entries {
                     let name = symbol
                         .as_deref()

@@ -1,4 +1,4 @@
-//! The types of arguments, and a type for each structure of a template.
+//! Types of arguments, and a type for each structure of a template.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,10 +6,10 @@ use traceweir_decode::schema::{Count, Field, Kind, Length, Schema};
 use traceweir_decode::source::manifest::ProviderDefinition;
 
 use crate::code::{Code, comment};
-use crate::ident::{Taken, camel, snake};
+use crate::ident::{UsedNames, camel, snake};
 use crate::plan::{Form, form_of, measured_by};
 
-/// The types of a provider's structures, by template and index of the field.
+/// The types of a provider's structures, by template and field index.
 #[derive(Default)]
 pub(super) struct Structures {
     names: HashMap<(String, usize), String>,
@@ -19,7 +19,7 @@ impl Structures {
     /// Writes the types of all templates that events use.
     pub(super) fn write(code: &mut Code, provider: &ProviderDefinition) -> Self {
         let mut structures = Self::default();
-        let mut taken = Taken::default();
+        let mut taken = UsedNames::default();
         taken.unique("Provider".to_owned());
         let mut done = HashSet::new();
         for event in &provider.events {
@@ -61,7 +61,8 @@ impl Structures {
         });
     }
 
-    /// The type of a field's values; `lifetime` is that of references, with a blank behind it, or empty.
+    /// Returns the type of a field's values. `lifetime` is the lifetime of references followed by a
+    /// space, or empty.
     pub(super) fn ty(
         &self,
         template: &str,
@@ -72,12 +73,12 @@ impl Structures {
     ) -> String {
         let one = match form_of(field) {
             None => {
-                let of = match (borrows(schema, field), lifetime.is_empty()) {
+                let parameter = match (borrows(schema, field), lifetime.is_empty()) {
                     (false, _) => "",
                     (true, true) => "<'_>",
                     (true, false) => "<'a>",
                 };
-                format!("{}{of}", self.name(template, index))
+                format!("{}{parameter}", self.name(template, index))
             }
             Some(form) => value_type(form, field.length, lifetime),
         };
@@ -90,9 +91,9 @@ impl Structures {
     }
 }
 
-/// The names of the members of one place.
+/// Returns the names of the fields of one payload or structure.
 pub(super) fn member_names(members: &[Field]) -> Vec<String> {
-    let mut taken = Taken::default();
+    let mut taken = UsedNames::default();
     members.iter().map(|member| taken.unique(snake(&member.name))).collect()
 }
 
@@ -113,7 +114,7 @@ fn value_type(form: Form, length: Length, lifetime: &str) -> String {
     }
 }
 
-/// Whether the type of a structure holds references.
+/// Returns whether the type of a structure holds references.
 fn borrows(schema: &Schema, field: &Field) -> bool {
     let Kind::Struct { first, members } = field.kind else { return false };
     schema.members(first, members).iter().any(|member| {

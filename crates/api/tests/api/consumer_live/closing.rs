@@ -1,9 +1,10 @@
-//! Closing: from another thread, from within the callback, before it began, one of two.
+//! Closing a trace: from another thread, within the callback, before processing, and one of two
+//! traces.
 
 use super::*;
 
 #[test]
-fn no_callback_is_made_after_close_returned() {
+fn no_callback_runs_after_close_returns() {
     for _ in 0..20 {
         let session = Session::new(1, true, 1);
         let (trace, mut queue) = session.open();
@@ -33,7 +34,7 @@ fn no_callback_is_made_after_close_returned() {
 }
 
 #[test]
-fn close_ends_a_consumer_that_waits_and_one_that_has_not_begun() {
+fn close_ends_waiting_and_unstarted_consumers() {
     let session = Session::new(1, false, 1000);
     let (trace, _queue) = session.open();
     let closer = trace.closer();
@@ -51,25 +52,25 @@ fn close_ends_a_consumer_that_waits_and_one_that_has_not_begun() {
 }
 
 #[test]
-fn close_from_within_the_callback_returns_and_nothing_follows() {
+fn close_within_the_callback_returns_and_ends_delivery() {
     let session = Session::new(1, false, 1000);
     let (trace, mut queue) = session.open();
     let closer = trace.closer();
     assert!(queue.push(&buffer(0, 100, 0, &[10, 20, 30])));
     let mut seen = Vec::new();
     process(vec![trace], |item| {
-        seen.push(got(&item));
+        seen.push(describe_item(&item));
         if seen.len() == 2 {
             closer.close();
         }
         ControlFlow::Continue(())
     })
     .unwrap();
-    assert_eq!(seen, [Got::Header, Got::Event { trace: 0, cpu: 0, time: 10 }]);
+    assert_eq!(seen, [Delivered::Header, Delivered::Event { trace: 0, cpu: 0, time: 10 }]);
 }
 
 #[test]
-fn closing_one_of_two_lets_the_other_go_on() {
+fn closing_one_of_two_traces_keeps_the_other_running() {
     let (first, second) = (Session::new(1, false, 1000), Session::new(1, false, 1000));
     let ((a, mut queue_a), (b, mut queue_b)) = (first.open(), second.open());
     let closer = b.closer();
@@ -84,7 +85,7 @@ fn closing_one_of_two_lets_the_other_go_on() {
 }
 
 #[test]
-fn a_callback_that_breaks_or_panics_closes_the_connection() {
+fn callback_that_breaks_or_panics_closes_the_connection() {
     let session = Session::new(1, false, 1000);
     let (trace, _queue) = session.open();
     process(vec![trace], |_| ControlFlow::Break(())).unwrap();
@@ -93,6 +94,6 @@ fn a_callback_that_breaks_or_panics_closes_the_connection() {
     let closer = trace.closer();
     let panicked = catch_unwind(AssertUnwindSafe(|| process(vec![trace], |_| panic!("on purpose"))));
     assert!(panicked.is_err());
-    // The gate is open and this thread is outside of callbacks again: this returns.
+    // The gate is open and no callback runs any more, so this returns.
     closer.close();
 }

@@ -1,31 +1,32 @@
-//! Order: what is held back until all processors have come that far, and what is delivered.
+//! Order of events: a consumer holds events until all processors are complete up to their time.
 
 use super::*;
 
 #[test]
-fn processors_are_waited_for_until_all_have_come_that_far() {
+fn events_wait_until_all_processors_are_complete() {
     let session = Session::new(2, false, 1000);
     let (trace, mut queue) = session.open();
     let (thread, delivered) = consume(vec![trace]);
     assert!(queue.push(&buffer(0, 100, 0, &[10, 30, 90])));
     // The other processor is complete up to 40 now: 10, 20 and 30 are safe, 90 is not.
     assert!(queue.push(&buffer(1, 40, 0, &[20])));
-    until("what is safe", || times(&delivered).len() == 3);
+    until("the complete events", || times(&delivered).len() == 3);
     assert!(queue.push(&buffer(1, 200, 0, &[50])));
-    until("the rest", || times(&delivered).len() == 5);
+    until("the remaining events", || times(&delivered).len() == 5);
     assert_eq!(times(&delivered), [10, 20, 30, 50, 90]);
     queue.end();
     thread.join().unwrap().unwrap();
 }
 
 #[test]
-fn a_flush_shows_that_the_flushes_before_it_are_complete_also_where_processors_are_idle() {
+fn flush_marker_completes_earlier_flushes_of_idle_processors() {
     let session = Session::new(64, false, 1000);
     let (trace, mut queue) = session.open();
     let (thread, delivered) = consume(vec![trace]);
     assert!(queue.push(&buffer(7, 90, 0, &[30, 90])));
     assert!(queue.push(&buffer(9, 60, BUFFER_FLAG_FLUSH_MARKER, &[20, 60])));
-    // Between the looks at two processors the first may have written something earlier than what the second wrote.
+    // After the session has read one processor and before it reads the next, the first may write an
+    // event with an earlier timestamp than what the second then holds.
     assert!(queue.push(&buffer(7, 150, 0, &[95, 150])));
     assert!(queue.push(&buffer(9, 140, BUFFER_FLAG_FLUSH_MARKER, &[80, 140])));
     until("all of the first flush", || times(&delivered).len() >= 5);
@@ -36,33 +37,33 @@ fn a_flush_shows_that_the_flushes_before_it_are_complete_also_where_processors_a
 }
 
 #[test]
-fn a_queue_says_outright_how_far_all_processors_are_complete() {
+fn events_up_to_the_complete_time_of_the_queue_are_delivered() {
     let session = Session::new(64, false, 1000);
     let (trace, mut queue) = session.open();
     let (thread, delivered) = consume(vec![trace]);
     assert!(queue.push(&buffer(7, 90, 0, &[30, 90])));
     queue.set_complete(70);
-    until("what is complete", || !times(&delivered).is_empty());
+    until("the complete events", || !times(&delivered).is_empty());
     assert_eq!(times(&delivered), [30]);
     queue.end();
     thread.join().unwrap().unwrap();
 }
 
 #[test]
-fn without_marks_an_event_is_held_for_the_flush_timer_at_most() {
+fn event_without_flush_marker_waits_at_most_the_flush_timer() {
     for low_latency in [false, true] {
         let session = Session::new(64, low_latency, 1);
         let (trace, mut queue) = session.open();
         let (thread, delivered) = consume(vec![trace]);
         assert!(queue.push(&buffer(7, 100, 0, &[90])));
-        until("it to be old enough", || times(&delivered) == [90]);
+        until("the event is old enough", || times(&delivered) == [90]);
         drop(queue);
         assert!(thread.join().unwrap().is_err());
     }
 }
 
 #[test]
-fn made_up_stamps_keep_their_value_and_move_nobody_else() {
+fn forged_timestamps_are_kept_and_do_not_move_other_events() {
     let session = Session::new(2, false, 1000);
     let (trace, mut queue) = session.open();
     assert!(queue.push(&buffer(0, 100, 0, &[10, 999_999, -5, 40])));
@@ -77,15 +78,15 @@ fn made_up_stamps_keep_their_value_and_move_nobody_else() {
 }
 
 #[test]
-fn two_sessions_are_merged_by_wall_time() {
+fn events_of_two_sessions_are_merged_by_wall_time() {
     let (first, second) = (Session::new(1, false, 1000), Session::new(1, false, 1000));
     let ((a, mut queue_a), (b, mut queue_b)) = (first.open(), second.open());
     let (thread, delivered) = consume(vec![a, b]);
     assert!(queue_a.push(&buffer(0, 50, 0, &[10, 30, 50])));
     assert!(queue_b.push(&buffer(0, 45, 0, &[20, 40])));
-    until("what both are complete for", || times(&delivered).len() == 4);
+    until("the events for which both sessions are complete", || times(&delivered).len() == 4);
     queue_b.end();
-    until("the rest", || times(&delivered).len() == 5);
+    until("the remaining events", || times(&delivered).len() == 5);
     queue_a.end();
     thread.join().unwrap().unwrap();
     assert_eq!(times(&delivered), [10, 20, 30, 40, 50]);
@@ -93,15 +94,15 @@ fn two_sessions_are_merged_by_wall_time() {
         .lock()
         .unwrap()
         .iter()
-        .filter_map(|g| if let Got::Event { trace, .. } = g { Some(*trace) } else { None })
+        .filter_map(|g| if let Delivered::Event { trace, .. } = g { Some(*trace) } else { None })
         .collect();
     assert_eq!(traces, [0, 1, 0, 1, 0]);
 }
 
-/// A small generator: the same numbers in each run.
-struct Dice(u64);
+/// A small generator with the same numbers in each run.
+struct Random(u64);
 
-impl Dice {
+impl Random {
     fn below(&mut self, n: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % n
@@ -109,22 +110,22 @@ impl Dice {
 }
 
 #[test]
-fn whatever_the_processors_do_the_order_is_that_of_time_and_nothing_is_missing() {
+fn random_buffers_are_delivered_in_time_order_without_gaps() {
     for seed in 0..20 {
         let session = Session::new(4, false, 1000);
         let (trace, mut queue) = session.open();
         let (thread, delivered) = consume(vec![trace]);
-        let (mut dice, mut now, mut written) = (Dice(seed), 0_i64, Vec::new());
+        let (mut random, mut now, mut written) = (Random(seed), 0_i64, Vec::new());
         let mut waiting: [Vec<i64>; 4] = Default::default();
         let mut push = |bytes: Vec<u8>| until("room in the queue", || queue.push(&bytes));
         for _ in 0..400 {
-            now += i64::try_from(dice.below(5)).unwrap() + 1;
-            let cpu = usize::try_from(dice.below(4)).unwrap();
+            now += i64::try_from(random.below(5)).unwrap() + 1;
+            let cpu = usize::try_from(random.below(4)).unwrap();
             waiting[cpu].push(now);
             written.push(now);
-            // A buffer runs full, or all are flushed.
+            // One buffer gets full, or all are flushed.
             let full = waiting[cpu].len() > 12;
-            let flush = dice.below(40) == 0;
+            let flush = random.below(40) == 0;
             let cpus = if flush { 0..4 } else { cpu..cpu + 1 };
             let last = cpus.clone().rev().find(|&c| !waiting[c].is_empty());
             for c in cpus.filter(|_| full || flush) {

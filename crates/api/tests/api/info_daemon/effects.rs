@@ -1,5 +1,6 @@
-//! What information classes say, held against what happens: numbers against traces, limits against what is let through, lists against who comes and goes, and
-//! what cannot be done here against the log.
+//! Information classes compared with actual behaviour: numbers with traces, limits with what the
+//! daemon accepts, lists with registrations and enables, and unsupported settings with the daemon's
+//! log.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -27,14 +28,14 @@ use super::{SYSTEM_LOGGER, codes, event, live, may_profile, recorder, skip};
 use crate::machine::Machine;
 use crate::recording::Recording;
 use crate::support::until;
-use crate::support_daemon::{InProcess, alone};
+use crate::support_daemon::{DaemonInProcess, run_in_own_process};
 
-/// EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING.
+/// EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING: one stream for all processors.
 const ONE_STREAM: u32 = 0x1000_0000;
-/// The context switch, of which every system has plenty.
+/// The context switch, a frequent event on every system.
 const SWITCH: ClassicEventId = ClassicEventId { class: class::THREAD, opcode: 36 };
 
-/// A provider whose GUID is found nowhere by chance.
+/// A provider with a GUID that occurs in no other data.
 const WRITER: Guid = Guid::from_u128(0x5eed_0123_4567_4abc_9def_8899_aabb_ccdd);
 
 fn connected(folder: &Path) -> Controller {
@@ -45,18 +46,18 @@ fn status<T>(result: traceweir::Result<T>) -> u32 {
     result.err().map_or(0, |e| e.status().0)
 }
 
-/// Moves this thread to a processor; `false` where there is none such for it.
+/// Moves this thread to a processor. Returns `false` if it cannot run there.
 fn move_to(cpu: usize) -> bool {
     let mut only = rustix::thread::CpuSet::new();
     only.set(cpu);
     rustix::thread::sched_setaffinity(None, &only).is_ok()
 }
 
-/// Class 23.
+/// Covers class 23.
 #[test]
-fn a_trace_has_as_many_streams_as_are_told() {
-    alone("info_daemon::effects::a_trace_has_as_many_streams_as_are_told", |folder| {
-        let _daemon = InProcess::new(folder);
+fn stream_count_matches_the_streams_of_the_trace() {
+    run_in_own_process("info_daemon::effects::stream_count_matches_the_streams_of_the_trace", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = connected(folder);
         let provider = Provider::register(WRITER, None).unwrap();
         let cpus = usize::from(traceweir_transport::cpu::possible());
@@ -72,7 +73,7 @@ fn a_trace_has_as_many_streams_as_are_told() {
             let session = SessionRef::Id(controller.start(&config).unwrap().id);
             let params = EnableParams { level: 4, ..EnableParams::default() };
             controller.enable(&session, WRITER, EnableCode::Enable, &params, 30_000).unwrap();
-            let Answer::StreamCount(told) =
+            let Answer::StreamCount(count) =
                 controller.query_information(&session, Query::StreamCount).unwrap()
             else {
                 panic!("another answer")
@@ -84,78 +85,86 @@ fn a_trace_has_as_many_streams_as_are_told() {
             let trace = etl::Trace::open(std::fs::File::open(&file).unwrap()).unwrap();
             let mut streams: BTreeSet<u16> = BTreeSet::new();
             let mut buffer = Vec::new();
-            for it in trace.buffers() {
-                trace.load(it, &mut buffer).unwrap();
+            for info in trace.buffers() {
+                trace.load(info, &mut buffer).unwrap();
                 let is_ours = buffer.windows(16).any(|bytes| bytes == WRITER.to_bytes());
-                streams.extend(is_ours.then_some(it.cpu));
+                streams.extend(is_ours.then_some(info.cpu));
             }
             let expected = if mode == ONE_STREAM { 1 } else { visited };
             assert_eq!(streams.len(), expected, "{mode:#x}: {streams:?}");
-            assert_eq!(told as usize, if mode == ONE_STREAM { 1 } else { cpus });
-            assert!(streams.iter().all(|stream| u32::from(*stream) < told), "{streams:?}");
+            assert_eq!(count as usize, if mode == ONE_STREAM { 1 } else { cpus });
+            assert!(streams.iter().all(|stream| u32::from(*stream) < count), "{streams:?}");
         }
     });
 }
 
-/// Class 19.
+/// Covers class 19.
 #[test]
-fn as_many_sessions_run_as_are_told_and_no_more() {
-    alone("info_daemon::effects::as_many_sessions_run_as_are_told_and_no_more", |folder| {
-        let _daemon = InProcess::new(folder);
-        let mut controller = connected(folder);
-        let Answer::MaxLoggers(most) = controller.query_information(&NO_SESSION, Query::MaxLoggers).unwrap()
-        else {
-            panic!("another answer")
-        };
-        let small = |n: u32| SessionConfig { buffer_size: 4, maximum_buffers: 1, ..live(&n.to_string(), 0) };
-        let ids: Vec<u64> = (0..most).map(|n| controller.start(&small(n)).unwrap().id).collect();
-        assert_eq!(status(controller.start(&small(most))), 1450);
-        controller.stop(&SessionRef::Id(ids[0])).unwrap();
-        assert_eq!(status(controller.start(&small(most))), 0, "there is room for one again");
-    });
-}
-
-/// Class 17, and 16 at its bounds.
-#[test]
-fn the_limits_of_periodic_state_are_those_that_are_told() {
-    alone("info_daemon::effects::the_limits_of_periodic_state_are_those_that_are_told", |folder| {
-        let _daemon = InProcess::new(folder);
-        let mut session = Recording::new(folder);
-        let answer = session.answer_of(Query::PeriodicCaptureState);
-        let Answer::PeriodicCaptureState { least_seconds, most_providers } = answer else {
-            panic!("{answer:?}")
-        };
-        let most = u32::from(most_providers);
-        let ((first, first_callback), (last, last_callback)) = (recorder(), recorder());
-        let _first = Provider::register(guid(1), Some(first_callback)).unwrap();
-        let _last = Provider::register(guid(most), Some(last_callback)).unwrap();
-        session.enable(guid(1), 0);
-        session.enable(guid(most), 0);
-        let every = |seconds: u32, count: u32| {
-            let providers = (1..=count).map(guid).collect();
-            Set::PeriodicCaptureState(Some(PeriodicCaptureState { seconds, providers }))
-        };
-        session.set(&every(least_seconds, most));
-        for refused in
-            [every(least_seconds, most + 1), every(least_seconds - 1, most), every(least_seconds, 0)]
-        {
-            assert_eq!(status(session.controller.set_information(&session.session, &refused)), 87);
-        }
-        until("the first and the last of the list, whatever was refused since", || {
-            codes(&first).contains(&2) && codes(&last).contains(&2)
-        });
-        session.stop(|_| None::<()>);
-    });
-}
-
-/// Class 16.
-#[test]
-fn the_state_that_is_asked_for_goes_to_all_sessions_that_have_the_provider() {
-    static PROVIDER: OnceLock<Provider> = OnceLock::new();
-    alone(
-        "info_daemon::effects::the_state_that_is_asked_for_goes_to_all_sessions_that_have_the_provider",
+fn max_loggers_is_the_number_of_sessions_that_can_run() {
+    run_in_own_process(
+        "info_daemon::effects::max_loggers_is_the_number_of_sessions_that_can_run",
         |folder| {
-            let _daemon = InProcess::new(folder);
+            let _daemon = DaemonInProcess::new(folder);
+            let mut controller = connected(folder);
+            let Answer::MaxLoggers(most) =
+                controller.query_information(&NO_SESSION, Query::MaxLoggers).unwrap()
+            else {
+                panic!("another answer")
+            };
+            let small =
+                |n: u32| SessionConfig { buffer_size: 4, maximum_buffers: 1, ..live(&n.to_string(), 0) };
+            let ids: Vec<u64> = (0..most).map(|n| controller.start(&small(n)).unwrap().id).collect();
+            assert_eq!(status(controller.start(&small(most))), 1450);
+            controller.stop(&SessionRef::Id(ids[0])).unwrap();
+            assert_eq!(status(controller.start(&small(most))), 0, "there is room for one again");
+        },
+    );
+}
+
+/// Covers class 17, and class 16 at its limits.
+#[test]
+fn periodic_capture_state_enforces_its_reported_limits() {
+    run_in_own_process(
+        "info_daemon::effects::periodic_capture_state_enforces_its_reported_limits",
+        |folder| {
+            let _daemon = DaemonInProcess::new(folder);
+            let mut session = Recording::new(folder);
+            let answer = session.answer_of(Query::PeriodicCaptureState);
+            let Answer::PeriodicCaptureState { least_seconds, most_providers } = answer else {
+                panic!("{answer:?}")
+            };
+            let most = u32::from(most_providers);
+            let ((first, first_callback), (last, last_callback)) = (recorder(), recorder());
+            let _first = Provider::register(guid(1), Some(first_callback)).unwrap();
+            let _last = Provider::register(guid(most), Some(last_callback)).unwrap();
+            session.enable(guid(1), 0);
+            session.enable(guid(most), 0);
+            let every = |seconds: u32, count: u32| {
+                let providers = (1..=count).map(guid).collect();
+                Set::PeriodicCaptureState(Some(PeriodicCaptureState { seconds, providers }))
+            };
+            session.set(&every(least_seconds, most));
+            for refused in
+                [every(least_seconds, most + 1), every(least_seconds - 1, most), every(least_seconds, 0)]
+            {
+                assert_eq!(status(session.controller.set_information(&session.session, &refused)), 87);
+            }
+            until("the first and the last of the list, whatever was refused since", || {
+                codes(&first).contains(&2) && codes(&last).contains(&2)
+            });
+            session.stop(|_| None::<()>);
+        },
+    );
+}
+
+/// Covers class 16.
+#[test]
+fn captured_state_goes_to_all_sessions_that_enable_the_provider() {
+    static PROVIDER: OnceLock<Provider> = OnceLock::new();
+    run_in_own_process(
+        "info_daemon::effects::captured_state_goes_to_all_sessions_that_enable_the_provider",
+        |folder| {
+            let _daemon = DaemonInProcess::new(folder);
             let mut controller = connected(folder);
             let files = ["asking", "beside", "without"].map(|name| folder.join(name).with_extension("etl"));
             let sessions = [0, 1, 2].map(|n: usize| {
@@ -186,16 +195,16 @@ fn the_state_that_is_asked_for_goes_to_all_sessions_that_have_the_provider() {
                 count
             });
             assert!(counts[0] >= 2 && counts[1] >= 2, "{counts:?}");
-            assert_eq!(counts[2], 0, "it has not enabled the provider");
+            assert_eq!(counts[2], 0, "the third session has not enabled the provider");
         },
     );
 }
 
-/// Classes 7, 22 and 25.
+/// Covers classes 7, 22 and 25.
 #[test]
-fn sources_and_counters_are_told_as_the_machine_has_them() {
-    alone("info_daemon::effects::sources_and_counters_are_told_as_the_machine_has_them", |folder| {
-        let _daemon = InProcess::new(folder);
+fn profile_sources_and_counters_match_the_machine() {
+    run_in_own_process("info_daemon::effects::profile_sources_and_counters_match_the_machine", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = connected(folder);
         let mut ask = |query| controller.query_information(&NO_SESSION, query);
         let has_counters = Machine::look().has_counters;
@@ -204,17 +213,18 @@ fn sources_and_counters_are_told_as_the_machine_has_them() {
         };
         let ProfileSource { source, description, max_interval, .. } = &sources[0];
         assert_eq!((*source, description.as_str(), *max_interval), (0, "Timer", 1_000_000));
-        let is_counter = |it: &ProfileSource| it.source != 0 && !(0x0800..0x1000).contains(&it.source);
+        let is_counter =
+            |entry: &ProfileSource| entry.source != 0 && !(0x0800..0x1000).contains(&entry.source);
         assert_eq!(sources.iter().any(is_counter), has_counters, "{sources:?}");
         let has_perf = Path::new("/proc/sys/kernel/perf_event_paranoid").exists();
-        let faults = sources.iter().any(|it| it.description == "PageFaults");
-        assert_eq!(faults, has_perf, "the kernel counts them itself");
+        let faults = sources.iter().any(|entry| entry.description == "PageFaults");
+        assert_eq!(faults, has_perf, "the kernel counts page faults itself");
         let Answer::MaxPmcCounter(counters) = ask(Query::MaxPmcCounter).unwrap() else {
             panic!("another answer")
         };
         assert_eq!(counters > 0, has_counters);
         let watchdog =
-            std::fs::read_to_string("/proc/sys/kernel/nmi_watchdog").is_ok_and(|it| it.trim() == "1");
+            std::fs::read_to_string("/proc/sys/kernel/nmi_watchdog").is_ok_and(|text| text.trim() == "1");
         let mut expected = vec![CounterOwner::default(); counters as usize];
         if let (true, Some(first)) = (watchdog, expected.first_mut()) {
             first.kind = 1;
@@ -222,28 +232,29 @@ fn sources_and_counters_are_told_as_the_machine_has_them() {
         let processors = u32::from(traceweir_transport::cpu::possible());
         for processor in 0..processors {
             let owners = expected.clone();
-            let told = ask(Query::PmcCounterOwners(processor)).unwrap();
-            assert_eq!(told, Answer::PmcCounterOwners { processor, owners });
+            let answer = ask(Query::PmcCounterOwners(processor)).unwrap();
+            assert_eq!(answer, Answer::PmcCounterOwners { processor, owners });
         }
         assert_eq!(status(ask(Query::PmcCounterOwners(processors))), 87);
     });
 }
 
-/// Class 5: for all, as long as nobody says otherwise, within the bounds of class 7.
+/// Covers class 5: the interval applies to all sessions until it is set again, within the limits of
+/// class 7.
 #[test]
-fn intervals_outlive_sessions_and_stay_within_what_their_source_allows() {
-    alone(
-        "info_daemon::effects::intervals_outlive_sessions_and_stay_within_what_their_source_allows",
+fn profile_interval_outlives_sessions_within_limits_of_its_source() {
+    run_in_own_process(
+        "info_daemon::effects::profile_interval_outlives_sessions_within_limits_of_its_source",
         |folder| {
             if !skip::can(may_profile(), "root", "intervals are set with CAP_PERFMON") {
                 return;
             }
-            let _daemon = InProcess::new(folder);
+            let _daemon = DaemonInProcess::new(folder);
             let interval = |controller: &mut Controller| {
-                let told =
+                let answer =
                     controller.query_information(&NO_SESSION, Query::SampledProfileInterval(0)).unwrap();
-                let Answer::SampledProfileInterval(ProfileInterval { source: 0, interval }) = told else {
-                    panic!("{told:?}")
+                let Answer::SampledProfileInterval(ProfileInterval { source: 0, interval }) = answer else {
+                    panic!("{answer:?}")
                 };
                 interval
             };
@@ -270,24 +281,28 @@ fn intervals_outlive_sessions_and_stay_within_what_their_source_allows() {
     );
 }
 
-/// WMI_GLOBAL_LOGGER_ID, whatever the id of the session is.
+/// Covers WMI_GLOBAL_LOGGER_ID, which is not the id of the session.
 #[test]
-fn the_id_of_the_global_logger_means_the_session_of_that_name() {
-    alone("info_daemon::effects::the_id_of_the_global_logger_means_the_session_of_that_name", |folder| {
-        let _daemon = InProcess::new(folder);
-        let mut controller = connected(folder);
-        let ask =
-            |controller: &mut Controller| status(query_bytes(Some(controller), 1, 23, Some(&[]), 4).result);
-        assert_eq!(ask(&mut controller), 4201);
-        assert_ne!(controller.start(&live("globallogger", 0)).unwrap().id, 1);
-        assert_eq!(ask(&mut controller), 0);
-        assert_eq!(status(set_bytes(Some(&mut controller), 1, 18, Some(&[1]), 1)), 0);
-        let branches = configure_last_branch_record_bytes(Some(&mut controller), 1, 0, None, 0);
-        assert_eq!(status(branches), if may_profile() { 87 } else { 1314 }, "no system logger");
-    });
+fn global_logger_id_refers_to_the_session_of_that_name() {
+    run_in_own_process(
+        "info_daemon::effects::global_logger_id_refers_to_the_session_of_that_name",
+        |folder| {
+            let _daemon = DaemonInProcess::new(folder);
+            let mut controller = connected(folder);
+            let ask = |controller: &mut Controller| {
+                status(query_bytes(Some(controller), 1, 23, Some(&[]), 4).result)
+            };
+            assert_eq!(ask(&mut controller), 4201);
+            assert_ne!(controller.start(&live("globallogger", 0)).unwrap().id, 1);
+            assert_eq!(ask(&mut controller), 0);
+            assert_eq!(status(set_bytes(Some(&mut controller), 1, 18, Some(&[1]), 1)), 0);
+            let branches = configure_last_branch_record_bytes(Some(&mut controller), 1, 0, None, 0);
+            assert_eq!(status(branches), if may_profile() { 87 } else { 1314 }, "no system logger");
+        },
+    );
 }
 
-/// Whether this machine gives a system logger kernel events; it has none afterwards.
+/// Returns whether this machine gives a system logger kernel events, and disables them again.
 pub(crate) fn gets_kernel_events(controller: &mut Controller, session: &SessionRef) -> bool {
     let set = |mask| Set::SystemTraceEnableFlags([mask, 0, 0, 0, 0, 0, 0, 0]);
     let can = match controller.set_information(session, &set(0x10)) {
@@ -296,14 +311,14 @@ pub(crate) fn gets_kernel_events(controller: &mut Controller, session: &SessionR
         Err(e) => panic!("{e}"),
     };
     controller.set_information(session, &set(0)).unwrap();
-    skip::can(can, "kernel events", "context switches are not to be had")
+    skip::can(can, "kernel events", "context switches are not available")
 }
 
-/// Class 4, and EnableFlags of the properties.
+/// Covers class 4, and EnableFlags of the properties.
 #[test]
-fn groups_of_kernel_events_and_enable_flags_are_one_mask() {
-    alone("info_daemon::effects::groups_of_kernel_events_and_enable_flags_are_one_mask", |folder| {
-        let _daemon = InProcess::new(folder);
+fn kernel_groups_and_enable_flags_share_one_mask() {
+    run_in_own_process("info_daemon::effects::kernel_groups_and_enable_flags_share_one_mask", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = connected(folder);
         let system = SessionRef::Id(controller.start(&live("system", SYSTEM_LOGGER)).unwrap().id);
         let plain = SessionRef::Id(controller.start(&live("plain", 0)).unwrap().id);
@@ -315,14 +330,15 @@ fn groups_of_kernel_events_and_enable_flags_are_one_mask() {
             }
         };
         let update = |flags| Update { enable_flags: Some(flags), ..Update::default() };
-        let told = controller.update(&system, &update(NO_SYSCONFIG)).unwrap();
-        assert_eq!(told.config.enable_flags, NO_SYSCONFIG);
+        let updated = controller.update(&system, &update(NO_SYSCONFIG)).unwrap();
+        assert_eq!(updated.config.enable_flags, NO_SYSCONFIG);
         assert_eq!(seen(&mut controller), (NO_SYSCONFIG, [NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]));
         if gets_kernel_events(&mut controller, &system) {
-            let told = controller.update(&system, &update(0x11)).unwrap();
-            assert_eq!(told.config.enable_flags, 0x11);
+            let updated = controller.update(&system, &update(0x11)).unwrap();
+            assert_eq!(updated.config.enable_flags, 0x11);
             assert_eq!(seen(&mut controller), (0x11, [0x11, 4, 0, 0, 0, 0, 0, 0]));
-            // Without privilege there is nothing beyond the first words, and what is refused changes nothing.
+            // Without privilege only the first words can be set, and a refused request changes
+            // nothing.
             let fifth = if may_profile() { 0x40 } else { 0 };
             let set = |fifth| Set::SystemTraceEnableFlags([1, 2, 0, 0, fifth, 0, 0, 0]);
             if !may_profile() {
@@ -336,7 +352,7 @@ fn groups_of_kernel_events_and_enable_flags_are_one_mask() {
         }
         let before = seen(&mut controller);
         controller.update(&system, &Update { flush_timer: Some(3), ..Update::default() }).unwrap();
-        assert_eq!(seen(&mut controller), before, "who says nothing of them leaves them");
+        assert_eq!(seen(&mut controller), before, "an update without flags keeps them");
         assert_eq!(status(controller.update(&system, &update(0x8000_0000)).map(drop)), 87);
         assert_eq!(seen(&mut controller), before);
         controller.update(&system, &update(0)).unwrap();
@@ -346,11 +362,11 @@ fn groups_of_kernel_events_and_enable_flags_are_one_mask() {
     });
 }
 
-/// Classes 0, 2 and 12.
+/// Covers classes 0, 2 and 12.
 #[test]
-fn lists_follow_who_registers_enables_and_leaves() {
-    alone("info_daemon::effects::lists_follow_who_registers_enables_and_leaves", |folder| {
-        let _daemon = InProcess::new(folder);
+fn provider_lists_follow_registrations_and_enables() {
+    run_in_own_process("info_daemon::effects::provider_lists_follow_registrations_and_enables", |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut session = Recording::new(folder);
         let (registered, ahead, group) = (guid(1), guid(2), guid(3));
         let list = |controller: &mut Controller, class| -> BTreeSet<Guid> {
@@ -370,13 +386,13 @@ fn lists_follow_who_registers_enables_and_leaves() {
         let second = Provider::register(registered, None).unwrap();
         session.enable(ahead, 0);
         session.enable(group, OF_GROUP);
-        let of = |guids: &[Guid]| guids.iter().copied().collect::<BTreeSet<_>>();
-        let all = [of(&[registered, ahead]), of(&[registered]), of(&[group])];
+        let set_of = |guids: &[Guid]| guids.iter().copied().collect::<BTreeSet<_>>();
+        let all = [set_of(&[registered, ahead]), set_of(&[registered]), set_of(&[group])];
         until("two registrations of one provider, and two enables", || lists(&mut session) == all);
         drop(first);
-        assert_eq!(lists(&mut session), all, "one of them is left");
+        assert_eq!(lists(&mut session), all, "one registration is left");
         drop(second);
-        let rest = [of(&[ahead]), none.clone(), of(&[group])];
+        let rest = [set_of(&[ahead]), none.clone(), set_of(&[group])];
         until("the last registration to be gone", || lists(&mut session) == rest);
         for (guid, property) in [(ahead, 0), (group, OF_GROUP)] {
             let params = EnableParams { property, ..EnableParams::default() };
@@ -387,28 +403,31 @@ fn lists_follow_who_registers_enables_and_leaves() {
     });
 }
 
-/// Class 11.
+/// Covers class 11.
 #[test]
-fn the_version_is_that_of_the_library_whoever_is_asked() {
-    alone("info_daemon::effects::the_version_is_that_of_the_library_whoever_is_asked", |folder| {
-        let ask = |controller: Option<&mut Controller>| {
-            let done = query_bytes(controller, 0, 11, Some(&[]), 8);
-            done.result.unwrap();
-            done.answer
-        };
-        let alone = ask(None);
-        let _daemon = InProcess::new(folder);
-        assert_eq!(ask(Some(&mut connected(folder))), alone);
-        assert_eq!(alone, [1, 0, 0, 0, 0, 0, 0, 0], "version 1, and four bytes that are reserved");
-    });
+fn version_is_that_of_the_library_with_and_without_daemon() {
+    run_in_own_process(
+        "info_daemon::effects::version_is_that_of_the_library_with_and_without_daemon",
+        |folder| {
+            let ask = |controller: Option<&mut Controller>| {
+                let done = query_bytes(controller, 0, 11, Some(&[]), 8);
+                done.result.unwrap();
+                done.answer
+            };
+            let alone = ask(None);
+            let _daemon = DaemonInProcess::new(folder);
+            assert_eq!(ask(Some(&mut connected(folder))), alone);
+            assert_eq!(alone, [1, 0, 0, 0, 0, 0, 0, 0], "version 1, and four bytes that are reserved");
+        },
+    );
 }
 
-/// Classes 3, 24 and 28.
+/// Covers classes 3, 24 and 28.
 #[test]
-fn a_system_logger_gets_events_of_programs_too_and_their_stacks_are_not_the_kernels() {
-    let name = "info_daemon::effects::a_system_logger_gets_events_of_programs_too_and_their_stacks_are_not_the_kernels";
-    alone(name, |folder| {
-        let _daemon = InProcess::new(folder);
+fn system_logger_gets_provider_events_with_uncached_stacks() {
+    let name = "info_daemon::effects::system_logger_gets_provider_events_with_uncached_stacks";
+    run_in_own_process(name, |folder| {
+        let _daemon = DaemonInProcess::new(folder);
         let mut controller = connected(folder);
         let file = folder.join("system.etl");
         let config = SessionConfig {
@@ -432,29 +451,30 @@ fn a_system_logger_gets_events_of_programs_too_and_their_stacks_are_not_the_kern
         controller.stop(&session).unwrap();
 
         let trace = etl::Trace::open(std::fs::File::open(&file).unwrap()).unwrap();
-        let (mut events, mut known, mut whole) = (trace.events(), Definitions::default(), 0);
+        let (mut events, mut definitions, mut deep_stacks) = (trace.events(), Definitions::default(), 0);
         while let Some(record) = events.next().unwrap() {
-            known.observe(&record);
+            definitions.observe(&record);
             if record.provider() == guid(1) {
-                // The cache of class 24 is for stacks of kernel events.
+                // The cache of class 24 holds only stacks of kernel events.
                 assert!(StackKey::of(&record).is_none());
-                whole += u32::from(known.frames(&record).is_some_and(|frames| frames.count() >= 4));
+                deep_stacks +=
+                    u32::from(definitions.frames(&record).is_some_and(|frames| frames.count() >= 4));
             }
         }
-        assert_eq!(whole, 3);
+        assert_eq!(deep_stacks, 3);
     });
 }
 
-/// Classes 5 (of a counter), 6, 8, 9, 20, 21 and 27.
+/// Covers classes 5 (for a counter), 6, 8, 9, 20, 21 and 27.
 #[test]
-fn counters_and_branches_are_used_where_the_machine_has_them_and_else_refused_with_a_reason() {
-    let name = "info_daemon::effects::counters_and_branches_are_used_where_the_machine_has_them_and_else_refused_with_a_reason";
-    alone(name, |folder| {
+fn missing_counters_and_branches_are_refused_with_a_reason() {
+    let name = "info_daemon::effects::missing_counters_and_branches_are_refused_with_a_reason";
+    run_in_own_process(name, |folder| {
         if !skip::can(may_profile(), "root", "profiling takes CAP_PERFMON") {
             return;
         }
         let log = folder.join("log");
-        let _daemon = InProcess::telling(folder, &log);
+        let _daemon = DaemonInProcess::with_log(folder, &log);
         let mut controller = connected(folder);
         let session = SessionRef::Id(controller.start(&live("deep", SYSTEM_LOGGER)).unwrap().id);
         let Machine { has_counters, has_branches } = Machine::look();
@@ -467,56 +487,56 @@ fn counters_and_branches_are_used_where_the_machine_has_them_and_else_refused_wi
             (&session, Set::LbrConfiguration(1), has_branches),
             (&session, Set::LbrEventList(vec![0x0524]), has_branches),
         ];
-        for (of, set, can) in all {
-            let (done, class) = (controller.set_information(of, &set), set.class());
+        for (target, set, can) in all {
+            let (done, class) = (controller.set_information(target, &set), set.class());
             let status = done.as_ref().err().map_or(0, |e| e.status().0);
             assert_eq!(status, if can { 0 } else { 50 }, "{class:?}");
-            let said = std::fs::read_to_string(&log).unwrap();
+            let log_text = std::fs::read_to_string(&log).unwrap();
             let Err(error) = done else { continue };
             let reason =
                 if class.number() < 20 { "has no performance counters" } else { "records no branches" };
             assert!(error.to_string().contains(reason), "{class:?}: {error}");
             let words = [&format!("{} is not set: ", class.name()), reason];
             assert!(
-                said.lines().any(|line| words.iter().all(|word| line.contains(*word))),
-                "{class:?}: {said}"
+                log_text.lines().any(|line| words.iter().all(|word| line.contains(*word))),
+                "{class:?}: {log_text}"
             );
         }
         let SessionRef::Id(id) = session else { unreachable!() };
         let reading =
             PmcSession { logger_id: (id & 0xFFFF) as u16, sources: vec![19], hook_ids: vec![0x0524] };
         let expected = if has_counters { vec![reading] } else { Vec::new() };
-        let told = controller.query_information(&NO_SESSION, Query::PmcSessions).unwrap();
-        assert_eq!(told, Answer::PmcSessions(expected), "what was refused is nobody's");
+        let answer = controller.query_information(&NO_SESSION, Query::PmcSessions).unwrap();
+        assert_eq!(answer, Answer::PmcSessions(expected), "a refused request is not listed");
         controller.stop(&session).unwrap();
-        until("the session to be no longer told of", || {
-            let told = controller.query_information(&NO_SESSION, Query::PmcSessions).unwrap();
-            told == Answer::PmcSessions(Vec::new())
+        until("the session disappears from the list", || {
+            let answer = controller.query_information(&NO_SESSION, Query::PmcSessions).unwrap();
+            answer == Answer::PmcSessions(Vec::new())
         });
     });
 }
 
-/// A daemon of one's own that nobody needs leaves, but not with what was set for the system.
+/// An idle daemon of a user exits, unless it keeps a setting of the system.
 #[test]
-fn a_daemon_stays_while_it_keeps_a_setting_of_the_system() {
-    alone("info_daemon::effects::a_daemon_stays_while_it_keeps_a_setting_of_the_system", |folder| {
+fn daemon_stays_while_it_keeps_a_system_setting() {
+    run_in_own_process("info_daemon::effects::daemon_stays_while_it_keeps_a_system_setting", |folder| {
         if !skip::can(may_profile(), "root", "intervals are set with CAP_PERFMON") {
             return;
         }
-        let _daemon = InProcess::new(folder);
+        let _daemon = DaemonInProcess::new(folder);
         let set = |interval| {
             let set = Set::SampledProfileInterval(ProfileInterval { source: 0, interval });
             connected(folder).set_information(&NO_SESSION, &set).unwrap();
         };
         set(20_000);
-        // It would have left after five seconds.
+        // Without the setting the daemon would exit after five seconds.
         std::thread::sleep(Duration::from_secs(7));
-        let told =
+        let answer =
             connected(folder).query_information(&NO_SESSION, Query::SampledProfileInterval(0)).unwrap();
-        let Answer::SampledProfileInterval(it) = told else { panic!("{told:?}") };
-        assert_eq!(it.interval, 20_000);
+        let Answer::SampledProfileInterval(profile) = answer else { panic!("{answer:?}") };
+        assert_eq!(profile.interval, 20_000);
         set(10_000);
-        until("it to leave, when all is as usual", || {
+        until("the daemon exits once the setting is the default again", || {
             std::thread::sleep(Duration::from_millis(200));
             !folder.join("control.sock").exists()
         });

@@ -1,11 +1,11 @@
-//! The table of `fixtures/information`: its lines, how a line is called, and the proof that no case is missing.
+//! The table of `fixtures/information`: its lines, how a line becomes a call, and the check that no
+//! case is missing.
 //!
-//! ```text
-//!   set 3 min-1 system e*1 23 24 - any   a byte too short      ──▶ Row ──make──▶ status, ReturnLength ──check──▶ as the line says
-//!   none set 18 uneven bytes                                   ──▶ Gap        that case cannot be: one word why
-//! ```
+//! - `set 3 min-1 system e*1 23 24 - any` (a byte too short) is a [`Row`]: `make` calls, and
+//!   `check` compares status and ReturnLength with the line.
+//! - `none set 18 uneven bytes` is a [`Gap`]: the case cannot occur, with the reason in one word.
 //!
-//! How lines are made is told at the head of the table; a program in C runs the same ones.
+//! The head of the table describes the format of its lines; a program in C runs the same ones.
 
 use std::collections::BTreeMap;
 
@@ -16,21 +16,21 @@ use traceweir_format::spec::event::class;
 
 use crate::machine::Machine;
 
-/// No buffer.
+/// An output without a buffer.
 pub(crate) const NOWHERE: Room = Room { length: 0, is_null: true };
 
 const TABLE: &str = include_str!("../../../../../fixtures/information/classes.txt");
 
-/// The cases that every class has of every call.
+/// The cases of every class with every call.
 const CASES: [&str; 11] =
     ["null", "zero", "min-1", "min", "uneven", "many", "kind", "no-id", "stale", "bare", "ok"];
-/// What is besides.
+/// The case of all further lines.
 const MORE: &str = "more";
-/// All classes, and two numbers that are none.
+/// All classes, and two unknown numbers.
 const CLASSES: std::ops::RangeInclusive<u32> = 0..=30;
 const CALLS: [&str; 3] = ["set", "query", "enum"];
 
-/// A GUID as the table names it.
+/// Returns the GUID that the table calls by this number.
 pub(crate) const fn guid(number: u32) -> Guid {
     Guid::from_u128((number as u128) << 96)
 }
@@ -46,11 +46,11 @@ pub(crate) struct Row<'a> {
     length: &'a str,
     status: &'a str,
     returned: &'a str,
-    who: &'a str,
+    caller: &'a str,
 }
 
-/// What a call told: its status, and ReturnLength if that was written.
-type Told = (u32, Option<u32>);
+/// The result of a call: its status, and ReturnLength if it was written.
+type CallResult = (u32, Option<u32>);
 
 fn lines() -> impl Iterator<Item = (usize, Vec<&'static str>)> {
     let all = (1..).zip(TABLE.lines()).filter(|(_, line)| !line.starts_with('#'));
@@ -58,28 +58,29 @@ fn lines() -> impl Iterator<Item = (usize, Vec<&'static str>)> {
 }
 
 impl Row<'static> {
-    /// All calls, in their order.
+    /// Returns all calls in the order of the table.
     pub(crate) fn all() -> impl Iterator<Item = Self> {
         lines().filter(|(_, fields)| fields[0] != "none").map(|(line, fields)| {
-            let [call, class, case, session, buffer, length, status, returned, who, ..] = fields[..] else {
+            let [call, class, case, session, buffer, length, status, returned, caller, ..] = fields[..]
+            else {
                 panic!("line {line}: too few fields");
             };
             let class = class.parse().unwrap();
             let buffer = (!buffer.starts_with("null")).then(|| bytes(buffer));
-            Row { line, call, class, case, session, buffer, length, status, returned, who }
+            Row { line, call, class, case, session, buffer, length, status, returned, caller }
         })
     }
 
-    /// Those of `any`, `plain` or `guest`.
-    pub(crate) fn of(who: &str) -> Vec<Self> {
-        let rows: Vec<Self> = Self::all().filter(|row| row.who == who).collect();
-        assert!(!rows.is_empty(), "nothing for {who}");
+    /// Returns the calls that `any`, `plain` or `guest` makes.
+    pub(crate) fn for_caller(caller: &str) -> Vec<Self> {
+        let rows: Vec<Self> = Self::all().filter(|row| row.caller == caller).collect();
+        assert!(!rows.is_empty(), "no line for {caller}");
         rows
     }
 }
 
 impl Row<'_> {
-    /// The length that the call says.
+    /// Returns the buffer length to pass.
     fn length(&self, controller: &mut Controller, session: u64) -> usize {
         match self.length {
             "need" => self.needed(controller, session),
@@ -88,17 +89,17 @@ impl Row<'_> {
         }
     }
 
-    /// What the same call tells for length 0.
+    /// Returns the length that the same call reports for length 0.
     fn needed(&self, controller: &mut Controller, session: u64) -> usize {
-        let told = match self.call {
+        let outcome = match self.call {
             "query" => query_bytes(Some(controller), session, self.class, None, 0),
             _ => enumerate_bytes(Some(controller), self.class, self.buffer.as_deref(), NOWHERE),
         };
-        told.return_length.unwrap_or_else(|| panic!("line {}: {:?}", self.line, told.result)) as usize
+        outcome.return_length.unwrap_or_else(|| panic!("line {}: {:?}", self.line, outcome.result)) as usize
     }
 
-    /// Makes the call.
-    fn make(&self, controller: &mut Controller, session: u64) -> Told {
+    /// Makes the call, and returns its result.
+    fn make(&self, controller: &mut Controller, session: u64) -> CallResult {
         let status = |result: &traceweir::Result<()>| result.as_ref().err().map_or(0, |e| e.status().0);
         let length = self.length(controller, session);
         let padded = self.buffer.clone().map(|mut bytes| {
@@ -128,14 +129,15 @@ impl Row<'_> {
         }
     }
 
-    /// What fails gives no answer, and what succeeds as much as it says, and as there is room for.
+    /// Asserts that a failed call has no answer, and that the answer of another is as long as
+    /// ReturnLength says and fits the buffer.
     fn check_answer(&self, length: usize, done: &Outcome) {
-        let told = done.result.as_ref().ok().and(done.return_length).unwrap_or(0) as usize;
-        assert_eq!(done.answer.len(), told, "line {}", self.line);
-        assert!(told <= length, "line {}: it does not fit", self.line);
+        let reported = done.result.as_ref().ok().and(done.return_length).unwrap_or(0) as usize;
+        assert_eq!(done.answer.len(), reported, "line {}", self.line);
+        assert!(reported <= length, "line {}: the answer does not fit", self.line);
     }
 
-    /// Makes the call, which must go as the line says.
+    /// Makes the call, and asserts that the result is that of the line.
     pub(crate) fn check(
         &self,
         controller: &mut Controller,
@@ -146,17 +148,17 @@ impl Row<'_> {
         let (status, returned) = self.make(controller, session);
         let line = TABLE.lines().nth(self.line - 1).unwrap();
         assert_eq!(status.to_string(), chosen(machine, self.status), "status of line {}: {line}", self.line);
-        let told = returned.map_or("-".to_owned(), |it| it.to_string());
+        let return_length = returned.map_or("-".to_owned(), |length| length.to_string());
         let is_right = match chosen(machine, self.returned) {
-            "any" => returned.is_some_and(|it| it > 0),
+            "any" => returned.is_some_and(|length| length > 0),
             "need" => returned == u32::try_from(self.needed(controller, session)).ok(),
-            expected => expected == told,
+            expected => expected == return_length,
         };
-        assert!(is_right, "ReturnLength of line {}: {told}: {line}", self.line);
+        assert!(is_right, "ReturnLength of line {}: {return_length}: {line}", self.line);
     }
 }
 
-/// The bytes that a table's buffer stands for.
+/// Returns the bytes that a buffer of the table describes.
 fn bytes(text: &str) -> Vec<u8> {
     let mut out = Vec::new();
     for part in text.split('+') {
@@ -178,7 +180,7 @@ fn bytes(text: &str) -> Vec<u8> {
     out
 }
 
-/// The case that holds here, of what depends on the machine.
+/// Returns the alternative that applies to this machine.
 fn chosen(machine: Machine, text: &str) -> &str {
     let Some((condition, cases)) = text.split_once('?') else { return text };
     let (yes, no) = cases.split_once(':').unwrap();
@@ -190,10 +192,10 @@ fn chosen(machine: Machine, text: &str) -> &str {
     if holds { yes } else { no }
 }
 
-/// A case that cannot be.
+/// A combination that cannot occur.
 struct Gap {
     call: &'static str,
-    /// `None`: of all.
+    /// `None` means all classes.
     class: Option<u32>,
     case: &'static str,
 }
@@ -201,18 +203,20 @@ struct Gap {
 impl Gap {
     fn all() -> Vec<Self> {
         let gaps = lines().filter(|(_, fields)| fields[0] == "none").map(|(line, fields)| {
-            let [_, call, class, case, _why] = fields[..] else { panic!("line {line}: one word says why") };
+            let [_, call, class, case, _reason] = fields[..] else {
+                panic!("line {line}: the reason in one word is missing")
+            };
             Self { call, class: class.parse().ok(), case }
         });
         gaps.collect()
     }
 
     fn is(&self, call: &str, class: u32, case: &str) -> bool {
-        self.call == call && self.class.is_none_or(|of| of == class) && self.case == case
+        self.call == call && self.class.is_none_or(|own| own == class) && self.case == case
     }
 }
 
-/// The published least length of each setting, and the session that it is made on.
+/// The documented minimum length of each setting, and the session that it applies to.
 const SETTINGS: [(u32, &str, usize); 14] = [
     (3, "system", 24),
     (4, "system", 4),
@@ -230,8 +234,8 @@ const SETTINGS: [(u32, &str, usize); 14] = [
     (28, "system", 8),
 ];
 
-/// Whether a class is one of a call.
-fn takes(call: &str, class: u32) -> bool {
+/// Returns whether a call supports a class.
+fn supports(call: &str, class: u32) -> bool {
     InfoClass::from_number(class).map(InfoClass::rules).is_some_and(|rules| match call {
         "set" => rules.sets,
         "query" => rules.queries,
@@ -239,36 +243,36 @@ fn takes(call: &str, class: u32) -> bool {
     })
 }
 
-/// Whether a line is of the case that it names.
-fn is_of_its_case(row: &Row<'_>) -> bool {
-    let (is_enum, takes) = (row.call == "enum", takes(row.call, row.class));
-    let setting = SETTINGS.iter().find(|it| row.call == "set" && it.0 == row.class);
+/// Returns whether a line fits the case that it names.
+fn fits_its_case(row: &Row<'_>) -> bool {
+    let (is_enum, supports) = (row.call == "enum", supports(row.call, row.class));
+    let setting = SETTINGS.iter().find(|setting| row.call == "set" && setting.0 == row.class);
     let says = |length: usize| row.length == length.to_string();
     match (row.case, setting) {
         ("null", _) => (row.buffer.is_none() || row.session == "no-out") && row.length != "0",
         ("zero", _) => row.length == "0",
         ("min-1", Some((.., least))) => says(least - 1) && row.status == "24",
-        ("min-1", None) => !takes || row.status != "0",
+        ("min-1", None) => !supports || row.status != "0",
         ("min", Some((.., least))) => says(*least),
-        ("min", None) => !takes || row.status == "0",
+        ("min", None) => !supports || row.status == "0",
         ("kind", _) => {
             let own = setting.map_or("0", |(_, session, _)| *session);
             !is_enum && !["0", "stale", own].contains(&row.session)
         }
         ("no-id", _) => !is_enum && row.session == "0",
         ("stale", _) => !is_enum && row.session == "stale",
-        ("bare", _) => row.who != "any",
-        ("ok", _) => !takes || !["24", "87", "122"].contains(&row.status),
+        ("bare", _) => row.caller != "any",
+        ("ok", _) => !supports || !["24", "87", "122"].contains(&row.status),
         _ => true,
     }
 }
 
-/// Whether these lines, all of one case, show it from all sides.
-fn are_all(found: &[&Row<'_>], call: &str, class: u32, case: &str) -> bool {
-    let by = |who: &str| found.iter().any(|it| it.who == who);
-    let with = |session: &str| found.iter().any(|it| it.session == session);
+/// Returns whether these lines, all of one case, cover its callers and sessions.
+fn cover_case(found: &[&Row<'_>], call: &str, class: u32, case: &str) -> bool {
+    let by = |caller: &str| found.iter().any(|row| row.caller == caller);
+    let with = |session: &str| found.iter().any(|row| row.session == session);
     let rules = InfoClass::from_number(class).map(InfoClass::rules);
-    let is_kernels = takes(call, class) && rules.is_some_and(|it| it.is_of_system_loggers);
+    let is_kernels = supports(call, class) && rules.is_some_and(|rules| rules.is_of_system_loggers);
     match case {
         "bare" => by("plain") && by("guest"),
         "kind" if is_kernels => with("private") && with("live"),
@@ -278,23 +282,26 @@ fn are_all(found: &[&Row<'_>], call: &str, class: u32, case: &str) -> bool {
 }
 
 #[test]
-fn every_case_of_every_class_and_call_is_in_the_table_or_cannot_be() {
+fn table_has_every_case_of_every_class_and_call() {
     let (rows, gaps): (Vec<Row<'_>>, _) = (Row::all().collect(), Gap::all());
     for row in &rows {
         let is_known = CASES.contains(&row.case) || row.case == MORE;
         assert!(is_known && CALLS.contains(&row.call) && CLASSES.contains(&row.class), "line {}", row.line);
-        assert!(is_of_its_case(row), "line {} is no case of {}", row.line, row.case);
-        // The class is looked at first, whatever else is wrong.
+        assert!(fits_its_case(row), "line {} does not fit the case {}", row.line, row.case);
+        // The class is checked before all other arguments.
         let refused = if row.call == "enum" { "87" } else { "50" };
-        assert!(takes(row.call, row.class) || row.status == refused, "line {}", row.line);
+        assert!(supports(row.call, row.class) || row.status == refused, "line {}", row.line);
     }
     for class in CLASSES {
         for (call, case) in CALLS.iter().flat_map(|call| CASES.map(|case| (*call, case))) {
             let found: Vec<&Row<'_>> =
-                rows.iter().filter(|it| (it.call, it.class, it.case) == (call, class, case)).collect();
+                rows.iter().filter(|row| (row.call, row.class, row.case) == (call, class, case)).collect();
             let cannot_be = gaps.iter().any(|gap| gap.is(call, class, case));
-            assert_ne!(cannot_be, are_all(&found, call, class, case), "{call} {class} {case}");
-            assert!(!cannot_be || found.is_empty(), "{call} {class} {case} is, and cannot be");
+            assert_ne!(cannot_be, cover_case(&found, call, class, case), "{call} {class} {case}");
+            assert!(
+                !cannot_be || found.is_empty(),
+                "{call} {class} {case} is in the table as a gap and as a call"
+            );
         }
     }
 }

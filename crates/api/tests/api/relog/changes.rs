@@ -1,4 +1,4 @@
-//! Events that are left out, changed or new.
+//! Relogging that drops, changes or adds events.
 
 use super::*;
 use traceweir::relog::{Callback, EventKind, TraceEvent};
@@ -20,7 +20,7 @@ fn relogger(folder: &Path) -> (Relogger, PathBuf) {
 }
 
 #[test]
-fn what_is_not_kept_is_left_out() {
+fn events_that_are_not_kept_are_dropped() {
     let folder = tempfile::tempdir().unwrap();
     let (relogger, out) = relogger(folder.path());
     let kept = |event: &Event<'_>, output: &mut Output| {
@@ -31,7 +31,7 @@ fn what_is_not_kept_is_left_out() {
 }
 
 #[test]
-fn a_copy_is_changed_field_by_field() {
+fn copied_event_can_be_changed_field_by_field() {
     let folder = tempfile::tempdir().unwrap();
     let (relogger, out) = relogger(folder.path());
     let (provider, activity) = (Guid::from_u128(77), Guid::from_u128(88));
@@ -66,7 +66,7 @@ fn a_copy_is_changed_field_by_field() {
 }
 
 #[test]
-fn what_a_header_has_no_place_for_is_refused_and_nothing_changes() {
+fn field_that_the_header_lacks_is_refused_without_change() {
     let folder = tempfile::tempdir().unwrap();
     let (relogger, out) = relogger(folder.path());
     relogger
@@ -121,7 +121,7 @@ impl Callback for Marks<'_> {
 }
 
 #[test]
-fn new_events_stand_at_the_time_of_the_one_before() {
+fn new_event_gets_the_time_of_the_previous_one() {
     let folder = tempfile::tempdir().unwrap();
     let (relogger, out) = relogger(folder.path());
     let mut calls = Vec::new();
@@ -134,7 +134,7 @@ fn new_events_stand_at_the_time_of_the_one_before() {
 }
 
 #[test]
-fn an_event_may_be_kept_more_than_once() {
+fn event_can_be_kept_more_than_once() {
     let folder = tempfile::tempdir().unwrap();
     let (relogger, out) = relogger(folder.path());
     let twice = |event: &Event<'_>, output: &mut Output| {

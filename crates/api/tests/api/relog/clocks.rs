@@ -1,10 +1,11 @@
-//! Several inputs with clocks of their own become one file with one clock.
+//! Relogging of several inputs with different clocks into one file with one clock.
 
 use super::*;
 use traceweir::relog::EventKind;
 use traceweir_format::wire::i64_at;
 
-/// A file whose clock starts `later` units of 100 ns after the others, with an event every `step` units on two processors.
+/// Writes a file whose clock starts `later` units of 100 ns after the others, with an event every
+/// `step` units on two processors.
 fn clocked(folder: &Path, name: &str, (clock_type, rate): (u32, i64), later: i64, step: i64) -> PathBuf {
     let start = START + later;
     let anchor = if clock_type == 2 { start } else { 1 << 40 };
@@ -30,22 +31,22 @@ fn clocked(folder: &Path, name: &str, (clock_type, rate): (u32, i64), later: i64
     file(&folder.join(name), options, &records, counts)
 }
 
-/// Wall time, processor, process and payload of each event.
-fn told(path: &Path) -> Vec<(i64, u16, u32, Vec<u8>)> {
+/// Returns wall time, processor, process and payload of each event.
+fn events_in(path: &Path) -> Vec<(i64, u16, u32, Vec<u8>)> {
     let trace = open(path);
     let mut events = trace.events();
-    let mut told = Vec::new();
+    let mut events_found = Vec::new();
     while let Some(r) = events.next().unwrap() {
         if r.hook().is_none() {
             let time = trace.clock().file_time(r.time()).0;
-            told.push((time, r.cpu(), r.process_id(), r.payload().to_vec()));
+            events_found.push((time, r.cpu(), r.process_id(), r.payload().to_vec()));
         }
     }
-    told
+    events_found
 }
 
 #[test]
-fn clocks_of_all_kinds_meet_in_wall_time() {
+fn all_clock_types_are_reconciled_by_wall_time() {
     let folder = tempfile::tempdir().unwrap();
     let kinds = [(1, 10_000_000), (1, 2_494_132_007), (2, 0), (3, 3_000_000_000), (1, 3_579_545)];
     for first in 0..kinds.len() {
@@ -63,13 +64,13 @@ fn clocks_of_all_kinds_meet_in_wall_time() {
         assert_eq!((done.events_lost, done.buffers_lost), (15, 5));
         assert_eq!(open(&out).header().start_time, FileTime(START));
         assert_eq!(open(&out).header().end_time, ended(20).end_time);
-        let mut expected: Vec<_> = paths.iter().flat_map(|path| told(path)).collect();
-        let mut found = told(&out);
+        let mut expected: Vec<_> = paths.iter().flat_map(|path| events_in(path)).collect();
+        let mut found = events_in(&out);
         assert_eq!(found.len(), expected.len());
         let key = |e: &(i64, u16, u32, Vec<u8>)| (e.3.clone(), e.2);
         expected.sort_by_key(key);
         found.sort_by_key(key);
-        // A tick of the coarsest clock here is three units.
+        // A tick of the coarsest clock here is three units long.
         let tolerance = if first == 4 { 3 } else { 1 };
         for (wanted, got) in expected.iter().zip(&found) {
             assert!((wanted.0 - got.0).abs() <= tolerance, "in the clock of {first}: {wanted:?}, {got:?}");
@@ -79,7 +80,7 @@ fn clocks_of_all_kinds_meet_in_wall_time() {
 }
 
 #[test]
-fn one_clock_with_several_anchors_stays_as_it_is() {
+fn one_clock_with_several_anchors_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let part = |name: &str, seconds: i64| {
         let options = Options {
@@ -98,7 +99,7 @@ fn one_clock_with_several_anchors_stays_as_it_is() {
 }
 
 #[test]
-fn stamps_in_the_payloads_of_kernel_events_go_with_them() {
+fn timestamps_in_kernel_payloads_are_converted_too() {
     let folder = tempfile::tempdir().unwrap();
     let plain = file(&folder.path().join("a"), options(), &[(0, event(5_001, 1, b""))], ended(9));
     let other = Options { anchor: 700, perf_freq: 30_000_000, ..options() };
@@ -117,7 +118,7 @@ fn stamps_in_the_payloads_of_kernel_events_go_with_them() {
 }
 
 #[test]
-fn a_cut_moves_the_start_by_whole_seconds_and_no_event() {
+fn cut_moves_the_start_by_whole_seconds_and_no_event() {
     let folder = tempfile::tempdir().unwrap();
     let records: Vec<(u16, Vec<u8>)> = (0..100).map(|n| (0, event(5_000 + n * 1_234_567, 1, b"x"))).collect();
     let input = file(&folder.path().join("in"), options(), &records, ended(20));
@@ -134,7 +135,7 @@ fn a_cut_moves_the_start_by_whole_seconds_and_no_event() {
             },
         )
         .unwrap();
-    let expected: Vec<Seen> = seen(&input)
+    let expected: Vec<RecordedEvent> = seen(&input)
         .into_iter()
         .filter(|(_, time, _)| (35_000_000..=60_000_000).contains(&(time - 5_000)))
         .collect();
@@ -147,12 +148,13 @@ fn a_cut_moves_the_start_by_whole_seconds_and_no_event() {
 }
 
 #[test]
-fn what_is_kept_or_added_from_before_a_cut_holds_the_start_back() {
+fn event_kept_or_added_before_the_cut_limits_the_new_start() {
     let folder = tempfile::tempdir().unwrap();
     let records: Vec<(u16, Vec<u8>)> = (0..10).map(|n| (0, event(5_000 + n * 10_000_000, 1, b"x"))).collect();
     let input = file(&folder.path().join("in"), options(), &records, ended(20));
     let out = folder.path().join("out.etl");
-    // The event that is kept from before the cut, when one is added, and where the start comes to lie; in seconds.
+    // In seconds: the time of the event kept from before the cut, the time of an added event, and
+    // the resulting start.
     for (kept, added, start) in
         [(None, None, 7), (Some(2), None, 2), (Some(0), None, 0), (None, Some(4), 4), (None, Some(-3), -3)]
     {
@@ -173,9 +175,9 @@ fn what_is_kept_or_added_from_before_a_cut_holds_the_start_back() {
                 if event.time >= cut || kept == Some(number) { output.keep(event) } else { Ok(()) }
             })
             .unwrap();
-        let said = (kept, added);
-        assert_eq!(done.start, FileTime(START + start * 10_000_000), "{said:?}");
-        assert_eq!(open(&out).header().start_time, done.start, "{said:?}");
-        assert_eq!(findings(&out), Vec::<String>::new(), "{said:?}");
+        let case = (kept, added);
+        assert_eq!(done.start, FileTime(START + start * 10_000_000), "{case:?}");
+        assert_eq!(open(&out).header().start_time, done.start, "{case:?}");
+        assert_eq!(findings(&out), Vec::<String>::new(), "{case:?}");
     }
 }

@@ -1,4 +1,4 @@
-//! What cannot be done is said with a status, and nothing is left behind.
+//! Relogging that fails: each failure has a status, and leaves no new output file.
 
 use super::*;
 use traceweir::{Error, Status};
@@ -10,7 +10,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-fn some(folder: &Path) -> PathBuf {
+fn write_input(folder: &Path) -> PathBuf {
     let records: Vec<(u16, Vec<u8>)> =
         (0..2_000).map(|n| (u16::try_from(n % 3).unwrap(), event(5_000 + n, 1, b"payload"))).collect();
     file(&folder.join("in.etl"), options(), &records, ended(9))
@@ -21,9 +21,9 @@ fn status(relogger: Relogger) -> Status {
 }
 
 #[test]
-fn inputs_and_an_output_have_to_be_named_and_to_differ() {
+fn relogging_needs_inputs_and_a_different_output() {
     let folder = tempfile::tempdir().unwrap();
-    let input = some(folder.path());
+    let input = write_input(folder.path());
     let before = std::fs::read(&input).unwrap();
     let mut without_output = Relogger::new();
     without_output.add_file(&input).unwrap();
@@ -51,9 +51,9 @@ fn inputs_and_an_output_have_to_be_named_and_to_differ() {
 }
 
 #[test]
-fn an_error_or_a_panic_of_the_callback_leaves_nothing_behind() {
+fn callback_error_or_panic_leaves_the_output_unchanged() {
     let folder = tempfile::tempdir().unwrap();
-    let input = some(folder.path());
+    let input = write_input(folder.path());
     let out = folder.path().join("out.etl");
     std::fs::write(&out, "precious").unwrap();
     let relogger = || {
@@ -78,9 +78,9 @@ fn an_error_or_a_panic_of_the_callback_leaves_nothing_behind() {
 }
 
 #[test]
-fn cancelling_gives_a_whole_file_of_what_came_so_far() {
+fn cancelling_leaves_a_valid_file_of_the_events_so_far() {
     let folder = tempfile::tempdir().unwrap();
-    let input = some(folder.path());
+    let input = write_input(folder.path());
     let out = folder.path().join("out.etl");
     let mut relogger = Relogger::new();
     relogger.add_file(&input).unwrap();
@@ -100,10 +100,10 @@ fn cancelling_gives_a_whole_file_of_what_came_so_far() {
 }
 
 #[test]
-fn a_record_that_fits_no_buffer_is_an_error() {
+fn record_larger_than_a_buffer_is_an_error() {
     let folder = tempfile::tempdir().unwrap();
     let mut relogger = Relogger::new();
-    relogger.add_file(&some(folder.path())).unwrap();
+    relogger.add_file(&write_input(folder.path())).unwrap();
     relogger.set_output(&folder.path().join("out.etl"));
     let inject = |event: &Event<'_>, output: &mut Output| {
         let mut copy = traceweir::relog::TraceEvent::of(event)?;
@@ -115,7 +115,7 @@ fn a_record_that_fits_no_buffer_is_an_error() {
 }
 
 #[test]
-fn a_loss_that_only_buffers_tell_of_stays_flagged() {
+fn loss_flag_of_a_buffer_is_kept() {
     let folder = tempfile::tempdir().unwrap();
     let mut writer = Writer::create(Vec::new(), options()).unwrap();
     writer.flag_loss(1, 0x2).unwrap();
@@ -129,7 +129,7 @@ fn a_loss_that_only_buffers_tell_of_stays_flagged() {
 }
 
 #[test]
-fn very_many_processors_get_smaller_buffers() {
+fn many_processors_get_smaller_buffers() {
     let folder = tempfile::tempdir().unwrap();
     let records: Vec<(u16, Vec<u8>)> = (0..2_048).map(|cpu| (cpu, event(6_000, 1, b"x"))).collect();
     let before = Options { buffer_size: 16 << 20, compressed: true, ..options() };
@@ -146,15 +146,15 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(96))]
 
     #[test]
-    fn damaged_files_are_errors_or_read_as_far_as_they_go(
+    fn damaged_files_are_errors_or_are_read_to_the_damage(
         changes in proptest::collection::vec((any::<proptest::sample::Index>(), any::<u8>()), 1..24),
         cut in proptest::option::of(any::<proptest::sample::Index>()),
         heads in any::<bool>(),
     ) {
         let folder = tempfile::tempdir().unwrap();
-        let input = some(folder.path());
+        let input = write_input(folder.path());
         let mut bytes = std::fs::read(&input).unwrap();
-        // Headers are where damage hurts.
+        // Damage in headers has the most effect.
         let reach = if heads { 0x200 } else { bytes.len() };
         for (at, value) in &changes {
             let at = at.index(reach);

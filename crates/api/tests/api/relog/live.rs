@@ -1,15 +1,15 @@
-//! A live session into a file, with a real daemon.
+//! Relogging of a live session into a file, with a real daemon.
 
 use super::*;
-use crate::support_daemon::{InThread, alone};
+use crate::support_daemon::{DaemonInThread, run_in_own_process};
 use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef};
 use traceweir::{EventDescriptor, Provider};
 use traceweir_format::header::Record;
 
 #[test]
-fn a_live_session_is_relogged_until_it_is_stopped() {
-    alone("relog::live::a_live_session_is_relogged_until_it_is_stopped", |folder| {
-        let _daemon = InThread::new(folder);
+fn live_session_is_relogged_until_it_stops() {
+    run_in_own_process("relog::live::live_session_is_relogged_until_it_stops", |folder| {
+        let _daemon = DaemonInThread::new(folder);
         let out = folder.join("out.etl");
         let mut controller = Controller::find(None).unwrap().unwrap();
         let provider = Provider::register(PROVIDER, None).unwrap();

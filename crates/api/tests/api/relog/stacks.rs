@@ -1,4 +1,4 @@
-//! Stacks that are stored once, of inputs that become one, and items that contradict their events.
+//! Stacks stored once in several inputs, and extended data items that contradict their events.
 
 use super::*;
 use traceweir_format::header::extended::Item;
@@ -24,7 +24,7 @@ fn keyed(time: i64, process_id: u32, key: u64) -> Vec<u8> {
 }
 
 #[test]
-fn keys_of_one_input_do_not_lead_to_the_stacks_of_another() {
+fn stack_keys_of_one_input_do_not_match_stacks_of_another() {
     let folder = tempfile::tempdir().unwrap();
     let inputs: Vec<_> = (0..3)
         .map(|index: u64| {
@@ -37,26 +37,28 @@ fn keys_of_one_input_do_not_lead_to_the_stacks_of_another() {
     let out = folder.path().join("out.etl");
     all(&inputs, &out, Settings::default());
     assert_eq!(findings(&out), [""; 0]);
-    let (trace, mut known, mut stacks) = (open(&out), Definitions::default(), Vec::new());
+    let (trace, mut definitions, mut stacks) = (open(&out), Definitions::default(), Vec::new());
     let mut events = trace.events();
     while let Some(record) = events.next().unwrap() {
-        known.observe(&record);
+        definitions.observe(&record);
     }
     let mut events = trace.events();
     while let Some(record) = events.next().unwrap() {
-        stacks.extend(known.frames(&record).map(|frames| (record.process_id(), frames.collect::<Vec<_>>())));
+        stacks.extend(
+            definitions.frames(&record).map(|frames| (record.process_id(), frames.collect::<Vec<_>>())),
+        );
     }
     stacks.sort();
     assert_eq!(stacks, [(0, vec![0; 4]), (1, vec![1; 4]), (2, vec![2; 4])]);
 }
 
 #[test]
-fn items_that_contradict_their_event_are_payload_and_the_file_is_sound() {
+fn contradictory_items_become_payload_in_a_valid_file() {
     let folder = tempfile::tempdir().unwrap();
     let mut damaged = with_item(6_000, 1, ExtType::RELATED_ACTIVITYID, &[7; 16]);
-    // The item says that it is longer than the record.
+    // The size of the item exceeds the record.
     damaged[0x50 + 6..0x50 + 8].copy_from_slice(&0x7000_u16.to_le_bytes());
-    let behind = damaged[0x50..].to_vec();
+    let after_header = damaged[0x50..].to_vec();
     let input = file(&folder.path().join("in.etl"), options(), &[(0, damaged)], ended(9));
     assert_ne!(findings(&input), [""; 0]);
     let out = folder.path().join("out.etl");
@@ -65,5 +67,7 @@ fn items_that_contradict_their_event_are_payload_and_the_file_is_sound() {
     assert_eq!(findings(&out), [""; 0]);
     let [(_, _, bytes)] = &seen(&out)[..] else { panic!() };
     let record = traceweir_format::header::Record::parse(bytes, 0).unwrap();
-    assert!(!record.items_damaged() && behind.starts_with(record.payload()) && !record.payload().is_empty());
+    assert!(
+        !record.items_damaged() && after_header.starts_with(record.payload()) && !record.payload().is_empty()
+    );
 }
