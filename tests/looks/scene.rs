@@ -110,15 +110,15 @@ impl Scene {
         self.perf(time, cpu, 0x0F2E, 2, &p);
     }
 
-    /// Adds the stack of the event at time `of`, written a microsecond later.
+    /// Adds the stack of the event at `event_time`, written a microsecond later.
     pub(super) fn stack(&mut self, event_time: i64, cpu: u16, (pid, tid): (u32, u32), frames: &[u64]) {
-        self.stack_at(of + 1, of, cpu, (pid, tid), frames);
+        self.stack_at(event_time + 1, event_time, cpu, (pid, tid), frames);
     }
 
     /// Like [`stack`](Self::stack), written at `time`.
     pub(super) fn stack_at(&mut self, time: i64, event_time: i64, cpu: u16, ids: (u32, u32), frames: &[u64]) {
         let mut p = Vec::new();
-        p.put_i64(stamp(of)).put_u32(ids.0).put_u32(ids.1);
+        p.put_i64(stamp(event_time)).put_u32(ids.0).put_u32(ids.1);
         frames.iter().for_each(|frame| {
             p.put_u64(*frame);
         });
@@ -128,8 +128,8 @@ impl Scene {
     /// Adds a stack by its key, of the kernel part or the user part.
     pub(super) fn key(&mut self, event_time: i64, cpu: u16, ids: (u32, u32), is_kernel: bool, key: u64) {
         let mut p = Vec::new();
-        p.put_i64(stamp(of)).put_u32(ids.0).put_u32(ids.1).put_u64(key);
-        self.perf(of + 1, cpu, if is_kernel { 0x1825 } else { 0x1826 }, 2, &p);
+        p.put_i64(stamp(event_time)).put_u32(ids.0).put_u32(ids.1).put_u64(key);
+        self.perf(event_time + 1, cpu, if is_kernel { 0x1825 } else { 0x1826 }, 2, &p);
     }
 
     /// Adds the definition of a stack key.
