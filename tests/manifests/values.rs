@@ -107,7 +107,7 @@ impl Maker<'_> {
         self.variant.pick(2, 0, most)
     }
 
-    /// Builds the values of consecutive fields. `take` gets the index, the Rust value (`None` for a
+    /// Builds the values of consecutive fields. `add` gets the index, the Rust value (`None` for a
     /// size field, which is not passed), the C value and the bytes.
     fn fields(
         &self,

@@ -1,4 +1,4 @@
-//! Who may what, as far as one user can see it.
+//! Access control, as far as a single user can observe it.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;

@@ -141,7 +141,7 @@ fn an_enable_ends_with_its_session(stage: &Stage) {
     assert!(!second.enabled(4, 1), "a session of the same name enables nothing");
 }
 
-/// A callback that, once called, returns when the rule lets it.
+/// A callback that blocks once it is called, until the rule releases it.
 #[derive(Default)]
 struct Held {
     called: AtomicBool,
@@ -163,7 +163,8 @@ impl Held {
     }
 }
 
-/// Lets the callback go when the rule is over, however it ends: the end of its provider waits for it.
+/// Releases the callback at the end of the rule, even after a panic: unregistering its provider
+/// waits for it.
 struct Holder(Arc<Held>);
 
 impl std::ops::Deref for Holder {
@@ -204,14 +205,14 @@ fn no_timeout_does_not_wait(stage: &Stage) {
     until("the callback", || callback.has_returned());
 }
 
-/// An enable with this timeout returns after the callback.
+/// Checks that an enable with this timeout returns after the callback.
 fn waits(stage: &Stage, ms: u32) {
     let (guid, session) = (new_provider(), stage.start(&stage.config()));
     let (_provider, callback) = held_provider(guid);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             callback.wait_until_called();
-            // Whoever does not wait has time to return too early.
+            // An enable that does not wait gets time to return too early.
             std::thread::sleep(Duration::from_millis(200));
             callback.let_go();
         });

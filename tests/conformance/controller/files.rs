@@ -1,4 +1,5 @@
-//! Kinds of log files: appended to, in a row, preallocated; and the room that they need.
+//! Kinds of log files: appended, sequences of files, preallocated; and the disk space that they
+//! need.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -83,7 +84,7 @@ fn appending(stage: &Stage, path: &Path) -> SessionConfig {
     SessionConfig { log_file_mode: APPEND, clock: 2, log_file: Some(path.to_owned()), ..stage.config() }
 }
 
-/// A session that listens to a new provider.
+/// Starts a session with a new provider enabled.
 fn listened(stage: &Stage, config: &SessionConfig) -> (Session, Provider) {
     let (guid, session) = (new_provider(), stage.start(config));
     let provider = Provider::register(guid, None).unwrap();
@@ -136,7 +137,8 @@ fn appending_creates(stage: &Stage) {
     assert_eq!(ids(&path), [1]);
 }
 
-/// A row of files with room for a few buffers each; the path of a number.
+/// Returns the configuration of a file sequence with room for a few buffers in each file, and a
+/// function from number to path.
 fn row(stage: &Stage) -> (SessionConfig, impl Fn(u32) -> PathBuf) {
     let (folder, number) = (stage.folder().to_owned(), unique());
     let config = SessionConfig {

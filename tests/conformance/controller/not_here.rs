@@ -1,4 +1,4 @@
-//! Rules of the controller's half that are not tested here, and why.
+//! Rules for controllers that are not tested here, and why.
 
 use crate::rule::{NotHere, not_here};
 

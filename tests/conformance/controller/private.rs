@@ -1,4 +1,4 @@
-//! Private sessions in the process.
+//! Private sessions inside the process.
 
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig};

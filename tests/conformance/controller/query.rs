@@ -20,7 +20,7 @@ fn all_sessions_are_listed(stage: &Stage) {
     let sessions: Vec<_> = (0..12).map(|_| stage.start(&stage.config())).collect();
     let listed = stage.controller().query_all().unwrap();
     for session in &sessions {
-        let entries: Vec<_> = listed.iter().filter(|it| it.id == session.properties.id).collect();
+        let entries: Vec<_> = listed.iter().filter(|entry| entry.id == session.properties.id).collect();
         assert_eq!(entries.len(), 1);
         assert_eq!(entries[0].config, session.properties.config);
     }
@@ -31,5 +31,5 @@ fn private_sessions_are_not_listed(stage: &Stage) {
     let config = SessionConfig { name: "a private one".to_owned(), ..stage.config() };
     let _private = PrivateSession::start(&config).unwrap();
     let listed = stage.controller().query_all().unwrap();
-    assert!(listed.iter().all(|it| it.config.name != config.name));
+    assert!(listed.iter().all(|entry| entry.config.name != config.name));
 }

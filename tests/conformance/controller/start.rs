@@ -1,4 +1,4 @@
-//! StartTrace: what it gives back, and its errors in their order.
+//! StartTrace: returned properties, and its errors in order.
 
 use std::os::unix::fs::symlink;
 
@@ -121,7 +121,7 @@ fn a_stale_id_names_nothing(stage: &Stage) {
     let first = stage.start(&stage.config());
     let old = first.id.clone();
     stage.end(first);
-    // More than there are logger ids, so that the first one's comes round.
+    // More sessions than there are logger ids, so that the first id is reused.
     for _ in 0..70 {
         let next = stage.start(&stage.config());
         assert_ne!(next.id, old);

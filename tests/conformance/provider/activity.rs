@@ -42,11 +42,12 @@ fn threads_start_at_zero(_stage: &Stage) {
 fn ids_are_unique(_stage: &Stage) {
     let make = || (0..10_000).map(|_| activity::create()).collect::<Vec<_>>();
     let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(make)).collect();
-    let ids: HashSet<Guid> = threads.into_iter().flat_map(|it| it.join().unwrap()).collect();
+    let ids: HashSet<Guid> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
     assert_eq!(ids.len(), 40_000);
 }
 
-/// What a code answers, and leaves in its argument and the thread.
+/// Calls EventActivityIdControl. Returns its status, the argument afterwards and the id of the
+/// thread afterwards.
 fn control(code: u32, before: Guid, argument: Guid) -> (u32, Guid, Guid) {
     let (outer, mut id) = (activity::set(before), argument);
     let status = activity::control(code, &mut id).0;
@@ -71,7 +72,7 @@ fn unknown_codes(_stage: &Stage) {
     }
 }
 
-/// The bits that tell the process.
+/// Returns the bits that identify the process.
 fn process_of(id: Guid) -> (u32, u16) {
     (id.data1, id.data2)
 }

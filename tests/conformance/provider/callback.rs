@@ -64,7 +64,7 @@ pub(crate) const RULES: &[Rule] = &[
     ),
 ];
 
-/// A provider that notes its calls.
+/// Registers a provider whose callback records its calls.
 fn noted() -> (Calls, Guid, Provider) {
     let (calls, guid) = (Calls::default(), new_provider());
     let provider = Provider::register(guid, calls.callback()).unwrap();
@@ -147,7 +147,7 @@ fn no_filter(stage: &Stage) {
     assert_eq!(calls.all()[0].filter, None);
 }
 
-/// A schematized filter with this data.
+/// Returns enable parameters with a schematized filter of this data.
 pub(super) fn schematized(data: &[u8]) -> EnableParams {
     let size = u32::try_from(24 + data.len()).unwrap();
     let head = [&[9, 0, 1, 0, 0, 0, 0, 0][..], &[0; 8], &size.to_le_bytes(), &[0; 4]].concat();
@@ -155,10 +155,10 @@ pub(super) fn schematized(data: &[u8]) -> EnableParams {
     EnableParams { filters, ..EnableParams::default() }
 }
 
-/// Data and session's bit of each filter in the chain of a call.
+/// Returns data and session bit of each filter in the chain of a call.
 pub(super) fn chain_of(call: &Call) -> Vec<(Vec<u8>, u64)> {
     let Some((0x8000_0000, bytes)) = &call.filter else { return Vec::new() };
-    Header::chain(bytes).map(|it| (it.data.to_vec(), it.instance)).collect()
+    Header::chain(bytes).map(|filter| (filter.data.to_vec(), filter.instance)).collect()
 }
 
 fn filters_are_chained(stage: &Stage) {
@@ -179,9 +179,9 @@ fn filters_are_chained(stage: &Stage) {
 }
 
 fn own_filters(stage: &Stage) {
-    type Told = Arc<Mutex<Vec<(u32, Vec<u8>)>>>;
-    let (guid, told) = (new_provider(), Told::default());
-    let to = Arc::clone(&told);
+    type Received = Arc<Mutex<Vec<(u32, Vec<u8>)>>>;
+    let (guid, received) = (new_provider(), Received::default());
+    let to = Arc::clone(&received);
     let callback = move |notice: &traceweir::provider::EnableNotice<'_>| {
         *to.lock().unwrap() = notice.own_filters.iter().map(|(kind, data)| (*kind, data.to_vec())).collect();
     };
@@ -193,9 +193,9 @@ fn own_filters(stage: &Stage) {
     };
     stage.enable(&one, guid, &with(0x1234, b"any bytes"));
     stage.enable(&two, guid, &with(0x7FFF_FFFF, &[0; 1024]));
-    let mut told = told.lock().unwrap().clone();
-    told.sort();
-    assert_eq!(told, [(0x1234, b"any bytes".to_vec()), (0x7FFF_FFFF, vec![0; 1024])]);
+    let mut received = received.lock().unwrap().clone();
+    received.sort();
+    assert_eq!(received, [(0x1234, b"any bytes".to_vec()), (0x7FFF_FFFF, vec![0; 1024])]);
 }
 
 fn capture_has_the_sessions_values(stage: &Stage) {

@@ -71,7 +71,7 @@ const TRACED: u32 = flag::WNODE_FLAG_TRACED_GUID;
 
 type Heard = Arc<Mutex<Vec<(Notice, Option<u8>, Option<u32>)>>>;
 
-/// A classic provider that notes what it is told, and what level and flags are then.
+/// A classic provider that records its notices, with level and flags at that time.
 pub(super) struct Classic {
     pub(super) control: Guid,
     pub(super) class: Guid,
@@ -81,10 +81,10 @@ pub(super) struct Classic {
 
 impl Classic {
     pub(super) fn register() -> Self {
-        Self::of(new_provider())
+        Self::register_control(new_provider())
     }
 
-    fn of(control: Guid) -> Self {
+    fn register_control(control: Guid) -> Self {
         let (class, heard) = (new_provider(), Heard::default());
         let to = Arc::clone(&heard);
         let callback = move |notice: &Notice| {
@@ -96,7 +96,7 @@ impl Classic {
         Self { control, class, heard, registration }
     }
 
-    /// Registered, and enabled in a new session.
+    /// Registers a provider and enables it in a new session. Returns the logger handle, too.
     pub(super) fn listened(stage: &Stage, config: &SessionConfig) -> (Session, Self, u64) {
         let (session, own) = (stage.start(config), Self::register());
         stage.enable(&session, own.control, &EnableParams::default());
@@ -112,7 +112,7 @@ impl Classic {
         Event { class: self.class, kind, ..Event::default() }
     }
 
-    /// A caller's header of so many bytes, and what follows it.
+    /// Builds a caller's header of `header` bytes, followed by `data`.
     fn block(&self, header: usize, flags: u32, data: &[u8]) -> Vec<u8> {
         let mut block = vec![0xEE; header];
         block[..2].copy_from_slice(&u16::try_from(header + data.len()).unwrap().to_le_bytes());
@@ -124,12 +124,12 @@ impl Classic {
     }
 }
 
-/// What a call answers.
+/// Returns the status of a call.
 pub(super) fn code(outcome: Result<(), TraceError>) -> u32 {
     outcome.err().map_or(0, |e| e.status().0)
 }
 
-/// Stops a session and looks at all its records but its own.
+/// Stops a session and maps all its records except those about the session itself.
 #[track_caller]
 pub(super) fn records<T>(stage: &Stage, session: Session, view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
     records_of(&stage.end(session).config.log_file.unwrap(), view)
@@ -295,8 +295,8 @@ fn instances(stage: &Stage) {
     trace_event_instance(logger, &block, &child, Some(&parent), &behind).unwrap();
     trace_event_instance(logger, &block, &parent, None, &behind).unwrap();
     let seen = records(stage, session, |record| {
-        let it = record.instance().unwrap();
-        (record.provider(), it.id, it.parent_class, it.parent_id, record.payload().to_vec())
+        let instance = record.instance().unwrap();
+        (record.provider(), instance.id, instance.parent_class, instance.parent_id, record.payload().to_vec())
     });
     let (with, without) = (own.control, Guid::NULL);
     let want =
@@ -316,7 +316,7 @@ fn untraced_instances(stage: &Stage) {
 fn instances_are_numbered(_stage: &Stage) {
     let own = Classic::register();
     let classes: Vec<u64> = own.registration.class_handles().collect();
-    // Others of this process may have had some before.
+    // Other tests in this process may have used some numbers before.
     let first = create_instance_id(classes[0]).unwrap().id;
     assert!(first >= 1);
     let next: Vec<u32> = (0..6).map(|i| create_instance_id(classes[i % 2]).unwrap().id).collect();

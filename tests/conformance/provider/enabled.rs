@@ -87,7 +87,7 @@ fn of_events(stage: &Stage) {
 }
 
 fn events_by_id(stage: &Stage) {
-    // These only; all but these.
+    // Only these ids; all except these ids.
     let by_id = |keep: u8, id: u8| EnableParams {
         filters: vec![Filter { kind: 0x8000_0200, data: vec![keep, 0, 1, 0, id, 0] }],
         ..EnableParams::default()
@@ -104,16 +104,16 @@ fn events_by_id(stage: &Stage) {
 }
 
 fn never_too_strict(stage: &Stage) {
-    let wishes = [wants(2, 1, 1), wants(4, 0, 8), wants(1, 6, 2)];
-    let (_one, provider, guid) = stage.listened(&wishes[0]);
+    let requests = [wants(2, 1, 1), wants(4, 0, 8), wants(1, 6, 2)];
+    let (_one, provider, guid) = stage.listened(&requests[0]);
     let (two, three) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    stage.enable(&two, guid, &wishes[1]);
-    stage.enable(&three, guid, &wishes[2]);
-    for wish in wishes {
-        let any = if wish.match_any == 0 { u64::MAX } else { wish.match_any };
+    stage.enable(&two, guid, &requests[1]);
+    stage.enable(&three, guid, &requests[2]);
+    for params in requests {
+        let any = if params.match_any == 0 { u64::MAX } else { params.match_any };
         for keyword in 1..16 {
-            if keyword & any != 0 && keyword & wish.match_all == wish.match_all {
-                assert!(provider.enabled(wish.level, keyword), "{wish:?} {keyword:#b}");
+            if keyword & any != 0 && keyword & params.match_all == params.match_all {
+                assert!(provider.enabled(params.level, keyword), "{params:?} {keyword:#b}");
             }
         }
     }

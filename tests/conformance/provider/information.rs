@@ -1,4 +1,4 @@
-//! EventSetInformation: classes, lengths, handles, and the order in which they are looked at.
+//! EventSetInformation: classes, lengths, handles, and the order of its checks.
 
 use traceweir::Provider;
 use traceweir::controller::EnableParams;
@@ -48,7 +48,7 @@ fn registered() -> Provider {
     Provider::register(new_provider(), None).unwrap()
 }
 
-/// Whether the types of its descriptors mean something now: then this one is refused.
+/// Returns whether descriptor types are in force: then this write is refused.
 fn has_types(provider: &Provider) -> bool {
     let wrong = DataDescriptor::of_kind(200, b"x");
     // SAFETY: the block lies in a constant.

@@ -1,4 +1,4 @@
-//! Rules of the provider's half that are not tested here, and why.
+//! Rules for providers that are not tested here, and why.
 
 use crate::rule::{NotHere, not_here};
 
