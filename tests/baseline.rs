@@ -3,7 +3,7 @@
 //! ```text
 //!   sample.etl ──weir dump──▶ events ──names, hiding──▶ counts  ═══ COUNT lines: exactly
 //!                                │
-//!                                └──time, CPU, length──▶ event ══ EVENT lines: each, and its fields
+//!                                └──time, CPU, length──▶ event ══ EVENT lines, with fields
 //! ```
 //!
 //! The process and thread of each line, and the name of the process, must match too.

@@ -92,7 +92,7 @@ fn system_daemon_serves_guests_as_access_lists_grant() {
         77,
         &["TRACELOG_CREATE_ONDISK on the default list", "access grant default", "create-file"],
     );
-    assert!(!work.join("anna/file.etl").exists(), "a file that nobody took is removed");
+    assert!(!work.join("anna/file.etl").exists(), "a file without a writer is removed");
     steps.expect("grant-refused", 77, &["WMIGUID_SET"]);
     steps.expect("member-starts", 0, &[]);
     steps.expect("member-grants", 0, &["denied enable to user anna"]);

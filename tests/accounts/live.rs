@@ -97,7 +97,7 @@ fn consumer_that_never_reads_delays_no_writer_and_has_its_own_loss_count() {
     let last = control.stop(session);
     let (ledger, busy_lost) = reading.join().expect("the consumer ends");
     let in_file = Ledger::read(&file);
-    assert_eq!(in_file.missing(0, 2, 60_000), last.events_lost, "the file waits for nobody");
+    assert_eq!(in_file.missing(0, 2, 60_000), last.events_lost, "the file waits for no consumer");
     assert_eq!(ledger.missing(0, 2, 60_000), last.events_lost + busy_lost.1);
     let mut late = Ledger::default();
     assert!(read(&mut idle, &mut late), "what was queued is still there, then the end");

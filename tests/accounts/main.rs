@@ -2,9 +2,9 @@
 //! consumer, or counted as lost.
 //!
 //! ```text
-//!   this test ──raw control protocol──▶ weir daemon (a process of its own, in a folder of its own)
+//!   this test ──raw control protocol──▶ weir daemon (its own process and folder)
 //!       │                                   ▲
-//!       └── starts writers: this same binary in a role (see roles.rs) ── events with (writer, thread, number)
+//!       └── starts writers: this binary in a role (roles.rs) ── events (writer, thread, number)
 //!   afterwards: ledger.rs reads the file and compares the set with what was offered
 //! ```
 //!

@@ -214,7 +214,7 @@ fn registering_and_writing_succeed_in_sandboxes() {
         match refused {
             // The daemon makes the memory: the process needs no permission for that.
             "memory" => assert_eq!((ledger.missing(0, 1, 100), lost), (0, 0)),
-            _ => assert_eq!((ledger.len(), lost), (0, 0), "{refused}: nobody hears of it"),
+            _ => assert_eq!((ledger.len(), lost), (0, 0), "{refused}: the daemon does not learn of it"),
         }
     }
 }

@@ -28,7 +28,7 @@ fn balance(
     let missing: u64 = (0..writers).map(|w| ledger.missing(w, threads, events)).sum();
     assert_eq!(report.offered, u64::from(writers) * u64::from(threads) * events);
     assert_eq!(missing, last.events_lost, "what misses is counted: {last:?}");
-    assert_eq!(report.refused, last.events_lost, "and each writer was told");
+    assert_eq!(report.refused, last.events_lost, "each writer got the error");
     assert_eq!(u64::from(ledger.lost.0), last.events_lost, "and the file says so");
     assert_eq!(last.events, ledger.len());
     assert_eq!(ledger.writers().len(), writers as usize);

@@ -1,7 +1,8 @@
 //! Parses the text that Microsoft's TraceEvent printed for a trace.
 //!
 //! ```text
-//! EVENT <ms>: <provider>/<event> PID=..; TID=..; PName=..; ProceNum=..; DataLen=..; <field>=<value>; ...
+//! EVENT <ms>: <provider>/<event> PID=..; TID=..; PName=..; ProceNum=..; DataLen=..;
+//!       <field>=<value>; ...
 //! COUNT <provider>/<event>:<number>
 //! ```
 

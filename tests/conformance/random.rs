@@ -1,8 +1,8 @@
 //! Random control calls, compared with a model of the daemon's state.
 //!
 //! ```text
-//!   thread ──▶ its own controller ──▶ its own names and providers: each answer must be that of its model,
-//!      │                              and its logs must hold the numbered events that the model predicts
+//!   thread ──▶ its own controller ──▶ its own names and providers: each answer must be that of
+//!      │                              its model, and its logs must hold the predicted events
 //!      └──────────────────────────▶ shared names and providers: each answer must be possible
 //!   main   ──▶ warm up, measure, run, clean up, measure: nothing may have leaked
 //! ```

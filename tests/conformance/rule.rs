@@ -84,7 +84,7 @@ impl Rule {
 
 fn table(outcomes: &[(&Rule, Outcome)], not_here: &[&NotHere]) -> String {
     let mut text = String::from(
-        "# Conformance\n\nEvery rule of the contract for sessions and providers, the test that pins it, and what came of it. Written by\n\
+        "# Conformance\n\nEvery rule of the contract for sessions and providers, the test that pins it, and its result. Written by\n\
          `cargo test -p traceweir-cli --test conformance -- --write-docs`; the test suite fails where this table is not the one of its run.\n\
          Marks: D documented, H declared in public headers, O observed, P decided by this project.\n\n\
          | Section | Mark | Rule | Test | Result |\n|---|---|---|---|---|\n",

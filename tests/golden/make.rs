@@ -1,7 +1,7 @@
 //! Generates the traces under `fixtures/etl`, byte for byte the same each time.
 //!
 //! ```text
-//!   Maker ──event(cpu, header, payload)──▶ records in time order, 100 µs apart ──finish()──▶ the file
+//!   Maker ──event(cpu, header, payload)──▶ records, 100 µs apart ──finish()──▶ the file
 //! ```
 //!
 //! All traces describe one machine: a session of two CPUs that starts on 2024-05-01 at 10:00 UTC,

@@ -6,7 +6,7 @@
 //!   sched_waking, _wakeup_new   pid            Thread/ReadyThread         thread
 //!   sched_process_fork, exec    child, pid     Thread/Start               (3)
 //!   sched_process_exit, exec    pid            Thread/End
-//!   sys_enter, sys_exit         tid            PerfInfo/SysClEnter, Exit  running thread, by the switches
+//!   sys_enter, sys_exit         tid            PerfInfo/SysClEnter, Exit  running thread (4)
 //!   block_rq_issue, complete    tid, sector    DiskIo/…Init, DiskIo/…     issuing thread
 //!   sock_send_length, recv      tid            TcpIp, UdpIp               process (1)
 //!   softirq_exit, irq_handler_exit             PerfInfo/DPC, TimerDPC, ISR  processor (2)
@@ -14,6 +14,7 @@
 //!   (1) only AF_INET and AF_INET6, and only results above 0
 //!   (2) between the first and the last switch to the workload on the processor
 //!   (3) an exec ends a thread and starts it again
+//!   (4) according to the context switches
 //! ```
 //!
 //! Edges: the workload's leader is a child that starts when both record and ends before they stop,

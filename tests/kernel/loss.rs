@@ -62,7 +62,7 @@ fn is_sound_and_counts(file: &Path, least: u64) {
     let trace = Trace::read(file, &[]);
     let header = trace.named("EventTrace/Header").next().expect("a header");
     let lost = header.number("EventsLost");
-    assert!(lost >= least.max(1), "{lost} in the file, {least} were told");
+    assert!(lost >= least.max(1), "{lost} in the file, {least} were reported");
     let there = trace.named("Thread/CSwitch").count() as u64;
     assert!(there + lost >= 2 * ROUNDS, "{there} switches and {lost} lost, of {}", 2 * ROUNDS);
     let times: Vec<f64> = trace.0.iter().map(|event| event.ms).collect();

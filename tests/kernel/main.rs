@@ -2,8 +2,8 @@
 //! programs of known behaviour.
 //!
 //! ```text
-//!   weir record --kernel … -- perf record -a … -- workload    weir covers perf, both cover the workload
-//!          │                       │                 └ prints its threads, ports, bytes, times (workload.c)
+//!   weir record --kernel … -- perf record -a … -- workload     (weir covers perf)
+//!          │                       │                 └ workload.c prints threads, bytes, times
 //!      weir dump              perf script
 //!          └──── compared: only events of the workload's own threads ────┘
 //! ```

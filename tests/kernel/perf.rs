@@ -1,7 +1,7 @@
 //! Runs perf inside of a recording and parses its script.
 //!
 //! ```text
-//!   4242 [001] 158.123456789: sched:sched_switch: prev_comm=… prev_pid=4242 … ==> next_comm=… next_pid=0 next_prio=120
+//!   4242 [001] 158.123456789: sched:sched_switch: prev_comm=… prev_pid=4242 … ==> … next_prio=120
 //!           ffffffff821c50d1 …            frames, innermost first
 //! ```
 

@@ -172,16 +172,16 @@ const ON_NOTHING: &[&[&str]] = &[
 
 #[test]
 fn missing_daemon_or_session_is_reported_and_nothing_is_started() {
-    let nobody = Daemon::absent();
+    let absent = Daemon::absent();
     for arguments in ON_NOTHING {
-        let run = nobody.weir(*arguments).expect(1);
+        let run = absent.weir(*arguments).expect(1);
         assert!(run.stderr.contains("no daemon"), "{arguments:?}: {}", run.stderr);
     }
-    assert!(nobody.weir(["list"]).expect(0).stderr.contains("no daemon"));
+    assert!(absent.weir(["list"]).expect(0).stderr.contains("no daemon"));
     for arguments in [&["list", "--providers"][..], &["providers"], &["providers", "X", "--json"]] {
-        assert!(nobody.weir(arguments).expect(0).stderr.contains("know of providers"));
+        assert!(absent.weir(arguments).expect(0).stderr.contains("know of providers"));
     }
-    assert!(!nobody.answers());
+    assert!(!absent.answers());
 
     let daemon = Daemon::start();
     for arguments in ON_NOTHING {
@@ -238,7 +238,7 @@ fn name_or_file_in_use_is_refused() {
 
 #[test]
 fn contradictory_flags_are_refused_without_effect() {
-    let nobody = Daemon::absent();
+    let absent = Daemon::absent();
     for (arguments, word) in [
         (&["-o", "x.etl", "--mode", "circular"][..], "--max-size"),
         (&["-o", "x.etl", "--circular"], "--max-size"),
@@ -255,10 +255,10 @@ fn contradictory_flags_are_refused_without_effect() {
         (&["--buffer-size", "1k"], "whole KiB"),
         (&["--flush-timer", "1s"], "whole seconds"),
     ] {
-        let run = nobody.weir([&["start", "X"], arguments].concat()).expect(2);
+        let run = absent.weir([&["start", "X"], arguments].concat()).expect(2);
         assert!(run.stderr.contains(word), "{arguments:?}: {}", run.stderr);
     }
-    assert!(!nobody.answers());
+    assert!(!absent.answers());
 }
 
 #[test]

@@ -15,26 +15,26 @@ use crate::util::{Daemon, eventually, skip, weir_command};
 const NOBODY: u32 = 65_534;
 
 fn named<'a>(objects: &'a [Value], key: &str, name: &str) -> &'a Value {
-    objects.iter().find(|object| object[key] == name).unwrap_or_else(|| panic!("{key} {name} is told"))
+    objects.iter().find(|object| object[key] == name).unwrap_or_else(|| panic!("no {key} {name}"))
 }
 
 #[test]
 fn machine_is_described_as_text_and_as_json() {
-    let nobody = Daemon::absent();
-    let page = nobody.weir(["doctor"]).expect(0).text();
+    let absent = Daemon::absent();
+    let page = absent.weir(["doctor"]).expect(0).text();
     assert!(page.starts_with("  events   yes"), "{page}");
     assert!(page.contains("it is started when it is needed"), "{page}");
-    assert!(!nobody.answers(), "no daemon was started");
-    let objects = nobody.weir(["doctor", "--json", "--need", "events"]).expect(0).json();
+    assert!(!absent.answers(), "no daemon was started");
+    let objects = absent.weir(["doctor", "--json", "--need", "events"]).expect(0).json();
     objects.iter().for_each(|object| check_documented(object, "weir doctor --json"));
     assert_eq!(named(&objects, "need", "events")["asked"], true);
     assert_eq!(named(&objects, "check", "named_daemon")["state"], "ok");
     // The exit status depends on the needs.
     for need in ["samples", "kernel", "stacks", "symbols"] {
         let met = named(&objects, "need", need)["met"] == true;
-        nobody.weir(["doctor", "--need", need]).expect(if met { 0 } else { 77 });
+        absent.weir(["doctor", "--need", need]).expect(if met { 0 } else { 77 });
     }
-    nobody.weir(["doctor", "--need", "magic"]).expect(2);
+    absent.weir(["doctor", "--need", "magic"]).expect(2);
 }
 
 #[test]
@@ -120,7 +120,7 @@ fn needs_are_met_exactly_where_perf_succeeds() {
         let text = String::from_utf8(output.stdout).unwrap();
         let objects: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         if named(&objects, "check", "pid_namespace")["state"] != "ok" {
-            return skip("perf", "who sees only the processes of a container is told less than perf does");
+            return skip("perf", "a process that sees only those of its container gets fewer answers than perf");
         }
         for (need, asks) in [
             ("samples", &["-e", "cpu-clock:u"][..]),

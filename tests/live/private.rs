@@ -96,7 +96,7 @@ fn later_process_records_its_first_event_and_finalises_at_exit() {
     let daemon = Daemon::start();
     let (mut controller, file) = (controller(&daemon), daemon.path("app.etl"));
     let (session, started) = start(&mut controller, &config("App", &file));
-    assert_eq!(started.processes, 0, "nobody has to be there");
+    assert_eq!(started.processes, 0, "no process needs to be there");
     serve(&daemon, 4);
     assert_eq!(events_in(&file).len(), 4 * EVENTS_PER_ORDER, "from the first to the last");
     serve(&daemon, 2);
@@ -176,8 +176,8 @@ fn modes_without_private_sessions_are_refused() {
         let config = SessionConfig { log_file_mode: mode, maximum_file_size: 1, ..config("App", &file) };
         assert_eq!(status(controller.start(&config)), wanted, "{mode:#x}");
     }
-    let nobody = SessionConfig { guid: Guid::NULL, ..config("App", &file) };
-    assert_eq!(status(controller.start(&nobody)), 87);
+    let without_guid = SessionConfig { guid: Guid::NULL, ..config("App", &file) };
+    assert_eq!(status(controller.start(&without_guid)), 87);
     let (session, _) = start(&mut controller, &config("App", &daemon.path("a.etl")));
     let group = EnableParams { property: 0x20, ..EnableParams::default() };
     let provider = Guid::from_provider_name(SHOP);

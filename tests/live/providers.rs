@@ -340,7 +340,7 @@ fn unknown_provider_cannot_be_asked_for_state() {
 
 #[test]
 fn invalid_providers_are_refused_without_effect() {
-    let nobody = Daemon::absent();
+    let absent = Daemon::absent();
     for (provider, word) in [
         ("My*", "wildcards"),
         ("#12", "GUID"),
@@ -353,21 +353,21 @@ fn invalid_providers_are_refused_without_effect() {
             &["enable", "X", provider],
             &["watch", "-p", provider],
         ] {
-            let run = nobody.weir(arguments).expect(2);
+            let run = absent.weir(arguments).expect(2);
             assert!(run.stderr.contains(word) && run.stderr.contains('^'), "{provider}: {}", run.stderr);
         }
     }
-    let list = nobody.path("providers.txt");
+    let list = absent.path("providers.txt");
     std::fs::write(&list, "A\nB:1:loud\n").unwrap();
-    let run = nobody.weir(["start", "X", "-pf", text(&list)]).expect(2);
+    let run = absent.weir(["start", "X", "-pf", text(&list)]).expect(2);
     assert!(run.stderr.contains("providers.txt:2: ") && run.stderr.contains("^^^^"), "{}", run.stderr);
-    let run = nobody.weir(["start", "X", "-pf", text(&nobody.path("missing.txt"))]).expect(1);
+    let run = absent.weir(["start", "X", "-pf", text(&absent.path("missing.txt"))]).expect(1);
     assert!(run.stderr.contains("missing.txt"), "{}", run.stderr);
-    let run = nobody.weir(["watch", "X", "-p", "A@exe=b"]).expect(2);
+    let run = absent.weir(["watch", "X", "-p", "A@exe=b"]).expect(2);
     assert!(run.stderr.contains("events do not tell"), "{}", run.stderr);
     for verb in ["enable", "disable", "capture-state"] {
-        assert!(nobody.weir([verb, "X"]).expect(2).stderr.contains("PROVIDER"));
+        assert!(absent.weir([verb, "X"]).expect(2).stderr.contains("PROVIDER"));
     }
-    assert!(!nobody.answers());
-    serve(&nobody, 1);
+    assert!(!absent.answers());
+    serve(&absent, 1);
 }

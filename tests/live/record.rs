@@ -58,17 +58,17 @@ fn children_of_the_command_are_recorded_too() {
 
 #[test]
 fn daemon_starts_on_demand_and_exits_when_idle() {
-    let nobody = Daemon::absent();
+    let absent = Daemon::absent();
     // Stands in for the usual on-demand daemon, with a short idle timeout.
-    let script = nobody.path("impatient-weir");
+    let script = absent.path("impatient-weir");
     std::fs::write(&script, format!("#!/bin/sh\nexec {WEIR} \"$@\" --idle-exit 1\n")).unwrap();
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let file = nobody.path("a.etl");
-    let mut command = nobody.command(["record", "-p", SHOP, "-o", text(&file), "--", WEIR, "demo-shop"]);
+    let file = absent.path("a.etl");
+    let mut command = absent.command(["record", "-p", SHOP, "-o", text(&file), "--", WEIR, "demo-shop"]);
     command.env("TRACEWEIR_DAEMON", &script).stdout(Stdio::piped()).stderr(Stdio::piped());
     Process::start(&mut command).finish().expect(0);
     assert_eq!(events_in(&file).len(), 2 * EVENTS_PER_ORDER);
-    eventually("the daemon's leaving", || (!nobody.path("control.sock").exists()).then_some(()));
+    eventually("the daemon's leaving", || (!absent.path("control.sock").exists()).then_some(()));
 }
 
 #[test]

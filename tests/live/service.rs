@@ -141,10 +141,10 @@ fn on_demand_daemon_keeps_no_descriptor_of_its_starter() {
     assert!(daemon.answers());
 
     let file = std::fs::File::open(&lock).unwrap();
-    rustix::fs::flock(&file, exclusive).expect("nobody holds the lock");
+    rustix::fs::flock(&file, exclusive).expect("no process holds the lock");
     let nonblocking = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
     let reader = rustix::fs::open(&fifo, nonblocking, rustix::fs::Mode::empty());
-    assert_eq!(reader.err(), Some(rustix::io::Errno::NXIO), "nobody reads the pipe");
+    assert_eq!(reader.err(), Some(rustix::io::Errno::NXIO), "no process reads the pipe");
 
     kill_process(daemon_pid(&daemon), Signal::TERM).unwrap();
     eventually("the daemon's leaving", || (!daemon.path("control.sock").exists()).then_some(()));

@@ -131,8 +131,8 @@ impl Browser {
     /// Clicks the middle of the first node whose text begins with `label`.
     fn click(&mut self, label: &str) {
         let place = self.value(&format!(
-            "(() => {{ const it = [...document.querySelectorAll('.node')].find((n) => n.textContent.startsWith({})); \
-             const box = it.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; }})()",
+            "(() => {{ const node = [...document.querySelectorAll('.node')].find((n) => n.textContent.startsWith({})); \
+             const box = node.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; }})()",
             json!(label)
         ));
         for kind in ["mousePressed", "mouseReleased"] {

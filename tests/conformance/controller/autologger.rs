@@ -39,7 +39,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("api 4", D, "a FileMax beyond 16 is 16", sixteen_generations),
     rule!("controller 11 #FileCounter", D, "maintained by the runtime", the_counter),
     rule!("controller 11 #Status", D, "the Win32 code of the last start", the_status),
-    rule!("controller 11 #LogFileMode", D, "no new-file mode: corrected", no_row_of_files),
+    rule!("controller 11 #LogFileMode", D, "no new-file mode: corrected", autologger_has_no_file_sequence),
     rule!(
         "controller 11 #Enabled",
         D,
@@ -223,7 +223,7 @@ fn the_status(stage: &Stage) {
     put(&booted.folder.join("autologger.d/Boot.conf"), "Start = 1\n");
 }
 
-fn no_row_of_files(stage: &Stage) {
+fn autologger_has_no_file_sequence(stage: &Stage) {
     let mode = Booted::with(stage, "LogFileMode = 8\n").query().unwrap().config.log_file_mode;
     assert_eq!(mode & 0x9, 1);
 }

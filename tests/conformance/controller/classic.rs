@@ -52,7 +52,7 @@ fn registered(control: Guid) -> (Registration, Arc<Mutex<Vec<Received>>>) {
 }
 
 fn last(heard: &Mutex<Vec<Received>>) -> Received {
-    *heard.lock().unwrap().last().expect("the provider was told")
+    *heard.lock().unwrap().last().expect("the provider got a notice")
 }
 
 fn enable_level_and_flags(stage: &Stage) {

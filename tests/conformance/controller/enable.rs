@@ -50,11 +50,11 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 6", D, "an enable ends with its session", an_enable_ends_with_its_session),
     rule!("controller 6", D, "timeout 0 returns at once", no_timeout_does_not_wait),
     rule!("controller 6", D, "otherwise the call returns after all callbacks", a_timeout_waits_for_callbacks),
-    rule!("controller 6", D, "too late → 1460, and the enable stands", a_late_enable_stands),
+    rule!("controller 6", D, "timeout → 1460, and the enable stays in force", late_enable_stays_in_force),
     rule!("controller 6", D, "0xFFFFFFFF waits for ever", for_ever),
     rule!("controller 6", D, "no provider, or id 0 → 87", an_enable_needs_provider_and_session),
     rule!("controller 6", D, "a session that is not running → 4201", an_enable_needs_a_running_session),
-    rule!("controller 6", P, "capture-state of a GUID that nobody knows → 1", nobody_to_ask),
+    rule!("controller 6", P, "capture-state of an unknown GUID → 1", capture_state_of_unknown_guid),
     rule!("controller 6", P, "disabling what is not enabled is no error", disabling_twice),
     rule!("controller 6.1 #0x010", D, "events whose keyword is 0 are dropped", keyword_0_is_ignored),
     rule!(
@@ -225,7 +225,7 @@ fn a_timeout_waits_for_callbacks(stage: &Stage) {
     waits(stage, 120_000);
 }
 
-fn a_late_enable_stands(stage: &Stage) {
+fn late_enable_stays_in_force(stage: &Stage) {
     let (guid, session) = (new_provider(), stage.start(&stage.config()));
     let (provider, callback) = held_provider(guid);
     assert_eq!(enable_within(stage, &session.id, guid, 100), 1460);
@@ -254,7 +254,7 @@ fn an_enable_needs_a_running_session(stage: &Stage) {
     assert_eq!(enable_within(stage, &old, new_provider(), 0), 4201);
 }
 
-fn nobody_to_ask(stage: &Stage) {
+fn capture_state_of_unknown_guid(stage: &Stage) {
     let (guid, session) = (new_provider(), stage.start(&stage.config()));
     let mut controller = stage.controller();
     let mut capture = || {

@@ -41,7 +41,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 7 #EVENT_ID",
         P,
-        "1 to 64 ids, and as many as the count says; else → 87",
+        "1 to 64 ids, and as many as the count; else → 87",
         sixty_four_ids
     ),
     rule!(
@@ -276,7 +276,7 @@ fn outside_of_the_part(stage: &Stage) {
 }
 
 fn all_without_any(stage: &Stage) {
-    assert_eq!(apart(stage, names((0, 1 << 40, 0), true, &["nobody"])).1, [0_u32; 0], "all are looked at");
+    assert_eq!(apart(stage, names((0, 1 << 40, 0), true, &["nobody"])).1, [0_u32; 0], "all are checked");
 }
 
 fn name_filter_level_0_is_all(stage: &Stage) {

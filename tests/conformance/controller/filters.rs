@@ -33,13 +33,13 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 7 #PACKAGE_ID, #PACKAGE_APP_ID, #CONTAINER",
         P,
-        "a process whose control group tells another name is not enabled",
+        "a process whose control group has another name is not enabled",
         processes_by_control_group
     ),
     rule!(
         "controller 7 #PACKAGE_ID, #PACKAGE_APP_ID, #CONTAINER",
         P,
-        "a process whose control group tells one of the names is enabled, and so are later ones",
+        "a process whose control group has one of the names is enabled, and so are later ones",
         processes_in_control_groups
     ),
     rule!(

@@ -15,8 +15,8 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 6.2",
         D,
-        "the whole truth table of levels, masks and keyword 0, told and delivered",
-        the_whole_table
+        "the whole truth table of levels, masks and keyword 0, as reported and as delivered",
+        whole_truth_table
     ),
     rule!("controller 6.2", H, "a session level of 0 lets all levels through", level_0_of_a_session),
     rule!("controller 6.2", D, "an event level of 0 always passes", level_0_of_an_event),
@@ -120,7 +120,7 @@ fn asked() -> Vec<EnableParams> {
     all
 }
 
-fn the_whole_table(stage: &Stage) {
+fn whole_truth_table(stage: &Stage) {
     let (session, provider, guid) = stage.listened(&wants(0, 0, 0));
     let mut want = Vec::new();
     for (row, params) in (0u32..).zip(asked()) {

@@ -108,7 +108,7 @@ pub(crate) const RULES: &[Rule] = &[
         early_events_wait
     ),
     rule!("controller 2.2", D, "the store is full: events are lost and counted", a_full_store_loses_events),
-    rule!("controller 2.2", D, "the store is full: writers get 0xC0000188", a_full_store_is_told_to_writers),
+    rule!("controller 2.2", D, "the store is full: writers get 0xC0000188", full_store_is_reported_to_writers),
     rule!(
         "controller 2.2",
         D,
@@ -484,7 +484,7 @@ fn ticks_write_the_file(stage: &Stage) {
     assert_eq!(stage.stop(session).len(), 1);
 }
 
-fn a_full_store_is_told_to_writers(stage: &Stage) {
+fn full_store_is_reported_to_writers(stage: &Stage) {
     let (_session, answers) = full_store(stage);
     assert_eq!(answers.last(), Some(&0xC000_0188));
 }

@@ -250,8 +250,8 @@ fn paging_is_ignored(stage: &Stage) {
 }
 
 fn no_daemon_is_needed(stage: &Stage) {
-    let (path, nobody) = (stage.path(), stage.folder().join("nobody is here"));
-    let mut alone = Other::start_alone(new_provider(), &nobody, &path);
+    let (path, empty) = (stage.path(), stage.folder().join("nobody is here"));
+    let mut alone = Other::start_alone(new_provider(), &empty, &path);
     alone.write(1);
     alone.leave();
     until("its file", || path.exists());

@@ -17,7 +17,7 @@ pub(crate) const RULES: &[Rule] = &[
         clocks_are_echoed
     ),
     rule!("controller 1.1", P, "a clock other than 0 to 3 → 87", unknown_clocks_are_refused),
-    rule!("controller 1.1", P, "every clock tells the same wall time", clocks_agree),
+    rule!("controller 1.1", P, "every clock gives the same wall time", clocks_agree),
     rule!(
         "decision 1",
         P,

@@ -10,7 +10,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 5",
         D,
-        "all running sessions are listed, each once and as its own query tells",
+        "all running sessions are listed, each once and as its own query shows it",
         all_sessions_are_listed
     ),
     rule!("controller 5", D, "private sessions are never listed", private_sessions_are_not_listed),

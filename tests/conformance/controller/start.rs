@@ -91,7 +91,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 3.2",
         P,
-        "a refused start leaves no file behind and no session",
+        "a refused start leaves no file and no session",
         a_refusal_leaves_nothing
     ),
 ];

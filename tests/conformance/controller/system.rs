@@ -36,12 +36,12 @@ pub(crate) const RULES: &[Rule] = &[
         "decision 10",
         P,
         "the seventh system logger beside the two that have a place → 1450",
-        eight_places
+        eight_system_loggers
     ),
     rule!(
         "controller 9.1",
         P,
-        "EnableFlags of a system logger are told; those of EXTENSION → 87",
+        "EnableFlags of a system logger are reported; those of EXTENSION → 87",
         flags_of_system_loggers
     ),
     rule!(
@@ -136,7 +136,7 @@ fn a_row_of_system_files(stage: &Stage) {
     stage.end(stage.start(&config));
 }
 
-fn eight_places(stage: &Stage) {
+fn eight_system_loggers(stage: &Stage) {
     let others: Vec<Session> = (0..6).map(|_| stage.start(&system(stage))).collect();
     assert_eq!(stage.refused(&system(stage)), 1450);
     let named = |name: &str| SessionConfig { name: name.into(), ..system(stage) };

@@ -11,7 +11,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 4.1 #LogFileName",
         D,
-        "the session goes on in the new file; what was written before is in the old one",
+        "the session continues in the new file; earlier events are in the old one",
         the_file_switches
     ),
     rule!("controller 4.1 #LogFileName", P, "the same name as now → 161", the_same_file_is_refused),
@@ -38,7 +38,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 4.1 #LogFileName",
         P,
-        "the directory of the new file is missing → 3, and the session goes on",
+        "the directory of the new file is missing → 3, and the session continues",
         a_missing_folder
     ),
     rule!("controller 4.1 #MaximumBuffers", D, "a new maximum is taken, 0 leaves it", the_maximum_changes),

@@ -21,7 +21,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 4.5", D, "the codes 1 to 5 get, set, create, swap, and create while they set", the_codes),
     rule!("provider 4.5", P, "a code that there is not → 87, and nothing changes", unknown_codes),
     rule!("provider 4.5", D, "ids of two processes are never equal", ids_of_two_processes),
-    rule!("provider 4.5", P, "48 bits tell the process, 64 count on", the_layout),
+    rule!("provider 4.5", P, "48 bits identify the process, 64 are a counter", the_layout),
     rule!("provider 4.5", P, "a new id is never equal to a random UUID", ids_are_no_random_uuids),
 ];
 

@@ -22,21 +22,21 @@ pub(crate) const RULES: &[Rule] = &[
         "info 3.18",
         D,
         "the session gets an event of EventTraceGuid, opcode 0x43, that ties GUID and path",
-        paths_are_told
+        binary_path_is_recorded
     ),
     rule!("info 3.18", D, "file sessions have it among the first events", among_the_first),
     rule!("info 3.18", D, "real-time sessions get it live", live),
     rule!("info 3.18", D, "it applies to sessions that enable the provider later", later_sessions),
-    rule!("info 3.18", P, "each file of a row, and a circular log, is complete in itself", complete_files),
+    rule!("info 3.18", P, "each file of a file sequence, and a circular log, is complete in itself", complete_files),
     rule!("info 3.18", P, "a file that appends or is compressed has it among its events", appended_files),
-    rule!("info 3.18", P, "the build id is a second text, and the GUID to decode by is told too", build_ids),
+    rule!("info 3.18", P, "the build id is a second text, and the decode GUID is recorded too", build_ids),
     rule!("info 3.18", P, "private sessions in the process have it too", binaries_in_private_sessions),
-    rule!("provider 6 #BinaryTrackInfo", D, "without the call nothing is told", not_without_the_call),
+    rule!("provider 6 #BinaryTrackInfo", D, "without the call nothing is recorded", not_without_the_call),
     rule!(
         "provider 6 #BinaryTrackInfo",
         P,
-        "of one registration it is told once, however often it is asked for",
-        told_once
+        "it is recorded once per registration, however often it is requested",
+        binary_path_is_recorded_once
     ),
 ];
 
@@ -64,7 +64,7 @@ fn assert_binary_recorded(path: &Path, provider: Guid) {
     assert!(matches!(&binaries[..], [binary] if is_own_binary(binary, provider)), "{}: {binaries:?}", path.display());
 }
 
-fn paths_are_told(stage: &Stage) {
+fn binary_path_is_recorded(stage: &Stage) {
     let (session, provider, guid) = stage.listened(&EnableParams::default());
     track(&provider);
     let seen = stage.stop(session);
@@ -205,7 +205,7 @@ fn not_without_the_call(stage: &Stage) {
     assert_eq!(stage.stop(session).len(), 1);
 }
 
-fn told_once(stage: &Stage) {
+fn binary_path_is_recorded_once(stage: &Stage) {
     let (session, provider, guid) = stage.listened(&EnableParams::default());
     track(&provider);
     track(&provider);

@@ -12,7 +12,7 @@ use crate::rule::{Rule, rule};
 use crate::stage::{Call, Calls, Stage, new_provider, until, wants};
 
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 3 #IsEnabled", D, "0 nobody, 1 somebody, 2 capture state", the_three_codes),
+    rule!("provider 3 #IsEnabled", D, "0 no session, 1 at least one session, 2 capture state", the_three_codes),
     rule!("provider 3 #IsEnabled", D, "disabling one of two sessions delivers 1", one_of_two),
     rule!(
         "provider 3 #Level",
@@ -27,13 +27,13 @@ pub(crate) const RULES: &[Rule] = &[
         zeros_in_combination
     ),
     rule!("provider 3 #Level", H, "of a single session the raw values are passed", one_session_is_passed_raw),
-    rule!("provider 3 #Source", D, "the controller's source GUID", the_source_is_told),
+    rule!("provider 3 #Source", D, "the controller's source GUID", callback_gets_the_source),
     rule!("provider 3 #Source", D, "zero at the end of a session and for a plain enable", no_source),
     rule!("provider 3 #Filter", D, "none without filters", no_filter),
     rule!(
         "provider 3 #Filter",
         D,
-        "the schematized filters of all sessions are one chain; each tells its session's bit",
+        "the schematized filters of all sessions are one chain; each has the bit of its session",
         filters_are_chained
     ),
     rule!("provider 3 #Filter", D, "filters whose types a provider defines arrive unchanged", own_filters),
@@ -49,7 +49,7 @@ pub(crate) const RULES: &[Rule] = &[
         "fired on enable, change, disable, capture state, end of a session",
         when_it_is_fired
     ),
-    rule!("provider 3", P, "not fired when nothing changed, but for capture state", not_fired_without_change),
+    rule!("provider 3", P, "not fired when nothing changed, except for capture state", not_fired_without_change),
     rule!(
         "provider 3",
         P,
@@ -59,7 +59,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 3",
         P,
-        "calls come on a thread of the library, but for the first",
+        "all calls except the first come on a thread of the library",
         calls_come_on_the_librarys_thread
     ),
 ];
@@ -123,7 +123,7 @@ fn one_session_is_passed_raw(stage: &Stage) {
     assert_eq!(calls.last().state(), (1, 0, 0, 7));
 }
 
-fn the_source_is_told(stage: &Stage) {
+fn callback_gets_the_source(stage: &Stage) {
     let (calls, guid, _provider) = noted();
     let (session, source) = (stage.start(&stage.config()), Guid::from_u128(0x50_0e_ce));
     stage.enable(&session, guid, &EnableParams { source, ..wants(1, 0, 0) });

@@ -28,10 +28,10 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 8",
         D,
-        "the logger of a notice tells level and flags of its session",
+        "the logger of a notice gives level and flags of its session",
         logger_level_and_flags
     ),
-    rule!("provider 8", D, "level and flags of what is no logger fail, and do not look like 0", no_level),
+    rule!("provider 8", D, "level and flags of an invalid logger fail instead of returning 0", no_level),
     rule!("provider 8", D, "header and data in one block; class, type, level and version arrive", one_block),
     rule!(
         "provider 8 #ThreadId, #ProcessId, #TimeStamp",
@@ -52,7 +52,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 8", D, "a size below the header or beyond the block → 87", wrong_sizes),
     rule!("provider 8", D, "an event of an instance names it and its parent", instances),
     rule!("provider 8", D, "TraceEventInstance without the traced-GUID flag → 1004", untraced_instances),
-    rule!("provider 8", P, "instances are numbered in a row in a process, from 1", instances_are_numbered),
+    rule!("provider 8", P, "instances are numbered consecutively in a process, from 1", instances_are_numbered),
     rule!("provider 8", P, "an instance of what is no class → 87", instances_of_nothing),
     rule!("provider 8", D, "what is no logger, or not any more → 6", wrong_loggers),
     rule!("provider 8", D, "larger than the buffer allows → 234, and counted as lost", classic_too_large),
@@ -166,7 +166,7 @@ fn the_request_codes(stage: &Stage) {
 fn the_callbacks_answer(stage: &Stage) {
     let (session, control) = (stage.start(&stage.config()), new_provider());
     let busy = || Box::new(|_: &Notice| Status::ERROR_BUSY);
-    assert!(classic::register(control, &[], busy()).is_ok(), "nobody has enabled it: no call");
+    assert!(classic::register(control, &[], busy()).is_ok(), "no session enables it: no call");
     stage.enable(&session, control, &wants(3, 4, 0));
     let own = Classic::of(control);
     let (notice, level, flags) = own.last();
@@ -347,7 +347,7 @@ fn wrong_loggers(stage: &Stage) {
         assert_eq!(code(trace(wrong, &own.event(1), &[])), 6, "{wrong:#x}");
     }
     stage.end(session);
-    until("the end is told", || own.last().0.request == Request::Disable);
+    until("the notice of the end", || own.last().0.request == Request::Disable);
     assert_eq!(code(trace(logger, &own.event(1), &[])), 6);
 }
 

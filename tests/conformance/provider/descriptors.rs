@@ -44,7 +44,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 4.3 #TIMESTAMP_OVERRIDE", P, "of other than 8 bytes → 87", sizes_of_stamps),
     rule!("provider 4.3", P, "types from 4 on → 87", unknown_types_of_data),
     rule!("provider 4.3", P, "a type twice → 87", repeated_types),
-    rule!("decision 33", P, "descriptors are looked at when somebody listens, not before", nobody_looks),
+    rule!("decision 33", P, "descriptors are checked only when a session listens", descriptors_are_checked_only_for_listeners),
     rule!(
         "provider 4",
         D,
@@ -209,7 +209,7 @@ fn repeated_types(stage: &Stage) {
     assert!(stage.stop(session).is_empty());
 }
 
-fn nobody_looks(_stage: &Stage) {
+fn descriptors_are_checked_only_for_listeners(_stage: &Stage) {
     let provider = Provider::register(crate::stage::new_provider(), None).unwrap();
     provider.set_information(USE_TYPES, Some(&[1])).unwrap();
     let wrong = DataDescriptor { size: 1, kind: 99, ..DataDescriptor::default() };

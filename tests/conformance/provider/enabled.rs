@@ -7,7 +7,7 @@ use crate::rule::{Rule, rule};
 use crate::stage::{Stage, event, new_provider, wants};
 
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 5", D, "nobody listens: never enabled", nobody_listens),
+    rule!("provider 5", D, "never enabled while no session listens", never_enabled_without_session),
     rule!("provider 5", D, "the published formula on the combined values", the_formula_on_combined_values),
     rule!("provider 5", H, "a level of 0 counts as 255", combined_level_0_is_all),
     rule!(
@@ -20,14 +20,14 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 5",
         D,
-        "EventEnabled says what EventProviderEnabled says of level and keyword",
-        of_events
+        "EventEnabled returns what EventProviderEnabled returns for level and keyword",
+        event_enabled_matches_provider_enabled
     ),
-    rule!("provider 5", P, "EventEnabled looks at filters of ids, where every session has one", events_by_id),
-    rule!("provider 5", D, "never says no to an event that a session would take", never_too_strict),
+    rule!("provider 5", P, "EventEnabled applies filters of ids, where every session has one", events_by_id),
+    rule!("provider 5", D, "never returns false for an event that a session would take", never_too_strict),
 ];
 
-fn nobody_listens(_stage: &Stage) {
+fn never_enabled_without_session(_stage: &Stage) {
     let provider = Provider::register(new_provider(), None).unwrap();
     assert!(
         [0, 1, 255].iter().all(|level| !provider.enabled(*level, 0) && !provider.enabled(*level, u64::MAX))
@@ -72,7 +72,7 @@ fn yes_is_no_promise(stage: &Stage) {
     assert_eq!((stage.stop(one), stage.stop(two)), (vec![], vec![]));
 }
 
-fn of_events(stage: &Stage) {
+fn event_enabled_matches_provider_enabled(stage: &Stage) {
     let (_session, provider, _guid) = stage.listened(&wants(3, 6, 2));
     for level in [0, 3, 4, 255] {
         for keyword in 0..8 {

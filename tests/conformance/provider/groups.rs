@@ -13,7 +13,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 7",
         D,
-        "who is no member is not enabled; nor by the group's GUID as a provider's",
+        "only members are enabled, and not by the group's GUID as a provider",
         no_members
     ),
     rule!(
@@ -30,7 +30,7 @@ pub(crate) const RULES: &[Rule] = &[
         "filters of ids, names and payloads are not for groups → 87",
         no_filters_of_events
     ),
-    rule!("provider 6", D, "traits that are set later join the group; the callback is told", joining_later),
+    rule!("provider 6", D, "traits that are set later join the group; the callback is called", joining_later),
 ];
 
 const OF_GROUP: u32 = 0x20;

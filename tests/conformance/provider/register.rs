@@ -48,7 +48,7 @@ fn many_of_one(stage: &Stage) {
     let mut providers: Vec<_> =
         calls.iter().map(|calls| Provider::register(guid, calls.callback()).unwrap()).collect();
     stage.enable(&session, guid, &EnableParams::default());
-    assert!(calls.iter().all(|calls| calls.all().len() == 1), "each is told");
+    assert!(calls.iter().all(|calls| calls.all().len() == 1), "each callback is called");
     for (id, provider) in (1..).zip(&providers) {
         provider.write(&event(id, 4, 1), &[]).unwrap();
     }

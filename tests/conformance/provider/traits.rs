@@ -27,7 +27,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 7",
         D,
-        "a trait is found by its type; nothing where there is none, or behind a malformed one",
+        "a trait is found by its type, unless there is none or a malformed one precedes it",
         traits_are_found
     ),
     rule!("provider 7", D, "TraitsSize other than the length, or below 3 → 87", sizes_are_checked),

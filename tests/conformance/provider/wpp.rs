@@ -14,10 +14,10 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 9",
         D,
-        "sequence, GUID, time stamp, thread, process stand in this order, each if flagged",
+        "sequence, GUID, time stamp, thread, process follow in this order, each if flagged",
         the_order
     ),
-    rule!("provider 9 #4", D, "a component id stands in the place of the GUID", components),
+    rule!("provider 9 #4", D, "a component id takes the place of the GUID", components),
     rule!("provider 9 #1", D, "numbered from 1 in a session with a sequence mode", numbers),
     rule!("provider 9 #1", D, "without a sequence mode the number is 0", message_without_number),
     rule!("provider 9 #0x40, #0x80", H, "the pointer size is set by the runtime", the_pointer_size),

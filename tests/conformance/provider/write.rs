@@ -11,12 +11,12 @@ use crate::rule::{Rule, rule};
 use crate::stage::{Calls, Stage, event, events_of, header_of, new_provider, until, wants};
 
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 4.1", D, "0 when written, or when nobody is listening", writing_to_nobody_is_success),
+    rule!("provider 4.1", D, "0 when written, or when no session listens", write_without_session_succeeds),
     rule!("provider 4.1", D, "more than 128 descriptors → 87", a_hundred_and_twenty_eight_blocks),
     rule!(
         "decision 33",
         P,
-        "the handle is looked at before whether anybody listens, and that before the parameters",
+        "the handle is checked first, then whether a session listens, then the parameters",
         the_order_of_checks
     ),
     rule!("provider 4.1", D, "no free room → 8, and the event is counted as lost", write_without_room),
@@ -69,7 +69,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 4.6", D, "a string that is too long → 534", long_strings),
 ];
 
-fn writing_to_nobody_is_success(_stage: &Stage) {
+fn write_without_session_succeeds(_stage: &Stage) {
     let provider = Provider::register(new_provider(), None).unwrap();
     assert_eq!(provider.write(&event(1, 4, 1), &[b"unheard"]), Ok(()));
 }
@@ -89,7 +89,7 @@ fn the_order_of_checks(stage: &Stage) {
     let write =
         |level| handle.write(&event(1, level, 1), None, None, None, &blocks).map_err(|e| e.status().0);
     assert_eq!(write(4), Err(87));
-    assert_eq!(write(5), Ok(()), "nobody wants it");
+    assert_eq!(write(5), Ok(()), "no session takes it");
     drop(provider);
     assert_eq!((write(4), write(5)), (Err(6), Err(6)));
 }
@@ -127,7 +127,7 @@ fn a_full_store(stage: &Stage) {
     fill();
     assert!((0..100).all(|_| write() == 0xC000_0188), "and stays so");
     let consumer = Trace::open_live(None, &session.id).unwrap();
-    assert_eq!(write(), 0, "from the moment on that somebody takes it");
+    assert_eq!(write(), 0, "once a consumer reads it");
     drop(consumer);
     fill();
     let with_file = Update { log_file: Some(stage.path()), ..Update::default() };

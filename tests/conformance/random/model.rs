@@ -5,7 +5,7 @@
 //!   controller call ──▶ Running     the configuration that every later answer must show
 //!                       ├─ Request   by provider and for the group: level, masks, ids, and whether
 //!                       │            this process is included
-//!                       └─ Ledger    due: must be in the log; maybe: written during a call that was
+//!                       └─ Ledger    due: must be in the log; maybe: written while a call was
 //!                                    not waited for
 //! ```
 //!
