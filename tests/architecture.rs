@@ -82,8 +82,11 @@ fn documented_edges_match_the_manifests() {
     for line in block(&page, "an edge that is not listed needs") {
         let (from, to) = line.split_once('→').unwrap_or_else(|| panic!("an edge: {line}"));
         let from = from.split_whitespace().last().expect("a crate").to_owned();
-        let to =
-            to.split(',').map(|name| name.trim().to_owned()).filter(|name| name != "(nothing of ours)").collect();
+        let to = to
+            .split(',')
+            .map(|name| name.trim().to_owned())
+            .filter(|name| name != "(nothing of ours)")
+            .collect();
         assert!(documented.insert(from, to).is_none(), "documented twice: {line}");
     }
     assert_eq!(documented, edges_of_manifests());

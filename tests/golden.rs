@@ -141,6 +141,9 @@ fn every_expected_output_belongs_to_a_trace_and_a_view() {
     for entry in root().join("fixtures/expected").read_dir().unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let (trace, view) = name.rsplit_once('.').unwrap();
-        assert!(traces.contains(&trace) && VIEWS.iter().any(|v| v.0 == view), "{name} belongs to no trace and view");
+        assert!(
+            traces.contains(&trace) && VIEWS.iter().any(|v| v.0 == view),
+            "{name} belongs to no trace and view"
+        );
     }
 }

@@ -48,7 +48,11 @@ pub(crate) fn target() -> PathBuf {
 fn run(command: &mut Command) {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
     let stderr = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}\n{}", stderr.lines().take(60).collect::<Vec<_>>().join("\n"));
+    assert!(
+        output.status.success(),
+        "{command:?}\n{}",
+        stderr.lines().take(60).collect::<Vec<_>>().join("\n")
+    );
 }
 
 /// Returns the symbol of an event in generated code.
@@ -142,11 +146,11 @@ fn events_written_by_rust_are_decoded_by_their_program() {
         let name = manifest.stem();
         let _ = writeln!(modules, "#[allow(non_snake_case)] mod {name} {{ include!(\"{name}.rs\"); }}");
         for provider in manifest.providers() {
-            let of = provider.name.as_deref().unwrap().to_lowercase().replace('-', "_");
-            let part = generated.split(&format!("pub mod {of} {{")).nth(1).unwrap();
+            let module = provider.name.as_deref().unwrap().to_lowercase().replace('-', "_");
+            let part = generated.split(&format!("pub mod {module} {{")).nth(1).unwrap();
             let functions =
                 part.lines().filter_map(|l| l.trim().strip_prefix("pub fn ")?.split_once("_enabled(&self)"));
-            let _ = writeln!(calls, "{{ use {name}::*; let p = {of}::Provider::register().unwrap();");
+            let _ = writeln!(calls, "{{ use {name}::*; let p = {module}::Provider::register().unwrap();");
             for (event, (function, _)) in provider.events.iter().zip(functions) {
                 for variant in Variant::ALL {
                     let made =
@@ -160,7 +164,7 @@ fn events_written_by_rust_are_decoded_by_their_program() {
                     expected.entry((provider.id, d.id, d.version)).or_default().push(made.bytes);
                 }
             }
-            assert_eq!(of, provider_module(&provider.events[0].event.schema));
+            assert_eq!(module, provider_module(&provider.events[0].event.schema));
             calls.push_str("}\n");
         }
     }

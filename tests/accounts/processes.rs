@@ -209,7 +209,8 @@ fn signal_handlers_may_write_while_their_thread_writes() {
 #[test]
 fn registering_and_writing_succeed_in_sandboxes() {
     for refused in ["sockets", "memory", "threads"] {
-        let Outcome { report, ledger, lost, .. } = run_scenario(&format!("sandbox {refused}"), WritePath::Sequence);
+        let Outcome { report, ledger, lost, .. } =
+            run_scenario(&format!("sandbox {refused}"), WritePath::Sequence);
         assert_eq!(report, Report { offered: 100, refused: 0 }, "{refused}");
         match refused {
             // The daemon makes the memory: the process needs no permission for that.

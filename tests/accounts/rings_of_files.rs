@@ -94,8 +94,8 @@ fn sequential_file_stops_at_its_limit_and_counts_later_events() {
     assert_sound(&file);
     let ledger = Ledger::read(&file);
     let numbers = ledger.thread_numbers(0, 0);
-    let whole = numbers.len() as u64 + u64::from(ledger.lost.0);
-    assert!(numbers.len() > 1_000 && whole <= 20_000, "{} kept, {} lost", numbers.len(), ledger.lost.0);
+    let total = numbers.len() as u64 + u64::from(ledger.lost.0);
+    assert!(numbers.len() > 1_000 && total <= 20_000, "{} kept, {} lost", numbers.len(), ledger.lost.0);
     // The events before the end are consecutive, except those that the file counts as lost.
     let last = *numbers.last().expect("events");
     assert!(last + 1 - numbers.len() as u64 <= u64::from(ledger.lost.0));

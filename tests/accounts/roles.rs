@@ -47,7 +47,16 @@ pub(crate) struct Writer {
 
 impl Writer {
     pub(crate) fn new(number: u32, threads: u32, events: u64) -> Self {
-        Self { number, threads, events, filler: 24, burst: 0, pause_ms: 0, placement: Placement::Any, progress: None }
+        Self {
+            number,
+            threads,
+            events,
+            filler: 24,
+            burst: 0,
+            pause_ms: 0,
+            placement: Placement::Any,
+            progress: None,
+        }
     }
 
     /// Returns the environment variable, name and value, that gives a child this role.

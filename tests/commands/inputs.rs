@@ -129,7 +129,11 @@ fn file_that_is_no_trace_fails_with_a_reason() {
     ] {
         for verb in ["info", "dump", "stats", "check"] {
             let run = weir([verb, text(&path)]).expect(1);
-            assert!(run.stderr.starts_with("error: ") && run.stderr.contains(reason), "{verb}: {}", run.stderr);
+            assert!(
+                run.stderr.starts_with("error: ") && run.stderr.contains(reason),
+                "{verb}: {}",
+                run.stderr
+            );
             assert!(run.stderr.contains(text(&path)), "the file is named: {}", run.stderr);
             assert!(run.stdout.is_empty(), "no data");
         }

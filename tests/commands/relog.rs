@@ -161,11 +161,11 @@ fn several_files_become_one_with_one_clock_and_all_losses() {
     let fields = &merged[0]["fields"];
     assert_eq!((fields["EventsLost"].as_u64(), fields["BuffersLost"].as_u64()), (Some(7), Some(2)));
     let seen = |events: &[Value]| -> Vec<(String, String, u64, u64)> {
-        let of = |e: &Value| {
+        let summary = |e: &Value| {
             let word = |key: &str| e[key].as_str().unwrap().to_owned();
             (word("time"), word("event"), e["pid"].as_u64().unwrap(), e["cpu"].as_u64().unwrap())
         };
-        events.iter().filter(|e| e["event"] != "EventTrace/Header").map(of).collect()
+        events.iter().filter(|e| e["event"] != "EventTrace/Header").map(summary).collect()
     };
     let before = weir(["dump", "--format", "jsonl", text(&first), text(&second)]).expect(4).json();
     assert_eq!(seen(&merged), seen(&before));

@@ -8,8 +8,8 @@ use super::{folder, text};
 use crate::golden::finish;
 use crate::util::{Run, root, skip, weir, weir_command};
 
-/// Returns a copy of the library that cargo built beside this test; links have to point to its own
-/// name.
+/// Links the library that cargo built beside this test under its installed name, which shims have
+/// to point to.
 fn library(folder: &Path) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let built = test.parent().unwrap().join("libtraceweir_c.so");
@@ -63,7 +63,7 @@ fn foreign_files_are_kept_unless_forced() {
     let run = shims(&links, &["--lib", text(&library)]).expect(1);
     assert!(run.stderr.contains("--force") && run.stderr.contains("tdh.dll"), "{}", run.stderr);
     assert_eq!(names(&links), ["tdh.dll"], "nothing was changed");
-    // A link to another version of the library is replaced, wherever it points.
+    // A link to another version of the library belongs to weir, wherever it points.
     std::os::unix::fs::symlink("/nowhere/libtraceweir.so.0", links.join("libtdh.so")).unwrap();
     let run = shims(&links, &["--lib", text(&library), "--force"]).expect(0);
     assert_eq!(run.text().lines().filter(|line| line.starts_with("replaced ")).count(), 2, "{}", run.text());

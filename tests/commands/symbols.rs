@@ -218,7 +218,8 @@ fn inlined_functions_sources_and_lines_are_resolved() {
 fn text_has_a_line_for_each_function() {
     let folder = folder();
     let program = compile(&folder, SHOP, "shop", &["-g"]);
-    let path = store(&folder, "shop.etl", &trace(&run_program(&program, &program), &program, Some(&build_id())));
+    let path =
+        store(&folder, "shop.etl", &trace(&run_program(&program, &program), &program, Some(&build_id())));
     let source = folder.path().join("shop.c");
     let plain = weir(["dump", text(&path), "--event", "Sold"]).expect(0).text();
     let named = weir(["dump", text(&path), "--event", "Sold", "--symbols"]).expect(0).text();
@@ -235,7 +236,8 @@ fn functions_are_resolved_at_any_link_address() {
         [("shop", "sell"), ("shop", "shop::Cart::add(int, bool)"), ("shop", "shop::cart::sell"), NOWHERE];
     for flags in [&[][..], &["-no-pie"], &["-static-pie"], &["-g", "-no-pie"], &["-Wl,-z,noseparate-code"]] {
         let program = compile(&folder, SHOP, "shop", flags);
-        let path = store(&folder, "shop.etl", &trace(&run_program(&program, &program), &program, Some(&build_id())));
+        let path =
+            store(&folder, "shop.etl", &trace(&run_program(&program, &program), &program, Some(&build_id())));
         let mut expected = pairs(&all);
         if flags.contains(&"-g") {
             expected.insert(0, ("shop".into(), "add".into()));
@@ -249,7 +251,8 @@ fn library_functions_are_resolved_by_exported_names() {
     let folder = folder();
     let library = compile(&folder, SHOP, "libshop.so", &["-shared", "-fPIC", "-DLIBRARY", "-s"]);
     let caller = compile(&folder, CALLER, "caller", &[text(&library), "-Wl,-rpath,$ORIGIN"]);
-    let path = store(&folder, "shop.etl", &trace(&run_program(&caller, &library), &library, Some(&build_id())));
+    let path =
+        store(&folder, "shop.etl", &trace(&run_program(&caller, &library), &library, Some(&build_id())));
     assert_eq!(names(&dump(&path, &[])), pairs(&[("libshop.so", "sell"), NOWHERE]));
 }
 
@@ -372,10 +375,12 @@ fn samples_and_separate_stack_events_are_resolved() {
     let path = store(&folder, "walk.etl", &maker.finish());
     let events = weir(["dump", text(&path), "--format", "jsonl", "--symbols"]).expect(0).json();
     let symbols = |value: &Value| {
-        let all = value.as_array().map(|all| all.iter().map(|frame| frame["symbol"].as_str().unwrap().to_owned()));
+        let all =
+            value.as_array().map(|all| all.iter().map(|frame| frame["symbol"].as_str().unwrap().to_owned()));
         all.map(Iterator::collect::<Vec<String>>)
     };
-    let code: Vec<_> = events.iter().filter_map(|event| symbols(&event["code"]["InstructionPointer"])).collect();
+    let code: Vec<_> =
+        events.iter().filter_map(|event| symbols(&event["code"]["InstructionPointer"])).collect();
     assert_eq!(code, [["sell"]]);
     let stacks: Vec<_> = events.iter().filter_map(|event| symbols(&event["stack"])).collect();
     assert_eq!(stacks, [vec!["sell", "shop::Cart::add(int, bool)"], vec!["shop::cart::sell"]]);
@@ -450,7 +455,13 @@ fn stack_of_a_recorded_event_names_its_writer() {
     let mut maker = Maker::new(session("recorded"));
     while let Some(record) = events.next().unwrap() {
         if record.provider() == Guid::from_u128(0xC0FFEE07_1111_2222_0102_030405060708) {
-            image(&mut maker, record.process_id(), (output.base, output.size), text(&program), Some(&build_id()));
+            image(
+                &mut maker,
+                record.process_id(),
+                (output.base, output.size),
+                text(&program),
+                Some(&build_id()),
+            );
             maker.raw(0, record.bytes());
         }
     }

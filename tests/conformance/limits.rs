@@ -135,7 +135,10 @@ fn buffers_of_16_mib(stage: &Stage) {
         }
         let end = stage.end(session);
         let seen = crate::stage::events_of(end.config.log_file.as_deref().unwrap());
-        assert_eq!(seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>(), (0..200).collect::<Vec<_>>());
+        assert_eq!(
+            seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>(),
+            (0..200).collect::<Vec<_>>()
+        );
     }
 }
 

@@ -97,7 +97,8 @@ fn table(outcomes: &[(&Rule, Outcome)], not_here: &[&NotHere]) -> String {
     }
     text.push_str("\n## Not tested here\n\n| Section | Mark | Rule | Why |\n|---|---|---|---|\n");
     for NotHere { section, mark, says, reason } in not_here {
-        writeln!(text, "| {section} | {mark} | {} | {} |", escaped(says), escaped(reason)).expect("text grows");
+        writeln!(text, "| {section} | {mark} | {} | {} |", escaped(says), escaped(reason))
+            .expect("text grows");
     }
     text
 }

@@ -122,7 +122,10 @@ fn perf_keys(sample: &Sample, ours: &BTreeSet<u64>, issued: &mut BTreeSet<(Strin
         "sys_exit" => vec![("exit", own)],
         "sock_send_length" | "sock_recv_length" => {
             let is_internet = matches!(sample.text("family"), Some("AF_INET" | "AF_INET6"));
-            let moved = sample.text("length").and_then(|length| length.parse::<i64>().ok()).is_some_and(|length| length > 0);
+            let moved = sample
+                .text("length")
+                .and_then(|length| length.parse::<i64>().ok())
+                .is_some_and(|length| length > 0);
             let kind = if sample.name == "sock_send_length" { "send" } else { "receive" };
             if is_internet && moved { vec![(kind, own)] } else { Vec::new() }
         }

@@ -108,7 +108,9 @@ fn ends_match_beginnings(trace: &Trace) {
         let strange: Vec<_> = trace
             .named(&at_end)
             .map(key)
-            .filter(|key| !known.contains(key) && ran.contains(if class == "Thread" { &key.1 } else { &key.0 }))
+            .filter(|key| {
+                !known.contains(key) && ran.contains(if class == "Thread" { &key.1 } else { &key.0 })
+            })
             .collect();
         assert!(strange.is_empty(), "{class} at the end only: {strange:x?}");
     }

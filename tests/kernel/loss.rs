@@ -47,7 +47,10 @@ fn ring_overflows_are_counted_and_reported_for_each_processor() {
         assert!(stopped.stderr.contains("at most 16 of 64 KiB (--max-buffers,"), "{}", stopped.stderr);
         let log_text = std::fs::read_to_string(&log).unwrap();
         for (cpu, _) in asked.iter().enumerate().filter(|(_, lost)| **lost > 0) {
-            assert!(log_text.contains(&format!("kernel events of processor {cpu} found no room")), "{log_text}");
+            assert!(
+                log_text.contains(&format!("kernel events of processor {cpu} found no room")),
+                "{log_text}"
+            );
         }
         is_sound_and_counts(&file, asked.iter().sum());
     });

@@ -80,7 +80,9 @@ impl Inventory {
             let process = || event.number("ProcessId");
             match event.name.as_str() {
                 // A process or thread that ends during the rundown may have an end event only.
-                "Process/Start" | "Process/DCStart" | "Process/End" => _ = inventory.processes.insert(process()),
+                "Process/Start" | "Process/DCStart" | "Process/End" => {
+                    _ = inventory.processes.insert(process())
+                }
                 "Thread/Start" | "Thread/DCStart" | "Thread/End" => {
                     _ = inventory.threads.insert(event.number("TThreadId"), process())
                 }

@@ -55,7 +55,9 @@ impl Stage {
     /// Returns the workload and its arguments.
     pub(crate) fn workload<I: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = I>) -> Vec<OsString> {
         let program = self.workload.clone().into_os_string();
-        std::iter::once(program).chain(args.into_iter().map(|argument| argument.as_ref().to_owned())).collect()
+        std::iter::once(program)
+            .chain(args.into_iter().map(|argument| argument.as_ref().to_owned()))
+            .collect()
     }
 
     /// Records a command; `options` select the kernel events.

@@ -26,8 +26,8 @@ fn cpu_report(recording: &Recording) -> Vec<Value> {
 fn hot_function_is_reported_with_its_share_and_callers() {
     again(5, || {
         let Some(stage) = Stage::start() else { return };
-        let recording =
-            stage.record_complete(&["--kernel", "cpu", "--interval", "1ms"], &stage.workload(["hot", "1500"]));
+        let recording = stage
+            .record_complete(&["--kernel", "cpu", "--interval", "1ms"], &stage.workload(["hot", "1500"]));
         let rows = cpu_report(&recording);
         // The rest is the start of the program and its interruptions; a sample in the first
         // instructions of a function misses one frame.
@@ -73,8 +73,8 @@ fn check_known_depth(recording: &Recording) {
 fn functions_with_a_three_to_one_share_are_reported_so() {
     again(5, || {
         let Some(stage) = Stage::start() else { return };
-        let recording =
-            stage.record_complete(&["--kernel", "cpu", "--interval", "1ms"], &stage.workload(["ratio", "3000"]));
+        let recording = stage
+            .record_complete(&["--kernel", "cpu", "--interval", "1ms"], &stage.workload(["ratio", "3000"]));
         let rows = cpu_report(&recording);
         let (three, one) = (recording.truth.one("three") as f64, recording.truth.one("one") as f64);
         for (name, time) in [("three_parts", three), ("one_part", one)] {
@@ -158,7 +158,8 @@ fn check_forks_and_traffic(recording: &Recording) {
         trace.named(name).filter(parent).collect::<Vec<_>>()
     };
     assert_eq!((children("Process/Start").len(), children("Process/End").len()), (31, 31));
-    let mut codes: Vec<u64> = children("Process/End").iter().map(|event| event.number("ExitStatus")).collect();
+    let mut codes: Vec<u64> =
+        children("Process/End").iter().map(|event| event.number("ExitStatus")).collect();
     codes.sort_unstable();
     // The first ten exit with their number, those that ran another program with 3; an exec has 0.
     let mut wanted: Vec<u64> = (0..10).chain([3; 10]).chain([0; 11]).collect();

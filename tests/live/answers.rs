@@ -208,8 +208,8 @@ fn names_with_spaces_and_the_fourth_column_of_a_provider_file_are_parsed() {
     std::fs::write(&list, lines).unwrap();
     daemon.weir(["start", "App", "-pf", text(&list)]).expect(0);
     let all = &sessions(&daemon)[0]["providers"];
-    let of = |name: &str| all.as_array().unwrap().iter().find(|p| p["name"] == name).cloned().unwrap();
-    let (labelled, spaced) = (of("My Provider"), of("Name With Space"));
+    let provider = |name: &str| all.as_array().unwrap().iter().find(|p| p["name"] == name).cloned().unwrap();
+    let (labelled, spaced) = (provider("My Provider"), provider("Name With Space"));
     assert_eq!((&labelled["guid"], &labelled["level"]), (&EVERYTHING.into(), &5.into()));
     assert_eq!((&spaced["any"], &spaced["level"]), (&"0x1".into(), &4.into()));
     daemon.weir(["disable", "App", "\"My Provider\""]).expect(0);
@@ -219,7 +219,7 @@ fn names_with_spaces_and_the_fourth_column_of_a_provider_file_are_parsed() {
 }
 
 #[test]
-fn capture_state_of_an_absent_process_names_the_process() {
+fn capture_state_names_a_provider_without_processes() {
     let daemon = Daemon::start();
     daemon.weir(["start", "App", "-p", "Nobody.Has.It"]).expect(0);
     let run = daemon.weir(["capture-state", "App", "Nobody.Has.It"]).expect(0);

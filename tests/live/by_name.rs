@@ -44,8 +44,12 @@ fn await_entry(daemon: &Daemon, sessions: &[&str]) {
     eventually("the provider in the list", || {
         let all = entries(daemon);
         let [entry] = &all[..] else { return None };
-        let names: Vec<_> =
-            entry["sessions"].as_array().unwrap().iter().map(|session| session["name"].as_str().unwrap()).collect();
+        let names: Vec<_> = entry["sessions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|session| session["name"].as_str().unwrap())
+            .collect();
         let is_there = entry["guid"] == ONE && entry["pids"].as_array().is_some_and(|pids| pids.len() == 1);
         (is_there && names == sessions).then_some(())
     });
@@ -53,8 +57,9 @@ fn await_entry(daemon: &Daemon, sessions: &[&str]) {
 
 fn guids_in(file: &Path) -> BTreeSet<String> {
     let events = weir(["dump", "--format", "jsonl", text(file)]).expect(0).json();
-    let named =
-        events.iter().filter(|event| event["provider"].as_str().is_some_and(|name| name.eq_ignore_ascii_case(NAME)));
+    let named = events
+        .iter()
+        .filter(|event| event["provider"].as_str().is_some_and(|name| name.eq_ignore_ascii_case(NAME)));
     named.map(|event| event["guid"].as_str().unwrap_or_else(|| panic!("{event}")).to_owned()).collect()
 }
 

@@ -237,7 +237,7 @@ fn name_or_file_in_use_is_refused() {
 }
 
 #[test]
-fn contradictory_flags_are_refused_without_effect() {
+fn invalid_flags_are_refused_without_effect() {
     let absent = Daemon::absent();
     for (arguments, word) in [
         (&["-o", "x.etl", "--mode", "circular"][..], "--max-size"),

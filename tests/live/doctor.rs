@@ -11,8 +11,8 @@ use serde_json::Value;
 use super::{SHOP, check_documented};
 use crate::util::{Daemon, eventually, skip, weir_command};
 
-/// A user id without an account.
-const NOBODY: u32 = 65_534;
+/// The user id of `nobody`, an unprivileged user.
+const ORDINARY_USER: u32 = 65_534;
 
 fn named<'a>(objects: &'a [Value], key: &str, name: &str) -> &'a Value {
     objects.iter().find(|object| object[key] == name).unwrap_or_else(|| panic!("no {key} {name}"))
@@ -105,7 +105,7 @@ fn needs_are_met_exactly_where_perf_succeeds() {
     // child, and would keep the program from being executed.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_weir")).arg(&program).status();
     assert!(copied.expect("cp runs").success());
-    for uid in [None, Some(NOBODY)] {
+    for uid in [None, Some(ORDINARY_USER)] {
         let mut command = match uid {
             None => weir_command(["doctor", "--json", "--user"]),
             Some(uid) => {
@@ -120,7 +120,10 @@ fn needs_are_met_exactly_where_perf_succeeds() {
         let text = String::from_utf8(output.stdout).unwrap();
         let objects: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         if named(&objects, "check", "pid_namespace")["state"] != "ok" {
-            return skip("perf", "a process that sees only those of its container gets fewer answers than perf");
+            return skip(
+                "perf",
+                "a process that sees only those of its container gets fewer answers than perf",
+            );
         }
         for (need, asks) in [
             ("samples", &["-e", "cpu-clock:u"][..]),

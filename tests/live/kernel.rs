@@ -16,7 +16,8 @@ fn has_events(run: &Run) -> bool {
         return true;
     }
     let is_refused = ["1314", "(50 "].iter().any(|status| run.stderr.contains(status));
-    let has_subject = ["kernel events", "the interval of samples"].iter().any(|what| run.stderr.contains(what));
+    let has_subject =
+        ["kernel events", "the interval of samples"].iter().any(|what| run.stderr.contains(what));
     assert!(is_refused && has_subject, "{}", run.stderr);
     skip("kernel events", "the kernel's events are not to be had");
     false

@@ -169,7 +169,7 @@ fn only_file_and_flush_timer_can_be_updated() {
 }
 
 #[test]
-fn modes_without_private_sessions_are_refused() {
+fn modes_that_private_sessions_do_not_support_are_refused() {
     let daemon = Daemon::start();
     let (mut controller, file) = (controller(&daemon), daemon.path("%d.etl"));
     for (mode, wanted) in [(0x900, 87), (0x808, 87), (0x821, 87), (0x804, 87)] {

@@ -49,20 +49,20 @@ fn root_records_running_and_later_programs_of_other_users() {
         text.trim().parse().unwrap()
     };
 
-    let said = step(work, "record", "0");
+    let output = step(work, "record", "0");
     let writers: BTreeSet<u64> =
         objects(&step(work, "dump", "0")).iter().map(|event| event["pid"].as_u64().unwrap()).collect();
-    assert_eq!(writers, BTreeSet::from([pid("running"), pid("other")]), "of two users: {said}");
+    assert_eq!(writers, BTreeSet::from([pid("running"), pid("other")]), "of two users: {output}");
 
-    let said = step(work, "start", "0");
-    assert!(!said.contains("no process with provider"), "{said}");
+    let output = step(work, "start", "0");
+    assert!(!output.contains("no process with provider"), "{output}");
     let entries = objects(&step(work, "providers", "0"));
     let [entry] = &entries[..] else { panic!("{entries:?}") };
     let pids: BTreeSet<u64> =
         entry["pids"].as_array().unwrap().iter().map(|pid| pid.as_u64().unwrap()).collect();
     assert_eq!(pids, BTreeSet::from([pid("running"), pid("other"), pid("later")]));
-    let said = step(work, "pid", "0");
-    assert!(!said.contains("another user") && !said.contains("has not registered"), "{said}");
+    let output = step(work, "pid", "0");
+    assert!(!output.contains("another user") && !output.contains("has not registered"), "{output}");
     step(work, "stop", "0");
     let daemon = std::fs::read_to_string(work.join("out/daemon")).unwrap();
     assert!(daemon.contains("daemon --on-demand --system"), "{daemon}");

@@ -130,14 +130,14 @@ impl Browser {
 
     /// Clicks the middle of the first node whose text begins with `label`.
     fn click(&mut self, label: &str) {
-        let place = self.value(&format!(
+        let position = self.value(&format!(
             "(() => {{ const node = [...document.querySelectorAll('.node')].find((n) => n.textContent.startsWith({})); \
              const box = node.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; }})()",
             json!(label)
         ));
         for kind in ["mousePressed", "mouseReleased"] {
             let event =
-                json!({"type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1});
+                json!({"type": kind, "x": position[0], "y": position[1], "button": "left", "clickCount": 1});
             self.call("Input.dispatchMouseEvent", event);
         }
     }

@@ -189,7 +189,8 @@ fn threads_have_their_latest_name() {
     scene.rename(2000, 100, 101, "worker");
     let path = scene.write();
     let objects = report("cpu", &path, &[]);
-    let threads: Vec<_> = rows(&objects, "thread").iter().map(|row| (number(row, "tid"), &row["thread"])).collect();
+    let threads: Vec<_> =
+        rows(&objects, "thread").iter().map(|row| (number(row, "tid"), &row["thread"])).collect();
     assert_eq!(threads, [(101, &serde_json::json!("worker")), (102, &serde_json::Value::Null)]);
     let page = weir(["report", "cpu", path.to_str().unwrap()]).expect(0).text();
     assert!(page.contains("worker (101)  app (100)"), "{page}");

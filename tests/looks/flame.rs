@@ -183,7 +183,7 @@ fn picture_file_names_are_refused_for_a_page() {
     assert!(run.stderr.contains("flame.html") && run.stderr.contains("--collapsed"), "{}", run.stderr);
     assert!(!picture.exists());
     flame(&scene.write(), &["-o", picture.to_str().unwrap(), "--collapsed"]).expect(0);
-    assert!(picture.exists(), "who asks for lines gets them under any name");
+    assert!(picture.exists(), "--collapsed accepts any file name");
 }
 
 #[test]

@@ -173,7 +173,11 @@ fn compare(objects: &[Value], simulated: &Simulated, is_complete: bool) {
             let mut latencies = simulated.latencies.get(tid).cloned().unwrap_or_default();
             latencies.sort_unstable();
             assert_eq!(number(row, "wakes"), latencies.len() as u64);
-            assert_eq!(row["latency_max_ns"].as_u64(), latencies.last().map(|latency| latency * 1000), "thread {tid}");
+            assert_eq!(
+                row["latency_max_ns"].as_u64(),
+                latencies.last().map(|latency| latency * 1000),
+                "thread {tid}"
+            );
         }
     }
     for (cpu, [busy, idle]) in &simulated.processors {

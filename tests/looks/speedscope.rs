@@ -47,15 +47,21 @@ pub(super) const FILE: Rule = Rule::Object(&[
 
 /// Validates a value. The error says what is wrong, and where.
 pub(super) fn validate(value: &Value, rule: &Rule, path: &str) -> Result<(), String> {
-    let is = |is_valid: bool, what: &str| if is_valid { Ok(()) } else { Err(format!("{path} is not {what}: {value}")) };
+    let is = |is_valid: bool, what: &str| {
+        if is_valid { Ok(()) } else { Err(format!("{path} is not {what}: {value}")) }
+    };
     match rule {
         Rule::Text => is(value.is_string(), "a text"),
-        Rule::OneOf(texts) => is(value.as_str().is_some_and(|text| texts.contains(&text)), "one of those texts"),
+        Rule::OneOf(texts) => {
+            is(value.as_str().is_some_and(|text| texts.contains(&text)), "one of those texts")
+        }
         Rule::Number => is(value.is_number(), "a number"),
         Rule::Index => is(value.is_u64(), "an index"),
         Rule::List(element) => {
             let list = value.as_array().ok_or_else(|| format!("{path} is no list"))?;
-            list.iter().enumerate().try_for_each(|(index, item)| validate(item, element, &format!("{path}[{index}]")))
+            list.iter()
+                .enumerate()
+                .try_for_each(|(index, item)| validate(item, element, &format!("{path}[{index}]")))
         }
         Rule::Object(members) => {
             let object = value.as_object().ok_or_else(|| format!("{path} is no object"))?;

@@ -76,8 +76,12 @@ fn stats_count_system_calls_by_calling_process() {
     let file = scene.write();
     let args = ["stats", "--json", "--by", "process", "--event", "SysCl*", file.to_str().unwrap()];
     let rows = weir(args).expect(0).json();
-    let of = |pid: i64| rows.iter().find(|row| row["pid"] == pid).map(|row| row["events"].as_u64().unwrap());
-    assert_eq!((of(100), of(200), of(0), of(-1)), (Some(3), Some(1), Some(1), Some(2)));
+    let events_of =
+        |pid: i64| rows.iter().find(|row| row["pid"] == pid).map(|row| row["events"].as_u64().unwrap());
+    assert_eq!(
+        (events_of(100), events_of(200), events_of(0), events_of(-1)),
+        (Some(3), Some(1), Some(1), Some(2))
+    );
 }
 
 #[test]
@@ -90,8 +94,10 @@ fn process_after_exec_has_the_name_of_the_new_program() {
     let file = scene.write();
     let file = file.to_str().unwrap();
     let events = weir(["dump", "--format", "jsonl", "--pid", "100", file]).expect(0).json();
-    let names: Vec<_> =
-        events.iter().map(|event| (event["process"].as_str(), event["fields"]["ImageFileName"].as_str())).collect();
+    let names: Vec<_> = events
+        .iter()
+        .map(|event| (event["process"].as_str(), event["fields"]["ImageFileName"].as_str()))
+        .collect();
     let expected = ["weir", "weir", "shop", "shop"].map(|name| (Some(name), Some(name)));
     assert_eq!(names, expected);
     let rows = weir(["stats", "--json", "--by", "process", file]).expect(0).json();

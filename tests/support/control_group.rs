@@ -33,7 +33,8 @@ impl ControlGroup {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("weir-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let memberships = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-        let path = |line: &str| memberships.lines().find_map(|entry| entry.strip_prefix(line)).map(str::to_owned);
+        let path =
+            |line: &str| memberships.lines().find_map(|entry| entry.strip_prefix(line)).map(str::to_owned);
         let unified = path("0::").unwrap_or_default();
         for (mount, own) in [("/sys/fs/cgroup/unified", &unified), ("/sys/fs/cgroup", &unified)] {
             let base = Path::new(mount).join(own.trim_start_matches('/'));

@@ -159,7 +159,10 @@ fn a_guid_is_required(stage: &Stage) {
 fn the_defaults(stage: &Stage) {
     let booted = Booted::with(stage, "");
     let config = booted.query().unwrap().config;
-    assert_eq!((config.log_file_mode, config.maximum_file_size, config.clock, config.flush_timer), (1, 100, 1, 0));
+    assert_eq!(
+        (config.log_file_mode, config.maximum_file_size, config.clock, config.flush_timer),
+        (1, 100, 1, 0)
+    );
     assert_eq!(config.log_file, Some(booted.folder.join("log/Boot.etl")));
 }
 
@@ -170,7 +173,10 @@ fn values_are_taken(stage: &Stage) {
     let booted = Booted::with(stage, &format!("{lines}FileName = \"{}\"\n", path.display()));
     let config = booted.query().unwrap().config;
     assert_eq!((config.buffer_size, config.minimum_buffers, config.maximum_buffers), (128, 70, 90));
-    assert_eq!((config.clock, config.flush_timer, config.log_file_mode, config.maximum_file_size), (2, 7, 2, 33));
+    assert_eq!(
+        (config.clock, config.flush_timer, config.log_file_mode, config.maximum_file_size),
+        (2, 7, 2, 33)
+    );
     assert_eq!(config.log_file, Some(path));
 }
 

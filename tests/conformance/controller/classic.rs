@@ -97,7 +97,11 @@ fn numbers(stage: &Stage, mode: u32) -> Vec<u32> {
     let trace = traceweir_format::etl::Trace::open(file).unwrap();
     let (mut events, mut numbers) = (trace.events(), Vec::new());
     while let Some(record) = events.next().unwrap() {
-        numbers.extend(Some(&record).filter(|record| record.provider() == CLASS).and_then(|record| sequence(record.bytes())));
+        numbers.extend(
+            Some(&record)
+                .filter(|record| record.provider() == CLASS)
+                .and_then(|record| sequence(record.bytes())),
+        );
     }
     assert_eq!(numbers.len(), 4);
     numbers

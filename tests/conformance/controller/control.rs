@@ -118,7 +118,8 @@ fn each_flush_is_a_snapshot(stage: &Stage) {
     provider.write(&event(2, 4, 1), &[]).unwrap();
     stage.controller().flush(&session.id, Some(two.clone())).unwrap();
     stage.end(session);
-    let ids = |path: &std::path::Path| events_of(path).iter().map(|event| event.descriptor.id).collect::<Vec<_>>();
+    let ids =
+        |path: &std::path::Path| events_of(path).iter().map(|event| event.descriptor.id).collect::<Vec<_>>();
     assert_eq!((ids(&one), ids(&two)), (vec![1], vec![1, 2]));
 }
 

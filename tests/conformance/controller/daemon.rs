@@ -36,7 +36,12 @@ pub(crate) const RULES: &[Rule] = &[
         "a daemon that does not answer is an error that names its socket",
         a_daemon_that_does_not_answer
     ),
-    rule!("decision 32", P, "low latency: an event is collected when it is written, without a flush", low_latency),
+    rule!(
+        "decision 32",
+        P,
+        "low latency: an event is collected when it is written, without a flush",
+        low_latency
+    ),
     rule!("decision 8", P, "a missing file → 2; a file in a missing folder → 3", missing_files),
     rule!("api 5.1", P, "a log file that is a folder → 161", folders_are_no_logs),
     rule!("api 5.1", P, "a path with a part that is too long → 161", parts_that_are_too_long),

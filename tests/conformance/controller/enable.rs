@@ -183,11 +183,11 @@ impl Drop for Holder {
 
 fn held_provider(guid: Guid) -> (Provider, Holder) {
     let held = Arc::new(Held::default());
-    let its = Arc::clone(&held);
+    let held_by_callback = Arc::clone(&held);
     let callback = move |_: &traceweir::provider::EnableNotice<'_>| {
-        its.called.store(true, Ordering::Release);
-        until("leave to return", || its.may_return.load(Ordering::Acquire));
-        its.returned.store(true, Ordering::Release);
+        held_by_callback.called.store(true, Ordering::Release);
+        until("leave to return", || held_by_callback.may_return.load(Ordering::Acquire));
+        held_by_callback.returned.store(true, Ordering::Release);
     };
     (Provider::register(guid, Some(Box::new(callback))).unwrap(), Holder(held))
 }

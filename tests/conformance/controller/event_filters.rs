@@ -38,12 +38,7 @@ pub(crate) const RULES: &[Rule] = &[
         "event ids do not count for TraceLogging events",
         ids_are_of_manifests
     ),
-    rule!(
-        "controller 7 #EVENT_ID",
-        P,
-        "1 to 64 ids, and as many as the count; else → 87",
-        sixty_four_ids
-    ),
+    rule!("controller 7 #EVENT_ID", P, "1 to 64 ids, and as many as the count; else → 87", sixty_four_ids),
     rule!(
         "controller 7 #EVENT_NAME",
         D,
@@ -300,12 +295,12 @@ fn names_have_their_size(stage: &Stage) {
 
 /// Returns a payload filter for event 3 with a number of at most `most`.
 fn payload(most: i128) -> Filter {
-    let mut of = Event::new(3, 0, false);
-    let field = of.field(Field::one(Shape::Fixed(4))).unwrap();
+    let mut event = Event::new(3, 0, false);
+    let field = event.field(Field::one(Shape::Fixed(4))).unwrap();
     let kind = Type::Integer { bytes: 4, signed: false };
-    of.predicate(field, kind, PayloadOperator::LE, Operand::Number(most)).unwrap();
+    event.predicate(field, kind, PayloadOperator::LE, Operand::Number(most)).unwrap();
     let mut builder = Builder::new();
-    builder.add(&of, false).unwrap();
+    builder.add(&event, false).unwrap();
     Filter { kind: PAYLOAD, data: builder.finish().unwrap() }
 }
 
@@ -324,10 +319,10 @@ fn no_payload_filter(stage: &Stage) {
 }
 
 fn eight_predicates(_: &Stage) {
-    let mut of = Event::new(3, 0, false);
-    let field = of.field(Field::one(Shape::Fixed(4))).unwrap();
+    let mut event = Event::new(3, 0, false);
+    let field = event.field(Field::one(Shape::Fixed(4))).unwrap();
     let kind = Type::Integer { bytes: 4, signed: false };
-    let mut add = || of.predicate(field, kind, PayloadOperator::LE, Operand::Number(7));
+    let mut add = || event.predicate(field, kind, PayloadOperator::LE, Operand::Number(7));
     assert!((0..8).all(|_| add().is_ok()));
     assert!(add().is_err());
 }

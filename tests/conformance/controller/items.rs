@@ -69,7 +69,7 @@ fn with(property: u32) -> EnableParams {
 }
 
 fn item(seen: &Seen, kind: ExtType) -> Option<Vec<u8>> {
-    seen.items.iter().find(|(its, _)| *its == kind).map(|(_, data)| data.clone())
+    seen.items.iter().find(|(found, _)| *found == kind).map(|(_, data)| data.clone())
 }
 
 /// Returns the extended data item of one event with this property enabled.
@@ -78,7 +78,7 @@ fn item_of_one(stage: &Stage, property: u32, kind: ExtType) -> Option<Vec<u8>> {
     provider.write(&event(1, 4, 1), &[b"data"]).unwrap();
     let seen = stage.stop(session);
     assert_eq!((seen.len(), &seen[0].payload[..]), (1, &b"data"[..]));
-    assert!(seen[0].items.iter().all(|(its, _)| *its == kind), "{:?}", seen[0].items);
+    assert!(seen[0].items.iter().all(|(found, _)| *found == kind), "{:?}", seen[0].items);
     item(&seen[0], kind)
 }
 
@@ -172,7 +172,10 @@ fn the_start_key(stage: &Stage) {
     let seen = stage.stop(session);
     assert_eq!(seen.len(), 4);
     let keys = |pid: u32| -> Vec<_> {
-        seen.iter().filter(|event| event.process == pid).map(|event| item(event, ExtType::PROCESS_START_KEY)).collect()
+        seen.iter()
+            .filter(|event| event.process == pid)
+            .map(|event| item(event, ExtType::PROCESS_START_KEY))
+            .collect()
     };
     let (own, others) = (keys(std::process::id()), keys(other.id()));
     assert!(own[0].as_ref().is_some_and(|key| key.len() == 8) && own[0] == own[1], "{own:?}");

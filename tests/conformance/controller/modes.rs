@@ -108,7 +108,12 @@ pub(crate) const RULES: &[Rule] = &[
         early_events_wait
     ),
     rule!("controller 2.2", D, "the store is full: events are lost and counted", a_full_store_loses_events),
-    rule!("controller 2.2", D, "the store is full: writers get 0xC0000188", full_store_is_reported_to_writers),
+    rule!(
+        "controller 2.2",
+        D,
+        "the store is full: writers get 0xC0000188",
+        full_store_is_reported_to_writers
+    ),
     rule!(
         "controller 2.2",
         D,

@@ -28,14 +28,14 @@ pub(crate) const RULES: &[Rule] = &[
         "a private session and one of the daemon both get an event",
         beside_the_daemons
     ),
+    rule!("controller 10", D, "the file is marked as a private log in the process", the_mode_is_in_the_file),
+    rule!("controller 3.2 #12", D, "two private sessions do not share a file → 161", private_files_are_taken),
     rule!(
         "controller 10",
         D,
-        "the file is marked as a private log in the process",
-        the_mode_is_in_the_file
+        "the callback is called for private sessions too",
+        callbacks_are_called_for_private_sessions
     ),
-    rule!("controller 3.2 #12", D, "two private sessions do not share a file → 161", private_files_are_taken),
-    rule!("controller 10", D, "the callback is called for private sessions too", callbacks_are_called_for_private_sessions),
 ];
 
 fn config(stage: &Stage) -> SessionConfig {

@@ -88,12 +88,7 @@ pub(crate) const RULES: &[Rule] = &[
         "the directory is missing → 3, and is not created",
         folders_are_not_created
     ),
-    rule!(
-        "controller 3.2",
-        P,
-        "a refused start leaves no file and no session",
-        a_refusal_leaves_nothing
-    ),
+    rule!("controller 3.2", P, "a refused start leaves no file and no session", a_refusal_leaves_nothing),
 ];
 
 const SYSTEM_TRACE_CONTROL: Guid = Guid::from_u128(0x9e81_4aad_3204_11d2_9a82_0060_08a8_6939);

@@ -205,14 +205,15 @@ fn groups_without_a_source(stage: &Stage) {
 
 fn providers_switch_groups(stage: &Stage) {
     let Some(session) = started(stage, 0x1) else { return };
-    let of = |name: &str| SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).expect("a provider").1;
+    let provider =
+        |name: &str| SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).expect("a provider").1;
     let keywords = |match_any| EnableParams { match_any, ..EnableParams::default() };
-    stage.enable(&session, of("Scheduler"), &keywords(0x200));
-    stage.enable(&session, of("Process"), &keywords(0x801));
+    stage.enable(&session, provider("Scheduler"), &keywords(0x200));
+    stage.enable(&session, provider("Process"), &keywords(0x801));
     assert_eq!(groups(stage, &session), [0x13, 4, 0, 0, 0, 0, 0, 0]);
-    stage.disable(&session, of("Process"));
+    stage.disable(&session, provider("Process"));
     assert_eq!(groups(stage, &session), [0x11, 4, 0, 0, 0, 0, 0, 0], "what EnableFlags want stays");
-    stage.disable(&session, of("Scheduler"));
+    stage.disable(&session, provider("Scheduler"));
     assert_eq!(groups(stage, &session), [0x1, 0, 0, 0, 0, 0, 0, 0]);
 }
 

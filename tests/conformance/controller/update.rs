@@ -132,7 +132,8 @@ fn a_recorder_keeps_its_memory(stage: &Stage) {
         SessionConfig { log_file_mode: 0x400, minimum_buffers: 40, log_file: None, ..stage.config() };
     let session = stage.start(&config);
     for maximum in [1, 90] {
-        let properties = update(stage, &session, Update { maximum_buffers: Some(maximum), ..Update::default() });
+        let properties =
+            update(stage, &session, Update { maximum_buffers: Some(maximum), ..Update::default() });
         assert_eq!((properties.config.minimum_buffers, properties.config.maximum_buffers), (40, 40));
     }
 }

@@ -27,7 +27,12 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("info 3.18", D, "file sessions have it among the first events", among_the_first),
     rule!("info 3.18", D, "real-time sessions get it live", live),
     rule!("info 3.18", D, "it applies to sessions that enable the provider later", later_sessions),
-    rule!("info 3.18", P, "each file of a file sequence, and a circular log, is complete in itself", complete_files),
+    rule!(
+        "info 3.18",
+        P,
+        "each file of a file sequence, and a circular log, is complete in itself",
+        complete_files
+    ),
     rule!("info 3.18", P, "a file that appends or is compressed has it among its events", appended_files),
     rule!("info 3.18", P, "the build id is a second text, and the decode GUID is recorded too", build_ids),
     rule!("info 3.18", P, "private sessions in the process have it too", binaries_in_private_sessions),
@@ -46,7 +51,8 @@ fn track(provider: &Provider) {
 
 /// Returns the module events among the events of a file.
 fn binary_paths(seen: &[Seen]) -> Vec<BinaryPath> {
-    let is_binary_path = |event: &&Seen| event.provider == class::EVENT_TRACE && event.descriptor.opcode == 0x43;
+    let is_binary_path =
+        |event: &&Seen| event.provider == class::EVENT_TRACE && event.descriptor.opcode == 0x43;
     seen.iter().filter(is_binary_path).map(|event| BinaryPath::parse(&event.payload).unwrap()).collect()
 }
 
@@ -61,7 +67,11 @@ fn is_own_binary(binary: &BinaryPath, provider: Guid) -> bool {
 #[track_caller]
 fn assert_binary_recorded(path: &Path, provider: Guid) {
     let binaries = binary_paths(&events_of(path));
-    assert!(matches!(&binaries[..], [binary] if is_own_binary(binary, provider)), "{}: {binaries:?}", path.display());
+    assert!(
+        matches!(&binaries[..], [binary] if is_own_binary(binary, provider)),
+        "{}: {binaries:?}",
+        path.display()
+    );
 }
 
 fn binary_path_is_recorded(stage: &Stage) {
@@ -85,7 +95,10 @@ fn among_the_first(stage: &Stage) {
     let path = session.properties.config.log_file.clone().unwrap();
     let end = stage.end(session);
     let seen = events_of(&path);
-    assert!(is_own_binary(&binary_paths(&seen[..1])[0], guid), "before all others, although it was written after them");
+    assert!(
+        is_own_binary(&binary_paths(&seen[..1])[0], guid),
+        "before all others, although it was written after them"
+    );
     assert_eq!((seen.len(), end.events), (1_001, 1_000));
 }
 

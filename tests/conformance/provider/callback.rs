@@ -12,7 +12,12 @@ use crate::rule::{Rule, rule};
 use crate::stage::{Call, Calls, Stage, new_provider, until, wants};
 
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 3 #IsEnabled", D, "0 no session, 1 at least one session, 2 capture state", the_three_codes),
+    rule!(
+        "provider 3 #IsEnabled",
+        D,
+        "0 no session, 1 at least one session, 2 capture state",
+        the_three_codes
+    ),
     rule!("provider 3 #IsEnabled", D, "disabling one of two sessions delivers 1", one_of_two),
     rule!(
         "provider 3 #Level",
@@ -49,7 +54,12 @@ pub(crate) const RULES: &[Rule] = &[
         "fired on enable, change, disable, capture state, end of a session",
         when_it_is_fired
     ),
-    rule!("provider 3", P, "not fired when nothing changed, except for capture state", not_fired_without_change),
+    rule!(
+        "provider 3",
+        P,
+        "not fired when nothing changed, except for capture state",
+        not_fired_without_change
+    ),
     rule!(
         "provider 3",
         P,

@@ -52,7 +52,12 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 8", D, "a size below the header or beyond the block → 87", wrong_sizes),
     rule!("provider 8", D, "an event of an instance names it and its parent", instances),
     rule!("provider 8", D, "TraceEventInstance without the traced-GUID flag → 1004", untraced_instances),
-    rule!("provider 8", P, "instances are numbered consecutively in a process, from 1", instances_are_numbered),
+    rule!(
+        "provider 8",
+        P,
+        "instances are numbered consecutively in a process, from 1",
+        instances_are_numbered
+    ),
     rule!("provider 8", P, "an instance of what is no class → 87", instances_of_nothing),
     rule!("provider 8", D, "what is no logger, or not any more → 6", wrong_loggers),
     rule!("provider 8", D, "larger than the buffer allows → 234, and counted as lost", classic_too_large),

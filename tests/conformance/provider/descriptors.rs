@@ -44,7 +44,12 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 4.3 #TIMESTAMP_OVERRIDE", P, "of other than 8 bytes → 87", sizes_of_stamps),
     rule!("provider 4.3", P, "types from 4 on → 87", unknown_types_of_data),
     rule!("provider 4.3", P, "a type twice → 87", repeated_types),
-    rule!("decision 33", P, "descriptors are checked only when a session listens", descriptors_are_checked_only_for_listeners),
+    rule!(
+        "decision 33",
+        P,
+        "descriptors are checked only when a session listens",
+        descriptors_are_checked_only_for_listeners
+    ),
     rule!(
         "provider 4",
         D,
@@ -178,7 +183,8 @@ fn time_stamps(stage: &Stage) {
     let early = 1_000_i64.to_ne_bytes();
     assert_eq!(write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), block(STAMP, &early)]), 0);
     assert_eq!(write(&provider, &event(3, 4, 1), &[block(STAMP, &i64::MAX.to_ne_bytes())]), 0);
-    let seen = records(stage, session, |record| (record.descriptor().id, record.time(), record.payload().to_vec()));
+    let seen =
+        records(stage, session, |record| (record.descriptor().id, record.time(), record.payload().to_vec()));
     let time_of = |wanted| seen.iter().find(|(id, ..)| *id == wanted).unwrap().1;
     assert!(seen.contains(&(2, 1_000, b"x".to_vec())), "{seen:?}");
     assert!((time_of(1)..i64::MAX).contains(&time_of(3)), "none from the future");

@@ -10,12 +10,7 @@ use crate::stage::{Call, Calls, Session, Stage, event, new_provider, status, unt
 pub(crate) const RULES: &[Rule] = &[
     rule!("provider 7", D, "enabling a group enables its members with its level and keywords", members),
     rule!("provider 7", D, "a member that registers later is enabled too", later_members),
-    rule!(
-        "provider 7",
-        D,
-        "only members are enabled, and not by the group's GUID as a provider",
-        no_members
-    ),
+    rule!("provider 7", D, "only members are enabled, and not by the group's GUID as a provider", no_members),
     rule!(
         "provider 7",
         D,
@@ -58,7 +53,9 @@ fn members(stage: &Stage) {
     let calls = [Calls::default(), Calls::default()];
     let members: Vec<Provider> = calls
         .iter()
-        .map(|calls| Provider::register_with_traits(new_provider(), &traits(&group), calls.callback()).unwrap())
+        .map(|calls| {
+            Provider::register_with_traits(new_provider(), &traits(&group), calls.callback()).unwrap()
+        })
         .collect();
     stage.enable(&session, group, &of_group(wants(3, 6, 2)));
     assert!(calls.iter().all(|calls| calls.last().state() == (1, 3, 6, 2)));

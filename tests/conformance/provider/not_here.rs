@@ -43,8 +43,18 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
     ),
     not_here!("provider 4.5", P, "NULL → 87", "C façade"),
     not_here!("provider 4.6", O, "NULL string → 87", "C façade"),
-    not_here!("provider 6", D, "Info NULL with a length → 87, checked after the class and the handle", "C façade"),
-    not_here!("provider 6", D, "callers that opt in initialise all bytes of descriptors", "a rule for callers"),
+    not_here!(
+        "provider 6",
+        D,
+        "Info NULL with a length → 87, checked after the class and the handle",
+        "C façade"
+    ),
+    not_here!(
+        "provider 6",
+        D,
+        "callers that opt in initialise all bytes of descriptors",
+        "a rule for callers"
+    ),
     not_here!(
         "provider 6",
         P,

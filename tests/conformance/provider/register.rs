@@ -161,6 +161,10 @@ fn a_daemon_that_comes_later(stage: &Stage) {
     let _daemon = Daemon::start(&folder);
     until("the registration", || {
         let Ok(Some(mut controller)) = Controller::find_at(&folder) else { return false };
-        controller.providers().unwrap().iter().any(|entry| entry.provider == guid && entry.pids == [other.id()])
+        controller
+            .providers()
+            .unwrap()
+            .iter()
+            .any(|entry| entry.provider == guid && entry.pids == [other.id()])
     });
 }

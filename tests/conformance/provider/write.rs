@@ -211,7 +211,7 @@ fn exclusion(stage: &Stage) {
     stage.enable(&one, guid, &schematized(b"one"));
     stage.enable(&two, guid, &schematized(b"two"));
     let chain = chain_of(&calls.last());
-    let bit = |data: &[u8]| chain.iter().find(|(its, _)| its == data).unwrap().1;
+    let bit = |data: &[u8]| chain.iter().find(|(bytes, _)| bytes == data).unwrap().1;
     for (id, exclude) in [(1, bit(b"one")), (2, bit(b"two")), (3, bit(b"one") | bit(b"two")), (4, 0)] {
         provider.write_ex(&event(id, 4, 1), exclude, 0, None, None, &[]).unwrap();
     }

@@ -225,8 +225,11 @@ impl<'s> Actor<'s> {
         let prefix = format!("random {} ", self.number);
         match self.controller.query_all() {
             Ok(all) => {
-                let mut listed: Vec<u64> =
-                    all.iter().filter(|session| session.config.name.starts_with(&prefix)).map(|session| session.id).collect();
+                let mut listed: Vec<u64> = all
+                    .iter()
+                    .filter(|session| session.config.name.starts_with(&prefix))
+                    .map(|session| session.id)
+                    .collect();
                 let mut want: Vec<u64> = self.running.iter().flatten().map(|model| model.id).collect();
                 listed.sort_unstable();
                 want.sort_unstable();

@@ -136,7 +136,8 @@ impl Actor<'_> {
 
     pub(super) fn capture(&mut self) {
         let (name, provider) = (self.pick(NAMES), self.pick(PROVIDERS));
-        let is_enabled = self.running.iter().flatten().any(|model| model.listener.wanted.contains_key(&provider));
+        let is_enabled =
+            self.running.iter().flatten().any(|model| model.listener.wanted.contains_key(&provider));
         let is_known = is_enabled || !self.registered[provider].is_empty();
         let was_known = self.unregistered[provider].is_some_and(|at| at.elapsed() < HEARD);
         let target = Target::Provider(provider);
@@ -221,7 +222,10 @@ impl Actor<'_> {
             let number = self.event;
             let Some(registration) = self.registered[provider].get(instance) else { return };
             let descriptor = event(offered.id, offered.level, offered.keyword);
-            let outcome = registration.write(&descriptor, &[&number.to_le_bytes(), &filler]).err().map(|e| e.status().0);
+            let outcome = registration
+                .write(&descriptor, &[&number.to_le_bytes(), &filler])
+                .err()
+                .map(|e| e.status().0);
             self.listeners().for_each(|to| to.note(provider, &offered, number, outcome.is_none()));
             if outcome.is_some_and(|outcome| outcome != 8) {
                 self.diverges(format!("write: {outcome:?}"));

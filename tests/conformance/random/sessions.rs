@@ -269,7 +269,8 @@ impl Actor<'_> {
                 // At least one further: the sequence may have advanced by itself meanwhile.
                 let before = model.files().len() as u32;
                 if let (Ok(properties), Some(row)) = (&answer, &model.row) {
-                    let now = (2..=before + 1).find(|n| properties.config.log_file == Some(numbered(row, *n)));
+                    let now =
+                        (2..=before + 1).find(|n| properties.config.log_file == Some(numbered(row, *n)));
                     let then = model.config.log_file.clone();
                     model.config.log_file = now.map(|n| numbered(row, n));
                     if model.config.log_file == then {

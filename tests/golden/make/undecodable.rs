@@ -10,16 +10,24 @@ use traceweir_format::wire::Put;
 
 use super::{Maker, SelfDescribing, WRITER, session};
 
-const NOBODY: Guid = Guid::from_u128(0x0000_dead_0000_4000_8000_0000_0000_0001);
+const UNKNOWN_PROVIDER: Guid = Guid::from_u128(0x0000_dead_0000_4000_8000_0000_0000_0001);
 
 pub(super) fn make() -> Vec<u8> {
     let mut maker = Maker::new(session("undecodable"));
     // No schema exists.
     let descriptor =
         EventDescriptor { id: 17, version: 1, level: 3, keyword: 2, ..EventDescriptor::default() };
-    maker.event(0, EventHeader { provider: NOBODY, descriptor, ..EventHeader::default() }, &[1, 2, 3, 4, 5]);
-    maker.event(0, EventHeader { provider: NOBODY, descriptor, ..EventHeader::default() }, &[]);
-    maker.event(0, EventHeader { provider: NOBODY, descriptor, ..EventHeader::default() }, &[0xAB; 100]);
+    maker.event(
+        0,
+        EventHeader { provider: UNKNOWN_PROVIDER, descriptor, ..EventHeader::default() },
+        &[1, 2, 3, 4, 5],
+    );
+    maker.event(0, EventHeader { provider: UNKNOWN_PROVIDER, descriptor, ..EventHeader::default() }, &[]);
+    maker.event(
+        0,
+        EventHeader { provider: UNKNOWN_PROVIDER, descriptor, ..EventHeader::default() },
+        &[0xAB; 100],
+    );
     // Metadata with a wrong size, and metadata that ends in the middle of a field.
     let broken = SelfDescribing::new("Traceweir.Fixture.Broken");
     for metadata in [&[0xFF, 0x7F, 0, b'X', 0][..], &[8, 0, 0, b'X', 0, b'f', 0, 0x80]] {
@@ -40,7 +48,7 @@ pub(super) fn make() -> Vec<u8> {
     broken.write(&mut maker, 1, &mut m, &[0xFF, 0xFF, 1, 2, 3], &[]);
     // Only traits, on a channel that promises metadata.
     let descriptor = EventDescriptor { channel: CHANNEL_TRACELOGGING, ..EventDescriptor::default() };
-    let header = EventHeader { provider: NOBODY, descriptor, ..EventHeader::default() };
+    let header = EventHeader { provider: UNKNOWN_PROVIDER, descriptor, ..EventHeader::default() };
     maker.event(1, header, &[0xFF, 0xFF, 0]);
     kernel_and_others(&mut maker);
     maker.finish()
@@ -54,8 +62,14 @@ fn kernel_and_others(maker: &mut Maker) {
     maker.perf(0, 0x0F2E, 2, &p);
     // WPP numbers mean nothing without a format.
     let (time, ids) = (Some(maker.next_time()), Some((WRITER.1, WRITER.0)));
-    let header =
-        MessageHeader { number: 3, pointer_size: 8, sequence: Some(9), guid: Some(NOBODY), time, ids };
+    let header = MessageHeader {
+        number: 3,
+        pointer_size: 8,
+        sequence: Some(9),
+        guid: Some(UNKNOWN_PROVIDER),
+        time,
+        ids,
+    };
     maker.message(0, header, &[1, 2]);
     // A schema without content, and extended data items that extend beyond their record.
     maker.classic(0, class::EVENT_METADATA, 32, 0, &[1, 2, 3]);
@@ -65,7 +79,7 @@ fn kernel_and_others(maker: &mut Maker) {
         time,
         process_id: WRITER.0,
         thread_id: WRITER.1,
-        provider: NOBODY,
+        provider: UNKNOWN_PROVIDER,
         items: &items,
         ..EventHeader::default()
     };
