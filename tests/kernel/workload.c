@@ -6,7 +6,7 @@
  *   hot MS           a hot function at a known depth
  *   ratio MS         two functions that work three to one
  *   naps COUNT MS    sleeps, measured
- *   wait             prints its addresses, and works and naps until its input ends
+ *   wait             prints its process id, and works and naps until its input ends
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
