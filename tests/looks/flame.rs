@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::scene::{KERNEL, Scene};
-use super::speedscope::{FILE, judge};
+use super::speedscope::{FILE, validate};
 use crate::util::{Run, weir};
 
 pub(super) const APP: u64 = 0x40_0000;
@@ -107,7 +107,7 @@ fn speedscope_files_follow_the_published_schema() {
     let out = scene.folder().join("out.speedscope.json");
     flame(&path, &["-o", out.to_str().unwrap()]).expect(0);
     let file: Value = serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap();
-    assert_eq!(judge(&file, &FILE, "file"), Ok(()));
+    assert_eq!(validate(&file, &FILE, "file"), Ok(()));
     let (frames, profile) = (file["shared"]["frames"].as_array().unwrap(), &file["profiles"][0]);
     let (samples, weights) = (profile["samples"].as_array().unwrap(), profile["weights"].as_array().unwrap());
     assert_eq!(samples.len(), weights.len());

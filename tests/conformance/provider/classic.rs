@@ -173,7 +173,7 @@ fn the_callbacks_answer(stage: &Stage) {
     let busy = || Box::new(|_: &Notice| Status::ERROR_BUSY);
     assert!(classic::register(control, &[], busy()).is_ok(), "no session enables it: no call");
     stage.enable(&session, control, &wants(3, 4, 0));
-    let own = Classic::of(control);
+    let own = Classic::register_control(control);
     let (notice, level, flags) = own.last();
     assert_eq!((notice.request, level, flags), (Request::Enable, Some(3), Some(4)), "before the return");
     drop(own);
