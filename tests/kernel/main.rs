@@ -9,10 +9,10 @@
 //! ```
 //!
 //! 1. The whole machine is recorded while it does other things: a test counts only what its own
-//! program did.
+//!    program did.
 //! 2. One measurement runs at a time: they would disturb each other, and the machine is small.
 //! 3. A measurement that noise can spoil (events lost on a busy machine) is repeated a few times.
-//! Elapsed time never decides.
+//!    Elapsed time never decides.
 //! 4. Tests that need kernel events, perf or a C compiler are skipped where these are missing.
 
 #[path = "../support/again.rs"]
