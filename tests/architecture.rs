@@ -1,16 +1,17 @@
-//! ARCHITECTURE.md is true: the folders it shows are there, and its edges between crates are those of the manifests.
+//! Checks that ARCHITECTURE.md is true: its folders exist, and its edges between crates are those
+//! of the manifests.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::util::root;
 
-/// Crate, and what of ours it is built of.
+/// The crates of this workspace that each crate depends on.
 type Edges = BTreeMap<String, BTreeSet<String>>;
 
-/// The lines of an indented block: from behind one that begins so, to the first that is not indented.
-fn block<'a>(page: &'a str, behind: &str) -> impl Iterator<Item = &'a str> {
-    let (_, rest) = page.split_once(behind).unwrap_or_else(|| panic!("{behind:?} is on the page"));
+/// Returns the lines of the indented block that follows the line containing `marker`.
+fn block<'a>(page: &'a str, marker: &str) -> impl Iterator<Item = &'a str> {
+    let (_, rest) = page.split_once(marker).unwrap_or_else(|| panic!("{marker:?} is on the page"));
     let rest = rest.lines().skip(1).skip_while(|line| line.is_empty());
     rest.take_while(|line| line.starts_with("    "))
 }
@@ -19,15 +20,17 @@ fn page() -> String {
     std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the page is there")
 }
 
-/// The folder of a package of ours; its package is called like the folder, but for `api`.
+/// Returns the folder of a package of this workspace. Folder and package have the same name, except
+/// `api`.
 fn folder(package: &str) -> Option<&str> {
     if package == "traceweir" { Some("api") } else { package.strip_prefix("traceweir-") }
 }
 
-/// What a manifest says that a program or library is built of, tests left aside.
-fn built_of(manifest: &Path) -> BTreeSet<String> {
+/// Returns the crates of this workspace that a manifest lists as dependencies, without those of
+/// tests.
+fn dependencies(manifest: &Path) -> BTreeSet<String> {
     let text = std::fs::read_to_string(manifest).unwrap_or_else(|e| panic!("{}: {e}", manifest.display()));
-    let is_building = |table: &str| {
+    let is_dependency_table = |table: &str| {
         let table = table.rsplit('.').next().unwrap_or_default();
         table == "dependencies" || table == "build-dependencies"
     };
@@ -36,10 +39,10 @@ fn built_of(manifest: &Path) -> BTreeSet<String> {
     for line in text.lines().map(str::trim) {
         if let Some(table) = line.strip_prefix('[') {
             let table = table.trim_matches(['[', ']']);
-            counts = is_building(table);
+            counts = is_dependency_table(table);
             // `[dependencies.NAME]`
             if let Some((kind, name)) = table.rsplit_once('.')
-                && is_building(kind)
+                && is_dependency_table(kind)
             {
                 found.extend(folder(name).map(str::to_owned));
             }
@@ -51,7 +54,7 @@ fn built_of(manifest: &Path) -> BTreeSet<String> {
     found
 }
 
-/// What the manifests say.
+/// Returns the edges that the manifests declare.
 fn edges_of_manifests() -> Edges {
     let mut edges = Edges::new();
     for crates in ["crates", "compat", "examples"] {
@@ -63,31 +66,34 @@ fn edges_of_manifests() -> Edges {
             }
             let own = path.file_name().unwrap().to_string_lossy().into_owned();
             let name = if crates == "crates" { own } else { crates.to_owned() };
-            edges.entry(name).or_default().extend(built_of(&manifest));
+            edges.entry(name).or_default().extend(dependencies(&manifest));
         }
     }
     for name in ["benches", "fuzz"] {
-        edges.insert(name.to_owned(), built_of(&root().join(name).join("Cargo.toml")));
+        edges.insert(name.to_owned(), dependencies(&root().join(name).join("Cargo.toml")));
     }
     edges
 }
 
 #[test]
-fn the_edges_between_crates_are_those_of_the_manifests() {
+fn documented_edges_match_the_manifests() {
     let page = page();
-    let mut told = Edges::new();
+    let mut documented = Edges::new();
     for line in block(&page, "an edge that is not listed needs") {
         let (from, to) = line.split_once('→').unwrap_or_else(|| panic!("an edge: {line}"));
         let from = from.split_whitespace().last().expect("a crate").to_owned();
-        let to =
-            to.split(',').map(|it| it.trim().to_owned()).filter(|it| it != "(nothing of ours)").collect();
-        assert!(told.insert(from, to).is_none(), "told twice: {line}");
+        let to = to
+            .split(',')
+            .map(|name| name.trim().to_owned())
+            .filter(|name| name != "(nothing of ours)")
+            .collect();
+        assert!(documented.insert(from, to).is_none(), "documented twice: {line}");
     }
-    assert_eq!(told, edges_of_manifests());
+    assert_eq!(documented, edges_of_manifests());
 }
 
 #[test]
-fn every_folder_that_is_shown_is_there_and_shown_once() {
+fn shown_folders_exist_and_are_shown_once() {
     let page = page();
     let mut shown = BTreeSet::new();
     for line in block(&page, "Folder names; the package is") {

@@ -1,16 +1,17 @@
-//! Our decoding against that of Microsoft's TraceEvent, which printed a text for four of the samples.
+//! Compares our decoding with the text that Microsoft's TraceEvent printed for four of the samples.
 //!
 //! ```text
 //!   sample.etl ──weir dump──▶ events ──names, hiding──▶ counts  ═══ COUNT lines: exactly
 //!                                │
-//!                                └──time, CPU, length──▶ event ══ EVENT lines: each, and its fields
+//!                                └──time, CPU, length──▶ event ══ EVENT lines, with fields
 //! ```
 //!
-//! Besides, each line's process and thread, and the name of the process, are ours too.
+//! The process and thread of each line, and the name of the process, must match too.
 //!
-//! TraceEvent is a second opinion, not the truth. What it renames is in [`names`], what it renames or computes among the fields
-//! in [`fields`]; there each value is worked out from ours and must come out the same. Spelling is put right in [`values`]. The
-//! rest differs for one of the reasons in [`rules`], and may be 3 % of the fields.
+//! TraceEvent is a second opinion, not the truth. Events that it renames are in [`names`]. Fields
+//! that it renames or computes are in [`fields`]: each value is computed from ours and must be
+//! equal. [`values`] normalises spelling. Every other difference needs one of the reasons in
+//! [`rules`], and those may cover at most 3 % of the fields.
 
 mod fields;
 mod lines;
@@ -30,7 +31,7 @@ use self::rules::RULES;
 use self::values::agree;
 use crate::util::sample;
 
-/// A trace that TraceEvent printed.
+/// A trace and the text that TraceEvent printed for it.
 struct Pair {
     trace: &'static str,
     text: &'static str,
@@ -72,24 +73,25 @@ const PAIRS: [Pair; 4] = [
     },
 ];
 
-/// How the fields of all EVENT lines compare.
+/// Comparison of the fields of all EVENT lines.
 #[derive(Default)]
 struct Tally {
     lines: usize,
     fields: usize,
     agree: usize,
-    /// Those among them that neither has: TraceEvent prints a default for what the event's version lacks.
+    /// Fields among `agree` that neither side has: TraceEvent prints a default for fields that the
+    /// version of the event lacks.
     absent: usize,
-    /// Fields that differ, by the rule that says why.
+    /// Number of differing fields by the name of the rule that explains them.
     ruled: BTreeMap<&'static str, usize>,
-    /// What no rule covers.
+    /// Differences that no rule covers.
     faults: Vec<String>,
 }
 
 impl Tally {
     fn compare(&mut self, line: &Line, ours: &Ours, trace: &Trace) {
         self.lines += 1;
-        self.actor(line, ours);
+        self.check_actor(line, ours);
         for (field, value) in &line.fields {
             self.fields += 1;
             let have = have(&line.name, field, ours, trace);
@@ -105,18 +107,19 @@ impl Tally {
         }
     }
 
-    /// Process and thread are those of the header or of whom the event is about.
-    fn actor(&mut self, line: &Line, ours: &Ours) {
+    /// Checks that process and thread are those of the header or those that the event is attributed
+    /// to.
+    fn check_actor(&mut self, line: &Line, ours: &Ours) {
         let event = &ours.event;
         let about = &event["attributed"];
         let is = |key: &str, id: i64| event[key] == id || about[key] == id;
-        // Here TraceEvent takes the response time for the thread.
+        // Here TraceEvent prints the response time as the thread.
         let misread = line.name.ends_with("/DiskIO/FlushBuffers")
             && i128::from(line.tid) == ours.number("HighResResponseTime");
         if !is("pid", line.pid) || !(is("tid", line.tid) || misread) {
             self.fault(line, &format!("process {} thread {}; ours: {event}", line.pid, line.tid));
         }
-        // Whom a request that begins is about TraceEvent does not say; it prints the header.
+        // For the start of a request TraceEvent does not attribute the event; it prints the header.
         let apart = line.name.ends_with("Init") || misread;
         let exact = about.is_null() || (about["pid"] == line.pid && about["tid"] == line.tid);
         if !exact && !apart {
@@ -149,13 +152,14 @@ impl Tally {
     }
 }
 
-/// Whether the name of the process is the same, without its ending, where TraceEvent knows one for the same process.
+/// Returns whether the process has the same name, without its extension, where TraceEvent knows a
+/// name for the same process.
 fn is_process(line: &Line, event: &Value) -> bool {
     let ours = event["process"].as_str();
     let pid = event["attributed"].get("pid").unwrap_or(&event["pid"]);
     let unknown =
         line.process.is_empty() || line.process == format!("Process({})", line.pid) || *pid != line.pid;
-    // The head of a file is printed before the trace is searched for processes.
+    // TraceEvent prints the head of a file before it knows the processes.
     let is_head = line.name.starts_with("Windows Kernel/EventTrace") && ours.is_none();
     unknown || is_head || ours.is_some_and(|name| name.strip_suffix(".exe").unwrap_or(name) == line.process)
 }
@@ -167,12 +171,13 @@ fn same(value: &str, have: &Have, ours: &Ours) -> bool {
     }
 }
 
-/// The event of a line: by time, CPU, length and name, then by the fields. No event is two lines.
+/// Finds the event of a line by time, CPU, length and name, then by the fields. No event matches
+/// two lines.
 fn find<'t>(line: &Line, trace: &'t Trace, taken: &mut Vec<usize>) -> &'t Ours {
     let fits = |o: &Ours, field: &str, value: &str| same(value, &have(&line.name, field, o, trace), o);
     let score = |o: &&Ours| line.fields.iter().filter(|(field, value)| fits(o, field, value)).count();
     let free = trace.candidates.iter().filter(|o| o.is(line) && !taken.contains(&o.index));
-    // The first of several equals, as both print in the order of the file.
+    // The first of several equal events, because both print in the order of the file.
     let best = free.rev().max_by_key(score);
     let best =
         best.unwrap_or_else(|| panic!("no event is {:.3} {} of {} bytes", line.ms, line.name, line.len));
@@ -180,7 +185,7 @@ fn find<'t>(line: &Line, trace: &'t Trace, taken: &mut Vec<usize>) -> &'t Ours {
     best
 }
 
-/// A sample with its text, or nothing where the samples are absent.
+/// Loads a sample with its text. Returns `None` where the samples are absent.
 fn load(pair: &Pair) -> Option<(Baseline, Trace)> {
     let (trace, text, schemas) = (sample(pair.trace)?, sample(pair.text)?, sample("clretwrc.dll")?);
     let baseline = Baseline::parse(&std::fs::read_to_string(text).expect("the text reads"));
@@ -189,7 +194,7 @@ fn load(pair: &Pair) -> Option<(Baseline, Trace)> {
 }
 
 #[test]
-fn events_and_fields_are_those_that_traceevent_prints() {
+fn events_and_fields_match_traceevent() {
     let mut tally = Tally::default();
     for pair in &PAIRS {
         let Some((baseline, trace)) = load(pair) else { return };
@@ -205,7 +210,7 @@ fn events_and_fields_are_those_that_traceevent_prints() {
     assert_eq!(tally.faults.len(), 0, "differences that no rule explains; the first: {}", tally.faults[0]);
     assert_eq!(tally.lines, 563);
     assert_eq!(tally.agree + ruled, tally.fields);
-    // What neither has proves little, so it counts on neither side.
+    // Fields that neither side has prove little, so they count on neither side.
     let (compared, agree) = (tally.fields - tally.absent, tally.agree - tally.absent);
     assert!(agree * 100 >= compared * 97, "{agree} of {compared} fields agree");
     assert!(ruled * 100 <= compared * 3, "rules cover {ruled} of {compared} fields");
@@ -215,7 +220,7 @@ fn events_and_fields_are_those_that_traceevent_prints() {
     }
 }
 
-/// Every COUNT line, name by name, and nothing besides.
+/// Compares every COUNT line by name, and fails on events without one.
 fn check_counts(pair: &Pair, baseline: &Baseline, trace: &Trace) {
     let name = pair.trace;
     println!("{name}: {} events; not printed: {:?}", trace.events, trace.hidden);

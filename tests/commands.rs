@@ -1,4 +1,4 @@
-//! What each command promises, one behaviour a test.
+//! Behaviour of each command that reads or writes files, one behaviour per test.
 
 mod error;
 mod filters;
@@ -21,12 +21,12 @@ use traceweir_format::wire::Put;
 use crate::golden::{Maker, SelfDescribing, session};
 use crate::util::{Run, root, weir};
 
-/// A folder of the test's own.
+/// Makes a temporary folder.
 fn folder() -> TempDir {
     tempfile::tempdir().unwrap()
 }
 
-/// A trace of `fixtures/etl`.
+/// Returns the path of a trace in `fixtures/etl`.
 fn fixture(name: &str) -> PathBuf {
     root().join("fixtures/etl").join(format!("{name}.etl"))
 }
@@ -42,7 +42,7 @@ fn store(folder: &TempDir, name: &str, bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// Five events, 100 µs apart, that differ in all that filters look at.
+/// Writes five events, 100 µs apart, that differ in everything that filters compare.
 ///
 /// ```text
 ///   µs   cpu  pid/tid  provider  event  level  keyword  text
@@ -79,14 +79,14 @@ fn five_events() -> Vec<u8> {
     five_with(session("five"))
 }
 
-/// `weir dump --format jsonl` with these arguments.
+/// Runs `weir dump --format jsonl` with these arguments.
 fn dump<'a>(path: &'a Path, arguments: &[&'a str]) -> Run {
     let mut all = vec!["dump", "--format", "jsonl", text(path)];
     all.extend(arguments);
     weir(&all)
 }
 
-/// The names of the events that a dump with these arguments prints.
+/// Returns the names of the events that a dump with these arguments prints.
 fn names(path: &Path, arguments: &[&str]) -> Vec<String> {
     let events = dump(path, arguments).expect(0).json();
     events.iter().map(|e| e["event"].as_str().unwrap_or("(none)").to_owned()).collect()

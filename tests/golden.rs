@@ -1,6 +1,8 @@
-//! Golden outputs: `fixtures/expected/<trace>.<view>` is what that view prints for `fixtures/etl/<trace>.etl`.
+//! Golden outputs: `fixtures/expected/<trace>.<view>` is the output of that view for
+//! `fixtures/etl/<trace>.etl`.
 //!
-//! `BLESS=1 cargo test -p traceweir-cli --test e2e golden` writes traces and outputs anew; review the difference before you keep it.
+//! `BLESS=1 cargo test -p traceweir-cli --test e2e golden` rewrites traces and outputs; review the
+//! difference before you commit it.
 
 mod make;
 mod tables;
@@ -17,7 +19,7 @@ use crate::util::{Run, root, weir_command};
 pub(crate) use make::kernel;
 pub(crate) use make::{ANCHOR, MICROSECOND, Maker, SelfDescribing, session, start_time};
 
-/// A view and the arguments that print it.
+/// The views, each with the arguments that print it.
 const VIEWS: [(&str, &[&str]); 7] = [
     ("text", &["dump"]),
     ("jsonl", &["dump", "--format", "jsonl"]),
@@ -28,7 +30,7 @@ const VIEWS: [(&str, &[&str]); 7] = [
     ("check", &["check"]),
 ];
 
-/// Where the schemas of a trace are that does not carry them.
+/// Returns the arguments that locate the schemas of a trace that does not contain them.
 fn schemas(trace: &str) -> &'static [&'static str] {
     match trace {
         "manifest" | "narrow" => &["--manifest", "fixtures/manifests/everything.man"],
@@ -37,12 +39,13 @@ fn schemas(trace: &str) -> &'static [&'static str] {
     }
 }
 
-/// Exit codes that are not 0.
+/// Returns the expected exit code of a view.
 fn exit_code(trace: &str, view: &str) -> i32 {
     match (trace, view) {
-        // A buffer is cut, and nothing says that the file is complete.
+        // The last buffer is truncated, and the header does not mark the file complete.
         ("crashed", _) => 3,
-        // Items leave their record: only `check` calls that a defect of the file.
+        // Extended data items extend beyond their record: only `check` reports that as a defect of
+        // the file.
         ("undecodable", "check") => 3,
         _ => 0,
     }
@@ -62,11 +65,11 @@ fn run(trace: &str, view: &str) -> Run {
     if matches!(arguments[0], "dump" | "stats") {
         all.extend(schemas(trace));
     }
-    // Relative paths keep the machine out of the output.
+    // Relative paths keep machine-specific paths out of the output.
     finish(weir_command(&all).current_dir(root())).expect(exit_code(trace, view))
 }
 
-/// Runs a prepared command to its end.
+/// Runs a prepared command and waits for its end.
 pub(crate) fn finish(command: &mut Command) -> Run {
     let output = command.output().expect("weir starts");
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -75,18 +78,19 @@ pub(crate) fn finish(command: &mut Command) -> Run {
     Run { code, stdout: output.stdout, stderr }
 }
 
-/// Whether a file holds something else; with `BLESS=1` it is rewritten instead.
+/// Returns whether a file differs from `new`. With `BLESS=1` it is rewritten instead.
 pub(crate) fn differs(path: &Path, new: &[u8]) -> bool {
     let old = std::fs::read(path);
     if old.as_ref().is_ok_and(|old| old == new) {
         return false;
     }
     if blessing() {
-        // Other tests read the file at the same time: it is the old one or the new one, never half of it.
-        let mut whole = tempfile::NamedTempFile::new_in(root().join("fixtures")).unwrap();
-        whole.write_all(new).unwrap();
-        std::fs::set_permissions(whole.path(), Permissions::from_mode(0o644)).unwrap();
-        whole.persist(path).unwrap();
+        // Other tests read the file at the same time: they see the old file or the new one, never a
+        // part.
+        let mut file = tempfile::NamedTempFile::new_in(root().join("fixtures")).unwrap();
+        file.write_all(new).unwrap();
+        std::fs::set_permissions(file.path(), Permissions::from_mode(0o644)).unwrap();
+        file.persist(path).unwrap();
         return false;
     }
     let old = old.unwrap_or_default();
@@ -108,7 +112,7 @@ pub(crate) fn differs(path: &Path, new: &[u8]) -> bool {
 }
 
 #[test]
-fn the_fixtures_are_what_their_maker_makes() {
+fn fixtures_match_their_generator() {
     let wrong = make::all()
         .iter()
         .filter(|(name, bytes)| differs(&root().join(format!("fixtures/etl/{name}.etl")), bytes))
@@ -117,11 +121,11 @@ fn the_fixtures_are_what_their_maker_makes() {
 }
 
 #[test]
-fn each_view_of_each_trace_prints_what_is_expected() {
+fn each_view_of_each_trace_matches_its_golden_output() {
     let expected = root().join("fixtures/expected");
     let mut wrong = 0;
     for (trace, bytes) in make::all() {
-        // Blessing may happen in any order: the views need the new trace.
+        // The tests may run in any order, and the views need the rewritten trace.
         let _ = blessing() && differs(&root().join(format!("fixtures/etl/{trace}.etl")), &bytes);
         for (view, _) in VIEWS {
             let path = expected.join(format!("{trace}.{view}"));
@@ -137,6 +141,9 @@ fn every_expected_output_belongs_to_a_trace_and_a_view() {
     for entry in root().join("fixtures/expected").read_dir().unwrap() {
         let name = entry.unwrap().file_name().into_string().unwrap();
         let (trace, view) = name.rsplit_once('.').unwrap();
-        assert!(traces.contains(&trace) && VIEWS.iter().any(|v| v.0 == view), "{name} is nobody's output");
+        assert!(
+            traces.contains(&trace) && VIEWS.iter().any(|v| v.0 == view),
+            "{name} belongs to no trace and view"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! What the verbs about sessions promise, with a real daemon and real processes, as any user.
+//! Session commands with a real daemon and real processes, run as any user.
 
 mod access;
 mod answers;
@@ -24,7 +24,7 @@ use serde_json::Value;
 
 use crate::util::{Daemon, Process, eventually, root, weir};
 
-/// The sample provider of `weir demo-shop`; each order is three events.
+/// The sample provider of `weir demo-shop`, which writes three events for each order.
 const SHOP: &str = "Traceweir.Demo.CoffeeShop";
 const EVENTS_PER_ORDER: usize = 3;
 
@@ -32,23 +32,23 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-/// Runs the sample program to its end.
+/// Runs the sample program for this many orders and waits for its end.
 fn serve(daemon: &Daemon, orders: u32) {
     daemon.weir(["demo-shop", "--pause", "0", "--orders", &orders.to_string()]).expect(0);
 }
 
-/// The sample program, serving until it is killed.
+/// Starts the sample program, which serves orders until it is killed.
 fn open_shop(daemon: &Daemon) -> Process {
     daemon.begin(["demo-shop", "--pause", "1", "--orders", "1000000"])
 }
 
-/// The sample's events in a file that must be sound.
+/// Returns the sample program's events in a file. Fails unless `weir check` accepts the file.
 fn events_in(file: &Path) -> Vec<Value> {
     weir(["check", text(file)]).expect(0);
     weir(["dump", "--format", "jsonl", "--provider", SHOP, text(file)]).expect(0).json()
 }
 
-/// Fails where an object of `--json` has a name that its chapter of `docs/cli-json.md` does not tell of.
+/// Fails if a `--json` object has a key that its chapter of `docs/cli-json.md` does not document.
 fn check_documented(object: &Value, chapter: &str) {
     let documented = std::fs::read_to_string(root().join("docs/cli-json.md")).unwrap();
     let chapter = documented.split_once(chapter).unwrap_or_else(|| panic!("no chapter {chapter}")).1;
@@ -58,14 +58,15 @@ fn check_documented(object: &Value, chapter: &str) {
     }
 }
 
-/// The sessions that run.
+/// Returns the running sessions.
 fn sessions(daemon: &Daemon) -> Vec<Value> {
     let mut all = daemon.weir(["list", "--json"]).expect(0).json();
     all.retain(|session| session["status"] == "running");
     all
 }
 
-/// Waits until a session whose name starts so has collected events, and gives its name.
+/// Waits until a session whose name starts with `prefix` has collected events, and returns its
+/// name.
 fn session_with_events(daemon: &Daemon, prefix: &str) -> String {
     eventually("a session with events", || {
         let all = sessions(daemon);

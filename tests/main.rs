@@ -1,4 +1,4 @@
-//! End-to-end tests: the real `weir`, real files, one process a test.
+//! End-to-end tests: each runs the real `weir` on real files.
 
 #[path = "support/again.rs"]
 mod again;

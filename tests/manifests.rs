@@ -1,11 +1,15 @@
-//! Manifests from end to end: compiled, called, recorded, and decoded by what the program itself carries.
+//! Manifests end to end: compiled, called, recorded, and decoded with the schema inside the
+//! program.
 //!
 //! ```text
-//!   .man ──weir mc──▶ code ──compiler──▶ program ──weir record──▶ .etl ──▶ its path and build id ──▶ .etw_manifest of the program ──▶ names, fields
+//!   .man ──weir mc──▶ code ──compiler──▶ program ──weir record──▶ .etl
+//!                                                                  │ path and build id
+//!                    names, fields ◀── .etw_manifest of the program ◀┘
 //! ```
 //!
-//! Each event of each manifest is written with usual, smallest and largest values. Payloads must have the bytes that `values` expects, and schemas that
-//! come from the program must be those of the manifest.
+//! Each event of each manifest is written with usual, smallest and largest values. Payloads must
+//! have the bytes that `values` expects, and schemas from the program must equal those of the
+//! manifest.
 
 mod values;
 
@@ -31,23 +35,27 @@ fn workshop() -> PathBuf {
     root().join("fixtures/manifests/workshop.man")
 }
 
-/// The manifests that are at hand: our own, and a large one from elsewhere.
+/// Returns the available manifests: the one in this repository, and a large one from the samples.
 fn manifests() -> Vec<PathBuf> {
     [Some(workshop()), sample("MsQuicEtw.man")].into_iter().flatten().collect()
 }
 
-/// Where cargo builds, so that what is built already need not be built again.
+/// Returns the target folder of cargo, so that nothing is built twice.
 pub(crate) fn target() -> PathBuf {
     std::env::current_exe().unwrap().ancestors().nth(3).unwrap().to_owned()
 }
 
 fn run(command: &mut Command) {
     let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}\n{}", said.lines().take(60).collect::<Vec<_>>().join("\n"));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success(),
+        "{command:?}\n{}",
+        stderr.lines().take(60).collect::<Vec<_>>().join("\n")
+    );
 }
 
-/// The symbol of an event as generated code has it.
+/// Returns the symbol of an event in generated code.
 fn symbol(event: &EventDefinition) -> String {
     let d = &event.event.descriptor;
     event.event.schema.names.event.as_deref().map_or(format!("Event{}_V{}", d.id, d.version), str::to_owned)
@@ -55,7 +63,7 @@ fn symbol(event: &EventDefinition) -> String {
 
 type Expected = HashMap<(Guid, u16, u8), Vec<Vec<u8>>>;
 
-/// Records the program, and compares what its events say with what they were given.
+/// Records the program and compares the payloads of its events with the expected ones.
 fn record_and_compare(daemon: &Daemon, program: &Path, manifests: &[Manifest], expected: &Expected) {
     let file = daemon.path("events.etl");
     let mut arguments = vec!["record".to_owned(), "-o".to_owned(), text(&file).to_owned()];
@@ -82,9 +90,9 @@ fn record_and_compare(daemon: &Daemon, program: &Path, manifests: &[Manifest], e
     let mut events = trace.events();
     while let Some(record) = events.next().unwrap() {
         decoder.observe(&record);
-        for told in decoder.take_tracked() {
-            assert_eq!(Path::new(&told.path), program.canonicalize().unwrap());
-            assert!(decoder.add_tracked(&told, std::fs::File::open(&told.path).unwrap()).unwrap() > 0);
+        for tracked in decoder.take_tracked() {
+            assert_eq!(Path::new(&tracked.path), program.canonicalize().unwrap());
+            assert!(decoder.add_tracked(&tracked, std::fs::File::open(&tracked.path).unwrap()).unwrap() > 0);
         }
         let d = record.descriptor();
         let key = (record.provider(), d.id, d.version);
@@ -108,7 +116,7 @@ fn definition(manifests: &[Manifest], (provider, id, version): (Guid, u16, u8)) 
     events.find(|e| (e.event.descriptor.id, e.event.descriptor.version) == (id, version)).unwrap()
 }
 
-/// A manifest whose names were made to leave comments and literals.
+/// Builds a manifest whose names try to break out of comments and literals.
 fn hostile() -> Manifest {
     let hostile = r#"     */ int x; /* &quot; \ ??/ %1 // &#10;#error &lt;b&gt; `x` \"#;
     let xml = format!(
@@ -138,11 +146,11 @@ fn events_written_by_rust_are_decoded_by_their_program() {
         let name = manifest.stem();
         let _ = writeln!(modules, "#[allow(non_snake_case)] mod {name} {{ include!(\"{name}.rs\"); }}");
         for provider in manifest.providers() {
-            let of = provider.name.as_deref().unwrap().to_lowercase().replace('-', "_");
-            let part = generated.split(&format!("pub mod {of} {{")).nth(1).unwrap();
+            let module = provider.name.as_deref().unwrap().to_lowercase().replace('-', "_");
+            let part = generated.split(&format!("pub mod {module} {{")).nth(1).unwrap();
             let functions =
                 part.lines().filter_map(|l| l.trim().strip_prefix("pub fn ")?.split_once("_enabled(&self)"));
-            let _ = writeln!(calls, "{{ use {name}::*; let p = {of}::Provider::register().unwrap();");
+            let _ = writeln!(calls, "{{ use {name}::*; let p = {module}::Provider::register().unwrap();");
             for (event, (function, _)) in provider.events.iter().zip(functions) {
                 for variant in Variant::ALL {
                     let made =
@@ -156,7 +164,7 @@ fn events_written_by_rust_are_decoded_by_their_program() {
                     expected.entry((provider.id, d.id, d.version)).or_default().push(made.bytes);
                 }
             }
-            assert_eq!(of, provider_module(&provider.events[0].event.schema));
+            assert_eq!(module, provider_module(&provider.events[0].event.schema));
             calls.push_str("}\n");
         }
     }
@@ -227,7 +235,7 @@ fn events_written_by_c_are_decoded_by_their_program() {
 }
 
 #[test]
-fn mistakes_are_listed_with_their_lines_and_nothing_is_made() {
+fn mistakes_are_listed_with_their_lines_and_no_file_is_written() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("wrong.man");
     let wrong = std::fs::read_to_string(workshop())
@@ -247,7 +255,7 @@ fn mistakes_are_listed_with_their_lines_and_nothing_is_made() {
 }
 
 #[test]
-fn what_is_made_of_a_manifest_is_what_it_was() {
+fn generated_code_matches_its_golden_files() {
     let folder = tempfile::tempdir().unwrap();
     weir(["mc", text(&workshop()), "--out", text(folder.path()), "--prefix", "Write"]).expect(0);
     for name in ["workshop.h", "workshop.rs"] {
@@ -263,7 +271,7 @@ fn what_is_made_of_a_manifest_is_what_it_was() {
 }
 
 #[test]
-fn the_example_is_recorded_by_name_and_read_without_its_manifest() {
+fn example_is_recorded_by_name_and_decoded_without_its_manifest() {
     let daemon = Daemon::start();
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let example = ["build", "--offline", "--quiet", "-p", "traceweir-example-manifest"];
@@ -282,7 +290,7 @@ fn the_example_is_recorded_by_name_and_read_without_its_manifest() {
     assert!(weir(["stats", text(&file)]).expect(0).text().contains("Example-Greenhouse/Watered"));
     assert!(weir(["info", text(&file)]).expect(0).text().contains("Example-Greenhouse"));
 
-    // The same path with another program behind it: nothing of it is believed.
+    // Another program at the same path: its schemas are not used.
     let copy = daemon.path("program");
     std::fs::copy(&program, &copy).unwrap();
     daemon.weir(["record", "-p", id, "-o", text(&file), "--", text(&copy)]).expect(0);
@@ -294,7 +302,7 @@ fn the_example_is_recorded_by_name_and_read_without_its_manifest() {
 }
 
 #[test]
-fn headers_compile_without_a_warning_whatever_the_names_are() {
+fn headers_compile_without_warnings_for_any_names() {
     let folder = tempfile::tempdir().unwrap();
     let names = hostile();
     let manifests = manifests();

@@ -1,6 +1,8 @@
-//! Traces that Windows recorded, opened whole: every event, in order, decoded wherever a schema is at hand.
+//! Traces that Windows recorded: every event is read in order, and decoded wherever a schema is
+//! available.
 //!
-//! The counts are those of an independent walk over every byte of the samples; two other public readers agree on them.
+//! The counts are those of an independent walk over every byte of the samples; two other public
+//! readers agree with them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
@@ -12,7 +14,7 @@ use traceweir_format::header::Family;
 
 use crate::util::{sample, weir};
 
-/// What is known of a sample.
+/// Known facts about a sample.
 struct Facts {
     file: &'static str,
     events: usize,
@@ -23,11 +25,13 @@ struct Facts {
     build: u64,
     events_lost: u64,
     session: &'static str,
-    /// Records by header: SYSTEM64, SYSTEM32, PERFINFO64, FULL64, FULL32, EVENT64, EVENT32.
+    /// Number of records by header: SYSTEM64, SYSTEM32, PERFINFO64, FULL64, FULL32, EVENT64,
+    /// EVENT32.
     headers: [usize; 7],
-    /// Provider, id and version of events that no schema describes, with the manifest of .NET Core 3.1 at hand.
+    /// Provider, id and version of events that no schema describes, with the manifest of .NET Core
+    /// 3.1 loaded.
     undecoded: &'static [(&'static str, u64, u64)],
-    /// The same for events with bytes behind their last field: they are newer than their schema.
+    /// The same for events with bytes after their last field: they are newer than their schema.
     left_over: &'static [(&'static str, u64, u64)],
 }
 
@@ -92,7 +96,8 @@ const N64: Facts = Facts {
     session: "Relogger",
     headers: [3189, 2, 100_157, 7956, 27, 34_765, 33_378],
     undecoded: &[],
-    // A stack walk has as many frames as it says, and its schema two; the other two are as their providers wrote them.
+    // A stack walk has as many frames as its size implies, and its schema has two; the other two
+    // are as their providers wrote them.
     left_over: &[(RUNTIME, 82, 0), (PRIVATE, 4, 2), ("PerfView", 13, 0)],
 };
 
@@ -157,46 +162,46 @@ const WU: Facts = Facts {
 };
 
 #[test]
-fn amsi_opens_whole_and_says_that_events_were_lost() {
-    opens_whole(&AMSI);
+fn amsi_is_read_completely_and_reports_lost_events() {
+    check_sample(&AMSI);
 }
 
 #[test]
-fn self_describing_single_event_opens_whole() {
-    opens_whole(&SELF);
+fn self_describing_single_event_is_read_completely() {
+    check_sample(&SELF);
 }
 
 #[test]
-fn shutdown_opens_whole() {
-    opens_whole(&SHUT);
+fn shutdown_is_read_completely() {
+    check_sample(&SHUT);
 }
 
 #[test]
-fn net_64_opens_whole_from_its_archive() {
-    opens_whole(&N64);
+fn net_64_is_read_completely_from_its_archive() {
+    check_sample(&N64);
 }
 
 #[test]
-fn primitive_types_opens_whole() {
-    opens_whole(&PRIM);
+fn primitive_types_is_read_completely() {
+    check_sample(&PRIM);
 }
 
 #[test]
-fn gc_events_open_whole() {
-    opens_whole(&GC);
+fn gc_events_are_read_completely() {
+    check_sample(&GC);
 }
 
 #[test]
-fn gc_rundown_events_open_whole() {
-    opens_whole(&GCR);
+fn gc_rundown_events_are_read_completely() {
+    check_sample(&GCR);
 }
 
 #[test]
-fn windows_update_opens_whole_and_says_that_events_were_lost() {
-    opens_whole(&WU);
+fn windows_update_is_read_completely_and_reports_lost_events() {
+    check_sample(&WU);
 }
 
-fn opens_whole(facts: &Facts) {
+fn check_sample(facts: &Facts) {
     let (Some(path), Some(schemas)) = (sample(facts.file), sample("clretwrc.dll")) else { return };
     let code = if facts.events_lost > 0 { 4 } else { 0 };
     check_info(facts, &path);
@@ -241,7 +246,7 @@ fn check_headers(facts: &Facts, path: &Path) {
     let mut headers = [0; 7];
     let mut events = trace.events();
     while let Some(record) = events.next().expect("no read fails") {
-        let place = match (record.family(), record.pointer_size()) {
+        let index = match (record.family(), record.pointer_size()) {
             (Family::System, 8) => 0,
             (Family::System, _) => 1,
             (Family::PerfInfo, 8) => 2,
@@ -251,12 +256,12 @@ fn check_headers(facts: &Facts, path: &Path) {
             (Family::Event, _) => 6,
             other => panic!("no sample has {other:?}"),
         };
-        headers[place] += 1;
+        headers[index] += 1;
     }
     assert_eq!(headers, facts.headers);
 }
 
-/// The bytes of a trace, unpacked.
+/// Returns the bytes of a trace, unpacked.
 fn bytes_of(path: &Path) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut file = std::fs::File::open(path).expect("the sample opens");
@@ -298,7 +303,7 @@ fn check_events(facts: &Facts, lines: &str) {
     assert_eq!(left_over, named(facts.left_over), "events with bytes left over");
 }
 
-/// Every event has these keys, and these values look so.
+/// Checks the keys of an event and the form of its values.
 fn check_shape(event: &Value) {
     let text = |key: &str| event[key].as_str().unwrap_or_else(|| panic!("{key} is no text: {event}"));
     let time = text("time");
@@ -321,14 +326,14 @@ fn check_shape(event: &Value) {
     assert!(bytes("extra") <= len, "{event}");
 }
 
-/// The events of a sample, or nothing where the samples are absent.
+/// Returns the events of a sample, or `None` where the samples are absent.
 fn events_of(facts: &Facts) -> Option<Vec<Value>> {
     let path = sample(facts.file)?;
     Some(weir(["dump".as_ref(), "--format".as_ref(), "jsonl".as_ref(), path.as_os_str()]).json())
 }
 
 #[test]
-fn primitive_types_have_the_values_that_were_written() {
+fn primitive_types_have_the_written_values() {
     let Some(events) = events_of(&PRIM) else { return };
     let mercury = &events[2]["fields"];
     let expected = serde_json::json!({
@@ -339,7 +344,7 @@ fn primitive_types_have_the_values_that_were_written() {
         "int32_type": -102,
         "uint16_type": 51,
         "uint32_type": 102,
-        // Its provider declares the field as unsigned and writes -204.
+        // The provider declares the field as unsigned and writes -204.
         "int64_type": "18446744073709551412",
         "uint64_type": 204,
         "guid_type": "0ad614c4-0ef4-4225-8013-f44f37cb0397",
@@ -354,7 +359,7 @@ fn primitive_types_have_the_values_that_were_written() {
 }
 
 #[test]
-fn a_structure_keeps_its_members() {
+fn structure_keeps_its_members() {
     let Some(events) = events_of(&SELF) else { return };
     let event = events.iter().find(|e| e["provider"] == "MySource").expect("the one event");
     assert_eq!((&event["event"], &event["id"]), (&"TestEvent".into(), &3.into()));
@@ -363,7 +368,7 @@ fn a_structure_keeps_its_members() {
 }
 
 #[test]
-fn an_array_of_code_units_is_text() {
+fn array_of_code_units_is_text() {
     let Some(events) = events_of(&AMSI) else { return };
     let scripts: Vec<_> = events.iter().filter(|e| e["provider"] == "AmsiTrace").collect();
     assert_eq!(scripts.len(), 19);
@@ -387,7 +392,7 @@ fn packed_xml_is_unpacked() {
             let xml = e["fields"]["Xml"].as_str().expect("text");
             let tag = xml.trim_start_matches('<').split('>').next().unwrap_or_default().to_owned();
             assert!(xml.ends_with(&format!("</{tag}>")), "{xml}");
-            // The unpacked bytes end in a terminator.
+            // The unpacked bytes end with a terminator.
             (e["len"].as_u64().expect("a length"), (xml.encode_utf16().count() + 1) * 2, tag)
         })
         .collect();
@@ -441,7 +446,7 @@ fn one_stream_for_all_cpus_prints_cpu_0() {
 }
 
 #[test]
-fn without_their_manifest_the_private_events_keep_their_bytes() {
+fn private_events_without_their_manifest_keep_their_bytes() {
     let Some(path) = sample(N64.file) else { return };
     let private = "763fd754-7086-4dfe-95eb-c01a46faf4ca";
     let args = ["dump", "--format", "jsonl", "--provider", private].map(std::ffi::OsStr::new);
@@ -453,7 +458,7 @@ fn without_their_manifest_the_private_events_keep_their_bytes() {
 }
 
 #[test]
-fn a_stack_belongs_to_the_event_that_carries_it() {
+fn stack_belongs_to_the_event_that_carries_it() {
     let Some(path) = sample(N64.file) else { return };
     let args = ["dump", "--format", "jsonl", "--provider", "System.Threading.Tasks.TplEventSource"];
     let events = weir(args.map(std::ffi::OsStr::new).into_iter().chain([path.as_os_str()])).expect(0).json();

@@ -1,4 +1,5 @@
-//! Programs that trace by TraceLogging in Rust: the example of this tree, and the published packages of Microsoft's crates against their stand-ins.
+//! Rust programs that use TraceLogging: the example of this repository, and the published packages
+//! of Microsoft's crates built against our replacements.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,20 +8,20 @@ use serde_json::{Value, json};
 
 use crate::util::{Daemon, nested_build, root, skip};
 
-/// The folder that cargo builds into.
+/// Returns the target folder of cargo.
 fn target() -> PathBuf {
     let weir = Path::new(env!("CARGO_BIN_EXE_weir"));
     weir.ancestors().nth(2).unwrap().to_path_buf()
 }
 
-/// Records a program and decodes what it wrote.
+/// Records a program and decodes its events.
 fn recorded(providers: &str, program: &Path) -> Vec<Value> {
     let daemon = Daemon::start();
     let trace = daemon.path("trace.etl");
     let file = trace.to_str().unwrap();
     daemon.weir(["record", "-p", providers, "-o", file, "--", program.to_str().unwrap()]).expect(0);
     let events = daemon.weir(["dump", "--format", "jsonl", file]).expect(0).json();
-    // Not those of the session about itself.
+    // Without the events that the session writes about itself.
     let theirs = |name: &str| providers.split(',').any(|p| p.trim_start_matches('*') == name);
     events.into_iter().filter(|e| e["provider"].as_str().is_some_and(theirs)).collect()
 }
@@ -30,7 +31,7 @@ fn find<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {
 }
 
 #[test]
-fn the_rust_example_tells_its_orders_and_their_activities() {
+fn rust_example_records_its_orders_and_their_activities() {
     let built = Command::new(env!("CARGO"))
         .args(["build", "-q", "-p", "traceweir-example-rust"])
         .current_dir(root())
@@ -53,17 +54,17 @@ fn the_rust_example_tells_its_orders_and_their_activities() {
     assert_eq!(find(&events, "Closed")[0]["fields"], json!({"orders": 3}));
 }
 
-/// Their tests are run by the script.
+/// Runs the tests of the packages through the script, then records a program.
 #[test]
 fn published_packages_compile_unchanged_and_record() {
     let folder = tempfile::tempdir().unwrap();
     let output =
         Command::new(root().join("compat/run.sh")).arg(folder.path()).envs(nested_build()).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
+    let stderr = String::from_utf8_lossy(&output.stderr);
     if output.status.code() == Some(77) {
-        return skip("registry", said.lines().last().unwrap_or("no registry"));
+        return skip("registry", stderr.lines().last().unwrap_or("no registry"));
     }
-    assert!(output.status.success(), "{}{said}", String::from_utf8_lossy(&output.stdout));
+    assert!(output.status.success(), "{}{stderr}", String::from_utf8_lossy(&output.stdout));
     let events = recorded("*TestProvider", &folder.path().join("generate_events"));
     let normal = find(&events, "MyEventName")[0];
     for (field, value) in [

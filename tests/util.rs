@@ -1,4 +1,5 @@
-//! What every end-to-end test needs: a folder of its own, the binary, the samples, and honest skips.
+//! Helpers of all end-to-end tests: a temporary folder with a daemon, the binary, the samples, and
+//! recorded skips.
 
 use std::ffi::OsString;
 use std::io::Read;
@@ -20,24 +21,26 @@ use daemon_process::DaemonProcess;
 pub(crate) use skip::skip;
 pub(crate) use wait::eventually;
 
-/// The root of the project.
+/// Returns the root folder of the project.
 pub(crate) fn root() -> PathBuf {
     let cli = Path::new(env!("CARGO_MANIFEST_DIR"));
     cli.ancestors().nth(2).expect("the crate lies two folders deep").to_owned()
 }
 
-/// The static library for C, which cargo builds beside the tests.
+/// Returns the path of the static C library, which cargo builds beside the tests.
 pub(crate) fn c_library() -> PathBuf {
     let test = std::env::current_exe().expect("this program has a path");
     test.with_file_name("libtraceweir_c.a")
 }
 
-/// The folder of packages that tests have cargo build. They depend on the same crates, which are built once.
+/// Returns the target folder of packages that tests build with cargo. They share it because they
+/// depend on the same crates, which are then built once.
 pub(crate) fn nested_target() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("nested")
 }
 
-/// Settings of cargo for such a package: it is built once, so there is little to write and little to keep.
+/// Returns the cargo settings for such a package. It is built once, so incremental data and debug
+/// information would be wasted.
 pub(crate) fn nested_build() -> [(&'static str, OsString); 3] {
     [
         ("CARGO_TARGET_DIR", nested_target().into()),
@@ -46,7 +49,7 @@ pub(crate) fn nested_build() -> [(&'static str, OsString); 3] {
     ]
 }
 
-/// A run of `weir`.
+/// Exit code and output of a finished `weir`.
 pub(crate) struct Run {
     pub(crate) code: i32,
     pub(crate) stdout: Vec<u8>,
@@ -58,7 +61,7 @@ impl Run {
         String::from_utf8(self.stdout.clone()).expect("output is UTF-8")
     }
 
-    /// The lines of standard output as JSON objects.
+    /// Parses the lines of standard output as JSON objects.
     pub(crate) fn json(&self) -> Vec<Value> {
         self.text().lines().map(|l| serde_json::from_str(l).unwrap_or_else(|e| panic!("{e}: {l}"))).collect()
     }
@@ -71,14 +74,14 @@ impl Run {
     }
 }
 
-/// The command, not yet run.
+/// Builds a `weir` command without running it.
 pub(crate) fn weir_command<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_weir"));
     command.args(args).stdin(Stdio::null()).env_remove("NO_COLOR");
     command
 }
 
-/// Runs `weir` to its end.
+/// Runs `weir` and waits for its end.
 pub(crate) fn weir<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>) -> Run {
     let Output { status, stdout, stderr } = weir_command(args).output().expect("weir starts");
     let stderr = String::from_utf8_lossy(&stderr).into_owned();
@@ -86,10 +89,10 @@ pub(crate) fn weir<I: AsRef<std::ffi::OsStr>>(args: impl IntoIterator<Item = I>)
     Run { code, stdout, stderr }
 }
 
-/// A real Windows trace, or `None` where the samples are not on this machine.
+/// Returns the path of a real Windows trace, or `None` where the samples are not on this machine.
 ///
-/// They are looked for in `TRACEWEIR_SAMPLES`, else in `../shared/data` beside the project. With `TRACEWEIR_REQUIRE=all` (or
-/// `samples`) their absence fails the test.
+/// The folder is `TRACEWEIR_SAMPLES`, or else `../shared/data` beside the project. With
+/// `TRACEWEIR_REQUIRE=all` (or `samples`) a missing sample fails the test.
 #[track_caller]
 pub(crate) fn sample(name: &str) -> Option<PathBuf> {
     let folder =
@@ -102,7 +105,7 @@ pub(crate) fn sample(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// A process of the test's own, killed if the test ends first.
+/// A child process that drop kills.
 pub(crate) struct Process(Child);
 
 impl From<Child> for Process {
@@ -129,12 +132,12 @@ impl Process {
         self.0.try_wait().expect("it can be waited for").is_none()
     }
 
-    /// Its standard output, to be read while it runs.
+    /// Returns its standard output, to be read while the process runs.
     pub(crate) fn stdout(&mut self) -> std::process::ChildStdout {
         self.0.stdout.take().expect("standard output is a pipe")
     }
 
-    /// Waits for its end, and reads what it wrote to pipes.
+    /// Waits for its end and returns its exit code and what it wrote to pipes.
     pub(crate) fn finish(mut self) -> Run {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let out = self.0.stdout.take().map(|mut out| {
@@ -161,71 +164,71 @@ impl Drop for Process {
     }
 }
 
-/// A folder of the test's own in which a daemon and its providers meet; the daemon is stopped at the end.
+/// A temporary folder in which a daemon and its providers meet. Drop stops the daemon.
 pub(crate) struct Daemon {
     folder: TempDir,
     process: Option<DaemonProcess>,
 }
 
 impl Daemon {
-    /// A folder without a daemon.
+    /// Makes a folder without a daemon.
     pub(crate) fn absent() -> Self {
         Self { folder: tempfile::tempdir().unwrap(), process: None }
     }
 
-    /// A running daemon.
+    /// Makes a folder and starts a daemon in it.
     pub(crate) fn start() -> Self {
         let mut daemon = Self::absent();
         daemon.restart();
         daemon
     }
 
-    /// Another daemon in the same folder, after the last one has left.
+    /// Starts another daemon in the same folder, after the previous one has ended.
     pub(crate) fn restart(&mut self) {
         self.process = Some(DaemonProcess::start(self.folder(), Stdio::null()));
     }
 
-    /// The folder, which may also hold the test's files.
+    /// Returns the folder, which may also hold the test's files.
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
     }
 
-    /// A path in the folder.
+    /// Returns a path in the folder.
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder().join(name)
     }
 
-    /// Whether a daemon answers.
+    /// Returns whether a daemon answers requests.
     pub(crate) fn answers(&self) -> bool {
         let run = self.weir(["list"]);
         run.code == 0 && !run.stderr.contains("no daemon")
     }
 
-    /// `weir` in this folder, not yet run.
+    /// Builds a `weir` command for this folder without running it.
     pub(crate) fn command<I: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = I>) -> Command {
         let mut command = weir_command(args);
         command.env("TRACEWEIR_RUNTIME_DIR", self.folder());
         command
     }
 
-    /// Runs `weir` in this folder to its end.
+    /// Runs `weir` in this folder and waits for its end.
     pub(crate) fn weir<I: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = I>) -> Run {
         let mut command = self.command(args);
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         Process::start(&mut command).finish()
     }
 
-    /// Starts `weir` in this folder, its output to be read by the test.
+    /// Starts `weir` in this folder with its output in pipes, which the test reads.
     pub(crate) fn begin<I: AsRef<std::ffi::OsStr>>(&self, args: impl IntoIterator<Item = I>) -> Process {
         Process::start(self.command(args).stdout(Stdio::piped()).stderr(Stdio::piped()))
     }
 
-    /// Ends the daemon as nobody should.
+    /// Kills the daemon with SIGKILL.
     pub(crate) fn kill(&mut self) {
         drop(self.process.take());
     }
 
-    /// Ends the daemon as a service manager does, and waits for it.
+    /// Ends the daemon with SIGTERM, as a service manager does, and waits for it.
     pub(crate) fn stop(&mut self) {
         if let Some(process) = self.process.take() {
             let status = process.stop();

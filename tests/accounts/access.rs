@@ -1,4 +1,5 @@
-//! The system's daemon and its guests: what lists grant and deny, what outlives the daemon, and what its log tells.
+//! The system daemon and clients of other users ("guests"): rights that access lists grant and
+//! deny, state that outlives the daemon, and its log.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,30 +8,30 @@ use serde_json::Value;
 
 const SCRIPT: &str = include_str!("access.sh");
 
-/// What the steps of the script said.
+/// The outputs of the script's steps, in this folder.
 struct Steps<'a>(&'a Path);
 
 impl Steps<'_> {
-    fn said(&self, step: &str) -> String {
+    fn output(&self, step: &str) -> String {
         std::fs::read_to_string(self.0.join("out").join(step)).unwrap_or_else(|e| panic!("{step}: {e}"))
     }
 
-    /// Fails unless the step ended so and said all of these.
+    /// Fails unless the step ended with this exit code and printed all of these words.
     #[track_caller]
     fn expect(&self, step: &str, code: i32, words: &[&str]) {
-        let (said, ended) = (self.said(step), self.said(&format!("{step}.code")));
-        assert_eq!(ended.trim(), code.to_string(), "{step}: {said}");
+        let (output, ended) = (self.output(step), self.output(&format!("{step}.code")));
+        assert_eq!(ended.trim(), code.to_string(), "{step}: {output}");
         for word in words {
-            assert!(said.contains(word), "{step}: no {word:?} in {said}");
+            assert!(output.contains(word), "{step}: no {word:?} in {output}");
         }
     }
 
     fn entries(&self, step: &str) -> Vec<(String, String)> {
-        let said = self.said(step);
-        // A note to people may stand in front: the step keeps both outputs.
-        let said: Value = said.find('{').map_or("", |at| &said[at..]).parse().expect("JSON");
+        let output = self.output(step);
+        // A note to people may come first: the step keeps both outputs.
+        let output: Value = output.find('{').map_or("", |at| &output[at..]).parse().expect("JSON");
         let text = |entry: &Value, key: &str| entry[key].as_str().expect("a text").to_owned();
-        let entries = said["entries"].as_array().expect("entries");
+        let entries = output["entries"].as_array().expect("entries");
         entries
             .iter()
             .map(|e| (format!("{} {}", text(e, "kind"), text(e, "who")), text(e, "rights")))
@@ -39,7 +40,7 @@ impl Steps<'_> {
 }
 
 #[test]
-fn the_systems_daemon_does_for_guests_what_lists_grant() {
+fn system_daemon_serves_guests_as_access_lists_grant() {
     if !rustix::process::geteuid().is_root() {
         return crate::util::skip(
             "root",
@@ -91,7 +92,7 @@ fn the_systems_daemon_does_for_guests_what_lists_grant() {
         77,
         &["TRACELOG_CREATE_ONDISK on the default list", "access grant default", "create-file"],
     );
-    assert!(!work.join("anna/file.etl").exists(), "a file that nobody took is removed");
+    assert!(!work.join("anna/file.etl").exists(), "a file without a writer is removed");
     steps.expect("grant-refused", 77, &["WMIGUID_SET"]);
     steps.expect("member-starts", 0, &[]);
     steps.expect("member-grants", 0, &["denied enable to user anna"]);
@@ -107,7 +108,7 @@ fn the_systems_daemon_does_for_guests_what_lists_grant() {
         crate::util::skip("root", "a file system that keeps room back cannot be mounted here");
     }
 
-    let files = steps.said("files");
+    let files = steps.output("files");
     assert!(
         files.starts_with("755 root /etc/traceweir\n755 root /etc/traceweir/security.d\n644 root "),
         "{files}"
@@ -117,7 +118,8 @@ fn the_systems_daemon_does_for_guests_what_lists_grant() {
         2 + 2,
         "the default and the provider, not a session of a made-up GUID: {files}"
     );
-    // Who may control all sessions of programs does not for that see the whole machine.
+    // The right to control all sessions of programs does not include the right to see the whole
+    // machine.
     steps.expect("member-kernel-refused", 77, &["1314", "CAP_PERFMON"]);
     assert_eq!(std::fs::read(work.join("bert/old.etl")).expect("the old log"), b"old\n", "and as it was");
     steps.expect("member-kernel-logger", 77, &["TRACELOG_CREATE_REALTIME"]);
@@ -136,7 +138,7 @@ fn the_systems_daemon_does_for_guests_what_lists_grant() {
     steps.expect("root-damaged", 0, &["the built-in list holds again"]);
     steps.expect("member-again", 0, &[]);
 
-    let log = steps.said("log");
+    let log = steps.output("log");
     for word in [
         "changed by uid 0, process",
         "changed by uid 64309, process",

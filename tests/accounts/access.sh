@@ -1,7 +1,10 @@
 #!/bin/sh
-# Plays a machine with the system's daemon and three users, in a mount namespace of its own: its /run and /etc are not those of the machine.
+# Runs the system daemon and commands of three users in a private mount namespace: its /run and /etc
+# are not those of the machine.
 #
-#   unshare -m sh access.sh WEIR FOLDER      what each step says is in FOLDER/out/STEP, how it ended in FOLDER/out/STEP.code
+#   unshare -m sh access.sh WEIR FOLDER
+#
+# FOLDER/out/STEP has the output of each step, FOLDER/out/STEP.code its exit status.
 set -eu
 weir=$1
 work=$2
@@ -79,7 +82,7 @@ step member-kernel-refused bert record --kernel cpu -o old.etl --duration 100ms 
 step member-kernel-logger bert start 'NT Kernel Logger' --system
 step member-kernel-list bert access grant 9e814aad-3204-11d2-9a82-006008a86939 --user bert kernel-logger --system
 
-# A file system of which half is kept back for root, and whose other half is full.
+# A file system with half of its space reserved for root, and the other half full.
 mkdir "$work/half"
 truncate -s 16M "$work/half.image"
 if mkfs.ext4 -q -m 50 "$work/half.image" && mount -o loop "$work/half.image" "$work/half"; then
@@ -105,7 +108,7 @@ step show-kept "$weir" access show Some.Provider --json --system
 step remove "$weir" access remove Some.Provider --system
 step show-removed "$weir" access show Some.Provider --json --system
 step start-again anna start Live --system
-# A list that still names them when the default is spoiled.
+# A list that still grants rights to both users when the default list is corrupt.
 step grant-named "$weir" access grant Some.Provider --user anna --user bert enable --system
 
 end_daemon

@@ -1,4 +1,4 @@
-//! Where space ends: the session stops cleanly, and the file up to there is valid.
+//! Exhausted space: the session stops cleanly, and the file up to that point is valid.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use crate::fixture::{Link, PATIENCE, reports, to_file, until};
 use crate::ledger::{Ledger, assert_sound};
 use crate::roles::{Writer, other_role};
 
-/// Ends its process with the test.
+/// A child process that drop kills.
 struct Guard(Child);
 
 impl Drop for Guard {
@@ -22,7 +22,7 @@ impl Drop for Guard {
     }
 }
 
-/// This binary as a child that plays a role.
+/// Builds a command that runs this binary as a child with a role.
 fn role_command(runtime: &Path) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("this binary"));
     command.args(["--exact", "role", "--nocapture", "--test-threads=1"]);
@@ -38,7 +38,8 @@ fn writer(runtime: &Path, role: &Writer) -> Command {
     command
 }
 
-/// Writes until the session ends by itself, and checks what is left.
+/// Writes until the session ends by itself, checks the file and the reported losses, and returns
+/// the status of the end.
 fn fill(runtime: &Path, file: PathBuf) -> u32 {
     let mut control = Link::open(runtime, Role::Controller);
     let config = SessionConfig { maximum_buffers: 32, ..to_file("full", &file) };
@@ -59,13 +60,13 @@ fn fill(runtime: &Path, file: PathBuf) -> u32 {
     child.0.kill().expect("the writer is there");
     assert_sound(&file);
     let ledger = Ledger::read(&file);
-    let numbers = ledger.of(0, 0);
+    let numbers = ledger.thread_numbers(0, 0);
     assert!(numbers.len() > 500, "{} events", numbers.len());
     assert_eq!(numbers[0], 0);
     let last = *numbers.last().expect("events");
     assert!(last + 1 - numbers.len() as u64 <= u64::from(ledger.lost.0), "no uncounted gaps");
     assert!(ledger.lost.1 > 0, "buffers that could not be written are counted");
-    // The daemon itself is well, and says how it came.
+    // The daemon itself still works, and reports how the session ended.
     let mut control = Link::open(runtime, Role::Controller);
     let outcome = control.control(session, Control::Outcome);
     assert_eq!(outcome.events_lost, u64::from(ledger.lost.0));
@@ -77,7 +78,7 @@ fn fill(runtime: &Path, file: PathBuf) -> u32 {
     outcome.end_status
 }
 
-/// Starts a daemon after these commands of the shell, which limit it.
+/// Starts a daemon after these shell commands, which limit it.
 fn limited_daemon(limits: &str, runtime: &Path) -> Guard {
     let script = format!(r#"{limits}; exec "$0" daemon --runtime-dir "$1""#);
     let mut command = Command::new("sh");
@@ -111,7 +112,7 @@ fn daemon_without_address_space_refuses_requests_and_keeps_its_sessions() {
     });
     assert_eq!(status, Some(REFUSED), "after {} sessions", started.len());
     assert!(daemon.0.try_wait().expect("a status").is_none(), "the daemon runs on");
-    // A process that comes now may get no region, which ends nothing.
+    // A process that registers now may get no region, which must end nothing.
     let late = writer(&runtime, &Writer::new(1, 1, 1_000)).stdout(Stdio::piped()).spawn();
     reports(vec![early, late.expect("a writer starts")]);
     for session in started {
@@ -149,7 +150,8 @@ fn providers_leave_descriptors_for_controllers() {
     drop(providers);
 }
 
-/// The child of the test above: as many connections as one process may have, until it is killed.
+/// The child of the test above: opens as many connections as one process may have, and waits to be
+/// killed.
 pub(crate) fn play(words: &[&str]) {
     let socket = RuntimeDir::at(words[0].as_ref()).control_socket();
     let connect = |instance| {
@@ -160,23 +162,24 @@ pub(crate) fn play(words: &[&str]) {
         Some(connection)
     };
     let connections: Vec<_> = (0..8).filter_map(connect).collect();
-    // The parent ends this process, or ends itself.
+    // The parent kills this process, or the process ends when the parent does.
     let _ = std::io::stdin().read_to_end(&mut Vec::new());
     drop(connections);
 }
 
 #[test]
-fn a_file_that_may_not_grow_ends_its_session_cleanly() {
+fn file_size_limit_ends_the_session_cleanly() {
     let folder = tempfile::tempdir().expect("a folder");
     let runtime = folder.path().join("run");
-    // 24 MiB in blocks of 512 bytes (dash) or 1024 (bash); beyond, writes fail instead of killing the daemon.
+    // 24 MiB in blocks of 512 bytes (dash) or 1024 (bash); beyond that, writes fail instead of
+    // killing the daemon.
     let _daemon = limited_daemon("trap '' XFSZ; ulimit -f 49152", &runtime);
     let status = fill(&runtime, folder.path().join("limited.etl"));
     assert_eq!(status, 112, "not enough disk space");
 }
 
 #[test]
-fn a_full_disk_ends_its_session_cleanly() {
+fn full_disk_ends_the_session_cleanly() {
     let folder = tempfile::tempdir().expect("a folder");
     let disk = folder.path().join("disk");
     std::fs::create_dir(&disk).expect("a folder");

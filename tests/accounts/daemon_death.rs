@@ -1,4 +1,4 @@
-//! The end of the daemon: clean, killed, and what providers do then.
+//! The end of the daemon, clean or killed, and the reaction of providers.
 
 use rustix::process::Signal;
 use traceweir_format::etl::{Trace, repair};
@@ -9,7 +9,7 @@ use crate::ledger::{Ledger, assert_sound};
 use crate::roles::Writer;
 
 #[test]
-fn a_daemon_that_is_told_to_leave_finalises_every_file_exactly() {
+fn terminated_daemon_finalises_every_file_without_loss() {
     for path in WritePath::BOTH {
         let mut daemon = Daemon::start();
         let files: Vec<_> = (0..3).map(|n| daemon.path(&format!("{n}.etl"))).collect();
@@ -35,7 +35,7 @@ fn a_daemon_that_is_told_to_leave_finalises_every_file_exactly() {
 }
 
 #[test]
-fn a_killed_daemon_leaves_valid_files_and_providers_find_the_next_one() {
+fn killed_daemon_leaves_valid_files_and_providers_reconnect() {
     let mut daemon = Daemon::start();
     let file = daemon.path("first.etl");
     let mut control = daemon.control();
@@ -55,7 +55,7 @@ fn a_killed_daemon_leaves_valid_files_and_providers_find_the_next_one() {
     let sink = std::fs::File::create(&mended).expect("a new file");
     repair(&unfinished, sink).expect("it can be repaired");
     assert_sound(&mended);
-    assert!(Ledger::read(&mended).of(0, 0).len() >= 500);
+    assert!(Ledger::read(&mended).thread_numbers(0, 0).len() >= 500);
 
     daemon.restart();
     let second = daemon.path("second.etl");
@@ -66,14 +66,14 @@ fn a_killed_daemon_leaves_valid_files_and_providers_find_the_next_one() {
     child.kill().expect("the writer is there");
     child.wait().expect("the writer ends");
     let last = control.stop(session);
-    let numbers = Ledger::read(&second).of(0, 0);
+    let numbers = Ledger::read(&second).thread_numbers(0, 0);
     assert!(numbers.len() > 100);
     let span = numbers.last().unwrap() - numbers[0] + 1;
     assert!(span - numbers.len() as u64 <= last.events_lost, "without uncounted gaps");
 }
 
 #[test]
-fn a_provider_that_was_there_first_is_enabled_when_a_daemon_starts() {
+fn provider_registered_before_the_daemon_starts_is_enabled() {
     let mut daemon = Daemon::start();
     daemon.signal(Signal::TERM);
     assert!(daemon.wait().success());
@@ -91,13 +91,13 @@ fn a_provider_that_was_there_first_is_enabled_when_a_daemon_starts() {
     child.kill().expect("the writer is there");
     child.wait().expect("the writer ends");
     let last = control.stop(session);
-    let numbers = Ledger::read(&file).of(0, 0);
+    let numbers = Ledger::read(&file).thread_numbers(0, 0);
     let span = numbers.last().unwrap() - numbers[0] + 1;
     assert!(span - numbers.len() as u64 <= last.events_lost, "without uncounted gaps");
 }
 
 #[test]
-fn a_stale_socket_is_replaced_and_a_live_daemon_is_not() {
+fn stale_socket_is_replaced_but_a_live_daemon_is_not() {
     let mut daemon = Daemon::start();
     daemon.signal(Signal::KILL);
     daemon.wait();
@@ -115,7 +115,7 @@ fn a_stale_socket_is_replaced_and_a_live_daemon_is_not() {
 }
 
 #[test]
-fn a_session_tied_to_its_controller_ends_with_it_and_is_exact() {
+fn session_tied_to_its_controller_ends_with_it_without_loss() {
     let daemon = Daemon::start();
     let file = daemon.path("tied.etl");
     let mut control = daemon.control();

@@ -1,4 +1,4 @@
-//! A daemon of one's own, and its control connection.
+//! A daemon for one test, and control connections to it.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,7 +19,7 @@ pub(crate) use crate::util::daemon_process::weir;
 use crate::util::eventually;
 pub(crate) use crate::util::wait::{PATIENCE, until};
 
-/// A daemon in a process of its own.
+/// A daemon in its own process and folder.
 pub(crate) struct Daemon {
     process: DaemonProcess,
     folder: tempfile::TempDir,
@@ -32,7 +32,7 @@ impl Daemon {
         Self { process, folder }
     }
 
-    /// Another daemon in the same folder, after this one ended.
+    /// Starts another daemon in the same folder, after this one ended.
     pub(crate) fn restart(&mut self) {
         self.process = DaemonProcess::start(&self.runtime(), Stdio::inherit());
     }
@@ -53,17 +53,16 @@ impl Daemon {
         self.process.signal(signal);
     }
 
-    /// Waits for its end.
     pub(crate) fn wait(&mut self) -> std::process::ExitStatus {
         self.process.wait()
     }
 
-    /// A connection for requests.
+    /// Opens a connection for requests.
     pub(crate) fn control(&self) -> Link {
         Link::open(&self.runtime(), Role::Controller)
     }
 
-    /// A child of this binary in a role, reaching this daemon.
+    /// Builds a command that runs this binary as a child with a role, connected to this daemon.
     pub(crate) fn child(&self, role: (&str, String)) -> Command {
         let mut command = Command::new(std::env::current_exe().expect("this binary"));
         command.args(["--exact", "role", "--nocapture", "--test-threads=1"]);
@@ -72,7 +71,7 @@ impl Daemon {
         command
     }
 
-    /// Starts a writer.
+    /// Starts a writer process.
     pub(crate) fn writer(&self, writer: &Writer, path: WritePath) -> Child {
         let mut command = self.child(writer.role());
         path.apply(&mut command);
@@ -80,7 +79,7 @@ impl Daemon {
     }
 }
 
-/// Which of the two write paths.
+/// The two write paths of a provider: with restartable sequences (rseq) or without.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WritePath {
     Sequence,
@@ -98,7 +97,7 @@ impl WritePath {
     }
 }
 
-/// Waits for writers to end well and adds their reports up.
+/// Waits for writers, fails unless they succeed, and adds up their reports.
 pub(crate) fn reports(writers: Vec<Child>) -> Report {
     let mut sum = Report::default();
     for writer in writers {
@@ -112,7 +111,7 @@ pub(crate) fn reports(writers: Vec<Child>) -> Report {
     sum
 }
 
-/// A control connection that speaks the protocol itself.
+/// A control connection that speaks the wire protocol without the library's client.
 pub(crate) struct Link {
     connection: Connection,
     request: u32,
@@ -129,7 +128,7 @@ impl Link {
         link
     }
 
-    /// One request and its answer.
+    /// Sends one request and returns its answer.
     pub(crate) fn ask(&mut self, message: &Message, descriptors: &[BorrowedFd<'_>]) -> Envelope {
         self.request += 1;
         self.connection
@@ -148,7 +147,7 @@ impl Link {
         }
     }
 
-    /// Starts a session and enables the writers' provider.
+    /// Starts a session, enables the writers' provider and returns the session id.
     #[track_caller]
     pub(crate) fn start(&mut self, config: SessionConfig) -> u64 {
         let id = self.try_start(config).expect("the session starts");
@@ -156,7 +155,7 @@ impl Link {
         id
     }
 
-    /// Starts a session; its id, or the status of the refusal.
+    /// Starts a session. Returns its id, or the status of the refusal.
     #[track_caller]
     pub(crate) fn try_start(&mut self, config: SessionConfig) -> Result<u64, u32> {
         let file = config.log_file.as_ref().map(|path| {
@@ -212,7 +211,7 @@ impl Link {
     }
 }
 
-/// A live consumer that speaks the protocol itself; keep the link open while reading.
+/// Opens a live consumer that speaks the wire protocol itself. Keep the link open while reading.
 pub(crate) fn consume(daemon: &Daemon, session: u64) -> (Link, QueueReader) {
     let mut link = Link::open(&daemon.runtime(), Role::Consumer);
     let answer = link.ask(&Message::OpenConsumer { session: SessionRef::Id(session) }, &[]);
@@ -225,7 +224,7 @@ pub(crate) fn consume(daemon: &Daemon, session: u64) -> (Link, QueueReader) {
     (link, reader)
 }
 
-/// A session that writes a plain file.
+/// Returns the configuration of a session that writes a sequential file.
 pub(crate) fn to_file(name: &str, path: &Path) -> SessionConfig {
     SessionConfig {
         name: name.to_owned(),

@@ -1,4 +1,5 @@
-//! Processes that scribble over their own regions, and clients that talk nonsense: the accounts of all others stay exact.
+//! Processes that scribble over their own regions, and clients that send nonsense: the accounts of
+//! all other processes stay exact.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -12,7 +13,7 @@ use crate::fixture::{Daemon, PATIENCE, WritePath, reports, to_file};
 use crate::ledger::{Ledger, assert_sound};
 use crate::roles::{PROVIDER, Writer, other_role};
 
-/// The child: `RUNTIME REGIONS SEED`.
+/// The child role, with the arguments `RUNTIME REGIONS SEED`.
 pub(crate) fn play(words: &[&str]) {
     let mut state: u64 = words[2].parse().expect("a seed");
     let mut random = move || {
@@ -26,7 +27,7 @@ pub(crate) fn play(words: &[&str]) {
     }
 }
 
-/// Plays a provider by hand, maps its region and fills it with nonsense while the owner reads.
+/// Registers by hand, maps the region and fills it with nonsense while the owner reads.
 fn scribble(runtime: &Path, turn: u64, random: &mut impl FnMut() -> u64) {
     let socket = RuntimeDir::at(runtime).control_socket();
     let connection = Connection::connect(&socket, PATIENCE).expect("connected");
@@ -79,7 +80,7 @@ fn scribble(runtime: &Path, turn: u64, random: &mut impl FnMut() -> u64) {
     }
 }
 
-/// One word of nonsense, mostly where it hurts.
+/// Writes one word of nonsense, mostly where it does harm.
 fn nonsense(
     base: *mut u64,
     params: &traceweir_transport::abi::RegionParams,
@@ -104,7 +105,7 @@ fn nonsense(
         _ => turn,
     };
     if offset + 8 <= layout.region_bytes() {
-        // SAFETY: inside the mapping; torn or racing words are the point of it.
+        // SAFETY: inside the mapping; torn and racing words are the purpose.
         unsafe { base.cast::<u8>().add(offset).cast::<u64>().write_volatile(value) };
     }
 }
@@ -148,7 +149,7 @@ fn scribblers_spoil_their_own_records_and_nothing_else() {
     assert!(after < before + 64 * 1024, "the daemon grew from {before} to {after} KiB");
 }
 
-/// The ledger of writers 3 and 4 alone: what scribblers wrote may be anything.
+/// Reads the ledger of writers 3 and 4 only: records of scribblers may hold anything.
 fn honest_ledger(path: &Path) -> Ledger {
     use traceweir_format::etl::Trace;
     use traceweir_format::wire::u32_at;
@@ -164,7 +165,7 @@ fn honest_ledger(path: &Path) -> Ledger {
 }
 
 #[test]
-fn nonsense_on_the_socket_closes_that_connection_only() {
+fn invalid_messages_close_only_their_connection() {
     let daemon = Daemon::start();
     let file = daemon.path("nonsense.etl");
     let mut control = daemon.control();

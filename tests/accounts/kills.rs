@@ -1,4 +1,5 @@
-//! Writers killed at any instant: every event whose call had returned is there or counted, at most one more per thread, nothing torn.
+//! Writers killed at any instant: every event whose call had returned is in the file or counted, at
+//! most one more per thread, and none is torn.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -16,7 +17,7 @@ use crate::roles::{PROVIDER, Progress, Writer, other_role};
 
 const THREADS: u32 = 2;
 
-/// A small generator: the instants must differ, not be secret.
+/// A small random number generator: the instants must differ, not be unpredictable.
 struct Dice(u64);
 
 impl Dice {
@@ -26,18 +27,19 @@ impl Dice {
     }
 }
 
-/// How a writer behaves.
+/// How a writer paces its events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Habit {
-    /// Bursts with pauses between them.
+    /// Writes bursts with pauses between them.
     Calm,
-    /// The owner is woken at the first event each time.
+    /// Wakes the owner at the first event each time.
     Waking,
-    /// More than any owner keeps up with.
+    /// Writes faster than any owner reads.
     Flooding,
 }
 
-/// Kills `rounds` × `at_once` writers and compares the accounts at the end. Returns the number of kills.
+/// Kills `rounds` × `at_once` writers and compares the accounts at the end. Returns the number of
+/// kills.
 fn kill_writers(path: WritePath, rounds: u32, at_once: u32, habit: Habit, point: Option<&str>) -> u32 {
     let daemon = Daemon::start();
     let file = daemon.path("kills.etl");
@@ -72,7 +74,7 @@ fn kill_writers(path: WritePath, rounds: u32, at_once: u32, habit: Habit, point:
         for (child, (_, pages)) in children.iter_mut().zip(progress.iter().rev().take(at_once as usize).rev())
         {
             if point.is_none() {
-                until("the writer writes", || pages.of(0).load(Ordering::Acquire) > 0);
+                until("the writer writes", || pages.counter(0).load(Ordering::Acquire) > 0);
                 std::thread::sleep(Duration::from_micros(dice.below(3_000)));
                 child.kill().expect("the writer is there");
             }
@@ -90,8 +92,8 @@ fn kill_writers(path: WritePath, rounds: u32, at_once: u32, habit: Habit, point:
     let mut missing = 0;
     for (number, pages) in &progress {
         for thread in 0..THREADS {
-            let returned = pages.of(thread as usize).load(Ordering::Acquire);
-            let numbers = ledger.of(*number, thread);
+            let returned = pages.counter(thread as usize).load(Ordering::Acquire);
+            let numbers = ledger.thread_numbers(*number, thread);
             let extra = numbers.iter().filter(|&&n| n >= returned).count() as u64;
             assert!(
                 numbers.last().is_none_or(|&n| n <= returned),
@@ -118,7 +120,8 @@ fn writers_killed_at_random_instants_leave_nothing_torn_and_nothing_uncounted() 
     assert!(kills >= 1_000, "{kills}");
 }
 
-/// Each named point (`ring/mod.rs` lists them), the paths that pass it, and what makes a writer pass it often.
+/// Each named point (`ring/mod.rs` lists them), the write paths that pass it, and the pace at which
+/// a writer passes it often.
 const POINTS: [(&str, &[WritePath], Habit); 10] = [
     ("before_write", &WritePath::BOTH, Habit::Calm),
     ("published", &[WritePath::Sequence], Habit::Calm),
@@ -141,10 +144,10 @@ fn writers_killed_at_every_named_point_leave_nothing_torn_and_nothing_uncounted(
     }
 }
 
-/// What the child below prints when it is connected.
+/// The line that the child below prints when it is connected.
 const CONNECTED: &str = "connected";
 
-/// The child: connects, waits for a line, registers and ends.
+/// The child role: connects, waits for a line, registers and ends.
 pub(crate) fn play(words: &[&str]) {
     let socket = RuntimeDir::at(words[0].as_ref()).control_socket();
     let connection = Connection::connect(&socket, PATIENCE).expect("connected");
@@ -167,7 +170,7 @@ fn process_killed_while_registering_is_counted_apart_from_lost_events() {
     let mut child = daemon.child(role).stdin(Stdio::piped()).spawn().expect("a child starts");
     let output = BufReader::new(child.stdout.take().expect("a pipe"));
     assert!(output.lines().any(|line| line.expect("text") == CONNECTED));
-    // The daemon hears of the registration only after its process has ended.
+    // The daemon learns of the registration only after its process has ended.
     daemon.signal(Signal::STOP);
     let stat = format!("/proc/{}/stat", daemon.pid());
     until("the daemon stands still", || std::fs::read_to_string(&stat).is_ok_and(|s| s.contains(") T ")));

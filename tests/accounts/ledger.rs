@@ -1,4 +1,4 @@
-//! What a file, or a consumer, holds of what was offered.
+//! The events that a file or a consumer holds, to be compared with those that were offered.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -10,31 +10,32 @@ use traceweir_format::wire::{u32_at, u64_at};
 
 use crate::roles::PROVIDER;
 
-/// Events by writer and thread.
+/// The numbers of the events by writer and thread.
 #[derive(Debug, Default)]
 pub(crate) struct Ledger {
     numbers: HashMap<(u32, u32), Vec<u64>>,
     last_by_cpu: HashMap<u16, i64>,
     /// Process ids by writer.
     pub(crate) pids: HashMap<u32, u32>,
-    /// What the file says it lost: events, buffers.
+    /// Losses that the header of the file counts: events, buffers.
     pub(crate) lost: (u32, u32),
 }
 
 impl Ledger {
-    /// Reads a file; fails the test where it breaks a rule of the format or is not in time order on a processor.
+    /// Reads a file. Fails the test if it breaks a rule of the format or is not in time order on
+    /// each processor.
     pub(crate) fn read(path: &Path) -> Self {
         let trace = open(path);
         assert_ne!(trace.header().end_time.0, 0, "{} is finalised", path.display());
-        Self::of_trace(&trace, path)
+        Self::from_trace(&trace, path)
     }
 
-    /// Reads what a session that goes on has put into its file.
-    pub(crate) fn so_far(path: &Path) -> Self {
-        Self::of_trace(&open(path), path)
+    /// Reads what a running session has written to its file.
+    pub(crate) fn read_running(path: &Path) -> Self {
+        Self::from_trace(&open(path), path)
     }
 
-    fn of_trace(trace: &Trace<File>, path: &Path) -> Self {
+    fn from_trace(trace: &Trace<File>, path: &Path) -> Self {
         let lost = (trace.header().events_lost, trace.header().buffers_lost);
         let mut ledger = Self { lost, ..Self::default() };
         let mut events = trace.events();
@@ -45,7 +46,7 @@ impl Ledger {
         ledger
     }
 
-    /// Adds one event of ours.
+    /// Adds one event of the writers' provider.
     pub(crate) fn add(&mut self, record: &Record<'_>) {
         if record.provider() != PROVIDER {
             return;
@@ -66,24 +67,25 @@ impl Ledger {
         self.numbers.entry((writer, thread)).or_default().push(number);
     }
 
-    /// Number of events.
+    /// Returns the number of events.
     pub(crate) fn len(&self) -> u64 {
         self.numbers.values().map(|n| n.len() as u64).sum()
     }
 
-    /// The numbers of one thread, sorted; fails the test where one is there twice.
-    pub(crate) fn of(&self, writer: u32, thread: u32) -> Vec<u64> {
+    /// Returns the event numbers of one thread, sorted. Fails the test if one is there twice.
+    pub(crate) fn thread_numbers(&self, writer: u32, thread: u32) -> Vec<u64> {
         let mut numbers = self.numbers.get(&(writer, thread)).cloned().unwrap_or_default();
         numbers.sort_unstable();
         assert!(numbers.windows(2).all(|w| w[0] != w[1]), "an event of {writer}/{thread} is there twice");
         numbers
     }
 
-    /// Fails the test unless the events of `threads` of a writer are all among the first `events`, none twice. Returns how many miss.
+    /// Returns how many of the first `events` of each of the `threads` of a writer are missing.
+    /// Fails the test if other events are there, or one is there twice.
     pub(crate) fn missing(&self, writer: u32, threads: u32, events: u64) -> u64 {
         (0..threads)
             .map(|thread| {
-                let numbers = self.of(writer, thread);
+                let numbers = self.thread_numbers(writer, thread);
                 assert!(
                     numbers.last().is_none_or(|&n| n < events),
                     "{writer}/{thread}: an event that was never offered"
@@ -93,7 +95,7 @@ impl Ledger {
             .sum()
     }
 
-    /// Writers that have an event here.
+    /// Returns the writers that have an event here.
     pub(crate) fn writers(&self) -> Vec<u32> {
         let mut writers: Vec<u32> = self.numbers.keys().map(|k| k.0).collect();
         writers.sort_unstable();
@@ -102,11 +104,11 @@ impl Ledger {
     }
 }
 
-/// Fails the test when the file breaks a rule of the format.
+/// Fails the test if the file breaks a rule of the format.
 pub(crate) fn assert_sound(path: &Path) {
     let trace = Trace::open(File::open(path).expect("the file opens")).expect("the file is a trace");
     let mut findings = Vec::new();
-    // Events that a process wrote before the daemon took its memory are in late buffers.
+    // Events that a process wrote before the daemon mapped its memory are in late buffers.
     let mut keep_faults = |finding: etl::Finding| {
         if finding.rule != etl::Rule::TimeAcrossBuffers {
             findings.push(finding);

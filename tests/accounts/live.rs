@@ -1,4 +1,4 @@
-//! Live consumers: delivered, or counted as lost to them; and nobody waits for a slow one.
+//! Live consumers get each event or count it as lost to them, and no writer waits for a slow one.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ fn real_time(name: &str) -> SessionConfig {
     }
 }
 
-/// Reads what is there into the ledger; whether the session has ended.
+/// Reads all available events into the ledger. Returns whether the session has ended.
 fn read(queue: &mut QueueReader, ledger: &mut Ledger) -> bool {
     let mut buffer = Vec::new();
     loop {
@@ -54,7 +54,7 @@ fn read_all(queue: &mut QueueReader, ledger: &mut Ledger) {
 }
 
 #[test]
-fn a_live_consumer_gets_every_event_once_or_it_is_counted() {
+fn live_consumer_gets_every_event_once_or_counts_it() {
     for (path, low_latency) in [(WritePath::Sequence, true), (WritePath::Lock, false)] {
         let daemon = Daemon::start();
         let mut control = daemon.control();
@@ -78,7 +78,7 @@ fn a_live_consumer_gets_every_event_once_or_it_is_counted() {
 }
 
 #[test]
-fn a_consumer_that_never_reads_delays_nobody_and_its_loss_is_counted_apart() {
+fn consumer_that_never_reads_delays_no_writer_and_has_its_own_loss_count() {
     let daemon = Daemon::start();
     let mut control = daemon.control();
     let file = daemon.path("both.etl");
@@ -97,7 +97,7 @@ fn a_consumer_that_never_reads_delays_nobody_and_its_loss_is_counted_apart() {
     let last = control.stop(session);
     let (ledger, busy_lost) = reading.join().expect("the consumer ends");
     let in_file = Ledger::read(&file);
-    assert_eq!(in_file.missing(0, 2, 60_000), last.events_lost, "the file waits for nobody");
+    assert_eq!(in_file.missing(0, 2, 60_000), last.events_lost, "the file waits for no consumer");
     assert_eq!(ledger.missing(0, 2, 60_000), last.events_lost + busy_lost.1);
     let mut late = Ledger::default();
     assert!(read(&mut idle, &mut late), "what was queued is still there, then the end");
@@ -108,7 +108,7 @@ fn a_consumer_that_never_reads_delays_nobody_and_its_loss_is_counted_apart() {
 }
 
 #[test]
-fn what_was_written_before_the_first_consumer_came_is_kept_for_it() {
+fn events_before_the_first_consumer_are_kept_for_it() {
     let daemon = Daemon::start();
     let mut control = daemon.control();
     let session = control.start(real_time("backlog"));

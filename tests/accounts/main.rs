@@ -1,13 +1,14 @@
-//! Exactly once: every event that a process offers to a session is in the file, in a consumer's hands, or counted as lost.
+//! Exactly once: every event that a process offers to a session is in the file, delivered to a
+//! consumer, or counted as lost.
 //!
 //! ```text
-//!   this test ──raw control protocol──▶ weir daemon (a process of its own, in a folder of its own)
+//!   this test ──raw control protocol──▶ weir daemon (its own process and folder)
 //!       │                                   ▲
-//!       └── starts writers: this same binary in a role (see roles.rs) ── events with (writer, thread, number)
+//!       └── starts writers: this binary in a role (roles.rs) ── events (writer, thread, number)
 //!   afterwards: ledger.rs reads the file and compares the set with what was offered
 //! ```
 //!
-//! Nothing is mocked. Where a test needs root it says so by a skip.
+//! Nothing is mocked. Tests that need root skip without it.
 
 #[path = "../util.rs"]
 #[allow(dead_code)] // Shared with the other end-to-end tests.
@@ -33,7 +34,7 @@ mod users;
 
 use util::wait;
 
-/// Not a test: the entrance of a child process that plays a role. Does nothing without one.
+/// Not a test: the entry point of a child process with a role. Does nothing without a role.
 #[test]
 fn role() {
     roles::play();

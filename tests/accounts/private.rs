@@ -1,4 +1,4 @@
-//! Sessions inside one process: exact at exit, valid after a kill.
+//! Sessions inside one process: complete after exit, valid after a kill.
 
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use crate::fixture::{WritePath, until};
 use crate::ledger::{Ledger, assert_sound};
 use crate::roles::{PROVIDER, Progress, other_role, write_one};
 
-/// The child: `FILE EVENTS PROGRESS`; leaves without stopping its session.
+/// The child role, with the arguments `FILE EVENTS PROGRESS`: exits without stopping its session.
 pub(crate) fn play(words: &[&str]) {
     let config = SessionConfig {
         name: "private".to_owned(),
@@ -28,16 +28,16 @@ pub(crate) fn play(words: &[&str]) {
     let progress = Progress::open(words[2].as_ref());
     for number in 0..words[1].parse().expect("a number") {
         write_one(&provider, 0, 0, number, &[0x5A; 24]);
-        progress.of(0).store(number + 1, Ordering::Release);
+        progress.counter(0).store(number + 1, Ordering::Release);
         if number % 256 == 255 {
             std::thread::sleep(std::time::Duration::from_millis(1));
         }
         if number % 4_096 == 4_095 {
             session.flush(None).expect("flushed");
-            progress.of(1).store(number + 1, Ordering::Release);
+            progress.counter(1).store(number + 1, Ordering::Release);
         }
     }
-    // `exit` must finalise the file; a destructor must not be what does it.
+    // `exit` must finalise the file, without the help of a destructor.
     std::mem::forget(session);
 }
 
@@ -54,7 +54,7 @@ fn child(folder: &std::path::Path, events: u64, path: WritePath) -> Command {
 }
 
 #[test]
-fn a_private_session_is_finalised_at_exit_and_exact() {
+fn private_session_is_finalised_at_exit_without_loss() {
     for path in WritePath::BOTH {
         let folder = tempfile::tempdir().expect("a folder");
         let status = child(folder.path(), 20_000, path).status().expect("the child runs");
@@ -68,23 +68,23 @@ fn a_private_session_is_finalised_at_exit_and_exact() {
 }
 
 #[test]
-fn a_private_session_whose_owner_is_killed_is_valid_to_its_last_flushed_buffer() {
+fn killed_private_session_is_valid_to_its_last_flushed_buffer() {
     for path in WritePath::BOTH {
         let folder = tempfile::tempdir().expect("a folder");
         let mut owner = child(folder.path(), u64::MAX, path).spawn().expect("the child runs");
         let progress = Progress::open(&folder.path().join("progress"));
-        until("two flushes", || progress.of(1).load(Ordering::Acquire) >= 8_192);
+        until("two flushes", || progress.counter(1).load(Ordering::Acquire) >= 8_192);
         owner.kill().expect("the owner is there");
         owner.wait().expect("the owner ends");
-        let flushed = progress.of(1).load(Ordering::Acquire);
+        let flushed = progress.counter(1).load(Ordering::Acquire);
         let file = folder.path().join("p.etl");
         let trace = Trace::open(std::fs::File::open(&file).expect("the file")).expect("a trace");
         assert!(!trace.is_finalised());
         let mended = folder.path().join("mended.etl");
         repair(&trace, std::fs::File::create(&mended).expect("a new file")).expect("repaired");
         assert_sound(&mended);
-        let numbers = Ledger::read(&mended).of(0, 0);
+        let numbers = Ledger::read(&mended).thread_numbers(0, 0);
         assert!(numbers.len() as u64 + 500 >= flushed, "{} of {flushed} flushed events", numbers.len());
-        assert!(numbers.last().is_some_and(|&n| n <= progress.of(0).load(Ordering::Acquire)));
+        assert!(numbers.last().is_some_and(|&n| n <= progress.counter(0).load(Ordering::Acquire)));
     }
 }

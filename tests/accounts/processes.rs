@@ -1,4 +1,4 @@
-//! What processes do besides writing: fork, clone, exec, signals, sandboxes.
+//! Process life cycle around writing: fork, clone, exec, signals, sandboxes.
 
 use std::os::unix::process::CommandExt;
 use std::sync::OnceLock;
@@ -13,7 +13,7 @@ use crate::roles::{PROVIDER, Progress, Report, Writer, other_role, write_one};
 
 const FILLER: [u8; 24] = [0x5A; 24];
 
-/// The child: one of the stories below.
+/// The child role: runs one of the scenarios below.
 pub(crate) fn play(words: &[&str]) {
     match words[0] {
         "fork" => fork(words[1], || {
@@ -21,17 +21,18 @@ pub(crate) fn play(words: &[&str]) {
             unsafe { libc::fork() }
         }),
         "clone" => fork(words[1], || {
-            // SAFETY: as fork, but past the C library: no handler of it runs in the child.
+            // SAFETY: as fork, but without the C library: none of its fork handlers runs in the
+            // child.
             unsafe { libc::syscall(libc::SYS_clone, libc::SIGCHLD, 0, 0, 0, 0) as libc::pid_t }
         }),
         "exec" => exec(),
         "signal" => signal(),
         "sandbox" => sandbox(words[1]),
-        other => panic!("no such story: {other}"),
+        other => panic!("no such scenario: {other}"),
     }
 }
 
-fn say(offered: u64, refused: u64) {
+fn print_report(offered: u64, refused: u64) {
     use std::io::Write as _;
     writeln!(std::io::stdout(), "\nreport {offered} {refused}").expect("standard output is open");
 }
@@ -40,7 +41,8 @@ fn write_all(provider: &Provider, writer: u32, numbers: std::ops::Range<u64>) ->
     numbers.filter(|&n| !write_one(provider, writer, 0, n, &FILLER)).count() as u64
 }
 
-/// Writer 0 before and after, writer 1 in the child: until it is heard, but for ten thousand events at most, and a hundred more.
+/// Writes as writer 0 in the parent, before and after the fork, and as writer 1 in the child: until
+/// a write succeeds (at most ten thousand attempts), then a hundred more.
 fn fork(pages: &str, split: impl Fn() -> libc::pid_t) {
     let progress = Progress::open(pages.as_ref());
     let provider = Provider::register(PROVIDER, None).expect("registered");
@@ -53,7 +55,7 @@ fn fork(pages: &str, split: impl Fn() -> libc::pid_t) {
             std::thread::sleep(std::time::Duration::from_micros(200));
         }
         write_all(&provider, 1, number + 1..number + 101);
-        progress.of(0).store(number + 101, Ordering::Release);
+        progress.counter(0).store(number + 101, Ordering::Release);
         // SAFETY: ends the child at once; nothing of the harness may run twice.
         unsafe { libc::_exit(0) };
     }
@@ -63,10 +65,10 @@ fn fork(pages: &str, split: impl Fn() -> libc::pid_t) {
     // SAFETY: waits for the child made above.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child ends well");
-    say(200, refused);
+    print_report(200, refused);
 }
 
-/// Writer 0, then writer 1 in the same process after exec.
+/// Writes as writer 0, then as writer 1 in the same process after exec.
 fn exec() {
     let provider = Provider::register(PROVIDER, None).expect("registered");
     write_all(&provider, 0, 0..100);
@@ -88,7 +90,8 @@ fn in_handler() {
     }
 }
 
-/// Writer 0 in the thread, writer 1 in a handler that interrupts it every hundred microseconds.
+/// Writes as writer 0 in the thread, and as writer 1 in a signal handler that interrupts it every
+/// hundred microseconds.
 fn signal() {
     let provider =
         PROVIDER_OF_HANDLER.get_or_init(|| Provider::register(PROVIDER, None).expect("registered"));
@@ -99,10 +102,10 @@ fn signal() {
         std::thread::sleep(std::time::Duration::from_millis(1));
     }
     alarm::stop();
-    say(30_000 + HANDLED.load(Ordering::Relaxed), refused + HANDLER_REFUSED.load(Ordering::Relaxed));
+    print_report(30_000 + HANDLED.load(Ordering::Relaxed), refused + HANDLER_REFUSED.load(Ordering::Relaxed));
 }
 
-/// Forbids system calls to this process and all its threads from now on: they fail with EPERM.
+/// Makes these system calls fail with EPERM in this process and all its threads from now on.
 fn forbid(calls: &[libc::c_long]) {
     let statement = |code: u32, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let mut program = vec![statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0)];
@@ -122,7 +125,8 @@ fn forbid(calls: &[libc::c_long]) {
     }
 }
 
-/// Registers and writes in a sandbox: both succeed, though nobody may hear of it.
+/// Registers and writes in a sandbox: both succeed, even if the sandbox keeps the daemon from
+/// learning of it.
 fn sandbox(refused: &str) {
     forbid(match refused {
         "sockets" => &[libc::SYS_socket, libc::SYS_connect, libc::SYS_bind],
@@ -132,50 +136,50 @@ fn sandbox(refused: &str) {
     });
     let provider = Provider::register(PROVIDER, None).expect("registering succeeds in a sandbox");
     let refused = write_all(&provider, 0, 0..100);
-    say(100, refused);
+    print_report(100, refused);
 }
 
-/// What came of a story.
-struct Told {
+/// Outcome of a scenario.
+struct Outcome {
     report: Report,
     ledger: Ledger,
     lost: u64,
-    /// Events that a child of the story offered, where it has one.
+    /// Events that the scenario's child process offered, if it has one.
     by_child: u64,
 }
 
-/// Runs a story against a session.
-fn tell(story: &str, path: WritePath) -> Told {
+/// Runs a scenario against a session.
+fn run_scenario(scenario: &str, path: WritePath) -> Outcome {
     let daemon = Daemon::start();
     let pages = daemon.path("progress");
     let progress = Progress::open(&pages);
-    let file = daemon.path("story.etl");
+    let file = daemon.path("scenario.etl");
     let mut control = daemon.control();
-    let session = control.start(to_file("story", &file));
-    let mut command = daemon.child(other_role(&format!("special {story} {}", pages.display())));
+    let session = control.start(to_file("scenario", &file));
+    let mut command = daemon.child(other_role(&format!("special {scenario} {}", pages.display())));
     path.apply(&mut command);
-    let report = reports(vec![command.spawn().expect("the story begins")]);
+    let report = reports(vec![command.spawn().expect("the scenario begins")]);
     let last = control.stop(session);
     assert_sound(&file);
-    let by_child = progress.of(0).load(Ordering::Acquire);
-    Told { report, ledger: Ledger::read(&file), lost: last.events_lost, by_child }
+    let by_child = progress.counter(0).load(Ordering::Acquire);
+    Outcome { report, ledger: Ledger::read(&file), lost: last.events_lost, by_child }
 }
 
 #[test]
-fn a_forked_child_writes_under_its_own_name_and_the_parent_goes_on() {
+fn forked_child_writes_as_its_own_process_and_the_parent_continues() {
     for path in WritePath::BOTH {
-        let Told { report, ledger, lost, by_child } = tell("fork", path);
+        let Outcome { report, ledger, lost, by_child } = run_scenario("fork", path);
         assert_eq!((report.offered, ledger.missing(0, 1, 200)), (200, 0));
         assert_eq!(ledger.missing(1, 1, by_child), lost, "what the child wrote is there or counted");
-        assert!(!ledger.of(1, 0).is_empty(), "the child has a region of its own");
+        assert!(!ledger.thread_numbers(1, 0).is_empty(), "the child has a region of its own");
         assert_ne!(ledger.pids[&0], ledger.pids[&1]);
     }
 }
 
 #[test]
-fn a_child_by_raw_clone_counts_its_events_as_lost_and_the_parent_goes_on() {
+fn child_by_raw_clone_counts_its_events_as_lost_and_the_parent_continues() {
     for path in WritePath::BOTH {
-        let Told { ledger, lost, by_child, .. } = tell("clone", path);
+        let Outcome { ledger, lost, by_child, .. } = run_scenario("clone", path);
         assert_eq!(ledger.missing(0, 1, 200), 0);
         assert!(by_child > 100);
         assert_eq!(ledger.missing(1, 1, by_child), lost);
@@ -183,9 +187,9 @@ fn a_child_by_raw_clone_counts_its_events_as_lost_and_the_parent_goes_on() {
 }
 
 #[test]
-fn exec_keeps_what_was_written_before_it() {
+fn exec_keeps_events_written_before_it() {
     for path in WritePath::BOTH {
-        let Told { ledger, lost, .. } = tell("exec", path);
+        let Outcome { ledger, lost, .. } = run_scenario("exec", path);
         assert_eq!((ledger.missing(0, 1, 100), ledger.missing(1, 1, 100), lost), (0, 0, 0));
         assert_eq!(ledger.pids[&0], ledger.pids[&1], "the same process");
     }
@@ -194,7 +198,7 @@ fn exec_keeps_what_was_written_before_it() {
 #[test]
 fn signal_handlers_may_write_while_their_thread_writes() {
     for path in WritePath::BOTH {
-        let Told { report, ledger, lost, .. } = tell("signal", path);
+        let Outcome { report, ledger, lost, .. } = run_scenario("signal", path);
         let handled = report.offered - 30_000;
         assert!(handled > 10, "the handler ran {handled} times");
         assert_eq!(ledger.missing(0, 1, 30_000) + ledger.missing(1, 1, handled), lost);
@@ -205,12 +209,13 @@ fn signal_handlers_may_write_while_their_thread_writes() {
 #[test]
 fn registering_and_writing_succeed_in_sandboxes() {
     for refused in ["sockets", "memory", "threads"] {
-        let Told { report, ledger, lost, .. } = tell(&format!("sandbox {refused}"), WritePath::Sequence);
+        let Outcome { report, ledger, lost, .. } =
+            run_scenario(&format!("sandbox {refused}"), WritePath::Sequence);
         assert_eq!(report, Report { offered: 100, refused: 0 }, "{refused}");
         match refused {
-            // The daemon makes the memory: the process needs no right to.
+            // The daemon makes the memory: the process needs no permission for that.
             "memory" => assert_eq!((ledger.missing(0, 1, 100), lost), (0, 0)),
-            _ => assert_eq!((ledger.len(), lost), (0, 0), "{refused}: nobody hears of it"),
+            _ => assert_eq!((ledger.len(), lost), (0, 0), "{refused}: the daemon does not learn of it"),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What child processes of these tests do: this binary again, told by its environment.
+//! Roles of child processes: this binary again, with the role in an environment variable.
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -16,50 +16,58 @@ const ROLE: &str = "ACCOUNTS_ROLE";
 pub(crate) const EVENT: EventDescriptor =
     EventDescriptor { id: 7, version: 1, channel: 0, level: 4, opcode: 0, task: 0, keyword: 1 };
 
-/// Where the threads of a writer run.
+/// The processors that the threads of a writer run on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// Where the system puts them.
+pub(crate) enum Placement {
+    /// Threads run where the scheduler puts them.
     Any,
-    /// Each on a processor of its own, as far as there are any.
+    /// Each thread is pinned to its own processor, as far as there are enough.
     Pinned,
-    /// Hopping from one to the next.
+    /// Threads move from one processor to the next.
     Hopping,
 }
 
-/// What a writer is told.
+/// Parameters of a writer.
 #[derive(Clone, Debug)]
 pub(crate) struct Writer {
-    /// Its number in the test.
+    /// Number of the writer in the test.
     pub(crate) number: u32,
     pub(crate) threads: u32,
-    /// Events of each thread; `u64::MAX`: until it is killed.
+    /// Events of each thread; `u64::MAX` means until the writer is killed.
     pub(crate) events: u64,
-    /// Bytes behind the 16 that identify an event.
+    /// Payload bytes after the 16 that identify an event.
     pub(crate) filler: usize,
-    /// Pause after so many events, milliseconds; 0 events: never.
+    /// Number of events between pauses of `pause_ms`; 0 means no pauses.
     pub(crate) burst: u64,
     pub(crate) pause_ms: u64,
-    /// Where threads run.
-    pub(crate) place: Place,
-    /// A file of one number per thread: how many calls have returned. Survives a kill.
+    pub(crate) placement: Placement,
+    /// A file with one number per thread: how many calls have returned. It survives a kill.
     pub(crate) progress: Option<PathBuf>,
 }
 
 impl Writer {
     pub(crate) fn new(number: u32, threads: u32, events: u64) -> Self {
-        Self { number, threads, events, filler: 24, burst: 0, pause_ms: 0, place: Place::Any, progress: None }
+        Self {
+            number,
+            threads,
+            events,
+            filler: 24,
+            burst: 0,
+            pause_ms: 0,
+            placement: Placement::Any,
+            progress: None,
+        }
     }
 
-    /// As the environment of a child.
+    /// Returns the environment variable, name and value, that gives a child this role.
     pub(crate) fn role(&self) -> (&'static str, String) {
         let progress = self.progress.as_ref().map_or(String::new(), |p| p.display().to_string());
-        let Self { number, threads, events, filler, burst, pause_ms, place, .. } = self;
+        let Self { number, threads, events, filler, burst, pause_ms, placement, .. } = self;
         (
             ROLE,
             format!(
                 "writer {number} {threads} {events} {filler} {burst} {pause_ms} {} {progress}",
-                *place as u8
+                *placement as u8
             ),
         )
     }
@@ -73,23 +81,23 @@ impl Writer {
             filler: number(3) as usize,
             burst: number(4),
             pause_ms: number(5),
-            place: [Place::Any, Place::Pinned, Place::Hopping][number(6) as usize],
+            placement: [Placement::Any, Placement::Pinned, Placement::Hopping][number(6) as usize],
             progress: words.get(7).map(PathBuf::from),
         }
     }
 }
 
-/// What a writer says at its end.
+/// Counts that a writer prints at its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Report {
     /// Calls made while the provider was enabled.
     pub(crate) offered: u64,
-    /// Of those, calls that returned an error.
+    /// Calls among `offered` that returned an error.
     pub(crate) refused: u64,
 }
 
 impl Report {
-    /// From the output of a child.
+    /// Parses the output of a child.
     pub(crate) fn parse(output: &str) -> Self {
         let line =
             output.lines().find_map(|l| l.split_once("report ").map(|(_, r)| r)).unwrap_or_else(|| {
@@ -101,14 +109,14 @@ impl Report {
     }
 
     fn print(self) {
-        // The harness captures `println!`, not the stream itself.
+        // The harness captures `println!` but not the stream itself.
         let mut out = std::io::stdout();
         writeln!(out, "\nreport {} {}", self.offered, self.refused).expect("standard output is open");
         out.flush().expect("standard output is open");
     }
 }
 
-/// Plays the role that the environment names, and ends the process. Returns where there is none.
+/// Plays the role that the environment names and exits. Returns if there is no role.
 pub(crate) fn play() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let words: Vec<&str> = role.split(' ').filter(|w| !w.is_empty()).collect();
@@ -124,17 +132,17 @@ pub(crate) fn play() {
     std::process::exit(0);
 }
 
-/// A child with a role of another module.
+/// Returns the environment variable that gives a child a role of another module.
 pub(crate) fn other_role(words: &str) -> (&'static str, String) {
     (ROLE, words.to_owned())
 }
 
-/// Numbers in a shared page: one per thread.
+/// One number per thread, in a shared page.
 pub(crate) struct Progress {
     page: *const AtomicU64,
 }
 
-// SAFETY: the page is only touched through atomics.
+// SAFETY: the page is only accessed through atomics.
 unsafe impl Send for Progress {}
 // SAFETY: as above.
 unsafe impl Sync for Progress {}
@@ -166,14 +174,15 @@ impl Progress {
         Self { page: page.cast_const().cast() }
     }
 
-    pub(crate) fn of(&self, thread: usize) -> &AtomicU64 {
+    pub(crate) fn counter(&self, thread: usize) -> &AtomicU64 {
         assert!(thread < Self::THREADS);
-        // SAFETY: the index is inside the page, which is never unmapped; zero bytes are a valid atomic.
+        // SAFETY: the index is inside the page, which is never unmapped; zero bytes are a valid
+        // atomic.
         unsafe { &*self.page.add(thread) }
     }
 }
 
-/// One event of the ledger.
+/// Writes one event of the ledger. Returns whether the call succeeded.
 pub(crate) fn write_one(provider: &Provider, writer: u32, thread: u32, number: u64, filler: &[u8]) -> bool {
     provider
         .write(&EVENT, &[&writer.to_le_bytes(), &thread.to_le_bytes(), &number.to_le_bytes(), filler])
@@ -201,7 +210,7 @@ fn write_thread(
     refused: &AtomicU64,
 ) {
     let filler = vec![0x5A_u8; role.filler];
-    if role.place == Place::Pinned {
+    if role.placement == Placement::Pinned {
         move_to(u64::from(thread));
     }
     for number in 0..role.events {
@@ -209,9 +218,9 @@ fn write_thread(
             refused.fetch_add(1, Ordering::Relaxed);
         }
         if let Some(progress) = progress {
-            progress.of(thread as usize).store(number + 1, Ordering::Release);
+            progress.counter(thread as usize).store(number + 1, Ordering::Release);
         }
-        if role.place == Place::Hopping && number % 97 == 0 {
+        if role.placement == Placement::Hopping && number % 97 == 0 {
             move_to(number / 97);
         }
         if role.burst != 0 && number % role.burst == role.burst - 1 {

@@ -1,8 +1,8 @@
-//! Sequential files: what is in the file and what is counted as lost make up what was offered.
+//! Sequential files: the events in the file and those counted as lost add up to those offered.
 
 use crate::fixture::{Daemon, WritePath, reports, to_file, until};
 use crate::ledger::{Ledger, assert_sound};
-use crate::roles::{Place, Writer};
+use crate::roles::{Placement, Writer};
 
 /// Runs writers against one session and compares the accounts.
 fn balance(
@@ -28,7 +28,7 @@ fn balance(
     let missing: u64 = (0..writers).map(|w| ledger.missing(w, threads, events)).sum();
     assert_eq!(report.offered, u64::from(writers) * u64::from(threads) * events);
     assert_eq!(missing, last.events_lost, "what misses is counted: {last:?}");
-    assert_eq!(report.refused, last.events_lost, "and each writer was told");
+    assert_eq!(report.refused, last.events_lost, "each writer got the error");
     assert_eq!(u64::from(ledger.lost.0), last.events_lost, "and the file says so");
     assert_eq!(last.events, ledger.len());
     assert_eq!(ledger.writers().len(), writers as usize);
@@ -43,16 +43,16 @@ fn one_process_is_recorded_exactly_once() {
 }
 
 #[test]
-fn two_processes_with_threads_that_hop_between_processors_are_recorded_exactly_once() {
+fn two_processes_with_migrating_threads_are_recorded_exactly_once() {
     for path in WritePath::BOTH {
-        balance(2, 4, 20_000, path, |w| w.place = Place::Hopping);
+        balance(2, 4, 20_000, path, |w| w.placement = Placement::Hopping);
     }
 }
 
 #[test]
 fn sixteen_processes_are_recorded_exactly_once() {
     for path in WritePath::BOTH {
-        balance(16, 2, 4_000, path, |w| w.place = Place::Hopping);
+        balance(16, 2, 4_000, path, |w| w.placement = Placement::Hopping);
     }
 }
 
@@ -64,7 +64,7 @@ fn two_hundred_processes_are_recorded_exactly_once() {
 }
 
 #[test]
-fn a_flood_that_no_disk_keeps_up_with_is_lost_in_part_and_counted_in_full() {
+fn flood_faster_than_the_disk_is_recorded_or_counted() {
     for path in WritePath::BOTH {
         balance(2, 3, 30_000, path, |w| w.filler = 2_000);
     }
@@ -82,7 +82,7 @@ fn slow_writers_lose_nothing() {
 fn events_of_every_size_up_to_the_largest_are_recorded() {
     let largest = 65_535 - 80 - 16;
     for path in WritePath::BOTH {
-        // The default buffers of 64 KiB hold no event of 64 KiB: buffers of a megabyte do.
+        // The default buffers of 64 KiB cannot hold an event of 64 KiB: buffers of a megabyte can.
         let daemon = Daemon::start();
         let file = daemon.path("sizes.etl");
         let mut control = daemon.control();
@@ -102,14 +102,14 @@ fn events_of_every_size_up_to_the_largest_are_recorded() {
 }
 
 #[test]
-fn two_hundred_processes_at_once_lose_nothing_of_the_little_they_write_to_a_recording() {
+fn two_hundred_simultaneous_processes_lose_none_of_their_few_events() {
     const WRITERS: u32 = 200;
     for path in WritePath::BOTH {
         let daemon = Daemon::start();
         let file = daemon.path("many.etl");
         let mut control = daemon.control();
         let mut config = to_file("many", &file);
-        // The buffers of `weir record`, by which the first processes get rings of megabytes.
+        // The buffer sizes of `weir record`, with which the first processes get rings of megabytes.
         (config.buffer_size, config.minimum_buffers, config.maximum_buffers) = (256, 16, 128);
         let session = control.start(config);
         let mut children = Vec::new();
@@ -122,7 +122,7 @@ fn two_hundred_processes_at_once_lose_nothing_of_the_little_they_write_to_a_reco
         let before = control.flush(session).events;
         until("all of them go on", || {
             control.flush(session).events > before + u64::from(2 * WRITERS)
-                && Ledger::so_far(&file).writers().len() == WRITERS as usize
+                && Ledger::read_running(&file).writers().len() == WRITERS as usize
         });
         let last = control.stop(session);
         drop(children);
@@ -133,7 +133,7 @@ fn two_hundred_processes_at_once_lose_nothing_of_the_little_they_write_to_a_reco
     }
 }
 
-/// A child that ends with the test.
+/// A child process that drop kills.
 struct Killed(std::process::Child);
 
 impl Drop for Killed {

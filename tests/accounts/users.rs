@@ -1,4 +1,4 @@
-//! Two users on one machine: neither sees nor disturbs the other's sessions.
+//! Two users on one machine: neither sees nor disturbs the sessions of the other.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -49,7 +49,8 @@ fn two_users_neither_see_nor_disturb_each_other() {
     let folder = tempfile::tempdir().expect("a folder");
     let shared = folder.path();
     let weir = shared.join("weir");
-    // By another process: a descriptor open for writing here might be inherited by a child of another test, and keep it from being run.
+    // Copied by another process: a descriptor open for writing in this one might be inherited by a
+    // child of another test, and would keep the copy from being executed.
     assert!(Command::new("cp").arg(crate::fixture::weir()).arg(&weir).status().expect("cp runs").success());
     std::fs::set_permissions(shared, std::fs::Permissions::from_mode(0o1777)).expect("shared by all");
     for uid in [ANNA, BERT] {
@@ -77,7 +78,7 @@ fn two_users_neither_see_nor_disturb_each_other() {
         assert!(!tried.status.success(), "{args:?}: {}", text(&tried));
         assert!(!text(&tried).contains("Some.Provider"), "{}", text(&tried));
     }
-    // Each may use the same name for himself.
+    // Each user may use the same name.
     let own = bert.weir(&["start", "secret", "-o", "bert.etl"]);
     assert!(own.status.success(), "{}", text(&own));
     assert!(bert.weir(&["stop", "secret"]).status.success());

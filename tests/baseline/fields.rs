@@ -1,25 +1,25 @@
-//! Fields that TraceEvent renames or computes: where each comes from in our event.
+//! Fields that TraceEvent renames or computes, and how each value follows from our event.
 //!
-//! A field that is not listed has the name that its schema gives it, whatever the case.
+//! A field that is not listed has the name that its schema gives it, in any case.
 
 use serde_json::Value;
 
 use super::ours::{Ours, Trace};
 
-/// Where the value of one of TraceEvent's fields comes from.
+/// Origin of the value of a field of TraceEvent.
 enum Origin {
     /// A field with another name.
     Is(&'static str),
-    /// A number that TraceEvent has names for and the schema at hand has none.
+    /// A number for which TraceEvent has names and our schema has none.
     Spelled(&'static str, &'static [(i128, &'static str)]),
-    /// Something it works out.
+    /// A value that TraceEvent computes.
     From(fn(&Ours, &Trace) -> Value),
-    /// Nothing: the version of the event does not have it, and TraceEvent prints its default.
+    /// No value: the version of the event lacks the field, and TraceEvent prints its default.
     Nothing,
 }
 use Origin::{From, Is, Nothing, Spelled};
 
-/// Event (`*` for any, or a beginning and `*`), field, origin. The first row that fits counts.
+/// Event (`*` for any, or a prefix and `*`), field, origin. The first matching row counts.
 #[rustfmt::skip]
 const FIELDS: &[(&str, &str, Origin)] = &[
     // Kernel: other names.
@@ -118,20 +118,20 @@ const GC_REASONS: &[(i128, &str)] = &[(0, "AllocSmall"), (1, "Induced")];
 const PAUSE_MODES: &[(i128, &str)] = &[(0, "Batch"), (1, "Interactive")];
 const GC_MECHANISMS: &[(i128, &str)] =
     &[(1, "Concurrent"), (2, "Compaction"), (4, "Promotion"), (8, "Demotion"), (16, "CardBundles")];
-/// The top bit says that a mechanism was chosen, the bits below which one.
+/// The top bit is set if a mechanism was chosen; the bits below give the mechanism.
 const COMPACT_MECHANISMS: &[(i128, &str)] =
     &[(0, "not_specified"), (0x8000_0002, "compact_high_frag"), (0x8000_0008, "compact_loh_forced")];
 const ASSEMBLY_FLAGS: &[(i128, &str)] = &[(16, "ReadyToRun")];
 const BIND_REASONS: &[(i128, &str)] = &[(0, "START_BIND"), (9, "REJECT_IL_SIG")];
 
-/// What our event has for a field of TraceEvent: the values that may stand for it, best first.
+/// Values of our event that may correspond to a field of TraceEvent, best first.
 pub(super) enum Have {
     Values(Vec<Value>),
-    /// Nothing, and TraceEvent prints its default.
+    /// Our event has no value, and TraceEvent prints its default.
     Default,
 }
 
-/// Looks a field up.
+/// Returns what our event has for a field of TraceEvent.
 pub(super) fn have(event: &str, field: &str, ours: &Ours, trace: &Trace) -> Have {
     let row = FIELDS.iter().find(|row| row.1 == field && fits(row.0, event));
     let named = |name: &str| {
@@ -143,7 +143,7 @@ pub(super) fn have(event: &str, field: &str, ours: &Ours, trace: &Trace) -> Have
         Some(Is(name)) => named(name),
         Some(Spelled(name, names)) => Have::Values(vec![spell(ours.number(name), names)]),
         Some(From(compute)) => Have::Values(vec![compute(ours, trace)]),
-        // A newer version may well have it.
+        // A newer version of the event may have the field.
         Some(Nothing) => match named(field) {
             Have::Values(values) if values.is_empty() => Have::Default,
             values => values,
@@ -151,12 +151,13 @@ pub(super) fn have(event: &str, field: &str, ours: &Ours, trace: &Trace) -> Have
     }
 }
 
-/// What TraceEvent prints for a field that an event does not have. Where bytes are left over, a number may be one of them.
+/// Returns whether a value is what TraceEvent prints for a field that an event lacks. Where bytes
+/// are left over, a number may be one of them.
 pub(super) fn is_default(theirs: &str, ours: &Ours) -> bool {
     theirs.is_empty() || (matches!(theirs, "0" | "-1" | "Unknown") && ours.left_over().is_empty())
 }
 
-/// Whether a name is what the pattern says, in which a `*` stands for anything.
+/// Returns whether a name matches the pattern, in which `*` stands for any text.
 pub(super) fn fits(pattern: &str, event: &str) -> bool {
     let (head, tail) = pattern.split_once('*').unwrap_or((pattern, ""));
     match pattern.contains('*') {
@@ -183,19 +184,20 @@ fn flags(bits: i128, names: &[(i128, &str)]) -> Value {
     if text.is_empty() { "None".into() } else { text.into() }
 }
 
-/// A number in so many bytes at an offset.
+/// Reads a little-endian number of `size` bytes at an offset.
 pub(super) fn little_endian(bytes: &[u8], at: usize, size: usize) -> i128 {
     bytes[at..at + size].iter().rev().fold(0, |n, b| n << 8 | i128::from(*b))
 }
 
-/// The bias of the time zone, the first member of TIME_ZONE_INFORMATION.
+/// Computes the UTC offset from the bias of the time zone, the first member of
+/// TIME_ZONE_INFORMATION.
 fn utc_offset(ours: &Ours, _: &Trace) -> Value {
     let hex = &ours.text("TimeZoneInformation")[..8];
     let bias = u32::from_str_radix(hex, 16).expect("hexadecimal").swap_bytes();
     (bias as i32).into()
 }
 
-/// TimeDateStamp counts seconds since 1970.
+/// Formats TimeDateStamp, which counts seconds since 1970.
 fn build_time(ours: &Ours, _: &Trace) -> Value {
     let seconds = ours.number("TimeDateStamp") as i64;
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
@@ -204,7 +206,7 @@ fn build_time(ours: &Ours, _: &Trace) -> Value {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.0000000Z").into()
 }
 
-/// Year, month and day, so many days after 1970 began.
+/// Converts days since 1970-01-01 to year, month and day.
 fn civil(mut days: i64) -> (i64, i64, i64) {
     let is_leap = |y: i64| y % 4 == 0 && (y % 100 != 0 || y % 400 == 0);
     let mut year = 1970;
@@ -224,7 +226,8 @@ fn civil(mut days: i64) -> (i64, i64, i64) {
     (year, month, days + 1)
 }
 
-/// A name with a drive letter in place of its NT path; one without a volume is on the system's drive.
+/// Replaces the NT path in a name by a drive letter; a name without a volume is on the system
+/// drive.
 fn drive(name: &str, trace: &Trace) -> Value {
     let fits = |path: &str| name.get(..path.len()).is_some_and(|head| head.eq_ignore_ascii_case(path));
     let best = trace.volumes.iter().filter(|(nt, _)| fits(nt)).max_by_key(|(nt, _)| nt.len());
@@ -240,7 +243,7 @@ fn file_of_key(ours: &Ours, trace: &Trace) -> Value {
     name.map_or_else(|| "".into(), |name| drive(name, trace))
 }
 
-/// Ticks of 100 ns as milliseconds with three decimals, halves rounded up.
+/// Formats ticks of 100 ns as milliseconds with three decimals, halves rounded up.
 fn milliseconds(ticks: i128) -> Value {
     let micros = (ticks + 5) / 10;
     format!("{}.{:03}", micros / 1000, micros % 1000).into()
@@ -276,14 +279,14 @@ fn name_of_type(ours: &Ours, trace: &Trace) -> Value {
     trace.types.get(&(pid, ours.number("TypeID"))).map_or("", |name| name).into()
 }
 
-/// Of four generations, and of a fifth that newer versions add behind the fields of the schema.
+/// Sums four generations, and a fifth that newer versions add after the fields of the schema.
 fn sum_of_generations(ours: &Ours, field: &str, left_over_at: usize) -> i128 {
     let four: i128 = (0..4).map(|generation| ours.number(&format!("{field}{generation}"))).sum();
     let rest = ours.left_over();
     if rest.is_empty() { four } else { four + little_endian(&rest, left_over_at, 8) }
 }
 
-/// The oldest generation of which something was promoted.
+/// Returns the oldest generation of which something was promoted.
 fn depth(ours: &Ours, _: &Trace) -> Value {
     let promoted = |generation: i128| ours.number(&format!("TotalPromotedSize{generation}")) != 0;
     int((1..=2).rev().find(|g| promoted(*g)).unwrap_or(0))

@@ -1,7 +1,8 @@
-//! The text that Microsoft's TraceEvent printed for a trace.
+//! Parses the text that Microsoft's TraceEvent printed for a trace.
 //!
 //! ```text
-//! EVENT <ms>: <provider>/<event> PID=..; TID=..; PName=..; ProceNum=..; DataLen=..; <field>=<value>; ...
+//! EVENT <ms>: <provider>/<event> PID=..; TID=..; PName=..; ProceNum=..; DataLen=..;
+//!       <field>=<value>; ...
 //! COUNT <provider>/<event>:<number>
 //! ```
 
@@ -14,14 +15,14 @@ pub(super) struct Line {
     pub(super) name: String,
     pub(super) pid: i64,
     pub(super) tid: i64,
-    /// Name of the process without its ending.
+    /// Name of the process without its extension.
     pub(super) process: String,
     pub(super) cpu: u64,
     pub(super) len: u64,
     pub(super) fields: Vec<(String, String)>,
 }
 
-/// A whole file.
+/// The EVENT and COUNT lines of a file.
 pub(super) struct Baseline {
     pub(super) events: Vec<Line>,
     pub(super) counts: BTreeMap<String, u64>,
@@ -63,7 +64,8 @@ fn event(line: &str) -> Line {
     }
 }
 
-/// Splits `name=value; name=value; `. What does not begin with a name belongs to the value before it.
+/// Splits `name=value; name=value; `. Text that does not begin with a name belongs to the value
+/// before it.
 fn fields(rest: &str) -> Vec<(String, String)> {
     let mut fields: Vec<(String, String)> = Vec::new();
     for part in rest.trim_start().split("; ") {

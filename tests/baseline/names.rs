@@ -1,6 +1,7 @@
-//! Events that TraceEvent calls by other names than their schemas do: the one table of its renamings.
+//! The table of events for which TraceEvent has other names than their schemas.
 
-/// Provider, name by the schema, name by TraceEvent (`provider/event` where it changes the provider too).
+/// Provider, name in the schema, name in TraceEvent (`provider/event` where it changes the provider
+/// too).
 const RENAMED: &[(&str, &str, &str)] = &[
     (KERNEL, "EventTrace/Header", "EventTrace"),
     (KERNEL, "EventTrace/RDComplete", "EventTrace/RundownComplete"),
@@ -68,7 +69,7 @@ const RENAMED: &[(&str, &str, &str)] = &[
     (RUNDOWN, "TieredCompilation/SettingsDCStart", "TieredCompilationRundown/SettingsDCStart"),
 ];
 
-/// Events that no schema at hand names: provider, id, name by TraceEvent.
+/// Events that no available schema names: provider, id, name in TraceEvent.
 const UNNAMED: &[(&str, u64, &str)] = &[
     (RUNTIME, 208, "GC/LOHCompact"),
     (RUNTIME, 209, "GC/FitBucketInfo"),
@@ -79,8 +80,8 @@ pub(super) const KERNEL: &str = "Windows Kernel";
 pub(super) const RUNTIME: &str = "Microsoft-Windows-DotNETRuntime";
 pub(super) const RUNDOWN: &str = "Microsoft-Windows-DotNETRuntimeRundown";
 
-/// What TraceEvent calls an event, provider and all.
-pub(super) fn by_trace_event(provider: &str, event: Option<&str>, id: u64) -> String {
+/// Returns the name of an event in TraceEvent, including the provider.
+pub(super) fn trace_event_name(provider: &str, event: Option<&str>, id: u64) -> String {
     let theirs = match event {
         Some(event) => RENAMED.iter().find(|r| r.0 == provider && r.1 == event).map_or(event, |r| r.2),
         None => UNNAMED.iter().find(|u| u.0 == provider && u.1 == id).map_or("(no name)", |u| u.2),

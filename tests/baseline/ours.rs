@@ -1,4 +1,4 @@
-//! What `weir dump` says about the same trace.
+//! The events of `weir dump` for the same trace.
 
 use std::collections::{BTreeMap, HashMap};
 use std::io::{BufRead, BufReader, Read};
@@ -8,32 +8,32 @@ use std::process::{ChildStdout, Stdio};
 use serde_json::Value;
 
 use super::lines::Line;
-use super::names::{RUNDOWN, RUNTIME, by_trace_event};
+use super::names::{RUNDOWN, RUNTIME, trace_event_name};
 use super::values::number;
 use crate::util::weir_command;
 
 /// TraceEvent rounds to a thousandth of a millisecond.
 const TOLERANCE_MS: f64 = 0.000_51;
 
-/// One of our events that may be an EVENT line.
+/// One of our events that may match an EVENT line.
 pub(super) struct Ours {
-    /// Its place in the output.
+    /// Index in the output.
     pub(super) index: usize,
     /// `provider/event` as TraceEvent names them.
     pub(super) name: String,
-    /// The whole object, with names for enumerations.
+    /// The complete object, with names for enumerations.
     pub(super) event: Value,
     /// The fields, with numbers for enumerations.
     pub(super) numbers: Value,
 }
 
 impl Ours {
-    /// A field by its name, without regard to case.
+    /// Returns a field by its name, ignoring case.
     pub(super) fn field<'a>(fields: &'a Value, name: &str) -> Option<&'a Value> {
         fields.as_object()?.iter().find(|(key, _)| key.eq_ignore_ascii_case(name)).map(|(_, value)| value)
     }
 
-    /// A field as a number; a missing one is a fault of the table that asks for it.
+    /// Returns a field as a number. A missing field is an error in the table that names it.
     pub(super) fn number(&self, name: &str) -> i128 {
         let value =
             Self::field(&self.numbers, name).unwrap_or_else(|| panic!("{} has no field {name}", self.name));
@@ -41,13 +41,14 @@ impl Ours {
             .unwrap_or_else(|| panic!("{name} of {} is no number", self.name))
     }
 
-    /// A field as text.
+    /// Returns a field as text.
     pub(super) fn text(&self, name: &str) -> &str {
         let value = Self::field(&self.event["fields"], name).and_then(Value::as_str);
         value.unwrap_or_else(|| panic!("{} has no text {name}", self.name))
     }
 
-    /// The bytes that no field of the schema claims, or all of them where there is no schema.
+    /// Returns the bytes that no field of the schema covers, or all of them where there is no
+    /// schema.
     pub(super) fn left_over(&self) -> Vec<u8> {
         let hex = self.event["extra"].as_str().or(self.event["raw"].as_str()).unwrap_or_default();
         let byte = |i| u8::from_str_radix(&hex[i..i + 2], 16).expect("two digits");
@@ -63,27 +64,27 @@ impl Ours {
     }
 }
 
-/// A trace through our eyes: what the EVENT lines need, and the counts.
+/// Our view of a trace: the events that EVENT lines may match, and the counts.
 #[derive(Default)]
 pub(super) struct Trace {
     pub(super) events: usize,
-    /// Events that TraceEvent prints, by its names.
+    /// Counts of events that TraceEvent prints, by its names.
     pub(super) counts: BTreeMap<String, u64>,
-    /// Events that it does not print, by the reason.
+    /// Counts of events that TraceEvent does not print, by the reason.
     pub(super) hidden: BTreeMap<&'static str, u64>,
     pub(super) candidates: Vec<Ours>,
-    /// NT paths and what stands for them.
+    /// NT paths and their replacements.
     pub(super) volumes: Vec<(String, String)>,
-    /// Name of the file with this key.
+    /// Names of files by key.
     pub(super) files: HashMap<i128, String>,
-    /// Name of the type with this id in this process.
+    /// Names of types by process and type id.
     pub(super) types: HashMap<(i64, i128), String>,
     /// Raw clock at the start.
     pub(super) anchor: i64,
 }
 
 impl Trace {
-    /// Reads a trace, and keeps the events that stand at the time of some line.
+    /// Reads a trace and keeps the events at the time of a line.
     pub(super) fn read(path: &Path, schemas: &Path, lines: &[Line]) -> Self {
         let mut times: Vec<f64> = lines.iter().map(|l| l.ms).collect();
         times.sort_by(f64::total_cmp);
@@ -104,7 +105,7 @@ impl Trace {
         let event = parse(line);
         self.events = index + 1;
         self.learn(&event);
-        let name = by_trace_event(
+        let name = trace_event_name(
             event["provider"].as_str().unwrap_or_default(),
             event["event"].as_str(),
             event["id"].as_u64().expect("an id"),
@@ -121,7 +122,7 @@ impl Trace {
         *self.counts.entry(name).or_default() += 1;
     }
 
-    /// Keeps what TraceEvent looks up from other events.
+    /// Stores facts that TraceEvent looks up from other events.
     fn learn(&mut self, event: &Value) {
         let fields = &event["fields"];
         let text = |name: &str| fields[name].as_str().unwrap_or_default().to_owned();
@@ -144,7 +145,7 @@ impl Trace {
     }
 }
 
-/// Why TraceEvent does not print an event, if it does not.
+/// Returns why TraceEvent does not print an event, or `None` if it does.
 fn hidden(event: &Value) -> Option<&'static str> {
     const KERNEL: &[(&str, &[u64], &str)] = &[
         ("3d6fa8d1-fe05-11d0-9dda-00c04fd7ba7c", &[3, 4], "thread rundown"),
@@ -185,7 +186,7 @@ fn parse(line: &str) -> Value {
     serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))
 }
 
-/// Calls `each` for every line that `weir dump` prints, without holding them all.
+/// Calls `each` for every line that `weir dump` prints, without storing them all.
 fn for_each_line(path: &Path, schemas: &Path, numeric: bool, mut each: impl FnMut(usize, &str)) {
     let mut command = weir_command(["dump", "--format", "jsonl", "--manifest"]);
     command.arg(schemas).arg(path).args(numeric.then_some("--numeric"));
@@ -197,7 +198,7 @@ fn for_each_line(path: &Path, schemas: &Path, numeric: bool, mut each: impl FnMu
     assert_eq!(weir.wait().expect("weir ends").code(), Some(0), "{}", path.display());
 }
 
-/// The raw time of the first event: the trace's own zero.
+/// Returns the raw time of the first event: the zero of the trace.
 fn anchor(path: &Path) -> i64 {
     const OFFSET: usize = 0x58;
     let mut head = [0; OFFSET + 8];

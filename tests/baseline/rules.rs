@@ -1,18 +1,19 @@
-//! The differences that remain, each with its reason. What no rule covers fails the test.
+//! The remaining differences, each with its reason. A difference that no rule covers fails the
+//! test.
 
 use super::fields::{fits, little_endian};
 use super::ours::Ours;
 use super::values::{agree, date, number};
 
-/// Why a field differs, and when.
+/// The reason for a difference, and the fields that it applies to.
 pub(super) struct Rule {
     pub(super) name: &'static str,
     pub(super) reason: &'static str,
-    /// The event as TraceEvent names it; `*` stands for anything.
+    /// The event as TraceEvent names it; `*` stands for any text.
     event: &'static str,
     /// The field, or `*`.
     field: &'static str,
-    /// Whether it explains this value of this field.
+    /// Returns whether the rule explains this value of this field.
     explains: fn(&str, &str, &Ours) -> bool,
 }
 
@@ -29,7 +30,7 @@ pub(super) const RULES: &[Rule] = &[
         event: "Microsoft-Windows-DotNETRuntime*",
         field: "*",
         explains: |field, value, ours| {
-            let Some((at, size)) = known_place(&ours.name, field) else { return false };
+            let Some((at, size)) = offset_and_size(&ours.name, field) else { return false };
             let kept = little_endian(&ours.left_over(), at, size);
             !ours.event["undecoded"].is_null() && number(value).is_none_or(|n| n == kept)
         },
@@ -40,7 +41,7 @@ pub(super) const RULES: &[Rule] = &[
         event: "Microsoft-Windows-DotNETRuntime/GC/*",
         field: "*",
         explains: |field, value, ours| {
-            let Some((at, size)) = known_place(&ours.name, field) else { return false };
+            let Some((at, size)) = offset_and_size(&ours.name, field) else { return false };
             let rest = ours.left_over();
             ours.event["extra"].is_string() && number(value) == Some(little_endian(&rest, at, size))
         },
@@ -52,7 +53,7 @@ pub(super) const RULES: &[Rule] = &[
         field: "*",
         explains: |field, value, ours| {
             let bytes = ours.left_over();
-            // The last byte is the instance; the others that TraceEvent prints are all 0.
+            // The last byte is the instance; the other bytes that TraceEvent prints are all 0.
             let expected = if field == "ClrInstanceID" { bytes.last().copied() } else { Some(0) };
             let expected = expected.map(i128::from);
             ours.event["len"] == bytes.len() && (value == "not_specified" || number(value) == expected)
@@ -72,8 +73,8 @@ pub(super) const RULES: &[Rule] = &[
         field: "system_time_type",
         explains: |field, value, ours| {
             let right = ours.event["fields"][field].as_str().and_then(date).unwrap_or_default();
-            let (Some(whole), Some(seconds)) = (right.get(..18), right.get(15..17)) else { return false };
-            agree(value, &format!("{whole}0{seconds}0000").into())
+            let (Some(prefix), Some(seconds)) = (right.get(..18), right.get(15..17)) else { return false };
+            agree(value, &format!("{prefix}0{seconds}0000").into())
         },
     },
     Rule {
@@ -97,8 +98,8 @@ pub(super) const RULES: &[Rule] = &[
     },
 ];
 
-/// Where a field that no schema describes stands in the bytes that are kept: offset and size.
-fn known_place(event: &str, field: &str) -> Option<(usize, usize)> {
+/// Returns offset and size of a field, within the kept bytes, that no schema describes.
+fn offset_and_size(event: &str, field: &str) -> Option<(usize, usize)> {
     Some(match (event.rsplit('/').next()?, field) {
         ("HeapStats", "GenerationSize4") | ("AllocationTick", "ObjectSize") => (0, 8),
         ("HeapStats", "TotalPromotedSize4") => (8, 8),

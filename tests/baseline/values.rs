@@ -1,11 +1,12 @@
-//! When a value printed by TraceEvent is the value we print: numbers, dates and enumerations in either spelling.
+//! Compares values printed by TraceEvent with ours: numbers, dates and enumerations in either
+//! spelling.
 
 use serde_json::Value;
 
-/// TraceEvent cuts text after so many characters and goes on with three dots.
+/// TraceEvent truncates text after this many characters and adds three dots.
 const CUT: usize = 20;
 
-/// Whether the two spell the same value.
+/// Returns whether both spell the same value.
 pub(super) fn agree(theirs: &str, ours: &Value) -> bool {
     let text = match ours {
         Value::String(text) => text.clone(),
@@ -33,7 +34,7 @@ fn same_text(theirs: &str, ours: &str) -> bool {
     }
 }
 
-/// A number in decimal, with or without separators, or in hexadecimal.
+/// Parses a number in decimal, with or without separators, or in hexadecimal.
 pub(super) fn number(text: &str) -> Option<i128> {
     let plain = text.replace(',', "");
     match plain.strip_prefix("0x") {
@@ -42,7 +43,7 @@ pub(super) fn number(text: &str) -> Option<i128> {
     }
 }
 
-/// TraceEvent does not tell signed from unsigned.
+/// Compares numbers; TraceEvent does not distinguish signed from unsigned.
 fn same_number(theirs: &str, ours: &str) -> bool {
     let Some(b) = number(ours) else { return false };
     if let Some(head) = uncut(theirs) {
@@ -65,14 +66,14 @@ fn grouped(number: i128) -> String {
     out
 }
 
-/// `2020-07-29T00:07:10.6935923Z` as `20/07/29 00:07:10.6935923`.
+/// Converts `2020-07-29T00:07:10.6935923Z` to `20/07/29 00:07:10.6935923`.
 pub(super) fn date(ours: &str) -> Option<String> {
     let (day, time) = ours.strip_suffix('Z')?.split_once('T')?;
     let (_, short) = day.split_at_checked(2)?;
     Some(format!("{} {time}", short.replace('-', "/")))
 }
 
-/// Flags have names in any order, with commas there and bars here.
+/// Compares flags, which are in any order, with commas in TraceEvent and bars in ours.
 fn same_flags(theirs: &str, ours: &str) -> bool {
     if !ours.contains('|') {
         return false;
@@ -88,7 +89,7 @@ fn same_flags(theirs: &str, ours: &str) -> bool {
         }
 }
 
-/// A character is a number to TraceEvent.
+/// Compares a character with its code, which TraceEvent prints.
 fn is_code_of(theirs: &str, ours: &str) -> bool {
     let mut chars = ours.chars();
     let (first, rest) = (chars.next(), chars.next());

@@ -1,9 +1,9 @@
-//! Status codes, looked up.
+//! `weir error`: explains status codes.
 
 use crate::util::weir;
 
 #[test]
-fn a_code_is_told_by_number_name_text_and_advice() {
+fn code_is_printed_with_number_name_text_and_advice() {
     let run = weir(["error", "4201"]).expect(0);
     let text = run.text();
     let mut lines = text.lines();
@@ -17,7 +17,7 @@ fn a_code_is_told_by_number_name_text_and_advice() {
 }
 
 #[test]
-fn every_spelling_of_a_code_leads_to_the_same_text() {
+fn every_spelling_of_a_code_gives_the_same_text() {
     let spellings = [
         "0x1069",
         "0x80071069",
@@ -38,9 +38,9 @@ fn every_spelling_of_a_code_leads_to_the_same_text() {
 }
 
 #[test]
-fn several_codes_are_objects_in_their_order() {
+fn several_codes_are_printed_as_objects_in_order() {
     let objects = weir(["error", "--json", "5", "0x8007000E", "0xC0000188"]).expect(0).json();
-    let told: Vec<_> =
+    let printed: Vec<_> =
         objects.iter().map(|o| (&o["given"], &o["code"], &o["status"], &o["status_name"])).collect();
     let want = [
         ("5".into(), 5.into(), 5.into(), "ERROR_ACCESS_DENIED".into()),
@@ -51,13 +51,13 @@ fn several_codes_are_objects_in_their_order() {
         .iter()
         .map(|(given, code, status, name): &(serde_json::Value, _, _, _)| (given, code, status, name))
         .collect();
-    assert_eq!(told, want);
+    assert_eq!(printed, want);
     assert_eq!((&objects[1]["alias"], &objects[1]["hex"]), (&"E_OUTOFMEMORY".into(), &"0x8007000E".into()));
     assert!(objects.iter().all(|o| o["text"].is_string() && o["advice"].is_string()));
 }
 
 #[test]
-fn what_is_not_known_is_an_error_and_the_others_are_told() {
+fn unknown_codes_fail_and_the_others_are_printed() {
     let run = weir(["error", "57005", "112", "0x8007DEAD"]).expect(1);
     assert!(run.text().starts_with("112 (0x70) ERROR_DISK_FULL"), "{}", run.text());
     for unknown in ["57005: unknown status 0x0000DEAD", "0x8007DEAD: unknown status 0x8007DEAD"] {
@@ -70,11 +70,11 @@ fn what_is_not_known_is_an_error_and_the_others_are_told() {
 }
 
 #[test]
-fn options_stand_before_and_behind_codes() {
+fn options_may_precede_or_follow_codes() {
     let before = weir(["error", "--json", "ERROR_WMI_INSTANCE_NOT_FOUND"]).expect(0).json();
-    let behind = weir(["error", "ERROR_WMI_INSTANCE_NOT_FOUND", "--json"]).expect(0).json();
-    assert_eq!(before, behind);
-    assert_eq!(behind[0]["status"], 4201);
+    let after = weir(["error", "ERROR_WMI_INSTANCE_NOT_FOUND", "--json"]).expect(0).json();
+    assert_eq!(before, after);
+    assert_eq!(after[0]["status"], 4201);
     let codes = weir(["error", "5", "--json", "-2147024809", "-2147020695"]).expect(0).json();
     assert_eq!(codes.iter().map(|code| code["status"].as_u64().unwrap()).collect::<Vec<_>>(), [5, 87, 4201]);
     let text = weir(["error", "5", "--", "-2147024809"]).expect(0).text();
@@ -90,7 +90,7 @@ fn options_stand_before_and_behind_codes() {
 }
 
 #[test]
-fn a_name_whose_number_is_that_of_another_code_is_told_by_its_name() {
+fn name_sharing_its_number_with_another_code_keeps_its_name() {
     let text = weir(["error", "S_FALSE"]).expect(0).text();
     assert!(text.starts_with("1 (0x1) S_FALSE: completed") && text.contains("success"), "{text}");
     let object = &weir(["error", "s_false", "--json"]).expect(0).json()[0];

@@ -1,4 +1,4 @@
-//! Filters, each alone and together.
+//! Filters, each alone and combined.
 
 use super::{five_events, fixture, folder, names, store, text};
 use crate::util::weir;
@@ -18,7 +18,7 @@ fn without_filters_every_event_is_printed() {
 }
 
 #[test]
-fn a_provider_is_named_by_name_pattern_or_guid_without_regard_to_case() {
+fn provider_filter_takes_names_patterns_and_guids_in_any_case() {
     check(&["--provider", "Shop.A"], &["Alpha", "Beta"]);
     check(&["--provider", "shop.a"], &["Alpha", "Beta"]);
     check(&["--provider", "*.b", "--provider", "Shop.C"], &["Alpha", "Gamma", "Delta"]);
@@ -29,7 +29,7 @@ fn a_provider_is_named_by_name_pattern_or_guid_without_regard_to_case() {
 }
 
 #[test]
-fn an_event_is_named_by_name_pattern_or_id() {
+fn event_filter_takes_names_patterns_and_ids() {
     check(&["--event", "alpha"], &["Alpha", "Alpha"]);
     check(&["--event", "*ta"], &["Beta", "Delta"]);
     check(&["--event", "Beta", "--event", "Gamma"], &["Beta", "Gamma"]);
@@ -38,21 +38,21 @@ fn an_event_is_named_by_name_pattern_or_id() {
 }
 
 #[test]
-fn a_level_lets_the_more_severe_and_the_unconditional_through() {
+fn level_filter_keeps_more_severe_and_level_0_events() {
     check(&["--level", "warning"], &[HEADER, "Alpha", "Beta", "Delta"]);
     check(&["--level", "1"], &[HEADER, "Alpha", "Delta"]);
     check(&["--level", "Verbose"], &[HEADER, "Alpha", "Beta", "Alpha", "Gamma", "Delta"]);
 }
 
 #[test]
-fn a_keyword_mask_asks_for_any_of_its_bits() {
+fn keyword_filter_matches_any_bit_of_its_mask() {
     check(&["--keyword", "0x3"], &["Alpha", "Beta", "Delta"]);
     check(&["--keyword", "4"], &["Alpha"]);
     check(&["--keyword", "0xFFFFFFFFFFFFFFFF"], &["Alpha", "Beta", "Alpha", "Delta"]);
 }
 
 #[test]
-fn processes_threads_and_processors_are_picked_by_number() {
+fn process_thread_and_processor_filters_take_numbers() {
     check(&["--pid", "10"], &["Alpha", "Beta"]);
     check(&["--pid", "10", "--pid", "30"], &["Alpha", "Beta", "Delta"]);
     check(&["--tid", "22"], &["Gamma"]);
@@ -62,7 +62,7 @@ fn processes_threads_and_processors_are_picked_by_number() {
 }
 
 #[test]
-fn a_process_is_found_in_events_that_only_their_payload_ties_to_it() {
+fn process_filter_matches_process_ids_in_payloads() {
     let kernel = fixture("kernel");
     let found = names(&kernel, &["--pid", "3000"]);
     for name in ["Process/Start", "PerfInfo/SampleProf", "DiskIo/Read", "TcpIp/Send"] {
@@ -84,14 +84,14 @@ fn times_are_utc_or_offsets_from_the_start() {
 }
 
 #[test]
-fn head_stops_after_so_many_events_that_passed_the_others() {
+fn head_counts_events_that_passed_the_other_filters() {
     check(&["--head", "2"], &[HEADER, "Alpha"]);
     check(&["--head", "1", "--provider", "Shop.B"], &["Alpha"]);
     check(&["--head", "99"], &[HEADER, "Alpha", "Beta", "Alpha", "Gamma", "Delta"]);
 }
 
 #[test]
-fn filters_of_different_kinds_must_all_agree() {
+fn filters_of_different_kinds_must_all_match() {
     check(
         &["--provider", "Shop.*", "--level", "4", "--keyword", "0x7", "--cpu", "0", "--from", "150us"],
         &["Alpha", "Delta"],
@@ -101,7 +101,7 @@ fn filters_of_different_kinds_must_all_agree() {
 }
 
 #[test]
-fn grep_finds_text_in_every_format_without_regard_to_case() {
+fn grep_finds_text_in_every_format_in_any_case() {
     let folder = folder();
     let path = store(&folder, "five.etl", &five_events());
     for format in ["text", "jsonl", "csv", "xml"] {
@@ -118,8 +118,8 @@ fn grep_finds_text_in_every_format_without_regard_to_case() {
 }
 
 #[test]
-fn grep_sees_what_is_there_not_how_it_is_written() {
-    // The value holds a quote and a line end, which every form of output escapes.
+fn grep_searches_values_not_their_escaped_output() {
+    // The value holds a quote and a line feed, which every output format escapes.
     let path = fixture("tracelogging");
     for wanted in ["b \"c\" <d>", "one\r\ntwo", "\u{1b}[31m"] {
         for format in ["text", "jsonl", "csv", "xml"] {
@@ -127,7 +127,8 @@ fn grep_sees_what_is_there_not_how_it_is_written() {
             assert!(run.text().contains("HardTexts"), "{format}: {wanted:?}");
         }
     }
-    // Without its manifest nothing describes these events; their bytes are searched in either width.
+    // Without the manifest no schema describes these events; their bytes are searched as 8-bit and
+    // as 16-bit characters.
     for wanted in ["Ünïcode", "ver1.2"] {
         let run = weir(["dump", text(&fixture("manifest")), "--format", "jsonl", "--grep", wanted]).expect(0);
         let found = run.json();
@@ -156,7 +157,7 @@ fn names_of_other_views_and_parts_of_names_select_events() {
 }
 
 #[test]
-fn stats_count_what_the_filters_let_through() {
+fn stats_count_only_filtered_events() {
     let folder = folder();
     let path = store(&folder, "five.etl", &five_events());
     for (arguments, events) in [
@@ -175,7 +176,7 @@ fn stats_count_what_the_filters_let_through() {
 }
 
 #[test]
-fn values_that_mean_nothing_are_refused_with_what_to_write_instead() {
+fn invalid_values_are_refused_with_valid_alternatives() {
     let folder = folder();
     let path = store(&folder, "five.etl", &five_events());
     for (arguments, code, hint) in [

@@ -1,10 +1,10 @@
-//! Help that teaches.
+//! Help pages and suggestions for typos.
 
 use crate::golden::{differs, finish};
 use crate::util::{root, weir, weir_command};
 
 #[test]
-fn weir_alone_shows_its_commands() {
+fn weir_without_arguments_shows_its_commands() {
     let run = weir::<&str>([]).expect(2);
     for word in [
         "record",
@@ -26,7 +26,7 @@ fn weir_alone_shows_its_commands() {
 }
 
 #[test]
-fn the_help_of_each_command_names_its_options() {
+fn help_of_each_command_names_its_options() {
     const SCHEMAS: [&str; 3] = ["--manifest", "--tmf", "--pdb"];
     const FILTERS: [&str; 11] = [
         "--provider",
@@ -66,7 +66,7 @@ fn the_help_of_each_command_names_its_options() {
 }
 
 #[test]
-fn a_typo_is_answered_with_what_was_meant() {
+fn typo_is_answered_with_a_suggestion() {
     let run = weir(["dmup", "x.etl"]).expect(2);
     assert!(run.stderr.contains("'dump'"), "{}", run.stderr);
     let run = weir(["dump", "x.etl", "--formt", "csv"]).expect(2);
@@ -78,7 +78,7 @@ fn a_typo_is_answered_with_what_was_meant() {
 }
 
 #[test]
-fn the_help_of_verbs_reads_as_agreed() {
+fn help_pages_match_their_golden_text() {
     let mut wrong = 0;
     for verb in [
         "record",

@@ -1,4 +1,4 @@
-//! What may be given as a trace, and what is said of the rest.
+//! Input files that commands accept, and errors for all others.
 
 use std::fs::{File, Permissions};
 use std::io::{Cursor, Write};
@@ -35,7 +35,7 @@ fn zipped(members: &[(&str, &[u8])]) -> Vec<u8> {
 fn several_traces_are_merged_by_time_whatever_their_clocks() {
     let folder = folder();
     let first = store(&folder, "first.etl", &five_events());
-    // Twice the rate: events 50 µs apart, from 125 µs after the other's start.
+    // Twice the clock rate: events 50 µs apart, from 125 µs after the start of the other trace.
     let mut options = session("second");
     options.perf_freq = 20_000_000;
     options.start_time = FileTime(start_time().0 + 1250);
@@ -48,7 +48,7 @@ fn several_traces_are_merged_by_time_whatever_their_clocks() {
 }
 
 #[test]
-fn archives_are_read_as_what_they_hold_whatever_their_names() {
+fn archives_are_recognised_by_content_not_by_name() {
     let folder = folder();
     let plain = names(&store(&folder, "five.etl", &five_events()), &[]);
     assert_eq!(plain.len(), 6);
@@ -73,12 +73,12 @@ fn all_traces_of_a_zip_are_merged_and_named_by_their_members() {
 }
 
 #[test]
-fn archives_that_expand_beyond_reason_are_refused() {
+fn archives_that_expand_too_much_are_refused() {
     let folder = folder();
     let zeros = vec![0; 80 << 20];
     let gz = store(&folder, "bomb.etl.gz", &gzip(&zeros));
     let one = store(&folder, "one.etl.zip", &zipped(&[("bomb.etl", &zeros)]));
-    // Neither member is too much alone.
+    // Neither member alone exceeds the limit.
     let half = five_events_before(&zeros[..40 << 20]);
     let two = store(&folder, "two.etl.zip", &zipped(&[("a.etl", &half), ("b.etl", &half)]));
     for bomb in [&gz, &one, &two] {
@@ -92,7 +92,7 @@ fn archives_that_expand_beyond_reason_are_refused() {
     }
 }
 
-/// A trace that was preallocated: zeros follow.
+/// Builds a preallocated trace: the events are followed by zeros.
 fn five_events_before(zeros: &[u8]) -> Vec<u8> {
     let mut file = five_events();
     file.extend_from_slice(zeros);
@@ -100,11 +100,11 @@ fn five_events_before(zeros: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn a_cut_archive_gives_what_is_left_and_says_so() {
+fn truncated_archive_is_read_as_far_as_possible_and_reported() {
     let folder = folder();
-    let whole = gzip(&five_events());
-    // Without its checksum everything is there, and still nothing vouches for it.
-    let path = store(&folder, "cut.etl.gz", &whole[..whole.len() - 4]);
+    let archive = gzip(&five_events());
+    // Without its checksum all data is there, but nothing confirms that it is intact.
+    let path = store(&folder, "cut.etl.gz", &archive[..archive.len() - 4]);
     let run = weir(["dump", "--format", "jsonl", text(&path)]).expect(3);
     assert_eq!(run.json().len(), 6);
     assert!(run.stderr.contains("the archive is damaged"), "{}", run.stderr);
@@ -112,12 +112,12 @@ fn a_cut_archive_gives_what_is_left_and_says_so() {
 }
 
 #[test]
-fn what_is_no_trace_is_an_error_that_says_why() {
+fn file_that_is_no_trace_fails_with_a_reason() {
     let folder = folder();
     let here = folder.path().join("folder.etl");
     std::fs::create_dir(&here).unwrap();
     let zip = zipped(&[("readme.txt", b"hello")]);
-    for (path, why) in [
+    for (path, reason) in [
         (store(&folder, "empty.etl", b""), "shorter than a buffer header"),
         (store(&folder, "note.etl", &b"Dear reader, ".repeat(40)), "log-file header"),
         (store(&folder, "zeros.etl", &[0; 8192]), "log-file header"),
@@ -129,7 +129,11 @@ fn what_is_no_trace_is_an_error_that_says_why() {
     ] {
         for verb in ["info", "dump", "stats", "check"] {
             let run = weir([verb, text(&path)]).expect(1);
-            assert!(run.stderr.starts_with("error: ") && run.stderr.contains(why), "{verb}: {}", run.stderr);
+            assert!(
+                run.stderr.starts_with("error: ") && run.stderr.contains(reason),
+                "{verb}: {}",
+                run.stderr
+            );
             assert!(run.stderr.contains(text(&path)), "the file is named: {}", run.stderr);
             assert!(run.stdout.is_empty(), "no data");
         }
@@ -146,14 +150,14 @@ fn one_bad_file_among_several_is_named() {
 }
 
 #[test]
-fn a_file_that_may_not_be_read_ends_with_77() {
+fn unreadable_file_exits_with_77() {
     let folder = folder();
     std::fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).unwrap();
     let path = store(&folder, "secret.etl", &five_events());
     std::fs::set_permissions(&path, Permissions::from_mode(0o000)).unwrap();
     let mut command = weir_command(["info", text(&path)]);
     if File::open(&path).is_ok() {
-        // Root reads everything: ask as nobody.
+        // Root can read everything, so the test runs the command as the user nobody.
         command.uid(65_534).gid(65_534);
         if command.output().is_err() {
             return skip("unprivileged", "the user nobody cannot start weir here");
@@ -164,7 +168,7 @@ fn a_file_that_may_not_be_read_ends_with_77() {
 }
 
 #[test]
-fn a_trace_may_come_through_a_pipe() {
+fn trace_can_be_read_from_a_pipe() {
     for bytes in [five_events(), gzip(&five_events()), zipped(&[("five.etl", &five_events())])] {
         let mut child = weir_command(["dump", "--format", "jsonl", "/dev/stdin"])
             .stdin(Stdio::piped())
@@ -179,7 +183,7 @@ fn a_trace_may_come_through_a_pipe() {
 }
 
 #[test]
-fn unpacking_leaves_nothing_behind() {
+fn unpacking_leaves_no_temporary_files() {
     let folder = folder();
     let temporary = super::folder();
     let path = store(&folder, "five.etl.gz", &gzip(&five_events()));
@@ -188,7 +192,7 @@ fn unpacking_leaves_nothing_behind() {
 }
 
 #[test]
-fn schemas_come_from_files_and_folders() {
+fn schemas_are_read_from_files_and_folders() {
     let manifests = crate::util::root().join("fixtures/manifests");
     let trace = fixture("manifest");
     let with_file = names(&trace, &["--manifest", text(&manifests.join("everything.man"))]);
@@ -199,7 +203,7 @@ fn schemas_come_from_files_and_folders() {
 }
 
 #[test]
-fn schemas_that_cannot_be_used_are_errors_that_name_the_file() {
+fn unusable_schema_file_is_named_in_the_error() {
     let folder = folder();
     let note = store(&folder, "note.man", b"no XML at all");
     let missing = folder.path().join("missing.man");

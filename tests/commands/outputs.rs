@@ -1,4 +1,4 @@
-//! Where data and words go.
+//! Standard output, standard error and output files.
 
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use crate::golden::{Maker, SelfDescribing, session};
 use crate::util::{skip, weir, weir_command};
 
 #[test]
-fn data_goes_to_standard_output_and_nothing_else_does() {
+fn only_data_goes_to_standard_output() {
     let folder = folder();
     let path = store(&folder, "five.etl", &five_events());
     let run = dump(&path, &[]).expect(0);
@@ -48,7 +48,7 @@ fn minus_o_never_overwrites_an_input() {
 }
 
 #[test]
-fn an_output_that_cannot_be_written_is_named() {
+fn unwritable_output_is_named() {
     let folder = folder();
     let out = folder.path().join("missing/out.txt");
     let run = weir(["dump", text(&fixture("tracelogging")), "-o", text(&out)]).expect(1);
@@ -56,7 +56,7 @@ fn an_output_that_cannot_be_written_is_named() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
+fn closed_output_pipe_is_no_error() {
     let folder = folder();
     let mut maker = Maker::new(session("long"));
     let event = SelfDescribing::new("Shop.Long");
@@ -81,7 +81,7 @@ fn a_reader_that_has_seen_enough_is_no_error() {
 }
 
 #[test]
-fn colours_are_for_terminals_that_want_them() {
+fn colours_are_printed_only_to_terminals_that_want_them() {
     const ESCAPE: &str = "\x1b[";
     let trace = fixture("undecodable");
     let piped = weir(["dump", text(&trace)]).expect(0);
@@ -129,7 +129,7 @@ fn hostile_names_cannot_reach_the_terminal() {
 }
 
 #[test]
-fn what_could_not_be_decoded_is_counted_by_reason_in_every_format() {
+fn undecoded_events_are_counted_by_reason_in_every_format() {
     for format in ["text", "jsonl", "csv", "xml"] {
         let run = weir(["dump", "--format", format, text(&fixture("undecodable"))]).expect(0);
         let words: Vec<_> = run.stderr.lines().map(str::trim).collect();
@@ -166,7 +166,8 @@ fn numeric_prints_numbers_for_names() {
     assert_eq!(states(&["--numeric"]), [serde_json::json!(1), 2.into(), 3.into(), 7.into()]);
 }
 
-/// A trace of one event with a call stack, behind one that tells where a program was loaded.
+/// Builds a trace of one event with a call stack, after an event that records where a program was
+/// loaded.
 fn one_stack() -> Vec<u8> {
     let mut maker = Maker::new(session("stack"));
     let mut image = Vec::new();
@@ -187,7 +188,7 @@ fn one_stack() -> Vec<u8> {
 }
 
 #[test]
-fn stacks_stand_below_their_event_where_they_are_asked_for() {
+fn requested_stacks_are_printed_below_their_event() {
     let folder = folder();
     let path = store(&folder, "stack.etl", &one_stack());
     let plain = weir(["dump", text(&path), "--event", "Sold"]).expect(0).text();
@@ -197,7 +198,7 @@ fn stacks_stand_below_their_event_where_they_are_asked_for() {
 }
 
 #[test]
-fn items_have_columns_where_they_are_asked_for() {
+fn requested_extended_data_items_have_columns() {
     let folder = folder();
     let path = store(&folder, "items.etl", &one_stack());
     let csv = |more: &[&str]| {

@@ -1,4 +1,4 @@
-//! Relogging: one file of others, and nothing lost on the way.
+//! `weir relog`: rewrites one or more files to one without losing events.
 
 use serde_json::Value;
 use traceweir_format::etl::Summary;
@@ -9,7 +9,7 @@ use super::{dump, five, five_events, five_with, fixture, folder, names, store, t
 use crate::golden::{Maker, finish, session, start_time};
 use crate::util::{eventually, sample, weir, weir_command};
 
-/// The events of a file but the log-file header.
+/// Returns the events of a file without the log-file header.
 fn events(path: &std::path::Path) -> Vec<Value> {
     dump(path, &[]).json().into_iter().skip(1).collect()
 }
@@ -39,7 +39,7 @@ fn every_sound_fixture_is_relogged_to_a_sound_file_with_the_same_events() {
 }
 
 #[test]
-fn real_traces_are_relogged_whole() {
+fn real_traces_are_relogged_completely() {
     for name in [
         "AMSITrace.etl",
         "SelfDescribingSingleEvent.etl",
@@ -62,7 +62,7 @@ fn real_traces_are_relogged_whole() {
 }
 
 #[test]
-fn a_crashed_file_becomes_a_sound_one_and_the_damage_is_told() {
+fn crashed_file_becomes_a_sound_one_and_the_damage_is_reported() {
     let folder = folder();
     let (input, out) = (fixture("crashed"), folder.path().join("out.etl"));
     let run = weir(["relog", text(&input), "-o", text(&out)]).expect(3);
@@ -73,7 +73,7 @@ fn a_crashed_file_becomes_a_sound_one_and_the_damage_is_told() {
 }
 
 #[test]
-fn filters_choose_as_they_do_for_dump() {
+fn filters_select_the_same_events_as_for_dump() {
     let folder = folder();
     let input = store(&folder, "five.etl", &five_events());
     let cases: [&[&str]; 13] = [
@@ -96,7 +96,7 @@ fn filters_choose_as_they_do_for_dump() {
         let mut relog = vec!["relog", text(&input), "-o", text(&out), "--force", "--bare"];
         relog.extend(filters);
         weir(&relog).expect(0);
-        // The header is an event too, for dump.
+        // For dump, the header is an event too.
         let wanted: Vec<_> = match filters {
             ["--head", _] => names(&input, &["--head", "3"]).into_iter().skip(1).collect(),
             _ => names(&input, filters).into_iter().filter(|name| name != "EventTrace/Header").collect(),
@@ -108,7 +108,7 @@ fn filters_choose_as_they_do_for_dump() {
 }
 
 #[test]
-fn providers_are_left_out_by_name_and_by_guid() {
+fn providers_are_dropped_by_name_and_by_guid() {
     let folder = folder();
     let input = store(&folder, "five.etl", &five_events());
     let guid = events(&input)[0]["guid"].as_str().unwrap().to_owned();
@@ -127,7 +127,7 @@ fn providers_are_left_out_by_name_and_by_guid() {
 }
 
 #[test]
-fn what_others_are_read_by_stays_unless_bare() {
+fn schema_events_are_kept_unless_bare() {
     let folder = folder();
     let (input, out) = (fixture("eventsource"), folder.path().join("out.etl"));
     let all = events(&input);
@@ -161,11 +161,11 @@ fn several_files_become_one_with_one_clock_and_all_losses() {
     let fields = &merged[0]["fields"];
     assert_eq!((fields["EventsLost"].as_u64(), fields["BuffersLost"].as_u64()), (Some(7), Some(2)));
     let seen = |events: &[Value]| -> Vec<(String, String, u64, u64)> {
-        let of = |e: &Value| {
+        let summary = |e: &Value| {
             let word = |key: &str| e[key].as_str().unwrap().to_owned();
             (word("time"), word("event"), e["pid"].as_u64().unwrap(), e["cpu"].as_u64().unwrap())
         };
-        events.iter().filter(|e| e["event"] != "EventTrace/Header").map(of).collect()
+        events.iter().filter(|e| e["event"] != "EventTrace/Header").map(summary).collect()
     };
     let before = weir(["dump", "--format", "jsonl", text(&first), text(&second)]).expect(4).json();
     assert_eq!(seen(&merged), seen(&before));
@@ -173,7 +173,7 @@ fn several_files_become_one_with_one_clock_and_all_losses() {
 }
 
 #[test]
-fn nothing_is_replaced_unasked_and_an_input_never() {
+fn files_are_replaced_only_on_request_and_inputs_never() {
     let folder = folder();
     let bytes = five_events();
     let input = store(&folder, "in.etl", &bytes);
@@ -195,7 +195,7 @@ fn nothing_is_replaced_unasked_and_an_input_never() {
 }
 
 #[test]
-fn what_fails_leaves_nothing_behind() {
+fn failed_relog_leaves_no_files() {
     let folder = folder();
     let junk = store(&folder, "junk.etl", b"this is no trace");
     let out = folder.path().join("out.etl");
@@ -211,7 +211,7 @@ fn what_fails_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_cut_has_the_start_and_the_end_of_what_is_left() {
+fn cut_trace_has_the_start_and_end_of_its_remaining_events() {
     let folder = folder();
     let input = store(&folder, "five.etl", &five_with(session("five")));
     let out = folder.path().join("out.etl");
@@ -222,7 +222,7 @@ fn a_cut_has_the_start_and_the_end_of_what_is_left() {
 }
 
 #[test]
-fn marks_stand_where_their_time_is() {
+fn marks_are_inserted_at_their_time() {
     let folder = folder();
     let input = store(&folder, "five.etl", &five_events());
     let out = folder.path().join("out.etl");
@@ -231,13 +231,13 @@ fn marks_stand_where_their_time_is() {
     weir(&relog).expect(0);
     assert_eq!(names(&out, &[])[1..], ["Alpha", "Beta", "Mark", "Alpha", "Gamma", "Delta", "Mark"]);
     let marks = dump(&out, &["--provider", "Traceweir.Relog"]).expect(0).json();
-    let told: Vec<_> =
+    let printed: Vec<_> =
         marks.iter().map(|m| (m["time"].as_str().unwrap(), m["fields"]["text"].as_str())).collect();
     let wanted = [
         ("2024-05-01T10:00:00.0002500Z", Some("2=two")),
         ("2024-05-01T10:00:09.0000000Z", Some("the end, über")),
     ];
-    assert_eq!(told, wanted);
+    assert_eq!(printed, wanted);
     assert!(weir(["check", text(&out)]).expect(0).stderr.contains(": sound: "));
     for wrong in ["soon=x", "5s", &format!("5s={}", "x".repeat(513))] {
         weir(["relog", text(&input), "-o", text(&out), "--force", "--mark", wrong]).expect(2);
@@ -245,11 +245,11 @@ fn marks_stand_where_their_time_is() {
 }
 
 #[test]
-fn a_full_disk_is_told_and_leaves_nothing_behind() {
+fn full_disk_is_reported_and_leaves_no_files() {
     let folder = folder();
     let input = store(&folder, "in.etl", &five_events());
     let out = folder.path().join("out.etl");
-    // A limit on the size of files stands for a disk; ignored signals stay ignored in the program.
+    // A file size limit stands in for a full disk; ignored signals stay ignored in the program.
     let script = "trap '' XFSZ; ulimit -f 8; exec \"$0\" relog \"$1\" -o \"$2\"";
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", script, env!("CARGO_BIN_EXE_weir"), text(&input), text(&out)]);
@@ -261,7 +261,7 @@ fn a_full_disk_is_told_and_leaves_nothing_behind() {
 }
 
 #[test]
-fn ctrl_c_leaves_nothing_behind() {
+fn ctrl_c_leaves_no_files() {
     let folder = folder();
     let mut maker = Maker::new(session("many"));
     (0..20_000).for_each(|_| five(&mut maker));
@@ -276,7 +276,8 @@ fn ctrl_c_leaves_nothing_behind() {
     assert_eq!(entries(&folder), ["in.etl"]);
 }
 
-/// The times of a file's events, the first event being its log-file header, and the start that this tells.
+/// Returns the start time in the header of a file and the times of its events, of which the
+/// log-file header is the first.
 fn times(path: &std::path::Path) -> (String, Vec<String>) {
     let events = finish(&mut weir_command(["dump", "--format", "jsonl", text(path)])).json();
     assert_eq!(
@@ -290,7 +291,7 @@ fn times(path: &std::path::Path) -> (String, Vec<String>) {
 }
 
 #[test]
-fn a_cut_of_a_real_trace_begins_with_its_header_and_nothing_is_before_its_start() {
+fn cut_of_a_real_trace_has_no_event_before_its_header_and_start() {
     for (name, from, to) in [
         ("ShutdownPerfDiagLogger.etl", "29520s", "29521s"),
         ("net.4.5.2.x64.etl.zip", "3s", "5s"),
@@ -304,7 +305,7 @@ fn a_cut_of_a_real_trace_begins_with_its_header_and_nothing_is_before_its_start(
             relog.extend(bare);
             weir(&relog);
             let (start, times) = times(&out);
-            // Stamps are of one form, so their order is that of their texts.
+            // Stamps have one text form, so they sort like their texts.
             assert!(
                 times.iter().all(|time| *time >= start),
                 "{name} {bare:?}: {start} and {:?}",
@@ -319,16 +320,16 @@ fn a_cut_of_a_real_trace_begins_with_its_header_and_nothing_is_before_its_start(
 }
 
 #[test]
-fn a_cut_moves_the_start_only_as_far_as_nothing_is_left_from_before() {
+fn cut_moves_the_start_no_later_than_the_first_kept_event() {
     let folder = folder();
     let (input, out) = (fixture("eventsource"), folder.path().join("out.etl"));
     let (start, all) = times(&input);
-    // The manifests of the trace stay, whenever they were written.
+    // The manifests of the trace are kept, whenever they were written.
     weir(["relog", text(&input), "-o", text(&out), "--from", "1h"]).expect(0);
     assert_eq!(times(&out).0, start);
     weir(["relog", text(&input), "-o", text(&out), "--force", "--from", "1h", "--bare"]).expect(0);
     assert!(times(&out).0 > *all.last().unwrap(), "nothing is left");
-    // A mark before the trace moves it down.
+    // A mark before the start moves the start back.
     weir(["relog", text(&input), "-o", text(&out), "--force", "--mark", "-1.5s=before"]).expect(0);
     let (start_with_mark, times) = times(&out);
     assert!(start_with_mark < start && times.iter().all(|time| *time >= start_with_mark));
@@ -336,7 +337,7 @@ fn a_cut_moves_the_start_only_as_far_as_nothing_is_left_from_before() {
 }
 
 #[test]
-fn the_output_is_for_no_more_people_than_the_input() {
+fn output_is_readable_by_no_more_users_than_the_input() {
     use std::os::unix::fs::PermissionsExt as _;
     let folder = folder();
     let input = store(&folder, "in.etl", &five_events());
@@ -357,7 +358,7 @@ fn the_output_is_for_no_more_people_than_the_input() {
 }
 
 #[test]
-fn what_cannot_be_an_output_is_refused_before_force_is_named() {
+fn impossible_output_is_refused_without_suggesting_force() {
     let folder = folder();
     let input = store(&folder, "in.etl", &five_events());
     let run = weir(["relog", text(&input), "-o", text(&input)]).expect(1);
@@ -387,46 +388,46 @@ fn what_cannot_be_an_output_is_refused_before_force_is_named() {
 }
 
 #[test]
-fn what_is_asked_for_in_vain_is_told() {
+fn filters_and_marks_without_effect_are_reported() {
     let folder = folder();
     let input = store(&folder, "five.etl", &five_events());
     let out = folder.path().join("out.etl");
-    let told = |more: &[&str], code: i32| {
+    let stderr_of = |more: &[&str], code: i32| {
         let mut relog = vec!["relog", text(&input), "-o", text(&out), "--force"];
         relog.extend(more);
         weir(&relog).expect(code).stderr
     };
-    let run = told(&["--from", "10s", "--to", "5s"], 1);
+    let run = stderr_of(&["--from", "10s", "--to", "5s"], 1);
     assert!(run.contains("1901 ERROR_INVALID_TIME") && run.contains("later than --to"), "{run}");
     assert!(!out.exists());
-    let run = told(&["--from", "10s", "--to", "12s"], 0);
+    let run = stderr_of(&["--from", "10s", "--to", "12s"], 0);
     assert!(
         run.contains("warning: no event is in the range of --from and --to: the events are from 2024-05-01"),
         "{run}"
     );
     for nothing in [&["--provider", "none.such"][..], &["--level", "0", "--cpu", "1"], &["--drop", "*"]] {
-        let run = told(nothing, 0);
+        let run = stderr_of(nothing, 0);
         assert!(run.contains("warning: no event passed the filters"), "{nothing:?}: {run}");
     }
-    let run = told(&["--mark", "1h=late", "--mark", "-1h=early", "--mark", "200us=inside"], 0);
+    let run = stderr_of(&["--mark", "1h=late", "--mark", "-1h=early", "--mark", "200us=inside"], 0);
     assert_eq!(run.matches("lies outside of the trace").count(), 2, "{run}");
     assert!(run.contains("\"late\"") && run.contains("\"early\""), "{run}");
-    assert!(!told(&["--provider", "Shop.A"], 0).contains("warning"), "what was found needs no words");
+    assert!(!stderr_of(&["--provider", "Shop.A"], 0).contains("warning"), "what was found needs no words");
 }
 
 #[test]
-fn what_is_there_and_what_is_left_out_add_up() {
+fn kept_and_dropped_events_add_up() {
     let folder = folder();
     let out = folder.path().join("out.etl");
     let counts = |inputs: &[&str], more: &[&str]| -> (u64, u64) {
         let mut relog = vec!["relog"];
         relog.extend(inputs.iter().chain(&["-o", text(&out), "--force"]).chain(more));
-        let said = weir(&relog).stderr;
+        let stderr = weir(&relog).stderr;
         let number = |before: &str| {
-            let number = said.split(before).next().unwrap().split([' ', '\n']).next_back().unwrap();
+            let number = stderr.split(before).next().unwrap().split([' ', '\n']).next_back().unwrap();
             number.replace(',', "").parse::<u64>().unwrap()
         };
-        (number(" event"), if said.contains(" left out") { number(" left out") } else { 0 })
+        (number(" event"), if stderr.contains(" left out") { number(" left out") } else { 0 })
     };
     let five = store(&folder, "five.etl", &five_events());
     let of_five = |more: &[&str]| counts(&[text(&five)], more);
@@ -444,15 +445,15 @@ fn what_is_there_and_what_is_left_out_add_up() {
             &["--provider", "none.such", "--bare"],
             &["--cpu", "9999"],
         ] {
-            let (there, out_of_it) = counts(&[text(&input)], more);
-            assert_eq!(there + out_of_it, all, "{name} {more:?}");
-            assert_eq!(there, dump(&out, &[]).json().len() as u64, "{name} {more:?}");
+            let (kept, dropped) = counts(&[text(&input)], more);
+            assert_eq!(kept + dropped, all, "{name} {more:?}");
+            assert_eq!(kept, dump(&out, &[]).json().len() as u64, "{name} {more:?}");
         }
     }
 }
 
 #[test]
-fn several_files_are_told_as_those_of_the_machine_that_starts_first() {
+fn merged_file_describes_the_machine_of_the_earliest_input() {
     let Some(windows) = sample("AMSITrace.etl") else { return };
     let folder = folder();
     let mut linux = Maker::new(session("linux"));
@@ -461,8 +462,8 @@ fn several_files_are_told_as_those_of_the_machine_that_starts_first() {
     let linux = store(&folder, "linux.etl", &linux.finish());
     let out = folder.path().join("out.etl");
     weir(["relog", text(&linux), text(&windows), "-o", text(&out)]);
-    let told = |path| weir(["info", "--json", text(path)]).json().remove(0);
-    let (first, second, both) = (told(&windows), told(&linux), told(&out));
+    let info = |path| weir(["info", "--json", text(path)]).json().remove(0);
+    let (first, second, both) = (info(&windows), info(&linux), info(&out));
     assert!(first["start"].as_str() < second["start"].as_str(), "that of Windows starts first");
     for field in ["system", "os", "build", "cpus", "cpu_mhz", "boot", "start", "clock_hz"] {
         assert_eq!(both[field], first[field], "{field}");

@@ -1,4 +1,4 @@
-//! Repair: a finalised copy, never at the expense of what is there.
+//! `weir repair`: writes a finalised copy and never harms existing files.
 
 use traceweir_format::tracelogging::MetadataBuilder;
 
@@ -7,7 +7,7 @@ use crate::golden::{Maker, SelfDescribing, session};
 use crate::util::weir;
 
 #[test]
-fn a_crashed_file_is_repaired_to_a_sound_one_with_the_same_events() {
+fn crashed_file_is_repaired_to_a_sound_one_with_the_same_events() {
     let folder = folder();
     let broken = fixture("crashed");
     let before = std::fs::read(&broken).unwrap();
@@ -24,7 +24,7 @@ fn a_crashed_file_is_repaired_to_a_sound_one_with_the_same_events() {
 }
 
 #[test]
-fn a_file_full_of_zeros_behind_its_last_buffer_is_repaired() {
+fn file_with_trailing_zeros_is_repaired() {
     let folder = folder();
     let mut bytes = std::fs::read(fixture("crashed")).unwrap();
     bytes.truncate(0x4000);
@@ -39,9 +39,9 @@ fn a_file_full_of_zeros_behind_its_last_buffer_is_repaired() {
 #[test]
 fn repair_reports_buffers_that_a_finalised_file_no_longer_has() {
     let folder = folder();
-    let (whole, out) = (folder.path().join("whole.etl"), folder.path().join("out.etl"));
-    weir(["repair", text(&fixture("crashed")), "-o", text(&whole)]).expect(0);
-    let mut bytes = std::fs::read(&whole).unwrap();
+    let (repaired, out) = (folder.path().join("whole.etl"), folder.path().join("out.etl"));
+    weir(["repair", text(&fixture("crashed")), "-o", text(&repaired)]).expect(0);
+    let mut bytes = std::fs::read(&repaired).unwrap();
     bytes.truncate(0x3000);
     let cut = store(&folder, "cut.etl", &bytes);
     let run = weir(["repair", text(&cut), "-o", text(&out)]).expect(3);
@@ -76,7 +76,7 @@ fn repair_never_writes_to_its_input_even_when_forced() {
 }
 
 #[test]
-fn a_sound_file_is_copied_as_it_is() {
+fn sound_file_is_copied_unchanged() {
     let folder = folder();
     let path = store(&folder, "five.etl", &five_events());
     let out = folder.path().join("copy.etl");
@@ -85,7 +85,7 @@ fn a_sound_file_is_copied_as_it_is() {
 }
 
 #[test]
-fn what_is_no_trace_leaves_no_output() {
+fn file_that_is_no_trace_leaves_no_output() {
     let folder = folder();
     let path = store(&folder, "note.etl", b"Dear reader");
     let out = folder.path().join("out.etl");
@@ -93,7 +93,7 @@ fn what_is_no_trace_leaves_no_output() {
     assert!(!out.exists());
 }
 
-/// A trace of many buffers, and the number of its events.
+/// Builds a trace of many buffers. Returns it with the number of its events.
 fn long_trace() -> (Vec<u8>, usize) {
     let mut maker = Maker::new(session("long"));
     let event = SelfDescribing::new("Shop.Long");
@@ -126,7 +126,7 @@ fn holes_are_reported_and_the_events_after_them_are_kept() {
 }
 
 #[test]
-fn a_log_that_was_emptied_and_goes_on_as_a_sparse_file_is_read() {
+fn log_emptied_and_continued_as_a_sparse_file_is_read() {
     use std::os::unix::fs::FileExt;
     const BUFFER: u64 = 4096;
     const HOLE: u64 = 1 << 40;
@@ -160,14 +160,14 @@ fn outputs_are_not_written_through_links_that_others_can_change() {
         let run = weir([&[verb, text(&path), "-o", text(&link)], force].concat()).expect(77);
         assert!(run.stderr.contains("symbolic link"), "{verb}: {}", run.stderr);
         assert_eq!(std::fs::read(&precious).unwrap(), b"precious", "{verb}");
-        // A link to a folder, too.
+        // Also a link to a folder.
         let way = shared.join(format!("way-{verb}"));
         symlink(folder.path(), &way).unwrap();
         let target = way.join("precious.txt");
         let run = weir([&[verb, text(&path), "-o", text(&target)], force].concat()).expect(77);
         assert!(run.stderr.contains("symbolic link"), "{verb}: {}", run.stderr);
         assert_eq!(std::fs::read(&precious).unwrap(), b"precious", "{verb}");
-        // A new file on the same way, and the target of a link to nothing.
+        // A new file by the same path, and the target of a dangling link.
         let new = format!("new-{verb}");
         symlink(folder.path().join(&new), shared.join(&new)).unwrap();
         for target in [way.join(&new), shared.join(&new)] {
@@ -176,7 +176,7 @@ fn outputs_are_not_written_through_links_that_others_can_change() {
             assert!(!folder.path().join(&new).exists(), "{verb}");
         }
     }
-    // A further name of a file, which another user may have given it.
+    // A hard link, which another user may have made.
     let hard = shared.join("hard");
     std::fs::hard_link(&precious, &hard).unwrap();
     for arguments in [&["dump"][..], &["repair", "--force"]] {
@@ -184,7 +184,7 @@ fn outputs_are_not_written_through_links_that_others_can_change() {
         assert!(run.stderr.contains("only a file of your own"), "{arguments:?}: {}", run.stderr);
         assert_eq!(std::fs::read(&precious).unwrap(), b"precious", "{arguments:?}");
     }
-    // In a folder of one's own a link is followed.
+    // In a folder that only this user can change, a link is followed.
     let own = folder.path().join("own");
     symlink(&precious, &own).unwrap();
     weir(["dump", text(&path), "-o", text(&own)]).expect(0);

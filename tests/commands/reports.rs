@@ -1,4 +1,4 @@
-//! info, stats, check and demo; and exit codes that tell scripts how it went.
+//! info, stats, check and demo, and exit codes that report loss and damage to scripts.
 
 use traceweir_format::etl::Summary;
 use traceweir_format::time::FileTime;
@@ -21,7 +21,7 @@ fn damage(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 #[test]
-fn lost_events_end_with_4_and_are_told() {
+fn lost_events_are_reported_and_exit_with_4() {
     let folder = folder();
     let path = store(&folder, "lossy.etl", &lossy());
     for verb in ["info", "dump", "stats"] {
@@ -33,7 +33,7 @@ fn lost_events_end_with_4_and_are_told() {
 }
 
 #[test]
-fn damage_ends_with_3_and_costs_only_the_damaged_buffer() {
+fn damage_exits_with_3_and_costs_only_the_damaged_buffer() {
     let folder = folder();
     let path = store(&folder, "damaged.etl", &damage(five_events()));
     let run = dump(&path, &[]).expect(3);
@@ -46,7 +46,7 @@ fn damage_ends_with_3_and_costs_only_the_damaged_buffer() {
 }
 
 #[test]
-fn damage_weighs_more_than_loss() {
+fn damage_takes_precedence_over_loss() {
     let folder = folder();
     let path = store(&folder, "both.etl", &damage(lossy()));
     for verb in ["info", "dump", "stats", "check"] {
@@ -55,7 +55,7 @@ fn damage_weighs_more_than_loss() {
 }
 
 #[test]
-fn info_says_what_a_trace_is() {
+fn info_describes_a_trace() {
     let page = weir(["info", text(&fixture("compressed"))]).expect(0).text();
     for fact in [
         "fixture-compressed",
@@ -77,7 +77,7 @@ fn info_says_what_a_trace_is() {
 }
 
 #[test]
-fn stats_tell_events_bytes_and_rate_by_provider_event_and_process() {
+fn stats_count_events_bytes_and_rate_by_provider_event_and_process() {
     let path = fixture("kernel");
     let page = weir(["stats", text(&path)]).expect(0).text();
     for fact in [
@@ -99,7 +99,7 @@ fn stats_tell_events_bytes_and_rate_by_provider_event_and_process() {
 }
 
 #[test]
-fn check_is_quiet_about_sound_files_and_gives_offsets_for_others() {
+fn check_is_quiet_about_sound_files_and_prints_offsets_of_defects() {
     for name in ["tracelogging", "kernel", "compressed", "merged"] {
         let run = weir(["check", text(&fixture(name))]).expect(0);
         assert!(run.stdout.is_empty() && run.stderr.contains("sound"), "{name}: {}", run.stderr);
@@ -111,22 +111,22 @@ fn check_is_quiet_about_sound_files_and_gives_offsets_for_others() {
 }
 
 #[test]
-fn stamps_that_go_back_are_a_remark_and_no_fault() {
+fn decreasing_stamps_are_a_remark_and_no_fault() {
     let folder = folder();
     let mut bytes = five_events();
-    // The second record of the second buffer, which then has a stamp like one that a provider supplied.
+    // The second record of the second buffer gets a stamp like one supplied by a provider.
     let second = 0x1048 + usize::from(u16::from_le_bytes([bytes[0x1048], bytes[0x1049]])).next_multiple_of(8);
     bytes[second + 0x10..second + 0x18].copy_from_slice(&1_000_i64.to_le_bytes());
     let path = store(&folder, "supplied.etl", &bytes);
     let run = weir(["check", text(&path)]).expect(0);
-    let place = format!("{second:#010x}: remark: time-in-buffer: stamp 1000 after");
-    assert!(run.text().contains(&place), "{}", run.text());
+    let remark = format!("{second:#010x}: remark: time-in-buffer: stamp 1000 after");
+    assert!(run.text().contains(&remark), "{}", run.text());
     assert!(run.stderr.contains("sound: 6 events") && run.stderr.contains("1 remark"), "{}", run.stderr);
     let remarks = weir(["check", "--json", text(&path)]).expect(0).json();
     assert_eq!((remarks.len(), &remarks[0]["remark"]), (1, &true.into()));
     assert_eq!(dump(&path, &[]).expect(0).json().len(), 6, "and it is read like any other");
 
-    // Beside a fault it stays a remark, and the fault one.
+    // Together with a fault it stays a remark, and the fault stays a fault.
     bytes.truncate(bytes.len() - 100);
     let run = weir(["check", text(&store(&folder, "cut.etl", &bytes))]).expect(3);
     assert!(run.stderr.contains("findings") && run.stderr.contains("1 remark"), "{}", run.stderr);
@@ -143,7 +143,7 @@ fn several_files_are_checked_one_by_one() {
 }
 
 #[test]
-fn the_demo_writes_a_sound_trace_and_prints_it() {
+fn demo_writes_a_sound_trace_and_prints_it() {
     let folder = folder();
     let path = folder.path().join("demo.etl");
     let run = weir(["demo", "-o", text(&path)]).expect(0);
@@ -153,7 +153,7 @@ fn the_demo_writes_a_sound_trace_and_prints_it() {
     }
     weir(["check", text(&path)]).expect(0);
     assert_eq!(dump(&path, &["--provider", "Traceweir.Demo.*"]).expect(0).json().len(), 12);
-    // Without -o it goes to the temporary folder.
+    // Without -o the trace goes to the temporary folder.
     let temporary = super::folder();
     finish(weir_command(["demo"]).env("TMPDIR", temporary.path())).expect(0);
     assert!(temporary.path().join("weir-demo.etl").exists());
@@ -172,10 +172,10 @@ fn one_file_that_cannot_be_opened_does_not_hide_the_others() {
 }
 
 #[test]
-fn a_file_cut_between_two_buffers_is_said_to_lack_the_rest() {
+fn file_truncated_between_two_buffers_is_reported_as_incomplete() {
     let folder = folder();
-    let whole = std::fs::read(fixture("kernel")).unwrap();
-    let path = store(&folder, "cut.etl", &whole[..0x2000]);
+    let bytes = std::fs::read(fixture("kernel")).unwrap();
+    let path = store(&folder, "cut.etl", &bytes[..0x2000]);
     for verb in ["dump", "info", "stats", "check"] {
         let run = weir([verb, text(&path)]).expect(3);
         assert!(run.text().contains("buffers") || run.stderr.contains("buffers"), "{verb}: {}", run.stderr);
@@ -183,7 +183,7 @@ fn a_file_cut_between_two_buffers_is_said_to_lack_the_rest() {
 }
 
 #[test]
-fn what_an_event_looks_like_does_not_depend_on_the_filter() {
+fn output_of_an_event_does_not_depend_on_the_filter() {
     let path = fixture("kernel");
     let all = dump(&path, &[]).expect(0).json();
     for filter in [["--cpu", "0"], ["--event", "Process/*"], ["--grep", "explorer"], ["--head", "3"]] {

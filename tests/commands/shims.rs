@@ -1,4 +1,5 @@
-//! Links under Windows' names: what is laid, what is spared, and that programs load the library by them.
+//! `weir shims`: links to the library under the names of Windows DLLs. Checks which links are made,
+//! which files are left alone, and that programs load the library by these names.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -7,7 +8,8 @@ use super::{folder, text};
 use crate::golden::finish;
 use crate::util::{Run, root, skip, weir, weir_command};
 
-/// The library, as cargo built it beside this test; links have to lead to its own name.
+/// Links the library that cargo built beside this test under its installed name, which shims have
+/// to point to.
 fn library(folder: &Path) -> PathBuf {
     let test = std::env::current_exe().unwrap();
     let built = test.parent().unwrap().join("libtraceweir_c.so");
@@ -31,7 +33,7 @@ fn names(folder: &Path) -> Vec<String> {
 }
 
 #[test]
-fn links_are_laid_told_kept_and_removed() {
+fn links_are_made_listed_kept_and_removed() {
     let own = folder();
     let real = own.path().canonicalize().unwrap();
     let (library, links) = (library(&real), real.join("new/shims"));
@@ -42,7 +44,7 @@ fn links_are_laid_told_kept_and_removed() {
     for name in names(&links) {
         assert_eq!(std::fs::read_link(links.join(name)).unwrap(), library);
     }
-    // Its folder does as well as the library itself.
+    // The folder of the library is accepted as well as the library itself.
     let again = shims(&links, &["--lib", text(own.path())]).expect(0).text();
     assert_eq!(again.lines().filter(|line| line.starts_with("kept ")).count(), 18, "{again}");
     let run = shims(&links, &["--remove"]).expect(0);
@@ -51,7 +53,7 @@ fn links_are_laid_told_kept_and_removed() {
 }
 
 #[test]
-fn what_belongs_to_others_is_spared_unless_forced() {
+fn foreign_files_are_kept_unless_forced() {
     let own = folder();
     let real = own.path().canonicalize().unwrap();
     let (library, links) = (library(&real), real.join("shims"));
@@ -61,7 +63,7 @@ fn what_belongs_to_others_is_spared_unless_forced() {
     let run = shims(&links, &["--lib", text(&library)]).expect(1);
     assert!(run.stderr.contains("--force") && run.stderr.contains("tdh.dll"), "{}", run.stderr);
     assert_eq!(names(&links), ["tdh.dll"], "nothing was changed");
-    // A link to another version of the library is ours, wherever it leads.
+    // A link to another version of the library belongs to weir, wherever it points.
     std::os::unix::fs::symlink("/nowhere/libtraceweir.so.0", links.join("libtdh.so")).unwrap();
     let run = shims(&links, &["--lib", text(&library), "--force"]).expect(0);
     assert_eq!(run.text().lines().filter(|line| line.starts_with("replaced ")).count(), 2, "{}", run.text());
@@ -80,26 +82,26 @@ fn what_belongs_to_others_is_spared_unless_forced() {
 }
 
 #[test]
-fn what_is_no_library_is_not_linked_to() {
+fn file_that_is_no_library_is_refused() {
     let own = folder();
     let links = own.path().join("shims");
     let other = own.path().join("libtraceweir.so");
     std::fs::write(&other, "text").unwrap();
-    for (lib, why) in [
+    for (lib, reason) in [
         (&other, "no shared library"),
         (&own.path().join("libother.so"), "is not called"),
         (&links, "cannot read"),
     ] {
         let lib = if lib == &links { own.path().join("libtraceweir.so.7") } else { lib.clone() };
         let run = shims(&links, &["--lib", text(&lib)]).expect(1);
-        assert!(run.stderr.contains(why), "{}: {}", lib.display(), run.stderr);
+        assert!(run.stderr.contains(reason), "{}: {}", lib.display(), run.stderr);
     }
     assert!(!links.exists());
     weir(["shims", text(&own.path().join("none")), "--remove"]).expect(1);
 }
 
 #[test]
-fn the_library_is_found_where_an_installation_has_it() {
+fn library_is_found_where_an_installation_puts_it() {
     let own = folder();
     let real = own.path().canonicalize().unwrap();
     for part in ["bin", "lib"] {
@@ -110,7 +112,7 @@ fn the_library_is_found_where_an_installation_has_it() {
     let run = Command::new(&program).arg("shims").arg(&links).output().unwrap();
     assert!(run.status.success(), "{run:?}");
     assert_eq!(std::fs::read_link(links.join("tdh.dll")).unwrap(), library);
-    // One that lies beside the program goes before.
+    // A library beside the program takes precedence.
     let beside = real.join("bin/libtraceweir.so");
     std::fs::copy(&library, &beside).unwrap();
     let run = Command::new(&program).arg("shims").arg(&links).output().unwrap();
@@ -142,7 +144,7 @@ int main(int count, char **names) {
 "#;
 
 #[test]
-fn a_c_program_loads_the_library_by_windows_names() {
+fn c_program_loads_the_library_by_windows_names() {
     let own = folder();
     let (library, links) = (library(own.path()), own.path().join("shims"));
     shims(&links, &["--lib", text(&library)]).expect(0);
@@ -174,7 +176,7 @@ print("registered")
 "#;
 
 #[test]
-fn a_python_program_loads_the_library_by_windows_names() {
+fn python_program_loads_the_library_by_windows_names() {
     if Command::new("python3").arg("--version").output().is_err() {
         return skip("python3", "there is no python3");
     }
@@ -197,7 +199,7 @@ fn a_python_program_loads_the_library_by_windows_names() {
 }
 
 #[test]
-fn the_folder_is_told_so_that_it_is_found_from_everywhere() {
+fn folder_is_printed_as_an_absolute_path() {
     let own = folder();
     let real = own.path().canonicalize().unwrap();
     let library = library(&real);

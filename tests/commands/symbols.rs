@@ -1,4 +1,5 @@
-//! Addresses of programs that were compiled here, with and without what names them.
+//! Resolves addresses of programs compiled by these tests, with and without symbols and debug
+//! information.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +17,7 @@ use super::{folder, store, text};
 use crate::golden::{Maker, SelfDescribing, session};
 use crate::util::{Daemon, Run, c_library, root, weir};
 
-/// `place` is where `here` returns to: within `add`, which is part of `sell`.
+/// `place` is the return address of `here`: within `add`, which is inlined into `sell`.
 const SHOP: &str = r#"#include <stdio.h>
 void *place;
 __attribute__((noinline)) void here(void) { place = __builtin_return_address(0); }
@@ -61,7 +62,8 @@ int main(void) {
 }
 "#;
 
-/// A program that tells where its stubs for functions of another are: of one that it calls alone, and of one whose address it has too.
+/// A program that prints addresses of its PLT stubs: of a function that it only calls, and of one
+/// whose address it also takes.
 const STUBS: &str = r#"#include <stdio.h>
 #include <stdlib.h>
 void *volatile both;
@@ -91,7 +93,7 @@ fn run(command: &mut Command) -> String {
     String::from_utf8(out.stdout).unwrap()
 }
 
-/// Compiles a source of its own name in the folder.
+/// Compiles C source to a program of this name in the folder.
 fn compile(folder: &TempDir, source: &str, name: &str, flags: &[&str]) -> PathBuf {
     let file = store(folder, &format!("{name}.c"), source.as_bytes());
     let program = folder.path().join(name);
@@ -100,18 +102,18 @@ fn compile(folder: &TempDir, source: &str, name: &str, flags: &[&str]) -> PathBu
     program
 }
 
-/// What a program told when it ran: addresses, and where a file of its lay.
-struct Ran {
-    places: Vec<u64>,
+/// Output of a program: return addresses, and the address range of an image.
+struct ProgramOutput {
+    addresses: Vec<u64>,
     base: u64,
     size: u64,
 }
 
-fn ran(program: &Path, image: &Path) -> Ran {
-    told(&run(&mut Command::new(program)), image)
+fn run_program(program: &Path, image: &Path) -> ProgramOutput {
+    parse_output(&run(&mut Command::new(program)), image)
 }
 
-fn told(out: &str, image: &Path) -> Ran {
+fn parse_output(out: &str, image: &Path) -> ProgramOutput {
     let (first, maps) = out.split_once('\n').unwrap();
     let number = |hex: &str| u64::from_str_radix(hex.trim_start_matches("0x"), 16).unwrap();
     let of_image: Vec<[u64; 3]> = maps
@@ -125,10 +127,10 @@ fn told(out: &str, image: &Path) -> Ran {
         .collect();
     let base = of_image[0][0] - of_image[0][2];
     let size = of_image.last().unwrap()[1] - base;
-    Ran { places: first.split(' ').map(number).collect(), base, size }
+    ProgramOutput { addresses: first.split(' ').map(number).collect(), base, size }
 }
 
-/// Tells of an image, with its identity if it has one.
+/// Writes the events of an image load, with an image id if `id` is given.
 fn image(maker: &mut Maker, pid: u32, (base, size): (u64, u64), path: &str, id: Option<&[u8]>) {
     if let Some(id) = id {
         let mut payload = Vec::new();
@@ -140,16 +142,16 @@ fn image(maker: &mut Maker, pid: u32, (base, size): (u64, u64), path: &str, id: 
     maker.system(0, 0x1403, 3, (pid, pid), &payload);
 }
 
-/// A trace of an event with a stack, of a program that ran.
-fn trace(ran: &Ran, path: &Path, id: Option<&[u8]>) -> Vec<u8> {
+/// Builds a trace of one event with the stack of a program that ran.
+fn trace(output: &ProgramOutput, path: &Path, id: Option<&[u8]>) -> Vec<u8> {
     let mut maker = Maker::new(session("symbols"));
-    image(&mut maker, PROCESS, (ran.base, ran.size), path.to_str().unwrap(), id);
+    image(&mut maker, PROCESS, (output.base, output.size), path.to_str().unwrap(), id);
     let mut event = SelfDescribing::new("Shop.Stack");
     (event.header.process_id, event.header.thread_id) = (PROCESS, PROCESS);
     let mut stack = Vec::new();
     stack.put_u64(0);
-    for place in &ran.places {
-        stack.put_u64(*place);
+    for address in &output.addresses {
+        stack.put_u64(*address);
     }
     stack.put_u64(0x1000);
     let items = [Item { kind: ExtType::STACK_TRACE64, data: &stack }];
@@ -163,12 +165,12 @@ fn dump(trace: &Path, more: &[&str]) -> Run {
     weir(all).expect(0)
 }
 
-/// The frames of the one event.
+/// Returns the frames of the one event.
 fn frames(run: &Run) -> Vec<Value> {
     run.json()[0]["stack"].as_array().unwrap().clone()
 }
 
-/// Module and function of each frame.
+/// Returns module and function of each frame.
 fn names(run: &Run) -> Vec<(String, String)> {
     let word = |value: &Value| value.as_str().unwrap_or("-").to_owned();
     frames(run).iter().map(|frame| (word(&frame["module"]), word(&frame["symbol"]))).collect()
@@ -181,12 +183,12 @@ fn pairs(all: &[(&str, &str)]) -> Vec<(String, String)> {
 const NOWHERE: (&str, &str) = ("-", "-");
 
 #[test]
-fn inlined_functions_sources_and_lines_are_told() {
+fn inlined_functions_sources_and_lines_are_resolved() {
     let folder = folder();
     for (name, flags) in [("shop", &["-g"][..]), ("older", &["-gdwarf-4"]), ("packed", &["-g", "-gz=zlib"])] {
         let program = compile(&folder, SHOP, name, flags);
-        let ran = ran(&program, &program);
-        let path = store(&folder, "shop.etl", &trace(&ran, &program, Some(&build_id())));
+        let output = run_program(&program, &program);
+        let path = store(&folder, "shop.etl", &trace(&output, &program, Some(&build_id())));
         let run = dump(&path, &[]);
         assert_eq!(run.stderr, "");
         let frames = frames(&run);
@@ -204,7 +206,7 @@ fn inlined_functions_sources_and_lines_are_told() {
             assert_eq!(frame.get("inlined").is_some(), is_inlined, "{frame}");
         }
         assert_eq!(frames[3]["symbol"], "shop::cart::sell");
-        assert_eq!(frames[0]["addr"], format!("{:#x}", ran.places[0]));
+        assert_eq!(frames[0]["addr"], format!("{:#x}", output.addresses[0]));
         let nothing = serde_json::json!({"addr": "0x1000", "module": null, "symbol": null, "offset": 0x1000});
         assert_eq!(frames[4], nothing);
         let plain = dump(&path, &["--no-lines"]);
@@ -216,7 +218,8 @@ fn inlined_functions_sources_and_lines_are_told() {
 fn text_has_a_line_for_each_function() {
     let folder = folder();
     let program = compile(&folder, SHOP, "shop", &["-g"]);
-    let path = store(&folder, "shop.etl", &trace(&ran(&program, &program), &program, Some(&build_id())));
+    let path =
+        store(&folder, "shop.etl", &trace(&run_program(&program, &program), &program, Some(&build_id())));
     let source = folder.path().join("shop.c");
     let plain = weir(["dump", text(&path), "--event", "Sold"]).expect(0).text();
     let named = weir(["dump", text(&path), "--event", "Sold", "--symbols"]).expect(0).text();
@@ -227,13 +230,14 @@ fn text_has_a_line_for_each_function() {
 }
 
 #[test]
-fn functions_are_told_wherever_the_linker_put_the_program() {
+fn functions_are_resolved_at_any_link_address() {
     let folder = folder();
     let all =
         [("shop", "sell"), ("shop", "shop::Cart::add(int, bool)"), ("shop", "shop::cart::sell"), NOWHERE];
     for flags in [&[][..], &["-no-pie"], &["-static-pie"], &["-g", "-no-pie"], &["-Wl,-z,noseparate-code"]] {
         let program = compile(&folder, SHOP, "shop", flags);
-        let path = store(&folder, "shop.etl", &trace(&ran(&program, &program), &program, Some(&build_id())));
+        let path =
+            store(&folder, "shop.etl", &trace(&run_program(&program, &program), &program, Some(&build_id())));
         let mut expected = pairs(&all);
         if flags.contains(&"-g") {
             expected.insert(0, ("shop".into(), "add".into()));
@@ -243,28 +247,30 @@ fn functions_are_told_wherever_the_linker_put_the_program() {
 }
 
 #[test]
-fn a_library_has_the_functions_that_it_offers() {
+fn library_functions_are_resolved_by_exported_names() {
     let folder = folder();
     let library = compile(&folder, SHOP, "libshop.so", &["-shared", "-fPIC", "-DLIBRARY", "-s"]);
     let caller = compile(&folder, CALLER, "caller", &[text(&library), "-Wl,-rpath,$ORIGIN"]);
-    let path = store(&folder, "shop.etl", &trace(&ran(&caller, &library), &library, Some(&build_id())));
+    let path =
+        store(&folder, "shop.etl", &trace(&run_program(&caller, &library), &library, Some(&build_id())));
     assert_eq!(names(&dump(&path, &[])), pairs(&[("libshop.so", "sell"), NOWHERE]));
 }
 
 #[test]
 #[cfg(target_arch = "x86_64")]
-fn stubs_have_the_names_of_what_they_call_and_never_those_of_what_lies_before_them() {
+fn stubs_are_named_after_their_target_and_never_after_preceding_code() {
     let folder = folder();
     let ibt = &["-fcf-protection=full", "-Wl,-z,ibtplt"][..];
     for flags in [&[][..], &["-Wl,-z,lazy"], &["-no-pie", "-fno-pie"], &["-Wl,-z,now"], ibt] {
         for strip in [&[][..], &["-s"], &["-g"]] {
             let flags = [&["-fno-builtin"], flags, strip].concat();
             let program = compile(&folder, STUBS, "stubs", &flags);
-            let ran = ran(&program, &program);
-            let path = store(&folder, "stubs.etl", &trace(&ran, &program, Some(&build_id())));
+            let output = run_program(&program, &program);
+            let path = store(&folder, "stubs.etl", &trace(&output, &program, Some(&build_id())));
             let names = names(&dump(&path, &[]));
             let functions: Vec<&str> = names.iter().map(|(_, function)| function.as_str()).collect();
-            // The first and the last byte of the same one, the one before, and one in a section of its own.
+            // The first and the last byte of the same stub, the one before, and one in its own
+            // section.
             assert_eq!((functions[0], functions[1]), ("atoi@plt", "atoi@plt"), "{flags:?}: {names:?}");
             assert!(functions[2] == "-" || functions[2].ends_with("@plt"), "{flags:?}: {names:?}");
             assert_eq!(functions[3], "abs@plt", "{flags:?}: {names:?}");
@@ -273,16 +279,16 @@ fn stubs_have_the_names_of_what_they_call_and_never_those_of_what_lies_before_th
 }
 
 #[test]
-fn a_stripped_program_has_the_names_of_its_debug_file() {
+fn stripped_program_gets_names_from_its_debug_file() {
     let folder = folder();
     let program = compile(&folder, SHOP, "shop", &["-g"]);
-    let ran = ran(&program, &program);
+    let output = run_program(&program, &program);
     let debug = folder.path().join("shop.debug");
     run(Command::new("objcopy").arg("--only-keep-debug").arg(&program).arg(&debug));
     run(Command::new("strip").arg(&program));
-    let path = store(&folder, "shop.etl", &trace(&ran, &program, Some(&build_id())));
+    let path = store(&folder, "shop.etl", &trace(&output, &program, Some(&build_id())));
     let stripped = pairs(&[("shop", "-"), ("shop", "-"), ("shop", "-"), NOWHERE]);
-    let whole = pairs(&[
+    let expected = pairs(&[
         ("shop", "add"),
         ("shop", "sell"),
         ("shop", "shop::Cart::add(int, bool)"),
@@ -291,9 +297,9 @@ fn a_stripped_program_has_the_names_of_its_debug_file() {
     ]);
     let run_of = |more: &[&str]| names(&dump(&path, more));
     assert_eq!(run_of(&[]), stripped);
-    let offset = ran.places[0] - ran.base;
+    let offset = output.addresses[0] - output.base;
     assert_eq!(frames(&dump(&path, &[]))[0]["offset"], offset);
-    // By build id, as debug packages, as a cache and as a plain tree have it.
+    // By build id, in the layouts of debug packages, of a cache and of a plain tree.
     for place in [
         format!("a/.build-id/00/{}.debug", &BUILD_ID[2..]),
         format!("b/00/{}.debug", &BUILD_ID[2..]),
@@ -303,108 +309,110 @@ fn a_stripped_program_has_the_names_of_its_debug_file() {
         std::fs::create_dir_all(to.parent().unwrap()).unwrap();
         std::fs::copy(&debug, &to).unwrap();
         let root = folder.path().join(&place[..1]);
-        assert_eq!(run_of(&["--symbol-path", text(&root)]), whole, "{place}");
-        // Even where the program is gone.
-        let gone = store(&folder, "gone.etl", &trace(&ran, Path::new("/gone/shop"), Some(&build_id())));
-        assert_eq!(names(&dump(&gone, &["--symbol-path", text(&root)])), whole, "{place}");
+        assert_eq!(run_of(&["--symbol-path", text(&root)]), expected, "{place}");
+        // Even if the program no longer exists.
+        let gone = store(&folder, "gone.etl", &trace(&output, Path::new("/gone/shop"), Some(&build_id())));
+        assert_eq!(names(&dump(&gone, &["--symbol-path", text(&root)])), expected, "{place}");
     }
-    // By the link, beside it and in its folder of debug files.
+    // By the debug link, beside the program and in its folder of debug files.
     run(Command::new("objcopy")
         .current_dir(folder.path())
         .arg("--add-gnu-debuglink=shop.debug")
         .arg(&program));
-    assert_eq!(run_of(&[]), whole);
+    assert_eq!(run_of(&[]), expected);
     std::fs::create_dir(folder.path().join(".debug")).unwrap();
     std::fs::rename(&debug, folder.path().join(".debug/shop.debug")).unwrap();
-    assert_eq!(run_of(&[]), whole);
+    assert_eq!(run_of(&[]), expected);
     std::fs::write(folder.path().join(".debug/shop.debug"), "no ELF file").unwrap();
     assert_eq!(run_of(&[]), stripped);
 }
 
 #[test]
-fn a_file_that_is_another_is_not_believed() {
+fn file_with_another_identity_is_not_used() {
     let folder = folder();
     let program = compile(&folder, SHOP, "shop", &[]);
-    let ran = ran(&program, &program);
+    let output = run_program(&program, &program);
     let mut other = build_id();
     other[19] ^= 1;
-    let path = store(&folder, "shop.etl", &trace(&ran, &program, Some(&other)));
+    let path = store(&folder, "shop.etl", &trace(&output, &program, Some(&other)));
     let run = dump(&path, &[]);
     assert_eq!(names(&run), pairs(&[("shop", "-"), ("shop", "-"), ("shop", "-"), NOWHERE]));
     assert_eq!(run.stderr.matches("not the file that was traced").count(), 1, "{}", run.stderr);
-    // Without an identity, a file of that path is taken if it is large enough, and that is said.
-    let path = store(&folder, "shop.etl", &trace(&ran, &program, None));
+    // Without an identity, a file at that path is used if it is large enough, with a note.
+    let path = store(&folder, "shop.etl", &trace(&output, &program, None));
     let run = dump(&path, &[]);
     assert_eq!(names(&run)[0], ("shop".into(), "sell".into()));
     assert!(run.stderr.contains("does not tell the build id of"), "{}", run.stderr);
-    let large = Ran { size: 1 << 30, ..ran };
+    let large = ProgramOutput { size: 1 << 30, ..output };
     let path = store(&folder, "shop.etl", &trace(&large, &program, None));
     assert_eq!(names(&dump(&path, &[]))[0], ("shop".into(), "-".into()));
 }
 
 #[test]
-fn samples_and_stacks_of_their_own_get_names() {
+fn samples_and_separate_stack_events_are_resolved() {
     let folder = folder();
     let program = compile(&folder, SHOP, "shop", &[]);
-    let ran = ran(&program, &program);
+    let output = run_program(&program, &program);
     let mut maker = Maker::new(session("walk"));
-    image(&mut maker, PROCESS, (ran.base, ran.size), text(&program), Some(&build_id()));
-    // A thread of the process, so that the sample is known to be its.
+    image(&mut maker, PROCESS, (output.base, output.size), text(&program), Some(&build_id()));
+    // A thread of the process, so that the sample is attributed to the process.
     let mut thread = Vec::new();
     thread.put_u32(PROCESS).put_u32(77).put(&[0; 64]);
     maker.system(0, 0x0503, 3, (PROCESS, 77), &thread);
     let mut sample = Vec::new();
-    sample.put_u64(ran.places[0]).put_u32(77).put_u16(1).put(&[0, 0]);
+    sample.put_u64(output.addresses[0]).put_u32(77).put_u16(1).put(&[0, 0]);
     maker.perf(0, 0x0F2E, 2, &sample);
     let time = maker.now();
     let mut walk = Vec::new();
-    walk.put_i64(time).put_u32(PROCESS).put_u32(77).put_u64(ran.places[0]).put_u64(ran.places[1]);
+    walk.put_i64(time).put_u32(PROCESS).put_u32(77).put_u64(output.addresses[0]).put_u64(output.addresses[1]);
     maker.perf_at(0, 0x1820, 2, time, &walk);
     let mut reference = Vec::new();
     reference.put_i64(time).put_u32(PROCESS).put_u32(77).put_u64(9);
     maker.perf_at(0, 0x1826, 2, time, &reference);
     let mut definition = Vec::new();
-    definition.put_u64(9).put_u64(ran.places[2]);
+    definition.put_u64(9).put_u64(output.addresses[2]);
     maker.perf_at(0, 0x1824, 2, time, &definition);
     let path = store(&folder, "walk.etl", &maker.finish());
     let events = weir(["dump", text(&path), "--format", "jsonl", "--symbols"]).expect(0).json();
     let symbols = |value: &Value| {
-        let all = value.as_array().map(|all| all.iter().map(|it| it["symbol"].as_str().unwrap().to_owned()));
+        let all =
+            value.as_array().map(|all| all.iter().map(|frame| frame["symbol"].as_str().unwrap().to_owned()));
         all.map(Iterator::collect::<Vec<String>>)
     };
-    let code: Vec<_> = events.iter().filter_map(|it| symbols(&it["code"]["InstructionPointer"])).collect();
+    let code: Vec<_> =
+        events.iter().filter_map(|event| symbols(&event["code"]["InstructionPointer"])).collect();
     assert_eq!(code, [["sell"]]);
-    let stacks: Vec<_> = events.iter().filter_map(|it| symbols(&it["stack"])).collect();
+    let stacks: Vec<_> = events.iter().filter_map(|event| symbols(&event["stack"])).collect();
     assert_eq!(stacks, [vec!["sell", "shop::Cart::add(int, bool)"], vec!["shop::cart::sell"]]);
     let lines = weir(["dump", text(&path), "--symbols"]).expect(0).text();
     assert!(lines.contains("    InstructionPointer: shop!sell+0x"), "{lines}");
 }
 
 #[test]
-fn functions_of_a_stripped_program_are_told_by_where_they_begin() {
+fn functions_of_a_stripped_program_are_named_by_start_address() {
     let folder = folder();
     let program = compile(&folder, SHOP, "shop", &["-pie"]);
     let names = run(Command::new("nm").arg(&program));
     let sell = names.lines().find_map(|line| line.strip_suffix(" T sell")).unwrap();
     let sell = u64::from_str_radix(sell, 16).unwrap();
     run(Command::new("strip").arg(&program));
-    let ran = ran(&program, &program);
-    let path = store(&folder, "shop.etl", &trace(&ran, &program, Some(&build_id())));
+    let output = run_program(&program, &program);
+    let path = store(&folder, "shop.etl", &trace(&output, &program, Some(&build_id())));
     let lines = weir(["flame", text(&path), "--event", "Sold", "--collapsed"]).expect(0).text();
     let innermost = lines.trim_end().rsplit_once(';').unwrap().1;
     assert_eq!(innermost, format!("shop+{sell:#x} 1"), "{lines}");
-    // Without the program there is nothing that tells where functions begin.
+    // Without the program, function starts are unknown.
     std::fs::remove_file(&program).unwrap();
     let gone = weir(["flame", text(&path), "--event", "Sold", "--collapsed"]).expect(0);
     assert!(
-        gone.text().contains(&format!("shop+{:#x} 1", (ran.places[0] - 1 - ran.base) & !0xFF)),
+        gone.text().contains(&format!("shop+{:#x} 1", (output.addresses[0] - 1 - output.base) & !0xFF)),
         "{}",
         gone.text()
     );
     assert!(gone.stderr.contains("shop is not there"), "{}", gone.stderr);
 }
 
-/// Writes an event in a function that was made part of another.
+/// Writes an event in an inlined function.
 const WRITER: &str = r#"#include <evntprov.h>
 #include <stdio.h>
 static const GUID Provider = {0xC0FFEE07, 0x1111, 0x2222, {1, 2, 3, 4, 5, 6, 7, 8}};
@@ -430,9 +438,9 @@ int main(void) {
 }
 "#;
 
-/// An event that was recorded with its stack, beside what a kernel session would tell of the program.
+/// Records an event with its stack, together with the image events that a kernel session writes.
 #[test]
-fn the_stack_of_a_recorded_event_names_who_wrote_it() {
+fn stack_of_a_recorded_event_names_its_writer() {
     let (folder, daemon) = (folder(), Daemon::start());
     let (headers, library) = (root().join("crates/ffi/include"), c_library());
     let flags = ["-g", "-std=gnu11", "-I", text(&headers), text(&library), "-lpthread", "-ldl", "-lm"];
@@ -440,24 +448,30 @@ fn the_stack_of_a_recorded_event_names_who_wrote_it() {
     let file = daemon.path("recorded.etl");
     let wanted = "{c0ffee07-1111-2222-0102-030405060708}@stack";
     let recorded = daemon.weir(["record", "-p", wanted, "-o", text(&file), "--", text(&program)]).expect(0);
-    let ran = told(&recorded.text(), &program);
+    let output = parse_output(&recorded.text(), &program);
 
     let trace = Trace::open(std::fs::File::open(&file).unwrap()).unwrap();
     let mut events = trace.events();
     let mut maker = Maker::new(session("recorded"));
     while let Some(record) = events.next().unwrap() {
         if record.provider() == Guid::from_u128(0xC0FFEE07_1111_2222_0102_030405060708) {
-            image(&mut maker, record.process_id(), (ran.base, ran.size), text(&program), Some(&build_id()));
+            image(
+                &mut maker,
+                record.process_id(),
+                (output.base, output.size),
+                text(&program),
+                Some(&build_id()),
+            );
             maker.raw(0, record.bytes());
         }
     }
     let path = store(&folder, "named.etl", &maker.finish());
     let run = weir(["dump", text(&path), "--format", "jsonl", "--symbols"]).expect(0);
-    let stack: Vec<_> = run.json().iter().filter_map(|it| it["stack"].as_array().cloned()).collect();
+    let stack: Vec<_> = run.json().iter().filter_map(|event| event["stack"].as_array().cloned()).collect();
     assert_eq!(stack.len(), 1, "{stack:?}");
-    let told: Vec<_> =
-        stack[0].iter().take(4).map(|it| (it["symbol"].as_str(), it["line"].as_u64())).collect();
+    let frames: Vec<_> =
+        stack[0].iter().take(4).map(|frame| (frame["symbol"].as_str(), frame["line"].as_u64())).collect();
     let expected =
-        [("note", 7), ("sell", 10), ("serve", 13), ("main", 20)].map(|(it, line)| (Some(it), Some(line)));
-    assert_eq!(told, expected);
+        [("note", 7), ("sell", 10), ("serve", 13), ("main", 20)].map(|(name, line)| (Some(name), Some(line)));
+    assert_eq!(frames, expected);
 }

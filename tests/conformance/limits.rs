@@ -1,4 +1,4 @@
-//! Limits, reached for real.
+//! Limits, tested by reaching them.
 
 use traceweir::controller::info::{Answer, NO_SESSION, Query};
 use traceweir::controller::{EnableParams, SessionConfig};
@@ -41,7 +41,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 10", D, "private sessions do not count against the 64", private_sessions_do_not_count),
 ];
 
-/// As little memory as a session can have.
+/// Returns the configuration of a session with as little memory as possible.
 fn small(stage: &Stage) -> SessionConfig {
     SessionConfig { buffer_size: 4, maximum_buffers: 1, ..stage.config() }
 }
@@ -53,7 +53,7 @@ fn sixty_four_sessions(stage: &Stage) {
     stage.enable(&sessions[0], guid, &EnableParams::default());
     let all = || {
         let sessions = stage.controller().query_all().unwrap().into_iter();
-        sessions.map(|it| (it.id, it.config)).collect::<Vec<_>>()
+        sessions.map(|session| (session.id, session.config)).collect::<Vec<_>>()
     };
     let before = all();
     assert_eq!(before.len(), 64);
@@ -83,13 +83,13 @@ fn a_thousand_registrations(stage: &Stage) {
     let mut others = Vec::new();
     let refused = loop {
         match Provider::register(guid, None) {
-            Ok(it) => others.push(it),
+            Ok(provider) => others.push(provider),
             Err(e) => break e.status().0,
         }
         assert!(others.len() < 2 * MAX_REGISTRATIONS);
     };
     assert_eq!((refused, others.len() + 1), (1450, MAX_REGISTRATIONS));
-    assert!(others.iter().all(|it| it.enabled(4, 1)), "all are there and enabled");
+    assert!(others.iter().all(|other| other.enabled(4, 1)), "all are there and enabled");
     others.last().unwrap().write(&event(1, 4, 1), &[]).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
     others.pop();
@@ -108,7 +108,7 @@ fn eight_sessions_on_a_provider(stage: &Stage) {
         stage.enable(session, guid, &EnableParams::default());
     }
     let entry =
-        || stage.controller().providers().unwrap().into_iter().find(|it| it.provider == guid).unwrap();
+        || stage.controller().providers().unwrap().into_iter().find(|entry| entry.provider == guid).unwrap();
     let before = entry();
     assert_eq!(status(stage.try_enable(&ninth, guid, &EnableParams::default())), 1450);
     assert_eq!(entry(), before);
@@ -135,7 +135,10 @@ fn buffers_of_16_mib(stage: &Stage) {
         }
         let end = stage.end(session);
         let seen = crate::stage::events_of(end.config.log_file.as_deref().unwrap());
-        assert_eq!(seen.iter().map(|it| it.descriptor.id).collect::<Vec<_>>(), (0..200).collect::<Vec<_>>());
+        assert_eq!(
+            seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>(),
+            (0..200).collect::<Vec<_>>()
+        );
     }
 }
 
@@ -144,7 +147,7 @@ fn full_blocks(stage: &Stage) {
     let (guid, session) = (new_provider(), stage.start(&config));
     let provider = Provider::register(guid, None).unwrap();
     stage.enable(&session, guid, &EnableParams::default());
-    // 127 blocks of 511 bytes and one with the rest of 65,535 less the header.
+    // 127 blocks of 511 bytes, and one with the rest of 65,535 bytes minus the header.
     let (block, rest) = (vec![0xB1; 511], vec![0xE5; 65_535 - 80 - 127 * 511]);
     let mut blocks = vec![&block[..]; 127];
     blocks.push(&rest);
@@ -168,8 +171,8 @@ fn as_many_sessions_as_set(stage: &Stage) {
     for (setting, most) in [(32, 32), (70, 70), (31, 64), (257, 64)] {
         let (folder, _daemon) = with_settings(stage, &format!("max_sessions = {setting}\n"));
         let mut controller = connected(&folder);
-        let told = controller.query_information(&NO_SESSION, Query::MaxLoggers).unwrap();
-        assert_eq!(told, Answer::MaxLoggers(most), "{setting}");
+        let answer = controller.query_information(&NO_SESSION, Query::MaxLoggers).unwrap();
+        assert_eq!(answer, Answer::MaxLoggers(most), "{setting}");
         let mut start =
             || controller.start(&SessionConfig { log_file_mode: 0x100, log_file: None, ..small(stage) });
         assert!((0..most).all(|_| start().is_ok()), "{setting}");

@@ -1,19 +1,21 @@
-//! The published contract, rule by rule: one row, one test, named by its section.
+//! The published contract, rule by rule: each rule is a row of a table, with one test.
 //!
 //! ```text
-//!   this program ──▶ weir daemon in a folder of its own
-//!        └─────────▶ this program again, with that folder in its environment: runs the rules one after the other,
-//!                    each with sessions and providers of its own, and compares the outcome with docs/conformance.md
+//!   this program ──▶ weir daemon in a temporary folder
+//!        └─────────▶ this program again, with that folder in its environment: runs the rules in
+//!                    sequence, each with its own sessions and providers, and compares the results
+//!                    with docs/conformance.md
 //! ```
 //!
 //! | Arguments | |
 //! |---|---|
-//! | none | all rules; the table in the docs must be the one of this run |
+//! | none | all rules; the table in the docs must be that of this run |
 //! | `TEXT` | the rules whose test, section or sentence contains it |
-//! | `--list` | the tests |
-//! | `--write-docs` | all rules, and the table is written anew |
+//! | `--list` | lists the tests |
+//! | `--write-docs` | all rules, and rewrites the table |
 //!
-//! Rules that cannot hold on Linux, or that belong to the C façade, stand in the table with the reason.
+//! Rules that cannot hold on Linux, or that belong to the C façade, are in the table with the
+//! reason.
 
 #[path = "../support/control_group.rs"]
 mod control_group;
@@ -39,7 +41,7 @@ use stage::Stage;
 
 /// Process id of the daemon; set for the inner program only.
 pub(crate) const DAEMON: &str = "TRACEWEIR_CONFORMANCE_DAEMON";
-/// Where the daemon of this run lives; set for the inner program only.
+/// Runtime folder of the daemon of this run; set for the inner program only.
 const FOLDER: &str = "TRACEWEIR_CONFORMANCE_FOLDER";
 
 fn rules() -> Vec<&'static Rule> {
@@ -47,7 +49,7 @@ fn rules() -> Vec<&'static Rule> {
     parts.flat_map(|section| section.iter()).collect()
 }
 
-/// The table names each test once, so a name says which rule broke.
+/// Fails if the table names a test twice, so that a name identifies the broken rule.
 fn assert_names_are_unique() {
     let mut names: Vec<&str> = rules().iter().map(|rule| rule.test).collect();
     names.sort_unstable();
@@ -71,7 +73,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Starts the daemon and this program under it.
+/// Starts the daemon and runs this program again with it.
 fn outer(arguments: &[String]) -> ExitCode {
     let folder = tempfile::Builder::new().prefix("weir-rules-").tempdir().expect("a temporary folder");
     let runtime = folder.path().join("run");
@@ -104,9 +106,9 @@ fn inner(arguments: &[String], folder: &std::path::Path) -> ExitCode {
     let outcomes: Vec<(&Rule, Outcome)> = chosen.iter().map(|rule| (*rule, rule.run(&stage))).collect();
     let failed = outcomes.iter().filter(|(_, outcome)| matches!(outcome, Outcome::Fails(_))).count();
     for (rule, outcome) in &outcomes {
-        if let Outcome::Fails(why) = outcome {
+        if let Outcome::Fails(reason) = outcome {
             eprintln!(
-                "{} ({}, {})\n    rule: {}\n    {why}\n",
+                "{} ({}, {})\n    rule: {}\n    {reason}\n",
                 rule.test, rule.section, rule.mark, rule.says
             );
         }

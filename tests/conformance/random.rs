@@ -1,18 +1,18 @@
-//! Random control calls against a model of the daemon's state.
+//! Random control calls, compared with a model of the daemon's state.
 //!
 //! ```text
-//!   thread ──▶ controller of its own ──▶ names and providers of its own: each answer must be the one of its model,
-//!      │                                 and its logs hold those of its numbered events that the model says
-//!      └─────────────────────────────▶ names and providers of all: each answer must be possible
-//!   main   ──▶ warm up, measure, run, tidy up, measure: nothing may have stayed
+//!   thread ──▶ its own controller ──▶ its own names and providers: each answer must be that of
+//!      │                              its model, and its logs must hold the predicted events
+//!      └──────────────────────────▶ shared names and providers: each answer must be possible
+//!   main   ──▶ warm up, measure, run, clean up, measure: nothing may have leaked
 //! ```
 //!
 //! | Variable | |
 //! |---|---|
-//! | `TRACEWEIR_STEPS` | calls in all; 100,000 where it is not set |
-//! | `TRACEWEIR_SEED` | another run than the usual one |
+//! | `TRACEWEIR_STEPS` | calls in all; default 100,000 |
+//! | `TRACEWEIR_SEED` | seed of another run than the default one |
 //!
-//! One run serves all rules here.
+//! All rules here share one run.
 
 mod actor;
 mod logs;
@@ -59,7 +59,7 @@ const THREADS: u64 = 4;
 const STEPS: u64 = 100_000;
 const SEED: u64 = 0x7ace_3e1c;
 
-/// What came of a run.
+/// Results of a run.
 #[derive(Debug, Default)]
 struct Findings {
     divergences: Vec<String>,
@@ -69,7 +69,7 @@ struct Findings {
     events: u64,
 }
 
-/// Calls and time of one kind of operation.
+/// Number of calls and total time by operation.
 type Times = BTreeMap<&'static str, (u64, Duration)>;
 
 fn answers_are_those_of_the_model(stage: &Stage) {
@@ -104,20 +104,21 @@ fn findings(stage: &Stage) -> &'static Findings {
 
 fn run(stage: &Stage, steps: u64, seed: u64) -> Findings {
     let mut found = Findings::default();
-    // What is made once and kept, and memory that comes and goes, are there after the first part.
+    // After this first part, objects that are made once and kept, and the peak of temporary memory,
+    // are there.
     play(stage, steps / 10, seed ^ 1, &mut found);
     let before = [Holdings::of_daemon(), Holdings::of_this_process()];
     let start = Instant::now();
     let times = play(stage, steps, seed, &mut found);
-    tell(steps, start.elapsed(), &times);
+    print_times(steps, start.elapsed(), &times);
     println!("    {} logs, in which {} events were due", found.logs, found.events);
     for (before, now) in before.iter().zip([Holdings::of_daemon, Holdings::of_this_process]) {
-        found.leaks.extend(before.grown(now));
+        found.leaks.extend(before.wait_for_growth(now));
     }
     found
 }
 
-/// All threads take their steps; what they have left running is stopped.
+/// Runs the steps of all threads, then stops the sessions that are left.
 fn play(stage: &Stage, steps: u64, seed: u64, found: &mut Findings) -> Times {
     let mut times = Times::new();
     std::thread::scope(|scope| {
@@ -146,8 +147,8 @@ fn play(stage: &Stage, steps: u64, seed: u64, found: &mut Findings) -> Times {
     times
 }
 
-/// What took the time.
-fn tell(steps: u64, all: Duration, times: &Times) {
+/// Prints the times of the operations.
+fn print_times(steps: u64, all: Duration, times: &Times) {
     println!("random: {steps} steps by {THREADS} threads in {:.1} s", all.as_secs_f64());
     let mut times: Vec<_> = times.iter().collect();
     times.sort_by_key(|(_, (_, time))| std::cmp::Reverse(*time));

@@ -1,4 +1,4 @@
-//! A rule, how it is run, and the table of all.
+//! Rules, how they are run, and the table of all.
 
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,9 +11,9 @@ use crate::stage::Stage;
 pub(crate) struct Rule {
     /// Part and section, as in `controller 3.2 #11`.
     pub(crate) section: &'static str,
-    /// How it is known: D documented, H header, O observed, P this project's decision.
+    /// Source of the rule: D documented, H header, O observed, P this project's decision.
     pub(crate) mark: char,
-    /// What it says.
+    /// The rule in one sentence.
     pub(crate) says: &'static str,
     /// Name of the test.
     pub(crate) test: &'static str,
@@ -25,10 +25,10 @@ pub(crate) struct NotHere {
     pub(crate) section: &'static str,
     pub(crate) mark: char,
     pub(crate) says: &'static str,
-    pub(crate) why: &'static str,
+    pub(crate) reason: &'static str,
 }
 
-/// A rule: section, mark, sentence, test.
+/// Makes a rule: section, mark, sentence, test.
 macro_rules! rule {
     ($section:literal, $mark:ident, $says:literal, $check:path) => {
         $crate::rule::Rule {
@@ -42,14 +42,14 @@ macro_rules! rule {
 }
 pub(crate) use rule;
 
-/// A rule that is not tested here: section, mark, sentence, reason.
+/// Makes a rule that is not tested here: section, mark, sentence, reason.
 macro_rules! not_here {
-    ($section:literal, $mark:ident, $says:literal, $why:literal) => {
+    ($section:literal, $mark:ident, $says:literal, $reason:literal) => {
         $crate::rule::NotHere {
             section: $section,
             mark: $crate::rule::mark(stringify!($mark)),
             says: $says,
-            why: $why,
+            reason: $reason,
         }
     };
 }
@@ -59,7 +59,7 @@ pub(crate) const fn mark(name: &str) -> char {
     name.as_bytes()[0] as char
 }
 
-/// What came of a rule.
+/// Result of a rule.
 pub(crate) enum Outcome {
     Holds,
     Fails(String),
@@ -84,7 +84,7 @@ impl Rule {
 
 fn table(outcomes: &[(&Rule, Outcome)], not_here: &[&NotHere]) -> String {
     let mut text = String::from(
-        "# Conformance\n\nEvery rule of the contract for sessions and providers, the test that pins it, and what came of it. Written by\n\
+        "# Conformance\n\nEvery rule of the contract for sessions and providers, the test that pins it, and its result. Written by\n\
          `cargo test -p traceweir-cli --test conformance -- --write-docs`; the test suite fails where this table is not the one of its run.\n\
          Marks: D documented, H declared in public headers, O observed, P decided by this project.\n\n\
          | Section | Mark | Rule | Test | Result |\n|---|---|---|---|---|\n",
@@ -96,8 +96,9 @@ fn table(outcomes: &[(&Rule, Outcome)], not_here: &[&NotHere]) -> String {
             .expect("text grows");
     }
     text.push_str("\n## Not tested here\n\n| Section | Mark | Rule | Why |\n|---|---|---|---|\n");
-    for NotHere { section, mark, says, why } in not_here {
-        writeln!(text, "| {section} | {mark} | {} | {} |", escaped(says), escaped(why)).expect("text grows");
+    for NotHere { section, mark, says, reason } in not_here {
+        writeln!(text, "| {section} | {mark} | {} | {} |", escaped(says), escaped(reason))
+            .expect("text grows");
     }
     text
 }
@@ -110,7 +111,7 @@ fn docs() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/conformance.md")
 }
 
-/// Whether the table in the docs is that of this run; writes it where asked to.
+/// Returns whether the table in the docs is that of this run. With `write`, writes it instead.
 pub(crate) fn check_docs(outcomes: &[(&Rule, Outcome)], not_here: &[&NotHere], write: bool) -> bool {
     let now = table(outcomes, not_here);
     if write {

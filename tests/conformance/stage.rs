@@ -1,4 +1,4 @@
-//! What a rule needs: the daemon, sessions and providers of its own, and what came out.
+//! Helpers of rules: the daemon, sessions and providers of one rule, and the recorded events.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,22 +14,22 @@ use traceweir_format::spec::event::ExtType;
 
 pub(crate) use crate::wait::{PATIENCE, eventually, until};
 
-/// Milliseconds that an enable waits for this very process.
+/// Milliseconds that an enable waits for the callbacks of this process.
 const WAIT: u32 = 120_000;
 
-/// The daemon of this run, reached by everything in this process.
+/// The daemon of this run, which everything in this process uses.
 pub(crate) struct Stage {
     folder: PathBuf,
 }
 
-/// A running session, stopped when the rule is over.
+/// A running session; drop stops it.
 pub(crate) struct Session {
     pub(crate) id: SessionRef,
     pub(crate) properties: Properties,
     stopped: bool,
 }
 
-/// An event as it stands in the file.
+/// An event as recorded in a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Seen {
     pub(crate) provider: Guid,
@@ -48,22 +48,22 @@ impl Stage {
         Self { folder: folder.to_owned() }
     }
 
-    /// A new connection to the daemon.
+    /// Opens a new connection to the daemon.
     pub(crate) fn controller(&self) -> Controller {
         Controller::find(None).expect("the daemon can be asked").expect("the daemon answers")
     }
 
-    /// A file name that nobody else has.
+    /// Returns a file name that is unique in this run.
     pub(crate) fn path(&self) -> PathBuf {
         self.folder.join(format!("{}.etl", unique()))
     }
 
-    /// The folder of this run.
+    /// Returns the folder of this run.
     pub(crate) fn folder(&self) -> &Path {
         &self.folder
     }
 
-    /// A sequential session with a file of its own.
+    /// Returns the configuration of a sequential session with its own file.
     pub(crate) fn config(&self) -> SessionConfig {
         SessionConfig {
             name: format!("rule {}", unique()),
@@ -80,19 +80,19 @@ impl Stage {
         Session { id: SessionRef::Id(properties.id), properties, stopped: false }
     }
 
-    /// The status with which a start is refused.
+    /// Returns the status with which a start is refused. Fails if it succeeds.
     #[track_caller]
     pub(crate) fn refused(&self, config: &SessionConfig) -> u32 {
         match self.controller().start(config) {
-            Ok(it) => {
-                let _ = self.controller().stop(&SessionRef::Id(it.id));
+            Ok(properties) => {
+                let _ = self.controller().stop(&SessionRef::Id(properties.id));
                 0
             }
             Err(e) => e.status().0,
         }
     }
 
-    /// Enables a provider and waits for this process.
+    /// Enables a provider and waits for the callbacks of this process.
     #[track_caller]
     pub(crate) fn enable(&self, session: &Session, provider: Guid, params: &EnableParams) {
         self.try_enable(session, provider, params).expect("the provider is enabled");
@@ -116,13 +116,13 @@ impl Stage {
         (session, provider, guid)
     }
 
-    /// How a session is.
+    /// Returns the current properties of a session.
     #[track_caller]
     pub(crate) fn query(&self, session: &Session) -> Properties {
         self.controller().query(&session.id).expect("the session can be asked for")
     }
 
-    /// Disables it again.
+    /// Disables a provider.
     #[track_caller]
     pub(crate) fn disable(&self, session: &Session, provider: Guid) {
         let done = self.controller().enable(
@@ -135,13 +135,13 @@ impl Stage {
         done.expect("the provider is disabled");
     }
 
-    /// Stops a session and reads what it wrote.
+    /// Stops a session and returns the events in its file.
     #[track_caller]
     pub(crate) fn stop(&self, session: Session) -> Vec<Seen> {
         self.end(session).config.log_file.as_deref().map(events_of).unwrap_or_default()
     }
 
-    /// Stops a session; how it was at its end.
+    /// Stops a session and returns its final properties.
     #[track_caller]
     pub(crate) fn end(&self, mut session: Session) -> Properties {
         let end = self.controller().stop(&session.id).expect("the session stops");
@@ -155,13 +155,14 @@ impl Drop for Session {
         if !self.stopped
             && let Ok(Some(mut controller)) = Controller::find(None)
         {
-            // A rule may have ended it already.
+            // The rule may have stopped the session already.
             let _ = controller.stop(&self.id);
         }
     }
 }
 
-/// The events of a file but for its header's own; fails where the file breaks a rule of the format.
+/// Returns the events of a file without those about the session itself. Fails if the file breaks a
+/// rule of the format.
 #[track_caller]
 pub(crate) fn events_of(path: &Path) -> Vec<Seen> {
     let trace = Trace::open(std::fs::File::open(path).expect("the file opens")).expect("the file is a trace");
@@ -190,7 +191,7 @@ pub(crate) fn events_of(path: &Path) -> Vec<Seen> {
     seen
 }
 
-/// What the header of a file says.
+/// Returns the header of a file.
 #[track_caller]
 pub(crate) fn header_of(path: &Path) -> LogFileHeader {
     let trace = Trace::open(std::fs::File::open(path).expect("the file opens")).expect("the file is a trace");
@@ -210,18 +211,18 @@ pub(crate) struct Call {
 }
 
 impl Call {
-    /// What it says about who wants what.
+    /// Returns code, level and masks.
     pub(crate) fn state(&self) -> (u32, u8, u64, u64) {
         (self.code, self.level, self.any, self.all)
     }
 }
 
-/// The calls of a callback, as they came.
+/// The recorded calls of a callback, in order.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Calls(Arc<Mutex<Vec<Call>>>);
 
 impl Calls {
-    /// A callback that notes its calls.
+    /// Returns a callback that records its calls.
     pub(crate) fn callback(&self) -> Option<EnableCallback> {
         let calls = Arc::clone(&self.0);
         Some(Box::new(move |notice| {
@@ -241,35 +242,35 @@ impl Calls {
         self.0.lock().expect("calls").clone()
     }
 
-    /// The last one; there is one.
+    /// Returns the last call. Fails if there was none.
     #[track_caller]
     pub(crate) fn last(&self) -> Call {
         self.all().pop().expect("the callback was called")
     }
 }
 
-/// What an enable asks for by level and masks.
+/// Returns enable parameters with this level and these masks.
 pub(crate) fn wants(level: u8, match_any: u64, match_all: u64) -> EnableParams {
     EnableParams { level, match_any, match_all, ..EnableParams::default() }
 }
 
-/// A number that nobody else in this run has.
+/// Returns a number that is unique in this run.
 pub(crate) fn unique() -> u32 {
     static NEXT: AtomicU32 = AtomicU32::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)
 }
 
-/// A provider that nobody else in this run has.
+/// Returns a provider GUID that is unique in this run.
 pub(crate) fn new_provider() -> Guid {
     Guid::from_u128(0x7ace_3e1c_0000_4000_8000_0000_0000_0000 | u128::from(unique()))
 }
 
-/// The status of a refusal; 0 for success.
+/// Returns the status of an error, or 0 for success.
 pub(crate) fn status<T>(result: Result<T, Error>) -> u32 {
     result.err().map_or(0, |e| e.status().0)
 }
 
-/// A descriptor with these.
+/// Returns an event descriptor.
 pub(crate) fn event(id: u16, level: u8, keyword: u64) -> EventDescriptor {
     EventDescriptor { id, level, keyword, ..EventDescriptor::default() }
 }

@@ -1,11 +1,12 @@
-//! Makes the traces under `fixtures/etl`, byte for byte the same each time.
+//! Generates the traces under `fixtures/etl`, byte for byte the same each time.
 //!
 //! ```text
-//!   Maker ──event(cpu, header, payload)──▶ records in time order, 100 µs apart ──finish()──▶ the file
+//!   Maker ──event(cpu, header, payload)──▶ records, 100 µs apart ──finish()──▶ the file
 //! ```
 //!
-//! All traces tell one story of one machine: a session of two CPUs that starts on 2024-05-01 at 10:00 UTC, an hour after boot, with a
-//! counter of 10 MHz. Nothing depends on the clock, the machine or chance.
+//! All traces describe one machine: a session of two CPUs that starts on 2024-05-01 at 10:00 UTC,
+//! an hour after boot, with a counter of 10 MHz. Nothing depends on the clock, the machine or
+//! chance.
 
 mod eventsource;
 mod files;
@@ -32,7 +33,7 @@ use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 /// A name and the bytes of the trace.
 pub(crate) type Fixture = (&'static str, Vec<u8>);
 
-/// Every fixture.
+/// Generates every fixture.
 pub(crate) fn all() -> Vec<Fixture> {
     vec![
         ("tracelogging", tracelogging::make()),
@@ -48,19 +49,19 @@ pub(crate) fn all() -> Vec<Fixture> {
     ]
 }
 
-/// Ticks in a microsecond.
+/// Ticks per microsecond.
 pub(crate) const MICROSECOND: i64 = 10;
-/// Stamp of the session's start: an hour since boot.
+/// Stamp of the start of the session: an hour after boot.
 pub(crate) const ANCHOR: i64 = 3600 * 1_000_000 * MICROSECOND;
-/// The process and the thread that write unless told otherwise.
+/// The default process and thread of events.
 pub(crate) const WRITER: (u32, u32) = (1200, 1204);
 
-/// 2024-05-01 10:00 UTC.
+/// Returns the start of the session: 2024-05-01 10:00 UTC.
 pub(crate) fn start_time() -> FileTime {
     FileTime::from_unix(1_714_557_600, 0)
 }
 
-/// What all sessions have in common.
+/// Returns the options that all sessions share.
 pub(crate) fn session(name: &str) -> Options {
     Options {
         buffer_size: 0x1000,
@@ -76,7 +77,7 @@ pub(crate) fn session(name: &str) -> Options {
     }
 }
 
-/// Gathers records and writes a file of them.
+/// Collects records and writes a file of them.
 pub(crate) struct Maker {
     writer: Writer<Vec<u8>>,
     time: i64,
@@ -89,13 +90,13 @@ impl Maker {
         Self { writer: Writer::create(Vec::new(), options).unwrap(), time, record: Vec::new() }
     }
 
-    /// The stamp of the next record.
+    /// Advances the clock and returns the stamp of the next record.
     pub(crate) fn next_time(&mut self) -> i64 {
         self.time += 100 * MICROSECOND;
         self.time
     }
 
-    /// The stamp of the last record.
+    /// Returns the stamp of the last record.
     pub(crate) fn now(&self) -> i64 {
         self.time
     }
@@ -105,7 +106,7 @@ impl Maker {
         self.record.clear();
     }
 
-    /// An event; its time, and its process and thread where they are 0, are filled in.
+    /// Adds an event. Its time, and its process and thread where they are 0, are filled in.
     pub(crate) fn event(&mut self, cpu: u16, header: EventHeader<'_>, payload: &[u8]) {
         let time = self.next_time();
         let (process_id, thread_id) =
@@ -114,7 +115,7 @@ impl Maker {
         self.put(cpu);
     }
 
-    /// A kernel event that names its writer.
+    /// Adds a kernel event that names its process and thread.
     pub(crate) fn system(&mut self, cpu: u16, hook: u16, version: u8, ids: (u32, u32), payload: &[u8]) {
         let header = SystemHeader {
             pointer_size: 8,
@@ -129,20 +130,20 @@ impl Maker {
         self.put(cpu);
     }
 
-    /// A kernel event without ids.
+    /// Adds a kernel event without ids.
     pub(crate) fn perf(&mut self, cpu: u16, hook: u16, version: u8, payload: &[u8]) {
         let time = self.next_time();
         self.perf_at(cpu, hook, version, time, payload);
     }
 
-    /// A kernel event without ids at a stamp of its own.
+    /// Adds a kernel event without ids at this stamp.
     pub(crate) fn perf_at(&mut self, cpu: u16, hook: u16, version: u8, time: i64, payload: &[u8]) {
         let header = PerfInfoHeader { pointer_size: 8, version, hook, time, counters: &[] };
         header.encode(payload, &mut self.record).unwrap();
         self.put(cpu);
     }
 
-    /// A classic event.
+    /// Adds a classic event.
     pub(crate) fn classic(&mut self, cpu: u16, class: Guid, opcode: u8, version: u16, payload: &[u8]) {
         let header = ClassicHeader {
             pointer_size: 8,
@@ -159,41 +160,42 @@ impl Maker {
         self.classic_with(cpu, header, payload);
     }
 
-    /// A classic event with a header of its own.
+    /// Adds a classic event with this header.
     pub(crate) fn classic_with(&mut self, cpu: u16, header: ClassicHeader, payload: &[u8]) {
         header.encode(payload, &mut self.record).unwrap();
         self.put(cpu);
     }
 
-    /// A WPP message.
+    /// Adds a WPP message.
     pub(crate) fn message(&mut self, cpu: u16, header: MessageHeader, arguments: &[u8]) {
         header.encode(arguments, &mut self.record).unwrap();
         self.put(cpu);
     }
 
-    /// A record of any bytes.
+    /// Adds a record of arbitrary bytes.
     pub(crate) fn raw(&mut self, cpu: u16, record: &[u8]) {
         self.record.extend_from_slice(record);
         self.record.resize(self.record.len().next_multiple_of(8), 0);
         self.put(cpu);
     }
 
-    /// The finalised file; it ends a second after its last event.
+    /// Returns the finalised file, which ends a second after its last event.
     pub(crate) fn finish(self) -> Vec<u8> {
         let end_time = FileTime(start_time().0 + self.time - ANCHOR + 10_000_000);
         self.finish_with(Summary { end_time, ..Summary::default() })
     }
 
-    /// The file with a summary of its own.
+    /// Returns the file, finalised with this summary.
     pub(crate) fn finish_with(self, summary: Summary) -> Vec<u8> {
         self.writer.finish(summary).unwrap()
     }
 
-    /// The file as a crash leaves it: the buffers are there, the header says nothing of them.
+    /// Returns the file as a crash leaves it: the buffers are complete, the header is not updated.
     pub(crate) fn abandon(mut self) -> Vec<u8> {
         self.writer.flush().unwrap();
         let mut file = self.writer.finish(Summary { end_time: FileTime(1), ..Summary::default() }).unwrap();
-        // What finalising adds: EndTime, BuffersWritten, the flush marker of the last buffer.
+        // Undoes what finalising adds: EndTime, BuffersWritten, the flush marker of the last
+        // buffer.
         file[0x78..0x80].fill(0);
         file[0x8C..0x90].fill(0);
         let last = file.len() - 0x1000;
@@ -202,7 +204,7 @@ impl Maker {
     }
 }
 
-/// A TraceLogging event about to be written.
+/// A TraceLogging event to be written.
 pub(crate) struct SelfDescribing {
     pub(crate) provider: &'static str,
     pub(crate) group: Option<Guid>,
@@ -225,7 +227,7 @@ impl SelfDescribing {
         Self { provider, group: None, header }
     }
 
-    /// Writes the event with its traits and metadata, and `more` items behind them.
+    /// Writes the event with its traits and metadata, followed by `more` extended data items.
     pub(crate) fn write(
         &self,
         maker: &mut Maker,
@@ -252,20 +254,20 @@ impl SelfDescribing {
     }
 }
 
-/// A SID: S-1-5-21-1-2-3-1001.
+/// The SID S-1-5-21-1-2-3-1001.
 pub(crate) const SID: [u8; 28] =
     [1, 5, 0, 0, 0, 0, 0, 5, 21, 0, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0, 0xE9, 3, 0, 0];
 
 /// 2024-05-01 10:00:00.250, a Wednesday, as a SYSTEMTIME.
 pub(crate) const SYSTEM_TIME: [u16; 8] = [2024, 5, 3, 1, 10, 0, 0, 250];
 
-/// An IPv4 SOCKADDR: 192.0.2.7:443.
+/// The IPv4 SOCKADDR 192.0.2.7:443.
 pub(crate) const SOCKET_4: [u8; 16] = [2, 0, 1, 0xBB, 192, 0, 2, 7, 0, 0, 0, 0, 0, 0, 0, 0];
 
-/// 2001:db8::1.
+/// The IPv6 address 2001:db8::1.
 pub(crate) const ADDRESS_6: [u8; 16] = [0x20, 1, 0x0D, 0xB8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1];
 
-/// UTF-16 without a terminator.
+/// Encodes text as UTF-16 without a terminator.
 pub(crate) fn wide(text: &str) -> Vec<u8> {
     text.encode_utf16().flat_map(u16::to_le_bytes).collect()
 }

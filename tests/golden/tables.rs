@@ -1,4 +1,4 @@
-//! Every kernel table, written by its own text and read back to the last byte.
+//! Every kernel table: a payload is written from its description and decoded to the last byte.
 
 use traceweir_format::Guid;
 use traceweir_format::etl::Options;
@@ -9,21 +9,21 @@ use traceweir_format::wire::Put;
 use super::make::{ADDRESS_6, Maker, session, start_time};
 use crate::util::weir;
 
-/// The count that stands wherever a field says how often another follows.
+/// The value of every field that counts another one.
 const COUNT: u8 = 2;
 
 fn put_value(ty: Ty, p: &mut Vec<u8>) {
     let bytes = match ty {
         Ty::Az | Ty::Utf8z => b"text\0".to_vec(),
         Ty::Wz => "wide\0".encode_utf16().flat_map(u16::to_le_bytes).collect(),
-        // No SID.
+        // An absent SID.
         Ty::SidBlock => vec![0; 4],
         Ty::Rest => vec![0xAB; 3],
-        // Two UTF-16 units in one chunk that is stored as it is.
+        // Two UTF-16 units in one chunk that is stored uncompressed.
         Ty::Lznt1Text => vec![4, 0, 0, 0, 3, 0x30, b'o', 0, b'k', 0],
         Ty::FileTime => start_time().0.to_le_bytes().to_vec(),
         Ty::Ip6 => ADDRESS_6.to_vec(),
-        // Every number is 2, so that each is a possible count.
+        // Every number is 2, so that each is a valid count.
         other => {
             let mut value = vec![0; other.size(8).unwrap()];
             if let (Some(first), false) = (value.first_mut(), matches!(other, Ty::Pad(_))) {
@@ -57,10 +57,10 @@ fn group_of(class: &Guid) -> Option<u16> {
 }
 
 #[test]
-fn every_kernel_table_is_read_to_the_last_byte_of_what_it_describes() {
+fn every_kernel_table_is_decoded_to_its_last_byte() {
     let mut maker = Maker::new(Options { buffer_size: 0x10000, ..session("tables") });
     let mut expected = Vec::new();
-    // A second log-file header, or half a schema, would not be mere events.
+    // A second log-file header, or half a schema, would not be an ordinary event.
     let apart =
         |s: &&Shape| s.class != class::EVENT_METADATA && (s.class, s.types[0].0) != (class::EVENT_TRACE, 0);
     for shape in shapes().filter(apart) {

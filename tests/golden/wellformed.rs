@@ -1,11 +1,11 @@
-//! The expected outputs are valid in their formats, and say the same in each.
+//! Checks that the expected outputs are valid in their formats, and agree with each other.
 
 use quick_xml::events::Event;
 use serde_json::Value;
 
 use super::{make, run};
 
-/// Rows and cells by RFC 4180; fails on anything that breaks it.
+/// Parses rows and cells by RFC 4180. Fails on anything that violates it.
 pub(crate) fn parse_csv(text: &str) -> Vec<Vec<String>> {
     let (mut rows, mut row, mut cell) = (Vec::new(), Vec::new(), String::new());
     let mut chars = text.chars().peekable();
@@ -42,7 +42,7 @@ pub(crate) fn parse_csv(text: &str) -> Vec<Vec<String>> {
     rows
 }
 
-/// Names of all elements of a well-formed document.
+/// Returns the names of all elements of a well-formed document.
 pub(crate) fn parse_xml(text: &str) -> Vec<String> {
     let mut reader = quick_xml::Reader::from_str(text);
     reader.config_mut().check_end_names = true;
@@ -99,9 +99,10 @@ fn all_formats_hold_the_same_events() {
 }
 
 #[test]
-fn every_event_of_the_undecodable_trace_says_why_and_keeps_its_bytes() {
+fn every_undecodable_event_has_a_reason_and_keeps_its_bytes() {
     for object in run("undecodable", "jsonl").json() {
-        // The log-file header, and payloads that are merely too long or lack the end of a text, are decoded.
+        // The log-file header, and payloads that are merely too long or lack the end of a text, are
+        // decoded.
         let name = object["event"].as_str().unwrap_or_default();
         if matches!(name, "Header" | "EventTrace/Header" | "Long" | "NoEnd") {
             assert_eq!(object["undecoded"], Value::Null, "{object}");

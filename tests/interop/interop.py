@@ -1,13 +1,15 @@
-"""Reads files of the Rust writer with two independent readers and compares every event with what went in.
+"""Reads files of the Rust writer with two independent readers and compares every event.
 
     interop.py FOLDER       with plain.etl, compressed.etl and expected.jsonl of the example `interop_write`
 
-dissect.etl reads both files: count, provider, ids, extended items, payload bytes, raw stamps, wall times within 1 us.
-etl-parser does not unpack, so it reads the plain file, and it does not count the header buffer: count, raw stamps,
-ids, payload bytes, and the fields of process, thread, image, disk and TraceLogging events that it knows.
+dissect.etl reads both files: count, provider, ids, extended items, payload bytes, raw stamps, wall
+times within 1 us. etl-parser does not decompress, so it reads the plain file, and it does not count
+the header buffer: count, raw stamps, ids, payload bytes, and the fields of process, thread, image,
+disk and TraceLogging events that it knows.
 
-Events are matched by their stamps, which are unique. Prints a line for each comparison; the first difference ends the
-program with status 1 and a line that says what, where, wanted and found.
+Events are matched by their stamps, which are unique. Prints a line for each comparison; the first
+difference ends the program with status 1 and a line with the property, the place, and the expected
+and actual values.
 """
 
 import json
@@ -21,7 +23,7 @@ from etl.etl import IEtlFileObserver, build_from_stream
 # 100 ns units in a microsecond.
 MICROSECOND = 10
 
-# Fields that etl-parser spells in its own way, and those that it has not.
+# Fields that etl-parser names differently, and those that it lacks.
 SPELT = {"TThreadId": "ThreadId", "HighResResponseTime": "HighResponseTime"}
 UNKNOWN = {"ThreadName"}
 
@@ -45,10 +47,11 @@ def load(folder):
 
 
 def dissect_event(where, event, header):
-    """An EVENT header. Its payload is what stands behind the extended items, which dissect.etl leaves in front.
+    """Compares an EVENT header and returns the payload, without the extended items that dissect.etl
+    leaves in front of it.
 
-    The reader takes the bytes of the provider in another order than other GUIDs, and goes on looking for items in
-    the payload: so the raw bytes are compared, and as many items as were written.
+    The reader swaps the bytes of the provider differently from other GUIDs, and continues to parse
+    items in the payload: so the raw bytes are compared, and as many items as were written.
     """
     same(where, "provider", UUID(event["provider"]), UUID(bytes_le=bytes(header.header.ProviderId)))
     same(where, "64-bit", event["pointer"] == 8, header.is_64bit)
@@ -62,7 +65,7 @@ def dissect_event(where, event, header):
 
 
 def dissect_record(where, event, header):
-    """Compares what the header says, and gives the payload."""
+    """Compares the header and returns the payload."""
     kind = event["kind"]
     if kind != "perfinfo":
         same(where, "thread", event["thread"], header.thread_id)
@@ -71,7 +74,7 @@ def dissect_record(where, event, header):
         return dissect_event(where, event, header)
     same(where, "provider", event["provider"], str(header.provider_id))
     if kind == "classic":
-        # Type, level and version are one number there.
+        # In this header, type, level and version are one number.
         same(where, "class", event["opcode"] | event["level"] << 8 | event["version"] << 16, header.version)
     else:
         for name in ("group", "opcode", "version"):
@@ -107,13 +110,13 @@ def with_dissect(path, expected):
 
 
 def text(string):
-    """A string of etl-parser: its units as bytes, with the terminator."""
+    """Converts a string of etl-parser to bytes, with the terminator."""
     units = bytes(string.string)
     return units[:-2].decode("utf-16le") if units.endswith(b"\0\0") and len(units) % 2 == 0 else units[:-1].decode()
 
 
 class Collector(IEtlFileObserver):
-    """Events by stamp: kind, payload bytes, and the object to ask for more."""
+    """Returns the events by stamp: kind, payload bytes, and the reader's object."""
 
     def __init__(self):
         self.found = {}

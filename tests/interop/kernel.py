@@ -1,12 +1,12 @@
-"""Reads a recording of kernel events with two independent readers and compares it with what `weir dump` says.
+"""Reads a recording of kernel events with two independent readers and compares it with `weir dump`.
 
     kernel.py FILE DUMP     DUMP is `weir dump --format jsonl --numeric FILE`
 
-dissect.etl reads the whole file: as many events of each class, type, version and length; all fields of context switches and
-ready threads. etl-parser, which does not count the header buffer: as many events, and the fields of processes, threads,
-images and disk I/O, as far as it knows them.
+dissect.etl reads the whole file: number of events of each class, type, version and length; all
+fields of context switches and ready threads. etl-parser, which does not count the header buffer:
+number of events, and the fields of processes, threads, images and disk I/O that it knows.
 
-A dump has no raw stamps, so that sets are compared: how often each combination of values is there.
+A dump has no raw stamps, so multisets are compared: how often each combination of values occurs.
 """
 
 import json
@@ -19,10 +19,10 @@ from uuid import UUID
 from dissect.etl.etl import ETL
 from etl.etl import IEtlFileObserver, build_from_stream
 
-# Fields that etl-parser spells in its own way.
+# Fields that etl-parser names differently.
 SPELT = {"TThreadId": "ThreadId", "HighResResponseTime": "HighResponseTime"}
 
-# Classes whose fields are compared, and the names of those that both know, by class and type.
+# Classes whose fields are compared, and the fields that both know, by class and type.
 PROCESS = ("ProcessId", "ParentId", "SessionId", "ExitStatus")
 THREAD = ("ProcessId", "TThreadId", "BasePriority")
 IMAGE = ("ImageBase", "ImageSize", "ProcessId")
@@ -47,7 +47,7 @@ GROUPS = {0x01: "DiskIo", 0x03: "Process", 0x05: "Thread", 0x14: "Image"}
 TYPES = {1: "Start", 2: "End", 3: "DCStart", 4: "DCEnd", 10: "Read", 11: "Write"}
 IMAGE_TYPES = {2: "UnLoad", 3: "DCStart", 4: "DCEnd"}
 
-# Where the user of a process stands; four bytes of zero are none, which etl-parser does not know.
+# Offset of the user of a process. Four zero bytes mean no user, which etl-parser does not know.
 USER = 36
 
 CSWITCH = struct.Struct("<IIbbBbbbbbII")
@@ -137,7 +137,7 @@ def has_user(name, payload):
 
 def name_of(header):
     group, kind = int(header.group), int(header.type)
-    # Loads of images are in the group of processes.
+    # Image loads are in the group of processes.
     if (group, kind) == (0x03, 10):
         return "Image/Load"
     types = IMAGE_TYPES if group == 0x14 else TYPES

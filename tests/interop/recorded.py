@@ -1,8 +1,10 @@
-"""Reads a recorded session with two independent readers and compares the set of its events with what was offered.
+"""Reads a recorded session with two independent readers and compares its events with those offered.
 
-    recorded.py FILE EVENTS THREADS     recorded from the example `ticker`, which numbers the events of each thread
+    recorded.py FILE EVENTS THREADS     recorded from the example `ticker`, which numbers the events
+                                        of each thread
 
-Both readers must find the same set, none twice, in time order on each processor; what misses must be what the file says it lost.
+Both readers must find the same set, no event twice, in time order on each processor. The number of
+missing events must be the number that the file counts as lost.
 """
 
 import struct
@@ -17,7 +19,7 @@ from etl.etl import IEtlFileObserver, build_from_stream
 # The name hash of "Example-Ticker".
 PROVIDER = UUID("788c1428-e0a2-523e-bb8b-cf3ea983707d")
 
-# Where the log-file header keeps its count of lost events: behind the headers of buffer and event.
+# Offset of the count of lost events in the log-file header, after the headers of buffer and event.
 EVENTS_LOST = 0x48 + 0x20 + 0x30
 
 
@@ -27,7 +29,10 @@ def fail(message):
 
 
 def identity(payload):
-    """Thread and number, the last twelve bytes: a reader may leave extended items in front of a payload."""
+    """Returns thread and number, the last twelve bytes.
+
+    A reader may leave extended items in front of a payload.
+    """
     return struct.unpack("<IQ", payload[-12:])
 
 

@@ -1,9 +1,11 @@
 #!/bin/sh
-# Lets two independent readers compare files of the writer with what went in. Fails at the first difference.
+# Compares files of the writer with the written events, using two independent readers. Fails at the
+# first difference.
 #
 #   tests/interop/run.sh [EVENTS]
 #
-# Needs python3 with venv, and the package index once; all it makes lies below the target folder.
+# Needs python3 with venv, and the package index once. All files that it makes are below the target
+# folder.
 set -eu
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -12,7 +14,7 @@ work=${CARGO_TARGET_DIR:-$root/target}/interop
 python=$work/venv/bin/python
 
 mkdir -p "$work"
-# A venv of other pins is made anew.
+# A venv with other pinned versions is rebuilt.
 if ! cmp -s "$here/requirements.txt" "$work/venv/requirements.txt"; then
     rm -rf "$work/venv"
     python3 -m venv "$work/venv"
@@ -27,7 +29,7 @@ cargo run --quiet --manifest-path "$root/Cargo.toml" --package traceweir-format 
 built=${CARGO_TARGET_DIR:-$root/target}/debug
 cargo build --quiet --manifest-path "$root/Cargo.toml" --package traceweir-cli --bin weir
 
-# The same events, relogged: cut in two and joined again, and packed; nobody can tell.
+# The same events, relogged: split and merged again, and compressed, with the same result.
 relogged=$work/relogged
 mkdir -p "$relogged"
 cp "$work/expected.jsonl" "$relogged"
@@ -44,11 +46,12 @@ TRACEWEIR_RUNTIME_DIR=$runtime TRACEWEIR_DAEMON=$built/weir \
     "$built/weir" record -p Example-Ticker -o "$work/recorded.etl" -- "$built/examples/ticker" "${1:-20000}" 3
 "$python" "$here/recorded.py" "$work/recorded.etl" "${1:-20000}" 3
 
-# And what was recorded, relogged. On a busy machine the session may have lost events, which is counted, and told by this status.
+# The same recording, relogged. On a busy machine the session may have lost events: these are
+# counted, and this exit status reports them.
 "$built/weir" relog "$work/recorded.etl" -o "$work/recorded-again.etl" --force || [ $? -eq 4 ]
 "$python" "$here/recorded.py" "$work/recorded-again.etl" "${1:-20000}" 3
 
-# Kernel events, where this machine lets us have them.
+# Kernel events, where this machine provides them.
 if TRACEWEIR_RUNTIME_DIR=$runtime TRACEWEIR_DAEMON=$built/weir "$built/weir" record --kernel sched,disk,net -o "$work/kernel.etl" -- \
     sh -c 'for i in 1 2 3; do dd if=/dev/zero of="$0" bs=4096 count=10 conv=fsync 2>/dev/null; done' "$work/written"; then
     "$built/weir" check "$work/kernel.etl"

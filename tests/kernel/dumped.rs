@@ -1,4 +1,5 @@
-//! A dump as a test reads it: events in the file's order, and who ran where.
+//! Parses the output of `weir dump`: events in the order of the file, each with the thread that ran
+//! on its processor.
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
@@ -15,17 +16,17 @@ pub(crate) struct Event {
     pub(crate) cpu: u64,
     pub(crate) ms: f64,
     pub(crate) provider: String,
-    /// As the header says; −1 where it says nothing.
+    /// Thread id in the header; −1 if it has none.
     pub(crate) tid: i64,
     pub(crate) fields: Value,
-    /// Who ran on its processor, by the context switches before it.
+    /// The thread that ran on its processor, by the context switches before it.
     pub(crate) running: Option<u64>,
     /// Frames of the stack-walk events that follow it, kernel first.
     pub(crate) stack: Vec<u64>,
 }
 
 impl Event {
-    /// A number among the fields, told as one or as hexadecimal text.
+    /// Returns a numeric field, printed as a number or as hexadecimal text.
     #[track_caller]
     pub(crate) fn number(&self, name: &str) -> u64 {
         number(&self.fields[name])
@@ -42,7 +43,7 @@ pub(crate) fn number(value: &Value) -> Option<u64> {
 pub(crate) struct Trace(pub(crate) Vec<Event>);
 
 impl Trace {
-    /// Reads a file by `weir dump`; stack-walk events are joined to the events that they follow.
+    /// Reads a file with `weir dump` and joins stack-walk events to the events that they follow.
     #[track_caller]
     pub(crate) fn read(file: &Path, options: &[&str]) -> Self {
         let mut all: Vec<&OsStr> = ["dump", "--format", "jsonl", "--numeric"].map(OsStr::new).to_vec();
@@ -51,26 +52,26 @@ impl Trace {
         let run = weir(all);
         assert!(matches!(run.code, 0 | 4), "weir dump: {}", run.stderr);
         let mut events: Vec<Event> = Vec::new();
-        // By processor: who runs, and which event was the last.
+        // The running thread and the index of the last event, by processor.
         let mut running: BTreeMap<u64, u64> = BTreeMap::new();
         let mut last: BTreeMap<u64, usize> = BTreeMap::new();
         for line in run.text().lines() {
-            let mut told: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
+            let mut object: Value = serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"));
             let (name, cpu) =
-                (told["event"].as_str().unwrap_or("").to_owned(), told["cpu"].as_u64().unwrap_or(0));
+                (object["event"].as_str().unwrap_or("").to_owned(), object["cpu"].as_u64().unwrap_or(0));
             let mut event = Event {
                 name,
                 cpu,
-                ms: told["ms"].as_f64().expect("a time"),
-                provider: told["provider"].as_str().unwrap_or("").to_owned(),
-                tid: told["tid"].as_i64().unwrap_or(-1),
-                fields: told["fields"].take(),
+                ms: object["ms"].as_f64().expect("a time"),
+                provider: object["provider"].as_str().unwrap_or("").to_owned(),
+                tid: object["tid"].as_i64().unwrap_or(-1),
+                fields: object["fields"].take(),
                 running: running.get(&cpu).copied(),
                 stack: Vec::new(),
             };
             if event.name == "StackWalk/Stack" {
-                let at = *last.get(&cpu).expect("a stack follows its event");
-                join(&mut events[at], &event);
+                let index = *last.get(&cpu).expect("a stack follows its event");
+                join(&mut events[index], &event);
                 continue;
             }
             if event.name == "Thread/CSwitch" {
@@ -88,7 +89,8 @@ impl Trace {
     }
 }
 
-/// The frames of a stack-walk event belong to the event before it on its processor, whose time it has.
+/// Adds the frames of a stack-walk event to the event before it on its processor, which has the
+/// same time.
 #[track_caller]
 fn join(event: &mut Event, stack: &Event) {
     assert!(

@@ -1,4 +1,4 @@
-//! What a file of kernel events must hold for CPU analysis, and in which order.
+//! Checks that a file of kernel events holds what CPU analysis needs, and in which order.
 
 use std::collections::BTreeSet;
 
@@ -6,7 +6,7 @@ use crate::again::again;
 use crate::dumped::{Event, Trace};
 use crate::stage::Stage;
 
-/// First events of these names come in this order: who is there before what they do.
+/// The first events of these names come in this order: processes and threads before their activity.
 const AT_THE_START: [&str; 6] = [
     "EventTrace/Header",
     "EventTrace/Extension",
@@ -15,7 +15,7 @@ const AT_THE_START: [&str; 6] = [
     "PerfInfo/CollectionStart",
     "PerfInfo/SampleProf",
 ];
-/// Last events of these names come in this order.
+/// The last events of these names come in this order.
 const AT_THE_END: [&str; 5] = [
     "PerfInfo/SampleProf",
     "Process/DCEnd",
@@ -23,7 +23,7 @@ const AT_THE_END: [&str; 5] = [
     "PerfInfo/CollectionEnd",
     "EventTrace/EndExtension",
 ];
-/// These must be there at all.
+/// Events of these names must be in the file.
 const SOMEWHERE: [&str; 14] = [
     "Thread/DCStart",
     "Thread/Start",
@@ -41,29 +41,29 @@ const SOMEWHERE: [&str; 14] = [
     "EventTrace/BuildInfo",
 ];
 
-/// PROCESS, THREAD, IMAGE_LOAD, CSWITCH, DISPATCHER, PROFILE.
+/// The groups PROCESS, THREAD, IMAGE_LOAD, CSWITCH, DISPATCHER and PROFILE.
 const SCHED: u64 = 0x0100_0817;
 
 #[test]
-fn a_file_has_all_that_analysis_needs_in_order() {
+fn file_has_everything_that_analysis_needs_in_order() {
     again(5, || {
-        let Some(stage) = Stage::set() else { return };
+        let Some(stage) = Stage::start() else { return };
         let on_disk = stage.path("written");
         let command = stage.workload(["mixed".as_ref(), on_disk.as_os_str(), "100".as_ref()]);
-        let recording = stage.record_whole(&["--kernel", "sched"], &command);
+        let recording = stage.record_complete(&["--kernel", "sched"], &command);
         let trace = recording.trace();
-        let place = |name: &str, last: bool| {
+        let position = |name: &str, last: bool| {
             let is = |event: &Event| event.name == name;
             let at = if last { trace.0.iter().rposition(is) } else { trace.0.iter().position(is) };
             at.unwrap_or_else(|| panic!("no {name}"))
         };
-        let first: Vec<_> = AT_THE_START.iter().map(|name| (place(name, false), name)).collect();
+        let first: Vec<_> = AT_THE_START.iter().map(|name| (position(name, false), name)).collect();
         assert!(first.is_sorted(), "{first:?}");
-        let last: Vec<_> = AT_THE_END.iter().map(|name| (place(name, true), name)).collect();
+        let last: Vec<_> = AT_THE_END.iter().map(|name| (position(name, true), name)).collect();
         assert!(last.is_sorted() && last.last().unwrap().0 == trace.0.len() - 1, "{last:?}");
-        SOMEWHERE.iter().for_each(|name| _ = place(name, false));
+        SOMEWHERE.iter().for_each(|name| _ = position(name, false));
         for name in ["EventTrace/Extension", "EventTrace/EndExtension"] {
-            assert_eq!(trace.0[place(name, false)].number("GroupMask1") & SCHED, SCHED, "{name}");
+            assert_eq!(trace.0[position(name, false)].number("GroupMask1") & SCHED, SCHED, "{name}");
         }
         kernel_comes_first(&trace);
         images_are_identified(&trace);
@@ -73,7 +73,7 @@ fn a_file_has_all_that_analysis_needs_in_order() {
     });
 }
 
-/// Images of the kernel are in front of those of programs.
+/// Fails unless images of the kernel come before those of programs.
 #[track_caller]
 fn kernel_comes_first(trace: &Trace) {
     let owners: Vec<u64> = trace.named("Image/DCStart").map(|event| event.number("ProcessId")).collect();
@@ -81,7 +81,8 @@ fn kernel_comes_first(trace: &Trace) {
     assert!(kernels > 0 && owners[kernels..].iter().all(|owner| !matches!(owner, 0 | 4)), "{kernels}");
 }
 
-/// Each image that is told of at the start has an id, or is said to have none.
+/// Fails unless each image of the rundown or loaded later has an id event, or an event that says it
+/// has none.
 #[track_caller]
 fn images_are_identified(trace: &Trace) {
     let key = |event: &Event| (event.number("ProcessId"), event.number("ImageBase"));
@@ -92,7 +93,9 @@ fn images_are_identified(trace: &Trace) {
     assert!(missing.is_empty(), "{} images without an id, such as {}", missing.len(), missing[0].fields);
 }
 
-/// Who is there at the end has begun, or was there at the start. Who began when the last events had been taken has no other event, and was never switched to.
+/// Fails unless every process, thread and image of the end rundown has a start event or is in the
+/// start rundown. One that began after the last events were read has no other event, and was never
+/// switched to: it is ignored.
 #[track_caller]
 fn ends_match_beginnings(trace: &Trace) {
     let ran: BTreeSet<u64> = trace.named("Thread/CSwitch").map(|event| event.number("NewThreadId")).collect();
@@ -105,7 +108,9 @@ fn ends_match_beginnings(trace: &Trace) {
         let strange: Vec<_> = trace
             .named(&at_end)
             .map(key)
-            .filter(|it| !known.contains(it) && ran.contains(if class == "Thread" { &it.1 } else { &it.0 }))
+            .filter(|key| {
+                !known.contains(key) && ran.contains(if class == "Thread" { &key.1 } else { &key.0 })
+            })
             .collect();
         assert!(strange.is_empty(), "{class} at the end only: {strange:x?}");
     }

@@ -1,16 +1,19 @@
-//! Kernel events by the command as people run it, held against perf in the same run, and against programs of known behaviour.
+//! Kernel events recorded with the command line, compared with perf in the same run and with
+//! programs of known behaviour.
 //!
 //! ```text
-//!   weir record --kernel … -- perf record -a … -- workload        what perf sees lies inside of what weir sees, the workload inside of both
-//!          │                       │                 └ tells its threads, ports, bytes, times (workload.c)
+//!   weir record --kernel … -- perf record -a … -- workload     (weir covers perf)
+//!          │                       │                 └ workload.c prints threads, bytes, times
 //!      weir dump              perf script
-//!          └──── compared: only what concerns the workload's own threads ────┘
+//!          └──── compared: only events of the workload's own threads ────┘
 //! ```
 //!
-//! 1. The whole machine is recorded, and does other things meanwhile: a test counts what its own program did.
+//! 1. The whole machine is recorded while it does other things: a test counts only what its own
+//!    program did.
 //! 2. One measurement runs at a time: they would disturb each other, and the machine is small.
-//! 3. What only noise can spoil (events that a busy machine lost) is measured again, a few times. No time that passes decides.
-//! 4. What needs the kernel's events, perf or a C compiler is skipped where there is none, and says so.
+//! 3. A measurement that noise can spoil (events lost on a busy machine) is repeated a few times.
+//!    Elapsed time never decides.
+//! 4. Tests that need kernel events, perf or a C compiler are skipped where these are missing.
 
 #[path = "../support/again.rs"]
 mod again;

@@ -1,4 +1,4 @@
-//! Events of a program and of the kernel in one session are on one clock.
+//! Events of a program and of the kernel in one session use one clock.
 
 use std::collections::BTreeMap;
 
@@ -8,27 +8,28 @@ use crate::stage::{ATTEMPTS, Stage};
 use crate::util::weir_command;
 
 const SHOP: &str = "Traceweir.Demo.CoffeeShop";
-/// Of twenty orders.
+/// Number of events of twenty orders.
 const EVENTS: usize = 60;
 
 #[test]
-fn an_event_lies_between_the_switch_to_its_thread_and_the_switch_away() {
+fn event_lies_between_the_switches_to_and_from_its_thread() {
     again(5, || {
-        let Some(stage) = Stage::set() else { return };
+        let Some(stage) = Stage::start() else { return };
         let shop = weir_command(["demo-shop", "--orders", "20", "--pause", "2"]);
         let command: Vec<_> =
             std::iter::once(shop.get_program()).chain(shop.get_args()).map(Into::into).collect();
         let options = ["--kernel", "process,thread,cswitch", "-p", SHOP];
         let mut between = 0;
         for _ in 0..ATTEMPTS {
-            let trace = stage.record_whole(&options, &command).trace();
+            let trace = stage.record_complete(&options, &command).trace();
             let times: Vec<f64> = trace.0.iter().map(|event| event.ms).collect();
             assert!(
                 times.is_sorted() && times[0] >= 0.0,
                 "in time order, and nothing is older than the session"
             );
             between = events_between_switches(&trace);
-            // The kernel passes over switches from idle now and then, for perf as for us: then it is tried again.
+            // The kernel occasionally skips switches from idle, for perf as for weir: then the test
+            // tries again.
             if between * 2 >= EVENTS {
                 return;
             }
@@ -37,10 +38,12 @@ fn an_event_lies_between_the_switch_to_its_thread_and_the_switch_away() {
     });
 }
 
-/// How many events of the program lie between a switch to their thread and one away from it. One that lies in front of the switch to it fails.
+/// Returns how many events of the program lie between a switch to their thread and one away from
+/// it. Fails if an event comes before the switch to its thread.
 #[track_caller]
 fn events_between_switches(trace: &Trace) -> usize {
-    // Where each thread runs, or that it does not; events in front of whatever comes next of their thread.
+    // The processor that each thread runs on, or `None`; and events without a preceding switch to
+    // their thread, until the next switch of the thread.
     let (mut places, mut early) = (BTreeMap::new(), BTreeMap::new());
     let (mut count, mut between) = (0, 0);
     for event in &trace.0 {
@@ -50,7 +53,7 @@ fn events_between_switches(trace: &Trace) -> usize {
             early.remove(&old);
             places.insert(old, None);
             places.insert(new, Some(event.cpu));
-        } else if is_shops(event) {
+        } else if is_shop_event(event) {
             count += 1;
             let thread = event.tid.cast_unsigned();
             if places.get(&thread) == Some(&Some(event.cpu)) {
@@ -64,6 +67,6 @@ fn events_between_switches(trace: &Trace) -> usize {
     between
 }
 
-fn is_shops(event: &Event) -> bool {
+fn is_shop_event(event: &Event) -> bool {
     event.provider == SHOP
 }

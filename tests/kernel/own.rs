@@ -1,4 +1,5 @@
-//! An ordinary user unwinds stacks, and loses nothing for it: the rings of a daemon without privilege are small.
+//! An ordinary user unwinds stacks without losing events, although the rings of a daemon without
+//! privilege are small.
 
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
@@ -13,13 +14,13 @@ use crate::again::again;
 use crate::util::daemon_process::{self, DaemonProcess};
 use crate::util::{Process, Run, eventually, skip};
 
-/// Whom root becomes.
+/// The user id that root switches to.
 const USER: u32 = 64_303;
 
-/// What a program may lock as it is usual: `ulimit -l`, in KiB.
+/// The usual limit of locked memory, as for `ulimit -l`, in KiB.
 const USUAL_LOCK_KIB: u32 = 8192;
 
-/// A folder of an ordinary user, with the command.
+/// A folder of an ordinary user, with a copy of the command.
 struct User {
     folder: TempDir,
     weir: PathBuf,
@@ -29,8 +30,8 @@ impl User {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let weir = folder.path().join("weir");
-        // By another process: a descriptor open for writing here might be inherited by a child of another test, and keep
-        // the copy from being run.
+        // Copied by another process: a descriptor open for writing in this one might be inherited
+        // by a child of another test, and would keep the copy from being executed.
         let copied = Command::new("cp").arg(daemon_process::weir()).arg(&weir).status().expect("cp runs");
         assert!(copied.success());
         if geteuid().is_root() {
@@ -44,7 +45,7 @@ impl User {
         self.folder.path().join(name)
     }
 
-    /// A command of this user: root becomes another user for it.
+    /// Builds a command that runs as this user: root switches to another user id for it.
     fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.current_dir(self.folder.path()).env_clear().env("PATH", "/usr/bin:/bin");
@@ -67,7 +68,7 @@ impl User {
         Process::start(&mut command).finish()
     }
 
-    /// A shell script that counts on each of these processors once there is a file `go`.
+    /// Returns a shell script that counts on each of these processors once a file `go` exists.
     fn counting(cpus: &[usize], count: u32) -> String {
         let counter = format!("i=0; while [ $i -lt {count} ]; do i=$((i+1)); done");
         let start = |cpu: &usize| format!("taskset -c {cpu} sh -c '{counter}' &");
@@ -76,13 +77,13 @@ impl User {
     }
 }
 
-/// The processors that this test may use.
+/// Returns the processors that this test may use.
 fn processors() -> Vec<usize> {
     let allowed = sched_getaffinity(None).expect("processors");
     (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect()
 }
 
-/// Has a thread share one processor, and get little of it.
+/// Pins a thread to one shared processor and lowers its priority.
 fn hold_back(thread: u64, cpu: usize) {
     let thread = i32::try_from(thread).ok().and_then(Pid::from_raw).expect("a thread");
     let mut only = CpuSet::new();
@@ -103,7 +104,7 @@ fn ordinary_user_unwinds_without_losing_kernel_events() {
         let cpus = processors();
         let busy = &cpus[..cpus.len().min(2)];
         let (script, buffers) = (User::counting(busy, 200_000), (1024 * cpus.len().min(16)).to_string());
-        // The interval in force takes no privilege.
+        // The interval in force requires no privilege.
         let kernel = ["--kernel", "cpu", "--unwind", "64K", "--interval", "1ms", "--max-buffers", &buffers];
         let mut record = user.command(&user.weir);
         record.args(["record", "-o", "a.etl"]).args(kernel).args(["--", "sh", "-c", &script]);
@@ -121,7 +122,7 @@ fn ordinary_user_unwinds_without_losing_kernel_events() {
             assert!(run.stderr.contains("kernel events"), "{}", run.stderr);
             return skip("kernel events", &run.stderr);
         };
-        // The thread that unwinds is late, as on a machine that is busy with other things.
+        // The thread that unwinds is slow, as on a busy machine.
         hold_back(collector, cpus[0]);
         std::fs::write(user.path("go"), "").expect("a file");
         let recorded = recording.finish().expect(0);
@@ -151,7 +152,7 @@ fn smaller_stack_copies_are_announced_with_their_reason() {
     user.weir(&["stop", "own"]);
     let setting = std::fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb").unwrap_or_default();
     let lockable: u64 = setting.trim().parse().unwrap_or(516);
-    // Rings are powers of two, with a page each: 32 copies of 64 KiB take 2 MiB.
+    // Ring sizes are powers of two, plus a page each: 32 copies of 64 KiB take 2 MiB.
     let needed = 2048 + (rustix::param::page_size() as u64 >> 10);
     // Where perf_event_paranoid is -1, the kernel enforces no limit.
     let paranoid = std::fs::read_to_string("/proc/sys/kernel/perf_event_paranoid").unwrap_or_default();

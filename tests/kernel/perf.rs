@@ -1,7 +1,7 @@
-//! perf in the same run: what it records inside of a recording, and what its script says.
+//! Runs perf inside of a recording and parses its script.
 //!
 //! ```text
-//!   4242 [001] 158.123456789: sched:sched_switch: prev_comm=… prev_pid=4242 … ==> next_comm=… next_pid=0 next_prio=120
+//!   4242 [001] 158.123456789: sched:sched_switch: prev_comm=… prev_pid=4242 … ==> … next_prio=120
 //!           ffffffff821c50d1 …            frames, innermost first
 //! ```
 
@@ -12,44 +12,45 @@ use std::process::Command;
 
 use crate::util::skip;
 
-/// An event as perf tells it.
+/// An event that perf recorded.
 #[derive(Debug)]
 pub(crate) struct Sample {
     pub(crate) tid: u64,
     pub(crate) cpu: u64,
-    /// Without its system.
+    /// Name without its subsystem.
     pub(crate) name: String,
     text: String,
     pub(crate) stack: Vec<u64>,
 }
 
 impl Sample {
-    /// What stands behind `name=` or `name = `, up to the next space.
+    /// Returns the text after `name=` or `name = `, up to the next space.
     pub(crate) fn text(&self, name: &str) -> Option<&str> {
         let close = self.text.split_once(&format!(" {name}="));
         let start = close.or_else(|| self.text.split_once(&format!(" {name} = ")))?.1;
         start.split([' ', ',']).next()
     }
 
-    /// A decimal number behind its name.
+    /// Returns a decimal number after its name.
     #[track_caller]
     pub(crate) fn number(&self, name: &str) -> u64 {
         let text = self.text(name);
-        text.and_then(|it| it.parse().ok())
+        text.and_then(|number| number.parse().ok())
             .unwrap_or_else(|| panic!("{}: no number {name} in {}", self.name, self.text))
     }
 
-    /// What the event says, as a whole.
-    pub(crate) fn said(&self) -> &str {
+    /// Returns the whole text of the event.
+    pub(crate) fn payload(&self) -> &str {
         self.text.trim()
     }
 }
 
-/// `perf record` of the whole machine around a command, without its collection of build ids, in which some versions end; `None` where there is no perf, which is said.
-pub(crate) fn around(data: &Path, options: &[&str], command: &[OsString]) -> Option<Vec<OsString>> {
+/// Builds a `perf record` of the whole machine around a command, without the collection of build
+/// ids, in which some versions crash. Returns `None` with a skip where perf cannot be used.
+pub(crate) fn record_around(data: &Path, options: &[&str], command: &[OsString]) -> Option<Vec<OsString>> {
     let mut trial = Command::new("perf");
     trial.args(["record", "-q", "-a", "-e", "sched:sched_switch", "-o"]).arg(data).arg("true");
-    if !trial.output().is_ok_and(|it| it.status.success()) {
+    if !trial.output().is_ok_and(|output| output.status.success()) {
         skip("perf", "perf is not installed, or may not be used here");
         return None;
     }
@@ -62,9 +63,11 @@ pub(crate) fn around(data: &Path, options: &[&str], command: &[OsString]) -> Opt
     Some(all)
 }
 
-/// What perf recorded, in the order of each processor; `None` where it lost events.
+/// Returns the events that perf recorded, in the order of each processor, or `None` where perf lost
+/// events.
 ///
-/// Frames are taken from the raw dump of each sample, in front of its line: the lines themselves tell places in files instead of addresses.
+/// Frames come from the raw dump of each sample, which precedes its line: the lines themselves show
+/// symbols instead of addresses.
 #[track_caller]
 pub(crate) fn script(data: &Path, has_stacks: bool) -> Option<Vec<Sample>> {
     let mut command = Command::new("perf");
@@ -73,13 +76,14 @@ pub(crate) fn script(data: &Path, has_stacks: bool) -> Option<Vec<Sample>> {
         command.arg("-D");
     }
     let out = command.arg("-i").arg(data).output().expect("perf script starts");
-    let told = String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success(), "perf script: {told}");
-    if told.contains("lost") {
+    let stderr = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "perf script: {stderr}");
+    if stderr.contains("lost") {
         return None;
     }
     let mut samples: Vec<Sample> = Vec::new();
-    // perf writes some samples twice, now and then: what happened on one processor in the same nanosecond and says the same is the same.
+    // perf occasionally writes a sample twice: identical lines of one processor in the same
+    // nanosecond are one event.
     let mut seen = BTreeSet::new();
     let mut frames = Vec::new();
     for line in String::from_utf8_lossy(&out.stdout).lines() {
@@ -95,14 +99,14 @@ pub(crate) fn script(data: &Path, has_stacks: bool) -> Option<Vec<Sample>> {
     Some(samples)
 }
 
-/// An address of a chain, but not the marks between kernel and program.
+/// Parses an address of a call chain. Returns `None` for the marks between kernel and program.
 fn address(frame: &str) -> Option<u64> {
     const FIRST_MARK: u64 = u64::MAX - 4095;
     let (_, hex) = frame.split_once(": ")?;
-    u64::from_str_radix(hex.trim(), 16).ok().filter(|it| *it < FIRST_MARK)
+    u64::from_str_radix(hex.trim(), 16).ok().filter(|address| *address < FIRST_MARK)
 }
 
-/// The first line of an event.
+/// Parses the first line of an event.
 fn head(line: &str) -> Option<Sample> {
     let (tid, rest) = line.trim_start().split_once(' ')?;
     let (cpu, rest) = rest.trim_start().strip_prefix('[')?.split_once(']')?;
@@ -118,14 +122,14 @@ fn head(line: &str) -> Option<Sample> {
     })
 }
 
-/// How often each key is there.
+/// Counts how often each key occurs.
 pub(crate) fn tally<K: Ord>(keys: impl IntoIterator<Item = K>) -> BTreeMap<K, u64> {
     let mut counts = BTreeMap::new();
     keys.into_iter().for_each(|key| *counts.entry(key).or_insert(0) += 1);
     counts
 }
 
-/// The innermost function of each sample of a thread.
+/// Returns the innermost function of each sample of a thread.
 #[track_caller]
 pub(crate) fn symbols(data: &Path, tid: u64) -> Vec<String> {
     let mut command = Command::new("perf");

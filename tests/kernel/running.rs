@@ -1,4 +1,5 @@
-//! A session that starts while a program runs knows it: each thread, each process, and where each address lies.
+//! A session that starts while a program runs records the threads, processes and images that exist
+//! already.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader};
@@ -11,15 +12,15 @@ use crate::dumped::{Event, Trace};
 use crate::stage::Stage;
 use crate::util::Process;
 
-/// The first address of the kernel's half.
+/// The first address of the kernel half of the address space.
 const KERNEL: u64 = 1 << 63;
 
 const TERMINATED: u64 = 4;
 
 #[test]
-fn what_runs_already_is_resolved() {
+fn running_programs_are_resolved() {
     again(5, || {
-        let Some(stage) = Stage::set() else { return };
+        let Some(stage) = Stage::start() else { return };
         let program = stage.workload(["wait"]);
         let mut command = Command::new(&program[0]);
         let mut child =
@@ -30,12 +31,12 @@ fn what_runs_already_is_resolved() {
         let sleep = ["sleep".into(), "1".into()];
         let options =
             ["--kernel", "cpu,cswitch,dispatcher", "--stacks", "SampledProfile,CSwitch", "--interval", "1ms"];
-        let recording = stage.record_whole(&options, &sleep);
+        let recording = stage.record_complete(&options, &sleep);
         child.signal(Signal::KILL);
         let trace = recording.trace();
-        let known = Known::of(&trace);
-        known.has_threads(&trace);
-        known.has_addresses(&trace, u64::from(child.id()));
+        let inventory = Inventory::from_trace(&trace);
+        inventory.check_threads(&trace);
+        inventory.check_addresses(&trace, u64::from(child.id()));
         let of_child = |event: &&Event| {
             event.name == "PerfInfo/SampleProf" && event.number("ThreadId") == u64::from(child.id())
         };
@@ -44,13 +45,13 @@ fn what_runs_already_is_resolved() {
 }
 
 #[test]
-fn events_of_the_first_moment_have_times_of_their_own() {
+fn first_events_have_distinct_times() {
     again(5, || {
-        let Some(stage) = Stage::set() else { return };
-        // Sleeps and wakes all the time, from before the session to its end.
+        let Some(stage) = Stage::start() else { return };
+        // Sleeps and wakes continuously, from before the session to its end.
         let program = stage.workload(["naps", "100000000", "0"]);
         let child = Process::start(Command::new(&program[0]).args(&program[1..]).stdout(Stdio::null()));
-        let recording = stage.record_whole(&["--kernel", "cswitch,cpu"], &["sleep".into(), "0.3".into()]);
+        let recording = stage.record_complete(&["--kernel", "cswitch,cpu"], &["sleep".into(), "0.3".into()]);
         child.signal(Signal::KILL);
         let trace = recording.trace();
         let is_of_child = |event: &&Event| event.number("NewThreadId") == u64::from(child.id());
@@ -62,46 +63,49 @@ fn events_of_the_first_moment_have_times_of_their_own() {
     });
 }
 
-/// What the file says there is.
-struct Known {
+/// The threads, processes and images that the file describes.
+struct Inventory {
     /// Process of each thread.
     threads: BTreeMap<u64, u64>,
     processes: BTreeSet<u64>,
-    /// By process: where an image begins, and its end.
+    /// End address by start address of each image, by process.
     images: BTreeMap<u64, BTreeMap<u64, u64>>,
 }
 
-impl Known {
-    fn of(trace: &Trace) -> Self {
-        let mut known =
+impl Inventory {
+    fn from_trace(trace: &Trace) -> Self {
+        let mut inventory =
             Self { threads: BTreeMap::new(), processes: BTreeSet::new(), images: BTreeMap::new() };
         for event in &trace.0 {
-            let of = || event.number("ProcessId");
+            let process = || event.number("ProcessId");
             match event.name.as_str() {
-                // One that ends while the session takes stock is told of by its end alone.
-                "Process/Start" | "Process/DCStart" | "Process/End" => _ = known.processes.insert(of()),
+                // A process or thread that ends during the rundown may have an end event only.
+                "Process/Start" | "Process/DCStart" | "Process/End" => {
+                    _ = inventory.processes.insert(process())
+                }
                 "Thread/Start" | "Thread/DCStart" | "Thread/End" => {
-                    _ = known.threads.insert(event.number("TThreadId"), of())
+                    _ = inventory.threads.insert(event.number("TThreadId"), process())
                 }
                 "Image/Load" | "Image/DCStart" => {
                     let (start, size) = (event.number("ImageBase"), event.number("ImageSize"));
-                    let end = known.images.entry(of()).or_default().entry(start).or_default();
+                    let end = inventory.images.entry(process()).or_default().entry(start).or_default();
                     *end = start.saturating_add(size).max(*end);
                 }
                 _ => {}
             }
         }
-        known
+        inventory
     }
 
-    /// Everybody who was sampled or switched to has a thread event, and its process one.
+    /// Fails unless every thread that was sampled or switched to has a thread event, and its
+    /// process has a process event.
     #[track_caller]
-    fn has_threads(&self, trace: &Trace) {
+    fn check_threads(&self, trace: &Trace) {
         let mut seen = BTreeSet::new();
         for event in &trace.0 {
             match event.name.as_str() {
                 "PerfInfo/SampleProf" => _ = seen.insert(event.number("ThreadId")),
-                // The last that is seen of a thread which ended before: the switch away from it.
+                // The switch away from a thread that ended before is its last event.
                 "Thread/CSwitch" if event.number("OldThreadState") == TERMINATED => {
                     _ = seen.insert(event.number("NewThreadId"))
                 }
@@ -109,19 +113,21 @@ impl Known {
                 _ => {}
             }
         }
-        // A thread that has ended and still runs has no number: samples of its last moment say so.
+        // A thread that has exited but still runs has no id: its last samples have −1.
         seen.remove(&u64::from(u32::MAX));
-        let unknown: Vec<_> = seen.iter().filter(|it| !self.threads.contains_key(it)).collect();
+        let unknown: Vec<_> = seen.iter().filter(|thread| !self.threads.contains_key(thread)).collect();
         assert!(unknown.is_empty(), "threads without an event: {unknown:?} of {}", seen.len());
         let orphans: Vec<_> =
             self.threads.iter().filter(|(_, process)| !self.processes.contains(process)).collect();
         assert!(orphans.is_empty(), "threads without a process: {orphans:?}");
     }
 
-    /// Of a thousand addresses at most one lies in nothing that the file knows: the places where everybody was, frames in the kernel, and all frames of `own`, which has
-    /// frame pointers. Without those the frames above are whatever stands on the stack, for perf as for everybody.
+    /// Fails if more than one in a thousand addresses lies outside of every known image. Checked
+    /// are the innermost user frame and the kernel frames of all processes, and all frames of
+    /// `own`, which has frame pointers. Without frame pointers the outer frames are arbitrary stack
+    /// contents, for perf too.
     #[track_caller]
-    fn has_addresses(&self, trace: &Trace, own: u64) {
+    fn check_addresses(&self, trace: &Trace, own: u64) {
         let (mut all, mut strange) = (0_usize, Vec::new());
         for event in &trace.0 {
             let thread = match event.name.as_str() {
@@ -129,7 +135,8 @@ impl Known {
                 "Thread/CSwitch" => event.number("OldThreadId"),
                 _ => continue,
             };
-            // Idle began in the kernel's first steps, whose code is given back when they are done and lies in no image.
+            // The idle thread began in the kernel's init code, which is freed after boot and lies
+            // in no image.
             if thread == 0 {
                 continue;
             }
@@ -138,7 +145,7 @@ impl Known {
             let trusted = if process == own { event.stack.len() } else { kernel + 1 };
             for frame in event.stack.iter().take(trusted) {
                 all += 1;
-                if !self.has(process, *frame) && !self.has(0, *frame) {
+                if !self.contains(process, *frame) && !self.contains(0, *frame) {
                     strange.push((process, *frame));
                 }
             }
@@ -152,7 +159,7 @@ impl Known {
         );
     }
 
-    fn has(&self, process: u64, address: u64) -> bool {
+    fn contains(&self, process: u64, address: u64) -> bool {
         let before = self.images.get(&process).and_then(|images| images.range(..=address).next_back());
         before.is_some_and(|(_, end)| address < *end)
     }

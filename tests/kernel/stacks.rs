@@ -1,7 +1,8 @@
-//! Stacks by perf and by weir in the same run, both by frame pointers and of the same depth.
+//! Compares stacks of perf and weir in the same run, both by frame pointers and of the same depth.
 //!
-//! The k-th event of a thread on a processor is the same event on both sides, because both tell all of them. For a switch the stack is that of the thread that is
-//! switched away from. perf tells it as one chain; here it is a kernel part and a user part, joined.
+//! The k-th event of a thread on a processor is the same event on both sides, because both record
+//! all of them. For a switch the stack is that of the thread that is switched away from. perf
+//! prints it as one chain; weir has a kernel part and a user part, joined here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -9,20 +10,20 @@ use crate::again::again;
 use crate::perf::{self, Sample};
 use crate::stage::{ATTEMPTS, Stage};
 
-/// Processor, thread, kind of event.
+/// Processor, thread and kind of an event.
 type Key = (u64, u64, &'static str);
 type Stacks = BTreeMap<Key, Vec<Vec<u64>>>;
 
-/// Frames that the kernel gives at most.
+/// Returns the kernel's limit of frames in a stack.
 fn max_stack() -> String {
     let most = std::fs::read_to_string("/proc/sys/kernel/perf_event_max_stack").unwrap_or_default();
     most.trim().parse().map_or(127, |most: u64| most.min(192)).to_string()
 }
 
 #[test]
-fn stacks_of_switches_and_wakes_are_perfs_frame_by_frame() {
+fn stacks_of_switches_and_wakeups_match_perf_frame_by_frame() {
     again(5, || {
-        let Some(stage) = Stage::set() else { return };
+        let Some(stage) = Stage::start() else { return };
         let data = stage.path("perf.data");
         let on_disk = stage.path("written");
         let depth = max_stack();
@@ -31,17 +32,17 @@ fn stacks_of_switches_and_wakes_are_perfs_frame_by_frame() {
         let mut options = vec!["--call-graph", "fp"];
         options.extend(events.iter().flat_map(|event| ["-e", event]));
         let workload = stage.workload(["mixed".as_ref(), on_disk.as_os_str(), "1000".as_ref()]);
-        let Some(command) = perf::around(&data, &options, &workload) else { return };
+        let Some(command) = perf::record_around(&data, &options, &workload) else { return };
         let mut differ = Vec::new();
         for _ in 0..ATTEMPTS {
             let groups = "process,thread,image_load,cswitch,dispatcher,disk_io,disk_io_init";
             let hooks = "CSwitch,ReadyThread,DiskIo/WriteInit";
-            let recording = stage.record_whole(&["--kernel", groups, "--stacks", hooks], &command);
+            let recording = stage.record_complete(&["--kernel", groups, "--stacks", hooks], &command);
             let Some(samples) = perf::script(&data, true) else { continue };
             let ours: BTreeSet<u64> = recording.truth.all("tids").iter().copied().collect();
             let mut by_perf = Stacks::new();
             for sample in &samples {
-                if let Some(key) = of_perf(sample, &ours) {
+                if let Some(key) = perf_key(sample, &ours) {
                     by_perf.entry(key).or_default().push(sample.stack.clone());
                 }
             }
@@ -59,14 +60,15 @@ fn stacks_of_switches_and_wakes_are_perfs_frame_by_frame() {
                     by_weir.entry(key).or_default().push(event.stack.clone());
                 }
             }
-            // Where the kernel passed over a switch, who woke others is not known here, and the k-th event is not the same on both sides: such a thread is left out on
-            // that processor. Most must be left.
+            // Where the kernel skipped a switch, the thread that woke others is unknown to weir,
+            // and the k-th event is not the same on both sides: such a thread is left out on that
+            // processor. Most threads must remain.
             let all: usize = by_perf.values().map(Vec::len).sum();
             differ = counts(&by_perf)
                 .into_iter()
                 .filter(|(key, count)| by_weir.get(key).map_or(0, Vec::len) != *count)
                 .collect();
-            by_perf.retain(|key, stacks| by_weir.get(key).is_some_and(|it| it.len() == stacks.len()));
+            by_perf.retain(|key, stacks| by_weir.get(key).is_some_and(|others| others.len() == stacks.len()));
             by_weir.retain(|key, _| by_perf.contains_key(key));
             if by_perf.values().map(Vec::len).sum::<usize>() * 10 >= all * 9 {
                 return compare(&by_perf, &by_weir);
@@ -76,22 +78,22 @@ fn stacks_of_switches_and_wakes_are_perfs_frame_by_frame() {
     });
 }
 
-fn of_perf(sample: &Sample, ours: &BTreeSet<u64>) -> Option<Key> {
+fn perf_key(sample: &Sample, ours: &BTreeSet<u64>) -> Option<Key> {
     let kind = match sample.name.as_str() {
         "sched_switch" => "switch",
         "sched_waking" => "wake",
         "block_rq_issue"
             if sample
-                .said()
+                .payload()
                 .split(' ')
                 .nth(1)
-                .is_some_and(|it| it.trim_start_matches('F').starts_with('W')) =>
+                .is_some_and(|operation| operation.trim_start_matches('F').starts_with('W')) =>
         {
             "write"
         }
         _ => return None,
     };
-    // Who has ended has no number any more, but in what the switch itself says.
+    // A thread that has exited has no id any more, except in the payload of the switch.
     let thread = if kind == "switch" { sample.number("prev_pid") } else { sample.tid };
     ours.contains(&thread).then_some((sample.cpu, thread, kind))
 }
@@ -124,7 +126,7 @@ fn compare(by_perf: &Stacks, by_weir: &Stacks) {
             first.unwrap_or_default()
         );
     }
-    // Not only the kernel's part.
+    // Not only the kernel part.
     let has_user = |stack: &Vec<u64>| stack.iter().any(|frame| *frame < 1 << 47);
     let switches = by_weir.iter().filter(|(key, _)| key.2 == "switch").flat_map(|(_, stacks)| stacks);
     let with_user = switches.filter(|stack| has_user(stack)).count();
@@ -132,31 +134,31 @@ fn compare(by_perf: &Stacks, by_weir: &Stacks) {
 }
 
 #[test]
-fn shares_of_functions_are_perfs_within_three_standard_errors() {
+fn function_shares_match_perf_within_three_standard_errors() {
     again(5, || {
-        let Some(stage) = Stage::set() else { return };
+        let Some(stage) = Stage::start() else { return };
         let data = stage.path("perf.data");
         let workload = stage.workload(["ratio", "3000"]);
-        // As often as weir samples.
+        // The same rate at which weir samples.
         let options = ["-e", "cpu-clock", "-c", "1000000", "--call-graph", "fp"];
-        let Some(command) = perf::around(&data, &options, &workload) else { return };
+        let Some(command) = perf::record_around(&data, &options, &workload) else { return };
         let (recording, samples) = (0..ATTEMPTS)
             .find_map(|_| {
-                let recording = stage.record_whole(&["--kernel", "cpu", "--interval", "1ms"], &command);
+                let recording = stage.record_complete(&["--kernel", "cpu", "--interval", "1ms"], &command);
                 perf::script(&data, false).map(|samples| (recording, samples))
             })
             .expect("perf loses events each time");
         let pid = recording.truth.one("pid");
         let rows = recording.report("cpu", &["--process", &pid.to_string()]);
         let summary = rows.iter().find(|row| row["by"] == "summary").expect("a summary");
-        let ours = f64_of(&summary["samples"]);
-        let by_perf: Vec<_> = samples.iter().filter(|it| it.tid == pid).collect();
+        let ours = as_f64(&summary["samples"]);
+        let by_perf: Vec<_> = samples.iter().filter(|sample| sample.tid == pid).collect();
         assert!(ours >= 500.0 && by_perf.len() >= 500, "{ours} and {} samples", by_perf.len());
         let symbols = perf::symbols(&data, pid);
         for function in ["three_parts", "one_part"] {
             let own = rows.iter().find(|row| row["by"] == "function" && row["function"] == function);
-            let share = f64_of(&own.unwrap_or_else(|| panic!("no {function}"))["own"]) / ours;
-            let count = symbols.iter().filter(|it| *it == function).count();
+            let share = as_f64(&own.unwrap_or_else(|| panic!("no {function}"))["own"]) / ours;
+            let count = symbols.iter().filter(|symbol| *symbol == function).count();
             let other = count as f64 / symbols.len() as f64;
             let error = (share * (1.0 - share) / ours + other * (1.0 - other) / symbols.len() as f64).sqrt();
             assert!(
@@ -167,6 +169,6 @@ fn shares_of_functions_are_perfs_within_three_standard_errors() {
     });
 }
 
-fn f64_of(value: &serde_json::Value) -> f64 {
+fn as_f64(value: &serde_json::Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("no number: {value}"))
 }

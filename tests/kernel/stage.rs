@@ -11,12 +11,12 @@ use tempfile::TempDir;
 use crate::dumped::Trace;
 use crate::util::{Daemon, Run, skip, weir};
 
-/// Measurements that noise may spoil before one is a failure.
+/// Number of measurements that noise may spoil before the test fails.
 pub(crate) const ATTEMPTS: usize = 5;
 
 static TURN: Mutex<()> = Mutex::new(());
 
-/// A daemon of one's own, and nobody else measures.
+/// A daemon for one test, with the exclusive right to measure.
 pub(crate) struct Stage {
     pub(crate) daemon: Daemon,
     workload: PathBuf,
@@ -29,11 +29,12 @@ pub(crate) fn take_turn() -> MutexGuard<'static, ()> {
 }
 
 impl Stage {
-    /// `None` where kernel events cannot be had, which is said.
-    pub(crate) fn set() -> Option<Self> {
+    /// Starts a daemon. Returns `None` with a skip where kernel events or a C compiler are missing.
+    pub(crate) fn start() -> Option<Self> {
         let turn = take_turn();
         let daemon = Daemon::start();
-        // Of the whole machine: without privilege there are context switches of one's own processes.
+        // Interrupts of the whole machine: without privilege, only context switches of the user's
+        // own processes are available.
         let trial = daemon.weir(["start", "trial", "--kernel", "interrupt", "--real-time"]);
         if trial.code != 0 {
             skip("kernel events", &trial.stderr);
@@ -51,13 +52,15 @@ impl Stage {
         self.daemon.path(name)
     }
 
-    /// The workload and its arguments.
+    /// Returns the workload and its arguments.
     pub(crate) fn workload<I: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = I>) -> Vec<OsString> {
         let program = self.workload.clone().into_os_string();
-        std::iter::once(program).chain(args.into_iter().map(|it| it.as_ref().to_owned())).collect()
+        std::iter::once(program)
+            .chain(args.into_iter().map(|argument| argument.as_ref().to_owned()))
+            .collect()
     }
 
-    /// Records a command; `options` say which kernel events.
+    /// Records a command; `options` select the kernel events.
     pub(crate) fn record(&self, options: &[&str], command: &[OsString]) -> Recording {
         let file = self.path("a.etl");
         let mut all: Vec<OsString> = vec!["record".into(), "-o".into(), file.clone().into()];
@@ -65,15 +68,15 @@ impl Stage {
         all.push("--".into());
         all.extend_from_slice(command);
         let run = self.daemon.weir(all);
-        Recording { file, truth: Truth::of(&run.text()), run }
+        Recording { file, truth: Truth::parse(&run.text()), run }
     }
 
-    /// Records a command until nothing is lost, as happens where the machine is busy with other things.
+    /// Records a command, again if events were lost on a busy machine.
     #[track_caller]
-    pub(crate) fn record_whole(&self, options: &[&str], command: &[OsString]) -> Recording {
+    pub(crate) fn record_complete(&self, options: &[&str], command: &[OsString]) -> Recording {
         for _ in 0..ATTEMPTS {
             let recording = self.record(options, command);
-            // The status is the command's.
+            // The exit status is that of the command.
             assert_eq!(recording.run.code, 0, "{}", recording.run.stderr);
             if !recording.run.stderr.contains("warning: lost") {
                 return recording;
@@ -83,7 +86,7 @@ impl Stage {
     }
 }
 
-/// What was recorded, and what the workload said about itself.
+/// A recording, and what the workload printed about itself.
 pub(crate) struct Recording {
     pub(crate) file: PathBuf,
     pub(crate) truth: Truth,
@@ -91,14 +94,14 @@ pub(crate) struct Recording {
 }
 
 impl Recording {
-    /// The events of a file that must be sound.
+    /// Returns the events of the file. Fails unless the file is sound.
     #[track_caller]
     pub(crate) fn trace(&self) -> Trace {
         weir(["check".as_ref(), self.file.as_os_str()]).expect(0);
         Trace::read(&self.file, &[])
     }
 
-    /// A report as rows.
+    /// Returns the rows of a report.
     #[track_caller]
     pub(crate) fn report(&self, about: &str, options: &[&str]) -> Vec<serde_json::Value> {
         let mut all: Vec<&OsStr> = vec!["report".as_ref(), about.as_ref(), "--json".as_ref()];
@@ -109,15 +112,15 @@ impl Recording {
     }
 }
 
-/// Lines of a name and numbers.
+/// Lines that the workload printed: a name and numbers each.
 #[derive(Debug)]
 pub(crate) struct Truth(BTreeMap<String, Vec<u64>>);
 
 impl Truth {
-    pub(crate) fn of(text: &str) -> Self {
+    pub(crate) fn parse(text: &str) -> Self {
         let line = |line: &str| {
             let (name, numbers) = line.split_once(' ')?;
-            let numbers: Option<Vec<u64>> = numbers.split(' ').map(|it| it.parse().ok()).collect();
+            let numbers: Option<Vec<u64>> = numbers.split(' ').map(|number| number.parse().ok()).collect();
             Some((name.to_owned(), numbers?))
         };
         Self(text.lines().filter_map(line).collect())
@@ -134,7 +137,8 @@ impl Truth {
     }
 }
 
-/// The compiled program, once for all tests; `None` where there is no compiler.
+/// Returns the compiled workload, which is compiled once for all tests, or `None` without a
+/// compiler.
 fn workload() -> Option<PathBuf> {
     static BUILT: OnceLock<Option<(TempDir, PathBuf)>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {

@@ -1,4 +1,5 @@
-//! Programs of known behaviour are reported as they behaved: exactly, or within the error that the report states.
+//! Programs of known behaviour are reported as they behaved: exactly, or within the error that the
+//! report states.
 
 use serde_json::Value;
 
@@ -10,7 +11,7 @@ fn number(row: &Value, name: &str) -> f64 {
     row[name].as_f64().unwrap_or_else(|| panic!("no number {name}: {row}"))
 }
 
-/// The row of a function, by its own samples.
+/// Returns the row of a function, by its own samples.
 #[track_caller]
 fn function<'a>(rows: &'a [Value], name: &str) -> &'a Value {
     let row = rows.iter().find(|row| row["by"] == "function" && row["function"] == name);
@@ -22,13 +23,14 @@ fn cpu_report(recording: &Recording) -> Vec<Value> {
 }
 
 #[test]
-fn a_hot_function_is_named_with_its_share_and_its_callers() {
+fn hot_function_is_reported_with_its_share_and_callers() {
     again(5, || {
-        let Some(stage) = Stage::set() else { return };
-        let recording =
-            stage.record_whole(&["--kernel", "cpu", "--interval", "1ms"], &stage.workload(["hot", "1500"]));
+        let Some(stage) = Stage::start() else { return };
+        let recording = stage
+            .record_complete(&["--kernel", "cpu", "--interval", "1ms"], &stage.workload(["hot", "1500"]));
         let rows = cpu_report(&recording);
-        // What is not in it is the start of the program and what interrupts it; a sample between two frames of a function's first instructions misses one.
+        // The rest is the start of the program and its interruptions; a sample in the first
+        // instructions of a function misses one frame.
         let spin = function(&rows, "spin");
         let (share, error) = (number(spin, "own_share"), number(spin, "own_error"));
         assert!(share + 3.0 * error >= 0.95, "{share} ± {error}");
@@ -37,18 +39,18 @@ fn a_hot_function_is_named_with_its_share_and_its_callers() {
             let (all, own) = (number(row, "all_share"), number(row, "own_share"));
             assert!(all + 3.0 * number(row, "all_error") >= 0.95 && own < 0.05, "{row}");
         }
-        // The time is the samples'.
+        // The number of samples matches the time that the program worked.
         let summary = rows.iter().find(|row| row["by"] == "summary").unwrap();
         let worked = recording.truth.one("worked") as f64 / number(summary, "interval_ns");
         let counted = number(spin, "own") / share;
         assert!((counted - worked).abs() <= worked * 0.1 + 10.0, "{counted} samples, {worked} were due");
-        has_known_depth(&recording);
+        check_known_depth(&recording);
     });
 }
 
-/// Most stacks of the program have the hot function four calls below `main`.
+/// Fails unless most stacks of the program have the hot function four calls below `main`.
 #[track_caller]
-fn has_known_depth(recording: &Recording) {
+fn check_known_depth(recording: &Recording) {
     let pid = recording.truth.one("pid").to_string();
     let mut dump: Vec<&std::ffi::OsStr> =
         ["dump", "--symbols", "--no-lines", "--pid", &pid].map(std::ffi::OsStr::new).to_vec();
@@ -59,25 +61,26 @@ fn has_known_depth(recording: &Recording) {
     let is = |line: &&str, name: &str| {
         line.contains(&format!("!{name}+")) || line.trim_end().ends_with(&format!("!{name}"))
     };
-    let whole = lines
+    let complete = lines
         .windows(chain.len())
         .filter(|them| them.iter().zip(chain).all(|(line, name)| is(line, name)))
         .count();
     let begun = lines.iter().filter(|line| is(line, "spin") && !line.contains("InstructionPointer")).count();
-    assert!(whole > 100 && whole * 10 >= begun * 9, "{whole} of {begun} stacks are whole");
+    assert!(complete > 100 && complete * 10 >= begun * 9, "{complete} of {begun} stacks are complete");
 }
 
 #[test]
-fn two_functions_that_work_three_to_one_are_reported_so() {
+fn functions_with_a_three_to_one_share_are_reported_so() {
     again(5, || {
-        let Some(stage) = Stage::set() else { return };
-        let recording =
-            stage.record_whole(&["--kernel", "cpu", "--interval", "1ms"], &stage.workload(["ratio", "3000"]));
+        let Some(stage) = Stage::start() else { return };
+        let recording = stage
+            .record_complete(&["--kernel", "cpu", "--interval", "1ms"], &stage.workload(["ratio", "3000"]));
         let rows = cpu_report(&recording);
         let (three, one) = (recording.truth.one("three") as f64, recording.truth.one("one") as f64);
         for (name, time) in [("three_parts", three), ("one_part", one)] {
             let row = function(&rows, name);
-            // The program reads its clock between them: what that takes is in both times, and in neither function.
+            // The program reads its clock between them: that time is in both measured times, and in
+            // neither function.
             let (share, error, truth) =
                 (number(row, "own_share"), number(row, "own_error"), time / (three + one));
             assert!(
@@ -89,26 +92,28 @@ fn two_functions_that_work_three_to_one_are_reported_so() {
 }
 
 #[test]
-fn time_asleep_is_the_time_that_the_program_measured() {
+fn reported_sleep_time_is_the_time_that_the_program_measured() {
     again(5, || {
-        let Some(stage) = Stage::set() else { return };
+        let Some(stage) = Stage::start() else { return };
         let command = stage.workload(["naps", "20", "10"]);
-        let recording = stage.record_whole(&["--kernel", "process,thread,cswitch,dispatcher"], &command);
+        let recording = stage.record_complete(&["--kernel", "process,thread,cswitch,dispatcher"], &command);
         let pid = recording.truth.one("pid");
         let rows = recording.report("sched", &["--thread", &pid.to_string()]);
-        // Before it ran the program the thread was a copy of who started it, and has a row as that.
+        // Before it executed the program, the thread was a copy of its parent, and has a row for
+        // that.
         let of_thread = rows.iter().filter(|row| row["by"] == "thread" && row["tid"] == pid);
         let row =
             of_thread.max_by(|one, other| number(one, "waiting_ns").total_cmp(&number(other, "waiting_ns")));
         let row = row.unwrap_or_else(|| panic!("the thread is not reported: {rows:?}"));
         let (waiting, ready) = (number(row, "waiting_ns"), number(row, "ready_ns"));
         let (slept, least) = (recording.truth.one("slept") as f64, 20.0 * 10e6);
-        // It measures from before it sleeps to when it runs again; it may also wait for its file to be read, and for its turn, when it does not sleep.
+        // The program measures from before it sleeps until it runs again. It may also wait to be
+        // scheduled and for its file to be read, when it does not sleep.
         assert!(waiting >= least, "{waiting} ns, of {slept}");
         assert!(waiting + ready >= slept * 0.98, "{waiting} and {ready} ns, of {slept}");
         let naps = row["waits"]
             .as_array()
-            .and_then(|all| all.iter().find(|it| it["reason"] == "UserRequest"))
+            .and_then(|all| all.iter().find(|wait| wait["reason"] == "UserRequest"))
             .expect("waits");
         assert!(
             number(naps, "times") >= 20.0 && number(naps, "ns") >= least && number(naps, "ns") <= slept,
@@ -120,40 +125,43 @@ fn time_asleep_is_the_time_that_the_program_measured() {
 #[test]
 fn forks_and_bytes_are_counted_exactly() {
     again(5, || {
-        let Some(stage) = Stage::set() else { return };
+        let Some(stage) = Stage::start() else { return };
         let on_disk = stage.path("written");
         let command = stage.workload(["mixed".as_ref(), on_disk.as_os_str(), "10".as_ref()]);
         let options = ["--kernel", "process,thread,disk_io,disk_io_init,network_tcpip"];
-        // Where a disk is busy a worker of the kernel hands requests on, and is told to have issued them: then it is measured again.
-        let is_whole = (0..ATTEMPTS).any(|_| {
-            let recording = stage.record_whole(&options, &command);
+        // On a busy disk, a kernel worker passes requests on and is recorded as their issuer: then
+        // the test measures again.
+        let is_complete = (0..ATTEMPTS).any(|_| {
+            let recording = stage.record_complete(&options, &command);
             check_forks_and_traffic(&recording);
             let (leader, trace) = (recording.truth.one("leader"), recording.trace());
             let written: u64 = sum(&trace, "DiskIo/Write", ("IssuingThreadId", leader), "TransferSize");
-            // Where the folder is on no disk nothing is written to one; the file system may add its journal.
+            // Nothing is written to a disk if the folder is on none; the file system may add its
+            // journal.
             written == 0 || written >= recording.truth.one("written")
         });
-        assert!(is_whole, "what was written is not told");
+        assert!(is_complete, "the bytes written are not all reported");
     });
 }
 
-/// The sum of a field of events in which another one has a value.
-fn sum(trace: &Trace, name: &str, (of, whose): (&str, u64), field: &str) -> u64 {
-    trace.named(name).filter(|event| event.number(of) == whose).map(|event| event.number(field)).sum()
+/// Sums `field` over the events named `name` whose field `key` has this value.
+fn sum(trace: &Trace, name: &str, (key, value): (&str, u64), field: &str) -> u64 {
+    trace.named(name).filter(|event| event.number(key) == value).map(|event| event.number(field)).sum()
 }
 
 #[track_caller]
 fn check_forks_and_traffic(recording: &Recording) {
     let (trace, leader) = (recording.trace(), recording.truth.one("leader"));
-    // 10 that end, 10 that run another program (told as an end and a start), the partner.
+    // 10 that end, 10 that run another program (recorded as an end and a start), and the partner.
     let children = |name| {
-        let parent = move |it: &&Event| it.number("ParentId") == leader;
+        let parent = move |event: &&Event| event.number("ParentId") == leader;
         trace.named(name).filter(parent).collect::<Vec<_>>()
     };
     assert_eq!((children("Process/Start").len(), children("Process/End").len()), (31, 31));
-    let mut codes: Vec<u64> = children("Process/End").iter().map(|it| it.number("ExitStatus")).collect();
+    let mut codes: Vec<u64> =
+        children("Process/End").iter().map(|event| event.number("ExitStatus")).collect();
     codes.sort_unstable();
-    // The first ten say their number, those that ran another program 3; an exec says 0.
+    // The first ten exit with their number, those that ran another program with 3; an exec has 0.
     let mut wanted: Vec<u64> = (0..10).chain([3; 10]).chain([0; 11]).collect();
     wanted.sort_unstable();
     assert_eq!(codes, wanted);

@@ -1,11 +1,12 @@
-/* Programs of known behaviour: what each does is counted by itself and told on standard output, one "name value…" a line.
+/* Programs of known behaviour. Each counts what it does and prints it, one "name value…" per line.
  *
- *   mixed FILE N     a tree of processes and threads, N rounds of ping-pong on one processor, writes, loopback traffic
+ *   mixed FILE N     a tree of processes and threads, N rounds of ping-pong on one processor, writes,
+ *                    loopback traffic
  *   switches N       N rounds of ping-pong on one processor
  *   hot MS           a hot function at a known depth
  *   ratio MS         two functions that work three to one
  *   naps COUNT MS    sleeps, measured
- *   wait             says where it is, and works and naps until its input ends
+ *   wait             prints its process id, and works and naps until its input ends
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -27,13 +28,13 @@
 #define MOST 4096
 #define SECTOR 4096
 
-/* Processes that one run may make: a mistake here ends the run, not the machine. */
+/* Limit of processes that one run makes: a mistake here ends the run, not the machine. */
 #define MOST_FORKS 64
 
-/* Everybody who takes part, seen by all of them. */
+/* The threads that take part, in memory that all processes share. */
 static struct { int count; int forks; int tid[MOST]; } *ours;
 
-/* A result, which is none if it is negative. */
+/* Returns the result of a call, or exits if it is negative. */
 static long must(long result, const char *what) {
     if (result < 0) perror(what), _exit(9);
     return result;
@@ -69,7 +70,7 @@ static void run_on(int cpu) {
     sched_setaffinity(0, sizeof set, &set);
 }
 
-/* Is switched to on every processor: the edges of what can be compared there. */
+/* Runs on every processor once: these switches bound the comparison on each processor. */
 static void mark_processors(const cpu_set_t *all) {
     struct timespec nap = {0, 1000000};
     for (int cpu = 0; cpu < CPU_SETSIZE; cpu++)
@@ -147,7 +148,7 @@ static void take(int from, long bytes) {
     while (bytes > 0) bytes -= MUST(read(from, buffer, bytes < 1000 ? bytes : 1000));
 }
 
-/* One connection to itself, and datagrams to itself; tells the ports. */
+/* Makes one connection to itself, sends datagrams to itself, and prints the ports. */
 static void loopback(int sends, int datagrams) {
     struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr = {htonl(INADDR_LOOPBACK)}};
     socklen_t size = sizeof at;
@@ -192,7 +193,7 @@ static void mixed(const char *self, const char *path, long rounds) {
     fflush(stdout);
 }
 
-/* The work is a child's: all that can be told of it lies between the start and the end of this process. */
+/* Works in a child, so that all its events lie between the start and the end of this process. */
 static void as_child(const char *self, int argc, char **argv) {
     pid_t child = child_of_ours();
     if (child == 0) {
@@ -208,7 +209,7 @@ static void as_child(const char *self, int argc, char **argv) {
     int status = 0;
     waitpid(child, &status, 0);
     if (status) exit(5);
-    /* The last switch away from who has ended may come behind the news of its end, on another processor. */
+    /* The last switch away from an ended child may follow its exit event, on another processor. */
     struct timespec nap = {0, 50000000};
     nanosleep(&nap, NULL);
     printf("leader %d\ntids", child);
@@ -230,7 +231,7 @@ __attribute__((noinline)) unsigned long depth_1(unsigned long rounds) { return d
 WORK(three_parts)
 WORK(one_part)
 
-/* Each turn is a known number of rounds of one and the same loop. */
+/* Each turn is a known number of rounds of the same loop. */
 static void ratio(unsigned long long ms) {
     unsigned long long three = 0, one = 0, at = worked();
     while (three + one < ms * 1000000) {

@@ -1,4 +1,4 @@
-//! `weir access`: lists shown, changed, kept and removed.
+//! `weir access`: shows, changes, keeps and removes access lists.
 
 use serde_json::Value;
 
@@ -7,28 +7,28 @@ use crate::util::Daemon;
 
 const PROVIDER: &str = "Traceweir.Test.Access";
 
-fn shown(daemon: &Daemon, object: &str) -> Value {
+fn access_list(daemon: &Daemon, object: &str) -> Value {
     let list = daemon.weir(["access", "show", object, "--json"]).expect(0).json().remove(0);
     check_documented(&list, "## An access list");
     list["entries"].as_array().unwrap().iter().for_each(|entry| check_documented(entry, "## An access list"));
     list
 }
 
-/// Kind, who and rights of the entries that are not in the default.
+/// Returns kind, trustee and rights of the entries that the default list does not have.
 fn own_entries(daemon: &Daemon, object: &str) -> Vec<String> {
-    let default = shown(daemon, "default");
+    let default = access_list(daemon, "default");
     let text = |entry: &Value| {
         let part = |key: &str| entry[key].as_str().unwrap().to_owned();
         format!("{} {} {}", part("kind"), part("who"), part("rights"))
     };
-    let entries = shown(daemon, object)["entries"].as_array().unwrap().clone();
+    let entries = access_list(daemon, object)["entries"].as_array().unwrap().clone();
     entries.iter().filter(|e| !default["entries"].as_array().unwrap().contains(e)).map(text).collect()
 }
 
 #[test]
 fn rights_are_granted_denied_shown_and_removed() {
     let daemon = Daemon::start();
-    assert_eq!(shown(&daemon, PROVIDER)["own"], false);
+    assert_eq!(access_list(&daemon, PROVIDER)["own"], false);
     let run = daemon.weir(["access", "show", PROVIDER]).expect(0);
     assert!(run.stderr.contains("nothing is stored for Traceweir.Test.Access"), "{}", run.stderr);
     let page = daemon.weir(["access", "show", "default"]).expect(0).text();
@@ -51,21 +51,21 @@ fn rights_are_granted_denied_shown_and_removed() {
 
     let only = ["access", "grant", PROVIDER, "--user", "1", "--user", "2", "all", "--only"];
     daemon.weir(only).expect(0);
-    assert_eq!(shown(&daemon, PROVIDER)["entries"].as_array().unwrap().len(), 2);
+    assert_eq!(access_list(&daemon, PROVIDER)["entries"].as_array().unwrap().len(), 2);
     let listed = daemon.weir(["access", "list", "--json"]).expect(0).json();
     assert_eq!(listed.len(), 1);
-    assert_eq!(listed[0]["guid"], shown(&daemon, PROVIDER)["guid"]);
+    assert_eq!(listed[0]["guid"], access_list(&daemon, PROVIDER)["guid"]);
 
     let run = daemon.weir(["access", "remove", PROVIDER]).expect(0);
     assert!(run.stderr.contains("the default holds again"), "{}", run.stderr);
-    assert_eq!(shown(&daemon, PROVIDER)["own"], false);
+    assert_eq!(access_list(&daemon, PROVIDER)["own"], false);
     let run = daemon.weir(["access", "remove", PROVIDER]).expect(0);
     assert!(run.stderr.contains("had no list"), "{}", run.stderr);
     assert!(daemon.weir(["access", "list"]).expect(0).stderr.contains("access show default"));
 }
 
 #[test]
-fn a_session_goes_before_a_provider_of_the_same_name_unless_the_rights_say_otherwise() {
+fn name_means_the_session_unless_the_rights_are_those_of_a_provider() {
     let daemon = Daemon::start();
     let run = daemon.weir(["access", "grant", "App", "--everyone", "consume"]).expect(1);
     assert!(run.stderr.contains("no session App runs"), "{}", run.stderr);
@@ -74,15 +74,15 @@ fn a_session_goes_before_a_provider_of_the_same_name_unless_the_rights_say_other
     assert!(run.stderr.contains("session app {"), "{}", run.stderr);
     let run = daemon.weir(["access", "grant", "App", "--everyone", "enable"]).expect(0);
     assert!(run.stderr.contains("provider App {"), "{}", run.stderr);
-    assert_eq!(shown(&daemon, "App")["name"], "session App");
-    assert_eq!(shown(&daemon, "*App")["name"], "provider App");
+    assert_eq!(access_list(&daemon, "App")["name"], "session App");
+    assert_eq!(access_list(&daemon, "*App")["name"], "provider App");
     let names = daemon.weir(["access", "list"]).expect(0).text();
     assert!(names.contains("session App"), "{names}");
     daemon.weir(["stop", "App"]).expect(0);
 }
 
 #[test]
-fn a_flag_that_the_environment_overrules_is_told() {
+fn flag_overruled_by_the_environment_is_reported() {
     let daemon = Daemon::start();
     let everyone = ["--everyone", "query", "--system"];
     for (verb, rest) in [
@@ -106,7 +106,7 @@ fn a_flag_that_the_environment_overrules_is_told() {
 }
 
 #[test]
-fn what_is_typed_wrong_is_said() {
+fn wrong_arguments_are_explained() {
     let daemon = Daemon::start();
     for (args, code, word) in [
         (&["access", "grant", "App", "consume"][..], 2, "--everyone"),

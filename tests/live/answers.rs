@@ -1,15 +1,17 @@
-//! What the verbs answer: statuses for people and programs, names that stay known, and sentences that are true.
+//! Results of the session commands: statuses for people and programs, provider names that stay
+//! known, and correct messages.
 
 use serde_json::Value;
 
 use super::{EVENTS_PER_ORDER, SHOP, check_documented, events_in, open_shop, serve, sessions, text};
 use crate::util::{Daemon, eventually, root};
 
-/// The provider of the manifest that has everything.
+/// The provider of `fixtures/manifests/everything.man`.
 const EVERYTHING: &str = "6f0a4d5e-3c41-4a53-9c0b-1f2e3d4c5b6a";
 const EVERYTHING_NAME: &str = "Traceweir-Example-Everything";
 
-/// The one object that a verb prints, which is as documented.
+/// Runs a command with `--json` and returns the one object that it prints. Fails if the object has
+/// an undocumented key.
 fn answer(daemon: &Daemon, arguments: &[&str], code: i32) -> Value {
     let all = daemon.weir(arguments.iter().chain(&["--json"])).expect(code).json();
     assert_eq!(all.len(), 1, "{arguments:?}");
@@ -18,7 +20,7 @@ fn answer(daemon: &Daemon, arguments: &[&str], code: i32) -> Value {
 }
 
 #[test]
-fn every_error_with_a_status_tells_number_and_name() {
+fn errors_with_a_status_print_its_number_and_name() {
     let daemon = Daemon::start();
     for verb in [&["stop", "None"][..], &["query", "None"], &["flush", "None"], &["increment", "None"]] {
         let run = daemon.weir(verb).expect(1);
@@ -34,7 +36,7 @@ fn every_error_with_a_status_tells_number_and_name() {
 }
 
 #[test]
-fn each_verb_that_changes_something_answers_programs_with_an_object() {
+fn each_changing_command_prints_one_json_object() {
     let daemon = Daemon::start();
     let (file, next) = (daemon.path("a.etl"), daemon.path("b.etl"));
     let started = answer(&daemon, &["start", "App", "-o", text(&file), "-p", SHOP], 0);
@@ -60,7 +62,7 @@ fn each_verb_that_changes_something_answers_programs_with_an_object() {
 }
 
 #[test]
-fn a_provider_enabled_by_the_name_of_a_manifest_is_known_by_it_afterwards() {
+fn provider_enabled_by_its_manifest_name_keeps_that_name() {
     let daemon = Daemon::start();
     let manifest = root().join("fixtures/manifests/everything.man");
     daemon.weir(["start", "App", "-p", EVERYTHING_NAME, "--manifest", text(&manifest)]).expect(0);
@@ -76,7 +78,8 @@ fn a_provider_enabled_by_the_name_of_a_manifest_is_known_by_it_afterwards() {
     assert_eq!((enabled().len(), &enabled()[0]["any"]), (1, &"0x10".into()), "the same one");
     daemon.weir(["enable", "App", &format!("{{{EVERYTHING}}}")]).expect(0);
     assert_eq!(enabled()[0]["name"].as_str().map(str::to_lowercase), Some(EVERYTHING_NAME.to_lowercase()));
-    // The hash, said outright, is another provider; then the name alone says too little.
+    // `*NAME` means the GUID hashed from the name, which is another provider; then the name alone
+    // is ambiguous.
     daemon.weir(["enable", "App", &format!("*{EVERYTHING_NAME}")]).expect(0);
     assert_eq!(enabled().len(), 2);
     let run = daemon.weir(["disable", "App", EVERYTHING_NAME]).expect(2);
@@ -88,7 +91,7 @@ fn a_provider_enabled_by_the_name_of_a_manifest_is_known_by_it_afterwards() {
 }
 
 #[test]
-fn the_end_of_a_session_says_what_its_last_file_holds() {
+fn stop_reports_the_events_of_the_last_file() {
     let daemon = Daemon::start();
     let (first, last) = (daemon.path("first.etl"), daemon.path("last.etl"));
     daemon.weir(["start", "App", "-o", text(&first), "-p", SHOP]).expect(0);
@@ -102,17 +105,17 @@ fn the_end_of_a_session_says_what_its_last_file_holds() {
 
     let log = daemon.path("log.etl");
     let append = ["start", "More", "--append", "-o", text(&log), "-p", SHOP];
-    for (orders, told) in [(2, "log.etl: 6 events in"), (1, "log.etl: 9 events in")] {
+    for (orders, expected) in [(2, "log.etl: 6 events in"), (1, "log.etl: 9 events in")] {
         daemon.weir(append).expect(0);
         serve(&daemon, orders);
         let run = daemon.weir(["stop", "More"]).expect(0);
-        assert!(run.stderr.contains(told), "{}", run.stderr);
+        assert!(run.stderr.contains(expected), "{}", run.stderr);
         assert_eq!(run.stderr.contains("this session has added 3 events"), orders == 1, "{}", run.stderr);
     }
 }
 
 #[test]
-fn a_private_session_takes_the_id_of_its_provider_and_claims_no_file_that_nobody_wrote() {
+fn private_session_has_the_guid_of_its_provider_and_reports_no_unwritten_file() {
     let daemon = Daemon::start();
     let file = daemon.path("old.etl");
     std::fs::write(&file, "an old file").unwrap();
@@ -129,7 +132,7 @@ fn a_private_session_takes_the_id_of_its_provider_and_claims_no_file_that_nobody
 }
 
 #[test]
-fn query_shows_what_a_private_session_enables() {
+fn query_shows_the_providers_of_a_private_session() {
     let daemon = Daemon::start();
     let file = daemon.path("own.etl");
     let _shop = open_shop(&daemon);
@@ -150,7 +153,7 @@ fn query_shows_what_a_private_session_enables() {
 }
 
 #[test]
-fn a_size_of_buffers_that_there_is_not_is_put_right_with_a_note() {
+fn invalid_buffer_size_is_corrected_with_a_note() {
     let daemon = Daemon::start();
     for (asked, kib) in [("1", 4), ("20000", 16384)] {
         let run = daemon.weir(["start", "App", "--min-buffers", "2", "--buffer-size", asked]).expect(0);
@@ -161,7 +164,7 @@ fn a_size_of_buffers_that_there_is_not_is_put_right_with_a_note() {
 }
 
 #[test]
-fn filters_are_shown_with_what_they_ask_for_and_processes_they_keep_out_are_not_traced() {
+fn filters_are_shown_with_their_arguments_and_excluded_processes_are_not_traced() {
     let daemon = Daemon::start();
     let shop = open_shop(&daemon);
     let other = open_shop(&daemon);
@@ -182,7 +185,7 @@ fn filters_are_shown_with_what_they_ask_for_and_processes_they_keep_out_are_not_
 }
 
 #[test]
-fn a_name_that_is_the_guid_of_another_session_is_taken() {
+fn name_equal_to_the_guid_of_another_session_is_refused() {
     let daemon = Daemon::start();
     let guid = "b3864c38-4273-58c5-545b-8b3608343471";
     let braced = format!("{{{guid}}}");
@@ -198,15 +201,15 @@ fn a_name_that_is_the_guid_of_another_session_is_taken() {
 }
 
 #[test]
-fn names_of_several_words_and_the_fourth_column_of_a_file_are_understood() {
+fn names_with_spaces_and_the_fourth_column_of_a_provider_file_are_parsed() {
     let daemon = Daemon::start();
     let list = daemon.path("providers.txt");
     let lines = format!("{{{EVERYTHING}}} 0x10 0x5 \"My Provider\"\nName With Space:1:4\n");
     std::fs::write(&list, lines).unwrap();
     daemon.weir(["start", "App", "-pf", text(&list)]).expect(0);
     let all = &sessions(&daemon)[0]["providers"];
-    let of = |name: &str| all.as_array().unwrap().iter().find(|p| p["name"] == name).cloned().unwrap();
-    let (labelled, spaced) = (of("My Provider"), of("Name With Space"));
+    let provider = |name: &str| all.as_array().unwrap().iter().find(|p| p["name"] == name).cloned().unwrap();
+    let (labelled, spaced) = (provider("My Provider"), provider("Name With Space"));
     assert_eq!((&labelled["guid"], &labelled["level"]), (&EVERYTHING.into(), &5.into()));
     assert_eq!((&spaced["any"], &spaced["level"]), (&"0x1".into(), &4.into()));
     daemon.weir(["disable", "App", "\"My Provider\""]).expect(0);
@@ -216,7 +219,7 @@ fn names_of_several_words_and_the_fourth_column_of_a_file_are_understood() {
 }
 
 #[test]
-fn who_is_asked_for_state_and_is_not_there_is_named() {
+fn capture_state_names_a_provider_without_processes() {
     let daemon = Daemon::start();
     daemon.weir(["start", "App", "-p", "Nobody.Has.It"]).expect(0);
     let run = daemon.weir(["capture-state", "App", "Nobody.Has.It"]).expect(0);
@@ -224,7 +227,7 @@ fn who_is_asked_for_state_and_is_not_there_is_named() {
 }
 
 #[test]
-fn what_cannot_be_done_is_told_with_the_usage_of_its_verb() {
+fn impossible_requests_are_refused_with_the_usage_of_their_command() {
     let daemon = Daemon::absent();
     let run = daemon.weir(["start", "App", "--circular", "-o", "a.etl"]).expect(2);
     assert!(run.stderr.contains("Usage: weir start"), "{}", run.stderr);

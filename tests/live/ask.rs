@@ -1,18 +1,18 @@
-//! What the information classes tell, without a daemon and with one.
+//! Answers of the information classes, without a daemon and with one.
 
 use serde_json::Value;
 
 use super::{check_documented, sessions};
 use crate::util::{Daemon, weir_command};
 
-/// The answers by class.
+/// Returns the class number and the object of each answer.
 fn answers(objects: &[Value]) -> Vec<(u64, &Value)> {
     objects.iter().for_each(|object| check_documented(object, "## What an information class tells"));
     objects.iter().map(|object| (object["class"].as_u64().unwrap(), &object["answer"])).collect()
 }
 
 #[test]
-fn an_idle_system_is_told_without_a_daemon() {
+fn idle_system_is_described_without_a_daemon() {
     let folder = tempfile::tempdir().unwrap();
     let ask = |arguments: &[&str]| {
         let mut command = weir_command(["ask"].iter().chain(arguments));
@@ -26,7 +26,7 @@ fn an_idle_system_is_told_without_a_daemon() {
     }
     let all = ask(&["--json"]).expect(0).json();
     let answers = answers(&all);
-    assert_eq!(answers.iter().map(|it| it.0).collect::<Vec<_>>(), [5, 7, 11, 12, 17, 19, 22, 25, 27]);
+    assert_eq!(answers.iter().map(|answer| answer.0).collect::<Vec<_>>(), [5, 7, 11, 12, 17, 19, 22, 25, 27]);
     assert_eq!(answers[0].1[0]["name"], "Timer");
     assert_eq!((answers[3].1, answers[5].1), (&Value::Array(Vec::new()), &64.into()));
     let two = ask(&["maxloggersquery", "TraceVersionInfo", "--json"]).expect(0).json();
@@ -38,13 +38,13 @@ fn an_idle_system_is_told_without_a_daemon() {
 }
 
 #[test]
-fn a_session_is_told_as_it_is() {
+fn running_session_is_described() {
     let daemon = Daemon::start();
     let group = "5b6a4d5e-3c41-4a53-9c0b-1f2e3d4c5b6b";
     daemon.weir(["start", "App", "--no-per-processor", "-p", &format!("{{{group}}}@group")]).expect(0);
     assert_eq!(sessions(&daemon).len(), 1);
     let all = daemon.weir(["ask", "--session", "App", "--json"]).expect(0).json();
-    // Those of kernel events are for system loggers.
+    // The classes about kernel events are for system loggers.
     assert_eq!(answers(&all), [(14, &Value::Array(Vec::new())), (23, &1.into())]);
     assert!(daemon.weir(["ask", "-s", "App"]).expect(0).text().contains("1 stream\n"));
     let groups = daemon.weir(["ask", "12", "--json"]).expect(0).json();

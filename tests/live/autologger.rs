@@ -1,10 +1,10 @@
-//! autologger: described by the command line, started by the daemon, and the daemon's settings.
+//! Autologgers: defined on the command line, started by the daemon. Also the daemon's settings.
 
 use super::{EVENTS_PER_ORDER, SHOP, check_documented, events_in, serve, sessions, text};
 use crate::util::Daemon;
 
 #[test]
-fn what_is_added_runs_from_the_daemons_start_on() {
+fn added_autologger_runs_from_the_start_of_the_daemon() {
     let mut daemon = Daemon::absent();
     let log = daemon.path("boot.etl");
     let added = daemon
@@ -30,7 +30,7 @@ fn what_is_added_runs_from_the_daemons_start_on() {
 }
 
 #[test]
-fn filters_that_a_definition_cannot_hold_are_named() {
+fn filters_that_a_definition_cannot_store_are_named() {
     let daemon = Daemon::absent();
     for provider in ["My.App@pid=1", "My.App@schematized=1:00"] {
         let run = daemon.weir(["autologger", "add", "Boot", "-p", provider]).expect(1);
@@ -39,7 +39,7 @@ fn filters_that_a_definition_cannot_hold_are_named() {
 }
 
 #[test]
-fn pages_about_autologgers_are_as_they_were() {
+fn autologger_pages_match_their_golden_text() {
     let daemon = Daemon::absent();
     let folder = text(daemon.folder()).to_owned();
     let none = daemon.weir(["autologger", "list"]).expect(0);
@@ -69,7 +69,7 @@ fn pages_about_autologgers_are_as_they_were() {
 }
 
 #[test]
-fn what_the_daemon_would_refuse_is_refused_when_it_is_added() {
+fn definition_that_the_daemon_would_refuse_cannot_be_added() {
     let daemon = Daemon::absent();
     let add = |more: &[&str]| {
         let mut command = vec!["autologger", "add", "A", "-p", SHOP];
@@ -104,7 +104,7 @@ fn what_the_daemon_would_refuse_is_refused_when_it_is_added() {
 }
 
 #[test]
-fn a_wrong_file_is_named_with_its_line() {
+fn faulty_definition_file_is_named_with_its_line() {
     let daemon = Daemon::absent();
     daemon.weir(["autologger", "add", "A", "-p", SHOP]).expect(0);
     std::fs::write(daemon.path("autologger.d/A.conf"), "Start = 1\nColour = 2\n").unwrap();
@@ -117,7 +117,7 @@ fn a_wrong_file_is_named_with_its_line() {
 }
 
 #[test]
-fn settings_hold_and_the_environment_and_the_command_line_go_before_them() {
+fn environment_and_command_line_override_stored_settings() {
     let mut daemon = Daemon::absent();
     std::fs::write(daemon.path("traceweir.conf"), "max_sessions = 32\n").unwrap();
     daemon.restart();

@@ -1,4 +1,4 @@
-//! Providers that are enabled by name and have registered it with a GUID of their own, as C programs do.
+//! Providers enabled by name that registered the name with their own GUID, as C programs do.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ const TWO: &str = "5d3f1c02-1111-4222-8333-444455556602";
 /// More events than a test waits for.
 const UNTIL_KILLED: &str = "100000000";
 
-/// Compiles the program, with the library that was built beside this test.
+/// Compiles the program and links the library that was built beside this test.
 fn build(daemon: &Daemon) -> PathBuf {
     let program = daemon.path("own_guid");
     let test = std::env::current_exe().unwrap();
@@ -34,7 +34,7 @@ fn run(daemon: &Daemon, program: &Path, arguments: &[&str]) -> Process {
     Process::start(&mut command)
 }
 
-/// The entries that `weir providers` has for the name, in any spelling.
+/// Returns the entries that `weir providers` lists for the name, in any spelling.
 fn entries(daemon: &Daemon) -> Vec<Value> {
     daemon.weir(["providers", NAME, "--json"]).expect(0).json()
 }
@@ -44,8 +44,12 @@ fn await_entry(daemon: &Daemon, sessions: &[&str]) {
     eventually("the provider in the list", || {
         let all = entries(daemon);
         let [entry] = &all[..] else { return None };
-        let names: Vec<_> =
-            entry["sessions"].as_array().unwrap().iter().map(|it| it["name"].as_str().unwrap()).collect();
+        let names: Vec<_> = entry["sessions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|session| session["name"].as_str().unwrap())
+            .collect();
         let is_there = entry["guid"] == ONE && entry["pids"].as_array().is_some_and(|pids| pids.len() == 1);
         (is_there && names == sessions).then_some(())
     });
@@ -53,9 +57,10 @@ fn await_entry(daemon: &Daemon, sessions: &[&str]) {
 
 fn guids_in(file: &Path) -> BTreeSet<String> {
     let events = weir(["dump", "--format", "jsonl", text(file)]).expect(0).json();
-    let named =
-        events.iter().filter(|it| it["provider"].as_str().is_some_and(|it| it.eq_ignore_ascii_case(NAME)));
-    named.map(|it| it["guid"].as_str().unwrap_or_else(|| panic!("{it}")).to_owned()).collect()
+    let named = events
+        .iter()
+        .filter(|event| event["provider"].as_str().is_some_and(|name| name.eq_ignore_ascii_case(NAME)));
+    named.map(|event| event["guid"].as_str().unwrap_or_else(|| panic!("{event}")).to_owned()).collect()
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Programs in another control group than the daemon, with a part that looks like the id of a container.
+//! Programs in a control group whose path contains what looks like a container id.
 
 use std::process::{Command, Stdio};
 
@@ -8,11 +8,12 @@ use super::{SHOP, text};
 use crate::control_group::{self, CONTAINER, ControlGroup};
 use crate::util::{Daemon, Process, eventually, skip, weir_command};
 
-/// The sample program in the group, serving until it is killed.
+/// Starts the sample program in the group. It serves orders until it is killed.
 fn open_contained_shop(daemon: &Daemon, group: &ControlGroup) -> Process {
     let shop = weir_command(["demo-shop", "--pause", "1", "--orders", "1000000"]);
     let mut command = Command::new("sh");
-    // The shell enters the group and becomes the program: it is in there before it registers.
+    // The shell enters the group and then becomes the program, so the program is in the group
+    // before it registers.
     command.args(["-c", "echo $$ > \"$0\"/cgroup.procs && exec \"$@\""]).arg(group.folder());
     command.arg(shop.get_program()).args(shop.get_args()).env("TRACEWEIR_RUNTIME_DIR", daemon.folder());
     Process::start(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()))
@@ -44,7 +45,7 @@ fn left_out_containers_are_reported_with_the_way_to_include_them() {
 
     for arguments in [["start", "Left", "-o", text(&file), "-p", SHOP], ["enable", "Left", SHOP, "", "", ""]]
     {
-        let run = daemon.weir(arguments.iter().filter(|it| !it.is_empty())).expect(0);
+        let run = daemon.weir(arguments.iter().filter(|argument| !argument.is_empty())).expect(0);
         assert!(run.stderr.contains("1 process with provider"), "{}", run.stderr);
         assert!(run.stderr.contains(&format!("{SHOP}@silos")), "{}", run.stderr);
     }

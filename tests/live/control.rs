@@ -1,4 +1,4 @@
-//! start, stop, query, list, flush, and enable and disable as a session goes on.
+//! start, stop, query, list and flush, and enable and disable while a session runs.
 
 use serde_json::Value;
 
@@ -6,7 +6,7 @@ use super::{EVENTS_PER_ORDER, SHOP, events_in, serve, sessions, text};
 use crate::util::{Daemon, eventually, weir};
 
 #[test]
-fn a_session_is_started_listed_queried_and_stopped() {
+fn session_is_started_listed_queried_and_stopped() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let run =
@@ -49,7 +49,7 @@ fn a_session_is_started_listed_queried_and_stopped() {
 }
 
 #[test]
-fn a_provider_may_be_enabled_later_and_disabled_again() {
+fn provider_is_enabled_and_disabled_while_the_session_runs() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let run = daemon.weir(["start", "Later", "-o", text(&file)]).expect(0);
@@ -69,7 +69,7 @@ fn a_provider_may_be_enabled_later_and_disabled_again() {
 }
 
 #[test]
-fn a_level_keeps_the_less_severe_out() {
+fn level_excludes_less_severe_events() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let provider = format!("{SHOP}::warning");
@@ -82,7 +82,7 @@ fn a_level_keeps_the_less_severe_out() {
 }
 
 #[test]
-fn a_flight_recorder_writes_when_it_is_flushed() {
+fn flushed_flight_recorder_writes_a_snapshot() {
     let daemon = Daemon::start();
     let snapshot = daemon.path("snapshot.etl");
     let own = daemon.path("own.etl");
@@ -96,7 +96,7 @@ fn a_flight_recorder_writes_when_it_is_flushed() {
 }
 
 #[test]
-fn the_summary_of_a_part_says_what_the_part_holds() {
+fn stop_reports_the_events_that_circular_files_and_recorders_kept() {
     let daemon = Daemon::start();
     let (ring, recorder) = (daemon.path("ring.etl"), daemon.path("recorder.etl"));
     daemon.weir(["start", "Ring", "--circular", "--max-size", "1", "-o", text(&ring), "-p", SHOP]).expect(0);
@@ -116,7 +116,7 @@ fn the_summary_of_a_part_says_what_the_part_holds() {
 }
 
 #[test]
-fn a_session_that_has_ended_says_so_and_how_it_was() {
+fn query_of_an_ended_session_shows_its_end_and_last_state() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     daemon.weir(["start", "Full", "--max-size", "1", "-o", text(&file), "-p", SHOP]).expect(0);
@@ -136,7 +136,7 @@ fn a_session_that_has_ended_says_so_and_how_it_was() {
     assert_eq!(daemon.weir(["list", "--json"]).expect(0).json()[0]["status"], "ended");
     let run = daemon.weir(["stop", "Full"]).expect(1);
     assert!(run.stderr.contains("limit of 1 MiB") && run.stderr.contains("a.etl: "), "{}", run.stderr);
-    // One of the same name takes its place, and one that was stopped is not listed.
+    // A session of the same name replaces the ended one, and a stopped session is not listed.
     daemon.weir(["start", "FULL", "-p", SHOP]).expect(0);
     let listed = daemon.weir(["list", "--json"]).expect(0).json();
     assert_eq!((listed.len(), &listed[0]["status"]), (1, &"running".into()));
@@ -144,7 +144,7 @@ fn a_session_that_has_ended_says_so_and_how_it_was() {
 }
 
 #[test]
-fn a_flush_writes_out_what_is_buffered() {
+fn flush_writes_buffered_events() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     daemon.weir(["start", "Flushed", "-o", text(&file), "-p", SHOP]).expect(0);
@@ -156,7 +156,7 @@ fn a_flush_writes_out_what_is_buffered() {
     daemon.weir(["stop", "Flushed"]).expect(0);
 }
 
-/// Every verb about a session, on one that is not there.
+/// Every command about a session, for a session that does not exist.
 const ON_NOTHING: &[&[&str]] = &[
     &["stop", "X"],
     &["query", "X"],
@@ -171,17 +171,17 @@ const ON_NOTHING: &[&[&str]] = &[
 ];
 
 #[test]
-fn what_is_not_there_is_said_and_nothing_is_started() {
-    let nobody = Daemon::absent();
+fn missing_daemon_or_session_is_reported_and_nothing_is_started() {
+    let absent = Daemon::absent();
     for arguments in ON_NOTHING {
-        let run = nobody.weir(*arguments).expect(1);
+        let run = absent.weir(*arguments).expect(1);
         assert!(run.stderr.contains("no daemon"), "{arguments:?}: {}", run.stderr);
     }
-    assert!(nobody.weir(["list"]).expect(0).stderr.contains("no daemon"));
+    assert!(absent.weir(["list"]).expect(0).stderr.contains("no daemon"));
     for arguments in [&["list", "--providers"][..], &["providers"], &["providers", "X", "--json"]] {
-        assert!(nobody.weir(arguments).expect(0).stderr.contains("know of providers"));
+        assert!(absent.weir(arguments).expect(0).stderr.contains("know of providers"));
     }
-    assert!(!nobody.answers());
+    assert!(!absent.answers());
 
     let daemon = Daemon::start();
     for arguments in ON_NOTHING {
@@ -192,7 +192,7 @@ fn what_is_not_there_is_said_and_nothing_is_started() {
 }
 
 #[test]
-fn what_cannot_be_does_not_cost_an_old_trace() {
+fn refused_request_keeps_an_existing_trace() {
     let daemon = Daemon::start();
     let keep = daemon.path("keep.etl");
     std::fs::write(&keep, "old").unwrap();
@@ -214,7 +214,7 @@ fn what_cannot_be_does_not_cost_an_old_trace() {
 }
 
 #[test]
-fn a_limit_that_leaves_no_room_for_events_is_refused() {
+fn size_limit_without_room_for_events_is_refused() {
     let daemon = Daemon::start();
     let keep = daemon.path("keep.etl");
     std::fs::write(&keep, "old").unwrap();
@@ -225,7 +225,7 @@ fn a_limit_that_leaves_no_room_for_events_is_refused() {
 }
 
 #[test]
-fn a_name_or_file_that_is_taken_is_refused() {
+fn name_or_file_in_use_is_refused() {
     let daemon = Daemon::start();
     let (one, two) = (daemon.path("1.etl"), daemon.path("2.etl"));
     daemon.weir(["start", "Taken", "-o", text(&one)]).expect(0);
@@ -237,8 +237,8 @@ fn a_name_or_file_that_is_taken_is_refused() {
 }
 
 #[test]
-fn flags_that_make_no_session_are_refused_before_anything_happens() {
-    let nobody = Daemon::absent();
+fn invalid_flags_are_refused_without_effect() {
+    let absent = Daemon::absent();
     for (arguments, word) in [
         (&["-o", "x.etl", "--mode", "circular"][..], "--max-size"),
         (&["-o", "x.etl", "--circular"], "--max-size"),
@@ -255,23 +255,23 @@ fn flags_that_make_no_session_are_refused_before_anything_happens() {
         (&["--buffer-size", "1k"], "whole KiB"),
         (&["--flush-timer", "1s"], "whole seconds"),
     ] {
-        let run = nobody.weir([&["start", "X"], arguments].concat()).expect(2);
+        let run = absent.weir([&["start", "X"], arguments].concat()).expect(2);
         assert!(run.stderr.contains(word), "{arguments:?}: {}", run.stderr);
     }
-    assert!(!nobody.answers());
+    assert!(!absent.answers());
 }
 
 #[test]
-fn a_file_that_may_not_be_written_is_named_once() {
+fn unwritable_file_is_named_once() {
     let daemon = Daemon::start();
-    // Nobody may write here, not even root.
+    // Not even root may write here.
     let run = daemon.weir(["start", "X", "-o", "/proc/a.etl"]);
     assert_ne!(run.code, 0);
     assert_eq!(run.stderr.matches("os error").count(), 1, "{}", run.stderr);
     assert!(run.stderr.contains("/proc/a.etl") && !run.stderr.contains("--user"), "{}", run.stderr);
 }
 
-/// A session whose file holds the events of two orders, and the file.
+/// Starts a session whose file holds the events of two orders, and returns the file.
 fn session_with_file(daemon: &Daemon, name: &str) -> std::path::PathBuf {
     let file = daemon.path(&format!("{name}.etl"));
     daemon.weir(["start", name, "-p", SHOP, "-o", text(&file)]).expect(0);
@@ -280,12 +280,12 @@ fn session_with_file(daemon: &Daemon, name: &str) -> std::path::PathBuf {
     file
 }
 
-/// The line about a log file that another process changed.
+/// Returns the warning about a log file that another process changed.
 pub(super) fn damage_warning(file: &std::path::Path) -> String {
     format!("warning: another process truncated or overwrote {} while it was recorded\n", text(file))
 }
 
-/// Stops a session and gives what is said about its log file.
+/// Stops a session whose log file is damaged, and returns the report about the file.
 fn stop_damaged(daemon: &Daemon, name: &str) -> Value {
     let run = daemon.weir(["stop", name, "--json"]).expect(3);
     assert!(run.stderr.contains(&damage_warning(&daemon.path(&format!("{name}.etl")))), "{}", run.stderr);
@@ -295,7 +295,7 @@ fn stop_damaged(daemon: &Daemon, name: &str) -> Value {
 }
 
 #[test]
-fn a_log_file_that_another_process_emptied_is_reported() {
+fn log_file_emptied_by_another_process_is_reported() {
     let daemon = Daemon::start();
     let file = session_with_file(&daemon, "Emptied");
     std::fs::File::create(&file).unwrap();
@@ -305,7 +305,7 @@ fn a_log_file_that_another_process_emptied_is_reported() {
     assert_eq!(session["lost_by_cause"]["overwritten"], lost, "{session}");
     assert_eq!(session["events_lost"], lost, "{session}");
     assert!(session["overwritten_buffers"].as_u64().unwrap() >= 2, "{session}");
-    // What came later is there, and the header tells of the loss.
+    // Later events are in the file, and its header counts the loss.
     let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, text(&file)]).expect(3);
     assert_eq!(dump.json().len(), 3 * EVENTS_PER_ORDER);
     assert!(dump.stderr.contains(&format!("the session lost {lost} events")), "{}", dump.stderr);
@@ -313,14 +313,14 @@ fn a_log_file_that_another_process_emptied_is_reported() {
 }
 
 #[test]
-fn a_log_file_that_another_process_overwrote_is_reported() {
+fn log_file_overwritten_by_another_process_is_reported() {
     use std::os::unix::fs::FileExt;
     let daemon = Daemon::start();
     let file = session_with_file(&daemon, "Overwritten");
     let changed = |file: &std::path::Path| file.metadata().unwrap().modified().unwrap();
     let (before, size) = (changed(&file), file.metadata().unwrap().len() as usize);
     let foreign = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
-    // Files have coarse times.
+    // Modification times of files are coarse.
     eventually("another time of the file", || {
         foreign.write_all_at(&vec![b'x'; size], 0).unwrap();
         (changed(&file) != before).then_some(())
@@ -330,7 +330,7 @@ fn a_log_file_that_another_process_overwrote_is_reported() {
 }
 
 #[test]
-fn counts_do_not_depend_on_where_the_log_file_is() {
+fn counts_do_not_depend_on_the_location_of_the_log_file() {
     let daemon = Daemon::start();
     for (name, remove) in [("Renamed", false), ("Removed", true)] {
         let file = session_with_file(&daemon, name);

@@ -1,4 +1,4 @@
-//! What `weir doctor` says about the machine that is here, held against the machine itself.
+//! Compares the output of `weir doctor` with the machine that it runs on.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,34 +11,34 @@ use serde_json::Value;
 use super::{SHOP, check_documented};
 use crate::util::{Daemon, eventually, skip, weir_command};
 
-/// A user who is nobody.
-const NOBODY: u32 = 65_534;
+/// The user id of `nobody`, an unprivileged user.
+const ORDINARY_USER: u32 = 65_534;
 
 fn named<'a>(objects: &'a [Value], key: &str, name: &str) -> &'a Value {
-    objects.iter().find(|it| it[key] == name).unwrap_or_else(|| panic!("{key} {name} is told"))
+    objects.iter().find(|object| object[key] == name).unwrap_or_else(|| panic!("no {key} {name}"))
 }
 
 #[test]
-fn a_machine_is_told_to_people_and_to_programs() {
-    let nobody = Daemon::absent();
-    let page = nobody.weir(["doctor"]).expect(0).text();
+fn machine_is_described_as_text_and_as_json() {
+    let absent = Daemon::absent();
+    let page = absent.weir(["doctor"]).expect(0).text();
     assert!(page.starts_with("  events   yes"), "{page}");
     assert!(page.contains("it is started when it is needed"), "{page}");
-    assert!(!nobody.answers(), "no daemon was started");
-    let objects = nobody.weir(["doctor", "--json", "--need", "events"]).expect(0).json();
+    assert!(!absent.answers(), "no daemon was started");
+    let objects = absent.weir(["doctor", "--json", "--need", "events"]).expect(0).json();
     objects.iter().for_each(|object| check_documented(object, "weir doctor --json"));
     assert_eq!(named(&objects, "need", "events")["asked"], true);
     assert_eq!(named(&objects, "check", "named_daemon")["state"], "ok");
-    // The status is that of the needs.
+    // The exit status depends on the needs.
     for need in ["samples", "kernel", "stacks", "symbols"] {
         let met = named(&objects, "need", need)["met"] == true;
-        nobody.weir(["doctor", "--need", need]).expect(if met { 0 } else { 77 });
+        absent.weir(["doctor", "--need", need]).expect(if met { 0 } else { 77 });
     }
-    nobody.weir(["doctor", "--need", "magic"]).expect(2);
+    absent.weir(["doctor", "--need", "magic"]).expect(2);
 }
 
 #[test]
-fn a_daemon_that_runs_is_told_with_its_process_and_its_program() {
+fn running_daemon_is_shown_with_its_process_and_program() {
     let daemon = Daemon::start();
     let objects = daemon.weir(["doctor", "--json"]).expect(0).json();
     let found = named(&objects, "check", "named_daemon")["found"].as_str().unwrap();
@@ -46,7 +46,7 @@ fn a_daemon_that_runs_is_told_with_its_process_and_its_program() {
 }
 
 #[test]
-fn a_folder_that_others_may_write_to_keeps_from_events() {
+fn folder_writable_by_others_prevents_events() {
     let daemon = Daemon::absent();
     fs::set_permissions(daemon.folder(), fs::Permissions::from_mode(0o777)).unwrap();
     let run = daemon.weir(["doctor"]).expect(77);
@@ -55,7 +55,7 @@ fn a_folder_that_others_may_write_to_keeps_from_events() {
 }
 
 #[test]
-fn a_process_is_known_by_its_provider_and_its_socket() {
+fn process_is_described_by_its_providers_and_socket() {
     let daemon = Daemon::start();
     let shop = daemon.begin(["demo-shop", "--pause", "0", "--orders", "2", "--linger", "60000"]);
     let pid = shop.id().to_string();
@@ -68,7 +68,7 @@ fn a_process_is_known_by_its_provider_and_its_socket() {
     for check in ["process_socket", "process_user", "process_folder"] {
         assert_eq!(named(&objects, "check", check)["state"], "ok", "{check}");
     }
-    // Who looks elsewhere is told where it is.
+    // With another runtime folder, the report names the folder that the process uses.
     let elsewhere = Daemon::start();
     let objects = elsewhere.weir(["doctor", "--json", "--pid", &pid]).expect(0).json();
     assert_eq!(named(&objects, "check", "process_providers")["state"], "missing");
@@ -78,7 +78,7 @@ fn a_process_is_known_by_its_provider_and_its_socket() {
     assert!(gone.contains("there is no process 4194305"), "{gone}");
 }
 
-/// What `perf` does when it is asked for the same.
+/// Returns whether `perf` succeeds with the same request.
 fn perf(uid: Option<u32>, folder: &Path, arguments: &[&str]) -> bool {
     let mut command = Command::new("perf");
     command.arg("record").args(["-o", "/dev/null"]).args(arguments).args(["--", "true"]);
@@ -90,21 +90,22 @@ fn perf(uid: Option<u32>, folder: &Path, arguments: &[&str]) -> bool {
 }
 
 #[test]
-fn needs_are_met_exactly_where_perf_may_do_the_same() {
+fn needs_are_met_exactly_where_perf_succeeds() {
     if !rustix::process::geteuid().is_root() {
         return skip("root", "becoming another user takes root");
     }
     let works = Command::new("perf").arg("version").stdout(Stdio::null()).stderr(Stdio::null()).status();
     let folder = tempfile::tempdir().unwrap();
-    if !works.is_ok_and(|it| it.success()) || !perf(None, folder.path(), &["-e", "cpu-clock:u"]) {
+    if !works.is_ok_and(|status| status.success()) || !perf(None, folder.path(), &["-e", "cpu-clock:u"]) {
         return skip("perf", "perf is not installed, or root may not use it here");
     }
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
     let program = folder.path().join("weir");
-    // By another process: a descriptor open for writing here might be inherited, and keep the program from being run.
+    // Copied by another process: a descriptor open for writing in this one might be inherited by a
+    // child, and would keep the program from being executed.
     let copied = Command::new("cp").arg(env!("CARGO_BIN_EXE_weir")).arg(&program).status();
     assert!(copied.expect("cp runs").success());
-    for uid in [None, Some(NOBODY)] {
+    for uid in [None, Some(ORDINARY_USER)] {
         let mut command = match uid {
             None => weir_command(["doctor", "--json", "--user"]),
             Some(uid) => {
@@ -119,14 +120,17 @@ fn needs_are_met_exactly_where_perf_may_do_the_same() {
         let text = String::from_utf8(output.stdout).unwrap();
         let objects: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
         if named(&objects, "check", "pid_namespace")["state"] != "ok" {
-            return skip("perf", "who sees only the processes of a container is told less than perf does");
+            return skip(
+                "perf",
+                "a process that sees only those of its container gets fewer answers than perf",
+            );
         }
         for (need, asks) in [
             ("samples", &["-e", "cpu-clock:u"][..]),
             ("kernel", &["-a", "-e", "sched:sched_switch"]),
             ("stacks", &["-g", "-e", "cpu-clock:k"]),
         ] {
-            // A daemon mounts tracefs for itself, which perf does not.
+            // A daemon mounts tracefs for itself; perf does not.
             if need == "kernel" && uid.is_none() && !Path::new("/sys/kernel/tracing/events").is_dir() {
                 continue;
             }

@@ -1,4 +1,5 @@
-//! Kernel events from the command line: which are asked for, what is told of them, and that they are in the file beside those of programs.
+//! Kernel events from the command line: how they are selected, what is reported about them, and
+//! that they share a file with events of programs.
 
 use std::process::Command;
 
@@ -8,20 +9,22 @@ use crate::util::{Daemon, Run, skip, weir};
 
 const WEIR: &str = env!("CARGO_BIN_EXE_weir");
 
-/// Whether a run got kernel events; where the machine does not give them the run says why, and what to do.
+/// Returns whether a run recorded kernel events. Where the machine refuses them, the error must
+/// give the reason and the remedy, and the test is skipped.
 fn has_events(run: &Run) -> bool {
     if run.code == 0 {
         return true;
     }
     let is_refused = ["1314", "(50 "].iter().any(|status| run.stderr.contains(status));
-    let is_told = ["kernel events", "the interval of samples"].iter().any(|what| run.stderr.contains(what));
-    assert!(is_refused && is_told, "{}", run.stderr);
+    let has_subject =
+        ["kernel events", "the interval of samples"].iter().any(|what| run.stderr.contains(what));
+    assert!(is_refused && has_subject, "{}", run.stderr);
     skip("kernel events", "the kernel's events are not to be had");
     false
 }
 
 #[test]
-fn mistakes_are_told_with_what_could_have_been_typed() {
+fn wrong_arguments_are_answered_with_valid_ones() {
     for (args, word) in [
         (&["record", "--kernel", "swtich", "-o", "x.etl"][..], "cswitch"),
         (&["record", "--kernel", "cpu", "--stacks", "Start", "-o", "x.etl"], "Process/Start"),
@@ -39,7 +42,7 @@ fn mistakes_are_told_with_what_could_have_been_typed() {
 }
 
 #[test]
-fn a_session_tells_what_it_wants_of_the_kernel_by_name() {
+fn query_names_the_kernel_events_of_a_session() {
     let daemon = Daemon::start();
     daemon.weir(["start", "K", "--kernel", "none", "--stacks", "CSwitch,DiskIo/Read"]).expect(0);
     let page = daemon.weir(["query", "K"]).expect(0).text();
@@ -62,7 +65,7 @@ fn a_session_tells_what_it_wants_of_the_kernel_by_name() {
 }
 
 #[test]
-fn events_of_the_kernel_and_of_a_program_are_in_one_file() {
+fn kernel_and_program_events_share_one_file() {
     again(5, || {
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
@@ -74,7 +77,7 @@ fn events_of_the_kernel_and_of_a_program_are_in_one_file() {
         }
         weir(["check", text(&file)]).expect(0);
         let stats = weir(["stats", text(&file)]).expect(0).text();
-        // A daemon without privilege has switches to give, without stacks, and no wakes.
+        // A daemon without privilege delivers context switches, without stacks, and no wakeups.
         let is_part = run.stderr.contains("there is no DISPATCHER");
         for (name, is_given) in [
             (SHOP, true),
@@ -88,7 +91,7 @@ fn events_of_the_kernel_and_of_a_program_are_in_one_file() {
 }
 
 #[test]
-fn other_kernel_events_are_asked_for_while_a_session_runs() {
+fn kernel_events_can_be_changed_while_a_session_runs() {
     again(5, || {
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
@@ -99,7 +102,7 @@ fn other_kernel_events_are_asked_for_while_a_session_runs() {
         }
         let run = daemon.weir(["update", "K", "--stacks", "default"]).expect(0);
         assert!(run.stderr.contains("kernel events CSWITCH, stacks of Thread/CSwitch"), "{}", run.stderr);
-        // A daemon without privilege has switches to give, and no wakes.
+        // A daemon without privilege delivers context switches and no wakeups.
         if !has_events(&daemon.weir(["enable", "K", "SystemScheduler:DISPATCHER"])) {
             return;
         }
@@ -119,7 +122,7 @@ fn other_kernel_events_are_asked_for_while_a_session_runs() {
 }
 
 #[test]
-fn stacks_and_interval_hold_from_the_first_sample_on() {
+fn stacks_and_interval_apply_from_the_first_sample() {
     again(5, || {
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
@@ -139,10 +142,10 @@ fn stacks_and_interval_hold_from_the_first_sample_on() {
     });
 }
 
-/// Set for the process of the test below that has a mount namespace of its own.
+/// Set for the child process of the test below, which runs in its own mount namespace.
 const WITHOUT_TRACEFS: &str = "TRACEWEIR_TEST_WITHOUT_TRACEFS";
-/// Unmounts tracefs and runs a command. Exits with 99 where tracefs cannot be mounted: at a folder,
-/// the first argument, as a trial.
+/// Unmounts tracefs and runs a command. Exits with 99 where tracefs cannot be mounted: it tries
+/// that at a folder, the first argument.
 const UNMOUNT_TRACEFS: &str = r#"
     for at in /sys/kernel/tracing /sys/kernel/debug; do
         while umount -l $at 2>/dev/null; do :; done
@@ -155,7 +158,7 @@ fn daemon_that_may_mount_needs_no_mounted_tracefs() {
     if std::env::var_os(WITHOUT_TRACEFS).is_some() {
         return record_without_tracefs();
     }
-    // In a mount namespace of its own: no other process loses the mount.
+    // In its own mount namespace, so that no other process loses the mount.
     let can_unshare = Command::new("unshare").args(["--mount", "true"]).output();
     if !can_unshare.is_ok_and(|run| run.status.success()) {
         skip("root", "a mount namespace takes root and unshare");
@@ -180,7 +183,7 @@ fn record_without_tracefs() {
     assert!(!mounts().lines().any(is_tracefs), "{}", mounts());
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    // Wakes are tracepoints, which take a tracefs that can be read.
+    // Wakeups are tracepoints, which need a readable tracefs.
     let record = ["record", "--kernel", "dispatcher", "-o", text(&file), "--", "sleep", "0.1"];
     let run = daemon.weir(record);
     assert!(!run.stderr.contains("tracefs"), "{}", run.stderr);
@@ -205,7 +208,7 @@ fn interval_in_force_needs_no_privilege() {
 }
 
 #[test]
-fn a_process_limits_providers_and_not_the_kernel() {
+fn pid_filter_limits_providers_but_not_kernel_events() {
     let daemon = Daemon::start();
     let (file, own) = (daemon.path("a.etl"), std::process::id().to_string());
     let record =
@@ -216,7 +219,7 @@ fn a_process_limits_providers_and_not_the_kernel() {
 }
 
 #[test]
-fn the_events_of_a_file_are_those_that_were_collected() {
+fn reported_event_count_is_that_of_the_file() {
     again(5, || {
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
@@ -230,7 +233,7 @@ fn the_events_of_a_file_are_those_that_were_collected() {
 }
 
 #[test]
-fn an_interval_that_is_not_to_be_had_or_outlives_its_session_is_told() {
+fn unavailable_or_lasting_interval_is_reported() {
     let daemon = Daemon::start();
     let run = daemon.weir(["start", "K", "--kernel", "none", "--interval", "100us"]);
     if run.code != 0 {
@@ -250,7 +253,7 @@ fn an_interval_that_is_not_to_be_had_or_outlives_its_session_is_told() {
 }
 
 #[test]
-fn groups_of_which_nothing_will_come_are_told() {
+fn event_groups_without_a_source_are_reported() {
     let daemon = Daemon::start();
     let run = daemon.weir(["start", "K", "--kernel", "EVENT_TRACE_FLAG_REGISTRY+cswitch"]);
     if has_events(&run) {
@@ -261,7 +264,7 @@ fn groups_of_which_nothing_will_come_are_told() {
 }
 
 #[test]
-fn without_privilege_the_part_that_is_allowed_is_recorded() {
+fn without_privilege_the_permitted_events_are_recorded() {
     again(5, || {
         let daemon = Daemon::start();
         let file = daemon.path("a.etl");
@@ -270,8 +273,8 @@ fn without_privilege_the_part_that_is_allowed_is_recorded() {
             return;
         }
         let is_part = run.stderr.contains("there is no DISPATCHER (weir doctor");
-        let told = "this is --kernel process,thread,image_load,cswitch,profile";
-        assert_eq!(run.stderr.contains(told), is_part, "{}", run.stderr);
+        let expected = "this is --kernel process,thread,image_load,cswitch,profile";
+        assert_eq!(run.stderr.contains(expected), is_part, "{}", run.stderr);
         let stats = weir(["stats", "--top", "0", text(&file)]).expect(0).text();
         assert!(stats.contains("Thread/CSwitch") && stats.contains("StackWalk/Stack"), "{stats}");
         assert!(!is_part || !stats.contains("Thread/ReadyThread"), "{stats}");
@@ -279,7 +282,7 @@ fn without_privilege_the_part_that_is_allowed_is_recorded() {
 }
 
 #[test]
-fn names_of_files_are_best_effort_without_probes() {
+fn file_names_are_best_effort_without_probes() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let run = daemon.weir(["record", "--kernel", "disk_file_io", "-o", text(&file), "--", "true"]);

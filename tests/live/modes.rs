@@ -1,4 +1,4 @@
-//! Kinds of log files and of sessions, as flags ask for them.
+//! Modes of log files and sessions, selected by flags.
 
 use std::path::PathBuf;
 
@@ -11,7 +11,7 @@ fn query(daemon: &Daemon, name: &str) -> Value {
     daemon.weir(["query", name, "--json"]).expect(0).json().remove(0)
 }
 
-/// Each kind of session by its flag, with the names of its mode.
+/// Starts each kind of session by its flag and checks the names of its mode.
 #[test]
 fn flags_become_modes() {
     let daemon = Daemon::start();
@@ -51,7 +51,7 @@ fn flags_become_modes() {
 }
 
 #[test]
-fn a_row_of_files_goes_on_when_asked() {
+fn increment_starts_the_next_file_of_a_sequence() {
     let daemon = Daemon::start();
     let (row, file) = (daemon.path("row-%d.etl"), |n: u32| daemon.path(&format!("row-{n}.etl")));
     daemon.weir(["start", "Row", "-o", text(&row), "--new-file", "--max-size", "1", "-p", SHOP]).expect(0);
@@ -76,7 +76,7 @@ fn a_row_of_files_goes_on_when_asked() {
 }
 
 #[test]
-fn a_row_whose_folder_is_gone_is_missed() {
+fn file_sequence_in_a_removed_folder_is_reported() {
     let daemon = Daemon::start();
     let folder = daemon.path("gone");
     std::fs::create_dir(&folder).unwrap();
@@ -90,7 +90,7 @@ fn a_row_whose_folder_is_gone_is_missed() {
 }
 
 #[test]
-fn a_number_in_a_name_is_literal_unless_a_row_is_asked_for() {
+fn percent_d_in_a_name_is_literal_without_new_file() {
     let daemon = Daemon::start();
     let run = daemon.weir(["start", "One", "-o", text(&daemon.path("one-%d.etl"))]).expect(0);
     assert!(run.stderr.contains("literal") && run.stderr.contains("--new-file"), "{}", run.stderr);
@@ -100,7 +100,7 @@ fn a_number_in_a_name_is_literal_unless_a_row_is_asked_for() {
 }
 
 #[test]
-fn a_file_is_continued_by_a_second_session() {
+fn second_session_appends_to_a_file() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     for orders in [2, 3] {
@@ -115,7 +115,7 @@ fn a_file_is_continued_by_a_second_session() {
 }
 
 #[test]
-fn a_file_is_finished_and_the_session_goes_live() {
+fn converted_session_finalises_its_file_and_delivers_live() {
     let daemon = Daemon::start();
     let file: PathBuf = daemon.path("a.etl");
     daemon.weir(["start", "Turning", "-o", text(&file), "-p", SHOP, "--low-latency"]).expect(0);
@@ -137,7 +137,7 @@ fn a_file_is_finished_and_the_session_goes_live() {
 }
 
 #[test]
-fn preallocated_files_are_cut_to_what_they_hold() {
+fn preallocated_files_are_truncated_to_their_content() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     daemon

@@ -1,4 +1,5 @@
-/* Providers of one name with GUIDs of their own, neither of which is the hash of the name: own_guid COUNT [two] */
+/* Registers one or two providers of one name, whose GUIDs are not the hash of the name:
+ * own_guid COUNT [two] */
 #include <TraceLoggingProvider.h>
 
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-//! Private sessions from outside: each process of the provider runs one, with a file of its own.
+//! Private sessions seen from outside: each process of the provider runs one, with its own file.
 
 use std::path::{Path, PathBuf};
 
@@ -47,7 +47,7 @@ fn status(outcome: traceweir::Result<impl std::fmt::Debug>) -> u32 {
     outcome.err().map_or(0, |e| e.status().0)
 }
 
-/// A shop that the daemon knows.
+/// Starts the sample program and waits until the daemon knows its provider.
 fn open_known_shop(daemon: &Daemon) -> Process {
     let shop = open_shop(daemon);
     eventually("a registered shop", || {
@@ -57,13 +57,13 @@ fn open_known_shop(daemon: &Daemon) -> Process {
     shop
 }
 
-/// The file of a process that was not the first.
-fn of(file: &Path, process: &Process) -> PathBuf {
+/// Returns the file of a process that was not the first to join.
+fn process_file(file: &Path, process: &Process) -> PathBuf {
     PathBuf::from(format!("{}_{}", text(file), process.id()))
 }
 
 #[test]
-fn each_process_writes_a_file_of_its_own_and_later_ones_join() {
+fn each_process_writes_its_own_file_and_later_ones_join() {
     let daemon = Daemon::start();
     let (first, second) = (open_known_shop(&daemon), open_known_shop(&daemon));
     let (mut controller, file) = (controller(&daemon), daemon.path("app.etl"));
@@ -80,7 +80,7 @@ fn each_process_writes_a_file_of_its_own_and_later_ones_join() {
     controller.flush(&session, None).unwrap();
 
     let end = controller.stop(&session).unwrap();
-    let files = [file.clone(), of(&file, &second), of(&file, &third)];
+    let files = [file.clone(), process_file(&file, &second), process_file(&file, &third)];
     let counts: Vec<usize> = files.iter().map(|file| events_in(file).len()).collect();
     assert!(counts.iter().all(|count| *count > 0), "{counts:?}");
     assert_eq!(end.events_lost, 0);
@@ -92,11 +92,11 @@ fn each_process_writes_a_file_of_its_own_and_later_ones_join() {
 }
 
 #[test]
-fn a_process_that_comes_later_records_its_first_event_and_finalises_at_its_exit() {
+fn later_process_records_its_first_event_and_finalises_at_exit() {
     let daemon = Daemon::start();
     let (mut controller, file) = (controller(&daemon), daemon.path("app.etl"));
     let (session, started) = start(&mut controller, &config("App", &file));
-    assert_eq!(started.processes, 0, "nobody has to be there");
+    assert_eq!(started.processes, 0, "no process needs to be there");
     serve(&daemon, 4);
     assert_eq!(events_in(&file).len(), 4 * EVENTS_PER_ORDER, "from the first to the last");
     serve(&daemon, 2);
@@ -109,7 +109,7 @@ fn a_process_that_comes_later_records_its_first_event_and_finalises_at_its_exit(
 }
 
 #[test]
-fn filters_of_the_session_limit_who_takes_part() {
+fn session_filters_limit_the_participating_processes() {
     let daemon = Daemon::start();
     let (mut controller, shops) = (controller(&daemon), [open_known_shop(&daemon), open_known_shop(&daemon)]);
     let with = |name: &str, kind: u32, data: Vec<u8>| {
@@ -132,7 +132,7 @@ fn filters_of_the_session_limit_who_takes_part() {
 }
 
 #[test]
-fn a_process_runs_eight_and_the_ninth_is_refused() {
+fn ninth_private_session_of_a_process_is_refused() {
     let daemon = Daemon::start();
     let (mut controller, _shop) = (controller(&daemon), open_known_shop(&daemon));
     let name = |n: u32| config(&format!("s{n}"), &daemon.path(&format!("{n}.etl")));
@@ -146,7 +146,7 @@ fn a_process_runs_eight_and_the_ninth_is_refused() {
 }
 
 #[test]
-fn the_file_and_the_flush_timer_can_be_changed_and_nothing_else() {
+fn only_file_and_flush_timer_can_be_updated() {
     let daemon = Daemon::start();
     let (mut controller, _shop) = (controller(&daemon), open_known_shop(&daemon));
     let (old, new) = (daemon.path("old.etl"), daemon.path("new.etl"));
@@ -169,15 +169,15 @@ fn the_file_and_the_flush_timer_can_be_changed_and_nothing_else() {
 }
 
 #[test]
-fn modes_that_a_private_session_cannot_have_are_refused() {
+fn modes_that_private_sessions_do_not_support_are_refused() {
     let daemon = Daemon::start();
     let (mut controller, file) = (controller(&daemon), daemon.path("%d.etl"));
     for (mode, wanted) in [(0x900, 87), (0x808, 87), (0x821, 87), (0x804, 87)] {
         let config = SessionConfig { log_file_mode: mode, maximum_file_size: 1, ..config("App", &file) };
         assert_eq!(status(controller.start(&config)), wanted, "{mode:#x}");
     }
-    let nobody = SessionConfig { guid: Guid::NULL, ..config("App", &file) };
-    assert_eq!(status(controller.start(&nobody)), 87);
+    let without_guid = SessionConfig { guid: Guid::NULL, ..config("App", &file) };
+    assert_eq!(status(controller.start(&without_guid)), 87);
     let (session, _) = start(&mut controller, &config("App", &daemon.path("a.etl")));
     let group = EnableParams { property: 0x20, ..EnableParams::default() };
     let provider = Guid::from_provider_name(SHOP);
@@ -185,7 +185,7 @@ fn modes_that_a_private_session_cannot_have_are_refused() {
 }
 
 #[test]
-fn when_the_daemon_dies_each_process_finalises_its_file() {
+fn killed_daemon_makes_each_process_finalise_its_file() {
     let mut daemon = Daemon::start();
     let shop = open_known_shop(&daemon);
     let (mut controller, file) = (controller(&daemon), daemon.path("app.etl"));

@@ -1,14 +1,14 @@
-//! Providers as they are named, enabled, asked and listed.
+//! Providers: how they are named, enabled, asked for state and listed.
 
 use serde_json::Value;
 
 use super::{EVENTS_PER_ORDER, SHOP, events_in, open_shop, serve, text};
 use crate::util::{Daemon, Process, eventually, root, weir};
 
-/// The provider of the manifest that has everything.
+/// The provider of `fixtures/manifests/everything.man`.
 const EVERYTHING: &str = "6f0a4d5e-3c41-4a53-9c0b-1f2e3d4c5b6a";
 
-/// The entry of a provider once this process has it.
+/// Waits until this process has the provider, and returns the entry of the provider.
 fn entry_with(daemon: &Daemon, arguments: &[&str], process: &Process) -> Value {
     eventually("the provider in the list", || {
         let all = daemon.weir(arguments).expect(0).json();
@@ -53,37 +53,37 @@ fn providers_are_listed_with_their_processes_and_sessions() {
 }
 
 #[test]
-fn several_providers_come_from_lists_files_and_repeated_flags() {
+fn providers_are_read_from_lists_files_and_repeated_flags() {
     let daemon = Daemon::start();
     let list = daemon.path("providers.txt");
-    let text_of_it =
+    let list_text =
         "# ours\nOne:0x1:warning\n{b3864c38-4273-58c5-545b-8b3608343471} (0x1,0x2) 0x5 # theirs\n";
-    std::fs::write(&list, text_of_it).unwrap();
+    std::fs::write(&list, list_text).unwrap();
     daemon.weir(["start", "Many", "-pf", text(&list), "-p", "Two+Three::4", "-p", "*Four@all=0x3"]).expect(0);
     let enabled = |name: &str| {
         let all = daemon.weir(["query", name, "--json"]).expect(0).json();
-        let of = |p: &Value| (p["level"].as_u64().unwrap(), p["any"].to_string(), p["all"].to_string());
-        let mut wishes: Vec<_> = all[0]["providers"].as_array().unwrap().iter().map(of).collect();
-        wishes.sort();
-        wishes
+        let settings = |p: &Value| (p["level"].as_u64().unwrap(), p["any"].to_string(), p["all"].to_string());
+        let mut found: Vec<_> = all[0]["providers"].as_array().unwrap().iter().map(settings).collect();
+        found.sort();
+        found
     };
-    let wish = |level, any: &str, all: &str| (level, format!("\"{any}\""), format!("\"{all}\""));
+    let row = |level, any: &str, all: &str| (level, format!("\"{any}\""), format!("\"{all}\""));
     let all = [
-        wish(0, "0x0", "0x0"),
-        wish(0, "0x0", "0x3"),
-        wish(3, "0x1", "0x0"),
-        wish(4, "0x0", "0x0"),
-        wish(5, "0x3", "0x0"),
+        row(0, "0x0", "0x0"),
+        row(0, "0x0", "0x3"),
+        row(3, "0x1", "0x0"),
+        row(4, "0x0", "0x0"),
+        row(5, "0x3", "0x0"),
     ];
     assert_eq!(enabled("Many"), all);
     daemon.weir(["disable", "Many", "-pf", text(&list), "-p", "Two;Three"]).expect(0);
-    assert_eq!(enabled("Many"), [wish(0, "0x0", "0x3")]);
+    assert_eq!(enabled("Many"), [row(0, "0x0", "0x3")]);
     daemon.weir(["enable", "Many", "Four", "Five", "--level", "2"]).expect(0);
-    assert_eq!(enabled("Many"), [wish(2, "0x0", "0x0"), wish(2, "0x0", "0x0")], "an enable replaces");
+    assert_eq!(enabled("Many"), [row(2, "0x0", "0x0"), row(2, "0x0", "0x0")], "an enable replaces");
 }
 
 #[test]
-fn a_manifest_gives_names_to_providers_and_keywords() {
+fn manifest_names_providers_and_keywords() {
     let daemon = Daemon::start();
     let manifest = root().join("fixtures/manifests/everything.man");
     daemon.weir(["start", "Named"]).expect(0);
@@ -100,7 +100,7 @@ fn a_manifest_gives_names_to_providers_and_keywords() {
 }
 
 #[test]
-fn flags_take_the_names_of_a_manifest() {
+fn flags_accept_the_names_of_a_manifest() {
     let daemon = Daemon::start();
     let manifest = root().join("fixtures/manifests/everything.man");
     daemon.weir(["start", "Flags"]).expect(0);
@@ -123,7 +123,7 @@ fn flags_take_the_names_of_a_manifest() {
 }
 
 #[test]
-fn conditions_on_payloads_and_the_filters_of_providers_reach_the_session() {
+fn payload_conditions_and_provider_filters_reach_the_session() {
     let daemon = Daemon::start();
     let manifest = root().join("fixtures/manifests/everything.man");
     daemon.weir(["start", "Deep"]).expect(0);
@@ -140,7 +140,8 @@ fn conditions_on_payloads_and_the_filters_of_providers_reach_the_session() {
     assert_eq!(filters, ["0x80000000", "0x80000100"]);
 }
 
-/// The program of [`only_events_whose_fields_say_so_are_recorded`]: an event of a manifest for each state and version.
+/// Program of [`only_events_with_matching_fields_are_recorded`]: writes an event of a manifest for
+/// each state and version.
 #[test]
 #[ignore = "another test runs it as a program of its own"]
 fn writes_events_of_a_manifest() {
@@ -154,7 +155,7 @@ fn writes_events_of_a_manifest() {
 }
 
 #[test]
-fn only_events_whose_fields_say_so_are_recorded() {
+fn only_events_with_matching_fields_are_recorded() {
     let daemon = Daemon::start();
     let (manifest, file) = (root().join("fixtures/manifests/everything.man"), daemon.path("a.etl"));
     for (condition, expected) in [
@@ -181,7 +182,7 @@ fn only_events_whose_fields_say_so_are_recorded() {
 }
 
 #[test]
-fn filters_that_choose_nothing_are_told() {
+fn filters_without_a_match_are_reported() {
     let daemon = Daemon::start();
     let provider = "*Traceweir.Test.Idle@ids=1@exe=traceweir-nobody-runs-this@pid=4194304";
     let run = daemon.weir(["start", "Idle Hands", "-p", provider]).expect(0);
@@ -198,7 +199,7 @@ fn filters_that_choose_nothing_are_told() {
 }
 
 #[test]
-fn one_provider_is_shown_with_its_programs_and_by_the_name_it_was_asked_for() {
+fn one_provider_is_shown_with_its_programs_under_the_requested_name() {
     let daemon = Daemon::start();
     daemon.weir(["start", "Ahead", "-p", SHOP, "-p", "*Traceweir.Test.Ahead"]).expect(0);
     let page = daemon.weir(["providers", "Traceweir.Test.Ahead"]).expect(0).text();
@@ -214,7 +215,7 @@ fn one_provider_is_shown_with_its_programs_and_by_the_name_it_was_asked_for() {
 }
 
 #[test]
-fn only_the_processes_that_are_named_are_enabled() {
+fn only_named_processes_are_enabled() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let (chosen, _other) = (open_shop(&daemon), open_shop(&daemon));
@@ -229,9 +230,10 @@ fn only_the_processes_that_are_named_are_enabled() {
     assert_eq!(pids, [u64::from(chosen.id())].into());
 }
 
-/// Which of the six events of two orders (start, brewing, end) come through, by what is said behind the provider.
+/// Checks which of the six events of two orders (start, brewing, end) are recorded for each filter
+/// after the provider.
 #[test]
-fn events_are_chosen_by_name_and_processes_by_program() {
+fn events_are_filtered_by_name_and_processes_by_program() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     for (options, expected) in [
@@ -243,7 +245,7 @@ fn events_are_chosen_by_name_and_processes_by_program() {
         ("@exe=\"other;WEIR\"", 6),
         ("@exe=other", 0),
         ("@exe=weir@names=Order", 4),
-        // Ids are not looked at where names are all there is.
+        // Event ids are ignored where events have only names.
         ("@ids=77", 6),
         ("@all=0x1", 6),
         ("@all=0x2", 0),
@@ -258,7 +260,7 @@ fn events_are_chosen_by_name_and_processes_by_program() {
 }
 
 #[test]
-fn a_provider_is_asked_for_its_state() {
+fn capture_state_reaches_the_provider() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     daemon.weir(["start", "Asking", "-o", text(&file), "-p", SHOP]).expect(0);
@@ -281,7 +283,7 @@ fn a_provider_is_asked_for_its_state() {
 }
 
 #[test]
-fn what_is_not_enabled_is_said() {
+fn provider_that_is_not_enabled_is_reported() {
     let daemon = Daemon::start();
     daemon.weir(["start", "None"]).expect(0);
     daemon.weir(["start", "Some", "-p", &format!("{SHOP}@sid@stack@ids=1,2")]).expect(0);
@@ -306,11 +308,11 @@ fn what_is_not_enabled_is_said() {
 }
 
 #[test]
-fn who_wrote_an_event_is_shown() {
+fn user_and_session_of_an_event_are_shown() {
     let daemon = Daemon::start();
     let file = daemon.path("who.etl");
-    let wish = format!("{SHOP}@sid@tsid@start-key@event-key");
-    daemon.weir(["start", "Who", "-o", text(&file), "-p", &wish]).expect(0);
+    let provider = format!("{SHOP}@sid@tsid@start-key@event-key");
+    daemon.weir(["start", "Who", "-o", text(&file), "-p", &provider]).expect(0);
     serve(&daemon, 1);
     daemon.weir(["stop", "Who"]).expect(0);
     let sid = format!("S-1-22-1-{}", rustix::process::geteuid().as_raw());
@@ -329,7 +331,7 @@ fn who_wrote_an_event_is_shown() {
 }
 
 #[test]
-fn a_provider_nobody_knows_cannot_be_asked() {
+fn unknown_provider_cannot_be_asked_for_state() {
     let daemon = Daemon::start();
     daemon.weir(["start", "Asking"]).expect(0);
     let run = daemon.weir(["capture-state", "Asking", "Nobody.Has.It"]).expect(1);
@@ -337,8 +339,8 @@ fn a_provider_nobody_knows_cannot_be_asked() {
 }
 
 #[test]
-fn wrong_providers_are_refused_before_anything_happens() {
-    let nobody = Daemon::absent();
+fn invalid_providers_are_refused_without_effect() {
+    let absent = Daemon::absent();
     for (provider, word) in [
         ("My*", "wildcards"),
         ("#12", "GUID"),
@@ -351,21 +353,21 @@ fn wrong_providers_are_refused_before_anything_happens() {
             &["enable", "X", provider],
             &["watch", "-p", provider],
         ] {
-            let run = nobody.weir(arguments).expect(2);
+            let run = absent.weir(arguments).expect(2);
             assert!(run.stderr.contains(word) && run.stderr.contains('^'), "{provider}: {}", run.stderr);
         }
     }
-    let list = nobody.path("providers.txt");
+    let list = absent.path("providers.txt");
     std::fs::write(&list, "A\nB:1:loud\n").unwrap();
-    let run = nobody.weir(["start", "X", "-pf", text(&list)]).expect(2);
+    let run = absent.weir(["start", "X", "-pf", text(&list)]).expect(2);
     assert!(run.stderr.contains("providers.txt:2: ") && run.stderr.contains("^^^^"), "{}", run.stderr);
-    let run = nobody.weir(["start", "X", "-pf", text(&nobody.path("missing.txt"))]).expect(1);
+    let run = absent.weir(["start", "X", "-pf", text(&absent.path("missing.txt"))]).expect(1);
     assert!(run.stderr.contains("missing.txt"), "{}", run.stderr);
-    let run = nobody.weir(["watch", "X", "-p", "A@exe=b"]).expect(2);
+    let run = absent.weir(["watch", "X", "-p", "A@exe=b"]).expect(2);
     assert!(run.stderr.contains("events do not tell"), "{}", run.stderr);
     for verb in ["enable", "disable", "capture-state"] {
-        assert!(nobody.weir([verb, "X"]).expect(2).stderr.contains("PROVIDER"));
+        assert!(absent.weir([verb, "X"]).expect(2).stderr.contains("PROVIDER"));
     }
-    assert!(!nobody.answers());
-    serve(&nobody, 1);
+    assert!(!absent.answers());
+    serve(&absent, 1);
 }

@@ -1,4 +1,4 @@
-//! record: commands, running processes, times and Ctrl-C.
+//! record: commands, running processes, durations and Ctrl-C.
 
 use std::path::Path;
 use std::process::Stdio;
@@ -18,7 +18,7 @@ fn record(daemon: &Daemon, file: &Path, rest: &[&str]) -> Run {
 }
 
 #[test]
-fn the_exit_status_is_that_of_the_command() {
+fn record_exits_with_the_status_of_the_command() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let shop = [WEIR, "demo-shop", "--orders", "3", "--pause", "0", "--exit", "7"];
@@ -34,7 +34,7 @@ fn the_exit_status_is_that_of_the_command() {
 }
 
 #[test]
-fn its_own_failure_is_125_beside_a_command_and_1_alone() {
+fn failure_of_record_exits_with_125_with_a_command_and_1_without() {
     let daemon = Daemon::start();
     let nowhere = daemon.path("no/such/folder.etl");
     record(&daemon, &nowhere, &["--", "true"]).expect(125);
@@ -57,18 +57,18 @@ fn children_of_the_command_are_recorded_too() {
 }
 
 #[test]
-fn the_daemon_is_started_on_demand_and_leaves_when_idle() {
-    let nobody = Daemon::absent();
-    // Stands for the usual one, but is not patient.
-    let script = nobody.path("impatient-weir");
+fn daemon_starts_on_demand_and_exits_when_idle() {
+    let absent = Daemon::absent();
+    // Stands in for the usual on-demand daemon, with a short idle timeout.
+    let script = absent.path("impatient-weir");
     std::fs::write(&script, format!("#!/bin/sh\nexec {WEIR} \"$@\" --idle-exit 1\n")).unwrap();
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-    let file = nobody.path("a.etl");
-    let mut command = nobody.command(["record", "-p", SHOP, "-o", text(&file), "--", WEIR, "demo-shop"]);
+    let file = absent.path("a.etl");
+    let mut command = absent.command(["record", "-p", SHOP, "-o", text(&file), "--", WEIR, "demo-shop"]);
     command.env("TRACEWEIR_DAEMON", &script).stdout(Stdio::piped()).stderr(Stdio::piped());
     Process::start(&mut command).finish().expect(0);
     assert_eq!(events_in(&file).len(), 2 * EVENTS_PER_ORDER);
-    eventually("the daemon's leaving", || (!nobody.path("control.sock").exists()).then_some(()));
+    eventually("the daemon's leaving", || (!absent.path("control.sock").exists()).then_some(()));
 }
 
 #[test]
@@ -87,11 +87,11 @@ fn running_processes_are_recorded_until_ctrl_c() {
 }
 
 #[test]
-fn ctrl_c_twice_leaves_at_once_and_the_file_is_finalised() {
+fn second_ctrl_c_exits_at_once_with_a_finalised_file() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    // The stop waits a second for a process that does not answer. On a machine that takes longer than that to tell us twice it is done
-    // first; then it is tried again.
+    // The stop waits a second for a process that does not answer. On a machine that takes longer
+    // than that to deliver two signals, the stop completes first; then the test tries again.
     let left_at_once = (0..10).any(|_| {
         let shop = open_shop(&daemon);
         let mut recording = daemon.begin(["record", "-p", SHOP, "-o", text(&file), "--low-latency"]);
@@ -112,10 +112,10 @@ fn ctrl_c_twice_leaves_at_once_and_the_file_is_finalised() {
 }
 
 #[test]
-fn ctrl_c_waits_a_little_for_a_command_and_takes_its_last_events() {
+fn ctrl_c_waits_for_the_last_events_of_the_command() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
-    // As with a terminal, both are told; the command then says one thing more.
+    // As with a terminal, both processes get SIGINT; the command then writes one more order.
     let script = format!(
         "trap '{WEIR} demo-shop --orders 1 --first 500; exit 3' INT; {WEIR} demo-shop; kill -INT $PPID; kill -INT $$; sleep 60"
     );
@@ -125,19 +125,19 @@ fn ctrl_c_waits_a_little_for_a_command_and_takes_its_last_events() {
 }
 
 #[test]
-fn a_duration_ends_the_recording() {
+fn duration_ends_the_recording() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     record(&daemon, &file, &["--duration", "50ms"]).expect(0);
     assert!(events_in(&file).is_empty());
-    // The command goes on, and its status still counts.
+    // The command runs on, and its exit status still counts.
     let shop = [WEIR, "demo-shop", "--orders", "1", "--linger", "300", "--exit", "9"];
     record(&daemon, &file, &[&["--duration", "50ms", "--"], &shop[..]].concat()).expect(9);
     events_in(&file);
 }
 
 #[test]
-fn only_the_named_process_is_recorded_and_its_end_is_the_end() {
+fn recording_of_a_process_ends_with_it() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let (one, _other) = (open_shop(&daemon), open_shop(&daemon));
@@ -152,13 +152,13 @@ fn only_the_named_process_is_recorded_and_its_end_is_the_end() {
 }
 
 #[test]
-fn a_recording_needs_a_provider_and_a_file() {
+fn recording_needs_a_provider_and_a_file() {
     assert!(weir(["record", "-o", "x.etl"]).expect(2).stderr.contains("--provider"));
     assert!(weir(["record", "-p", "X"]).expect(2).stderr.contains("--output"));
 }
 
 #[test]
-fn a_file_that_reaches_its_size_ends_the_recording_and_the_rest_is_counted() {
+fn full_file_ends_the_recording_and_later_events_are_counted() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let shop = [WEIR, "demo-shop", "--pause", "0", "--orders", "100000"];
@@ -170,7 +170,7 @@ fn a_file_that_reaches_its_size_ends_the_recording_and_the_rest_is_counted() {
 }
 
 #[test]
-fn a_command_that_cannot_be_run_costs_no_old_trace() {
+fn command_that_cannot_start_keeps_an_existing_trace() {
     let daemon = Daemon::start();
     let file = daemon.path("keep.etl");
     std::fs::write(&file, "precious").unwrap();
@@ -180,7 +180,7 @@ fn a_command_that_cannot_be_run_costs_no_old_trace() {
 }
 
 #[test]
-fn a_provider_that_nobody_has_is_named_at_the_end() {
+fn provider_without_a_process_is_named_at_the_end() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let providers = format!("{SHOP},Wrong.Name");
@@ -191,7 +191,7 @@ fn a_provider_that_nobody_has_is_named_at_the_end() {
 }
 
 #[test]
-fn a_process_without_the_provider_is_named() {
+fn process_without_the_provider_is_named() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let pid = std::process::id().to_string();
@@ -200,7 +200,7 @@ fn a_process_without_the_provider_is_named() {
 }
 
 #[test]
-fn who_ends_the_recording_early_is_said() {
+fn early_end_of_a_recording_names_its_cause() {
     let mut daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let _shop = open_shop(&daemon);
@@ -212,7 +212,7 @@ fn who_ends_the_recording_early_is_said() {
     assert!(!events_in(&file).is_empty());
 
     let file = daemon.path("b.etl");
-    // What is a second old has been written, also when the daemon is killed.
+    // Events older than a second are in the file, even when the daemon is killed.
     let recording = daemon.begin(["record", "-p", SHOP, "-o", text(&file)]);
     eventually("events in the file", || {
         let dump = weir(["dump", "--format", "jsonl", "--provider", SHOP, text(&file)]);
@@ -224,7 +224,7 @@ fn who_ends_the_recording_early_is_said() {
 }
 
 #[test]
-fn a_file_that_is_removed_meanwhile_is_missed() {
+fn file_removed_during_the_recording_is_reported() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let script = format!("rm {}", text(&file));
@@ -233,7 +233,7 @@ fn a_file_that_is_removed_meanwhile_is_missed() {
 }
 
 #[test]
-fn a_file_that_is_emptied_meanwhile_is_reported() {
+fn file_emptied_during_the_recording_is_reported() {
     let daemon = Daemon::start();
     let file = daemon.path("a.etl");
     let script = format!(": > {}", text(&file));

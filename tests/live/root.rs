@@ -1,4 +1,4 @@
-//! Root and the programs of other users, on a machine where no system daemon is installed.
+//! Root records programs of other users on a machine without a system daemon.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::util::{root, skip};
 
-/// What a step printed, where it ended with this status.
+/// Returns the output of a step of the script. Fails unless the step ended with this status.
 #[track_caller]
 fn step(work: &Path, name: &str, status: &str) -> String {
     let text = std::fs::read_to_string(work.join("out").join(name)).unwrap();
@@ -36,7 +36,8 @@ fn root_records_running_and_later_programs_of_other_users() {
     let folder = tempfile::tempdir().unwrap();
     let work = folder.path();
     std::fs::set_permissions(work, std::fs::Permissions::from_mode(0o755)).unwrap();
-    // Where every user can run it. By another process: a descriptor open for writing here might be inherited by a child of another test.
+    // A folder where every user can run it. Copied by another process: a descriptor open for
+    // writing in this one might be inherited by a child of another test.
     let weir = work.join("weir");
     assert!(Command::new("cp").arg(env!("CARGO_BIN_EXE_weir")).arg(&weir).status().unwrap().success());
     let mut command = Command::new("unshare");
@@ -48,20 +49,20 @@ fn root_records_running_and_later_programs_of_other_users() {
         text.trim().parse().unwrap()
     };
 
-    let said = step(work, "record", "0");
+    let output = step(work, "record", "0");
     let writers: BTreeSet<u64> =
         objects(&step(work, "dump", "0")).iter().map(|event| event["pid"].as_u64().unwrap()).collect();
-    assert_eq!(writers, BTreeSet::from([pid("running"), pid("other")]), "of two users: {said}");
+    assert_eq!(writers, BTreeSet::from([pid("running"), pid("other")]), "of two users: {output}");
 
-    let said = step(work, "start", "0");
-    assert!(!said.contains("no process with provider"), "{said}");
+    let output = step(work, "start", "0");
+    assert!(!output.contains("no process with provider"), "{output}");
     let entries = objects(&step(work, "providers", "0"));
     let [entry] = &entries[..] else { panic!("{entries:?}") };
     let pids: BTreeSet<u64> =
         entry["pids"].as_array().unwrap().iter().map(|pid| pid.as_u64().unwrap()).collect();
     assert_eq!(pids, BTreeSet::from([pid("running"), pid("other"), pid("later")]));
-    let said = step(work, "pid", "0");
-    assert!(!said.contains("another user") && !said.contains("has not registered"), "{said}");
+    let output = step(work, "pid", "0");
+    assert!(!output.contains("another user") && !output.contains("has not registered"), "{output}");
     step(work, "stop", "0");
     let daemon = std::fs::read_to_string(work.join("out/daemon")).unwrap();
     assert!(daemon.contains("daemon --on-demand --system"), "{daemon}");
@@ -69,7 +70,7 @@ fn root_records_running_and_later_programs_of_other_users() {
     step(work, "fallback", "0");
     step(work, "fallback-stop", "0");
 
-    // The users have no more rights by it, and nothing in their folders was touched.
+    // The users gained no rights, and nothing in their folders was changed.
     for name in ["list-as-user", "stop-as-user"] {
         let code = std::fs::read_to_string(work.join("out").join(format!("{name}.code"))).unwrap();
         assert_ne!(code.trim(), "0", "{name}");

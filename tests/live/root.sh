@@ -1,7 +1,10 @@
 #!/bin/sh
-# Plays root and two users on a machine without a system daemon, with mounts and sockets of its own.
+# Runs commands as root and two users on a machine without a system daemon, in private mount and
+# network namespaces.
 #
-#   unshare -m -n sh root.sh WEIR FOLDER      what each step says is in FOLDER/out/STEP, how it ended in FOLDER/out/STEP.code
+#   unshare -m -n sh root.sh WEIR FOLDER
+#
+# FOLDER/out/STEP has the output of each step, FOLDER/out/STEP.code its exit status.
 set -eu
 weir=$1
 work=$2
@@ -48,7 +51,8 @@ open_shop() { # UID NAME: begins a shop, whose process id is in FOLDER/out/NAME.
     exit 1
 }
 
-# Two that run before there is a daemon, and one that left its socket. Beside that, a link to a file that must not be touched.
+# Two programs that run before the daemon, and a killed one that left its socket. Also a link to a
+# file that must not be changed.
 open_shop 65534 running
 open_shop 65533 other
 open_shop 65533 killed
@@ -60,7 +64,7 @@ providers="$work/tmp/traceweir-65533/providers"
 ln -s "$work/precious" "$providers/5-0123456789abcdef.sock"
 ls "$providers" | sort >"$work/out/before"
 
-# On a machine that is busy with other things a second may be too short for both to write.
+# On a busy machine a second may be too short for both programs to write.
 for _ in $(seq 30); do
     step record "$weir" record -p "$shop" -o "$work/record.etl" --duration 1s
     step dump "$weir" dump --format jsonl --provider "$shop" "$work/record.etl"
@@ -82,7 +86,7 @@ ls "$providers" | sort >"$work/out/after"
 daemon=$(cat /run/traceweir/daemon.lock)
 tr '\0' ' ' <"/proc/$daemon/cmdline" >"$work/out/daemon"
 
-# Where the system's folder cannot be made, root has a daemon of its own.
+# Where the system's folder cannot be made, root gets its own daemon.
 kill "$daemon"
 while [ -e "/proc/$daemon" ]; do sleep 0.05; done
 mount -t tmpfs -o ro,mode=755 tmpfs /run

@@ -12,7 +12,7 @@ use super::{EVENTS_PER_ORDER, SHOP, events_in, serve, text};
 use crate::util::{Daemon, Process, eventually, skip};
 
 #[test]
-fn a_clean_stop_finalises_every_file() {
+fn clean_stop_finalises_every_file() {
     let mut daemon = Daemon::start();
     let files = [daemon.path("1.etl"), daemon.path("2.etl")];
     for (name, file) in ["One", "Two"].iter().zip(&files) {
@@ -26,7 +26,7 @@ fn a_clean_stop_finalises_every_file() {
     assert!(!daemon.answers());
 }
 
-/// The process id of the daemon that serves this folder.
+/// Returns the process id of the daemon that serves this folder.
 fn daemon_pid(daemon: &Daemon) -> Pid {
     let pid = std::fs::read_to_string(daemon.path("daemon.lock")).unwrap();
     Pid::from_raw(pid.trim().parse().unwrap()).unwrap()
@@ -36,7 +36,7 @@ fn daemon_pid(daemon: &Daemon) -> Pid {
 fn hangup_ends_no_recording_of_a_daemon_without_terminal() {
     let daemon = Daemon::absent();
     let file = daemon.path("kept.etl");
-    // This starts a daemon in a session of its own.
+    // This starts a daemon in its own (POSIX) session.
     daemon.weir(["start", "Kept", "-o", text(&file), "-p", SHOP]).expect(0);
     let pid = daemon_pid(&daemon);
     kill_process(pid, Signal::HUP).unwrap();
@@ -50,13 +50,14 @@ fn hangup_ends_no_recording_of_a_daemon_without_terminal() {
 #[test]
 fn end_of_its_terminal_ends_a_daemon_with_finalised_files() {
     let daemon = Daemon::absent();
-    // The terminal is that of `script`, and ends with it.
+    // The terminal belongs to `script` and ends with it.
     let mut command = Command::new("script");
     command.args(["-qec", r#"exec "$WEIR" daemon"#, "/dev/null"]).env("SHELL", "/bin/sh");
     command.env("WEIR", env!("CARGO_BIN_EXE_weir")).env("TRACEWEIR_RUNTIME_DIR", daemon.folder());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // Tests that run under `nohup` inherit an ignored SIGHUP, and a daemon respects that.
-    // SAFETY: between fork and exec, `signal` is safe to call and touches no memory of this program.
+    // SAFETY: between fork and exec, `signal` is safe to call and touches no memory of this
+    // program.
     unsafe {
         command.pre_exec(|| {
             libc::signal(libc::SIGHUP, libc::SIG_DFL);
@@ -77,7 +78,7 @@ fn end_of_its_terminal_ends_a_daemon_with_finalised_files() {
 }
 
 #[test]
-fn a_second_daemon_in_the_same_folder_says_that_one_is_there() {
+fn second_daemon_in_the_same_folder_is_refused() {
     let daemon = Daemon::start();
     let run = daemon.weir(["daemon"]).expect(1);
     assert!(run.stderr.contains("already running"), "{}", run.stderr);
@@ -85,7 +86,7 @@ fn a_second_daemon_in_the_same_folder_says_that_one_is_there() {
 }
 
 #[test]
-fn a_service_manager_may_hold_the_socket_and_is_told_when_it_is_served() {
+fn socket_activation_works_and_readiness_is_notified() {
     let daemon = Daemon::absent();
     let manager = UnixDatagram::bind(daemon.path("notify.sock")).unwrap();
     manager.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -93,7 +94,7 @@ fn a_service_manager_may_hold_the_socket_and_is_told_when_it_is_served() {
     bind(&listener, &SocketAddrUnix::new(daemon.path("control.sock")).unwrap()).unwrap();
     listen(&listener, 16).unwrap();
 
-    // The shell stands for the manager: it puts the socket where the protocol wants it.
+    // The shell plays the service manager: it passes the socket as the protocol requires.
     let script =
         format!("LISTEN_FDS=1 LISTEN_PID=$$ exec {} daemon 3<&0 </dev/null", env!("CARGO_BIN_EXE_weir"));
     let mut command = Command::new("sh");
@@ -110,10 +111,10 @@ fn a_service_manager_may_hold_the_socket_and_is_told_when_it_is_served() {
 }
 
 #[test]
-fn on_demand_it_leaves_the_process_group_of_whoever_started_it() {
+fn on_demand_daemon_leaves_the_process_group_of_its_starter() {
     let daemon = Daemon::absent();
     let mut command = daemon.command(["daemon", "--on-demand", "--idle-exit", "1"]);
-    // The leader of a group cannot leave it: another process does, and this one returns.
+    // The leader of a group cannot leave it: it starts another process as the daemon and returns.
     command.process_group(0).stdout(Stdio::piped()).stderr(Stdio::piped());
     Process::start(&mut command).finish().expect(0);
     eventually("an answer of the daemon", || daemon.answers().then_some(()));
@@ -121,28 +122,29 @@ fn on_demand_it_leaves_the_process_group_of_whoever_started_it() {
 }
 
 #[test]
-fn on_demand_it_keeps_nothing_that_its_starter_had_open() {
+fn on_demand_daemon_keeps_no_descriptor_of_its_starter() {
     let daemon = Daemon::absent();
     let (lock, fifo) = (daemon.path("lock"), daemon.path("pipe"));
     let exclusive = rustix::fs::FlockOperation::NonBlockingLockExclusive;
     let locked = std::fs::File::create(&lock).unwrap();
     rustix::fs::flock(&locked, exclusive).unwrap();
-    // What the shell has open goes to every program that it starts, and to theirs; so does the lock.
+    // Every program inherits the descriptors that the shell has open, directly or indirectly,
+    // including the locked file.
     let script = "exec 7<&0 </dev/null; mkfifo pipe; exec 8<>pipe 9>pipe; \"$1\" start Held --mode buffering";
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh", env!("CARGO_BIN_EXE_weir")]).current_dir(daemon.folder());
     command.stdin(Stdio::from(locked));
     command.env("TRACEWEIR_RUNTIME_DIR", daemon.folder()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    // Its end is also the end of its output: the daemon holds none of the pipes.
+    // The output ends with the command: the daemon holds none of the pipes.
     Process::start(&mut command).finish().expect(0);
     drop(command);
     assert!(daemon.answers());
 
     let file = std::fs::File::open(&lock).unwrap();
-    rustix::fs::flock(&file, exclusive).expect("nobody holds the lock");
+    rustix::fs::flock(&file, exclusive).expect("no process holds the lock");
     let nonblocking = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
     let reader = rustix::fs::open(&fifo, nonblocking, rustix::fs::Mode::empty());
-    assert_eq!(reader.err(), Some(rustix::io::Errno::NXIO), "nobody reads the pipe");
+    assert_eq!(reader.err(), Some(rustix::io::Errno::NXIO), "no process reads the pipe");
 
     kill_process(daemon_pid(&daemon), Signal::TERM).unwrap();
     eventually("the daemon's leaving", || (!daemon.path("control.sock").exists()).then_some(()));

@@ -1,10 +1,10 @@
-//! update, increment, convert-to-realtime: sessions change while they run.
+//! update, increment and convert-to-realtime: sessions change while they run.
 
 use super::{EVENTS_PER_ORDER, SHOP, events_in, open_shop, serve, text};
 use crate::util::Daemon;
 
 #[test]
-fn timer_and_buffers_change_and_the_rest_stays() {
+fn update_changes_timer_and_buffers_only() {
     let daemon = Daemon::start();
     daemon.weir(["start", "Changing", "-o", text(&daemon.path("a.etl")), "-p", SHOP]).expect(0);
     let before = daemon.weir(["query", "Changing", "--json"]).expect(0).json().remove(0);
@@ -19,7 +19,7 @@ fn timer_and_buffers_change_and_the_rest_stays() {
 }
 
 #[test]
-fn a_flight_recorder_says_what_becomes_of_its_buffers() {
+fn update_of_a_flight_recorder_reports_its_buffers() {
     let daemon = Daemon::start();
     daemon.weir(["start", "Flight", "--buffering", "--min-buffers", "32"]).expect(0);
     let run = daemon.weir(["update", "Flight", "--max-buffers", "8"]).expect(0);
@@ -33,7 +33,7 @@ fn a_flight_recorder_says_what_becomes_of_its_buffers() {
 }
 
 #[test]
-fn a_session_goes_on_in_another_file() {
+fn update_switches_to_another_file() {
     let daemon = Daemon::start();
     let (one, two) = (daemon.path("1.etl"), daemon.path("2.etl"));
     daemon.weir(["start", "Moving", "-o", text(&one), "-p", SHOP]).expect(0);
@@ -49,7 +49,7 @@ fn a_session_goes_on_in_another_file() {
 }
 
 #[test]
-fn a_row_goes_on_only_under_a_name_with_a_number() {
+fn file_sequence_needs_a_name_with_a_number() {
     let daemon = Daemon::start();
     let row = daemon.path("row-%d.etl");
     daemon.weir(["start", "Row", "-o", text(&row), "--new-file", "--max-size", "1"]).expect(0);
@@ -59,7 +59,7 @@ fn a_row_goes_on_only_under_a_name_with_a_number() {
 }
 
 #[test]
-fn live_delivery_is_switched_on_and_off() {
+fn update_switches_live_delivery_on_and_off() {
     let daemon = Daemon::start();
     daemon.weir(["start", "Both", "-o", text(&daemon.path("a.etl")), "-p", SHOP, "--low-latency"]).expect(0);
     daemon.weir(["watch", "Both", "--head", "1"]).expect(1);
@@ -72,7 +72,7 @@ fn live_delivery_is_switched_on_and_off() {
 }
 
 #[test]
-fn an_update_says_what_to_change() {
+fn update_needs_something_to_change() {
     let daemon = Daemon::start();
     daemon.weir(["start", "Same"]).expect(0);
     let run = daemon.weir(["update", "Same"]).expect(2);
@@ -84,7 +84,7 @@ fn an_update_says_what_to_change() {
 }
 
 #[test]
-fn only_a_row_of_files_has_a_next_one_and_only_a_file_is_converted() {
+fn increment_needs_a_file_sequence_and_conversion_a_file() {
     let daemon = Daemon::start();
     daemon.weir(["start", "Plain", "-o", text(&daemon.path("a.etl"))]).expect(0);
     let run = daemon.weir(["increment", "Plain"]).expect(1);

@@ -1,4 +1,4 @@
-//! watch: live events, decoded.
+//! watch: prints live events, decoded.
 
 use std::io::{BufRead, BufReader};
 
@@ -28,7 +28,7 @@ fn events_appear_while_the_program_runs_and_the_session_is_removed() {
 }
 
 #[test]
-fn a_running_session_is_watched_and_runs_on() {
+fn watched_session_runs_on_afterwards() {
     let daemon = Daemon::start();
     daemon.weir(["start", "Live", "--mode", "real-time", "--low-latency", "-p", SHOP]).expect(0);
     let _shop = open_shop(&daemon);
@@ -47,7 +47,7 @@ fn a_running_session_is_watched_and_runs_on() {
     assert_eq!(sessions(&daemon)[0]["name"], "Live");
     eventually("the consumer's leaving", || (sessions(&daemon)[0]["consumers"] == 0).then_some(()));
 
-    // What comes when nobody looks on is counted, and is no loss.
+    // Events that arrive while no consumer watches are counted, and are not lost events.
     let events = |s: &Value| s["events"].as_u64().unwrap();
     let seen = events(&sessions(&daemon)[0]);
     eventually("more events", || (events(&sessions(&daemon)[0]) > seen).then_some(()));
@@ -56,7 +56,7 @@ fn a_running_session_is_watched_and_runs_on() {
 }
 
 #[test]
-fn the_end_of_the_session_ends_the_watching() {
+fn end_of_the_session_ends_watch() {
     let daemon = Daemon::start();
     daemon.weir(["start", "Short", "--low-latency", "-p", SHOP]).expect(0);
     let watch = daemon.begin(["watch", "Short", "--format", "xml"]);
@@ -69,7 +69,7 @@ fn the_end_of_the_session_ends_the_watching() {
 }
 
 #[test]
-fn a_duration_and_a_closed_pipe_end_the_watching() {
+fn duration_or_closed_pipe_ends_watch() {
     let daemon = Daemon::start();
     let run = daemon.weir(["watch", "-p", SHOP, "--duration", "50ms"]).expect(0);
     assert_eq!(run.text(), "");
@@ -81,7 +81,7 @@ fn a_duration_and_a_closed_pipe_end_the_watching() {
 }
 
 #[test]
-fn of_a_running_session_one_provider_may_be_shown() {
+fn watch_can_show_one_provider_of_a_session() {
     let daemon = Daemon::start();
     daemon.weir(["start", "Both", "--low-latency", "-p", SHOP]).expect(0);
     let _shop = open_shop(&daemon);
@@ -92,7 +92,7 @@ fn of_a_running_session_one_provider_may_be_shown() {
 }
 
 #[test]
-fn who_ends_the_watching_is_said() {
+fn early_end_of_watch_names_its_cause() {
     let mut daemon = Daemon::start();
     let watch = daemon.begin(["watch", "-p", SHOP]);
     let name = eventually("the session", || Some(sessions(&daemon).first()?["name"].as_str()?.to_owned()));
@@ -109,7 +109,7 @@ fn who_ends_the_watching_is_said() {
 }
 
 #[test]
-fn watching_needs_a_session_or_a_provider() {
+fn watch_needs_a_session_or_a_provider() {
     let run = crate::util::weir(["watch"]).expect(2);
     assert!(run.stderr.contains("--provider"), "{}", run.stderr);
 }

@@ -1,10 +1,12 @@
-//! The page of `weir flame` in a real browser: what it draws, and what clicks, keys and searches do.
+//! The page of `weir flame` in a real browser: what it draws, and what clicks, keys and searches
+//! do.
 //!
 //! ```text
-//!   test ──JSON, NUL──▶ pipe 3 ──▶ Chromium (headless) ──▶ pipe 4 ──▶ test        the DevTools protocol by pipes
+//!   test ──JSON, NUL──▶ pipe 3 ──▶ Chromium (headless) ──▶ pipe 4 ──▶ test     DevTools over pipes
 //! ```
 //!
-//! An extra: Chromium is looked for by the names of its packages (Debian: chromium, chromium-headless-shell).
+//! Optional: Chromium is searched for under the names of its packages (Debian: chromium,
+//! chromium-headless-shell).
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -22,7 +24,7 @@ use crate::util::{skip, weir};
 
 const NAMES: [&str; 5] =
     ["chromium-headless-shell", "chromium", "chromium-browser", "google-chrome", "google-chrome-stable"];
-/// The longest that a browser takes for anything here.
+/// Deadline for each answer of the browser.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn find() -> Option<PathBuf> {
@@ -48,17 +50,19 @@ impl Browser {
         for pipe in [&to, &from] {
             mkfifoat(CWD, pipe, Mode::RWXU).unwrap();
         }
-        // Opened both ways, neither waits for the other side; the browser has one end of each, and leaves when ours are gone.
+        // Each FIFO is opened for reading and writing, so that neither side waits for the other.
+        // The browser has one end of each, and exits when ours are closed.
         let both = |path: &Path| File::options().read(true).write(true).open(path).unwrap();
         let (to_browser, from_browser) = (both(&to), both(&from));
-        // A shell gives the pipes their numbers.
+        // A shell assigns the pipes their descriptor numbers.
         let line = "exec 3<\"$1\" 4>\"$2\"; shift 2; exec \"$@\"";
         let mut command = Command::new("sh");
         command.args(["-c", line, "sh"]).args([&to, &from]).arg(program);
         command.args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"]);
         command.args(["--remote-debugging-pipe", "--window-size=1200,900"]);
         command.arg(format!("--user-data-dir={}", folder.join("profile").display()));
-        // Packages start it by a script, and it starts others: all of them are one group.
+        // Packages start the browser by a script, and it starts further processes: all of them form
+        // one process group.
         command.process_group(0);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         let (read, session) = (Vec::new(), String::new());
@@ -70,7 +74,7 @@ impl Browser {
         browser
     }
 
-    /// Asks for something and waits for the answer.
+    /// Calls a DevTools method and waits for its answer.
     fn call(&mut self, method: &str, parameters: Value) -> Value {
         self.number += 1;
         let mut request = json!({"id": self.number, "method": method, "params": parameters});
@@ -88,7 +92,7 @@ impl Browser {
         }
     }
 
-    /// The next message, which may take a while.
+    /// Waits for the next message.
     fn message(&mut self, until: Instant) -> Value {
         loop {
             if let Some(end) = self.read.iter().position(|byte| *byte == 0) {
@@ -106,7 +110,7 @@ impl Browser {
         }
     }
 
-    /// What an expression is on the page.
+    /// Evaluates an expression on the page.
     fn value(&mut self, expression: &str) -> Value {
         let asked = json!({"expression": expression, "returnByValue": true});
         let answer = self.call("Runtime.evaluate", asked);
@@ -124,16 +128,16 @@ impl Browser {
         }
     }
 
-    /// A click of the mouse in the middle of the first node whose text begins so.
+    /// Clicks the middle of the first node whose text begins with `label`.
     fn click(&mut self, label: &str) {
-        let place = self.value(&format!(
-            "(() => {{ const it = [...document.querySelectorAll('.node')].find((n) => n.textContent.startsWith({})); \
-             const box = it.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; }})()",
+        let position = self.value(&format!(
+            "(() => {{ const node = [...document.querySelectorAll('.node')].find((n) => n.textContent.startsWith({})); \
+             const box = node.getBoundingClientRect(); return [box.x + box.width / 2, box.y + box.height / 2]; }})()",
             json!(label)
         ));
         for kind in ["mousePressed", "mouseReleased"] {
             let event =
-                json!({"type": kind, "x": place[0], "y": place[1], "button": "left", "clickCount": 1});
+                json!({"type": kind, "x": position[0], "y": position[1], "button": "left", "clickCount": 1});
             self.call("Input.dispatchMouseEvent", event);
         }
     }
@@ -161,16 +165,16 @@ impl Drop for Browser {
     }
 }
 
-/// The sums of samples on the page: of what is zoomed to, and of what is found.
+/// Returns the sample sums that the page shows: of the zoomed node, and of the search matches.
 fn sums(browser: &mut Browser) -> (u64, u64) {
-    let number = |value: Value| value.as_str().and_then(|it| it.parse().ok()).unwrap_or(u64::MAX);
+    let number = |value: Value| value.as_str().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX);
     let total = browser.value("document.getElementById('graph').dataset.total");
-    let found = browser.value("document.getElementById('matched').dataset.sum");
-    (number(total), number(found))
+    let matched = browser.value("document.getElementById('matched').dataset.sum");
+    (number(total), number(matched))
 }
 
 #[test]
-fn a_browser_draws_zooms_and_searches() {
+fn browser_draws_zooms_and_searches() {
     let Some(program) = find() else {
         return skip("browser", "there is no Chromium (Debian: apt install chromium-headless-shell)");
     };
@@ -187,7 +191,7 @@ fn a_browser_draws_zooms_and_searches() {
     clicks_zoom(&mut browser);
     keys_walk(&mut browser);
     searches_count(&mut browser);
-    // What the address says is what is shown.
+    // The page shows what its address encodes.
     browser.call("Page.navigate", json!({"url": "about:blank"}));
     browser.open(&format!("{url}#search=lib.so"));
     assert_eq!(sums(&mut browser), (85, 30));
@@ -198,12 +202,12 @@ fn hostile_names_are_text(browser: &mut Browser) {
     assert_eq!(browser.value("document.images.length"), 0);
     assert_eq!(browser.value("document.scripts.length"), 2);
     let drawn = browser.value("[...document.querySelectorAll('.node')].map((n) => n.textContent)");
-    let drawn: Vec<&str> = drawn.as_array().unwrap().iter().map(|it| it.as_str().unwrap()).collect();
+    let drawn: Vec<&str> = drawn.as_array().unwrap().iter().map(|label| label.as_str().unwrap()).collect();
     for (name, pid) in HOSTILE.iter().zip(500..) {
         let label = format!("{name} ({pid})");
         assert!(drawn.contains(&label.as_str()), "{label} in {drawn:?}");
     }
-    // Policy: a script that a name would have brought does not run either.
+    // Content policy: a script smuggled in by a name must not run either.
     browser.value("(() => { const s = document.createElement('script'); s.textContent = \"document.title='owned'\"; document.body.append(s); s.remove(); })()");
     assert_eq!(browser.value("document.title"), "Processor time by samples");
 }

@@ -1,4 +1,4 @@
-//! `weir report cpu`: every share is the one that was put in.
+//! `weir report cpu`: every share matches the samples of the trace.
 
 use traceweir_format::etl::Summary;
 use traceweir_format::time::FileTime;
@@ -10,7 +10,8 @@ use crate::util::{sample, weir};
 const APP: u64 = 0x40_0000;
 const LIB: u64 = 0x7F00_0000_0000;
 
-/// Two programs and their library: 30 samples in `app` below `lib`, 10 in `lib` below `app`, 6 in the kernel below `app`, 4 of `other` without a stack, 50 idle.
+/// Builds a trace of two programs and their library: 30 samples in `app` below `lib`, 10 in `lib`
+/// below `app`, 6 in the kernel below `app`, 4 of `other` without a stack, 50 idle.
 fn scene() -> Scene {
     let mut scene = Scene::new();
     for (pid, tid, name) in [(100, 101, "app"), (200, 201, "other")] {
@@ -51,7 +52,7 @@ fn scene() -> Scene {
     scene
 }
 
-/// Own and all samples of a row.
+/// Returns own and all samples of a row.
 #[track_caller]
 fn counts(report: &[serde_json::Value], by: &str, name: &str) -> (u64, u64) {
     let row = row(report, by, name);
@@ -59,33 +60,33 @@ fn counts(report: &[serde_json::Value], by: &str, name: &str) -> (u64, u64) {
 }
 
 #[test]
-fn functions_modules_processes_and_threads_have_the_samples_that_were_taken_in_them() {
+fn samples_are_counted_by_function_module_process_and_thread() {
     let mut scene = scene();
-    let told = report("cpu", &scene.write(), &[]);
-    let summary = &told[0];
+    let objects = report("cpu", &scene.write(), &[]);
+    let summary = &objects[0];
     for (key, wanted) in
         [("samples", 50), ("idle", 50), ("without_stack", 4), ("interval_ns", 1_000_000), ("processors", 2)]
     {
         assert_eq!(number(summary, key), wanted, "{key}");
     }
-    assert_eq!(counts(&told, "function", "app+0x0"), (30, 46));
-    assert_eq!(counts(&told, "function", "lib.so+0x0"), (10, 40));
-    assert_eq!(counts(&told, "function", "kernel+0x0"), (6, 6));
-    assert_eq!(counts(&told, "function", "other+0x0"), (4, 4));
-    assert_eq!(counts(&told, "module", "lib.so"), (10, 40));
-    assert_eq!(number(row(&told, "process", "app (100)"), "samples"), 46);
-    assert_eq!(number(row(&told, "process", "other (200)"), "samples"), 4);
+    assert_eq!(counts(&objects, "function", "app+0x0"), (30, 46));
+    assert_eq!(counts(&objects, "function", "lib.so+0x0"), (10, 40));
+    assert_eq!(counts(&objects, "function", "kernel+0x0"), (6, 6));
+    assert_eq!(counts(&objects, "function", "other+0x0"), (4, 4));
+    assert_eq!(counts(&objects, "module", "lib.so"), (10, 40));
+    assert_eq!(number(row(&objects, "process", "app (100)"), "samples"), 46);
+    assert_eq!(number(row(&objects, "process", "other (200)"), "samples"), 4);
     let threads: Vec<_> =
-        rows(&told, "thread").iter().map(|it| (number(it, "tid"), number(it, "samples"))).collect();
+        rows(&objects, "thread").iter().map(|row| (number(row, "tid"), number(row, "samples"))).collect();
     assert_eq!(threads, [(101, 36), (102, 10), (201, 4)]);
-    let share = row(&told, "function", "app+0x0");
+    let share = row(&objects, "function", "app+0x0");
     assert!((share["own_share"].as_f64().unwrap() - 0.6).abs() < 1e-6, "{share}");
     // √(0.6 × 0.4 / 50)
     assert!((share["own_error"].as_f64().unwrap() - 0.069_282).abs() < 1e-6, "{share}");
 }
 
 #[test]
-fn a_report_is_about_the_processes_threads_and_times_that_were_asked_for() {
+fn report_covers_only_the_requested_processes_threads_and_times() {
     let mut scene = scene();
     let path = scene.write();
     let samples = |arguments: &[&str]| number(&report("cpu", &path, arguments)[0], "samples");
@@ -94,13 +95,13 @@ fn a_report_is_about_the_processes_threads_and_times_that_were_asked_for() {
     assert_eq!(samples(&["--process", "o*"]), 4);
     assert_eq!(samples(&["--thread", "102"]), 10);
     assert_eq!(samples(&["--idle"]), 100);
-    // Samples stand at 2 ms, 3 ms, … and the ends belong to it.
+    // Samples are at 2 ms, 3 ms, …, and both ends of the range are included.
     assert_eq!(samples(&["--from", "2ms", "--to", "11ms"]), 10);
     assert_eq!(samples(&["--from", "51ms"]), 1);
 }
 
 #[test]
-fn nothing_is_not_an_answer() {
+fn report_without_samples_fails() {
     let mut scene = scene();
     let path = scene.write();
     let path = path.to_str().unwrap();
@@ -124,7 +125,7 @@ fn nothing_is_not_an_answer() {
 }
 
 #[test]
-fn what_is_missing_is_said_plainly() {
+fn missing_data_is_reported() {
     let mut scene = scene();
     let page = weir(["report", "cpu", scene.write().to_str().unwrap(), "--top", "2"]).expect(0).text();
     for fact in [
@@ -152,7 +153,7 @@ fn what_is_missing_is_said_plainly() {
 }
 
 #[test]
-fn hot_code_without_names_is_told_from_cold() {
+fn hot_code_without_symbols_is_separated_from_cold() {
     let mut scene = Scene::new();
     for (pid, name) in [(100, "app"), (200, "other")] {
         scene.process(pid, name);
@@ -160,15 +161,15 @@ fn hot_code_without_names_is_told_from_cold() {
         scene.image(pid, APP, 0x10_000, &format!("/nowhere/{name}"));
     }
     for index in 0..10 {
-        let place = if index < 9 { 0x1234 + index } else { 0x2FF };
-        scene.sample(1000 + index as i64, 0, 101, APP + place);
+        let offset = if index < 9 { 0x1234 + index } else { 0x2FF };
+        scene.sample(1000 + index as i64, 0, 101, APP + offset);
     }
     scene.sample(2000, 0, 201, APP);
     let path = scene.write();
-    let told = report("cpu", &path, &[]);
-    assert_eq!(counts(&told, "function", "app+0x1200"), (9, 9));
-    assert_eq!(counts(&told, "function", "app+0x200"), (1, 1));
-    // Which files are not there is said once, of those that are reported.
+    let objects = report("cpu", &path, &[]);
+    assert_eq!(counts(&objects, "function", "app+0x1200"), (9, 9));
+    assert_eq!(counts(&objects, "function", "app+0x200"), (1, 1));
+    // Missing files are named once, and only those of reported processes.
     let run = weir(["report", "cpu", path.to_str().unwrap()]).expect(0);
     assert!(run.stderr.contains("/nowhere/app and /nowhere/other are not there"), "{}", run.stderr);
     let run = weir(["report", "cpu", path.to_str().unwrap(), "--process", "other"]).expect(0);
@@ -177,7 +178,7 @@ fn hot_code_without_names_is_told_from_cold() {
 }
 
 #[test]
-fn threads_are_called_what_they_were_last_called() {
+fn threads_have_their_latest_name() {
     let mut scene = Scene::new();
     scene.process(100, "app");
     scene.named_thread(100, 101, "app");
@@ -187,8 +188,9 @@ fn threads_are_called_what_they_were_last_called() {
     }
     scene.rename(2000, 100, 101, "worker");
     let path = scene.write();
-    let told = report("cpu", &path, &[]);
-    let threads: Vec<_> = rows(&told, "thread").iter().map(|it| (number(it, "tid"), &it["thread"])).collect();
+    let objects = report("cpu", &path, &[]);
+    let threads: Vec<_> =
+        rows(&objects, "thread").iter().map(|row| (number(row, "tid"), &row["thread"])).collect();
     assert_eq!(threads, [(101, &serde_json::json!("worker")), (102, &serde_json::Value::Null)]);
     let page = weir(["report", "cpu", path.to_str().unwrap()]).expect(0).text();
     assert!(page.contains("worker (101)  app (100)"), "{page}");
@@ -199,7 +201,7 @@ fn threads_are_called_what_they_were_last_called() {
 }
 
 #[test]
-fn stacks_that_are_stored_once_count_as_others() {
+fn stacks_stored_by_key_count_like_others() {
     let mut scene = Scene::new();
     scene.process(100, "app");
     scene.thread(100, 101);
@@ -211,14 +213,14 @@ fn stacks_that_are_stored_once_count_as_others() {
     }
     scene.definition(9000, 5, &[KERNEL + 1, KERNEL + 2]);
     scene.definition(9000, 6, &[APP + 1, APP + 2]);
-    let told = report("cpu", &scene.write(), &[]);
-    assert_eq!(number(&told[0], "without_stack"), 0);
-    assert_eq!(counts(&told, "function", "app+0x0"), (0, 2));
-    assert_eq!(counts(&told, "function", "kernel+0x0"), (2, 2));
+    let objects = report("cpu", &scene.write(), &[]);
+    assert_eq!(number(&objects[0], "without_stack"), 0);
+    assert_eq!(counts(&objects, "function", "app+0x0"), (0, 2));
+    assert_eq!(counts(&objects, "function", "kernel+0x0"), (2, 2));
 }
 
 #[test]
-fn a_trace_of_windows_has_the_samples_that_microsofts_reader_counts() {
+fn windows_trace_has_the_sample_counts_of_microsofts_reader() {
     let (Some(path), Some(baseline)) =
         (sample("net.4.5.2.x64.etl.zip"), sample("net.4.5.2.x64.traceevent.txt"))
     else {
@@ -230,17 +232,17 @@ fn a_trace_of_windows_has_the_samples_that_microsofts_reader_counts() {
             baseline.lines().find_map(|line| line.strip_prefix(&format!("COUNT Windows Kernel/{name}:")));
         line.and_then(|count| count.parse::<u64>().ok()).unwrap_or_else(|| panic!("{name} is counted"))
     };
-    let told = report("cpu", &path, &[]);
-    assert_eq!(number(&told[0], "samples"), counted("PerfInfo/Sample"));
-    assert_eq!(number(&told[0], "interval_ns"), 1_000_000);
-    assert_eq!(number(&told[0], "without_stack"), 2);
+    let objects = report("cpu", &path, &[]);
+    assert_eq!(number(&objects[0], "samples"), counted("PerfInfo/Sample"));
+    assert_eq!(number(&objects[0], "interval_ns"), 1_000_000);
+    assert_eq!(number(&objects[0], "without_stack"), 2);
     for by in ["process", "thread"] {
-        let sum: u64 = rows(&told, by).iter().map(|it| number(it, "samples")).sum();
+        let sum: u64 = rows(&objects, by).iter().map(|row| number(row, "samples")).sum();
         assert_eq!(sum, counted("PerfInfo/Sample"), "each sample is that of one {by}");
     }
-    let own: u64 = rows(&told, "function").iter().map(|it| number(it, "own")).sum();
+    let own: u64 = rows(&objects, "function").iter().map(|row| number(row, "own")).sum();
     assert_eq!(own, counted("PerfInfo/Sample"), "and was taken in one function");
-    assert_eq!(rows(&told, "process")[0]["process"], "Test.x64.exe");
+    assert_eq!(rows(&objects, "process")[0]["process"], "Test.x64.exe");
     let disk = report("disk", &path, &[]);
     for (key, name) in [("reads", "Read"), ("writes", "Write"), ("flushes", "FlushBuffers")] {
         assert_eq!(number(&disk[0], key), counted(&format!("DiskIO/{name}")), "{key}");

@@ -1,4 +1,4 @@
-//! `weir report disk`: operations, bytes and latencies are those that were put in.
+//! `weir report disk`: operations, bytes and latencies match the trace.
 
 use super::scene::Scene;
 use super::{number, report, row, rows};
@@ -11,7 +11,7 @@ fn scene() -> Scene {
         scene.thread(pid, tid);
     }
     for index in 0..100 {
-        // 10 µs, 20 µs, … 1000 µs
+        // Latencies of 10 µs, 20 µs, … 1000 µs.
         let took = (index + 1) * 10;
         scene.transfer(1000 + index as i64, 0x010A, (0, 101), 0xA, (4096, took));
     }
@@ -23,39 +23,39 @@ fn scene() -> Scene {
     scene
 }
 
-/// Latencies are told to one part in 32.
+/// Fails unless a latency is within one part in 32, the resolution of the report.
 #[track_caller]
 fn close(row: &serde_json::Value, key: &str, exact: u64) {
-    let told = number(row, key);
-    assert!(told >= exact && told - exact <= exact / 32, "{key} is {told}, not {exact}");
+    let reported = number(row, key);
+    assert!(reported >= exact && reported - exact <= exact / 32, "{key} is {reported}, not {exact}");
 }
 
 #[test]
-fn disks_processes_and_files_have_the_operations_that_were_done() {
+fn operations_are_counted_by_disk_process_and_file() {
     let mut scene = scene();
-    let told = report("disk", &scene.write(), &[]);
-    let first = row(&told, "disk", "disk 0");
+    let objects = report("disk", &scene.write(), &[]);
+    let first = row(&objects, "disk", "disk 0");
     assert_eq!((number(first, "reads"), number(first, "read_bytes")), (100, 409_600));
     close(first, "latency_p50_ns", 500_000);
     close(first, "latency_p99_ns", 990_000);
     assert_eq!(number(first, "latency_max_ns"), 1_000_000);
     assert_eq!(number(first, "latency_sum_ns"), 50_500_000);
-    let second = row(&told, "disk", "disk 1");
+    let second = row(&objects, "disk", "disk 1");
     assert_eq!(
         (number(second, "writes"), number(second, "written_bytes"), number(second, "flushes")),
         (2, 1024, 1)
     );
     assert_eq!(number(second, "latency_max_ns"), 5_000_000);
-    let other = row(&told, "process", "other (200)");
+    let other = row(&objects, "process", "other (200)");
     assert_eq!((number(other, "writes"), number(other, "flushes"), number(other, "reads")), (1, 1, 0));
-    assert_eq!(number(row(&told, "file", "/data/a"), "reads"), 100, "named at the end of the trace");
-    assert_eq!(number(row(&told, "file", "/data/b"), "writes"), 1);
-    assert_eq!(number(row(&told, "file", "(no file)"), "flushes"), 1, "a flush has none");
-    assert_eq!(rows(&told, "file").len(), 3);
+    assert_eq!(number(row(&objects, "file", "/data/a"), "reads"), 100, "named at the end of the trace");
+    assert_eq!(number(row(&objects, "file", "/data/b"), "writes"), 1);
+    assert_eq!(number(row(&objects, "file", "(no file)"), "flushes"), 1, "a flush has none");
+    assert_eq!(rows(&objects, "file").len(), 3);
 }
 
 #[test]
-fn disks_have_names_and_files_are_left_out_where_none_is_told() {
+fn disks_have_names_and_unnamed_files_are_omitted() {
     let mut scene = Scene::new();
     scene.process(100, "app");
     scene.thread(100, 101);
@@ -66,11 +66,11 @@ fn disks_have_names_and_files_are_left_out_where_none_is_told() {
     scene.disk(linux, "vda");
     scene.disk(0, "Contoso");
     let path = scene.write();
-    let told = report("disk", &path, &[]);
-    assert_eq!(row(&told, "disk", "vda (254:0)")["disk_name"], "vda");
-    assert!(row(&told, "disk", "disk 8:16")["disk_name"].is_null());
-    assert_eq!(number(row(&told, "disk", "Contoso (disk 0)"), "reads"), 1);
-    assert_eq!(rows(&told, "file").len(), 0);
+    let objects = report("disk", &path, &[]);
+    assert_eq!(row(&objects, "disk", "vda (254:0)")["disk_name"], "vda");
+    assert!(row(&objects, "disk", "disk 8:16")["disk_name"].is_null());
+    assert_eq!(number(row(&objects, "disk", "Contoso (disk 0)"), "reads"), 1);
+    assert_eq!(rows(&objects, "file").len(), 0);
     let page = weir(["report", "disk", path.to_str().unwrap()]).expect(0).text();
     for fact in
         ["vda (254:0)", "3 operations from first to last in 0.002 s, of 60.000 s recorded", "no files: "]
@@ -81,22 +81,22 @@ fn disks_have_names_and_files_are_left_out_where_none_is_told() {
 }
 
 #[test]
-fn a_file_that_was_cut_is_said_to_be_cut() {
+fn truncated_file_is_reported() {
     let mut scene = scene();
     for index in 0..20_000 {
         scene.transfer(10_000 + index, 0x010A, (0, 101), 0xA, (4096, 1));
     }
     let path = scene.write();
-    let whole = std::fs::read(&path).unwrap();
-    std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
+    let bytes = std::fs::read(&path).unwrap();
+    std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
     let page = weir(["report", "disk", path.to_str().unwrap()]).expect(3).text();
     assert!(page.contains("the file is cut: ") && !page.contains("lost: nothing"), "{page}");
-    let told = weir(["report", "disk", path.to_str().unwrap(), "--json"]).expect(3).json();
-    assert_eq!(told[0]["damaged"], true);
+    let objects = weir(["report", "disk", path.to_str().unwrap(), "--json"]).expect(3).json();
+    assert_eq!(objects[0]["damaged"], true);
 }
 
 #[test]
-fn a_report_is_about_the_processes_and_times_that_were_asked_for() {
+fn report_covers_only_the_requested_processes_and_times() {
     let mut scene = scene();
     let path = scene.write();
     let summary = |arguments: &[&str]| report("disk", &path, arguments).remove(0);

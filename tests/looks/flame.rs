@@ -1,24 +1,25 @@
-//! `weir flame`: the same stacks in each form, whatever names say.
+//! `weir flame`: every output form shows the same stacks and escapes hostile names.
 
 use std::path::Path;
 
 use serde_json::Value;
 
 use super::scene::{KERNEL, Scene};
-use super::speedscope::{FILE, judge};
+use super::speedscope::{FILE, validate};
 use crate::util::{Run, weir};
 
 pub(super) const APP: u64 = 0x40_0000;
 pub(super) const LIB: u64 = 0x7F00_0000_0000;
 
-/// Names that try to leave their place: the element, the attribute, the string, the line.
+/// Names that try to break out of their context: element, attribute, string, line.
 pub(super) const HOSTILE: [&str; 3] = [
     "</script><script>document.title='owned'</script>",
     "\"><img src=x onerror=document.title='owned'>;",
     "a;b\\u003c 7",
 ];
 
-/// 60 samples of `app`: 30 in it, 20 in `lib.so` below it, 10 in the kernel below that; 25 of a process and a file with hostile names; 5 idle.
+/// Builds a trace with 60 samples of `app`: 30 in `app` itself, 20 in `lib.so` below it, 10 in the
+/// kernel below that; 25 samples of a process and an image with hostile names; 5 idle.
 pub(super) fn scene() -> Scene {
     let mut scene = Scene::new();
     scene.process(100, "app");
@@ -61,7 +62,7 @@ fn flame(path: &Path, arguments: &[&str]) -> Run {
     weir(&all)
 }
 
-/// The stacks of the collapsed form.
+/// Returns the stacks of the collapsed form with their weights.
 fn collapsed(path: &Path, arguments: &[&str]) -> Vec<(String, u64)> {
     let mut all = vec!["--collapsed"];
     all.extend(arguments);
@@ -77,22 +78,22 @@ fn collapsed(path: &Path, arguments: &[&str]) -> Vec<(String, u64)> {
 fn collapsed_stacks_are_lines_of_functions_and_a_weight() {
     let mut scene = scene();
     let path = scene.write();
-    let told = collapsed(&path, &["--process", "app"]);
+    let stacks = collapsed(&path, &["--process", "app"]);
     let wanted = [
         ("app (100);app+0x0;app+0x0", 30),
         ("app (100);app+0x0;lib.so+0x0", 20),
         ("app (100);app+0x0;lib.so+0x0;kernel+0x0", 10),
     ];
-    assert_eq!(told, wanted.map(|(stack, weight)| (stack.to_owned(), weight)));
+    assert_eq!(stacks, wanted.map(|(stack, weight)| (stack.to_owned(), weight)));
     let all = collapsed(&path, &[]);
-    assert_eq!(all.iter().map(|it| it.1).sum::<u64>(), 85);
+    assert_eq!(all.iter().map(|stack| stack.1).sum::<u64>(), 85);
     assert!(
         all.iter().all(|(stack, _)| stack.split(';').count() <= 4),
         "no name makes places of its own: {all:?}"
     );
-    assert_eq!(collapsed(&path, &["--idle"]).iter().map(|it| it.1).sum::<u64>(), 90);
+    assert_eq!(collapsed(&path, &["--idle"]).iter().map(|stack| stack.1).sum::<u64>(), 90);
     let threads = collapsed(&path, &["--by-thread", "--thread", "102"]);
-    assert_eq!(threads.iter().map(|it| it.1).sum::<u64>(), 30);
+    assert_eq!(threads.iter().map(|stack| stack.1).sum::<u64>(), 30);
     assert!(
         threads.iter().all(|(stack, _)| stack.starts_with("app (100);thread 102;app+0x0")),
         "{threads:?}"
@@ -106,7 +107,7 @@ fn speedscope_files_follow_the_published_schema() {
     let out = scene.folder().join("out.speedscope.json");
     flame(&path, &["-o", out.to_str().unwrap()]).expect(0);
     let file: Value = serde_json::from_slice(&std::fs::read(&out).unwrap()).unwrap();
-    assert_eq!(judge(&file, &FILE, "file"), Ok(()));
+    assert_eq!(validate(&file, &FILE, "file"), Ok(()));
     let (frames, profile) = (file["shared"]["frames"].as_array().unwrap(), &file["profiles"][0]);
     let (samples, weights) = (profile["samples"].as_array().unwrap(), profile["weights"].as_array().unwrap());
     assert_eq!(samples.len(), weights.len());
@@ -116,13 +117,13 @@ fn speedscope_files_follow_the_published_schema() {
         let names: Vec<String> = sample.as_array().unwrap().iter().map(label).collect();
         stacks.push((names.join(";"), weight.as_u64().unwrap()));
     }
-    assert_eq!(stacks.iter().map(|it| it.1).sum::<u64>(), profile["endValue"].as_u64().unwrap());
+    assert_eq!(stacks.iter().map(|stack| stack.1).sum::<u64>(), profile["endValue"].as_u64().unwrap());
     assert!(stacks.contains(&("app (100);app+0x0;lib.so+0x0;kernel+0x0".to_owned(), 10)), "{stacks:?}");
     assert!(stacks.iter().any(|(stack, _)| stack.starts_with(HOSTILE[1])), "names are whole: {stacks:?}");
 }
 
 #[test]
-fn time_away_is_drawn_by_where_threads_waited() {
+fn off_cpu_time_is_drawn_by_waiting_stack() {
     let mut scene = Scene::new();
     scene.process(100, "app");
     scene.thread(100, 101);
@@ -133,24 +134,24 @@ fn time_away_is_drawn_by_where_threads_waited() {
     scene.switch(5000, 0, (0, 101), 2, 0);
     scene.switch(6000, 0, (101, 0), 5, 4);
     scene.switch(6500, 1, (0, 101), 2, 0);
-    // Pushed aside, which is no wait.
+    // Preempted, which is no wait.
     scene.switch(7000, 1, (101, 0), 1, 0);
     scene.switch(9000, 1, (0, 101), 2, 0);
-    let told = collapsed(&scene.write(), &["--kind", "off-cpu"]);
+    let stacks = collapsed(&scene.write(), &["--kind", "off-cpu"]);
     let wanted = [("app (100);(no stack)", 500), ("app (100);app+0x0;kernel+0x0", 3000)];
-    assert_eq!(told, wanted.map(|(stack, weight)| (stack.to_owned(), weight)));
+    assert_eq!(stacks, wanted.map(|(stack, weight)| (stack.to_owned(), weight)));
 }
 
 #[test]
-fn any_event_is_drawn_by_its_name() {
+fn event_stacks_are_drawn_by_event_name() {
     let mut scene = scene();
     scene.ready(20_000, 0, 101);
-    // The stack is that of who woke it.
+    // The stack is that of the waking thread.
     scene.process(900, "waker");
     scene.stack(20_000, 0, (900, 901), &[KERNEL + 0x10, KERNEL + 0x20]);
     let path = scene.write();
-    let told = collapsed(&path, &["--event", "ReadyThread"]);
-    assert_eq!(told, [("waker (900);kernel+0x0;kernel+0x0".to_owned(), 1)]);
+    let stacks = collapsed(&path, &["--event", "ReadyThread"]);
+    assert_eq!(stacks, [("waker (900);kernel+0x0;kernel+0x0".to_owned(), 1)]);
     let run = flame(&path, &["--event", "Nothing", "--collapsed"]).expect(1);
     assert!(run.stderr.contains("no such event"), "{}", run.stderr);
     let mut empty = Scene::new();
@@ -159,7 +160,7 @@ fn any_event_is_drawn_by_its_name() {
 }
 
 #[test]
-fn events_that_have_stacks_are_named_where_those_asked_for_have_none() {
+fn events_with_stacks_are_named_if_the_requested_one_has_none() {
     let mut scene = scene();
     scene.ready(20_000, 0, 101);
     let run = flame(&scene.write(), &["--event", "ReadyThread", "--collapsed"]).expect(0);
@@ -175,18 +176,18 @@ fn events_that_have_stacks_are_named_where_those_asked_for_have_none() {
 }
 
 #[test]
-fn a_page_is_not_called_a_picture() {
+fn picture_file_names_are_refused_for_a_page() {
     let mut scene = scene();
     let picture = scene.folder().join("flame.SVG");
     let run = flame(&scene.write(), &["-o", picture.to_str().unwrap()]).expect(1);
     assert!(run.stderr.contains("flame.html") && run.stderr.contains("--collapsed"), "{}", run.stderr);
     assert!(!picture.exists());
     flame(&scene.write(), &["-o", picture.to_str().unwrap(), "--collapsed"]).expect(0);
-    assert!(picture.exists(), "who asks for lines gets them under any name");
+    assert!(picture.exists(), "--collapsed accepts any file name");
 }
 
 #[test]
-fn stacks_that_were_cut_are_marked_and_counted() {
+fn truncated_stacks_are_marked_and_counted() {
     let mut scene = Scene::new();
     scene.process(100, "app");
     scene.thread(100, 101);
@@ -214,7 +215,7 @@ fn stacks_that_were_cut_are_marked_and_counted() {
 }
 
 #[test]
-fn no_name_leaves_its_place_on_the_page() {
+fn hostile_names_stay_text_on_the_page() {
     let mut scene = scene();
     let path = scene.write();
     let out = scene.folder().join("flame.html");
@@ -229,13 +230,13 @@ fn no_name_leaves_its_place_on_the_page() {
     let (_, data) = page.split_once("id=\"data\">").unwrap();
     let data: Value = serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap();
     let labels: Vec<&str> =
-        data["functions"].as_array().unwrap().iter().map(|it| it[0].as_str().unwrap()).collect();
+        data["functions"].as_array().unwrap().iter().map(|function| function[0].as_str().unwrap()).collect();
     assert!(labels.contains(&format!("{} (500)", HOSTILE[0]).as_str()), "names are whole: {labels:?}");
     assert_eq!(data["nodes"][0][3], 85);
 }
 
 #[test]
-fn a_page_has_no_more_nodes_than_were_asked_for_and_says_so() {
+fn page_is_limited_to_the_requested_nodes_and_reports_it() {
     let mut scene = scene();
     let path = scene.write();
     let out = scene.folder().join("flame.html");
@@ -247,13 +248,13 @@ fn a_page_has_no_more_nodes_than_were_asked_for_and_says_so() {
     let nodes = data["nodes"].as_array().unwrap();
     assert!(nodes.len() <= 2 * 3 + 2, "{nodes:?}");
     let below_root: u64 =
-        nodes.iter().skip(1).filter(|it| it[1] == 0).map(|it| it[3].as_u64().unwrap()).sum();
+        nodes.iter().skip(1).filter(|node| node[1] == 0).map(|node| node[3].as_u64().unwrap()).sum();
     assert_eq!((below_root, &nodes[0][3]), (85, &85.into()), "nothing is lost by that");
     assert!(data["note"].as_str().unwrap().contains("(other)"));
 }
 
 #[test]
-fn an_input_is_not_written_over() {
+fn input_is_never_overwritten() {
     let mut scene = scene();
     let path = scene.write();
     let before = std::fs::read(&path).unwrap();

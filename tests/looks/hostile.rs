@@ -1,4 +1,4 @@
-//! Traces that lie: reports end with a status of theirs, whatever the bytes say.
+//! Malformed traces: reports end with a documented exit status, whatever the bytes are.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -17,8 +17,8 @@ const LOOKS: [&[&str]; 6] = [
     &["dump", "--stacks"],
 ];
 
-/// Runs each look; a panic would end with 101, a signal without a status.
-fn look(path: &str) {
+/// Runs each report and graph on a file. A panic would exit with 101, a signal without a status.
+fn run_all_reports(path: &str) {
     for arguments in LOOKS {
         let mut all = arguments.to_vec();
         all.push(path);
@@ -28,9 +28,9 @@ fn look(path: &str) {
 }
 
 #[test]
-fn traces_of_all_kinds_are_looked_at() {
+fn all_fixtures_can_be_reported() {
     for entry in std::fs::read_dir(root().join("fixtures/etl")).unwrap() {
-        look(entry.unwrap().path().to_str().unwrap());
+        run_all_reports(entry.unwrap().path().to_str().unwrap());
     }
 }
 
@@ -42,21 +42,21 @@ fn flipped_bytes_do_no_harm() {
     scene.stack(8100, 0, (100, 101), &[KERNEL, APP]);
     scene.transfer(8200, 0x010A, (0, 101), 1, (4096, 10));
     let path = scene.write();
-    let whole = std::fs::read(&path).unwrap();
-    let flips = proptest::collection::vec((0x1000..whole.len(), any::<u8>()), 1..60);
+    let original = std::fs::read(&path).unwrap();
+    let flips = proptest::collection::vec((0x1000..original.len(), any::<u8>()), 1..60);
     let mut runner = TestRunner::new(Config { cases: 12, failure_persistence: None, ..Config::default() });
     let outcome = runner.run(&flips, |flips| {
-        let mut bytes = whole.clone();
+        let mut bytes = original.clone();
         flips.iter().for_each(|(at, byte)| bytes[*at] = *byte);
         std::fs::write(&path, &bytes).unwrap();
-        look(path.to_str().unwrap());
+        run_all_reports(path.to_str().unwrap());
         Ok(())
     });
     outcome.unwrap();
 }
 
 #[test]
-fn the_greatest_numbers_are_numbers_too() {
+fn greatest_numbers_are_accepted() {
     let mut scene = Scene::new();
     for (time, tid) in [(1000, u32::MAX), (2000, 0), (3000, 7)] {
         let mut sample = Vec::new();
@@ -68,5 +68,5 @@ fn the_greatest_numbers_are_numbers_too() {
         scene.transfer(time, 0x010A, (u32::MAX, tid), u64::MAX, (u32::MAX, u64::MAX / 10));
         scene.interval(time, u32::MAX);
     }
-    look(scene.write().to_str().unwrap());
+    run_all_reports(scene.write().to_str().unwrap());
 }

@@ -1,4 +1,4 @@
-//! Kernel traces of known content: events in any order, each at a time of its own.
+//! Builds kernel traces of known content: events in any order, each with its own time.
 
 use std::path::{Path, PathBuf};
 
@@ -12,17 +12,17 @@ use traceweir_format::wire::Put;
 
 use crate::golden::{ANCHOR, MICROSECOND, kernel, session, start_time};
 
-/// Where the kernel is loaded.
+/// Load address of the kernel.
 pub(super) const KERNEL: u64 = 0xFFFF_F800_0000_0000;
 
-/// A trace in the making. Times are microseconds since its start.
+/// A trace under construction. Times are in microseconds since its start.
 pub(super) struct Scene {
     folder: TempDir,
     records: Vec<(i64, u16, Vec<u8>)>,
 }
 
 impl Scene {
-    /// A trace in which the kernel and the idle process are known.
+    /// Makes a trace in which the kernel image and the idle process are known.
     pub(super) fn new() -> Self {
         let mut scene = Self { folder: tempfile::tempdir().unwrap(), records: Vec::new() };
         scene.process(0, "Idle");
@@ -53,7 +53,7 @@ impl Scene {
         self.put(time, 0, out);
     }
 
-    /// An event without ids.
+    /// Adds an event without ids.
     pub(super) fn perf(&mut self, time: i64, cpu: u16, hook: u16, version: u8, payload: &[u8]) {
         let header = PerfInfoHeader { pointer_size: 8, version, hook, time: stamp(time), counters: &[] };
         let mut out = Vec::new();
@@ -61,43 +61,43 @@ impl Scene {
         self.put(time, cpu, out);
     }
 
-    /// A process that is there all along.
+    /// Adds a process that exists during the whole trace.
     pub(super) fn process(&mut self, pid: u32, name: &str) {
         let payload = kernel::process((pid, pid), 1, 0, name, "");
         self.system(0x0303, 4, &payload);
     }
 
-    /// A process that begins (0x0301) or ends (0x0302) at a time, in the header of another.
+    /// Adds the start (0x0301) or end (0x0302) of a process, in the header of another process.
     pub(super) fn life(&mut self, time: i64, hook: u16, pid: u32, name: &str) {
         self.system_at(time, hook, 4, &kernel::process((pid, pid), 1, 0, name, ""));
     }
 
-    /// A thread that is there all along.
+    /// Adds a thread that exists during the whole trace.
     pub(super) fn thread(&mut self, pid: u32, tid: u32) {
         let payload = kernel::thread((pid, tid), "");
         self.system(0x0503, 3, &payload);
     }
 
-    /// The same with a name.
+    /// Like [`thread`](Self::thread), with a name.
     pub(super) fn named_thread(&mut self, pid: u32, tid: u32, name: &str) {
         let payload = kernel::thread((pid, tid), name);
         self.system(0x0503, 3, &payload);
     }
 
-    /// A thread takes a name.
+    /// Adds the event of a thread that sets its name.
     pub(super) fn rename(&mut self, time: i64, pid: u32, tid: u32, name: &str) {
         let mut p = Vec::new();
         p.put_u32(pid).put_u32(tid).put_wide_z(name);
         self.perf(time, 0, 0x0548, 2, &p);
     }
 
-    /// A file that is loaded all along.
+    /// Adds an image that is loaded during the whole trace.
     pub(super) fn image(&mut self, pid: u32, base: u64, size: u64, name: &str) {
         let payload = kernel::image(pid, base, size, name);
         self.system(0x1403, 3, &payload);
     }
 
-    /// How far samples are apart, in units of 100 ns.
+    /// Adds the event that sets the sampling interval, in units of 100 ns.
     pub(super) fn interval(&mut self, time: i64, units: u32) {
         let mut p = Vec::new();
         p.put_u32(0).put_u32(units).put_u32(units).put_wide_z("Timer");
@@ -110,37 +110,38 @@ impl Scene {
         self.perf(time, cpu, 0x0F2E, 2, &p);
     }
 
-    /// The stack of the event at a time, written a microsecond later.
-    pub(super) fn stack(&mut self, of: i64, cpu: u16, (pid, tid): (u32, u32), frames: &[u64]) {
-        self.stack_at(of + 1, of, cpu, (pid, tid), frames);
+    /// Adds the stack of the event at `event_time`, written a microsecond later.
+    pub(super) fn stack(&mut self, event_time: i64, cpu: u16, (pid, tid): (u32, u32), frames: &[u64]) {
+        self.stack_at(event_time + 1, event_time, cpu, (pid, tid), frames);
     }
 
-    /// The same, written when you like.
-    pub(super) fn stack_at(&mut self, time: i64, of: i64, cpu: u16, ids: (u32, u32), frames: &[u64]) {
+    /// Like [`stack`](Self::stack), written at `time`.
+    pub(super) fn stack_at(&mut self, time: i64, event_time: i64, cpu: u16, ids: (u32, u32), frames: &[u64]) {
         let mut p = Vec::new();
-        p.put_i64(stamp(of)).put_u32(ids.0).put_u32(ids.1);
+        p.put_i64(stamp(event_time)).put_u32(ids.0).put_u32(ids.1);
         frames.iter().for_each(|frame| {
             p.put_u64(*frame);
         });
         self.perf(time, cpu, 0x1820, 2, &p);
     }
 
-    /// The same by a key, of the kernel's part or the program's.
-    pub(super) fn key(&mut self, of: i64, cpu: u16, ids: (u32, u32), is_kernel: bool, key: u64) {
+    /// Adds a stack by its key, of the kernel part or the user part.
+    pub(super) fn key(&mut self, event_time: i64, cpu: u16, ids: (u32, u32), is_kernel: bool, key: u64) {
         let mut p = Vec::new();
-        p.put_i64(stamp(of)).put_u32(ids.0).put_u32(ids.1).put_u64(key);
-        self.perf(of + 1, cpu, if is_kernel { 0x1825 } else { 0x1826 }, 2, &p);
+        p.put_i64(stamp(event_time)).put_u32(ids.0).put_u32(ids.1).put_u64(key);
+        self.perf(event_time + 1, cpu, if is_kernel { 0x1825 } else { 0x1826 }, 2, &p);
     }
 
-    /// What a key stands for.
+    /// Adds the definition of a stack key.
     pub(super) fn definition(&mut self, time: i64, key: u64, frames: &[u64]) {
-        let bytes: Vec<u8> = frames.iter().flat_map(|it| it.to_le_bytes()).collect();
+        let bytes: Vec<u8> = frames.iter().flat_map(|frame| frame.to_le_bytes()).collect();
         let mut out = Vec::new();
         put_definition(key, &bytes, stamp(time), &mut out).unwrap();
         self.put(time, 0, out);
     }
 
-    /// A switch; `state` 5 waits for `reason`, 1 could have run on.
+    /// Adds a context switch. With `state` 5 the old thread waits for `reason`; with 1 it is
+    /// preempted.
     pub(super) fn switch(&mut self, time: i64, cpu: u16, (old, new): (u32, u32), state: u8, reason: u8) {
         let mut p = Vec::new();
         p.put_u32(new).put_u32(old).put(&[8, 8, 0, 0, reason, 0, state, 0]).put_u32(0).put_u32(0);
@@ -153,7 +154,7 @@ impl Scene {
         self.perf(time, cpu, 0x0532, 2, &p);
     }
 
-    /// A read (0x010A) or write (0x010B) that took so many microseconds.
+    /// Adds a read (0x010A) or write (0x010B) that took this many microseconds.
     pub(super) fn transfer(
         &mut self,
         time: i64,
@@ -174,7 +175,7 @@ impl Scene {
         self.perf(time, 0, 0x010E, 3, &p);
     }
 
-    /// What a disk is called, told at the end of a trace.
+    /// Adds the name of a disk, at the end of the trace.
     pub(super) fn disk(&mut self, number: u32, name: &str) {
         let mut p = Vec::new();
         p.put_u32(number).put_u32(512).put_u32(1).put_u32(1).put_u64(9).put(&[0; 16]);
@@ -185,7 +186,7 @@ impl Scene {
         self.system(0x0B0B, 0, &p);
     }
 
-    /// The name of a file, told at the end of a trace.
+    /// Adds the name of a file, at the end of the trace.
     pub(super) fn file(&mut self, time: i64, key: u64, name: &str) {
         let mut p = Vec::new();
         p.put_u64(key).put_wide_z(name);
@@ -213,7 +214,7 @@ impl Scene {
     }
 }
 
-/// The stamp of a time.
+/// Converts a time to a stamp.
 fn stamp(microseconds: i64) -> i64 {
     ANCHOR + microseconds * MICROSECOND
 }

@@ -1,4 +1,5 @@
-//! `weir report sched`: times are those of a machine that is played here, microsecond by microsecond.
+//! `weir report sched`: times match those of a machine that this test simulates, microsecond by
+//! microsecond.
 
 use std::collections::BTreeMap;
 
@@ -12,36 +13,37 @@ use crate::util::weir;
 
 const APP: u64 = 0x40_0000;
 const PID: u32 = 100;
-/// What threads wait for.
+/// The wait reason of all waiting threads.
 const REASON: u8 = 4;
 
-/// A machine of two processors and the threads 1 to 5, and what each has done so far.
+/// A simulated machine with two processors and the threads 1 to 5, and its accumulated times.
 #[derive(Default)]
-struct Played {
-    /// By thread: running, waiting, ready, in microseconds.
+struct Simulated {
+    /// Running, waiting and ready microseconds by thread.
     times: BTreeMap<u32, [u64; 3]>,
-    /// By thread: from ready to running, after waits.
+    /// Microseconds from ready to running after waits, by thread.
     latencies: BTreeMap<u32, Vec<u64>>,
-    /// By the number of the stack: waiting and being ready after it.
+    /// Microseconds of waiting and of being ready afterwards, by stack number.
     blocked: BTreeMap<u64, u64>,
-    /// By processor: busy and idle.
+    /// Busy and idle microseconds by processor.
     processors: BTreeMap<u16, [u64; 2]>,
     switches: u64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
-    /// Never seen to leave: what it does is not known.
+    /// Never seen to leave a processor: its state is unknown.
     Unknown,
     Running,
     Waiting,
-    /// Woken, or pushed aside.
+    /// Woken or preempted.
     Ready {
         was_waiting: bool,
     },
 }
 
-/// What a thread does now, the microseconds of it since it left or came, and where it left.
+/// State of a thread, the microseconds in it since the thread left or came, and the stack where it
+/// left.
 #[derive(Clone, Copy)]
 struct Thread {
     state: State,
@@ -51,7 +53,8 @@ struct Thread {
     stack: u64,
 }
 
-/// Each tick is what happens at it: a processor takes a thread or goes idle, or somebody is woken; `None` is a tick in which nothing happens.
+/// What happens at a tick: a processor takes a thread or goes idle, or a thread is woken; `None`
+/// means nothing.
 type Tick = Option<(bool, u16, u32, bool)>;
 
 fn ticks() -> impl Strategy<Value = Vec<Tick>> {
@@ -59,16 +62,17 @@ fn ticks() -> impl Strategy<Value = Vec<Tick>> {
     proptest::collection::vec(tick, 0..300)
 }
 
-/// Plays the ticks, writes what a kernel would have, and counts in the window from `from` on and before `to`.
+/// Simulates the ticks, writes the events of a kernel, and counts times in the window from `from`
+/// (inclusive) to `to` (exclusive).
 #[allow(clippy::too_many_lines)] // One tick after the other, as the machine goes.
-fn play(ticks: &[Tick], (from, to): (i64, i64), scene: &mut Scene) -> Played {
-    let mut played = Played::default();
+fn simulate(ticks: &[Tick], (from, to): (i64, i64), scene: &mut Scene) -> Simulated {
+    let mut simulated = Simulated::default();
     let unknown = Thread { state: State::Unknown, running: 0, waiting: 0, ready: 0, stack: 0 };
     let mut threads = [unknown; 6];
     let mut on: [Option<u32>; 2] = [None; 2];
     let mut pending = [0_u64; 2];
     for (tick, time) in ticks.iter().zip(10_i64..) {
-        // First the time that has passed since the tick before.
+        // First, account for the time since the previous tick.
         let passed = u64::from(from < time && time <= to);
         for (cpu, running) in on.iter().enumerate() {
             pending[cpu] += if running.is_some() { passed } else { 0 };
@@ -98,7 +102,7 @@ fn play(ticks: &[Tick], (from, to): (i64, i64), scene: &mut Scene) -> Played {
         if !is_free || old == Some(which) {
             continue;
         }
-        // The first switch of a processor is from its idle thread, which nobody saw come.
+        // The first switch of a processor is from its idle thread, which was never seen to start.
         let leaves = old.unwrap_or(0);
         if leaves == which {
             continue;
@@ -111,35 +115,35 @@ fn play(ticks: &[Tick], (from, to): (i64, i64), scene: &mut Scene) -> Played {
             1
         };
         scene.switch(time, cpu, (leaves, which), state, REASON);
-        played.switches += u64::from(is_inside);
+        simulated.switches += u64::from(is_inside);
         let spent = std::mem::take(&mut pending[usize::from(cpu)]);
         if old.is_some() {
-            played.processors.entry(cpu).or_default()[usize::from(leaves == 0)] += spent;
+            simulated.processors.entry(cpu).or_default()[usize::from(leaves == 0)] += spent;
         }
         if leaves != 0 {
-            let place = 0x10 * (1 + u64::from(leaves) + 8 * (time.unsigned_abs() % 3));
-            scene.stack(time, cpu, (PID, leaves), &[KERNEL + 0x10, APP + place]);
+            let frame = 0x10 * (1 + u64::from(leaves) + 8 * (time.unsigned_abs() % 3));
+            scene.stack(time, cpu, (PID, leaves), &[KERNEL + 0x10, APP + frame]);
             let thread = &mut threads[leaves as usize];
-            played.times.entry(leaves).or_default()[0] += thread.running;
+            simulated.times.entry(leaves).or_default()[0] += thread.running;
             let state = if waits { State::Waiting } else { State::Ready { was_waiting: false } };
-            *thread = Thread { state, running: 0, waiting: 0, ready: 0, stack: place };
+            *thread = Thread { state, running: 0, waiting: 0, ready: 0, stack: frame };
         }
         if which != 0 {
             let thread = &mut threads[which as usize];
-            let sums = played.times.entry(which).or_default();
+            let sums = simulated.times.entry(which).or_default();
             sums[1] += thread.waiting;
             sums[2] += thread.ready;
             if let State::Ready { was_waiting: true } = thread.state {
-                *played.blocked.entry(thread.stack).or_default() += thread.waiting + thread.ready;
+                *simulated.blocked.entry(thread.stack).or_default() += thread.waiting + thread.ready;
                 if is_inside {
-                    played.latencies.entry(which).or_default().push(thread.ready);
+                    simulated.latencies.entry(which).or_default().push(thread.ready);
                 }
             }
             *thread = Thread { state: State::Running, running: 0, waiting: 0, ready: 0, stack: 0 };
         }
         on[usize::from(cpu)] = Some(which);
     }
-    played
+    simulated
 }
 
 fn scene() -> Scene {
@@ -150,62 +154,67 @@ fn scene() -> Scene {
     scene
 }
 
-/// Compares a report with what was played; whole traces have latencies too, windows may cut them.
-fn compare(told: &[Value], played: &Played, is_whole: bool) {
-    assert_eq!(number(&told[0], "switches"), played.switches);
-    assert_eq!(number(&told[0], "gaps"), 0);
+/// Compares a report with the simulation. Complete traces have latencies too; windows may cut them.
+fn compare(objects: &[Value], simulated: &Simulated, is_complete: bool) {
+    assert_eq!(number(&objects[0], "switches"), simulated.switches);
+    assert_eq!(number(&objects[0], "gaps"), 0);
     let micros = |row: &Value, key: &str| {
         let nanoseconds = number(row, key);
         assert_eq!(nanoseconds % 1000, 0, "{row}");
         nanoseconds / 1000
     };
-    let threads = rows(told, "thread");
-    for (tid, [running, waiting, ready]) in &played.times {
+    let threads = rows(objects, "thread");
+    for (tid, [running, waiting, ready]) in &simulated.times {
         let row =
             threads.iter().find(|row| number(row, "tid") == u64::from(*tid)).expect("a row of each thread");
         let times = ["running_ns", "waiting_ns", "ready_ns"].map(|key| micros(row, key));
-        assert_eq!(times, [*running, *waiting, *ready], "thread {tid} in {told:#?}");
-        if is_whole {
-            let mut latencies = played.latencies.get(tid).cloned().unwrap_or_default();
+        assert_eq!(times, [*running, *waiting, *ready], "thread {tid} in {objects:#?}");
+        if is_complete {
+            let mut latencies = simulated.latencies.get(tid).cloned().unwrap_or_default();
             latencies.sort_unstable();
             assert_eq!(number(row, "wakes"), latencies.len() as u64);
-            assert_eq!(row["latency_max_ns"].as_u64(), latencies.last().map(|it| it * 1000), "thread {tid}");
+            assert_eq!(
+                row["latency_max_ns"].as_u64(),
+                latencies.last().map(|latency| latency * 1000),
+                "thread {tid}"
+            );
         }
     }
-    for (cpu, [busy, idle]) in &played.processors {
+    for (cpu, [busy, idle]) in &simulated.processors {
         let row =
-            rows(told, "processor").into_iter().find(|row| number(row, "cpu") == u64::from(*cpu)).unwrap();
+            rows(objects, "processor").into_iter().find(|row| number(row, "cpu") == u64::from(*cpu)).unwrap();
         assert_eq!([micros(row, "busy_ns"), micros(row, "idle_ns")], [*busy, *idle], "processor {cpu}");
     }
-    let blocked: u64 = rows(told, "stack").iter().map(|row| micros(row, "blocked_ns")).sum();
-    assert_eq!(blocked, played.blocked.values().sum::<u64>());
-    let waiting: u64 = played.times.values().map(|times| times[1]).sum();
-    assert_eq!(rows(told, "reason").iter().map(|row| micros(row, "waiting_ns")).sum::<u64>(), waiting);
+    let blocked: u64 = rows(objects, "stack").iter().map(|row| micros(row, "blocked_ns")).sum();
+    assert_eq!(blocked, simulated.blocked.values().sum::<u64>());
+    let waiting: u64 = simulated.times.values().map(|times| times[1]).sum();
+    assert_eq!(rows(objects, "reason").iter().map(|row| micros(row, "waiting_ns")).sum::<u64>(), waiting);
 }
 
 #[test]
-fn times_are_those_of_the_machine() {
+fn times_match_the_simulated_machine() {
     // Each case runs the program twice.
     let mut runner = TestRunner::new(Config { cases: 40, failure_persistence: None, ..Config::default() });
     let outcome = runner.run(&(ticks(), 0_i64..300, 0_i64..300), |(ticks, from, length)| {
-        let mut whole = scene();
-        let played = play(&ticks, (i64::MIN, i64::MAX), &mut whole);
-        if played.switches == 0 {
-            weir(["report", "sched", whole.write().to_str().unwrap()]).expect(1);
+        let mut complete = scene();
+        let simulated = simulate(&ticks, (i64::MIN, i64::MAX), &mut complete);
+        if simulated.switches == 0 {
+            weir(["report", "sched", complete.write().to_str().unwrap()]).expect(1);
             return Ok(());
         }
-        compare(&report("sched", &whole.write(), &[]), &played, true);
+        compare(&report("sched", &complete.write(), &[]), &simulated, true);
         let mut part = scene();
         let (from, to) = (10 + from, 10 + from + length);
-        let played = play(&ticks, (from, to), &mut part);
+        let simulated = simulate(&ticks, (from, to), &mut part);
         let span = ["--from", &format!("{from}us"), "--to", &format!("{to}us")];
-        compare(&report("sched", &part.write(), &span), &played, false);
+        compare(&report("sched", &part.write(), &span), &simulated, false);
         Ok(())
     });
     outcome.unwrap();
 }
 
-/// A thread waits 3 ms for a sleep and 1 ms for a page, is late by 200 µs and 100 µs, and runs for the rest of 10 ms.
+/// Builds a trace of a thread that waits 3 ms for a sleep and 1 ms for a page, is scheduled late by
+/// 200 µs and 100 µs, and runs for the rest of 10 ms.
 fn sleeper() -> Scene {
     let mut scene = scene();
     scene.process(300, "busy");
@@ -224,30 +233,30 @@ fn sleeper() -> Scene {
 }
 
 #[test]
-fn waits_are_told_by_reason_and_stack() {
+fn waits_are_reported_by_reason_and_stack() {
     let mut scene = sleeper();
-    let told = report("sched", &scene.write(), &[]);
-    let thread = row(&told, "thread", "app (100)");
+    let objects = report("sched", &scene.write(), &[]);
+    let thread = row(&objects, "thread", "app (100)");
     assert_eq!(
         ["running_ns", "waiting_ns", "ready_ns"].map(|key| number(thread, key)),
         [6_000_000, 3_700_000, 300_000]
     );
     assert_eq!((number(thread, "switches"), number(thread, "wakes")), (3, 2));
     assert_eq!(number(thread, "latency_max_ns"), 200_000);
-    let reasons: Vec<_> = rows(&told, "reason")
+    let reasons: Vec<_> = rows(&objects, "reason")
         .iter()
-        .map(|it| (it["name"].as_str().unwrap(), number(it, "waiting_ns")))
+        .map(|row| (row["name"].as_str().unwrap(), number(row, "waiting_ns")))
         .collect();
     assert_eq!(reasons, [("DelayExecution", 2_800_000), ("PageIn", 900_000)]);
-    let stacks: Vec<_> = rows(&told, "stack");
+    let stacks: Vec<_> = rows(&objects, "stack");
     assert_eq!(stacks.len(), 1, "both are in one function of each file, as far as is known");
     assert_eq!(number(stacks[0], "blocked_ns"), 4_000_000);
     assert_eq!(stacks[0]["stack"], serde_json::json!(["app (100)", "app+0x0", "kernel+0x0"]));
-    let processor = rows(&told, "processor")[0];
+    let processor = rows(&objects, "processor")[0];
     assert_eq!(["busy_ns", "idle_ns"].map(|key| number(processor, key)), [7_000_000, 3_000_000]);
     let only = report("sched", &scene.write(), &["--process", "busy"]);
     assert_eq!((rows(&only, "thread").len(), rows(&only, "stack").len()), (1, 0));
-    // Files of processes that are not reported are not spoken of.
+    // Files of unreported processes are not mentioned.
     let path = scene.write();
     for command in [["report", "sched"].as_slice(), &["flame", "--collapsed", "--kind", "off-cpu"]] {
         let path = path.to_str().unwrap();
@@ -259,20 +268,20 @@ fn waits_are_told_by_reason_and_stack() {
 }
 
 #[test]
-fn a_stack_of_the_thread_that_comes_tells_where_it_waited() {
+fn stack_of_the_incoming_thread_shows_where_it_waited() {
     let mut scene = scene();
     scene.switch(1000, 0, (0, 1), 2, 0);
     scene.switch(2000, 0, (1, 0), 5, 4);
     scene.switch(5000, 1, (0, 1), 2, 0);
     scene.stack(5000, 1, (PID, 1), &[KERNEL + 0x10, APP + 0x10]);
-    let told = report("sched", &scene.write(), &[]);
-    let stack = rows(&told, "stack")[0];
+    let objects = report("sched", &scene.write(), &[]);
+    let stack = rows(&objects, "stack")[0];
     assert_eq!(stack["stack"], serde_json::json!(["app (100)", "app+0x0", "kernel+0x0"]));
     assert_eq!(number(stack, "blocked_ns"), 3_000_000);
 }
 
 #[test]
-fn what_is_missing_is_said_plainly() {
+fn missing_data_is_reported() {
     let mut scene = scene();
     scene.switch(1000, 0, (0, 1), 2, 0);
     scene.switch(2000, 0, (2, 0), 5, 4);
@@ -299,7 +308,8 @@ fn what_is_missing_is_said_plainly() {
     assert!(run.stderr.contains("no switches of process bussy; there is busy (300)"), "{}", run.stderr);
 }
 
-/// One thread of a user who may see his own alone: it runs for 2 ms and for 1 ms, and waits between.
+/// Builds a trace of a user who sees only their own thread: it runs for 2 ms and for 1 ms, and
+/// waits in between.
 fn own() -> Scene {
     let mut scene = scene();
     scene.switch(1000, 0, (u32::MAX, 1), 0, 0);
@@ -310,37 +320,37 @@ fn own() -> Scene {
 }
 
 #[test]
-fn what_processors_did_is_not_known_where_switches_of_some_threads_are_told() {
+fn processor_times_are_unknown_if_only_some_threads_are_recorded() {
     let mut scene = own();
     let path = scene.write();
-    let told = report("sched", &path, &[]);
-    assert_eq!(told[0]["partial"], true);
-    assert_eq!(rows(&told, "processor").len(), 2);
-    for processor in rows(&told, "processor") {
+    let objects = report("sched", &path, &[]);
+    assert_eq!(objects[0]["partial"], true);
+    assert_eq!(rows(&objects, "processor").len(), 2);
+    for processor in rows(&objects, "processor") {
         assert!(
             ["busy_ns", "idle_ns", "busy_share"].iter().all(|key| processor[key].is_null()),
             "{processor}"
         );
     }
-    assert_eq!(number(row(&told, "process", "app (100)"), "running_ns"), 3_000_000);
+    assert_eq!(number(row(&objects, "process", "app (100)"), "running_ns"), 3_000_000);
     // The scene lasts a minute.
     let page = weir(["report", "sched", path.to_str().unwrap()]).expect(0).text();
     for fact in ["% is of the 60.000 s recorded", "not known", "3.000  0.0 "] {
         assert!(page.contains(fact), "{fact} in {page}");
     }
-    let whole = weir(["report", "sched", sleeper().write().to_str().unwrap()]).expect(0).text();
-    assert!(!whole.contains("not known") && whole.contains("70.0"), "{whole}");
+    let page = weir(["report", "sched", sleeper().write().to_str().unwrap()]).expect(0).text();
+    assert!(!page.contains("not known") && page.contains("70.0"), "{page}");
 }
 
 #[test]
-fn waits_that_linux_gives_no_reason_for_are_not_told_by_one() {
+fn waits_without_a_reason_on_linux_have_no_reason_rows() {
     let page = weir(["report", "sched", own().write().to_str().unwrap()]).expect(0).text();
     assert!(!page.contains("UserRequest") && !page.contains("by what for"), "{page}");
     assert!(page.contains("blocked stacks"), "{page}");
 }
 
 #[test]
-fn a_headline_says_what_is_of_the_whole_trace() {
+fn headline_marks_totals_of_the_whole_trace() {
     let mut scene = sleeper();
     let path = scene.write();
     let page = |arguments: &[&str]| {

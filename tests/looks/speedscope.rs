@@ -1,17 +1,18 @@
-//! The published schema of speedscope's files, written down by hand, and a judge that holds a file to it.
+//! The published schema of speedscope files, written by hand, and a validator for it.
 
 use serde_json::Value;
 
-/// What a value has to be.
+/// The schema of a value.
 pub(super) enum Rule {
     Text,
     /// One of these texts.
     OneOf(&'static [&'static str]),
     Number,
-    /// A whole number from 0 on.
+    /// An integer, at least 0.
     Index,
     List(&'static Rule),
-    /// Members: name, whether it must be there, what it is. Others may not be there.
+    /// An object with these members: name, whether it is required, schema. Other members are
+    /// errors.
     Object(&'static [(&'static str, bool, Rule)]),
 }
 
@@ -44,26 +45,32 @@ pub(super) const FILE: Rule = Rule::Object(&[
     ("exporter", false, Rule::Text),
 ]);
 
-/// What is wrong with a value, and where.
-pub(super) fn judge(value: &Value, rule: &Rule, place: &str) -> Result<(), String> {
-    let is = |it: bool, what: &str| if it { Ok(()) } else { Err(format!("{place} is not {what}: {value}")) };
+/// Validates a value. The error says what is wrong, and where.
+pub(super) fn validate(value: &Value, rule: &Rule, path: &str) -> Result<(), String> {
+    let is = |is_valid: bool, what: &str| {
+        if is_valid { Ok(()) } else { Err(format!("{path} is not {what}: {value}")) }
+    };
     match rule {
         Rule::Text => is(value.is_string(), "a text"),
-        Rule::OneOf(texts) => is(value.as_str().is_some_and(|it| texts.contains(&it)), "one of those texts"),
+        Rule::OneOf(texts) => {
+            is(value.as_str().is_some_and(|text| texts.contains(&text)), "one of those texts")
+        }
         Rule::Number => is(value.is_number(), "a number"),
         Rule::Index => is(value.is_u64(), "an index"),
-        Rule::List(of) => {
-            let list = value.as_array().ok_or_else(|| format!("{place} is no list"))?;
-            list.iter().enumerate().try_for_each(|(at, it)| judge(it, of, &format!("{place}[{at}]")))
+        Rule::List(element) => {
+            let list = value.as_array().ok_or_else(|| format!("{path} is no list"))?;
+            list.iter()
+                .enumerate()
+                .try_for_each(|(index, item)| validate(item, element, &format!("{path}[{index}]")))
         }
         Rule::Object(members) => {
-            let object = value.as_object().ok_or_else(|| format!("{place} is no object"))?;
+            let object = value.as_object().ok_or_else(|| format!("{path} is no object"))?;
             if let Some(other) = object.keys().find(|key| !members.iter().any(|(name, ..)| name == key)) {
-                return Err(format!("{place} has a member {other}"));
+                return Err(format!("{path} has a member {other}"));
             }
             members.iter().try_for_each(|(name, must, rule)| match object.get(*name) {
-                Some(it) => judge(it, rule, &format!("{place}.{name}")),
-                None if *must => Err(format!("{place} has no {name}")),
+                Some(member) => validate(member, rule, &format!("{path}.{name}")),
+                None if *must => Err(format!("{path} has no {name}")),
                 None => Ok(()),
             })
         }
@@ -71,13 +78,13 @@ pub(super) fn judge(value: &Value, rule: &Rule, place: &str) -> Result<(), Strin
 }
 
 #[test]
-fn the_judge_tells_right_from_wrong() {
+fn validator_accepts_valid_and_rejects_invalid_files() {
     let good = serde_json::json!({
         "$schema": "https://www.speedscope.app/file-format-schema.json",
         "shared": {"frames": [{"name": "a"}]},
         "profiles": [{"type": "sampled", "name": "p", "unit": "none", "startValue": 0, "endValue": 1, "samples": [[0]], "weights": [1]}],
     });
-    assert_eq!(judge(&good, &FILE, "file"), Ok(()));
+    assert_eq!(validate(&good, &FILE, "file"), Ok(()));
     for (pointer, wrong) in [
         ("/shared/frames/0/name", serde_json::json!(1)),
         ("/profiles/0/unit", serde_json::json!("hours")),
@@ -86,6 +93,6 @@ fn the_judge_tells_right_from_wrong() {
     ] {
         let mut bad = good.clone();
         *bad.pointer_mut(pointer).unwrap() = wrong;
-        assert!(judge(&bad, &FILE, "file").is_err(), "{pointer}");
+        assert!(validate(&bad, &FILE, "file").is_err(), "{pointer}");
     }
 }

@@ -1,4 +1,4 @@
-//! `weir dump --stacks`: stacks of kernel events stand below the events they belong to.
+//! `weir dump --stacks`: stacks of kernel events are printed below the events they belong to.
 
 use super::scene::{KERNEL, Scene};
 use crate::util::{sample, weir};
@@ -14,17 +14,17 @@ fn scene() -> Scene {
     scene.sample(1000, 1, 0, KERNEL + 0x90);
     scene.stack_at(1500, 1000, 1, (100, 101), &[APP + 0x20, APP + 0x30]);
     scene.stack(1000, 0, (100, 101), &[KERNEL + 0x10]);
-    // Of a switch the stack is that of the thread that leaves, or of the one that comes.
+    // The stack of a switch is that of the outgoing thread or of the incoming one.
     scene.switch(2000, 0, (101, 0), 5, 6);
     scene.stack(2000, 0, (100, 101), &[KERNEL + 0x40, APP + 0x50]);
     scene.switch(3000, 0, (0, 101), 2, 0);
     scene.stack(3000, 0, (100, 101), &[KERNEL + 0x60]);
-    // Nobody has seen the event of this one.
+    // The event of this stack is not in the trace.
     scene.stack(3500, 0, (100, 101), &[KERNEL + 0x70]);
     scene
 }
 
-/// The lines of a dump without their times: the name of the event, or a frame.
+/// Returns the lines of a dump without their times: the name of the event, or a frame.
 fn lines(arguments: &[&str]) -> Vec<String> {
     let mut all = vec!["dump"];
     all.extend(arguments);
@@ -40,11 +40,11 @@ fn lines(arguments: &[&str]) -> Vec<String> {
 }
 
 #[test]
-fn a_stack_stands_below_its_event_kernel_first() {
+fn stack_is_printed_below_its_event_kernel_first() {
     let mut scene = scene();
     let path = scene.write();
     let path = path.to_str().unwrap();
-    let told = lines(&[path, "--stacks", "--from", "1ms"]);
+    let printed = lines(&[path, "--stacks", "--from", "1ms"]);
     let wanted = [
         "PerfInfo/SampleProf",
         "kernel+0x10",
@@ -58,11 +58,11 @@ fn a_stack_stands_below_its_event_kernel_first() {
         "kernel+0x60",
         "StackWalk/Stack",
     ];
-    assert_eq!(told, wanted);
+    assert_eq!(printed, wanted);
 }
 
 #[test]
-fn events_that_are_chosen_have_their_stacks_whatever_the_filters_say_of_those() {
+fn selected_events_keep_their_stacks_regardless_of_filters() {
     let mut scene = scene();
     let path = scene.write();
     let path = path.to_str().unwrap();
@@ -81,14 +81,14 @@ fn events_that_are_chosen_have_their_stacks_whatever_the_filters_say_of_those() 
 fn two_traces_are_merged_with_their_stacks() {
     let (mut one, mut other) = (scene(), scene());
     let (one, other) = (one.write(), other.write());
-    let told = lines(&[one.to_str().unwrap(), other.to_str().unwrap(), "--stacks", "--event", "CSwitch"]);
+    let printed = lines(&[one.to_str().unwrap(), other.to_str().unwrap(), "--stacks", "--event", "CSwitch"]);
     let first = ["Thread/CSwitch", "kernel+0x40", "app+0x50"];
     let second = ["Thread/CSwitch", "kernel+0x60"];
-    assert_eq!(told, [&first[..], &first, &second, &second].concat());
+    assert_eq!(printed, [&first[..], &first, &second, &second].concat());
 }
 
 #[test]
-fn every_stack_of_a_trace_of_windows_finds_its_event() {
+fn every_stack_of_a_windows_trace_finds_its_event() {
     let Some(path) = sample("net.4.5.2.x64.etl.zip") else { return };
     let path = path.to_str().unwrap();
     let (with, without) =

@@ -1,4 +1,4 @@
-//! Whom an event is about that names nobody: who runs on its processor.
+//! Attribution of events without ids: they belong to the thread that runs on their processor.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ const EXIT: u16 = 0x0F34;
 const SHOP: u32 = 100;
 const TILL: u32 = 200;
 
-/// Two processes with a thread each on two processors; system calls of both.
+/// Builds a trace of two processes with a thread each on two processors, and system calls of both.
 fn scene() -> Scene {
     let mut scene = Scene::new();
     for (pid, tid, name) in [(SHOP, 101, "shop"), (TILL, 201, "till")] {
@@ -40,13 +40,13 @@ fn dump(file: &Path, options: &[&str]) -> Vec<Value> {
     weir(args).expect(0).json()
 }
 
-fn whom(events: &[Value]) -> Vec<(i64, i64)> {
+fn ids(events: &[Value]) -> Vec<(i64, i64)> {
     let id = |event: &Value, key: &str| event["attributed"][key].as_i64().unwrap_or(-9);
     events.iter().map(|event| (id(event, "pid"), id(event, "tid"))).collect()
 }
 
 #[test]
-fn an_event_that_names_nobody_is_about_who_runs_on_its_processor() {
+fn event_without_ids_belongs_to_the_thread_running_on_its_processor() {
     let mut scene = scene();
     let file = scene.write();
     let all = dump(&file, &[]);
@@ -56,32 +56,36 @@ fn an_event_that_names_nobody_is_about_who_runs_on_its_processor() {
         (0, 0),
         (100, 101),
         (100, 101),
-        // A thread that nothing tells the process of, and a processor that nothing tells of.
+        // A thread whose process is unknown, and a processor without switches.
         (-1, 999),
         (-9, -9),
     ];
-    assert_eq!(whom(&all), expected);
+    assert_eq!(ids(&all), expected);
     assert!(all.iter().all(|event| event["pid"] == -1 && event["tid"] == -1), "the header is what it is");
     assert_eq!(all[0]["process"], "shop");
     for (options, count) in [(["--pid", "100"], 3), (["--pid", "200"], 1), (["--tid", "999"], 1)] {
         assert_eq!(dump(&file, &options).len(), count, "{options:?}");
     }
-    // Switches that a filter leaves out count all the same.
-    assert_eq!(whom(&dump(&file, &["--from", "0.05ms"])), expected[3..]);
+    // Switches that a filter drops count too.
+    assert_eq!(ids(&dump(&file, &["--from", "0.05ms"])), expected[3..]);
 }
 
 #[test]
-fn stats_count_system_calls_for_the_processes_that_made_them() {
+fn stats_count_system_calls_by_calling_process() {
     let mut scene = scene();
     let file = scene.write();
     let args = ["stats", "--json", "--by", "process", "--event", "SysCl*", file.to_str().unwrap()];
     let rows = weir(args).expect(0).json();
-    let of = |pid: i64| rows.iter().find(|row| row["pid"] == pid).map(|row| row["events"].as_u64().unwrap());
-    assert_eq!((of(100), of(200), of(0), of(-1)), (Some(3), Some(1), Some(1), Some(2)));
+    let events_of =
+        |pid: i64| rows.iter().find(|row| row["pid"] == pid).map(|row| row["events"].as_u64().unwrap());
+    assert_eq!(
+        (events_of(100), events_of(200), events_of(0), events_of(-1)),
+        (Some(3), Some(1), Some(1), Some(2))
+    );
 }
 
 #[test]
-fn a_process_that_runs_another_program_is_told_by_the_name_it_has_then() {
+fn process_after_exec_has_the_name_of_the_new_program() {
     let mut scene = Scene::new();
     scene.life(10, 0x0301, SHOP, "weir");
     scene.life(20, 0x0302, SHOP, "weir");
@@ -90,10 +94,12 @@ fn a_process_that_runs_another_program_is_told_by_the_name_it_has_then() {
     let file = scene.write();
     let file = file.to_str().unwrap();
     let events = weir(["dump", "--format", "jsonl", "--pid", "100", file]).expect(0).json();
-    let told: Vec<_> =
-        events.iter().map(|it| (it["process"].as_str(), it["fields"]["ImageFileName"].as_str())).collect();
+    let names: Vec<_> = events
+        .iter()
+        .map(|event| (event["process"].as_str(), event["fields"]["ImageFileName"].as_str()))
+        .collect();
     let expected = ["weir", "weir", "shop", "shop"].map(|name| (Some(name), Some(name)));
-    assert_eq!(told, expected);
+    assert_eq!(names, expected);
     let rows = weir(["stats", "--json", "--by", "process", file]).expect(0).json();
     let row = rows.iter().find(|row| row["pid"] == SHOP).unwrap();
     assert_eq!((&row["name"], &row["events"]), (&Value::from("shop (100)"), &Value::from(4)));

@@ -1,6 +1,7 @@
-//! Values for every field of an event: as Rust arguments, as C arguments, and as the bytes they must become.
+//! Values for every field of an event: as Rust arguments, as C arguments, and as the bytes they
+//! must become.
 //!
-//! The bytes are put together here from the schema alone, apart from the code that is tested.
+//! The bytes are built from the schema alone, independently of the code under test.
 
 use std::fmt::Write;
 
@@ -27,7 +28,7 @@ impl Variant {
     }
 }
 
-/// A call of an event's write function.
+/// A call of the write function of an event.
 #[derive(Default)]
 pub(super) struct Call {
     pub(super) rust: Vec<String>,
@@ -35,7 +36,7 @@ pub(super) struct Call {
     pub(super) bytes: Vec<u8>,
 }
 
-/// Arguments for all fields of an event.
+/// Builds the arguments for all fields of an event.
 pub(super) fn call(schema: &Schema, template: &str, variant: Variant) -> Call {
     let maker = Maker { schema, template, variant, prefix: format!("{}::", provider_module(schema)) };
     let mut call = Call::default();
@@ -58,7 +59,7 @@ struct Maker<'s> {
     prefix: String,
 }
 
-/// Bytes as an initialiser of C.
+/// Formats bytes as a C initialiser.
 fn c_bytes(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         return "NULL".to_owned();
@@ -68,7 +69,7 @@ fn c_bytes(bytes: &[u8]) -> String {
     format!("(const unsigned char[]){{{list}}}")
 }
 
-/// Bytes as a constant of Rust.
+/// Formats bytes as a Rust constant.
 fn rust_bytes(bytes: &[u8]) -> String {
     format!("b\"{}\"", bytes.escape_ascii())
 }
@@ -89,12 +90,12 @@ fn c_wide(text: &str) -> String {
 }
 
 impl Maker<'_> {
-    /// Whether sizes multiply: an event has 64 KiB at most.
+    /// Returns whether sizes multiply: an event has at most 64 KiB.
     fn is_nested(&self) -> bool {
         self.schema.fields().len() > self.schema.top().len()
     }
 
-    /// How many elements or units the fields have that field `index` measures.
+    /// Returns the number of elements or units of the fields whose size field `index` holds.
     fn size(&self, index: u16) -> usize {
         let small =
             matches!(self.schema.fields()[usize::from(index)].kind, Kind::Value { input: InType::UINT8, .. });
@@ -106,19 +107,20 @@ impl Maker<'_> {
         self.variant.pick(2, 0, most)
     }
 
-    /// Makes the fields of one place; `take` gets index, Rust value (none where it is not given), C value and bytes.
+    /// Builds the values of consecutive fields. `add` gets the index, the Rust value (`None` for a
+    /// size field, which is not passed), the C value and the bytes.
     fn fields(
         &self,
         fields: &[Field],
         first: usize,
-        take: &mut dyn FnMut(usize, Option<String>, String, Vec<u8>),
+        add: &mut dyn FnMut(usize, Option<String>, String, Vec<u8>),
     ) {
         for (index, field) in (first..).zip(fields) {
             if field.referenced {
                 let n = self.size(index as u16);
                 let Kind::Value { input, .. } = field.kind else { panic!("a size is a number") };
                 let bytes = (n as u64).to_le_bytes()[..width(input)].to_vec();
-                take(index, None, n.to_string(), bytes);
+                add(index, None, n.to_string(), bytes);
                 continue;
             }
             let count = match field.count {
@@ -132,7 +134,7 @@ impl Maker<'_> {
                 (Kind::Value { input, .. }, None) => self.value(*input, field.length, index),
                 (Kind::Value { input, .. }, Some(count)) => self.array(*input, field.length, index, count),
             };
-            take(index, Some(rust), c, bytes);
+            add(index, Some(rust), c, bytes);
         }
     }
 
@@ -172,14 +174,14 @@ impl Maker<'_> {
         let c = match input {
             InType::UNICODESTRING => format!("{}, {}", bytes.len(), c_bytes(&bytes)),
             _ if count == 0 => "NULL".to_owned(),
-            // What is passed by address stands in memory as it does in the payload.
+            // A value passed by address has the same layout in memory as in the payload.
             InType::GUID => format!("(const GUID *)(const void *){}", c_bytes(&bytes)),
             _ => format!("(const {}[]){{{}}}", c_type(input), c.join(", ")),
         };
         (format!("&[{}]", rust.join(", ")), c, bytes)
     }
 
-    /// One value: Rust, C, bytes.
+    /// Builds one value: Rust, C, bytes.
     fn value(&self, input: InType, length: Length, index: usize) -> (String, String, Vec<u8>) {
         let v = self.variant;
         let number = v.pick(index as i64 + 1, 0, -1);

@@ -1,6 +1,7 @@
-//! Checks of a machine on which others run too: what is measured may be disturbed, and is then measured again.
+//! Repeats measurements that other processes on the machine may disturb.
 
-/// Makes a check as often as it takes, at most so often; what fails every time fails.
+/// Runs `check` until it passes, at most `times` times. The panic of the last attempt fails the
+/// test.
 #[allow(dead_code)] // Each test program uses its part.
 pub(crate) fn again(times: u32, check: impl Fn()) {
     for _ in 1..times {

@@ -1,7 +1,8 @@
-//! A function that a timer has interrupt the process all the time, on whichever thread it finds.
+//! A timer signal that repeatedly interrupts the process on any of its threads and runs a function.
 //!
-//! Another thread may still be inside it when the timer is off already. So it is closed first, and then waited for: who comes late
-//! sees that it is closed, and who does not see it has been counted.
+//! Another thread may still be inside the signal handler when the timer is already off. So `stop`
+//! closes the handler first and then waits for it: a handler that starts late sees `CLOSED`, and a
+//! handler that missed it has been counted in `ENTERED`.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -23,15 +24,16 @@ extern "C" fn on_signal(_: libc::c_int) {
     LEFT.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Has `run`, which must be safe in a signal handler, called from now on. Once in a process.
+/// Calls `run` from a signal handler every `every_microseconds` from now on. `run` must be
+/// async-signal-safe. A process can start this only once.
 pub(crate) fn start(every_microseconds: i64, run: fn()) {
     assert!(RUN.set(run).is_ok(), "a process has one timer");
-    // SAFETY: the handler touches atomics and calls what is safe in one.
+    // SAFETY: the handler touches atomics and calls a function that is safe in a signal handler.
     unsafe { libc::signal(libc::SIGALRM, on_signal as extern "C" fn(libc::c_int) as libc::sighandler_t) };
     set_timer(every_microseconds);
 }
 
-/// Ends it; when this returns, nobody is inside `run`, and nobody will be.
+/// Stops the timer. After it returns, no thread is inside `run`, and none will enter it.
 pub(crate) fn stop() {
     set_timer(0);
     CLOSED.store(true, Ordering::SeqCst);

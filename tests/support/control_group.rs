@@ -1,43 +1,45 @@
-//! A control group with the names that containers and applications have, made for a test.
+//! A control group for a test, named like those of containers and applications.
 //!
 //! ```text
 //!   /sys/fs/cgroup/…where this process is…/weir-test-PID-N/4f1d…/snap.traced.world-4711.scope
-//!                                                          └ container      └ package snap.traced.world, application world
+//!                                                          └ container      └ PACKAGE, APPLICATION
 //! ```
 //!
-//! Making one takes root, or a group that was handed to this user. It goes when nobody is in it any more.
+//! Making one requires root, or a parent group delegated to this user. Drop removes the group once
+//! no process is in it.
 #![allow(dead_code)] // Each test program uses its part.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What the group tells of a process in it.
+/// Package, application and container id that the path of the group implies for a process in it.
 pub(crate) const PACKAGE: &str = "snap.traced.world";
 pub(crate) const APPLICATION: &str = "world";
 pub(crate) const CONTAINER: &str = "4f1d0c3b5a69788796a5b4c3d2e1f00f4f1d0c3b5a69788796a5b4c3d2e1f00f";
 
-/// Why there is none, for skips.
+/// Requirement and reason for a skip where no group can be made.
 pub(crate) const NONE: (&str, &str) = ("cgroups", "control groups cannot be made here");
 
-/// A group; removed on drop.
+/// A control group that drop removes.
 pub(crate) struct ControlGroup {
-    /// The outermost folder that was made.
+    /// The outermost folder that this test made.
     top: PathBuf,
     folder: PathBuf,
 }
 
 impl ControlGroup {
-    /// A new one; `None` where this process may not make one that it can enter.
+    /// Makes a group. Returns `None` where this process may not make one that processes can enter.
     pub(crate) fn make() -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("weir-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
-        let told = std::fs::read_to_string("/proc/self/cgroup").ok()?;
-        let path = |line: &str| told.lines().find_map(|it| it.strip_prefix(line)).map(str::to_owned);
+        let memberships = std::fs::read_to_string("/proc/self/cgroup").ok()?;
+        let path =
+            |line: &str| memberships.lines().find_map(|entry| entry.strip_prefix(line)).map(str::to_owned);
         let unified = path("0::").unwrap_or_default();
         for (mount, own) in [("/sys/fs/cgroup/unified", &unified), ("/sys/fs/cgroup", &unified)] {
             let base = Path::new(mount).join(own.trim_start_matches('/'));
             let top = base.join(&name);
-            // A folder elsewhere than in the hierarchy would be made as well, but takes no processes.
+            // Creating a folder outside the hierarchy would succeed too, but it takes no processes.
             if !base.join("cgroup.procs").exists() || std::fs::create_dir(&top).is_err() {
                 continue;
             }
@@ -54,7 +56,7 @@ impl ControlGroup {
         &self.folder
     }
 
-    /// Tries it with a process that does nothing.
+    /// Returns whether a process can enter the group, tried with a process that only sleeps.
     fn takes_processes(&self) -> bool {
         let Ok(mut child) = std::process::Command::new("sleep").arg("60").spawn() else { return false };
         let entered = std::fs::write(self.folder.join("cgroup.procs"), child.id().to_string()).is_ok();
@@ -64,7 +66,7 @@ impl ControlGroup {
     }
 }
 
-/// Moves a process into the group of this folder.
+/// Moves a process into the control group at `folder`.
 #[track_caller]
 pub(crate) fn enter(folder: &Path, pid: u32) {
     std::fs::write(folder.join("cgroup.procs"), pid.to_string()).expect("the group takes the process");
@@ -73,7 +75,7 @@ pub(crate) fn enter(folder: &Path, pid: u32) {
 impl Drop for ControlGroup {
     fn drop(&mut self) {
         let mut folder = self.folder.as_path();
-        // Innermost first, and only those that were made.
+        // Innermost first, and only the folders that this test made.
         while folder.starts_with(&self.top) {
             let gone = (0..100).any(|_| {
                 let gone = std::fs::remove_dir(folder).is_ok() || !folder.exists();

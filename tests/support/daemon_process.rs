@@ -1,4 +1,4 @@
-//! A `weir daemon` in a process of its own, which can be stopped, killed and started again in the same folder.
+//! A `weir daemon` in its own process, which tests stop, kill and restart in the same folder.
 #![allow(dead_code)] // Each test program uses its part.
 
 use std::path::{Path, PathBuf};
@@ -10,26 +10,27 @@ use traceweir_transport::socket::Connection;
 
 use super::wait::{PATIENCE, until};
 
-/// The command under test.
+/// Returns the path of the command under test.
 pub(crate) fn weir() -> PathBuf {
     env!("CARGO_BIN_EXE_weir").into()
 }
 
-/// A daemon that answers; killed on drop.
+/// A daemon process that accepts connections. Drop kills it.
 pub(crate) struct DaemonProcess(Child);
 
 impl DaemonProcess {
-    /// Starts it in this folder; what it says about itself goes to `told`.
+    /// Starts a daemon in this folder and sends its standard error to `log`.
     #[track_caller]
-    pub(crate) fn start(runtime: &Path, told: impl Into<Stdio>) -> Self {
-        Self::start_by(Command::new(weir()), runtime, told)
+    pub(crate) fn start(runtime: &Path, log: impl Into<Stdio>) -> Self {
+        Self::start_by(Command::new(weir()), runtime, log)
     }
 
-    /// Like [`start`](Self::start), by a command that runs `weir` as another user or with other limits.
+    /// Like [`start`](Self::start), with a command that runs `weir` as another user or with other
+    /// limits.
     #[track_caller]
-    pub(crate) fn start_by(mut command: Command, runtime: &Path, told: impl Into<Stdio>) -> Self {
+    pub(crate) fn start_by(mut command: Command, runtime: &Path, log: impl Into<Stdio>) -> Self {
         command.args(["daemon", "--runtime-dir"]).arg(runtime);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(told);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let mut daemon = Self(command.spawn().expect("weir daemon starts"));
         let socket = RuntimeDir::at(runtime).control_socket();
         until("an answer of the daemon", || {
@@ -48,17 +49,16 @@ impl DaemonProcess {
         kill_process(Pid::from_child(&self.0), signal).expect("the daemon is there");
     }
 
-    /// Whether it has left, and how.
+    /// Returns the exit status if the daemon has ended.
     pub(crate) fn has_ended(&mut self) -> Option<ExitStatus> {
         self.0.try_wait().expect("it can be waited for")
     }
 
-    /// Waits for its end.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         self.0.wait().expect("the daemon ends")
     }
 
-    /// Ends it as a service manager does, and waits for it.
+    /// Ends the daemon with SIGTERM, as a service manager does, and waits for it.
     pub(crate) fn stop(mut self) -> ExitStatus {
         self.signal(Signal::TERM);
         self.wait()
@@ -67,7 +67,7 @@ impl DaemonProcess {
 
 impl Drop for DaemonProcess {
     fn drop(&mut self) {
-        // It may have left by itself.
+        // The daemon may have ended by itself.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

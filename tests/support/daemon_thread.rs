@@ -8,7 +8,8 @@ use traceweir_transport::socket::Connection;
 
 use super::wait::{PATIENCE, until};
 
-/// A daemon that answers; leaves on drop.
+/// A daemon thread that accepts connections. Drop stops it and fails the test if it returned an
+/// error.
 pub(crate) struct DaemonThread {
     stopper: Stopper,
     thread: Option<JoinHandle<traceweir_daemon::Result<()>>>,
@@ -19,8 +20,8 @@ impl DaemonThread {
     pub(crate) fn start(options: Options) -> Self {
         let socket = options.runtime.control_socket();
         let stopper = Stopper::new().unwrap();
-        let its = stopper.clone();
-        let thread = std::thread::spawn(move || run_until(options, &its));
+        let thread_stopper = stopper.clone();
+        let thread = std::thread::spawn(move || run_until(options, &thread_stopper));
         let daemon = Self { stopper, thread: Some(thread) };
         until("an answer of the daemon", || {
             assert!(!daemon.has_left(), "the daemon does not stay");
@@ -33,12 +34,12 @@ impl DaemonThread {
         self.thread.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Has it leave, without waiting for that.
+    /// Asks the daemon to stop, without waiting.
     pub(crate) fn ask_to_leave(&self) {
         self.stopper.stop();
     }
 
-    /// Waits until it leaves, which it does well.
+    /// Waits until the daemon has stopped by itself, and fails if it returned an error.
     #[track_caller]
     pub(crate) fn wait(mut self) {
         until("the daemon leaves", || self.has_left());

@@ -1,16 +1,16 @@
-//! PDB files, made by hand.
+//! Builds PDB files by hand.
 #![allow(dead_code)] // Each test program uses its part.
 
 use traceweir_format::Guid;
 use traceweir_format::wire::Put;
 
-/// Bytes of a page.
+/// Size of a page in bytes.
 pub(crate) const PAGE: usize = 4096;
-/// What tells the PDB of [`functions`] from others.
+/// Signature of the PDB that [`functions`] builds.
 pub(crate) const SIGNATURE: Guid = Guid::from_u128(0x3844DBB9_2017_4967_BE7A_A4A2C20430FA);
 pub(crate) const AGE: u32 = 3;
 
-/// A symbol record: length, kind, body, padding to four bytes.
+/// Builds a symbol record: length, kind, body, padding to four bytes.
 pub(crate) fn symbol(kind: u16, body: &[u8]) -> Vec<u8> {
     let mut record = Vec::new();
     let padding = (4 - (body.len() + 4) % 4) % 4;
@@ -19,7 +19,7 @@ pub(crate) fn symbol(kind: u16, body: &[u8]) -> Vec<u8> {
     record
 }
 
-/// The entry of one module in the list of the debug stream.
+/// Builds the entry of one module in the module list of the debug stream.
 pub(crate) fn module(stream: u16, symbols: u32) -> Vec<u8> {
     let mut entry = vec![0; 32];
     entry.put_u16(0).put_u16(stream).put_u32(symbols);
@@ -29,7 +29,8 @@ pub(crate) fn module(stream: u16, symbols: u32) -> Vec<u8> {
     entry
 }
 
-/// A multi-stream file: header, two pages of free map, page of the directory's pages, directory, streams.
+/// Builds a multi-stream file: header, two pages of free map, the page that lists the pages of the
+/// directory, directory, streams.
 pub(crate) fn container(streams: &[Vec<u8>]) -> Vec<u8> {
     let mut directory = Vec::new();
     directory.put_u32(u32::try_from(streams.len()).unwrap());
@@ -77,9 +78,11 @@ fn public(name: &str, flags: u32, (section, offset): (u16, u32)) -> Vec<u8> {
     symbol(0x110E, &body)
 }
 
-/// A PDB of `shop::sell` at 0x1100, 0x40 long, `helper` at 0x5010 and the public `shop::other` at 0x1200. Code was moved by the stream `moved`, if that is one.
+/// Builds a PDB with `shop::sell` at 0x1100, 0x40 bytes long, `helper` at 0x5010 and the public
+/// symbol `shop::other` at 0x1200. `moved` is the stream that maps moved code (OMAP), or the number
+/// of no stream.
 ///
-/// Streams: 1 identity, 3 debug information, 5 a module, 6 global symbols, 7 headers of sections.
+/// Streams: 1 identity, 3 debug information, 5 a module, 6 global symbols, 7 section headers.
 pub(crate) fn functions(moved: u16) -> Vec<u8> {
     let mut identity = Vec::new();
     identity.put_u32(20_000_404).put_u32(1).put_u32(1).put(&SIGNATURE.to_bytes());

@@ -1,6 +1,6 @@
-//! System calls that the kernel refuses, as in a sandbox.
+//! Makes the kernel refuse system calls with seccomp, as a sandbox does.
 
-/// Has the kernel refuse these calls to this thread from now on.
+/// Makes these system calls fail with EPERM on this thread from now on.
 pub(crate) fn refuse(calls: &[libc::c_long]) {
     let step = |code: u32, jt: u8, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt, jf, k };
     let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, 0, 0)];
@@ -10,7 +10,7 @@ pub(crate) fn refuse(calls: &[libc::c_long]) {
     }
     program.push(step(libc::BPF_RET | libc::BPF_K, 0, 0, libc::SECCOMP_RET_ALLOW));
     let filter = libc::sock_fprog { len: program.len() as u16, filter: program.as_mut_ptr() };
-    // SAFETY: the program outlives the calls, which copy it; its jumps stay inside.
+    // SAFETY: `program` outlives the calls, which copy it; its jumps stay inside it.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const filter), 0);

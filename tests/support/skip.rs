@@ -1,7 +1,8 @@
-//! Checks that need more than every machine offers (root, samples, a browser, …).
+//! Skips for checks that need more than every machine offers (root, samples, a browser, …).
 //!
-//! A skipped check is listed in `target/skipped/`, in a file named after the test program, and the program prints one line that
-//! names the file. `TRACEWEIR_REQUIRE` lists by commas what must be there: names that the skips give, or `all`. A skip of one of
+//! A skipped check is listed in `target/skipped/`, in a file named after the test program, and the
+//! program prints one line that names the file. `TRACEWEIR_REQUIRE` is a comma-separated list of
+//! requirements that must be met: the `extra` names that skips pass, or `all`. Skipping one of
 //! these fails the test.
 #![allow(dead_code)] // Each test program uses its part.
 
@@ -10,10 +11,10 @@ use std::io::{Result, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Tests run on several threads; one at a time writes to the list.
+/// Serializes writes to the list: tests run on several threads.
 static LIST: Mutex<()> = Mutex::new(());
 
-/// Records that a check was not made; fails where it is required.
+/// Records a skipped check. Fails the test where `TRACEWEIR_REQUIRE` requires the check.
 #[track_caller]
 pub(crate) fn skip(extra: &str, reason: &str) {
     let required = std::env::var("TRACEWEIR_REQUIRE").unwrap_or_default();
@@ -21,7 +22,7 @@ pub(crate) fn skip(extra: &str, reason: &str) {
     record(extra, reason);
 }
 
-/// Records that a check was not made, which nothing can require.
+/// Records a skipped check, regardless of `TRACEWEIR_REQUIRE`.
 pub(crate) fn record(extra: &str, reason: &str) {
     let thread = std::thread::current();
     let line = format!("{}: {extra}: {reason}\n", thread.name().unwrap_or("a test"));
@@ -39,7 +40,7 @@ pub(crate) fn record(extra: &str, reason: &str) {
     };
 }
 
-/// Whether a check can be made; records a skip where it cannot.
+/// Returns `is_possible`, and records a skip where it is false.
 #[track_caller]
 pub(crate) fn can(is_possible: bool, extra: &str, reason: &str) -> bool {
     if !is_possible {
@@ -48,7 +49,8 @@ pub(crate) fn can(is_possible: bool, extra: &str, reason: &str) -> bool {
     is_possible
 }
 
-/// Appends a line to the list of this run. Returns whether it is the first of the run, which replaces the list of an earlier one.
+/// Appends a line to the list of this run. Returns whether it is the first line of the run, which
+/// replaces the list of an earlier run.
 fn append(list: &Path, line: &str) -> Result<bool> {
     let head = format!("skipped in process {}:\n", first_process());
     let is_first = !std::fs::read_to_string(list).is_ok_and(|text| text.starts_with(&head));
@@ -59,7 +61,8 @@ fn append(list: &Path, line: &str) -> Result<bool> {
     Ok(is_first)
 }
 
-/// `target/skipped/NAME.txt` for the test program `target/PROFILE/deps/NAME-HASH`; elsewhere a temporary file.
+/// Returns `target/skipped/NAME.txt` for the test program `target/PROFILE/deps/NAME-HASH`, or a
+/// temporary file for other programs.
 fn list_file() -> PathBuf {
     let program = std::env::current_exe().unwrap_or_default();
     let name = program.file_stem().unwrap_or_default().to_string_lossy();
@@ -69,12 +72,13 @@ fn list_file() -> PathBuf {
         Some(target) => target.join("skipped"),
         None => std::env::temp_dir(),
     };
-    // Where this fails, so does writing the list, which is reported.
+    // If this fails, writing the list fails too, and that is reported.
     let _ = std::fs::create_dir_all(&folder);
     folder.join(format!("{name}.txt"))
 }
 
-/// The process that runs the tests: this one, or its parent where a test runs in a process of its own.
+/// Returns the id of the process that runs the tests: this one, or its parent where a test runs in
+/// its own process.
 fn first_process() -> u32 {
     let parent = std::os::unix::process::parent_id();
     let program = |process: &str| std::fs::read_link(format!("/proc/{process}/exe")).ok();

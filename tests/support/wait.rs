@@ -1,28 +1,29 @@
-//! Waiting for what must come. The limit never decides about right and wrong on a slow machine; it ends tests that would hang.
+//! Waits for conditions that must become true. The time limit only ends tests that would hang: it
+//! is long enough that a slow machine never reaches it.
 #![allow(dead_code)] // Each test program uses its part.
 
 use std::time::{Duration, Instant};
 
-/// Longer than anything takes on a machine that works at all, however busy it is with other things.
+/// Time limit of one wait: longer than any step takes, however busy the machine is.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-const BETWEEN_LOOKS: Duration = Duration::from_millis(5);
+const POLL_INTERVAL: Duration = Duration::from_millis(5);
 
-/// Waits until something holds.
+/// Waits until `holds` returns true.
 #[track_caller]
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     eventually(what, || holds().then_some(()));
 }
 
-/// Waits for something and gives it back.
+/// Polls until `poll` returns a value, and returns the value.
 #[track_caller]
-pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
     loop {
-        if let Some(found) = look() {
+        if let Some(found) = poll() {
             return found;
         }
         assert!(start.elapsed() < PATIENCE, "waited in vain: {what}");
-        std::thread::sleep(BETWEEN_LOOKS);
+        std::thread::sleep(POLL_INTERVAL);
     }
 }

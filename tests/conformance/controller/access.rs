@@ -1,4 +1,4 @@
-//! Who may what, as far as one user can see it.
+//! Access control, as far as a single user can observe it.
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -16,8 +16,8 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "decision 36",
         P,
-        "a log belongs to who started the session and has the mode 0640 less his umask",
-        logs_belong_to_who_started
+        "a log belongs to the user who started the session and has the mode 0640 without the bits of that user's umask",
+        logs_belong_to_the_starting_user
     ),
     rule!("decision 36", P, "sequential and circular sessions replace an existing file", files_are_replaced),
     rule!(
@@ -56,7 +56,7 @@ pub(crate) const RULES: &[Rule] = &[
 
 const ENABLE: Rights = Rights::TRACELOG_GUID_ENABLE;
 
-fn logs_belong_to_who_started(stage: &Stage) {
+fn logs_belong_to_the_starting_user(stage: &Stage) {
     let config = stage.config();
     stage.end(stage.start(&config));
     let file = std::fs::metadata(config.log_file.unwrap()).unwrap();
@@ -100,7 +100,7 @@ fn links_of_others(stage: &Stage) {
         stage.refused(&SessionConfig { log_file, ..stage.config() })
     };
     assert_eq!(refused(&open), 5);
-    assert_eq!(refused(stage.folder()), 0, "nobody else could put a link there");
+    assert_eq!(refused(stage.folder()), 0, "no other user could put a link there");
 }
 
 fn values_of_rights(_: &Stage) {

@@ -39,7 +39,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("api 4", D, "a FileMax beyond 16 is 16", sixteen_generations),
     rule!("controller 11 #FileCounter", D, "maintained by the runtime", the_counter),
     rule!("controller 11 #Status", D, "the Win32 code of the last start", the_status),
-    rule!("controller 11 #LogFileMode", D, "no new-file mode: corrected", no_row_of_files),
+    rule!("controller 11 #LogFileMode", D, "no new-file mode: corrected", autologger_has_no_file_sequence),
     rule!(
         "controller 11 #Enabled",
         D,
@@ -82,12 +82,12 @@ struct Booted {
 }
 
 impl Booted {
-    /// Starts it with these lines, and a GUID.
+    /// Starts a daemon whose definition has these lines and a GUID.
     fn with(stage: &Stage, lines: &str) -> Self {
         Self::plainly(stage, &format!("Start = 1\nGuid = \"{}\"\n{lines}\n", new_provider()))
     }
 
-    /// Starts it with these lines and no others.
+    /// Starts a daemon whose definition has only these lines.
     fn plainly(stage: &Stage, text: &str) -> Self {
         let folder = folder_with(stage, "autologger.d/Boot.conf", text);
         let mut this = Self { daemon: None, folder };
@@ -95,7 +95,7 @@ impl Booted {
         this
     }
 
-    /// Starts the daemon anew.
+    /// Restarts the daemon.
     fn restart(&mut self) {
         self.daemon = None;
         self.daemon = Some(Daemon::start(&self.folder));
@@ -111,26 +111,26 @@ impl Booted {
         self.controller().query(&boot).map_err(|e| e.status().0)
     }
 
-    /// What the daemon remembers of its start.
+    /// Returns what the daemon stored about the start of the autologger.
     fn state(&self) -> State {
         Autologgers::new(Folders::of(&RuntimeDir::at(&self.folder)).unwrap()).state("Boot")
     }
 
-    /// What the session wants of a provider: level, any, all.
+    /// Returns level, any and all that the session has for a provider.
     fn wants(&self, guid: Guid) -> Option<(u8, u64, u64)> {
         let all = self.controller().providers().unwrap();
-        let entry = all.into_iter().find(|it| it.provider == guid)?;
-        entry.sessions.first().map(|it| (it.level, it.any, it.all))
+        let entry = all.into_iter().find(|entry| entry.provider == guid)?;
+        entry.sessions.first().map(|session| (session.level, session.any, session.all))
     }
 
-    /// Ends the session; what its file holds.
+    /// Stops the session and returns the descriptors of the events in its file.
     fn stop(&self) -> Vec<EventDescriptor> {
         let end = self.controller().stop(&SessionRef::Name("Boot".to_owned())).unwrap();
         events_of(&end.config.log_file.unwrap()).iter().map(|seen| seen.descriptor).collect()
     }
 }
 
-/// The lines of a provider.
+/// Returns the definition lines of a provider.
 fn provider(guid: Guid, lines: &str) -> String {
     format!("[{guid}]\nEnabled = 1\n{lines}\n")
 }
@@ -158,9 +158,12 @@ fn a_guid_is_required(stage: &Stage) {
 
 fn the_defaults(stage: &Stage) {
     let booted = Booted::with(stage, "");
-    let it = booted.query().unwrap().config;
-    assert_eq!((it.log_file_mode, it.maximum_file_size, it.clock, it.flush_timer), (1, 100, 1, 0));
-    assert_eq!(it.log_file, Some(booted.folder.join("log/Boot.etl")));
+    let config = booted.query().unwrap().config;
+    assert_eq!(
+        (config.log_file_mode, config.maximum_file_size, config.clock, config.flush_timer),
+        (1, 100, 1, 0)
+    );
+    assert_eq!(config.log_file, Some(booted.folder.join("log/Boot.etl")));
 }
 
 fn values_are_taken(stage: &Stage) {
@@ -168,10 +171,13 @@ fn values_are_taken(stage: &Stage) {
                  LogFileMode = 2\nMaxFileSize = 33\n";
     let path = stage.path();
     let booted = Booted::with(stage, &format!("{lines}FileName = \"{}\"\n", path.display()));
-    let it = booted.query().unwrap().config;
-    assert_eq!((it.buffer_size, it.minimum_buffers, it.maximum_buffers), (128, 70, 90));
-    assert_eq!((it.clock, it.flush_timer, it.log_file_mode, it.maximum_file_size), (2, 7, 2, 33));
-    assert_eq!(it.log_file, Some(path));
+    let config = booted.query().unwrap().config;
+    assert_eq!((config.buffer_size, config.minimum_buffers, config.maximum_buffers), (128, 70, 90));
+    assert_eq!(
+        (config.clock, config.flush_timer, config.log_file_mode, config.maximum_file_size),
+        (2, 7, 2, 33)
+    );
+    assert_eq!(config.log_file, Some(path));
 }
 
 fn buffers_below_a_mib(stage: &Stage) {
@@ -223,7 +229,7 @@ fn the_status(stage: &Stage) {
     put(&booted.folder.join("autologger.d/Boot.conf"), "Start = 1\n");
 }
 
-fn no_row_of_files(stage: &Stage) {
+fn autologger_has_no_file_sequence(stage: &Stage) {
     let mode = Booted::with(stage, "LogFileMode = 8\n").query().unwrap().config.log_file_mode;
     assert_eq!(mode & 0x9, 1);
 }
@@ -268,8 +274,8 @@ fn properties_of_an_enable(stage: &Stage) {
 
 fn corrections(stage: &Stage) {
     let booted = Booted::with(stage, "LogFileMode = 2\nMaxFileSize = 0\nClockType = 9\nFileMax = 1\n");
-    let it = booted.query().unwrap().config;
-    assert_eq!((it.log_file_mode, it.maximum_file_size, it.clock), (2, 100, 1));
+    let config = booted.query().unwrap().config;
+    assert_eq!((config.log_file_mode, config.maximum_file_size, config.clock), (2, 100, 1));
 }
 
 fn it_cannot_be_stopped(stage: &Stage) {

@@ -1,4 +1,4 @@
-//! Classic providers and messages as a session sees them.
+//! Classic providers and messages from the view of a session.
 
 use std::sync::{Arc, Mutex};
 
@@ -37,11 +37,11 @@ pub(crate) const RULES: &[Rule] = &[
 
 const CLASS: Guid = Guid::from_u128(0xC1A5_5000);
 
-/// What was told, and level and flags then.
-type Told = (Notice, Option<u8>, Option<u32>);
+/// A notice, with level and flags at that time.
+type Received = (Notice, Option<u8>, Option<u32>);
 
-fn registered(control: Guid) -> (Registration, Arc<Mutex<Vec<Told>>>) {
-    let heard: Arc<Mutex<Vec<Told>>> = Arc::default();
+fn registered(control: Guid) -> (Registration, Arc<Mutex<Vec<Received>>>) {
+    let heard: Arc<Mutex<Vec<Received>>> = Arc::default();
     let to = Arc::clone(&heard);
     let callback = Box::new(move |notice: &Notice| {
         let (level, flags) = (enable_level(notice.logger).ok(), enable_flags(notice.logger).ok());
@@ -51,8 +51,8 @@ fn registered(control: Guid) -> (Registration, Arc<Mutex<Vec<Told>>>) {
     (classic::register(control, &[CLASS], callback).unwrap(), heard)
 }
 
-fn last(heard: &Mutex<Vec<Told>>) -> Told {
-    *heard.lock().unwrap().last().expect("the provider was told")
+fn last(heard: &Mutex<Vec<Received>>) -> Received {
+    *heard.lock().unwrap().last().expect("the provider got a notice")
 }
 
 fn enable_level_and_flags(stage: &Stage) {
@@ -83,7 +83,7 @@ fn the_newest_session(stage: &Stage) {
     assert_eq!((kinds(stage, older), kinds(stage, newer)), (vec![1], vec![3]));
 }
 
-/// The numbers of four messages in a session of this mode.
+/// Returns the sequence numbers of four messages in a session of this mode.
 fn numbers(stage: &Stage, mode: u32) -> Vec<u32> {
     let config = SessionConfig { log_file_mode: mode | 0x1000_0001, ..stage.config() };
     let (control, session) = (new_provider(), stage.start(&config));
@@ -97,7 +97,11 @@ fn numbers(stage: &Stage, mode: u32) -> Vec<u32> {
     let trace = traceweir_format::etl::Trace::open(file).unwrap();
     let (mut events, mut numbers) = (trace.events(), Vec::new());
     while let Some(record) = events.next().unwrap() {
-        numbers.extend(Some(&record).filter(|it| it.provider() == CLASS).and_then(|it| sequence(it.bytes())));
+        numbers.extend(
+            Some(&record)
+                .filter(|record| record.provider() == CLASS)
+                .and_then(|record| sequence(record.bytes())),
+        );
     }
     assert_eq!(numbers.len(), 4);
     numbers

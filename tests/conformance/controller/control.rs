@@ -49,11 +49,11 @@ pub(crate) const RULES: &[Rule] = &[
 fn a_query_fills_everything(stage: &Stage) {
     let config = SessionConfig { flush_timer: 5, maximum_file_size: 30, ..stage.config() };
     let session = stage.start(&config);
-    let it = stage.query(&session);
-    assert_eq!(it.id, session.properties.id);
-    assert_eq!(it.config, session.properties.config);
-    assert_eq!((it.config.flush_timer, it.config.maximum_file_size), (5, 30));
-    assert_eq!((&it.config.name, &it.config.log_file), (&config.name, &config.log_file));
+    let properties = stage.query(&session);
+    assert_eq!(properties.id, session.properties.id);
+    assert_eq!(properties.config, session.properties.config);
+    assert_eq!((properties.config.flush_timer, properties.config.maximum_file_size), (5, 30));
+    assert_eq!((&properties.config.name, &properties.config.log_file), (&config.name, &config.log_file));
 }
 
 fn sessions_are_found(stage: &Stage) {
@@ -118,7 +118,8 @@ fn each_flush_is_a_snapshot(stage: &Stage) {
     provider.write(&event(2, 4, 1), &[]).unwrap();
     stage.controller().flush(&session.id, Some(two.clone())).unwrap();
     stage.end(session);
-    let ids = |path: &std::path::Path| events_of(path).iter().map(|it| it.descriptor.id).collect::<Vec<_>>();
+    let ids =
+        |path: &std::path::Path| events_of(path).iter().map(|event| event.descriptor.id).collect::<Vec<_>>();
     assert_eq!((ids(&one), ids(&two)), (vec![1], vec![1, 2]));
 }
 
@@ -135,12 +136,12 @@ fn not_running(stage: &Stage) {
     stage.end(session);
     let never = [SessionRef::Id(0x77_0001), SessionRef::Name("nobody has this name".to_owned())];
     let mut controller = stage.controller();
-    for it in old.iter().chain(&never) {
-        assert_eq!(status(controller.query(it)), 4201, "query {it:?}");
-        assert_eq!(status(controller.stop(it)), 4201, "stop {it:?}");
-        assert_eq!(status(controller.flush(it, None)), 4201, "flush {it:?}");
+    for session in old.iter().chain(&never) {
+        assert_eq!(status(controller.query(session)), 4201, "query {session:?}");
+        assert_eq!(status(controller.stop(session)), 4201, "stop {session:?}");
+        assert_eq!(status(controller.flush(session, None)), 4201, "flush {session:?}");
         let update = Update { flush_timer: Some(3), ..Update::default() };
-        assert_eq!(status(controller.update(it, &update)), 4201, "update {it:?}");
+        assert_eq!(status(controller.update(session, &update)), 4201, "update {session:?}");
     }
 }
 
@@ -148,7 +149,7 @@ fn a_second_stop(stage: &Stage) {
     let (guid, session) = (new_provider(), stage.start(&stage.config()));
     let other = Other::start(guid, None);
     stage.enable(&session, guid, &EnableParams::default());
-    // A process that does not answer keeps the first stop waiting for a while.
+    // A process that does not answer delays the first stop.
     other.freeze();
     let id = session.id.clone();
     let mut controller = stage.controller();

@@ -1,4 +1,4 @@
-//! Which daemon answers, and what an idle system says.
+//! Choice of the daemon, and the answers of an idle system.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -36,28 +36,33 @@ pub(crate) const RULES: &[Rule] = &[
         "a daemon that does not answer is an error that names its socket",
         a_daemon_that_does_not_answer
     ),
-    rule!("decision 32", P, "low latency: an event is collected when it comes, without a flush", low_latency),
+    rule!(
+        "decision 32",
+        P,
+        "low latency: an event is collected when it is written, without a flush",
+        low_latency
+    ),
     rule!("decision 8", P, "a missing file → 2; a file in a missing folder → 3", missing_files),
     rule!("api 5.1", P, "a log file that is a folder → 161", folders_are_no_logs),
     rule!("api 5.1", P, "a path with a part that is too long → 161", parts_that_are_too_long),
     rule!("api 5.1", P, "a path through what is no folder → 161", paths_through_files),
 ];
 
-/// A daemon that finds these settings, and its folder.
+/// Starts a daemon with these settings. Returns its folder, too.
 pub(crate) fn with_settings(stage: &Stage, settings: &str) -> (PathBuf, Daemon) {
     let folder = folder_with(stage, "traceweir.conf", settings);
     let daemon = Daemon::start(&folder);
     (folder, daemon)
 }
 
-/// A folder for a daemon, with a file in it.
+/// Makes a folder for a daemon, with a file in it.
 pub(super) fn folder_with(stage: &Stage, name: &str, text: &str) -> PathBuf {
     let path = no_folder_yet(stage).join(name);
     put(&path, text);
-    path.ancestors().find(|it| it.parent() == Some(stage.folder())).unwrap().to_owned()
+    path.ancestors().find(|folder| folder.parent() == Some(stage.folder())).unwrap().to_owned()
 }
 
-/// Writes a file that a daemon obeys: nobody else may write it, or the folders around it.
+/// Writes a file that a daemon trusts: only its user may write the file and the folders around it.
 pub(super) fn put(path: &Path, text: &str) {
     for folder in [path.parent().and_then(Path::parent), path.parent()].into_iter().flatten() {
         if std::fs::create_dir(folder).is_ok() {
@@ -72,7 +77,7 @@ fn no_folder_yet(stage: &Stage) -> PathBuf {
     stage.folder().join(format!("daemon {}", unique()))
 }
 
-/// A controller whose daemon has left.
+/// Connects a controller and ends its daemon.
 fn left_alone(stage: &Stage) -> (PathBuf, Controller) {
     let folder = no_folder_yet(stage);
     let daemon = Daemon::start(&folder);
@@ -81,7 +86,7 @@ fn left_alone(stage: &Stage) -> (PathBuf, Controller) {
     (folder, controller)
 }
 
-/// A controller of the daemon in a folder, as soon as it answers.
+/// Waits until the daemon in a folder answers, and returns a controller.
 pub(crate) fn connected(folder: &Path) -> Controller {
     eventually("a daemon", || Controller::find_at(folder).ok().flatten())
 }
@@ -137,7 +142,8 @@ fn low_latency(stage: &Stage) {
     let (guid, session) = (new_provider(), stage.start(&config));
     let provider = Provider::register(guid, None).unwrap();
     stage.enable(&session, guid, &EnableParams::default());
-    // Everything is looked at once a second anyway: in that way alone they would take five minutes.
+    // Everything is polled once a second anyway: by that alone these events would take five
+    // minutes.
     let start = Instant::now();
     for number in 1..=300 {
         provider.write(&event(1, 4, 1), &[]).unwrap();

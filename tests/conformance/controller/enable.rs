@@ -50,11 +50,11 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("controller 6", D, "an enable ends with its session", an_enable_ends_with_its_session),
     rule!("controller 6", D, "timeout 0 returns at once", no_timeout_does_not_wait),
     rule!("controller 6", D, "otherwise the call returns after all callbacks", a_timeout_waits_for_callbacks),
-    rule!("controller 6", D, "too late → 1460, and the enable stands", a_late_enable_stands),
+    rule!("controller 6", D, "timeout → 1460, and the enable stays in force", late_enable_stays_in_force),
     rule!("controller 6", D, "0xFFFFFFFF waits for ever", for_ever),
     rule!("controller 6", D, "no provider, or id 0 → 87", an_enable_needs_provider_and_session),
     rule!("controller 6", D, "a session that is not running → 4201", an_enable_needs_a_running_session),
-    rule!("controller 6", P, "capture-state of a GUID that nobody knows → 1", nobody_to_ask),
+    rule!("controller 6", P, "capture-state of an unknown GUID → 1", capture_state_of_unknown_guid),
     rule!("controller 6", P, "disabling what is not enabled is no error", disabling_twice),
     rule!("controller 6.1 #0x010", D, "events whose keyword is 0 are dropped", keyword_0_is_ignored),
     rule!(
@@ -141,7 +141,7 @@ fn an_enable_ends_with_its_session(stage: &Stage) {
     assert!(!second.enabled(4, 1), "a session of the same name enables nothing");
 }
 
-/// A callback that, once called, returns when the rule lets it.
+/// A callback that blocks once it is called, until the rule releases it.
 #[derive(Default)]
 struct Held {
     called: AtomicBool,
@@ -163,7 +163,8 @@ impl Held {
     }
 }
 
-/// Lets the callback go when the rule is over, however it ends: the end of its provider waits for it.
+/// Releases the callback at the end of the rule, even after a panic: unregistering its provider
+/// waits for it.
 struct Holder(Arc<Held>);
 
 impl std::ops::Deref for Holder {
@@ -182,11 +183,11 @@ impl Drop for Holder {
 
 fn held_provider(guid: Guid) -> (Provider, Holder) {
     let held = Arc::new(Held::default());
-    let its = Arc::clone(&held);
+    let held_by_callback = Arc::clone(&held);
     let callback = move |_: &traceweir::provider::EnableNotice<'_>| {
-        its.called.store(true, Ordering::Release);
-        until("leave to return", || its.may_return.load(Ordering::Acquire));
-        its.returned.store(true, Ordering::Release);
+        held_by_callback.called.store(true, Ordering::Release);
+        until("leave to return", || held_by_callback.may_return.load(Ordering::Acquire));
+        held_by_callback.returned.store(true, Ordering::Release);
     };
     (Provider::register(guid, Some(Box::new(callback))).unwrap(), Holder(held))
 }
@@ -204,14 +205,14 @@ fn no_timeout_does_not_wait(stage: &Stage) {
     until("the callback", || callback.has_returned());
 }
 
-/// An enable with this timeout returns after the callback.
+/// Checks that an enable with this timeout returns after the callback.
 fn waits(stage: &Stage, ms: u32) {
     let (guid, session) = (new_provider(), stage.start(&stage.config()));
     let (_provider, callback) = held_provider(guid);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             callback.wait_until_called();
-            // Whoever does not wait has time to return too early.
+            // An enable that does not wait gets time to return too early.
             std::thread::sleep(Duration::from_millis(200));
             callback.let_go();
         });
@@ -224,7 +225,7 @@ fn a_timeout_waits_for_callbacks(stage: &Stage) {
     waits(stage, 120_000);
 }
 
-fn a_late_enable_stands(stage: &Stage) {
+fn late_enable_stays_in_force(stage: &Stage) {
     let (guid, session) = (new_provider(), stage.start(&stage.config()));
     let (provider, callback) = held_provider(guid);
     assert_eq!(enable_within(stage, &session.id, guid, 100), 1460);
@@ -253,7 +254,7 @@ fn an_enable_needs_a_running_session(stage: &Stage) {
     assert_eq!(enable_within(stage, &old, new_provider(), 0), 4201);
 }
 
-fn nobody_to_ask(stage: &Stage) {
+fn capture_state_of_unknown_guid(stage: &Stage) {
     let (guid, session) = (new_provider(), stage.start(&stage.config()));
     let mut controller = stage.controller();
     let mut capture = || {

@@ -1,4 +1,4 @@
-//! Filters of events and of stacks: which of them arrive, and what a callback is told.
+//! Filters of events and of stacks: which events arrive, and what a callback receives.
 
 use traceweir::controller::{EnableParams, Filter};
 use traceweir::private::PrivateSession;
@@ -38,12 +38,7 @@ pub(crate) const RULES: &[Rule] = &[
         "event ids do not count for TraceLogging events",
         ids_are_of_manifests
     ),
-    rule!(
-        "controller 7 #EVENT_ID",
-        P,
-        "1 to 64 ids, and as many as the count says; else → 87",
-        sixty_four_ids
-    ),
+    rule!("controller 7 #EVENT_ID", P, "1 to 64 ids, and as many as the count; else → 87", sixty_four_ids),
     rule!(
         "controller 7 #EVENT_NAME",
         D,
@@ -153,7 +148,8 @@ fn with(property: u32, filters: Vec<Filter>) -> EnableParams {
     EnableParams { property, filters, ..EnableParams::default() }
 }
 
-/// Events 1 to 4, level 4, keyword 1, a number as payload; then TraceLogging events of these levels and keywords, named and numbered from 100 on.
+/// TraceLogging events that follow the events 1 to 4 (level 4, keyword 1, a number as payload):
+/// name, level, keyword. Their numbers start at 100.
 const NAMED: [(&str, u8, u64); 4] = [("start", 4, 1), ("stop", 4, 2), ("start", 5, 3), ("pause", 2, 4)];
 
 fn write_all(provider: &Provider) {
@@ -171,16 +167,17 @@ fn number(seen: &Seen) -> u32 {
     u32::from_le_bytes(seen.payload[..4].try_into().unwrap())
 }
 
-/// What arrives of all events with these filters, and which of them have a stack.
+/// Returns the numbers of the events that arrive with these filters, and of those that have a
+/// stack.
 fn arrives(stage: &Stage, property: u32, filters: Vec<Filter>) -> (Vec<u32>, Vec<u32>) {
     let (session, provider, _guid) = stage.listened(&with(property, filters));
     write_all(&provider);
     let seen = stage.stop(session);
-    let has_stack = |it: &&Seen| it.items.iter().any(|(kind, _)| *kind == ExtType::STACK_TRACE64);
+    let has_stack = |event: &&Seen| event.items.iter().any(|(kind, _)| *kind == ExtType::STACK_TRACE64);
     (seen.iter().map(number).collect(), seen.iter().filter(has_stack).map(number).collect())
 }
 
-/// What arrives of manifest events and of TraceLogging events.
+/// Returns the manifest events and the TraceLogging events that arrive.
 fn apart(stage: &Stage, filters: Vec<Filter>) -> (Vec<u32>, Vec<u32>) {
     arrives(stage, 0, filters).0.into_iter().partition(|number| *number < 100)
 }
@@ -191,17 +188,17 @@ fn refused(stage: &Stage, provider: Guid, params: &EnableParams) -> u32 {
 
 #[track_caller]
 fn all_refused(stage: &Stage, wrong: Vec<Filter>) {
-    for it in wrong {
-        let length = it.data.len();
-        let told = refused(stage, new_provider(), &with(0, vec![it.clone()]));
-        assert_eq!(told, 87, "{:#x} of {length} bytes", it.kind);
+    for filter in wrong {
+        let length = filter.data.len();
+        let status = refused(stage, new_provider(), &with(0, vec![filter.clone()]));
+        assert_eq!(status, 87, "{:#x} of {length} bytes", filter.kind);
     }
 }
 
-/// Ids, data and session bits of the chain that the callback got last.
+/// Returns id, data and session bit of each filter in the chain that the callback received last.
 fn chain(calls: &Calls) -> Vec<(u16, Vec<u8>, u64)> {
     let Some((SCHEMATIZED, bytes)) = calls.last().filter else { return Vec::new() };
-    Header::chain(&bytes).map(|it| (it.id, it.data.to_vec(), it.instance)).collect()
+    Header::chain(&bytes).map(|filter| (filter.id, filter.data.to_vec(), filter.instance)).collect()
 }
 
 fn a_schema_reaches_the_callback(stage: &Stage) {
@@ -267,14 +264,14 @@ fn names_are_of_tracelogging(stage: &Stage) {
 }
 
 fn outside_of_the_part(stage: &Stage) {
-    // What the part does not admit arrives; of what it admits nothing is listed.
+    // Events outside of the part arrive; of those inside, none is listed.
     assert_eq!(apart(stage, names((0, 0, 4), true, &["nobody"])).1, [102]);
     assert_eq!(apart(stage, names((2, 0, 0), true, &["nobody"])).1, [100, 103]);
     assert_eq!(apart(stage, names((2, 1, 0), true, &["nobody"])).1, [100, 101, 103]);
 }
 
 fn all_without_any(stage: &Stage) {
-    assert_eq!(apart(stage, names((0, 1 << 40, 0), true, &["nobody"])).1, [0_u32; 0], "all are looked at");
+    assert_eq!(apart(stage, names((0, 1 << 40, 0), true, &["nobody"])).1, [0_u32; 0], "all are checked");
 }
 
 fn name_filter_level_0_is_all(stage: &Stage) {
@@ -296,14 +293,14 @@ fn names_have_their_size(stage: &Stage) {
     assert_eq!(refused(stage, new_provider(), &with(0, longest)), 0);
 }
 
-/// Payloads of event 3 whose number is at most `most`.
+/// Returns a payload filter for event 3 with a number of at most `most`.
 fn payload(most: i128) -> Filter {
-    let mut of = Event::new(3, 0, false);
-    let field = of.field(Field::one(Shape::Fixed(4))).unwrap();
+    let mut event = Event::new(3, 0, false);
+    let field = event.field(Field::one(Shape::Fixed(4))).unwrap();
     let kind = Type::Integer { bytes: 4, signed: false };
-    of.predicate(field, kind, PayloadOperator::LE, Operand::Number(most)).unwrap();
+    event.predicate(field, kind, PayloadOperator::LE, Operand::Number(most)).unwrap();
     let mut builder = Builder::new();
-    builder.add(&of, false).unwrap();
+    builder.add(&event, false).unwrap();
     Filter { kind: PAYLOAD, data: builder.finish().unwrap() }
 }
 
@@ -322,10 +319,10 @@ fn no_payload_filter(stage: &Stage) {
 }
 
 fn eight_predicates(_: &Stage) {
-    let mut of = Event::new(3, 0, false);
-    let field = of.field(Field::one(Shape::Fixed(4))).unwrap();
+    let mut event = Event::new(3, 0, false);
+    let field = event.field(Field::one(Shape::Fixed(4))).unwrap();
     let kind = Type::Integer { bytes: 4, signed: false };
-    let mut add = || of.predicate(field, kind, PayloadOperator::LE, Operand::Number(7));
+    let mut add = || event.predicate(field, kind, PayloadOperator::LE, Operand::Number(7));
     assert!((0..8).all(|_| add().is_ok()));
     assert!(add().is_err());
 }
@@ -382,8 +379,8 @@ fn level_filters_have_their_size(stage: &Stage) {
 
 fn not_of_groups(stage: &Stage) {
     let by_name = names_of(EVENT_NAME, EVERYTHING, true, &["start"]);
-    for it in [ids(EVENT_ID, true, &[1]), by_name, payload(1)] {
-        let (kind, group) = (it.kind, with(0x20, vec![it]));
+    for filter in [ids(EVENT_ID, true, &[1]), by_name, payload(1)] {
+        let (kind, group) = (filter.kind, with(0x20, vec![filter]));
         assert_eq!(refused(stage, new_provider(), &group), 87, "{kind:#x}");
     }
 }

@@ -33,7 +33,8 @@ pub(crate) const RULES: &[Rule] = &[
 const GROUP: u32 = 0x20;
 const INDEPENDENT: u32 = 0x0800_0001;
 
-/// A session in whose buffers an event of 5,000 bytes does not fit, and one in whose it does, for one provider.
+/// Starts two sessions for one provider: an event of 5,000 bytes fits only into the buffers of the
+/// large one.
 fn small_and_large(stage: &Stage, small: u32, large: u32) -> (Session, Session, Provider) {
     let guid = new_provider();
     let provider = Provider::register(guid, None).unwrap();
@@ -45,7 +46,7 @@ fn small_and_large(stage: &Stage, small: u32, large: u32) -> (Session, Session, 
     (start(small, 4), start(large, 64), provider)
 }
 
-/// Events and losses.
+/// Stops a session and returns its events and losses.
 fn account(stage: &Stage, session: Session) -> (u64, u64) {
     let end = stage.end(session);
     (end.events, end.events_lost)

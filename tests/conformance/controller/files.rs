@@ -1,4 +1,5 @@
-//! Kinds of log files: appended to, in a row, preallocated; and the room that they need.
+//! Kinds of log files: appended, sequences of files, preallocated; and the disk space that they
+//! need.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 2 #0x4",
         D,
-        "append goes on with an existing file; what it holds stays",
+        "append continues an existing file and keeps its events",
         a_file_is_continued
     ),
     rule!(
@@ -34,10 +35,10 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 2.2 #NEWFILE",
         P,
-        "new-file: the counter starts at 1 and stands for %d; each file has a header of its own",
-        a_row_of_files
+        "new-file: the counter starts at 1 and replaces %d; each file has its own header",
+        file_sequence_is_numbered
     ),
-    rule!("decision 36", P, "new-file sessions replace existing files", a_row_replaces),
+    rule!("decision 36", P, "new-file sessions replace existing files", file_sequence_replaces_files),
     rule!(
         "controller 2 #0x20",
         D,
@@ -47,7 +48,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 4 #INCREMENT_FILE",
         D,
-        "a new-file session goes on in its next file now",
+        "a new-file session switches to its next file at once",
         the_next_file
     ),
     rule!("controller 4", P, "INCREMENT_FILE without new-file mode → 1", no_next_file),
@@ -83,7 +84,7 @@ fn appending(stage: &Stage, path: &Path) -> SessionConfig {
     SessionConfig { log_file_mode: APPEND, clock: 2, log_file: Some(path.to_owned()), ..stage.config() }
 }
 
-/// A session that listens to a new provider.
+/// Starts a session with a new provider enabled.
 fn listened(stage: &Stage, config: &SessionConfig) -> (Session, Provider) {
     let (guid, session) = (new_provider(), stage.start(config));
     let provider = Provider::register(guid, None).unwrap();
@@ -136,7 +137,8 @@ fn appending_creates(stage: &Stage) {
     assert_eq!(ids(&path), [1]);
 }
 
-/// A row of files with room for a few buffers each; the path of a number.
+/// Returns the configuration of a file sequence with room for a few buffers in each file, and a
+/// function from number to path.
 fn row(stage: &Stage) -> (SessionConfig, impl Fn(u32) -> PathBuf) {
     let (folder, number) = (stage.folder().to_owned(), unique());
     let config = SessionConfig {
@@ -149,7 +151,7 @@ fn row(stage: &Stage) -> (SessionConfig, impl Fn(u32) -> PathBuf) {
     (config, move |n| folder.join(format!("row {number}-{n}.etl")))
 }
 
-fn a_row_of_files(stage: &Stage) {
+fn file_sequence_is_numbered(stage: &Stage) {
     let (config, path) = row(stage);
     let (session, provider) = listened(stage, &config);
     assert_eq!(session.properties.config.log_file, Some(path(1)));
@@ -172,7 +174,7 @@ fn a_row_of_files(stage: &Stage) {
     assert!(end == path(3) || end == path(4), "{}", end.display());
 }
 
-fn a_row_replaces(stage: &Stage) {
+fn file_sequence_replaces_files(stage: &Stage) {
     let (config, path) = row(stage);
     for n in 1..=2 {
         std::fs::write(path(n), vec![0xAA; 100_000]).unwrap();

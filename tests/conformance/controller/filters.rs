@@ -33,13 +33,13 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 7 #PACKAGE_ID, #PACKAGE_APP_ID, #CONTAINER",
         P,
-        "a process whose control group tells another name is not enabled",
+        "a process whose control group has another name is not enabled",
         processes_by_control_group
     ),
     rule!(
         "controller 7 #PACKAGE_ID, #PACKAGE_APP_ID, #CONTAINER",
         P,
-        "a process whose control group tells one of the names is enabled, and so are later ones",
+        "a process whose control group has one of the names is enabled, and so are later ones",
         processes_in_control_groups
     ),
     rule!(
@@ -66,7 +66,7 @@ pub(crate) const RULES: &[Rule] = &[
 
 const PID: u32 = 0x8000_0004;
 const EXECUTABLE_NAME: u32 = 0x8000_0008;
-/// Executables, packages, applications, containers.
+/// Filter types: executables, packages, applications, containers.
 const NAMES: [u32; 4] = [EXECUTABLE_NAME, 0x8000_0010, 0x8000_0020, 0x8000_8000];
 
 fn with(filters: Vec<(u32, Vec<u8>)>) -> EnableParams {
@@ -125,7 +125,7 @@ fn started_again(stage: &Stage) {
     first.leave();
     let mut second = Other::start(guid, None);
     second.write(2);
-    let seen: Vec<u16> = stage.stop(session).iter().map(|it| it.descriptor.id).collect();
+    let seen: Vec<u16> = stage.stop(session).iter().map(|event| event.descriptor.id).collect();
     assert_eq!(seen, [1]);
 }
 
@@ -162,7 +162,7 @@ fn later_processes_by_name(stage: &Stage) {
     let mut other = Other::start(guid, None);
     wanted.write(1);
     other.write(2);
-    let seen: Vec<u16> = stage.stop(session).iter().map(|it| it.descriptor.id).collect();
+    let seen: Vec<u16> = stage.stop(session).iter().map(|event| event.descriptor.id).collect();
     assert_eq!(seen, [1]);
 }
 
@@ -179,10 +179,11 @@ fn processes_in_control_groups(stage: &Stage) {
     let Some(group) = ControlGroup::make() else {
         return crate::skip::skip(control_group::NONE.0, control_group::NONE.1);
     };
-    let told = [control_group::PACKAGE, control_group::APPLICATION, control_group::CONTAINER];
-    for (kind, name) in NAMES.into_iter().skip(1).zip(told) {
+    let names = [control_group::PACKAGE, control_group::APPLICATION, control_group::CONTAINER];
+    for (kind, name) in NAMES.into_iter().skip(1).zip(names) {
         let (guid, session) = (new_provider(), stage.start(&stage.config()));
-        // Processes in containers are meant by who asks for them all, or names theirs.
+        // Processes in containers are included only if the enable asks for all of them, or names
+        // theirs.
         let enable = |names: &str| {
             let property = EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
             let params = EnableParams { property, ..with(vec![(kind, wide(names))]) };
@@ -197,7 +198,7 @@ fn processes_in_control_groups(stage: &Stage) {
         enable("other");
         early.write(4);
         late.write(5);
-        let mut seen: Vec<u16> = stage.stop(session).iter().map(|it| it.descriptor.id).collect();
+        let mut seen: Vec<u16> = stage.stop(session).iter().map(|event| event.descriptor.id).collect();
         seen.sort_unstable();
         assert_eq!(seen, [1, 2], "{kind:#x}");
     }

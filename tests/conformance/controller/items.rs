@@ -1,4 +1,4 @@
-//! EnableProperty: what an event gets beside what its provider wrote, and which events are left out.
+//! EnableProperty: extended data items that events get, and events that are excluded.
 
 use std::os::unix::fs::MetadataExt;
 
@@ -69,16 +69,16 @@ fn with(property: u32) -> EnableParams {
 }
 
 fn item(seen: &Seen, kind: ExtType) -> Option<Vec<u8>> {
-    seen.items.iter().find(|(its, _)| *its == kind).map(|(_, data)| data.clone())
+    seen.items.iter().find(|(found, _)| *found == kind).map(|(_, data)| data.clone())
 }
 
-/// The item of one event that asks for it.
+/// Returns the extended data item of one event with this property enabled.
 fn item_of_one(stage: &Stage, property: u32, kind: ExtType) -> Option<Vec<u8>> {
     let (session, provider, _guid) = stage.listened(&with(property));
     provider.write(&event(1, 4, 1), &[b"data"]).unwrap();
     let seen = stage.stop(session);
     assert_eq!((seen.len(), &seen[0].payload[..]), (1, &b"data"[..]));
-    assert!(seen[0].items.iter().all(|(its, _)| *its == kind), "{:?}", seen[0].items);
+    assert!(seen[0].items.iter().all(|(found, _)| *found == kind), "{:?}", seen[0].items);
     item(&seen[0], kind)
 }
 
@@ -103,7 +103,7 @@ fn write_deep(provider: &Provider, depth: u32) {
     std::hint::black_box(());
 }
 
-/// The frames of an event that is written so deep.
+/// Returns the frames of an event written from `depth` nested calls.
 fn frames(stage: &Stage, depth: u32) -> Vec<u64> {
     let (session, provider, _guid) = stage.listened(&with(STACK));
     write_deep(&provider, depth);
@@ -140,7 +140,7 @@ fn stacks_that_do_not_fit(stage: &Stage) {
     assert_eq!((end.events, end.events_lost), (1, 1));
 }
 
-/// The names in the control groups of this process.
+/// Returns the names in the control groups of this process.
 fn groups() -> Vec<String> {
     let text = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let names = text.lines().filter_map(|line| line.splitn(3, ':').nth(2)).flat_map(|path| path.split('/'));
@@ -172,7 +172,10 @@ fn the_start_key(stage: &Stage) {
     let seen = stage.stop(session);
     assert_eq!(seen.len(), 4);
     let keys = |pid: u32| -> Vec<_> {
-        seen.iter().filter(|it| it.process == pid).map(|it| item(it, ExtType::PROCESS_START_KEY)).collect()
+        seen.iter()
+            .filter(|event| event.process == pid)
+            .map(|event| item(event, ExtType::PROCESS_START_KEY))
+            .collect()
     };
     let (own, others) = (keys(std::process::id()), keys(other.id()));
     assert!(own[0].as_ref().is_some_and(|key| key.len() == 8) && own[0] == own[1], "{own:?}");
@@ -187,7 +190,7 @@ fn the_event_key(stage: &Stage) {
         provider.write(&event(id, 4, 1), &[]).unwrap();
     }
     let keys = |seen: Vec<Seen>| -> Vec<Vec<u8>> {
-        seen.iter().map(|it| item(it, ExtType::EVENT_KEY).expect("a key")).collect()
+        seen.iter().map(|event| item(event, ExtType::EVENT_KEY).expect("a key")).collect()
     };
     let (mut one, two) = (keys(stage.stop(first)), keys(stage.stop(second)));
     assert_eq!(one, two);
@@ -210,7 +213,7 @@ fn exclude_in_private(stage: &Stage) {
     stage.enable(&other, guid, &EnableParams::default());
     provider.write_ex(&event(1, 4, 1), 0, 2, None, None, &[]).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
-    let ids = |seen: Vec<Seen>| seen.iter().map(|it| it.descriptor.id).collect::<Vec<_>>();
+    let ids = |seen: Vec<Seen>| seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>();
     assert_eq!((ids(stage.stop(strict)), ids(stage.stop(other))), (vec![2], vec![1, 2]));
 }
 

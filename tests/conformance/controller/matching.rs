@@ -1,4 +1,4 @@
-//! Which events a session gets, by level and keyword.
+//! Matching of events by level and keyword.
 
 use traceweir::controller::EnableParams;
 
@@ -15,8 +15,8 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 6.2",
         D,
-        "the whole truth table of levels, masks and keyword 0, told and delivered",
-        the_whole_table
+        "the whole truth table of levels, masks and keyword 0, as reported and as delivered",
+        whole_truth_table
     ),
     rule!("controller 6.2", H, "a session level of 0 lets all levels through", level_0_of_a_session),
     rule!("controller 6.2", D, "an event level of 0 always passes", level_0_of_an_event),
@@ -32,7 +32,7 @@ pub(crate) const RULES: &[Rule] = &[
 const LEVELS: [u8; 6] = [0, 1, 3, 4, 5, 255];
 const KEYWORDS: [u64; 8] = [0, 1, 2, 3, 6, 8, 1 << 63, u64::MAX];
 
-/// The formula, written down once more.
+/// The documented formula, implemented independently of the library.
 fn passes(session: &EnableParams, level: u8, keyword: u64) -> bool {
     let any = if session.match_any == 0 { u64::MAX } else { session.match_any };
     let level_ok = session.level == 0 || level <= session.level;
@@ -87,25 +87,25 @@ fn any_0_is_all_ones(stage: &Stage) {
 }
 
 fn sessions_are_matched_apart(stage: &Stage) {
-    let wishes = [wants(3, 1, 0), wants(5, 2, 2), wants(0, 0, 8)];
-    let (first, provider, guid) = stage.listened(&wishes[0]);
+    let requests = [wants(3, 1, 0), wants(5, 2, 2), wants(0, 0, 8)];
+    let (first, provider, guid) = stage.listened(&requests[0]);
     let (second, third) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    stage.enable(&second, guid, &wishes[1]);
-    stage.enable(&third, guid, &wishes[2]);
+    stage.enable(&second, guid, &requests[1]);
+    stage.enable(&third, guid, &requests[2]);
     for (id, level, keyword) in offered() {
         provider.write(&event(id, level, keyword), &[]).unwrap();
     }
-    for (session, wish) in [first, second, third].into_iter().zip(&wishes) {
+    for (session, params) in [first, second, third].into_iter().zip(&requests) {
         let got: Vec<u16> = stage.stop(session).iter().map(|seen| seen.descriptor.id).collect();
         let want: Vec<u16> = offered()
-            .filter(|(_, level, keyword)| passes(wish, *level, *keyword))
+            .filter(|(_, level, keyword)| passes(params, *level, *keyword))
             .map(|(id, ..)| id)
             .collect();
-        assert_eq!(got, want, "{wish:?}");
+        assert_eq!(got, want, "{params:?}");
     }
 }
 
-/// Every combination of what sessions can ask for: level, any, all, keyword 0.
+/// Returns every combination of what sessions can ask for: level, any, all, keyword 0.
 fn asked() -> Vec<EnableParams> {
     let mut all = Vec::new();
     for level in LEVELS {
@@ -120,7 +120,7 @@ fn asked() -> Vec<EnableParams> {
     all
 }
 
-fn the_whole_table(stage: &Stage) {
+fn whole_truth_table(stage: &Stage) {
     let (session, provider, guid) = stage.listened(&wants(0, 0, 0));
     let mut want = Vec::new();
     for (row, params) in (0u32..).zip(asked()) {

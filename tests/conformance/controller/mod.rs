@@ -1,4 +1,4 @@
-//! Rules of the controller's half: sessions, enablement, filters, permissions.
+//! Rules for controllers: sessions, enabling, filters, permissions.
 
 mod access;
 mod autologger;

@@ -1,4 +1,4 @@
-//! LogFileMode: every flag, every combination, and what they do.
+//! LogFileMode: every flag, every combination, and their effects.
 
 use std::ops::ControlFlow;
 use std::sync::mpsc;
@@ -108,7 +108,12 @@ pub(crate) const RULES: &[Rule] = &[
         early_events_wait
     ),
     rule!("controller 2.2", D, "the store is full: events are lost and counted", a_full_store_loses_events),
-    rule!("controller 2.2", D, "the store is full: writers get 0xC0000188", a_full_store_is_told_to_writers),
+    rule!(
+        "controller 2.2",
+        D,
+        "the store is full: writers get 0xC0000188",
+        full_store_is_reported_to_writers
+    ),
     rule!(
         "controller 2.2",
         D,
@@ -133,7 +138,7 @@ const COMPRESSED: u32 = 0x0400_0000;
 const INDEPENDENT: u32 = 0x0800_0000;
 const ONE_STREAM: u32 = 0x1000_0000;
 
-/// A configuration in which only the flags can be wrong.
+/// Returns a configuration in which only the flags can be invalid.
 fn with(stage: &Stage, mode: u32) -> SessionConfig {
     let name = if mode & NEWFILE != 0 { "row %d.etl" } else { "one.etl" };
     let log_file = Some(stage.folder().join(format!("{} {name}", crate::stage::unique())));
@@ -157,7 +162,7 @@ fn all_accepted(stage: &Stage, modes: &[u32]) {
     }
 }
 
-/// A session of this configuration that listens to a new provider.
+/// Starts a session of this configuration with a new provider enabled.
 fn listened(stage: &Stage, config: &SessionConfig) -> (crate::stage::Session, Provider) {
     let (guid, session) = (new_provider(), stage.start(config));
     let provider = Provider::register(guid, None).unwrap();
@@ -257,7 +262,7 @@ fn one_stream(stage: &Stage) {
     let (session, provider) = listened(stage, &config);
     let allowed = sched_getaffinity(None).unwrap();
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect();
-    // By turns: in streams of their own they would not stand in this order.
+    // Alternating: in separate streams the events would not be in this order.
     for (number, cpu) in (0..200).zip(cpus.iter().cycle()) {
         let mut here = CpuSet::new();
         here.set(*cpu);
@@ -424,7 +429,7 @@ fn a_circular_log_keeps_the_newest(stage: &Stage) {
     assert!(seen.len() < 1_000 && seen.is_sorted_by_key(|event| event.time), "{} events", seen.len());
 }
 
-/// A real-time session with a small store and no consumer, full to the brim.
+/// Starts a real-time session with a small store and no consumer, and fills it.
 fn full_store(stage: &Stage) -> (crate::stage::Session, Vec<u32>) {
     let mode = REAL_TIME | ONE_STREAM;
     let config = SessionConfig {
@@ -473,7 +478,7 @@ fn a_full_store_loses_events(stage: &Stage) {
     let (session, _) = full_store(stage);
     let end = stage.end(session);
     assert!(end.real_time_buffers_lost > 0 && end.real_time_events_lost > 0);
-    assert!(end.events_lost > 0, "what writers were told is counted too");
+    assert!(end.events_lost > 0, "events refused to writers are counted too");
 }
 
 fn ticks_write_the_file(stage: &Stage) {
@@ -484,7 +489,7 @@ fn ticks_write_the_file(stage: &Stage) {
     assert_eq!(stage.stop(session).len(), 1);
 }
 
-fn a_full_store_is_told_to_writers(stage: &Stage) {
+fn full_store_is_reported_to_writers(stage: &Stage) {
     let (_session, answers) = full_store(stage);
     assert_eq!(answers.last(), Some(&0xC000_0188));
 }

@@ -1,4 +1,4 @@
-//! Rules of the controller's half that are not tested here, and why.
+//! Rules for controllers that are not tested here, and why.
 
 use crate::rule::{NotHere, not_here};
 
@@ -152,13 +152,13 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
         "controller 7 #SYSTEM_FLAGS, #TRACEHANDLE",
         H,
         "rundown bits and rundown into one session",
-        "taken and without effect: capture state tells everything, to the session that asked"
+        "accepted without effect: capture state delivers everything, to the session that asked"
     ),
     not_here!("controller 7 #PID", D, "kernel-mode registrations are left out", "there are none on Linux"),
     not_here!(
         "controller 8",
         D,
-        "each operation needs its right on its object; who has which by default",
+        "each operation needs its right on its object; default rights of users",
         "needs a second user; the daemon's own tests have one where they run as root"
     ),
     not_here!(
@@ -176,7 +176,7 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
     not_here!(
         "controller 9.4",
         D,
-        "what is told at start, at stop and on capture state",
+        "rundown at start, at stop and on capture state",
         "needs a kernel that is to be had; the tests of the kernel's events have one where they run as root"
     ),
     not_here!(
@@ -201,13 +201,13 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
         "controller 10",
         D,
         "events carry the header flag PRIVATE_SESSION",
-        "C façade: the consumer adds it to EVENT_RECORD (decision 29); the file's header tells"
+        "C façade: the consumer adds it to EVENT_RECORD (decision 29), from the header of the file"
     ),
     not_here!(
         "controller 10",
         D,
         "the same filters are passed to every control call",
-        "C façade: a session from outside is found by its id or name, which nobody else has"
+        "C façade: a session from outside is found by its id or name, which is unique"
     ),
     not_here!(
         "controller 10",
@@ -244,12 +244,12 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
         "decision 2",
         P,
         "a call that changes something starts the user's daemon when none answers",
-        "would leave daemons behind; the api's own tests start them and see them leave"
+        "would leave daemons running; the api's own tests start them and see them exit"
     ),
     not_here!(
         "decision 3",
         P,
-        "whom the user's and the system's daemon obey",
+        "the users whose requests the user's and the system's daemon accept",
         "needs a second user; the daemon's own tests have one where they run as root"
     ),
     not_here!(
@@ -267,7 +267,7 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
     not_here!(
         "api 5",
         P,
-        "etw_error_text accepts NTSTATUS and HRESULT values, and says what is unknown",
+        "etw_error_text accepts NTSTATUS and HRESULT values, and reports unknown ones",
         "C façade"
     ),
     not_here!("decision 5", P, "which lengths and offsets of a properties buffer → 24, 87, 234", "C façade"),

@@ -1,4 +1,4 @@
-//! Private sessions that a controller has the processes of a provider run.
+//! Private sessions that a controller starts in the processes of a provider.
 
 use std::path::{Path, PathBuf};
 
@@ -72,7 +72,7 @@ fn private(stage: &Stage, guid: Guid) -> SessionConfig {
     SessionConfig { log_file_mode: PRIVATE, guid, ..stage.config() }
 }
 
-/// A session in this process, where the provider is registered, that listens to it.
+/// Starts a session in this process, with the provider registered and enabled.
 fn here(stage: &Stage) -> (Session, Provider, Guid, PathBuf) {
     let guid = new_provider();
     let provider = Provider::register(guid, None).unwrap();
@@ -134,7 +134,7 @@ fn eight_in_a_process(stage: &Stage) {
     assert_eq!(stage.refused(&private(stage, guid)), 0);
 }
 
-/// Who of this process and another takes part in a session with this filter.
+/// Returns whether this process and another one take part in a session with this filter.
 fn who_takes_part(stage: &Stage, filter: impl Fn(&Other) -> Filter) -> (bool, bool) {
     let guid = new_provider();
     let mut other = Other::start_as(&stage.folder().join(format!("other {}", crate::stage::unique())), guid);
@@ -250,8 +250,8 @@ fn paging_is_ignored(stage: &Stage) {
 }
 
 fn no_daemon_is_needed(stage: &Stage) {
-    let (path, nobody) = (stage.path(), stage.folder().join("nobody is here"));
-    let mut alone = Other::start_alone(new_provider(), &nobody, &path);
+    let (path, empty) = (stage.path(), stage.folder().join("nobody is here"));
+    let mut alone = Other::start_alone(new_provider(), &empty, &path);
     alone.write(1);
     alone.leave();
     until("its file", || path.exists());

@@ -1,4 +1,4 @@
-//! Private sessions in the process.
+//! Private sessions inside the process.
 
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, SessionConfig};
@@ -28,14 +28,14 @@ pub(crate) const RULES: &[Rule] = &[
         "a private session and one of the daemon both get an event",
         beside_the_daemons
     ),
+    rule!("controller 10", D, "the file is marked as a private log in the process", the_mode_is_in_the_file),
+    rule!("controller 3.2 #12", D, "two private sessions do not share a file → 161", private_files_are_taken),
     rule!(
         "controller 10",
         D,
-        "the file says that it is a private log in the process",
-        the_mode_is_in_the_file
+        "the callback is called for private sessions too",
+        callbacks_are_called_for_private_sessions
     ),
-    rule!("controller 3.2 #12", D, "two private sessions do not share a file → 161", private_files_are_taken),
-    rule!("controller 10", D, "the callback is told of private sessions too", callbacks_are_told),
 ];
 
 fn config(stage: &Stage) -> SessionConfig {
@@ -97,7 +97,7 @@ fn private_files_are_taken(stage: &Stage) {
     assert_eq!(status(PrivateSession::start(&second)), 161);
 }
 
-fn callbacks_are_told(stage: &Stage) {
+fn callbacks_are_called_for_private_sessions(stage: &Stage) {
     let (calls, guid) = (Calls::default(), new_provider());
     let _provider = Provider::register(guid, calls.callback()).unwrap();
     let session = PrivateSession::start(&config(stage)).unwrap();

@@ -1,4 +1,4 @@
-//! EVENT_TRACE_PROPERTIES: clocks, buffers, paths, what comes back.
+//! EVENT_TRACE_PROPERTIES: clocks, buffers, paths, returned values.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ pub(crate) const RULES: &[Rule] = &[
         clocks_are_echoed
     ),
     rule!("controller 1.1", P, "a clock other than 0 to 3 → 87", unknown_clocks_are_refused),
-    rule!("controller 1.1", P, "every clock tells the same wall time", clocks_agree),
+    rule!("controller 1.1", P, "every clock gives the same wall time", clocks_agree),
     rule!(
         "decision 1",
         P,
@@ -85,12 +85,12 @@ pub(crate) const RULES: &[Rule] = &[
 ];
 
 fn clocks_are_echoed(stage: &Stage) {
-    for (asked, told) in [(0, 1), (1, 1), (2, 2), (3, 3)] {
+    for (asked, expected) in [(0, 1), (1, 1), (2, 2), (3, 3)] {
         let config = SessionConfig { clock: asked, ..stage.config() };
         let session = stage.start(&config);
-        assert_eq!(session.properties.config.clock, told);
+        assert_eq!(session.properties.config.clock, expected);
         stage.end(session);
-        assert_eq!(header_of(&config.log_file.unwrap()).clock_type, told);
+        assert_eq!(header_of(&config.log_file.unwrap()).clock_type, expected);
     }
 }
 
@@ -114,7 +114,7 @@ fn clocks_agree(stage: &Stage) {
         let trace = traceweir_format::etl::Trace::open(std::fs::File::open(&path).unwrap()).unwrap();
         let seen = events_of(&path);
         let time = trace.clock().file_time(seen[0].time);
-        // Clocks are followed, not the same: a few milliseconds are theirs.
+        // Clocks are adjusted, not identical: a few milliseconds of difference are allowed.
         let slack = 100_000;
         assert!(
             time.0 + slack >= before.0 && time.0 <= after.0 + slack,
@@ -297,7 +297,7 @@ fn buffers_gather(stage: &Stage) {
     for session in [&at_once, &later] {
         stage.enable(session, guid, &EnableParams::default());
     }
-    // Five buffers and some.
+    // Five buffers and a part.
     for _ in 0..22 {
         provider.write(&event(1, 4, 1), &[&[0; 900]]).unwrap();
     }

@@ -10,7 +10,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 5",
         D,
-        "all running sessions are listed, each once and as its own query tells",
+        "all running sessions are listed, each once and as its own query shows it",
         all_sessions_are_listed
     ),
     rule!("controller 5", D, "private sessions are never listed", private_sessions_are_not_listed),
@@ -20,7 +20,7 @@ fn all_sessions_are_listed(stage: &Stage) {
     let sessions: Vec<_> = (0..12).map(|_| stage.start(&stage.config())).collect();
     let listed = stage.controller().query_all().unwrap();
     for session in &sessions {
-        let entries: Vec<_> = listed.iter().filter(|it| it.id == session.properties.id).collect();
+        let entries: Vec<_> = listed.iter().filter(|entry| entry.id == session.properties.id).collect();
         assert_eq!(entries.len(), 1);
         assert_eq!(entries[0].config, session.properties.config);
     }
@@ -31,5 +31,5 @@ fn private_sessions_are_not_listed(stage: &Stage) {
     let config = SessionConfig { name: "a private one".to_owned(), ..stage.config() };
     let _private = PrivateSession::start(&config).unwrap();
     let listed = stage.controller().query_all().unwrap();
-    assert!(listed.iter().all(|it| it.config.name != config.name));
+    assert!(listed.iter().all(|entry| entry.config.name != config.name));
 }

@@ -1,4 +1,4 @@
-//! StartTrace: what it gives back, and its errors in their order.
+//! StartTrace: returned properties, and its errors in order.
 
 use std::os::unix::fs::symlink;
 
@@ -88,12 +88,7 @@ pub(crate) const RULES: &[Rule] = &[
         "the directory is missing → 3, and is not created",
         folders_are_not_created
     ),
-    rule!(
-        "controller 3.2",
-        P,
-        "a refused start leaves no file behind and no session",
-        a_refusal_leaves_nothing
-    ),
+    rule!("controller 3.2", P, "a refused start leaves no file and no session", a_refusal_leaves_nothing),
 ];
 
 const SYSTEM_TRACE_CONTROL: Guid = Guid::from_u128(0x9e81_4aad_3204_11d2_9a82_0060_08a8_6939);
@@ -121,7 +116,7 @@ fn a_stale_id_names_nothing(stage: &Stage) {
     let first = stage.start(&stage.config());
     let old = first.id.clone();
     stage.end(first);
-    // More than there are logger ids, so that the first one's comes round.
+    // More sessions than there are logger ids, so that the first id is reused.
     for _ in 0..70 {
         let next = stage.start(&stage.config());
         assert_ne!(next.id, old);

@@ -1,4 +1,4 @@
-//! Status codes, and what errors of the system become.
+//! Status codes, and their mapping from system errors.
 
 use traceweir::Status;
 use traceweir_transport::error::status_of;
@@ -12,7 +12,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("api 5.1", P, "what errors of the system become", errors_of_the_system),
 ];
 
-/// Code, name and text of all that the contract lists.
+/// Code, name and text of every status that the contract lists.
 const ALL: &[(u32, &str, &str)] = &[
     (0, "ERROR_SUCCESS", "completed"),
     (1, "ERROR_INVALID_FUNCTION", "operation not valid in this state"),

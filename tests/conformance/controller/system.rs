@@ -1,4 +1,5 @@
-//! System loggers: which sessions are, what they want of the kernel, and what of it every machine can show. Events themselves need a machine that gives them.
+//! System loggers: which sessions are system loggers, which kernel events they request, and what
+//! every machine can show of that. The events themselves need a machine that provides them.
 
 use std::fs::File;
 use std::path::Path;
@@ -35,12 +36,12 @@ pub(crate) const RULES: &[Rule] = &[
         "decision 10",
         P,
         "the seventh system logger beside the two that have a place → 1450",
-        eight_places
+        eight_system_loggers
     ),
     rule!(
         "controller 9.1",
         P,
-        "EnableFlags of a system logger are told; those of EXTENSION → 87",
+        "EnableFlags of a system logger are reported; those of EXTENSION → 87",
         flags_of_system_loggers
     ),
     rule!(
@@ -91,7 +92,7 @@ fn update(stage: &Stage, session: &Session, flags: u32) -> u32 {
     status(stage.controller().update(&session.id, &update))
 }
 
-/// A session with these EnableFlags; `None` where the machine does not give them.
+/// Starts a session with these EnableFlags. Returns `None` where the machine does not provide them.
 fn started(stage: &Stage, flags: u32) -> Option<Session> {
     let session = stage.start(&system(stage));
     match update(stage, &session, flags) {
@@ -135,7 +136,7 @@ fn a_row_of_system_files(stage: &Stage) {
     stage.end(stage.start(&config));
 }
 
-fn eight_places(stage: &Stage) {
+fn eight_system_loggers(stage: &Stage) {
     let others: Vec<Session> = (0..6).map(|_| stage.start(&system(stage))).collect();
     assert_eq!(stage.refused(&system(stage)), 1450);
     let named = |name: &str| SessionConfig { name: name.into(), ..system(stage) };
@@ -178,12 +179,12 @@ fn kernel_events_arrive(stage: &Stage) {
     }
     let file = stage.end(session).config.log_file.expect("a file");
     let seen = hooks(&file);
-    let of = |hook| seen.iter().filter(|it| **it == hook).count();
-    assert!(of(0x0524) >= 20, "{} context switches", of(0x0524));
-    assert_eq!((of(0x0F2E), of(0x010A)), (0, 0), "other groups");
+    let count = |hook| seen.iter().filter(|seen_hook| **seen_hook == hook).count();
+    assert!(count(0x0524) >= 20, "{} context switches", count(0x0524));
+    assert_eq!((count(0x0F2E), count(0x010A)), (0, 0), "other groups");
 }
 
-/// The kernel events of a file, by their hooks.
+/// Returns the hook ids of the kernel events of a file.
 fn hooks(file: &Path) -> Vec<u16> {
     let trace = Trace::open(File::open(file).expect("the file")).expect("a trace");
     let (mut events, mut hooks) = (trace.events(), Vec::new());
@@ -194,7 +195,7 @@ fn hooks(file: &Path) -> Vec<u16> {
 }
 
 fn groups_without_a_source(stage: &Stage) {
-    // REGISTRY, ALPC, DRIVER.
+    // The groups REGISTRY, ALPC and DRIVER.
     let Some(session) = started(stage, 0x0092_0000) else { return };
     assert_eq!(groups(stage, &session), [0x0092_0000, 0x10, 0, 0, 0, 0, 0, 0]);
     let file = stage.end(session).config.log_file.expect("a file");
@@ -204,14 +205,15 @@ fn groups_without_a_source(stage: &Stage) {
 
 fn providers_switch_groups(stage: &Stage) {
     let Some(session) = started(stage, 0x1) else { return };
-    let of = |name: &str| SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).expect("a provider").1;
+    let provider =
+        |name: &str| SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).expect("a provider").1;
     let keywords = |match_any| EnableParams { match_any, ..EnableParams::default() };
-    stage.enable(&session, of("Scheduler"), &keywords(0x200));
-    stage.enable(&session, of("Process"), &keywords(0x801));
+    stage.enable(&session, provider("Scheduler"), &keywords(0x200));
+    stage.enable(&session, provider("Process"), &keywords(0x801));
     assert_eq!(groups(stage, &session), [0x13, 4, 0, 0, 0, 0, 0, 0]);
-    stage.disable(&session, of("Process"));
+    stage.disable(&session, provider("Process"));
     assert_eq!(groups(stage, &session), [0x11, 4, 0, 0, 0, 0, 0, 0], "what EnableFlags want stays");
-    stage.disable(&session, of("Scheduler"));
+    stage.disable(&session, provider("Scheduler"));
     assert_eq!(groups(stage, &session), [0x1, 0, 0, 0, 0, 0, 0, 0]);
 }
 

@@ -1,4 +1,4 @@
-//! UPDATE: what changes, what stays.
+//! UPDATE: which properties change and which stay.
 
 use traceweir::Provider;
 use traceweir::controller::{EnableParams, Properties, SessionConfig, Update};
@@ -11,7 +11,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 4.1 #LogFileName",
         D,
-        "the session goes on in the new file; what was written before is in the old one",
+        "the session continues in the new file; earlier events are in the old one",
         the_file_switches
     ),
     rule!("controller 4.1 #LogFileName", P, "the same name as now → 161", the_same_file_is_refused),
@@ -38,7 +38,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "controller 4.1 #LogFileName",
         P,
-        "the directory of the new file is missing → 3, and the session goes on",
+        "the directory of the new file is missing → 3, and the session continues",
         a_missing_folder
     ),
     rule!("controller 4.1 #MaximumBuffers", D, "a new maximum is taken, 0 leaves it", the_maximum_changes),
@@ -57,10 +57,10 @@ fn update(stage: &Stage, session: &Session, update: Update) -> Properties {
 
 fn the_timer_changes(stage: &Stage) {
     let session = stage.start(&SessionConfig { flush_timer: 9, ..stage.config() });
-    let told = update(stage, &session, Update { flush_timer: Some(4), ..Update::default() });
-    assert_eq!(told.config.flush_timer, 4);
-    let told = update(stage, &session, Update { flush_timer: Some(0), ..Update::default() });
-    assert_eq!(told.config.flush_timer, 4);
+    let properties = update(stage, &session, Update { flush_timer: Some(4), ..Update::default() });
+    assert_eq!(properties.config.flush_timer, 4);
+    let properties = update(stage, &session, Update { flush_timer: Some(0), ..Update::default() });
+    assert_eq!(properties.config.flush_timer, 4);
     assert_eq!(stage.query(&session).config.flush_timer, 4);
 }
 
@@ -68,10 +68,10 @@ fn the_file_switches(stage: &Stage) {
     let (session, provider, _guid) = stage.listened(&EnableParams::default());
     let (old, new) = (session.properties.config.log_file.clone().unwrap(), stage.path());
     provider.write(&event(1, 4, 1), &[]).unwrap();
-    let told = update(stage, &session, Update { log_file: Some(new.clone()), ..Update::default() });
-    assert_eq!(told.config.log_file.as_ref(), Some(&new));
+    let properties = update(stage, &session, Update { log_file: Some(new.clone()), ..Update::default() });
+    assert_eq!(properties.config.log_file.as_ref(), Some(&new));
     provider.write(&event(2, 4, 1), &[]).unwrap();
-    let ids = |seen: &[crate::stage::Seen]| seen.iter().map(|it| it.descriptor.id).collect::<Vec<_>>();
+    let ids = |seen: &[crate::stage::Seen]| seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>();
     assert_eq!(ids(&stage.stop(session)), [2]);
     assert_eq!(ids(&events_of(&old)), [1]);
 }
@@ -103,28 +103,28 @@ fn a_recorder_writes_its_snapshot(stage: &Stage) {
 
 fn the_file_stays(stage: &Stage) {
     let session = stage.start(&stage.config());
-    let told = update(stage, &session, Update::default());
-    assert_eq!(told.config, session.properties.config);
+    let properties = update(stage, &session, Update::default());
+    assert_eq!(properties.config, session.properties.config);
 }
 
 fn real_time_switches(stage: &Stage) {
     use traceweir::consumer::Trace;
     let session = stage.start(&stage.config());
     assert_eq!(status(Trace::open_live(None, &session.id)), 4201);
-    let told = update(stage, &session, Update { real_time: Some(true), ..Update::default() });
-    assert_eq!((told.config.log_file_mode & 0x100, told.config.flush_timer), (0x100, 1));
+    let properties = update(stage, &session, Update { real_time: Some(true), ..Update::default() });
+    assert_eq!((properties.config.log_file_mode & 0x100, properties.config.flush_timer), (0x100, 1));
     assert_eq!(status(Trace::open_live(None, &session.id)), 0);
-    let told = update(stage, &session, Update { real_time: Some(false), ..Update::default() });
-    assert_eq!(told.config.log_file_mode & 0x100, 0);
+    let properties = update(stage, &session, Update { real_time: Some(false), ..Update::default() });
+    assert_eq!(properties.config.log_file_mode & 0x100, 0);
     assert_eq!(status(Trace::open_live(None, &session.id)), 4201);
 }
 
 fn the_maximum_changes(stage: &Stage) {
     let session = stage.start(&SessionConfig { maximum_buffers: 60, ..stage.config() });
-    let told = update(stage, &session, Update { maximum_buffers: Some(90), ..Update::default() });
-    assert_eq!(told.config.maximum_buffers, 90);
-    let told = update(stage, &session, Update { maximum_buffers: Some(0), ..Update::default() });
-    assert_eq!(told.config.maximum_buffers, 90);
+    let properties = update(stage, &session, Update { maximum_buffers: Some(90), ..Update::default() });
+    assert_eq!(properties.config.maximum_buffers, 90);
+    let properties = update(stage, &session, Update { maximum_buffers: Some(0), ..Update::default() });
+    assert_eq!(properties.config.maximum_buffers, 90);
 }
 
 fn a_recorder_keeps_its_memory(stage: &Stage) {
@@ -132,8 +132,9 @@ fn a_recorder_keeps_its_memory(stage: &Stage) {
         SessionConfig { log_file_mode: 0x400, minimum_buffers: 40, log_file: None, ..stage.config() };
     let session = stage.start(&config);
     for maximum in [1, 90] {
-        let told = update(stage, &session, Update { maximum_buffers: Some(maximum), ..Update::default() });
-        assert_eq!((told.config.minimum_buffers, told.config.maximum_buffers), (40, 40));
+        let properties =
+            update(stage, &session, Update { maximum_buffers: Some(maximum), ..Update::default() });
+        assert_eq!((properties.config.minimum_buffers, properties.config.maximum_buffers), (40, 40));
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 4.5", D, "the codes 1 to 5 get, set, create, swap, and create while they set", the_codes),
     rule!("provider 4.5", P, "a code that there is not → 87, and nothing changes", unknown_codes),
     rule!("provider 4.5", D, "ids of two processes are never equal", ids_of_two_processes),
-    rule!("provider 4.5", P, "48 bits tell the process, 64 count on", the_layout),
+    rule!("provider 4.5", P, "48 bits identify the process, 64 are a counter", the_layout),
     rule!("provider 4.5", P, "a new id is never equal to a random UUID", ids_are_no_random_uuids),
 ];
 
@@ -42,11 +42,12 @@ fn threads_start_at_zero(_stage: &Stage) {
 fn ids_are_unique(_stage: &Stage) {
     let make = || (0..10_000).map(|_| activity::create()).collect::<Vec<_>>();
     let threads: Vec<_> = (0..4).map(|_| std::thread::spawn(make)).collect();
-    let ids: HashSet<Guid> = threads.into_iter().flat_map(|it| it.join().unwrap()).collect();
+    let ids: HashSet<Guid> = threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
     assert_eq!(ids.len(), 40_000);
 }
 
-/// What a code answers, and leaves in its argument and the thread.
+/// Calls EventActivityIdControl. Returns its status, the argument afterwards and the id of the
+/// thread afterwards.
 fn control(code: u32, before: Guid, argument: Guid) -> (u32, Guid, Guid) {
     let (outer, mut id) = (activity::set(before), argument);
     let status = activity::control(code, &mut id).0;
@@ -71,7 +72,7 @@ fn unknown_codes(_stage: &Stage) {
     }
 }
 
-/// The bits that tell the process.
+/// Returns the bits that identify the process.
 fn process_of(id: Guid) -> (u32, u16) {
     (id.data1, id.data2)
 }

@@ -1,4 +1,5 @@
-//! Binary tracking by a provider: which module it lives in, in every session that collects from it.
+//! Binary tracking: a provider's module is recorded in every session that collects from the
+//! provider.
 
 use std::ops::ControlFlow;
 use std::path::Path;
@@ -21,21 +22,26 @@ pub(crate) const RULES: &[Rule] = &[
         "info 3.18",
         D,
         "the session gets an event of EventTraceGuid, opcode 0x43, that ties GUID and path",
-        paths_are_told
+        binary_path_is_recorded
     ),
     rule!("info 3.18", D, "file sessions have it among the first events", among_the_first),
     rule!("info 3.18", D, "real-time sessions get it live", live),
     rule!("info 3.18", D, "it applies to sessions that enable the provider later", later_sessions),
-    rule!("info 3.18", P, "each file of a row, and a circular log, is complete in itself", complete_files),
+    rule!(
+        "info 3.18",
+        P,
+        "each file of a file sequence, and a circular log, is complete in itself",
+        complete_files
+    ),
     rule!("info 3.18", P, "a file that appends or is compressed has it among its events", appended_files),
-    rule!("info 3.18", P, "the build id is a second text, and the GUID to decode by is told too", build_ids),
+    rule!("info 3.18", P, "the build id is a second text, and the decode GUID is recorded too", build_ids),
     rule!("info 3.18", P, "private sessions in the process have it too", binaries_in_private_sessions),
-    rule!("provider 6 #BinaryTrackInfo", D, "without the call nothing is told", not_without_the_call),
+    rule!("provider 6 #BinaryTrackInfo", D, "without the call nothing is recorded", not_without_the_call),
     rule!(
         "provider 6 #BinaryTrackInfo",
         P,
-        "of one registration it is told once, however often it is asked for",
-        told_once
+        "it is recorded once per registration, however often it is requested",
+        binary_path_is_recorded_once
     ),
 ];
 
@@ -43,33 +49,38 @@ fn track(provider: &Provider) {
     provider.set_information(EventInfoClass::EventProviderBinaryTrackInfo.0, None).unwrap();
 }
 
-/// What events of a file tell of modules.
-fn told(seen: &[Seen]) -> Vec<BinaryPath> {
-    let is_it = |it: &&Seen| it.provider == class::EVENT_TRACE && it.descriptor.opcode == 0x43;
-    seen.iter().filter(is_it).map(|it| BinaryPath::parse(&it.payload).unwrap()).collect()
+/// Returns the module events among the events of a file.
+fn binary_paths(seen: &[Seen]) -> Vec<BinaryPath> {
+    let is_binary_path =
+        |event: &&Seen| event.provider == class::EVENT_TRACE && event.descriptor.opcode == 0x43;
+    seen.iter().filter(is_binary_path).map(|event| BinaryPath::parse(&event.payload).unwrap()).collect()
 }
 
-fn is_of(told: &BinaryPath, provider: Guid) -> bool {
+fn is_own_binary(binary: &BinaryPath, provider: Guid) -> bool {
     let program = std::fs::canonicalize("/proc/self/exe").unwrap();
-    told.guids.first() == Some(&provider)
-        && told.process_id == std::process::id()
-        && Path::new(&told.path) == program
+    binary.guids.first() == Some(&provider)
+        && binary.process_id == std::process::id()
+        && Path::new(&binary.path) == program
 }
 
-/// The modules in a file, of which there is one, this program for this provider.
+/// Fails unless the file has one module event: this program, for this provider.
 #[track_caller]
-fn assert_told(path: &Path, provider: Guid) {
-    let told = told(&events_of(path));
-    assert!(matches!(&told[..], [it] if is_of(it, provider)), "{}: {told:?}", path.display());
+fn assert_binary_recorded(path: &Path, provider: Guid) {
+    let binaries = binary_paths(&events_of(path));
+    assert!(
+        matches!(&binaries[..], [binary] if is_own_binary(binary, provider)),
+        "{}: {binaries:?}",
+        path.display()
+    );
 }
 
-fn paths_are_told(stage: &Stage) {
+fn binary_path_is_recorded(stage: &Stage) {
     let (session, provider, guid) = stage.listened(&EnableParams::default());
     track(&provider);
     let seen = stage.stop(session);
-    let [it] = &told(&seen)[..] else { panic!("{seen:?}") };
-    assert!(is_of(it, guid), "{it:?}");
-    assert_eq!(it.tag, provider.handle().to_raw());
+    let [binary] = &binary_paths(&seen)[..] else { panic!("{seen:?}") };
+    assert!(is_own_binary(binary, guid), "{binary:?}");
+    assert_eq!(binary.tag, provider.handle().to_raw());
     assert_eq!(seen[0].process, std::process::id());
 }
 
@@ -84,7 +95,10 @@ fn among_the_first(stage: &Stage) {
     let path = session.properties.config.log_file.clone().unwrap();
     let end = stage.end(session);
     let seen = events_of(&path);
-    assert!(is_of(&told(&seen[..1])[0], guid), "before all others, though it came behind them");
+    assert!(
+        is_own_binary(&binary_paths(&seen[..1])[0], guid),
+        "before all others, although it was written after them"
+    );
     assert_eq!((seen.len(), end.events), (1_001, 1_000));
 }
 
@@ -105,16 +119,16 @@ fn live(stage: &Stage) {
             let _ = stage.controller().stop(&id);
         });
         let done = consumer::process(vec![trace], |item| {
-            if let Item::Event(it) = item
-                && BinaryPath::is_in(it.record)
+            if let Item::Event(event) = item
+                && BinaryPath::is_in(event.record)
             {
-                found.push(BinaryPath::parse(it.record.payload()).unwrap());
+                found.push(BinaryPath::parse(event.record.payload()).unwrap());
             }
             if start.elapsed().as_secs() > 20 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         });
         done.unwrap();
     });
-    assert!(matches!(&found[..], [it] if is_of(it, guid)), "{found:?}");
+    assert!(matches!(&found[..], [binary] if is_own_binary(binary, guid)), "{found:?}");
 }
 
 fn later_sessions(stage: &Stage) {
@@ -125,11 +139,11 @@ fn later_sessions(stage: &Stage) {
     let second = stage.start(&stage.config());
     stage.enable(&second, guid, &EnableParams::default());
     for session in [session, second] {
-        assert_told(&stage.end(session).config.log_file.unwrap(), guid);
+        assert_binary_recorded(&stage.end(session).config.log_file.unwrap(), guid);
     }
 }
 
-/// A session of this configuration with a provider that is tracked.
+/// Starts a session of this configuration with a provider that is tracked.
 fn tracked(stage: &Stage, config: &SessionConfig) -> (Session, Provider, Guid) {
     let (guid, session) = (new_provider(), stage.start(config));
     let provider = Provider::register(guid, None).unwrap();
@@ -154,7 +168,7 @@ fn complete_files(stage: &Stage) {
     }
     drop(stage.end(session));
     for n in 1..=3 {
-        assert_told(Path::new(&file(n)), guid);
+        assert_binary_recorded(Path::new(&file(n)), guid);
     }
     let circular = SessionConfig { log_file_mode: 0x2, maximum_file_size: 1, ..stage.config() };
     let (session, provider, guid) = tracked(stage, &circular);
@@ -164,14 +178,14 @@ fn complete_files(stage: &Stage) {
             stage.controller().flush(&session.id, None).unwrap();
         }
     }
-    assert_told(&stage.end(session).config.log_file.unwrap(), guid);
+    assert_binary_recorded(&stage.end(session).config.log_file.unwrap(), guid);
 }
 
 fn appended_files(stage: &Stage) {
     for (log_file_mode, clock) in [(0x4, 2), (0x0400_0001, 1)] {
         let config = SessionConfig { log_file_mode, clock, ..stage.config() };
         let (session, _provider, guid) = tracked(stage, &config);
-        assert_told(&stage.end(session).config.log_file.unwrap(), guid);
+        assert_binary_recorded(&stage.end(session).config.log_file.unwrap(), guid);
     }
 }
 
@@ -181,9 +195,9 @@ fn build_ids(stage: &Stage) {
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
     track(&provider);
     stage.enable(&session, guid, &EnableParams::default());
-    let told = told(&stage.stop(session));
-    assert_eq!(told[0].guids, [guid, decode]);
-    let id = &told[0].build_id;
+    let binaries = binary_paths(&stage.stop(session));
+    assert_eq!(binaries[0].guids, [guid, decode]);
+    let id = &binaries[0].build_id;
     assert!(id.chars().all(|digit| digit.is_ascii_hexdigit()) && id.len().is_multiple_of(2), "{id}");
 }
 
@@ -195,7 +209,7 @@ fn binaries_in_private_sessions(stage: &Stage) {
     session.enable(guid, &EnableParams::default()).unwrap();
     track(&provider);
     assert_eq!(session.stop().unwrap().events_lost, 0);
-    assert_told(&path, guid);
+    assert_binary_recorded(&path, guid);
 }
 
 fn not_without_the_call(stage: &Stage) {
@@ -204,7 +218,7 @@ fn not_without_the_call(stage: &Stage) {
     assert_eq!(stage.stop(session).len(), 1);
 }
 
-fn told_once(stage: &Stage) {
+fn binary_path_is_recorded_once(stage: &Stage) {
     let (session, provider, guid) = stage.listened(&EnableParams::default());
     track(&provider);
     track(&provider);
@@ -213,7 +227,7 @@ fn told_once(stage: &Stage) {
     stage.disable(&session, guid);
     stage.enable(&session, guid, &params);
     let seen = stage.stop(session);
-    assert_eq!(told(&seen).len(), 1, "{seen:?}");
-    let record = told(&seen)[0].to_record().unwrap();
+    assert_eq!(binary_paths(&seen).len(), 1, "{seen:?}");
+    let record = binary_paths(&seen)[0].to_record().unwrap();
     assert!(BinaryPath::is_in(&Record::parse(&record, 0).unwrap()));
 }

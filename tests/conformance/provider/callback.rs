@@ -12,7 +12,12 @@ use crate::rule::{Rule, rule};
 use crate::stage::{Call, Calls, Stage, new_provider, until, wants};
 
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 3 #IsEnabled", D, "0 nobody, 1 somebody, 2 capture state", the_three_codes),
+    rule!(
+        "provider 3 #IsEnabled",
+        D,
+        "0 no session, 1 at least one session, 2 capture state",
+        the_three_codes
+    ),
     rule!("provider 3 #IsEnabled", D, "disabling one of two sessions delivers 1", one_of_two),
     rule!(
         "provider 3 #Level",
@@ -27,13 +32,13 @@ pub(crate) const RULES: &[Rule] = &[
         zeros_in_combination
     ),
     rule!("provider 3 #Level", H, "of a single session the raw values are passed", one_session_is_passed_raw),
-    rule!("provider 3 #Source", D, "the controller's source GUID", the_source_is_told),
+    rule!("provider 3 #Source", D, "the controller's source GUID", callback_gets_the_source),
     rule!("provider 3 #Source", D, "zero at the end of a session and for a plain enable", no_source),
     rule!("provider 3 #Filter", D, "none without filters", no_filter),
     rule!(
         "provider 3 #Filter",
         D,
-        "the schematized filters of all sessions are one chain; each tells its session's bit",
+        "the schematized filters of all sessions are one chain; each has the bit of its session",
         filters_are_chained
     ),
     rule!("provider 3 #Filter", D, "filters whose types a provider defines arrive unchanged", own_filters),
@@ -49,7 +54,12 @@ pub(crate) const RULES: &[Rule] = &[
         "fired on enable, change, disable, capture state, end of a session",
         when_it_is_fired
     ),
-    rule!("provider 3", P, "not fired when nothing changed, but for capture state", not_fired_without_change),
+    rule!(
+        "provider 3",
+        P,
+        "not fired when nothing changed, except for capture state",
+        not_fired_without_change
+    ),
     rule!(
         "provider 3",
         P,
@@ -59,12 +69,12 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 3",
         P,
-        "calls come on a thread of the library, but for the first",
+        "all calls except the first come on a thread of the library",
         calls_come_on_the_librarys_thread
     ),
 ];
 
-/// A provider that notes its calls.
+/// Registers a provider whose callback records its calls.
 fn noted() -> (Calls, Guid, Provider) {
     let (calls, guid) = (Calls::default(), new_provider());
     let provider = Provider::register(guid, calls.callback()).unwrap();
@@ -123,7 +133,7 @@ fn one_session_is_passed_raw(stage: &Stage) {
     assert_eq!(calls.last().state(), (1, 0, 0, 7));
 }
 
-fn the_source_is_told(stage: &Stage) {
+fn callback_gets_the_source(stage: &Stage) {
     let (calls, guid, _provider) = noted();
     let (session, source) = (stage.start(&stage.config()), Guid::from_u128(0x50_0e_ce));
     stage.enable(&session, guid, &EnableParams { source, ..wants(1, 0, 0) });
@@ -147,7 +157,7 @@ fn no_filter(stage: &Stage) {
     assert_eq!(calls.all()[0].filter, None);
 }
 
-/// A schematized filter with this data.
+/// Returns enable parameters with a schematized filter of this data.
 pub(super) fn schematized(data: &[u8]) -> EnableParams {
     let size = u32::try_from(24 + data.len()).unwrap();
     let head = [&[9, 0, 1, 0, 0, 0, 0, 0][..], &[0; 8], &size.to_le_bytes(), &[0; 4]].concat();
@@ -155,10 +165,10 @@ pub(super) fn schematized(data: &[u8]) -> EnableParams {
     EnableParams { filters, ..EnableParams::default() }
 }
 
-/// Data and session's bit of each filter in the chain of a call.
+/// Returns data and session bit of each filter in the chain of a call.
 pub(super) fn chain_of(call: &Call) -> Vec<(Vec<u8>, u64)> {
     let Some((0x8000_0000, bytes)) = &call.filter else { return Vec::new() };
-    Header::chain(bytes).map(|it| (it.data.to_vec(), it.instance)).collect()
+    Header::chain(bytes).map(|filter| (filter.data.to_vec(), filter.instance)).collect()
 }
 
 fn filters_are_chained(stage: &Stage) {
@@ -179,9 +189,9 @@ fn filters_are_chained(stage: &Stage) {
 }
 
 fn own_filters(stage: &Stage) {
-    type Told = Arc<Mutex<Vec<(u32, Vec<u8>)>>>;
-    let (guid, told) = (new_provider(), Told::default());
-    let to = Arc::clone(&told);
+    type Received = Arc<Mutex<Vec<(u32, Vec<u8>)>>>;
+    let (guid, received) = (new_provider(), Received::default());
+    let to = Arc::clone(&received);
     let callback = move |notice: &traceweir::provider::EnableNotice<'_>| {
         *to.lock().unwrap() = notice.own_filters.iter().map(|(kind, data)| (*kind, data.to_vec())).collect();
     };
@@ -193,9 +203,9 @@ fn own_filters(stage: &Stage) {
     };
     stage.enable(&one, guid, &with(0x1234, b"any bytes"));
     stage.enable(&two, guid, &with(0x7FFF_FFFF, &[0; 1024]));
-    let mut told = told.lock().unwrap().clone();
-    told.sort();
-    assert_eq!(told, [(0x1234, b"any bytes".to_vec()), (0x7FFF_FFFF, vec![0; 1024])]);
+    let mut received = received.lock().unwrap().clone();
+    received.sort();
+    assert_eq!(received, [(0x1234, b"any bytes".to_vec()), (0x7FFF_FFFF, vec![0; 1024])]);
 }
 
 fn capture_has_the_sessions_values(stage: &Stage) {

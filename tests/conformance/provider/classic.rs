@@ -28,10 +28,10 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 8",
         D,
-        "the logger of a notice tells level and flags of its session",
+        "the logger of a notice gives level and flags of its session",
         logger_level_and_flags
     ),
-    rule!("provider 8", D, "level and flags of what is no logger fail, and do not look like 0", no_level),
+    rule!("provider 8", D, "level and flags of an invalid logger fail instead of returning 0", no_level),
     rule!("provider 8", D, "header and data in one block; class, type, level and version arrive", one_block),
     rule!(
         "provider 8 #ThreadId, #ProcessId, #TimeStamp",
@@ -52,7 +52,12 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 8", D, "a size below the header or beyond the block → 87", wrong_sizes),
     rule!("provider 8", D, "an event of an instance names it and its parent", instances),
     rule!("provider 8", D, "TraceEventInstance without the traced-GUID flag → 1004", untraced_instances),
-    rule!("provider 8", P, "instances are numbered in a row in a process, from 1", instances_are_numbered),
+    rule!(
+        "provider 8",
+        P,
+        "instances are numbered consecutively in a process, from 1",
+        instances_are_numbered
+    ),
     rule!("provider 8", P, "an instance of what is no class → 87", instances_of_nothing),
     rule!("provider 8", D, "what is no logger, or not any more → 6", wrong_loggers),
     rule!("provider 8", D, "larger than the buffer allows → 234, and counted as lost", classic_too_large),
@@ -71,7 +76,7 @@ const TRACED: u32 = flag::WNODE_FLAG_TRACED_GUID;
 
 type Heard = Arc<Mutex<Vec<(Notice, Option<u8>, Option<u32>)>>>;
 
-/// A classic provider that notes what it is told, and what level and flags are then.
+/// A classic provider that records its notices, with level and flags at that time.
 pub(super) struct Classic {
     pub(super) control: Guid,
     pub(super) class: Guid,
@@ -81,10 +86,10 @@ pub(super) struct Classic {
 
 impl Classic {
     pub(super) fn register() -> Self {
-        Self::of(new_provider())
+        Self::register_control(new_provider())
     }
 
-    fn of(control: Guid) -> Self {
+    fn register_control(control: Guid) -> Self {
         let (class, heard) = (new_provider(), Heard::default());
         let to = Arc::clone(&heard);
         let callback = move |notice: &Notice| {
@@ -96,7 +101,7 @@ impl Classic {
         Self { control, class, heard, registration }
     }
 
-    /// Registered, and enabled in a new session.
+    /// Registers a provider and enables it in a new session. Returns the logger handle, too.
     pub(super) fn listened(stage: &Stage, config: &SessionConfig) -> (Session, Self, u64) {
         let (session, own) = (stage.start(config), Self::register());
         stage.enable(&session, own.control, &EnableParams::default());
@@ -112,7 +117,7 @@ impl Classic {
         Event { class: self.class, kind, ..Event::default() }
     }
 
-    /// A caller's header of so many bytes, and what follows it.
+    /// Builds a caller's header of `header` bytes, followed by `data`.
     fn block(&self, header: usize, flags: u32, data: &[u8]) -> Vec<u8> {
         let mut block = vec![0xEE; header];
         block[..2].copy_from_slice(&u16::try_from(header + data.len()).unwrap().to_le_bytes());
@@ -124,12 +129,12 @@ impl Classic {
     }
 }
 
-/// What a call answers.
+/// Returns the status of a call.
 pub(super) fn code(outcome: Result<(), TraceError>) -> u32 {
     outcome.err().map_or(0, |e| e.status().0)
 }
 
-/// Stops a session and looks at all its records but its own.
+/// Stops a session and maps all its records except those about the session itself.
 #[track_caller]
 pub(super) fn records<T>(stage: &Stage, session: Session, view: impl FnMut(&Record<'_>) -> T) -> Vec<T> {
     records_of(&stage.end(session).config.log_file.unwrap(), view)
@@ -166,9 +171,9 @@ fn the_request_codes(stage: &Stage) {
 fn the_callbacks_answer(stage: &Stage) {
     let (session, control) = (stage.start(&stage.config()), new_provider());
     let busy = || Box::new(|_: &Notice| Status::ERROR_BUSY);
-    assert!(classic::register(control, &[], busy()).is_ok(), "nobody has enabled it: no call");
+    assert!(classic::register(control, &[], busy()).is_ok(), "no session enables it: no call");
     stage.enable(&session, control, &wants(3, 4, 0));
-    let own = Classic::of(control);
+    let own = Classic::register_control(control);
     let (notice, level, flags) = own.last();
     assert_eq!((notice.request, level, flags), (Request::Enable, Some(3), Some(4)), "before the return");
     drop(own);
@@ -295,8 +300,8 @@ fn instances(stage: &Stage) {
     trace_event_instance(logger, &block, &child, Some(&parent), &behind).unwrap();
     trace_event_instance(logger, &block, &parent, None, &behind).unwrap();
     let seen = records(stage, session, |record| {
-        let it = record.instance().unwrap();
-        (record.provider(), it.id, it.parent_class, it.parent_id, record.payload().to_vec())
+        let instance = record.instance().unwrap();
+        (record.provider(), instance.id, instance.parent_class, instance.parent_id, record.payload().to_vec())
     });
     let (with, without) = (own.control, Guid::NULL);
     let want =
@@ -316,7 +321,7 @@ fn untraced_instances(stage: &Stage) {
 fn instances_are_numbered(_stage: &Stage) {
     let own = Classic::register();
     let classes: Vec<u64> = own.registration.class_handles().collect();
-    // Others of this process may have had some before.
+    // Other tests in this process may have used some numbers before.
     let first = create_instance_id(classes[0]).unwrap().id;
     assert!(first >= 1);
     let next: Vec<u32> = (0..6).map(|i| create_instance_id(classes[i % 2]).unwrap().id).collect();
@@ -347,7 +352,7 @@ fn wrong_loggers(stage: &Stage) {
         assert_eq!(code(trace(wrong, &own.event(1), &[])), 6, "{wrong:#x}");
     }
     stage.end(session);
-    until("the end is told", || own.last().0.request == Request::Disable);
+    until("the notice of the end", || own.last().0.request == Request::Disable);
     assert_eq!(code(trace(logger, &own.event(1), &[])), 6);
 }
 

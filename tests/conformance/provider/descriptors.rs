@@ -1,4 +1,4 @@
-//! Data descriptors and their types, as a C program gives them.
+//! Data descriptors and their types, as a C program passes them.
 
 use traceweir::controller::EnableParams;
 use traceweir::provider::DataDescriptor;
@@ -44,7 +44,12 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 4.3 #TIMESTAMP_OVERRIDE", P, "of other than 8 bytes → 87", sizes_of_stamps),
     rule!("provider 4.3", P, "types from 4 on → 87", unknown_types_of_data),
     rule!("provider 4.3", P, "a type twice → 87", repeated_types),
-    rule!("decision 33", P, "descriptors are looked at when somebody listens, not before", nobody_looks),
+    rule!(
+        "decision 33",
+        P,
+        "descriptors are checked only when a session listens",
+        descriptors_are_checked_only_for_listeners
+    ),
     rule!(
         "provider 4",
         D,
@@ -63,21 +68,21 @@ fn block(kind: u8, data: &[u8]) -> DataDescriptor {
     DataDescriptor::of_kind(kind, data)
 }
 
-/// The status of a write of these blocks.
+/// Writes an event of these blocks and returns the status.
 fn write(provider: &Provider, descriptor: &EventDescriptor, blocks: &[DataDescriptor]) -> u32 {
     // SAFETY: the rules here describe bytes that they own, or NULL.
     let written = unsafe { provider.handle().write_descriptors(descriptor, 0, 0, None, None, blocks) };
     written.map_or_else(|e| e.status().0, |()| 0)
 }
 
-/// A provider that has opted in, and its session.
+/// Registers a provider that has opted in to descriptor types, and starts its session.
 fn typed(stage: &Stage) -> (Session, Provider) {
     let (session, provider, _guid) = stage.listened(&EnableParams::default());
     provider.set_information(USE_TYPES, Some(&[1])).unwrap();
     (session, provider)
 }
 
-/// The only event that arrived.
+/// Stops the session and returns its only event.
 fn only(stage: &Stage, session: Session) -> Seen {
     let mut seen = stage.stop(session);
     assert_eq!(seen.len(), 1, "{seen:?}");
@@ -178,7 +183,8 @@ fn time_stamps(stage: &Stage) {
     let early = 1_000_i64.to_ne_bytes();
     assert_eq!(write(&provider, &event(2, 4, 1), &[block(PAYLOAD, b"x"), block(STAMP, &early)]), 0);
     assert_eq!(write(&provider, &event(3, 4, 1), &[block(STAMP, &i64::MAX.to_ne_bytes())]), 0);
-    let seen = records(stage, session, |it| (it.descriptor().id, it.time(), it.payload().to_vec()));
+    let seen =
+        records(stage, session, |record| (record.descriptor().id, record.time(), record.payload().to_vec()));
     let time_of = |wanted| seen.iter().find(|(id, ..)| *id == wanted).unwrap().1;
     assert!(seen.contains(&(2, 1_000, b"x".to_vec())), "{seen:?}");
     assert!((time_of(1)..i64::MAX).contains(&time_of(3)), "none from the future");
@@ -209,14 +215,14 @@ fn repeated_types(stage: &Stage) {
     assert!(stage.stop(session).is_empty());
 }
 
-fn nobody_looks(_stage: &Stage) {
+fn descriptors_are_checked_only_for_listeners(_stage: &Stage) {
     let provider = Provider::register(crate::stage::new_provider(), None).unwrap();
     provider.set_information(USE_TYPES, Some(&[1])).unwrap();
     let wrong = DataDescriptor { size: 1, kind: 99, ..DataDescriptor::default() };
     assert_eq!(write(&provider, &event(1, 4, 1), &[wrong]), 0);
     let handle = provider.handle();
     drop(provider);
-    // SAFETY: nothing is read of a registration that is gone; the block is NULL.
+    // SAFETY: a stale registration reads nothing; the block is NULL.
     let written = unsafe { handle.write_descriptors(&event(1, 4, 1), 0, 0, None, None, &[wrong]) };
     assert_eq!(written.unwrap_err().status().0, 6);
 }
@@ -242,9 +248,9 @@ fn all_parameters(stage: &Stage) {
     };
     assert_eq!([write(1, 0, 0), write(2, u64::MAX, 0), write(3, 0, 1), write(4, 0, 4)], [0, 0, 0, 87]);
     let seen = stage.stop(session);
-    assert_eq!(seen.iter().map(|it| it.descriptor.id).collect::<Vec<_>>(), [1, 3]);
-    for it in seen {
-        assert_eq!(it.activity, Some(activity));
-        assert_eq!(it.items, [(ExtType::RELATED_ACTIVITYID, related.to_bytes().to_vec())]);
+    assert_eq!(seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>(), [1, 3]);
+    for event in seen {
+        assert_eq!(event.activity, Some(activity));
+        assert_eq!(event.items, [(ExtType::RELATED_ACTIVITYID, related.to_bytes().to_vec())]);
     }
 }

@@ -7,7 +7,7 @@ use crate::rule::{Rule, rule};
 use crate::stage::{Stage, event, new_provider, wants};
 
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 5", D, "nobody listens: never enabled", nobody_listens),
+    rule!("provider 5", D, "never enabled while no session listens", never_enabled_without_session),
     rule!("provider 5", D, "the published formula on the combined values", the_formula_on_combined_values),
     rule!("provider 5", H, "a level of 0 counts as 255", combined_level_0_is_all),
     rule!(
@@ -20,14 +20,14 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 5",
         D,
-        "EventEnabled says what EventProviderEnabled says of level and keyword",
-        of_events
+        "EventEnabled returns what EventProviderEnabled returns for level and keyword",
+        event_enabled_matches_provider_enabled
     ),
-    rule!("provider 5", P, "EventEnabled looks at filters of ids, where every session has one", events_by_id),
-    rule!("provider 5", D, "never says no to an event that a session would take", never_too_strict),
+    rule!("provider 5", P, "EventEnabled applies filters of ids, where every session has one", events_by_id),
+    rule!("provider 5", D, "never returns false for an event that a session would take", never_too_strict),
 ];
 
-fn nobody_listens(_stage: &Stage) {
+fn never_enabled_without_session(_stage: &Stage) {
     let provider = Provider::register(new_provider(), None).unwrap();
     assert!(
         [0, 1, 255].iter().all(|level| !provider.enabled(*level, 0) && !provider.enabled(*level, u64::MAX))
@@ -72,7 +72,7 @@ fn yes_is_no_promise(stage: &Stage) {
     assert_eq!((stage.stop(one), stage.stop(two)), (vec![], vec![]));
 }
 
-fn of_events(stage: &Stage) {
+fn event_enabled_matches_provider_enabled(stage: &Stage) {
     let (_session, provider, _guid) = stage.listened(&wants(3, 6, 2));
     for level in [0, 3, 4, 255] {
         for keyword in 0..8 {
@@ -87,7 +87,7 @@ fn of_events(stage: &Stage) {
 }
 
 fn events_by_id(stage: &Stage) {
-    // These only; all but these.
+    // Only these ids; all except these ids.
     let by_id = |keep: u8, id: u8| EnableParams {
         filters: vec![Filter { kind: 0x8000_0200, data: vec![keep, 0, 1, 0, id, 0] }],
         ..EnableParams::default()
@@ -104,16 +104,16 @@ fn events_by_id(stage: &Stage) {
 }
 
 fn never_too_strict(stage: &Stage) {
-    let wishes = [wants(2, 1, 1), wants(4, 0, 8), wants(1, 6, 2)];
-    let (_one, provider, guid) = stage.listened(&wishes[0]);
+    let requests = [wants(2, 1, 1), wants(4, 0, 8), wants(1, 6, 2)];
+    let (_one, provider, guid) = stage.listened(&requests[0]);
     let (two, three) = (stage.start(&stage.config()), stage.start(&stage.config()));
-    stage.enable(&two, guid, &wishes[1]);
-    stage.enable(&three, guid, &wishes[2]);
-    for wish in wishes {
-        let any = if wish.match_any == 0 { u64::MAX } else { wish.match_any };
+    stage.enable(&two, guid, &requests[1]);
+    stage.enable(&three, guid, &requests[2]);
+    for params in requests {
+        let any = if params.match_any == 0 { u64::MAX } else { params.match_any };
         for keyword in 1..16 {
-            if keyword & any != 0 && keyword & wish.match_all == wish.match_all {
-                assert!(provider.enabled(wish.level, keyword), "{wish:?} {keyword:#b}");
+            if keyword & any != 0 && keyword & params.match_all == params.match_all {
+                assert!(provider.enabled(params.level, keyword), "{params:?} {keyword:#b}");
             }
         }
     }

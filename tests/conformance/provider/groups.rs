@@ -10,12 +10,7 @@ use crate::stage::{Call, Calls, Session, Stage, event, new_provider, status, unt
 pub(crate) const RULES: &[Rule] = &[
     rule!("provider 7", D, "enabling a group enables its members with its level and keywords", members),
     rule!("provider 7", D, "a member that registers later is enabled too", later_members),
-    rule!(
-        "provider 7",
-        D,
-        "who is no member is not enabled; nor by the group's GUID as a provider's",
-        no_members
-    ),
+    rule!("provider 7", D, "only members are enabled, and not by the group's GUID as a provider", no_members),
     rule!(
         "provider 7",
         D,
@@ -30,7 +25,7 @@ pub(crate) const RULES: &[Rule] = &[
         "filters of ids, names and payloads are not for groups → 87",
         no_filters_of_events
     ),
-    rule!("provider 6", D, "traits that are set later join the group; the callback is told", joining_later),
+    rule!("provider 6", D, "traits that are set later join the group; the callback is called", joining_later),
 ];
 
 const OF_GROUP: u32 = 0x20;
@@ -50,7 +45,7 @@ fn disable(stage: &Stage, session: &Session, guid: Guid, property: u32) {
 
 fn listed(stage: &Stage, guid: Guid, is_group: bool) -> Option<ProviderEntry> {
     let all = stage.controller().providers().unwrap();
-    all.into_iter().find(|it| (it.provider, it.is_group) == (guid, is_group))
+    all.into_iter().find(|entry| (entry.provider, entry.is_group) == (guid, is_group))
 }
 
 fn members(stage: &Stage) {
@@ -58,10 +53,12 @@ fn members(stage: &Stage) {
     let calls = [Calls::default(), Calls::default()];
     let members: Vec<Provider> = calls
         .iter()
-        .map(|it| Provider::register_with_traits(new_provider(), &traits(&group), it.callback()).unwrap())
+        .map(|calls| {
+            Provider::register_with_traits(new_provider(), &traits(&group), calls.callback()).unwrap()
+        })
         .collect();
     stage.enable(&session, group, &of_group(wants(3, 6, 2)));
-    assert!(calls.iter().all(|it| it.last().state() == (1, 3, 6, 2)));
+    assert!(calls.iter().all(|calls| calls.last().state() == (1, 3, 6, 2)));
     for (id, member) in (1..).zip(&members) {
         member.write(&event(id, 3, 2), &[]).unwrap();
         member.write(&event(100, 4, 2), &[]).unwrap();
@@ -137,7 +134,7 @@ fn no_filters_of_events(stage: &Stage) {
         filters: vec![Filter { kind, data: data.to_vec() }],
         ..of_group(wants(5, 0, 0))
     };
-    // Ids, names, payloads.
+    // Filters by id, by name and by payload.
     for kind in [0x8000_0200, 0x8000_0400, 0x8000_0100] {
         let params = with(kind, &[1, 0, 1, 0, 7, 0]);
         assert_eq!(status(stage.try_enable(&session, group, &params)), 87, "{kind:#x}");

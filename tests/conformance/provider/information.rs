@@ -1,4 +1,4 @@
-//! EventSetInformation: classes, lengths, handles, and the order in which they are looked at.
+//! EventSetInformation: classes, lengths, handles, and the order of its checks.
 
 use traceweir::Provider;
 use traceweir::controller::EnableParams;
@@ -12,7 +12,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 6", D, "a handle that is 0, unknown or gone → 87, not 6", wrong_handles),
     rule!("provider 6", D, "a length that is wrong for the class → 87", wrong_lengths),
     rule!("provider 6", D, "a class that there is not → 50", unknown_classes),
-    rule!("provider 6", P, "the class is looked at before the handle and the buffer", the_class_comes_first),
+    rule!("provider 6", P, "the class is checked before the handle and the buffer", the_class_comes_first),
     rule!("provider 6 #BinaryTrackInfo", D, "no buffer is used; one is tolerated", tracking_needs_no_buffer),
     rule!("provider 6 #SetReserved1", P, "not used → 50", reserved),
     rule!("provider 6 #SetTraits", D, "sets the traits, once", traits_by_class),
@@ -48,7 +48,7 @@ fn registered() -> Provider {
     Provider::register(new_provider(), None).unwrap()
 }
 
-/// Whether the types of its descriptors mean something now: then this one is refused.
+/// Returns whether descriptor types are in force: then this write is refused.
 fn has_types(provider: &Provider) -> bool {
     let wrong = DataDescriptor::of_kind(200, b"x");
     // SAFETY: the block lies in a constant.

@@ -1,4 +1,4 @@
-//! Rules of the provider's half: registration, callbacks, writing, classic providers.
+//! Rules for providers: registration, callbacks, writing, classic providers.
 
 mod activity;
 mod binaries;

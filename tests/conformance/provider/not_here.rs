@@ -1,4 +1,4 @@
-//! Rules of the provider's half that are not tested here, and why.
+//! Rules for providers that are not tested here, and why.
 
 use crate::rule::{NotHere, not_here};
 
@@ -43,8 +43,18 @@ pub(crate) const NOT_HERE: &[NotHere] = &[
     ),
     not_here!("provider 4.5", P, "NULL → 87", "C façade"),
     not_here!("provider 4.6", O, "NULL string → 87", "C façade"),
-    not_here!("provider 6", D, "Info NULL with a length → 87, behind the class and the handle", "C façade"),
-    not_here!("provider 6", D, "who opts in initialises all bytes of descriptors", "a rule for callers"),
+    not_here!(
+        "provider 6",
+        D,
+        "Info NULL with a length → 87, checked after the class and the handle",
+        "C façade"
+    ),
+    not_here!(
+        "provider 6",
+        D,
+        "callers that opt in initialise all bytes of descriptors",
+        "a rule for callers"
+    ),
     not_here!(
         "provider 6",
         P,

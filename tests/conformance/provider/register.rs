@@ -46,14 +46,14 @@ fn many_of_one(stage: &Stage) {
     let (guid, session) = (new_provider(), stage.start(&stage.config()));
     let calls: Vec<Calls> = (0..5).map(|_| Calls::default()).collect();
     let mut providers: Vec<_> =
-        calls.iter().map(|it| Provider::register(guid, it.callback()).unwrap()).collect();
+        calls.iter().map(|calls| Provider::register(guid, calls.callback()).unwrap()).collect();
     stage.enable(&session, guid, &EnableParams::default());
-    assert!(calls.iter().all(|it| it.all().len() == 1), "each is told");
+    assert!(calls.iter().all(|calls| calls.all().len() == 1), "each callback is called");
     for (id, provider) in (1..).zip(&providers) {
         provider.write(&event(id, 4, 1), &[]).unwrap();
     }
     providers.pop();
-    assert!(providers.iter().all(|it| it.enabled(4, 1)), "the others go on");
+    assert!(providers.iter().all(|provider| provider.enabled(4, 1)), "the others go on");
     assert_eq!(stage.stop(session).len(), 5);
 }
 
@@ -80,10 +80,11 @@ fn unregistering_nothing(stage: &Stage) {
     assert!(handle.unregister().is_ok());
     assert_eq!(handle.unregister().unwrap_err().status().0, 6);
     assert_eq!(Handle::from_raw(handle.to_raw()), None);
-    // The slot may have a new tenant by now, who is not meant.
+    // The slot of the registration may have been reused; the stale handle must not affect the new
+    // one.
     let next: Vec<_> = (0..8).map(|_| Provider::register(guid, None).unwrap()).collect();
     assert_eq!(handle.unregister().unwrap_err().status().0, 6);
-    assert!(next.iter().all(|it| it.handle().is_current()));
+    assert!(next.iter().all(|provider| provider.handle().is_current()));
     provider.write(&event(1, 4, 1), &[]).unwrap();
     assert_eq!(stage.stop(session).len(), 1);
 }
@@ -146,7 +147,7 @@ fn stale_handles_are_not_enabled(stage: &Stage) {
 
 fn registrations_are_listed(stage: &Stage) {
     let guid = new_provider();
-    let listed = || stage.controller().providers().unwrap().into_iter().find(|it| it.provider == guid);
+    let listed = || stage.controller().providers().unwrap().into_iter().find(|entry| entry.provider == guid);
     assert_eq!(listed(), None);
     let provider = Provider::register(guid, None).unwrap();
     assert_eq!(listed().unwrap().pids, [std::process::id()]);
@@ -160,6 +161,10 @@ fn a_daemon_that_comes_later(stage: &Stage) {
     let _daemon = Daemon::start(&folder);
     until("the registration", || {
         let Ok(Some(mut controller)) = Controller::find_at(&folder) else { return false };
-        controller.providers().unwrap().iter().any(|it| it.provider == guid && it.pids == [other.id()])
+        controller
+            .providers()
+            .unwrap()
+            .iter()
+            .any(|entry| entry.provider == guid && entry.pids == [other.id()])
     });
 }

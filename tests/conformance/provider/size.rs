@@ -1,4 +1,4 @@
-//! How large an event may be.
+//! Size limits of events.
 
 use traceweir::controller::{EnableParams, SessionConfig};
 use traceweir::{Guid, Provider};
@@ -28,10 +28,10 @@ pub(crate) const RULES: &[Rule] = &[
     ),
 ];
 
-/// Bytes in front of the payload of an event without items.
+/// Bytes before the payload of an event without extended data items.
 const HEADER: usize = 80;
 
-/// A session with buffers of so many KiB, and what a write of so many payload bytes answers.
+/// Checks the statuses of writes with these payload sizes in a session with buffers of `kib` KiB.
 fn edge(stage: &Stage, kib: u32, sizes: &[(usize, u32)], related: Option<&Guid>) {
     let (guid, session) =
         (new_provider(), stage.start(&SessionConfig { buffer_size: kib, ..stage.config() }));
@@ -42,12 +42,12 @@ fn edge(stage: &Stage, kib: u32, sizes: &[(usize, u32)], related: Option<&Guid>)
     for (size, want) in sizes {
         let written = provider.write_transfer(&event(1, 4, 1), None, related, &[&data[..*size]]);
         assert_eq!(written.map_or_else(|e| e.status().0, |()| 0), *want, "{size} bytes of payload");
-        // One at a time: rings need only hold two of the largest.
+        // One at a time: a ring needs to hold only two of the largest events.
         stage.controller().flush(&session.id, None).unwrap();
         lost += u64::from(*want == 234);
     }
     assert_eq!(stage.query(&session).events_lost, lost);
-    let seen: Vec<usize> = stage.stop(session).iter().map(|it| it.payload.len()).collect();
+    let seen: Vec<usize> = stage.stop(session).iter().map(|event| event.payload.len()).collect();
     let kept: Vec<usize> = sizes.iter().filter(|(_, want)| *want == 0).map(|(size, _)| *size).collect();
     assert_eq!(seen, kept);
 }

@@ -27,7 +27,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 7",
         D,
-        "a trait is found by its type; nothing where there is none, or behind a malformed one",
+        "a trait is found by its type, unless there is none or a malformed one precedes it",
         traits_are_found
     ),
     rule!("provider 7", D, "TraitsSize other than the length, or below 3 → 87", sizes_are_checked),
@@ -45,12 +45,12 @@ pub(crate) const RULES: &[Rule] = &[
     ),
 ];
 
-/// The status of a registration with these traits.
+/// Returns the status of a registration with these traits.
 fn registered(traits: &[u8]) -> u32 {
     status(Provider::register_with_traits(new_provider(), traits, None))
 }
 
-/// A blob of a name and raw traits, with the right size in front.
+/// Builds a trait blob of a name and raw traits, with the correct size in front.
 fn blob(name: &[u8], traits: &[u8]) -> Vec<u8> {
     let size = u16::try_from(2 + name.len() + traits.len()).unwrap();
     [&size.to_le_bytes()[..], name, traits].concat()
@@ -73,13 +73,13 @@ fn traits_are_attached(stage: &Stage) {
     provider.write_string(4, 1, "text").unwrap();
     let seen = stage.stop(session);
     assert_eq!(seen.len(), 3);
-    for it in &seen {
-        assert!(it.items.contains(&(ExtType::PROV_TRAITS, traits.clone())), "{it:?}");
+    for event in &seen {
+        assert!(event.items.contains(&(ExtType::PROV_TRAITS, traits.clone())), "{event:?}");
     }
     assert!(seen[1].items.contains(&(ExtType::EVENT_SCHEMA_TL, b"\x06\0\0ab\0".to_vec())));
 }
 
-/// The traits that an event carries.
+/// Returns the traits that an event carries.
 fn carried(seen: &Seen) -> Vec<&[u8]> {
     let traits = seen.items.iter().filter(|(kind, _)| *kind == ExtType::PROV_TRAITS);
     traits.map(|(_, data)| &data[..]).collect()
@@ -195,8 +195,8 @@ fn large_traits(stage: &Stage) {
     let data = vec![1; 65_535 - 2 - 6 - 3];
     let traits = blob(b"large\0", &one_trait(200, &data));
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
-    let listed = stage.controller().providers().unwrap().into_iter().find(|it| it.provider == guid);
-    assert_eq!(listed.map(|it| it.name), Some("large".to_owned()));
+    let listed = stage.controller().providers().unwrap().into_iter().find(|entry| entry.provider == guid);
+    assert_eq!(listed.map(|entry| entry.name), Some("large".to_owned()));
     stage.enable(&session, guid, &EnableParams::default());
     assert!(provider.enabled(4, 1), "the daemon still reaches this process");
 }

@@ -14,10 +14,10 @@ pub(crate) const RULES: &[Rule] = &[
     rule!(
         "provider 9",
         D,
-        "sequence, GUID, time stamp, thread, process stand in this order, each if flagged",
+        "sequence, GUID, time stamp, thread, process follow in this order, each if flagged",
         the_order
     ),
-    rule!("provider 9 #4", D, "a component id stands in the place of the GUID", components),
+    rule!("provider 9 #4", D, "a component id takes the place of the GUID", components),
     rule!("provider 9 #1", D, "numbered from 1 in a session with a sequence mode", numbers),
     rule!("provider 9 #1", D, "without a sequence mode the number is 0", message_without_number),
     rule!("provider 9 #0x40, #0x80", H, "the pointer size is set by the runtime", the_pointer_size),
@@ -34,14 +34,14 @@ pub(crate) const RULES: &[Rule] = &[
 const GLOBAL_SEQUENCE: u32 = 0x4000;
 const LOCAL_SEQUENCE: u32 = 0x8000;
 
-/// A session with this mode besides, and a way to write to it.
+/// Starts a session with this additional mode. Returns the logger handle to write to.
 fn listened(stage: &Stage, mode: u32) -> (Session, Classic, u64) {
     let config = stage.config();
     let log_file_mode = config.log_file_mode | mode;
     Classic::listened(stage, &SessionConfig { log_file_mode, ..config })
 }
 
-/// Writes one message and gives its record's bytes.
+/// Writes one message and returns the bytes of its record.
 #[track_caller]
 fn written(stage: &Stage, mode: u32, flags: u32, id: &Guid) -> Vec<u8> {
     let (session, _own, logger) = listened(stage, mode);
@@ -88,7 +88,7 @@ fn components(stage: &Stage) {
     assert_eq!(record[16..20], thread().to_le_bytes());
 }
 
-/// The sequence numbers of so many messages.
+/// Returns the sequence numbers of `count` messages.
 fn sequence(stage: &Stage, mode: u32, count: u16) -> Vec<u32> {
     let (session, own, logger) = listened(stage, mode);
     for number in 0..count {
@@ -96,7 +96,7 @@ fn sequence(stage: &Stage, mode: u32, count: u16) -> Vec<u32> {
     }
     let mut numbers =
         records(stage, session, |record| u32::from_le_bytes(*record.bytes()[8..].first_chunk().unwrap()));
-    // They follow the order of collection, which is that of time on each processor only.
+    // The numbers follow the order of collection, which is the time order on each processor only.
     numbers.sort_unstable();
     numbers
 }
@@ -130,12 +130,12 @@ fn not_flagged(stage: &Stage) {
     let mut seen = records(stage, session, |record| {
         (record.descriptor().id, record.provider(), record.thread_id(), record.process_id())
     });
-    seen.sort_unstable_by_key(|it| it.0);
+    seen.sort_unstable_by_key(|message| message.0);
     assert_eq!(seen[0], (1, Guid::NULL, u32::MAX, u32::MAX));
     assert_eq!(seen[1], (2, own.class, thread(), std::process::id()));
 }
 
-/// What a message with these flags answers.
+/// Returns the status of a message with these flags.
 fn answer(stage: &Stage, flags: u32) -> u32 {
     let (_session, own, logger) = listened(stage, 0);
     code(trace_message(logger, flags, &own.class, 1, &[]))
@@ -155,7 +155,7 @@ fn unknown_flags(stage: &Stage) {
 fn no_logger(_stage: &Stage) {
     let modern = Provider::register(new_provider(), None).unwrap();
     for wrong in [0, 1, u64::MAX, modern.handle().to_raw()] {
-        // The logger is looked at before the flags.
+        // The logger is checked before the flags.
         assert_eq!(code(trace_message(wrong, 2 | 4, &Guid::NULL, 1, &[])), 6, "{wrong:#x}");
     }
 }

@@ -11,12 +11,12 @@ use crate::rule::{Rule, rule};
 use crate::stage::{Calls, Stage, event, events_of, header_of, new_provider, until, wants};
 
 pub(crate) const RULES: &[Rule] = &[
-    rule!("provider 4.1", D, "0 when written, or when nobody is listening", writing_to_nobody_is_success),
+    rule!("provider 4.1", D, "0 when written, or when no session listens", write_without_session_succeeds),
     rule!("provider 4.1", D, "more than 128 descriptors → 87", a_hundred_and_twenty_eight_blocks),
     rule!(
         "decision 33",
         P,
-        "the handle is looked at before whether anybody listens, and that before the parameters",
+        "the handle is checked first, then whether a session listens, then the parameters",
         the_order_of_checks
     ),
     rule!("provider 4.1", D, "no free room → 8, and the event is counted as lost", write_without_room),
@@ -69,7 +69,7 @@ pub(crate) const RULES: &[Rule] = &[
     rule!("provider 4.6", D, "a string that is too long → 534", long_strings),
 ];
 
-fn writing_to_nobody_is_success(_stage: &Stage) {
+fn write_without_session_succeeds(_stage: &Stage) {
     let provider = Provider::register(new_provider(), None).unwrap();
     assert_eq!(provider.write(&event(1, 4, 1), &[b"unheard"]), Ok(()));
 }
@@ -89,7 +89,7 @@ fn the_order_of_checks(stage: &Stage) {
     let write =
         |level| handle.write(&event(1, level, 1), None, None, None, &blocks).map_err(|e| e.status().0);
     assert_eq!(write(4), Err(87));
-    assert_eq!(write(5), Ok(()), "nobody wants it");
+    assert_eq!(write(5), Ok(()), "no session takes it");
     drop(provider);
     assert_eq!((write(4), write(5)), (Err(6), Err(6)));
 }
@@ -127,7 +127,7 @@ fn a_full_store(stage: &Stage) {
     fill();
     assert!((0..100).all(|_| write() == 0xC000_0188), "and stays so");
     let consumer = Trace::open_live(None, &session.id).unwrap();
-    assert_eq!(write(), 0, "from the moment on that somebody takes it");
+    assert_eq!(write(), 0, "once a consumer reads it");
     drop(consumer);
     fill();
     let with_file = Update { log_file: Some(stage.path()), ..Update::default() };
@@ -145,7 +145,8 @@ fn the_first_failure(stage: &Stage) {
     drop(large);
 }
 
-/// A large and a small session of these modes besides, and what each has lost and got of an event that does not fit into the small one.
+/// Writes an event that does not fit into the small one of two sessions with these additional
+/// modes. Returns its status, and the lost and recorded events of the large and the small session.
 fn fate(stage: &Stage, of_large: u32, of_small: u32) -> (u32, [(u64, usize); 2]) {
     let (guid, with) = (new_provider(), |mode, buffer_size| SessionConfig {
         log_file_mode: 1 | mode,
@@ -153,7 +154,8 @@ fn fate(stage: &Stage, of_large: u32, of_small: u32) -> (u32, [(u64, usize); 2])
         ..stage.config()
     });
     let provider = Provider::register(guid, None).unwrap();
-    // The one without an obstacle comes first: nothing is written to it before the other is looked at.
+    // The session without an obstacle comes first: nothing may be written to it before the other
+    // one is checked.
     let sessions = [stage.start(&with(of_large, 64)), stage.start(&with(of_small, 4))];
     sessions.iter().for_each(|session| stage.enable(session, guid, &EnableParams::default()));
     let written = provider.write(&event(1, 4, 1), &[&[0; 10_000]]);
@@ -196,7 +198,7 @@ fn all_ways_are_ex(stage: &Stage) {
     provider.write_ex(&what, 0, 0, Some(&activity), Some(&related), &data).unwrap();
     let mut seen = records(stage, session, |record| record.bytes().to_vec());
     for record in &mut seen {
-        // But for the time.
+        // All fields except the time.
         record[0x10..0x18].fill(0);
     }
     assert!(seen.len() == 4 && seen[0] == seen[1] && seen[2] == seen[3] && seen[0] != seen[2]);
@@ -209,7 +211,7 @@ fn exclusion(stage: &Stage) {
     stage.enable(&one, guid, &schematized(b"one"));
     stage.enable(&two, guid, &schematized(b"two"));
     let chain = chain_of(&calls.last());
-    let bit = |data: &[u8]| chain.iter().find(|(its, _)| its == data).unwrap().1;
+    let bit = |data: &[u8]| chain.iter().find(|(bytes, _)| bytes == data).unwrap().1;
     for (id, exclude) in [(1, bit(b"one")), (2, bit(b"two")), (3, bit(b"one") | bit(b"two")), (4, 0)] {
         provider.write_ex(&event(id, 4, 1), exclude, 0, None, None, &[]).unwrap();
     }
@@ -246,7 +248,7 @@ fn other_write_flags(stage: &Stage) {
     assert_eq!(stage.stop(session), []);
 }
 
-/// Writes from so many calls deep.
+/// Writes an event from `depth` nested calls.
 #[inline(never)]
 fn from_below(provider: &Provider, depth: u32) {
     if depth == 0 {
@@ -254,7 +256,7 @@ fn from_below(provider: &Provider, depth: u32) {
     } else {
         from_below(provider, depth - 1);
     }
-    // Behind the call, so that none of them is left out.
+    // After the call, so that the compiler cannot omit any of them.
     std::hint::black_box(depth);
 }
 
@@ -268,7 +270,7 @@ fn write_deep_stacks(stage: &Stage) {
         records(stage, session, |record| record.items().stack().unwrap().frames().collect::<Vec<u64>>());
     assert!((12..192).contains(&stacks[0].len()), "{}", stacks[0].len());
     assert_eq!(stacks[1].len(), 192);
-    // Ten calls in, both have come the same way.
+    // Ten frames in, both stacks are the same.
     assert_eq!(stacks[0][..10], stacks[1][..10]);
 }
 
@@ -286,7 +288,7 @@ fn blocks_are_joined(stage: &Stage) {
     assert_eq!((seen[0].descriptor.id, &seen[0].payload[..]), (7, &b"onetwo"[..]));
 }
 
-/// Runs with an activity of this thread, and takes it back.
+/// Runs `work` with an activity id on this thread, and restores the previous id.
 fn with_activity<T>(id: Guid, work: impl FnOnce() -> T) -> T {
     let before = traceweir::provider::activity::set(id);
     let result = work();

@@ -1,16 +1,17 @@
-//! One controller with its model: what it did, and so what it must be told.
+//! One controller with a model of its sessions: its past calls determine the answers it must get.
 //!
-//! Names and providers of its own are touched by nobody else, so every answer about them follows from the model, and so does which of its numbered events
-//! each log holds. Those that all share may be started, stopped or enabled by another at any time: an answer about them must be one that some order of
+//! No other thread touches its own names and providers, so every answer about them follows from the
+//! model, and so do the numbered events that each log holds. Shared names may be started, stopped
+//! or enabled by another thread at any time: an answer about them must be one that some order of
 //! calls gives.
 //!
 //! | Part | |
 //! |---|---|
 //! | `sessions` | start, stop, update, flush, the next file, the end of a file |
 //! | `providers` | enable, disable, capture, register, write |
-//! | `logs` | what the files hold |
+//! | `logs` | contents of the files |
 //! | `private` | sessions in this process, started by it or from outside |
-//! | `shared` | what all share |
+//! | `shared` | shared sessions and providers |
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -23,14 +24,14 @@ use super::model::{Ledger, Listener, MEMBER, Running};
 use super::private::Own;
 use crate::stage::{Stage, status};
 
-/// What the names begin with that all share.
+/// Prefix of the shared session names.
 pub(super) const SHARED: &str = "random shared";
 
 pub(super) const NAMES: usize = 3;
 pub(super) const PROVIDERS: usize = 3;
-/// Registrations of one provider by one thread.
+/// Maximum number of registrations of one provider by one thread.
 pub(super) const INSTANCES: usize = 3;
-/// How long a daemon may take to hear of the end of a registration.
+/// Time that a daemon may take to learn of the end of a registration.
 pub(super) const HEARD: Duration = Duration::from_secs(5);
 
 pub(super) struct Actor<'s> {
@@ -39,19 +40,19 @@ pub(super) struct Actor<'s> {
     random: u64,
     pub(super) number: u64,
     pub(super) running: [Option<Running>; NAMES],
-    /// A session of this process.
+    /// A private session of this process.
     pub(super) own: Option<Own>,
-    /// A log that sessions go on with, and what it holds.
+    /// A log that later sessions append to, and its contents.
     pub(super) appended: Option<(PathBuf, Ledger)>,
     pub(super) registered: [Vec<Provider>; PROVIDERS],
     pub(super) unregistered: [Option<Instant>; PROVIDERS],
     pub(super) shared: Vec<Provider>,
-    /// The number of the last event.
+    /// Number of the last event.
     pub(super) event: u64,
     pub(super) done: Done,
 }
 
-/// What an actor found out.
+/// Results of an actor.
 #[derive(Default)]
 pub(super) struct Done {
     pub(super) divergences: Vec<String>,
@@ -65,7 +66,7 @@ pub(super) struct Done {
 type Operation<'s> = fn(&mut Actor<'s>);
 
 impl<'s> Actor<'s> {
-    /// Operations and how often they come.
+    /// The operations, with their weights.
     const OPERATIONS: [(&'static str, u64, Operation<'s>); 21] = [
         ("query", 22, Self::query),
         ("list", 4, Self::list),
@@ -108,7 +109,7 @@ impl<'s> Actor<'s> {
         }
     }
 
-    /// So many steps, and everything of its own is ended.
+    /// Performs this many steps, and then stops all its sessions.
     pub(super) fn play(mut self, steps: u64) -> Done {
         for _ in 0..steps {
             let (what, _, operation) = self.next_operation();
@@ -139,7 +140,7 @@ impl<'s> Actor<'s> {
         Self::OPERATIONS[0]
     }
 
-    /// xorshift64*.
+    /// Returns a random number below `limit` (xorshift64*).
     pub(super) fn below(&mut self, limit: u64) -> u64 {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;
@@ -155,10 +156,10 @@ impl<'s> Actor<'s> {
         self.below(chances) == 0
     }
 
-    /// The answer must be one of these.
-    pub(super) fn expect(&mut self, what: &str, told: u32, allowed: &[u32]) {
-        if !allowed.contains(&told) {
-            self.diverges(format!("{what}: {told}, and not one of {allowed:?}"));
+    /// Records a divergence unless the status is one of these.
+    pub(super) fn expect(&mut self, what: &str, status: u32, allowed: &[u32]) {
+        if !allowed.contains(&status) {
+            self.diverges(format!("{what}: {status}, and not one of {allowed:?}"));
         }
     }
 
@@ -174,22 +175,22 @@ impl<'s> Actor<'s> {
         Guid::from_u128(0xDA7A_0000 | u128::from(self.number) << 8 | provider as u128)
     }
 
-    /// The group of its member.
+    /// Returns the group of its provider `MEMBER`.
     pub(super) fn group(&self) -> Guid {
         self.provider(0xFF)
     }
 
-    /// Everything of its own that events may go to.
+    /// Returns all its sessions that may receive events.
     pub(super) fn listeners(&mut self) -> impl Iterator<Item = &mut Listener> {
-        let sessions = self.running.iter_mut().flatten().map(|it| &mut it.listener);
+        let sessions = self.running.iter_mut().flatten().map(|model| &mut model.listener);
         sessions.chain(self.own.as_mut().map(|own| &mut own.listener))
     }
 
-    /// A session by name, in any case, or by id where it has one.
+    /// Refers to a session by name, in any case, or by id if it has one.
     pub(super) fn reference(&mut self, name: usize) -> SessionRef {
         let kind = self.below(3);
         match &self.running[name] {
-            Some(it) if kind == 0 => SessionRef::Id(it.id),
+            Some(model) if kind == 0 => SessionRef::Id(model.id),
             _ if kind == 1 => SessionRef::Name(self.name(name).to_uppercase()),
             _ => SessionRef::Name(self.name(name)),
         }
@@ -202,21 +203,21 @@ impl<'s> Actor<'s> {
     fn query(&mut self) {
         let name = self.pick(NAMES);
         let reference = self.reference(name);
-        let told = self.controller.query(&reference);
-        self.compare("query", name, told);
+        let answer = self.controller.query(&reference);
+        self.compare("query", name, answer);
     }
 
-    /// The answer about a session is the one of the model.
-    pub(super) fn compare(&mut self, what: &str, name: usize, told: Result<Properties, Error>) {
+    /// Records a divergence unless the answer about a session is that of the model.
+    pub(super) fn compare(&mut self, what: &str, name: usize, answer: Result<Properties, Error>) {
         let want = self.is_running(name);
-        match (told, &mut self.running[name]) {
-            (Ok(it), Some(model)) => {
-                if it.id != model.id || !model.is_shown_by(&it.config) {
-                    let text = format!("{what}: {it:?}, and not {:?}", model.config);
+        match (answer, &mut self.running[name]) {
+            (Ok(properties), Some(model)) => {
+                if properties.id != model.id || !model.is_shown_by(&properties.config) {
+                    let text = format!("{what}: {properties:?}, and not {:?}", model.config);
                     self.diverges(text);
                 }
             }
-            (told, _) => self.expect(what, status(told), &[want]),
+            (answer, _) => self.expect(what, status(answer), &[want]),
         }
     }
 
@@ -224,13 +225,16 @@ impl<'s> Actor<'s> {
         let prefix = format!("random {} ", self.number);
         match self.controller.query_all() {
             Ok(all) => {
-                let mut told: Vec<u64> =
-                    all.iter().filter(|it| it.config.name.starts_with(&prefix)).map(|it| it.id).collect();
-                let mut want: Vec<u64> = self.running.iter().flatten().map(|it| it.id).collect();
-                told.sort_unstable();
+                let mut listed: Vec<u64> = all
+                    .iter()
+                    .filter(|session| session.config.name.starts_with(&prefix))
+                    .map(|session| session.id)
+                    .collect();
+                let mut want: Vec<u64> = self.running.iter().flatten().map(|model| model.id).collect();
+                listed.sort_unstable();
                 want.sort_unstable();
-                if told != want {
-                    self.diverges(format!("list: {told:x?}, and not {want:x?}"));
+                if listed != want {
+                    self.diverges(format!("list: {listed:x?}, and not {want:x?}"));
                 }
             }
             Err(e) => self.diverges(format!("list: {e}")),
@@ -245,25 +249,25 @@ impl<'s> Actor<'s> {
         for provider in 0..=PROVIDERS {
             let is_group = provider == PROVIDERS;
             let guid = if is_group { self.group() } else { self.provider(provider) };
-            let entry = all.iter().find(|it| (it.provider, it.is_group) == (guid, is_group));
-            let wish = |it: &Running| match is_group {
-                true => it.listener.of_group.as_ref().map(|wish| (it.id, wish.shown())),
-                false => it.listener.wanted.get(&provider).map(|wish| (it.id, wish.shown())),
+            let entry = all.iter().find(|entry| (entry.provider, entry.is_group) == (guid, is_group));
+            let request = |model: &Running| match is_group {
+                true => model.listener.of_group.as_ref().map(|request| (model.id, request.shown())),
+                false => model.listener.wanted.get(&provider).map(|request| (model.id, request.shown())),
             };
-            let mut want: Vec<_> = self.running.iter().flatten().filter_map(wish).collect();
-            let told = entry.iter().flat_map(|it| &it.sessions).map(|it| {
-                let mut kinds: Vec<_> = it.filters.iter().map(|filter| filter.kind).collect();
+            let mut want: Vec<_> = self.running.iter().flatten().filter_map(request).collect();
+            let listed = entry.iter().flat_map(|entry| &entry.sessions).map(|session| {
+                let mut kinds: Vec<_> = session.filters.iter().map(|filter| filter.kind).collect();
                 kinds.sort_unstable();
-                (it.session, (it.level, it.any, it.all, it.property, kinds))
+                (session.session, (session.level, session.any, session.all, session.property, kinds))
             });
-            let mut told: Vec<_> = told.collect();
-            told.sort_unstable();
+            let mut listed: Vec<_> = listed.collect();
+            listed.sort_unstable();
             want.sort_unstable();
-            if told != want {
-                self.diverges(format!("providers: {told:x?}, and not {want:x?}"));
+            if listed != want {
+                self.diverges(format!("providers: {listed:x?}, and not {want:x?}"));
             }
             let registered = if is_group { MEMBER } else { provider };
-            let is_there = entry.is_some_and(|it| it.pids == [std::process::id()]);
+            let is_there = entry.is_some_and(|entry| entry.pids == [std::process::id()]);
             let was_there = self.unregistered[registered].is_some_and(|at| at.elapsed() < HEARD);
             if is_there == self.registered[registered].is_empty() && !(is_there && was_there) {
                 self.diverges(format!("provider {provider}: registered is {is_there}"));

@@ -1,4 +1,4 @@
-//! What the log files hold: those events of this actor that its model says, and nothing else.
+//! Contents of the log files: exactly the events of this actor that its model predicts.
 
 use std::panic::catch_unwind;
 use std::path::{Path, PathBuf};
@@ -11,14 +11,15 @@ use super::model::{Keeps, Ledger};
 use crate::stage::{Seen, events_of};
 
 impl Actor<'_> {
-    /// The files of one log hold what they must, together; how many events that is. Where some were lost by count, any may be missing.
+    /// Checks that the files of one log together hold the predicted events, and returns their
+    /// number. If some were counted as lost, any may be missing.
     pub(super) fn check_log(&mut self, files: &[PathBuf], ledger: &Ledger, keeps: Keeps, lost: u64) -> u64 {
         let mut seen = Vec::new();
         for path in files {
             self.done.logs += 1;
             match read(path) {
                 Ok(events) => seen.extend(events.iter().map(number_of)),
-                Err(why) => self.breaks(path, why),
+                Err(reason) => self.breaks(path, reason),
             }
         }
         let keeps = if lost == 0 { keeps } else { Keeps::Some };
@@ -29,8 +30,8 @@ impl Actor<'_> {
         seen.len() as u64
     }
 
-    pub(super) fn breaks(&mut self, path: &Path, why: String) {
-        self.done.broken_logs.push(format!("thread {}, {}: {why}", self.number, path.display()));
+    pub(super) fn breaks(&mut self, path: &Path, reason: String) {
+        self.done.broken_logs.push(format!("thread {}, {}: {reason}", self.number, path.display()));
     }
 
     pub(super) fn remove(&mut self, files: &[PathBuf]) {
@@ -39,28 +40,28 @@ impl Actor<'_> {
         }
     }
 
-    /// The log of a session that all share is valid.
-    pub(super) fn check_stranger(&mut self, end: &Properties) {
+    /// Checks that the log of a shared session is valid, and removes it.
+    pub(super) fn check_shared_log(&mut self, end: &Properties) {
         let Some(path) = &end.config.log_file else { return };
         let is_recorder = end.config.log_file_mode & EVENT_TRACE_BUFFERING_MODE != 0;
         if !(is_recorder && is_empty(path)) {
             self.done.logs += 1;
-            if let Err(why) = read(path) {
-                self.breaks(path, why);
+            if let Err(reason) = read(path) {
+                self.breaks(path, reason);
             }
         }
         self.remove(std::slice::from_ref(path));
     }
 }
 
-/// A recorder that was never asked has written nothing.
+/// Returns whether a file is empty: a flight recorder that was never flushed has written nothing.
 pub(super) fn is_empty(path: &Path) -> bool {
-    std::fs::metadata(path).is_ok_and(|it| it.len() == 0)
+    std::fs::metadata(path).is_ok_and(|metadata| metadata.len() == 0)
 }
 
 fn read(path: &Path) -> Result<Vec<Seen>, String> {
-    catch_unwind(|| events_of(path)).map_err(|why| match why.downcast::<String>() {
-        Ok(why) => *why,
+    catch_unwind(|| events_of(path)).map_err(|reason| match reason.downcast::<String>() {
+        Ok(reason) => *reason,
         Err(_) => "it cannot be read".to_owned(),
     })
 }

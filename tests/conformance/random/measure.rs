@@ -1,11 +1,11 @@
-//! What a process holds: descriptors, memory files, memory.
+//! Resources of a process: descriptors, memory files, memory.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use crate::stage::PATIENCE;
 
-/// What a process holds.
+/// Resources that a process holds.
 #[derive(Debug)]
 pub(super) struct Holdings {
     who: &'static str,
@@ -14,20 +14,21 @@ pub(super) struct Holdings {
     memory_kib: u64,
 }
 
-/// Memory that may have come without being a leak: the allocator keeps some for each thread there ever was at once.
+/// Memory that may be added without being a leak: the allocator keeps some for each thread of the
+/// peak.
 const SLACK_KIB: u64 = 24 << 10;
 
 impl Holdings {
     pub(super) fn of_daemon() -> Self {
         let id = std::env::var(crate::DAEMON).expect("the daemon's process id");
-        Self::of("the daemon", PathBuf::from("/proc").join(id))
+        Self::read("the daemon", PathBuf::from("/proc").join(id))
     }
 
     pub(super) fn of_this_process() -> Self {
-        Self::of("this process", PathBuf::from("/proc/self"))
+        Self::read("this process", PathBuf::from("/proc/self"))
     }
 
-    fn of(who: &'static str, process: PathBuf) -> Self {
+    fn read(who: &'static str, process: PathBuf) -> Self {
         let text =
             |file: &str| std::fs::read_to_string(process.join(file)).expect("a process can be looked at");
         let status = text("status");
@@ -40,26 +41,26 @@ impl Holdings {
         }
     }
 
-    /// What has grown since, once everything had time to end.
-    pub(super) fn grown(&self, now: impl Fn() -> Self) -> Vec<String> {
+    /// Returns the resources that have grown, after giving everything time to end.
+    pub(super) fn wait_for_growth(&self, now: impl Fn() -> Self) -> Vec<String> {
         let start = Instant::now();
         loop {
-            let grown = self.growth(&now());
-            if grown.is_empty() || start.elapsed() > PATIENCE {
-                return grown;
+            let growth = self.growth(&now());
+            if growth.is_empty() || start.elapsed() > PATIENCE {
+                return growth;
             }
             std::thread::sleep(Duration::from_millis(100));
         }
     }
 
     fn growth(&self, now: &Self) -> Vec<String> {
-        let told = |what: &str, before: u64, now: u64, slack: u64| {
+        let growth_of = |what: &str, before: u64, now: u64, slack: u64| {
             (now > before + slack).then(|| format!("{}: {what} {before}, then {now}", self.who))
         };
         let all = [
-            told("descriptors", self.descriptors as u64, now.descriptors as u64, 0),
-            told("maps of memory files", self.regions as u64, now.regions as u64, 0),
-            told("KiB of memory", self.memory_kib, now.memory_kib, SLACK_KIB),
+            growth_of("descriptors", self.descriptors as u64, now.descriptors as u64, 0),
+            growth_of("maps of memory files", self.regions as u64, now.regions as u64, 0),
+            growth_of("KiB of memory", self.memory_kib, now.memory_kib, SLACK_KIB),
         ];
         all.into_iter().flatten().collect()
     }

@@ -1,12 +1,16 @@
-//! What must be so: a session as it was asked for, what it wants of each provider, and which events its files must hold.
+//! The model: sessions as requested, what they ask of each provider, and which events their files
+//! must hold.
 //!
 //! ```text
-//!   controller's call ──▶ Running   the configuration that every later answer must show
-//!                          ├─ Wish   by provider, and of the group: level, masks, ids, and whether this process is meant
-//!                          └─ Ledger  due: must be in the log · maybe: written while a call that was not waited for was under way
+//!   controller call ──▶ Running     the configuration that every later answer must show
+//!                       ├─ Request   by provider and for the group: level, masks, ids, and whether
+//!                       │            this process is included
+//!                       └─ Ledger    due: must be in the log; maybe: written while a call was
+//!                                    not waited for
 //! ```
 //!
-//! The rules are those of the published pages, written down plainly; nothing here asks the daemon.
+//! The rules are those of the published pages, implemented in the simplest way; nothing here asks
+//! the daemon.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,10 +20,10 @@ use traceweir_format::filter::encode;
 use traceweir_format::spec::enable::*;
 use traceweir_format::spec::session::*;
 
-/// The provider of each actor that is a member of its group.
+/// Index of each actor's provider that is a member of its group.
 pub(super) const MEMBER: usize = 2;
 
-/// An event as the rules see it.
+/// The properties of an event that rules depend on.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Offered {
     pub(super) id: u16,
@@ -27,25 +31,25 @@ pub(super) struct Offered {
     pub(super) keyword: u64,
 }
 
-/// What an enable asks for.
+/// Parameters of an enable, and their effect.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Wish {
+pub(super) struct Request {
     pub(super) params: EnableParams,
-    /// Listed ids, and whether these or all others pass.
+    /// Listed event ids, and whether only these or all others pass.
     pub(super) ids: Option<(Vec<u16>, bool)>,
-    /// This process is in another scope.
+    /// Whether the scope filters exclude this process.
     pub(super) is_for_others: bool,
 }
 
-impl Wish {
-    /// Only these ids, or all others.
+impl Request {
+    /// Adds a filter that passes only these ids, or all others.
     pub(super) fn by_ids(mut self, listed: Vec<u16>, filter_in: bool) -> Self {
         let data = encode::event_ids(filter_in, &listed);
         self.params.filters.push(Filter { kind: EVENT_FILTER_TYPE_EVENT_ID, data });
         Self { ids: Some((listed, filter_in)), ..self }
     }
 
-    /// Only processes of which this one is one, or is not.
+    /// Adds a filter of processes that includes this one, or does not.
     pub(super) fn by_scope(mut self, by_name: bool, passes: bool) -> Self {
         let program = std::env::current_exe().expect("this program");
         let program = program.file_name().expect("it has a name").to_string_lossy().into_owned();
@@ -59,13 +63,14 @@ impl Wish {
         Self { is_for_others: self.is_for_others || !passes, ..self }
     }
 
-    /// A filter that keeps no event back: of stacks, or for the callback.
+    /// Adds a filter that drops no event: of stacks, or for the callback.
     pub(super) fn with(mut self, kind: u32, data: Vec<u8>) -> Self {
         self.params.filters.push(Filter { kind, data });
         self
     }
 
-    /// "pass = level_ok && keyword_ok", and "all filters must pass".
+    /// Returns whether an event passes: "pass = level_ok && keyword_ok", and "all filters must
+    /// pass".
     fn takes(&self, e: &Offered) -> bool {
         let p = &self.params;
         let level_ok = p.level == 0 || e.level <= p.level;
@@ -78,8 +83,9 @@ impl Wish {
         level_ok && keyword_ok && by_id
     }
 
-    /// "Direct and group enables of one session combine like two sessions"; a group has no filters of single events.
-    fn and(&self, group: &Self) -> Self {
+    /// Combines a direct and a group enable: "Direct and group enables of one session combine like
+    /// two sessions". A group has no filters of single events.
+    fn combine_with_group(&self, group: &Self) -> Self {
         let level = |p: &EnableParams| if p.level == 0 { u8::MAX } else { p.level };
         let any = |p: &EnableParams| if p.match_any == 0 { u64::MAX } else { p.match_any };
         let (one, two) = (&self.params, &group.params);
@@ -93,7 +99,8 @@ impl Wish {
         Self { params, ..Self::default() }
     }
 
-    /// As a list of providers shows it: level, masks, properties, types of filters. That it is a group's stands beside it.
+    /// Returns what a list of providers shows: level, masks, properties, types of filters. The list
+    /// marks a group separately.
     pub(super) fn shown(&self) -> (u8, u64, u64, u32, Vec<u32>) {
         let p = &self.params;
         let mut kinds: Vec<u32> = p.filters.iter().map(|filter| filter.kind).collect();
@@ -108,35 +115,34 @@ impl Wish {
 pub(super) struct Ledger {
     pub(super) due: BTreeSet<u64>,
     pub(super) maybe: BTreeSet<u64>,
-    /// Events that were written and are not asked for: what the rules said.
+    /// Events that were written but not requested, with the reason.
     pub(super) others: BTreeMap<u64, String>,
 }
 
 /// Which of its events a log keeps.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keeps {
-    /// All of them.
     All,
-    /// The newest.
+    /// The newest events.
     Newest,
-    /// Some of them.
+    /// Any of its events.
     Some,
 }
 
 impl Ledger {
-    /// What is wrong with a log that holds these.
+    /// Returns what is wrong with a log that holds these events.
     pub(super) fn fault(&self, seen: &[u64], keeps: Keeps) -> Option<String> {
         let there: BTreeSet<u64> = seen.iter().copied().collect();
         if there.len() != seen.len() {
             return Some(format!("{} events, {} of them different", seen.len(), there.len()));
         }
         if let Some(stray) = there.iter().find(|n| !self.due.contains(n) && !self.maybe.contains(n)) {
-            let why = self.others.get(stray).map_or("it was written for another file", String::as_str);
-            return Some(format!("event {stray} was not asked for: {why}"));
+            let reason = self.others.get(stray).map_or("it was written for another file", String::as_str);
+            return Some(format!("event {stray} was not asked for: {reason}"));
         }
         let missing = match keeps {
             Keeps::All => self.due.difference(&there).next(),
-            // Events that may be there or not may have come over it.
+            // Events that may or may not be there may have overwritten it.
             Keeps::Newest if self.maybe.last() > self.due.last() => None,
             Keeps::Newest => self.due.last().filter(|newest| !there.contains(newest)),
             Keeps::Some => None,
@@ -148,36 +154,36 @@ impl Ledger {
     }
 }
 
-/// What a session wants, and what its log holds.
+/// What a session has enabled, and what its log holds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Listener {
-    pub(super) wanted: BTreeMap<usize, Wish>,
-    pub(super) of_group: Option<Wish>,
-    /// Providers about which something was said that this process may not have heard yet.
+    pub(super) wanted: BTreeMap<usize, Request>,
+    pub(super) of_group: Option<Request>,
+    /// Providers with a change that this process may not have received yet.
     pub(super) unsettled: BTreeSet<usize>,
     pub(super) ledger: Ledger,
 }
 
 impl Listener {
-    /// What is asked of a provider of this process.
-    pub(super) fn wish(&self, provider: usize) -> Option<Wish> {
-        let direct = self.wanted.get(&provider).filter(|wish| !wish.is_for_others);
-        let of_group = self.of_group.as_ref().filter(|wish| provider == MEMBER && !wish.is_for_others);
+    /// Returns what is asked of a provider of this process.
+    pub(super) fn request(&self, provider: usize) -> Option<Request> {
+        let direct = self.wanted.get(&provider).filter(|request| !request.is_for_others);
+        let of_group = self.of_group.as_ref().filter(|request| provider == MEMBER && !request.is_for_others);
         match (direct, of_group) {
-            (Some(direct), Some(group)) => Some(direct.and(group)),
+            (Some(direct), Some(group)) => Some(direct.combine_with_group(group)),
             (one, other) => one.or(other).cloned(),
         }
     }
 
-    /// An event was written; `certainly`: no session had too little room.
+    /// Records that an event was written. With `certainly`, no session lacked room for it.
     pub(super) fn note(&mut self, provider: usize, event: &Offered, number: u64, certainly: bool) {
         if !certainly || self.unsettled.contains(&provider) {
             self.ledger.maybe.insert(number);
-        } else if self.wish(provider).is_some_and(|wish| wish.takes(event)) {
+        } else if self.request(provider).is_some_and(|request| request.takes(event)) {
             self.ledger.due.insert(number);
         } else {
-            let why = format!("{event:?} of provider {provider}, {:?}", self.wish(provider));
-            self.ledger.others.insert(number, why);
+            let reason = format!("{event:?} of provider {provider}, {:?}", self.request(provider));
+            self.ledger.others.insert(number, reason);
         }
     }
 }
@@ -185,14 +191,14 @@ impl Listener {
 /// A session of the model.
 pub(super) struct Running {
     pub(super) id: u64,
-    /// What each answer must show.
+    /// The configuration that each answer must show.
     pub(super) config: SessionConfig,
-    /// The name of a row of files, with its `%d`.
+    /// The name pattern of a file sequence, with its `%d`.
     pub(super) row: Option<PathBuf>,
     pub(super) listener: Listener,
-    /// Events found in its files so far, without those of sessions before it.
+    /// Events found in its files so far, without those of earlier sessions.
     pub(super) found: u64,
-    /// All its events go to files.
+    /// Whether all its events go to files.
     pub(super) is_all_in_files: bool,
 }
 
@@ -215,7 +221,8 @@ impl Running {
         self.config.log_file_mode & mode != 0
     }
 
-    /// Which events its log keeps at its end. A recorder writes where it is asked to, and not at its end.
+    /// Returns which events its log keeps at its end. A flight recorder writes on flush, not at its
+    /// end.
     pub(super) fn keeps(&self) -> Keeps {
         match () {
             () if self.has(EVENT_TRACE_BUFFERING_MODE) => Keeps::Some,
@@ -224,7 +231,7 @@ impl Running {
         }
     }
 
-    /// Its files.
+    /// Returns its files.
     pub(super) fn files(&self) -> Vec<PathBuf> {
         match &self.row {
             Some(row) => (1..).map(|n| numbered(row, n)).take_while(|path| path.exists()).collect(),
@@ -232,18 +239,19 @@ impl Running {
         }
     }
 
-    /// Whether an answer shows this session. A row of files goes on by itself, and never back.
-    pub(super) fn is_shown_by(&mut self, told: &SessionConfig) -> bool {
-        if let (Some(row), Some(now), Some(then)) = (&self.row, &told.log_file, &self.config.log_file) {
-            let place = |path: &Path| (1..10_000).find(|n| numbered(row, *n) == path);
-            if place(now).is_some_and(|now| Some(now) >= place(then)) {
-                self.config.log_file = told.log_file.clone();
+    /// Returns whether an answer shows this session. A file sequence advances by itself, and never
+    /// goes back.
+    pub(super) fn is_shown_by(&mut self, shown: &SessionConfig) -> bool {
+        if let (Some(row), Some(now), Some(then)) = (&self.row, &shown.log_file, &self.config.log_file) {
+            let index = |path: &Path| (1..10_000).find(|n| numbered(row, *n) == path);
+            if index(now).is_some_and(|now| Some(now) >= index(then)) {
+                self.config.log_file = shown.log_file.clone();
             }
         }
-        *told == self.config
+        *shown == self.config
     }
 
-    /// UPDATE, where it is allowed: "0 = unchanged".
+    /// Applies UPDATE, where it is allowed: "0 = unchanged".
     pub(super) fn update(&mut self, flush_timer: u32, maximum_buffers: u32, real_time: Option<bool>) {
         let config = &mut self.config;
         if flush_timer != 0 {
@@ -253,40 +261,40 @@ impl Running {
             config.maximum_buffers = maximum_buffers.max(config.minimum_buffers);
         }
         match real_time {
-            Some(true) => self.becomes_live(),
+            Some(true) => self.set_real_time(),
             Some(false) => config.log_file_mode &= !EVENT_TRACE_REAL_TIME_MODE,
             None => {}
         }
     }
 
-    /// "forces a flush timer (1 s default)".
-    fn becomes_live(&mut self) {
+    /// Sets real-time mode: "forces a flush timer (1 s default)".
+    fn set_real_time(&mut self) {
         self.config.log_file_mode |= EVENT_TRACE_REAL_TIME_MODE;
         self.config.flush_timer = self.config.flush_timer.max(1);
     }
 
-    /// Goes on in another file.
-    pub(super) fn goes_on_in(&mut self, path: PathBuf) {
+    /// Switches to another file.
+    pub(super) fn switch_file(&mut self, path: PathBuf) {
         self.config.log_file = Some(if self.row.is_some() { numbered(&path, 1) } else { path.clone() });
         self.row = self.row.take().map(|_| path);
         self.listener.ledger = Ledger::default();
     }
 
-    /// CONVERT_TO_REALTIME: "file session becomes real-time; file writing ends".
+    /// Applies CONVERT_TO_REALTIME: "file session becomes real-time; file writing ends".
     pub(super) fn convert(&mut self) {
         self.config.log_file_mode &= !(EVENT_TRACE_FILE_MODE_SEQUENTIAL
             | EVENT_TRACE_FILE_MODE_CIRCULAR
             | EVENT_TRACE_FILE_MODE_APPEND
             | EVENT_TRACE_FILE_MODE_NEWFILE
             | EVENT_TRACE_FILE_MODE_PREALLOCATE);
-        self.becomes_live();
+        self.set_real_time();
         (self.config.log_file, self.row) = (None, None);
         self.is_all_in_files = false;
         self.listener.ledger = Ledger::default();
     }
 }
 
-/// What becomes of a configuration that is asked for.
+/// Returns the configuration that the daemon makes of a requested one.
 fn adjusted(asked: &SessionConfig) -> SessionConfig {
     let mode = asked.log_file_mode;
     let processors = u32::from(traceweir_transport::cpu::possible());
@@ -310,7 +318,7 @@ fn adjusted(asked: &SessionConfig) -> SessionConfig {
     }
 }
 
-/// A file of a row.
+/// Returns the path of a file in a sequence.
 pub(super) fn numbered(row: &Path, number: u32) -> PathBuf {
     row.to_string_lossy().replace("%d", &number.to_string()).into()
 }

@@ -1,6 +1,8 @@
-//! Private sessions: one that this actor's process started itself, and ones that are started from outside.
+//! Private sessions: one that this actor's process started itself, and ones that a controller
+//! starts.
 //!
-//! All actors live in one process, which has three of its own at most: there may be no room for one more, and no other reason to refuse one.
+//! All actors live in one process, which can run at most three of its own: a start may fail for
+//! lack of room, and for no other reason.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -19,7 +21,7 @@ use crate::stage::{event, status, unique, wants};
 const SEQUENTIAL: u32 = 0x1;
 const PRIVATE: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE;
 
-/// A session that this process runs.
+/// A private session that this process started.
 pub(super) struct Own {
     session: PrivateSession,
     path: PathBuf,
@@ -30,15 +32,15 @@ pub(super) struct Own {
 impl Actor<'_> {
     pub(super) fn any_of_its_own_process(&mut self) {
         let (choice, provider) = (self.below(8), self.pick(PROVIDERS));
-        let (wish, guid) = (self.wish(true, false), self.provider(provider));
+        let (request, guid) = (self.request(true, false), self.provider(provider));
         let (seconds, new) = (1 + self.below(4) as u32, self.stage.path());
         let Some(own) = &mut self.own else { return self.start_own() };
-        let told = match choice {
+        let statuses = match choice {
             0 => return self.stop_own(),
             1..=2 => {
-                let told = status(own.session.enable(guid, &wish.params));
-                own.listener.wanted.insert(provider, wish);
-                (told, 0)
+                let status_of_enable = status(own.session.enable(guid, &request.params));
+                own.listener.wanted.insert(provider, request);
+                (status_of_enable, 0)
             }
             3 => {
                 own.listener.wanted.remove(&provider);
@@ -54,7 +56,7 @@ impl Actor<'_> {
             }
             6 => {
                 let property = EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
-                (status(own.session.enable(guid, &EnableParams { property, ..wish.params })), 87)
+                (status(own.session.enable(guid, &EnableParams { property, ..request.params })), 87)
             }
             _ => {
                 let shown = own.session.query().config;
@@ -62,7 +64,7 @@ impl Actor<'_> {
                 (u32::from(!is_same) * 1_000_000, 0)
             }
         };
-        self.expect(&format!("own session {choice}"), told.0, &[told.1]);
+        self.expect(&format!("own session {choice}"), statuses.0, &[statuses.1]);
         self.write();
     }
 
@@ -91,15 +93,15 @@ impl Actor<'_> {
 
     fn update_own(&mut self, update: &Update) {
         let Some(own) = &mut self.own else { return };
-        let told = own.session.update(update);
-        let (Ok(it), Some(new)) = (&told, &update.log_file) else {
-            return self.expect("own session goes on", status(told), &[0]);
+        let answer = own.session.update(update);
+        let (Ok(properties), Some(new)) = (&answer, &update.log_file) else {
+            return self.expect("own session goes on", status(answer), &[0]);
         };
         let old = std::mem::replace(&mut own.path, new.clone());
         let ledger = std::mem::take(&mut own.listener.ledger);
         own.config.log_file = Some(new.clone());
         own.config.flush_timer = update.flush_timer.unwrap_or(own.config.flush_timer);
-        self.check_log(std::slice::from_ref(&old), &ledger, Keeps::All, it.events_lost);
+        self.check_log(std::slice::from_ref(&old), &ledger, Keeps::All, properties.events_lost);
         self.remove(&[old]);
     }
 
@@ -114,7 +116,8 @@ impl Actor<'_> {
         self.remove(&[path]);
     }
 
-    /// A session that is started from outside, from its start to its end: in it is this process, the only one that has the provider.
+    /// Runs a private session of a controller from its start to its end. Only this process has the
+    /// provider, so only it takes part.
     pub(super) fn outside(&mut self) {
         let guid = Guid::from_u128(0xDA7A_EE00_0000 | u128::from(unique()));
         let (comes_late, path) = (self.is_one_of(2), self.stage.path());
@@ -130,14 +133,14 @@ impl Actor<'_> {
             ..SessionConfig::default()
         };
         for want in [0, 183] {
-            let told = status(self.controller.start(&config));
-            self.expect("outside start", told, &[want]);
+            let status_of_start = status(self.controller.start(&config));
+            self.expect("outside start", status_of_start, &[want]);
         }
         let enabled = self.controller.enable(&session, guid, EnableCode::Enable, &wants(4, 1, 0), 10_000);
         self.expect("outside enable", status(enabled), &[0]);
         let begun = Instant::now();
         let mut ledger = match early.unwrap_or_else(|| Provider::register(guid, None)) {
-            Ok(provider) => written_for(4, 1, &provider),
+            Ok(provider) => write_for(4, 1, &provider),
             Err(e) => return self.diverges(format!("outside register: {e}")),
         };
         if begun.elapsed() >= PROMPT {
@@ -159,8 +162,9 @@ impl Actor<'_> {
     }
 }
 
-/// Writes events of several levels and keywords; those that are due where a level and any of some keywords are asked for.
-fn written_for(most: u8, any: u64, provider: &Provider) -> Ledger {
+/// Writes events of several levels and keywords. Returns those due in a session that asks for this
+/// level and any of these keywords.
+fn write_for(most: u8, any: u64, provider: &Provider) -> Ledger {
     let mut ledger = Ledger::default();
     for (number, (level, keyword)) in (1..).zip([(4, 1), (5, 1), (1, 2), (4, 3), (0, 0)]) {
         let is_written = provider.write(&event(1, level, keyword), &[&u64::to_le_bytes(number)]).is_ok();

@@ -1,4 +1,4 @@
-//! Sessions of its own: start, stop, update, flush, the next file, the end of a file; allowed and not.
+//! Sessions of one actor: start, stop, update, flush, next file, conversion; allowed and not.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ const APPEND: u32 = EVENT_TRACE_FILE_MODE_APPEND;
 const BUFFERING: u32 = EVENT_TRACE_BUFFERING_MODE;
 const REAL_TIME: u32 = EVENT_TRACE_REAL_TIME_MODE;
 
-/// Kinds of sessions: mode, and the limit of the file. Those in front are for all.
+/// Kinds of sessions: mode and file size limit. The first ones are also used for shared sessions.
 const KINDS: [(u32, u32); 15] = [
     (SEQUENTIAL, 0),
     (EVENT_TRACE_FILE_MODE_CIRCULAR | EVENT_TRACE_USE_KBYTES_FOR_SIZE, 64),
@@ -34,11 +34,11 @@ const KINDS: [(u32, u32); 15] = [
     (APPEND, 0),
     (APPEND, 0),
 ];
-/// So many kinds have one file from their start to their end.
+/// Number of kinds that have one file from start to end.
 pub(super) const PLAIN: usize = 5;
 
 impl Actor<'_> {
-    /// A small session of a kind.
+    /// Returns the configuration of a small session of a kind.
     pub(super) fn small(&mut self, name: String, kind: usize) -> SessionConfig {
         let (log_file_mode, maximum_file_size) = KINDS[kind];
         let has_file = log_file_mode != REAL_TIME;
@@ -54,7 +54,7 @@ impl Actor<'_> {
         }
     }
 
-    /// A new name for a file, or for a row of them.
+    /// Returns a new name for a file, or for a file sequence.
     fn path(&self, mode: u32) -> PathBuf {
         let path = self.stage.path();
         match (mode & EVENT_TRACE_FILE_MODE_NEWFILE, path.file_stem()) {
@@ -73,16 +73,16 @@ impl Actor<'_> {
         }
         let want = if self.running[name].is_some() { 183 } else { 0 };
         match self.controller.start(&config) {
-            Ok(it) => {
+            Ok(properties) => {
                 self.expect("start", 0, &[want]);
                 let ledger = before.map(|(_, ledger)| ledger).unwrap_or_default();
                 let goes_on = !ledger.due.is_empty() || !ledger.maybe.is_empty();
-                let mut model = Running::new(it.id, &config, ledger);
+                let mut model = Running::new(properties.id, &config, ledger);
                 model.is_all_in_files &= !goes_on;
-                // Made by the daemon, once.
-                model.config.guid = it.config.guid;
+                // The daemon makes the GUID, once.
+                model.config.guid = properties.config.guid;
                 self.running[name] = Some(model);
-                self.compare("start", name, Ok(it));
+                self.compare("start", name, Ok(properties));
             }
             Err(e) => {
                 self.expect(&format!("start: {e}"), e.status().0, &[want]);
@@ -123,8 +123,8 @@ impl Actor<'_> {
             _ if self.running[name].is_some() => (SessionConfig { log_file, ..mode(SEQUENTIAL) }, &[183]),
             _ => (SessionConfig { log_file, ..mode(SEQUENTIAL) }, &[3]),
         };
-        let told = status(self.controller.start(&wrong));
-        self.expect(&format!("wrong start {:#x}", wrong.log_file_mode), told, allowed);
+        let answer = status(self.controller.start(&wrong));
+        self.expect(&format!("wrong start {:#x}", wrong.log_file_mode), answer, allowed);
         self.expect_no_file(wrong.log_file);
     }
 
@@ -136,9 +136,9 @@ impl Actor<'_> {
 
     pub(super) fn stop_one(&mut self, name: usize) {
         let reference = self.reference(name);
-        let told = self.controller.stop(&reference);
+        let answer = self.controller.stop(&reference);
         let want = self.is_running(name);
-        match told {
+        match answer {
             Ok(end) => {
                 self.expect("stop", 0, &[want]);
                 if let Some(mut model) = self.running[name].take() {
@@ -152,7 +152,7 @@ impl Actor<'_> {
         }
     }
 
-    /// The log of a session that has ended.
+    /// Checks the log of a session that has ended.
     fn check_end(&mut self, mut model: Running, end: &Properties) {
         self.end_file(&mut model, end.events_lost);
         if model.is_all_in_files && end.events_lost == 0 && model.found != end.events {
@@ -161,7 +161,8 @@ impl Actor<'_> {
         }
     }
 
-    /// A session is done with its file, or with its row of files. One that was appended to may be gone on with.
+    /// Ends the file or file sequence of a session and checks it. A later session may continue an
+    /// appended one.
     fn end_file(&mut self, model: &mut Running, lost: u64) {
         let (files, keeps) = (model.files(), model.keeps());
         let ledger = std::mem::take(&mut model.listener.ledger);
@@ -182,21 +183,21 @@ impl Actor<'_> {
         let name = self.pick(NAMES);
         let reference = self.reference(name);
         if !self.is_one_of(3) {
-            let told = self.controller.flush(&reference, None);
-            return self.compare("flush", name, told);
+            let answer = self.controller.flush(&reference, None);
+            return self.compare("flush", name, answer);
         }
         let path = self.stage.path();
-        let told = self.controller.flush(&reference, Some(path.clone()));
-        match (&self.running[name], told) {
-            (Some(model), Ok(it)) if model.has(BUFFERING) => {
+        let answer = self.controller.flush(&reference, Some(path.clone()));
+        match (&self.running[name], answer) {
+            (Some(model), Ok(properties)) if model.has(BUFFERING) => {
                 let ledger = model.listener.ledger.clone();
-                self.check_log(std::slice::from_ref(&path), &ledger, Keeps::Newest, it.events_lost);
-                self.compare("snapshot", name, Ok(it));
+                self.check_log(std::slice::from_ref(&path), &ledger, Keeps::Newest, properties.events_lost);
+                self.compare("snapshot", name, Ok(properties));
                 self.remove(&[path]);
             }
-            (model, told) => {
+            (model, answer) => {
                 let want = if model.is_some() { 87 } else { 4201 };
-                self.expect("snapshot", status(told), &[want]);
+                self.expect("snapshot", status(answer), &[want]);
                 self.expect_no_file(Some(path));
             }
         }
@@ -209,8 +210,8 @@ impl Actor<'_> {
         let goes_on = self.is_one_of(8);
         let reference = self.reference(name);
         let Some(mut model) = self.running[name].take() else {
-            let told = status(self.controller.update(&reference, &Update::default()));
-            return self.expect("update", told, &[4201]);
+            let answer = status(self.controller.update(&reference, &Update::default()));
+            return self.expect("update", answer, &[4201]);
         };
         let has_file = model.config.log_file.is_some();
         let switches = real_time.is_some_and(|on| on != model.has(REAL_TIME));
@@ -224,25 +225,25 @@ impl Actor<'_> {
             log_file: log_file.clone(),
             ..Update::default()
         };
-        let told = self.controller.update(&reference, &update);
-        if let Ok(it) = &told {
+        let answer = self.controller.update(&reference, &update);
+        if let Ok(properties) = &answer {
             model.update(seconds, buffers, real_time);
             if let Some(new) = log_file {
-                self.end_file(&mut model, it.events_lost);
-                model.goes_on_in(new);
+                self.end_file(&mut model, properties.events_lost);
+                model.switch_file(new);
             }
         }
         self.running[name] = Some(model);
         match is_allowed {
-            true => self.compare("update", name, told),
-            false => self.expect("update to live or back", status(told), &[87]),
+            true => self.compare("update", name, answer),
+            false => self.expect("update to live or back", status(answer), &[87]),
         }
         self.write();
     }
 
     pub(super) fn wrong_update(&mut self) {
         let name = self.pick(NAMES);
-        let config = self.running[name].as_ref().map(|it| it.config.clone()).unwrap_or_default();
+        let config = self.running[name].as_ref().map(|model| model.config.clone()).unwrap_or_default();
         let flags = (Update { enable_flags: Some(1), ..Update::default() }, 87);
         let (update, want) = match config.log_file_mode {
             _ if self.is_one_of(3) => flags,
@@ -254,31 +255,32 @@ impl Actor<'_> {
             _ => (Update { log_file: config.log_file, ..Update::default() }, 161),
         };
         let reference = self.reference(name);
-        let told = status(self.controller.update(&reference, &update));
+        let answer = status(self.controller.update(&reference, &update));
         let want = if self.running[name].is_some() { want } else { 4201 };
-        self.expect("wrong update", told, &[want]);
+        self.expect("wrong update", answer, &[want]);
     }
 
     pub(super) fn increment(&mut self) {
         let name = self.pick(NAMES);
         let reference = self.reference(name);
-        let told = self.controller.increment(&reference);
+        let answer = self.controller.increment(&reference);
         match &mut self.running[name] {
             Some(model) if model.row.is_some() => {
-                // At least one further: that row may have gone on by itself meanwhile.
+                // At least one further: the sequence may have advanced by itself meanwhile.
                 let before = model.files().len() as u32;
-                if let (Ok(it), Some(row)) = (&told, &model.row) {
-                    let now = (2..=before + 1).find(|n| it.config.log_file == Some(numbered(row, *n)));
+                if let (Ok(properties), Some(row)) = (&answer, &model.row) {
+                    let now =
+                        (2..=before + 1).find(|n| properties.config.log_file == Some(numbered(row, *n)));
                     let then = model.config.log_file.clone();
                     model.config.log_file = now.map(|n| numbered(row, n));
                     if model.config.log_file == then {
                         self.diverges(format!("increment: still {then:?}"));
                     }
                 }
-                self.compare("increment", name, told);
+                self.compare("increment", name, answer);
             }
-            Some(_) => self.expect("increment without a row", status(told), &[1]),
-            None => self.expect("increment", status(told), &[4201]),
+            Some(_) => self.expect("increment without a row", status(answer), &[1]),
+            None => self.expect("increment", status(answer), &[4201]),
         }
         self.write();
     }
@@ -286,19 +288,19 @@ impl Actor<'_> {
     pub(super) fn convert(&mut self) {
         let name = self.pick(NAMES);
         let reference = self.reference(name);
-        let told = self.controller.convert_to_real_time(&reference);
+        let answer = self.controller.convert_to_real_time(&reference);
         let Some(mut model) = self.running[name].take() else {
-            return self.expect("convert", status(told), &[4201]);
+            return self.expect("convert", status(answer), &[4201]);
         };
         let is_allowed = model.config.log_file.is_some() && !model.has(BUFFERING);
-        if let (true, Ok(it)) = (is_allowed, &told) {
-            self.end_file(&mut model, it.events_lost);
+        if let (true, Ok(properties)) = (is_allowed, &answer) {
+            self.end_file(&mut model, properties.events_lost);
             model.convert();
         }
         self.running[name] = Some(model);
         match is_allowed {
-            true => self.compare("convert", name, told),
-            false => self.expect("convert without a file", status(told), &[1]),
+            true => self.compare("convert", name, answer),
+            false => self.expect("convert without a file", status(answer), &[1]),
         }
         self.write();
     }

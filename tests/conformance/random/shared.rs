@@ -7,65 +7,66 @@ use super::actor::{Actor, INSTANCES, SHARED};
 use crate::stage::{event, status, wants};
 
 impl Actor<'_> {
-    /// Sessions and providers of all: what another thread does comes in between.
+    /// Performs a random operation on shared sessions and providers, while other threads do the
+    /// same.
     pub(super) fn any_of_the_shared(&mut self) {
         let name = format!("{SHARED} {}", self.below(2));
         let guid = Guid::from_u128(0xDA7A_FF00 | u128::from(self.below(2)));
         let session = SessionRef::Name(name.clone());
-        // A session is not there, is about to go, or has just begun to.
+        // A session does not exist, is about to end, or is just starting.
         let gone = [0, 4201, 2402];
         let params = wants(self.below(6) as u8, self.below(4), 0);
         match self.below(9) {
             0 => self.start_shared(name),
             1 => self.stop_shared(&session),
             2 => {
-                let told = status(self.controller.query(&session));
-                self.expect("shared query", told, &gone);
+                let outcome = status(self.controller.query(&session));
+                self.expect("shared query", outcome, &gone);
             }
             3 => {
-                let told = status(self.controller.flush(&session, None));
-                self.expect("shared flush", told, &gone);
+                let outcome = status(self.controller.flush(&session, None));
+                self.expect("shared flush", outcome, &gone);
             }
             4 => {
                 let update = Update { flush_timer: Some(2), ..Update::default() };
-                let told = status(self.controller.update(&session, &update));
-                self.expect("shared update", told, &gone);
+                let outcome = status(self.controller.update(&session, &update));
+                self.expect("shared update", outcome, &gone);
             }
             5 => {
                 let code = [EnableCode::Enable, EnableCode::Disable][self.pick(2)];
                 let timeout = if self.is_one_of(3) { 10_000 } else { 0 };
-                let told = status(self.controller.enable(&session, guid, code, &params, timeout));
-                self.expect("shared enable", told, &gone);
+                let outcome = status(self.controller.enable(&session, guid, code, &params, timeout));
+                self.expect("shared enable", outcome, &gone);
             }
             6 => {
-                let told =
+                let outcome =
                     status(self.controller.enable(&session, guid, EnableCode::CaptureState, &params, 0));
-                self.expect("shared capture", told, &[0, 1, 4201]);
+                self.expect("shared capture", outcome, &[0, 1, 4201]);
             }
             7 if self.shared.len() < INSTANCES => match Provider::register(guid, None) {
-                Ok(it) => self.shared.push(it),
+                Ok(provider) => self.shared.push(provider),
                 Err(e) => self.diverges(format!("shared register: {e}")),
             },
             _ => drop(self.shared.pop()),
         }
-        for it in &self.shared {
-            let _ = it.write(&event(1, 4, 1), &[b"shared"]);
+        for provider in &self.shared {
+            let _ = provider.write(&event(1, 4, 1), &[b"shared"]);
         }
     }
 
     fn start_shared(&mut self, name: String) {
         let kind = self.pick(super::sessions::PLAIN);
         let config = self.small(name, kind);
-        let told = status(self.controller.start(&config));
-        self.expect("shared start", told, &[0, 183]);
-        if told != 0 {
+        let outcome = status(self.controller.start(&config));
+        self.expect("shared start", outcome, &[0, 183]);
+        if outcome != 0 {
             self.expect_no_file(config.log_file);
         }
     }
 
     fn stop_shared(&mut self, session: &SessionRef) {
         match self.controller.stop(session) {
-            Ok(end) => self.check_stranger(&end),
+            Ok(end) => self.check_shared_log(&end),
             Err(e) => self.expect("shared stop", e.status().0, &[4201, 2402]),
         }
     }

@@ -1,4 +1,4 @@
-//! EventSource: events, and behind them the manifest that describes them, in chunks.
+//! EventSource: events, followed by the manifest that describes them, in chunks.
 
 use traceweir_format::Guid;
 use traceweir_format::header::event::EventHeader;
@@ -51,7 +51,8 @@ fn manifest(maker: &mut Maker) {
     let chunks: Vec<_> = xml.chunks(CHUNK).collect();
     for (number, chunk) in chunks.iter().enumerate() {
         let mut p = Vec::new();
-        // Format 1, version 1.0, the magic byte, then how many chunks there are and which one this is.
+        // Format 1, version 1.0, the magic byte, then the number of chunks and the index of this
+        // one.
         p.put(&[1, 1, 0, 0x5B]).put_u16(u16::try_from(chunks.len()).unwrap());
         p.put_u16(u16::try_from(number).unwrap()).put(chunk);
         let d = EventDescriptor { id: 0xFFFE, opcode: 0xFE, task: 0xFFFE, ..EventDescriptor::default() };

@@ -7,7 +7,7 @@ use super::{Maker, SelfDescribing, session};
 
 const PROVIDER: &str = "Traceweir.Fixture.Counter";
 
-/// Buffers of repetitive events shrink; the last one is too short to.
+/// Generates buffers of repetitive events, which compress; the last one is too short to.
 pub(super) fn compressed() -> Vec<u8> {
     let mut options = session("compressed");
     options.compressed = true;
@@ -16,7 +16,7 @@ pub(super) fn compressed() -> Vec<u8> {
     maker.finish()
 }
 
-/// Whole buffers, half a buffer, no end.
+/// Generates complete buffers and half a buffer, without the data of finalising.
 pub(super) fn crashed() -> Vec<u8> {
     let mut maker = Maker::new(session("crashed"));
     count(&mut maker, 60);

@@ -1,4 +1,5 @@
-//! The kernel logger: rundown, a process that lives and dies, samples, switches, stacks, disk, files, network, registry, configuration.
+//! The kernel logger: rundown, a process that starts and ends, samples, switches, stacks, disk,
+//! files, network, registry, configuration.
 
 use traceweir_format::Guid;
 use traceweir_format::wire::Put;
@@ -30,7 +31,7 @@ pub(crate) fn process(ids: (u32, u32), parent: u32, exit: i32, image: &str, comm
         .put_u32(1)
         .put_i32(exit);
     p.put_u64(0x1AA0_0000).put_u32(0);
-    // A SID stands behind two pointers; the system process has none.
+    // A SID follows two pointers; the system process has none.
     if ids == SYSTEM {
         p.put_u32(0);
     } else {
@@ -108,7 +109,7 @@ fn life(maker: &mut Maker) {
 }
 
 fn cpu(maker: &mut Maker) {
-    // The child takes over from the idle thread, is sampled twice, and gives way to the shell.
+    // The child replaces the idle thread, is sampled twice, and gives way to the shell.
     let mut p = Vec::new();
     p.put_u32(CHILD.1).put(&[0, 0, 1, 0]);
     maker.perf(1, 0x0532, 2, &p);
@@ -143,7 +144,7 @@ fn switch(new: u32, old: u32, state: u8) -> Vec<u8> {
     p
 }
 
-/// The stack of the event before, at its very time.
+/// Adds the stack of the previous event, with the same time.
 fn stack(maker: &mut Maker, hook: u16) {
     let mut p = Vec::new();
     let time = maker.now();
@@ -231,7 +232,7 @@ fn configuration(maker: &mut Maker) {
     let mut p = Vec::new();
     p.put_u64(0).put_u64(0);
     p.put_guid(&Guid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10));
-    // No layout is published for this one.
+    // No layout is published for this event.
     maker.system(0, 0x0B13, 2, SYSTEM, &p);
 }
 

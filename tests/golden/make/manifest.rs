@@ -39,7 +39,7 @@ pub(super) fn make() -> Vec<u8> {
     put(EVERYTHING, bare, &[]);
     let numbers = EventDescriptor { id: 5, level: 20, opcode: 77, channel: 16, ..EventDescriptor::default() };
     put(EVERYTHING, numbers, &[]);
-    // A version the manifest does not have begins like the one it has, and goes on.
+    // A version that the manifest lacks begins like the one it has, and continues.
     let mut p = types(8);
     p.put_u32(0xAABB_CCDD);
     put(EVERYTHING, EventDescriptor { version: 3, ..TYPES }, &p);
@@ -47,7 +47,7 @@ pub(super) fn make() -> Vec<u8> {
     maker.finish()
 }
 
-/// The payload of the first event, for pointers of so many bytes.
+/// Builds the payload of the first event, for pointers of this many bytes.
 pub(super) fn types(pointer: usize) -> Vec<u8> {
     let mut p = Vec::new();
     p.put_wide_z("Ünïcode").put_ansi_z("Grüße").put_u8(0xFF).put_u8(0xFF).put_u16(0xFFFE);

@@ -1,4 +1,5 @@
-//! What merging adds: image identities, paths, schemas of events. And classic events, with a schema and without.
+//! Events that merging adds: image identities, paths, schemas of events. And classic events, with a
+//! schema and without.
 
 use traceweir_format::Guid;
 use traceweir_format::header::classic::{ClassicHeader, Instance};
@@ -80,7 +81,7 @@ fn configuration(maker: &mut Maker) {
     maker.classic(0, class::SYS_CONFIG_EX, 35, 0, &p);
 }
 
-/// A TRACE_EVENT_INFO with four properties.
+/// Builds a TRACE_EVENT_INFO with four properties.
 fn event_info() -> Vec<u8> {
     let properties = [
         ("State", 8_u16, 0_u16, 4_u16, "State "),
@@ -117,7 +118,7 @@ fn event_info() -> Vec<u8> {
     info
 }
 
-/// An EVENT_MAP_INFO behind its provider; offsets count from its own start.
+/// Builds an EVENT_MAP_INFO that follows its provider; offsets count from its own start.
 fn map(name: &str, flags: u32, entries: &[(u32, &str)]) -> Vec<u8> {
     let fixed = 16 + entries.len() * 8;
     let mut texts: Vec<u8> = Vec::new();

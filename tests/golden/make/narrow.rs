@@ -52,7 +52,7 @@ pub(super) fn make() -> Vec<u8> {
     p.put_u32(0x0040_1234).put_u32(WRITER.1).put_u16(1).put(&[0, 0]);
     let time = maker.next_time();
     record.clear();
-    // Two counters stand between the header and the payload.
+    // Two counters are between the header and the payload.
     let header = PerfInfoHeader { pointer_size: 4, version: 2, hook: 0x0F2E, time, counters: &[11, 22] };
     header.encode(&p, &mut record).unwrap();
     maker.raw(0, &record);

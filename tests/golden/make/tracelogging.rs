@@ -1,4 +1,5 @@
-//! TraceLogging: every in type, every out type, structures, arrays, tags, groups, items.
+//! TraceLogging: every in type, every out type, structures, arrays, tags, groups, extended data
+//! items.
 
 use traceweir_format::Guid;
 use traceweir_format::header::event::EventHeader;
@@ -43,7 +44,7 @@ fn integers(maker: &mut Maker, types: &SelfDescribing) {
     p.put_u8(0x80).put_u8(0xFF).put_u16(0x8000).put_u16(0xFFFF).put_i32(i32::MIN).put_u32(u32::MAX);
     p.put_i64(i64::MIN).put_u64(u64::MAX).put_u32(1).put_u32(0xDEAD_BEEF).put_u64(0xFFFF_8000_1234_5678);
     types.write(maker, 0, &mut m, &p, &[]);
-    // The last integer that a JSON number holds exactly, and its neighbour.
+    // The last integer that a JSON number holds exactly, and the next one.
     m.reset("Integers", 0)
         .add_field("exact", 10, 0, 0)
         .add_field("beyond", 10, 0, 0)
@@ -53,7 +54,7 @@ fn integers(maker: &mut Maker, types: &SelfDescribing) {
     types.write(maker, 1, &mut m, &p, &[]);
 }
 
-/// Each out type on a number it suits.
+/// Each out type with a number that suits it.
 fn shown_differently(maker: &mut Maker, types: &SelfDescribing) {
     let mut m = MetadataBuilder::new("OutTypes", 0);
     let mut p = Vec::new();
@@ -109,7 +110,7 @@ fn texts(maker: &mut Maker, types: &SelfDescribing) {
         p.put_u16(u16::try_from(text.len()).unwrap()).put(&text);
     };
     counted(wide("counted text"), &mut p);
-    // Code page 1252: 0x80 is the euro sign, and no UTF-8.
+    // Code page 1252: 0x80 is the euro sign, and invalid UTF-8.
     counted(b"\x80 12".to_vec(), &mut p);
     counted("snow ☃".into(), &mut p);
     counted(wide("{\"a\": [1, 2]}"), &mut p);
@@ -118,7 +119,7 @@ fn texts(maker: &mut Maker, types: &SelfDescribing) {
     types.write(maker, 1, &mut m, &p, &[]);
 }
 
-/// What quoting has to survive in each format.
+/// Texts that each format must quote.
 fn hard_texts(maker: &mut Maker, types: &SelfDescribing) {
     let mut m = MetadataBuilder::new("HardTexts, \"quoted\" <&>", 0);
     m.add_field("field, \"quoted\" <&>", 1, 0, 0).add_field("lines", 2, 0, 0).add_field("control", 2, 0, 0);
@@ -212,7 +213,7 @@ fn tags_and_names(maker: &mut Maker, types: &SelfDescribing) {
     types.write(maker, 1, &mut m, &p, &[]);
 }
 
-/// Start and stop of an activity with all that an event may carry besides.
+/// Start and stop of an activity, with everything else that an event may carry.
 fn activity(maker: &mut Maker, mut types: SelfDescribing) {
     types.header.activity = Guid::from_u128(0x1111_1111_2222_3333_4444_5555_5555_5555);
     types.header.descriptor.opcode = 1;

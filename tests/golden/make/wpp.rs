@@ -23,12 +23,12 @@ pub(super) fn make() -> Vec<u8> {
     p.put_u32(0xC000_0005).put(&[192, 0, 2, 7]).put_u16(443_u16.swap_bytes()).put_u32(5).put(b"TC");
     p.put_u16(4).put(&[0xDE, 0xAD, 0xBE, 0xEF]).put_u64(0xFFFF_B000_0000_1000);
     write(&mut maker, NET, 10, Some(3), &p);
-    // A type that no reader knows ends what can be shown.
+    // An argument type unknown to every reader ends what can be shown.
     p.clear();
     p.put_u16(7).put_u64(1).put_u32(2);
     write(&mut maker, NET, 11, Some(4), &p);
     write(&mut maker, NET, 99, Some(5), &[1, 2, 3, 4]);
-    // Without a time of its own a message has that of its neighbour.
+    // A message without a time gets that of the neighbouring record.
     let header = MessageHeader {
         number: 12,
         pointer_size: 8,
