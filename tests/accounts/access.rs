@@ -133,7 +133,7 @@ fn the_systems_daemon_does_for_guests_what_lists_grant() {
     steps.expect("grant-named", 0, &[]);
     steps.expect("start-damaged", 77, &["TRACELOG_CREATE_REALTIME on the default list"]);
     steps.expect("member-damaged", 77, &["TRACELOG_CREATE_REALTIME on the default list"]);
-    steps.expect("root-damaged", 0, &["the built-in list holds again"]);
+    steps.expect("root-damaged", 0, &["the built-in list applies again"]);
     steps.expect("member-again", 0, &[]);
 
     let log = steps.said("log");

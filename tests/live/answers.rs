@@ -154,7 +154,7 @@ fn a_size_of_buffers_that_there_is_not_is_put_right_with_a_note() {
     let daemon = Daemon::start();
     for (asked, kib) in [("1", 4), ("20000", 16384)] {
         let run = daemon.weir(["start", "App", "--min-buffers", "2", "--buffer-size", asked]).expect(0);
-        assert!(run.stderr.contains(&format!("{kib} it is, not {asked}")), "{}", run.stderr);
+        assert!(run.stderr.contains(&format!("{kib} KiB, not {asked}")), "{}", run.stderr);
         assert_eq!(sessions(&daemon)[0]["buffer_kib"], kib);
         daemon.weir(["stop", "App"]).expect(0);
     }

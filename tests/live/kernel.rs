@@ -26,7 +26,7 @@ fn mistakes_are_told_with_what_could_have_been_typed() {
         (&["record", "--kernel", "swtich", "-o", "x.etl"][..], "cswitch"),
         (&["record", "--kernel", "cpu", "--stacks", "Start", "-o", "x.etl"], "Process/Start"),
         (&["record", "--kernel", "cpu", "--interval", "fast", "-o", "x.etl"], "125us"),
-        (&["record", "--kernel", "cpu", "--interval", "1", "-o", "x.etl"], "1 of what?"),
+        (&["record", "--kernel", "cpu", "--interval", "1", "-o", "x.etl"], "1 has no unit"),
         (&["record", "-p", SHOP, "--stacks", "all", "-o", "x.etl"], "--kernel"),
         (&["start", "K", "-p", "SystemProcess:NOTHING"], "THREAD"),
         (&["record", "--kernel", "cpu", "--pid", "1", "-o", "x.etl"], "weir report cpu FILE --process PID"),

@@ -24,7 +24,7 @@ use traceweir_format::spec::session::{
     EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE, LOG_FILE_MODES,
 };
 
-use crate::cli::{KernelEvents, Whose};
+use crate::cli::{KernelEvents, DaemonChoice};
 use crate::exit::numbered;
 use crate::export::{plain, plain_path};
 use crate::grammar::Wanted;
@@ -45,11 +45,11 @@ const STOPPING: Duration = Duration::from_secs(10);
 const MAX_SESSIONS_PER_PROVIDER: usize = 8;
 
 /// The daemon, if one runs.
-pub(crate) fn find(whose: Whose) -> Result<Option<Controller>> {
-    tell_overruled(whose);
-    let found = Controller::find(whose.scope()).map_err(|error| in_folder(whose, error))?;
+pub(crate) fn find(daemon_choice: DaemonChoice) -> Result<Option<Controller>> {
+    tell_overruled(daemon_choice);
+    let found = Controller::find(daemon_choice.scope()).map_err(|error| in_folder(daemon_choice, error))?;
     if found.is_none()
-        && let Some(why) = Controller::passed_over(whose.scope())?
+        && let Some(why) = Controller::passed_over(daemon_choice.scope())?
     {
         eprintln!("note: the system's daemon runs, and does not let you in: {why}");
     }
@@ -57,14 +57,14 @@ pub(crate) fn find(whose: Whose) -> Result<Option<Controller>> {
 }
 
 /// The daemon; one of the user's is started where none runs.
-pub(crate) fn find_or_start(whose: Whose) -> Result<Controller> {
-    tell_overruled(whose);
-    Controller::find_or_start(whose.scope()).map_err(|error| in_folder(whose, error))
+pub(crate) fn find_or_start(daemon_choice: DaemonChoice) -> Result<Controller> {
+    tell_overruled(daemon_choice);
+    Controller::find_or_start(daemon_choice.scope()).map_err(|error| in_folder(daemon_choice, error))
 }
 
 /// Says that the environment goes before the flag.
-fn tell_overruled(whose: Whose) {
-    let flag = match whose.scope() {
+fn tell_overruled(daemon_choice: DaemonChoice) {
+    let flag = match daemon_choice.scope() {
         Some(Scope::System) => "--system",
         Some(Scope::User) => "--user",
         _ => return,
@@ -82,10 +82,10 @@ fn named_folder() -> Option<PathBuf> {
 }
 
 /// Names the folder that an error of the system is about.
-fn in_folder(whose: Whose, error: Error) -> anyhow::Error {
+fn in_folder(daemon_choice: DaemonChoice, error: Error) -> anyhow::Error {
     let is_system = error.is_system();
     let folder = named_folder().or_else(|| {
-        let dir = RuntimeDir::of(whose.scope().unwrap_or(Scope::User)).ok()?;
+        let dir = RuntimeDir::of(daemon_choice.scope().unwrap_or(Scope::User)).ok()?;
         Some(dir.path().to_owned())
     });
     match folder.filter(|_| is_system) {
@@ -97,8 +97,8 @@ fn in_folder(whose: Whose, error: Error) -> anyhow::Error {
 }
 
 /// The daemon in which a session is said to run; a session cannot run where there is no daemon.
-pub(crate) fn controller_of(whose: Whose, name: &str) -> Result<(Controller, SessionRef)> {
-    match find(whose)? {
+pub(crate) fn controller_of(daemon_choice: DaemonChoice, name: &str) -> Result<(Controller, SessionRef)> {
+    match find(daemon_choice)? {
         Some(controller) => Ok((controller, SessionRef::Name(name.to_owned()))),
         None => Err(anyhow!(Error::refused(
             Status::ERROR_WMI_INSTANCE_NOT_FOUND,
@@ -133,24 +133,24 @@ pub(crate) struct Own {
 impl Own {
     /// Starts a session that is to enable these providers, with a daemon of the user's where none runs.
     pub(crate) fn start(
-        whose: Whose,
+        daemon_choice: DaemonChoice,
         config: &SessionConfig,
         providers: &[Wanted],
     ) -> Result<(Self, Properties)> {
-        let mut controller = find_or_start(whose)?;
+        let mut controller = find_or_start(daemon_choice)?;
         let properties = start(&mut controller, config, providers)?;
         Ok((Self::of(controller, config, &properties), properties))
     }
 
     /// Starts a session that is to receive kernel events too, where they are asked for. The interval of samples is set back when it ends, unless it is left running.
     pub(crate) fn start_with_kernel(
-        whose: Whose,
+        daemon_choice: DaemonChoice,
         config: &mut SessionConfig,
         events: &KernelEvents,
         providers: &[Wanted],
     ) -> Result<(Self, Properties)> {
         kernel::with_kernel(config, events, events.kernel.as_ref(), providers);
-        let mut controller = find_or_start(whose)?;
+        let mut controller = find_or_start(daemon_choice)?;
         let interval_before = kernel::choose_interval(&mut controller, events)?;
         let started = start(&mut controller, config, providers);
         let started =

@@ -57,7 +57,7 @@ pub(super) fn run(options: &Doctor) -> Result<Outcome> {
         is_restartable: is_restartable(),
         counter: Counter::best(),
         counters: counters(),
-        folders: service::folders(options.whose.scope()),
+        folders: service::folders(options.daemon_choice.scope()),
     };
     let machine = Machine::at(Path::new("/"), around);
     let mut checks = checks(&machine);
@@ -96,7 +96,7 @@ fn meeting(options: &Doctor, folders: &[Folder], pid: u32) -> Meeting {
     let startable = || folders.iter().find(|it| matches!(it.life, Life::Startable));
     let folder = folders.iter().find(runs).or_else(startable).or_else(|| folders.last());
     // The first that runs is the one that is found; where another is in its way, that has been told.
-    let daemon = folder.filter(runs).and_then(|_| sessions::find(options.whose).ok()?);
+    let daemon = folder.filter(runs).and_then(|_| sessions::find(options.daemon_choice).ok()?);
     let registered = daemon.and_then(|mut it| it.providers().ok());
     let of_it: Option<Vec<_>> =
         registered.map(|all| all.into_iter().filter(|it| it.pids.contains(&pid)).collect());

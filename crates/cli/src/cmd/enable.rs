@@ -10,25 +10,25 @@ use traceweir::controller::{Controller, EnableCode, EnableEntry, EnableParams, P
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 
 use super::answer::Answer;
-use crate::cli::{Enable, Which};
+use crate::cli::{Enable, SessionProviders};
 use crate::export::plain;
 use crate::grammar::{Known, Wanted};
 use crate::sessions::{self, controller_of, tell_of_delay};
 
 /// Runs `weir enable`.
 pub(super) fn enable(options: &Enable) -> Result<Answer> {
-    let which = &options.which;
-    let mut known = Known::load(&which.manifest)?;
+    let targets = &options.targets;
+    let mut known = Known::load(&targets.manifest)?;
     // What is wrong by itself is told before anybody is asked.
     options.wanted(&known)?;
-    let (mut controller, session) = controller_of(which.whose, &which.name)?;
+    let (mut controller, session) = controller_of(targets.daemon_choice, &targets.name)?;
     known.enabled = enabled_in(&mut controller, &session);
     let all = options.wanted(&known)?;
     for wanted in &all {
-        let (params, timeout) = (wanted.params(&options.pid), milliseconds(which.timeout));
+        let (params, timeout) = (wanted.params(&options.pid), milliseconds(targets.timeout));
         let (guid, name, code) = (wanted.guid, wanted.called(), EnableCode::Enable);
         let done = controller.enable_named(&session, guid, name, code, &params, timeout);
-        tell_of_delay(done).with_context(|| cannot("enable", wanted, &which.name))?;
+        tell_of_delay(done).with_context(|| cannot("enable", wanted, &targets.name))?;
     }
     sessions::tell_idle(&all);
     if options.pid.is_empty() {
@@ -65,7 +65,7 @@ fn enabled_in(controller: &mut Controller, session: &SessionRef) -> Vec<(String,
 }
 
 /// Runs `weir disable`.
-pub(super) fn disable(options: &Which) -> Result<Answer> {
+pub(super) fn disable(options: &SessionProviders) -> Result<Answer> {
     ask(options, "disable", EnableCode::Disable, |wanted| {
         // Whether a group is meant is all that matters.
         EnableParams { property: wanted.property, ..EnableParams::default() }
@@ -73,19 +73,19 @@ pub(super) fn disable(options: &Which) -> Result<Answer> {
 }
 
 /// Runs `weir capture-state`.
-pub(super) fn capture_state(options: &Which) -> Result<Answer> {
+pub(super) fn capture_state(options: &SessionProviders) -> Result<Answer> {
     ask(options, "capture the state of", EnableCode::CaptureState, |wanted| wanted.params(&[]))
 }
 
 fn ask(
-    options: &Which,
+    options: &SessionProviders,
     verb: &str,
     code: EnableCode,
     params: impl Fn(&Wanted) -> EnableParams,
 ) -> Result<Answer> {
     let mut known = Known::load(&options.manifest)?;
     options.wanted(&known)?;
-    let (mut controller, session) = controller_of(options.whose, &options.name)?;
+    let (mut controller, session) = controller_of(options.daemon_choice, &options.name)?;
     known.enabled = enabled_in(&mut controller, &session);
     let all = options.wanted(&known)?;
     let registered = sessions::seen(&mut controller)?;

@@ -3,7 +3,7 @@
 use anyhow::{Result, anyhow};
 use traceweir::Status;
 
-use crate::cli::{ErrorText, Given, Named};
+use crate::cli::{ErrorText, StatusCode, NamedStatus};
 use crate::exit::{Outcome, print};
 use crate::export::Object;
 use crate::output::Output;
@@ -24,15 +24,15 @@ pub(super) fn run(options: &ErrorText) -> Result<Outcome> {
     last.map_or(Ok(Outcome::Fine), Err)
 }
 
-fn unknown_code(Given { typed, status, .. }: &Given) -> anyhow::Error {
+fn unknown_code(StatusCode { typed, status, .. }: &StatusCode) -> anyhow::Error {
     anyhow!("{typed}: {status}: no tracing function returns this code, so nothing is known of it here")
 }
 
 /// What is told of one code, as lines; nothing of a code that has no text.
-fn page(Given { typed, status, named }: &Given, json: bool) -> Option<String> {
+fn page(StatusCode { typed, status, named }: &StatusCode, json: bool) -> Option<String> {
     let win32 = status.win32();
     let (name, text, advice) = match named {
-        Some(Named { name, text, advice }) => (*name, *text, Some(*advice)),
+        Some(NamedStatus { name, text, advice }) => (*name, *text, Some(*advice)),
         None => (win32.name()?, status.meaning()?, win32.advice()),
     };
     if json {

@@ -52,9 +52,9 @@ pub(super) fn run(options: &Flame) -> Result<Outcome> {
         transfers: false,
         events: options.event.clone(),
     };
-    let look = &options.look;
-    let span = (look.from, look.to);
-    let mut analysis = Analysis::open(&look.files.files, span, &options.symbols, &options.schemas, wants)?;
+    let selection = &options.selection;
+    let span = (selection.from, selection.to);
+    let mut analysis = Analysis::open(&selection.files.files, span, &options.symbols, &options.schemas, wants)?;
     let mut graph = Graph::new(options, measure, analysis.window);
     let reading = analysis.read(|known, joined| graph.add(known, joined))?;
     if graph.total == 0 {
@@ -116,7 +116,7 @@ fn refuse(options: &Flame, form: Form) -> Result<()> {
     }
     let schemas = &options.schemas;
     let inputs =
-        options.look.files.files.iter().chain(&schemas.manifest).chain(&schemas.tmf).chain(&schemas.pdb);
+        options.selection.files.files.iter().chain(&schemas.manifest).chain(&schemas.tmf).chain(&schemas.pdb);
     if inputs.into_iter().any(|input| is_same_file(input, output)) {
         bail!("{} is an input; name another file with -o", output.display());
     }

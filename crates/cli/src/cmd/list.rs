@@ -5,7 +5,7 @@ use anyhow::Result;
 use traceweir::controller::{Controller, Properties};
 
 use super::{grouped, providers};
-use crate::cli::{List, ListProviders, Whose};
+use crate::cli::{List, ListProviders, DaemonChoice};
 use crate::exit::Outcome;
 use crate::export::plain;
 use crate::output::Output;
@@ -15,11 +15,11 @@ use crate::table::{lines, table};
 /// Runs the command.
 pub(super) fn run(options: &List) -> Result<Outcome> {
     if options.providers {
-        return providers::run(&ListProviders { pattern: None, json: options.json, whose: options.whose });
+        return providers::run(&ListProviders { pattern: None, json: options.json, daemon_choice: options.daemon_choice });
     }
-    let Some(mut controller) = sessions::find(options.whose)? else {
+    let Some(mut controller) = sessions::find(options.daemon_choice)? else {
         let idle = "no daemon is running, so there is no session (weir start and weir record begin one)";
-        eprintln!("{}", nobody(options.whose, idle));
+        eprintln!("{}", nobody(options.daemon_choice, idle));
         return Ok(Outcome::Fine);
     };
     let all = all(&mut controller)?;
@@ -36,8 +36,8 @@ pub(super) fn run(options: &List) -> Result<Outcome> {
 }
 
 /// What to do where there is no daemon to ask.
-pub(super) fn nobody(whose: Whose, usual: &'static str) -> &'static str {
-    if whose.system {
+pub(super) fn nobody(daemon_choice: DaemonChoice, usual: &'static str) -> &'static str {
+    if daemon_choice.system {
         "no daemon of the system's is running: its service manager starts it (systemctl start traceweir.socket), \
          or root does (weir daemon --system)"
     } else {

@@ -26,10 +26,10 @@ const SHOWN: usize = 8;
 
 /// Runs the command.
 pub(super) fn run(options: &ListProviders) -> Result<Outcome> {
-    let Some(mut controller) = sessions::find(options.whose)? else {
+    let Some(mut controller) = sessions::find(options.daemon_choice)? else {
         let idle = "no daemon is running that could know of providers; weir start, weir record and weir watch start one, \
                     and running programs are found then";
-        eprintln!("{}", nobody(options.whose, idle));
+        eprintln!("{}", nobody(options.daemon_choice, idle));
         return Ok(Outcome::Fine);
     };
     let sessions = controller.query_all()?;

@@ -93,7 +93,7 @@ fn record(options: &Record) -> Result<Outcome> {
     let mut config = sessions::config(&name, Some(&options.output), &options.shape)?;
     // However this program ends, the file is finalised.
     config.tied = true;
-    let (mut session, first) = Own::start_with_kernel(options.whose, &mut config, &options.kernel, &wanted)?;
+    let (mut session, first) = Own::start_with_kernel(options.daemon_choice, &mut config, &options.kernel, &wanted)?;
     session.enable(&wanted, &options.pid)?;
     sessions::tell_literal(&config);
     if !options.pid.is_empty() {

@@ -21,7 +21,7 @@ use traceweir_decode::format::Style;
 use traceweir_format::header::Record;
 use traceweir_format::time::FileTime;
 
-use super::{caution, warn};
+use super::{print_warning, warn};
 use crate::cli::{Filters, Relog};
 use crate::event::{Event, Flow};
 use crate::exit::Outcome;
@@ -67,7 +67,7 @@ pub(super) fn run(options: &Relog) -> Result<Outcome> {
     warn(&reading);
     let outside = Marks::new(&options.mark, traces.start()).outside(report::span(&traces, &tally));
     let silence = report::silence(&tally, &chosen.filter);
-    report::mended(&done).into_iter().chain(silence).chain(outside).for_each(|text| caution(&text));
+    report::mended(&done).into_iter().chain(silence).chain(outside).for_each(|text| print_warning(&text));
     Ok(reading.outcome)
 }
 

@@ -22,7 +22,7 @@ pub(super) fn run(options: &Start) -> Result<Answer> {
         config.guid = provider_of_private(&wanted);
     }
     let (mut session, properties) =
-        Own::start_with_kernel(options.whose, &mut config, &options.kernel, &wanted)?;
+        Own::start_with_kernel(options.daemon_choice, &mut config, &options.kernel, &wanted)?;
     session.enable(&wanted, &[])?;
     session.leave_running();
     sessions::tell_literal(&config);

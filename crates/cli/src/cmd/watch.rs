@@ -85,7 +85,7 @@ fn tell_end(options: &Watch, own: Option<&Option<Ended>>) {
         (Some(Some(Ended::Before(p))), _) => eprintln!("{}", sessions::why_ended(p)),
         (_, Some(name)) => {
             let ended =
-                sessions::controller_of(options.whose, name).and_then(|(mut c, s)| Ok(c.outcome(&s)?));
+                sessions::controller_of(options.daemon_choice, name).and_then(|(mut c, s)| Ok(c.outcome(&s)?));
             match ended {
                 Ok(p) => eprintln!("{}", sessions::why_ended(&p)),
                 Err(_) => eprintln!("session {} has ended", plain(name)),
@@ -144,9 +144,9 @@ impl Source {
         if let Some(name) = &options.session {
             let session = SessionRef::Name(name.clone());
             // Finds the daemon first, for the words about it.
-            drop(sessions::controller_of(options.whose, name)?);
+            drop(sessions::controller_of(options.daemon_choice, name)?);
             let about = || format!("cannot watch session {}", plain(name));
-            let trace = Trace::open_live(options.whose.scope(), &session).with_context(about)?;
+            let trace = Trace::open_live(options.daemon_choice.scope(), &session).with_context(about)?;
             let ender = Ender::new(trace.closer(), None);
             return Ok(Self { trace, ender });
         }
@@ -158,8 +158,8 @@ impl Source {
             ..SessionConfig::default()
         };
         sessions::roomy(&mut config);
-        let (mut session, _) = Own::start(options.whose, &config, wanted)?;
-        let trace = Trace::open_live(options.whose.scope(), session.session())?;
+        let (mut session, _) = Own::start(options.daemon_choice, &config, wanted)?;
+        let trace = Trace::open_live(options.daemon_choice.scope(), session.session())?;
         session.enable(wanted, &options.filters.pid)?;
         if options.filters.pid.is_empty() {
             sessions::tell_unseen(session.controller(), wanted)?;

@@ -103,7 +103,7 @@ fn capabilities(machine: &Machine) -> Check {
     let list = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(" ") };
     let mut found = format!("this process: {}", list(own.named()));
     if let Some(folder) = machine.around.folders.iter().find(|it| it.process().is_some()) {
-        found = format!("{found}; {}: {}", folder.whose(), list(server.named()));
+        found = format!("{found}; {}: {}", folder.daemon_choice(), list(server.named()));
     }
     if own.is_of_first_users == Some(false) {
         found.push_str("; those of a user namespace do not count for perf events");

@@ -62,7 +62,7 @@ impl Folder {
     }
 
     /// Whose daemon it is, for people.
-    pub(super) fn whose(&self) -> &'static str {
+    pub(super) fn daemon_choice(&self) -> &'static str {
         match self.scope {
             Scope::System => "the system's daemon",
             Scope::User => "your own daemon",

@@ -76,7 +76,7 @@ impl Graph {
             idle: 0,
             others: 0,
             with_idle: options.idle,
-            wanted: Wanted::new(&options.look.process, &options.look.thread),
+            wanted: Wanted::new(&options.selection.process, &options.selection.thread),
             window,
             schedulers: HashMap::new(),
         }

@@ -24,9 +24,9 @@ const MAX_ROWS: usize = 1 << 19;
 /// Runs the command.
 pub(super) fn run(options: &ReportCpu) -> Result<Outcome> {
     let wants = Wants { samples: true, ..Wants::default() };
-    let look = &options.look;
-    let span = (look.from, look.to);
-    let mut analysis = Analysis::open(&look.files.files, span, &options.symbols, &Schemas::default(), wants)?;
+    let selection = &options.selection;
+    let span = (selection.from, selection.to);
+    let mut analysis = Analysis::open(&selection.files.files, span, &options.symbols, &Schemas::default(), wants)?;
     let mut samples = Samples::new(options, analysis.window);
     let reading = analysis.read(|known, joined| samples.add(known, joined))?;
     samples.refuse_nothing()?;
@@ -73,7 +73,7 @@ impl Samples {
     fn new(options: &ReportCpu, window: Window) -> Self {
         Self {
             paths: Paths::new(false),
-            wanted: Wanted::new(&options.look.process, &options.look.thread),
+            wanted: Wanted::new(&options.selection.process, &options.selection.thread),
             window,
             with_idle: options.idle,
             by_function: HashMap::new(),

@@ -24,11 +24,11 @@ const MAX_ROWS: usize = 1 << 17;
 /// Runs the command.
 pub(super) fn run(options: &ReportDisk) -> Result<Outcome> {
     let wants = Wants { transfers: true, ..Wants::default() };
-    let look = &options.look;
-    let span = (look.from, look.to);
+    let selection = &options.selection;
+    let span = (selection.from, selection.to);
     let (symbols, schemas) = (SymbolArgs::default(), Schemas::default());
-    let mut analysis = Analysis::open(&look.files.files, span, &symbols, &schemas, wants)?;
-    let wanted = Wanted::new(&look.process, &look.thread);
+    let mut analysis = Analysis::open(&selection.files.files, span, &symbols, &schemas, wants)?;
+    let wanted = Wanted::new(&selection.process, &selection.thread);
     let mut disks = Disks { wanted, window: analysis.window, ..Disks::default() };
     let reading = analysis.read(|known, joined| disks.add(known, joined))?;
     if disks.all.operations() == 0 && disks.others > 0 {

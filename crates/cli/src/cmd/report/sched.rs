@@ -27,10 +27,10 @@ const MAX_NODES: usize = 1 << 19;
 /// Runs the command.
 pub(super) fn run(options: &ReportSched) -> Result<Outcome> {
     let wants = Wants { switches: true, ..Wants::default() };
-    let look = &options.look;
-    let span = (look.from, look.to);
-    let mut analysis = Analysis::open(&look.files.files, span, &options.symbols, &Schemas::default(), wants)?;
-    let wanted = Wanted::new(&look.process, &look.thread);
+    let selection = &options.selection;
+    let span = (selection.from, selection.to);
+    let mut analysis = Analysis::open(&selection.files.files, span, &options.symbols, &Schemas::default(), wants)?;
+    let wanted = Wanted::new(&selection.process, &selection.thread);
     let mut machine = Machine::new(wanted, analysis.window);
     let reading = analysis.read(|known, joined| machine.add(known, joined))?;
     machine.refuse_nothing()?;
