@@ -127,7 +127,7 @@ fn the_systems_daemon_does_for_guests_what_lists_grant() {
     let kept = steps.entries("show-kept");
     assert_eq!(kept.first(), Some(&("deny user anna".to_owned(), "0x80".to_owned())), "{kept:?}");
     assert!(kept.contains(&("allow user anna".to_owned(), "0x80".to_owned())), "{kept:?}");
-    steps.expect("remove", 0, &["the default holds again"]);
+    steps.expect("remove", 0, &["the default applies again"]);
     assert!(!steps.entries("show-removed").iter().any(|(who, _)| who.contains("anna")));
     steps.expect("start-again", 0, &[]);
     steps.expect("grant-named", 0, &[]);

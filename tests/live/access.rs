@@ -57,7 +57,7 @@ fn rights_are_granted_denied_shown_and_removed() {
     assert_eq!(listed[0]["guid"], shown(&daemon, PROVIDER)["guid"]);
 
     let run = daemon.weir(["access", "remove", PROVIDER]).expect(0);
-    assert!(run.stderr.contains("the default holds again"), "{}", run.stderr);
+    assert!(run.stderr.contains("the default applies again"), "{}", run.stderr);
     assert_eq!(shown(&daemon, PROVIDER)["own"], false);
     let run = daemon.weir(["access", "remove", PROVIDER]).expect(0);
     assert!(run.stderr.contains("had no list"), "{}", run.stderr);

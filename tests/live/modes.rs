@@ -58,7 +58,7 @@ fn a_row_of_files_goes_on_when_asked() {
     serve(&daemon, 2);
     let run = daemon.weir(["increment", "Row"]).expect(0);
     assert!(
-        run.stderr.contains("row-1.etl is finished") && run.stderr.contains("goes on in"),
+        run.stderr.contains("row-1.etl is finished") && run.stderr.contains("continues in"),
         "{}",
         run.stderr
     );

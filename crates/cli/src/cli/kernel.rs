@@ -91,7 +91,7 @@ mod tests {
     #[test]
     fn stack_sizes_parse_as_kibibytes() {
         assert_eq!([parse_stack_bytes("16K"), parse_stack_bytes("64k")], [Ok(16 << 10), Ok(64 << 10)]);
-        assert!(["0K", "65K", "16", "K", "1M", "-1K"]. parse_stack_bytes(it)er().all(|it| parse_stack_bytes(it).is_err()));
+        assert!(["0K", "65K", "16", "K", "1M", "-1K"].iter().all(|text| parse_stack_bytes(text).is_err()));
     }
 
     #[test]

@@ -124,7 +124,7 @@ fn definition(options: &AddAutologger) -> Result<Definition> {
         let by_name = by_name.filter(|provider| provider.guid == wanted.guid).map(Ok);
         let provider = by_name.unwrap_or_else(|| Provider::new(&wanted.guid.to_string()));
         let provider = provider.and_then(|provider| provider.with(&wanted.params(&[])));
-        definition.providers.push(provider.map_err(| anyhow!("{}: {why}"| anyhow!("{}: {why}", plain(&wanted.name)))?);
+        definition.providers.push(provider.map_err(|reason| anyhow!("{}: {reason}", plain(&wanted.name)))?);
     }
     Ok(definition)
 }
@@ -287,7 +287,7 @@ fn describe(all: &Autologgers, definition: &Definition, state: &State, object: &
             .mask("property", provider.property);
         object
             .number("filters", provider.filters.len() as u64)
-            .number("status", refused.map_or(0, | it.1| it.1));
+            .number("status", refused.map_or(0, |refusal| refusal.1));
         object.finish()
     });
     let log = all.log_file(definition).map(|log| log.to_string_lossy().into_owned());

@@ -134,7 +134,7 @@ pub(super) fn update(options: &Update) -> Result<Answer> {
     };
     let kernel = KernelState::of(&mut controller, &session);
     eprintln!("session {} now: {}", plain(&options.name), format_settings(&now, kernel.as_ref()));
-    if let Some(asked|asked| why_others(asked, &now)) {
+    if let Some(reason) = options.max_buffers.and_then(|asked| buffer_count_note(asked, &now)) {
         eprintln!("note: {reason}");
     }
     if options.flush_timer == Some(0) || options.max_buffers == Some(0) {

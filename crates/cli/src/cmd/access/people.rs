@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     fn users_and_groups_resolve_by_name_and_number() {
-        let some = |text: &[&str]| it|it| (*it).to_owned()).collect::<Vec<_>>();
+        let some = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let found = sids(&some(&["root", "64399"]), &some(&["root"]), true).unwrap();
         assert_eq!(found, [Sid::user(0), Sid::user(64_399), Sid::group(0), Sid::EVERYONE]);
         let names: Vec<_> = found.iter().map(name).collect();
