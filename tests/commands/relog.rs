@@ -409,7 +409,7 @@ fn what_is_asked_for_in_vain_is_told() {
         assert!(run.contains("warning: no event passed the filters"), "{nothing:?}: {run}");
     }
     let run = told(&["--mark", "1h=late", "--mark", "-1h=early", "--mark", "200us=inside"], 0);
-    assert_eq!(run.matches("lies outside of the trace").count(), 2, "{run}");
+    assert_eq!(run.matches("is outside the trace").count(), 2, "{run}");
     assert!(run.contains("\"late\"") && run.contains("\"early\""), "{run}");
     assert!(!told(&["--provider", "Shop.A"], 0).contains("warning"), "what was found needs no words");
 }

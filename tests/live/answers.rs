@@ -118,9 +118,9 @@ fn a_private_session_takes_the_id_of_its_provider_and_claims_no_file_that_nobody
     std::fs::write(&file, "an old file").unwrap();
     let start = ["start", "Own", "--mode", "private-logger", "-o", text(&file), "-p", SHOP];
     let run = daemon.weir(start).expect(0);
-    assert!(run.stderr.contains("nobody takes part"), "{}", run.stderr);
+    assert!(run.stderr.contains("no process takes part"), "{}", run.stderr);
     let run = daemon.weir(["stop", "Own"]).expect(0);
-    assert!(run.stderr.contains("nobody took part") && !run.stderr.contains("old.etl"), "{}", run.stderr);
+    assert!(run.stderr.contains("no process took part") && !run.stderr.contains("old.etl"), "{}", run.stderr);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "an old file");
 
     let several = ["start", "Own", "--mode", "private-logger", "-o", text(&file), "-p", "A,B"];

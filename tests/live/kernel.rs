@@ -14,7 +14,7 @@ fn has_events(run: &Run) -> bool {
         return true;
     }
     let is_refused = ["1314", "(50 "].iter().any(|status| run.stderr.contains(status));
-    let is_told = ["kernel events", "the interval of samples"].iter().any(|what| run.stderr.contains(what));
+    let is_told = ["kernel events", "the sampling interval"].iter().any(|what| run.stderr.contains(what));
     assert!(is_refused && is_told, "{}", run.stderr);
     skip("kernel events", "the kernel's events are not to be had");
     false
@@ -30,7 +30,7 @@ fn mistakes_are_told_with_what_could_have_been_typed() {
         (&["record", "-p", SHOP, "--stacks", "all", "-o", "x.etl"], "--kernel"),
         (&["start", "K", "-p", "SystemProcess:NOTHING"], "THREAD"),
         (&["record", "--kernel", "cpu", "--pid", "1", "-o", "x.etl"], "weir report cpu FILE --process PID"),
-        (&["record", "-p", "SystemProcess", "--pid", "1", "-o", "x.etl"], "of the whole machine"),
+        (&["record", "-p", "SystemProcess", "--pid", "1", "-o", "x.etl"], "the whole machine"),
     ] {
         let run = weir(args);
         assert_eq!(run.code, 2, "{args:?}: {}", run.stderr);
@@ -197,7 +197,7 @@ fn interval_in_force_needs_no_privilege() {
     let file = daemon.path("a.etl");
     let what = ["--kernel", "profile", "--interval", "1ms", "-o", text(&file), "--", "true"];
     let run = daemon.weir(["record"].iter().chain(&what));
-    assert!(!run.stderr.contains("the interval of samples"), "{}", run.stderr);
+    assert!(!run.stderr.contains("the sampling interval"), "{}", run.stderr);
     if has_events(&run) {
         daemon.weir(["start", "K", "--kernel", "none"]).expect(0);
         daemon.weir(["update", "K", "--interval", "1ms"]).expect(0);
@@ -211,7 +211,7 @@ fn a_process_limits_providers_and_not_the_kernel() {
     let record =
         ["record", "--kernel", "none", "-p", SHOP, "--pid", &own, "--duration", "50ms", "-o", text(&file)];
     let run = daemon.weir(record).expect(0);
-    let notes = ["note: --pid limits the providers", &format!("has not registered {SHOP} so far")];
+    let notes = ["note: --pid applies to the providers", &format!("has not registered {SHOP} so far")];
     assert!(notes.iter().all(|note| run.stderr.contains(note)), "{}", run.stderr);
 }
 
@@ -244,7 +244,7 @@ fn an_interval_that_is_not_to_be_had_or_outlives_its_session_is_told() {
     daemon.weir(["stop", "K"]).expect(0);
     let run = daemon.weir(["start", "K", "--kernel", "profile"]);
     if has_events(&run) {
-        assert!(run.stderr.contains("which was set before and holds for all sessions"), "{}", run.stderr);
+        assert!(run.stderr.contains("an earlier setting that applies to all sessions"), "{}", run.stderr);
         daemon.weir(["stop", "K"]).expect(0);
     }
 }
@@ -270,7 +270,7 @@ fn without_privilege_the_part_that_is_allowed_is_recorded() {
             return;
         }
         let is_part = run.stderr.contains("there is no DISPATCHER (weir doctor");
-        let told = "this is --kernel process,thread,image_load,cswitch,profile";
+        let told = "recording --kernel process,thread,image_load,cswitch,profile";
         assert_eq!(run.stderr.contains(told), is_part, "{}", run.stderr);
         let stats = weir(["stats", "--top", "0", text(&file)]).expect(0).text();
         assert!(stats.contains("Thread/CSwitch") && stats.contains("StackWalk/Stack"), "{stats}");
@@ -286,6 +286,6 @@ fn names_of_files_are_best_effort_without_probes() {
     if has_events(&run) {
         let events = std::path::Path::new("/sys/kernel/tracing");
         let has_probes = !events.join("events").is_dir() || events.join("kprobe_events").exists();
-        assert_eq!(run.stderr.contains("names of files are best effort"), !has_probes, "{}", run.stderr);
+        assert_eq!(run.stderr.contains("file names are best effort"), !has_probes, "{}", run.stderr);
     }
 }

@@ -362,7 +362,7 @@ fn wrong_providers_are_refused_before_anything_happens() {
     let run = nobody.weir(["start", "X", "-pf", text(&nobody.path("missing.txt"))]).expect(1);
     assert!(run.stderr.contains("missing.txt"), "{}", run.stderr);
     let run = nobody.weir(["watch", "X", "-p", "A@exe=b"]).expect(2);
-    assert!(run.stderr.contains("events do not tell"), "{}", run.stderr);
+    assert!(run.stderr.contains("events contain no program"), "{}", run.stderr);
     for verb in ["enable", "disable", "capture-state"] {
         assert!(nobody.weir([verb, "X"]).expect(2).stderr.contains("PROVIDER"));
     }

@@ -54,7 +54,7 @@ pub(super) fn query(options: &Query) -> Result<Outcome> {
     match controller.query(&session) {
         Ok(properties) => {
             let providers = controller.providers()?;
-            let kernel = KernelState::of(&mut controller, &session);
+            let kernel = KernelState::query(&mut controller, &session);
             show(&properties, Life::Running, &providers, kernel.as_ref(), options.json)?;
             Ok(Outcome::Fine)
         }
@@ -132,7 +132,7 @@ pub(super) fn update(options: &Update) -> Result<Answer> {
     } else {
         controller.update(&session, &update).with_context(about_it)?
     };
-    let kernel = KernelState::of(&mut controller, &session);
+    let kernel = KernelState::query(&mut controller, &session);
     eprintln!("session {} now: {}", plain(&options.name), format_settings(&now, kernel.as_ref()));
     if let Some(reason) = options.max_buffers.and_then(|asked| buffer_count_note(asked, &now)) {
         eprintln!("note: {reason}");

@@ -140,14 +140,14 @@ Processes:              0 registered, 0 traced
 ";
 
 #[test]
-fn the_page_reads_as_agreed() {
+fn page_has_expected_layout() {
     let guid = Guid::from_provider_name("MyCompany.App").to_string();
     let expected = PAGE.replace("35f6e6ed-a7ff-5bd8-df65-2f2ae4c3a7f5", &guid);
     assert_eq!(page(&session(), Life::Running, &providers(), None), expected);
 }
 
 #[test]
-fn a_system_logger_tells_its_kernel_events_by_name() {
+fn page_names_kernel_events_of_a_system_logger() {
     let p = session();
     assert!(!page(&p, Life::Running, &[], None).contains("Kernel Events"));
     let stacks = vec![traceweir::controller::info::ClassicEventId {
@@ -171,7 +171,7 @@ Kernel Events:          PROCESS, CSWITCH
 }
 
 #[test]
-fn the_end_of_a_session_is_told_in_its_status() {
+fn status_shows_how_a_session_ended() {
     let mut p = session();
     assert_eq!(status(&p, Life::Running), "Running");
     assert_eq!(status(&p, Life::Ended), "Stopped");
@@ -182,7 +182,7 @@ fn the_end_of_a_session_is_told_in_its_status() {
 }
 
 #[test]
-fn the_object_has_the_names_that_are_documented() {
+fn object_fields_are_documented() {
     let text = json(&session(), Life::Running, &providers(), None);
     let object: serde_json::Value = serde_json::from_str(&text).unwrap();
     let documented = include_str!("../../../../../docs/cli-json.md");
