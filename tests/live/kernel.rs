@@ -269,7 +269,7 @@ fn without_privilege_the_part_that_is_allowed_is_recorded() {
         if !has_events(&run) {
             return;
         }
-        let is_part = run.stderr.contains("there is no DISPATCHER (weir doctor");
+        let is_part = run.stderr.contains("without DISPATCHER (weir doctor");
         let told = "recording --kernel process,thread,image_load,cswitch,profile";
         assert_eq!(run.stderr.contains(told), is_part, "{}", run.stderr);
         let stats = weir(["stats", "--top", "0", text(&file)]).expect(0).text();

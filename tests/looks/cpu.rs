@@ -145,7 +145,7 @@ fn what_is_missing_is_said_plainly() {
     assert!(page.contains("lost: 41 events and 2 buffers"), "{page}");
     scene.interval(30_000, 5_000);
     let page = weir(["report", "cpu", scene.write().to_str().unwrap()]).expect(0).text();
-    assert!(page.contains("the interval was changed (0.500 ms, 1.000 ms)"), "{page}");
+    assert!(page.contains("the sampling interval changed (0.500 ms, 1.000 ms)"), "{page}");
     let mut empty = Scene::new();
     let run = weir(["report", "cpu", empty.write().to_str().unwrap()]).expect(1);
     assert!(run.stderr.contains("no samples:") && run.stderr.contains("--kernel cpu"), "{}", run.stderr);

@@ -90,7 +90,7 @@ fn a_file_that_was_cut_is_said_to_be_cut() {
     let whole = std::fs::read(&path).unwrap();
     std::fs::write(&path, &whole[..whole.len() / 2]).unwrap();
     let page = weir(["report", "disk", path.to_str().unwrap()]).expect(3).text();
-    assert!(page.contains("the file is cut: ") && !page.contains("lost: nothing"), "{page}");
+    assert!(page.contains("the file is truncated: ") && !page.contains("lost: nothing"), "{page}");
     let told = weir(["report", "disk", path.to_str().unwrap(), "--json"]).expect(3).json();
     assert_eq!(told[0]["damaged"], true);
 }

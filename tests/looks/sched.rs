@@ -281,7 +281,7 @@ fn what_is_missing_is_said_plainly() {
     for fact in [
         "2 switches and 0 wakes",
         "no wakes",
-        "1 time in which a switch is missing",
+        "1 interval with a missing switch",
         "1 batch of switches in the compact form",
     ] {
         assert!(page.contains(fact), "{fact} in {page}");
@@ -335,7 +335,7 @@ fn what_processors_did_is_not_known_where_switches_of_some_threads_are_told() {
 #[test]
 fn waits_that_linux_gives_no_reason_for_are_not_told_by_one() {
     let page = weir(["report", "sched", own().write().to_str().unwrap()]).expect(0).text();
-    assert!(!page.contains("UserRequest") && !page.contains("by what for"), "{page}");
+    assert!(!page.contains("UserRequest") && !page.contains("by cause"), "{page}");
     assert!(page.contains("blocked stacks"), "{page}");
 }
 
@@ -346,8 +346,8 @@ fn a_headline_says_what_is_of_the_whole_trace() {
     let page = |arguments: &[&str]| {
         weir(["report", "sched", path.to_str().unwrap()].iter().chain(arguments)).expect(0).text()
     };
-    let asked = "asked for: 1 thread, 2 switches to them, running 1.000 ms; what is above";
+    let asked = "selected: 1 thread, 2 switches to them, running 1.000 ms; the lines above";
     assert!(page(&["--process", "busy"]).contains(asked), "{}", page(&["--process", "busy"]));
     assert!(page(&["--thread", "301"]).contains(asked));
-    assert!(!page(&[]).contains("asked for"));
+    assert!(!page(&[]).contains("selected:"));
 }
