@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use traceweir_decode::stack::{Joined, Stack};
 
 use crate::analysis::{
-    Back, CUT, Kind, Known, NodeId, Paths, ProcessId, Scheduler, Seen, Switch, Tree, Wanted, What, Window,
-    is_cut,
+    Back, TRUNCATED, Kind, TraceFacts, NodeId, Paths, ProcessId, Scheduler, ReportEvent, Switch, Tree, ThreadSelection, Occurrence, Window,
+    is_truncated,
 };
 use crate::cli::Flame;
 use crate::cmd::{counted, grouped};
@@ -56,7 +56,7 @@ pub(super) struct Graph {
     idle: u64,
     others: u64,
     with_idle: bool,
-    wanted: Wanted,
+    wanted: ThreadSelection,
     window: Window,
     schedulers: HashMap<usize, Scheduler<Option<NodeId>>>,
 }
@@ -76,27 +76,27 @@ impl Graph {
             idle: 0,
             others: 0,
             with_idle: options.idle,
-            wanted: Wanted::new(&options.selection.process, &options.selection.thread),
+            wanted: ThreadSelection::new(&options.selection.process, &options.selection.thread),
             window,
             schedulers: HashMap::new(),
         }
     }
 
-    pub(super) fn add(&mut self, known: &mut Known, joined: &Joined<Seen>) {
+    pub(super) fn add(&mut self, known: &mut TraceFacts, joined: &Joined<ReportEvent>) {
         let (seen, stack) = (&joined.what, &joined.stack);
         let is_inside = self.window.contains(seen.time);
         match seen.what {
-            What::Switch(switch) => self.switch(known, joined, switch),
-            What::Ready { thread } => self.schedulers.entry(seen.file).or_default().ready(seen.time, thread),
-            What::Sample { is_idle: true, weight, .. } if is_inside && !self.with_idle => self.idle += weight,
-            What::Sample { thread, address, weight, .. } if is_inside => {
+            Occurrence::Switch(switch) => self.switch(known, joined, switch),
+            Occurrence::Ready { thread } => self.schedulers.entry(seen.file).or_default().ready(seen.time, thread),
+            Occurrence::Sample { is_idle: true, weight, .. } if is_inside && !self.with_idle => self.idle += weight,
+            Occurrence::Sample { thread, address, weight, .. } if is_inside => {
                 let (pid, process) = self.paths.process(known, seen, stack, thread);
                 self.count(known, joined, (process, pid, thread), Some(address), weight);
             }
-            What::Chosen { pid, thread } if is_inside => {
+            Occurrence::Chosen { pid, thread } if is_inside => {
                 // The owner of the stack caused the event, whichever thread the event is about.
                 let (pid, thread) = stack.owner.unwrap_or((pid, thread));
-                let process = self.paths.named(known, seen, pid);
+                let process = self.paths.process_by_pid(known, seen, pid);
                 self.count(known, joined, (process, pid, thread), None, 1);
             }
             _ => {}
@@ -105,8 +105,8 @@ impl Graph {
 
     fn count(
         &mut self,
-        known: &mut Known,
-        joined: &Joined<Seen>,
+        known: &mut TraceFacts,
+        joined: &Joined<ReportEvent>,
         owner: (ProcessId, u32, u32),
         innermost: Option<u64>,
         weight: u64,
@@ -117,12 +117,12 @@ impl Graph {
         }
         let path = self.paths.resolve(known, joined, owner, innermost);
         let node = self.tree.node(path);
-        self.truncated += u64::from(is_cut(&joined.stack));
+        self.truncated += u64::from(is_truncated(&joined.stack));
         self.add_weight(node, joined.stack.is_empty(), weight);
     }
 
     fn add_weight(&mut self, node: NodeId, is_without_stack: bool, weight: u64) {
-        self.tree.weigh(node, weight);
+        self.tree.add_weight(node, weight);
         self.total = self.total.saturating_add(weight);
         self.events += 1;
         self.without_stack += u64::from(is_without_stack);
@@ -130,7 +130,7 @@ impl Graph {
 
     /// Counts a wait: a thread that comes back has waited at the stack where it left, or at its
     /// current stack.
-    fn switch(&mut self, known: &mut Known, joined: &Joined<Seen>, switch: Switch) {
+    fn switch(&mut self, known: &mut TraceFacts, joined: &Joined<ReportEvent>, switch: Switch) {
         let seen = &joined.what;
         let owner = joined.stack.owner.map(|(_, thread)| thread);
         let leaves = if owner == Some(switch.old) && switch.old != 0 && self.wants(known, joined, switch.old) {
@@ -159,12 +159,12 @@ impl Graph {
         self.add_weight(node, wait_node.is_none(), waited);
     }
 
-    fn wants(&mut self, known: &Known, joined: &Joined<Seen>, thread: u32) -> bool {
+    fn wants(&mut self, known: &TraceFacts, joined: &Joined<ReportEvent>, thread: u32) -> bool {
         let (_, process) = self.paths.process(known, &joined.what, &joined.stack, thread);
         self.wanted.wants(&self.paths.processes, process, thread)
     }
 
-    fn node(&mut self, known: &mut Known, joined: &Joined<Seen>, thread: u32) -> NodeId {
+    fn node(&mut self, known: &mut TraceFacts, joined: &Joined<ReportEvent>, thread: u32) -> NodeId {
         let (pid, process) = self.paths.process(known, &joined.what, &joined.stack, thread);
         let path = self.paths.resolve(known, joined, (process, pid, thread), None);
         self.tree.node(path)
@@ -192,7 +192,7 @@ impl Graph {
     fn is_marked_truncated(&self, node: NodeId) -> bool {
         let path = self.tree.path(node);
         let mut begin = path.iter().take(3).map(|id| self.paths.functions.get(*id));
-        begin.any(|function| function.kind == Kind::Other && function.name.as_deref() == Some(CUT))
+        begin.any(|function| function.kind == Kind::Other && function.name.as_deref() == Some(TRUNCATED))
     }
 
     /// Formats how many stacks were truncated.
@@ -203,8 +203,8 @@ impl Graph {
 
     /// Explains why there is nothing to draw.
     pub(super) fn empty_reason(&self) -> String {
-        if self.others > 0 && self.wanted.is_some_only() {
-            return self.wanted.missed(&self.paths.processes, &(self.measure.event().to_owned() + "s"));
+        if self.others > 0 && self.wanted.is_limited() {
+            return self.wanted.no_match_message(&self.paths.processes, &(self.measure.event().to_owned() + "s"));
         }
         if self.idle > 0 {
             return format!("no samples except {} of idle processors, which --idle draws", grouped(self.idle));
@@ -235,7 +235,7 @@ pub(super) mod tests {
             idle: 0,
             others: 0,
             with_idle: false,
-            wanted: Wanted::default(),
+            wanted: ThreadSelection::default(),
             window: Window::default(),
             schedulers: HashMap::new(),
         };

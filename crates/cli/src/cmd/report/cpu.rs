@@ -10,7 +10,7 @@ use super::page::{
     Page, milliseconds, name, percent, percent_with_error, put_fraction, put_pid, share, summary,
 };
 use crate::analysis::{
-    Analysis, FunctionId, Kind, Known, Paths, ProcessId, Seen, Wanted, Wants, What, Window, is_cut,
+    Analysis, FunctionId, Kind, TraceFacts, Paths, ProcessId, ReportEvent, ThreadSelection, Wants, Occurrence, Window, is_truncated,
 };
 use crate::cli::{ReportCpu, Schemas};
 use crate::cmd::{counted, grouped, warn};
@@ -48,7 +48,7 @@ struct Count {
 
 struct Samples {
     paths: Paths,
-    wanted: Wanted,
+    wanted: ThreadSelection,
     window: Window,
     with_idle: bool,
     by_function: HashMap<FunctionId, Count>,
@@ -74,7 +74,7 @@ impl Samples {
     fn new(options: &ReportCpu, window: Window) -> Self {
         Self {
             paths: Paths::new(false),
-            wanted: Wanted::new(&options.selection.process, &options.selection.thread),
+            wanted: ThreadSelection::new(&options.selection.process, &options.selection.thread),
             window,
             with_idle: options.idle,
             by_function: HashMap::new(),
@@ -94,11 +94,11 @@ impl Samples {
         }
     }
 
-    fn add(&mut self, known: &mut Known, joined: &Joined<Seen>) {
+    fn add(&mut self, known: &mut TraceFacts, joined: &Joined<ReportEvent>) {
         let Joined { what: seen, stack } = joined;
         let (thread, address, weight, is_idle) = match seen.what {
-            What::Sample { thread, address, weight, is_idle } => (thread, address, weight, is_idle),
-            What::Interval(units) => {
+            Occurrence::Sample { thread, address, weight, is_idle } => (thread, address, weight, is_idle),
+            Occurrence::Interval(units) => {
                 // A sound trace has only a few.
                 if self.intervals.len() < 64 {
                     self.intervals.insert(units);
@@ -128,7 +128,7 @@ impl Samples {
         if stack.is_empty() {
             self.without_stack += weight;
         }
-        if is_cut(stack) {
+        if is_truncated(stack) {
             self.truncated += weight;
         }
         add(&mut self.by_process, process, |count| *count += weight);
@@ -161,8 +161,8 @@ impl Samples {
 
     /// Fails if there is nothing to report: zeros would look like a result.
     fn check_not_empty(&self) -> Result<()> {
-        if self.total == 0 && self.wanted.is_some_only() && self.others > 0 {
-            bail!("{}", self.wanted.missed(&self.paths.processes, "samples"));
+        if self.total == 0 && self.wanted.is_limited() && self.others > 0 {
+            bail!("{}", self.wanted.no_match_message(&self.paths.processes, "samples"));
         }
         if self.total == 0 && self.idle == 0 {
             bail!(

@@ -9,7 +9,7 @@ use traceweir_format::header::NO_ID;
 
 use super::page::{Page, milliseconds, name, percentiles, put_percentiles, put_pid, recorded, summary};
 use crate::analysis::{
-    Analysis, Known, Latencies, Paths, ProcessId, Seen, Transfer, Wanted, Wants, What, Window,
+    Analysis, TraceFacts, Latencies, Paths, ProcessId, ReportEvent, Transfer, ThreadSelection, Wants, Occurrence, Window,
 };
 use crate::cli::{ReportDisk, Schemas};
 use crate::cmd::{counted, grouped, warn};
@@ -28,11 +28,11 @@ pub(super) fn run(options: &ReportDisk) -> Result<Outcome> {
     let span = (selection.from, selection.to);
     let (symbols, schemas) = (SymbolArgs::default(), Schemas::default());
     let mut analysis = Analysis::open(&selection.files.files, span, &symbols, &schemas, wants)?;
-    let wanted = Wanted::new(&selection.process, &selection.thread);
+    let wanted = ThreadSelection::new(&selection.process, &selection.thread);
     let mut disks = Disks { wanted, window: analysis.window, ..Disks::default() };
     let reading = analysis.read(|known, joined| disks.add(known, joined))?;
     if disks.all.operations() == 0 && disks.others > 0 {
-        bail!("{}", disks.wanted.missed(&disks.paths.processes, "operations"));
+        bail!("{}", disks.wanted.no_match_message(&disks.paths.processes, "operations"));
     }
     let mut page = Page::new(options.tables);
     disks.print(&analysis, &reading, &mut page);
@@ -97,7 +97,7 @@ impl Key {
 #[derive(Default)]
 struct Disks {
     paths: Paths,
-    wanted: Wanted,
+    wanted: ThreadSelection,
     window: Window,
     all: Sum,
     rows: HashMap<Key, Sum>,
@@ -108,15 +108,15 @@ struct Disks {
 }
 
 impl Disks {
-    fn add(&mut self, known: &mut Known, joined: &Joined<Seen>) {
+    fn add(&mut self, known: &mut TraceFacts, joined: &Joined<ReportEvent>) {
         let seen = &joined.what;
-        let What::Transfer(transfer) = &seen.what else { return };
+        let Occurrence::Transfer(transfer) = &seen.what else { return };
         if !self.window.contains(seen.time) {
             return;
         }
         let thread = transfer.thread.unwrap_or(NO_ID);
         let pid = transfer.thread.map_or(transfer.pid, |thread| known.process_of(thread, seen.stamp));
-        let process = self.paths.named(known, seen, pid);
+        let process = self.paths.process_by_pid(known, seen, pid);
         if !self.wanted.wants(&self.paths.processes, process, thread) {
             self.others += 1;
             return;

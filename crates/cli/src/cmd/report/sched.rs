@@ -12,8 +12,8 @@ use traceweir_format::header::NO_ID;
 use self::cause::{Cause, Causes};
 use super::page::Page;
 use crate::analysis::{
-    Analysis, Back, Known, Latencies, NodeId, Paths, ProcessId, Ran, Scheduler, Seen, Switch, Tree, Wanted,
-    Wants, What, Window, is_cut,
+    Analysis, Back, TraceFacts, Latencies, NodeId, Paths, ProcessId, Ran, Scheduler, ReportEvent, Switch, Tree, ThreadSelection,
+    Wants, Occurrence, Window, is_truncated,
 };
 use crate::cli::{ReportSched, Schemas};
 use crate::cmd::warn;
@@ -30,7 +30,7 @@ pub(super) fn run(options: &ReportSched) -> Result<Outcome> {
     let selection = &options.selection;
     let span = (selection.from, selection.to);
     let mut analysis = Analysis::open(&selection.files.files, span, &options.symbols, &Schemas::default(), wants)?;
-    let wanted = Wanted::new(&selection.process, &selection.thread);
+    let wanted = ThreadSelection::new(&selection.process, &selection.thread);
     let mut machine = Machine::new(wanted, analysis.window);
     let reading = analysis.read(|known, joined| machine.add(known, joined))?;
     machine.check_not_empty()?;
@@ -83,7 +83,7 @@ struct Processor {
 /// The state of the report: one scheduler per trace, and the totals of all.
 struct Machine {
     paths: Paths,
-    wanted: Wanted,
+    wanted: ThreadSelection,
     window: Window,
     schedulers: HashMap<usize, Scheduler<Option<NodeId>>>,
     rows: HashMap<(ProcessId, u32), Totals>,
@@ -106,7 +106,7 @@ struct Machine {
 }
 
 impl Machine {
-    fn new(wanted: Wanted, window: Window) -> Self {
+    fn new(wanted: ThreadSelection, window: Window) -> Self {
         let mut paths = Paths::new(false);
         paths.marks_truncated = true;
         Self {
@@ -139,14 +139,14 @@ impl Machine {
         }
         let mut threads = self.rows.keys();
         if !threads.any(|(process, thread)| self.wanted.wants(&self.paths.processes, *process, *thread))
-            && self.wanted.is_some_only()
+            && self.wanted.is_limited()
         {
-            bail!("{}", self.wanted.missed(&self.paths.processes, "switches"));
+            bail!("{}", self.wanted.no_match_message(&self.paths.processes, "switches"));
         }
         Ok(())
     }
 
-    fn add(&mut self, known: &mut Known, joined: &Joined<Seen>) {
+    fn add(&mut self, known: &mut TraceFacts, joined: &Joined<ReportEvent>) {
         let seen = &joined.what;
         let is_inside = self.window.contains(seen.time);
         if is_inside {
@@ -154,21 +154,21 @@ impl Machine {
             self.last = seen.time;
         }
         match seen.what {
-            What::Switch(switch) => self.switch(known, joined, switch, is_inside),
-            What::Ready { thread } => {
+            Occurrence::Switch(switch) => self.switch(known, joined, switch, is_inside),
+            Occurrence::Ready { thread } => {
                 self.wakes += u64::from(is_inside);
                 self.schedulers.entry(seen.file).or_default().ready(seen.time, thread);
             }
-            What::Switches => self.batches += u64::from(is_inside),
+            Occurrence::Switches => self.batches += u64::from(is_inside),
             _ => {}
         }
     }
 
-    fn switch(&mut self, known: &mut Known, joined: &Joined<Seen>, switch: Switch, is_inside: bool) {
+    fn switch(&mut self, known: &mut TraceFacts, joined: &Joined<ReportEvent>, switch: Switch, is_inside: bool) {
         let (seen, stack) = (&joined.what, &joined.stack);
         self.switches += u64::from(is_inside);
         self.without_stack += u64::from(is_inside && stack.is_empty());
-        self.truncated += u64::from(is_inside && is_cut(stack));
+        self.truncated += u64::from(is_inside && is_truncated(stack));
         if switch.old == NO_ID || switch.new == NO_ID {
             self.partial.insert(seen.file);
         }
@@ -189,7 +189,7 @@ impl Machine {
 
     /// Returns the stack of a thread as a node, if the thread is selected: symbols of other
     /// processes are not even loaded.
-    fn node(&mut self, known: &mut Known, joined: &Joined<Seen>, thread: u32) -> Option<NodeId> {
+    fn node(&mut self, known: &mut TraceFacts, joined: &Joined<ReportEvent>, thread: u32) -> Option<NodeId> {
         let (pid, process) = self.paths.process(known, &joined.what, &joined.stack, thread);
         if !self.wanted.wants(&self.paths.processes, process, thread) {
             return None;
@@ -198,7 +198,7 @@ impl Machine {
         Some(self.blocked.node(path))
     }
 
-    fn ran(&mut self, known: &Known, seen: &Seen, ran: Ran) {
+    fn ran(&mut self, known: &TraceFacts, seen: &ReportEvent, ran: Ran) {
         let part = self.window.part(ran.from, ran.to);
         let processor = self.processors.entry((seen.file, seen.cpu)).or_default();
         if ran.thread == 0 {
@@ -212,8 +212,8 @@ impl Machine {
 
     fn back(
         &mut self,
-        known: &mut Known,
-        joined: &Joined<Seen>,
+        known: &mut TraceFacts,
+        joined: &Joined<ReportEvent>,
         back: Back<Option<NodeId>>,
         comes: Option<NodeId>,
         is_inside: bool,
@@ -253,8 +253,8 @@ impl Machine {
     /// Adds the time that a selected thread was away to the stack at which it waited.
     fn block(
         &mut self,
-        known: &mut Known,
-        joined: &Joined<Seen>,
+        known: &mut TraceFacts,
+        joined: &Joined<ReportEvent>,
         thread: u32,
         node: Option<NodeId>,
         time: u64,
@@ -268,12 +268,12 @@ impl Machine {
             let path = self.paths.resolve(known, &without_stack, (process, pid, thread), None);
             self.blocked.node(path)
         });
-        self.blocked.weigh(node, time);
+        self.blocked.add_weight(node, time);
     }
 
-    fn row(&mut self, known: &Known, seen: &Seen, thread: u32) -> &mut Totals {
+    fn row(&mut self, known: &TraceFacts, seen: &ReportEvent, thread: u32) -> &mut Totals {
         let pid = known.process_of(thread, seen.stamp);
-        let key = (self.paths.named(known, seen, pid), thread);
+        let key = (self.paths.process_by_pid(known, seen, pid), thread);
         self.paths.learn_thread_name(known, seen, key.0, thread);
         let has_room = self.rows.len() < MAX_ROWS || self.rows.contains_key(&key);
         self.rows.entry(if has_room { key } else { (ProcessId::default(), 0) }).or_default()

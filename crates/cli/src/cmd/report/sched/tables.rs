@@ -40,7 +40,7 @@ impl Machine {
             all.merge(totals);
         }
         self.headline(analysis, reading, page);
-        if self.wanted.is_some_only() {
+        if self.wanted.is_limited() {
             let (switches, running) = (counted(all.switches, "switch"), milliseconds(all.running));
             let threads = counted(threads.len() as u64, "thread");
             page.line(&format!(
