@@ -66,11 +66,7 @@ fn the_systems_daemon_does_for_guests_what_lists_grant() {
     steps.expect("list-as-stranger", 77, &["may not control"]);
     steps.expect("list-as-stranger", 77, &["uid 64308", "group traceweir", "weir access grant"]);
     steps.expect("list-beside", 0, &["refuses you", "group traceweir", "no daemon is running"]);
-    steps.expect(
-        "list-overruled",
-        0,
-        &["TRACEWEIR_RUNTIME_DIR is set", "nowhere", "--system is ignored"],
-    );
+    steps.expect("list-overruled", 0, &["TRACEWEIR_RUNTIME_DIR is set", "nowhere", "--system is ignored"]);
     steps.expect("list-shut-out", 77, &["may not connect to /run/traceweir/control.sock", "group traceweir"]);
     steps.expect("list-shut-beside", 0, &["refuses you", "may not connect"]);
     steps.expect("grant-live", 0, &["the default", "create-realtime", "group dev"]);

@@ -256,7 +256,7 @@ fn a_full_disk_is_told_and_leaves_nothing_behind() {
     let run = finish(&mut shell).expect(1);
     assert!(run.stderr.contains("112 ERROR_DISK_FULL"), "{}", run.stderr);
     assert!(run.stderr.contains("out.etl"), "{}", run.stderr);
-    assert!(run.stderr.contains("make room"), "{}", run.stderr);
+    assert!(run.stderr.contains("free some space"), "{}", run.stderr);
     assert_eq!(entries(&folder), ["in.etl"]);
 }
 

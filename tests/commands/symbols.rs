@@ -336,7 +336,7 @@ fn a_file_that_is_another_is_not_believed() {
     let path = store(&folder, "shop.etl", &trace(&ran, &program, None));
     let run = dump(&path, &[]);
     assert_eq!(names(&run)[0], ("shop".into(), "sell".into()));
-    assert!(run.stderr.contains("does not tell the build id of"), "{}", run.stderr);
+    assert!(run.stderr.contains("does not contain the build id of"), "{}", run.stderr);
     let large = Ran { size: 1 << 30, ..ran };
     let path = store(&folder, "shop.etl", &trace(&large, &program, None));
     assert_eq!(names(&dump(&path, &[]))[0], ("shop".into(), "-".into()));
@@ -401,7 +401,7 @@ fn functions_of_a_stripped_program_are_told_by_where_they_begin() {
         "{}",
         gone.text()
     );
-    assert!(gone.stderr.contains("shop is not there"), "{}", gone.stderr);
+    assert!(gone.stderr.contains("shop does not exist"), "{}", gone.stderr);
 }
 
 /// Writes an event in a function that was made part of another.

@@ -212,7 +212,7 @@ fn names_of_several_words_and_the_fourth_column_of_a_file_are_understood() {
     daemon.weir(["disable", "App", "\"My Provider\""]).expect(0);
     assert_eq!(sessions(&daemon)[0]["providers"].as_array().unwrap().len(), 1);
     let run = daemon.weir(["enable", "App", "Name With Space"]).expect(2);
-    assert!(run.stderr.contains("stands in quotes"), "{}", run.stderr);
+    assert!(run.stderr.contains("must be quoted"), "{}", run.stderr);
 }
 
 #[test]

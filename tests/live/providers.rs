@@ -299,7 +299,7 @@ fn what_is_not_enabled_is_said() {
     let empty = daemon.path("empty.txt");
     std::fs::write(&empty, "# nothing\n").unwrap();
     let run = daemon.weir(["enable", "Some", "-pf", text(&empty)]).expect(2);
-    assert!(run.stderr.contains("names no provider"), "{}", run.stderr);
+    assert!(run.stderr.contains("contains no provider"), "{}", run.stderr);
     for wrong in ["12", "0x10", "f=list.txt"] {
         daemon.weir(["enable", "Some", "-p", wrong]).expect(2);
     }

@@ -170,9 +170,9 @@ fn hot_code_without_names_is_told_from_cold() {
     assert_eq!(counts(&told, "function", "app+0x200"), (1, 1));
     // Which files are not there is said once, of those that are reported.
     let run = weir(["report", "cpu", path.to_str().unwrap()]).expect(0);
-    assert!(run.stderr.contains("/nowhere/app and /nowhere/other are not there"), "{}", run.stderr);
+    assert!(run.stderr.contains("/nowhere/app and /nowhere/other do not exist"), "{}", run.stderr);
     let run = weir(["report", "cpu", path.to_str().unwrap(), "--process", "other"]).expect(0);
-    assert!(run.stderr.contains("/nowhere/other is not there"), "{}", run.stderr);
+    assert!(run.stderr.contains("/nowhere/other does not exist"), "{}", run.stderr);
     assert!(!run.stderr.contains("/nowhere/app"), "{}", run.stderr);
 }
 

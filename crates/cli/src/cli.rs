@@ -24,16 +24,18 @@ pub(crate) use access::{Access, AccessEntry, AccessList, AccessRemove, AccessSho
 pub(crate) use ask::Ask;
 pub(crate) use autologger::{AddAutologger, Autologger, AutologgerVerb, ListAutologgers, NamedAutologger};
 pub(crate) use doctor::{Doctor, Need};
-pub(crate) use error::{ErrorText, StatusCode, NamedStatus};
+pub(crate) use error::{ErrorText, NamedStatus, StatusCode};
 pub(crate) use kernel::{KERNEL, KernelChange, KernelEvents};
 pub(crate) use mc::Mc;
 pub(crate) use number::buffer_size;
-pub(crate) use providers::{CaptureState, Disable, Enable, ListProviders, Providers, SessionProviders, with_long_flags};
+pub(crate) use providers::{
+    CaptureState, Disable, Enable, ListProviders, Providers, SessionProviders, with_long_flags,
+};
 pub(crate) use relog::Relog;
 pub(crate) use report::{Flame, FlameKind, Report, ReportCpu, ReportDisk, ReportSched, ReportVerb, Tables};
 pub(crate) use sessions::{
-    ConvertToRealtime, Daemon, Demo, DemoShop, Flush, Increment, List, Query, Record, Start, Stop, Switch,
-    Update, Watch, DaemonChoice,
+    ConvertToRealtime, Daemon, DaemonChoice, Demo, DemoShop, Flush, Increment, List, Query, Record, Start,
+    Stop, Switch, Update, Watch,
 };
 pub(crate) use shape::{ClockName, Shape};
 pub(crate) use shims::Shims;
@@ -62,7 +64,7 @@ Examples:
   weir relog a.etl b.etl -o both.etl             merge files in time order
   weir relog big.etl -o cut.etl --from 10s --to 12s --provider MyCompany.App
   weir check trace.etl                           list what is wrong with a file, with offsets
-  weir doctor                                    show what this machine allows, and how to allow more
+  weir doctor                                    check what this machine allows, with fixes
 
 Exit status: 0 success, 1 error, 2 wrong usage, 3 damaged input (the readable part was processed), 4 events were lost, 77 not permitted, 130 ended by Ctrl-C; weir record -- CMD: the status of CMD.";
 
@@ -199,7 +201,7 @@ pub(crate) struct Schemas {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Filters")]
 pub(crate) struct Filters {
-    /// Show only this provider: name (case-insensitive, wildcards * and ?) or GUID; may be repeated
+    /// Keep only this provider: name (case-insensitive, wildcards * and ?) or GUID; may be repeated
     #[arg(long, value_name = "NAME|GUID")]
     pub(crate) provider: Vec<String>,
     #[command(flatten)]
@@ -210,24 +212,24 @@ pub(crate) struct Filters {
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Filters")]
 pub(crate) struct EventFilters {
-    /// Show only this event: name (Task/Opcode or its last part, wildcards as above), or id (type
+    /// Keep only this event: name (Task/Opcode or its last part, wildcards as above), or id (type
     /// of kernel events); may be repeated
     #[arg(long, value_name = "NAME|ID")]
     pub(crate) event: Vec<String>,
-    /// Show only events of this level or more severe; level 0 always passes. One of 0 to 255,
+    /// Keep only events of this level or more severe; level 0 always passes. One of 0 to 255,
     /// critical, error, warning, info, verbose
     #[arg(long, value_parser = parse_level)]
     pub(crate) level: Option<u8>,
-    /// Show only events with any of these keyword bits: hexadecimal with 0x, or decimal
+    /// Keep only events with any of these keyword bits: hexadecimal with 0x, or decimal
     #[arg(long, value_name = "MASK", value_parser = parse_mask)]
     pub(crate) keyword: Option<u64>,
-    /// Show only events that this process wrote or that are about it; may be repeated
+    /// Keep only events that this process wrote or that are about it; may be repeated
     #[arg(long)]
     pub(crate) pid: Vec<u32>,
-    /// Show only this thread; may be repeated
+    /// Keep only this thread; may be repeated
     #[arg(long)]
     pub(crate) tid: Vec<u32>,
-    /// Show only this processor; may be repeated
+    /// Keep only this processor; may be repeated
     #[arg(long)]
     pub(crate) cpu: Vec<u16>,
     /// Skip events before this time: UTC (2020-07-29T00:07:01.5) or offset from the start (1.5s,
@@ -240,7 +242,7 @@ pub(crate) struct EventFilters {
     /// Stop after N events
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) head: Option<u64>,
-    /// Show only events whose names, values or message contain this text (case-insensitive)
+    /// Keep only events whose names, values or message contain this text (case-insensitive)
     #[arg(long, value_name = "TEXT", allow_hyphen_values = true)]
     pub(crate) grep: Option<String>,
 }

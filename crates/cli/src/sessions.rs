@@ -3,12 +3,12 @@
 //! processes that are not traced.
 
 mod by_name;
+mod enable_text;
 mod kernel;
 mod page;
 mod reach;
 mod report;
 mod shape;
-mod enable_text;
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -25,18 +25,23 @@ use traceweir_format::spec::session::{
     EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE, LOG_FILE_MODES,
 };
 
-use crate::cli::{KernelEvents, DaemonChoice};
+use crate::cli::{DaemonChoice, KernelEvents};
 use crate::exit::numbered;
 use crate::export::{plain, plain_path};
 use crate::grammar::Wanted;
 
 pub(crate) use by_name::{list_once, note_same_names};
+pub(crate) use enable_text::format_filter;
 pub(crate) use kernel::{KernelState, change_kernel};
 pub(crate) use page::{Life, json, kind, named, page, status, write_enable};
-pub(crate) use reach::{check_pids, registered_in, registered_providers, note_idle_filters, warn_of_left_out_processes, note_unseen_providers, warn_of_unheard_providers};
-pub(crate) use report::{Ended, count_events, finalised_at, is_at_limit, report_losses, summarise, why_ended};
+pub(crate) use reach::{
+    check_pids, note_idle_filters, note_unseen_providers, registered_in, registered_providers,
+    warn_of_left_out_processes, warn_of_unheard_providers,
+};
+pub(crate) use report::{
+    Ended, count_events, finalised_at, is_at_limit, report_losses, summarise, why_ended,
+};
 pub(crate) use shape::{config, fill_in_defaults, note_literal_percent_d};
-pub(crate) use enable_text::format_filter;
 
 /// How long to wait for processes when a provider is enabled.
 const ENABLE_TIMEOUT_MS: u32 = 2000;
@@ -73,9 +78,7 @@ fn note_overruled_flag(daemon_choice: DaemonChoice) {
     };
     if let Some(folder) = named_folder() {
         let folder = plain_path(&folder);
-        eprintln!(
-            "note: TRACEWEIR_RUNTIME_DIR is set: the daemon of {folder} is used, {flag} is ignored"
-        );
+        eprintln!("note: TRACEWEIR_RUNTIME_DIR is set: the daemon of {folder} is used, {flag} is ignored");
     }
 }
 
@@ -91,9 +94,7 @@ fn in_folder(daemon_choice: DaemonChoice, error: Error) -> anyhow::Error {
         Some(dir.path().to_owned())
     });
     match folder.filter(|_| is_system) {
-        Some(folder) => {
-            anyhow!(error).context(format!("cannot reach a daemon in {}", plain_path(&folder)))
-        }
+        Some(folder) => anyhow!(error).context(format!("cannot reach a daemon in {}", plain_path(&folder))),
         None => anyhow!(error),
     }
 }
@@ -104,7 +105,10 @@ pub(crate) fn controller_of(daemon_choice: DaemonChoice, name: &str) -> Result<(
         Some(controller) => Ok((controller, SessionRef::Name(name.to_owned()))),
         None => Err(anyhow!(Error::refused(
             Status::ERROR_WMI_INSTANCE_NOT_FOUND,
-            format!("session {} is not running, because no daemon is (weir start starts a session)", plain(name)),
+            format!(
+                "session {} is not running, because no daemon is (weir start starts a session)",
+                plain(name)
+            ),
         ))),
     }
 }
@@ -156,14 +160,17 @@ impl Own {
         let mut controller = find_or_start(daemon_choice)?;
         let interval_before = kernel::choose_interval(&mut controller, events)?;
         let started = start(&mut controller, config, providers);
-        let started =
-            match started.as_ref().err().and_then(|error| kernel::allowed_part(error, events.kernel.as_ref())) {
-                Some(part) => {
-                    kernel::with_kernel(config, events, Some(&part), providers);
-                    start(&mut controller, config, providers).map(|properties| (properties, Some(part)))
-                }
-                None => started.map(|properties| (properties, events.kernel.clone())),
-            };
+        let started = match started
+            .as_ref()
+            .err()
+            .and_then(|error| kernel::allowed_part(error, events.kernel.as_ref()))
+        {
+            Some(part) => {
+                kernel::with_kernel(config, events, Some(&part), providers);
+                start(&mut controller, config, providers).map(|properties| (properties, Some(part)))
+            }
+            None => started.map(|properties| (properties, events.kernel.clone())),
+        };
         let (properties, kernel) = started.inspect_err(|_| {
             if let Some(interval) = interval_before {
                 // The first failure is the one to report.
@@ -256,7 +263,9 @@ impl Own {
             match self.controller.outcome(&self.session) {
                 Ok(outcome) => return Ended::Before(outcome),
                 // Another client is stopping it.
-                Err(_) if started.elapsed() < STOP_TIMEOUT && self.controller.query(&self.session).is_ok() => {
+                Err(_)
+                    if started.elapsed() < STOP_TIMEOUT && self.controller.query(&self.session).is_ok() =>
+                {
                     std::thread::sleep(Duration::from_millis(20));
                 }
                 Err(_) => return Ended::WithDaemon(self.controller.socket().to_owned()),
@@ -311,7 +320,8 @@ pub(crate) fn is_cut(error: &Error) -> bool {
 fn check_enables(known: &[ProviderEntry], wanted: &[Wanted]) -> Result<()> {
     for wanted in wanted {
         let is_group = wanted.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
-        let entry = known.iter().find(|provider| provider.provider == wanted.guid && provider.is_group == is_group);
+        let entry =
+            known.iter().find(|provider| provider.provider == wanted.guid && provider.is_group == is_group);
         if entry.is_some_and(|provider| provider.sessions.len() >= MAX_SESSIONS_PER_PROVIDER) {
             let name = plain(&wanted.name);
             let reason = format!("eight sessions enable {name} already: stop one; nothing was changed");

@@ -31,7 +31,11 @@ pub(super) struct Bearers {
 impl Bearers {
     /// Learns from a stack of a trace.
     pub(super) fn stack(&mut self, file: usize, stack: &StackWalk<'_>) {
-        let owner = self.last.iter().rev().find(|(owner_file, time, _)| (*owner_file, *time) == (file, stack.event_time));
+        let owner = self
+            .last
+            .iter()
+            .rev()
+            .find(|(owner_file, time, _)| (*owner_file, *time) == (file, stack.event_time));
         if let Some((.., hook)) = owner {
             let count = self.stacks.entry(*hook).or_default();
             *count = count.saturating_add(1);
@@ -45,8 +49,10 @@ impl Bearers {
             if self.names.len() >= MAX_KINDS {
                 return;
             }
-            let name =
-                decoder.find(record).ok().and_then(|found| found.known.event_name.as_deref().map(str::to_owned));
+            let name = decoder
+                .find(record)
+                .ok()
+                .and_then(|found| found.known.event_name.as_deref().map(str::to_owned));
             self.names.insert(hook, name);
         }
         if self.last.len() >= MAX_RECENT {

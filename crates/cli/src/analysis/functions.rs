@@ -193,7 +193,8 @@ impl Functions {
                 Some(_) => Kind::Library,
                 None => Kind::Unknown,
             };
-            let (module, name) = (frame.module.as_ref().map(bounded_name), frame.function.as_ref().map(bounded_name));
+            let (module, name) =
+                (frame.module.as_ref().map(bounded_name), frame.function.as_ref().map(bounded_name));
             let needs_block = module.is_some() && name.is_none();
             let block = needs_block.then(|| frame.start.unwrap_or(frame.offset - frame.offset % BLOCK));
             out.push(self.id(Function { module, name, block, kind, is_inlined: frame.is_inlined }));
@@ -248,7 +249,8 @@ fn is_program(program: Option<&str>, module: &str) -> bool {
     program.is_some_and(|name| {
         let name = name.rsplit(['/', '\\']).next().unwrap_or(name);
         name.eq_ignore_ascii_case(module)
-            || (name.len() >= TRUNCATED_NAME_BYTES && module.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name)))
+            || (name.len() >= TRUNCATED_NAME_BYTES
+                && module.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name)))
     })
 }
 

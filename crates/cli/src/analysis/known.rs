@@ -63,7 +63,7 @@ impl TraceFacts {
 
     /// Returns whether the trace was recorded on Linux; valid after the first pass.
     pub(crate) fn is_linux(&self) -> bool {
-        *self.is_linux.get_or_init(|| self.symbols.are_of_linux())
+        *self.is_linux.get_or_init(|| self.symbols.is_linux())
     }
 
     /// Returns the process that a thread belonged to at a time, or [`NO_ID`].

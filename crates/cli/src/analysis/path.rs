@@ -66,7 +66,13 @@ impl Paths {
     }
 
     /// Stores the name of a thread at an event.
-    pub(crate) fn learn_thread_name(&mut self, known: &TraceFacts, seen: &ReportEvent, process: ProcessId, thread: u32) {
+    pub(crate) fn learn_thread_name(
+        &mut self,
+        known: &TraceFacts,
+        seen: &ReportEvent,
+        process: ProcessId,
+        thread: u32,
+    ) {
         let Some(name) = known.thread_name(thread, seen.stamp) else { return };
         let has_room = self.thread_names.len() < MAX_THREADS;
         match self.thread_names.get_mut(&(process, thread)) {
@@ -132,7 +138,13 @@ mod tests {
         let truncated = |kernel: usize, user: usize| {
             is_truncated(&Stack { owner: None, kernel: vec![1; kernel], user: vec![1; user] })
         };
-        assert!(truncated(0, 127) && truncated(7, 120) && truncated(127, 0) && truncated(0, 192) && truncated(5, 192));
+        assert!(
+            truncated(0, 127)
+                && truncated(7, 120)
+                && truncated(127, 0)
+                && truncated(0, 192)
+                && truncated(5, 192)
+        );
         assert!(!truncated(0, 0) && !truncated(0, 126) && !truncated(7, 121) && !truncated(30, 40));
     }
 }

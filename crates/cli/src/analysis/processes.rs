@@ -39,7 +39,8 @@ impl Processes {
         let name = name.filter(|name| !name.is_empty());
         let known = self.by_pid.get(&pid).map(Vec::as_slice).unwrap_or_default();
         let all = &self.all;
-        let has_name = |id: &&ProcessId| all.get(id.0 as usize).is_some_and(|(_, other)| other.as_deref() == name);
+        let has_name =
+            |id: &&ProcessId| all.get(id.0 as usize).is_some_and(|(_, other)| other.as_deref() == name);
         if let Some(id) = known.iter().rev().find(has_name) {
             return *id;
         }
@@ -123,7 +124,8 @@ impl ThreadSelection {
         let mut all: Vec<(bool, bool, String)> = Vec::new();
         for (index, (_, name)) in processes.all.iter().enumerate().skip(1) {
             let id = ProcessId(u32::try_from(index).unwrap_or_default());
-            let is_near = name.as_ref().is_some_and(|name| self.patterns.iter().any(|pattern| is_near(pattern, name)));
+            let is_near =
+                name.as_ref().is_some_and(|name| self.patterns.iter().any(|pattern| is_near(pattern, name)));
             all.push((!is_near, name.is_none(), processes.label(id)));
         }
         all.sort();
@@ -215,9 +217,13 @@ mod tests {
         for (pid, name) in [(7, "python3.11"), (8, "/usr/bin/postgres"), (9, "sh")] {
             all.id(pid, Some(name));
         }
-        let no_match_message = |typed: &str| ThreadSelection::new(&[typed.to_owned()], &[]).no_match_message(&all, "samples");
+        let no_match_message =
+            |typed: &str| ThreadSelection::new(&[typed.to_owned()], &[]).no_match_message(&all, "samples");
         assert_eq!(no_match_message("python"), "no samples of process python; there is python3.11 (7)");
-        assert_eq!(no_match_message("Postgers"), "no samples of process postgers; there is /usr/bin/postgres (8)");
+        assert_eq!(
+            no_match_message("Postgers"),
+            "no samples of process postgers; there is /usr/bin/postgres (8)"
+        );
         let others = "others have them: /usr/bin/postgres (8), python3.11 (7), sh (9)";
         assert_eq!(no_match_message("nosuch"), format!("no samples of process nosuch; {others}"));
         assert_eq!(no_match_message("12"), format!("no samples of process 12; {others}"));

@@ -18,7 +18,7 @@ use super::known::TraceFacts;
 use super::scheduler::Switch;
 use crate::binaries;
 use crate::cli::Schemas;
-use crate::event::{Flow, EventContext, describe};
+use crate::event::{EventContext, Flow, describe};
 use crate::filter::{Filter, Moment};
 use crate::symbols::{Options, SymbolArgs};
 use crate::traces::{Reading, Traces, walk};
@@ -160,7 +160,8 @@ impl Analysis {
         }
         let by_name = !wants.events.is_empty();
         // The header of a session that did not end contains no end time.
-        let mut end = traces.inputs.iter().map(|input| input.trace.header().end_time).fold(start, FileTime::max);
+        let mut end =
+            traces.inputs.iter().map(|input| input.trace.header().end_time).fold(start, FileTime::max);
         walk(&traces.inputs, false, |file, clock, record| {
             end = end.max(clock.file_time(record.time()));
             if let Some(known) = known.get_mut(file) {
@@ -215,7 +216,10 @@ impl Analysis {
     /// its trace.
     ///
     /// Events outside the window are passed too, because what began before it may reach into it.
-    pub(crate) fn read(&mut self, mut each: impl FnMut(&mut TraceFacts, &Joined<ReportEvent>)) -> Result<Reading> {
+    pub(crate) fn read(
+        &mut self,
+        mut each: impl FnMut(&mut TraceFacts, &Joined<ReportEvent>),
+    ) -> Result<Reading> {
         let Self { traces, known, start, wants, filter, bearers, .. } = self;
         let by_name = !wants.events.is_empty();
         let Traces { inputs, decoder, .. } = traces;
@@ -287,7 +291,12 @@ impl Reader<'_> {
         Some(ReportEvent { file, cpu, pointer_size, stamp: record.time(), time, what })
     }
 
-    fn kernel_event(&mut self, record: &Record<'_>, known: &TraceFacts, decoder: &mut Decoder) -> Option<Occurrence> {
+    fn kernel_event(
+        &mut self,
+        record: &Record<'_>,
+        known: &TraceFacts,
+        decoder: &mut Decoder,
+    ) -> Option<Occurrence> {
         let hook = record.hook()?;
         let wants = self.wants;
         match hook {
@@ -384,7 +393,8 @@ impl Reader<'_> {
     ) -> Option<Occurrence> {
         let TraceFacts { actors, stacks, .. } = known;
         let time = clock.file_time(record.time());
-        let context = EventContext { file, clock, time, start: self.start, images: None, stacks, symbols: None };
+        let context =
+            EventContext { file, clock, time, start: self.start, images: None, stacks, symbols: None };
         let event = describe(record, context, decoder, actors);
         if !self.filter.accepts(&event) {
             return None;

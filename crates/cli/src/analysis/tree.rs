@@ -169,7 +169,8 @@ impl Tree {
     /// without weight are left out. Nodes left out below a node become one `(other)` there.
     pub(crate) fn shown(&self, most: usize) -> (Vec<Shown>, usize) {
         let totals = self.totals();
-        let mut order: Vec<usize> = (1..self.nodes.len()).filter(|index| totals.get(*index) > Some(&0)).collect();
+        let mut order: Vec<usize> =
+            (1..self.nodes.len()).filter(|index| totals.get(*index) > Some(&0)).collect();
         // A parent weighs at least as much as a child and has the smaller id, so it comes before
         // the child.
         order.sort_by_key(|index| (Reverse(totals.get(*index).copied().unwrap_or(0)), *index));

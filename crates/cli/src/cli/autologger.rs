@@ -6,13 +6,13 @@ use clap::{Args, Subcommand};
 
 use super::number::{buffers, kib, mib, seconds};
 use super::shape::parse_mode;
-use super::{ClockName, Providers, DaemonChoice};
+use super::{ClockName, DaemonChoice, Providers};
 use crate::grammar::GRAMMAR;
 
 const AFTER_AUTOLOGGER: &str = "\
 Examples:
-  weir autologger add Boot -p MyCompany.App                  sequential file, at most 100 MiB, in the daemon's log folder
-  weir autologger add Boot -p MyCompany.App --generations 5  the same, and keep the logs of the last five starts
+  weir autologger add Boot -p MyCompany.App                  to a file of at most 100 MiB
+  weir autologger add Boot -p MyCompany.App --generations 5  keep the logs of the last five starts
   weir autologger list                                       list all, with the status of their last start
   weir autologger show Boot                                  print the definition file of one
 

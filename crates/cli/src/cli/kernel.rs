@@ -7,9 +7,9 @@ use crate::grammar::{Kernel, Stacks, parse_kernel, parse_stacks};
 
 /// Syntax of `--kernel`, for help pages.
 pub(crate) const KERNEL: &str = "\
-KERNEL chooses kernel events, recorded into the same session; presets and groups are joined by commas
+KERNEL chooses kernel events for the same session; presets and groups are joined by commas
   cpu                  CPU samples with call stacks, and processes, threads, images
-  sched                cpu, and context switches and wakeups (which thread readied which), with call stacks
+  sched                cpu, and context switches and wakeups, with call stacks
   disk, net, file      disk requests; TCP and UDP; file operations, with call stacks
   all                  everything, also system calls, interrupts and page faults
   cswitch,dispatcher   groups by published name, or profile+cswitch as in xperf:
@@ -18,7 +18,7 @@ KERNEL chooses kernel events, recorded into the same session; presets and groups
                        memory_page_faults memory_hard_faults virtual_alloc network_tcpip; no_sysconfig
   0x10000              bits of EnableFlags
   --stacks CSwitch,DiskIo/Read,FileIo,0x0524       call stacks for these events, classes, hook ids
-Events of the whole machine need root or CAP_PERFMON: weir doctor shows what is missing and how to fix it.";
+The whole machine needs root or CAP_PERFMON: weir doctor shows what is missing and how to fix it.";
 
 /// Kernel events of a new session.
 #[derive(Debug, Default, Args)]
@@ -79,9 +79,8 @@ fn parse_interval(text: &str) -> Result<u32, String> {
     }
     let time = parse_duration(text).map_err(|_| "use a time such as 1ms, 125us or 0.5ms".to_owned())?;
     let units = u32::try_from(time.as_nanos() / 100).ok().filter(|units| *units > 0);
-    units.ok_or_else(|| {
-        "use a time of 100 ns to 429 s; the daemon uses the nearest possible value".to_owned()
-    })
+    units
+        .ok_or_else(|| "use a time of 100 ns to 429 s; the daemon uses the nearest possible value".to_owned())
 }
 
 #[cfg(test)]

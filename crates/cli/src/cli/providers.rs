@@ -10,8 +10,8 @@ use super::number::pid;
 use super::{DaemonChoice, invalid};
 use crate::filter::parse_duration;
 use crate::grammar::{
-    GRAMMAR, Known, Mask, Mistake, Several, Severity, Unusable, Wanted, parse_keywords, parse_providers,
-    parse_severity, read_file,
+    GRAMMAR, ManifestNames, Mask, Mistake, Several, Severity, Unusable, Wanted, parse_keywords,
+    parse_providers, parse_severity, read_file,
 };
 
 /// Providers given with `-p` and `--provider-file`.
@@ -30,11 +30,11 @@ impl Providers {
     /// Resolves the providers with the names that these manifests define. A mistake ends the
     /// program with a usage error.
     pub(crate) fn wanted(&self, manifests: &[PathBuf]) -> Result<Vec<Wanted>> {
-        wanted(&self.provider, &self.provider_file, &Known::load(manifests)?)
+        wanted(&self.provider, &self.provider_file, &ManifestNames::load(manifests)?)
     }
 }
 
-fn wanted(typed: &[Several], files: &[PathBuf], known: &Known) -> Result<Vec<Wanted>> {
+fn wanted(typed: &[Several], files: &[PathBuf], known: &ManifestNames) -> Result<Vec<Wanted>> {
     let mut all = Vec::new();
     for spelled in typed.iter().flat_map(|Several(list)| list) {
         all.push(spelled.resolve(known).unwrap_or_else(|mistake| invalid(&mistake.to_string())));
@@ -66,7 +66,7 @@ pub(crate) fn with_long_flags(
 
 const AFTER_ENABLE: &str = "\
 Examples:
-  weir enable App MyCompany.App                         all events, in every process that registers it
+  weir enable App MyCompany.App                         all events, in every process
   weir enable App MyCompany.App:0x10:warning            these keywords, this level or more severe
   weir enable App MyCompany.App --level 3 --any 0x10    the same with options
   weir enable App MyCompany.App --manifest app.man --keywords 'Net|Disk'
@@ -104,7 +104,7 @@ pub(crate) struct Enable {
 
 impl Enable {
     /// Resolves the providers. Options override what a provider specification contains.
-    pub(crate) fn wanted(&self, known: &Known) -> Result<Vec<Wanted>> {
+    pub(crate) fn wanted(&self, known: &ManifestNames) -> Result<Vec<Wanted>> {
         let mut all = self.targets.wanted(known)?;
         for wanted in &mut all {
             self.overrule(wanted, known).unwrap_or_else(|mistake| invalid(&mistake.to_string()));
@@ -112,7 +112,7 @@ impl Enable {
         Ok(all)
     }
 
-    fn overrule(&self, wanted: &mut Wanted, known: &Known) -> Result<(), Mistake> {
+    fn overrule(&self, wanted: &mut Wanted, known: &ManifestNames) -> Result<(), Mistake> {
         let mask = |mask: &Mask| known.mask(wanted.guid, mask);
         let any = self.keywords.as_ref().map(mask).transpose()?;
         let all = self.all.as_ref().map(mask).transpose()?;
@@ -187,7 +187,7 @@ pub(crate) struct SessionProviders {
 
 impl SessionProviders {
     /// Resolves the providers with the names in `known`.
-    pub(crate) fn wanted(&self, known: &Known) -> Result<Vec<Wanted>> {
+    pub(crate) fn wanted(&self, known: &ManifestNames) -> Result<Vec<Wanted>> {
         let mut all = wanted(&self.named, &[], known)?;
         all.extend(wanted(&self.providers.provider, &self.providers.provider_file, known)?);
         Ok(all)
@@ -197,7 +197,7 @@ impl SessionProviders {
 const AFTER_PROVIDERS: &str = "\
 Examples:
   weir providers                     list what running programs registered or sessions enabled
-  weir providers MyCompany.App       show one: processes with user and program, and sessions that enable it
+  weir providers MyCompany.App       show one: its processes, and the sessions that enable it
   weir providers 'MyCompany.*'       filter by name (wildcards * and ?), or by GUID
   weir providers --json | jq -r 'select(.pids != []).name'";
 

@@ -10,8 +10,8 @@ use crate::symbols::SymbolArgs;
 
 const AFTER_REPORT: &str = "\
 Examples:
-  weir report cpu trace.etl                      where processor time went: functions, modules, processes, threads
-  weir report sched trace.etl --process shell    which threads ran, what they waited for, how late they woke up
+  weir report cpu trace.etl                      where processor time went, by function
+  weir report sched trace.etl --process shell    which threads ran, and what they waited for
   weir report disk trace.etl --top 5             disk latency by disk, process and file
   weir report cpu trace.etl --json | jq 'select(.by == \"function\")'
 
@@ -130,7 +130,7 @@ The page is self-contained: it loads nothing from the network. Click or Enter zo
 Examples:
   weir flame trace.etl -o flame.html                            where processor time went
   weir flame trace.etl --kind off-cpu -o wait.html              where threads waited, by time
-  weir flame trace.etl --event FileIo/Read -o reads.html        where an event with call stacks came from
+  weir flame trace.etl --event FileIo/Read -o reads.html        where an event came from
   weir flame trace.etl -o trace.speedscope.json                 a profile for speedscope
   weir flame trace.etl --collapsed | flamegraph.pl > flame.svg  collapsed stacks for other tools";
 

@@ -13,8 +13,7 @@ use crate::filter::parse_duration;
 use crate::grammar::GRAMMAR;
 
 /// Help heading of the options that choose a daemon.
-pub(super) const DAEMON: &str =
-    "Daemon (TRACEWEIR_RUNTIME_DIR, if set, overrides both)";
+pub(super) const DAEMON: &str = "Daemon (TRACEWEIR_RUNTIME_DIR, if set, overrides both)";
 
 /// The daemon to connect to.
 #[derive(Clone, Copy, Debug, Default, Args)]
@@ -44,10 +43,10 @@ const AFTER_START: &str = "\
 Examples:
   weir start App -o app.etl -p MyCompany.App                 record to a file, until weir stop App
   weir start App -o app.etl --circular --max-size 100        keep the newest 100 MiB in the file
-  weir start App -o app-%d.etl --new-file --max-size 100     write a sequence of files of 100 MiB each
-  weir start App --buffering -p MyCompany.App                keep events in memory, until weir flush App -o FILE
+  weir start App -o app-%d.etl --new-file --max-size 100     write files of 100 MiB each
+  weir start App --buffering -p MyCompany.App                keep in memory, until weir flush App
   weir start App -p MyCompany.App                            deliver live only: weir watch App
-  weir start K -o k.etl --kernel sched -p MyCompany.App      record kernel and program events in one file";
+  weir start K -o k.etl --kernel sched -p MyCompany.App      record kernel and program events";
 
 #[derive(Debug, Args)]
 #[command(after_help = GRAMMAR, after_long_help = format!("{AFTER_START}\n\n{GRAMMAR}\n\n{KERNEL}"))]
@@ -76,7 +75,7 @@ pub(crate) struct Start {
 
 const AFTER_STOP: &str = "\
 Examples:
-  weir stop App                 stop the session; all events are in the file or counted as lost (exit status 4)
+  weir stop App                 stop it; exit status 4 if events were lost
   weir stop {b3864c38-…}        stop a session by its GUID";
 
 #[derive(Debug, Args)]
@@ -231,7 +230,7 @@ Examples:
   weir record -p MyCompany.App::warning,Another.One -o app.etl --duration 10s
   weir record -pf providers.txt -o app.etl --circular --max-size 100
   weir record --kernel cpu -o cpu.etl -- ./app                  record CPU samples with call stacks
-  weir record --kernel sched,disk -p MyCompany.App -o all.etl   record kernel and program on one clock";
+  weir record --kernel sched,disk -p MyCompany.App -o all.etl   record both on one clock";
 
 const AFTER_RECORD: &str = "\
 Press Ctrl-C once to end the recording and finalise the file. Press it twice to exit at once; the daemon then finalises the file.
@@ -312,9 +311,7 @@ pub(crate) struct Watch {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    next_help_heading = "Options (TRACEWEIR_RUNTIME_DIR, if set, overrides --system and --user)"
-)]
+#[command(next_help_heading = "Options (TRACEWEIR_RUNTIME_DIR, if set, overrides --system and --user)")]
 pub(crate) struct Daemon {
     /// Serve the whole system, in /run/traceweir
     #[arg(long, conflicts_with_all = ["user", "runtime_dir"])]

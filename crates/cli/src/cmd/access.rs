@@ -77,7 +77,8 @@ fn find_object(controller: &mut Controller, text: &str, rights: Rights) -> Resul
     let (for_session, for_provider) = (rights.intersects(SESSION_RIGHTS), rights.intersects(PROVIDER_RIGHTS));
     if for_session || !for_provider {
         let folded = text.to_lowercase();
-        let session = controller.query_all()?.into_iter().find(|session| session.config.name.to_lowercase() == folded);
+        let session =
+            controller.query_all()?.into_iter().find(|session| session.config.name.to_lowercase() == folded);
         if let Some(session) = session {
             return Ok(AccessObject { guid: session.config.guid, name: format!("session {}", plain(text)) });
         }
@@ -164,9 +165,7 @@ fn remove(options: &AccessRemove) -> Result<Outcome> {
 fn connect_to_query(daemon_choice: DaemonChoice) -> Result<Option<Controller>> {
     let found = sessions::find(daemon_choice)?;
     if found.is_none() {
-        eprintln!(
-            "no daemon is running (weir daemon --system or its service starts the system's)"
-        );
+        eprintln!("no daemon is running (weir daemon --system or its service starts the system's)");
     }
     Ok(found)
 }

@@ -65,7 +65,9 @@ pub(super) fn run(options: &Ask) -> Result<Outcome> {
         match query_class(daemon.as_mut(), about, class) {
             // When all classes are queried, those for other kinds of sessions are left out.
             Err(e) if options.classes.is_empty() && is_about_session(class) && is_for_other_sessions(&e) => {}
-            other => answers.push((class, other.map_err(|e| anyhow!(e)).with_context(|| failure_context(class))?)),
+            other => {
+                answers.push((class, other.map_err(|e| anyhow!(e)).with_context(|| failure_context(class))?))
+            }
         }
     }
     let mut output = Output::open(None)?;
@@ -86,7 +88,10 @@ fn classes_to_query(options: &Ask) -> Vec<InfoClass> {
         return options.classes.clone();
     }
     let can_query = |class: &InfoClass| class.rules().queries || *class == InfoClass::TraceGroupQueryList;
-    InfoClass::ALL.into_iter().filter(|class| can_query(class) && is_about_session(*class) == has_session).collect()
+    InfoClass::ALL
+        .into_iter()
+        .filter(|class| can_query(class) && is_about_session(*class) == has_session)
+        .collect()
 }
 
 fn is_about_session(class: InfoClass) -> bool {
@@ -124,7 +129,11 @@ fn page(all: &[(InfoClass, ClassAnswer)]) -> String {
 }
 
 /// Queries a class.
-fn query_class(mut daemon: Option<&mut Controller>, session: &SessionRef, class: InfoClass) -> Result<ClassAnswer, Error> {
+fn query_class(
+    mut daemon: Option<&mut Controller>,
+    session: &SessionRef,
+    class: InfoClass,
+) -> Result<ClassAnswer, Error> {
     let mut ask = |query| info::ask(daemon.as_deref_mut(), session, query);
     match class {
         InfoClass::TraceSampledProfileIntervalInfo => intervals(&mut ask),
@@ -137,7 +146,9 @@ fn query_class(mut daemon: Option<&mut Controller>, session: &SessionRef, class:
 /// Formats one answer.
 fn format_answer(answer: Answer) -> ClassAnswer {
     match answer {
-        Answer::Version(version) => ClassAnswer { lines: vec![version.to_string()], json: version.to_string() },
+        Answer::Version(version) => {
+            ClassAnswer { lines: vec![version.to_string()], json: version.to_string() }
+        }
         Answer::MaxLoggers(number) => ClassAnswer::number(number, "session"),
         Answer::MaxPmcCounter(number) => ClassAnswer::number(number, "counter"),
         Answer::StreamCount(number) => ClassAnswer::number(number, "stream"),
@@ -195,17 +206,25 @@ fn intervals(ask: QueryFn<'_>) -> Result<ClassAnswer, Error> {
     };
     let mut all = Vec::new();
     for source in sources.iter().filter(|source| source.source < FIRST_NAMED) {
-        let Answer::SampledProfileInterval(sampled) = ask(Query::SampledProfileInterval(source.source))? else {
+        let Answer::SampledProfileInterval(sampled) = ask(Query::SampledProfileInterval(source.source))?
+        else {
             continue;
         };
         let how_often = match sampled.source {
             0 | software_source::TASK_CLOCK => {
-                format!("{} of 100 ns ({} ms)", grouped(sampled.interval.into()), f64::from(sampled.interval) / UNITS_PER_MS)
+                format!(
+                    "{} of 100 ns ({} ms)",
+                    grouped(sampled.interval.into()),
+                    f64::from(sampled.interval) / UNITS_PER_MS
+                )
             }
             _ => format!("{} counts", grouped(sampled.interval.into())),
         };
         let mut object = Object::new();
-        object.number("source", sampled.source).text("name", &source.description).number("interval", sampled.interval);
+        object
+            .number("source", sampled.source)
+            .text("name", &source.description)
+            .number("interval", sampled.interval);
         all.push((format!("{} {}: every {how_often}", sampled.source, source.description), object.finish()));
     }
     Ok(ClassAnswer::list(all))
@@ -245,6 +264,7 @@ fn owners(ask: QueryFn<'_>) -> Result<ClassAnswer, Error> {
 /// Returns the provider groups that a provider has joined or a session has enabled.
 fn groups(daemon: Option<&mut Controller>) -> Result<ClassAnswer, Error> {
     let all = daemon.map_or(Ok(Vec::new()), Controller::providers)?;
-    let groups: Vec<Guid> = all.iter().filter(|provider| provider.is_group).map(|provider| provider.provider).collect();
+    let groups: Vec<Guid> =
+        all.iter().filter(|provider| provider.is_group).map(|provider| provider.provider).collect();
     Ok(ClassAnswer::guids(&groups))
 }

@@ -16,7 +16,7 @@ use traceweir_format::spec::session::{
 };
 
 use crate::cli::{
-    AddAutologger, AutologgerVerb, ClockName, ListAutologgers, NamedAutologger, DaemonChoice, buffer_size,
+    AddAutologger, AutologgerVerb, ClockName, DaemonChoice, ListAutologgers, NamedAutologger, buffer_size,
 };
 use crate::exit::Outcome;
 use crate::export::{Object, array, plain, plain_path, shell};
@@ -63,7 +63,9 @@ fn add(options: &AddAutologger) -> Result<()> {
     all.put(&definition).with_context(|| format!("cannot write {}", plain_path(&file)))?;
     eprintln!("autologger {} is defined in {}", plain(&options.name), plain_path(&file));
     if options.off {
-        eprintln!("it is off: the daemon does not start it. Add it again with --force and without --off to turn it on");
+        eprintln!(
+            "it is off: the daemon does not start it. Add it again with --force and without --off to turn it on"
+        );
         return Ok(());
     }
     if let Some(log) = all.log_file(&definition) {
@@ -149,8 +151,8 @@ fn check_filters(wanted: &Wanted, name: &str) -> Result<()> {
 fn mode(options: &AddAutologger) -> u32 {
     let more = options.mode.iter().fold(0, |all, bits| all | bits);
     let has_other_target = options.real_time || options.buffering;
-    let has_file =
-        !has_other_target || (options.real_time && (options.output.is_some() || options.generations.is_some()));
+    let has_file = !has_other_target
+        || (options.real_time && (options.output.is_some() || options.generations.is_some()));
     let file = match (options.circular, has_file) {
         (true, _) => EVENT_TRACE_FILE_MODE_CIRCULAR,
         (false, true) if more & 0xF == 0 => EVENT_TRACE_FILE_MODE_SEQUENTIAL,

@@ -43,7 +43,7 @@ fn check_file(file: &Input, json: bool, output: &mut Output) -> Result<Outcome> 
             return;
         }
         print(&file.name, &finding, json, output.buffer());
-        failed = output.settle();
+        failed = output.flush_if_full();
     })?;
     failed?;
     output.flush()?;

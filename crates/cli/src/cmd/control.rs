@@ -176,9 +176,9 @@ fn buffer_count_note(asked: u32, now: &Properties) -> Option<String> {
         _ if now.config.log_file_mode & EVENT_TRACE_BUFFERING_MODE != 0 => Some(format!(
             "a flight recorder keeps the number of buffers it started with (--min-buffers): {buffers}, not {asked}"
         )),
-        Ordering::Less => Some(format!(
-            "a session keeps at least the buffers it started with: {buffers}, not {asked}"
-        )),
+        Ordering::Less => {
+            Some(format!("a session keeps at least the buffers it started with: {buffers}, not {asked}"))
+        }
         Ordering::Greater => Some(format!("memory allows {buffers}, not {asked}")),
     }
 }

@@ -27,7 +27,7 @@ use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TR
 pub(super) use shop::serve;
 use shop::{EVENTS_PER_ORDER, PROVIDER};
 
-use crate::cli::{Demo, Format, Schemas, Show, DaemonChoice};
+use crate::cli::{DaemonChoice, Demo, Format, Schemas, Show};
 use crate::event::Flow;
 use crate::exit::Outcome;
 use crate::filter::Filter;
@@ -54,7 +54,10 @@ fn run_processes(options: &Demo) -> Result<Outcome> {
     let path = create_output(options)?;
     // Ctrl-C reaches all processes of the demo; this one stays to clean up.
     signals::on_interrupt(|_| {})?;
-    let folder = tempfile::Builder::new().prefix("weir-demo-").tempdir().context("cannot create a temporary folder")?;
+    let folder = tempfile::Builder::new()
+        .prefix("weir-demo-")
+        .tempdir()
+        .context("cannot create a temporary folder")?;
     let daemon = this_program()?
         .args(["daemon", "--idle-exit", "10", "--runtime-dir"])
         .arg(folder.path())

@@ -109,7 +109,9 @@ fn daemon_view(options: &Doctor, folders: &[Folder], pid: u32) -> DaemonView {
         .map(|all| all.iter().any(|provider| provider.contained.contains(&pid)));
     let names = providers.map(|all| {
         all.into_iter()
-            .map(|provider| sessions::named(&provider).map_or_else(|| format!("{{{}}}", provider.provider), str::to_owned))
+            .map(|provider| {
+                sessions::named(&provider).map_or_else(|| format!("{{{}}}", provider.provider), str::to_owned)
+            })
             .collect()
     });
     let dir = folder.and_then(|folder| RuntimeDir::of(folder.scope).ok());

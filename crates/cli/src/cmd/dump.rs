@@ -46,7 +46,7 @@ pub(super) fn run(options: &Dump) -> Result<Outcome> {
         |record, time| filter.wants(record, time),
         |event| {
             let flow = printer.event(event, output.buffer());
-            output.settle()?;
+            output.flush_if_full()?;
             Ok(flow)
         },
     )?;
@@ -68,7 +68,7 @@ fn with_stacks(options: &Dump, traces: &mut Traces, filter: &Filter, output: &mu
         |record, time| lines.borrow().wants(record, time),
         |event| {
             let flow = lines.borrow_mut().event(event, output.buffer());
-            output.settle()?;
+            output.flush_if_full()?;
             Ok(flow)
         },
     )?;

@@ -12,13 +12,13 @@ use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use super::answer::Answer;
 use crate::cli::{Enable, SessionProviders};
 use crate::export::plain;
-use crate::grammar::{Known, Wanted};
+use crate::grammar::{ManifestNames, Wanted};
 use crate::sessions::{self, controller_of, warn_of_delay};
 
 /// Runs `weir enable`.
 pub(super) fn enable(options: &Enable) -> Result<Answer> {
     let targets = &options.targets;
-    let mut known = Known::load(&targets.manifest)?;
+    let mut known = ManifestNames::load(&targets.manifest)?;
     // Reports usage errors before connecting to a daemon.
     options.wanted(&known)?;
     let (mut controller, session) = controller_of(targets.daemon_choice, &targets.name)?;
@@ -48,19 +48,26 @@ fn enabled_in(controller: &mut Controller, session: &SessionRef) -> Vec<(String,
     let (Ok(session), Ok(all)) = (controller.query(session), controller.providers()) else {
         return Vec::new();
     };
-    let enables =
-        all.iter().flat_map(|provider| provider.sessions.iter().chain(&provider.privates).map(move |enable| (provider, enable)));
+    let enables = all.iter().flat_map(|provider| {
+        provider.sessions.iter().chain(&provider.privates).map(move |enable| (provider, enable))
+    });
     let own: Vec<_> = enables.filter(|(_, enable)| enable.session == session.id).collect();
-    let is_by_name = |provider: &ProviderEntry, enable: &EnableEntry| provider.provider.is_hash_of(&enable.name);
-    let by_name: BTreeSet<Guid> =
-        own.iter().filter(|(provider, enable)| is_by_name(provider, enable)).map(|(provider, _)| provider.provider).collect();
+    let is_by_name =
+        |provider: &ProviderEntry, enable: &EnableEntry| provider.provider.is_hash_of(&enable.name);
+    let by_name: BTreeSet<Guid> = own
+        .iter()
+        .filter(|(provider, enable)| is_by_name(provider, enable))
+        .map(|(provider, _)| provider.provider)
+        .collect();
     let is_reached_by_name = |provider: &ProviderEntry| {
         !by_name.contains(&provider.provider)
             && !provider.pids.is_empty()
             && by_name.contains(&Guid::from_provider_name(&provider.name))
     };
     let named = own.iter().filter(|(provider, _)| !is_reached_by_name(provider));
-    let named = named.flat_map(|(provider, enable)| [(&enable.name, provider.provider), (&provider.name, provider.provider)]);
+    let named = named.flat_map(|(provider, enable)| {
+        [(&enable.name, provider.provider), (&provider.name, provider.provider)]
+    });
     named.filter(|(name, _)| !name.is_empty()).map(|(name, guid)| (name.clone(), guid)).collect()
 }
 
@@ -83,7 +90,7 @@ fn send_request(
     code: EnableCode,
     params: impl Fn(&Wanted) -> EnableParams,
 ) -> Result<Answer> {
-    let mut known = Known::load(&options.manifest)?;
+    let mut known = ManifestNames::load(&options.manifest)?;
     options.wanted(&known)?;
     let (mut controller, session) = controller_of(options.daemon_choice, &options.name)?;
     known.enabled = enabled_in(&mut controller, &session);
@@ -111,10 +118,14 @@ fn is_enabled(controller: &mut Controller, session: &SessionRef, wanted: &Wanted
     let all = controller.providers().ok()?;
     let is_group = wanted.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
     let entry = all.iter().find(|provider| provider.provider == wanted.guid && provider.is_group == is_group);
-    let is_its_group =
-        |provider: &&ProviderEntry| provider.is_group && entry.is_some_and(|entry| entry.groups.contains(&provider.provider));
+    let is_its_group = |provider: &&ProviderEntry| {
+        provider.is_group && entry.is_some_and(|entry| entry.groups.contains(&provider.provider))
+    };
     let its_groups = all.iter().filter(is_its_group);
-    let mut enables = entry.into_iter().chain(its_groups).flat_map(|provider| provider.sessions.iter().chain(&provider.privates));
+    let mut enables = entry
+        .into_iter()
+        .chain(its_groups)
+        .flat_map(|provider| provider.sessions.iter().chain(&provider.privates));
     Some(enables.any(|enable| enable.session == session.id))
 }
 

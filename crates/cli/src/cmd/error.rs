@@ -3,7 +3,7 @@
 use anyhow::{Result, anyhow};
 use traceweir::Status;
 
-use crate::cli::{ErrorText, StatusCode, NamedStatus};
+use crate::cli::{ErrorText, NamedStatus, StatusCode};
 use crate::exit::{Outcome, print};
 use crate::export::Object;
 use crate::output::Output;

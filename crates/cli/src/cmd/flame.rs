@@ -55,7 +55,8 @@ pub(super) fn run(options: &Flame) -> Result<Outcome> {
     };
     let selection = &options.selection;
     let span = (selection.from, selection.to);
-    let mut analysis = Analysis::open(&selection.files.files, span, &options.symbols, &options.schemas, wants)?;
+    let mut analysis =
+        Analysis::open(&selection.files.files, span, &options.symbols, &options.schemas, wants)?;
     let mut graph = Graph::new(options, measure, analysis.window);
     let reading = analysis.read(|known, joined| graph.add(known, joined))?;
     if graph.total == 0 {

@@ -85,7 +85,10 @@ fn page(input: &Input, survey: &Survey) -> String {
         let _ = writeln!(page, "{name:<12} {value}");
     };
     line("File", &format!("{} ({} bytes)", input.name, grouped(trace.file_size())));
-    line("Session", &format!("{}, logged to {}", name_or_placeholder(&h.session_name), name_or_placeholder(&h.file_name)));
+    line(
+        "Session",
+        &format!("{}, logged to {}", name_or_placeholder(&h.session_name), name_or_placeholder(&h.file_name)),
+    );
     line("Mode", &format!("{:#x} {}", h.log_file_mode, mode_names(h.log_file_mode)));
     line("Machine", &machine(h, survey.system.as_deref()));
     line("Clock", &clock(trace.clock()));
@@ -149,7 +152,10 @@ fn buffers(input: &Input) -> String {
     cpus.dedup();
     let (size, header_count, cpus) = (trace.header().buffer_size, trace.header().buffers_written, cpus.len());
     let kind = if compressed > 0 { format!("{compressed} compressed") } else { "not compressed".to_owned() };
-    format!("{count} of {} bytes in {cpus} streams, {kind}; header says {header_count}", grouped(u64::from(size)))
+    format!(
+        "{count} of {} bytes in {cpus} streams, {kind}; header says {header_count}",
+        grouped(u64::from(size))
+    )
 }
 
 fn json(input: &Input, survey: &Survey) -> String {

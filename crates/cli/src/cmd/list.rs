@@ -5,7 +5,7 @@ use anyhow::Result;
 use traceweir::controller::{Controller, Properties};
 
 use super::{grouped, providers};
-use crate::cli::{List, ListProviders, DaemonChoice};
+use crate::cli::{DaemonChoice, List, ListProviders};
 use crate::exit::Outcome;
 use crate::export::plain;
 use crate::output::Output;
@@ -15,7 +15,11 @@ use crate::table::{lines, table};
 /// Runs `weir list`.
 pub(super) fn run(options: &List) -> Result<Outcome> {
     if options.providers {
-        return providers::run(&ListProviders { pattern: None, json: options.json, daemon_choice: options.daemon_choice });
+        return providers::run(&ListProviders {
+            pattern: None,
+            json: options.json,
+            daemon_choice: options.daemon_choice,
+        });
     }
     let Some(mut controller) = sessions::find(options.daemon_choice)? else {
         let idle = "no daemon is running, so there is no session (weir start and weir record start one)";

@@ -94,7 +94,8 @@ fn record(options: &Record) -> Result<Outcome> {
     let mut config = sessions::config(&name, Some(&options.output), &options.shape)?;
     // The daemon finalises the file however this process ends.
     config.tied = true;
-    let (mut session, first) = Own::start_with_kernel(options.daemon_choice, &mut config, &options.kernel, &wanted)?;
+    let (mut session, first) =
+        Own::start_with_kernel(options.daemon_choice, &mut config, &options.kernel, &wanted)?;
     session.enable(&wanted, &options.pid)?;
     sessions::note_literal_percent_d(&config);
     if !options.pid.is_empty() {
@@ -237,7 +238,8 @@ impl Recording<'_> {
         if let Some(mut session) = self.session.take() {
             if end != End::InterruptedTwice && !self.is_warned && !session.is_over() {
                 // The session is stopped even if this request fails.
-                let _ = sessions::warn_of_left_out_processes(session.controller(), self.last.id, &self.wanted);
+                let _ =
+                    sessions::warn_of_left_out_processes(session.controller(), self.last.id, &self.wanted);
             }
             std::thread::spawn(move || drop(notes.send(Note::Stopped(Box::new(session.stop())))));
         }
@@ -294,7 +296,9 @@ impl Recording<'_> {
             let left = deadline.map_or(LONG, |time| time.saturating_duration_since(Instant::now()));
             match self.inbox.recv_timeout(left) {
                 // Further Ctrl-C do not extend the deadline.
-                Ok(Note::Interrupt) if is_interrupted => deadline = deadline.or_else(|| Some(Instant::now() + STOP_REQUEST_TIMEOUT)),
+                Ok(Note::Interrupt) if is_interrupted => {
+                    deadline = deadline.or_else(|| Some(Instant::now() + STOP_REQUEST_TIMEOUT))
+                }
                 Ok(Note::Interrupt) => is_interrupted = true,
                 Ok(Note::Child(ended)) => self.status = Some(ended.context("cannot wait for the command")?),
                 Ok(Note::Stopped(result)) => stopped = Some((*result)?),

@@ -92,7 +92,8 @@ impl<'a> Folder<'a> {
             Ok(there) => FileType::from_raw_mode(there.st_mode),
             Err(Errno::NOENT) => return Ok(Entry::Nothing),
             Err(error) => {
-                return Err(error).with_context(|| format!("cannot inspect {}", self.path_of(name).display()));
+                return Err(error)
+                    .with_context(|| format!("cannot inspect {}", self.path_of(name).display()));
             }
         };
         if kind == FileType::Directory {

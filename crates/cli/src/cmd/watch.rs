@@ -30,7 +30,7 @@ use crate::signals::{self, INTERRUPTED};
 /// Runs `weir watch`.
 pub(super) fn run(options: &Watch) -> Result<Outcome> {
     let wanted = options.providers.wanted(&options.schemas.manifest)?;
-    if options.session.is_some() && wanted.iter().any(|w| !w.is_told_by_events()) {
+    if options.session.is_some() && wanted.iter().any(|w| !w.can_match_events()) {
         cli::misuse(
             "events contain no program, package, application or container, and names are chosen with --event: \
              these options cannot filter a running session",
@@ -84,8 +84,8 @@ fn print_reason_of_end(options: &Watch, own: Option<&Option<Ended>>) {
         }
         (Some(Some(Ended::Before(p))), _) => eprintln!("{}", sessions::why_ended(p)),
         (_, Some(name)) => {
-            let ended =
-                sessions::controller_of(options.daemon_choice, name).and_then(|(mut c, s)| Ok(c.outcome(&s)?));
+            let ended = sessions::controller_of(options.daemon_choice, name)
+                .and_then(|(mut c, s)| Ok(c.outcome(&s)?));
             match ended {
                 Ok(p) => eprintln!("{}", sessions::why_ended(&p)),
                 Err(_) => eprintln!("session {} has ended", plain(name)),
@@ -113,7 +113,7 @@ fn daemon_ended_error(options: &Watch, own: Option<&Option<Ended>>) -> anyhow::E
 
 fn print(options: &Watch, wanted: &[Wanted], trace: Trace) -> Result<traceweir::consumer::Lost> {
     let screen = Screen::open()?;
-    let filter = Filter::of(&options.filters, trace.header().start_time);
+    let filter = Filter::for_all_providers(&options.filters, trace.header().start_time);
     // A temporary session contains only events of these providers.
     let only = if options.session.is_some() { wanted } else { &[] };
     let style = Style { numeric: options.numeric };

@@ -56,7 +56,12 @@ impl Stack {
     }
 }
 
-fn name(event: &Event<'_>, (process, time): (u32, i64), address: u64, is_exact: bool) -> Option<NamedAddress> {
+fn name(
+    event: &Event<'_>,
+    (process, time): (u32, i64),
+    address: u64,
+    is_exact: bool,
+) -> Option<NamedAddress> {
     let further = u64::from(!is_exact && address > 0);
     let frames =
         event.symbols?.try_borrow_mut().ok()?.resolve(process, address.saturating_sub(further), time);
@@ -69,7 +74,10 @@ fn stack(event: &Event<'_>) -> Option<Vec<NamedAddress>> {
     let process_and_time = (stack.process, stack.time);
     let all = stack.addresses.iter().enumerate();
     Some(
-        all.filter_map(|(index, address)| name(event, process_and_time, *address, index == 0 && stack.is_first_exact)).collect(),
+        all.filter_map(|(index, address)| {
+            name(event, process_and_time, *address, index == 0 && stack.is_first_exact)
+        })
+        .collect(),
     )
 }
 
@@ -102,7 +110,9 @@ fn code(event: &Event<'_>, walker: &mut Walker) -> Vec<(&'static str, NamedAddre
     let _ = walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut code);
     let process = event.attributed.map_or(event.record.process_id(), |actor| actor.pid);
     let process_and_time = (process, event.record.time());
-    let named = |(which, address): (usize, u64)| Some((*CODE.get(which)?, name(event, process_and_time, address, true)?));
+    let named = |(which, address): (usize, u64)| {
+        Some((*CODE.get(which)?, name(event, process_and_time, address, true)?))
+    };
     code.0.into_iter().filter_map(named).collect()
 }
 

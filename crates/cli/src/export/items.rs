@@ -125,7 +125,10 @@ mod tests {
         assert_eq!(item_value(ExtType::TS_ID, &[7]), None);
         assert_eq!(item_value(ExtType::PSM_KEY, b"a\0b\0\0\0c\0"), Some(("app", text("ab"))));
         assert_eq!(item_value(ExtType::PSM_KEY, &[0, 0xD8, 1]), Some(("app", text("\u{FFFD}"))));
-        assert_eq!(item_value(ExtType::EVENT_KEY, &9_u64.to_le_bytes()), Some(("event_key", ItemValue::Key(9))));
+        assert_eq!(
+            item_value(ExtType::EVENT_KEY, &9_u64.to_le_bytes()),
+            Some(("event_key", ItemValue::Key(9)))
+        );
         assert_eq!(item_value(ExtType::PROCESS_START_KEY, &[0; 7]), None);
         assert_eq!(item_value(ExtType::CONTAINER_ID, b"abc\0\0"), Some(("container", text("abc"))));
         assert_eq!(item_value(ExtType::STACK_TRACE64, &[0; 16]), None);

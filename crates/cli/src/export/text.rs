@@ -80,7 +80,9 @@ impl Text {
         let title = event.found.as_ref().ok().and_then(|f| f.known.title.as_deref());
         let slot = usize::from(record.cpu()) % SLOTS;
         let kept = title.filter(|_| event.process.is_none()).zip(self.last.get(slot));
-        if let Some((_, last)) = kept.filter(|(title, last)| last.match_event((record.cpu(), pid, tid), title)) {
+        if let Some((_, last)) =
+            kept.filter(|(title, last)| last.match_event((record.cpu(), pid, tid), title))
+        {
             return out.extend_from_slice(&last.words);
         }
         let start = out.len();
@@ -96,7 +98,13 @@ impl Text {
         }
     }
 
-    fn write_words(&self, event: &Event<'_>, (pid, tid): (u32, u32), title: Option<&[u8]>, out: &mut Vec<u8>) {
+    fn write_words(
+        &self,
+        event: &Event<'_>,
+        (pid, tid): (u32, u32),
+        title: Option<&[u8]>,
+        out: &mut Vec<u8>,
+    ) {
         out.extend_from_slice(b" [");
         decimal(event.record.cpu(), out);
         out.extend_from_slice(b"] ");

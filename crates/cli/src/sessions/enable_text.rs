@@ -43,7 +43,8 @@ pub(super) fn filters(enable: &EnableEntry) -> String {
             Some(detail) => detail.to_string(),
             None => option_name(filter.kind).to_owned(),
         };
-        let _ = write!(text, "{}{:#x} ({text_of_filter})", if text.is_empty() { "" } else { ", " }, filter.kind);
+        let _ =
+            write!(text, "{}{:#x} ({text_of_filter})", if text.is_empty() { "" } else { ", " }, filter.kind);
     }
     if text.is_empty() { "none".to_owned() } else { text }
 }
@@ -93,7 +94,8 @@ impl Value {
 impl fmt::Display for Detail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_plain = |text: &str| text.chars().all(|c| c.is_alphanumeric() || "._-:/".contains(c));
-        let are_plain = self.values.iter().all(|value| !matches!(value, Value::Text(text) if !is_plain(text)));
+        let are_plain =
+            self.values.iter().all(|value| !matches!(value, Value::Text(text) if !is_plain(text)));
         let values = self.values.iter().map(|value| match value {
             Value::Number(number) => number.to_string(),
             Value::Text(text) => plain(text),
@@ -114,9 +116,10 @@ fn detail(filter: &Filter) -> Option<Detail> {
     let texts = |names: Vec<String>| names.into_iter().map(Value::Text).collect::<Vec<_>>();
     let detail = |option, values| Some(Detail { option, values });
     match filter.kind {
-        spec::EVENT_FILTER_TYPE_PID => {
-            detail(option, filter::pids(data).ok()?.into_iter().map(|pid| Value::Number(pid.into())).collect())
-        }
+        spec::EVENT_FILTER_TYPE_PID => detail(
+            option,
+            filter::pids(data).ok()?.into_iter().map(|pid| Value::Number(pid.into())).collect(),
+        ),
         spec::EVENT_FILTER_TYPE_EXECUTABLE_NAME
         | spec::EVENT_FILTER_TYPE_PACKAGE_ID
         | spec::EVENT_FILTER_TYPE_PACKAGE_APP_ID

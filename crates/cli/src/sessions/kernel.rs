@@ -57,7 +57,7 @@ pub(super) fn allowed_part(error: &anyhow::Error, kernel: Option<&Kernel>) -> Op
     if error.downcast_ref::<Error>()?.status() != Status::ERROR_PRIVILEGE_NOT_HELD {
         return None;
     }
-    let (part, rest) = kernel?.of_own()?;
+    let (part, rest) = kernel?.allowed_for_own_processes()?;
     if !rest.is_empty() {
         eprintln!(
             "warning: without CAP_PERFMON kernel events cover only your own processes, without {} (weir doctor shows how to get it): recording --kernel {}",
@@ -102,7 +102,11 @@ pub(super) fn stack_limit_note(asked_bytes: u32, given_bytes: u32) -> Option<Str
 }
 
 /// Requests the kernel events that cannot be part of the start.
-pub(super) fn request_further_groups(controller: &mut Controller, session: &SessionRef, kernel: &Kernel) -> Result<()> {
+pub(super) fn request_further_groups(
+    controller: &mut Controller,
+    session: &SessionRef,
+    kernel: &Kernel,
+) -> Result<()> {
     let done = if kernel.has_further() { set_groups(controller, session, kernel.groups) } else { Ok(()) };
     match done {
         Err(error) if allowed_part(&error, Some(kernel)).is_some() => Ok(()),
@@ -246,7 +250,8 @@ impl KernelState {
     /// Formats the settings that an update can change, in one line.
     pub(crate) fn summary(&self) -> String {
         let list = |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        let interval = self.interval.map_or_else(String::new, |interval| format!(", sampled every {}", in_ms(interval)));
+        let interval =
+            self.interval.map_or_else(String::new, |interval| format!(", sampled every {}", in_ms(interval)));
         let (groups, stacks) = (list(group_names(&self.groups)), list(event_names(&self.stacks)));
         format!("kernel events {groups}, stacks of {stacks}{interval}")
     }

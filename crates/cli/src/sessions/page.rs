@@ -26,7 +26,7 @@ use traceweir_format::spec::system::is_system_provider;
 use super::by_name::is_listed_with_others;
 use super::kernel::KernelState;
 use super::report::{counts_kib, has, is_at_limit};
-use super::{mode_names, enable_text};
+use super::{enable_text, mode_names};
 use crate::cmd::grouped;
 use crate::export::{Object, array, plain, plain_path};
 
@@ -195,7 +195,9 @@ fn provider(lines: &mut Lines, enabled: &Enabled<'_>) {
     lines.line("Level", level_name(enable.level));
     let mask = |bits: u64| format!("{bits:#x}");
     lines.line("KeywordsAll", mask(enable.all)).line("KeywordsAny", mask(enable.any));
-    lines.line("Properties", enable_text::properties(enable)).line("Filter Type", enable_text::filters(enable));
+    lines
+        .line("Properties", enable_text::properties(enable))
+        .line("Filter Type", enable_text::filters(enable));
     lines.line("Kind", kind(provider)).line("Processes", processes(provider, enable));
 }
 

@@ -72,7 +72,7 @@ fn unseen(wanted: &Wanted) -> String {
 pub(crate) fn note_idle_filters(wanted: &[Wanted]) {
     for wanted in wanted {
         let (name, filters) = (plain(&wanted.name), &wanted.filters);
-        let excludes = filters.ids.as_ref().is_some_and(|ids| !ids.is_in);
+        let excludes = filters.ids.as_ref().is_some_and(|ids| !ids.includes);
         let ids = if excludes { "not-ids" } else { "ids" };
         let options = [(ids, filters.ids.is_some()), ("stack-ids", !filters.stack_ids.is_empty())];
         for (option, _) in options.iter().filter(|(_, is_used)| *is_used && wanted.is_hashed()) {
@@ -98,7 +98,11 @@ pub(crate) fn note_idle_filters(wanted: &[Wanted]) {
 
 /// Warns about processes that are left out because they run in another container than the daemon;
 /// returns whether there are any.
-pub(crate) fn warn_of_left_out_processes(controller: &mut Controller, session: u64, wanted: &[Wanted]) -> Result<bool> {
+pub(crate) fn warn_of_left_out_processes(
+    controller: &mut Controller,
+    session: u64,
+    wanted: &[Wanted],
+) -> Result<bool> {
     let providers = controller.providers()?;
     let mut is_any = false;
     for wanted in wanted {

@@ -79,8 +79,9 @@ fn undelivered(p: &Properties) -> Option<String> {
 
 fn join_counts(parts: &[(u64, &str, &str)]) -> Option<String> {
     let some = parts.iter().filter(|(n, ..)| *n > 0);
-    let some: Vec<_> =
-        some.map(|(n, noun, reason)| format!("{} {reason}", counted(*n, noun)).trim_end().to_owned()).collect();
+    let some: Vec<_> = some
+        .map(|(n, noun, reason)| format!("{} {reason}", counted(*n, noun)).trim_end().to_owned())
+        .collect();
     if some.is_empty() { None } else { Some(some.join(", ")) }
 }
 
@@ -106,7 +107,9 @@ pub(crate) fn report_losses(p: &Properties, is_watched: bool) -> Outcome {
         eprintln!("hint: {}", perf_ring_hint(p));
     }
     if p.lost_by_cause.no_region > 0 {
-        eprintln!("warning: some processes are not in the trace: smaller buffers leave memory for more of them");
+        eprintln!(
+            "warning: some processes are not in the trace: smaller buffers leave memory for more of them"
+        );
     }
     if p.uncounted_processes > 0 {
         eprintln!(
@@ -168,9 +171,8 @@ pub(crate) fn summarise(p: &Properties, is_watched: bool) -> Result<Outcome> {
 fn print_file_summary(p: &Properties, file: &Path) -> Result<()> {
     let (name, collected) = (plain_path(file), counted(p.events, "event"));
     let Ok(metadata) = file.metadata() else {
-        let reason = format!(
-            "{name} no longer exists: it was removed or renamed while {collected} were recorded"
-        );
+        let reason =
+            format!("{name} no longer exists: it was removed or renamed while {collected} were recorded");
         return Err(anyhow!(Error::refused(Status::ERROR_FILE_NOT_FOUND, reason)));
     };
     if has(p, NEWFILE) {
@@ -253,8 +255,12 @@ pub(crate) fn is_at_limit(p: &Properties) -> bool {
 
 /// Describes why a session ended that this program did not stop.
 pub(crate) fn why_ended(p: &Properties) -> String {
-    let when =
-        p.config.log_file.as_deref().and_then(finalised_at).map_or_else(String::new, |time| format!(" at {time}"));
+    let when = p
+        .config
+        .log_file
+        .as_deref()
+        .and_then(finalised_at)
+        .map_or_else(String::new, |time| format!(" at {time}"));
     let name = plain(&p.config.name);
     match Status(p.end_status) {
         Status::ERROR_SUCCESS if is_at_limit(p) => {

@@ -42,7 +42,8 @@ pub(crate) fn config(name: &str, file: Option<&Path>, shape: &Shape) -> Result<S
     };
     let mode = asked | usual;
     check(mode, file, shape);
-    let log_file = file.map(std::path::absolute).transpose().context("cannot resolve the current directory")?;
+    let log_file =
+        file.map(std::path::absolute).transpose().context("cannot resolve the current directory")?;
     let mut config = SessionConfig {
         name: name.to_owned(),
         guid: shape.guid.unwrap_or_default(),
@@ -109,7 +110,9 @@ fn check(mode: u32, file: Option<&Path>, shape: &Shape) {
     }
     let numbers = file.map_or(1, |file| file.to_string_lossy().matches("%d").count());
     if mode & NEWFILE != 0 && numbers != 1 {
-        cli::misuse("the files of a sequence are numbered: the name must contain one %d, such as -o app-%d.etl");
+        cli::misuse(
+            "the files of a sequence are numbered: the name must contain one %d, such as -o app-%d.etl",
+        );
     }
     if mode & APPEND != 0 && shape.clock.is_some_and(|clock| clock != ClockName::System) {
         cli::misuse("appending needs the system clock: leave out --clock, or give --clock system");

@@ -178,13 +178,18 @@ fn last(events: &[(i64, Event)], at: usize, is_match: impl Fn(&Switch) -> bool) 
 fn naive_run(events: &[(i64, Event)], at: usize, switch: &Switch) -> Option<Ran> {
     let before = last(events, at, |other| other.cpu == switch.cpu)?;
     let elsewhere = switch.old != 0
-        && (before + 1..at).any(|place| switch_at(events, place).is_some_and(|other| names(&other, switch.old)));
+        && (before + 1..at)
+            .any(|place| switch_at(events, place).is_some_and(|other| names(&other, switch.old)));
     let ran = switch_at(events, before)?.new == switch.old && !elsewhere;
     ran.then_some(Ran { thread: switch.old, from: events[before].0, to: events[at].0 })
 }
 
 /// Returns when a thread left before it comes back, and when it was first woken after that.
-fn naive_back(events: &[(i64, Event)], at: usize, switch: &Switch) -> (Option<(i64, Option<u8>)>, Option<i64>) {
+fn naive_back(
+    events: &[(i64, Event)],
+    at: usize,
+    switch: &Switch,
+) -> (Option<(i64, Option<u8>)>, Option<i64>) {
     let woken = |from: usize| {
         events[from..at].iter().find_map(|(time, event)| match event {
             Event::Ready(thread) if *thread == switch.new => Some(*time),

@@ -29,8 +29,10 @@ const SYMBOLS: Subject = Subject {
 /// with 0 and 1 to CAP_SYSLOG; with 2 to none.
 fn symbols(machine: &Machine) -> Check {
     let level = machine.knobs.kptr_restrict;
-    let setting =
-        level.map_or_else(|| "kptr_restrict is not readable".to_owned(), |level| format!("kptr_restrict is {level}"));
+    let setting = level.map_or_else(
+        || "kptr_restrict is not readable".to_owned(),
+        |level| format!("kptr_restrict is {level}"),
+    );
     match machine.addresses {
         Addresses::Shown => SYMBOLS.fine(format!("/proc/kallsyms shows addresses; {setting}")),
         Addresses::Absent => {
@@ -167,7 +169,8 @@ fn user_stacks(machine: &Machine) -> Check {
     match machine.dumps_stacks {
         Some(false) => USER_STACKS.limited("by frame pointers only: this kernel cannot copy user stacks"),
         Some(true) => USER_STACKS.fine("by frame pointers and by unwind tables"),
-        None => USER_STACKS.fine("by frame pointers, and by unwind tables if the kernel can copy user stacks, as most can"),
+        None => USER_STACKS
+            .fine("by frame pointers, and by unwind tables if the kernel can copy user stacks, as most can"),
     }
 }
 

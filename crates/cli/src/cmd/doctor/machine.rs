@@ -193,7 +193,9 @@ fn knobs(files: Files<'_>) -> Knobs {
 fn addresses(files: Files<'_>) -> Addresses {
     let mut bytes = Vec::new();
     let file = File::open(files.0.join("proc/kallsyms"));
-    if file.and_then(|file| file.take(ADDRESS_SEARCH_BYTES).read_to_end(&mut bytes)).is_err() || bytes.is_empty() {
+    if file.and_then(|file| file.take(ADDRESS_SEARCH_BYTES).read_to_end(&mut bytes)).is_err()
+        || bytes.is_empty()
+    {
         return Addresses::Absent;
     }
     let text = String::from_utf8_lossy(&bytes);
@@ -208,7 +210,9 @@ fn addresses(files: Files<'_>) -> Addresses {
 fn config(files: Files<'_>) -> Option<String> {
     if let Ok(packed) = File::open(files.0.join("proc/config.gz")) {
         let mut text = Vec::new();
-        let unpacked = flate2::read::GzDecoder::new(packed.take(MAX_FILE_BYTES)).take(MAX_FILE_BYTES).read_to_end(&mut text);
+        let unpacked = flate2::read::GzDecoder::new(packed.take(MAX_FILE_BYTES))
+            .take(MAX_FILE_BYTES)
+            .read_to_end(&mut text);
         if unpacked.is_ok() {
             return Some(String::from_utf8_lossy(&text).into_owned());
         }
@@ -271,7 +275,8 @@ fn tracing(files: Files<'_>, kprobes_built: Option<bool>) -> Tracing {
     if tracing.is_readable {
         tracing.has_kprobes = Some(folder.join("kprobe_events").exists());
         let lacks = |name: &&&str| !events.join(name).exists();
-        let missing_points = |points: &[&'static str]| points.iter().filter(lacks).copied().collect::<Vec<_>>();
+        let missing_points =
+            |points: &[&'static str]| points.iter().filter(lacks).copied().collect::<Vec<_>>();
         let kinds = FAMILIES.iter().map(|family| (family.name, missing_points(family.tracepoints)));
         tracing.missing = kinds.filter(|(_, missing)| !missing.is_empty()).collect();
     }

@@ -75,7 +75,8 @@ mod tests {
         let hangs = PendingQuery::start(move || held.recv().is_ok());
         let hangs = hangs.answer(Instant::now()).expect_err("it is held");
         drop(hold);
-        let failed = PendingQuery::<()>::start(|| panic!("a test makes it")).answer(soon()).expect_err("it panics");
+        let failed =
+            PendingQuery::<()>::start(|| panic!("a test makes it")).answer(soon()).expect_err("it panics");
         let not_asked = PendingQuery::<()>(None).answer(soon()).expect_err("nobody asks");
         assert_eq!((hangs, failed, not_asked), (NoAnswer::Late, NoAnswer::Failed, NoAnswer::NotAsked));
         assert!(hangs.to_string().contains("within 2 s") && hangs.to_string().contains("hangs"));

@@ -11,7 +11,9 @@ use crate::cli::Need::{Events, Kernel};
 pub(super) fn checks(machine: &Machine) -> Vec<Check> {
     let mut all = vec![namespace(machine), sandbox(machine)];
     let is_last = |index: usize| index.saturating_add(1) == machine.around.folders.len();
-    all.extend(machine.around.folders.iter().enumerate().map(|(index, folder)| daemon(folder, is_last(index))));
+    all.extend(
+        machine.around.folders.iter().enumerate().map(|(index, folder)| daemon(folder, is_last(index))),
+    );
     all
 }
 
@@ -120,9 +122,8 @@ fn start_system() -> Option<Advice> {
 }
 
 fn running(subject: Subject, folder: &Folder, daemon: &Daemon) -> Check {
-    let process = daemon
-        .pid
-        .map_or_else(|| "a process with unknown pid".to_owned(), |pid| format!("process {pid}"));
+    let process =
+        daemon.pid.map_or_else(|| "a process with unknown pid".to_owned(), |pid| format!("process {pid}"));
     let program = daemon.program.as_deref().unwrap_or("a program that cannot be read");
     let found = format!("runs in {} as {process}, {program}", folder.path.display());
     match (daemon.is_same_program, daemon.pid) {

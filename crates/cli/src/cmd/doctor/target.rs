@@ -21,7 +21,7 @@ use traceweir_daemon::machine::container;
 
 use super::check::{Advice, Check, Subject};
 use super::machine::{Files, MAX_FILE_BYTES};
-use super::patience::{ANSWER_TIMEOUT, PendingQuery, NoAnswer};
+use super::patience::{ANSWER_TIMEOUT, NoAnswer, PendingQuery};
 use super::process::field;
 use crate::cmd::counted;
 
@@ -103,7 +103,9 @@ impl Target {
         let ask = |(root, path): (PathBuf, String)| PendingQuery::start(move || Files(&root).bytes(&path));
         let (environment, maps) = (ask(path("environ")), ask(path("maps")));
         let exe = root.join(format!("{own}/exe"));
-        let program = PendingQuery::start(move || fs::metadata(exe).is_ok_and(|metadata| metadata.mode() & SET_ID != 0));
+        let program = PendingQuery::start(move || {
+            fs::metadata(exe).is_ok_and(|metadata| metadata.mode() & SET_ID != 0)
+        });
         let until = Instant::now().checked_add(ANSWER_TIMEOUT).unwrap_or_else(Instant::now);
         let (environment, maps) = (environment.answer(until), maps.answer(until));
         let silent = Silent {
@@ -163,7 +165,9 @@ impl Target {
             Some(all) if all.iter().any(|(pid, user)| *pid == self.inner && Some(*user) == self.owner) => {
                 SOCKET.fine(format!("there is one in {folder}"))
             }
-            Some(_) => SOCKET.limited(format!("there is none in {folder}: the process has not registered a provider, or uses another folder")),
+            Some(_) => SOCKET.limited(format!(
+                "there is none in {folder}: the process has not registered a provider, or uses another folder"
+            )),
         }
     }
 
@@ -174,7 +178,9 @@ impl Target {
                 USER.limited(format!("yours (uid {owner}); whether its program is set-user-id is {silence}"))
             }
             (Some(owner), Ok(true)) if owner == daemon.own_user => USER
-                .missing("its program is set-user-id or set-group-id: it connects to the system's daemon only")
+                .missing(
+                    "its program is set-user-id or set-group-id: it connects to the system's daemon only",
+                )
                 .advise(Advice::once("sudo systemctl start traceweir.socket, and record with --system")),
             (Some(owner), Ok(false)) if owner == daemon.own_user => USER.fine(format!("yours (uid {owner})")),
             (Some(owner), _) => USER
@@ -303,9 +309,9 @@ const SANDBOX: Subject = Subject {
 
 /// Returns the value of `TRACEWEIR_RUNTIME_DIR` in an environment block.
 fn folder_in(environment: &[u8]) -> Option<PathBuf> {
-    let named = environment
-        .split(|byte| *byte == 0)
-        .find_map(|variable| variable.strip_prefix(VARIABLE.as_bytes()).and_then(|rest| rest.strip_prefix(b"=")));
+    let named = environment.split(|byte| *byte == 0).find_map(|variable| {
+        variable.strip_prefix(VARIABLE.as_bytes()).and_then(|rest| rest.strip_prefix(b"="))
+    });
     named.filter(|value| !value.is_empty()).map(|value| PathBuf::from(OsStr::from_bytes(value)))
 }
 
@@ -314,7 +320,8 @@ fn folder_in(environment: &[u8]) -> Option<PathBuf> {
 fn library_in(maps: &str) -> Option<Library> {
     // The path follows addresses, permissions, offset, device and inode.
     let mut files = maps.lines().filter_map(|line| line.find('/').and_then(|start| line.get(start..)));
-    let is_traceweir = |path: &&str| path.rsplit('/').next().is_some_and(|name| name.starts_with("libtraceweir"));
+    let is_traceweir =
+        |path: &&str| path.rsplit('/').next().is_some_and(|name| name.starts_with("libtraceweir"));
     match files.find(is_traceweir) {
         None => u64::try_from(maps.len()).is_ok_and(|len| len < MAX_FILE_BYTES).then_some(Library::NotLoaded),
         Some(path) => Some(match path.strip_suffix(" (deleted)") {

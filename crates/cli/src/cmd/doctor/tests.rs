@@ -29,7 +29,11 @@ impl Fake {
     fn new() -> Self {
         let folders = vec![
             Folder { scope: Scope::System, path: "/run/traceweir".into(), state: FolderState::Absent },
-            Folder { scope: Scope::User, path: "/run/user/1000/traceweir".into(), state: FolderState::Absent },
+            Folder {
+                scope: Scope::User,
+                path: "/run/user/1000/traceweir".into(),
+                state: FolderState::Absent,
+            },
         ];
         let root = tempfile::tempdir().unwrap();
         let fake = Self { root, folders, is_restartable: true, counter: Counter::Cycles };
@@ -210,7 +214,7 @@ fn privileges_of_the_daemon_count() {
     let mut fake = Fake::new();
     fake.folders[0] = daemon(Scope::System, rights(&[CAP_SYS_PTRACE]));
     let found = fake.run_checks();
-    let advice = found.expect("capabilities", Missing, "CAP_SYS_PTRACE").of("capabilities").advice.clone();
+    let advice = found.expect("capabilities", Missing, "CAP_SYS_PTRACE").check("capabilities").advice.clone();
     let lasting = advice.unwrap().lasting.unwrap();
     assert!(lasting.contains("systemctl edit traceweir.service"), "{lasting}");
 
@@ -270,7 +274,11 @@ fn tracepoints_are_searched_where_tracefs_is_mounted() {
 
     let fake = Fake::for_root();
     fake.without("sys/kernel/tracing/events/sock/sock_send_length");
-    fake.run_checks().expect("tracepoints", Limited, "lacks tracepoints of: TCP and UDP (sock/sock_send_length)");
+    fake.run_checks().expect(
+        "tracepoints",
+        Limited,
+        "lacks tracepoints of: TCP and UDP (sock/sock_send_length)",
+    );
 }
 
 #[test]

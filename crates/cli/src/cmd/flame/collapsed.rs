@@ -17,7 +17,8 @@ pub(super) fn write(graph: &Graph, out: &mut Vec<u8>) -> usize {
 }
 
 fn write_within(graph: &Graph, most: usize, out: &mut Vec<u8>) -> usize {
-    let labels: Vec<String> = graph.paths.functions.all().iter().map(|function| word(&function.label())).collect();
+    let labels: Vec<String> =
+        graph.paths.functions.all().iter().map(|function| word(&function.label())).collect();
     let label = |index: usize| labels.get(index).map_or("", String::as_str);
     let ends = graph.tree.ends_within(most, |id| label(id.index()).len().saturating_add(1));
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();

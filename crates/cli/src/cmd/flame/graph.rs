@@ -5,8 +5,8 @@ use std::collections::HashMap;
 use traceweir_decode::stack::{Joined, Stack};
 
 use crate::analysis::{
-    Back, TRUNCATED, Kind, TraceFacts, NodeId, Paths, ProcessId, Scheduler, ReportEvent, Switch, Tree, ThreadSelection, Occurrence, Window,
-    is_truncated,
+    Back, Kind, NodeId, Occurrence, Paths, ProcessId, ReportEvent, Scheduler, Switch, TRUNCATED,
+    ThreadSelection, TraceFacts, Tree, Window, is_truncated,
 };
 use crate::cli::Flame;
 use crate::cmd::{counted, grouped};
@@ -87,8 +87,12 @@ impl Graph {
         let is_inside = self.window.contains(seen.time);
         match seen.what {
             Occurrence::Switch(switch) => self.switch(known, joined, switch),
-            Occurrence::Ready { thread } => self.schedulers.entry(seen.file).or_default().ready(seen.time, thread),
-            Occurrence::Sample { is_idle: true, weight, .. } if is_inside && !self.with_idle => self.idle += weight,
+            Occurrence::Ready { thread } => {
+                self.schedulers.entry(seen.file).or_default().ready(seen.time, thread)
+            }
+            Occurrence::Sample { is_idle: true, weight, .. } if is_inside && !self.with_idle => {
+                self.idle += weight
+            }
             Occurrence::Sample { thread, address, weight, .. } if is_inside => {
                 let (pid, process) = self.paths.process(known, seen, stack, thread);
                 self.count(known, joined, (process, pid, thread), Some(address), weight);
@@ -133,7 +137,8 @@ impl Graph {
     fn switch(&mut self, known: &mut TraceFacts, joined: &Joined<ReportEvent>, switch: Switch) {
         let seen = &joined.what;
         let owner = joined.stack.owner.map(|(_, thread)| thread);
-        let leaves = if owner == Some(switch.old) && switch.old != 0 && self.wants(known, joined, switch.old) {
+        let leaves = if owner == Some(switch.old) && switch.old != 0 && self.wants(known, joined, switch.old)
+        {
             Some(self.node(known, joined, switch.old))
         } else {
             None
@@ -204,10 +209,15 @@ impl Graph {
     /// Explains why there is nothing to draw.
     pub(super) fn empty_reason(&self) -> String {
         if self.others > 0 && self.wanted.is_limited() {
-            return self.wanted.no_match_message(&self.paths.processes, &(self.measure.event().to_owned() + "s"));
+            return self
+                .wanted
+                .no_match_message(&self.paths.processes, &(self.measure.event().to_owned() + "s"));
         }
         if self.idle > 0 {
-            return format!("no samples except {} of idle processors, which --idle draws", grouped(self.idle));
+            return format!(
+                "no samples except {} of idle processors, which --idle draws",
+                grouped(self.idle)
+            );
         }
         match self.measure {
             Measure::Samples => "no samples: the trace has none of the sampled profile (PROFILE, 0x0F2E), which weir record --kernel cpu records; --kind off-cpu and --event NAME draw other events",

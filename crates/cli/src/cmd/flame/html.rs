@@ -58,8 +58,9 @@ fn data(graph: &Graph, nodes: &[Shown], hidden: usize) -> String {
         format!("[{},\"{kind}\",{}]", String::from_utf8_lossy(&label), u8::from(function.is_inlined))
     });
     let function_index = |node: &Shown| used.binary_search(&node.function.index()).unwrap_or(0);
-    let rows =
-        nodes.iter().map(|node| format!("[{},{},{},{}]", function_index(node), node.parent, node.own, node.total));
+    let rows = nodes
+        .iter()
+        .map(|node| format!("[{},{},{},{}]", function_index(node), node.parent, node.own, node.total));
     let mut note = graph.amount();
     if graph.without_stack > 0 {
         note += &format!("; {} without a stack", counted(graph.without_stack, graph.measure.event()));

@@ -49,8 +49,7 @@ fn check_along(program: &OsStr, path: &OsStr) -> Result<(), Failure> {
         }
     }
     if worst.kind() == io::ErrorKind::NotFound {
-        let text =
-            format!("cannot run {}: no such program on PATH", plain(&program.to_string_lossy()));
+        let text = format!("cannot run {}: no such program on PATH", plain(&program.to_string_lossy()));
         return Err(Failure { text, status: NOT_FOUND });
     }
     Err(failure(worst))

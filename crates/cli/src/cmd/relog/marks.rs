@@ -35,9 +35,7 @@ impl Marks {
         outside
             .map(|(at, text)| {
                 let text = plain(&text);
-                format!(
-                    "the mark {text:?} at {at} is outside the trace, which is from {first} to {last}"
-                )
+                format!("the mark {text:?} at {at} is outside the trace, which is from {first} to {last}")
             })
             .collect()
     }

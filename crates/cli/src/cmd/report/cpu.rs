@@ -10,7 +10,8 @@ use super::page::{
     Page, milliseconds, name, percent, percent_with_error, put_fraction, put_pid, share, summary,
 };
 use crate::analysis::{
-    Analysis, FunctionId, Kind, TraceFacts, Paths, ProcessId, ReportEvent, ThreadSelection, Wants, Occurrence, Window, is_truncated,
+    Analysis, FunctionId, Kind, Occurrence, Paths, ProcessId, ReportEvent, ThreadSelection, TraceFacts,
+    Wants, Window, is_truncated,
 };
 use crate::cli::{ReportCpu, Schemas};
 use crate::cmd::{counted, grouped, warn};
@@ -27,7 +28,8 @@ pub(super) fn run(options: &ReportCpu) -> Result<Outcome> {
     let wants = Wants { samples: true, ..Wants::default() };
     let selection = &options.selection;
     let span = (selection.from, selection.to);
-    let mut analysis = Analysis::open(&selection.files.files, span, &options.symbols, &Schemas::default(), wants)?;
+    let mut analysis =
+        Analysis::open(&selection.files.files, span, &options.symbols, &Schemas::default(), wants)?;
     let mut samples = Samples::new(options, analysis.window);
     let reading = analysis.read(|known, joined| samples.add(known, joined))?;
     samples.check_not_empty()?;
@@ -217,10 +219,7 @@ impl Samples {
         }
         page.losses(analysis, reading);
         if self.beyond > 0 {
-            page.line(&format!(
-                "too many threads: {} are in no row",
-                counted(self.beyond, "sample")
-            ));
+            page.line(&format!("too many threads: {} are in no row", counted(self.beyond, "sample")));
         }
         if self.paths.functions.is_full() {
             page.line("too many functions: the rest is (other)");
@@ -243,11 +242,14 @@ impl Samples {
         let mut functions: Vec<(FunctionId, Count)> =
             self.by_function.iter().map(|(k, v)| (*k, *v)).collect();
         let label = |id: FunctionId| self.paths.functions.get(id).label();
-        functions.sort_by_cached_key(|(id, count)| (u64::MAX - count.own, u64::MAX - count.all, label(*id), *id));
+        functions
+            .sort_by_cached_key(|(id, count)| (u64::MAX - count.own, u64::MAX - count.all, label(*id), *id));
         let by_own: Vec<_> = functions.iter().filter(|(_, count)| count.own > 0).copied().collect();
         self.functions("functions, by their own samples", &by_own, page);
         if !page.is_json() {
-            functions.sort_by_cached_key(|(id, count)| (u64::MAX - count.all, u64::MAX - count.own, label(*id), *id));
+            functions.sort_by_cached_key(|(id, count)| {
+                (u64::MAX - count.all, u64::MAX - count.own, label(*id), *id)
+            });
             self.functions("functions, with what they call", &functions, page);
         } else {
             let rest: Vec<_> = functions.into_iter().filter(|(_, count)| count.own == 0).collect();
@@ -267,7 +269,8 @@ impl Samples {
             ("own ms", true),
             ("function", false),
         ];
-        let cells = |(id, count): &(FunctionId, Count)| self.counts(count, &self.paths.functions.get(*id).label());
+        let cells =
+            |(id, count): &(FunctionId, Count)| self.counts(count, &self.paths.functions.get(*id).label());
         page.table(title, head, rows, cells, |(id, count)| {
             let function = self.paths.functions.get(*id);
             let mut object = self.object("function", &function.label(), count);
@@ -317,7 +320,8 @@ impl Samples {
     fn object(&self, by: &str, label: &str, count: &Count) -> Object {
         let mut object = Object::new();
         object.text("by", by).text("name", label).number("own", count.own).number("all", count.all);
-        let ((own, own_error), (all, all_error)) = (share(count.own, self.total), share(count.all, self.total));
+        let ((own, own_error), (all, all_error)) =
+            (share(count.own, self.total), share(count.all, self.total));
         put_fraction(&mut object, "own_share", own);
         put_fraction(&mut object, "own_error", own_error);
         put_fraction(&mut object, "all_share", all);

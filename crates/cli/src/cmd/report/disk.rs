@@ -9,7 +9,8 @@ use traceweir_format::header::NO_ID;
 
 use super::page::{Page, milliseconds, name, percentiles, put_percentiles, put_pid, recorded, summary};
 use crate::analysis::{
-    Analysis, TraceFacts, Latencies, Paths, ProcessId, ReportEvent, Transfer, ThreadSelection, Wants, Occurrence, Window,
+    Analysis, Latencies, Occurrence, Paths, ProcessId, ReportEvent, ThreadSelection, TraceFacts, Transfer,
+    Wants, Window,
 };
 use crate::cli::{ReportDisk, Schemas};
 use crate::cmd::{counted, grouped, warn};

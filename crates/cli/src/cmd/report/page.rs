@@ -23,8 +23,8 @@ pub(super) struct Page {
 }
 
 impl Page {
-    pub(super) fn new(shown: Tables) -> Self {
-        Self { text: String::new(), shown }
+    pub(super) fn new(tables: Tables) -> Self {
+        Self { text: String::new(), tables }
     }
 
     /// Returns whether JSON objects are printed.
@@ -88,7 +88,10 @@ impl Page {
         let is_damaged = reading.outcome >= Outcome::Damaged;
         if let Some((present, written)) = analysis.missing_buffers() {
             let present = grouped(present);
-            self.line(&format!("the file is truncated: it contains {present} of {}", counted(written, "buffer")));
+            self.line(&format!(
+                "the file is truncated: it contains {present} of {}",
+                counted(written, "buffer")
+            ));
         } else if is_damaged {
             self.line("the file is damaged: the report covers the readable part");
         }

@@ -12,8 +12,8 @@ use traceweir_format::header::NO_ID;
 use self::cause::{Cause, Causes};
 use super::page::Page;
 use crate::analysis::{
-    Analysis, Back, TraceFacts, Latencies, NodeId, Paths, ProcessId, Ran, Scheduler, ReportEvent, Switch, Tree, ThreadSelection,
-    Wants, Occurrence, Window, is_truncated,
+    Analysis, Back, Latencies, NodeId, Occurrence, Paths, ProcessId, Ran, ReportEvent, Scheduler, Switch,
+    ThreadSelection, TraceFacts, Tree, Wants, Window, is_truncated,
 };
 use crate::cli::{ReportSched, Schemas};
 use crate::cmd::warn;
@@ -29,7 +29,8 @@ pub(super) fn run(options: &ReportSched) -> Result<Outcome> {
     let wants = Wants { switches: true, ..Wants::default() };
     let selection = &options.selection;
     let span = (selection.from, selection.to);
-    let mut analysis = Analysis::open(&selection.files.files, span, &options.symbols, &Schemas::default(), wants)?;
+    let mut analysis =
+        Analysis::open(&selection.files.files, span, &options.symbols, &Schemas::default(), wants)?;
     let wanted = ThreadSelection::new(&selection.process, &selection.thread);
     let mut machine = Machine::new(wanted, analysis.window);
     let reading = analysis.read(|known, joined| machine.add(known, joined))?;
@@ -164,7 +165,13 @@ impl Machine {
         }
     }
 
-    fn switch(&mut self, known: &mut TraceFacts, joined: &Joined<ReportEvent>, switch: Switch, is_inside: bool) {
+    fn switch(
+        &mut self,
+        known: &mut TraceFacts,
+        joined: &Joined<ReportEvent>,
+        switch: Switch,
+        is_inside: bool,
+    ) {
         let (seen, stack) = (&joined.what, &joined.stack);
         self.switches += u64::from(is_inside);
         self.without_stack += u64::from(is_inside && stack.is_empty());
@@ -174,8 +181,11 @@ impl Machine {
         }
         // A stack belongs to the thread that leaves, or to the one that comes.
         let owner = stack.owner.map(|(_, thread)| thread);
-        let leaves =
-            if owner == Some(switch.old) && switch.old != 0 { self.node(known, joined, switch.old) } else { None };
+        let leaves = if owner == Some(switch.old) && switch.old != 0 {
+            self.node(known, joined, switch.old)
+        } else {
+            None
+        };
         let (ran, back) = self.schedulers.entry(seen.file).or_default().switch(seen.time, switch, leaves);
         if let Some(ran) = ran {
             self.ran(known, seen, ran);
@@ -264,7 +274,8 @@ impl Machine {
             return;
         }
         let node = node.unwrap_or_else(|| {
-            let without_stack = Joined { what: joined.what.clone(), stack: traceweir_decode::stack::Stack::default() };
+            let without_stack =
+                Joined { what: joined.what.clone(), stack: traceweir_decode::stack::Stack::default() };
             let path = self.paths.resolve(known, &without_stack, (process, pid, thread), None);
             self.blocked.node(path)
         });

@@ -109,7 +109,9 @@ fn different_runtime_dir_is_found_in_the_environment() {
     put(&root, "environ", "A=1\0TRACEWEIR_RUNTIME_DIR=/srv/it's\0");
     expect(&root, &daemon(), "process_folder", Missing, "/srv/it's");
     let checks = Target::read(root.path(), PID).checks(&daemon());
-    let now = checks.iter().find_map(|check| check.advice.as_ref().filter(|advice| advice.now.starts_with(VARIABLE)));
+    let now = checks
+        .iter()
+        .find_map(|check| check.advice.as_ref().filter(|advice| advice.now.starts_with(VARIABLE)));
     assert_eq!(now.unwrap().now, "TRACEWEIR_RUNTIME_DIR='/srv/it'\\''s' weir …");
     let same = DaemonView { named: Some("/srv/it's".into()), ..daemon() };
     expect(&root, &same, "process_folder", Fine, "");
@@ -170,9 +172,14 @@ fn process_that_the_daemon_sees_in_a_container_is_reported_with_the_way_to_inclu
     put(&root, "cgroup", &format!("0::/process_api/{id}\n"));
     expect(&root, &contained, "process_container", Missing, id);
     let checks = Target::read(root.path(), PID).checks(&contained);
-    let advice =
-        checks.iter().find(|check| check.subject.name == "process_container").map(|check| format!("{:?}", check.advice));
-    assert!(advice.is_some_and(|advice| advice.contains("@silos") && advice.contains(&format!("@container={id}"))));
+    let advice = checks
+        .iter()
+        .find(|check| check.subject.name == "process_container")
+        .map(|check| format!("{:?}", check.advice));
+    assert!(
+        advice
+            .is_some_and(|advice| advice.contains("@silos") && advice.contains(&format!("@container={id}")))
+    );
     let unknown = DaemonView { is_contained: None, ..daemon() };
     assert_eq!(Target::read(root.path(), PID).checks(&unknown).len(), 7);
 }

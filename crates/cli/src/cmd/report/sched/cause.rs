@@ -67,7 +67,9 @@ impl Causes {
 fn waiting_function(path: &[FunctionId], functions: &Functions) -> Option<FunctionId> {
     let kernel = path.iter().rev().take_while(|id| functions.get(**id).kind == Kind::Kernel);
     let mut named = kernel.filter(|id| functions.get(**id).name.is_some());
-    named.find(|id| functions.get(**id).name.as_deref().is_some_and(|name| !is_scheduler_function(name))).copied()
+    named
+        .find(|id| functions.get(**id).name.as_deref().is_some_and(|name| !is_scheduler_function(name)))
+        .copied()
 }
 
 /// Returns whether a Linux function only gives up the processor on behalf of its caller.

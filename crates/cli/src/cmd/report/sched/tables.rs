@@ -61,7 +61,9 @@ impl Machine {
         if !self.partial.is_empty() {
             return analysis.recorded();
         }
-        self.processors.values().fold(0, |sum: u64, processor| sum.saturating_add(processor.busy).saturating_add(processor.idle))
+        self.processors
+            .values()
+            .fold(0, |sum: u64, processor| sum.saturating_add(processor.busy).saturating_add(processor.idle))
     }
 
     fn headline(&self, analysis: &Analysis, reading: &Reading, page: &mut Page) {
@@ -91,10 +93,7 @@ impl Machine {
             ));
         }
         if gaps > 0 {
-            page.line(&format!(
-                "{} with a missing switch are left out",
-                counted(gaps, "interval")
-            ));
+            page.line(&format!("{} with a missing switch are left out", counted(gaps, "interval")));
         }
         if self.batches > 0 {
             page.line(&format!(
