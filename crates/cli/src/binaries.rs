@@ -1,7 +1,7 @@
 //! Reads compiled manifests from the programs that a trace names.
 //!
 //! ```text
-//!   Decoder::take_tracked ──path──▶ regular file? ──▶ open ──▶ Decoder::add_tracked: same build id?
+//!   Decoder::take_tracked ──path──▶ regular file? ──▶ open ──▶ Decoder::add_tracked (same build?)
 //! ```
 //!
 //! The author of the trace chose the paths, so [`open_program`] opens them with care.
@@ -19,9 +19,9 @@ pub(crate) fn load(decoder: &mut Decoder) {
         let Some(file) = open_program(Path::new(&tracked.path)) else { continue };
         // Most programs contain no manifest. A program with another manifest than the traced one is
         // worth a warning.
-        if let Err(Error::Binary(why)) = decoder.add_tracked(&tracked, file) {
+        if let Err(Error::Binary(reason)) = decoder.add_tracked(&tracked, file) {
             eprintln!(
-                "warning: {}: {why}; events of its providers may lack their names",
+                "warning: {}: {reason}; events of its providers may lack their names",
                 tracked.path.escape_debug()
             );
         }

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   Image/Load, DCStart, DCEnd, Unload     ImageBase, ImageSize, ProcessId, FileName
-//!   ImageID/DbgID_RSDS                     ImageBase, ProcessId, signature, age, name: the build of the file; precedes the event above
+//!   ImageID/DbgID_RSDS                     ImageBase, ProcessId, signature, age, name: the build
+//!                                          of the file; precedes the event above
 //!   (process, base) ──▶ its images, oldest first; process 0 is the kernel
 //! ```
 //!

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   daemon ──buffers──▶ consumer ──records──▶ describe ──Event──▶ printer ──▶ Screen
-//!                                                                     flushed at most 10 ms after the first byte
+//!                                      flushed at most 10 ms after the first byte
 //! ```
 //!
 //! A live session cannot be read ahead: an event whose schema comes later is shown without it.

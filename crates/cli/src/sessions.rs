@@ -28,7 +28,7 @@ use traceweir_format::spec::session::{
 use crate::cli::{DaemonChoice, KernelEvents};
 use crate::exit::numbered;
 use crate::export::{plain, plain_path};
-use crate::grammar::Wanted;
+use crate::grammar::EnableRequest;
 
 pub(crate) use by_name::{list_once, note_same_names};
 pub(crate) use enable_text::format_filter;
@@ -127,7 +127,7 @@ pub(crate) fn is_private(config: &SessionConfig) -> bool {
 }
 
 /// A session that this program started and stops, however it exits.
-pub(crate) struct Own {
+pub(crate) struct OwnSession {
     controller: Controller,
     session: SessionRef,
     name: String,
@@ -136,12 +136,12 @@ pub(crate) struct Own {
     interval_before: Option<u32>,
 }
 
-impl Own {
+impl OwnSession {
     /// Starts a session for these providers; starts the user's own daemon if none runs.
     pub(crate) fn start(
         daemon_choice: DaemonChoice,
         config: &SessionConfig,
-        providers: &[Wanted],
+        providers: &[EnableRequest],
     ) -> Result<(Self, Properties)> {
         let mut controller = find_or_start(daemon_choice)?;
         let properties = start(&mut controller, config, providers)?;
@@ -154,7 +154,7 @@ impl Own {
         daemon_choice: DaemonChoice,
         config: &mut SessionConfig,
         events: &KernelEvents,
-        providers: &[Wanted],
+        providers: &[EnableRequest],
     ) -> Result<(Self, Properties)> {
         kernel::with_kernel(config, events, events.kernel.as_ref(), providers);
         let mut controller = find_or_start(daemon_choice)?;
@@ -196,7 +196,7 @@ impl Own {
     }
 
     /// Enables providers in these processes, or in all if there are none.
-    pub(crate) fn enable(&mut self, providers: &[Wanted], pids: &[u32]) -> Result<()> {
+    pub(crate) fn enable(&mut self, providers: &[EnableRequest], pids: &[u32]) -> Result<()> {
         for wanted in providers {
             enable(&mut self.controller, &self.session, wanted, pids)?;
         }
@@ -280,7 +280,7 @@ impl Own {
     }
 }
 
-impl Drop for Own {
+impl Drop for OwnSession {
     fn drop(&mut self) {
         if !self.is_over {
             // The first failure is the one to report.
@@ -291,7 +291,11 @@ impl Drop for Own {
 }
 
 /// Starts a session in this daemon.
-fn start(controller: &mut Controller, config: &SessionConfig, providers: &[Wanted]) -> Result<Properties> {
+fn start(
+    controller: &mut Controller,
+    config: &SessionConfig,
+    providers: &[EnableRequest],
+) -> Result<Properties> {
     let about = || format!("cannot start session {}", plain(&config.name));
     // Checked before the start, which truncates the file: an old trace is not lost to a session
     // that cannot run.
@@ -317,7 +321,7 @@ pub(crate) fn is_cut(error: &Error) -> bool {
 
 /// Rejects enables that the daemon would reject once the session runs, as far as that can be
 /// predicted.
-fn check_enables(known: &[ProviderEntry], wanted: &[Wanted]) -> Result<()> {
+fn check_enables(known: &[ProviderEntry], wanted: &[EnableRequest]) -> Result<()> {
     for wanted in wanted {
         let is_group = wanted.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
         let entry =
@@ -331,7 +335,12 @@ fn check_enables(known: &[ProviderEntry], wanted: &[Wanted]) -> Result<()> {
     Ok(())
 }
 
-fn enable(controller: &mut Controller, session: &SessionRef, wanted: &Wanted, pids: &[u32]) -> Result<()> {
+fn enable(
+    controller: &mut Controller,
+    session: &SessionRef,
+    wanted: &EnableRequest,
+    pids: &[u32],
+) -> Result<()> {
     let params = wanted.params(pids);
     let (guid, name, code) = (wanted.guid, wanted.called(), EnableCode::Enable);
     let done = controller.enable_named(session, guid, name, code, &params, ENABLE_TIMEOUT_MS);

@@ -363,8 +363,8 @@ pub(crate) fn load_schemas(decoder: &mut Decoder, schemas: &Schemas) -> Result<(
 /// more.
 fn warn_of_lines(file: &Path, warnings: &[(usize, &'static str)]) {
     const SHOWN: usize = 5;
-    for (line, why) in warnings.iter().take(SHOWN) {
-        anstream::eprintln!("warning: {}:{line}: {why}", plain_path(file));
+    for (line, reason) in warnings.iter().take(SHOWN) {
+        anstream::eprintln!("warning: {}:{line}: {reason}", plain_path(file));
     }
     if warnings.len() > SHOWN {
         anstream::eprintln!("warning: {}: and {} more", plain_path(file), warnings.len() - SHOWN);

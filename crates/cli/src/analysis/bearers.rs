@@ -1,7 +1,7 @@
 //! Finds out which kernel events of a trace have stacks.
 //!
 //! ```text
-//!   … DiskIo/Read at 90 │ PerfInfo/SampleProf at 100 │ stack of the event at 100 ──▶ SampleProf has stacks
+//!   … DiskIo/Read at 90 │ PerfInfo/SampleProf at 100 │ stack at 100 ──▶ SampleProf has stacks
 //! ```
 //!
 //! This is a hint for users who chose events without stacks: the newest recent event with the

@@ -2,7 +2,9 @@
 //!
 //! ```text
 //!   address ──Symbols──▶ module, function (and those inlined into it) ──▶ FunctionId
-//!   shown as   module!function    module+0x1200  (module without symbols)    ?  [kernel]  (in no known module)
+//!   shown as   module!function
+//!              module+0x1200    in a module without symbols
+//!              ?, [kernel]      in no known module
 //! ```
 //!
 //! Code of a module without symbols is shown by the start of its function or, if that is unknown

@@ -4,14 +4,16 @@
 //! ```text
 //!   traces ──first pass──▶ TraceFacts: processes, threads, images, stack definitions, file names
 //!     │                      │
-//!     └──second pass──▶ ReportEvent (sample, switch, ready, transfer, any event) ──Joiner──▶ with whole stack ──▶ report
-//!                                                                                       │
-//!                             Functions: addresses to function ids ──▶ Tree: stacks and their weights
-//!                             Scheduler: switches and wakes to durations;  Latencies: durations to percentiles
+//!     └──second pass──▶ ReportEvent (sample, switch, ready, transfer, any event)
+//!                          │
+//!                          └──Joiner──▶ with its whole stack ──▶ report
+//!
+//!   Functions: addresses to function ids ──▶ Tree: stacks and their weights
+//!   Scheduler: switches and wakes to durations;  Latencies: durations to percentiles
 //! ```
 //!
 //! A1  A report gets events in time order, each once.
-//! A2  Everything that grows with a trace has a limit; what exceeds it is counted, and the report says so.
+//! A2  Everything that grows with a trace has a limit; what exceeds it is counted and reported.
 //! A3  Nothing is invented: unknown threads have no process, unknown addresses no function.
 
 mod bearers;
@@ -33,4 +35,4 @@ pub(crate) use path::{Paths, TRUNCATED, is_truncated};
 pub(crate) use processes::{ProcessId, Processes, ThreadSelection};
 pub(crate) use scheduler::{Back, Ran, Scheduler, Switch};
 pub(crate) use stream::{Analysis, Occurrence, ReportEvent, Transfer, Wants, Window};
-pub(crate) use tree::{NodeId, Shown, Tree};
+pub(crate) use tree::{NodeId, ShownNode, Tree};

@@ -1,9 +1,9 @@
 //! Names that a trace defines for the numbers in its events.
 //!
 //! ```text
-//!   files     FileIo/Name, FileCreate, FileDelete, FileRundown     FileObject, FileName
-//!   threads   Thread/Start, End, DCStart, DCEnd, SetName           TThreadId or ThreadId, ThreadName
-//!   disks     SystemConfig/PhyDisk                                 DiskNumber, Manufacturer
+//!   files     FileIo/Name, FileCreate, FileDelete, FileRundown   FileObject, FileName
+//!   threads   Thread/Start, End, DCStart, DCEnd, SetName         TThreadId or ThreadId, ThreadName
+//!   disks     SystemConfig/PhyDisk                               DiskNumber, Manufacturer
 //!   key ──▶ its names, oldest first
 //! ```
 //!

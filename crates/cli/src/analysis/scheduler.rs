@@ -1,14 +1,15 @@
 //! Converts context switches and wakes to durations: which threads ran, which were away, and why.
 //!
 //! ```text
-//!   processor 0   ──[ idle ]──┤ A runs ├──[ B ]──┤ A ├──     a switch: new and old thread, and the wait reason
-//!   thread A                  └──Ran───┘  Away:  └ Back      waiting, or preempted and ready
-//!                                         wait ─▶ ready ─▶ runs: the time from ready on is its latency
+//!   processor 0   ──[ idle ]──┤ A runs ├──[ B ]──┤ A ├──   a switch: new and old thread, reason
+//!   thread A                  └──Ran───┘  Away:  └ Back    waiting, or preempted and ready
+//!                                         wait ─▶ ready ─▶ runs: latency counts from ready on
 //! ```
 //!
 //! S1  A thread runs from the switch to it to the switch away from it on the same processor. If a
-//!     switch in between was lost (another thread leaves than the one that ran there, or that thread
-//!     is seen on another processor meanwhile), that time is not reported, and the gap is counted.
+//!     switch in between was lost (another thread leaves than the one that ran there, or that
+//!     thread is seen on another processor meanwhile), that time is not reported, and the gap is
+//!     counted.
 //! S2  A thread is away from the switch away from it to the next switch to it, on any processor.
 //!     Absences that began before the trace or have not ended in it are not reported.
 //! S3  A wake counts if the thread is not running; the first one after it left counts.

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! T1  A node comes after its parent, so that one pass from the end adds up totals.
-//! T2  There are at most `limit` nodes, and at most one `(other)` below each: a path that exceeds the
-//!     limit ends in the `(other)` of its last node.
+//! T2  There are at most `limit` nodes, and at most one `(other)` below each: a path that exceeds
+//!     the limit ends in the `(other)` of its last node.
 //! T3  The total of the root is the sum of all weights, whatever was merged.
 
 use std::cmp::Reverse;
@@ -40,7 +40,7 @@ pub(crate) struct Tree {
 
 /// A node for output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct ShownNode {
     pub(crate) function: FunctionId,
     /// Index of its parent in the output; the root is its own parent.
     pub(crate) parent: usize,
@@ -167,7 +167,7 @@ impl Tree {
 
     /// Returns the `most` heaviest nodes, parents first, and how many others were merged. Nodes
     /// without weight are left out. Nodes left out below a node become one `(other)` there.
-    pub(crate) fn shown(&self, most: usize) -> (Vec<Shown>, usize) {
+    pub(crate) fn shown(&self, most: usize) -> (Vec<ShownNode>, usize) {
         let totals = self.totals();
         let mut order: Vec<usize> =
             (1..self.nodes.len()).filter(|index| totals.get(*index) > Some(&0)).collect();
@@ -177,13 +177,13 @@ impl Tree {
         let left_out = order.len().saturating_sub(most);
         let (kept, rest) = order.split_at(order.len().min(most));
         let root = totals.first().copied().unwrap_or(0);
-        let mut shown = vec![Shown { function: FunctionId::default(), parent: 0, own: 0, total: root }];
+        let mut shown = vec![ShownNode { function: FunctionId::default(), parent: 0, own: 0, total: root }];
         let mut places = HashMap::from([(0, 0)]);
         for index in kept {
             let Some((node, total)) = self.nodes.get(*index).zip(totals.get(*index)) else { continue };
             places.insert(*index, shown.len());
             let parent = places.get(&(node.parent.0 as usize)).copied().unwrap_or(0);
-            shown.push(Shown { function: node.function, parent, own: node.own, total: *total });
+            shown.push(ShownNode { function: node.function, parent, own: node.own, total: *total });
         }
         let mut others: HashMap<usize, usize> = HashMap::new();
         for index in rest {
@@ -192,7 +192,7 @@ impl Tree {
             let Some(parent) = places.get(&(node.parent.0 as usize)).copied() else { continue };
             let total = totals.get(*index).copied().unwrap_or(0);
             let place = *others.entry(parent).or_insert_with(|| {
-                shown.push(Shown { function: FunctionId::default(), parent, own: 0, total: 0 });
+                shown.push(ShownNode { function: FunctionId::default(), parent, own: 0, total: 0 });
                 shown.len() - 1
             });
             if let Some(other) = shown.get_mut(place) {

@@ -10,7 +10,7 @@ use super::number::pid;
 use super::{DaemonChoice, invalid};
 use crate::filter::parse_duration;
 use crate::grammar::{
-    GRAMMAR, ManifestNames, Mask, Mistake, Several, Severity, Unusable, Wanted, parse_keywords,
+    EnableRequest, GRAMMAR, ManifestNames, Mask, Mistake, ProviderList, Severity, Unusable, parse_keywords,
     parse_providers, parse_severity, read_file,
 };
 
@@ -20,7 +20,7 @@ pub(crate) struct Providers {
     /// Provider to enable, in every process that registers it; may be repeated, and may be a list
     /// separated by commas
     #[arg(short, long, value_name = "PROVIDER", value_parser = parse_providers)]
-    pub(crate) provider: Vec<Several>,
+    pub(crate) provider: Vec<ProviderList>,
     /// File with providers, one per line (also -pf FILE, as in logman); # begins a comment
     #[arg(long, value_name = "FILE")]
     pub(crate) provider_file: Vec<PathBuf>,
@@ -29,14 +29,14 @@ pub(crate) struct Providers {
 impl Providers {
     /// Resolves the providers with the names that these manifests define. A mistake ends the
     /// program with a usage error.
-    pub(crate) fn wanted(&self, manifests: &[PathBuf]) -> Result<Vec<Wanted>> {
+    pub(crate) fn wanted(&self, manifests: &[PathBuf]) -> Result<Vec<EnableRequest>> {
         wanted(&self.provider, &self.provider_file, &ManifestNames::load(manifests)?)
     }
 }
 
-fn wanted(typed: &[Several], files: &[PathBuf], known: &ManifestNames) -> Result<Vec<Wanted>> {
+fn wanted(typed: &[ProviderList], files: &[PathBuf], known: &ManifestNames) -> Result<Vec<EnableRequest>> {
     let mut all = Vec::new();
-    for spelled in typed.iter().flat_map(|Several(list)| list) {
+    for spelled in typed.iter().flat_map(|ProviderList(list)| list) {
         all.push(spelled.resolve(known).unwrap_or_else(|mistake| invalid(&mistake.to_string())));
     }
     for file in files {
@@ -104,7 +104,7 @@ pub(crate) struct Enable {
 
 impl Enable {
     /// Resolves the providers. Options override what a provider specification contains.
-    pub(crate) fn wanted(&self, known: &ManifestNames) -> Result<Vec<Wanted>> {
+    pub(crate) fn wanted(&self, known: &ManifestNames) -> Result<Vec<EnableRequest>> {
         let mut all = self.targets.wanted(known)?;
         for wanted in &mut all {
             self.overrule(wanted, known).unwrap_or_else(|mistake| invalid(&mistake.to_string()));
@@ -112,7 +112,7 @@ impl Enable {
         Ok(all)
     }
 
-    fn overrule(&self, wanted: &mut Wanted, known: &ManifestNames) -> Result<(), Mistake> {
+    fn overrule(&self, wanted: &mut EnableRequest, known: &ManifestNames) -> Result<(), Mistake> {
         let mask = |mask: &Mask| known.mask(wanted.guid, mask);
         let any = self.keywords.as_ref().map(mask).transpose()?;
         let all = self.all.as_ref().map(mask).transpose()?;
@@ -168,7 +168,7 @@ pub(crate) struct SessionProviders {
     pub(crate) name: String,
     /// Provider, as with -p
     #[arg(value_name = "PROVIDER", value_parser = parse_providers)]
-    pub(crate) named: Vec<Several>,
+    pub(crate) named: Vec<ProviderList>,
     #[command(flatten)]
     pub(crate) providers: Providers,
     /// Instrumentation manifest (XML), a PE or ELF file with a compiled one, or a folder of these:
@@ -187,7 +187,7 @@ pub(crate) struct SessionProviders {
 
 impl SessionProviders {
     /// Resolves the providers with the names in `known`.
-    pub(crate) fn wanted(&self, known: &ManifestNames) -> Result<Vec<Wanted>> {
+    pub(crate) fn wanted(&self, known: &ManifestNames) -> Result<Vec<EnableRequest>> {
         let mut all = wanted(&self.named, &[], known)?;
         all.extend(wanted(&self.providers.provider, &self.providers.provider_file, known)?);
         Ok(all)

@@ -1,8 +1,10 @@
 //! The result of a command that changes something, as one JSON object, whether it succeeded or not.
 //!
 //! ```text
-//!   {"ok":true,"status":0,"status_name":"ERROR_SUCCESS","error":null,"session":{…},"providers":[…]}
-//!   {"ok":false,"status":4201,"status_name":"ERROR_WMI_INSTANCE_NOT_FOUND","error":"cannot stop session App: …","session":null,"providers":[]}
+//!   {"ok":true,"status":0,"status_name":"ERROR_SUCCESS","error":null,"session":{…},
+//!    "providers":[…]}
+//!   {"ok":false,"status":4201,"status_name":"ERROR_WMI_INSTANCE_NOT_FOUND",
+//!    "error":"cannot stop session App: …","session":null,"providers":[]}
 //! ```
 //!
 //! `docs/cli-json.md` documents the fields. Standard error and the exit status are the same as
@@ -14,7 +16,7 @@ use traceweir::controller::Properties;
 
 use crate::exit::{Outcome, sentence, status_of};
 use crate::export::{Object, array};
-use crate::grammar::Wanted;
+use crate::grammar::EnableRequest;
 use crate::output::Output;
 use crate::sessions::{self, Life};
 
@@ -27,7 +29,7 @@ pub(super) struct Answer {
     /// The session after the command, or at its end.
     pub(super) session: Option<(Properties, Life)>,
     /// The providers that the command was about.
-    pub(super) providers: Vec<Wanted>,
+    pub(super) providers: Vec<EnableRequest>,
 }
 
 impl Answer {
@@ -42,7 +44,7 @@ impl Answer {
     }
 
     /// Returns the result for providers of a session.
-    pub(super) fn about(providers: Vec<Wanted>) -> Self {
+    pub(super) fn about(providers: Vec<EnableRequest>) -> Self {
         Self { providers, ..Self::default() }
     }
 }

@@ -1,7 +1,7 @@
 //! `weir ask`: queries information classes about the system or a session.
 //!
 //! ```text
-//!   class ──▶ one query, or one per source or processor ──▶ ClassAnswer ──▶ table rows │ JSON object
+//!   class ──▶ one query, or one per source or processor ──▶ ClassAnswer ──▶ table │ JSON object
 //! ```
 //!
 //! The command starts no daemon. Without one, it answers for an idle system; facts about the

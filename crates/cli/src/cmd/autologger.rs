@@ -20,7 +20,7 @@ use crate::cli::{
 };
 use crate::exit::Outcome;
 use crate::export::{Object, array, plain, plain_path, shell};
-use crate::grammar::{Filters, Wanted};
+use crate::grammar::{EnableRequest, Filters};
 use crate::output::Output;
 use crate::sessions::{self, mode_names};
 use crate::table::{lines, table};
@@ -132,7 +132,7 @@ fn definition(options: &AddAutologger) -> Result<Definition> {
 }
 
 /// Rejects filters that a definition cannot express, and prints what to do instead.
-fn check_filters(wanted: &Wanted, name: &str) -> Result<()> {
+fn check_filters(wanted: &EnableRequest, name: &str) -> Result<()> {
     let Filters { pids, payload, schematized, .. } = &wanted.filters;
     let lists =
         [("pid", pids.is_empty()), ("payload", payload.is_empty()), ("schematized", schematized.is_empty())];

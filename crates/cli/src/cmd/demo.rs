@@ -2,8 +2,9 @@
 //!
 //! ```text
 //!   weir demo ─┬─▶ weir daemon         in a temporary folder
-//!              └─▶ weir demo --stage   records to file and screen        ─┬─▶ weir demo-shop   orders 1, 2
-//!                                      shows live events, then the file  └─▶ weir demo-shop   orders 3, 4
+//!              └─▶ weir demo --stage   records to file and screen, then shows the file
+//!                    ├─▶ weir demo-shop   orders 1, 2
+//!                    └─▶ weir demo-shop   orders 3, 4
 //! ```
 //!
 //! `TRACEWEIR_RUNTIME_DIR` passes the folder to all of them, so the demo needs no daemon, does not
@@ -34,7 +35,7 @@ use crate::filter::Filter;
 use crate::grammar::parse_provider;
 use crate::live::{self, Screen};
 use crate::printer::Printer;
-use crate::sessions::{self, Ended, Own};
+use crate::sessions::{self, Ended, OwnSession};
 use crate::signals;
 use crate::traces::Traces;
 
@@ -131,7 +132,7 @@ fn stage(options: &Demo) -> Result<Outcome> {
         ..SessionConfig::default()
     };
     let wanted = [parse_provider(PROVIDER).map_err(anyhow::Error::msg)?];
-    let (mut session, _) = Own::start(DaemonChoice::default(), &config, &wanted)?;
+    let (mut session, _) = OwnSession::start(DaemonChoice::default(), &config, &wanted)?;
     let trace = Trace::open_live(DaemonChoice::default().scope(), session.session())?;
     session.enable(&wanted, &[])?;
     eprintln!("{SHOPS} processes write events of {PROVIDER}, which are recorded and shown live:\n");

@@ -3,11 +3,11 @@
 //! ```text
 //!   files below / ─┐
 //!                  ├─▶ Machine ──▶ checks: perf, kernel, hardware, place ─┐
-//!   daemons ───────┘                                                      ├─▶ page │ objects,  exit status by needs
+//!   daemons ───────┘                                                      ├─▶ page │ objects
 //!   process (--pid) ─▶ Target ──▶ checks ─────────────────────────────────┘
 //! ```
 //!
-//! 1. The command changes nothing and starts no daemon. It prints commands for a privileged user to run.
+//! 1. The command changes nothing and starts no daemon. It prints commands for a privileged user.
 //! 2. Checks are functions of the data that was read, so that tests can describe other machines.
 //! 3. The privileges that count are those of the process that would open kernel events: the daemon
 //!    that would be used, if one runs.

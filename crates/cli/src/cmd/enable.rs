@@ -12,7 +12,7 @@ use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use super::answer::Answer;
 use crate::cli::{Enable, SessionProviders};
 use crate::export::plain;
-use crate::grammar::{ManifestNames, Wanted};
+use crate::grammar::{EnableRequest, ManifestNames};
 use crate::sessions::{self, controller_of, warn_of_delay};
 
 /// Runs `weir enable`.
@@ -88,7 +88,7 @@ fn send_request(
     options: &SessionProviders,
     verb: &str,
     code: EnableCode,
-    params: impl Fn(&Wanted) -> EnableParams,
+    params: impl Fn(&EnableRequest) -> EnableParams,
 ) -> Result<Answer> {
     let mut known = ManifestNames::load(&options.manifest)?;
     options.wanted(&known)?;
@@ -113,7 +113,7 @@ fn send_request(
 
 /// Returns whether the session enables a provider, directly or through its group; `None` if
 /// unknown.
-fn is_enabled(controller: &mut Controller, session: &SessionRef, wanted: &Wanted) -> Option<bool> {
+fn is_enabled(controller: &mut Controller, session: &SessionRef, wanted: &EnableRequest) -> Option<bool> {
     let session = controller.query(session).ok()?;
     let all = controller.providers().ok()?;
     let is_group = wanted.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
@@ -129,7 +129,7 @@ fn is_enabled(controller: &mut Controller, session: &SessionRef, wanted: &Wanted
     Some(enables.any(|enable| enable.session == session.id))
 }
 
-fn cannot(verb: &str, provider: &Wanted, session: &str) -> String {
+fn cannot(verb: &str, provider: &EnableRequest, session: &str) -> String {
     format!("cannot {verb} {} in session {}", plain(&provider.name), plain(session))
 }
 

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   samples │ waits │ events by name ──▶ Tree of stacks ──┬──▶ html        a self-contained page
-//!                                                         ├──▶ speedscope  JSON of its published schema
+//!                                                         ├──▶ speedscope  JSON of its schema
 //!                                                         └──▶ collapsed   one line per stack
 //! ```
 //!

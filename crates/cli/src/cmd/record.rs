@@ -1,10 +1,12 @@
 //! `weir record`: runs a session while a program runs, for a time, or until Ctrl-C.
 //!
 //! ```text
-//!   start, enable ──▶ recording ──CMD ended, time is up, session ended, processes gone──▶ stop ──▶ summary
-//!                        │ Ctrl-C: CMD receives it too; weir waits briefly for its end        ▲
-//!                        └────────────────────────────────────────────────────────────────┘
-//!   second Ctrl-C, at any time: weir exits once the stop request is sent; the daemon finalises the file
+//!   start, enable ──▶ recording ──────────────────────────────────────────────▶ stop ──▶ summary
+//!                        │ CMD ended, time is up, session ended, processes gone   ▲
+//!                        │ Ctrl-C: CMD receives it too; weir waits briefly        │
+//!                        └────────────────────────────────────────────────────────┘
+//!   second Ctrl-C, at any time: weir exits once the stop request is sent; the daemon finalises
+//!   the file
 //! ```
 
 mod runnable;
@@ -28,9 +30,9 @@ use super::counted;
 use crate::cli::{self, Record};
 use crate::exit::{self, Outcome};
 use crate::export::{plain_path, shell_path};
-use crate::grammar::Wanted;
+use crate::grammar::EnableRequest;
 use crate::progress::{Counter, Waiting};
-use crate::sessions::{self, Ended, Own};
+use crate::sessions::{self, Ended, OwnSession};
 use crate::signals::{self, INTERRUPTED};
 
 /// Exit status if recording fails while a command is given.
@@ -95,7 +97,7 @@ fn record(options: &Record) -> Result<Outcome> {
     // The daemon finalises the file however this process ends.
     config.tied = true;
     let (mut session, first) =
-        Own::start_with_kernel(options.daemon_choice, &mut config, &options.kernel, &wanted)?;
+        OwnSession::start_with_kernel(options.daemon_choice, &mut config, &options.kernel, &wanted)?;
     session.enable(&wanted, &options.pid)?;
     sessions::note_literal_percent_d(&config);
     if !options.pid.is_empty() {
@@ -128,8 +130,8 @@ fn record(options: &Record) -> Result<Outcome> {
 
 /// `--pid` applies to providers only; kernel events cover the whole machine. With kernel events
 /// alone it is a usage error.
-fn check_pid_limits(options: &Record, wanted: &[Wanted]) {
-    let is_kernel = |wanted: &Wanted| is_system_provider(&wanted.guid);
+fn check_pid_limits(options: &Record, wanted: &[EnableRequest]) {
+    let is_kernel = |wanted: &EnableRequest| is_system_provider(&wanted.guid);
     let wants_kernel = options.kernel.kernel.is_some() || wanted.iter().any(is_kernel);
     if options.pid.is_empty() || !wants_kernel {
         return;
@@ -160,10 +162,10 @@ fn spawn(options: &Record, notes: &Sender<Note>) -> Result<bool, u8> {
 struct Recording<'o> {
     options: &'o Record,
     /// Providers that are recorded.
-    wanted: Vec<Wanted>,
+    wanted: Vec<EnableRequest>,
     inbox: Receiver<Note>,
     /// The session, until it is stopped.
-    session: Option<Own>,
+    session: Option<OwnSession>,
     /// Properties of the session at the last poll.
     last: Properties,
     /// Providers that were registered at any poll.

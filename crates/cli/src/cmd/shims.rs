@@ -2,18 +2,19 @@
 //! run time.
 //!
 //! ```text
-//!   DIR/libadvapi32.so       ─▶ /usr/local/lib/libtraceweir.so.0      dlopen("libadvapi32.so"), [DllImport("advapi32")]
-//!   DIR/advapi32.dll         ─▶ …                                     [DllImport("advapi32.dll")], ctypes
-//!   DIR/libadvapi32.dll.so   ─▶ …                                     the name that .NET derives from it
+//!   DIR/libadvapi32.so       ─▶ …/libtraceweir.so.0   dlopen("libadvapi32.so"),
+//!                                                     [DllImport("advapi32")]
+//!   DIR/advapi32.dll         ─▶ …                     [DllImport("advapi32.dll")], ctypes
+//!   DIR/libadvapi32.dll.so   ─▶ …                     the name that .NET derives from it
 //!   DIR/tdh.dll …            sechost and tdh likewise
 //! ```
 //!
-//! 1. A link is ours if its target is called `libtraceweir…`, whether it exists or not: only such links
-//!    are replaced and removed without `--force`.
+//! 1. A link is ours if its target is called `libtraceweir…`, whether it exists or not: only such
+//!    links are replaced and removed without `--force`.
 //! 2. All names are checked before the first is changed: if one is taken, nothing is changed.
 //! 3. The folder is opened once and names are resolved in it, whatever its path leads to later.
-//! 4. A link appears under its name atomically (created aside, then renamed), so that a program that
-//!    starts at the same time finds the old link or the new one.
+//! 4. A link appears under its name atomically (created aside, then renamed), so that a program
+//!    that starts at the same time finds the old link or the new one.
 
 use std::ffi::OsString;
 use std::fs;

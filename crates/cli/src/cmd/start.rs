@@ -10,8 +10,8 @@ use super::answer::Answer;
 use super::grouped;
 use crate::cli::{self, Start};
 use crate::export::{plain, plain_path, shell};
-use crate::grammar::Wanted;
-use crate::sessions::{self, Own};
+use crate::grammar::EnableRequest;
+use crate::sessions::{self, OwnSession};
 
 /// Runs `weir start`.
 pub(super) fn run(options: &Start) -> Result<Answer> {
@@ -22,7 +22,7 @@ pub(super) fn run(options: &Start) -> Result<Answer> {
         config.guid = private_session_guid(&wanted);
     }
     let (mut session, properties) =
-        Own::start_with_kernel(options.daemon_choice, &mut config, &options.kernel, &wanted)?;
+        OwnSession::start_with_kernel(options.daemon_choice, &mut config, &options.kernel, &wanted)?;
     session.enable(&wanted, &[])?;
     session.leave_running();
     sessions::note_literal_percent_d(&config);
@@ -49,7 +49,7 @@ pub(super) fn run(options: &Start) -> Result<Answer> {
 
 /// Returns the GUID of a private session that was given none: that of the one provider whose
 /// processes run it.
-fn private_session_guid(wanted: &[Wanted]) -> Guid {
+fn private_session_guid(wanted: &[EnableRequest]) -> Guid {
     match wanted {
         [one] => one.guid,
         _ => cli::misuse(

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   weir watch SESSION        attaches ──▶ events ──▶ detaches; the session runs on
-//!   weir watch -p PROVIDER    starts a real-time session ──▶ attaches, enables ──▶ events ──▶ stops it
+//!   weir watch -p PROVIDER    starts a real-time session ──▶ attaches ──▶ events ──▶ stops it
 //! ```
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -21,10 +21,10 @@ use crate::cli::{self, Watch};
 use crate::exit::{self, Outcome};
 use crate::export::{plain, plain_path};
 use crate::filter::Filter;
-use crate::grammar::Wanted;
+use crate::grammar::EnableRequest;
 use crate::live::{self, Screen};
 use crate::printer::Printer;
-use crate::sessions::{self, Ended, Own};
+use crate::sessions::{self, Ended, OwnSession};
 use crate::signals::{self, INTERRUPTED};
 
 /// Runs `weir watch`.
@@ -111,7 +111,7 @@ fn daemon_ended_error(options: &Watch, own: Option<&Option<Ended>>) -> anyhow::E
     anyhow!("the daemon{at} has ended, and {session} with it")
 }
 
-fn print(options: &Watch, wanted: &[Wanted], trace: Trace) -> Result<traceweir::consumer::Lost> {
+fn print(options: &Watch, wanted: &[EnableRequest], trace: Trace) -> Result<traceweir::consumer::Lost> {
     let screen = Screen::open()?;
     let filter = Filter::for_all_providers(&options.filters, trace.header().start_time);
     // A temporary session contains only events of these providers.
@@ -140,7 +140,7 @@ struct Source {
 }
 
 impl Source {
-    fn open(options: &Watch, wanted: &[Wanted]) -> Result<Self> {
+    fn open(options: &Watch, wanted: &[EnableRequest]) -> Result<Self> {
         if let Some(name) = &options.session {
             let session = SessionRef::Name(name.clone());
             // Looks for the daemon first, for its error message.
@@ -158,7 +158,7 @@ impl Source {
             ..SessionConfig::default()
         };
         sessions::fill_in_defaults(&mut config);
-        let (mut session, _) = Own::start(options.daemon_choice, &config, wanted)?;
+        let (mut session, _) = OwnSession::start(options.daemon_choice, &config, wanted)?;
         let trace = Trace::open_live(options.daemon_choice.scope(), session.session())?;
         session.enable(wanted, &options.filters.pid)?;
         if options.filters.pid.is_empty() {
@@ -181,14 +181,14 @@ struct Ender {
 
 /// The temporary session while it runs, and how it ended.
 struct Temporary {
-    running: Option<Own>,
+    running: Option<OwnSession>,
     ended: Result<Option<Ended>>,
     /// Whether a signal or an option asked for the end.
     is_asked: bool,
 }
 
 impl Ender {
-    fn new(closer: Closer, session: Option<Own>) -> Self {
+    fn new(closer: Closer, session: Option<OwnSession>) -> Self {
         let session = Temporary { running: session, ended: Ok(None), is_asked: false };
         Self { closer, session: Arc::new(Mutex::new(session)) }
     }

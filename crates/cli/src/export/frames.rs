@@ -1,10 +1,13 @@
 //! Writes stacks and code addresses with the functions that contain them.
 //!
 //! ```text
-//!   text   shop!sell+0x2b  /src/sell.c:12              one line per function, innermost first; inlined ones precede their caller
-//!          shop!add (inlined)  /src/cart.h:3           ·  shop+0x1a2b if only the module is known  ·  0x7f… if nothing is
-//!          InstructionPointer: shop!sell+0x2b          a code address among the fields of a kernel event
-//!   JSON   "stack":[{"addr":"0x7f…","module":"shop","symbol":"sell","offset":43,"file":"/src/sell.c","line":12}, …]
+//!   text   shop!sell+0x2b  /src/sell.c:12        one line per function, innermost first; inlined
+//!          shop!add (inlined)  /src/cart.h:3     ones precede their caller
+//!          shop+0x1a2b                           if only the module is known
+//!          0x7f…                                 if nothing is known
+//!          InstructionPointer: shop!sell+0x2b    a code address among the fields of a kernel event
+//!   JSON   "stack":[{"addr":"0x7f…","module":"shop","symbol":"sell","offset":43,
+//!                    "file":"/src/sell.c","line":12}, …]
 //!          "code":{"InstructionPointer":[{…}]}
 //! ```
 //!

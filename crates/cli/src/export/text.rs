@@ -1,11 +1,11 @@
 //! The text format: one line per event, for people.
 //!
 //! ```text
-//! 2020-07-29 00:07:00.6821234 [4] 3988/4032 PerfView  PerfView/ManifestData  Format=1 MajorVersion=1 …
+//! 2020-07-29 00:07:00.6821234 [4] 3988/4032 PerfView  PerfView/ManifestData  Format=1 …
 //! time (UTC)                  cpu pid/tid   process   provider/event         fields
-//!     PerfView.exe+0x1a2b                             with --stacks: the call stack, innermost frame first
-//!     0x7ff812345678                                  an address in no known module
-//!     shop!sell+0x2b  /src/sell.c:12                  with --symbols, also for code addresses of kernel events
+//!     PerfView.exe+0x1a2b               with --stacks: the call stack, innermost frame first
+//!     0x7ff812345678                    an address in no known module
+//!     shop!sell+0x2b  /src/sell.c:12    with --symbols, also for code addresses of kernel events
 //! ```
 
 use traceweir_decode::Undecoded;

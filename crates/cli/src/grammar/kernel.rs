@@ -2,13 +2,15 @@
 //!
 //! ```text
 //!   KERNEL  =  WHAT { ("," | "+") WHAT }
-//!   WHAT    =  cpu | sched | disk | net | file | all       presets: groups that belong together, with useful stacks
-//!           |  CSWITCH | DISK_IO | …                       a group by name; case, "-", "_" and the prefix EVENT_TRACE_FLAG_ are ignored
-//!           |  PROC_THREAD | LOADER | …                    names from xperf
-//!           |  0x… | decimal                               EnableFlags
-//!           |  none                                        no kernel events: only alone, for weir update
+//!   WHAT    =  cpu | sched | disk | net | file | all    presets: groups that belong together, with
+//!                                                       useful stacks
+//!           |  CSWITCH | DISK_IO | …                    a group by name; case, "-", "_" and the
+//!                                                       prefix EVENT_TRACE_FLAG_ are ignored
+//!           |  PROC_THREAD | LOADER | …                 names from xperf
+//!           |  0x… | decimal                            EnableFlags
+//!           |  none                                     no kernel events: only alone, for updates
 //!   STACKS  =  none | default | all | EVENT { ("," | "+") EVENT }
-//!   EVENT   =  Class/Type | Type | Class | 0xHOOK          Thread/CSwitch, CSwitch, DiskIo, 0x0524
+//!   EVENT   =  Class/Type | Type | Class | 0xHOOK       Thread/CSwitch, CSwitch, DiskIo, 0x0524
 //! ```
 //!
 //! A preset includes processes, threads and images, which resolve samples and switches.

@@ -13,7 +13,7 @@ use super::mistake::Mistake;
 use super::payload;
 use super::scan::Piece;
 use super::spelling::{Bits, Id, Level, Spelled};
-use super::{Mask, Severity, Wanted};
+use super::{EnableRequest, Mask, Severity};
 use crate::filter::EXPECTED_LEVEL;
 use crate::traces::{manifest_files, read_schema_file};
 
@@ -189,7 +189,7 @@ fn without_prefix(name: &str) -> &str {
 
 impl Spelled {
     /// Resolves the names.
-    pub(crate) fn resolve(&self, known: &ManifestNames) -> Result<Wanted, Mistake> {
+    pub(crate) fn resolve(&self, known: &ManifestNames) -> Result<EnableRequest, Mistake> {
         let (name, guid) = match &self.id {
             Id::Guid(guid) => (None, *guid),
             Id::Hash(name) => (Some(name), Guid::from_provider_name(name)),
@@ -209,7 +209,7 @@ impl Spelled {
         if let Some(filter) = known.payload(guid, &self.payloads, &self.text)? {
             filters.payload = filter;
         }
-        Ok(Wanted {
+        Ok(EnableRequest {
             name: name.map_or_else(|| format!("{{{guid}}}"), Clone::clone),
             guid,
             keywords: bits(&self.any)?.unwrap_or(0),

@@ -3,27 +3,31 @@
 //! ```text
 //!   PROVIDERS =  PROVIDER { ("+" | "," | ";") PROVIDER }
 //!   PROVIDER  =  id [ ":" keywords [ ":" level ] ] { "@" option }
-//!             |  id blanks keywords [ blanks level [ blanks name ] ] { "@" option }    the columns of logman; a name may follow only a GUID
-//!   id        =  NAME            from a given manifest, else of a provider that the session enables by this name, else the hash of the
-//!                                name, as EventSource and TraceLogging compute it, and all GUIDs that are registered under the name;
-//!                                several words must be quoted or followed by a colon
+//!             |  id blanks keywords [ blanks level [ blanks name ] ] { "@" option }
+//!                                the columns of logman; a name may follow only a GUID
+//!   id        =  NAME            from a given manifest, else of a provider that the session
+//!                                enables by this name, else the hash of the name, as EventSource and
+//!                                TraceLogging compute it, and all GUIDs that are registered under
+//!                                the name; several words must be quoted or followed by a colon
 //!             |  *NAME           the same without manifests
 //!             |  {GUID} | GUID | #GUID
 //!   keywords  =  term { "|" term } | "(" term { "," term } ")"; empty: all
 //!   term      =  0x… | decimal | name of a keyword
-//!   level     =  0 to 255, critical, error, warning, info, verbose and short forms, name of a level; empty: all
+//!   level     =  0 to 255, critical, error, warning, info, verbose and short forms
+//!             |  name of a level; empty: all
 //!   option    =  word [ "=" value ]                                          see `option`
 //! ```
 //!
 //! ```text
-//!   text ──spelling, option──▶ Spelled ──known: names in manifests──▶ Wanted ──filters──▶ EnableParams
-//!                                                                       └──print──▶ text that parses to the same
+//!   text ──spelling, option──▶ Spelled ──known: names in manifests──▶ EnableRequest
+//!   EnableRequest ──filters──▶ EnableParams
+//!                 ──print──▶ text that parses to the same
 //! ```
 //!
 //! 1. Quotes make everything between them plain; a backslash makes the next character plain. A list
 //!    in quotes is separated by commas or semicolons.
-//! 2. After an option with numbers, a comma continues the list while numbers follow. After an option
-//!    with names it is an error: it could mean either, and a wrong guess would not show.
+//! 2. After an option with numbers, a comma continues the list while numbers follow. After an
+//!    option with names it is an error: it could mean either, and a wrong guess would not show.
 //! 3. An error shows its position.
 
 mod file;
@@ -106,7 +110,7 @@ PROVIDER is NAME[:KEYWORDS[:LEVEL]][@OPTION…]; several are joined by + , or ;
 
 /// A provider and the parameters to enable it with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
+pub(crate) struct EnableRequest {
     /// Its name, or its GUID in braces.
     pub(crate) name: String,
     pub(crate) guid: Guid,
@@ -123,7 +127,7 @@ pub(crate) struct Wanted {
     pub(crate) filters: Filters,
 }
 
-impl Wanted {
+impl EnableRequest {
     /// Returns its name, if it is one that a daemon stores; empty if it was given by GUID.
     pub(crate) fn called(&self) -> &str {
         let is_name = self.name.parse::<Guid>().is_err()
@@ -197,11 +201,11 @@ impl Wanted {
 
 /// The providers in one argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Several(pub(crate) Vec<Spelled>);
+pub(crate) struct ProviderList(pub(crate) Vec<Spelled>);
 
 /// Parses providers separated by `+`, `,` or `;`.
-pub(crate) fn parse_providers(text: &str) -> Result<Several, String> {
-    spelling::providers(text).map(Several).map_err(|mistake| mistake.to_string())
+pub(crate) fn parse_providers(text: &str) -> Result<ProviderList, String> {
+    spelling::providers(text).map(ProviderList).map_err(|mistake| mistake.to_string())
 }
 
 /// Returns the option names of enable properties; bits without a name are left out.
@@ -210,7 +214,7 @@ pub(crate) fn property_names(property: u32) -> Vec<&'static str> {
 }
 
 /// Parses one provider, without manifests.
-pub(crate) fn parse_provider(text: &str) -> Result<Wanted, String> {
+pub(crate) fn parse_provider(text: &str) -> Result<EnableRequest, String> {
     let all = spelling::providers(text).map_err(|mistake| mistake.to_string())?;
     let [one] = &all[..] else {
         return Err("expected one provider; a name with + , or ; must be quoted".to_owned());
@@ -227,7 +231,7 @@ pub(crate) enum Unusable {
 }
 
 /// Reads the providers of a file, one per line.
-pub(crate) fn read_file(path: &Path, known: &ManifestNames) -> Result<Vec<Wanted>, Unusable> {
+pub(crate) fn read_file(path: &Path, known: &ManifestNames) -> Result<Vec<EnableRequest>, Unusable> {
     let mut all = Vec::new();
     for (number, line) in file::lines(path).map_err(Unusable::Unread)? {
         let wrong = |mistake| Unusable::Wrong(format!("{}:{number}: {mistake}", path.display()));

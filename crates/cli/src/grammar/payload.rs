@@ -1,12 +1,15 @@
 //! Parses payload filters, which select events by their field values.
 //!
 //! ```text
-//!   condition   =  event ":" comparison { "and" comparison } | event ":" comparison { "or" comparison }
-//!   event       =  ID [ "." VERSION ] | name of the event as in `weir dump`, or its symbol; without a version: all versions
+//!   condition   =  event ":" comparison { "and" comparison }
+//!               |  event ":" comparison { "or" comparison }
+//!   event       =  ID [ "." VERSION ] | name of the event as in `weir dump`, or its symbol
+//!                  (without a version: all versions)
 //!   comparison  =  field operator value
 //!   field       =  name (case-insensitive), of a structure member also STRUCTURE.MEMBER
 //!   operator    =  == != < <= > >= | % (is a multiple of) | in | not in | contains | not contains
-//!   value       =  number, GUID, LOW..HIGH for in, a word, 'text' | true, false | name in the map of the field
+//!   value       =  number, GUID, LOW..HIGH for in, a word, 'text' | true, false
+//!               |  name in the map of the field
 //! ```
 //!
 //! The process that writes an event has no schema, so the filter contains the layout of the fields

@@ -4,12 +4,12 @@ use std::fmt::{self, Display, Formatter};
 
 use traceweir::Guid;
 
-use super::Wanted;
+use super::EnableRequest;
 use super::filters::Choice;
 use super::option::FLAGS;
 use super::spelling::is_number;
 
-impl Display for Wanted {
+impl Display for EnableRequest {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if self.is_hashed() {
             f.write_str(&quoted(&self.name))?
@@ -35,7 +35,7 @@ impl Display for Wanted {
     }
 }
 
-impl Wanted {
+impl EnableRequest {
     /// Returns whether the GUID is the hash of the name.
     pub(crate) fn is_hashed(&self) -> bool {
         self.guid.is_hash_of(&self.name)

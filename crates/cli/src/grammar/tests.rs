@@ -168,7 +168,7 @@ fn lists_accept_three_separators() {
         ("A:(1,2),B", &["A", "B"]),
         ("A 0x1 5,B", &["A", "B"]),
     ] {
-        let Several(all) = parse_providers(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+        let ProviderList(all) = parse_providers(text).unwrap_or_else(|e| panic!("{text}: {e}"));
         let all: Vec<_> = all.iter().map(|s| s.resolve(&ManifestNames::default()).unwrap().name).collect();
         assert_eq!(all, names, "{text}");
     }
@@ -269,8 +269,8 @@ fn provider_file_has_one_provider_per_line() {
         "# ours\r\nA:0x1:4\r\n\r\n{b3864c38-4273-58c5-545b-8b3608343471} (0x1,0x2) 0x5 # theirs\r\nC+D\r\n";
     let names: Vec<_> = read(text).ok().unwrap().into_iter().map(|w| w.name).collect();
     assert_eq!(names, ["A", "{b3864c38-4273-58c5-545b-8b3608343471}", "C", "D"]);
-    let Err(Unusable::Wrong(why)) = read("A\nB:zz\n") else { panic!() };
-    assert!(why.contains("providers.txt:2: ") && why.contains("      ^^"), "{why}");
+    let Err(Unusable::Wrong(reason)) = read("A\nB:zz\n") else { panic!() };
+    assert!(reason.contains("providers.txt:2: ") && reason.contains("      ^^"), "{reason}");
     assert!(matches!(read_file(folder.path(), &ManifestNames::default()), Err(Unusable::Unread(_))));
 }
 
@@ -366,7 +366,7 @@ prop_compose! {
         name in proptest::option::of(".{1,20}"), guid in any::<u128>(), keywords: u64, all: u64, level: u8,
         property in 0_u32..0x1000, source in any::<u128>(),
         filters in filters(),
-    ) -> Wanted {
+    ) -> EnableRequest {
         let id = Guid::from_u128(guid);
         let name = name.filter(|name| !name.is_empty());
         let guid = name.as_deref().map_or(id, Guid::from_provider_name);
@@ -374,7 +374,7 @@ prop_compose! {
         let stacks = !f.stack_ids.is_empty() || !f.stack_names.is_empty() || f.stack_level.is_some() || f.stack_keywords.is_some();
         let property = if stacks { property | EVENT_ENABLE_PROPERTY_STACK_TRACE } else { property };
         let name = name.unwrap_or_else(|| format!("{{{guid}}}"));
-        Wanted { name, guid, keywords, all, level, property, source: Guid::from_u128(source), filters }
+        EnableRequest { name, guid, keywords, all, level, property, source: Guid::from_u128(source), filters }
     }
 }
 

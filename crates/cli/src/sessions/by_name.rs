@@ -10,7 +10,7 @@ use traceweir::Guid;
 use traceweir::controller::{EnableEntry, ProviderEntry};
 
 use crate::export::plain;
-use crate::grammar::Wanted;
+use crate::grammar::EnableRequest;
 
 /// Returns the GUIDs that enables of a registered provider may use: its own, and the hash of each
 /// name that it is enabled by.
@@ -50,7 +50,7 @@ pub(crate) fn list_once(all: Vec<ProviderEntry>) -> Vec<ProviderEntry> {
 }
 
 /// Prints a note if a name means several providers; returns whether it did.
-pub(crate) fn note_same_names(all: &[ProviderEntry], wanted: &[Wanted]) -> bool {
+pub(crate) fn note_same_names(all: &[ProviderEntry], wanted: &[EnableRequest]) -> bool {
     let by_name = wanted.iter().filter(|wanted| wanted.is_hashed());
     let notes: Vec<String> = by_name.filter_map(|wanted| same_names(all, wanted)).collect();
     for note in &notes {
@@ -59,7 +59,7 @@ pub(crate) fn note_same_names(all: &[ProviderEntry], wanted: &[Wanted]) -> bool 
     !notes.is_empty()
 }
 
-fn same_names(all: &[ProviderEntry], wanted: &Wanted) -> Option<String> {
+fn same_names(all: &[ProviderEntry], wanted: &EnableRequest) -> Option<String> {
     let registered = all.iter().filter(|provider| !provider.is_group && !provider.pids.is_empty());
     let reached = registered.filter(|provider| enabled_as(provider).contains(&wanted.guid));
     let guids: Vec<String> = reached.map(|provider| format!("{{{}}}", provider.provider)).collect();
@@ -74,7 +74,7 @@ fn same_names(all: &[ProviderEntry], wanted: &Wanted) -> Option<String> {
 }
 
 /// Returns the GUID of a provider with this name that the caller may not enable.
-pub(super) fn forbidden(all: &[ProviderEntry], wanted: &Wanted) -> Option<Guid> {
+pub(super) fn forbidden(all: &[ProviderEntry], wanted: &EnableRequest) -> Option<Guid> {
     let is_namesake = |provider: &&ProviderEntry| {
         !provider.is_group
             && !provider.pids.is_empty()

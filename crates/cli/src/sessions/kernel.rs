@@ -1,7 +1,8 @@
 //! Kernel events of a session: requests them and formats their state.
 //!
 //! ```text
-//!   --kernel ─▶ interval (class 5, for the whole system) ─▶ start: SYSTEM_LOGGER_MODE, EnableFlags, stacks ─▶ further groups (class 4)
+//!   --kernel ─▶ interval (class 5, for the whole system)
+//!            ─▶ start: SYSTEM_LOGGER_MODE, EnableFlags, stacks ─▶ further groups (class 4)
 //!   query    ◀─ groups (4), stacks (3), interval (5), losses by processor
 //!   end      ─▶ stop ─▶ interval restored
 //! ```
@@ -22,7 +23,9 @@ use traceweir_format::spec::system::{LIMITED_RING_COPIES, has_group, is_system_p
 use crate::cli::{KernelChange, KernelEvents};
 use crate::cmd::has_kprobes;
 use crate::export::{Object, array};
-use crate::grammar::{Kernel, Stacks, Wanted, absent_groups, default_stacks, event_names, group_names};
+use crate::grammar::{
+    EnableRequest, Kernel, Stacks, absent_groups, default_stacks, event_names, group_names,
+};
 
 /// Profile source of the timer, which every machine has.
 const TIMER: u32 = 0;
@@ -40,7 +43,7 @@ pub(super) fn with_kernel(
     config: &mut SessionConfig,
     events: &KernelEvents,
     kernel: Option<&Kernel>,
-    providers: &[Wanted],
+    providers: &[EnableRequest],
 ) {
     if kernel.is_some() || providers.iter().any(|wanted| is_system_provider(&wanted.guid)) {
         config.log_file_mode |= EVENT_TRACE_SYSTEM_LOGGER_MODE;

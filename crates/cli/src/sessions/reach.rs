@@ -25,7 +25,7 @@ use traceweir_format::tracelogging::Traits;
 use super::by_name;
 use crate::cmd::counted;
 use crate::export::plain;
-use crate::grammar::Wanted;
+use crate::grammar::EnableRequest;
 use crate::processes;
 
 /// How long a daemon that was just started may take to find the running processes.
@@ -34,9 +34,9 @@ const HINT: &str = "weir providers lists the registered ones";
 const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Prints which of these providers no process has registered so far.
-pub(crate) fn note_unseen_providers(controller: &mut Controller, wanted: &[Wanted]) -> Result<()> {
+pub(crate) fn note_unseen_providers(controller: &mut Controller, wanted: &[EnableRequest]) -> Result<()> {
     let started = Instant::now();
-    let is_missing = |seen: &BTreeSet<Guid>, wanted: &Wanted| !is_registered(seen, wanted);
+    let is_missing = |seen: &BTreeSet<Guid>, wanted: &EnableRequest| !is_registered(seen, wanted);
     let (providers, seen) = loop {
         let providers = controller.providers()?;
         let seen = registered_in(&providers);
@@ -59,17 +59,17 @@ pub(crate) fn note_unseen_providers(controller: &mut Controller, wanted: &[Wante
 }
 
 /// Returns whether a provider was registered, or needs no process: the kernel is always there.
-fn is_registered(seen: &BTreeSet<Guid>, wanted: &Wanted) -> bool {
+fn is_registered(seen: &BTreeSet<Guid>, wanted: &EnableRequest) -> bool {
     seen.contains(&wanted.guid) || is_system_provider(&wanted.guid)
 }
 
-fn unseen(wanted: &Wanted) -> String {
+fn unseen(wanted: &EnableRequest) -> String {
     format!("no process with provider {} has been seen", plain(&wanted.name))
 }
 
 /// Prints which filters currently match nothing. That is not an error, because programs come and
 /// go, but a mistake would look the same.
-pub(crate) fn note_idle_filters(wanted: &[Wanted]) {
+pub(crate) fn note_idle_filters(wanted: &[EnableRequest]) {
     for wanted in wanted {
         let (name, filters) = (plain(&wanted.name), &wanted.filters);
         let excludes = filters.ids.as_ref().is_some_and(|ids| !ids.includes);
@@ -101,7 +101,7 @@ pub(crate) fn note_idle_filters(wanted: &[Wanted]) {
 pub(crate) fn warn_of_left_out_processes(
     controller: &mut Controller,
     session: u64,
-    wanted: &[Wanted],
+    wanted: &[EnableRequest],
 ) -> Result<bool> {
     let providers = controller.providers()?;
     let mut is_any = false;
@@ -134,8 +134,8 @@ pub(crate) fn registered_in(providers: &[ProviderEntry]) -> BTreeSet<Guid> {
 }
 
 /// Warns about providers that were never registered and have no event in the file.
-pub(crate) fn warn_of_unheard_providers(wanted: &[Wanted], seen: &BTreeSet<Guid>, file: &Path) {
-    let mut missing: Vec<&Wanted> = wanted.iter().filter(|w| !is_registered(seen, w)).collect();
+pub(crate) fn warn_of_unheard_providers(wanted: &[EnableRequest], seen: &BTreeSet<Guid>, file: &Path) {
+    let mut missing: Vec<&EnableRequest> = wanted.iter().filter(|w| !is_registered(seen, w)).collect();
     if missing.is_empty() {
         return;
     }
@@ -156,7 +156,7 @@ pub(crate) fn warn_of_unheard_providers(wanted: &[Wanted], seen: &BTreeSet<Guid>
 }
 
 /// Returns whether an event may be from a provider, by the GUIDs and traits in it.
-fn may_come_from(record: &Record<'_>, wanted: &Wanted) -> bool {
+fn may_come_from(record: &Record<'_>, wanted: &EnableRequest) -> bool {
     let provider = record.provider();
     match record.family() {
         // Classic events contain their class and messages the GUID of their text, but not the
@@ -178,7 +178,7 @@ fn may_come_from(record: &Record<'_>, wanted: &Wanted) -> bool {
 
 /// Warns about processes that have none of the providers. A process of another user, whom this
 /// daemon does not serve, is an error.
-pub(crate) fn check_pids(controller: &mut Controller, wanted: &[Wanted], pids: &[u32]) -> Result<()> {
+pub(crate) fn check_pids(controller: &mut Controller, wanted: &[EnableRequest], pids: &[u32]) -> Result<()> {
     let started = Instant::now();
     let mut missing: Vec<u32> = pids.to_vec();
     while !missing.is_empty() {
@@ -226,8 +226,8 @@ mod tests {
     const GROUP: Guid = Guid::from_u128(2);
     const OTHER: Guid = Guid::from_u128(3);
 
-    fn wanted(guid: Guid, property: u32) -> Wanted {
-        Wanted { guid, property, ..crate::grammar::parse_provider("Some.Name").expect("a name") }
+    fn wanted(guid: Guid, property: u32) -> EnableRequest {
+        EnableRequest { guid, property, ..crate::grammar::parse_provider("Some.Name").expect("a name") }
     }
 
     fn event(items: &[Item<'_>]) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! Symbols of the kernel.
 //!
 //! ```text
-//!   --symbol-path    vmlinux of the traced build, System.map; relocated to the kernel's address in the trace
+//!   --symbol-path    vmlinux of the traced build, System.map; relocated to the traced kernel
 //!   /proc/kallsyms   if the trace is of this boot (same address and build); includes modules
 //!   debug folders    vmlinux by build id
 //! ```

@@ -1,11 +1,12 @@
 //! Resolves addresses of a trace to functions.
 //!
 //! ```text
-//!   record ──observe──▶ Images: loaded images and their builds      (process, address, time) ──resolve──▶ frames
-//!                                                                                 │
+//!   record ──observe──▶ Images: loaded images and their builds
+//!   (process, address, time) ──resolve──▶ frames:
+//!
 //!   image and offset ──▶ Module: symbols, lines, inlined functions, read on first use
-//!        │                                     ▲
-//!        │                            Search: the program itself · debug files by build id or link · --symbol-path · PDB
+//!        │                  ▲
+//!        │               Search: the program · debug file by build id or link · --symbol-path · PDB
 //!        ├─ the kernel ──▶ Kernel: /proc/kallsyms of this boot, System.map, vmlinux
 //!        ├─ [vdso] ──────▶ that of this process, if it is the same build
 //!        └─ nowhere ─────▶ MadeCode: /tmp/perf-PID.map

@@ -1,9 +1,12 @@
 //! Lists the files that may contain symbols.
 //!
 //! ```text
-//!   program      its path in the trace (open_program) · PATH/its/path · PATH/name · by build id: PATH/ID/executable
-//!   debug file   by build id   /usr/lib/debug/.build-id/ab/cdef.debug · debuginfod's cache: ID/debuginfo · PATH laid out either way
-//!                by link       beside the program · in .debug/ · /usr/lib/debug/its/folder/ · PATH/ · PATH/its/folder/
+//!   program      its path in the trace (open_program) · PATH/its/path · PATH/name
+//!                by build id: PATH/ID/executable
+//!   debug file   by build id   /usr/lib/debug/.build-id/ab/cdef.debug
+//!                              debuginfod's cache: ID/debuginfo · PATH in either layout
+//!                by link       beside the program · in .debug/ · /usr/lib/debug/its/folder/
+//!                              PATH/ · PATH/its/folder/
 //!   PDB          PATH/name.pdb/SIGNATUREAGE/name.pdb · PATH/name.pdb
 //! ```
 //!

@@ -1,12 +1,12 @@
 //! Checks of perf events: who may use them, and their limits.
 //!
 //! ```text
-//!   kernel.perf_event_paranoid, for a process without CAP_PERFMON
-//!     -1     nothing is refused                                     │ Traceweir: your own processes, with kernel frames
-//!      0     no raw data of tracepoints                             │ the same
-//!      1     no events of whole processors                          │ the same
-//!      2     nothing of the kernel (most distributions)             │ your own processes, frames of programs only
-//!      3, 4  nothing at all (Debian, Android; Ubuntu)               │ nothing: every kernel group is refused (1314)
+//!   kernel.perf_event_paranoid, for a process without CAP_PERFMON: the kernel │ Traceweir
+//!     -1     nothing is refused                           │ own processes, with kernel frames
+//!      0     no raw data of tracepoints                   │ the same
+//!      1     no events of whole processors                │ the same
+//!      2     nothing of the kernel (most distributions)   │ own processes, user frames only
+//!      3, 4  nothing at all (Debian, Android; Ubuntu)     │ every kernel group is refused (1314)
 //! ```
 //!
 //! At every level, groups made of tracepoints need CAP_PERFMON; without it they are refused (1314).

@@ -1,8 +1,8 @@
 //! Checks why events of one process may not arrive.
 //!
 //! ```text
-//!   provider registers ─▶ socket in RUNTIME/providers ─▶ the daemon of RUNTIME knows it ─▶ a session enables it
-//!        library           user, folder, namespace          right daemon?                  weir enable
+//!   provider registers ─▶ socket in RUNTIME/providers ─▶ known to the daemon ─▶ session enables it
+//!        library           user, folder, namespace         right daemon?         weir enable
 //! ```
 //!
 //! Each step is checked as far as it is visible: a process of another user shows neither its

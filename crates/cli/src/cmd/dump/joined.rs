@@ -3,7 +3,7 @@
 //! ```text
 //!   event ──Printer──▶ its line ──┐
 //!   stack of that event ──────────┴──Joiner──▶ line, kernel frames, user frames
-//!   stack without a shown event ──▶ a line of its own, as without --stacks, if it passes the filters
+//!   stack without a shown event ──▶ its own line, as without --stacks, if it passes the filters
 //! ```
 
 use traceweir_decode::stack::{Claim, Joined, Joiner, WINDOW};

@@ -2,7 +2,8 @@
 //!
 //! ```text
 //!   page.html  ◀── title, page.css, data as JSON, page.js
-//!   data       { "title", "unit", "note", "functions": [[label, kind, inlined]], "nodes": [[function, parent, own, total]] }
+//!   data       { "title", "unit", "note", "functions": [[label, kind, inlined]],
+//!                "nodes": [[function, parent, own, total]] }
 //! ```
 //!
 //! H1 The page loads nothing and runs only our own script: its security policy allows the script by
@@ -12,7 +13,7 @@
 //! that no name can end the element, and the script passes names to the page only as text.
 
 use super::graph::{Graph, Measure};
-use crate::analysis::{Kind, Shown};
+use crate::analysis::{Kind, ShownNode};
 use crate::cmd::counted;
 use crate::export::{Object, array};
 
@@ -46,7 +47,7 @@ pub(super) fn write(graph: &Graph, most: usize, out: &mut Vec<u8>) -> usize {
     hidden
 }
 
-fn data(graph: &Graph, nodes: &[Shown], hidden: usize) -> String {
+fn data(graph: &Graph, nodes: &[ShownNode], hidden: usize) -> String {
     let mut used: Vec<usize> = nodes.iter().map(|node| node.function.index()).collect();
     used.sort_unstable();
     used.dedup();
@@ -57,7 +58,7 @@ fn data(graph: &Graph, nodes: &[Shown], hidden: usize) -> String {
         let kind = kind(function.kind);
         format!("[{},\"{kind}\",{}]", String::from_utf8_lossy(&label), u8::from(function.is_inlined))
     });
-    let function_index = |node: &Shown| used.binary_search(&node.function.index()).unwrap_or(0);
+    let function_index = |node: &ShownNode| used.binary_search(&node.function.index()).unwrap_or(0);
     let rows = nodes
         .iter()
         .map(|node| format!("[{},{},{},{}]", function_index(node), node.parent, node.own, node.total));

@@ -2,8 +2,10 @@
 //! of the type `sampled`.
 //!
 //! ```text
-//!   { "$schema", "activeProfileIndex": 0, "name", "exporter", "shared": { "frames": [{ "name", "file"? }] }, "profiles": [{ "type": "sampled", "name", "unit",
-//!     "startValue": 0, "endValue": sum, "weights": [n], "samples": [[outermost, …, innermost]] }] }
+//!   { "$schema", "activeProfileIndex": 0, "name", "exporter",
+//!     "shared": { "frames": [{ "name", "file"? }] },
+//!     "profiles": [{ "type": "sampled", "name", "unit", "startValue": 0, "endValue": sum,
+//!                    "weights": [n], "samples": [[outermost, …, innermost]] }] }
 //! ```
 //!
 //! The long lists are written directly into the output, at the ends of objects, because each can

@@ -1,8 +1,8 @@
 //! What threads wait for.
 //!
 //! ```text
-//!   Windows   the wait reason in the switch                          DelayExecution, PageIn, …
-//!   Linux     the kernel function that called the scheduler          … do_nanosleep ─▶ schedule ─▶ __schedule
+//!   Windows   the wait reason in the switch                   DelayExecution, PageIn, …
+//!   Linux     the kernel function that called the scheduler   … do_nanosleep ─▶ schedule
 //! ```
 //!
 //! Linux does not report why a thread sleeps: its traces have UserRequest for waits that signals
