@@ -237,7 +237,7 @@ fn an_interval_that_is_not_to_be_had_or_outlives_its_session_is_told() {
         assert!(run.stderr.contains("1314"), "{}", run.stderr);
         return skip("kernel events", "the interval of samples takes a privilege");
     }
-    assert!(run.stderr.contains(" ms, not every 0.1 ms: this machine does "), "{}", run.stderr);
+    assert!(run.stderr.contains(" ms, not every 0.1 ms: this machine supports "), "{}", run.stderr);
     daemon.weir(["stop", "K"]).expect(0);
     let run = daemon.weir(["start", "K", "--kernel", "none"]).expect(0);
     assert!(!run.stderr.contains("sampled"), "nothing is: {}", run.stderr);
