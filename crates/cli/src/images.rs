@@ -28,7 +28,7 @@ use traceweir_format::Guid;
 use traceweir_format::header::Record;
 use traceweir_format::spec::event::class;
 
-use self::lives::Lives;
+use self::lives::ProcessLifetimes;
 
 /// Maximum number of images of one trace.
 const MAX_IMAGES: usize = 1 << 17;
@@ -56,7 +56,7 @@ pub(crate) struct Images {
     count: usize,
     /// Identities whose image has not been reported yet.
     identities: BTreeMap<(u32, u64), DebugId>,
-    lives: Lives,
+    lifetimes: ProcessLifetimes,
     /// Interned paths.
     texts: HashSet<Arc<str>>,
     text_bytes: usize,
@@ -150,7 +150,7 @@ impl Images {
 
     /// Returns whether [`Images::observe_all`] can learn from an event.
     pub(crate) fn is_relevant(record: &Record<'_>) -> bool {
-        Self::is_informative(record) || Self::is_identity(record) || Lives::is_informative(record)
+        Self::is_informative(record) || Self::is_identity(record) || ProcessLifetimes::is_informative(record)
     }
 
     /// Learns from an event about an image.
@@ -162,8 +162,8 @@ impl Images {
 
     /// Learns from an event about an image, its identity, or the start or end of a process.
     pub(crate) fn observe_all(&mut self, record: &Record<'_>, found: &Found<'_, '_>) {
-        if Lives::is_informative(record) {
-            return self.lives.observe(record, found, &mut self.walker);
+        if ProcessLifetimes::is_informative(record) {
+            return self.lifetimes.observe(record, found, &mut self.walker);
         }
         let fields = self.read_fields(record, found);
         if Self::is_identity(record) {
@@ -171,7 +171,7 @@ impl Images {
         }
         let is_load = record.descriptor().opcode == LOAD;
         // An earlier process with this pid had other images.
-        let last_end = || self.lives.end_before(fields.pid, record.time()).unwrap_or(i64::MIN);
+        let last_end = || self.lifetimes.end_before(fields.pid, record.time()).unwrap_or(i64::MIN);
         let since = if is_load { record.time() } else { last_end() };
         self.note(&fields, since, is_load);
     }
@@ -254,12 +254,12 @@ impl Images {
         }
         let (mut pid, mut time) = (pid, time);
         for _ in 0..=MAX_PARENTS {
-            let ended = self.lives.end_before(pid, time);
+            let ended = self.lifetimes.end_before(pid, time);
             let found = self.image_at(pid, address, time);
             if let Some(found) = found.filter(|found| ended.is_none_or(|end| end <= found.image.since)) {
                 return Some(found);
             }
-            (time, pid) = self.lives.parent(pid, time)?;
+            (time, pid) = self.lifetimes.parent(pid, time)?;
         }
         None
     }
@@ -279,7 +279,7 @@ impl Images {
 
     /// Returns the user of a process, if known.
     pub(crate) fn user_of(&self, pid: u32, time: i64) -> Option<u32> {
-        self.lives.user(pid, time)
+        self.lifetimes.user(pid, time)
     }
 
     /// Returns whether the trace was recorded on Linux.

@@ -33,7 +33,7 @@ use crate::grammar::EnableRequest;
 pub(crate) use by_name::{list_once, note_same_names};
 pub(crate) use enable_text::format_filter;
 pub(crate) use kernel::{KernelState, change_kernel};
-pub(crate) use page::{Life, json, kind, named, page, status, write_enable};
+pub(crate) use page::{SessionState, json, kind, named, page, status, write_enable};
 pub(crate) use reach::{
     check_pids, note_idle_filters, note_unseen_providers, registered_in, registered_providers,
     warn_of_left_out_processes, warn_of_unheard_providers,

@@ -20,7 +20,7 @@ const MAX_KINDS: usize = 256;
 
 /// The kernel events that have stacks.
 #[derive(Debug, Default)]
-pub(super) struct Bearers {
+pub(super) struct StackOwners {
     last: VecDeque<(usize, i64, u16)>,
     /// Names by hook id.
     names: BTreeMap<u16, Option<String>>,
@@ -28,7 +28,7 @@ pub(super) struct Bearers {
     stacks: BTreeMap<u16, u64>,
 }
 
-impl Bearers {
+impl StackOwners {
     /// Learns from a stack of a trace.
     pub(super) fn stack(&mut self, file: usize, stack: &StackWalk<'_>) {
         let owner = self

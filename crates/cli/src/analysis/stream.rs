@@ -12,7 +12,7 @@ use traceweir_format::stack_key::Definitions;
 use traceweir_format::stack_walk::StackWalk;
 use traceweir_format::time::{Clock, FileTime};
 
-use super::bearers::Bearers;
+use super::bearers::StackOwners;
 use super::fields::numbers;
 use super::known::TraceFacts;
 use super::scheduler::Switch;
@@ -137,7 +137,7 @@ pub(crate) struct Analysis {
     wants: Wants,
     filter: Filter,
     /// The events that have stacks, if events are selected by name.
-    bearers: Bearers,
+    stack_owners: StackOwners,
     pub(crate) window: Window,
 }
 
@@ -178,7 +178,7 @@ impl Analysis {
         let filter = Filter::by_event(&wants.events);
         let nanos = |moment: Moment| moment.after(start).0.saturating_sub(start.0).saturating_mul(100);
         let window = Window { from: from.map_or(i64::MIN, nanos), to: to.map_or(i64::MAX, nanos) };
-        Ok(Self { traces, known, start, end, wants, filter, bearers: Bearers::default(), window })
+        Ok(Self { traces, known, start, end, wants, filter, stack_owners: StackOwners::default(), window })
     }
 
     /// Returns the events and buffers that the sessions report as lost.
@@ -191,7 +191,7 @@ impl Analysis {
 
     /// Returns the names of the kernel events with stacks, found while events by name were read.
     pub(crate) fn events_with_stacks(&self) -> Vec<&str> {
-        self.bearers.names()
+        self.stack_owners.names()
     }
 
     /// Returns the recorded time in the window, in nanoseconds.
@@ -220,7 +220,7 @@ impl Analysis {
         &mut self,
         mut each: impl FnMut(&mut TraceFacts, &Joined<ReportEvent>),
     ) -> Result<Reading> {
-        let Self { traces, known, start, wants, filter, bearers, .. } = self;
+        let Self { traces, known, start, wants, filter, stack_owners, .. } = self;
         let by_name = !wants.events.is_empty();
         let Traces { inputs, decoder, .. } = traces;
         let mut reader = Reader { walker: Walker::default(), wants, filter, start: *start };
@@ -235,18 +235,18 @@ impl Analysis {
             if let Some(own) = known.get_mut(file) {
                 if let Some(stack) = StackWalk::of(record) {
                     if by_name {
-                        bearers.stack(file, &stack);
+                        stack_owners.stack(file, &stack);
                     }
                     joiner.attach(&stack, (file, record.cpu(), wall.0), &own.stacks, |_| 0);
                 } else if let Some(seen) = reader.read_event(file, clock, record, own, decoder) {
                     if by_name {
-                        bearers.event(file, record, decoder);
+                        stack_owners.event(file, record, decoder);
                     }
                     let claim = Claim::of(record, file, wall.0);
                     let frames = own.stacks.frames(record);
                     joiner.expect(claim, seen, 0, frames.into_iter().flatten());
                 } else if by_name {
-                    bearers.event(file, record, decoder);
+                    stack_owners.event(file, record, decoder);
                 }
             }
             while let Some(joined) = joiner.next_ready() {

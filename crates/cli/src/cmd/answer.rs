@@ -18,7 +18,7 @@ use crate::exit::{Outcome, sentence, status_of};
 use crate::export::{Object, array};
 use crate::grammar::EnableRequest;
 use crate::output::Output;
-use crate::sessions::{self, Life};
+use crate::sessions::{self, SessionState};
 
 /// The result of a command.
 #[derive(Debug, Default)]
@@ -27,7 +27,7 @@ pub(super) struct Answer {
     /// A failure that leaves a session to report, such as a log file that no longer exists.
     pub(super) failure: Option<anyhow::Error>,
     /// The session after the command, or at its end.
-    pub(super) session: Option<(Properties, Life)>,
+    pub(super) session: Option<(Properties, SessionState)>,
     /// The providers that the command was about.
     pub(super) providers: Vec<EnableRequest>,
 }
@@ -35,12 +35,12 @@ pub(super) struct Answer {
 impl Answer {
     /// Returns the result for a running session.
     pub(super) fn running(session: Properties) -> Self {
-        Self { session: Some((session, Life::Running)), ..Self::default() }
+        Self { session: Some((session, SessionState::Running)), ..Self::default() }
     }
 
     /// Returns the result for a session that has ended.
     pub(super) fn ended(session: Properties, outcome: Outcome) -> Self {
-        Self { session: Some((session, Life::Ended)), outcome, ..Self::default() }
+        Self { session: Some((session, SessionState::Ended)), outcome, ..Self::default() }
     }
 
     /// Returns the result for providers of a session.
@@ -76,7 +76,7 @@ fn object(result: &Result<Answer>) -> String {
     object.optional("status_name", status.and_then(Status::name));
     object.optional("error", failure.map(sentence).as_deref());
     let session = answer.and_then(|answer| answer.session.as_ref());
-    let session = session.map(|(properties, life)| sessions::json(properties, *life, &[], None));
+    let session = session.map(|(properties, state)| sessions::json(properties, *state, &[], None));
     object.raw("session", session.as_deref().unwrap_or("null"));
     let providers = answer.into_iter().flat_map(|answer| &answer.providers).map(|wanted| {
         let mut object = Object::new();

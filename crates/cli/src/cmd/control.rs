@@ -17,7 +17,7 @@ use crate::exit::Outcome;
 use crate::export::{plain, plain_path, shell};
 use crate::output::Output;
 use crate::progress::Waiting;
-use crate::sessions::{self, KernelState, Life, controller_of};
+use crate::sessions::{self, KernelState, SessionState, controller_of};
 
 /// Runs `weir stop`.
 pub(super) fn stop(options: &Stop) -> Result<Answer> {
@@ -55,12 +55,12 @@ pub(super) fn query(options: &Query) -> Result<Outcome> {
         Ok(properties) => {
             let providers = controller.providers()?;
             let kernel = KernelState::query(&mut controller, &session);
-            show(&properties, Life::Running, &providers, kernel.as_ref(), options.json)?;
+            show(&properties, SessionState::Running, &providers, kernel.as_ref(), options.json)?;
             Ok(Outcome::Fine)
         }
         Err(error) => {
             if let Some(ended) = outcome(&mut controller, &session, &error) {
-                show(&ended, Life::Ended, &[], None, options.json)?;
+                show(&ended, SessionState::Ended, &[], None, options.json)?;
                 return Err(already_ended(&ended));
             }
             let failed = Err(error).with_context(|| about("query", &options.name));
@@ -71,15 +71,15 @@ pub(super) fn query(options: &Query) -> Result<Outcome> {
 
 fn show(
     p: &Properties,
-    life: Life,
+    state: SessionState,
     providers: &[ProviderEntry],
     kernel: Option<&KernelState>,
     as_json: bool,
 ) -> Result<()> {
     let text = if as_json {
-        sessions::json(p, life, providers, kernel) + "\n"
+        sessions::json(p, state, providers, kernel) + "\n"
     } else {
-        sessions::page(p, life, providers, kernel)
+        sessions::page(p, state, providers, kernel)
     };
     let mut output = Output::open(None)?;
     output.buffer().extend_from_slice(text.as_bytes());

@@ -44,7 +44,7 @@ use crate::sessions;
 pub(crate) use machine::has_kprobes;
 
 use check::{Check, blocking_checks};
-use machine::{Machine, Surroundings};
+use machine::{Machine, SystemFacts};
 use service::{Folder, FolderState};
 use target::{DaemonView, Target};
 
@@ -55,16 +55,16 @@ const NOT_PERMITTED: u8 = 77;
 
 /// Runs `weir doctor`.
 pub(super) fn run(options: &Doctor) -> Result<Outcome> {
-    let around = Surroundings {
+    let facts = SystemFacts {
         is_restartable: is_restartable(),
         counter: Counter::best(),
         counters: counters(),
         folders: service::folders(options.daemon_choice.scope()),
     };
-    let machine = Machine::read(Path::new("/"), around);
+    let machine = Machine::read(Path::new("/"), facts);
     let mut checks = checks(&machine);
     if let Some(pid) = options.pid {
-        let daemon_view = daemon_view(options, &machine.around.folders, pid);
+        let daemon_view = daemon_view(options, &machine.facts.folders, pid);
         checks.extend(Target::read(Path::new("/"), pid).checks(&daemon_view));
     }
     let text = if options.json {

@@ -9,7 +9,7 @@ use crate::cli::{DaemonChoice, List, ListProviders};
 use crate::exit::Outcome;
 use crate::export::plain;
 use crate::output::Output;
-use crate::sessions::{self, Life, is_at_limit, mode_names};
+use crate::sessions::{self, SessionState, is_at_limit, mode_names};
 use crate::table::{lines, table};
 
 /// Runs `weir list`.
@@ -29,7 +29,7 @@ pub(super) fn run(options: &List) -> Result<Outcome> {
     let all = all(&mut controller)?;
     let text = if options.json {
         let providers = controller.providers()?;
-        lines(all.iter().map(|(p, life)| sessions::json(p, *life, &providers, None)))
+        lines(all.iter().map(|(p, state)| sessions::json(p, *state, &providers, None)))
     } else {
         session_table(&all)
     };
@@ -51,13 +51,13 @@ pub(super) fn no_daemon_message(daemon_choice: DaemonChoice, usual: &'static str
 
 /// Returns the running sessions, then those that ended by themselves and have not been started
 /// again.
-fn all(controller: &mut Controller) -> Result<Vec<(Properties, Life)>> {
-    let mut all: Vec<_> = controller.query_all()?.into_iter().map(|p| (p, Life::Running)).collect();
+fn all(controller: &mut Controller) -> Result<Vec<(Properties, SessionState)>> {
+    let mut all: Vec<_> = controller.query_all()?.into_iter().map(|p| (p, SessionState::Running)).collect();
     for ended in controller.ended()? {
         let is_same = |p: &Properties| p.config.name.to_lowercase() == ended.config.name.to_lowercase();
         let by_itself = ended.end_status != 0 || is_at_limit(&ended);
         if by_itself && !all.iter().any(|(p, _)| is_same(p)) {
-            all.push((ended, Life::Ended));
+            all.push((ended, SessionState::Ended));
         }
     }
     Ok(all)
@@ -66,7 +66,7 @@ fn all(controller: &mut Controller) -> Result<Vec<(Properties, Life)>> {
 /// Follows the number of lost events if more were lost that could not be counted.
 const UNKNOWN: &str = "+?";
 
-fn session_table(sessions: &[(Properties, Life)]) -> String {
+fn session_table(sessions: &[(Properties, SessionState)]) -> String {
     if sessions.is_empty() {
         eprintln!("no session is running");
         return String::new();
@@ -74,7 +74,7 @@ fn session_table(sessions: &[(Properties, Life)]) -> String {
     const HEAD: [&str; 10] =
         ["Name", "Type", "Status", "Events", "Lost", "Lost buffers", "Not live", "Processes", "Mode", "File"];
     let mut rows = vec![HEAD.map(str::to_owned)];
-    rows.extend(sessions.iter().map(|(p, life)| {
+    rows.extend(sessions.iter().map(|(p, state)| {
         let file = p.config.log_file.as_ref().map_or_else(|| "-".to_owned(), |f| f.display().to_string());
         let (mut lost, not_live) = (grouped(p.events_lost), grouped(p.real_time_events_lost));
         if p.uncounted_processes > 0 {
@@ -82,7 +82,7 @@ fn session_table(sessions: &[(Properties, Life)]) -> String {
         }
         let buffers = grouped(p.log_buffers_lost.into());
         let (name, mode) = (plain(&p.config.name), mode_names(p.config.log_file_mode));
-        let (status, processes) = (sessions::status(p, *life), p.processes.to_string());
+        let (status, processes) = (sessions::status(p, *state), p.processes.to_string());
         let events = grouped(p.events);
         let kind = "Trace".to_owned();
         [name, kind, status, events, lost, buffers, not_live, processes, mode, plain(&file)]
@@ -92,7 +92,7 @@ fn session_table(sessions: &[(Properties, Life)]) -> String {
 }
 
 /// Prints what the columns of losses mean, if there are losses.
-fn explain_losses(sessions: &[(Properties, Life)]) {
+fn explain_losses(sessions: &[(Properties, SessionState)]) {
     let any = |count: fn(&Properties) -> u64| sessions.iter().any(|(p, _)| count(p) > 0);
     if any(|p| p.events_lost) {
         eprintln!("Lost: events that reached neither file nor consumer; weir query NAME shows the causes");

@@ -20,7 +20,7 @@ const RUNDOWN_END: u8 = 4;
 
 /// Starts and ends of processes.
 #[derive(Default)]
-pub(super) struct Lives {
+pub(super) struct ProcessLifetimes {
     /// When each pid was released, in order of time.
     ends: HashMap<u32, Vec<i64>>,
     /// When each pid was assigned, and the parent.
@@ -60,7 +60,7 @@ fn user_of(sid: &[u8]) -> Option<u32> {
     }
 }
 
-impl Lives {
+impl ProcessLifetimes {
     /// Returns whether an event is about a process; as with images, it must have a hook.
     pub(super) fn is_informative(record: &Record<'_>) -> bool {
         let opcode = record.descriptor().opcode;

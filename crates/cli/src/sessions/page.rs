@@ -32,21 +32,21 @@ use crate::export::{Object, array, plain, plain_path};
 
 /// Whether a session is running or has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum SessionState {
     Running,
     /// The properties are those at its end.
     Ended,
 }
 
 /// Returns the status of a session for people.
-pub(crate) fn status(p: &Properties, life: Life) -> String {
-    match (life, Status(p.end_status)) {
-        (Life::Running, _) => "Running".to_owned(),
-        (Life::Ended, Status::ERROR_SUCCESS) if is_at_limit(p) => {
+pub(crate) fn status(p: &Properties, state: SessionState) -> String {
+    match (state, Status(p.end_status)) {
+        (SessionState::Running, _) => "Running".to_owned(),
+        (SessionState::Ended, Status::ERROR_SUCCESS) if is_at_limit(p) => {
             "Ended: its file reached its size".to_owned()
         }
-        (Life::Ended, Status::ERROR_SUCCESS) => "Stopped".to_owned(),
-        (Life::Ended, status) => format!("Ended: {status} ({})", status.0),
+        (SessionState::Ended, Status::ERROR_SUCCESS) => "Stopped".to_owned(),
+        (SessionState::Ended, status) => format!("Ended: {status} ({})", status.0),
     }
 }
 
@@ -95,12 +95,12 @@ impl Lines {
 /// Formats the page of a session.
 pub(crate) fn page(
     p: &Properties,
-    life: Life,
+    state: SessionState,
     providers: &[ProviderEntry],
     kernel: Option<&KernelState>,
 ) -> String {
     let mut lines = Lines(String::new());
-    collection(&mut lines, p, life);
+    collection(&mut lines, p, state);
     trace(lines.blank(), p);
     for (name, value) in kernel.map(KernelState::lines).unwrap_or_default() {
         lines.line(name, value);
@@ -112,8 +112,8 @@ pub(crate) fn page(
     lines.0
 }
 
-fn collection(lines: &mut Lines, p: &Properties, life: Life) {
-    lines.line("Name", plain(&p.config.name)).line("Status", status(p, life));
+fn collection(lines: &mut Lines, p: &Properties, state: SessionState) {
+    lines.line("Name", plain(&p.config.name)).line("Status", status(p, state));
     if let Some(folder) = p.config.log_file.as_deref().and_then(Path::parent) {
         lines.line("Root Path", plain_path(folder));
     }
@@ -249,15 +249,15 @@ fn clock_name(clock: u32) -> &'static str {
 /// Formats a session as one JSON object.
 pub(crate) fn json(
     p: &Properties,
-    life: Life,
+    state: SessionState,
     providers: &[ProviderEntry],
     kernel: Option<&KernelState>,
 ) -> String {
     let mut object = Object::new();
     object
         .text("name", &p.config.name)
-        .text("status", life_name(p, life))
-        .text("status_text", &status(p, life));
+        .text("status", state_name(p, state))
+        .text("status_text", &status(p, state));
     configuration(&mut object, p);
     measured(&mut object, p);
     let providers = enabled(p.id, providers).into_iter().map(|enabled| {
@@ -291,11 +291,11 @@ pub(crate) fn named(provider: &ProviderEntry) -> Option<&str> {
     std::iter::once(provider.name.as_str()).chain(given).find(|name| !name.is_empty())
 }
 
-fn life_name(p: &Properties, life: Life) -> &'static str {
-    match life {
-        Life::Running => "running",
-        Life::Ended if p.end_status == 0 && !is_at_limit(p) => "stopped",
-        Life::Ended => "ended",
+fn state_name(p: &Properties, state: SessionState) -> &'static str {
+    match state {
+        SessionState::Running => "running",
+        SessionState::Ended if p.end_status == 0 && !is_at_limit(p) => "stopped",
+        SessionState::Ended => "ended",
     }
 }
 

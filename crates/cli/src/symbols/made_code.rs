@@ -29,12 +29,12 @@ pub(super) fn is_anonymous_memory(path: &str) -> bool {
 
 /// Lists of generated code.
 #[derive(Default)]
-pub(super) struct MadeCode {
+pub(super) struct GeneratedCode {
     by_process: HashMap<u32, Option<Table>>,
     bytes: usize,
 }
 
-impl MadeCode {
+impl GeneratedCode {
     /// Returns the function at an address of a process and its user.
     pub(super) fn frame(
         &mut self,

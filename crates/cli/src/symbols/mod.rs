@@ -9,7 +9,7 @@
 //!        │               Search: the program · debug file by build id or link · --symbol-path · PDB
 //!        ├─ the kernel ──▶ Kernel: /proc/kallsyms of this boot, System.map, vmlinux
 //!        ├─ [vdso] ──────▶ that of this process, if it is the same build
-//!        └─ nowhere ─────▶ MadeCode: /tmp/perf-PID.map
+//!        └─ nowhere ─────▶ GeneratedCode: /tmp/perf-PID.map
 //! ```
 //!
 //! Invariants:
@@ -36,7 +36,7 @@ use traceweir_decode::Decoder;
 use traceweir_format::header::Record;
 
 use self::kernel::Kernel;
-use self::made_code::MadeCode;
+use self::made_code::GeneratedCode;
 use self::module::Module;
 use self::warnings::Warnings;
 use crate::images::{DebugId, Images};
@@ -83,7 +83,7 @@ pub(crate) struct Symbols {
     by_key: HashMap<Key, usize>,
     loads_left: usize,
     kernel: Option<Kernel>,
-    made: MadeCode,
+    generated: GeneratedCode,
     answers: HashMap<Lookup, Arc<[Frame]>>,
     answer_bytes: usize,
     /// Counts lookups, to find the least recently used module.
@@ -104,7 +104,7 @@ enum Lookup {
     Module(usize, u64),
     Kernel(u64),
     /// An address in no loaded file.
-    Made(u32, u64),
+    Generated(u32, u64),
 }
 
 impl Symbols {
@@ -117,7 +117,7 @@ impl Symbols {
             by_key: HashMap::new(),
             loads_left: MAX_LOADS,
             kernel: None,
-            made: MadeCode::default(),
+            generated: GeneratedCode::default(),
             answers: HashMap::new(),
             answer_bytes: 0,
             now: 0,
@@ -143,7 +143,7 @@ impl Symbols {
     pub(crate) fn resolve(&mut self, process: u32, address: u64, time: i64) -> Arc<[Frame]> {
         let Some(located) = self.images.find(process, address, time) else {
             let nothing = Frame { offset: address, ..Frame::default() };
-            return self.made_code((process, address, time), nothing);
+            return self.generated_code((process, address, time), nothing);
         };
         let (image, offset) = (located.image, address.saturating_sub(located.base));
         if located.process == 0 && kernel::is_kernel_or_module(&image.path) {
@@ -152,7 +152,8 @@ impl Symbols {
         }
         if made_code::is_anonymous_memory(&image.path) {
             let module = Some(module::name_of(&image.path));
-            return self.made_code((process, address, time), Frame { module, offset, ..Frame::default() });
+            return self
+                .generated_code((process, address, time), Frame { module, offset, ..Frame::default() });
         }
         let key = (Arc::clone(&image.path), image.id.clone());
         let size = image_size(image.size);
@@ -248,10 +249,14 @@ impl Symbols {
     }
 
     /// Returns the function that a process generated at an address, or `otherwise`.
-    fn made_code(&mut self, (process, address, time): (u32, u64, i64), otherwise: Frame) -> Arc<[Frame]> {
+    fn generated_code(
+        &mut self,
+        (process, address, time): (u32, u64, i64),
+        otherwise: Frame,
+    ) -> Arc<[Frame]> {
         let find =
             |symbols: &mut Self| vec![symbols.generated_frame(process, address, time).unwrap_or(otherwise)];
-        self.answer(Lookup::Made(process, address), find)
+        self.answer(Lookup::Generated(process, address), find)
     }
 
     fn generated_frame(&mut self, process: u32, address: u64, time: i64) -> Option<Frame> {
@@ -259,7 +264,7 @@ impl Symbols {
         if !self.images.is_linux() {
             return None;
         }
-        self.made.frame(&self.options, (process, user), address)
+        self.generated.frame(&self.options, (process, user), address)
     }
 }
 

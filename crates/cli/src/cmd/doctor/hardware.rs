@@ -50,7 +50,7 @@ const SEQUENCES: Subject = Subject {
 };
 
 fn sequences(machine: &Machine) -> Check {
-    if machine.around.is_restartable {
+    if machine.facts.is_restartable {
         SEQUENCES.fine("registered by the C library")
     } else {
         let found = "not registered: glibc before 2.35 or another C library, another processor than x86-64, or TRACEWEIR_NO_RSEQ or GLIBC_TUNABLES=glibc.pthread.rseq=0 is set";
@@ -65,7 +65,7 @@ const STAMPS: Subject = Subject {
 };
 
 fn stamps(machine: &Machine) -> Check {
-    match machine.around.counter {
+    match machine.facts.counter {
         Counter::Cycles => STAMPS.fine("used for timestamps"),
         Counter::Monotonic => STAMPS
             .limited("not used: the processor does not guarantee it, the virtual machine hides it, or TRACEWEIR_NO_TSC is set")

@@ -32,7 +32,7 @@ const UNWINDER_SEARCH_BYTES: u64 = 64 << 20;
 
 /// Facts about the machine that no file contains.
 #[derive(Debug)]
-pub(super) struct Surroundings {
+pub(super) struct SystemFacts {
     /// Whether this process uses restartable sequences.
     pub(super) is_restartable: bool,
     /// The clock that timestamps records.
@@ -89,7 +89,7 @@ pub(super) struct Tracing {
 /// Everything that the checks use.
 #[derive(Debug)]
 pub(super) struct Machine {
-    pub(super) around: Surroundings,
+    pub(super) facts: SystemFacts,
     pub(super) perf: Perf,
     pub(super) knobs: Knobs,
     pub(super) own: Process,
@@ -107,14 +107,14 @@ pub(super) struct Machine {
 
 impl Machine {
     /// Reads the machine whose files are below `root`.
-    pub(super) fn read(root: &Path, around: Surroundings) -> Self {
+    pub(super) fn read(root: &Path, facts: SystemFacts) -> Self {
         let files = Files(root);
         let config = config(files);
         let has = |option: &str| config.as_deref().map(|text| has_option(text, option));
         let tracing = tracing(files, has("CONFIG_KPROBE_EVENTS"));
         let selinux = files.text("sys/fs/selinux/enforce");
         Self {
-            perf: Perf::at(root, around.counters),
+            perf: Perf::at(root, facts.counters),
             knobs: knobs(files),
             own: Process::read(root, "self"),
             addresses: addresses(files),
@@ -128,14 +128,14 @@ impl Machine {
                 .text("sys/devices/system/cpu/online")
                 .and_then(|list| machine::count_of(&list))
                 .unwrap_or(1),
-            around,
+            facts,
         }
     }
 
     /// Returns the process that would open kernel events: the daemon that would be used if it runs,
     /// else this one, because a daemon that it starts has the same privileges.
     pub(super) fn server(&self) -> &Process {
-        self.around.folders.iter().find_map(Folder::process).unwrap_or(&self.own)
+        self.facts.folders.iter().find_map(Folder::process).unwrap_or(&self.own)
     }
 
     /// Returns whether that process has one of these capabilities, valid for perf events.

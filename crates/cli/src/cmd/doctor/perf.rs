@@ -86,7 +86,7 @@ const CAPABILITIES: Subject = Subject {
 /// Returns how to get the capabilities. A program with file capabilities ignores its environment,
 /// and would search programs elsewhere.
 fn capability_advice(machine: &Machine) -> Option<Advice> {
-    let runs_system = machine.around.folders.iter().any(super::service::Folder::is_of_system);
+    let runs_system = machine.facts.folders.iter().any(super::service::Folder::is_of_system);
     let now = "sudo weir record …, or with your own user: sudo setpriv --reuid \"$(id -u)\" --regid \"$(id -g)\" --init-groups \
                --inh-caps +perfmon,+sys_ptrace,+syslog --ambient-caps +perfmon,+sys_ptrace,+syslog weir …";
     let lasting = if runs_system {
@@ -104,7 +104,7 @@ fn capabilities(machine: &Machine) -> Check {
     let (own, server) = (&machine.own, machine.server());
     let list = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(" ") };
     let mut found = format!("this process: {}", list(own.named()));
-    if let Some(folder) = machine.around.folders.iter().find(|folder| folder.process().is_some()) {
+    if let Some(folder) = machine.facts.folders.iter().find(|folder| folder.process().is_some()) {
         found = format!("{found}; {}: {}", folder.daemon_name(), list(server.named()));
     }
     if own.is_of_first_users == Some(false) {

@@ -10,9 +10,9 @@ use crate::cli::Need::{Events, Kernel};
 /// Runs the checks of this module.
 pub(super) fn checks(machine: &Machine) -> Vec<Check> {
     let mut all = vec![namespace(machine), sandbox(machine)];
-    let is_last = |index: usize| index.saturating_add(1) == machine.around.folders.len();
+    let is_last = |index: usize| index.saturating_add(1) == machine.facts.folders.len();
     all.extend(
-        machine.around.folders.iter().enumerate().map(|(index, folder)| daemon(folder, is_last(index))),
+        machine.facts.folders.iter().enumerate().map(|(index, folder)| daemon(folder, is_last(index))),
     );
     all
 }

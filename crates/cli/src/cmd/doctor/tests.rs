@@ -111,8 +111,8 @@ impl Fake {
 
     fn run_checks(self) -> Checks {
         let Self { root, folders, is_restartable, counter } = self;
-        let around = Surroundings { is_restartable, counter, counters: None, folders };
-        Checks(checks(&Machine::read(root.path(), around)))
+        let facts = SystemFacts { is_restartable, counter, counters: None, folders };
+        Checks(checks(&Machine::read(root.path(), facts)))
     }
 }
 
