@@ -6,9 +6,10 @@
 //!             |  id blanks keywords [ blanks level [ blanks name ] ] { "@" option }
 //!                                the columns of logman; a name may follow only a GUID
 //!   id        =  NAME            from a given manifest, else of a provider that the session
-//!                                enables by this name, else the hash of the name, as EventSource and
-//!                                TraceLogging compute it, and all GUIDs that are registered under
-//!                                the name; several words must be quoted or followed by a colon
+//!                                enables by this name, else the hash of the name, as EventSource
+//!                                and TraceLogging compute it, and all GUIDs that are registered
+//!                                under the name; several words must be quoted or followed by a
+//!                                colon
 //!             |  *NAME           the same without manifests
 //!             |  {GUID} | GUID | #GUID
 //!   keywords  =  term { "|" term } | "(" term { "," term } ")"; empty: all

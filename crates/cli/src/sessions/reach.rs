@@ -176,8 +176,8 @@ fn may_come_from(record: &Record<'_>, wanted: &EnableRequest) -> bool {
     }
 }
 
-/// Warns about processes that have none of the providers. A process of another user, whom this
-/// daemon does not serve, is an error.
+/// Warns about processes that have none of the providers. A process of another user is an error,
+/// unless the daemon serves all users.
 pub(crate) fn check_pids(controller: &mut Controller, wanted: &[EnableRequest], pids: &[u32]) -> Result<()> {
     let started = Instant::now();
     let mut missing: Vec<u32> = pids.to_vec();

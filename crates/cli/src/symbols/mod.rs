@@ -6,7 +6,7 @@
 //!
 //!   image and offset ──▶ Module: symbols, lines, inlined functions, read on first use
 //!        │                  ▲
-//!        │               Search: the program · debug file by build id or link · --symbol-path · PDB
+//!        │               Search: program · debug file by build id or link · --symbol-path · PDB
 //!        ├─ the kernel ──▶ Kernel: /proc/kallsyms of this boot, System.map, vmlinux
 //!        ├─ [vdso] ──────▶ that of this process, if it is the same build
 //!        └─ nowhere ─────▶ GeneratedCode: /tmp/perf-PID.map
