@@ -66,14 +66,10 @@ fn system_daemon_serves_guests_as_access_lists_grant() {
 
     steps.expect("list-as-stranger", 77, &["may not control"]);
     steps.expect("list-as-stranger", 77, &["uid 64308", "group traceweir", "weir access grant"]);
-    steps.expect("list-beside", 0, &["does not let you in", "group traceweir", "no daemon is running"]);
-    steps.expect(
-        "list-overruled",
-        0,
-        &["TRACEWEIR_RUNTIME_DIR is set", "nowhere", "--system is not looked at"],
-    );
+    steps.expect("list-beside", 0, &["refuses you", "group traceweir", "no daemon is running"]);
+    steps.expect("list-overruled", 0, &["TRACEWEIR_RUNTIME_DIR is set", "nowhere", "--system is ignored"]);
     steps.expect("list-shut-out", 77, &["may not connect to /run/traceweir/control.sock", "group traceweir"]);
-    steps.expect("list-shut-beside", 0, &["does not let you in", "may not connect"]);
+    steps.expect("list-shut-beside", 0, &["refuses you", "may not connect"]);
     steps.expect("grant-live", 0, &["the default", "create-realtime", "group dev"]);
     steps.expect("start-live", 0, &[]);
     steps.expect("list-shown", 0, &["\"Live\""]);
@@ -129,13 +125,13 @@ fn system_daemon_serves_guests_as_access_lists_grant() {
     let kept = steps.entries("show-kept");
     assert_eq!(kept.first(), Some(&("deny user anna".to_owned(), "0x80".to_owned())), "{kept:?}");
     assert!(kept.contains(&("allow user anna".to_owned(), "0x80".to_owned())), "{kept:?}");
-    steps.expect("remove", 0, &["the default holds again"]);
+    steps.expect("remove", 0, &["the default applies again"]);
     assert!(!steps.entries("show-removed").iter().any(|(who, _)| who.contains("anna")));
     steps.expect("start-again", 0, &[]);
     steps.expect("grant-named", 0, &[]);
     steps.expect("start-damaged", 77, &["TRACELOG_CREATE_REALTIME on the default list"]);
     steps.expect("member-damaged", 77, &["TRACELOG_CREATE_REALTIME on the default list"]);
-    steps.expect("root-damaged", 0, &["the built-in list holds again"]);
+    steps.expect("root-damaged", 0, &["the built-in list applies again"]);
     steps.expect("member-again", 0, &[]);
 
     let log = steps.output("log");

@@ -64,7 +64,7 @@ fn unknown_codes_fail_and_the_others_are_printed() {
         assert!(run.stderr.contains(unknown), "{}", run.stderr);
     }
     let run = weir(["error", "ERROR_NONSENSE"]).expect(2);
-    assert!(run.stderr.contains("no name of a status"), "{}", run.stderr);
+    assert!(run.stderr.contains("nor the name of a status"), "{}", run.stderr);
     weir(["error", "0x100000000"]).expect(2);
     weir(["error"]).expect(2);
 }

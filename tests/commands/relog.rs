@@ -256,7 +256,7 @@ fn full_disk_is_reported_and_leaves_no_files() {
     let run = finish(&mut shell).expect(1);
     assert!(run.stderr.contains("112 ERROR_DISK_FULL"), "{}", run.stderr);
     assert!(run.stderr.contains("out.etl"), "{}", run.stderr);
-    assert!(run.stderr.contains("make room"), "{}", run.stderr);
+    assert!(run.stderr.contains("free some space"), "{}", run.stderr);
     assert_eq!(entries(&folder), ["in.etl"]);
 }
 
@@ -410,7 +410,7 @@ fn filters_and_marks_without_effect_are_reported() {
         assert!(run.contains("warning: no event passed the filters"), "{nothing:?}: {run}");
     }
     let run = stderr_of(&["--mark", "1h=late", "--mark", "-1h=early", "--mark", "200us=inside"], 0);
-    assert_eq!(run.matches("lies outside of the trace").count(), 2, "{run}");
+    assert_eq!(run.matches("is outside the trace").count(), 2, "{run}");
     assert!(run.contains("\"late\"") && run.contains("\"early\""), "{run}");
     assert!(!stderr_of(&["--provider", "Shop.A"], 0).contains("warning"), "what was found needs no words");
 }

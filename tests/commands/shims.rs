@@ -88,8 +88,8 @@ fn file_that_is_no_library_is_refused() {
     let other = own.path().join("libtraceweir.so");
     std::fs::write(&other, "text").unwrap();
     for (lib, reason) in [
-        (&other, "no shared library"),
-        (&own.path().join("libother.so"), "is not called"),
+        (&other, "not a shared library"),
+        (&own.path().join("libother.so"), "does not begin with"),
         (&links, "cannot read"),
     ] {
         let lib = if lib == &links { own.path().join("libtraceweir.so.7") } else { lib.clone() };

@@ -342,7 +342,7 @@ fn file_with_another_identity_is_not_used() {
     let path = store(&folder, "shop.etl", &trace(&output, &program, None));
     let run = dump(&path, &[]);
     assert_eq!(names(&run)[0], ("shop".into(), "sell".into()));
-    assert!(run.stderr.contains("does not tell the build id of"), "{}", run.stderr);
+    assert!(run.stderr.contains("does not contain the build id of"), "{}", run.stderr);
     let large = ProgramOutput { size: 1 << 30, ..output };
     let path = store(&folder, "shop.etl", &trace(&large, &program, None));
     assert_eq!(names(&dump(&path, &[]))[0], ("shop".into(), "-".into()));
@@ -409,7 +409,7 @@ fn functions_of_a_stripped_program_are_named_by_start_address() {
         "{}",
         gone.text()
     );
-    assert!(gone.stderr.contains("shop is not there"), "{}", gone.stderr);
+    assert!(gone.stderr.contains("shop does not exist"), "{}", gone.stderr);
 }
 
 /// Writes an event in an inlined function.

@@ -47,7 +47,7 @@ fn rights_are_granted_denied_shown_and_removed() {
     assert_eq!(entries, ["deny everyone 0x800", "allow user 64377 0x20080", "allow group root 0x20080"]);
     let run =
         daemon.weir(["access", "grant", PROVIDER, "--user", "root", "TRACELOG_REGISTER_GUIDS"]).expect(0);
-    assert!(run.stderr.contains("warning: register is denied to everyone"), "{}", run.stderr);
+    assert!(run.stderr.contains("warning: an earlier entry denies register to everyone"), "{}", run.stderr);
 
     let only = ["access", "grant", PROVIDER, "--user", "1", "--user", "2", "all", "--only"];
     daemon.weir(only).expect(0);
@@ -57,7 +57,7 @@ fn rights_are_granted_denied_shown_and_removed() {
     assert_eq!(listed[0]["guid"], access_list(&daemon, PROVIDER)["guid"]);
 
     let run = daemon.weir(["access", "remove", PROVIDER]).expect(0);
-    assert!(run.stderr.contains("the default holds again"), "{}", run.stderr);
+    assert!(run.stderr.contains("the default applies again"), "{}", run.stderr);
     assert_eq!(access_list(&daemon, PROVIDER)["own"], false);
     let run = daemon.weir(["access", "remove", PROVIDER]).expect(0);
     assert!(run.stderr.contains("had no list"), "{}", run.stderr);
@@ -94,7 +94,7 @@ fn flag_overruled_by_the_environment_is_reported() {
         (&["watch", "App"], &["--system"]),
     ] {
         let run = daemon.weir(verb.iter().chain(rest));
-        let flag = format!("{} is not looked at", rest[rest.len() - 1]);
+        let flag = format!("{} is ignored", rest[rest.len() - 1]);
         assert!(
             run.stderr.contains("TRACEWEIR_RUNTIME_DIR is set") && run.stderr.contains(&flag),
             "{verb:?}: {}",

@@ -121,9 +121,9 @@ fn private_session_has_the_guid_of_its_provider_and_reports_no_unwritten_file() 
     std::fs::write(&file, "an old file").unwrap();
     let start = ["start", "Own", "--mode", "private-logger", "-o", text(&file), "-p", SHOP];
     let run = daemon.weir(start).expect(0);
-    assert!(run.stderr.contains("nobody takes part"), "{}", run.stderr);
+    assert!(run.stderr.contains("no process takes part"), "{}", run.stderr);
     let run = daemon.weir(["stop", "Own"]).expect(0);
-    assert!(run.stderr.contains("nobody took part") && !run.stderr.contains("old.etl"), "{}", run.stderr);
+    assert!(run.stderr.contains("no process took part") && !run.stderr.contains("old.etl"), "{}", run.stderr);
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "an old file");
 
     let several = ["start", "Own", "--mode", "private-logger", "-o", text(&file), "-p", "A,B"];
@@ -157,7 +157,7 @@ fn invalid_buffer_size_is_corrected_with_a_note() {
     let daemon = Daemon::start();
     for (asked, kib) in [("1", 4), ("20000", 16384)] {
         let run = daemon.weir(["start", "App", "--min-buffers", "2", "--buffer-size", asked]).expect(0);
-        assert!(run.stderr.contains(&format!("{kib} it is, not {asked}")), "{}", run.stderr);
+        assert!(run.stderr.contains(&format!("{kib} KiB, not {asked}")), "{}", run.stderr);
         assert_eq!(sessions(&daemon)[0]["buffer_kib"], kib);
         daemon.weir(["stop", "App"]).expect(0);
     }
@@ -215,7 +215,7 @@ fn names_with_spaces_and_the_fourth_column_of_a_provider_file_are_parsed() {
     daemon.weir(["disable", "App", "\"My Provider\""]).expect(0);
     assert_eq!(sessions(&daemon)[0]["providers"].as_array().unwrap().len(), 1);
     let run = daemon.weir(["enable", "App", "Name With Space"]).expect(2);
-    assert!(run.stderr.contains("stands in quotes"), "{}", run.stderr);
+    assert!(run.stderr.contains("must be quoted"), "{}", run.stderr);
 }
 
 #[test]

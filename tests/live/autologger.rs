@@ -34,7 +34,11 @@ fn filters_that_a_definition_cannot_store_are_named() {
     let daemon = Daemon::absent();
     for provider in ["My.App@pid=1", "My.App@schematized=1:00"] {
         let run = daemon.weir(["autologger", "add", "Boot", "-p", provider]).expect(1);
-        assert!(run.stderr.contains("no place") && run.stderr.contains("weir enable Boot"), "{}", run.stderr);
+        assert!(
+            run.stderr.contains("cannot contain") && run.stderr.contains("weir enable Boot"),
+            "{}",
+            run.stderr
+        );
     }
 }
 

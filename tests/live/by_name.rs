@@ -131,7 +131,7 @@ fn private_session_by_name_records_a_program_that_chose_its_guid() {
     await_entry(&daemon, &[]);
     let start =
         daemon.weir(["start", "Own", "--mode", "private-logger", "-o", text(&file), "-p", NAME]).expect(0);
-    assert!(!start.stderr.contains("nobody takes part"), "{}", start.stderr);
+    assert!(!start.stderr.contains("no process takes part"), "{}", start.stderr);
     eventually("an event", || {
         let session = &daemon.weir(["query", "Own", "--json"]).expect(0).json()[0];
         (session["events"].as_u64().unwrap() > 0).then_some(())

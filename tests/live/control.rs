@@ -179,7 +179,7 @@ fn missing_daemon_or_session_is_reported_and_nothing_is_started() {
     }
     assert!(absent.weir(["list"]).expect(0).stderr.contains("no daemon"));
     for arguments in [&["list", "--providers"][..], &["providers"], &["providers", "X", "--json"]] {
-        assert!(absent.weir(arguments).expect(0).stderr.contains("know of providers"));
+        assert!(absent.weir(arguments).expect(0).stderr.contains("no provider is known"));
     }
     assert!(!absent.answers());
 
@@ -245,7 +245,7 @@ fn invalid_flags_are_refused_without_effect() {
         (&["-o", "x.etl", "--preallocate"], "--max-size"),
         (&["-o", "x-%d.etl", "--new-file"], "--max-size"),
         (&["-o", "x.etl", "--new-file", "--max-size", "1"], "one %d"),
-        (&["-o", "x.etl", "--append", "--clock", "qpc"], "wall time"),
+        (&["-o", "x.etl", "--append", "--clock", "qpc"], "system clock"),
         (&["--append"], "-o FILE"),
         (&["--mode", "sideways"], "circular"),
         (&["--guid", "12"], "--guid"),
@@ -340,7 +340,7 @@ fn counts_do_not_depend_on_the_location_of_the_log_file() {
             std::fs::rename(&file, daemon.path("elsewhere.etl")).unwrap();
         }
         let run = daemon.weir(["stop", name, "--json"]).expect(1);
-        assert!(run.stderr.contains("is not there any more"), "{}", run.stderr);
+        assert!(run.stderr.contains("no longer exists"), "{}", run.stderr);
         let answer = run.json().remove(0);
         assert_eq!((&answer["ok"], &answer["status"]), (&false.into(), &2.into()), "{answer}");
         assert_eq!(answer["session"]["events"], 2 * EVENTS_PER_ORDER as u64, "{answer}");

@@ -16,8 +16,7 @@ fn has_events(run: &Run) -> bool {
         return true;
     }
     let is_refused = ["1314", "(50 "].iter().any(|status| run.stderr.contains(status));
-    let has_subject =
-        ["kernel events", "the interval of samples"].iter().any(|what| run.stderr.contains(what));
+    let has_subject = ["kernel events", "the sampling interval"].iter().any(|what| run.stderr.contains(what));
     assert!(is_refused && has_subject, "{}", run.stderr);
     skip("kernel events", "the kernel's events are not to be had");
     false
@@ -29,11 +28,11 @@ fn wrong_arguments_are_answered_with_valid_ones() {
         (&["record", "--kernel", "swtich", "-o", "x.etl"][..], "cswitch"),
         (&["record", "--kernel", "cpu", "--stacks", "Start", "-o", "x.etl"], "Process/Start"),
         (&["record", "--kernel", "cpu", "--interval", "fast", "-o", "x.etl"], "125us"),
-        (&["record", "--kernel", "cpu", "--interval", "1", "-o", "x.etl"], "1 of what?"),
+        (&["record", "--kernel", "cpu", "--interval", "1", "-o", "x.etl"], "1 has no unit"),
         (&["record", "-p", SHOP, "--stacks", "all", "-o", "x.etl"], "--kernel"),
         (&["start", "K", "-p", "SystemProcess:NOTHING"], "THREAD"),
         (&["record", "--kernel", "cpu", "--pid", "1", "-o", "x.etl"], "weir report cpu FILE --process PID"),
-        (&["record", "-p", "SystemProcess", "--pid", "1", "-o", "x.etl"], "of the whole machine"),
+        (&["record", "-p", "SystemProcess", "--pid", "1", "-o", "x.etl"], "the whole machine"),
     ] {
         let run = weir(args);
         assert_eq!(run.code, 2, "{args:?}: {}", run.stderr);
@@ -200,7 +199,7 @@ fn interval_in_force_needs_no_privilege() {
     let file = daemon.path("a.etl");
     let what = ["--kernel", "profile", "--interval", "1ms", "-o", text(&file), "--", "true"];
     let run = daemon.weir(["record"].iter().chain(&what));
-    assert!(!run.stderr.contains("the interval of samples"), "{}", run.stderr);
+    assert!(!run.stderr.contains("the sampling interval"), "{}", run.stderr);
     if has_events(&run) {
         daemon.weir(["start", "K", "--kernel", "none"]).expect(0);
         daemon.weir(["update", "K", "--interval", "1ms"]).expect(0);
@@ -214,7 +213,7 @@ fn pid_filter_limits_providers_but_not_kernel_events() {
     let record =
         ["record", "--kernel", "none", "-p", SHOP, "--pid", &own, "--duration", "50ms", "-o", text(&file)];
     let run = daemon.weir(record).expect(0);
-    let notes = ["note: --pid limits the providers", &format!("has not registered {SHOP} so far")];
+    let notes = ["note: --pid applies to the providers", &format!("has not registered {SHOP} so far")];
     assert!(notes.iter().all(|note| run.stderr.contains(note)), "{}", run.stderr);
 }
 
@@ -240,14 +239,14 @@ fn unavailable_or_lasting_interval_is_reported() {
         assert!(run.stderr.contains("1314"), "{}", run.stderr);
         return skip("kernel events", "the interval of samples takes a privilege");
     }
-    assert!(run.stderr.contains(" ms, not every 0.1 ms: this machine does "), "{}", run.stderr);
+    assert!(run.stderr.contains(" ms, not every 0.1 ms: this machine supports "), "{}", run.stderr);
     daemon.weir(["stop", "K"]).expect(0);
     let run = daemon.weir(["start", "K", "--kernel", "none"]).expect(0);
     assert!(!run.stderr.contains("sampled"), "nothing is: {}", run.stderr);
     daemon.weir(["stop", "K"]).expect(0);
     let run = daemon.weir(["start", "K", "--kernel", "profile"]);
     if has_events(&run) {
-        assert!(run.stderr.contains("which was set before and holds for all sessions"), "{}", run.stderr);
+        assert!(run.stderr.contains("an earlier setting that applies to all sessions"), "{}", run.stderr);
         daemon.weir(["stop", "K"]).expect(0);
     }
 }
@@ -272,8 +271,8 @@ fn without_privilege_the_permitted_events_are_recorded() {
         if !has_events(&run) {
             return;
         }
-        let is_part = run.stderr.contains("there is no DISPATCHER (weir doctor");
-        let expected = "this is --kernel process,thread,image_load,cswitch,profile";
+        let is_part = run.stderr.contains("without DISPATCHER (weir doctor");
+        let expected = "recording --kernel process,thread,image_load,cswitch,profile";
         assert_eq!(run.stderr.contains(expected), is_part, "{}", run.stderr);
         let stats = weir(["stats", "--top", "0", text(&file)]).expect(0).text();
         assert!(stats.contains("Thread/CSwitch") && stats.contains("StackWalk/Stack"), "{stats}");
@@ -289,6 +288,6 @@ fn file_names_are_best_effort_without_probes() {
     if has_events(&run) {
         let events = std::path::Path::new("/sys/kernel/tracing");
         let has_probes = !events.join("events").is_dir() || events.join("kprobe_events").exists();
-        assert_eq!(run.stderr.contains("names of files are best effort"), !has_probes, "{}", run.stderr);
+        assert_eq!(run.stderr.contains("file names are best effort"), !has_probes, "{}", run.stderr);
     }
 }

@@ -58,7 +58,7 @@ fn increment_starts_the_next_file_of_a_sequence() {
     serve(&daemon, 2);
     let run = daemon.weir(["increment", "Row"]).expect(0);
     assert!(
-        run.stderr.contains("row-1.etl is finished") && run.stderr.contains("goes on in"),
+        run.stderr.contains("row-1.etl is finished") && run.stderr.contains("continues in"),
         "{}",
         run.stderr
     );
@@ -70,7 +70,7 @@ fn increment_starts_the_next_file_of_a_sequence() {
         "{page}"
     );
     let run = daemon.weir(["stop", "Row"]).expect(0);
-    assert!(run.stderr.contains("row-2.etl is the last file of its row; 15 events"), "{}", run.stderr);
+    assert!(run.stderr.contains("row-2.etl is the last file of the sequence; 15 events"), "{}", run.stderr);
     assert_eq!(events_in(&file(1)).len(), 2 * EVENTS_PER_ORDER);
     assert_eq!(events_in(&file(2)).len(), 3 * EVENTS_PER_ORDER);
 }
@@ -86,7 +86,7 @@ fn file_sequence_in_a_removed_folder_is_reported() {
     let run = daemon.weir(["increment", "Row"]);
     assert!(run.code != 0 && run.stderr.contains("row-1.etl"), "{}", run.stderr);
     let run = daemon.weir(["stop", "Row"]).expect(1);
-    assert!(run.stderr.contains("row-1.etl is not there any more"), "{}", run.stderr);
+    assert!(run.stderr.contains("row-1.etl no longer exists"), "{}", run.stderr);
 }
 
 #[test]
@@ -95,7 +95,7 @@ fn percent_d_in_a_name_is_literal_without_new_file() {
     let run = daemon.weir(["start", "One", "-o", text(&daemon.path("one-%d.etl"))]).expect(0);
     assert!(run.stderr.contains("literal") && run.stderr.contains("--new-file"), "{}", run.stderr);
     let run = daemon.weir(["info", text(&daemon.path("one-%d.etl"))]).expect(0);
-    assert!(run.text().contains("or it is still being written"), "{}", run.text());
+    assert!(run.text().contains("or still being written"), "{}", run.text());
     daemon.weir(["stop", "One"]).expect(0);
 }
 

@@ -301,7 +301,7 @@ fn provider_that_is_not_enabled_is_reported() {
     let empty = daemon.path("empty.txt");
     std::fs::write(&empty, "# nothing\n").unwrap();
     let run = daemon.weir(["enable", "Some", "-pf", text(&empty)]).expect(2);
-    assert!(run.stderr.contains("names no provider"), "{}", run.stderr);
+    assert!(run.stderr.contains("contains no provider"), "{}", run.stderr);
     for wrong in ["12", "0x10", "f=list.txt"] {
         daemon.weir(["enable", "Some", "-p", wrong]).expect(2);
     }
@@ -364,7 +364,7 @@ fn invalid_providers_are_refused_without_effect() {
     let run = absent.weir(["start", "X", "-pf", text(&absent.path("missing.txt"))]).expect(1);
     assert!(run.stderr.contains("missing.txt"), "{}", run.stderr);
     let run = absent.weir(["watch", "X", "-p", "A@exe=b"]).expect(2);
-    assert!(run.stderr.contains("events do not tell"), "{}", run.stderr);
+    assert!(run.stderr.contains("events contain no program"), "{}", run.stderr);
     for verb in ["enable", "disable", "capture-state"] {
         assert!(absent.weir([verb, "X"]).expect(2).stderr.contains("PROVIDER"));
     }

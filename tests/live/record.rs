@@ -208,7 +208,7 @@ fn early_end_of_a_recording_names_its_cause() {
     let name = session_with_events(&daemon, "weir-record-");
     daemon.weir(["stop", &name]).expect(0);
     let run = recording.finish().expect(0);
-    assert!(run.stderr.contains("by somebody else"), "{}", run.stderr);
+    assert!(run.stderr.contains("by another process"), "{}", run.stderr);
     assert!(!events_in(&file).is_empty());
 
     let file = daemon.path("b.etl");
@@ -229,7 +229,7 @@ fn file_removed_during_the_recording_is_reported() {
     let file = daemon.path("a.etl");
     let script = format!("rm {}", text(&file));
     let run = record(&daemon, &file, &["--", "sh", "-c", &script]).expect(125);
-    assert!(run.stderr.contains("a.etl is not there any more"), "{}", run.stderr);
+    assert!(run.stderr.contains("a.etl no longer exists"), "{}", run.stderr);
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn watched_session_runs_on_afterwards() {
     let seen = events(&sessions(&daemon)[0]);
     eventually("more events", || (events(&sessions(&daemon)[0]) > seen).then_some(()));
     let run = daemon.weir(["stop", "Live"]).expect(0);
-    assert!(run.stderr.contains("nobody was watching"), "{}", run.stderr);
+    assert!(run.stderr.contains("no consumer was connected"), "{}", run.stderr);
 }
 
 #[test]
@@ -99,7 +99,7 @@ fn early_end_of_watch_names_its_cause() {
     eventually("a consumer", || (sessions(&daemon)[0]["consumers"] == 1).then_some(()));
     daemon.weir(["stop", &name]).expect(0);
     let run = watch.finish().expect(0);
-    assert!(run.stderr.contains("by somebody else"), "{}", run.stderr);
+    assert!(run.stderr.contains("by another process"), "{}", run.stderr);
 
     let watch = daemon.begin(["watch", "-p", SHOP]);
     eventually("a consumer", || (sessions(&daemon).first()?["consumers"] == 1).then_some(()));

@@ -146,7 +146,7 @@ fn missing_data_is_reported() {
     assert!(page.contains("lost: 41 events and 2 buffers"), "{page}");
     scene.interval(30_000, 5_000);
     let page = weir(["report", "cpu", scene.write().to_str().unwrap()]).expect(0).text();
-    assert!(page.contains("the interval was changed (0.500 ms, 1.000 ms)"), "{page}");
+    assert!(page.contains("the sampling interval changed (0.500 ms, 1.000 ms)"), "{page}");
     let mut empty = Scene::new();
     let run = weir(["report", "cpu", empty.write().to_str().unwrap()]).expect(1);
     assert!(run.stderr.contains("no samples:") && run.stderr.contains("--kernel cpu"), "{}", run.stderr);
@@ -171,9 +171,9 @@ fn hot_code_without_symbols_is_separated_from_cold() {
     assert_eq!(counts(&objects, "function", "app+0x200"), (1, 1));
     // Missing files are named once, and only those of reported processes.
     let run = weir(["report", "cpu", path.to_str().unwrap()]).expect(0);
-    assert!(run.stderr.contains("/nowhere/app and /nowhere/other are not there"), "{}", run.stderr);
+    assert!(run.stderr.contains("/nowhere/app and /nowhere/other do not exist"), "{}", run.stderr);
     let run = weir(["report", "cpu", path.to_str().unwrap(), "--process", "other"]).expect(0);
-    assert!(run.stderr.contains("/nowhere/other is not there"), "{}", run.stderr);
+    assert!(run.stderr.contains("/nowhere/other does not exist"), "{}", run.stderr);
     assert!(!run.stderr.contains("/nowhere/app"), "{}", run.stderr);
 }
 

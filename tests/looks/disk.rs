@@ -90,7 +90,7 @@ fn truncated_file_is_reported() {
     let bytes = std::fs::read(&path).unwrap();
     std::fs::write(&path, &bytes[..bytes.len() / 2]).unwrap();
     let page = weir(["report", "disk", path.to_str().unwrap()]).expect(3).text();
-    assert!(page.contains("the file is cut: ") && !page.contains("lost: nothing"), "{page}");
+    assert!(page.contains("the file is truncated: ") && !page.contains("lost: nothing"), "{page}");
     let objects = weir(["report", "disk", path.to_str().unwrap(), "--json"]).expect(3).json();
     assert_eq!(objects[0]["damaged"], true);
 }

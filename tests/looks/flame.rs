@@ -199,7 +199,7 @@ fn truncated_stacks_are_marked_and_counted() {
     let path = scene.write();
     let run = flame(&path, &["--collapsed"]).expect(0);
     assert!(
-        run.stderr.contains("cut at the limit of frames: the stacks of 2 of 3 samples"),
+        run.stderr.contains("truncated at the frame limit: the stacks of 2 of 3 samples"),
         "{}",
         run.stderr
     );
@@ -210,7 +210,7 @@ fn truncated_stacks_are_marked_and_counted() {
         "{lines}"
     );
     let page = weir(["report", "cpu", path.to_str().unwrap()]).expect(0).text();
-    assert!(page.contains("cut at the limit of frames: 2 stacks (66.7 %)"), "{page}");
+    assert!(page.contains("truncated at the frame limit: 2 stacks (66.7 %)"), "{page}");
     assert!(!page.contains("(cut)"), "it is no function: {page}");
 }
 
@@ -241,7 +241,7 @@ fn page_is_limited_to_the_requested_nodes_and_reports_it() {
     let path = scene.write();
     let out = scene.folder().join("flame.html");
     let run = flame(&path, &["-o", out.to_str().unwrap(), "--nodes", "3"]).expect(0);
-    assert!(run.stderr.contains("put together as (other)"), "{}", run.stderr);
+    assert!(run.stderr.contains("merged into (other)"), "{}", run.stderr);
     let page = std::fs::read_to_string(&out).unwrap();
     let (_, data) = page.split_once("id=\"data\">").unwrap();
     let data: Value = serde_json::from_str(data.split_once("</script>").unwrap().0).unwrap();

@@ -290,7 +290,7 @@ fn missing_data_is_reported() {
     for fact in [
         "2 switches and 0 wakes",
         "no wakes",
-        "1 time in which a switch is missing",
+        "1 interval with a missing switch",
         "1 batch of switches in the compact form",
     ] {
         assert!(page.contains(fact), "{fact} in {page}");
@@ -345,7 +345,7 @@ fn processor_times_are_unknown_if_only_some_threads_are_recorded() {
 #[test]
 fn waits_without_a_reason_on_linux_have_no_reason_rows() {
     let page = weir(["report", "sched", own().write().to_str().unwrap()]).expect(0).text();
-    assert!(!page.contains("UserRequest") && !page.contains("by what for"), "{page}");
+    assert!(!page.contains("UserRequest") && !page.contains("by cause"), "{page}");
     assert!(page.contains("blocked stacks"), "{page}");
 }
 
@@ -356,8 +356,8 @@ fn headline_marks_totals_of_the_whole_trace() {
     let page = |arguments: &[&str]| {
         weir(["report", "sched", path.to_str().unwrap()].iter().chain(arguments)).expect(0).text()
     };
-    let asked = "asked for: 1 thread, 2 switches to them, running 1.000 ms; what is above";
+    let asked = "selected: 1 thread, 2 switches to them, running 1.000 ms; the lines above";
     assert!(page(&["--process", "busy"]).contains(asked), "{}", page(&["--process", "busy"]));
     assert!(page(&["--thread", "301"]).contains(asked));
-    assert!(!page(&[]).contains("asked for"));
+    assert!(!page(&[]).contains("selected:"));
 }

@@ -1,10 +1,11 @@
-//! Programs that a trace names: opened to find the compiled manifests of their providers.
+//! Reads compiled manifests from the programs that a trace names.
 //!
 //! ```text
-//!   Decoder::take_tracked ──path──▶ what is it? ──a plain file──▶ open ──▶ Decoder::add_tracked: same build id?
+//!   Decoder::take_tracked ──path──▶ regular file? ──▶ open ──▶ Decoder::add_tracked (same build?)
 //! ```
 //!
-//! Whoever wrote the trace chose the paths: [`open_program`] takes the care that needs. `--no-binaries` is for those who do not want to be led at all.
+//! The author of the trace chose the paths, so [`open_program`] opens them with care.
+//! `--no-binaries` turns this off.
 
 use std::path::Path;
 
@@ -12,15 +13,16 @@ use anstream::eprintln;
 use traceweir::consumer::open_program;
 use traceweir_decode::{Decoder, Error};
 
-/// Takes in what the programs say that the trace has named since the last time.
+/// Loads the manifests of the programs that the trace has named since the last call.
 pub(crate) fn load(decoder: &mut Decoder) {
-    for told in decoder.take_tracked() {
-        let Some(file) = open_program(Path::new(&told.path)) else { continue };
-        // Most programs have no manifest to embed; one that has, and is another, is worth a word.
-        if let Err(Error::Binary(why)) = decoder.add_tracked(&told, file) {
+    for tracked in decoder.take_tracked() {
+        let Some(file) = open_program(Path::new(&tracked.path)) else { continue };
+        // Most programs contain no manifest. A program with another manifest than the traced one is
+        // worth a warning.
+        if let Err(Error::Binary(reason)) = decoder.add_tracked(&tracked, file) {
             eprintln!(
-                "warning: {}: {why}; events of its providers may lack their names",
-                told.path.escape_debug()
+                "warning: {}: {reason}; events of its providers may lack their names",
+                tracked.path.escape_debug()
             );
         }
     }

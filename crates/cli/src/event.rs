@@ -1,4 +1,4 @@
-//! One event on its way to people, whether it comes from a file or from a live session.
+//! One event that is ready for output, whether it comes from a file or from a live session.
 
 use std::cell::RefCell;
 
@@ -15,74 +15,76 @@ use crate::symbols::Symbols;
 /// One event of the stream.
 pub(crate) struct Event<'e> {
     pub(crate) record: Record<'e>,
-    /// Which trace it comes from.
+    /// Index of its trace.
     pub(crate) file: usize,
     pub(crate) time: FileTime,
     clock: &'e Clock,
     /// When the first trace starts.
     start: FileTime,
     pub(crate) found: Result<Found<'e, 'e>, Undecoded>,
-    /// Whom it is about, where the header does not say so.
+    /// The thread it is about, if that is not in the header.
     pub(crate) attributed: Option<Actor>,
     /// Image name of its process.
     pub(crate) process: Option<&'e str>,
     /// Name of its provider.
     pub(crate) provider: Option<&'e str>,
-    /// What its trace tells about loaded images, where somebody asks.
+    /// Loaded images of its trace, if needed.
     pub(crate) images: Option<&'e Images>,
-    /// Names for the addresses of its trace, where somebody asks.
+    /// Symbols for the addresses of its trace, if needed.
     pub(crate) symbols: Option<&'e RefCell<Symbols>>,
-    /// What its trace tells about stacks that are stored once.
+    /// Stack definitions of its trace.
     stacks: &'e Definitions,
 }
 
 impl Event<'_> {
-    /// The call stack, innermost frame first; `None` where there is none, or nothing says what its key stands for.
+    /// Returns the call stack, innermost frame first; `None` if there is none, or its key is not
+    /// defined.
     pub(crate) fn frames(&self) -> Option<impl Iterator<Item = u64>> {
         self.stacks.frames(&self.record)
     }
 
-    /// What its trace tells about stacks that are stored once.
+    /// Returns the stack definitions of its trace.
     pub(crate) const fn definitions(&self) -> &Definitions {
         self.stacks
     }
 
-    /// Nanoseconds since the start of the first trace: to the start of this one by wall time, then on by its own clock.
+    /// Returns nanoseconds since the start of the first trace: to the start of this trace by wall
+    /// time, then by its own clock.
     pub(crate) fn since_start(&self) -> i64 {
         let offset = self.clock.start.0.saturating_sub(self.start.0).saturating_mul(100);
         offset.saturating_add(self.clock.nanos_since_start(self.record.time()))
     }
 }
 
-/// Whether to go on.
+/// Whether to continue reading.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Flow {
     Continue,
     Stop,
 }
 
-/// Where in the stream a record stands.
-pub(crate) struct Place<'e> {
-    /// Which trace it comes from.
+/// What is known about a record besides its bytes.
+pub(crate) struct EventContext<'e> {
+    /// Index of its trace.
     pub(crate) file: usize,
-    /// The clock of that trace.
+    /// Clock of that trace.
     pub(crate) clock: &'e Clock,
-    /// The record's wall time.
+    /// Wall time of the record.
     pub(crate) time: FileTime,
     /// When the first trace starts.
     pub(crate) start: FileTime,
-    /// The images of that trace, where somebody asks.
+    /// Loaded images of that trace, if needed.
     pub(crate) images: Option<&'e Images>,
-    /// Names for the addresses of that trace, where somebody asks.
+    /// Symbols for the addresses of that trace, if needed.
     pub(crate) symbols: Option<&'e RefCell<Symbols>>,
-    /// The stacks that it stores once.
+    /// Stack definitions of that trace.
     pub(crate) stacks: &'e Definitions,
 }
 
-/// Says what a record is: its schema, its names, and whom it is about.
+/// Finds schema, names and attribution of a record.
 pub(crate) fn describe<'e>(
     record: &Record<'e>,
-    place: Place<'e>,
+    context: EventContext<'e>,
     decoder: &'e mut Decoder,
     actors: &'e mut Actors,
 ) -> Event<'e> {
@@ -102,9 +104,9 @@ pub(crate) fn describe<'e>(
         Err(_) => None,
     };
     let provider = provider.or_else(|| decoder.provider_name(&record.provider()));
-    // A kernel event is one even where nothing describes its fields.
+    // A kernel event belongs to the kernel even if its fields are unknown.
     let provider = provider.or_else(|| record.hook().map(|_| "Windows Kernel"));
-    let Place { file, clock, time, start, images, symbols, stacks } = place;
+    let EventContext { file, clock, time, start, images, symbols, stacks } = context;
     Event {
         record: *record,
         file,

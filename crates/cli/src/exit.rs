@@ -1,4 +1,4 @@
-//! How a command ended, as an exit code that scripts can use.
+//! How a command ended, as an exit code for scripts.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -10,17 +10,17 @@ use traceweir::{Error, Status};
 
 use crate::export::{plain_lines, plain_path};
 
-/// What a command that ran to its end has to say. Later ones are more serious.
+/// The result of a command that ran to its end. Later variants are more serious.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Outcome {
-    /// Nothing to add.
+    /// Success without remarks.
     #[default]
     Fine,
-    /// The trace says that events were lost.
+    /// The trace reports lost events.
     EventsLost,
-    /// The input is damaged; what could be read was.
+    /// The input is damaged; the readable part was processed.
     Damaged,
-    /// The exit status of a program that was run, or of running it.
+    /// The exit status of a program that was run, or of the attempt.
     Status(u8),
 }
 
@@ -35,7 +35,8 @@ impl Outcome {
     }
 }
 
-/// Does something with each path. One that fails is reported and the others are still seen to; the last failure is the result.
+/// Calls `each` for every path. A failure is printed and the others are still processed; the last
+/// failure is returned.
 pub(crate) fn for_each(
     paths: &[std::path::PathBuf],
     mut each: impl FnMut(&std::path::PathBuf) -> anyhow::Result<Outcome>,
@@ -56,7 +57,7 @@ pub(crate) fn for_each(
     result
 }
 
-/// Prints an error, and what to do about it where that can be told.
+/// Prints an error, and a hint if there is one.
 pub(crate) fn print(error: &anyhow::Error) {
     let style = anstyle::AnsiColor::Red.on_default().bold();
     eprintln!("{style}error:{style:#} {}", sentence(error) + &numbered(status_of(error)));
@@ -65,7 +66,7 @@ pub(crate) fn print(error: &anyhow::Error) {
     }
 }
 
-/// A status as it stands behind a sentence: number and published name.
+/// Formats a status with number and documented name, to follow a sentence.
 pub(crate) fn numbered(status: Option<Status>) -> String {
     match status.map(|status| (status.0, status.name())) {
         Some((number, Some(name))) => format!(" ({number} {name})"),
@@ -74,7 +75,8 @@ pub(crate) fn numbered(status: Option<Status>) -> String {
     }
 }
 
-/// An error and its causes; a cause that its error has told already is not told twice. Names of strangers stand in some of them.
+/// Joins an error with its causes, without repeating a cause that its error already contains. Some
+/// contain untrusted names, which are escaped.
 pub(crate) fn sentence(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -87,25 +89,25 @@ pub(crate) fn sentence(error: &anyhow::Error) -> String {
     plain_lines(&text)
 }
 
-/// The Win32 status of an error, where it is one of the tracing library.
+/// Returns the Win32 status of an error, if it comes from a tracing crate.
 pub(crate) fn status_of(error: &anyhow::Error) -> Option<Status> {
-    let of_library = |e: &(dyn std::error::Error + 'static)| {
-        let of_format = || e.downcast_ref().map(traceweir_format::Error::status);
-        e.downcast_ref().map(Error::status).or_else(of_format)
+    let library_status = |e: &(dyn std::error::Error + 'static)| {
+        let format_status = || e.downcast_ref().map(traceweir_format::Error::status);
+        e.downcast_ref().map(Error::status).or_else(format_status)
     };
-    error.chain().find_map(of_library)
+    error.chain().find_map(library_status)
 }
 
-/// What a person can do.
+/// Returns what the user can do about an error.
 fn hint(error: &Error) -> Option<String> {
     match error {
         Error::File { path, source } if source.kind() == ErrorKind::PermissionDenied => {
             return Some(match path.parent().filter(|folder| access(*folder, Access::WRITE_OK).is_err()) {
-                Some(folder) => format!("you may not write in {}", plain_path(folder)),
+                Some(folder) => format!("you may not write to the folder {}", plain_path(folder)),
                 None => format!("you may not write {}", plain_path(path)),
             });
         }
-        Error::Unreachable { socket, .. } => return end_of_daemon(socket),
+        Error::Unreachable { socket, .. } => return kill_hint(socket),
         _ => {}
     }
     let hint = match error.status() {
@@ -114,33 +116,33 @@ fn hint(error: &Error) -> Option<String> {
              your own daemon (--user) serves your own programs without any privilege"
         }
         Status::ERROR_PRIVILEGE_NOT_HELD => {
-            "weir doctor says what this machine allows, and how to allow the rest"
+            "weir doctor shows what this machine allows, and how to allow the rest"
         }
-        Status::ERROR_WMI_INSTANCE_NOT_FOUND => "weir list shows the sessions that run",
-        Status::ERROR_ALREADY_EXISTS => "weir list shows the sessions that run; weir stop NAME ends one",
+        Status::ERROR_WMI_INSTANCE_NOT_FOUND => "weir list shows the running sessions",
+        Status::ERROR_ALREADY_EXISTS => "weir list shows the running sessions; weir stop NAME ends one",
         Status::ERROR_BAD_PATHNAME if error.to_string().contains("flight recorder has no file") => {
             "weir flush NAME -o FILE writes what it has kept to a file"
         }
-        Status::ERROR_BAD_PATHNAME => "name a log file in a folder that is there, used by no other session",
-        Status::ERROR_DISK_FULL => "make room, or name a log file on another disk",
+        Status::ERROR_BAD_PATHNAME => "name a log file in an existing folder, not used by another session",
+        Status::ERROR_DISK_FULL => "free some space, or name a log file on another disk",
         _ => return None,
     };
     Some(hint.to_owned())
 }
 
-/// Whether it was the daemon that would not have us, and not a rule about files or processes.
+/// Returns whether the daemon refused the client, as opposed to a file or process permission.
 fn is_refusal_of_daemon(error: &Error) -> bool {
     matches!(error, Error::Refused { reason, .. } if reason.contains("may not control"))
 }
 
-/// How a daemon that does not answer is ended: its lock tells which process it is.
-fn end_of_daemon(socket: &Path) -> Option<String> {
+/// Returns how to end a daemon that does not answer; its lock file contains its pid.
+fn kill_hint(socket: &Path) -> Option<String> {
     let lock = std::fs::read_to_string(socket.with_file_name("daemon.lock")).ok()?;
     let pid: u32 = lock.trim().parse().ok()?;
     Some(format!("the daemon is process {pid}: kill {pid} ends it, and the next command starts another"))
 }
 
-/// Prints the error, if there is one, and gives the exit code.
+/// Prints the error, if there is one, and returns the exit code.
 pub(crate) fn report(result: anyhow::Result<Outcome>) -> ExitCode {
     match result {
         Ok(outcome) => outcome.code().into(),
@@ -159,7 +161,7 @@ fn is_not_permitted(error: &anyhow::Error) -> bool {
         || status_of(error).is_some_and(|status| refused.contains(&status))
 }
 
-/// Whoever reads our output has seen enough: that is not an error.
+/// Returns whether the reader of our output closed the pipe, which is not an error.
 pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let io = error.chain().filter_map(|e| e.downcast_ref::<std::io::Error>());
     io.map(std::io::Error::kind).any(|k| k == ErrorKind::BrokenPipe)
@@ -170,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cause_is_told_once() {
+    fn causes_are_not_repeated() {
         let cause = || std::io::Error::from_raw_os_error(13);
         let error = Error::File { path: "/x/a.etl".into(), source: cause() };
         let error = anyhow::Error::new(error).context("cannot start session a");
@@ -180,31 +182,31 @@ mod tests {
     }
 
     #[test]
-    fn names_in_errors_do_not_take_over_the_terminal() {
+    fn untrusted_names_in_errors_are_escaped() {
         let error = anyhow::anyhow!("a\u{1b}]0;x\u{7}\u{9b}31m\u{202e}\rb\n    ^").context("cannot\u{1b}[2J");
-        let told = sentence(&error);
-        assert!(!told.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{told:?}");
-        assert!(told.starts_with("cannot\\x1b[2J: a") && told.ends_with("\n    ^"), "{told}");
+        let text = sentence(&error);
+        assert!(!text.chars().any(|c| (c.is_control() && c != '\n') || c == '\u{202e}'), "{text:?}");
+        assert!(text.starts_with("cannot\\x1b[2J: a") && text.ends_with("\n    ^"), "{text}");
     }
 
     #[test]
-    fn an_error_that_has_a_status_tells_it_by_number_and_name() {
+    fn status_of_an_error_has_number_and_name() {
         let refused = |status| anyhow::Error::new(Error::refused(Status(status), "no")).context("cannot");
-        let told = |error: &anyhow::Error| numbered(status_of(error));
-        assert_eq!(told(&refused(4201)), " (4201 ERROR_WMI_INSTANCE_NOT_FOUND)");
-        assert_eq!(told(&refused(0x00FF_FFFF)), " (16777215)");
-        assert_eq!(told(&anyhow::anyhow!("a sentence of our own")), "");
+        let status = |error: &anyhow::Error| numbered(status_of(error));
+        assert_eq!(status(&refused(4201)), " (4201 ERROR_WMI_INSTANCE_NOT_FOUND)");
+        assert_eq!(status(&refused(0x00FF_FFFF)), " (16777215)");
+        assert_eq!(status(&anyhow::anyhow!("a sentence of our own")), "");
     }
 
     #[test]
-    fn a_missing_privilege_leads_to_the_doctor() {
+    fn missing_privilege_hints_at_the_doctor() {
         let error = Error::refused(Status::ERROR_PRIVILEGE_NOT_HELD, "profiling takes CAP_PERFMON");
         assert!(hint(&error).unwrap().starts_with("weir doctor "));
         assert!(is_not_permitted(&error.into()));
     }
 
     #[test]
-    fn a_mute_daemon_is_named_by_its_process() {
+    fn unresponsive_daemon_is_named_by_its_pid() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("control.sock");
         let error = Error::Unreachable { socket, reason: "silent".to_owned() };

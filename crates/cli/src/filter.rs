@@ -1,4 +1,4 @@
-//! Which events a person asked for.
+//! Event filters of the command line.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use traceweir_format::time::{Civil, FileTime, UNITS_PER_SECOND};
 use crate::cli::{EventFilters, Filters};
 use crate::event::Event;
 
-/// Filters, understood. Those on the header are cheap and come first.
+/// Parsed filters. Those on the header are cheap and are applied first.
 #[derive(Debug, Default)]
 pub(crate) struct Filter {
     providers: Vec<Name>,
@@ -22,7 +22,7 @@ pub(crate) struct Filter {
     cpus: Vec<u16>,
     from: Option<FileTime>,
     to: Option<FileTime>,
-    /// Stop after so many events.
+    /// Stop after this many events.
     pub(crate) head: Option<u64>,
     /// Text that an event must contain, in lower case.
     pub(crate) grep: Option<String>,
@@ -36,17 +36,20 @@ enum Name {
 }
 
 impl Filter {
-    /// Takes what was typed; offsets count from `start`.
+    /// Creates the filter from arguments; offsets count from `start`.
     pub(crate) fn new(typed: &Filters, start: FileTime) -> Self {
         let provider = |text: &String| match text.parse() {
             Ok(guid) => Name::Guid(guid),
             Err(_) => Name::Pattern(text.to_lowercase()),
         };
-        Self { providers: typed.provider.iter().map(provider).collect(), ..Self::of(&typed.events, start) }
+        Self {
+            providers: typed.provider.iter().map(provider).collect(),
+            ..Self::for_all_providers(&typed.events, start)
+        }
     }
 
-    /// The same for the events of all providers.
-    pub(crate) fn of(typed: &EventFilters, start: FileTime) -> Self {
+    /// Creates the filter without providers.
+    pub(crate) fn for_all_providers(typed: &EventFilters, start: FileTime) -> Self {
         let event = |text: &String| match text.parse() {
             Ok(id) => Name::Id(id),
             Err(_) => Name::Pattern(text.to_lowercase()),
@@ -66,29 +69,32 @@ impl Filter {
         }
     }
 
-    /// Events by name or number alone.
+    /// Creates a filter on event names or ids only.
     pub(crate) fn by_event(names: &[String]) -> Self {
-        Self::of(&EventFilters { event: names.to_vec(), ..EventFilters::default() }, FileTime::default())
+        Self::for_all_providers(
+            &EventFilters { event: names.to_vec(), ..EventFilters::default() },
+            FileTime::default(),
+        )
     }
 
-    /// Whether events are chosen by more than their headers tell: by names, or by whom they are about.
+    /// Returns whether the filter needs more than headers: names, or attribution.
     pub(crate) fn needs_description(&self) -> bool {
         let by_names = !self.providers.is_empty() || !self.events.is_empty() || self.grep.is_some();
         by_names || !self.pids.is_empty() || !self.tids.is_empty()
     }
 
-    /// First and last wall time of interest.
+    /// Returns the first and last wall time that pass.
     pub(crate) fn span(&self) -> (Option<FileTime>, Option<FileTime>) {
         (self.from, self.to)
     }
 
-    /// Whether events are chosen by what only their schema tells.
-    pub(crate) fn goes_by_names(&self) -> bool {
+    /// Returns whether the filter uses names that only a schema contains.
+    pub(crate) fn uses_names(&self) -> bool {
         let by_pattern = |names: &[Name]| names.iter().any(|n| matches!(n, Name::Pattern(_)));
         by_pattern(&self.providers) || by_pattern(&self.events) || self.grep.is_some()
     }
 
-    /// What can be told without decoding.
+    /// Applies the filters that need no decoding.
     #[inline]
     pub(crate) fn wants(&self, record: &Record<'_>, time: FileTime) -> bool {
         if self.from.is_some_and(|f| time < f) || self.to.is_some_and(|t| time > t) {
@@ -101,11 +107,12 @@ impl Filter {
             return true;
         }
         let d = record.descriptor();
-        // Level 0 means "always" and passes, as when recording. Who asks for keywords wants events that have them.
+        // Level 0 means "always" and passes, as when recording. A keyword filter passes only events
+        // with keywords.
         self.level.is_none_or(|most| d.level <= most) && self.keyword.is_none_or(|mask| d.keyword & mask != 0)
     }
 
-    /// What takes names or attribution.
+    /// Applies the filters that need names or attribution.
     #[inline]
     pub(crate) fn accepts(&self, event: &Event<'_>) -> bool {
         self.accepts_actor(event)
@@ -128,7 +135,7 @@ impl Name {
             Self::Guid(guid) => event.record.provider() == *guid,
             Self::Pattern(pattern) => event.provider.is_some_and(|name| {
                 let name = name.to_lowercase();
-                // Kernel events share one name; other views tell them apart by their class.
+                // Kernel events share one provider name; other commands show them with their class.
                 let class = || kernel::class_name(&event.record.provider()).map(str::to_lowercase);
                 matches(pattern, &name) || class().is_some_and(|c| matches(pattern, &format!("{name} ({c})")))
             }),
@@ -154,7 +161,7 @@ impl Name {
     }
 }
 
-/// Whether a pattern with `*` and `?` covers a text.
+/// Returns whether a pattern with `*` and `?` matches a text.
 pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     let (pattern, text): (Vec<char>, Vec<char>) = (pattern.chars().collect(), text.chars().collect());
     let (mut p, mut t) = (0, 0);
@@ -180,10 +187,10 @@ pub(crate) fn matches(pattern: &str, text: &str) -> bool {
     pattern.iter().skip(p).all(|c| *c == '*')
 }
 
-/// What [`parse_level`] understands.
+/// The forms that [`parse_level`] accepts.
 pub(crate) const EXPECTED_LEVEL: &str = "use 0 to 255, critical, error, warning, info or verbose";
 
-/// A level by name or number, as typed.
+/// Parses a level by name or number.
 pub(crate) fn parse_level(text: &str) -> Result<u8, String> {
     let name = text.trim().to_ascii_lowercase();
     let name = name.strip_prefix("win:").unwrap_or(&name);
@@ -204,7 +211,7 @@ pub(crate) fn parse_level(text: &str) -> Result<u8, String> {
     })
 }
 
-/// A keyword mask, as typed.
+/// Parses a keyword mask.
 pub(crate) fn parse_mask(text: &str) -> Result<u64, String> {
     let number = match text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")) {
         Some(hex) => u64::from_str_radix(&hex.replace('_', ""), 16),
@@ -223,7 +230,7 @@ pub(crate) enum Moment {
 }
 
 impl Moment {
-    /// Its wall time in a trace that starts then.
+    /// Returns its wall time in a trace that starts at `start`.
     pub(crate) fn after(self, start: FileTime) -> FileTime {
         match self {
             Self::Utc(time) => time,
@@ -232,7 +239,7 @@ impl Moment {
     }
 }
 
-/// A point in time, as typed: UTC, or an offset with a unit.
+/// Parses a point in time: UTC, or an offset with a unit.
 pub(crate) fn parse_moment(text: &str) -> Result<Moment, String> {
     let units = parse_span(text).map(|n| (n / 100.0).round());
     if let Some(units) = units.filter(|u| u.abs() < 9e18) {
@@ -242,14 +249,14 @@ pub(crate) fn parse_moment(text: &str) -> Result<Moment, String> {
     parse_utc(text).map(Moment::Utc).ok_or_else(hint)
 }
 
-/// A length of time, as typed; seconds where no unit is given.
+/// Parses a duration; a number without unit is in seconds.
 pub(crate) fn parse_duration(text: &str) -> Result<Duration, String> {
     let seconds = text.trim().parse::<f64>().ok().or_else(|| parse_span(text).map(|n| n / 1e9));
     let duration = seconds.and_then(|s| Duration::try_from_secs_f64(s).ok());
     duration.ok_or_else(|| "use a time such as 10s, 500ms or 2min".to_owned())
 }
 
-/// Nanoseconds of a number with a unit.
+/// Parses a number with a unit, in nanoseconds.
 fn parse_span(text: &str) -> Option<f64> {
     const UNITS: [(&str, f64); 7] =
         [("ms", 1e6), ("us", 1e3), ("µs", 1e3), ("ns", 1.0), ("s", 1e9), ("min", 6e10), ("h", 3.6e12)];
@@ -286,7 +293,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns_cover_what_they_say() {
+    fn patterns_match_with_wildcards() {
         for (pattern, text, covered) in [
             ("perfview", "perfview", true),
             ("perf*", "perfview", true),
@@ -302,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_absolute_or_offsets() {
+    fn times_parse_as_utc_or_offset() {
         let start = FileTime::from_unix(1_000_000_000, 0);
         assert_eq!(parse_moment("1.5s").unwrap().after(start).0 - start.0, 15_000_000);
         assert_eq!(parse_moment("200ms").unwrap().after(start).0 - start.0, 2_000_000);
@@ -315,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn durations_have_units_or_are_seconds() {
+    fn durations_parse_with_unit_or_as_seconds() {
         for (text, milliseconds) in
             [("10s", 10_000), ("500ms", 500), ("2min", 120_000), ("1.5", 1500), ("1h", 3_600_000), ("0s", 0)]
         {
@@ -327,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_and_masks_have_names_and_numbers() {
+    fn levels_and_masks_parse_from_name_and_number() {
         assert_eq!((parse_level("Warning").unwrap(), parse_level("200").unwrap()), (3, 200));
         assert_eq!((parse_mask("0xFF").unwrap(), parse_mask("12").unwrap()), (255, 12));
         assert!(parse_level("loud").is_err() && parse_mask("0xZZ").is_err());

@@ -1,7 +1,7 @@
-//! Looks for text in events, whatever the form in which they are written.
+//! Searches text in events, independent of the output format.
 //!
-//! What is searched is what an event says: names, values without any escapes, the message, and for an event that cannot be decoded its
-//! payload, read as 8-bit and as 16-bit text.
+//! The search covers names, values without escapes and the message. For an event that cannot be
+//! decoded it covers the payload, read as 8-bit and as 16-bit text.
 
 use memchr::memmem;
 use traceweir_decode::format::{Style, text, text_of_utf16};
@@ -14,7 +14,7 @@ use crate::event::Event;
 use crate::export::MAX_FIELDS;
 use crate::filter::Filter;
 
-/// Finds the text of `--grep`, without regard to case.
+/// Finds the text of `--grep`, ignoring case.
 pub(crate) struct Grep<'f> {
     finder: Option<memmem::Finder<'f>>,
     walker: Walker,
@@ -29,13 +29,13 @@ impl<'f> Grep<'f> {
         Self { finder, walker: Walker::default(), messages: Messages::default(), words }
     }
 
-    /// Whether an event holds the text.
+    /// Returns whether an event contains the text.
     #[inline]
     pub(crate) fn accepts(&mut self, event: &Event<'_>) -> bool {
-        self.finder.is_none() || self.searches(event)
+        self.finder.is_none() || self.contains_text(event)
     }
 
-    fn searches(&mut self, event: &Event<'_>) -> bool {
+    fn contains_text(&mut self, event: &Event<'_>) -> bool {
         let Some(finder) = &self.finder else { return true };
         let out = &mut self.words;
         out.text.clear();
@@ -60,14 +60,15 @@ impl<'f> Grep<'f> {
     }
 }
 
-/// Everything an event says, a line each.
+/// The text of an event, one line per value.
 struct Words {
     text: Vec<u8>,
     style: Style,
 }
 
 impl Words {
-    /// Bytes of unknown meaning, as text of either width; 16-bit text may start at an odd place.
+    /// Adds bytes of unknown meaning as text of either width; 16-bit text may start at an odd
+    /// offset.
     fn bytes(&mut self, payload: &[u8]) {
         self.text.extend_from_slice(payload);
         for start in [0, 1] {

@@ -1,15 +1,18 @@
-//! Programs and libraries as a trace tells where they were loaded, for the addresses of call stacks.
+//! Programs and libraries of a trace, with their addresses, for call stacks.
 //!
 //! ```text
 //!   Image/Load, DCStart, DCEnd, Unload     ImageBase, ImageSize, ProcessId, FileName
-//!   ImageID/DbgID_RSDS                     ImageBase, ProcessId, signature, age, name: which file it was, in front of the event above
-//!   (process, base) ──▶ the images that were there, oldest first; process 0 has those of the kernel
+//!   ImageID/DbgID_RSDS                     ImageBase, ProcessId, signature, age, name: the build
+//!                                          of the file; precedes the event above
+//!   (process, base) ──▶ its images, oldest first; process 0 is the kernel
 //! ```
 //!
-//! An address belongs to the image that was loaded last before its time; that it was unloaded in between is not looked at, for nothing runs there
-//! then. What is kept is bounded: behind that, addresses stay addresses.
+//! An address belongs to the image that was loaded last before its time. Unloading is ignored,
+//! because no code runs there afterwards. The number of images is limited; addresses beyond the
+//! limit stay addresses.
 //!
-//! [`Images::find`] looks closer than [`Images::locate`]: what a process had is gone when it ends, and a process begins with what its parent had.
+//! [`Images::find`] is more exact than [`Images::locate`]: the images of a process are gone when it
+//! ends, and a process begins with the images of its parent.
 
 mod lives;
 
@@ -25,25 +28,25 @@ use traceweir_format::Guid;
 use traceweir_format::header::Record;
 use traceweir_format::spec::event::class;
 
-use self::lives::Lives;
+use self::lives::ProcessLifetimes;
 
-/// Images of one trace that are kept.
+/// Maximum number of images of one trace.
 const MAX_IMAGES: usize = 1 << 17;
-/// Characters of the name of a file that are shown.
+/// Maximum number of characters of a file name to show.
 const MAX_NAME: usize = 255;
-/// Bytes of a path that are kept, and of all paths of a trace.
+/// Maximum size of a path, and of all paths of a trace, in bytes.
 const MAX_PATH: usize = 4096;
 const MAX_TEXTS: usize = 32 << 20;
-/// Processes whose parents are asked, one after the other.
+/// Maximum number of ancestors to search.
 const MAX_PARENTS: usize = 8;
-/// Where the kernel's half of memory begins.
+/// Start of the kernel half of the address space.
 const KERNEL_HALF: u64 = 1 << 63;
 
 const UNLOAD: u8 = 2;
 const RUNDOWN_START: u8 = 3;
 const RUNDOWN_END: u8 = 4;
 const LOAD: u8 = 10;
-/// The debug identity of an image.
+/// Opcode of the debug identity of an image.
 const DEBUG_ID: u8 = 36;
 
 /// The images of a trace.
@@ -51,30 +54,30 @@ const DEBUG_ID: u8 = 36;
 pub(crate) struct Images {
     by_base: BTreeMap<(u32, u64), Vec<Image>>,
     count: usize,
-    /// Identities whose image was not told yet.
+    /// Identities whose image has not been reported yet.
     identities: BTreeMap<(u32, u64), DebugId>,
-    lives: Lives,
-    /// Paths, each once.
+    lifetimes: ProcessLifetimes,
+    /// Interned paths.
     texts: HashSet<Arc<str>>,
     text_bytes: usize,
     walker: Walker,
 }
 
-/// Which build of a file it was.
+/// The build of a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct DebugId {
-    /// Of a PDB; the first 16 bytes of the build id of an ELF file.
+    /// Signature of a PDB; the first 16 bytes of the build id of an ELF file.
     pub(crate) signature: Guid,
-    /// Of a PDB; the next 4 bytes of the build id.
+    /// Age of a PDB; the next 4 bytes of the build id.
     pub(crate) age: u32,
-    /// The path of the PDB, or of the ELF file.
+    /// Path of the PDB, or of the ELF file.
     pub(crate) path: Arc<str>,
 }
 
-/// An image while it was loaded.
+/// A loaded image.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Image {
-    /// When it was loaded; the beginning of time where it was there before the trace.
+    /// When it was loaded; `i64::MIN` if before the trace.
     since: i64,
     pub(crate) size: u64,
     pub(crate) path: Arc<str>,
@@ -82,26 +85,26 @@ pub(crate) struct Image {
 }
 
 impl Image {
-    /// The file, without its folder.
+    /// Returns the file name, without the folder.
     pub(crate) fn name(&self) -> &str {
         let name = self.path.rsplit(['\\', '/']).next().unwrap_or_default();
         name.char_indices().nth(MAX_NAME).and_then(|(end, _)| name.get(..end)).unwrap_or(name)
     }
 }
 
-/// Where an address lies.
+/// The image at an address.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Located<'i> {
     pub(crate) image: &'i Image,
-    /// Where the image lies.
+    /// Base address of the image.
     pub(crate) base: u64,
-    /// Whose it is; 0 is the kernel.
+    /// Its process; 0 is the kernel.
     pub(crate) process: u32,
 }
 
-/// What an event says about an image.
+/// Fields of an event about an image.
 #[derive(Default)]
-struct Told {
+struct ImageFields {
     base: u64,
     size: u64,
     pid: u32,
@@ -110,7 +113,7 @@ struct Told {
     age: u32,
 }
 
-impl<'p> Visitor<'p> for Told {
+impl<'p> Visitor<'p> for ImageFields {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
         let number = || value.as_u64().unwrap_or(0);
         match (&*field.name, value) {
@@ -130,7 +133,8 @@ impl<'p> Visitor<'p> for Told {
 }
 
 impl Images {
-    /// Whether an event may tell something to [`Images::observe`]: one with a hook, for what a process writes has none, and is not believed about others.
+    /// Returns whether [`Images::observe`] can learn from an event. It must have a hook: events
+    /// that a process writes have none, and are not trusted about other processes.
     pub(crate) fn is_informative(record: &Record<'_>) -> bool {
         let opcode = record.descriptor().opcode;
         record.hook().is_some()
@@ -138,51 +142,52 @@ impl Images {
             && matches!(opcode, UNLOAD | RUNDOWN_START | RUNDOWN_END | LOAD)
     }
 
-    /// Whether an event says which build an image is. Such events have no hook; they tell nothing about images that no event with a hook told of.
+    /// Returns whether an event contains the build of an image. Such events have no hook; they
+    /// apply only to images that an event with a hook reported.
     fn is_identity(record: &Record<'_>) -> bool {
         record.provider() == class::IMAGE_ID && record.descriptor().opcode == DEBUG_ID
     }
 
-    /// Whether an event may tell something to [`Images::observe_all`].
-    pub(crate) fn may_tell(record: &Record<'_>) -> bool {
-        Self::is_informative(record) || Self::is_identity(record) || Lives::is_informative(record)
+    /// Returns whether [`Images::observe_all`] can learn from an event.
+    pub(crate) fn is_relevant(record: &Record<'_>) -> bool {
+        Self::is_informative(record) || Self::is_identity(record) || ProcessLifetimes::is_informative(record)
     }
 
     /// Learns from an event about an image.
     pub(crate) fn observe(&mut self, record: &Record<'_>, found: &Found<'_, '_>) {
-        let told = self.told(record, found);
+        let fields = self.read_fields(record, found);
         let is_load = record.descriptor().opcode == LOAD;
-        self.note(&told, if is_load { record.time() } else { i64::MIN }, is_load);
+        self.note(&fields, if is_load { record.time() } else { i64::MIN }, is_load);
     }
 
-    /// Learns from an event about an image, its identity, or the life of a process.
+    /// Learns from an event about an image, its identity, or the start or end of a process.
     pub(crate) fn observe_all(&mut self, record: &Record<'_>, found: &Found<'_, '_>) {
-        if Lives::is_informative(record) {
-            return self.lives.observe(record, found, &mut self.walker);
+        if ProcessLifetimes::is_informative(record) {
+            return self.lifetimes.observe(record, found, &mut self.walker);
         }
-        let told = self.told(record, found);
+        let fields = self.read_fields(record, found);
         if Self::is_identity(record) {
-            return self.identify(&told);
+            return self.identify(&fields);
         }
         let is_load = record.descriptor().opcode == LOAD;
-        // Who had the number before had other images.
-        let there = || self.lives.end_before(told.pid, record.time()).unwrap_or(i64::MIN);
-        let since = if is_load { record.time() } else { there() };
-        self.note(&told, since, is_load);
+        // An earlier process with this pid had other images.
+        let last_end = || self.lifetimes.end_before(fields.pid, record.time()).unwrap_or(i64::MIN);
+        let since = if is_load { record.time() } else { last_end() };
+        self.note(&fields, since, is_load);
     }
 
-    fn told(&mut self, record: &Record<'_>, found: &Found<'_, '_>) -> Told {
-        let mut told = Told::default();
-        // A payload that ends early has told what it could.
-        let _ = self.walker.walk(&found.known.schema, found.payload, record.pointer_size(), &mut told);
-        told
+    fn read_fields(&mut self, record: &Record<'_>, found: &Found<'_, '_>) -> ImageFields {
+        let mut fields = ImageFields::default();
+        // A payload that ends early has passed the fields before its end.
+        let _ = self.walker.walk(&found.known.schema, found.payload, record.pointer_size(), &mut fields);
+        fields
     }
 
-    fn identify(&mut self, told: &Told) {
-        let Some(path) = self.text(&told.name) else { return };
-        let id = DebugId { signature: told.signature, age: told.age, path };
-        let key = (told.pid, told.base);
-        if let Some(last) = self.by_base.get_mut(&key).and_then(|there| there.last_mut()) {
+    fn identify(&mut self, fields: &ImageFields) {
+        let Some(path) = self.text(&fields.name) else { return };
+        let id = DebugId { signature: fields.signature, age: fields.age, path };
+        let key = (fields.pid, fields.base);
+        if let Some(last) = self.by_base.get_mut(&key).and_then(|images| images.last_mut()) {
             last.id.get_or_insert_with(|| id.clone());
         }
         if self.identities.len() < MAX_IMAGES {
@@ -190,30 +195,31 @@ impl Images {
         }
     }
 
-    /// Notes an image that was loaded at a time, or was there since.
-    fn note(&mut self, told: &Told, since: i64, is_load: bool) {
-        if told.size == 0 || self.count >= MAX_IMAGES {
+    /// Adds an image that was loaded at a time, or was there since.
+    fn note(&mut self, fields: &ImageFields, since: i64, is_load: bool) {
+        if fields.size == 0 || self.count >= MAX_IMAGES {
             return;
         }
-        let Some(path) = self.text(&told.name) else { return };
-        let id = self.identities.remove(&(told.pid, told.base));
-        let image = Image { since, size: told.size, path, id };
+        let Some(path) = self.text(&fields.name) else { return };
+        let id = self.identities.remove(&(fields.pid, fields.base));
+        let image = Image { since, size: fields.size, path, id };
         if image.name().is_empty() {
             return;
         }
-        let there = self.by_base.entry((told.pid, told.base)).or_default();
-        // An end tells of an image whose beginning was told already, or came before the trace.
-        let known = there.iter_mut().find(|it| it.since >= since && it.name() == image.name());
+        let images = self.by_base.entry((fields.pid, fields.base)).or_default();
+        // An unload or rundown event is about an image that is already known, or was loaded before
+        // the trace.
+        let known = images.iter_mut().find(|known| known.since >= since && known.name() == image.name());
         if let Some(known) = known.filter(|_| !is_load) {
             known.id = known.id.take().or(image.id);
             return;
         }
-        let at = there.partition_point(|image| image.since <= since);
-        there.insert(at, image);
+        let index = images.partition_point(|image| image.since <= since);
+        images.insert(index, image);
         self.count = self.count.saturating_add(1);
     }
 
-    /// A text, each of which is kept once; `None` where there is no room for more.
+    /// Interns a text; `None` if the limit is reached.
     fn text(&mut self, bytes: &[u8]) -> Option<Arc<str>> {
         let text = String::from_utf8_lossy(bytes.get(..bytes.len().min(MAX_PATH)).unwrap_or_default());
         if let Some(known) = self.texts.get(&*text) {
@@ -228,54 +234,56 @@ impl Images {
         Some(text)
     }
 
-    /// The image at an address, and how far into it that is.
+    /// Returns the name of the image at an address, and the offset in it.
     pub(crate) fn locate(&self, pid: u32, address: u64, time: i64) -> Option<(&str, u64)> {
         [pid, 0].into_iter().find_map(|pid| {
-            let found = self.at(pid, address, time)?;
+            let found = self.image_at(pid, address, time)?;
             Some((found.image.name(), address.checked_sub(found.base)?))
         })
     }
 
-    /// The image at an address of a process that may have ended, or have begun as a copy of another.
+    /// Finds the image at an address of a process that may have ended, or begun as a copy of
+    /// another.
     pub(crate) fn find(&self, pid: u32, address: u64, time: i64) -> Option<Located<'_>> {
-        /// The process that Windows gives its kernel's images to.
+        /// The process that Windows assigns the kernel's images to.
         const SYSTEM: u32 = 4;
         if address >= KERNEL_HALF {
-            let of_kernel = [0, SYSTEM, pid].into_iter().find_map(|pid| self.at(pid, address, time))?;
-            return Some(Located { process: 0, ..of_kernel });
+            let kernel_image =
+                [0, SYSTEM, pid].into_iter().find_map(|pid| self.image_at(pid, address, time))?;
+            return Some(Located { process: 0, ..kernel_image });
         }
         let (mut pid, mut time) = (pid, time);
         for _ in 0..=MAX_PARENTS {
-            let ended = self.lives.end_before(pid, time);
-            let found = self.at(pid, address, time);
-            if let Some(found) = found.filter(|it| ended.is_none_or(|end| end <= it.image.since)) {
+            let ended = self.lifetimes.end_before(pid, time);
+            let found = self.image_at(pid, address, time);
+            if let Some(found) = found.filter(|found| ended.is_none_or(|end| end <= found.image.since)) {
                 return Some(found);
             }
-            (time, pid) = self.lives.parent(pid, time)?;
+            (time, pid) = self.lifetimes.parent(pid, time)?;
         }
         None
     }
 
-    fn at(&self, process: u32, address: u64, time: i64) -> Option<Located<'_>> {
-        let ((_, base), there) = self.by_base.range((process, 0)..=(process, address)).next_back()?;
-        let image = there.iter().rev().find(|image| image.since <= time)?;
+    fn image_at(&self, process: u32, address: u64, time: i64) -> Option<Located<'_>> {
+        let ((_, base), images) = self.by_base.range((process, 0)..=(process, address)).next_back()?;
+        let image = images.iter().rev().find(|image| image.since <= time)?;
         (address.checked_sub(*base)? < image.size).then_some(Located { image, base: *base, process })
     }
 
-    /// The first image of the kernel for which `is_it` holds, and its base.
-    pub(crate) fn of_kernel(&self, is_it: impl Fn(&Image) -> bool) -> Option<(u64, &Image)> {
+    /// Returns the first image of the kernel for which `is_match` holds, and its base.
+    pub(crate) fn find_kernel_image(&self, is_match: impl Fn(&Image) -> bool) -> Option<(u64, &Image)> {
         let all = [0, 4].into_iter().flat_map(|pid| self.by_base.range((pid, 0)..=(pid, u64::MAX)));
-        all.flat_map(|((_, base), there)| there.iter().map(|image| (*base, image)))
-            .find(|(_, image)| is_it(image))
+        all.flat_map(|((_, base), images)| images.iter().map(|image| (*base, image)))
+            .find(|(_, image)| is_match(image))
     }
 
-    /// The user that a process ran as, where the trace tells.
+    /// Returns the user of a process, if known.
     pub(crate) fn user_of(&self, pid: u32, time: i64) -> Option<u32> {
-        self.lives.user(pid, time)
+        self.lifetimes.user(pid, time)
     }
 
-    /// Whether the trace was made on Linux.
-    pub(crate) fn are_of_linux(&self) -> bool {
+    /// Returns whether the trace was recorded on Linux.
+    pub(crate) fn is_linux(&self) -> bool {
         self.texts.iter().any(|path| path.starts_with('/'))
     }
 }
@@ -286,21 +294,21 @@ mod tests {
     use traceweir_format::header::classic::ClassicHeader;
     use traceweir_format::header::perfinfo::PerfInfoHeader;
 
-    fn told(pid: u32, base: u64, size: u64, name: &str) -> Told {
-        Told { pid, base, size, name: name.into(), ..Told::default() }
+    fn fields(pid: u32, base: u64, size: u64, name: &str) -> ImageFields {
+        ImageFields { pid, base, size, name: name.into(), ..ImageFields::default() }
     }
 
     #[test]
-    fn an_address_is_told_by_the_image_that_was_there_then() {
+    fn address_belongs_to_the_image_of_its_time() {
         let mut images = Images::default();
-        images.note(&told(7, 0x1000, 0x100, "\\Device\\old.dll"), i64::MIN, false);
-        images.note(&told(7, 0x1000, 0x100, "new.dll"), 50, true);
-        images.note(&told(7, 0x1000, 0x100, "new.dll"), i64::MIN, false);
-        images.note(&told(7, 0x2000, 0x100, "/usr/lib/late.so"), 90, true);
-        images.note(&told(0, 0xFFFF_0000, 0x100, "kernel"), i64::MIN, false);
+        images.note(&fields(7, 0x1000, 0x100, "\\Device\\old.dll"), i64::MIN, false);
+        images.note(&fields(7, 0x1000, 0x100, "new.dll"), 50, true);
+        images.note(&fields(7, 0x1000, 0x100, "new.dll"), i64::MIN, false);
+        images.note(&fields(7, 0x2000, 0x100, "/usr/lib/late.so"), 90, true);
+        images.note(&fields(0, 0xFFFF_0000, 0x100, "kernel"), i64::MIN, false);
         assert_eq!(images.locate(7, 0x1010, 10), Some(("old.dll", 0x10)));
         assert_eq!(images.locate(7, 0x1010, 60), Some(("new.dll", 0x10)));
-        assert_eq!(images.locate(7, 0x1100, 60), None, "behind its end");
+        assert_eq!(images.locate(7, 0x1100, 60), None, "past its end");
         assert_eq!(images.locate(7, 0x2000, 60), None, "not yet there");
         assert_eq!(images.locate(8, 0x1010, 60), None, "another process");
         assert_eq!(images.locate(8, 0xFFFF_0001, 60), Some(("kernel", 1)));
@@ -308,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_process_writes_about_images_is_not_believed() {
+    fn image_events_of_user_processes_are_ignored() {
         let (mut forged, mut sound) = (Vec::new(), Vec::new());
         ClassicHeader { opcode: LOAD, class: class::IMAGE, ..ClassicHeader::default() }
             .encode(&[0; 64], &mut forged)
@@ -325,9 +333,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn number_of_images_is_limited() {
         let mut images = Images { count: MAX_IMAGES, ..Images::default() };
-        images.note(&told(7, 0x1000, 0x100, "a"), 0, true);
+        images.note(&fields(7, 0x1000, 0x100, "a"), 0, true);
         assert_eq!(images.locate(7, 0x1000, 1), None);
     }
 }

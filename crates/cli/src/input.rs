@@ -1,7 +1,7 @@
-//! Traces as people have them: plain, in a ZIP archive, or gzip-compressed.
+//! Opens traces: plain, in a ZIP archive, or gzip-compressed.
 //!
-//! Archives are unpacked to a temporary file that has no name any more, so nothing is left behind however the program ends. How far an
-//! archive may expand is capped: a bomb is an error.
+//! Archives are unpacked to an unlinked temporary file, so nothing is left however the program
+//! ends. The size of an unpacked archive is limited: a decompression bomb is an error.
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -14,21 +14,21 @@ use traceweir_format::etl::Trace;
 
 use crate::export::plain;
 
-/// Unpacked bytes for each packed byte. Traces full of filler reach a few hundred.
+/// Maximum ratio of unpacked to packed bytes. Traces with much padding reach a few hundred.
 const MAX_RATIO: u64 = 1000;
 /// Unpacked bytes that are always allowed.
 const ALWAYS_ALLOWED: u64 = 64 << 20;
 
 /// One opened trace.
 pub(crate) struct Input {
-    /// The path as given; the member's name behind it for archives.
+    /// The path as given, followed by the name of the member for archives.
     pub(crate) name: String,
     pub(crate) trace: Trace<TraceFile>,
-    /// What is wrong with the archive it comes from.
+    /// Damage of the archive it comes from.
     pub(crate) damage: Option<String>,
 }
 
-/// Opens traces; an archive may hold several.
+/// Opens traces; an archive may contain several.
 pub(crate) fn open_all(paths: &[PathBuf]) -> Result<Vec<Input>> {
     let mut inputs = Vec::new();
     for path in paths {
@@ -37,25 +37,25 @@ pub(crate) fn open_all(paths: &[PathBuf]) -> Result<Vec<Input>> {
     Ok(inputs)
 }
 
-/// Opens one path.
+/// Opens the traces of one path.
 pub(crate) fn open_one(path: &Path) -> Result<Vec<Input>> {
     let mut inputs = Vec::new();
     open(path, &mut inputs).with_context(|| plain(&path.display().to_string()))?;
     Ok(inputs)
 }
 
-/// Whether two paths lead to one file, by whatever name.
+/// Returns whether two paths lead to the same file.
 pub(crate) fn is_same_file(a: &Path, b: &Path) -> bool {
     let identity = |path: &Path| path.metadata().ok().filter(|m| m.is_file()).map(|m| (m.dev(), m.ino()));
     identity(a).is_some_and(|a| identity(b) == Some(a))
 }
 
-/// Opens a file; what fails has its published status, and the system's own words.
+/// Opens a file. An error has its documented status, and the message of the system.
 fn open_file(path: &Path) -> traceweir::Result<File> {
     File::open(path).map_err(|source| {
-        let words = source.to_string();
+        let message = source.to_string();
         let status = traceweir::Error::File { path: path.to_owned(), source }.status();
-        traceweir::Error::refused(status, words)
+        traceweir::Error::refused(status, message)
     })
 }
 
@@ -69,7 +69,7 @@ fn open(path: &Path, inputs: &mut Vec<Input>) -> Result<()> {
         bail!("is a device, not a trace");
     }
     if !file.metadata()?.is_file() {
-        // Reading at offsets needs a real file; what comes through a pipe is stored first.
+        // Random access needs a regular file, so data from a pipe is stored first.
         let stored = unpack(file, &mut Budget::new(u64::MAX))?;
         if let Some(damage) = stored.damage {
             bail!("cannot be read to its end: {damage}");
@@ -97,7 +97,8 @@ fn open(path: &Path, inputs: &mut Vec<Input>) -> Result<()> {
 }
 
 fn open_zip(file: File, name: &str, inputs: &mut Vec<Input>) -> Result<()> {
-    // One budget for all: members may share their packed bytes, and what they say of their size may be a lie.
+    // One budget for all members: they may share packed bytes, and their declared sizes are not
+    // trusted.
     let mut budget = Budget::new(file.metadata()?.len());
     let mut archive = zip::ZipArchive::new(file).context("unreadable ZIP archive")?;
     let before = inputs.len();
@@ -112,12 +113,12 @@ fn open_zip(file: File, name: &str, inputs: &mut Vec<Input>) -> Result<()> {
         inputs.push(Input { name: format!("{name}:{member_name}"), trace, damage: unpacked.damage });
     }
     if inputs.len() == before {
-        bail!("the archive holds no .etl file");
+        bail!("the archive contains no .etl file");
     }
     Ok(())
 }
 
-/// How many bytes may still come out of an archive.
+/// The number of bytes that may still be unpacked from an archive.
 struct Budget {
     packed: u64,
     limit: u64,
@@ -130,16 +131,16 @@ impl Budget {
         Self { packed, limit, left: limit }
     }
 
-    fn take(&mut self, bytes: usize) -> Result<()> {
+    fn spend(&mut self, bytes: usize) -> Result<()> {
         let Some(left) = self.left.checked_sub(bytes as u64) else {
-            bail!("the archive expands to more than {} bytes from {}: refused", self.limit, self.packed);
+            bail!("refusing the archive: it expands to more than {} bytes from {}", self.limit, self.packed);
         };
         self.left = left;
         Ok(())
     }
 }
 
-/// An unlinked temporary file, and why it may not be all there is.
+/// An unlinked temporary file, and why it may be incomplete.
 struct Unpacked {
     file: File,
     damage: Option<String>,
@@ -156,7 +157,7 @@ fn unpack(mut from: impl Read, budget: &mut Budget) -> Result<Unpacked> {
             Ok(0) => break,
             Ok(n) => n,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            // A cut or damaged archive still holds a valid beginning.
+            // A truncated or damaged archive still has a valid beginning.
             Err(e) if total > 0 => {
                 damage = Some(format!("the archive is damaged after {total} unpacked bytes: {e}"));
                 break;
@@ -164,7 +165,7 @@ fn unpack(mut from: impl Read, budget: &mut Budget) -> Result<Unpacked> {
             Err(e) => return Err(e).context("cannot unpack"),
         };
         total = total.saturating_add(n as u64);
-        budget.take(n)?;
+        budget.spend(n)?;
         to.write_all(piece.get(..n).unwrap_or_default()).context("cannot store the unpacked trace")?;
     }
     Ok(Unpacked { file: to, damage })

@@ -1,11 +1,11 @@
-//! A live session as a stream of decoded events, and output that does not keep them waiting.
+//! Reads a live session as a stream of decoded events, and prints them without delay.
 //!
 //! ```text
 //!   daemon ──buffers──▶ consumer ──records──▶ describe ──Event──▶ printer ──▶ Screen
-//!                                                                     flushed 10 ms after the first byte at the latest
+//!                                      flushed at most 10 ms after the first byte
 //! ```
 //!
-//! Nothing can be looked up ahead: an event whose schema comes later is shown without it.
+//! A live session cannot be read ahead: an event whose schema comes later is shown without it.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -22,14 +22,15 @@ use traceweir_format::time::FileTime;
 
 use crate::binaries;
 use crate::cli::Schemas;
-use crate::event::{Event, Flow, Place, describe};
+use crate::event::{Event, EventContext, Flow, describe};
 use crate::output::Output;
 use crate::traces::load_schemas;
 
-/// Output that is gathered at most this long.
-const PATIENCE: Duration = Duration::from_millis(10);
+/// How long output is collected before it is written.
+const FLUSH_DELAY: Duration = Duration::from_millis(10);
 
-/// Calls `each` for every event of the session that `wanted` lets through, until the session ends, the trace is closed or `each` stops.
+/// Calls `each` for every event that passes `wanted`, until the session ends, the trace is closed
+/// or `each` stops.
 pub(crate) fn read(
     trace: consumer::Trace,
     schemas: &Schemas,
@@ -53,7 +54,7 @@ pub(crate) fn read(
             }
         };
         stacks.observe(event.record);
-        // The session's own header is no event of anybody's.
+        // The header of the session is not an event of a provider.
         if event.record.provider() == class::EVENT_TRACE {
             decoder.observe(event.record);
             if decoder.has_tracked() && !schemas.no_binaries {
@@ -65,7 +66,7 @@ pub(crate) fn read(
             decoder.observe(event.record);
             return ControlFlow::Continue(());
         }
-        let place = Place {
+        let context = EventContext {
             file: event.trace,
             clock: event.clock,
             time: event.time,
@@ -74,7 +75,7 @@ pub(crate) fn read(
             symbols: None,
             stacks: &stacks,
         };
-        match each(&describe(event.record, place, &mut decoder, &mut actors)) {
+        match each(&describe(event.record, context, &mut decoder, &mut actors)) {
             Ok(Flow::Continue) => ControlFlow::Continue(()),
             Ok(Flow::Stop) => ControlFlow::Break(()),
             Err(error) => {
@@ -89,7 +90,7 @@ pub(crate) fn read(
     }
 }
 
-/// Standard output for events that come when they like: many at once are written together, a single one soon.
+/// Standard output for live events: many at once are written together, a single one soon.
 #[derive(Clone)]
 pub(crate) struct Screen {
     shared: Arc<Shared>,
@@ -102,45 +103,48 @@ struct Shared {
 
 struct State {
     output: Output,
-    /// Why the last flush failed, until somebody is told.
+    /// The error of the last flush, until it is returned.
     failure: Option<anyhow::Error>,
 }
 
 impl Screen {
-    /// Standard output, with a thread that writes what was left waiting.
+    /// Opens standard output, with a thread that flushes it.
     pub(crate) fn open() -> Result<Self> {
         let state = Mutex::new(State { output: Output::open(None)?, failure: None });
         let shared = Arc::new(Shared { state, written: Condvar::new() });
         let weak = Arc::downgrade(&shared);
-        let tend = move || {
+        let flush_repeatedly = move || {
             while let Some(shared) = weak.upgrade() {
-                shared.tend();
+                shared.flush_when_written();
             }
         };
-        std::thread::Builder::new().name("output".to_owned()).spawn(tend).context("cannot start a thread")?;
+        std::thread::Builder::new()
+            .name("output".to_owned())
+            .spawn(flush_repeatedly)
+            .context("cannot start a thread")?;
         Ok(Self { shared })
     }
 
-    /// Whether a person is looking, and wants colours.
+    /// Returns whether output goes to a terminal, with colours.
     pub(crate) fn is_colourful(&self) -> bool {
         self.shared.lock().output.is_colourful()
     }
 
-    /// Lets `write` append; fails where what was written before could not be.
+    /// Lets `write` append; fails if earlier output could not be written.
     pub(crate) fn write<T>(&self, write: impl FnOnce(&mut Vec<u8>) -> T) -> Result<T> {
         let mut state = self.shared.lock();
         if let Some(failure) = state.failure.take() {
             return Err(failure);
         }
         let result = write(state.output.buffer());
-        state.output.settle()?;
+        state.output.flush_if_full()?;
         if !state.output.buffer().is_empty() {
             self.shared.written.notify_one();
         }
         Ok(result)
     }
 
-    /// Writes what waits.
+    /// Writes the remaining output.
     pub(crate) fn flush(&self) -> Result<()> {
         let mut state = self.shared.lock();
         match state.failure.take() {
@@ -155,8 +159,8 @@ impl Shared {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits a while for something to write, gives it time to become more, and writes it.
-    fn tend(&self) {
+    /// Waits up to a second for output, lets more collect, and writes it.
+    fn flush_when_written(&self) {
         let state = self.lock();
         let is_idle = |state: &mut State| state.output.buffer().is_empty();
         let waited = self.written.wait_timeout_while(state, Duration::from_secs(1), is_idle);
@@ -165,7 +169,7 @@ impl Shared {
         if waited.timed_out() {
             return;
         }
-        std::thread::sleep(PATIENCE);
+        std::thread::sleep(FLUSH_DELAY);
         let mut state = self.lock();
         if let Err(error) = state.output.flush() {
             state.output.buffer().clear();

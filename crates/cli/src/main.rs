@@ -1,4 +1,4 @@
-//! `weir`: event traces on the command line.
+//! The `weir` command: records, decodes, checks and repairs event traces.
 #![forbid(unsafe_code)]
 
 mod analysis;

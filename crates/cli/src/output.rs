@@ -1,4 +1,4 @@
-//! Where data goes: standard output or a file, in large pieces.
+//! Writes data to standard output or a file, in large pieces.
 
 use std::fs::File;
 use std::io::{self, IsTerminal, Write};
@@ -6,15 +6,15 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
-/// Bytes gathered before they are written.
+/// Number of bytes that are collected before they are written.
 const PIECE: usize = 256 << 10;
 
-/// Data output. Words for people go to standard error instead.
+/// The output for data. Messages for people go to standard error instead.
 pub(crate) struct Output {
     sink: Sink,
     buffer: Vec<u8>,
-    /// Whether a person looks on; asked once, for it takes a system call.
-    interactive: bool,
+    /// Whether the output is a terminal; queried once, because it takes a system call.
+    is_terminal: bool,
 }
 
 enum Sink {
@@ -23,7 +23,7 @@ enum Sink {
 }
 
 impl Output {
-    /// Standard output, also by the name `-`, or a new file.
+    /// Opens standard output (also by the name `-`), or a new file.
     pub(crate) fn open(path: Option<&Path>) -> Result<Self> {
         let sink = match path {
             Some(path) if path.as_os_str() != "-" => {
@@ -32,32 +32,32 @@ impl Output {
             }
             _ => Sink::Stdout(io::stdout()),
         };
-        let interactive = matches!(&sink, Sink::Stdout(out) if out.is_terminal());
-        Ok(Self { sink, buffer: Vec::with_capacity(2 * PIECE), interactive })
+        let is_terminal = matches!(&sink, Sink::Stdout(out) if out.is_terminal());
+        Ok(Self { sink, buffer: Vec::with_capacity(2 * PIECE), is_terminal })
     }
 
-    /// Whether a person is looking, and wants colours.
+    /// Returns whether output goes to a terminal, with colours.
     pub(crate) fn is_colourful(&self) -> bool {
         let wanted = std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|t| t == "dumb");
-        self.interactive && wanted && !dumb
+        self.is_terminal && wanted && !dumb
     }
 
-    /// Where the next piece is gathered; call [`Output::settle`] after each event.
+    /// Returns the buffer to append to; call [`Output::flush_if_full`] after each event.
     pub(crate) fn buffer(&mut self) -> &mut Vec<u8> {
         &mut self.buffer
     }
 
-    /// Writes the gathered bytes once there are enough; at once for a terminal.
+    /// Writes the buffer if it is full, or at once for a terminal.
     #[inline]
-    pub(crate) fn settle(&mut self) -> Result<()> {
-        if self.buffer.len() >= PIECE || (self.interactive && !self.buffer.is_empty()) {
+    pub(crate) fn flush_if_full(&mut self) -> Result<()> {
+        if self.buffer.len() >= PIECE || (self.is_terminal && !self.buffer.is_empty()) {
             self.flush()?;
         }
         Ok(())
     }
 
-    /// Writes what is left.
+    /// Writes the rest of the buffer.
     pub(crate) fn flush(&mut self) -> Result<()> {
         match &mut self.sink {
             Sink::Stdout(out) => {

@@ -1,4 +1,4 @@
-//! Events as they are printed, whether from files or live: chosen, written in a format, and counted.
+//! Prints events, from files or live: filters, formats and counts them.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use crate::export::{self, Sink};
 use crate::filter::Filter;
 use crate::grep::Grep;
 
-/// Writes the events that the filters let through.
+/// Writes the events that pass the filters.
 pub(crate) struct Printer<'f> {
     filter: &'f Filter,
     grep: Grep<'f>,
     sink: Box<dyn Sink + Send>,
-    /// Events that may still be written.
+    /// Number of events that may still be written.
     left: u64,
     tally: Tally,
 }
@@ -30,16 +30,16 @@ impl<'f> Printer<'f> {
         Self { filter, grep: Grep::new(filter, style), sink, left, tally: Tally::default() }
     }
 
-    /// What stands before the first event.
+    /// Writes what precedes the first event.
     pub(crate) fn begin(&mut self, out: &mut Vec<u8>) {
         self.sink.begin(out);
     }
 
-    /// Writes an event, if it is wanted, and says whether more are.
+    /// Writes an event if it passes the filters; returns whether more are wanted.
     #[inline]
     pub(crate) fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Flow {
         if !self.filter.accepts(event) || !self.grep.accepts(event) {
-            self.tally.pass_over(event);
+            self.tally.skip(event);
             return Flow::Continue;
         }
         let misfit = self.sink.event(event, out);
@@ -48,25 +48,25 @@ impl<'f> Printer<'f> {
         if self.left == 0 { Flow::Stop } else { Flow::Continue }
     }
 
-    /// What stands after the last event.
+    /// Writes what follows the last event.
     pub(crate) fn end(&mut self, out: &mut Vec<u8>) {
         self.sink.end(out);
     }
 
-    /// Says on standard error what could not be decoded or compared.
+    /// Prints to standard error what could not be decoded or compared.
     pub(crate) fn report(&self) {
-        self.tally.report(self.filter.goes_by_names());
+        self.tally.report(self.filter.uses_names());
     }
 }
 
-/// Counts what was written and what could not be decoded.
+/// Counts written and undecoded events.
 #[derive(Default)]
 struct Tally {
     events: u64,
     undecoded: u64,
     reasons: BTreeMap<&'static str, u64>,
-    /// Events that no filter let through, though nothing says what they are called.
-    nameless: u64,
+    /// Events without a schema that passed no filter.
+    without_schema: u64,
 }
 
 impl Tally {
@@ -74,22 +74,22 @@ impl Tally {
         self.events += 1;
         if let Some(reason) = event.found.as_ref().err().or(misfit) {
             self.undecoded += 1;
-            *self.reasons.entry(kind_of(reason)).or_default() += 1;
+            *self.reasons.entry(describe_reason(reason)).or_default() += 1;
         }
     }
 
-    fn pass_over(&mut self, event: &Event<'_>) {
-        self.nameless += u64::from(event.found.is_err());
+    fn skip(&mut self, event: &Event<'_>) {
+        self.without_schema += u64::from(event.found.is_err());
     }
 
     fn report(&self, by_names: bool) {
         if by_names && self.events == 0 {
             eprintln!("no event matched");
         }
-        if by_names && self.nameless > 0 {
-            let nameless = grouped(self.nameless);
+        if by_names && self.without_schema > 0 {
+            let without_schema = grouped(self.without_schema);
             eprintln!(
-                "{nameless} events without a schema were not compared by name or decoded text: --manifest may help"
+                "{without_schema} events without a schema were not compared by name or decoded text: --manifest may help"
             );
         }
         if self.undecoded == 0 {
@@ -103,7 +103,7 @@ impl Tally {
     }
 }
 
-fn kind_of(reason: &Undecoded) -> &'static str {
+fn describe_reason(reason: &Undecoded) -> &'static str {
     match reason {
         Undecoded::NoSchema => "no schema: give the provider's manifest or binary with --manifest",
         Undecoded::NoKernelLayout { .. } => "kernel events without a published layout",

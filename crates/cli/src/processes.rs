@@ -1,22 +1,23 @@
-//! Processes of this machine, as `/proc` tells of them. One that may not be looked at, or is gone meanwhile, is told as far as it goes.
+//! Reads processes of this machine from `/proc`. Values that cannot be read, or of a process that
+//! has ended, are `None`.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-/// Bytes of a name that the system keeps for a process whose program may not be asked for.
+/// Maximum length of a process name (`comm`), in bytes.
 const SHORT_NAME: usize = 15;
 
-/// Whether there is a process of this id.
+/// Returns whether a process exists.
 pub(crate) fn exists(pid: u32) -> bool {
     fs::exists(format!("/proc/{pid}")).unwrap_or(false)
 }
 
-/// The user id that a process runs as.
+/// Returns the user id of a process.
 pub(crate) fn owner(pid: u32) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}")).ok().map(|folder| folder.uid())
 }
 
-/// The program that a process runs: the path of its file, else the name that it shows.
+/// Returns the program of a process: the path of its file, else its name (`comm`).
 pub(crate) fn program(pid: u32) -> Option<String> {
     let file = fs::read_link(format!("/proc/{pid}/exe")).ok();
     let shown =
@@ -25,14 +26,15 @@ pub(crate) fn program(pid: u32) -> Option<String> {
     path.or_else(shown).filter(|name| !name.is_empty())
 }
 
-/// Whether any process runs a program of this file name, without regard to case, as a filter by program compares it.
+/// Returns whether any process runs a program of this file name, ignoring case, as the filter by
+/// program compares it.
 pub(crate) fn runs(name: &str) -> bool {
     let wanted = name.to_lowercase();
     let all = fs::read_dir("/proc").into_iter().flatten().flatten();
     let pids = all.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.filter_map(program).any(|program| {
         let own = program.rsplit('/').next().unwrap_or_default().to_lowercase();
-        // A name that was cut may be any that begins like this.
+        // A truncated name may be any name that begins with it.
         own == wanted || (own.len() == SHORT_NAME && !program.contains('/') && wanted.starts_with(&own))
     })
 }
@@ -42,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_there_and_nobody_runs_nonsense() {
+    fn this_process_exists_and_unknown_programs_do_not_run() {
         let own = std::process::id();
         assert!(exists(own) && !exists(u32::MAX));
         assert_eq!(owner(own), Some(rustix::process::geteuid().as_raw()));

@@ -1,4 +1,4 @@
-//! Progress on standard error, for people who wait: a bar over input, a line about a recording or about its end.
+//! Shows progress on standard error: a bar for input, a line for a recording or for its end.
 
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
@@ -8,10 +8,10 @@ use traceweir::controller::Properties;
 
 use crate::cmd::grouped;
 
-/// Work shorter than this shows nothing.
-const PATIENCE: Duration = Duration::from_millis(400);
+/// How long work must take before progress is shown.
+const SHOW_DELAY: Duration = Duration::from_millis(400);
 
-/// Shows how far a pass over the input is.
+/// Shows the progress of a pass over the input.
 pub(crate) struct Progress {
     bar: ProgressBar,
     started: Instant,
@@ -21,7 +21,7 @@ pub(crate) struct Progress {
 }
 
 impl Progress {
-    /// A bar over `total` bytes. It stays hidden when data goes to the same terminal.
+    /// Creates a bar for `total` bytes. It stays hidden if data goes to the same terminal.
     pub(crate) fn new(total: u64, what: &'static str, data_on_terminal: bool) -> Self {
         let bar = ProgressBar::with_draw_target(Some(total), ProgressDrawTarget::hidden());
         let template = "{msg} [{bar:30}] {bytes}/{total_bytes} {bytes_per_sec} {eta}";
@@ -33,9 +33,9 @@ impl Progress {
         Self { bar, started: Instant::now(), shown: false, wanted, calls: 0 }
     }
 
-    /// Called for each event; cheap.
+    /// Updates the bar; called for each event, so it is cheap.
     #[inline]
-    pub(crate) fn at(&mut self, bytes: impl FnOnce() -> u64) {
+    pub(crate) fn update(&mut self, bytes: impl FnOnce() -> u64) {
         self.calls = self.calls.wrapping_add(1);
         if self.wanted && self.calls.is_multiple_of(4096) {
             self.show(bytes());
@@ -43,7 +43,7 @@ impl Progress {
     }
 
     fn show(&mut self, bytes: u64) {
-        if !self.shown && self.started.elapsed() > PATIENCE {
+        if !self.shown && self.started.elapsed() > SHOW_DELAY {
             self.bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
             self.shown = true;
         }
@@ -58,13 +58,13 @@ impl Progress {
     }
 }
 
-/// Shows how a recording goes, in one line that changes.
+/// Shows the state of a recording in one line.
 pub(crate) struct Counter {
     line: ProgressBar,
 }
 
 impl Counter {
-    /// A line for a terminal; nothing where `wanted` is not set.
+    /// Creates a line on a terminal; nothing if `wanted` is not set.
     pub(crate) fn new(wanted: bool) -> Self {
         let shown = wanted && std::io::stderr().is_terminal();
         let target =
@@ -77,7 +77,7 @@ impl Counter {
         Self { line }
     }
 
-    /// The session now.
+    /// Shows the current properties of the session.
     pub(crate) fn show(&self, now: &Properties) {
         let lost = now.events_lost.saturating_add(now.real_time_events_lost);
         let (events, lost) = (grouped(now.events), grouped(lost));
@@ -92,25 +92,24 @@ impl Drop for Counter {
     }
 }
 
-/// Shows that something is waited for, on a terminal, until it is dropped.
+/// Shows on a terminal that the program waits, until it is dropped.
 pub(crate) struct Waiting {
     line: ProgressBar,
 }
 
 impl Waiting {
-    /// A line that moves by itself.
+    /// Creates a line with a moving spinner.
     pub(crate) fn new(what: &'static str) -> Self {
         let is_shown = std::io::stderr().is_terminal();
         let target =
             if is_shown { ProgressDrawTarget::stderr_with_hz(10) } else { ProgressDrawTarget::hidden() };
         let line = ProgressBar::with_draw_target(None, target);
-        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}: what is left is written")
-        {
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}: writing the rest") {
             line.set_style(style);
         }
         line.set_message(what);
         if is_shown {
-            line.enable_steady_tick(PATIENCE);
+            line.enable_steady_tick(SHOW_DELAY);
         }
         Self { line }
     }

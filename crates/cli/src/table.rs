@@ -1,8 +1,9 @@
-//! Tables for people.
+//! Formats tables for people.
 
 use std::fmt::Write;
 
-/// Columns as wide as their widest cell; numbers to the right. A rule stands below the head.
+/// Formats a table. Columns are as wide as their widest cell; a line follows the head.
+/// `to_the_right` selects right-aligned columns.
 pub(crate) fn table<const N: usize>(rows: &[[String; N]], to_the_right: &[bool; N]) -> String {
     let cell = |row: &[String; N], column: usize| row.get(column).map_or(0, |cell| cell.chars().count());
     let width = |column: usize| rows.iter().map(|row| cell(row, column)).max().unwrap_or(0);
@@ -23,7 +24,7 @@ pub(crate) fn table<const N: usize>(rows: &[[String; N]], to_the_right: &[bool; 
     text
 }
 
-/// One line for each object.
+/// Joins objects, one line each.
 pub(crate) fn lines(objects: impl Iterator<Item = String>) -> String {
     objects.map(|object| object + "\n").collect()
 }

@@ -1,14 +1,15 @@
-//! Several traces as one stream of decoded events.
+//! Reads several traces as one stream of decoded events.
 //!
 //! ```text
-//!   traces ──each in time order──▶ merged by wall time ──▶ schema? who? ──▶ Event
+//!   traces ──each in time order──▶ merged by wall time ──▶ schema, attribution ──▶ Event
 //!                                                     │
-//!                 survey: one pass ahead over all traces for the schemas and the
-//!                 processes and threads they hold, and the programs they name
+//!                 survey: a first pass over all traces for the schemas,
+//!                 processes and threads they contain, and the programs they name
 //! ```
 //!
-//! Schemas and rundown events may stand at the end of a trace, so one look ahead is needed: at once for short traces and those with
-//! kernel events, else at the first event that does not describe itself. A long trace of self-describing events is spared it.
+//! Schemas and rundown events may be at the end of a trace, so a first pass is needed: at once for
+//! short traces and those with kernel events, else at the first event that does not describe
+//! itself. A long trace of self-describing events needs none.
 
 use std::cell::RefCell;
 use std::fs::File;
@@ -29,7 +30,7 @@ use traceweir_format::time::{Clock, FileTime};
 
 use crate::binaries;
 use crate::cli::Schemas;
-use crate::event::{Event, Flow, Place, describe};
+use crate::event::{Event, EventContext, Flow, describe};
 use crate::exit::Outcome;
 use crate::export::plain_path;
 use crate::images::Images;
@@ -37,31 +38,31 @@ use crate::input::{self, Input};
 use crate::progress::Progress;
 use crate::symbols::{self, Symbols};
 
-/// The largest manifest, PE, ELF or TMF file that is read.
+/// Maximum size of a manifest, PE, ELF or TMF file.
 const MAX_SCHEMA_FILE: u64 = 512 << 20;
 
-/// Traces up to this size are read twice without a second thought.
+/// Traces up to this size are always surveyed first.
 const SHORT: u64 = 32 << 20;
 
-/// Opened traces and all that is known about their events.
+/// Opened traces, with what is known about their events.
 pub(crate) struct Traces {
     pub(crate) inputs: Vec<Input>,
     pub(crate) decoder: Decoder,
     actors: Vec<Actors>,
-    /// The images of each trace; none where nobody asks for them.
+    /// The images of each trace; empty unless needed.
     images: Vec<Images>,
-    /// Names for the addresses of each trace; none where nobody asks for them.
+    /// The symbols of each trace; empty unless needed.
     symbols: Vec<RefCell<Symbols>>,
-    /// The stacks that each trace stores once.
+    /// The stack definitions of each trace.
     stacks: Vec<Definitions>,
     surveyed: bool,
-    /// Whether programs that the traces name are looked into.
+    /// Whether schemas are read from programs that the traces name.
     binaries: bool,
-    /// Whether data goes to the terminal, where a bar would be in the way.
+    /// Whether data goes to the terminal, where a progress bar would disturb.
     data_on_terminal: bool,
 }
 
-/// What reading told besides the events.
+/// Result of reading, besides the events.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
     pub(crate) outcome: Outcome,
@@ -82,17 +83,17 @@ impl Traces {
         Ok(Self { inputs, decoder, actors, images, symbols, stacks, surveyed, binaries, data_on_terminal })
     }
 
-    /// Has the look ahead also gather where images were loaded.
+    /// Makes the survey also collect loaded images.
     pub(crate) fn learn_images(&mut self) {
         self.images.resize_with(self.inputs.len(), Images::default);
     }
 
-    /// Has the look ahead also gather what names addresses.
+    /// Makes the survey also collect what symbols need.
     pub(crate) fn learn_symbols(&mut self, options: &symbols::Options) {
         self.symbols.resize_with(self.inputs.len(), || RefCell::new(Symbols::new(options.clone())));
     }
 
-    /// Wall time at which the earliest trace starts.
+    /// Returns the wall time at which the earliest trace starts.
     pub(crate) fn start(&self) -> FileTime {
         self.inputs
             .iter()
@@ -101,7 +102,7 @@ impl Traces {
             .unwrap_or_default()
     }
 
-    /// Calls `each` for every event that `wanted` lets through, in time order.
+    /// Calls `each` for every event that passes `wanted`, in time order.
     pub(crate) fn read(
         &mut self,
         mut wanted: impl FnMut(&Record<'_>, FileTime) -> bool,
@@ -114,35 +115,41 @@ impl Traces {
         let total = traces.iter().map(|t| t.file_size()).sum();
         if !*surveyed && (survey_pays(&traces, total) || !images.is_empty() || !symbols.is_empty()) {
             *surveyed = true;
-            survey(&traces, decoder, Learned { actors, images, symbols, stacks }, *data_on_terminal)?;
+            survey(&traces, decoder, SurveyTargets { actors, images, symbols, stacks }, *data_on_terminal)?;
             if *binaries {
                 binaries::load(decoder);
             }
         }
         walk(inputs, *data_on_terminal, |file, clock, record| {
             let time = clock.file_time(record.time());
-            // What an event looks like must not depend on the filter, so the filter comes second.
+            // How an event is shown must not depend on the filter, so the filter comes second.
             if !*surveyed && needs_survey(record) {
                 *surveyed = true;
-                survey(&traces, decoder, Learned { actors, images, symbols, stacks }, *data_on_terminal)?;
+                survey(
+                    &traces,
+                    decoder,
+                    SurveyTargets { actors, images, symbols, stacks },
+                    *data_on_terminal,
+                )?;
                 if *binaries {
                     binaries::load(decoder);
                 }
             }
-            let Some(who) = actors.get_mut(file) else { return Ok(Flow::Continue) };
+            let Some(actors) = actors.get_mut(file) else { return Ok(Flow::Continue) };
             if !wanted(record, time) {
-                who.follow(record);
+                actors.follow(record);
                 return Ok(Flow::Continue);
             }
             let Some(stacks) = stacks.get(file) else { return Ok(Flow::Continue) };
             let (images, symbols) = (images.get(file), symbols.get(file));
-            let place = Place { file, clock, time, start, images, symbols, stacks };
-            each(&describe(record, place, decoder, who))
+            let context = EventContext { file, clock, time, start, images, symbols, stacks };
+            each(&describe(record, context, decoder, actors))
         })
     }
 }
 
-/// Calls `each` for every record of the traces, in time order, with the number and the clock of its trace. Nothing is decoded.
+/// Calls `each` for every record of the traces, in time order, with the index and the clock of its
+/// trace. Nothing is decoded.
 #[inline]
 pub(crate) fn walk(
     inputs: &[Input],
@@ -156,7 +163,7 @@ pub(crate) fn walk(
     if let ([stream], [trace]) = (&mut streams[..], &traces[..]) {
         loop {
             let read = stream.bytes_read();
-            progress.at(|| read);
+            progress.update(|| read);
             let Some(record) = stream.next()? else { break };
             if each(0, trace.clock(), &record)? == Flow::Stop {
                 break;
@@ -166,10 +173,10 @@ pub(crate) fn walk(
         merge(&mut streams, &traces, &mut progress, each)?;
     }
     progress.done();
-    Ok(judge(inputs, &streams))
+    Ok(collect_defects(inputs, &streams))
 }
 
-/// The records of several traces as one stream.
+/// Reads the records of several traces as one stream.
 fn merge(
     streams: &mut [Events<'_, TraceFile>],
     traces: &[&Trace<TraceFile>],
@@ -181,9 +188,9 @@ fn merge(
         turns.settle(file, stream, trace.clock());
     }
     while let Some(file) = turns.turn() {
-        progress.at(|| streams.iter().map(Events::bytes_read).sum());
+        progress.update(|| streams.iter().map(Events::bytes_read).sum());
         let (Some(stream), Some(trace)) = (streams.get_mut(file), traces.get(file)) else { break };
-        // The last buffers of a stream may turn out to be empty; the other streams go on.
+        // The last buffers of a stream may be empty; the other streams continue.
         if let Some(record) = stream.next()?
             && each(file, trace.clock(), &record)? == Flow::Stop
         {
@@ -197,13 +204,13 @@ fn merge(
     Ok(())
 }
 
-/// Whether to look ahead before the first event: a short trace costs next to nothing, and one with kernel events names its
-/// processes and threads in them.
+/// Returns whether to survey before the first event: a short trace costs little, and kernel events
+/// name the processes and threads of their trace.
 fn survey_pays(traces: &[&Trace<TraceFile>], total: u64) -> bool {
     total <= SHORT || traces.iter().any(|t| t.seems_to_hold_kernel_events())
 }
 
-/// Whether decoding the event may take something that stands elsewhere in the trace.
+/// Returns whether decoding an event may need something from elsewhere in the trace.
 #[inline]
 fn needs_survey(record: &Record<'_>) -> bool {
     match record.family() {
@@ -211,14 +218,14 @@ fn needs_survey(record: &Record<'_>) -> bool {
             record.items().data_of(ExtType::EVENT_SCHEMA_TL).is_none() || StackKey::of(record).is_some()
         }
         Family::Message | Family::Other(_) => false,
-        // Where a program is matters to events that do not describe themselves, and to those alone.
+        // The path of a program matters only to events that do not describe themselves.
         Family::Full | Family::Instance => !BinaryPath::is_in(record),
         Family::System | Family::Compact | Family::PerfInfo => record.provider() != class::EVENT_TRACE,
     }
 }
 
-/// What the look ahead fills, for each trace.
-struct Learned<'l> {
+/// What the survey fills, for each trace.
+struct SurveyTargets<'l> {
     actors: &'l mut [Actors],
     images: &'l mut [Images],
     symbols: &'l mut [RefCell<Symbols>],
@@ -228,37 +235,37 @@ struct Learned<'l> {
 fn survey(
     traces: &[&Trace<TraceFile>],
     decoder: &mut Decoder,
-    Learned { actors, images, symbols, stacks }: Learned<'_>,
+    SurveyTargets { actors, images, symbols, stacks }: SurveyTargets<'_>,
     quiet: bool,
 ) -> Result<()> {
     let total = traces.iter().map(|t| t.file_size()).sum();
     let mut progress = Progress::new(total, "looking for schemas", quiet);
     let mut before = 0_u64;
-    let (mut images, mut symbols) = (images.iter_mut(), symbols.iter_mut());
-    for ((trace, who), stacks) in traces.iter().zip(actors).zip(stacks) {
-        let mut what = images.next();
-        let mut names = symbols.next().map(RefCell::get_mut);
+    let (mut all_images, mut all_symbols) = (images.iter_mut(), symbols.iter_mut());
+    for ((trace, actors), stacks) in traces.iter().zip(actors).zip(stacks) {
+        let mut images = all_images.next();
+        let mut names = all_symbols.next().map(RefCell::get_mut);
         let mut events = trace.events();
         loop {
             let read = events.bytes_read();
-            progress.at(|| before.saturating_add(read));
+            progress.update(|| before.saturating_add(read));
             let Some(record) = events.next()? else { break };
             if let Some(names) = &mut names {
                 names.observe(&record);
             }
-            who.foresee(&record);
+            actors.foresee(&record);
             if Actors::is_informative(&record) {
                 if let Ok(found) = decoder.find(&record) {
-                    who.observe(&record, &found);
+                    actors.observe(&record, &found);
                 }
                 continue;
             }
             decoder.observe(&record);
             stacks.observe(&record);
-            if let Some(what) = what.as_mut().filter(|_| Images::is_informative(&record))
+            if let Some(images) = images.as_mut().filter(|_| Images::is_informative(&record))
                 && let Ok(found) = decoder.find(&record)
             {
-                what.observe(&record, &found);
+                images.observe(&record, &found);
             }
         }
         before = before.saturating_add(trace.file_size());
@@ -267,7 +274,7 @@ fn survey(
     Ok(())
 }
 
-fn judge(inputs: &[Input], streams: &[Events<'_, TraceFile>]) -> Reading {
+fn collect_defects(inputs: &[Input], streams: &[Events<'_, TraceFile>]) -> Reading {
     let mut reading = Reading::default();
     for (input, stream) in inputs.iter().zip(streams) {
         let trace = &input.trace;
@@ -290,19 +297,21 @@ fn judge(inputs: &[Input], streams: &[Events<'_, TraceFile>]) -> Reading {
             reading.outcome = reading.outcome.max(Outcome::Damaged);
         }
         if !trace.is_finalised() {
-            // Nothing is missing for that alone: a log that is still being written looks the same.
+            // This alone is no damage: a log that is still being written looks the same.
             reading.warnings.push(format!(
                 "{}: the session never finalised the file, or it is still being written",
                 input.name
             ));
         }
-        if let Some((said, there)) = trace.missing_buffers() {
-            let gone = format!("{}: the header counts {said} buffers, {there} are there", input.name);
+        if let Some((written, present)) = trace.missing_buffers() {
+            let gone = format!("{}: the header counts {written} buffers, the file has {present}", input.name);
             reading.warnings.push(gone);
             reading.outcome = reading.outcome.max(Outcome::Damaged);
         }
         if trace.loss_flags() != 0 {
-            reading.warnings.push(format!("{}: buffers say that events were lost before them", input.name));
+            reading
+                .warnings
+                .push(format!("{}: buffers report that events were lost before them", input.name));
             reading.outcome = reading.outcome.max(Outcome::EventsLost);
         }
         let header = trace.header();
@@ -316,7 +325,7 @@ fn judge(inputs: &[Input], streams: &[Events<'_, TraceFile>]) -> Reading {
     reading
 }
 
-/// Takes in what was named on the command line.
+/// Loads the schemas that the command line names.
 pub(crate) fn load_schemas(decoder: &mut Decoder, schemas: &Schemas) -> Result<()> {
     for path in &schemas.manifest {
         let is_folder = path.is_dir();
@@ -324,7 +333,7 @@ pub(crate) fn load_schemas(decoder: &mut Decoder, schemas: &Schemas) -> Result<(
             let bytes = read_schema_file(&file)?;
             match decoder.add_manifest(&bytes) {
                 Ok(_) => {}
-                // A folder may hold binaries without any metadata.
+                // A folder may contain binaries without any metadata.
                 Err(_) if is_folder => {}
                 Err(e) => {
                     return Err(e).with_context(|| format!("cannot use {} as a manifest", file.display()));
@@ -344,30 +353,31 @@ pub(crate) fn load_schemas(decoder: &mut Decoder, schemas: &Schemas) -> Result<(
         let added = decoder.add_pdb(file).with_context(|| format!("cannot use {}", path.display()))?;
         warn_of_lines(path, &added.warnings);
         if added.formats == 0 {
-            bail!("{} holds no WPP message formats", path.display());
+            bail!("{} contains no WPP message formats", path.display());
         }
     }
     Ok(())
 }
 
-/// Says which lines of a file of message formats could not be used: the first few, and how many more.
+/// Warns about lines of a message format file that could not be used: the first few, and how many
+/// more.
 fn warn_of_lines(file: &Path, warnings: &[(usize, &'static str)]) {
     const SHOWN: usize = 5;
-    for (line, why) in warnings.iter().take(SHOWN) {
-        anstream::eprintln!("warning: {}:{line}: {why}", plain_path(file));
+    for (line, reason) in warnings.iter().take(SHOWN) {
+        anstream::eprintln!("warning: {}:{line}: {reason}", plain_path(file));
     }
     if warnings.len() > SHOWN {
         anstream::eprintln!("warning: {}: and {} more", plain_path(file), warnings.len() - SHOWN);
     }
 }
 
-/// The manifests that are meant by a file or a folder.
+/// Returns the manifests that a path names: itself, or the files of a folder.
 pub(crate) fn manifest_files(path: &Path) -> Result<Vec<PathBuf>> {
     files_of(path, &["man", "xml", "manifest", "dll", "exe", "sys", "so", "mui", "efi"])
 }
 
-/// The file itself, or the files of a folder with one of the endings, sorted by name.
-fn files_of(path: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
+/// Returns the file itself, or the files of a folder with one of the extensions, sorted by name.
+fn files_of(path: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
     let about = || format!("cannot open {}", path.display());
     if !path.metadata().with_context(about)?.is_dir() {
         return Ok(vec![path.to_owned()]);
@@ -375,8 +385,8 @@ fn files_of(path: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
     let mut files = Vec::new();
     for entry in path.read_dir().with_context(about)? {
         let file = entry.with_context(about)?.path();
-        let ending = file.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
-        if file.is_file() && ending.is_some_and(|e| endings.contains(&e.as_str())) {
+        let extension = file.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
+        if file.is_file() && extension.is_some_and(|e| extensions.contains(&e.as_str())) {
             files.push(file);
         }
     }
@@ -384,15 +394,15 @@ fn files_of(path: &Path, endings: &[&str]) -> Result<Vec<PathBuf>> {
     Ok(files)
 }
 
-/// The bytes of a file that is said to hold schemas.
+/// Reads a file that should contain schemas.
 pub(crate) fn read_schema_file(path: &Path) -> Result<Vec<u8>> {
     let size = path.metadata().with_context(|| path.display().to_string())?.len();
     if size > MAX_SCHEMA_FILE {
-        bail!("{} is too large to hold manifests ({size} bytes)", path.display());
+        bail!("{} is too large for a manifest ({size} bytes)", path.display());
     }
     let about = || format!("cannot read {}", path.display());
     let mut bytes = Vec::new();
-    // What is no plain file has no size to go by.
+    // A file that is not regular has no reliable size.
     File::open(path)
         .with_context(about)?
         .take(MAX_SCHEMA_FILE)

@@ -1,10 +1,11 @@
-//! Which kernel events of a trace have stacks.
+//! Finds out which kernel events of a trace have stacks.
 //!
 //! ```text
-//!   … DiskIo/Read at 90 │ PerfInfo/SampleProf at 100 │ stack of what was at 100 ──▶ SampleProf has stacks
+//!   … DiskIo/Read at 90 │ PerfInfo/SampleProf at 100 │ stack at 100 ──▶ SampleProf has stacks
 //! ```
 //!
-//! It is a hint for people who asked for events without any: of the last events, the newest of the stamp that a stack names is taken for its owner.
+//! This is a hint for users who chose events without stacks: the newest recent event with the
+//! timestamp that a stack names is taken for its owner.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -12,25 +13,29 @@ use traceweir_decode::Decoder;
 use traceweir_format::header::Record;
 use traceweir_format::stack_walk::StackWalk;
 
-/// Events that are looked back at.
-const LAST: usize = 256;
-/// Kinds of events that are told apart.
+/// Number of recent events to search.
+const MAX_RECENT: usize = 256;
+/// Maximum number of kinds of events.
 const MAX_KINDS: usize = 256;
 
-/// The events that have stacks.
+/// The kernel events that have stacks.
 #[derive(Debug, Default)]
-pub(super) struct Bearers {
+pub(super) struct StackOwners {
     last: VecDeque<(usize, i64, u16)>,
-    /// Their names by their hooks.
+    /// Names by hook id.
     names: BTreeMap<u16, Option<String>>,
-    /// How many stacks each has.
+    /// Number of stacks by hook id.
     stacks: BTreeMap<u16, u64>,
 }
 
-impl Bearers {
+impl StackOwners {
     /// Learns from a stack of a trace.
     pub(super) fn stack(&mut self, file: usize, stack: &StackWalk<'_>) {
-        let owner = self.last.iter().rev().find(|(of, time, _)| (*of, *time) == (file, stack.event_time));
+        let owner = self
+            .last
+            .iter()
+            .rev()
+            .find(|(owner_file, time, _)| (*owner_file, *time) == (file, stack.event_time));
         if let Some((.., hook)) = owner {
             let count = self.stacks.entry(*hook).or_default();
             *count = count.saturating_add(1);
@@ -44,17 +49,19 @@ impl Bearers {
             if self.names.len() >= MAX_KINDS {
                 return;
             }
-            let name =
-                decoder.find(record).ok().and_then(|it| it.known.event_name.as_deref().map(str::to_owned));
+            let name = decoder
+                .find(record)
+                .ok()
+                .and_then(|found| found.known.event_name.as_deref().map(str::to_owned));
             self.names.insert(hook, name);
         }
-        if self.last.len() >= LAST {
+        if self.last.len() >= MAX_RECENT {
             self.last.pop_front();
         }
         self.last.push_back((file, record.time(), hook));
     }
 
-    /// Their names, those with the most stacks first.
+    /// Returns their names, those with the most stacks first.
     pub(super) fn names(&self) -> Vec<&str> {
         let mut all: Vec<(u64, &str)> = Vec::new();
         for (hook, count) in &self.stacks {

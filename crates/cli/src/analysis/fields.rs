@@ -1,4 +1,4 @@
-//! Numbers of an event by the names of their fields.
+//! Reads numbers of an event by the names of their fields.
 
 use traceweir_decode::schema::Field;
 use traceweir_decode::source::Found;
@@ -25,7 +25,7 @@ impl<'p, const N: usize> Visitor<'p> for Fields<N> {
     fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
-/// The numbers in the fields of these names, without sign; `None` where there is no such field.
+/// Returns the unsigned numbers in the fields of these names; `None` for a missing field.
 pub(super) fn numbers<const N: usize>(
     walker: &mut Walker,
     record: &Record<'_>,
@@ -33,7 +33,7 @@ pub(super) fn numbers<const N: usize>(
     names: [&'static str; N],
 ) -> [Option<u64>; N] {
     let mut fields = Fields { names, values: [None; N] };
-    // A payload that ends early has told what it could.
+    // A payload that ends early has passed the fields before its end.
     let _ = walker.walk(&found.known.schema, found.payload, record.pointer_size(), &mut fields);
     fields.values
 }

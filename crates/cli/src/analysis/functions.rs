@@ -1,14 +1,19 @@
-//! Functions of stacks, each with a number of its own.
+//! The functions of stacks, each with an id.
 //!
 //! ```text
 //!   address ──Symbols──▶ module, function (and those inlined into it) ──▶ FunctionId
-//!   shown as   module!function    module+0x1200  (in a module that tells no more)    ?  [kernel]  (in none that the trace tells of)
+//!   shown as   module!function
+//!              module+0x1200    in a module without symbols
+//!              ?, [kernel]      in no known module
 //! ```
 //!
-//! Where a module has no names, its code is told by where its function begins, and where that is not known either, by the [`BLOCK`] that it lies in, so that hot code is told from cold: a row for each address would scatter a loop, one for the module would say nothing.
+//! Code of a module without symbols is shown by the start of its function or, if that is unknown
+//! too, by the [`BLOCK`] that contains it. This separates hot code from cold code: a row per
+//! address would scatter a loop, and one row for the module would say nothing.
 //!
-//! F1  The kernel's are canonical addresses of its half in front of the first frame of the program, and nothing else: where a stack was walked by frame pointers that were none, anything may
-//!     stand in its program's part, which is `?` where it can be no code of a program.
+//! F1 Kernel frames are canonical addresses in the kernel half that precede the first user frame,
+//! and nothing else. A stack that was walked with invalid frame pointers can contain anything in
+//! its user part; addresses there that cannot be user code are shown as `?`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,31 +23,33 @@ use traceweir_format::stack_walk::is_kernel_address;
 
 use crate::symbols::Symbols;
 
-/// Functions that are told apart; further ones are one, `(other)`.
+/// Maximum number of functions; further ones are merged into `(other)`.
 const MAX_FUNCTIONS: usize = 1 << 19;
-/// Bytes of names that are kept, each function counted with its module; functions beyond it are `(other)` too.
+/// Maximum size of all names in bytes, each function counted with its module; functions beyond it
+/// are `(other)` too.
 const MAX_BYTES: usize = 64 << 20;
-/// Characters of a name that are kept.
-const LONGEST: usize = 400;
+/// Maximum length of a name, in characters.
+const MAX_NAME_CHARS: usize = 400;
 
-/// Bytes of code without a name that are told as one: about what a function has.
+/// Size of the blocks that code without symbols is divided into, in bytes: about the size of a
+/// function.
 const BLOCK: u64 = 256;
 
-/// A function of a report. The default is what is beyond the bound.
+/// The id of a function. The default stands for functions beyond the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FunctionId(u32);
 
 impl FunctionId {
-    /// Its place among all functions.
+    /// Returns its index among all functions.
     pub(crate) const fn index(self) -> usize {
         self.0 as usize
     }
 }
 
-/// What code it is, or what stands for code in a stack.
+/// The kind of code, or what stands for code in a stack.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) enum Kind {
-    /// What was put together because there is too much of it, or what stands for a missing stack.
+    /// Merged functions, or the mark of a missing stack.
     #[default]
     Other,
     /// The kernel and its modules.
@@ -51,27 +58,27 @@ pub(crate) enum Kind {
     Program,
     /// Another file that the process has loaded.
     Library,
-    /// Code in no file that the trace tells of, such as what a runtime compiled.
+    /// Code in no known file, such as code compiled at run time.
     Unknown,
-    /// A process.
+    /// Stands for a process.
     Process,
-    /// A thread.
+    /// Stands for a thread.
     Thread,
 }
 
-/// A function.
+/// A function in a report.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Function {
     pub(crate) module: Option<Arc<str>>,
     pub(crate) name: Option<Arc<str>>,
-    /// How far into the module the function or block begins that stands for a function without a name.
+    /// Offset in the module of the function or block that stands for a function without a name.
     pub(crate) block: Option<u64>,
     pub(crate) kind: Kind,
     pub(crate) is_inlined: bool,
 }
 
 impl Function {
-    /// How it is shown.
+    /// Returns the text for people.
     pub(crate) fn label(&self) -> String {
         match (&self.module, &self.name) {
             (Some(module), Some(name)) => format!("{module}!{name}"),
@@ -85,7 +92,7 @@ impl Function {
         }
     }
 
-    /// How its module is shown.
+    /// Returns the text for its module.
     pub(crate) fn module_label(&self) -> &str {
         match &self.module {
             Some(module) => module,
@@ -95,7 +102,7 @@ impl Function {
     }
 }
 
-/// The functions that a report has met.
+/// The functions of a report.
 #[derive(Debug)]
 pub(crate) struct Functions {
     all: Vec<Function>,
@@ -112,7 +119,7 @@ impl Default for Functions {
 }
 
 impl Functions {
-    /// The number of a function.
+    /// Returns the id of a function, and adds it if it is new.
     pub(crate) fn id(&mut self, function: Function) -> FunctionId {
         if let Some(id) = self.numbers.get(&function) {
             return *id;
@@ -130,28 +137,29 @@ impl Functions {
         id
     }
 
-    /// What stands in a stack for a process, a thread, or what is missing.
+    /// Returns the id of an entry that stands for a process, a thread, or a missing part.
     pub(crate) fn named(&mut self, name: &str, kind: Kind) -> FunctionId {
-        self.id(Function { name: Some(cut(name)), kind, ..Function::default() })
+        self.id(Function { name: Some(truncate_name(name)), kind, ..Function::default() })
     }
 
-    /// The functions of a stack, outermost first.
-    pub(crate) fn of_stack(
+    /// Appends the functions of a stack, outermost first.
+    pub(crate) fn resolve_stack(
         &mut self,
         symbols: &mut Symbols,
         stack: &Stack,
-        at: At<'_>,
+        at: CodeLocation<'_>,
         out: &mut Vec<FunctionId>,
     ) {
         let begin = out.len();
         for (index, address) in stack.frames().enumerate() {
-            // A stack-walk event tells exactly where kernel and program were left. Other addresses, and all of a stack that a process took of itself, are those behind
-            // a call, which may be where the next function begins.
+            // A stack-walk event contains the exact addresses at which kernel and program were
+            // left. Other addresses, and all addresses of a stack that a process took of itself,
+            // are return addresses, which may be where the next function begins.
             let is_exact = stack.owner.is_some() && (index == 0 || index == stack.kernel.len());
             let address = if is_exact { address } else { address.saturating_sub(1) };
             let is_kernel = index < stack.kernel.len();
-            if is_kernel || may_be_of_program(address, at.pointer_size) {
-                self.of_part(symbols, address, (at, is_kernel), out);
+            if is_kernel || may_be_user_code(address, at.pointer_size) {
+                self.resolve_part(symbols, address, (at, is_kernel), out);
             } else {
                 out.push(self.id(Function { kind: Kind::Unknown, ..Function::default() }));
             }
@@ -161,23 +169,23 @@ impl Functions {
         }
     }
 
-    /// The functions at an address, innermost first.
-    pub(crate) fn of_address(
+    /// Appends the functions at an address, innermost first.
+    pub(crate) fn resolve_address(
         &mut self,
         symbols: &mut Symbols,
         address: u64,
-        at: At<'_>,
+        at: CodeLocation<'_>,
         out: &mut Vec<FunctionId>,
     ) {
-        self.of_part(symbols, address, (at, true), out);
+        self.resolve_part(symbols, address, (at, true), out);
     }
 
-    /// The same, of an address in the kernel's part of a stack, or in the program's.
-    fn of_part(
+    /// Appends the functions at an address in the kernel part or the user part of a stack.
+    fn resolve_part(
         &mut self,
         symbols: &mut Symbols,
         address: u64,
-        (at, may_be_kernel): (At<'_>, bool),
+        (at, may_be_kernel): (CodeLocation<'_>, bool),
         out: &mut Vec<FunctionId>,
     ) {
         for frame in symbols.resolve(at.process, address, at.time).iter() {
@@ -187,24 +195,25 @@ impl Functions {
                 Some(_) => Kind::Library,
                 None => Kind::Unknown,
             };
-            let (module, name) = (frame.module.as_ref().map(shared), frame.function.as_ref().map(shared));
-            let has_place = module.is_some() && name.is_none();
-            let block = has_place.then(|| frame.start.unwrap_or(frame.offset - frame.offset % BLOCK));
+            let (module, name) =
+                (frame.module.as_ref().map(bounded_name), frame.function.as_ref().map(bounded_name));
+            let needs_block = module.is_some() && name.is_none();
+            let block = needs_block.then(|| frame.start.unwrap_or(frame.offset - frame.offset % BLOCK));
             out.push(self.id(Function { module, name, block, kind, is_inlined: frame.is_inlined }));
         }
     }
 
-    /// A function by its number.
+    /// Returns a function by its id.
     pub(crate) fn get(&self, id: FunctionId) -> &Function {
         self.all.get(id.index()).or(self.all.first()).unwrap_or(&NOTHING)
     }
 
-    /// All of them, by number.
+    /// Returns all functions, by id.
     pub(crate) fn all(&self) -> &[Function] {
         &self.all
     }
 
-    /// Whether there were more than are told apart.
+    /// Returns whether functions exceeded the limit.
     pub(crate) const fn is_full(&self) -> bool {
         self.is_full
     }
@@ -213,44 +222,47 @@ impl Functions {
 static NOTHING: Function =
     Function { module: None, name: None, block: None, kind: Kind::Other, is_inlined: false };
 
-/// Where and when an address was seen.
+/// Process and time at which an address is resolved.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct At<'a> {
+pub(crate) struct CodeLocation<'a> {
     pub(crate) process: u32,
     pub(crate) time: i64,
     pub(crate) pointer_size: usize,
-    /// The file name of the process's program, where it is known.
+    /// File name of the process's program, if known.
     pub(crate) program: Option<&'a str>,
 }
 
-/// Whether code of the kernel may lie there. The half of the kernel is larger than what processors reach of it: 47 or 56 bits (x86-64), 48 or 52 (ARM64), of which the upper ones are all set.
+/// Returns whether kernel code can be at an address. Processors use only a part of the kernel half:
+/// 47 or 56 bits (x86-64), 48 or 52 (ARM64), with all upper bits set.
 const fn is_canonical_kernel_address(address: u64, pointer_size: usize) -> bool {
     is_kernel_address(address, pointer_size) && (pointer_size == 4 || address >> 56 == 0xFF)
 }
 
-/// Whether code of a program may lie there. With addresses of 32 bits a program may have more than its half.
-const fn may_be_of_program(address: u64, pointer_size: usize) -> bool {
+/// Returns whether user code can be at an address. With 32-bit addresses, a program may have more
+/// than half of the memory.
+const fn may_be_user_code(address: u64, pointer_size: usize) -> bool {
     pointer_size == 4 || address >> 56 == 0
 }
 
-/// Whether a module is the program of a process, whose name may have been cut.
+/// Returns whether a module is the program of a process, whose name may be truncated.
 fn is_program(program: Option<&str>, module: &str) -> bool {
-    /// Bytes of a name that Windows and Linux keep for a process.
-    const CUT: usize = 14;
+    /// Bytes of a process name that Windows and Linux keep.
+    const TRUNCATED_NAME_BYTES: usize = 14;
     program.is_some_and(|name| {
         let name = name.rsplit(['/', '\\']).next().unwrap_or(name);
         name.eq_ignore_ascii_case(module)
-            || (name.len() >= CUT && module.get(..name.len()).is_some_and(|it| it.eq_ignore_ascii_case(name)))
+            || (name.len() >= TRUNCATED_NAME_BYTES
+                && module.get(..name.len()).is_some_and(|start| start.eq_ignore_ascii_case(name)))
     })
 }
 
-/// The name itself, unless it is too long to be kept.
-fn shared(name: &Arc<str>) -> Arc<str> {
-    if name.len() <= LONGEST { Arc::clone(name) } else { cut(name) }
+/// Returns the name itself, unless it is too long.
+fn bounded_name(name: &Arc<str>) -> Arc<str> {
+    if name.len() <= MAX_NAME_CHARS { Arc::clone(name) } else { truncate_name(name) }
 }
 
-fn cut(name: &str) -> Arc<str> {
-    match name.char_indices().nth(LONGEST) {
+fn truncate_name(name: &str) -> Arc<str> {
+    match name.char_indices().nth(MAX_NAME_CHARS) {
         Some((end, _)) => name.get(..end).unwrap_or_default().into(),
         None => name.into(),
     }
@@ -262,7 +274,7 @@ mod tests {
     use crate::symbols::Options;
 
     #[test]
-    fn equal_functions_have_one_number() {
+    fn equal_functions_have_one_id() {
         let mut all = Functions::default();
         let named = |name: &str| Function { name: Some(name.into()), ..Function::default() };
         let (a, b) = (all.id(named("a")), all.id(named("b")));
@@ -272,9 +284,9 @@ mod tests {
     }
 
     #[test]
-    fn long_names_are_bounded_together() {
+    fn total_size_of_names_is_limited() {
         let mut all = Functions::default();
-        let (mut number, long) = (0, "é".repeat(LONGEST - 10));
+        let (mut number, long) = (0, "é".repeat(MAX_NAME_CHARS - 10));
         while all.named(&format!("{number}{long}"), Kind::Unknown) != FunctionId::default() {
             number += 1;
         }
@@ -283,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_told_as_that() {
+    fn unknown_functions_have_labels() {
         let function = |module: Option<&str>, kind| Function {
             module: module.map(Arc::from),
             kind,
@@ -294,33 +306,33 @@ mod tests {
         assert_eq!(placed.label(), "a.so+0x1200");
         assert_eq!(function(None, Kind::Unknown).label(), "?");
         assert_eq!(function(None, Kind::Kernel).label(), "[kernel]");
-        let long = Function { name: Some(cut(&"é".repeat(9999))), ..Function::default() };
-        assert_eq!(long.label().chars().count(), LONGEST);
+        let long = Function { name: Some(truncate_name(&"é".repeat(9999))), ..Function::default() };
+        assert_eq!(long.label().chars().count(), MAX_NAME_CHARS);
     }
 
     #[test]
-    fn junk_behind_a_frame_of_the_program_is_not_the_kernels() {
+    fn invalid_user_frames_are_not_kernel_frames() {
         let (mut all, mut symbols, mut out) =
             (Functions::default(), Symbols::new(Options::default()), Vec::new());
         let kernel = vec![0xFFFF_FFFF_8100_0000, 0x92F1_FCC0_0000_0000];
         let user = vec![0x40_1000, 0x92F1_FCC0_0000_0000, 0xFFFF_FFFF_8100_0000, 0x40_2000];
         let stack = Stack { owner: Some((7, 7)), kernel, user };
-        let at = At { process: 7, time: 0, pointer_size: 8, program: None };
-        all.of_stack(&mut symbols, &stack, at, &mut out);
+        let at = CodeLocation { process: 7, time: 0, pointer_size: 8, program: None };
+        all.resolve_stack(&mut symbols, &stack, at, &mut out);
         let labels: Vec<String> = out.iter().rev().map(|id| all.get(*id).label()).collect();
         assert_eq!(labels, ["[kernel]", "?", "?", "?", "?", "?"]);
         assert!(out.iter().all(|id| all.get(*id).module_label() != "(other)"));
-        // Programs may have three of four gigabytes.
+        // 32-bit programs may use three of four gigabytes.
         out.clear();
         let user = vec![0x40_1000, 0xB000_0000];
         let narrow = Stack { owner: Some((7, 7)), kernel: vec![0xC000_0000], user };
-        all.of_stack(&mut symbols, &narrow, At { pointer_size: 4, ..at }, &mut out);
+        all.resolve_stack(&mut symbols, &narrow, CodeLocation { pointer_size: 4, ..at }, &mut out);
         let kinds: Vec<Kind> = out.iter().rev().map(|id| all.get(*id).kind).collect();
         assert_eq!(kinds, [Kind::Kernel, Kind::Unknown, Kind::Unknown]);
     }
 
     #[test]
-    fn the_program_of_a_process_is_told_from_its_libraries() {
+    fn program_is_distinguished_from_libraries() {
         assert!(is_program(Some("Test.exe"), "test.EXE") && is_program(Some("/usr/bin/cat"), "cat"));
         assert!(is_program(Some("a-long-program-"), "a-long-program-name"));
         assert!(!is_program(Some("cat"), "catalogue") && !is_program(None, "cat"));

@@ -1,4 +1,5 @@
-//! What a trace tells about itself, gathered by a look ahead: rundown events, definitions of stacks and names of files may stand at its end.
+//! Facts of a trace, gathered in a first pass, because rundown events, stack definitions and file
+//! names may be at its end.
 
 use std::cell::OnceCell;
 use std::sync::Arc;
@@ -9,25 +10,25 @@ use traceweir_decode::stack::Stack;
 use traceweir_format::header::{NO_ID, Record};
 use traceweir_format::stack_key::Definitions;
 
-use super::functions::At;
+use super::functions::CodeLocation;
 use super::names::Names;
-use super::{FunctionId, Functions, Seen};
+use super::{FunctionId, Functions, ReportEvent};
 use crate::symbols::{Options, Symbols};
 
-/// What is known about one trace.
-pub(crate) struct Known {
+/// Facts of one trace.
+pub(crate) struct TraceFacts {
     pub(super) actors: Actors,
     pub(super) stacks: Definitions,
     files: Names,
     threads: Names,
     disks: Names,
     symbols: Symbols,
-    is_of_linux: OnceCell<bool>,
-    /// Ticks a second of the performance counter.
+    is_linux: OnceCell<bool>,
+    /// Frequency of the performance counter, in Hz.
     pub(super) counter_rate: u64,
 }
 
-impl Known {
+impl TraceFacts {
     pub(super) fn new(stacks: Definitions, symbols: Options, counter_rate: u64) -> Self {
         Self {
             actors: Actors::default(),
@@ -36,22 +37,22 @@ impl Known {
             threads: Names::of_threads(),
             disks: Names::of_disks(),
             symbols: Symbols::new(symbols),
-            is_of_linux: OnceCell::new(),
+            is_linux: OnceCell::new(),
             counter_rate,
         }
     }
 
-    /// Learns from a record. Schemas are told to the decoder by whoever reads.
+    /// Learns from a record. The caller passes schemas to the decoder.
     pub(super) fn observe(&mut self, record: &Record<'_>, decoder: &mut Decoder) {
         self.symbols.observe(record);
         self.stacks.observe(record);
-        let is_of_actors = Actors::is_informative(record);
+        let is_actor_event = Actors::is_informative(record);
         let names = [&mut self.files, &mut self.threads, &mut self.disks];
-        let mut named = names.into_iter().find(|it| it.is_informative(record));
-        if (is_of_actors || named.is_some())
+        let mut named = names.into_iter().find(|names| names.is_informative(record));
+        if (is_actor_event || named.is_some())
             && let Ok(found) = decoder.find(record)
         {
-            if is_of_actors {
+            if is_actor_event {
                 self.actors.observe(record, &found);
             }
             if let Some(names) = &mut named {
@@ -60,40 +61,41 @@ impl Known {
         }
     }
 
-    /// Whether the trace was made on Linux; to be asked after the look ahead.
-    pub(crate) fn is_of_linux(&self) -> bool {
-        *self.is_of_linux.get_or_init(|| self.symbols.are_of_linux())
+    /// Returns whether the trace was recorded on Linux; valid after the first pass.
+    pub(crate) fn is_linux(&self) -> bool {
+        *self.is_linux.get_or_init(|| self.symbols.is_linux())
     }
 
-    /// The process that a thread belonged to at a time, or [`NO_ID`].
+    /// Returns the process that a thread belonged to at a time, or [`NO_ID`].
     pub(crate) fn process_of(&self, tid: u32, time: i64) -> u32 {
         self.actors.process_of(tid, time).unwrap_or(NO_ID)
     }
 
-    /// The program of a process at a time.
+    /// Returns the program of a process at a time.
     pub(crate) fn program_of(&self, pid: u32, time: i64) -> Option<&str> {
         self.actors.image_of(pid, time)
     }
 
-    /// The file that a key meant at a time.
+    /// Returns the file that a key stood for at a time.
     pub(crate) fn file(&self, key: u64, time: i64) -> Option<Arc<str>> {
-        self.files.at(key, time)
+        self.files.name_at(key, time)
     }
 
-    /// The name of a thread at a time.
+    /// Returns the name of a thread at a time.
     pub(crate) fn thread_name(&self, tid: u32, time: i64) -> Option<Arc<str>> {
-        self.threads.at(u64::from(tid), time)
+        self.threads.name_at(u64::from(tid), time)
     }
 
-    /// The name of a disk.
+    /// Returns the name of a disk.
     pub(crate) fn disk_name(&self, number: u32, time: i64) -> Option<Arc<str>> {
-        self.disks.at(u64::from(number), time)
+        self.disks.name_at(u64::from(number), time)
     }
 
-    /// The functions of an event's stack, outermost first; of the process `pid` unless the stack says whose it is.
+    /// Appends the functions of an event's stack, outermost first. The process is `pid`, unless the
+    /// stack names its owner.
     pub(crate) fn functions(
         &mut self,
-        seen: &Seen,
+        seen: &ReportEvent,
         stack: &Stack,
         pid: u32,
         functions: &mut Functions,
@@ -101,13 +103,13 @@ impl Known {
     ) {
         let process = stack.owner.map_or(pid, |(process, _)| process);
         let Self { actors, symbols, .. } = self;
-        functions.of_stack(symbols, stack, at(actors, seen, process), out);
+        functions.resolve_stack(symbols, stack, location(actors, seen, process), out);
     }
 
-    /// The functions at one address, outermost first.
+    /// Appends the functions at one address, outermost first.
     pub(crate) fn function(
         &mut self,
-        seen: &Seen,
+        seen: &ReportEvent,
         address: u64,
         pid: u32,
         functions: &mut Functions,
@@ -115,15 +117,15 @@ impl Known {
     ) {
         let Self { actors, symbols, .. } = self;
         let begin = out.len();
-        functions.of_address(symbols, address, at(actors, seen, pid), out);
+        functions.resolve_address(symbols, address, location(actors, seen, pid), out);
         if let Some(added) = out.get_mut(begin..) {
             added.reverse();
         }
     }
 }
 
-/// Where and when something was seen.
-fn at<'a>(actors: &'a Actors, seen: &Seen, process: u32) -> At<'a> {
+/// Returns process and time of an event for resolving addresses.
+fn location<'a>(actors: &'a Actors, seen: &ReportEvent, process: u32) -> CodeLocation<'a> {
     let program = actors.image_of(process, seen.stamp);
-    At { process, time: seen.stamp, pointer_size: seen.pointer_size, program }
+    CodeLocation { process, time: seen.stamp, pointer_size: seen.pointer_size, program }
 }

@@ -1,18 +1,19 @@
-//! Many lengths of time in little room: counts by size, exact to one part in 32.
+//! A compact histogram of durations, exact to one part in 32.
 //!
 //! ```text
-//!   0 … 63 ns    one count each
-//!   beyond       32 counts for each power of two: 64-65, 66-67, … 126-127 | 128-131, 132-135, …
+//!   0 … 63 ns    one bucket each
+//!   beyond       32 buckets for each power of two: 64-65, 66-67, … 126-127 | 128-131, 132-135, …
 //! ```
 //!
-//! A percentile is told by the upper end of its count, but never above the longest time there was; sum, number and longest are exact.
+//! A percentile is reported as the upper end of its bucket, but never above the longest duration;
+//! sum, number and longest are exact.
 
 use std::collections::BTreeMap;
 
-/// Powers of two are divided by this power of two.
+/// Each power of two is divided into 2 to the power of this.
 const FINE: u32 = 5;
 
-/// Lengths of time, in nanoseconds.
+/// Durations in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Latencies {
     counts: BTreeMap<u16, u64>,
@@ -40,7 +41,8 @@ impl Latencies {
         self.longest = self.longest.max(other.longest);
     }
 
-    /// The least time that so many percent of all do not exceed; `None` where there are none.
+    /// Returns the smallest duration that the given percentage does not exceed; `None` if there are
+    /// none.
     pub(crate) fn percentile(&self, percent: u64) -> Option<u64> {
         // The rank is rounded up: of a hundred the 99th is p99, of ten the last.
         let rank = (u128::from(self.number) * u128::from(percent)).div_ceil(100).max(1);
@@ -52,7 +54,7 @@ impl Latencies {
     }
 }
 
-/// The count that a time belongs to.
+/// Returns the bucket of a duration.
 fn slot(n: u64) -> u16 {
     let width = 64 - n.leading_zeros();
     let shift = width.saturating_sub(FINE + 1);
@@ -60,12 +62,12 @@ fn slot(n: u64) -> u16 {
     ((shift << FINE) as u16).saturating_add((n >> shift) as u16)
 }
 
-/// The longest time of a count.
+/// Returns the longest duration of a bucket.
 fn upper(slot: u16) -> u64 {
     let slot = u32::from(slot);
     let shift = (slot >> FINE).saturating_sub(1);
     let low = u64::from(slot - (shift << FINE));
-    // The last count ends where numbers do.
+    // The last bucket ends at `u64::MAX`.
     let end = (u128::from(low) + 1) << shift;
     u64::try_from(end - 1).unwrap_or(u64::MAX)
 }
@@ -76,7 +78,7 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn counts_follow_each_other_without_gaps() {
+    fn buckets_follow_each_other_without_gaps() {
         for n in (0..5000).chain([u64::MAX, u64::MAX / 2, 1 << 40]) {
             let end = upper(slot(n));
             assert!(end >= n && slot(end) == slot(n), "{n}");
@@ -87,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn percentiles_are_those_of_the_sorted_row_within_one_part_in_32(
+        fn percentiles_are_exact_within_one_part_in_32(
             mut all in proptest::collection::vec(0_u64..10_000_000_000, 1..300),
             percent in 1_u64..=100,
         ) {
@@ -99,8 +101,8 @@ mod tests {
             }
             all.sort_unstable();
             let exact = all[(all.len() * percent as usize).div_ceil(100) - 1];
-            let told = ours.percentile(percent).unwrap();
-            prop_assert!(told >= exact && told - exact <= exact / 32, "{told} for {exact}");
+            let percentile = ours.percentile(percent).unwrap();
+            prop_assert!(percentile >= exact && percentile - exact <= exact / 32, "{percentile} for {exact}");
             prop_assert_eq!(ours.percentile(100), all.last().copied());
             let [mut one, other] = halves;
             one.merge(&other);

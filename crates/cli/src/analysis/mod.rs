@@ -1,17 +1,20 @@
-//! What reports and flame graphs are made of: the kernel events of traces, joined to their stacks, with names for addresses.
+//! The base of reports and flame graphs: kernel events of traces, joined with their stacks, with
+//! names for addresses.
 //!
 //! ```text
-//!   traces ──look ahead──▶ Known: processes, threads, images, stacks stored once, names of files
+//!   traces ──first pass──▶ TraceFacts: processes, threads, images, stack definitions, file names
 //!     │                      │
-//!     └──second pass──▶ Seen (sample, switch, ready, transfer, any event) ──Joiner──▶ Seen + whole stack ──▶ a report
-//!                                                                                       │
-//!                             Functions: addresses as numbers of functions ──▶ Tree: stacks and what they weigh
-//!                             Scheduler: switches and wakes as times;  Latencies: times as percentiles
+//!     └──second pass──▶ ReportEvent (sample, switch, ready, transfer, any event)
+//!                          │
+//!                          └──Joiner──▶ with its whole stack ──▶ report
+//!
+//!   Functions: addresses to function ids ──▶ Tree: stacks and their weights
+//!   Scheduler: switches and wakes to durations;  Latencies: durations to percentiles
 //! ```
 //!
-//! A1  A report sees events in time order, each once.
-//! A2  All that grows with a trace has a bound; what is beyond it is counted, and the report says so.
-//! A3  What a trace does not tell is not made up: unknown threads have no process, unknown addresses no function.
+//! A1  A report gets events in time order, each once.
+//! A2  Everything that grows with a trace has a limit; what exceeds it is counted and reported.
+//! A3  Nothing is invented: unknown threads have no process, unknown addresses no function.
 
 mod bearers;
 mod fields;
@@ -26,10 +29,10 @@ mod stream;
 mod tree;
 
 pub(crate) use functions::{FunctionId, Functions, Kind};
-pub(crate) use known::Known;
+pub(crate) use known::TraceFacts;
 pub(crate) use latency::Latencies;
-pub(crate) use path::{CUT, Paths, is_cut};
-pub(crate) use processes::{ProcessId, Processes, Wanted};
+pub(crate) use path::{Paths, TRUNCATED, is_truncated};
+pub(crate) use processes::{ProcessId, Processes, ThreadSelection};
 pub(crate) use scheduler::{Back, Ran, Scheduler, Switch};
-pub(crate) use stream::{Analysis, Seen, Transfer, Wants, What, Window};
-pub(crate) use tree::{NodeId, Shown, Tree};
+pub(crate) use stream::{Analysis, Occurrence, ReportEvent, Transfer, Wants, Window};
+pub(crate) use tree::{NodeId, ShownNode, Tree};

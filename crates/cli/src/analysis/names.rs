@@ -1,13 +1,14 @@
-//! Names that a trace has for the numbers in its events.
+//! Names that a trace defines for the numbers in its events.
 //!
 //! ```text
-//!   files     FileIo/Name, FileCreate, FileDelete, FileRundown     FileObject, FileName
-//!   threads   Thread/Start, End, DCStart, DCEnd, SetName           TThreadId or ThreadId, ThreadName
-//!   disks     SystemConfig/PhyDisk                                 DiskNumber, Manufacturer
-//!   key ──▶ the names it stood for, oldest first
+//!   files     FileIo/Name, FileCreate, FileDelete, FileRundown   FileObject, FileName
+//!   threads   Thread/Start, End, DCStart, DCEnd, SetName         TThreadId or ThreadId, ThreadName
+//!   disks     SystemConfig/PhyDisk                               DiskNumber, Manufacturer
+//!   key ──▶ its names, oldest first
 //! ```
 //!
-//! A key means the last name at or before its time, else the first one after it, for a rundown stands at the end. What is kept is bounded.
+//! A key means the last name at or before its time, else the first one after it, because a rundown
+//! may be at the end. The number of names is limited.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -19,18 +20,18 @@ use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::header::Record;
 
-/// Names of one trace that are kept, and those of one key.
+/// Maximum number of names of one trace, and of one key.
 const MAX_NAMES: usize = 1 << 18;
-const MAX_OF_ONE: usize = 1 << 10;
-/// Characters of a name that are kept.
-const LONGEST: usize = 400;
+const MAX_PER_KEY: usize = 1 << 10;
+/// Maximum length of a name, in characters.
+const MAX_NAME_CHARS: usize = 400;
 
-/// Which events name something, and in which fields.
+/// The events that define names of one kind, and their fields.
 struct Source {
     hooks: &'static [u16],
     keys: &'static [&'static str],
     name: &'static str,
-    /// Whether 0 is a number as others are.
+    /// Whether 0 is a valid key.
     has_zero: bool,
 }
 
@@ -57,13 +58,13 @@ pub(super) struct Names {
     walker: Walker,
 }
 
-struct Told {
+struct NameFields {
     source: &'static Source,
     key: Option<u64>,
     name: Vec<u8>,
 }
 
-impl<'p> Visitor<'p> for Told {
+impl<'p> Visitor<'p> for NameFields {
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
         if self.source.keys.contains(&&*field.name) {
             self.key = value.bits();
@@ -82,32 +83,32 @@ impl Names {
         Self { source, by_key: HashMap::new(), count: 0, walker: Walker::default() }
     }
 
-    /// Those of files, by the keys that disk transfers have.
+    /// Returns the names of files, by the keys in disk transfers.
     pub(super) fn of_files() -> Self {
         Self::new(&FILES)
     }
 
-    /// Those of threads.
+    /// Returns the names of threads.
     pub(super) fn of_threads() -> Self {
         Self::new(&THREADS)
     }
 
-    /// Those of disks.
+    /// Returns the names of disks.
     pub(super) fn of_disks() -> Self {
         Self::new(&DISKS)
     }
 
-    /// Whether an event may tell something to [`observe`](Self::observe).
+    /// Returns whether [`observe`](Self::observe) can learn from an event.
     pub(super) fn is_informative(&self, record: &Record<'_>) -> bool {
         record.hook().is_some_and(|hook| self.source.hooks.contains(&hook))
     }
 
-    /// Learns from an event that names something.
+    /// Learns from an event that defines a name.
     pub(super) fn observe(&mut self, record: &Record<'_>, found: &Found<'_, '_>) {
-        let mut told = Told { source: self.source, key: None, name: Vec::new() };
-        let _ = self.walker.walk(&found.known.schema, found.payload, record.pointer_size(), &mut told);
-        if let Some(key) = told.key {
-            self.note(key, record.time(), String::from_utf8_lossy(&told.name).trim_end());
+        let mut fields = NameFields { source: self.source, key: None, name: Vec::new() };
+        let _ = self.walker.walk(&found.known.schema, found.payload, record.pointer_size(), &mut fields);
+        if let Some(key) = fields.key {
+            self.note(key, record.time(), String::from_utf8_lossy(&fields.name).trim_end());
         }
     }
 
@@ -116,19 +117,19 @@ impl Names {
             return;
         }
         let all = self.by_key.entry(key).or_default();
-        if all.len() >= MAX_OF_ONE
-            || all.last().is_some_and(|(_, last)| last.chars().eq(name.chars().take(LONGEST)))
+        if all.len() >= MAX_PER_KEY
+            || all.last().is_some_and(|(_, last)| last.chars().eq(name.chars().take(MAX_NAME_CHARS)))
         {
             return;
         }
-        let name: String = name.chars().take(LONGEST).collect();
-        let at = all.partition_point(|(then, _)| *then <= time);
-        all.insert(at, (time, name.into()));
+        let name: String = name.chars().take(MAX_NAME_CHARS).collect();
+        let index = all.partition_point(|(then, _)| *then <= time);
+        all.insert(index, (time, name.into()));
         self.count += 1;
     }
 
-    /// What a key means at a time.
-    pub(super) fn at(&self, key: u64, time: i64) -> Option<Arc<str>> {
+    /// Returns the name of a key at a time.
+    pub(super) fn name_at(&self, key: u64, time: i64) -> Option<Arc<str>> {
         let all = self.by_key.get(&key)?;
         let after = all.partition_point(|(then, _)| *then <= time);
         all.get(after.saturating_sub(1)).map(|(_, name)| Arc::clone(name))
@@ -140,12 +141,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_means_the_last_name_before_it_or_the_first_one_after() {
+    fn key_means_last_name_before_or_first_name_after() {
         let mut names = Names::of_files();
         names.note(7, 10, "a");
         names.note(7, 15, "a");
         names.note(7, 20, "b");
-        let at = |key, time| names.at(key, time);
+        let at = |key, time| names.name_at(key, time);
         assert_eq!(at(7, 5).as_deref(), Some("a"));
         assert_eq!((at(7, 19).as_deref(), at(7, 20).as_deref()), (Some("a"), Some("b")));
         assert_eq!(at(8, 5), None);
@@ -153,14 +154,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_kept_is_bounded() {
+    fn number_of_names_is_limited() {
         let mut names = Names::of_files();
         for time in 0..5000 {
             names.note(7, time, &format!("{time}"));
         }
-        assert_eq!(names.by_key[&7].len(), MAX_OF_ONE);
+        assert_eq!(names.by_key[&7].len(), MAX_PER_KEY);
         names.count = MAX_NAMES;
         names.note(8, 0, "x");
-        assert_eq!(names.at(8, 0), None);
+        assert_eq!(names.name_at(8, 0), None);
     }
 }

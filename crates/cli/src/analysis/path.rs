@@ -1,4 +1,4 @@
-//! Stacks as rows of functions, outermost first, below the process that they are of.
+//! Stacks as paths of functions, outermost first, below their process.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -6,37 +6,38 @@ use std::sync::Arc;
 use traceweir_decode::stack::{Joined, Stack};
 use traceweir_format::header::NO_ID;
 
-use super::known::Known;
-use super::{FunctionId, Functions, Kind, ProcessId, Processes, Seen};
+use super::known::TraceFacts;
+use super::{FunctionId, Functions, Kind, ProcessId, Processes, ReportEvent};
 
-/// Names of threads that are kept.
+/// Maximum number of thread names.
 const MAX_THREADS: usize = 1 << 17;
 
-/// Frames that recorders take at most: Linux unless told otherwise, and the session or Windows. What has exactly as many goes on behind them, but for rare exceptions.
-const LIMITS: [usize; 2] = [127, 192];
+/// Frame limits of recorders: the default of Linux, and that of sessions and Windows. A stack of
+/// exactly that many frames was truncated, with rare exceptions.
+const FRAME_LIMITS: [usize; 2] = [127, 192];
 
-/// What stands for the outermost functions of a stack that was cut.
-pub(crate) const CUT: &str = "(cut)";
+/// Stands for the outermost functions of a truncated stack.
+pub(crate) const TRUNCATED: &str = "(cut)";
 
-/// Whether a stack ends where the recorder stopped walking.
-pub(crate) fn is_cut(stack: &Stack) -> bool {
+/// Returns whether the recorder stopped walking a stack at its frame limit.
+pub(crate) fn is_truncated(stack: &Stack) -> bool {
     let (kernel, user) = (stack.kernel.len(), stack.user.len());
-    // The parts of one stack may have been walked apart.
-    LIMITS.contains(&kernel.saturating_add(user)) || LIMITS.contains(&user)
+    // The parts of a stack may have been walked separately.
+    FRAME_LIMITS.contains(&kernel.saturating_add(user)) || FRAME_LIMITS.contains(&user)
 }
 
-/// Makes paths; keeps the memory between stacks.
+/// Builds paths; keeps its memory between stacks.
 #[derive(Debug, Default)]
 pub(crate) struct Paths {
     pub(crate) functions: Functions,
     pub(crate) processes: Processes,
     path: Vec<FunctionId>,
-    /// What threads were last called.
+    /// The last name of each thread.
     thread_names: HashMap<(ProcessId, u32), Arc<str>>,
-    /// Whether threads are told apart.
+    /// Whether a path contains the thread.
     by_thread: bool,
-    /// Whether stacks that were cut have a mark where their outermost functions are missing.
-    pub(crate) marks_cut: bool,
+    /// Whether truncated stacks get a mark in place of their missing functions.
+    pub(crate) marks_truncated: bool,
 }
 
 impl Paths {
@@ -44,27 +45,34 @@ impl Paths {
         Self { by_thread, ..Self::default() }
     }
 
-    /// The process of a thread at an event; where the trace does not tell, the one that the stack says it is of.
+    /// Returns the process of a thread at an event; if the trace does not contain it, the owner of
+    /// the stack.
     pub(crate) fn process(
         &mut self,
-        known: &Known,
-        seen: &Seen,
+        known: &TraceFacts,
+        seen: &ReportEvent,
         stack: &Stack,
         thread: u32,
     ) -> (u32, ProcessId) {
-        let told = known.process_of(thread, seen.stamp);
-        let of_stack = stack.owner.filter(|(_, owner)| *owner == thread).map(|(process, _)| process);
-        let pid = if told == NO_ID { of_stack.unwrap_or(NO_ID) } else { told };
-        (pid, self.named(known, seen, pid))
+        let known_pid = known.process_of(thread, seen.stamp);
+        let stack_pid = stack.owner.filter(|(_, owner)| *owner == thread).map(|(process, _)| process);
+        let pid = if known_pid == NO_ID { stack_pid.unwrap_or(NO_ID) } else { known_pid };
+        (pid, self.process_by_pid(known, seen, pid))
     }
 
-    /// The process of a number at an event.
-    pub(crate) fn named(&mut self, known: &Known, seen: &Seen, pid: u32) -> ProcessId {
+    /// Returns the process of a pid at an event.
+    pub(crate) fn process_by_pid(&mut self, known: &TraceFacts, seen: &ReportEvent, pid: u32) -> ProcessId {
         self.processes.id(pid, known.program_of(pid, seen.stamp))
     }
 
-    /// Remembers what a thread is called at an event.
-    pub(crate) fn meet(&mut self, known: &Known, seen: &Seen, process: ProcessId, thread: u32) {
+    /// Stores the name of a thread at an event.
+    pub(crate) fn learn_thread_name(
+        &mut self,
+        known: &TraceFacts,
+        seen: &ReportEvent,
+        process: ProcessId,
+        thread: u32,
+    ) {
         let Some(name) = known.thread_name(thread, seen.stamp) else { return };
         let has_room = self.thread_names.len() < MAX_THREADS;
         match self.thread_names.get_mut(&(process, thread)) {
@@ -76,12 +84,12 @@ impl Paths {
         }
     }
 
-    /// What a thread of a process was last called.
+    /// Returns the last name of a thread.
     pub(crate) fn thread_name(&self, process: ProcessId, thread: u32) -> Option<&str> {
         self.thread_names.get(&(process, thread)).map(|name| &**name)
     }
 
-    /// A thread for people: its name, where there is one, and its number.
+    /// Returns name and id of a thread for people.
     pub(crate) fn thread_label(&self, process: ProcessId, thread: u32) -> String {
         match self.thread_name(process, thread) {
             Some(name) => format!("{name} ({thread})"),
@@ -89,11 +97,12 @@ impl Paths {
         }
     }
 
-    /// Process, thread if they are told apart, and the functions of a stack; `innermost` is where it was if the stack does not begin there.
-    pub(crate) fn of(
+    /// Returns the path of a stack: process, thread if wanted, and functions. `innermost` is the
+    /// address of the event, if the stack does not begin with it.
+    pub(crate) fn resolve(
         &mut self,
-        known: &mut Known,
-        joined: &Joined<Seen>,
+        known: &mut TraceFacts,
+        joined: &Joined<ReportEvent>,
         (process, pid, thread): (ProcessId, u32, u32),
         innermost: Option<u64>,
     ) -> &[FunctionId] {
@@ -107,11 +116,11 @@ impl Paths {
             };
             self.path.push(self.functions.named(&label, Kind::Thread));
         }
-        if self.marks_cut && is_cut(stack) {
-            self.path.push(self.functions.named(CUT, Kind::Other));
+        if self.marks_truncated && is_truncated(stack) {
+            self.path.push(self.functions.named(TRUNCATED, Kind::Other));
         }
         known.functions(seen, stack, pid, &mut self.functions, &mut self.path);
-        if let Some(address) = innermost.filter(|it| stack.frames().next() != Some(*it)) {
+        if let Some(address) = innermost.filter(|address| stack.frames().next() != Some(*address)) {
             known.function(seen, address, pid, &mut self.functions, &mut self.path);
         } else if stack.is_empty() {
             self.path.push(self.functions.named("(no stack)", Kind::Other));
@@ -125,11 +134,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stack_of_as_many_frames_as_recorders_take_is_cut() {
-        let cut = |kernel: usize, user: usize| {
-            is_cut(&Stack { owner: None, kernel: vec![1; kernel], user: vec![1; user] })
+    fn stack_at_the_frame_limit_is_truncated() {
+        let truncated = |kernel: usize, user: usize| {
+            is_truncated(&Stack { owner: None, kernel: vec![1; kernel], user: vec![1; user] })
         };
-        assert!(cut(0, 127) && cut(7, 120) && cut(127, 0) && cut(0, 192) && cut(5, 192));
-        assert!(!cut(0, 0) && !cut(0, 126) && !cut(7, 121) && !cut(30, 40));
+        assert!(
+            truncated(0, 127)
+                && truncated(7, 120)
+                && truncated(127, 0)
+                && truncated(0, 192)
+                && truncated(5, 192)
+        );
+        assert!(!truncated(0, 0) && !truncated(0, 126) && !truncated(7, 121) && !truncated(30, 40));
     }
 }

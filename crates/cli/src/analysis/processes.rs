@@ -1,4 +1,5 @@
-//! Processes of reports: by number and name, each with an id of its own; and which of them a person wants.
+//! The processes of a report, by pid and name, each with an id; and the selection of processes and
+//! threads.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,19 +8,19 @@ use traceweir_format::header::NO_ID;
 
 use crate::filter::matches;
 
-/// Processes that are told apart; further ones are one.
+/// Maximum number of processes; further ones are merged into one.
 const MAX_PROCESSES: usize = 1 << 17;
-/// Processes that are named where those asked for are not there, and characters that are compared.
+/// Maximum number of processes to suggest, and of characters to compare.
 const SHOWN: usize = 5;
 const COMPARED: usize = 64;
-/// Names of one number that are told apart.
+/// Maximum number of names of one pid.
 const MAX_NAMES: usize = 64;
 
-/// A process of a report. The default is what is beyond the bound.
+/// The id of a process in a report. The default stands for processes beyond the limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ProcessId(u32);
 
-/// The processes that a report has met.
+/// The processes of a report.
 #[derive(Debug)]
 pub(crate) struct Processes {
     all: Vec<(u32, Option<Arc<str>>)>,
@@ -33,13 +34,14 @@ impl Default for Processes {
 }
 
 impl Processes {
-    /// The process of a number and a name.
+    /// Returns the process of a pid and a name, and adds it if it is new.
     pub(crate) fn id(&mut self, pid: u32, name: Option<&str>) -> ProcessId {
         let name = name.filter(|name| !name.is_empty());
         let known = self.by_pid.get(&pid).map(Vec::as_slice).unwrap_or_default();
         let all = &self.all;
-        let is_it = |id: &&ProcessId| all.get(id.0 as usize).is_some_and(|(_, it)| it.as_deref() == name);
-        if let Some(id) = known.iter().rev().find(is_it) {
+        let has_name =
+            |id: &&ProcessId| all.get(id.0 as usize).is_some_and(|(_, other)| other.as_deref() == name);
+        if let Some(id) = known.iter().rev().find(has_name) {
             return *id;
         }
         let next = u32::try_from(self.all.len()).unwrap_or(u32::MAX);
@@ -51,17 +53,17 @@ impl Processes {
         ProcessId(next)
     }
 
-    /// Its number, where it has one.
+    /// Returns its pid, if it has one.
     pub(crate) fn pid(&self, id: ProcessId) -> Option<u32> {
         self.all.get(id.0 as usize).map(|(pid, _)| *pid).filter(|pid| *pid != NO_ID)
     }
 
-    /// Its name, where the trace tells one.
+    /// Returns its name, if known.
     pub(crate) fn name(&self, id: ProcessId) -> Option<&str> {
         self.all.get(id.0 as usize).and_then(|(_, name)| name.as_deref())
     }
 
-    /// Both, for people.
+    /// Returns name and pid for people.
     pub(crate) fn label(&self, id: ProcessId) -> String {
         match (self.pid(id), self.name(id)) {
             (Some(pid), Some(name)) => format!("{name} ({pid})"),
@@ -72,28 +74,28 @@ impl Processes {
     }
 }
 
-/// Which processes and threads a person wants.
+/// The processes and threads that the user selected.
 #[derive(Debug, Default)]
-pub(crate) struct Wanted {
+pub(crate) struct ThreadSelection {
     pids: Vec<u32>,
     patterns: Vec<String>,
     tids: Vec<u32>,
 }
 
-impl Wanted {
-    /// Processes by number or by name with wildcards, threads by number; all where none is named.
+impl ThreadSelection {
+    /// Selects processes by pid or by name with wildcards, and threads by id; all if none is named.
     pub(crate) fn new(processes: &[String], threads: &[u32]) -> Self {
         let pids = processes.iter().filter_map(|text| text.parse().ok()).collect();
         let names = processes.iter().filter(|text| text.parse::<u32>().is_err());
         Self { pids, patterns: names.map(|text| text.to_lowercase()).collect(), tids: threads.to_vec() }
     }
 
-    /// Whether any was named.
-    pub(crate) fn is_some_only(&self) -> bool {
+    /// Returns whether the user named any.
+    pub(crate) fn is_limited(&self) -> bool {
         !(self.pids.is_empty() && self.patterns.is_empty() && self.tids.is_empty())
     }
 
-    /// Whether this one is.
+    /// Returns whether a thread of a process is selected.
     pub(crate) fn wants(&self, processes: &Processes, process: ProcessId, tid: u32) -> bool {
         let all = self.pids.is_empty() && self.patterns.is_empty();
         let by_pid = || processes.pid(process).is_some_and(|pid| self.pids.contains(&pid));
@@ -105,23 +107,25 @@ impl Wanted {
     }
 }
 
-impl Wanted {
-    /// Why nothing is told of what was asked for, with the names that may have been meant; `what` are in the trace, but of others.
-    pub(crate) fn missed(&self, processes: &Processes, what: &str) -> String {
+impl ThreadSelection {
+    /// Explains that the selection matches nothing, and suggests similar names. `what` are the
+    /// events in the trace.
+    pub(crate) fn no_match_message(&self, processes: &Processes, noun: &str) -> String {
         let pids = self.pids.iter().map(u32::to_string);
         let asked: Vec<String> = self.patterns.iter().cloned().chain(pids).collect();
         let threads: Vec<String> = self.tids.iter().map(u32::to_string).collect();
-        let mut text = format!("no {what}");
+        let mut text = format!("no {noun}");
         for (kind, names) in [("process", asked), ("thread", threads)] {
             if !names.is_empty() {
                 text.push_str(&format!(" of {kind} {}", names.join(", ")));
             }
         }
-        // The nearest first, and those without a name last.
+        // Similar names first, processes without a name last.
         let mut all: Vec<(bool, bool, String)> = Vec::new();
         for (index, (_, name)) in processes.all.iter().enumerate().skip(1) {
             let id = ProcessId(u32::try_from(index).unwrap_or_default());
-            let is_near = name.as_ref().is_some_and(|name| self.patterns.iter().any(|it| is_near(it, name)));
+            let is_near =
+                name.as_ref().is_some_and(|name| self.patterns.iter().any(|pattern| is_near(pattern, name)));
             all.push((!is_near, name.is_none(), processes.label(id)));
         }
         all.sort();
@@ -138,20 +142,21 @@ impl Wanted {
     }
 }
 
-/// Whether a name may be meant by what was typed: one is part of the other, or they differ in two characters at most.
+/// Returns whether a name is similar to a pattern: one contains the other, or they differ in at
+/// most two characters.
 fn is_near(typed: &str, name: &str) -> bool {
-    let cut =
+    let truncate =
         |text: &str| text.chars().filter(|c| !matches!(c, '*' | '?')).take(COMPARED).collect::<Vec<_>>();
     let name = name.rsplit(['/', '\\']).next().unwrap_or(name).to_lowercase();
-    let (a, b) = (cut(typed), cut(&name));
+    let (a, b) = (truncate(typed), truncate(&name));
     if a.is_empty() || b.is_empty() {
         return false;
     }
-    let is_part = |part: &[char], whole: &[char]| whole.windows(part.len()).any(|it| it == part);
+    let is_part = |part: &[char], whole: &[char]| whole.windows(part.len()).any(|window| window == part);
     is_part(&a, &b) || (b.len() > 2 && is_part(&b, &a)) || distance(&a, &b) <= a.len().div_ceil(4).min(2)
 }
 
-/// How many characters must be put in, taken out or changed to make one of the other.
+/// Returns the edit distance: how many characters must be inserted, removed or changed.
 fn distance(a: &[char], b: &[char]) -> usize {
     let mut row: Vec<usize> = (0..=b.len()).collect();
     for (i, from) in a.iter().enumerate() {
@@ -175,31 +180,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_that_is_used_again_is_another_process() {
+    fn reused_pid_is_another_process() {
         let mut all = Processes::default();
         let (a, b, c) = (all.id(7, Some("a")), all.id(7, Some("b")), all.id(7, None));
         assert!(a != b && b != c && all.id(7, Some("a")) == a && all.id(7, None) == c);
         assert_eq!((all.label(a), all.label(c)), ("a (7)".to_owned(), "process 7".to_owned()));
         assert_eq!(all.id(7, Some("")), c, "an empty name is none");
-        let nobody = all.id(NO_ID, None);
-        assert_eq!(all.label(nobody), "(no process)");
+        let no_process = all.id(NO_ID, None);
+        assert_eq!(all.label(no_process), "(no process)");
         for n in 0..MAX_PROCESSES as u32 {
             all.id(n, None);
         }
         assert_eq!(all.all.len(), MAX_PROCESSES);
         assert_eq!(
-            all.label(all.by_pid.get(&u32::MAX).map_or(ProcessId::default(), |_| nobody)),
+            all.label(all.by_pid.get(&u32::MAX).map_or(ProcessId::default(), |_| no_process)),
             "(no process)"
         );
     }
 
     #[test]
-    fn processes_are_wanted_by_number_or_name_and_threads_by_number() {
+    fn selection_matches_processes_by_pid_or_name_and_threads_by_id() {
         let mut all = Processes::default();
         let (a, b) = (all.id(7, Some("Alpha.exe")), all.id(8, None));
         let wants = |processes: &[&str], threads: &[u32], id, tid| {
             let typed: Vec<String> = processes.iter().map(|&p| p.to_owned()).collect();
-            Wanted::new(&typed, threads).wants(&all, id, tid)
+            ThreadSelection::new(&typed, threads).wants(&all, id, tid)
         };
         assert!(wants(&[], &[], a, 1) && wants(&["alpha*"], &[], a, 1) && wants(&["8"], &[], b, 1));
         assert!(!wants(&["alpha*"], &[], b, 1) && !wants(&["7"], &[], b, 1));
@@ -207,29 +212,33 @@ mod tests {
     }
 
     #[test]
-    fn names_that_may_be_meant_are_told() {
+    fn similar_names_are_suggested() {
         let mut all = Processes::default();
         for (pid, name) in [(7, "python3.11"), (8, "/usr/bin/postgres"), (9, "sh")] {
             all.id(pid, Some(name));
         }
-        let missed = |typed: &str| Wanted::new(&[typed.to_owned()], &[]).missed(&all, "samples");
-        assert_eq!(missed("python"), "no samples of process python; there is python3.11 (7)");
-        assert_eq!(missed("Postgers"), "no samples of process postgers; there is /usr/bin/postgres (8)");
+        let no_match_message =
+            |typed: &str| ThreadSelection::new(&[typed.to_owned()], &[]).no_match_message(&all, "samples");
+        assert_eq!(no_match_message("python"), "no samples of process python; there is python3.11 (7)");
+        assert_eq!(
+            no_match_message("Postgers"),
+            "no samples of process postgers; there is /usr/bin/postgres (8)"
+        );
         let others = "others have them: /usr/bin/postgres (8), python3.11 (7), sh (9)";
-        assert_eq!(missed("nosuch"), format!("no samples of process nosuch; {others}"));
-        assert_eq!(missed("12"), format!("no samples of process 12; {others}"));
-        let by_thread = Wanted::new(&[], &[5]).missed(&Processes::default(), "switches");
+        assert_eq!(no_match_message("nosuch"), format!("no samples of process nosuch; {others}"));
+        assert_eq!(no_match_message("12"), format!("no samples of process 12; {others}"));
+        let by_thread = ThreadSelection::new(&[], &[5]).no_match_message(&Processes::default(), "switches");
         assert_eq!(by_thread, "no switches of thread 5");
         let mut many = Processes::default();
         (0..9).for_each(|pid| {
             many.id(pid, Some("python"));
         });
-        let told = Wanted::new(&["pyton*".to_owned()], &[]).missed(&many, "samples");
-        assert!(told.ends_with("python (3), python (4) and 4 more"), "{told}");
+        let text = ThreadSelection::new(&["pyton*".to_owned()], &[]).no_match_message(&many, "samples");
+        assert!(text.ends_with("python (3), python (4) and 4 more"), "{text}");
     }
 
     #[test]
-    fn changes_between_names_are_counted() {
+    fn edit_distance_counts_changes() {
         let count =
             |a: &str, b: &str| distance(&a.chars().collect::<Vec<_>>(), &b.chars().collect::<Vec<_>>());
         assert_eq!((count("", ""), count("abc", ""), count("", "ab")), (0, 3, 2));

@@ -1,29 +1,33 @@
-//! Context switches and wakes, as times: who ran, who was away, and why.
+//! Converts context switches and wakes to durations: which threads ran, which were away, and why.
 //!
 //! ```text
-//!   processor 0   ──[ idle ]──┤ A runs ├──[ B ]──┤ A ├──     a switch: new and old thread, and why the old one stopped
-//!   thread A                  └──Ran───┘  Away:  └ Back      waiting for something, or ready and pushed aside
-//!                                         wait ─▶ ready ─▶ runs: the time from ready is its latency
+//!   processor 0   ──[ idle ]──┤ A runs ├──[ B ]──┤ A ├──   a switch: new and old thread, reason
+//!   thread A                  └──Ran───┘  Away:  └ Back    waiting, or preempted and ready
+//!                                         wait ─▶ ready ─▶ runs: latency counts from ready on
 //! ```
 //!
-//! S1  A thread ran from the switch to it up to the switch from it on the same processor. Where a switch between was lost (another thread leaves than the one that ran
-//!     there, or that one is seen on another processor meanwhile), nothing is said about that time, and the gap is counted.
-//! S2  A thread was away from the switch from it up to the next switch to it, wherever that is. What began before the trace, or has not ended in it, is not told.
-//! S3  A wake counts if the thread is not running; the first one after it left does.
-//! S4  The idle threads, all of number 0, run but are never away.
-//! S5  Where a user records his own threads alone, a switch names one thread, and [`NO_ID`] in the place of the other: nobody, who neither runs nor is away. What a processor
-//!     did for nobody is not known, and no gap.
+//! S1  A thread runs from the switch to it to the switch away from it on the same processor. If a
+//!     switch in between was lost (another thread leaves than the one that ran there, or that
+//!     thread is seen on another processor meanwhile), that time is not reported, and the gap is
+//!     counted.
+//! S2  A thread is away from the switch away from it to the next switch to it, on any processor.
+//!     Absences that began before the trace or have not ended in it are not reported.
+//! S3  A wake counts if the thread is not running; the first one after it left counts.
+//! S4  The idle threads, which all have id 0, run but are never away.
+//! S5  If a user records only their own threads, a switch names one thread and has [`NO_ID`] in
+//!     place of the other, which neither runs nor is away. What the processor did in that time is
+//!     unknown, and not a gap.
 //!
-//! What the time is counted in is the caller's business.
+//! The caller chooses the unit of time.
 
 use std::collections::HashMap;
 
 use traceweir_format::header::NO_ID;
 
-/// Threads that are followed at a time; further ones are counted.
+/// Maximum number of threads to follow; events of further ones are counted.
 const MAX_THREADS: usize = 1 << 18;
 
-/// States of a thread that is switched from, by number ("CSwitch class").
+/// States of the old thread of a switch, by number ("CSwitch class").
 const TERMINATED: u8 = 4;
 const WAITING: u8 = 5;
 
@@ -33,12 +37,13 @@ pub(crate) struct Switch {
     pub(crate) cpu: u16,
     pub(crate) new: u32,
     pub(crate) old: u32,
-    /// What the old thread is now, and what it waits for if it does.
+    /// New state of the old thread.
     pub(crate) state: u8,
+    /// What the old thread waits for, if it waits.
     pub(crate) reason: u8,
 }
 
-/// A thread ran.
+/// A time span in which a thread ran.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Ran {
     pub(crate) thread: u32,
@@ -46,16 +51,16 @@ pub(crate) struct Ran {
     pub(crate) to: i64,
 }
 
-/// When and why a thread stopped running, with what the caller kept of it.
+/// When and why a thread stopped running, with the data that the caller keeps for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Away<S> {
     pub(crate) from: i64,
-    /// What it waits for; `None` if it would have run on.
+    /// What it waits for; `None` if it was preempted.
     pub(crate) reason: Option<u8>,
     pub(crate) stack: S,
 }
 
-/// A thread runs again, or for the first time.
+/// A thread that runs again, or for the first time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Back<S> {
     pub(crate) thread: u32,
@@ -69,11 +74,11 @@ pub(crate) struct Back<S> {
 struct Thread<S> {
     away: Option<Away<S>>,
     readied: Option<i64>,
-    /// The processor that it runs on, as far as is known.
+    /// The processor that it runs on, if known.
     on: Option<u16>,
 }
 
-/// What runs on a processor, and since when.
+/// The thread on a processor, and since when it runs.
 #[derive(Clone, Copy, Debug)]
 struct Running {
     thread: u32,
@@ -85,9 +90,9 @@ struct Running {
 pub(crate) struct Scheduler<S> {
     cpus: HashMap<u16, Running>,
     threads: HashMap<u32, Thread<S>>,
-    /// Times of which a switch is missing.
+    /// Time spans with a missing switch.
     pub(crate) gaps: u64,
-    /// Switches to and from threads beyond those that are followed.
+    /// Switches to and from threads beyond the limit.
     pub(crate) beyond: u64,
 }
 
@@ -98,59 +103,60 @@ impl<S> Default for Scheduler<S> {
 }
 
 impl<S> Scheduler<S> {
-    /// Takes in a switch; `stack` is what the caller keeps for the thread that leaves. Tells of the time that the old thread ran, and of the return of the new one.
-    pub(crate) fn switch(&mut self, time: i64, it: Switch, stack: S) -> (Option<Ran>, Option<Back<S>>) {
-        for thread in [it.old, it.new] {
-            self.leave_elsewhere(thread, it.cpu);
+    /// Processes a switch; `stack` is the caller's data for the thread that leaves. Returns the
+    /// time that the old thread ran, and the return of the new one.
+    pub(crate) fn switch(&mut self, time: i64, switch: Switch, stack: S) -> (Option<Ran>, Option<Back<S>>) {
+        for thread in [switch.old, switch.new] {
+            self.leave_elsewhere(thread, switch.cpu);
         }
-        let before = self.cpus.insert(it.cpu, Running { thread: it.new, since: time });
-        let ran = before.filter(|running| running.thread == it.old && it.old != NO_ID);
-        if let Some(lost) = before.filter(|running| running.thread != it.old) {
+        let before = self.cpus.insert(switch.cpu, Running { thread: switch.new, since: time });
+        let ran = before.filter(|running| running.thread == switch.old && switch.old != NO_ID);
+        if let Some(lost) = before.filter(|running| running.thread != switch.old) {
             self.gaps += 1;
-            // It has left at some time in between.
+            // It left at some time in between.
             self.threads.remove(&lost.thread);
         }
-        self.leave(time, it, stack);
+        self.leave(time, switch, stack);
         let ran = ran.map(|Running { thread, since }| Ran { thread, from: since.min(time), to: time });
-        (ran, self.come(time, it))
+        (ran, self.come(time, switch))
     }
 
-    /// A thread that is seen on one processor does not run on another any more, whenever it left that.
+    /// A thread that is seen on one processor no longer runs on another, whenever it left that one.
     fn leave_elsewhere(&mut self, thread: u32, cpu: u16) {
-        let there = self.threads.get(&thread).and_then(|it| it.on).filter(|on| *on != cpu);
-        if let Some(there) = there {
+        let other_cpu = self.threads.get(&thread).and_then(|thread| thread.on).filter(|on| *on != cpu);
+        if let Some(other_cpu) = other_cpu {
             self.gaps += 1;
-            self.cpus.remove(&there);
+            self.cpus.remove(&other_cpu);
             self.threads.remove(&thread);
         }
     }
 
-    fn leave(&mut self, time: i64, it: Switch, stack: S) {
-        if is_never_away(it.old) {
+    fn leave(&mut self, time: i64, switch: Switch, stack: S) {
+        if is_never_away(switch.old) {
             return;
         }
-        if it.state == TERMINATED {
-            self.threads.remove(&it.old);
+        if switch.state == TERMINATED {
+            self.threads.remove(&switch.old);
             return;
         }
-        let reason = (it.state == WAITING).then_some(it.reason);
+        let reason = (switch.state == WAITING).then_some(switch.reason);
         let away = Some(Away { from: time, reason, stack });
-        if let Some(thread) = self.follow(it.old) {
+        if let Some(thread) = self.follow(switch.old) {
             *thread = Thread { away, readied: None, on: None };
         }
     }
 
-    fn come(&mut self, time: i64, it: Switch) -> Option<Back<S>> {
-        if is_never_away(it.new) {
+    fn come(&mut self, time: i64, switch: Switch) -> Option<Back<S>> {
+        if is_never_away(switch.new) {
             return None;
         }
-        let thread = self.follow(it.new)?;
+        let thread = self.follow(switch.new)?;
         let (away, readied) = (thread.away.take(), thread.readied.take());
-        thread.on = Some(it.cpu);
-        Some(Back { thread: it.new, to: time, away, readied })
+        thread.on = Some(switch.cpu);
+        Some(Back { thread: switch.new, to: time, away, readied })
     }
 
-    /// A thread is woken.
+    /// Processes a wake of a thread.
     pub(crate) fn ready(&mut self, time: i64, thread: u32) {
         if is_never_away(thread) {
             return;
@@ -172,7 +178,7 @@ impl<S> Scheduler<S> {
     }
 }
 
-/// Whether it is an idle thread (S4) or nobody (S5).
+/// Returns whether it is an idle thread (S4) or [`NO_ID`] (S5).
 const fn is_never_away(thread: u32) -> bool {
     matches!(thread, 0 | NO_ID)
 }

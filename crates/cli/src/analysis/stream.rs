@@ -1,4 +1,4 @@
-//! The events that a report is about, each with its whole stack.
+//! Reads the events of a report, each with its whole stack.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use traceweir_format::stack_key::Definitions;
 use traceweir_format::stack_walk::StackWalk;
 use traceweir_format::time::{Clock, FileTime};
 
-use super::bearers::Bearers;
+use super::bearers::StackOwners;
 use super::fields::numbers;
-use super::known::Known;
+use super::known::TraceFacts;
 use super::scheduler::Switch;
 use crate::binaries;
 use crate::cli::Schemas;
-use crate::event::{Flow, Place, describe};
+use crate::event::{EventContext, Flow, describe};
 use crate::filter::{Filter, Moment};
 use crate::symbols::{Options, SymbolArgs};
 use crate::traces::{Reading, Traces, walk};
 
-/// The hooks of what reports are about.
+/// Hook ids of the events that reports use.
 mod hook {
     pub(super) const READ: u16 = 0x010A;
     pub(super) const WRITE: u16 = 0x010B;
@@ -40,63 +40,63 @@ mod hook {
     pub(super) const INTERVAL_END: u16 = 0x0F4A;
 }
 
-/// Flags of a sample: it was taken in a DPC, in an ISR.
+/// Flags of a sample that was taken in a DPC or an ISR.
 const IN_INTERRUPT: u64 = 3;
 
 /// An event of a report.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
-    /// Which trace it comes from.
+pub(crate) struct ReportEvent {
+    /// Index of its trace.
     pub(crate) file: usize,
     pub(crate) cpu: u16,
     pub(crate) pointer_size: usize,
-    /// Its stamp, by the clock of its trace.
+    /// Its timestamp, by the clock of its trace.
     pub(crate) stamp: i64,
     /// Nanoseconds since the first trace began.
     pub(crate) time: i64,
-    pub(crate) what: What,
+    pub(crate) what: Occurrence,
 }
 
-/// What happened.
+/// What an event reports.
 #[derive(Clone, Debug)]
-pub(crate) enum What {
-    /// A processor was found in a function of a thread.
+pub(crate) enum Occurrence {
+    /// A processor was executing at an address in a thread.
     Sample { thread: u32, address: u64, weight: u64, is_idle: bool },
-    /// Samples are so many units of 100 ns apart.
+    /// The sampling interval, in units of 100 ns.
     Interval(u64),
-    /// A processor went from one thread to another.
+    /// A processor switched from one thread to another.
     Switch(Switch),
-    /// Several switches in a form that is not read here.
+    /// Several switches in a compact form, which is not decoded.
     Switches,
-    /// A thread may run.
+    /// A thread became ready to run.
     Ready { thread: u32 },
-    /// A disk has done something.
+    /// A disk operation completed.
     Transfer(Transfer),
-    /// An event that was asked for by name.
+    /// An event that was selected by name.
     Chosen { pid: u32, thread: u32 },
 }
 
-/// A transfer from or to a disk, or a flush.
+/// A read, write or flush of a disk.
 #[derive(Clone, Debug)]
 pub(crate) struct Transfer {
     pub(crate) disk: u32,
     pub(crate) operation: &'static str,
     pub(crate) bytes: u64,
-    /// Nanoseconds that it took, where that is told.
+    /// Duration in nanoseconds, if the event contains it.
     pub(crate) took: Option<u64>,
     pub(crate) thread: Option<u32>,
-    /// The process in the header, for versions that name no thread.
+    /// The process in the header, for versions that contain no thread.
     pub(crate) pid: u32,
     pub(crate) file: Option<Arc<str>>,
 }
 
-/// Which events are of interest.
+/// The events that a report needs.
 #[derive(Debug, Default)]
 pub(crate) struct Wants {
     pub(crate) samples: bool,
     pub(crate) switches: bool,
     pub(crate) transfers: bool,
-    /// Events by name or number.
+    /// Events by name or id.
     pub(crate) events: Vec<String>,
 }
 
@@ -108,41 +108,41 @@ pub(crate) struct Window {
 }
 
 impl Default for Window {
-    /// All of time.
+    /// Returns the span that contains all times.
     fn default() -> Self {
         Self { from: i64::MIN, to: i64::MAX }
     }
 }
 
 impl Window {
-    /// Whether an event lies in it; its end counts units of 100 ns, all of which belong to it.
+    /// Returns whether it contains a time; its last unit of 100 ns belongs to it.
     pub(crate) const fn contains(self, time: i64) -> bool {
         self.from <= time && time <= self.to.saturating_add(99)
     }
 
-    /// How much of a span lies in it.
+    /// Returns the length of the part of a span that lies in it.
     pub(crate) fn part(self, from: i64, to: i64) -> u64 {
         let (from, to) = (from.max(self.from), to.min(self.to));
         u64::try_from(to.saturating_sub(from)).unwrap_or(0)
     }
 }
 
-/// Traces that are about to be reported on.
+/// Opened traces, ready for a report.
 pub(crate) struct Analysis {
     traces: Traces,
-    known: Vec<Known>,
+    known: Vec<TraceFacts>,
     start: FileTime,
-    /// The latest event, or when the sessions ended.
+    /// Time of the latest event, or when the sessions ended.
     end: FileTime,
     wants: Wants,
     filter: Filter,
-    /// Where events are asked for by name.
-    bearers: Bearers,
+    /// The events that have stacks, if events are selected by name.
+    stack_owners: StackOwners,
     pub(crate) window: Window,
 }
 
 impl Analysis {
-    /// Opens traces and looks ahead.
+    /// Opens traces and reads them once for their facts.
     pub(crate) fn open(
         files: &[PathBuf],
         (from, to): (Option<Moment>, Option<Moment>),
@@ -153,14 +153,15 @@ impl Analysis {
         let mut traces = Traces::open(files, schemas, false)?;
         let start = traces.start();
         let first = Definitions::default();
-        let mut known: Vec<Known> = Vec::new();
+        let mut known: Vec<TraceFacts> = Vec::new();
         for input in &traces.inputs {
             let rate = u64::try_from(input.trace.header().perf_freq).unwrap_or(0);
-            known.push(Known::new(first.beside(), Options::from(symbols), rate));
+            known.push(TraceFacts::new(first.beside(), Options::from(symbols), rate));
         }
         let by_name = !wants.events.is_empty();
-        // A session that did not end has not told when.
-        let mut end = traces.inputs.iter().map(|it| it.trace.header().end_time).fold(start, FileTime::max);
+        // The header of a session that did not end contains no end time.
+        let mut end =
+            traces.inputs.iter().map(|input| input.trace.header().end_time).fold(start, FileTime::max);
         walk(&traces.inputs, false, |file, clock, record| {
             end = end.max(clock.file_time(record.time()));
             if let Some(known) = known.get_mut(file) {
@@ -177,10 +178,10 @@ impl Analysis {
         let filter = Filter::by_event(&wants.events);
         let nanos = |moment: Moment| moment.after(start).0.saturating_sub(start.0).saturating_mul(100);
         let window = Window { from: from.map_or(i64::MIN, nanos), to: to.map_or(i64::MAX, nanos) };
-        Ok(Self { traces, known, start, end, wants, filter, bearers: Bearers::default(), window })
+        Ok(Self { traces, known, start, end, wants, filter, stack_owners: StackOwners::default(), window })
     }
 
-    /// Events and buffers that the sessions say they lost.
+    /// Returns the events and buffers that the sessions report as lost.
     pub(crate) fn lost(&self) -> (u64, u64) {
         let headers = self.traces.inputs.iter().map(|input| input.trace.header());
         headers.fold((0, 0), |(events, buffers), header| {
@@ -188,39 +189,43 @@ impl Analysis {
         })
     }
 
-    /// Names of the kernel events that were found to have stacks when events by name were read.
+    /// Returns the names of the kernel events with stacks, found while events by name were read.
     pub(crate) fn events_with_stacks(&self) -> Vec<&str> {
-        self.bearers.names()
+        self.stack_owners.names()
     }
 
-    /// How long was recorded of what is looked at, in nanoseconds.
+    /// Returns the recorded time in the window, in nanoseconds.
     pub(crate) fn recorded(&self) -> u64 {
         let whole = self.end.0.saturating_sub(self.start.0).saturating_mul(100);
         self.window.part(0, whole)
     }
 
-    /// Buffers that are there and buffers that the headers count, where a file was cut.
+    /// Returns the buffers in the files and those that the headers count, if a file is truncated.
     pub(crate) fn missing_buffers(&self) -> Option<(u64, u64)> {
         let all = self.traces.inputs.iter().filter_map(|input| input.trace.missing_buffers());
-        all.map(|(said, there)| (there, said))
+        all.map(|(written, present)| (present, written))
             .reduce(|a, b| (a.0.saturating_add(b.0), a.1.saturating_add(b.1)))
     }
 
-    /// Whether the sessions ended and told what they lost.
+    /// Returns whether all sessions ended and recorded their losses.
     pub(crate) fn is_finalised(&self) -> bool {
         self.traces.inputs.iter().all(|input| input.trace.is_finalised())
     }
 
-    /// Calls `each` for every event of interest, in time order, with its stack and what is known about its trace.
+    /// Calls `each` for every event of the report, in time order, with its stack and the facts of
+    /// its trace.
     ///
-    /// Events outside of the window come too, for what began before it reaches into it.
-    pub(crate) fn read(&mut self, mut each: impl FnMut(&mut Known, &Joined<Seen>)) -> Result<Reading> {
-        let Self { traces, known, start, wants, filter, bearers, .. } = self;
+    /// Events outside the window are passed too, because what began before it may reach into it.
+    pub(crate) fn read(
+        &mut self,
+        mut each: impl FnMut(&mut TraceFacts, &Joined<ReportEvent>),
+    ) -> Result<Reading> {
+        let Self { traces, known, start, wants, filter, stack_owners, .. } = self;
         let by_name = !wants.events.is_empty();
         let Traces { inputs, decoder, .. } = traces;
         let mut reader = Reader { walker: Walker::default(), wants, filter, start: *start };
-        let mut joiner: Joiner<Seen> = Joiner::default();
-        let mut hand_on = |known: &mut [Known], joined: Joined<Seen>| {
+        let mut joiner: Joiner<ReportEvent> = Joiner::default();
+        let mut pass_on = |known: &mut [TraceFacts], joined: Joined<ReportEvent>| {
             if let Some(known) = known.get_mut(joined.what.file) {
                 each(known, &joined);
             }
@@ -230,34 +235,34 @@ impl Analysis {
             if let Some(own) = known.get_mut(file) {
                 if let Some(stack) = StackWalk::of(record) {
                     if by_name {
-                        bearers.stack(file, &stack);
+                        stack_owners.stack(file, &stack);
                     }
                     joiner.attach(&stack, (file, record.cpu(), wall.0), &own.stacks, |_| 0);
-                } else if let Some(seen) = reader.seen(file, clock, record, own, decoder) {
+                } else if let Some(seen) = reader.read_event(file, clock, record, own, decoder) {
                     if by_name {
-                        bearers.event(file, record, decoder);
+                        stack_owners.event(file, record, decoder);
                     }
                     let claim = Claim::of(record, file, wall.0);
                     let frames = own.stacks.frames(record);
                     joiner.expect(claim, seen, 0, frames.into_iter().flatten());
                 } else if by_name {
-                    bearers.event(file, record, decoder);
+                    stack_owners.event(file, record, decoder);
                 }
             }
             while let Some(joined) = joiner.next_ready() {
-                hand_on(known, joined);
+                pass_on(known, joined);
             }
             Ok(Flow::Continue)
         })?;
         joiner.end();
         while let Some(joined) = joiner.next_ready() {
-            hand_on(known, joined);
+            pass_on(known, joined);
         }
         Ok(reading)
     }
 }
 
-/// Makes of records what reports are about.
+/// Converts records to events of a report.
 struct Reader<'a> {
     walker: Walker,
     wants: &'a Wants,
@@ -266,15 +271,15 @@ struct Reader<'a> {
 }
 
 impl Reader<'_> {
-    /// The event of a record, if it is of interest.
-    fn seen(
+    /// Returns the event of a record, if the report needs it.
+    fn read_event(
         &mut self,
         file: usize,
         clock: &Clock,
         record: &Record<'_>,
-        known: &mut Known,
+        known: &mut TraceFacts,
         decoder: &mut Decoder,
-    ) -> Option<Seen> {
+    ) -> Option<ReportEvent> {
         let what = if self.wants.events.is_empty() {
             self.kernel_event(record, known, decoder)?
         } else {
@@ -283,17 +288,22 @@ impl Reader<'_> {
         let offset = clock.start.0.saturating_sub(self.start.0).saturating_mul(100);
         let time = offset.saturating_add(clock.nanos_since_start(record.time()));
         let (cpu, pointer_size) = (record.cpu(), record.pointer_size());
-        Some(Seen { file, cpu, pointer_size, stamp: record.time(), time, what })
+        Some(ReportEvent { file, cpu, pointer_size, stamp: record.time(), time, what })
     }
 
-    fn kernel_event(&mut self, record: &Record<'_>, known: &Known, decoder: &mut Decoder) -> Option<What> {
+    fn kernel_event(
+        &mut self,
+        record: &Record<'_>,
+        known: &TraceFacts,
+        decoder: &mut Decoder,
+    ) -> Option<Occurrence> {
         let hook = record.hook()?;
         let wants = self.wants;
         match hook {
             hook::SAMPLE | hook::INTERVAL | hook::INTERVAL_SET | hook::INTERVAL_END if wants.samples => {
                 self.sample(hook, record, decoder)
             }
-            hook::SWITCHES if wants.switches => Some(What::Switches),
+            hook::SWITCHES if wants.switches => Some(Occurrence::Switches),
             hook::SWITCH | hook::READY if wants.switches => self.switch(hook, record, decoder),
             hook::READ
             | hook::WRITE
@@ -309,30 +319,30 @@ impl Reader<'_> {
         }
     }
 
-    fn sample(&mut self, hook: u16, record: &Record<'_>, decoder: &mut Decoder) -> Option<What> {
+    fn sample(&mut self, hook: u16, record: &Record<'_>, decoder: &mut Decoder) -> Option<Occurrence> {
         let found = decoder.find(record).ok()?;
         if hook != hook::SAMPLE {
             let [source, interval] = numbers(&mut self.walker, record, &found, ["Source", "NewInterval"]);
-            // Source 0 is the timer, which samples are taken by.
-            return interval.filter(|it| source == Some(0) && *it > 0).map(What::Interval);
+            // Source 0 is the timer, the source of samples.
+            return interval.filter(|interval| source == Some(0) && *interval > 0).map(Occurrence::Interval);
         }
         let names = ["InstructionPointer", "ThreadId", "Count", "Flags"];
         let [address, thread, count, flags] = numbers(&mut self.walker, record, &found, names);
         let thread = u32::try_from(thread?).ok()?;
         let is_idle = thread == 0 && flags.unwrap_or(0) & IN_INTERRUPT == 0;
-        Some(What::Sample { thread, address: address?, weight: count.unwrap_or(1).max(1), is_idle })
+        Some(Occurrence::Sample { thread, address: address?, weight: count.unwrap_or(1).max(1), is_idle })
     }
 
-    fn switch(&mut self, hook: u16, record: &Record<'_>, decoder: &mut Decoder) -> Option<What> {
+    fn switch(&mut self, hook: u16, record: &Record<'_>, decoder: &mut Decoder) -> Option<Occurrence> {
         let found = decoder.find(record).ok()?;
         if hook == hook::READY {
             let [thread] = numbers(&mut self.walker, record, &found, ["ThreadId"]);
-            return Some(What::Ready { thread: u32::try_from(thread?).ok()? });
+            return Some(Occurrence::Ready { thread: u32::try_from(thread?).ok()? });
         }
         let names = ["NewThreadId", "OldThreadId", "OldThreadState", "OldThreadWaitReason"];
         let [new, old, state, reason] = numbers(&mut self.walker, record, &found, names);
-        let small = |it: Option<u64>| u8::try_from(it?).ok();
-        Some(What::Switch(Switch {
+        let small = |number: Option<u64>| u8::try_from(number?).ok();
+        Some(Occurrence::Switch(Switch {
             cpu: record.cpu(),
             new: u32::try_from(new?).ok()?,
             old: u32::try_from(old?).ok()?,
@@ -345,9 +355,9 @@ impl Reader<'_> {
         &mut self,
         hook: u16,
         record: &Record<'_>,
-        known: &Known,
+        known: &TraceFacts,
         decoder: &mut Decoder,
-    ) -> Option<What> {
+    ) -> Option<Occurrence> {
         let found = decoder.find(record).ok()?;
         let names = ["DiskNumber", "TransferSize", "HighResResponseTime", "IssuingThreadId", "FileObject"];
         let [disk, bytes, took, thread, key] = numbers(&mut self.walker, record, &found, names);
@@ -359,37 +369,38 @@ impl Reader<'_> {
         let nanoseconds = |ticks: u64| {
             let rate = u128::from(known.counter_rate);
             let product = u128::from(ticks) * 1_000_000_000;
-            product.checked_div(rate).map(|it| u64::try_from(it).unwrap_or(u64::MAX))
+            product.checked_div(rate).map(|nanoseconds| u64::try_from(nanoseconds).unwrap_or(u64::MAX))
         };
-        Some(What::Transfer(Transfer {
+        Some(Occurrence::Transfer(Transfer {
             disk: u32::try_from(disk?).ok()?,
             operation,
             bytes: bytes.unwrap_or(0),
             took: took.and_then(nanoseconds),
-            thread: thread.and_then(|it| u32::try_from(it).ok()),
+            thread: thread.and_then(|thread| u32::try_from(thread).ok()),
             pid: record.process_id(),
             file: key.and_then(|key| known.file(key, record.time())),
         }))
     }
 
-    /// An event that was asked for by name: whom it is about.
+    /// Returns an event that was selected by name, with the thread it is about.
     fn chosen(
         &mut self,
         file: usize,
         clock: &Clock,
         record: &Record<'_>,
-        known: &mut Known,
+        known: &mut TraceFacts,
         decoder: &mut Decoder,
-    ) -> Option<What> {
-        let Known { actors, stacks, .. } = known;
+    ) -> Option<Occurrence> {
+        let TraceFacts { actors, stacks, .. } = known;
         let time = clock.file_time(record.time());
-        let place = Place { file, clock, time, start: self.start, images: None, stacks, symbols: None };
-        let event = describe(record, place, decoder, actors);
+        let context =
+            EventContext { file, clock, time, start: self.start, images: None, stacks, symbols: None };
+        let event = describe(record, context, decoder, actors);
         if !self.filter.accepts(&event) {
             return None;
         }
         let header = (record.process_id(), record.thread_id());
         let (pid, thread) = event.attributed.map_or(header, |about| (about.pid, about.tid));
-        Some(What::Chosen { pid, thread })
+        Some(Occurrence::Chosen { pid, thread })
     }
 }

@@ -1,21 +1,22 @@
-//! Stacks and what they weigh, as a tree: equal beginnings are stored once.
+//! A tree of stacks and their weights, in which equal beginnings are stored once.
 //!
 //! ```text
 //!   root ─ shell (12) ─ main ─ run ─┬─ parse    own 3
 //!                                   └─ eval     own 7, total 9
-//!                                        └─ (other)   what found no room
+//!                                        └─ (other)   what exceeds the limit
 //! ```
 //!
-//! T1  A node comes after its parent, so that one sweep from the end sums totals up.
-//! T2  There are at most `limit` nodes, and one `(other)` below each at most: a path that finds no room ends in the `(other)` of its last node.
-//! T3  The total of the root is the sum of all weights, whatever was folded.
+//! T1  A node comes after its parent, so that one pass from the end adds up totals.
+//! T2  There are at most `limit` nodes, and at most one `(other)` below each: a path that exceeds
+//!     the limit ends in the `(other)` of its last node.
+//! T3  The total of the root is the sum of all weights, whatever was merged.
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
 
 use super::FunctionId;
 
-/// A node of a tree.
+/// The id of a node.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct NodeId(u32);
 
@@ -31,60 +32,61 @@ struct Node {
 pub(crate) struct Tree {
     nodes: Vec<Node>,
     children: HashMap<(NodeId, FunctionId), NodeId>,
-    /// Nodes beside those for what found no room.
+    /// Number of nodes, without those of `(other)`.
     kept: usize,
     limit: usize,
     folded: u64,
 }
 
-/// A node as it is shown.
+/// A node for output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shown {
+pub(crate) struct ShownNode {
     pub(crate) function: FunctionId,
-    /// The place of its parent in the row of those shown; the root is its own.
+    /// Index of its parent in the output; the root is its own parent.
     pub(crate) parent: usize,
     pub(crate) own: u64,
     pub(crate) total: u64,
 }
 
-/// What ends in a tree, as far as there is room for it.
+/// The ends of stacks in a tree, within a size limit.
 #[derive(Debug, Default)]
 pub(crate) struct Ends {
     /// Nodes and weights, the heaviest first.
     pub(crate) kept: Vec<(NodeId, u64)>,
-    /// How many found no room.
+    /// Number of ends beyond the limit.
     pub(crate) folded: usize,
-    /// What those weigh together.
+    /// Total weight of these.
     pub(crate) folded_weight: u64,
 }
 
 impl Tree {
-    /// Nodes that a tree has unless told otherwise.
+    /// Default maximum number of nodes.
     pub(crate) const LIMIT: usize = 1 << 20;
 
-    /// A tree of at most so many nodes.
+    /// Returns a tree of at most `limit` nodes.
     pub(crate) fn new(limit: usize) -> Self {
         let root = Node { function: FunctionId::default(), parent: NodeId(0), own: 0 };
         Self { nodes: vec![root], children: HashMap::new(), kept: 1, limit, folded: 0 }
     }
 
-    /// The node of a path from the root, outermost function first.
+    /// Returns the node of a path from the root, outermost function first, and adds it if it is
+    /// new.
     pub(crate) fn node(&mut self, path: &[FunctionId]) -> NodeId {
-        let mut at = NodeId::default();
+        let mut current = NodeId::default();
         for function in path {
-            if let Some(child) = self.children.get(&(at, *function)) {
-                at = *child;
+            if let Some(child) = self.children.get(&(current, *function)) {
+                current = *child;
             } else if self.kept < self.limit {
                 self.kept += 1;
-                at = self.grow(at, *function);
+                current = self.grow(current, *function);
             } else {
                 let other = FunctionId::default();
                 self.folded = self.folded.saturating_add(1);
-                let there = self.children.get(&(at, other)).copied();
-                return there.unwrap_or_else(|| self.grow(at, other));
+                let existing = self.children.get(&(current, other)).copied();
+                return existing.unwrap_or_else(|| self.grow(current, other));
             }
         }
-        at
+        current
     }
 
     fn grow(&mut self, parent: NodeId, function: FunctionId) -> NodeId {
@@ -94,32 +96,32 @@ impl Tree {
         id
     }
 
-    /// Adds to what ends in a node.
-    pub(crate) fn weigh(&mut self, node: NodeId, weight: u64) {
+    /// Adds to the weight of a node.
+    pub(crate) fn add_weight(&mut self, node: NodeId, weight: u64) {
         if let Some(node) = self.nodes.get_mut(node.0 as usize) {
             node.own = node.own.saturating_add(weight);
         }
     }
 
-    /// Stacks that ended in an `(other)` because the tree was full.
+    /// Returns the number of stacks that ended in an `(other)` because the tree was full.
     pub(crate) const fn folded(&self) -> u64 {
         self.folded
     }
 
-    /// The functions on the way to a node, outermost first.
+    /// Returns the functions on the path to a node, outermost first.
     pub(crate) fn path(&self, node: NodeId) -> Vec<FunctionId> {
         let mut path = Vec::new();
-        let mut at = node;
-        while at != NodeId::default() {
-            let Some(node) = self.nodes.get(at.0 as usize) else { break };
+        let mut current = node;
+        while current != NodeId::default() {
+            let Some(node) = self.nodes.get(current.0 as usize) else { break };
             path.push(node.function);
-            at = node.parent;
+            current = node.parent;
         }
         path.reverse();
         path
     }
 
-    /// The nodes in which something ends, with its weight; the heaviest first.
+    /// Returns the nodes in which stacks end, with their own weight, the heaviest first.
     pub(crate) fn ends(&self) -> Vec<(NodeId, u64)> {
         let ends = self.nodes.iter().zip(0..).filter(|(node, _)| node.own > 0);
         let mut ends: Vec<_> = ends.map(|(node, index)| (NodeId(index), node.own)).collect();
@@ -127,11 +129,12 @@ impl Tree {
         ends
     }
 
-    /// The same, as long as their paths cost no more than `room` together: a path of a tree is written anew for each of its ends.
+    /// Like [`Self::ends`], as long as the paths cost no more than `room` in total: a path is
+    /// written again for each of its ends.
     pub(crate) fn ends_within(&self, room: usize, cost: impl Fn(FunctionId) -> usize) -> Ends {
         let mut costs: Vec<usize> = Vec::with_capacity(self.nodes.len());
         for node in &self.nodes {
-            // By T1 that of the parent is known; the root has no parent and costs nothing.
+            // By T1, the cost of the parent is known; the root has no parent and costs nothing.
             let above = costs.get(node.parent.0 as usize).copied();
             costs.push(above.map_or(0, |above| above.saturating_add(cost(node.function))));
         }
@@ -162,31 +165,34 @@ impl Tree {
         totals
     }
 
-    /// The `most` heaviest nodes, parents first, and how many others were folded; nodes without weight are left out. What was left out below a node is one `(other)` there.
-    pub(crate) fn shown(&self, most: usize) -> (Vec<Shown>, usize) {
+    /// Returns the `most` heaviest nodes, parents first, and how many others were merged. Nodes
+    /// without weight are left out. Nodes left out below a node become one `(other)` there.
+    pub(crate) fn shown(&self, most: usize) -> (Vec<ShownNode>, usize) {
         let totals = self.totals();
-        let mut order: Vec<usize> = (1..self.nodes.len()).filter(|at| totals.get(*at) > Some(&0)).collect();
-        // A parent weighs as much as a child at least and has the smaller number, so it comes before the child.
-        order.sort_by_key(|at| (Reverse(totals.get(*at).copied().unwrap_or(0)), *at));
+        let mut order: Vec<usize> =
+            (1..self.nodes.len()).filter(|index| totals.get(*index) > Some(&0)).collect();
+        // A parent weighs at least as much as a child and has the smaller id, so it comes before
+        // the child.
+        order.sort_by_key(|index| (Reverse(totals.get(*index).copied().unwrap_or(0)), *index));
         let left_out = order.len().saturating_sub(most);
         let (kept, rest) = order.split_at(order.len().min(most));
         let root = totals.first().copied().unwrap_or(0);
-        let mut shown = vec![Shown { function: FunctionId::default(), parent: 0, own: 0, total: root }];
+        let mut shown = vec![ShownNode { function: FunctionId::default(), parent: 0, own: 0, total: root }];
         let mut places = HashMap::from([(0, 0)]);
-        for at in kept {
-            let Some((node, total)) = self.nodes.get(*at).zip(totals.get(*at)) else { continue };
-            places.insert(*at, shown.len());
+        for index in kept {
+            let Some((node, total)) = self.nodes.get(*index).zip(totals.get(*index)) else { continue };
+            places.insert(*index, shown.len());
             let parent = places.get(&(node.parent.0 as usize)).copied().unwrap_or(0);
-            shown.push(Shown { function: node.function, parent, own: node.own, total: *total });
+            shown.push(ShownNode { function: node.function, parent, own: node.own, total: *total });
         }
         let mut others: HashMap<usize, usize> = HashMap::new();
-        for at in rest {
-            let Some(node) = self.nodes.get(*at) else { continue };
-            // Only the topmost of what is left out has a parent that is shown.
+        for index in rest {
+            let Some(node) = self.nodes.get(*index) else { continue };
+            // Only the topmost node of a left-out subtree has a parent that is shown.
             let Some(parent) = places.get(&(node.parent.0 as usize)).copied() else { continue };
-            let total = totals.get(*at).copied().unwrap_or(0);
+            let total = totals.get(*index).copied().unwrap_or(0);
             let place = *others.entry(parent).or_insert_with(|| {
-                shown.push(Shown { function: FunctionId::default(), parent, own: 0, total: 0 });
+                shown.push(ShownNode { function: FunctionId::default(), parent, own: 0, total: 0 });
                 shown.len() - 1
             });
             if let Some(other) = shown.get_mut(place) {
@@ -210,17 +216,17 @@ mod tests {
 
     fn weigh(tree: &mut Tree, functions: &mut Functions, path: &str, weight: u64) {
         let node = tree.node(&letters(functions, path));
-        tree.weigh(node, weight);
+        tree.add_weight(node, weight);
     }
 
     #[test]
-    fn totals_are_sums_of_what_is_below() {
+    fn totals_are_sums_of_descendants() {
         let (mut tree, mut functions) = (Tree::new(99), Functions::default());
         for (path, weight) in [("ab", 3), ("abc", 4), ("d", 5), ("ab", 1)] {
             weigh(&mut tree, &mut functions, path, weight);
         }
         let (shown, left_out) = tree.shown(99);
-        let told: Vec<_> =
+        let rows: Vec<_> =
             shown.iter().map(|n| (functions.get(n.function).label(), n.parent, n.own, n.total)).collect();
         let row = |name: &str, parent, own, total| (name.to_owned(), parent, own, total);
         let wanted = [
@@ -230,13 +236,13 @@ mod tests {
             row("d", 0, 5, 5),
             row("c", 2, 4, 4),
         ];
-        assert_eq!((told, left_out), (wanted.to_vec(), 0));
+        assert_eq!((rows, left_out), (wanted.to_vec(), 0));
         let ends: Vec<_> = tree.ends().iter().map(|(node, own)| (tree.path(*node).len(), *own)).collect();
         assert_eq!(ends, [(1, 5), (2, 4), (3, 4)]);
     }
 
     #[test]
-    fn ends_are_told_as_long_as_there_is_room() {
+    fn ends_stay_within_the_size_limit() {
         let (mut tree, mut functions) = (Tree::new(99), Functions::default());
         for (path, weight) in [("ab", 3), ("abcdef", 4), ("d", 5)] {
             weigh(&mut tree, &mut functions, path, weight);
@@ -249,7 +255,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_lost_by_folding(
+        fn merging_keeps_the_total_weight(
             stacks in proptest::collection::vec(("[a-d]{0,6}", 1_u64..50), 0..80),
             limit in 1_usize..40,
             most in 0_usize..40,
@@ -267,8 +273,8 @@ mod tests {
             prop_assert!(left_out == 0 || shown.len() > most);
             let at_root: u64 = tree.nodes[0].own;
             for (place, node) in shown.iter().enumerate() {
-                let children = shown.iter().enumerate().skip(1).filter(|(_, it)| it.parent == place);
-                let below: u64 = children.map(|(_, it)| it.total).sum();
+                let children = shown.iter().enumerate().skip(1).filter(|(_, node)| node.parent == place);
+                let below: u64 = children.map(|(_, node)| node.total).sum();
                 let own = if place == 0 { at_root } else { node.own };
                 prop_assert_eq!(own + below, node.total);
                 prop_assert!(node.parent <= place);

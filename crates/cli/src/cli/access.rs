@@ -1,47 +1,47 @@
-//! The flags of `weir access`, as typed.
+//! Command-line arguments of `weir access`.
 
 use clap::{ArgGroup, Args, Subcommand};
 use traceweir::controller::access::Rights;
 
-use super::Whose;
+use super::DaemonChoice;
 use super::sessions::DAEMON;
 
 const AFTER_ACCESS: &str = "\
 OBJECT is one of
-  App                    a session that runs, by its name; where none has it, the provider of that name
-  MyCompany.App          a provider, by its name (*MyCompany.App: never a session) or id
-  {b3864c38-…}           a session, provider or group, by its id
-  default                all that have no list of their own
+  App                    a running session, by name; if no session has the name, the provider
+  MyCompany.App          a provider, by name (*MyCompany.App: never a session) or id
+  {b3864c38-…}           a session, provider or group, by id
+  default                everything without a list of its own
 
 RIGHT is one of                                   on
   query            see a session                  the session
-  create-realtime  run a session that is live     the session
+  create-realtime  run a live session             the session
   create-file      run a session with a file      the session
   log              write to a secure session      the session
   consume          watch a live session           the session
   enable           enable the provider            the provider
-  register         be the provider                the provider
-  join-group       belong to the group            the group
+  register         register as the provider       the provider
+  join-group       join the group                 the group
   change-access    change this list               the object
   all              all of these
-or a number (0x80), or its published name (TRACELOG_GUID_ENABLE).
+or a number (0x80), or the published name (TRACELOG_GUID_ENABLE).
 
 Examples:
-  weir access show default                                  who may do what where nothing else is said
-  weir access grant MyCompany.App --user anna enable        anna may enable this provider
+  weir access show default                                  show the list that applies by default
+  weir access grant MyCompany.App --user anna enable        let anna enable this provider
   weir access grant default --group dev query consume create-realtime
-                                                            the group may run and watch live sessions
+                                                            let the group run and watch live sessions
   weir access grant MyCompany.App --group app register --only
-                                                            nobody else may be this provider
-  weir access deny App --user bert consume                  bert may not, whatever groups he is in
-  weir access remove MyCompany.App                          the default holds again
+                                                            let no other user register this provider
+  weir access deny App --user bert consume                  deny bert, whatever groups he is in
+  weir access remove MyCompany.App                          return to the default list
 
-Lists bind guests of the system's daemon. Root and the user that the daemon runs as may always do all; your own daemon lets in \
-nobody else, so there a list changes nothing.";
+Lists bind unprivileged users of the system's daemon. Root and the user that the daemon runs as may always do everything. Your \
+own daemon accepts no other users, so lists have no effect there.";
 
-/// Who may do what.
+/// Arguments of `weir access`.
 #[derive(Debug, Args)]
-#[command(after_long_help = AFTER_ACCESS, after_help = "weir access --help tells of objects and rights, with examples")]
+#[command(after_long_help = AFTER_ACCESS, after_help = "weir access --help lists objects and rights, with examples")]
 pub(crate) struct Access {
     #[command(subcommand)]
     pub(crate) verb: AccessVerb,
@@ -49,81 +49,83 @@ pub(crate) struct Access {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AccessVerb {
-    /// Show what has a list of its own
+    /// List the objects that have an access list of their own
     List(AccessList),
-    /// Show the list that holds for an object
+    /// Show the access list that applies to an object
     Show(AccessShow),
-    /// Grant rights
+    /// Grant rights on an object to users or groups
     #[command(after_long_help = AFTER_ACCESS)]
     Grant(AccessEntry),
-    /// Deny rights; what is denied stays so, whatever else is granted
+    /// Deny rights on an object; a denial overrides every grant
     #[command(after_long_help = AFTER_ACCESS)]
     Deny(AccessEntry),
-    /// Remove the list of an object: the default holds again
+    /// Remove the access list of an object, so that the default applies again
     Remove(AccessRemove),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct AccessList {
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) whose: Whose,
+    pub(crate) daemon_choice: DaemonChoice,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct AccessShow {
-    /// Session, provider or group, by name or id; default: what holds for all others
+    /// Session, provider or group, by name or id; default: the list for all others
     pub(crate) object: String,
-    /// One JSON object
+    /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) whose: Whose,
+    pub(crate) daemon_choice: DaemonChoice,
 }
 
 #[derive(Debug, Args)]
 #[command(group = ArgGroup::new("who").required(true).multiple(true).args(["users", "groups", "everyone"]))]
 pub(crate) struct AccessEntry {
-    /// Session, provider or group, by name or id; default: what holds for all others
+    /// Session, provider or group, by name or id; default: the list for all others
     pub(crate) object: String,
-    /// Rights: query, create-realtime, create-file, enable, log, consume, register, join-group, change-access, all, or a number
+    /// Rights: query, create-realtime, create-file, enable, log, consume, register, join-group,
+    /// change-access, all, or a number
     #[arg(required = true, value_name = "RIGHT", value_parser = parse_right)]
     pub(crate) rights: Vec<Rights>,
-    /// This user, by name or number; may be repeated
+    /// User, by name or number; may be repeated
     #[arg(long = "user", value_name = "NAME|UID")]
     pub(crate) users: Vec<String>,
     /// Members of this group, by name or number; may be repeated
     #[arg(long = "group", value_name = "NAME|GID")]
     pub(crate) groups: Vec<String>,
-    /// Everyone
+    /// All users
     #[arg(long)]
     pub(crate) everyone: bool,
-    /// Instead of all that the list says, not besides it
+    /// Replace the whole list instead of adding to it
     #[arg(long)]
     pub(crate) only: bool,
-    /// The lists of the system's daemon [default for root, and where it runs and permits; else your own]
+    /// Use the system's daemon [default for root, and where it runs and permits; else your own]
     #[arg(long, help_heading = DAEMON)]
     pub(crate) system: bool,
 }
 
 impl AccessEntry {
-    /// Which daemon; `--user` names people here.
-    pub(crate) fn whose(&self) -> Whose {
-        Whose { system: self.system, user: false }
+    /// Returns which daemon to use; `--user` names a user account here, not a daemon.
+    pub(crate) fn daemon_choice(&self) -> DaemonChoice {
+        DaemonChoice { system: self.system, user: false }
     }
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct AccessRemove {
-    /// Session, provider or group, by name or id; default: the built-in list holds for all others again
+    /// Session, provider or group, by name or id; default: return to the built-in list for all
+    /// others
     pub(crate) object: String,
     #[command(flatten)]
-    pub(crate) whose: Whose,
+    pub(crate) daemon_choice: DaemonChoice,
 }
 
-/// A right, as typed.
+/// Parses a right: short name, published name, or number.
 fn parse_right(text: &str) -> Result<Rights, String> {
     if text.eq_ignore_ascii_case("all") {
         return Ok(Rights::WMIGUID_ALL_ACCESS);
@@ -142,7 +144,7 @@ fn parse_right(text: &str) -> Result<Rights, String> {
         let names: Vec<_> = Rights::NAMED.iter().map(|(.., short)| *short).collect();
         let all = Rights::WMIGUID_ALL_ACCESS.0;
         format!(
-            "a right is one of {}, all, or a number like 0x80 of bits that mean something ({all:#x})",
+            "a right is one of {}, all, or a number such as 0x80 (known bits: {all:#x})",
             names.join(", ")
         )
     })
@@ -153,7 +155,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rights_are_typed_by_short_and_published_name_and_number() {
+    fn rights_parse_from_short_name_published_name_and_number() {
         for text in ["enable", "Enable", "TRACELOG_GUID_ENABLE", "tracelog_guid_enable", "0x80", "128"] {
             assert_eq!(parse_right(text), Ok(Rights::TRACELOG_GUID_ENABLE), "{text}");
         }

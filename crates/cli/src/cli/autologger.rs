@@ -1,4 +1,4 @@
-//! The flags of `weir autologger`, as typed.
+//! Command-line arguments of `weir autologger`.
 
 use std::path::PathBuf;
 
@@ -6,20 +6,20 @@ use clap::{Args, Subcommand};
 
 use super::number::{buffers, kib, mib, seconds};
 use super::shape::parse_mode;
-use super::{ClockName, Providers, Whose};
+use super::{ClockName, DaemonChoice, Providers};
 use crate::grammar::GRAMMAR;
 
 const AFTER_AUTOLOGGER: &str = "\
 Examples:
-  weir autologger add Boot -p MyCompany.App                  sequential, 100 MiB at most, in the daemon's folder of logs
-  weir autologger add Boot -p MyCompany.App --generations 5  the same, and the logs of the last five starts
-  weir autologger list                                       all of them, and how their last start was
-  weir autologger show Boot                                  the file that describes one
+  weir autologger add Boot -p MyCompany.App                  to a file of at most 100 MiB
+  weir autologger add Boot -p MyCompany.App --generations 5  keep the logs of the last five starts
+  weir autologger list                                       list all, with the status of their last start
+  weir autologger show Boot                                  print the definition file of one
 
-An autologger is started by the daemon before it answers anybody, and needs nobody who is logged in. The system's daemon has \
+The daemon starts autologgers before it accepts connections; no user needs to be logged in. The system's daemon has \
 its files in /etc/traceweir/autologger.d, your own in ~/.config/traceweir/autologger.d.";
 
-/// Sessions that run from the daemon's start on.
+/// Arguments of `weir autologger`.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_AUTOLOGGER)]
 pub(crate) struct Autologger {
@@ -29,94 +29,96 @@ pub(crate) struct Autologger {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum AutologgerVerb {
-    /// Describe a session that the daemon is to start
+    /// Define a session that the daemon starts
     Add(Box<AddAutologger>),
-    /// Remove it; what it has recorded stays
+    /// Remove a definition; recorded files stay
     Remove(NamedAutologger),
-    /// List all, and how their last start was
+    /// List all definitions, with the status of their last start
     List(ListAutologgers),
-    /// Print the file that describes one, and how its last start was
+    /// Print the definition file of one, with the status of its last start
     Show(NamedAutologger),
 }
 
 const AFTER_ADD: &str = "\
 Examples:
   weir autologger add Boot -p MyCompany.App:0x10:warning -o /var/log/app.etl
-  weir autologger add Ring -p MyCompany.App --circular --max-size 50     the newest 50 MiB
-  weir autologger add Live -p MyCompany.App --real-time                  for weir watch Live, without a file";
+  weir autologger add Ring -p MyCompany.App --circular --max-size 50     keep the newest 50 MiB
+  weir autologger add Live -p MyCompany.App --real-time                  live only: weir watch Live";
 
 #[derive(Debug, Args)]
 #[command(after_help = format!("{AFTER_ADD}\n\n{GRAMMAR}"))]
 pub(crate) struct AddAutologger {
-    /// A name for the session, of your choice; its file is called so too
+    /// Name of the session and of its definition file
     pub(crate) name: String,
     #[command(flatten)]
     pub(crate) providers: Providers,
-    /// Manifests that give names of providers and keywords
+    /// Manifest file that defines names of providers and keywords
     #[arg(long, value_name = "FILE")]
     pub(crate) manifest: Vec<PathBuf>,
-    /// The log file, which the daemon opens with its own rights [default: NAME.etl in its folder of logs]
+    /// Log file; the daemon opens it with its own rights [default: NAME.etl in the daemon's log
+    /// folder]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     /// Keep the logs of the last N starts, 2 to 16: FILE.0001 and so on
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=16))]
     pub(crate) generations: Option<u32>,
-    /// Size of the file at most; 100 where nothing is said
+    /// Maximum size of the file [default: 100]
     #[arg(long, value_name = "MIB", value_parser = mib)]
     pub(crate) max_size: Option<u32>,
-    /// The file keeps the newest events, as many as fit --max-size
+    /// Keep the newest events, as many as fit in --max-size
     #[arg(long, conflicts_with = "buffering")]
     pub(crate) circular: bool,
-    /// For live consumers (weir watch); with -o, --circular or --generations also a file
+    /// Deliver events to live consumers (weir watch); with -o, --circular or --generations also to
+    /// a file
     #[arg(long, conflicts_with = "buffering")]
     pub(crate) real_time: bool,
-    /// A flight recorder: the newest events stay in memory until weir flush NAME -o FILE
+    /// Run a flight recorder: keep the newest events in memory until weir flush NAME -o FILE
     #[arg(long)]
     pub(crate) buffering: bool,
-    /// Nobody can stop it; it ends with the daemon
+    /// Refuse to stop the session; it ends with the daemon
     #[arg(long)]
     pub(crate) non_stoppable: bool,
-    /// More of LogFileMode: names (use-local-sequence) or bits (0x8000), separated by commas
+    /// Further LogFileMode flags: names (use-local-sequence) or bits (0x8000), separated by commas
     #[arg(long, value_delimiter = ',', value_name = "MODE", value_parser = parse_mode)]
     pub(crate) mode: Vec<u32>,
-    /// Size of a buffer
+    /// Size of each buffer
     #[arg(long, value_name = "KIB", value_parser = kib)]
     pub(crate) buffer_size: Option<u32>,
-    /// Buffers at least
+    /// Minimum number of buffers
     #[arg(long, value_name = "N", value_parser = buffers)]
     pub(crate) min_buffers: Option<u32>,
-    /// Buffers at most
+    /// Maximum number of buffers
     #[arg(long, value_name = "N", value_parser = buffers)]
     pub(crate) max_buffers: Option<u32>,
-    /// Write out buffers after so long, full or not; 0: only full ones [default: 0]
+    /// Flush partly filled buffers after this time; 0 flushes only full ones [default: 0]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) flush_timer: Option<u32>,
-    /// How events are stamped [default: qpc]
+    /// Clock for timestamps [default: qpc]
     #[arg(long, value_enum, value_name = "CLOCK")]
     pub(crate) clock: Option<ClockName>,
-    /// Describe it, and do not start it
+    /// Write the definition, but do not start the session with the daemon
     #[arg(long)]
     pub(crate) off: bool,
-    /// Replace one of the same name
+    /// Replace a definition of the same name
     #[arg(long)]
     pub(crate) force: bool,
     #[command(flatten)]
-    pub(crate) whose: Whose,
+    pub(crate) daemon_choice: DaemonChoice,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct NamedAutologger {
-    /// The autologger, by name
+    /// Name of the autologger
     pub(crate) name: String,
     #[command(flatten)]
-    pub(crate) whose: Whose,
+    pub(crate) daemon_choice: DaemonChoice,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ListAutologgers {
-    /// One JSON object a line
+    /// Print one JSON object per line
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) whose: Whose,
+    pub(crate) daemon_choice: DaemonChoice,
 }

@@ -1,43 +1,43 @@
-//! The flags of `weir doctor`, as typed.
+//! Command-line arguments of `weir doctor`.
 
 use clap::{Args, ValueEnum};
 
-use super::Whose;
+use super::DaemonChoice;
 use super::number::pid;
 
 const AFTER: &str = "\
 Examples:
-  weir doctor                              what is limited or missing, and what changes it
-  weir doctor --all                        everything that was looked at
-  weir doctor --need kernel --need stacks  exit status 77 unless both are there: for scripts
-  weir doctor --pid 4711                   why events of a process do not arrive
+  weir doctor                              list what is limited or missing, and how to fix it
+  weir doctor --all                        list every check
+  weir doctor --need kernel --need stacks  exit with status 77 unless both work: for scripts
+  weir doctor --pid 4711                   explain why events of a process do not arrive
   weir doctor --json | jq 'select(.check and .state != \"ok\")'
 
-Nothing is changed: what it says to type is yours to type. Events of your own programs take no right at all.
-docs/doctor.md says what is looked at, and why.
+The doctor changes nothing: it prints commands for you to run. Recording events of your own programs needs no privilege.
+docs/doctor.md describes every check.
 
-Exit status: 0 where events of programs work and every --need is met, 77 where one is not.";
+Exit status: 0 if events of programs work and every --need is met, otherwise 77.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER)]
 pub(crate) struct Doctor {
-    /// Leave with status 77 unless this works; may be repeated
+    /// Exit with status 77 unless this works; may be repeated
     #[arg(long, value_enum, value_name = "NEED")]
     pub(crate) need: Vec<Need>,
-    /// Also say why events of this process may not arrive
+    /// Also explain why events of this process may not arrive
     #[arg(long, value_name = "PID", value_parser = pid)]
     pub(crate) pid: Option<u32>,
-    /// What is as it should be with its reasons too
+    /// Print the reasons of passed checks too
     #[arg(long)]
     pub(crate) all: bool,
-    /// One JSON object a check, then one a need; docs/cli-json.md has the names
+    /// Print one JSON object per check, then one per need; docs/cli-json.md lists the fields
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) whose: Whose,
+    pub(crate) daemon_choice: DaemonChoice,
 }
 
-/// What somebody may want to do.
+/// A capability that `--need` can require.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub(crate) enum Need {
     /// Events of programs, in sessions of your own
@@ -46,18 +46,18 @@ pub(crate) enum Need {
     Samples,
     /// Kernel events of the whole machine
     Kernel,
-    /// Call stacks that go through the kernel
+    /// Call stacks that include kernel frames
     Stacks,
     /// Names of kernel functions in those stacks
     Symbols,
 }
 
 impl Need {
-    /// All of them, in the order in which each takes more than the one before.
+    /// All needs, ordered so that each takes more privilege than the one before.
     pub(crate) const ALL: [Self; 5] =
         [Self::Events, Self::Samples, Self::Kernel, Self::Stacks, Self::Symbols];
 
-    /// As it is typed.
+    /// Returns the name used on the command line.
     pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::Events => "events",
@@ -68,13 +68,13 @@ impl Need {
         }
     }
 
-    /// What it is.
+    /// Returns a description for people.
     pub(crate) const fn about(self) -> &'static str {
         match self {
             Self::Events => "events of programs, in sessions of your own",
             Self::Samples => "samples, context switches and page faults of your own processes",
             Self::Kernel => "kernel events of the whole machine",
-            Self::Stacks => "call stacks that go through the kernel",
+            Self::Stacks => "call stacks that include kernel frames",
             Self::Symbols => "names of kernel functions in those stacks",
         }
     }

@@ -1,4 +1,4 @@
-//! The flags of `weir error`.
+//! Command-line arguments of `weir error`.
 
 use clap::Args;
 use traceweir::Status;
@@ -12,39 +12,41 @@ Examples:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct ErrorText {
-    /// Codes: Win32 (4201, 0x1069), HRESULT (0x80071069, -2147020695) or NTSTATUS (0xC0000296), or a published name
+    /// Codes to explain: Win32 (4201, 0x1069), HRESULT (0x80071069, -2147020695), NTSTATUS
+    /// (0xC0000296), or a published name
     #[arg(required = true, value_name = "CODE|NAME", allow_negative_numbers = true, value_parser = parse)]
-    pub(crate) codes: Vec<Given>,
-    /// One JSON object for each
+    pub(crate) codes: Vec<StatusCode>,
+    /// Print one JSON object per code
     #[arg(long)]
     pub(crate) json: bool,
 }
 
-/// A code as typed.
+/// A status code from the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Given {
+pub(crate) struct StatusCode {
     pub(crate) typed: String,
     pub(crate) status: Status,
-    /// What its name alone tells, where the number is that of something else.
-    pub(crate) named: Option<Named>,
+    /// The meaning of the name, where its number alone means something else.
+    pub(crate) named: Option<NamedStatus>,
 }
 
-/// A value that shares its number with a Win32 code and means something else.
+/// A status whose number equals that of an unrelated Win32 code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Named {
+pub(crate) struct NamedStatus {
     pub(crate) name: &'static str,
     pub(crate) text: &'static str,
     pub(crate) advice: &'static str,
 }
 
-/// The HRESULT 1, which the number 1 does not tell from ERROR_INVALID_FUNCTION.
-const S_FALSE: Named = Named {
+/// The HRESULT 1, whose number alone means `ERROR_INVALID_FUNCTION`.
+const S_FALSE: NamedStatus = NamedStatus {
     name: "S_FALSE",
     text: "completed, and the answer is no",
-    advice: "This is success: SUCCEEDED says so too. Compare with S_FALSE where the function gives it a meaning.",
+    advice: "This is success: SUCCEEDED(S_FALSE) is true. Compare with S_FALSE where the function gives it a meaning.",
 };
 
-/// Numbers as programs print them: decimal, also below zero as HRESULTs are; hexadecimal with 0x, or as eight digits without.
+/// Parses a code as programs print it: decimal (negative for HRESULTs), hexadecimal with 0x, or
+/// eight hexadecimal digits without 0x.
 fn number(text: &str) -> Option<u32> {
     let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
     if let Some(digits) = hexadecimal.filter(|digits| digits.starts_with(|c: char| c.is_ascii_hexdigit())) {
@@ -56,15 +58,15 @@ fn number(text: &str) -> Option<u32> {
     text.parse().ok().or_else(|| text.parse::<i32>().ok().map(i32::cast_unsigned))
 }
 
-fn parse(text: &str) -> Result<Given, String> {
+fn parse(text: &str) -> Result<StatusCode, String> {
     let is_number = text.starts_with(|c: char| c.is_ascii_digit() || c == '-');
     let found = number(text).map(Status).or_else(|| Status::from_name(text));
-    let given = |status, named| Given { typed: text.to_owned(), status, named };
+    let given = |status, named| StatusCode { typed: text.to_owned(), status, named };
     match found {
         Some(status) => Ok(given(status, None)),
         None if text.eq_ignore_ascii_case(S_FALSE.name) => Ok(given(Status(1), Some(S_FALSE))),
-        None if is_number => Err("not a number of 32 bits, decimal or with 0x".to_owned()),
-        None => Err("not a number, and no name of a status that tracing functions return".to_owned()),
+        None if is_number => Err("not a 32-bit number, decimal or with 0x".to_owned()),
+        None => Err("neither a number nor the name of a status that tracing functions return".to_owned()),
     }
 }
 
@@ -73,7 +75,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn codes_are_understood_as_programs_print_them() {
+    fn codes_parse_as_programs_print_them() {
         for (text, want) in [
             ("4201", Some(4201)),
             ("0x1069", Some(4201)),

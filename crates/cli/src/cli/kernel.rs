@@ -1,59 +1,66 @@
-//! Kernel events of a session, as typed.
+//! Command-line arguments that choose the kernel events of a session.
 
 use clap::Args;
 
 use crate::filter::parse_duration;
 use crate::grammar::{Kernel, Stacks, parse_kernel, parse_stacks};
 
-/// What `--kernel` understands, for help pages.
+/// Syntax of `--kernel`, for help pages.
 pub(crate) const KERNEL: &str = "\
-KERNEL is what the system's kernel tells, into the same session; WHAT and groups are joined by commas
-  cpu                  samples of all processors with call stacks, and processes, threads, images
-  sched                that, and context switches and who made whom ready, with call stacks
-  disk, net, file      requests to disks; TCP and UDP; operations on files, with call stacks
-  all                  all of it and more: system calls, interrupts, page faults …
-  cswitch,dispatcher   groups by their published names, or profile+cswitch as xperf has it:
+KERNEL chooses kernel events for the same session; presets and groups are joined by commas
+  cpu                  CPU samples with call stacks, and processes, threads, images
+  sched                cpu, and context switches and wakeups, with call stacks
+  disk, net, file      disk requests; TCP and UDP; file operations, with call stacks
+  all                  everything, also system calls, interrupts and page faults
+  cswitch,dispatcher   groups by published name, or profile+cswitch as in xperf:
                        process thread image_load process_counters cswitch dispatcher priority profile dpc interrupt
                        clock_interrupt ipi systemcall disk_io disk_io_init disk_file_io split_io file_io file_io_init
                        memory_page_faults memory_hard_faults virtual_alloc network_tcpip; no_sysconfig
-  0x10000              EnableFlags
-  --stacks CSwitch,DiskIo/Read,FileIo,0x0524       call stacks of these events, classes, hooks
-The whole machine takes root or CAP_PERFMON: weir doctor says what is missing, and what to type.";
+  0x10000              bits of EnableFlags
+  --stacks CSwitch,DiskIo/Read,FileIo,0x0524       call stacks for these events, classes, hook ids
+The whole machine needs root or CAP_PERFMON: weir doctor shows what is missing and how to fix it.";
 
-/// Which kernel events a new session has.
+/// Kernel events of a new session.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Kernel events")]
 pub(crate) struct KernelEvents {
-    /// Kernel events too: cpu, sched, disk, net, file, all, groups by name, bits of EnableFlags
+    /// Record kernel events too: cpu, sched, disk, net, file, all, group names, or bits of
+    /// EnableFlags
     #[arg(long, value_name = "WHAT", value_parser = parse_kernel)]
     pub(crate) kernel: Option<Kernel>,
-    /// Kernel events that are followed by their call stack: none, default, all, or events [default: those of WHAT]
+    /// Record call stacks with these kernel events: none, default, all, or event names [default:
+    /// those of WHAT]
     #[arg(long, value_name = "EVENTS", value_parser = parse_stacks, requires = "kernel")]
     pub(crate) stacks: Option<Stacks>,
-    /// How often each processor is sampled, in all sessions: 1ms, 125us [default: as it is, 1ms from the start]
+    /// Sampling interval of each processor, for all sessions: 1ms, 125us [default: unchanged,
+    /// initially 1ms]
     #[arg(long, value_name = "TIME", value_parser = parse_interval, requires = "kernel")]
     pub(crate) interval: Option<u32>,
-    /// Stacks of programs without frame pointers: so many bytes of each are unwound by the tables of programs that are root's or the daemon's user's, and that nobody else may write: 16K, at most 64K [default: frame pointers, which cost less]
+    /// Unwind user stacks with DWARF tables, copying SIZE bytes of stack per sample: 16K, at most
+    /// 64K. Needed for programs built without frame pointers. Uses only program files that belong
+    /// to root or the daemon's user and that no other user can write [default: frame pointers,
+    /// which cost less]
     #[arg(long, value_name = "SIZE", value_parser = parse_stack_bytes, requires = "kernel")]
     pub(crate) unwind: Option<u32>,
 }
 
-/// Which kernel events a session is to have from now on.
+/// Changes to the kernel events of a running session.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Kernel events")]
 pub(crate) struct KernelChange {
-    /// Other kernel events: as for weir start; none: no more of them
+    /// Record these kernel events instead, as for weir start; none: stop recording kernel events
     #[arg(long, value_name = "WHAT", value_parser = parse_kernel)]
     pub(crate) kernel: Option<Kernel>,
-    /// Kernel events that are followed by their call stack: none, default (those worth having of its groups), all, or events
+    /// Record call stacks with these kernel events: none, default (the useful ones of its groups),
+    /// all, or event names
     #[arg(long, value_name = "EVENTS", value_parser = parse_stacks)]
     pub(crate) stacks: Option<Stacks>,
-    /// How often each processor is sampled, in all sessions: 1ms, 125us
+    /// Sampling interval of each processor, for all sessions: 1ms, 125us
     #[arg(long, value_name = "TIME", value_parser = parse_interval)]
     pub(crate) interval: Option<u32>,
 }
 
-/// Bytes of a stack.
+/// Parses a stack size in kibibytes and returns it in bytes.
 fn parse_stack_bytes(text: &str) -> Result<u32, String> {
     let wrong = || "use a size of 1K to 64K, such as 16K".to_owned();
     let kibibytes: u32 = text.trim_end_matches(['k', 'K']).parse().map_err(|_| wrong())?;
@@ -64,16 +71,16 @@ fn parse_stack_bytes(text: &str) -> Result<u32, String> {
     }
 }
 
-/// A time in units of 100 ns. Seconds, which a number alone is elsewhere, are what nobody means here.
+/// Parses a time and returns it in units of 100 ns. A bare number, which means seconds elsewhere,
+/// is an error, because an interval in seconds is almost certainly a mistake.
 fn parse_interval(text: &str) -> Result<u32, String> {
     if text.trim().parse::<f64>().is_ok() {
-        return Err(format!("{} of what? Use a time such as 1ms, 125us or 0.5ms", text.trim()));
+        return Err(format!("{} has no unit: use a time such as 1ms, 125us or 0.5ms", text.trim()));
     }
     let time = parse_duration(text).map_err(|_| "use a time such as 1ms, 125us or 0.5ms".to_owned())?;
     let units = u32::try_from(time.as_nanos() / 100).ok().filter(|units| *units > 0);
-    units.ok_or_else(|| {
-        "use a time of 100 ns to 429 s; the daemon takes the nearest that is possible".to_owned()
-    })
+    units
+        .ok_or_else(|| "use a time of 100 ns to 429 s; the daemon uses the nearest possible value".to_owned())
 }
 
 #[cfg(test)]
@@ -81,13 +88,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bytes_of_stacks_are_kibibytes() {
+    fn stack_sizes_parse_as_kibibytes() {
         assert_eq!([parse_stack_bytes("16K"), parse_stack_bytes("64k")], [Ok(16 << 10), Ok(64 << 10)]);
-        assert!(["0K", "65K", "16", "K", "1M", "-1K"].iter().all(|it| parse_stack_bytes(it).is_err()));
+        assert!(["0K", "65K", "16", "K", "1M", "-1K"].iter().all(|text| parse_stack_bytes(text).is_err()));
     }
 
     #[test]
-    fn intervals_are_times() {
+    fn intervals_need_a_unit() {
         for (text, units) in [("1ms", 10_000), ("125us", 1_250), ("0.5ms", 5_000), ("1s", 10_000_000)] {
             assert_eq!(parse_interval(text), Ok(units), "{text}");
         }

@@ -1,33 +1,36 @@
-//! The flags of `weir mc`.
+//! Command-line arguments of `weir mc`.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
 const AFTER_HELP: &str = "\
-Makes STEM.h and STEM_etw.c of --c, STEM.rs and STEM.etw of --rust; both without either. STEM is the name of the manifest.
-Compile STEM_etw.c into the program; STEM.rs includes STEM.etw itself. A program that holds its compiled manifest needs no
-registration: weir finds it there.";
+--c writes STEM.h and STEM_etw.c; --rust writes STEM.rs and STEM.etw; the default is both. STEM is the file name of the manifest
+without its extension. Compile STEM_etw.c into the program; STEM.rs includes STEM.etw. A program that contains its compiled
+manifest needs no registration: weir reads the manifest from the program file.
+
+Example:
+  weir mc app.man -o generated --rust";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Mc {
-    /// The manifest
+    /// Manifest to compile
     #[arg(value_name = "FILE.man")]
     pub(crate) file: PathBuf,
-    /// Where files are made; the folder must exist
+    /// Folder for the generated files; it must exist
     #[arg(short, long, value_name = "DIR", default_value = ".")]
     pub(crate) out: PathBuf,
-    /// Make a C and C++ header, and a C file with the compiled manifest
+    /// Write a C/C++ header, and a C file with the compiled manifest
     #[arg(long)]
     pub(crate) c: bool,
-    /// Make a Rust module, and a file with the compiled manifest that it includes
+    /// Write a Rust module, and the file with the compiled manifest that it includes
     #[arg(long)]
     pub(crate) rust: bool,
-    /// What the names of C macros that write events begin with
+    /// Prefix of the C macros that write events
     #[arg(long, value_name = "TEXT", default_value = "EventWrite", value_parser = identifier)]
     pub(crate) prefix: String,
-    /// The culture whose texts are embedded, where the manifest has them
+    /// Culture of the message texts to embed, where the manifest has several
     #[arg(long, value_name = "NAME", default_value = "en-US")]
     pub(crate) culture: String,
 }

@@ -1,25 +1,26 @@
-//! Numbers as typed, and what is said where they are none.
+//! Parsers for numbers on the command line, with their error messages.
 
 use std::ops::RangeInclusive;
 
 use anstream::eprintln;
 use traceweir_daemon::settings::MAX_SESSIONS;
 
-/// Kibibytes that a buffer may have.
+/// Buffer sizes that a session accepts, in KiB.
 const BUFFER_KIB: RangeInclusive<u32> = 4..=16384;
 
-/// Kibibytes of a buffer; what is too little or too much is put right later.
+/// Parses a buffer size in KiB; [`buffer_size`] clamps it later.
 pub(super) fn kib(text: &str) -> Result<u32, String> {
     number(text, 0, u32::MAX, "whole KiB, such as 64")
 }
 
-/// The size of a buffer as sessions have it: the nearest there is, with a note where it is another than was asked for. 0: the usual one.
+/// Returns the buffer size in KiB that a session will have: the nearest valid one, with a note if
+/// that differs from `asked`. 0 means the default size.
 pub(crate) fn buffer_size(asked: Option<u32>) -> u32 {
     let Some(asked) = asked.filter(|kib| *kib != 0) else { return 0 };
     let kib = asked.clamp(*BUFFER_KIB.start(), *BUFFER_KIB.end());
     if kib != asked {
         eprintln!(
-            "note: a buffer has {} to {} KiB: {kib} it is, not {asked}",
+            "note: the buffer size is {kib} KiB, not {asked}: a buffer has {} to {} KiB",
             BUFFER_KIB.start(),
             BUFFER_KIB.end()
         );
@@ -27,27 +28,27 @@ pub(crate) fn buffer_size(asked: Option<u32>) -> u32 {
     kib
 }
 
-/// Mebibytes of a file.
+/// Parses a file size in MiB.
 pub(super) fn mib(text: &str) -> Result<u32, String> {
     number(text, 1, u32::MAX, "whole MiB, such as 100")
 }
 
-/// A number of buffers.
+/// Parses a number of buffers.
 pub(super) fn buffers(text: &str) -> Result<u32, String> {
     number(text, 1, u32::MAX, "a number of buffers, such as 64")
 }
 
-/// Seconds of a timer; 0 is none.
+/// Parses a timer in seconds; 0 turns it off.
 pub(super) fn seconds(text: &str) -> Result<u32, String> {
     number(text, 0, u32::MAX, "whole seconds, such as 1")
 }
 
-/// The id of a process.
+/// Parses a process id.
 pub(super) fn pid(text: &str) -> Result<u32, String> {
     number(text, 1, u32::MAX, "the id of a process, such as 1234")
 }
 
-/// The most sessions of a daemon.
+/// Parses the maximum number of sessions of a daemon.
 pub(super) fn sessions(text: &str) -> Result<u32, String> {
     let (least, most) = (*MAX_SESSIONS.start(), *MAX_SESSIONS.end());
     number(text, least, most, &format!("a number of sessions from {least} to {most}"))
@@ -63,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_size_of_a_buffer_is_the_nearest_there_is() {
+    fn buffer_size_is_clamped_to_valid_range() {
         for (asked, kib) in
             [(0, 0), (1, 4), (4, 4), (64, 64), (16384, 16384), (16385, 16384), (u32::MAX, 16384)]
         {

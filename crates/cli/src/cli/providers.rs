@@ -1,4 +1,4 @@
-//! Providers as typed, and the flags of the verbs that are about them.
+//! Command-line arguments that name providers, and those of the commands that act on providers.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,71 +7,73 @@ use anyhow::Result;
 use clap::{ArgGroup, Args};
 
 use super::number::pid;
-use super::{Whose, invalid};
+use super::{DaemonChoice, invalid};
 use crate::filter::parse_duration;
 use crate::grammar::{
-    GRAMMAR, Known, Mask, Mistake, Several, Severity, Unusable, Wanted, parse_keywords, parse_providers,
-    parse_severity, read_file,
+    EnableRequest, GRAMMAR, ManifestNames, Mask, Mistake, ProviderList, Severity, Unusable, parse_keywords,
+    parse_providers, parse_severity, read_file,
 };
 
-/// Providers that a verb is given.
+/// Providers given with `-p` and `--provider-file`.
 #[derive(Debug, Default, Args)]
 pub(crate) struct Providers {
-    /// This provider, in every process that has it; may be repeated, and may be a list
+    /// Provider to enable, in every process that registers it; may be repeated, and may be a list
+    /// separated by commas
     #[arg(short, long, value_name = "PROVIDER", value_parser = parse_providers)]
-    pub(crate) provider: Vec<Several>,
-    /// The providers of a file, one a line (-pf FILE, as logman has it); # begins a comment
+    pub(crate) provider: Vec<ProviderList>,
+    /// File with providers, one per line (also -pf FILE, as in logman); # begins a comment
     #[arg(long, value_name = "FILE")]
     pub(crate) provider_file: Vec<PathBuf>,
 }
 
 impl Providers {
-    /// What is wanted, with the names that these manifests give; what is wrong ends the program.
-    pub(crate) fn wanted(&self, manifests: &[PathBuf]) -> Result<Vec<Wanted>> {
-        wanted(&self.provider, &self.provider_file, &Known::load(manifests)?)
+    /// Resolves the providers with the names that these manifests define. A mistake ends the
+    /// program with a usage error.
+    pub(crate) fn wanted(&self, manifests: &[PathBuf]) -> Result<Vec<EnableRequest>> {
+        wanted(&self.provider, &self.provider_file, &ManifestNames::load(manifests)?)
     }
 }
 
-fn wanted(typed: &[Several], files: &[PathBuf], known: &Known) -> Result<Vec<Wanted>> {
+fn wanted(typed: &[ProviderList], files: &[PathBuf], known: &ManifestNames) -> Result<Vec<EnableRequest>> {
     let mut all = Vec::new();
-    for spelled in typed.iter().flat_map(|Several(list)| list) {
+    for spelled in typed.iter().flat_map(|ProviderList(list)| list) {
         all.push(spelled.resolve(known).unwrap_or_else(|mistake| invalid(&mistake.to_string())));
     }
     for file in files {
         match read_file(file, known) {
             Ok(wanted) => all.extend(wanted),
-            Err(Unusable::Wrong(why)) => invalid(&why),
+            Err(Unusable::Wrong(reason)) => invalid(&reason),
             Err(Unusable::Unread(error)) => return Err(error),
         }
     }
     Ok(all)
 }
 
-/// The arguments, with `-pf` as logman users write it in the spelling that is understood.
+/// Returns the arguments with logman's `-pf` replaced by `--provider-file`.
 pub(crate) fn with_long_flags(
     arguments: impl Iterator<Item = std::ffi::OsString>,
 ) -> impl Iterator<Item = std::ffi::OsString> {
-    let (mut is_ours, mut is_text) = (true, false);
+    let (mut is_own_argument, mut is_grep_text) = (true, false);
     arguments.map(move |argument| {
-        // What follows belongs to the command that is run.
-        is_ours &= argument != "--";
-        let is_meant = is_ours && !is_text && argument == "-pf";
-        // The one flag whose value may look like a flag.
-        is_text = argument == "--grep";
-        if is_meant { "--provider-file".into() } else { argument }
+        // Arguments after `--` belong to the command that is run.
+        is_own_argument &= argument != "--";
+        let is_provider_file = is_own_argument && !is_grep_text && argument == "-pf";
+        // `--grep` is the only option whose value may look like an option.
+        is_grep_text = argument == "--grep";
+        if is_provider_file { "--provider-file".into() } else { argument }
     })
 }
 
 const AFTER_ENABLE: &str = "\
 Examples:
-  weir enable App MyCompany.App                         everything, in every process that has it
+  weir enable App MyCompany.App                         all events, in every process
   weir enable App MyCompany.App:0x10:warning            these keywords, this level or more severe
-  weir enable App MyCompany.App --level 3 --any 0x10    the same
+  weir enable App MyCompany.App --level 3 --any 0x10    the same with options
   weir enable App MyCompany.App --manifest app.man --keywords 'Net|Disk'
-                                                        the same by name
-  weir enable App MyCompany.App --pid 1234              in one process
+                                                        the same with names of keywords
+  weir enable App MyCompany.App --pid 1234              in one process only
   weir enable App 'MyCompany.App@ids=1,2-5@stack'       some events, with call stacks
-  weir enable App -pf providers.txt                     all that a file lists";
+  weir enable App -pf providers.txt                     every provider that a file lists";
 
 #[derive(Debug, Args)]
 #[command(
@@ -81,34 +83,36 @@ Examples:
     group = ArgGroup::new("enabled").required(true).multiple(true).args(["named", "provider", "provider_file"]),
 )]
 pub(crate) struct Enable {
-    /// Only events of this level or more severe: 0 to 255, critical, error, warning, info, verbose, or a name of --manifest [default: all]
+    /// Enable only events of this level or more severe: 0 to 255, critical, error, warning, info,
+    /// verbose, or a name of --manifest [default: all]
     #[arg(long, value_parser = parse_severity)]
     pub(crate) level: Option<Severity>,
-    /// Only events with any of these keywords: bits (0x10), or names of --manifest (Net|Disk) [default: all]
+    /// Enable only events with any of these keywords: bits (0x10), or names of --manifest
+    /// (Net|Disk) [default: all]
     #[arg(long, visible_alias = "any", value_name = "KEYWORDS", value_parser = parse_keywords)]
     pub(crate) keywords: Option<Mask>,
-    /// Only events with all of these keywords
+    /// Enable only events with all of these keywords
     #[arg(long, value_name = "KEYWORDS", value_parser = parse_keywords)]
     pub(crate) all: Option<Mask>,
-    /// Only in these processes
+    /// Enable the provider only in these processes; separated by commas, may be repeated
     #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = pid)]
     pub(crate) pid: Vec<u32>,
-    // The last, for its last heading goes on.
+    // Flattened last, because its help heading also applies to arguments that follow.
     #[command(flatten)]
-    pub(crate) which: Which,
+    pub(crate) targets: SessionProviders,
 }
 
 impl Enable {
-    /// What is wanted; flags go before what the providers say themselves.
-    pub(crate) fn wanted(&self, known: &Known) -> Result<Vec<Wanted>> {
-        let mut all = self.which.wanted(known)?;
+    /// Resolves the providers. Options override what a provider specification contains.
+    pub(crate) fn wanted(&self, known: &ManifestNames) -> Result<Vec<EnableRequest>> {
+        let mut all = self.targets.wanted(known)?;
         for wanted in &mut all {
             self.overrule(wanted, known).unwrap_or_else(|mistake| invalid(&mistake.to_string()));
         }
         Ok(all)
     }
 
-    fn overrule(&self, wanted: &mut Wanted, known: &Known) -> Result<(), Mistake> {
+    fn overrule(&self, wanted: &mut EnableRequest, known: &ManifestNames) -> Result<(), Mistake> {
         let mask = |mask: &Mask| known.mask(wanted.guid, mask);
         let any = self.keywords.as_ref().map(mask).transpose()?;
         let all = self.all.as_ref().map(mask).transpose()?;
@@ -122,10 +126,10 @@ impl Enable {
 
 const AFTER_DISABLE: &str = "\
 Examples:
-  weir disable App MyCompany.App           its events go to the session no more
-  weir disable App -p A,B -p C             several at once";
+  weir disable App MyCompany.App           stop recording its events in the session
+  weir disable App -p A,B -p C             disable several providers at once";
 
-/// Which providers of a session; what is wanted of them has been said before, or does not matter.
+/// Arguments of `weir disable`; only the provider of a specification is used.
 #[derive(Debug, Args)]
 #[command(
     after_help = GRAMMAR,
@@ -135,15 +139,15 @@ Examples:
 )]
 pub(crate) struct Disable {
     #[command(flatten)]
-    pub(crate) which: Which,
+    pub(crate) targets: SessionProviders,
 }
 
 const AFTER_CAPTURE: &str = "\
 Examples:
-  weir capture-state App -p MyCompany.App       it writes what it has open and configured, as events
-  weir capture-state App MyCompany.App::info    level and keywords tell it how much
+  weir capture-state App -p MyCompany.App       ask the provider to write its state as events
+  weir capture-state App MyCompany.App::info    level and keywords limit how much it writes
 
-A provider need not have anything to say.";
+A provider may have no state to write.";
 
 #[derive(Debug, Args)]
 #[command(
@@ -154,35 +158,36 @@ A provider need not have anything to say.";
 )]
 pub(crate) struct CaptureState {
     #[command(flatten)]
-    pub(crate) which: Which,
+    pub(crate) targets: SessionProviders,
 }
 
-/// Providers in a session.
+/// A session, providers in it, and how to wait for the processes.
 #[derive(Debug, Args)]
-pub(crate) struct Which {
-    /// The session, by name
+pub(crate) struct SessionProviders {
+    /// Name of the session
     pub(crate) name: String,
-    /// The provider; -p PROVIDER does the same
+    /// Provider, as with -p
     #[arg(value_name = "PROVIDER", value_parser = parse_providers)]
-    pub(crate) named: Vec<Several>,
+    pub(crate) named: Vec<ProviderList>,
     #[command(flatten)]
     pub(crate) providers: Providers,
-    /// Manifest (XML), or PE or ELF file with a compiled one, or a folder of them: names of providers and keywords
+    /// Instrumentation manifest (XML), a PE or ELF file with a compiled one, or a folder of these:
+    /// defines names of providers and keywords
     #[arg(long, value_name = "FILE|DIR")]
     pub(crate) manifest: Vec<PathBuf>,
-    /// Wait so long for the processes to take it up: 2s, 500ms; 0s: do not wait
+    /// Wait this long for the processes to apply the change: 2s, 500ms; 0s: do not wait
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = parse_duration)]
     pub(crate) timeout: Duration,
-    /// What came of it as one JSON object; docs/cli-json.md has the names
+    /// Print the result as one JSON object; docs/cli-json.md lists the fields
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) whose: Whose,
+    pub(crate) daemon_choice: DaemonChoice,
 }
 
-impl Which {
-    /// What is wanted, by what is known of names.
-    pub(crate) fn wanted(&self, known: &Known) -> Result<Vec<Wanted>> {
+impl SessionProviders {
+    /// Resolves the providers with the names in `known`.
+    pub(crate) fn wanted(&self, known: &ManifestNames) -> Result<Vec<EnableRequest>> {
         let mut all = wanted(&self.named, &[], known)?;
         all.extend(wanted(&self.providers.provider, &self.providers.provider_file, known)?);
         Ok(all)
@@ -191,21 +196,21 @@ impl Which {
 
 const AFTER_PROVIDERS: &str = "\
 Examples:
-  weir providers                     all that running programs have registered, or sessions have enabled
-  weir providers MyCompany.App       one: its processes with user and program, and who enables it
-  weir providers 'MyCompany.*'       by name (* and ? as wildcards), or by GUID
+  weir providers                     list what running programs registered or sessions enabled
+  weir providers MyCompany.App       show one: its processes, and the sessions that enable it
+  weir providers 'MyCompany.*'       filter by name (wildcards * and ?), or by GUID
   weir providers --json | jq -r 'select(.pids != []).name'";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_PROVIDERS)]
 pub(crate) struct ListProviders {
-    /// Only those of this name (without regard to case, * and ? as wildcards) or GUID
+    /// Show only providers of this name (case-insensitive, wildcards * and ?) or GUID
     pub(crate) pattern: Option<String>,
-    /// One JSON object a line; docs/cli-json.md has the names
+    /// Print one JSON object per line; docs/cli-json.md lists the fields
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) whose: Whose,
+    pub(crate) daemon_choice: DaemonChoice,
 }
 
 #[cfg(test)]
@@ -213,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_flag_of_logman_is_understood_where_it_is_one() {
+    fn pf_of_logman_is_replaced_only_where_it_is_an_option() {
         for (typed, understood) in [
             ("weir record -pf a.txt -o x", "weir record --provider-file a.txt -o x"),
             ("weir record -p f -o x", "weir record -p f -o x"),

@@ -1,4 +1,4 @@
-//! The flags of `weir relog`, as typed.
+//! Command-line arguments of `weir relog`.
 
 use std::path::PathBuf;
 
@@ -11,14 +11,14 @@ use crate::filter::{Moment, parse_moment};
 const LONGEST_MARK: usize = 512;
 
 const AFTER_HELP: &str = "\
-An event that is kept has the bytes, the time, the processor, the thread and the process it had. Of
-several files the one that starts first gives clock and machine; stamps of other clocks are
-converted. Lost events are summed. What other events are read by (configuration of the machine,
-schemas, rundown of processes, threads and images) is kept whatever the filters say, unless --bare
-is given or --drop names it.
+A kept event retains its bytes, time, processor, thread and process. Of several files, the one that
+starts first defines clock and machine; timestamps of other clocks are converted. Counts of lost
+events are added up. Events that are needed to read others (machine configuration, schemas, rundown
+of processes, threads and images) are kept whatever the filters are, unless --bare is given or
+--drop names their provider.
 
 Examples:
-  weir relog a.etl b.etl -o both.etl             one file of several, in time order
+  weir relog a.etl b.etl -o both.etl             merge files in time order
   weir relog big.etl -o cut.etl --from 10s --to 12s
   weir relog big.etl -o app.etl --provider MyCompany.App --level warning
   weir relog big.etl -o rest.etl --drop 'Microsoft-*'
@@ -30,25 +30,26 @@ Examples:
 pub(crate) struct Relog {
     #[command(flatten)]
     pub(crate) files: Files,
-    /// The new file; it appears when it is whole
+    /// File to write; it appears only when it is complete
     #[arg(short, long, value_name = "OUT")]
     pub(crate) output: PathBuf,
-    /// Replace OUT if it exists; never an input
+    /// Replace OUT if it exists; an input is never replaced
     #[arg(long)]
     pub(crate) force: bool,
-    /// Compress the buffers; without this and --decompress it is done where an input is compressed
+    /// Compress the buffers [default: compress if an input is compressed]
     #[arg(long, conflicts_with = "decompress")]
     pub(crate) compress: bool,
-    /// Store the buffers as they are
+    /// Store the buffers uncompressed
     #[arg(long)]
     pub(crate) decompress: bool,
-    /// Leave this provider out: as --provider; may be repeated
+    /// Leave out this provider; same forms as --provider; may be repeated
     #[arg(long, value_name = "NAME|GUID")]
     pub(crate) drop: Vec<String>,
-    /// Add an event of the provider Traceweir.Relog with this text; TIME as --from; may be repeated
+    /// Add an event of the provider Traceweir.Relog with this text; TIME as for --from; may be
+    /// repeated
     #[arg(long, value_name = "TIME=TEXT", allow_hyphen_values = true, value_parser = parse_mark)]
     pub(crate) mark: Vec<(Moment, String)>,
-    /// Keep nothing but what the filters let through
+    /// Keep only events that pass the filters
     #[arg(long)]
     pub(crate) bare: bool,
     #[command(flatten)]
@@ -58,17 +59,17 @@ pub(crate) struct Relog {
 }
 
 impl Relog {
-    /// Everything that is read and so must not be written.
+    /// Returns every path that is read, so that the output does not overwrite one of them.
     pub(crate) fn inputs(&self) -> Vec<PathBuf> {
         let Schemas { manifest, tmf, pdb, no_binaries: _ } = &self.schemas;
         self.files.files.iter().chain(manifest).chain(tmf).chain(pdb).cloned().collect()
     }
 }
 
-/// A mark, as typed.
+/// Parses a mark, `TIME=TEXT`.
 fn parse_mark(text: &str) -> Result<(Moment, String), String> {
     let Some((time, text)) = text.split_once('=') else {
-        return Err("use a time and a text, such as 2.5s=here".to_owned());
+        return Err("use TIME=TEXT, such as 2.5s=here".to_owned());
     };
     if text.len() > LONGEST_MARK || text.contains('\0') {
         return Err(format!("the text has more than {LONGEST_MARK} bytes, or a NUL"));

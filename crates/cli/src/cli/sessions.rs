@@ -1,4 +1,4 @@
-//! The flags of the verbs that run and read sessions, as typed.
+//! Command-line arguments of the commands that control and watch sessions.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -12,24 +12,24 @@ use super::{EventFilters, Format, KERNEL, KernelChange, KernelEvents, Providers,
 use crate::filter::parse_duration;
 use crate::grammar::GRAMMAR;
 
-/// Over the flags that choose one.
-pub(super) const DAEMON: &str =
-    "Daemon (TRACEWEIR_RUNTIME_DIR, where it is set, names the folder of another)";
+/// Help heading of the options that choose a daemon.
+pub(super) const DAEMON: &str = "Daemon (TRACEWEIR_RUNTIME_DIR, if set, overrides both)";
 
-/// Which daemon.
+/// The daemon to connect to.
 #[derive(Clone, Copy, Debug, Default, Args)]
 #[command(next_help_heading = DAEMON)]
-pub(crate) struct Whose {
-    /// The system's daemon [default for root, and where it runs and permits; else your own]
+pub(crate) struct DaemonChoice {
+    /// Use the system's daemon [default for root, and where it runs and permits; else your own]
     #[arg(long, conflicts_with = "user")]
     pub(crate) system: bool,
-    /// Your own daemon
+    /// Use your own daemon
     #[arg(long)]
     pub(crate) user: bool,
 }
 
-impl Whose {
-    /// The daemon that is meant; `None`: the usual one. A folder that the environment names goes before either.
+impl DaemonChoice {
+    /// Returns the scope that was asked for, or `None` for the default. A folder in
+    /// `TRACEWEIR_RUNTIME_DIR` overrides both.
     pub(crate) fn scope(self) -> Option<Scope> {
         match self {
             Self { system: true, .. } => Some(Scope::System),
@@ -41,27 +41,28 @@ impl Whose {
 
 const AFTER_START: &str = "\
 Examples:
-  weir start App -o app.etl -p MyCompany.App                 to a file, until weir stop App
-  weir start App -o app.etl --circular --max-size 100        a file with the newest 100 MiB
-  weir start App -o app-%d.etl --new-file --max-size 100     a row of files of 100 MiB each
-  weir start App --buffering -p MyCompany.App                in memory, until weir flush App -o FILE
-  weir start App -p MyCompany.App                            live only: weir watch App
-  weir start K -o k.etl --kernel sched -p MyCompany.App      the kernel's events and the program's in one file";
+  weir start App -o app.etl -p MyCompany.App                 record to a file, until weir stop App
+  weir start App -o app.etl --circular --max-size 100        keep the newest 100 MiB in the file
+  weir start App -o app-%d.etl --new-file --max-size 100     write files of 100 MiB each
+  weir start App --buffering -p MyCompany.App                keep in memory, until weir flush App
+  weir start App -p MyCompany.App                            deliver live only: weir watch App
+  weir start K -o k.etl --kernel sched -p MyCompany.App      record kernel and program events";
 
 #[derive(Debug, Args)]
 #[command(after_help = GRAMMAR, after_long_help = format!("{AFTER_START}\n\n{GRAMMAR}\n\n{KERNEL}"))]
 pub(crate) struct Start {
-    /// A name for the session, of your choice
+    /// Name for the new session
     pub(crate) name: String,
-    /// The log file; one that is there is replaced, unless --append
+    /// Log file; an existing file is replaced, unless --append is given
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) providers: Providers,
-    /// Manifest (XML), or PE or ELF file with a compiled one, or a folder of them: names of providers and keywords
+    /// Instrumentation manifest (XML), a PE or ELF file with a compiled one, or a folder of these:
+    /// defines names of providers and keywords
     #[arg(long, value_name = "FILE|DIR")]
     pub(crate) manifest: Vec<PathBuf>,
-    /// What came of it as one JSON object; docs/cli-json.md has the names
+    /// Print the result as one JSON object; docs/cli-json.md lists the fields
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
@@ -69,70 +70,70 @@ pub(crate) struct Start {
     #[command(flatten)]
     pub(crate) shape: Shape,
     #[command(flatten)]
-    pub(crate) whose: Whose,
+    pub(crate) daemon_choice: DaemonChoice,
 }
 
 const AFTER_STOP: &str = "\
 Examples:
-  weir stop App                 everything written so far is in the file, or counted as lost; exit status 4 where any was
-  weir stop {b3864c38-…}        a session by its GUID";
+  weir stop App                 stop it; exit status 4 if events were lost
+  weir stop {b3864c38-…}        stop a session by its GUID";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_STOP)]
 pub(crate) struct Stop {
-    /// The session, by name
+    /// Name of the session
     pub(crate) name: String,
-    /// What came of it as one JSON object; docs/cli-json.md has the names
+    /// Print the result as one JSON object; docs/cli-json.md lists the fields
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) whose: Whose,
+    pub(crate) daemon_choice: DaemonChoice,
 }
 
 const AFTER_QUERY: &str = "\
 Examples:
-  weir query App                             what it is, what it has collected and lost, its providers
+  weir query App                             show settings, collected and lost events, providers
   weir query App --json | jq .events_lost    the same for programs
-A session that has ended is shown as it was at its end, with exit status 1.";
+A session that has ended is shown with its final state, and the exit status is 1.";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_QUERY)]
 pub(crate) struct Query {
-    /// The session, by name
+    /// Name of the session
     pub(crate) name: String,
-    /// One JSON object; docs/cli-json.md has the names
+    /// Print one JSON object; docs/cli-json.md lists the fields
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) whose: Whose,
+    pub(crate) daemon_choice: DaemonChoice,
 }
 
 const AFTER_FLUSH: &str = "\
 Examples:
-  weir flush App                what is buffered goes to the session's file and to live consumers
-  weir flush App -o now.etl     a flight recorder writes what it remembers, and goes on";
+  weir flush App                write buffered events to the session's file and to live consumers
+  weir flush App -o now.etl     write a flight recorder's memory to a file; the session continues";
 
 #[derive(Debug, Args)]
 #[command(after_long_help = AFTER_FLUSH)]
 pub(crate) struct Flush {
-    /// The session, by name
+    /// Name of the session
     pub(crate) name: String,
     /// Where a flight recorder writes its snapshot [default: the session's own file]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// What came of it as one JSON object; docs/cli-json.md has the names
+    /// Print the result as one JSON object; docs/cli-json.md lists the fields
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) whose: Whose,
+    pub(crate) daemon_choice: DaemonChoice,
 }
 
 const AFTER_UPDATE: &str = "\
 Examples:
-  weir update App --flush-timer 5              write out buffers each 5 seconds
-  weir update App -o next.etl                  go on in another file; the one so far is finished
-  weir update App --real-time on               weir watch App from now on, beside the file
-  weir update K --kernel sched --stacks none   other kernel events, without call stacks, at once";
+  weir update App --flush-timer 5              flush partly filled buffers after 5 seconds
+  weir update App -o next.etl                  finish the current file and continue in another
+  weir update App --real-time on               deliver live too: weir watch App
+  weir update K --kernel sched --stacks none   record other kernel events, without call stacks";
 
 #[derive(Debug, Args)]
 #[command(
@@ -141,27 +142,27 @@ Examples:
     group = ArgGroup::new("change").required(true).multiple(true).args(["flush_timer", "max_buffers", "output", "real_time", "kernel", "stacks", "interval"]),
 )]
 pub(crate) struct Update {
-    /// The session, by name
+    /// Name of the session
     pub(crate) name: String,
-    /// Write out buffers after so long, full or not; 0 leaves it as it is
+    /// Flush partly filled buffers after this time; 0 leaves the timer unchanged
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) flush_timer: Option<u32>,
-    /// Buffers at most; a flight recorder keeps the memory it began with
+    /// Maximum number of buffers; a flight recorder keeps the memory it started with
     #[arg(long, value_name = "N", value_parser = buffers)]
     pub(crate) max_buffers: Option<u32>,
-    /// Another log file; a flight recorder writes its snapshot there
+    /// Continue in this log file; a flight recorder writes its snapshot there
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Live delivery
+    /// Turn live delivery on or off
     #[arg(long, value_enum, value_name = "on|off", hide_possible_values = true)]
     pub(crate) real_time: Option<Switch>,
-    /// What came of it as one JSON object; docs/cli-json.md has the names
+    /// Print the result as one JSON object; docs/cli-json.md lists the fields
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
     pub(crate) kernel: KernelChange,
     #[command(flatten)]
-    pub(crate) whose: Whose,
+    pub(crate) daemon_choice: DaemonChoice,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -173,54 +174,54 @@ pub(crate) enum Switch {
 const AFTER_INCREMENT: &str = "\
 Examples:
   weir start App -o app-%d.etl --new-file --max-size 100 -p MyCompany.App
-  weir increment App                  app-1.etl is finished and can be taken away; events go to app-2.etl";
+  weir increment App                  finish app-1.etl and continue in app-2.etl";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_INCREMENT)]
 pub(crate) struct Increment {
-    /// The session, by name; it was started with --new-file
+    /// Name of the session, which was started with --new-file
     pub(crate) name: String,
-    /// What came of it as one JSON object; docs/cli-json.md has the names
+    /// Print the result as one JSON object; docs/cli-json.md lists the fields
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) whose: Whose,
+    pub(crate) daemon_choice: DaemonChoice,
 }
 
 const AFTER_CONVERT: &str = "\
 Examples:
-  weir convert-to-realtime App        the file is finished; events are delivered live from now on
-  weir watch App                      who wants to see them";
+  weir convert-to-realtime App        finish the file and deliver events live from now on
+  weir watch App                      print the live events";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_CONVERT)]
 pub(crate) struct ConvertToRealtime {
-    /// The session, by name; it writes a file
+    /// Name of the session, which writes a file
     pub(crate) name: String,
-    /// What came of it as one JSON object; docs/cli-json.md has the names
+    /// Print the result as one JSON object; docs/cli-json.md lists the fields
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) whose: Whose,
+    pub(crate) daemon_choice: DaemonChoice,
 }
 
 const AFTER_LIST: &str = "\
 Examples:
-  weir list                                        the sessions, also those that ended by themselves
+  weir list                                        list sessions, also those that ended by themselves
   weir list --json | jq -r 'select(.events_lost > 0).name'
-  weir list --providers                            as weir providers";
+  weir list --providers                            same as weir providers";
 
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_LIST)]
 pub(crate) struct List {
-    /// Providers that are registered or enabled, instead of sessions
+    /// List registered or enabled providers instead of sessions
     #[arg(long)]
     pub(crate) providers: bool,
-    /// One JSON object a line; docs/cli-json.md has the names
+    /// Print one JSON object per line; docs/cli-json.md lists the fields
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) whose: Whose,
+    pub(crate) daemon_choice: DaemonChoice,
 }
 
 const EXAMPLES_OF_RECORD: &str = "\
@@ -228,14 +229,14 @@ Examples:
   weir record -p MyCompany.App -o app.etl -- ./app --its --flags
   weir record -p MyCompany.App::warning,Another.One -o app.etl --duration 10s
   weir record -pf providers.txt -o app.etl --circular --max-size 100
-  weir record --kernel cpu -o cpu.etl -- ./app                  where the time goes, with call stacks
-  weir record --kernel sched,disk -p MyCompany.App -o all.etl   kernel and program on one clock";
+  weir record --kernel cpu -o cpu.etl -- ./app                  record CPU samples with call stacks
+  weir record --kernel sched,disk -p MyCompany.App -o all.etl   record both on one clock";
 
 const AFTER_RECORD: &str = "\
-Ctrl-C once ends the recording and finalises the file; twice leaves at once, and the daemon finalises the file.
+Press Ctrl-C once to end the recording and finalise the file. Press it twice to exit at once; the daemon then finalises the file.
 
-Exit status: that of CMD; 126 where it cannot be run, 127 where it is not found, 125 when recording \
-itself fails, 130 when Ctrl-C left CMD or the file behind. Without CMD as for the other commands, so 4 when events were lost.";
+Exit status: the status of CMD; 126 if CMD cannot be run, 127 if it is not found, 125 if recording \
+fails, 130 if Ctrl-C ended weir before CMD ended or the file was finalised. Without CMD as for other commands, for example 4 if events were lost.";
 
 #[derive(Debug, Args)]
 #[command(
@@ -246,19 +247,22 @@ itself fails, 130 when Ctrl-C left CMD or the file behind. Without CMD as for th
 pub(crate) struct Record {
     #[command(flatten)]
     pub(crate) providers: Providers,
-    /// Manifest (XML), or PE or ELF file with a compiled one, or a folder of them: names of providers and keywords
+    /// Instrumentation manifest (XML), a PE or ELF file with a compiled one, or a folder of these:
+    /// defines names of providers and keywords
     #[arg(long, value_name = "FILE|DIR")]
     pub(crate) manifest: Vec<PathBuf>,
-    /// The trace; a file that is there is replaced
+    /// Trace file to write; an existing file is replaced
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: PathBuf,
-    /// Record for so long: 10s, 500ms, 2min [default: until CMD ends, or Ctrl-C]
+    /// Record for this long: 10s, 500ms, 2min [default: until CMD ends, or Ctrl-C]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
-    /// Only these running processes, and only while one of them runs; may be repeated
+    /// Record only these running processes, until all of them have ended; separated by commas, may
+    /// be repeated
     #[arg(long, value_name = "PID", value_delimiter = ',', value_parser = pid, conflicts_with = "command")]
     pub(crate) pid: Vec<u32>,
-    /// A program to run while recording, and its arguments; other processes that have the provider are recorded too
+    /// Program to run while recording, and its arguments; other processes that register the
+    /// provider are recorded too
     #[arg(last = true, value_name = "CMD")]
     pub(crate) command: Vec<OsString>,
     #[command(flatten)]
@@ -266,13 +270,13 @@ pub(crate) struct Record {
     #[command(flatten)]
     pub(crate) shape: Shape,
     #[command(flatten)]
-    pub(crate) whose: Whose,
+    pub(crate) daemon_choice: DaemonChoice,
 }
 
 const EXAMPLES_OF_WATCH: &str = "\
 Examples:
-  weir watch -p MyCompany.App:0x10:warning     in a session of its own, until Ctrl-C
-  weir watch App                               a session that runs (weir start App)
+  weir watch -p MyCompany.App:0x10:warning     start a temporary session, until Ctrl-C
+  weir watch App                               watch a running session (weir start App)
   weir watch -p MyCompany.App --format jsonl | jq .fields";
 
 #[derive(Debug, Args)]
@@ -282,24 +286,24 @@ Examples:
     group = ArgGroup::new("source").required(true).multiple(true).args(["session", "provider", "provider_file"]),
 )]
 pub(crate) struct Watch {
-    /// A running real-time session, by name; with -p only what these providers wrote. Without it a session is made for this and
-    /// removed at the end
+    /// Name of a running real-time session; with -p, only events of these providers are shown.
+    /// Without a name, a temporary session is started
     pub(crate) session: Option<String>,
     #[command(flatten)]
     pub(crate) providers: Providers,
-    /// Watch for so long: 10s, 500ms, 2min [default: until Ctrl-C or the end of the session]
+    /// Watch for this long: 10s, 500ms, 2min [default: until Ctrl-C or the end of the session]
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     pub(crate) duration: Option<Duration>,
-    /// How events are written
+    /// Output format
     #[arg(short, long, value_enum, default_value_t)]
     pub(crate) format: Format,
-    /// Numbers instead of the names of enumerations and flags
+    /// Print numbers instead of the names of enumeration values and flags
     #[arg(long)]
     pub(crate) numeric: bool,
     #[command(flatten)]
     pub(crate) show: Show,
     #[command(flatten)]
-    pub(crate) whose: Whose,
+    pub(crate) daemon_choice: DaemonChoice,
     #[command(flatten)]
     pub(crate) schemas: Schemas,
     #[command(flatten)]
@@ -307,9 +311,7 @@ pub(crate) struct Watch {
 }
 
 #[derive(Debug, Args)]
-#[command(
-    next_help_heading = "Options (TRACEWEIR_RUNTIME_DIR, where it is set, goes before --system and --user)"
-)]
+#[command(next_help_heading = "Options (TRACEWEIR_RUNTIME_DIR, if set, overrides --system and --user)")]
 pub(crate) struct Daemon {
     /// Serve the whole system, in /run/traceweir
     #[arg(long, conflicts_with_all = ["user", "runtime_dir"])]
@@ -317,32 +319,33 @@ pub(crate) struct Daemon {
     /// Serve your own programs, in $XDG_RUNTIME_DIR/traceweir [the default]
     #[arg(long, conflicts_with = "runtime_dir")]
     pub(crate) user: bool,
-    /// Serve those who name this folder in TRACEWEIR_RUNTIME_DIR
+    /// Serve clients that name this folder in TRACEWEIR_RUNTIME_DIR
     #[arg(long, value_name = "DIR")]
     pub(crate) runtime_dir: Option<PathBuf>,
-    /// Leave after so many seconds without session, enabled provider or consumer [default: TRACEWEIR_IDLE_EXIT, idle_exit in
-    /// traceweir.conf, else stay; with --on-demand 60]
+    /// Exit after this long without a session, enabled provider or consumer [default:
+    /// TRACEWEIR_IDLE_EXIT, idle_exit in traceweir.conf, else never; with --on-demand 60]
     #[arg(long, value_name = "SECONDS")]
     pub(crate) idle_exit: Option<u64>,
-    /// Sessions at most, 32 to 256 [default: TRACEWEIR_MAX_SESSIONS, max_sessions in traceweir.conf, else 64]
+    /// Maximum number of sessions, 32 to 256 [default: TRACEWEIR_MAX_SESSIONS, max_sessions in
+    /// traceweir.conf, else 64]
     #[arg(long, value_name = "N", value_parser = sessions)]
     pub(crate) max_sessions: Option<u32>,
-    /// Detach from the terminal and leave when idle
+    /// Detach from the terminal, and exit when idle
     #[arg(long)]
     pub(crate) on_demand: bool,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct Demo {
-    /// Where the trace is written [default: weir-demo.etl in the temporary folder]
+    /// Where to write the trace [default: weir-demo.etl in the temporary folder]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
-    /// Runs the session, in a folder that was made for it
+    /// Runs the session in the folder that the parent process made for it
     #[arg(long, hide = true)]
     pub(crate) stage: bool,
 }
 
-/// The sample provider in a process of its own.
+/// Arguments of the demo's sample provider, which runs in its own process.
 #[derive(Debug, Args)]
 pub(crate) struct DemoShop {
     /// Number of the first order
@@ -354,7 +357,7 @@ pub(crate) struct DemoShop {
     /// Pause between the steps of an order, in milliseconds
     #[arg(long, default_value_t = 10)]
     pub(crate) pause: u64,
-    /// Stay so many milliseconds after the last order
+    /// Keep running this many milliseconds after the last order
     #[arg(long, default_value_t = 0)]
     pub(crate) linger: u64,
     /// Exit status at the end

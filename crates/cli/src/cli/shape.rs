@@ -1,4 +1,4 @@
-//! How a session is made, as typed.
+//! Command-line arguments that set the mode, buffers and clock of a session.
 
 use clap::{Args, ValueEnum};
 use traceweir::Guid;
@@ -24,7 +24,7 @@ pub(crate) enum ClockName {
 }
 
 impl ClockName {
-    /// The published number (`Wnode.ClientContext`).
+    /// Returns the documented number (`Wnode.ClientContext`).
     pub(crate) const fn number(self) -> u32 {
         match self {
             Self::Qpc => 1,
@@ -34,77 +34,82 @@ impl ClockName {
     }
 }
 
-/// How a session is made.
+/// Mode, buffers and clock of a session.
 #[derive(Debug, Default, Args)]
 #[command(next_help_heading = "Session")]
 pub(crate) struct Shape {
-    /// A file that grows, up to --max-size [the default with -o]
+    /// Write a file that grows up to --max-size [the default with -o]
     #[arg(long)]
     pub(crate) sequential: bool,
-    /// A file that keeps the newest events, as many as fit --max-size
+    /// Keep the newest events in the file, as many as fit in --max-size
     #[arg(long)]
     pub(crate) circular: bool,
-    /// Add to a file of an earlier session, which had the same clock (system) and buffer size
+    /// Append to the file of an earlier session with the same clock (system) and buffer size
     #[arg(long)]
     pub(crate) append: bool,
-    /// A row of files of --max-size each; the name has a %d for their numbers
+    /// Write a sequence of files of --max-size each; the name contains %d for their number
     #[arg(long)]
     pub(crate) new_file: bool,
-    /// Live, for weir watch [the default without -o]; with -o also a file
+    /// Deliver events live to weir watch [the default without -o]; with -o also to a file
     #[arg(long)]
     pub(crate) real_time: bool,
-    /// A flight recorder: the newest events stay in memory until weir flush, or weir stop where there is -o
+    /// Run a flight recorder: keep the newest events in memory until weir flush, or weir stop with
+    /// -o
     #[arg(long)]
     pub(crate) buffering: bool,
-    /// Reserve --max-size on the disk at once
+    /// Reserve --max-size on the disk at the start
     #[arg(long)]
     pub(crate) preallocate: bool,
-    /// Compress what is written
+    /// Compress the buffers in the file
     #[arg(long)]
     pub(crate) compressed: bool,
-    /// Only who was granted it may write to the session (weir access)
+    /// Let only users with the right "log" write to the session (weir access)
     #[arg(long)]
     pub(crate) secure: bool,
-    /// An event that another session has no room for reaches this one all the same
+    /// Record an event even if another session that receives it has no room
     #[arg(long)]
     pub(crate) independent: bool,
-    /// One stream of buffers for all processors: events of one thread stay in order, whatever it runs on
+    /// Use one stream of buffers for all processors, so that events of a thread stay in order when
+    /// it moves
     #[arg(long)]
     pub(crate) no_per_processor: bool,
-    /// More of LogFileMode: names (use-local-sequence) or bits (0x8000), separated by commas
+    /// Further LogFileMode flags: names (use-local-sequence) or bits (0x8000), separated by commas
     #[arg(long, value_delimiter = ',', value_name = "MODE", value_parser = parse_mode)]
     pub(crate) mode: Vec<u32>,
-    /// Size of a buffer, 4 to 16384 [default: 64]
+    /// Size of each buffer, 4 to 16384 [default: 64]
     #[arg(long, value_name = "KIB", value_parser = kib)]
     pub(crate) buffer_size: Option<u32>,
-    /// Buffers at least [default: 4 MiB of them; a flight recorder has a fixed number, 16 MiB of them]
+    /// Minimum number of buffers [default: 4 MiB in all; a flight recorder has a fixed number, 16
+    /// MiB in all]
     #[arg(long, value_name = "N", value_parser = buffers)]
     pub(crate) min_buffers: Option<u32>,
-    /// Buffers at most [default: 32 MiB of them]
+    /// Maximum number of buffers [default: 32 MiB in all]
     #[arg(long, value_name = "N", value_parser = buffers)]
     pub(crate) max_buffers: Option<u32>,
-    /// Size of the file at most; one that grows ends its session there, a circular one goes round [default: no limit]
+    /// Maximum size of the file; a sequential session ends there, a circular file wraps around
+    /// [default: no limit]
     #[arg(long, value_name = "MIB", value_parser = mib)]
     pub(crate) max_size: Option<u32>,
-    /// Write out buffers after so long, full or not; each takes its whole size in the file. 0: only full ones [default: 1]
+    /// Flush partly filled buffers after this time; each takes its full size in the file. 0 flushes
+    /// only full ones [default: 1]
     #[arg(long, value_name = "SECONDS", value_parser = seconds)]
     pub(crate) flush_timer: Option<u32>,
-    /// Write out buffers only when so many are full [default: each at once]
+    /// Flush only when this many buffers are full [default: each at once]
     #[arg(long, value_name = "N", value_parser = buffers)]
     pub(crate) flush_threshold: Option<u32>,
-    /// How events are stamped [default: qpc; with --append system]
+    /// Clock for timestamps [default: qpc; with --append system]
     #[arg(long, value_enum, value_name = "CLOCK")]
     pub(crate) clock: Option<ClockName>,
-    /// Collect each event at once instead of when room runs short
+    /// Collect each event at once, not only when buffers fill up
     #[arg(long)]
     pub(crate) low_latency: bool,
-    /// The id of the session, by which it is granted and asked for too [default: a new one]
+    /// GUID of the session, for access rights and for naming it [default: a new one]
     #[arg(long, value_name = "GUID")]
     pub(crate) guid: Option<Guid>,
 }
 
 impl Shape {
-    /// The bits of LogFileMode that were asked for.
+    /// Returns the LogFileMode bits of all flags.
     pub(crate) fn mode_bits(&self) -> u32 {
         let flags = [
             (self.sequential, EVENT_TRACE_FILE_MODE_SEQUENTIAL),
@@ -119,12 +124,13 @@ impl Shape {
             (self.independent, EVENT_TRACE_INDEPENDENT_SESSION_MODE),
             (self.no_per_processor, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING),
         ];
-        let of_flags = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| *bit);
-        of_flags.chain(self.mode.iter().copied()).fold(0, |all, bits| all | bits)
+        let set_bits = flags.iter().filter(|(is_set, _)| *is_set).map(|(_, bit)| *bit);
+        set_bits.chain(self.mode.iter().copied()).fold(0, |all, bits| all | bits)
     }
 }
 
-/// Bits of LogFileMode: by number, or by their published name without regard to case, hyphens and underscores.
+/// Parses LogFileMode bits: a number, or a documented name (ignoring case, hyphens and
+/// underscores).
 pub(super) fn parse_mode(text: &str) -> Result<u32, String> {
     let spelled = |name: &str| name.to_ascii_lowercase().replace(['-', '_'], "");
     if let Some((bit, _)) = LOG_FILE_MODES.iter().find(|(_, name)| spelled(name) == spelled(text)) {
@@ -142,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn modes_have_names_and_numbers() {
+    fn modes_parse_from_name_and_number() {
         for (text, bits) in [
             ("real-time", 0x100),
             ("REAL_TIME", 0x100),
@@ -159,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_and_modes_add_up() {
+    fn mode_bits_combine_flags_and_modes() {
         let shape = Shape { compressed: true, real_time: true, mode: vec![1, 0x8000], ..Shape::default() };
         assert_eq!(shape.mode_bits(), 0x0400_8101);
     }

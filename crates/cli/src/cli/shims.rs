@@ -1,11 +1,11 @@
-//! The flags of `weir shims`.
+//! Command-line arguments of `weir shims`.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
 const AFTER_HELP: &str = "\
-Programs find the links where LD_LIBRARY_PATH names DIR, or where DIR is a folder that they look into anyway: a .NET program looks beside itself.
+Programs find the links if LD_LIBRARY_PATH contains DIR, or if DIR is a folder that they search anyway: a .NET program searches its own folder.
 
   weir shims ~/shims
   LD_LIBRARY_PATH=~/shims python3 program-that-loads-advapi32.py
@@ -14,16 +14,17 @@ Programs find the links where LD_LIBRARY_PATH names DIR, or where DIR is a folde
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Shims {
-    /// Where links are laid; made if it is not there
+    /// Folder for the links; created if it does not exist
     #[arg(value_name = "DIR")]
     pub(crate) folder: PathBuf,
-    /// The library, or the folder that holds it; else it is looked for beside weir, and where the system keeps libraries
+    /// Library file, or the folder that holds it [default: searched beside weir, then in the
+    /// system's library folders]
     #[arg(long, value_name = "PATH", conflicts_with = "remove")]
     pub(crate) lib: Option<PathBuf>,
-    /// Replace what is there under these names and is no link to the library
+    /// Replace files of these names that are not links to the library
     #[arg(long, conflicts_with = "remove")]
     pub(crate) force: bool,
-    /// Remove the links again; whatever else has one of the names stays
+    /// Remove the links; other files of these names stay
     #[arg(long)]
     pub(crate) remove: bool,
 }

@@ -1,7 +1,8 @@
-//! `weir access`: who may do what with sessions, providers and groups.
+//! `weir access`: shows and changes access lists of sessions, providers and groups.
 //!
-//! An object is named as people know it; its list is kept by GUID. A session has another GUID each time it starts, unless it was given one, so
-//! what is granted by a session's name is granted for as long as it runs.
+//! Users name an object; its list is stored by GUID. A session gets a new GUID at each start,
+//! unless it was given one, so a right granted by session name lasts only as long as the session
+//! runs.
 
 mod people;
 
@@ -17,46 +18,46 @@ use traceweir::controller::access::{
 };
 use traceweir_daemon::{RuntimeDir, Scope};
 
-use crate::cli::{Access, AccessEntry, AccessList, AccessRemove, AccessShow, AccessVerb, Whose};
+use crate::cli::{Access, AccessEntry, AccessList, AccessRemove, AccessShow, AccessVerb, DaemonChoice};
 use crate::exit::Outcome;
 use crate::export::{Object, array, plain};
 use crate::grammar::parse_provider;
 use crate::output::Output;
 use crate::sessions;
 
-/// Rights that mean something on a session, and on nothing else.
-const OF_SESSIONS: Rights = Rights(
+/// Rights that apply only to sessions.
+const SESSION_RIGHTS: Rights = Rights(
     Rights::WMIGUID_QUERY.0
         | Rights::TRACELOG_CREATE_REALTIME.0
         | Rights::TRACELOG_CREATE_ONDISK.0
         | Rights::TRACELOG_LOG_EVENT.0
         | Rights::TRACELOG_ACCESS_REALTIME.0,
 );
-/// Rights that mean something on a provider or group, and on nothing else.
-const OF_PROVIDERS: Rights = Rights(
+/// Rights that apply only to providers and groups.
+const PROVIDER_RIGHTS: Rights = Rights(
     Rights::TRACELOG_GUID_ENABLE.0 | Rights::TRACELOG_REGISTER_GUIDS.0 | Rights::TRACELOG_JOIN_GROUP.0,
 );
 
-/// Runs the command.
+/// Runs `weir access`.
 pub(super) fn run(options: &Access) -> Result<Outcome> {
     match &options.verb {
         AccessVerb::List(options) => list(options),
         AccessVerb::Show(options) => show(options),
-        AccessVerb::Grant(options) => enter(options, true),
-        AccessVerb::Deny(options) => enter(options, false),
+        AccessVerb::Grant(options) => add_entries(options, true),
+        AccessVerb::Deny(options) => add_entries(options, false),
         AccessVerb::Remove(options) => remove(options),
     }
 }
 
-/// Something that has a list, as it was found.
-struct Thing {
+/// An object with an access list.
+struct AccessObject {
     guid: Guid,
-    /// What it is, for people.
+    /// Kind and name for people; empty if only the GUID is known.
     name: String,
 }
 
-impl Thing {
-    fn told(&self) -> String {
+impl AccessObject {
+    fn label(&self) -> String {
         if self.name.is_empty() {
             format!("{{{}}}", self.guid)
         } else {
@@ -65,51 +66,52 @@ impl Thing {
     }
 }
 
-/// What is meant by a name, given the rights that it is about.
-fn find_object(controller: &mut Controller, text: &str, rights: Rights) -> Result<Thing> {
+/// Finds the object that `text` names. The rights decide whether a session or a provider is meant.
+fn find_object(controller: &mut Controller, text: &str, rights: Rights) -> Result<AccessObject> {
     if text.eq_ignore_ascii_case("default") {
-        return Ok(Thing { guid: DEFAULT_TRACE_SECURITY, name: "the default".to_owned() });
+        return Ok(AccessObject { guid: DEFAULT_TRACE_SECURITY, name: "the default".to_owned() });
     }
     if let Ok(guid) = text.trim_start_matches('#').parse() {
-        return Ok(Thing { guid, name: String::new() });
+        return Ok(AccessObject { guid, name: String::new() });
     }
-    let (for_session, for_provider) = (rights.intersects(OF_SESSIONS), rights.intersects(OF_PROVIDERS));
+    let (for_session, for_provider) = (rights.intersects(SESSION_RIGHTS), rights.intersects(PROVIDER_RIGHTS));
     if for_session || !for_provider {
         let folded = text.to_lowercase();
-        let session = controller.query_all()?.into_iter().find(|it| it.config.name.to_lowercase() == folded);
+        let session =
+            controller.query_all()?.into_iter().find(|session| session.config.name.to_lowercase() == folded);
         if let Some(session) = session {
-            return Ok(Thing { guid: session.config.guid, name: format!("session {}", plain(text)) });
+            return Ok(AccessObject { guid: session.config.guid, name: format!("session {}", plain(text)) });
         }
     }
     if for_session && !for_provider && !text.starts_with('*') {
         let name = plain(text);
         bail!(
-            "no session {name} runs, and these rights are about sessions: start it first, or name its id \
+            "no session {name} is running, and these rights apply to sessions: start it first, or give its id \
              (default: all sessions without a list of their own)"
         );
     }
     let provider = parse_provider(text).map_err(anyhow::Error::msg)?;
-    Ok(Thing { guid: provider.guid, name: format!("provider {}", plain(&provider.name)) })
+    Ok(AccessObject { guid: provider.guid, name: format!("provider {}", plain(&provider.name)) })
 }
 
-/// A daemon whose lists are to be changed.
-fn to_change(whose: Whose) -> Result<Controller> {
-    let controller = sessions::find_or_start(whose)?;
-    let serves_all =
+/// Connects to the daemon whose lists are to be changed, and starts it if needed.
+fn connect_to_change(daemon_choice: DaemonChoice) -> Result<Controller> {
+    let controller = sessions::find_or_start(daemon_choice)?;
+    let is_system_daemon =
         RuntimeDir::of(Scope::System).is_ok_and(|dir| dir.control_socket() == controller.socket());
-    if !serves_all {
+    if !is_system_daemon {
         eprintln!(
-            "note: this is not the system's daemon; it lets in nobody but its own user and root, who may do all whatever lists say"
+            "note: this is not the system's daemon; it serves only its own user and root, for whom lists have no effect"
         );
     }
     Ok(controller)
 }
 
 /// Runs `weir access grant` and `deny`.
-fn enter(options: &AccessEntry, allow: bool) -> Result<Outcome> {
+fn add_entries(options: &AccessEntry, allow: bool) -> Result<Outcome> {
     let people = people::sids(&options.users, &options.groups, options.everyone)?;
     let rights = options.rights.iter().fold(Rights::NONE, |all, right| all | *right);
-    let mut controller = to_change(options.whose())?;
+    let mut controller = connect_to_change(options.daemon_choice())?;
     let object = find_object(&mut controller, &options.object, rights)?;
     let verb = if allow { "granted" } else { "denied" };
     for (number, sid) in people.iter().enumerate() {
@@ -117,26 +119,26 @@ fn enter(options: &AccessEntry, allow: bool) -> Result<Outcome> {
         let operation = if alone { SecurityOperation::SET_DACL } else { SecurityOperation::ADD_DACL };
         controller
             .set_access(object.guid, operation, sid, rights, allow)
-            .with_context(|| format!("cannot change who may do what with {}", object.told()))?;
-        eprintln!("{}: {verb} {} to {}", object.told(), typed(rights), people::name(sid));
+            .with_context(|| format!("cannot change the access list of {}", object.label()))?;
+        eprintln!("{}: {verb} {} to {}", object.label(), format_rights(rights), people::name(sid));
     }
     if allow {
         let list = controller.access(object.guid)?;
         for sid in &people {
-            tell_denied(&list, sid, rights);
+            warn_if_denied(&list, sid, rights);
         }
     }
     Ok(Outcome::Fine)
 }
 
-/// What was granted may be denied by an entry that was there before.
-fn tell_denied(list: &SecurityDescriptor, sid: &Sid, rights: Rights) {
+/// Warns if an earlier entry denies a right that was just granted.
+fn warn_if_denied(list: &SecurityDescriptor, sid: &Sid, rights: Rights) {
     let entries = list.dacl.iter().flat_map(|dacl| &dacl.entries);
     for entry in entries.filter(|e| e.kind == AceKind::Deny && e.rights.intersects(rights)) {
         if entry.sid == *sid || entry.sid == Sid::EVERYONE {
-            let (who, what) = (people::name(&entry.sid), typed(entry.rights & rights));
+            let (principal, names) = (people::name(&entry.sid), format_rights(entry.rights & rights));
             eprintln!(
-                "warning: {what} is denied to {who} by an entry that goes before (weir access show; remove begins anew)"
+                "warning: an earlier entry denies {names} to {principal} and overrides the grant (weir access show; weir access remove clears the list)"
             );
         }
     }
@@ -144,35 +146,33 @@ fn tell_denied(list: &SecurityDescriptor, sid: &Sid, rights: Rights) {
 
 /// Runs `weir access remove`.
 fn remove(options: &AccessRemove) -> Result<Outcome> {
-    let mut controller = to_change(options.whose)?;
+    let mut controller = connect_to_change(options.daemon_choice)?;
     let object = find_object(&mut controller, &options.object, Rights::NONE)?;
     let had_one = controller.access_lists()?.contains(&object.guid);
     controller
         .remove_access(object.guid)
-        .with_context(|| format!("cannot remove the list of {}", object.told()))?;
+        .with_context(|| format!("cannot remove the list of {}", object.label()))?;
     let now = match (had_one, object.guid == DEFAULT_TRACE_SECURITY) {
         (false, _) => "had no list of its own",
-        (true, true) => "the built-in list holds again",
-        (true, false) => "the default holds again",
+        (true, true) => "the built-in list applies again",
+        (true, false) => "the default applies again",
     };
-    eprintln!("{}: {now}", object.told());
+    eprintln!("{}: {now}", object.label());
     Ok(Outcome::Fine)
 }
 
-/// A daemon to be asked; without one nothing is known.
-fn to_ask(whose: Whose) -> Result<Option<Controller>> {
-    let found = sessions::find(whose)?;
+/// Connects to a running daemon; prints a message if none runs.
+fn connect_to_query(daemon_choice: DaemonChoice) -> Result<Option<Controller>> {
+    let found = sessions::find(daemon_choice)?;
     if found.is_none() {
-        eprintln!(
-            "no daemon is running that could be asked (weir daemon --system, or its service, is the system's)"
-        );
+        eprintln!("no daemon is running (weir daemon --system or its service starts the system's)");
     }
     Ok(found)
 }
 
 /// Runs `weir access list`.
 fn list(options: &AccessList) -> Result<Outcome> {
-    let Some(mut controller) = to_ask(options.whose)? else { return Ok(Outcome::Fine) };
+    let Some(mut controller) = connect_to_query(options.daemon_choice)? else { return Ok(Outcome::Fine) };
     let objects = controller.access_lists()?;
     let names = names(&mut controller)?;
     let mut text = String::new();
@@ -187,17 +187,17 @@ fn list(options: &AccessList) -> Result<Outcome> {
         }
     }
     if objects.is_empty() {
-        eprintln!("nothing has a list of its own: weir access show default tells what holds");
+        eprintln!("nothing has a list of its own: weir access show default shows the list that applies");
     }
     print(&text)
 }
 
-/// Who it is, for people.
+/// Formats a SID for people.
 pub(super) fn name_of(sid: &Sid) -> String {
     people::name(sid)
 }
 
-/// What is known by GUID: sessions that run, providers that are there.
+/// Returns names of the running sessions and known providers by GUID.
 fn names(controller: &mut Controller) -> Result<BTreeMap<Guid, String>> {
     let mut names = BTreeMap::from([(DEFAULT_TRACE_SECURITY, "default".to_owned())]);
     for provider in controller.providers()?.into_iter().filter(|p| !p.name.is_empty()) {
@@ -209,7 +209,7 @@ fn names(controller: &mut Controller) -> Result<BTreeMap<Guid, String>> {
     Ok(names)
 }
 
-/// Whether something is there that has this id, or is the default.
+/// Returns whether a session or provider has this GUID, or it is the default's.
 fn is_known(controller: &mut Controller, guid: Guid) -> Result<bool> {
     let is_provider = controller.providers()?.iter().any(|provider| provider.provider == guid);
     Ok(is_provider || names(controller)?.contains_key(&guid))
@@ -217,14 +217,14 @@ fn is_known(controller: &mut Controller, guid: Guid) -> Result<bool> {
 
 /// Runs `weir access show`.
 fn show(options: &AccessShow) -> Result<Outcome> {
-    let Some(mut controller) = to_ask(options.whose)? else { return Ok(Outcome::Fine) };
+    let Some(mut controller) = connect_to_query(options.daemon_choice)? else { return Ok(Outcome::Fine) };
     let object = find_object(&mut controller, &options.object, Rights::NONE)?;
     let list = controller.access(object.guid)?;
     let is_own = controller.access_lists()?.contains(&object.guid);
     if !is_own && !is_known(&mut controller, object.guid)? {
         eprintln!(
-            "note: nothing is stored for {}, and neither a session nor a provider of this daemon is known by that; what is shown is the \
-             default, which would hold for it",
+            "note: nothing is stored for {}, and this daemon has neither a session nor a provider of that name; this is the \
+             default, which would apply to it",
             plain(&options.object)
         );
     }
@@ -250,25 +250,25 @@ const fn word(kind: AceKind) -> &'static str {
     }
 }
 
-fn page(object: &Thing, list: &SecurityDescriptor, is_own: bool) -> String {
-    let whose = match (is_own, object.guid == DEFAULT_TRACE_SECURITY) {
+fn page(object: &AccessObject, list: &SecurityDescriptor, is_own: bool) -> String {
+    let origin = match (is_own, object.guid == DEFAULT_TRACE_SECURITY) {
         (true, _) => "its own list",
         (false, true) => "the built-in list",
-        (false, false) => "no list of its own: the default holds",
+        (false, false) => "no list of its own: the default applies",
     };
-    let mut text = format!("{}: {whose}\n", object.told());
+    let mut text = format!("{}: {origin}\n", object.label());
     let names: Vec<String> = entries(list).map(|entry| people::name(&entry.sid)).collect();
     let width = names.iter().map(|name| name.chars().count()).max().unwrap_or(0);
     for (entry, name) in entries(list).zip(&names) {
-        let _ = writeln!(text, "  {:<5}  {name:<width$}  {}", word(entry.kind), typed(entry.rights));
+        let _ = writeln!(text, "  {:<5}  {name:<width$}  {}", word(entry.kind), format_rights(entry.rights));
     }
     if names.is_empty() {
-        text += "  nobody but root and the daemon's user may do anything\n";
+        text += "  only root and the daemon's user have access\n";
     }
     text
 }
 
-fn json(object: &Thing, list: &SecurityDescriptor, is_own: bool) -> String {
+fn json(object: &AccessObject, list: &SecurityDescriptor, is_own: bool) -> String {
     let entries = entries(list).map(|entry| {
         let mut out = Object::new();
         out.text("kind", word(entry.kind)).text("sid", &entry.sid.to_string());
@@ -284,8 +284,8 @@ fn json(object: &Thing, list: &SecurityDescriptor, is_own: bool) -> String {
     out.finish()
 }
 
-/// Rights as they are typed.
-fn typed(rights: Rights) -> String {
+/// Formats rights with the names that the command line accepts.
+fn format_rights(rights: Rights) -> String {
     if rights.contains(Rights::WMIGUID_ALL_ACCESS) {
         return "all".to_owned();
     }
@@ -307,10 +307,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rights_are_told_as_they_are_typed() {
-        assert_eq!(typed(Rights(0x1800)), "register join-group");
-        assert_eq!(typed(Rights(0x4000_0081)), "query enable 0x40000000");
-        assert_eq!(typed(Rights::WMIGUID_ALL_ACCESS), "all");
-        assert_eq!(typed(Rights::NONE), "0x0");
+    fn rights_print_as_the_command_line_accepts_them() {
+        assert_eq!(format_rights(Rights(0x1800)), "register join-group");
+        assert_eq!(format_rights(Rights(0x4000_0081)), "query enable 0x40000000");
+        assert_eq!(format_rights(Rights::WMIGUID_ALL_ACCESS), "all");
+        assert_eq!(format_rights(Rights::NONE), "0x0");
     }
 }

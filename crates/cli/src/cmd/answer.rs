@@ -1,11 +1,14 @@
-//! What came of a verb that changes something, for programs: one object, whether it worked or not.
+//! The result of a command that changes something, as one JSON object, whether it succeeded or not.
 //!
 //! ```text
-//!   {"ok":true,"status":0,"status_name":"ERROR_SUCCESS","error":null,"session":{…},"providers":[…]}
-//!   {"ok":false,"status":4201,"status_name":"ERROR_WMI_INSTANCE_NOT_FOUND","error":"cannot stop session App: …","session":null,"providers":[]}
+//!   {"ok":true,"status":0,"status_name":"ERROR_SUCCESS","error":null,"session":{…},
+//!    "providers":[…]}
+//!   {"ok":false,"status":4201,"status_name":"ERROR_WMI_INSTANCE_NOT_FOUND",
+//!    "error":"cannot stop session App: …","session":null,"providers":[]}
 //! ```
 //!
-//! The names are in `docs/cli-json.md`. People read standard error as they always do, and the exit status is the same.
+//! `docs/cli-json.md` documents the fields. Standard error and the exit status are the same as
+//! without `--json`.
 
 use anyhow::Result;
 use traceweir::Status;
@@ -13,42 +16,41 @@ use traceweir::controller::Properties;
 
 use crate::exit::{Outcome, sentence, status_of};
 use crate::export::{Object, array};
-use crate::grammar::Wanted;
+use crate::grammar::EnableRequest;
 use crate::output::Output;
-use crate::sessions::{self, Life};
+use crate::sessions::{self, SessionState};
 
-/// What a verb has done.
+/// The result of a command.
 #[derive(Debug, Default)]
 pub(super) struct Answer {
     pub(super) outcome: Outcome,
-    /// What failed although there is a session to report, such as a log file that is no longer
-    /// there.
+    /// A failure that leaves a session to report, such as a log file that no longer exists.
     pub(super) failure: Option<anyhow::Error>,
-    /// The session afterwards, or at its end.
-    pub(super) session: Option<(Properties, Life)>,
-    /// The providers that it was about.
-    pub(super) providers: Vec<Wanted>,
+    /// The session after the command, or at its end.
+    pub(super) session: Option<(Properties, SessionState)>,
+    /// The providers that the command was about.
+    pub(super) providers: Vec<EnableRequest>,
 }
 
 impl Answer {
-    /// About a session that runs.
+    /// Returns the result for a running session.
     pub(super) fn running(session: Properties) -> Self {
-        Self { session: Some((session, Life::Running)), ..Self::default() }
+        Self { session: Some((session, SessionState::Running)), ..Self::default() }
     }
 
-    /// About a session that has ended.
+    /// Returns the result for a session that has ended.
     pub(super) fn ended(session: Properties, outcome: Outcome) -> Self {
-        Self { session: Some((session, Life::Ended)), outcome, ..Self::default() }
+        Self { session: Some((session, SessionState::Ended)), outcome, ..Self::default() }
     }
 
-    /// About providers of a session.
-    pub(super) fn about(providers: Vec<Wanted>) -> Self {
+    /// Returns the result for providers of a session.
+    pub(super) fn about(providers: Vec<EnableRequest>) -> Self {
         Self { providers, ..Self::default() }
     }
 }
 
-/// Prints the object where it is wanted, and hands on how it ended.
-pub(super) fn tell(as_json: bool, result: Result<Answer>) -> Result<Outcome> {
+/// Prints the JSON object if asked for, and returns the outcome.
+pub(super) fn print(as_json: bool, result: Result<Answer>) -> Result<Outcome> {
     if as_json {
         let text = object(&result) + "\n";
         let mut output = Output::open(None)?;
@@ -73,10 +75,10 @@ fn object(result: &Result<Answer>) -> String {
     };
     object.optional("status_name", status.and_then(Status::name));
     object.optional("error", failure.map(sentence).as_deref());
-    let session = answer.and_then(|it| it.session.as_ref());
-    let session = session.map(|(properties, life)| sessions::json(properties, *life, &[], None));
+    let session = answer.and_then(|answer| answer.session.as_ref());
+    let session = session.map(|(properties, state)| sessions::json(properties, *state, &[], None));
     object.raw("session", session.as_deref().unwrap_or("null"));
-    let providers = answer.into_iter().flat_map(|it| &it.providers).map(|wanted| {
+    let providers = answer.into_iter().flat_map(|answer| &answer.providers).map(|wanted| {
         let mut object = Object::new();
         let name = Some(wanted.called()).filter(|name| !name.is_empty());
         object.text("guid", &wanted.guid.to_string()).optional("name", name);
@@ -92,7 +94,7 @@ mod tests {
     use traceweir::Error;
 
     #[test]
-    fn the_object_has_the_names_that_are_documented() {
+    fn object_fields_are_documented() {
         let documented = include_str!("../../../../docs/cli-json.md");
         let session = Properties { id: 7, ..Properties::default() };
         let refused = Error::refused(Status::ERROR_ALREADY_EXISTS, "there is one");

@@ -1,10 +1,11 @@
-//! `weir ask`: what the information classes tell, of the system or of a session.
+//! `weir ask`: queries information classes about the system or a session.
 //!
 //! ```text
-//!   class ──▶ one question, or one for each source or processor ──▶ Told ──▶ lines of a table │ an object
+//!   class ──▶ one query, or one per source or processor ──▶ ClassAnswer ──▶ table │ JSON object
 //! ```
 //!
-//! No daemon is started: without one an idle system answers, and what is about this machine is known without.
+//! The command starts no daemon. Without one, it answers for an idle system; facts about the
+//! machine need no daemon.
 
 use anyhow::{Context, Result, anyhow};
 use traceweir::controller::info::{self, Answer, InfoClass, NO_SESSION, Query};
@@ -20,27 +21,26 @@ use crate::output::Output;
 use crate::sessions;
 use crate::table::table;
 
-/// Sources with an id below are the same on every machine; what a processor names itself is only listed.
+/// First id of sources that the processor names. Sources below have the same id on every machine;
+/// those from here on are only listed.
 const FIRST_NAMED: u32 = 0x1000;
-/// Processors that are asked about at most.
+/// Maximum number of processors to query.
 const MAX_PROCESSORS: u32 = 4096;
-/// In a millisecond, of 100 ns.
-const TICKS: f64 = 10_000.0;
+/// Units of 100 ns per millisecond.
+const UNITS_PER_MS: f64 = 10_000.0;
 
-/// What is told of a class.
-struct Told {
-    /// For people.
+/// The answer for one information class.
+struct ClassAnswer {
     lines: Vec<String>,
-    /// For programs.
     json: String,
 }
 
-impl Told {
+impl ClassAnswer {
     fn number(number: u32, what: &str) -> Self {
         Self { lines: vec![counted(number.into(), what)], json: number.to_string() }
     }
 
-    /// Each with its line and its value.
+    /// Returns a list of items, each given as its text line and its JSON value.
     fn list(all: impl IntoIterator<Item = (String, String)>) -> Self {
         let (lines, values): (Vec<_>, Vec<_>) = all.into_iter().unzip();
         Self { lines, json: array(values) }
@@ -51,69 +51,76 @@ impl Told {
     }
 }
 
-/// Runs the command.
+/// Runs `weir ask`.
 pub(super) fn run(options: &Ask) -> Result<Outcome> {
     let session = options.session.clone().map_or(NO_SESSION, SessionRef::Name);
-    let classes = wanted(options);
+    let classes = classes_to_query(options);
     let mut daemon = match &options.session {
-        Some(name) => Some(sessions::controller_of(options.whose, name)?.0),
-        None => sessions::find(options.whose)?,
+        Some(name) => Some(sessions::controller_of(options.daemon_choice, name)?.0),
+        None => sessions::find(options.daemon_choice)?,
     };
-    let mut told = Vec::new();
+    let mut answers = Vec::new();
     for class in classes {
-        let about = if is_of_session(class) { &session } else { &NO_SESSION };
-        match tell(daemon.as_mut(), about, class) {
-            // Of all, those that are for other kinds of sessions are left out.
-            Err(e) if options.classes.is_empty() && is_of_session(class) && is_of_others(&e) => {}
-            other => told.push((class, other.map_err(|e| anyhow!(e)).with_context(|| about_what(class))?)),
+        let about = if is_about_session(class) { &session } else { &NO_SESSION };
+        match query_class(daemon.as_mut(), about, class) {
+            // When all classes are queried, those for other kinds of sessions are left out.
+            Err(e) if options.classes.is_empty() && is_about_session(class) && is_for_other_sessions(&e) => {}
+            other => {
+                answers.push((class, other.map_err(|e| anyhow!(e)).with_context(|| failure_context(class))?))
+            }
         }
     }
     let mut output = Output::open(None)?;
-    let text = if options.json { objects(&told) } else { page(&told) };
+    let text = if options.json { objects(&answers) } else { page(&answers) };
     output.buffer().extend_from_slice(text.as_bytes());
     output.flush()?;
     Ok(Outcome::Fine)
 }
 
-/// The classes that are meant: those that were named, else all about the system, or about the session.
-fn wanted(options: &Ask) -> Vec<InfoClass> {
-    let names_one = options.session.is_some();
-    if let Some(class) = options.classes.iter().find(|class| is_of_session(**class) && !names_one) {
+/// Returns the classes named on the command line, else all about the session or all about the
+/// system.
+fn classes_to_query(options: &Ask) -> Vec<InfoClass> {
+    let has_session = options.session.is_some();
+    if let Some(class) = options.classes.iter().find(|class| is_about_session(**class) && !has_session) {
         misuse(&format!("{} is about a session: name one with --session", class.name()));
     }
     if !options.classes.is_empty() {
         return options.classes.clone();
     }
-    let can = |class: &InfoClass| class.rules().queries || *class == InfoClass::TraceGroupQueryList;
-    InfoClass::ALL.into_iter().filter(|class| can(class) && is_of_session(*class) == names_one).collect()
+    let can_query = |class: &InfoClass| class.rules().queries || *class == InfoClass::TraceGroupQueryList;
+    InfoClass::ALL
+        .into_iter()
+        .filter(|class| can_query(class) && is_about_session(*class) == has_session)
+        .collect()
 }
 
-fn is_of_session(class: InfoClass) -> bool {
+fn is_about_session(class: InfoClass) -> bool {
     class.rules().about == About::Session
 }
 
-/// Whether something is refused because the session is of another kind: not a system logger, or a private one.
-fn is_of_others(error: &Error) -> bool {
+/// Returns whether a query failed because the session is of another kind: not a system logger, or
+/// private.
+fn is_for_other_sessions(error: &Error) -> bool {
     matches!(error.status(), Status::ERROR_INVALID_PARAMETER | Status::ERROR_NOT_SUPPORTED)
 }
 
-fn about_what(class: InfoClass) -> String {
-    format!("{} ({}) cannot be told", class.name(), class.number())
+fn failure_context(class: InfoClass) -> String {
+    format!("cannot query {} ({})", class.name(), class.number())
 }
 
-fn objects(all: &[(InfoClass, Told)]) -> String {
-    let object = |(class, told): &(InfoClass, Told)| {
+fn objects(all: &[(InfoClass, ClassAnswer)]) -> String {
+    let object = |(class, answer): &(InfoClass, ClassAnswer)| {
         let mut object = Object::new();
-        object.number("class", class.number()).text("name", class.name()).raw("answer", &told.json);
+        object.number("class", class.number()).text("name", class.name()).raw("answer", &answer.json);
         object.finish() + "\n"
     };
     all.iter().map(object).collect()
 }
 
-fn page(all: &[(InfoClass, Told)]) -> String {
+fn page(all: &[(InfoClass, ClassAnswer)]) -> String {
     let mut rows = vec![["Class", "Name", "Answer"].map(str::to_owned)];
-    for (class, told) in all {
-        let mut lines = told.lines.iter().map(|line| plain(line));
+    for (class, answer) in all {
+        let mut lines = answer.lines.iter().map(|line| plain(line));
         let first = lines.next().unwrap_or_else(|| "none".to_owned());
         rows.push([class.number().to_string(), class.name().to_owned(), first]);
         rows.extend(lines.map(|line| [String::new(), String::new(), line]));
@@ -121,61 +128,67 @@ fn page(all: &[(InfoClass, Told)]) -> String {
     table(&rows, &[true, false, false])
 }
 
-/// What there is to say about a class.
-fn tell(mut daemon: Option<&mut Controller>, session: &SessionRef, class: InfoClass) -> Result<Told, Error> {
+/// Queries a class.
+fn query_class(
+    mut daemon: Option<&mut Controller>,
+    session: &SessionRef,
+    class: InfoClass,
+) -> Result<ClassAnswer, Error> {
     let mut ask = |query| info::ask(daemon.as_deref_mut(), session, query);
     match class {
         InfoClass::TraceSampledProfileIntervalInfo => intervals(&mut ask),
         InfoClass::TracePmcCounterOwners => owners(&mut ask),
         InfoClass::TraceGroupQueryList => groups(daemon),
-        class => Ok(shown(ask(Query::new(class.number(), 0)?)?)),
+        class => Ok(format_answer(ask(Query::new(class.number(), 0)?)?)),
     }
 }
 
-/// One answer.
-fn shown(answer: Answer) -> Told {
+/// Formats one answer.
+fn format_answer(answer: Answer) -> ClassAnswer {
     match answer {
-        Answer::Version(version) => Told { lines: vec![version.to_string()], json: version.to_string() },
-        Answer::MaxLoggers(number) => Told::number(number, "session"),
-        Answer::MaxPmcCounter(number) => Told::number(number, "counter"),
-        Answer::StreamCount(number) => Told::number(number, "stream"),
-        Answer::DisallowList(guids) => Told::guids(&guids),
+        Answer::Version(version) => {
+            ClassAnswer { lines: vec![version.to_string()], json: version.to_string() }
+        }
+        Answer::MaxLoggers(number) => ClassAnswer::number(number, "session"),
+        Answer::MaxPmcCounter(number) => ClassAnswer::number(number, "counter"),
+        Answer::StreamCount(number) => ClassAnswer::number(number, "stream"),
+        Answer::DisallowList(guids) => ClassAnswer::guids(&guids),
         Answer::PeriodicCaptureState { least_seconds, most_providers } => {
             let line =
                 format!("at most every {least_seconds} s, {}", counted(most_providers.into(), "provider"));
             let mut object = Object::new();
             object.number("least_seconds", least_seconds).number("most_providers", most_providers);
-            Told { lines: vec![line], json: object.finish() }
+            ClassAnswer { lines: vec![line], json: object.finish() }
         }
         Answer::SystemTraceEnableFlags(mask) => {
             let words: Vec<String> = mask.iter().map(|word| format!("{word:#x}")).collect();
             let json = array(words.iter().map(|word| format!("\"{word}\"")));
-            Told { lines: vec![words.join(" ")], json }
+            ClassAnswer { lines: vec![words.join(" ")], json }
         }
-        Answer::StackTracing(events) => Told::list(events.iter().map(|event| {
+        Answer::StackTracing(events) => ClassAnswer::list(events.iter().map(|event| {
             let mut object = Object::new();
             object.text("guid", &event.class.to_string()).number("opcode", event.opcode);
             (format!("{{{}}} {}", event.class, event.opcode), object.finish())
         })),
-        Answer::ProfileSourceList(sources) => Told::list(sources.iter().map(|it| {
+        Answer::ProfileSourceList(sources) => ClassAnswer::list(sources.iter().map(|source| {
             let mut object = Object::new();
-            object.number("source", it.source).text("name", &it.description);
-            object.number("min_interval", it.min_interval).number("max_interval", it.max_interval);
-            let (least, most) = (grouped(it.min_interval.into()), grouped(it.max_interval.into()));
-            (format!("{} {}, every {least} to {most}", it.source, it.description), object.finish())
+            object.number("source", source.source).text("name", &source.description);
+            object.number("min_interval", source.min_interval).number("max_interval", source.max_interval);
+            let (least, most) = (grouped(source.min_interval.into()), grouped(source.max_interval.into()));
+            (format!("{} {}, every {least} to {most}", source.source, source.description), object.finish())
         })),
-        Answer::SampledProfileInterval(it) => {
-            Told { lines: vec![grouped(it.interval.into())], json: it.interval.to_string() }
+        Answer::SampledProfileInterval(sampled) => {
+            ClassAnswer { lines: vec![grouped(sampled.interval.into())], json: sampled.interval.to_string() }
         }
-        Answer::PmcCounterOwners { owners, .. } => Told::number(count(&owners), "counter"),
-        Answer::PmcSessions(sessions) => Told::list(sessions.iter().map(|it| {
+        Answer::PmcCounterOwners { owners, .. } => ClassAnswer::number(count(&owners), "counter"),
+        Answer::PmcSessions(sessions) => ClassAnswer::list(sessions.iter().map(|session| {
             let mut object = Object::new();
-            object.number("logger_id", it.logger_id);
-            object.raw("sources", &array(it.sources.iter().map(ToString::to_string)));
-            object.raw("hook_ids", &array(it.hook_ids.iter().map(ToString::to_string)));
-            let (sources, events) = (count(&it.sources), count(&it.hook_ids));
+            object.number("logger_id", session.logger_id);
+            object.raw("sources", &array(session.sources.iter().map(ToString::to_string)));
+            object.raw("hook_ids", &array(session.hook_ids.iter().map(ToString::to_string)));
+            let (sources, events) = (count(&session.sources), count(&session.hook_ids));
             let (sources, events) = (counted(sources.into(), "counter"), counted(events.into(), "event"));
-            (format!("logger {}: {sources} at {events}", it.logger_id), object.finish())
+            (format!("logger {}: {sources} at {events}", session.logger_id), object.finish())
         })),
     }
 }
@@ -184,33 +197,41 @@ fn count<T>(all: &[T]) -> u32 {
     u32::try_from(all.len()).unwrap_or(u32::MAX)
 }
 
-type Asking<'a> = &'a mut dyn FnMut(Query) -> Result<Answer, Error>;
+type QueryFn<'a> = &'a mut dyn FnMut(Query) -> Result<Answer, Error>;
 
-/// How often each source samples that every machine may have.
-fn intervals(ask: Asking<'_>) -> Result<Told, Error> {
+/// Queries the sampling interval of each source that is the same on every machine.
+fn intervals(ask: QueryFn<'_>) -> Result<ClassAnswer, Error> {
     let Answer::ProfileSourceList(sources) = ask(Query::ProfileSourceList)? else {
-        return Ok(Told::list([]));
+        return Ok(ClassAnswer::list([]));
     };
     let mut all = Vec::new();
-    for source in sources.iter().filter(|it| it.source < FIRST_NAMED) {
-        let Answer::SampledProfileInterval(it) = ask(Query::SampledProfileInterval(source.source))? else {
+    for source in sources.iter().filter(|source| source.source < FIRST_NAMED) {
+        let Answer::SampledProfileInterval(sampled) = ask(Query::SampledProfileInterval(source.source))?
+        else {
             continue;
         };
-        let how_often = match it.source {
+        let how_often = match sampled.source {
             0 | software_source::TASK_CLOCK => {
-                format!("{} of 100 ns ({} ms)", grouped(it.interval.into()), f64::from(it.interval) / TICKS)
+                format!(
+                    "{} of 100 ns ({} ms)",
+                    grouped(sampled.interval.into()),
+                    f64::from(sampled.interval) / UNITS_PER_MS
+                )
             }
-            _ => format!("{} counts", grouped(it.interval.into())),
+            _ => format!("{} counts", grouped(sampled.interval.into())),
         };
         let mut object = Object::new();
-        object.number("source", it.source).text("name", &source.description).number("interval", it.interval);
-        all.push((format!("{} {}: every {how_often}", it.source, source.description), object.finish()));
+        object
+            .number("source", sampled.source)
+            .text("name", &source.description)
+            .number("interval", sampled.interval);
+        all.push((format!("{} {}: every {how_often}", sampled.source, source.description), object.finish()));
     }
-    Ok(Told::list(all))
+    Ok(ClassAnswer::list(all))
 }
 
-/// Who uses the counters, processor by processor, until there are no more of them.
-fn owners(ask: Asking<'_>) -> Result<Told, Error> {
+/// Queries the counter owners of each processor, until a processor does not exist.
+fn owners(ask: QueryFn<'_>) -> Result<ClassAnswer, Error> {
     let mut all = Vec::new();
     for processor in 0..MAX_PROCESSORS {
         let owners = match ask(Query::PmcCounterOwners(processor)) {
@@ -221,7 +242,7 @@ fn owners(ask: Asking<'_>) -> Result<Told, Error> {
         };
         let words: Vec<&str> = owners
             .iter()
-            .map(|it| match it.kind {
+            .map(|owner| match owner.kind {
                 0 => "free",
                 1 => "taken",
                 2 => "tagged",
@@ -237,12 +258,13 @@ fn owners(ask: Asking<'_>) -> Result<Told, Error> {
         object.raw("owners", &array(words.iter().map(|word| format!("\"{word}\""))));
         all.push((line, object.finish()));
     }
-    Ok(Told::list(all))
+    Ok(ClassAnswer::list(all))
 }
 
-/// Groups that somebody has joined or enabled.
-fn groups(daemon: Option<&mut Controller>) -> Result<Told, Error> {
+/// Returns the provider groups that a provider has joined or a session has enabled.
+fn groups(daemon: Option<&mut Controller>) -> Result<ClassAnswer, Error> {
     let all = daemon.map_or(Ok(Vec::new()), Controller::providers)?;
-    let groups: Vec<Guid> = all.iter().filter(|it| it.is_group).map(|it| it.provider).collect();
-    Ok(Told::guids(&groups))
+    let groups: Vec<Guid> =
+        all.iter().filter(|provider| provider.is_group).map(|provider| provider.provider).collect();
+    Ok(ClassAnswer::guids(&groups))
 }

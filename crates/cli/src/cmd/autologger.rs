@@ -1,6 +1,7 @@
-//! `weir autologger`: sessions that run from the daemon's start on.
+//! `weir autologger`: manages sessions that start with the daemon.
 //!
-//! These verbs change and read files; no daemon is spoken to. What is written is judged first as the daemon will judge it.
+//! These commands only read and write definition files and contact no daemon. A definition is
+//! checked by the daemon's own rules before it is written.
 
 use std::path::Path;
 
@@ -15,16 +16,16 @@ use traceweir_format::spec::session::{
 };
 
 use crate::cli::{
-    AddAutologger, AutologgerVerb, ClockName, ListAutologgers, NamedAutologger, Whose, buffer_size,
+    AddAutologger, AutologgerVerb, ClockName, DaemonChoice, ListAutologgers, NamedAutologger, buffer_size,
 };
 use crate::exit::Outcome;
 use crate::export::{Object, array, plain, plain_path, shell};
-use crate::grammar::{Filters, Wanted};
+use crate::grammar::{EnableRequest, Filters};
 use crate::output::Output;
 use crate::sessions::{self, mode_names};
 use crate::table::{lines, table};
 
-/// Runs the command.
+/// Runs `weir autologger`.
 pub(super) fn run(verb: &AutologgerVerb) -> Result<Outcome> {
     match verb {
         AutologgerVerb::Add(options) => add(options),
@@ -35,19 +36,20 @@ pub(super) fn run(verb: &AutologgerVerb) -> Result<Outcome> {
     Ok(Outcome::Fine)
 }
 
-/// The folder of the daemon that is meant: the one asked for, else the system's for root and their own for everybody else.
-fn runtime(whose: Whose) -> Result<RuntimeDir> {
+/// Returns the runtime folder of the daemon: the one asked for, else the system's for root and the
+/// user's own for others.
+fn runtime(daemon_choice: DaemonChoice) -> Result<RuntimeDir> {
     let usual = if rustix::process::geteuid().is_root() { Scope::System } else { Scope::User };
-    RuntimeDir::resolve(whose.scope().unwrap_or(usual)).context("cannot tell whose autologgers are meant")
+    RuntimeDir::resolve(daemon_choice.scope().unwrap_or(usual)).context("cannot find the daemon's folder")
 }
 
 fn autologgers(runtime: &RuntimeDir) -> Result<Autologgers> {
-    let folders = Folders::of(runtime).context("HOME is not set, so there is no place for autologgers")?;
+    let folders = Folders::of(runtime).context("HOME is not set, so there is no folder for autologgers")?;
     Ok(Autologgers::new(folders))
 }
 
 fn add(options: &AddAutologger) -> Result<()> {
-    let runtime = runtime(options.whose)?;
+    let runtime = runtime(options.daemon_choice)?;
     let all = autologgers(&runtime)?;
     let definition = definition(options)?;
     let notes = all.judge(&definition).map_err(|e| anyhow!("autologger {}: {e}", plain(&options.name)))?;
@@ -56,41 +58,43 @@ fn add(options: &AddAutologger) -> Result<()> {
     }
     let file = all.file(&definition.name);
     if !options.force && file.symlink_metadata().is_ok() {
-        bail!("there is an autologger {} already: --force replaces it", plain(&options.name));
+        bail!("autologger {} exists already: --force replaces it", plain(&options.name));
     }
     all.put(&definition).with_context(|| format!("cannot write {}", plain_path(&file)))?;
-    eprintln!("autologger {} is described in {}", plain(&options.name), plain_path(&file));
+    eprintln!("autologger {} is defined in {}", plain(&options.name), plain_path(&file));
     if options.off {
-        eprintln!("it is off: no daemon starts it before it is added again, with --force and without --off");
+        eprintln!(
+            "it is off: the daemon does not start it. Add it again with --force and without --off to turn it on"
+        );
         return Ok(());
     }
     if let Some(log) = all.log_file(&definition) {
         eprintln!("its next start writes {}", plain_path(&log));
     }
-    eprintln!("{}", when(options.whose, &runtime));
+    eprintln!("{}", activation_hint(options.daemon_choice, &runtime));
     Ok(())
 }
 
-/// What to do to make it take effect.
-fn when(whose: Whose, runtime: &RuntimeDir) -> String {
+/// Returns how to make the definition take effect.
+fn activation_hint(daemon_choice: DaemonChoice, runtime: &RuntimeDir) -> String {
     if runtime.scope == Scope::System {
-        return "it is started with the system's daemon: systemctl restart traceweir (which ends running sessions and \
+        return "it starts with the system's daemon: systemctl restart traceweir (which ends running sessions and \
                 finalises their files); systemctl enable traceweir for each boot"
             .to_owned();
     }
-    let runs = sessions::find(whose).ok().flatten().is_some();
+    let runs = sessions::find(daemon_choice).ok().flatten().is_some();
     let pid = std::fs::read_to_string(runtime.lock_file()).unwrap_or_default();
     match pid.trim().parse::<u32>().ok().filter(|_| runs) {
         Some(pid) => format!(
-            "it is started with the next daemon; one runs already: kill {pid} ends it (and running sessions, whose files \
+            "it starts with the next daemon; one is running: kill {pid} ends it (and its sessions, whose files \
              are finalised), weir daemon starts another"
         ),
-        None => "it is started with the daemon: weir daemon, or any command that begins a session".to_owned(),
+        None => "it starts with the daemon: weir daemon, or any command that starts a session".to_owned(),
     }
 }
 
 fn definition(options: &AddAutologger) -> Result<Definition> {
-    // The same name has the same GUID, also when it is described anew.
+    // The GUID depends only on the name, so that replacing a definition keeps it.
     let guid = Guid::from_provider_name(&format!("Traceweir.Autologger/{}", options.name));
     let mut definition = Definition::new(&options.name, guid);
     definition.start = !options.off;
@@ -102,7 +106,7 @@ fn definition(options: &AddAutologger) -> Result<Definition> {
         .transpose()
         .context("the working folder is gone")?;
     if definition.file_name.as_deref().is_some_and(|path| path.to_str().is_none()) {
-        bail!("the path of a log file is UTF-8 text");
+        bail!("the path of the log file must be UTF-8");
     }
     definition.file_max = options.generations.unwrap_or(0);
     definition.max_file_size = options.max_size.unwrap_or(definition.max_file_size);
@@ -113,28 +117,28 @@ fn definition(options: &AddAutologger) -> Result<Definition> {
     definition.clock_type = options.clock.map_or(definition.clock_type, ClockName::number);
     let wanted = options.providers.wanted(&options.manifest)?;
     if wanted.is_empty() {
-        bail!("name a provider at least: -p PROVIDER, or -pf FILE");
+        bail!("name at least one provider: -p PROVIDER, or -pf FILE");
     }
     for wanted in &wanted {
         check_filters(wanted, &options.name)?;
-        // By its name where the daemon makes the same GUID of it, for people read the file.
+        // Uses the name if the daemon derives the same GUID from it, because people read the file.
         let by_name = Provider::new(wanted.name.trim_start_matches('*')).ok();
         let by_name = by_name.filter(|provider| provider.guid == wanted.guid).map(Ok);
         let provider = by_name.unwrap_or_else(|| Provider::new(&wanted.guid.to_string()));
         let provider = provider.and_then(|provider| provider.with(&wanted.params(&[])));
-        definition.providers.push(provider.map_err(|why| anyhow!("{}: {why}", plain(&wanted.name)))?);
+        definition.providers.push(provider.map_err(|reason| anyhow!("{}: {reason}", plain(&wanted.name)))?);
     }
     Ok(definition)
 }
 
-/// Refuses filters that a definition has no words for, with what to do instead.
-fn check_filters(wanted: &Wanted, name: &str) -> Result<()> {
+/// Rejects filters that a definition cannot express, and prints what to do instead.
+fn check_filters(wanted: &EnableRequest, name: &str) -> Result<()> {
     let Filters { pids, payload, schematized, .. } = &wanted.filters;
     let lists =
         [("pid", pids.is_empty()), ("payload", payload.is_empty()), ("schematized", schematized.is_empty())];
     match lists.iter().find(|(_, is_empty)| !is_empty) {
         Some((option, _)) => bail!(
-            "{}: @{option} has no place in the definition of an autologger; leave it out here, and give it to the session once that runs \
+            "{}: an autologger definition cannot contain @{option}; leave it out, and apply it once the session runs \
              (weir enable {} PROVIDER@{option}=…)",
             plain(&wanted.name),
             shell(name)
@@ -143,12 +147,12 @@ fn check_filters(wanted: &Wanted, name: &str) -> Result<()> {
     }
 }
 
-/// The published bits of what was asked for.
+/// Returns the LogFileMode bits of the options.
 fn mode(options: &AddAutologger) -> u32 {
     let more = options.mode.iter().fold(0, |all, bits| all | bits);
-    let lives = options.real_time || options.buffering;
-    let has_file =
-        !lives || (options.real_time && (options.output.is_some() || options.generations.is_some()));
+    let has_other_target = options.real_time || options.buffering;
+    let has_file = !has_other_target
+        || (options.real_time && (options.output.is_some() || options.generations.is_some()));
     let file = match (options.circular, has_file) {
         (true, _) => EVENT_TRACE_FILE_MODE_CIRCULAR,
         (false, true) if more & 0xF == 0 => EVENT_TRACE_FILE_MODE_SEQUENTIAL,
@@ -162,7 +166,7 @@ fn mode(options: &AddAutologger) -> u32 {
 }
 
 fn remove(options: &NamedAutologger) -> Result<()> {
-    let all = autologgers(&runtime(options.whose)?)?;
+    let all = autologgers(&runtime(options.daemon_choice)?)?;
     let file = all.file(&options.name);
     let mode = all.get(&options.name).ok().flatten().map_or(0, |definition| definition.log_file_mode);
     let removed =
@@ -176,23 +180,23 @@ fn remove(options: &NamedAutologger) -> Result<()> {
     } else {
         "cannot be stopped and ends with its daemon".to_owned()
     };
-    eprintln!("autologger {name} is removed; a session that runs {end}");
+    eprintln!("autologger {name} is removed; its session, if it runs, {end}");
     Ok(())
 }
 
 fn missing(name: &str) -> anyhow::Error {
-    anyhow!("there is no autologger {} (weir autologger list shows them)", plain(name))
+    anyhow!("no autologger {} (weir autologger list shows them)", plain(name))
 }
 
 fn show(options: &NamedAutologger) -> Result<()> {
-    let all = autologgers(&runtime(options.whose)?)?;
+    let all = autologgers(&runtime(options.daemon_choice)?)?;
     let file = all.file(&options.name);
     let found = all.get(&options.name).map_err(|wrong| anyhow!("{}: {wrong}", plain_path(&file)))?;
     let definition = found.ok_or_else(|| missing(&options.name))?;
     let state = all.state(&options.name);
     let mut text = format!("# {}\n# last start: {}\n", plain_path(&file), last_start(&state));
     for (provider, status) in &state.refused {
-        text.push_str(&format!("# {} was not enabled: {}\n", plain(provider), told(*status)));
+        text.push_str(&format!("# {} was not enabled: {}\n", plain(provider), format_status(*status)));
     }
     if let Some(log) = all.log_file(&definition) {
         text.push_str(&format!("# next log: {}\n", plain_path(&log)));
@@ -201,23 +205,23 @@ fn show(options: &NamedAutologger) -> Result<()> {
     print(&text)
 }
 
-fn told(status: u32) -> String {
+fn format_status(status: u32) -> String {
     format!("{} (status {status})", Status(status))
 }
 
 fn last_start(state: &State) -> String {
-    state.status.map_or_else(|| "never".to_owned(), told)
+    state.status.map_or_else(|| "never".to_owned(), format_status)
 }
 
 fn list(options: &ListAutologgers) -> Result<()> {
-    let all = autologgers(&runtime(options.whose)?)?;
+    let all = autologgers(&runtime(options.daemon_choice)?)?;
     let names = all.names().map_err(|wrong| anyhow!("{wrong}"))?;
     if options.json {
         return print(&lines(names.iter().map(|name| json(&all, name))));
     }
     if names.is_empty() {
         let folder = all.file("x").parent().map(Path::to_owned).unwrap_or_default();
-        eprintln!("there is no autologger in {} (weir autologger add describes one)", plain_path(&folder));
+        eprintln!("no autologger in {} (weir autologger add creates one)", plain_path(&folder));
         return Ok(());
     }
     let mut rows =
@@ -225,17 +229,17 @@ fn list(options: &ListAutologgers) -> Result<()> {
     for name in &names {
         let state = last_start(&all.state(name));
         match all.get(name) {
-            Ok(Some(it)) => {
-                let it = corrected(it);
-                let log = all.log_file(&it).map_or_else(|| "-".to_owned(), |log| plain_path(&log));
+            Ok(Some(definition)) => {
+                let definition = corrected(definition);
+                let log = all.log_file(&definition).map_or_else(|| "-".to_owned(), |log| plain_path(&log));
                 let providers: Vec<_> =
-                    it.providers.iter().map(|provider| plain(&provider.heading)).collect();
-                let start = if it.start { "yes" } else { "no" }.to_owned();
+                    definition.providers.iter().map(|provider| plain(&provider.heading)).collect();
+                let start = if definition.start { "yes" } else { "no" }.to_owned();
                 rows.push([
                     plain(name),
                     start,
                     state,
-                    mode_names(it.log_file_mode),
+                    mode_names(definition.log_file_mode),
                     log,
                     providers.join(" "),
                 ]);
@@ -250,7 +254,7 @@ fn list(options: &ListAutologgers) -> Result<()> {
     print(&table(&rows, &[false; 6]))
 }
 
-/// As the daemon starts it: without what cannot be honoured.
+/// Returns the definition as the daemon starts it: without settings that it cannot apply.
 fn corrected(mut definition: Definition) -> Definition {
     definition.correct();
     definition
@@ -285,7 +289,7 @@ fn describe(all: &Autologgers, definition: &Definition, state: &State, object: &
             .mask("property", provider.property);
         object
             .number("filters", provider.filters.len() as u64)
-            .number("status", refused.map_or(0, |it| it.1));
+            .number("status", refused.map_or(0, |refusal| refusal.1));
         object.finish()
     });
     let log = all.log_file(definition).map(|log| log.to_string_lossy().into_owned());

@@ -1,6 +1,7 @@
-//! `weir check`: every rule of the format that a file breaks.
+//! `weir check`: lists every rule of the file format that a trace breaks.
 //!
-//! What is wrong with a file, and what is only remarked of it (stamps that go back: a provider may have supplied them), are listed alike; only the former is damage.
+//! Faults and remarks are listed alike, but only a fault is damage. A remark is, for example, a
+//! timestamp that goes back, which a provider may have supplied.
 
 use std::path::Path;
 
@@ -15,10 +16,10 @@ use crate::export::write_json_string;
 use crate::input::{self, Input};
 use crate::output::Output;
 
-/// Faults that are printed, and remarks; all are counted.
+/// Maximum number of faults to print, and of remarks; all are counted.
 const SHOWN: u64 = 100_000;
 
-/// Runs the command.
+/// Runs `weir check`.
 pub(super) fn run(options: &Check) -> Result<Outcome> {
     let mut output = Output::open(None)?;
     exit::for_each(&options.files.files, |path| check(path, options.json, &mut output))
@@ -42,7 +43,7 @@ fn check_file(file: &Input, json: bool, output: &mut Output) -> Result<Outcome> 
             return;
         }
         print(&file.name, &finding, json, output.buffer());
-        failed = output.settle();
+        failed = output.flush_if_full();
     })?;
     failed?;
     output.flush()?;

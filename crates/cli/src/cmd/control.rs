@@ -1,4 +1,5 @@
-//! `weir stop`, `query`, `update`, `flush`, `increment`, `convert-to-realtime`: one request about a session that runs.
+//! `weir stop`, `query`, `update`, `flush`, `increment`, `convert-to-realtime`: one request about a
+//! running session.
 
 use std::cmp::Ordering;
 use std::path::PathBuf;
@@ -16,12 +17,12 @@ use crate::exit::Outcome;
 use crate::export::{plain, plain_path, shell};
 use crate::output::Output;
 use crate::progress::Waiting;
-use crate::sessions::{self, KernelState, Life, controller_of};
+use crate::sessions::{self, KernelState, SessionState, controller_of};
 
 /// Runs `weir stop`.
 pub(super) fn stop(options: &Stop) -> Result<Answer> {
-    let (mut controller, session) = controller_of(options.whose, &options.name)?;
-    // Afterwards nobody is watching any more.
+    let (mut controller, session) = controller_of(options.daemon_choice, &options.name)?;
+    // Read before the session stops, because stopping disconnects its consumers.
     let is_watched = controller.query(&session).is_ok_and(|p| p.consumers > 0);
     let waiting = Waiting::new("stopping");
     let stopped = controller.stop(&session);
@@ -44,48 +45,48 @@ pub(super) fn stop(options: &Stop) -> Result<Answer> {
     }
 }
 
-/// Runs `weir query`. Programs get an object in any case: the session, or why there is none.
+/// Runs `weir query`. With `--json` it always prints an object: the session, or the error.
 pub(super) fn query(options: &Query) -> Result<Outcome> {
-    let (mut controller, session) = match controller_of(options.whose, &options.name) {
+    let (mut controller, session) = match controller_of(options.daemon_choice, &options.name) {
         Ok(found) => found,
-        Err(error) => return answer::tell(options.json, Err(error)),
+        Err(error) => return answer::print(options.json, Err(error)),
     };
     match controller.query(&session) {
         Ok(properties) => {
             let providers = controller.providers()?;
-            let kernel = KernelState::of(&mut controller, &session);
-            show(&properties, Life::Running, &providers, kernel.as_ref(), options.json)?;
+            let kernel = KernelState::query(&mut controller, &session);
+            show(&properties, SessionState::Running, &providers, kernel.as_ref(), options.json)?;
             Ok(Outcome::Fine)
         }
         Err(error) => {
             if let Some(ended) = outcome(&mut controller, &session, &error) {
-                show(&ended, Life::Ended, &[], None, options.json)?;
+                show(&ended, SessionState::Ended, &[], None, options.json)?;
                 return Err(already_ended(&ended));
             }
             let failed = Err(error).with_context(|| about("query", &options.name));
-            answer::tell(options.json, failed)
+            answer::print(options.json, failed)
         }
     }
 }
 
 fn show(
     p: &Properties,
-    life: Life,
+    state: SessionState,
     providers: &[ProviderEntry],
     kernel: Option<&KernelState>,
     as_json: bool,
 ) -> Result<()> {
     let text = if as_json {
-        sessions::json(p, life, providers, kernel) + "\n"
+        sessions::json(p, state, providers, kernel) + "\n"
     } else {
-        sessions::page(p, life, providers, kernel)
+        sessions::page(p, state, providers, kernel)
     };
     let mut output = Output::open(None)?;
     output.buffer().extend_from_slice(text.as_bytes());
     output.flush()
 }
 
-/// How a session was at its end, where it is the reason for the error that it has ended.
+/// Returns the final state of a session, if `error` means that it has ended.
 fn outcome(controller: &mut Controller, session: &SessionRef, error: &Error) -> Option<Properties> {
     sessions::is_gone(error).then(|| controller.outcome(session).ok()).flatten()
 }
@@ -96,7 +97,7 @@ fn already_ended(ended: &Properties) -> anyhow::Error {
 
 /// Runs `weir flush`.
 pub(super) fn flush(options: &Flush) -> Result<Answer> {
-    let (mut controller, session) = controller_of(options.whose, &options.name)?;
+    let (mut controller, session) = controller_of(options.daemon_choice, &options.name)?;
     let file = absolute(options.output.as_ref())?;
     let flushed = controller.flush(&session, file).with_context(|| about("flush", &options.name))?;
     let (name, events) = (plain(&options.name), counted(flushed.events, "event"));
@@ -116,7 +117,7 @@ pub(super) fn flush(options: &Flush) -> Result<Answer> {
 
 /// Runs `weir update`.
 pub(super) fn update(options: &Update) -> Result<Answer> {
-    let (mut controller, session) = controller_of(options.whose, &options.name)?;
+    let (mut controller, session) = controller_of(options.daemon_choice, &options.name)?;
     let update = Change {
         flush_timer: options.flush_timer.filter(|seconds| *seconds != 0),
         maximum_buffers: options.max_buffers,
@@ -131,10 +132,10 @@ pub(super) fn update(options: &Update) -> Result<Answer> {
     } else {
         controller.update(&session, &update).with_context(about_it)?
     };
-    let kernel = KernelState::of(&mut controller, &session);
-    eprintln!("session {} now: {}", plain(&options.name), what_holds(&now, kernel.as_ref()));
-    if let Some(why) = options.max_buffers.and_then(|asked| why_others(asked, &now)) {
-        eprintln!("note: {why}");
+    let kernel = KernelState::query(&mut controller, &session);
+    eprintln!("session {} now: {}", plain(&options.name), format_settings(&now, kernel.as_ref()));
+    if let Some(reason) = options.max_buffers.and_then(|asked| buffer_count_note(asked, &now)) {
+        eprintln!("note: {reason}");
     }
     if options.flush_timer == Some(0) || options.max_buffers == Some(0) {
         eprintln!("note: 0 leaves a value as it is");
@@ -142,65 +143,65 @@ pub(super) fn update(options: &Update) -> Result<Answer> {
     Ok(Answer::running(now))
 }
 
-/// What an update can change, as it is now.
-fn what_holds(p: &Properties, kernel: Option<&KernelState>) -> String {
+/// Formats the settings that an update can change.
+fn format_settings(p: &Properties, kernel: Option<&KernelState>) -> String {
     let c = &p.config;
     let live = if c.log_file_mode & EVENT_TRACE_REAL_TIME_MODE != 0 { "on" } else { "off" };
-    let mut holds = format!(
+    let mut settings = format!(
         "flush timer {} s, at most {}, real-time {live}",
         c.flush_timer,
         counted(c.maximum_buffers.into(), "buffer")
     );
     if c.log_file_mode & EVENT_TRACE_BUFFERING_MODE != 0 {
         let kib = u64::from(c.maximum_buffers).saturating_mul(u64::from(c.buffer_size));
-        holds = format!("{holds}, keeps the newest {} KiB", grouped(kib));
+        settings = format!("{settings}, keeps the newest {} KiB", grouped(kib));
     }
     if let Some(file) = &c.log_file {
-        holds = format!("{holds}, writes {}", plain_path(file));
+        settings = format!("{settings}, writes {}", plain_path(file));
     }
     if let Some(kernel) = kernel {
-        holds = format!("{holds}, {}", kernel.told());
+        settings = format!("{settings}, {}", kernel.summary());
     }
-    holds
+    settings
 }
 
-/// Why the number of buffers is another one than was asked for.
-fn why_others(asked: u32, now: &Properties) -> Option<String> {
+/// Explains why the number of buffers differs from the one asked for.
+fn buffer_count_note(asked: u32, now: &Properties) -> Option<String> {
     let most = now.config.maximum_buffers;
     let buffers = counted(most.into(), "buffer");
     match asked.cmp(&most) {
-        // Nothing was asked for.
+        // 0 asks for no change.
         _ if asked == 0 => None,
         Ordering::Equal => None,
         _ if now.config.log_file_mode & EVENT_TRACE_BUFFERING_MODE != 0 => Some(format!(
-            "a flight recorder keeps the buffers that it was started with (--min-buffers): {buffers}, not {asked}"
+            "a flight recorder keeps the number of buffers it started with (--min-buffers): {buffers}, not {asked}"
         )),
-        Ordering::Less => Some(format!(
-            "a session has at least the buffers that it was started with: {buffers}, not {asked}"
-        )),
+        Ordering::Less => {
+            Some(format!("a session keeps at least the buffers it started with: {buffers}, not {asked}"))
+        }
         Ordering::Greater => Some(format!("memory allows {buffers}, not {asked}")),
     }
 }
 
 /// Runs `weir increment`.
 pub(super) fn increment(options: &Increment) -> Result<Answer> {
-    let (mut controller, session) = controller_of(options.whose, &options.name)?;
-    let about = || format!("cannot go on in the next file of session {}", plain(&options.name));
+    let (mut controller, session) = controller_of(options.daemon_choice, &options.name)?;
+    let about = || format!("cannot switch to the next file of session {}", plain(&options.name));
     let finished = controller.query(&session).with_context(about)?.config.log_file;
-    let behind = || match &finished {
-        Some(file) => format!("{} behind {}", about(), plain_path(file)),
+    let about_file = || match &finished {
+        Some(file) => format!("{} after {}", about(), plain_path(file)),
         None => about(),
     };
-    let now = controller.increment(&session).with_context(behind)?;
+    let now = controller.increment(&session).with_context(about_file)?;
     let shown = |file: Option<PathBuf>| file.as_deref().map_or_else(|| "a file".to_owned(), plain_path);
     let (name, finished, next) = (plain(&options.name), shown(finished), shown(now.config.log_file.clone()));
-    eprintln!("{finished} is finished; session {name} goes on in {next}");
+    eprintln!("{finished} is finished; session {name} continues in {next}");
     Ok(Answer::running(now))
 }
 
 /// Runs `weir convert-to-realtime`.
 pub(super) fn convert(options: &ConvertToRealtime) -> Result<Answer> {
-    let (mut controller, session) = controller_of(options.whose, &options.name)?;
+    let (mut controller, session) = controller_of(options.daemon_choice, &options.name)?;
     let about = || about("convert", &options.name);
     let file = controller.query(&session).with_context(about)?.config.log_file;
     let now = controller.convert_to_real_time(&session).with_context(about)?;
@@ -214,7 +215,7 @@ pub(super) fn convert(options: &ConvertToRealtime) -> Result<Answer> {
 }
 
 fn absolute(path: Option<&PathBuf>) -> Result<Option<PathBuf>> {
-    path.map(std::path::absolute).transpose().context("the working folder is gone")
+    path.map(std::path::absolute).transpose().context("cannot resolve the current directory")
 }
 
 fn about(verb: &str, session: &str) -> String {

@@ -1,8 +1,9 @@
-//! `weir daemon`: the owner of sessions.
+//! `weir daemon`: runs the daemon that owns the sessions.
 //!
-//! A service manager may pass a listening socket (`LISTEN_FDS`) and wait for `READY=1` (`NOTIFY_SOCKET`). With `--on-demand` the
-//! process leaves the terminal and the process group of whoever started it, so that their Ctrl-C does not end everybody's sessions, and
-//! keeps nothing that they had open.
+//! A service manager may pass a listening socket (`LISTEN_FDS`) and wait for `READY=1`
+//! (`NOTIFY_SOCKET`). With `--on-demand` the process leaves the terminal and process group of the
+//! process that started it, so that a Ctrl-C there does not end the sessions of all users, and it
+//! closes the inherited file descriptors.
 
 use std::os::fd::OwnedFd;
 use std::os::linux::net::SocketAddrExt;
@@ -21,13 +22,13 @@ use traceweir_daemon::{Folders, Options, RuntimeDir, Scope, Stopper, close_inher
 use crate::cli::Daemon;
 use crate::exit::Outcome;
 
-/// How long a daemon that was started on demand stays without work.
-const IDLE_EXIT: u64 = 60;
+/// Seconds that a daemon started on demand stays without work.
+const ON_DEMAND_IDLE_EXIT_SECONDS: u64 = 60;
 
-/// Runs the command.
+/// Runs `weir daemon`.
 pub(super) fn run(options: &Daemon) -> Result<Outcome> {
     if options.on_demand {
-        // Whoever caused this did not mean to share locks and pipes.
+        // The process that caused the start did not mean to share its locks and pipes.
         close_inherited();
     }
     let runtime = runtime(options)?;
@@ -35,12 +36,12 @@ pub(super) fn run(options: &Daemon) -> Result<Outcome> {
         return Ok(Outcome::Fine);
     }
     if options.on_demand && runtime.path().is_absolute() {
-        // No file system is kept busy for the sake of a working folder.
+        // Do not keep a file system busy with the current directory.
         let _ = std::env::set_current_dir("/");
     }
     let settings = Settings::read(Folders::of(&runtime).as_ref());
     let idle_exit = options.idle_exit.or(settings.idle_exit.map(u64::from));
-    let idle_exit = idle_exit.or(options.on_demand.then_some(IDLE_EXIT));
+    let idle_exit = idle_exit.or(options.on_demand.then_some(ON_DEMAND_IDLE_EXIT_SECONDS));
     let folder = runtime.path().display().to_string();
     let listener = listener()?;
     let usual = Options::new(runtime);
@@ -51,7 +52,7 @@ pub(super) fn run(options: &Daemon) -> Result<Outcome> {
         reserve_mb: settings.reserve_mb,
         ..usual
     };
-    let ready = || tell_manager("READY=1");
+    let ready = || notify_manager("READY=1");
     run_telling(options, &Stopper::new()?, ready)
         .with_context(|| format!("the daemon at {folder} failed"))?;
     Ok(Outcome::Fine)
@@ -62,13 +63,14 @@ fn runtime(options: &Daemon) -> Result<RuntimeDir> {
         return Ok(RuntimeDir::at(&std::path::absolute(folder)?));
     }
     let scope = if options.system { Scope::System } else { Scope::User };
-    RuntimeDir::resolve(scope).context("cannot tell where the daemon is to be found")
+    RuntimeDir::resolve(scope).context("cannot find the daemon's folder")
 }
 
-/// Becomes a session of its own without a terminal; `false` where another process does so instead of this one.
+/// Moves this process to a new session without a terminal. Returns `false` if a child process runs
+/// the daemon instead.
 fn detach() -> Result<bool> {
     if rustix::process::setsid().is_err() {
-        // The leader of a process group cannot leave it; a child of it is none and can.
+        // `setsid` fails for a process group leader; a child is not one.
         let program = std::env::current_exe().context("cannot find this program")?;
         let mut again = Command::new(program);
         again.args(std::env::args_os().skip(1));
@@ -76,7 +78,8 @@ fn detach() -> Result<bool> {
         again.spawn().context("cannot start the daemon")?;
         return Ok(false);
     }
-    // Whoever waits for the end of our output must not wait for us; a log file waits for nothing.
+    // A process that waits for the end of our output must not wait for the daemon. A log file is
+    // kept, because no process waits for its end.
     let null = std::fs::File::options().read(true).write(true).open("/dev/null").context("/dev/null")?;
     rustix::stdio::dup2_stdin(&null)?;
     rustix::stdio::dup2_stdout(&null)?;
@@ -87,18 +90,18 @@ fn detach() -> Result<bool> {
     Ok(true)
 }
 
-/// The socket that a service manager listens on for us.
+/// Returns the listening socket that the service manager passed.
 fn listener() -> Result<Option<OwnedFd>> {
     let (family, kind) = (i32::from(AddressFamily::UNIX.as_raw()), SocketType::SEQPACKET.as_raw());
     let kind = i32::try_from(kind).context("socket type")?;
     let mut passed = ListenFd::from_env();
     passed
         .take_custom(0, family, kind, "unix sequential-packet socket")
-        .context("the service manager passed something else than our socket (ListenSequentialPacket=)")
+        .context("the service manager passed a socket of another kind (ListenSequentialPacket= is needed)")
 }
 
-/// Tells the service manager, if there is one; whether it listens is its own affair.
-fn tell_manager(state: &str) {
+/// Sends a state to the service manager, if there is one. Failures are ignored.
+fn notify_manager(state: &str) {
     let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
     let address = match name.as_bytes().strip_prefix(b"@") {
         Some(name) => SocketAddr::from_abstract_name(name),

@@ -1,12 +1,14 @@
-//! `weir demo`: a real session over a sample provider in other processes.
+//! `weir demo`: records a sample provider that runs in other processes.
 //!
 //! ```text
-//!   weir demo ─┬─▶ weir daemon         in a folder made for the demo, gone with it
-//!              └─▶ weir demo --stage   starts a session to file and screen ─┬─▶ weir demo-shop   orders 1, 2
-//!                                      shows what comes, then the file      └─▶ weir demo-shop   orders 3, 4
+//!   weir demo ─┬─▶ weir daemon         in a temporary folder
+//!              └─▶ weir demo --stage   records to file and screen, then shows the file
+//!                    ├─▶ weir demo-shop   orders 1, 2
+//!                    └─▶ weir demo-shop   orders 3, 4
 //! ```
 //!
-//! The folder is named to all of them by `TRACEWEIR_RUNTIME_DIR`, so the demo needs nothing, disturbs nobody and leaves only its trace.
+//! `TRACEWEIR_RUNTIME_DIR` passes the folder to all of them, so the demo needs no daemon, does not
+//! disturb one, and leaves only its trace.
 
 mod shop;
 
@@ -26,14 +28,14 @@ use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TR
 pub(super) use shop::serve;
 use shop::{EVENTS_PER_ORDER, PROVIDER};
 
-use crate::cli::{Demo, Format, Schemas, Show, Whose};
+use crate::cli::{DaemonChoice, Demo, Format, Schemas, Show};
 use crate::event::Flow;
 use crate::exit::Outcome;
 use crate::filter::Filter;
 use crate::grammar::parse_provider;
 use crate::live::{self, Screen};
 use crate::printer::Printer;
-use crate::sessions::{self, Ended, Own};
+use crate::sessions::{self, Ended, OwnSession};
 use crate::signals;
 use crate::traces::Traces;
 
@@ -41,19 +43,22 @@ const RUNTIME_DIR: &str = "TRACEWEIR_RUNTIME_DIR";
 const SHOPS: u32 = 2;
 const ORDERS_PER_SHOP: u32 = 2;
 /// How long a new daemon may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const DAEMON_START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Runs the command.
+/// Runs `weir demo`.
 pub(super) fn run(options: &Demo) -> Result<Outcome> {
-    if options.stage { stage(options) } else { direct(options) }
+    if options.stage { stage(options) } else { run_processes(options) }
 }
 
-/// Starts the daemon and the stage, and clears up.
-fn direct(options: &Demo) -> Result<Outcome> {
-    let path = place(options)?;
-    // Ctrl-C reaches all of us; this process stays to clear up.
+/// Starts the daemon and the recording process, and cleans up after them.
+fn run_processes(options: &Demo) -> Result<Outcome> {
+    let path = create_output(options)?;
+    // Ctrl-C reaches all processes of the demo; this one stays to clean up.
     signals::on_interrupt(|_| {})?;
-    let folder = tempfile::Builder::new().prefix("weir-demo-").tempdir().context("cannot make a folder")?;
+    let folder = tempfile::Builder::new()
+        .prefix("weir-demo-")
+        .tempdir()
+        .context("cannot create a temporary folder")?;
     let daemon = this_program()?
         .args(["daemon", "--idle-exit", "10", "--runtime-dir"])
         .arg(folder.path())
@@ -72,8 +77,9 @@ fn direct(options: &Demo) -> Result<Outcome> {
     Ok(code.map_or(Outcome::Status(signals::INTERRUPTED), Outcome::Status))
 }
 
-/// Where the trace goes. What stands there is removed and never written through: others may write to the temporary folder.
-fn place(options: &Demo) -> Result<PathBuf> {
+/// Creates the trace file and returns its path. An existing file is removed and never written
+/// through, because other users may write to the temporary folder.
+fn create_output(options: &Demo) -> Result<PathBuf> {
     let fresh = |path: &Path| match std::fs::remove_file(path) {
         Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
         _ => File::options().write(true).create_new(true).open(path).map(drop),
@@ -81,7 +87,7 @@ fn place(options: &Demo) -> Result<PathBuf> {
     let folder = std::env::temp_dir();
     let usual = options.output.clone().unwrap_or_else(|| folder.join("weir-demo.etl"));
     let path = match fresh(&usual) {
-        // In a folder that many share, the usual name may be another person's.
+        // In a shared temporary folder, the default name may belong to another user.
         Err(_) if options.output.is_none() => {
             let own = folder.join(format!("weir-demo-{}.etl", std::process::id()));
             fresh(&own).with_context(|| format!("cannot write {}", own.display()))?;
@@ -92,7 +98,7 @@ fn place(options: &Demo) -> Result<PathBuf> {
             usual
         }
     };
-    std::path::absolute(path).context("the working folder is gone")
+    std::path::absolute(path).context("cannot resolve the current directory")
 }
 
 fn this_program() -> Result<Command> {
@@ -101,7 +107,7 @@ fn this_program() -> Result<Command> {
     Ok(command)
 }
 
-/// A process that is asked to end, and waited for.
+/// A child process that is terminated and waited for on drop.
 struct Helper(Child);
 
 impl Drop for Helper {
@@ -113,7 +119,7 @@ impl Drop for Helper {
     }
 }
 
-/// Runs the session and shows it.
+/// Runs the session and shows its events.
 fn stage(options: &Demo) -> Result<Outcome> {
     let Some(path) = &options.output else { bail!("--stage needs -o") };
     await_daemon()?;
@@ -126,10 +132,10 @@ fn stage(options: &Demo) -> Result<Outcome> {
         ..SessionConfig::default()
     };
     let wanted = [parse_provider(PROVIDER).map_err(anyhow::Error::msg)?];
-    let (mut session, _) = Own::start(Whose::default(), &config, &wanted)?;
-    let trace = Trace::open_live(Whose::default().scope(), session.session())?;
+    let (mut session, _) = OwnSession::start(DaemonChoice::default(), &config, &wanted)?;
+    let trace = Trace::open_live(DaemonChoice::default().scope(), session.session())?;
     session.enable(&wanted, &[])?;
-    eprintln!("{SHOPS} processes write events of {PROVIDER}; they are recorded and, live:\n");
+    eprintln!("{SHOPS} processes write events of {PROVIDER}, which are recorded and shown live:\n");
     let running = std::thread::spawn(move || -> Result<Ended> {
         let served = serve_all();
         let stopped = session.stop()?;
@@ -138,8 +144,8 @@ fn stage(options: &Demo) -> Result<Outcome> {
     let live = show(trace)?;
     let stopped = running.join().map_err(|_| anyhow::anyhow!("the demo's session failed"))??;
     let outcome = match &stopped {
-        Ended::ByUs(p) | Ended::Before(p) => tell_of_file(p, live)?,
-        Ended::WithDaemon(_) => bail!("the demo's daemon has ended before its time"),
+        Ended::ByUs(p) | Ended::Before(p) => summarise_file(p, live)?,
+        Ended::WithDaemon(_) => bail!("the demo's daemon has ended too early"),
     };
     let recorded = count(path)?;
     let expected = u64::from(SHOPS * ORDERS_PER_SHOP) * EVENTS_PER_ORDER;
@@ -159,14 +165,14 @@ fn stage(options: &Demo) -> Result<Outcome> {
 
 fn await_daemon() -> Result<()> {
     let start = Instant::now();
-    while Controller::find(Whose::default().scope()).ok().flatten().is_none() {
-        ensure!(start.elapsed() < PATIENCE, "the demo's daemon does not answer");
+    while Controller::find(DaemonChoice::default().scope()).ok().flatten().is_none() {
+        ensure!(start.elapsed() < DAEMON_START_TIMEOUT, "the demo's daemon does not answer");
         std::thread::sleep(Duration::from_millis(10));
     }
     Ok(())
 }
 
-/// Runs the shops, all at once, to their end.
+/// Runs all shops in parallel and waits for their end.
 fn serve_all() -> Result<()> {
     let mut shops = Vec::new();
     for shop in 0..SHOPS {
@@ -182,7 +188,7 @@ fn serve_all() -> Result<()> {
     Ok(())
 }
 
-/// Prints the live events to the end of the session and counts them.
+/// Prints live events until the session ends and returns their number.
 fn show(trace: Trace) -> Result<u64> {
     let screen = Screen::open()?;
     let filter = Filter::default();
@@ -198,7 +204,7 @@ fn show(trace: Trace) -> Result<u64> {
     Ok(events)
 }
 
-fn tell_of_file(stopped: &Properties, live: u64) -> Result<Outcome> {
+fn summarise_file(stopped: &Properties, live: u64) -> Result<Outcome> {
     eprintln!("\n{live} events shown live, and in the file:");
     let outcome = sessions::summarise(stopped, true)?;
     if outcome == Outcome::Fine {
@@ -207,7 +213,7 @@ fn tell_of_file(stopped: &Properties, live: u64) -> Result<Outcome> {
     Ok(outcome)
 }
 
-/// Events of the sample provider in the file.
+/// Counts the events of the sample provider in the file.
 fn count(path: &PathBuf) -> Result<u64> {
     let mut traces = Traces::open(std::slice::from_ref(path), &Schemas::default(), true)?;
     let mut events = 0;

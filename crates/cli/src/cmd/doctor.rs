@@ -1,18 +1,20 @@
-//! `weir doctor`: what this machine allows, and how to allow the rest.
+//! `weir doctor`: checks what this machine allows, and prints how to allow the rest.
 //!
 //! ```text
 //!   files below / ─┐
 //!                  ├─▶ Machine ──▶ checks: perf, kernel, hardware, place ─┐
-//!   daemons ───────┘                                                      ├─▶ page │ objects,  exit status by needs
+//!   daemons ───────┘                                                      ├─▶ page │ objects
 //!   process (--pid) ─▶ Target ──▶ checks ─────────────────────────────────┘
 //! ```
 //!
-//! 1. Nothing is changed and no daemon is started: what could be done is said, to be typed by whoever may.
-//! 2. Checks are functions of what was read; tests read machines that are not here.
-//! 3. What counts are the rights of the process that would open kernel events: the daemon that would be used, where one runs.
-//! 4. A check that keeps from something says from what; a need is met where none does.
+//! 1. The command changes nothing and starts no daemon. It prints commands for a privileged user.
+//! 2. Checks are functions of the data that was read, so that tests can describe other machines.
+//! 3. The privileges that count are those of the process that would open kernel events: the daemon
+//!    that would be used, if one runs.
+//! 4. A check lists the needs that it blocks; a need is met if no check blocks it.
 //!
-//! Not here: trying. A perf event that is opened for a try tells more than files do, and takes code that is not safe.
+//! The command does not open a perf event as a trial. That would show more than files do, but takes
+//! `unsafe` code.
 
 mod check;
 mod families;
@@ -41,29 +43,29 @@ use crate::output::Output;
 use crate::sessions;
 pub(crate) use machine::has_kprobes;
 
-use check::{Check, in_the_way};
-use machine::{Machine, Surroundings};
-use service::{Folder, Life};
-use target::{Meeting, Target};
+use check::{Check, blocking_checks};
+use machine::{Machine, SystemFacts};
+use service::{Folder, FolderState};
+use target::{DaemonView, Target};
 
-/// Sockets of each user that are looked at.
+/// Maximum number of provider sockets of each user to read.
 const MAX_SOCKETS: usize = 4096;
-/// The status of what is not permitted.
+/// Exit status for "not permitted".
 const NOT_PERMITTED: u8 = 77;
 
-/// Runs the command.
+/// Runs `weir doctor`.
 pub(super) fn run(options: &Doctor) -> Result<Outcome> {
-    let around = Surroundings {
+    let facts = SystemFacts {
         is_restartable: is_restartable(),
         counter: Counter::best(),
         counters: counters(),
-        folders: service::folders(options.whose.scope()),
+        folders: service::folders(options.daemon_choice.scope()),
     };
-    let machine = Machine::at(Path::new("/"), around);
+    let machine = Machine::read(Path::new("/"), facts);
     let mut checks = checks(&machine);
     if let Some(pid) = options.pid {
-        let meeting = meeting(options, &machine.around.folders, pid);
-        checks.extend(Target::at(Path::new("/"), pid).checks(&meeting));
+        let daemon_view = daemon_view(options, &machine.facts.folders, pid);
+        checks.extend(Target::read(Path::new("/"), pid).checks(&daemon_view));
     }
     let text = if options.json {
         page::objects(&checks, &options.need)
@@ -76,47 +78,50 @@ pub(super) fn run(options: &Doctor) -> Result<Outcome> {
     Ok(outcome(&checks, &options.need))
 }
 
-/// Everything about the machine.
+/// Runs all checks about the machine.
 fn checks(machine: &Machine) -> Vec<Check> {
     let parts =
         [place::checks(machine), perf::checks(machine), kernel::checks(machine), hardware::checks(machine)];
     parts.into_iter().flatten().collect()
 }
 
-/// Events of programs are always asked for.
+/// Returns the exit status: success if every requested need and `events` are met.
 fn outcome(checks: &[Check], asked: &[Need]) -> Outcome {
-    let is_met = |need: Need| in_the_way(checks, need).next().is_none();
+    let is_met = |need: Need| blocking_checks(checks, need).next().is_none();
     let mut needed = asked.iter().copied().chain([Need::Events]);
     if needed.all(is_met) { Outcome::Fine } else { Outcome::Status(NOT_PERMITTED) }
 }
 
-/// Where a process and the daemon that would be used meet.
-fn meeting(options: &Doctor, folders: &[Folder], pid: u32) -> Meeting {
-    let runs = |it: &&Folder| matches!(it.life, Life::Running(_));
-    let startable = || folders.iter().find(|it| matches!(it.life, Life::Startable));
+/// Collects what the daemon that would be used knows about a process.
+fn daemon_view(options: &Doctor, folders: &[Folder], pid: u32) -> DaemonView {
+    let runs = |folder: &&Folder| matches!(folder.state, FolderState::Running(_));
+    let startable = || folders.iter().find(|folder| matches!(folder.state, FolderState::Startable));
     let folder = folders.iter().find(runs).or_else(startable).or_else(|| folders.last());
-    // The first that runs is the one that is found; where another is in its way, that has been told.
-    let daemon = folder.filter(runs).and_then(|_| sessions::find(options.whose).ok()?);
-    let registered = daemon.and_then(|mut it| it.providers().ok());
-    let of_it: Option<Vec<_>> =
-        registered.map(|all| all.into_iter().filter(|it| it.pids.contains(&pid)).collect());
-    let is_contained = of_it
+    // A lookup finds the first daemon that runs. If another one is in its way, a check has reported
+    // that.
+    let daemon = folder.filter(runs).and_then(|_| sessions::find(options.daemon_choice).ok()?);
+    let registered = daemon.and_then(|mut daemon| daemon.providers().ok());
+    let providers: Option<Vec<_>> =
+        registered.map(|all| all.into_iter().filter(|provider| provider.pids.contains(&pid)).collect());
+    let is_contained = providers
         .as_ref()
         .filter(|all| !all.is_empty())
-        .map(|all| all.iter().any(|it| it.contained.contains(&pid)));
-    let names = of_it.map(|all| {
+        .map(|all| all.iter().any(|provider| provider.contained.contains(&pid)));
+    let names = providers.map(|all| {
         all.into_iter()
-            .map(|it| sessions::named(&it).map_or_else(|| format!("{{{}}}", it.provider), str::to_owned))
+            .map(|provider| {
+                sessions::named(&provider).map_or_else(|| format!("{{{}}}", provider.provider), str::to_owned)
+            })
             .collect()
     });
-    let dir = folder.and_then(|it| RuntimeDir::of(it.scope).ok());
-    let sockets = dir.and_then(|it| it.provider_sockets(MAX_SOCKETS).ok());
-    Meeting {
+    let dir = folder.and_then(|folder| RuntimeDir::of(folder.scope).ok());
+    let sockets = dir.and_then(|dir| dir.provider_sockets(MAX_SOCKETS).ok());
+    DaemonView {
         own_user: rustix::process::geteuid().as_raw(),
         named: service::named(),
-        folder: folder.map(|it| it.path.clone()).unwrap_or_default(),
+        folder: folder.map(|folder| folder.path.clone()).unwrap_or_default(),
         is_system: folder.is_some_and(Folder::is_of_system),
-        sockets: sockets.map(|all| all.iter().map(|it| (it.pid, it.uid)).collect()),
+        sockets: sockets.map(|all| all.iter().map(|socket| (socket.pid, socket.uid)).collect()),
         registered: names,
         is_contained,
     }

@@ -1,4 +1,4 @@
-//! `weir dump`: every event, decoded, in time order.
+//! `weir dump`: prints every event, decoded, in time order.
 
 mod joined;
 
@@ -19,7 +19,7 @@ use crate::printer::Printer;
 use crate::symbols;
 use crate::traces::Traces;
 
-/// Runs the command.
+/// Runs `weir dump`.
 pub(super) fn run(options: &Dump) -> Result<Outcome> {
     let on_terminal = options.output.is_none() && std::io::stdout().is_terminal();
     let mut traces = Traces::open(&options.files.files, &options.schemas, on_terminal)?;
@@ -46,7 +46,7 @@ pub(super) fn run(options: &Dump) -> Result<Outcome> {
         |record, time| filter.wants(record, time),
         |event| {
             let flow = printer.event(event, output.buffer());
-            output.settle()?;
+            output.flush_if_full()?;
             Ok(flow)
         },
     )?;
@@ -57,7 +57,8 @@ pub(super) fn run(options: &Dump) -> Result<Outcome> {
     Ok(reading.outcome)
 }
 
-/// The same with the stacks of kernel events, which are events of their own, below the events that they belong to.
+/// Like [`run`], but prints the stacks of kernel events, which are separate events, below the
+/// events that they belong to.
 fn with_stacks(options: &Dump, traces: &mut Traces, filter: &Filter, output: &mut Output) -> Result<Outcome> {
     let style = Style { numeric: options.numeric };
     let show = Show { stacks: false, ..options.show };
@@ -67,7 +68,7 @@ fn with_stacks(options: &Dump, traces: &mut Traces, filter: &Filter, output: &mu
         |record, time| lines.borrow().wants(record, time),
         |event| {
             let flow = lines.borrow_mut().event(event, output.buffer());
-            output.settle()?;
+            output.flush_if_full()?;
             Ok(flow)
         },
     )?;

@@ -1,4 +1,4 @@
-//! `weir enable`, `disable`, `capture-state`: providers in a session that runs.
+//! `weir enable`, `disable`, `capture-state`: changes providers of a running session.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,31 +10,31 @@ use traceweir::controller::{Controller, EnableCode, EnableEntry, EnableParams, P
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 
 use super::answer::Answer;
-use crate::cli::{Enable, Which};
+use crate::cli::{Enable, SessionProviders};
 use crate::export::plain;
-use crate::grammar::{Known, Wanted};
-use crate::sessions::{self, controller_of, tell_of_delay};
+use crate::grammar::{EnableRequest, ManifestNames};
+use crate::sessions::{self, controller_of, warn_of_delay};
 
 /// Runs `weir enable`.
 pub(super) fn enable(options: &Enable) -> Result<Answer> {
-    let which = &options.which;
-    let mut known = Known::load(&which.manifest)?;
-    // What is wrong by itself is told before anybody is asked.
+    let targets = &options.targets;
+    let mut known = ManifestNames::load(&targets.manifest)?;
+    // Reports usage errors before connecting to a daemon.
     options.wanted(&known)?;
-    let (mut controller, session) = controller_of(which.whose, &which.name)?;
+    let (mut controller, session) = controller_of(targets.daemon_choice, &targets.name)?;
     known.enabled = enabled_in(&mut controller, &session);
     let all = options.wanted(&known)?;
     for wanted in &all {
-        let (params, timeout) = (wanted.params(&options.pid), milliseconds(which.timeout));
+        let (params, timeout) = (wanted.params(&options.pid), milliseconds(targets.timeout));
         let (guid, name, code) = (wanted.guid, wanted.called(), EnableCode::Enable);
         let done = controller.enable_named(&session, guid, name, code, &params, timeout);
-        tell_of_delay(done).with_context(|| cannot("enable", wanted, &which.name))?;
+        warn_of_delay(done).with_context(|| cannot("enable", wanted, &targets.name))?;
     }
-    sessions::tell_idle(&all);
+    sessions::note_idle_filters(&all);
     if options.pid.is_empty() {
-        sessions::tell_unseen(&mut controller, &all)?;
+        sessions::note_unseen_providers(&mut controller, &all)?;
         if let Ok(properties) = controller.query(&session) {
-            sessions::tell_left_out(&mut controller, properties.id, &all)?;
+            sessions::warn_of_left_out_processes(&mut controller, properties.id, &all)?;
         }
     } else {
         sessions::check_pids(&mut controller, &all, &options.pid)?;
@@ -42,82 +42,94 @@ pub(super) fn enable(options: &Enable) -> Result<Answer> {
     Ok(Answer::about(all))
 }
 
-/// Names and ids of the providers that a session enables, as they were given or as they are registered. A name that the session enables
-/// stands for that enable, whatever GUIDs it reaches.
+/// Returns names and GUIDs of the providers that a session enables, as they were given or are
+/// registered. A name that the session enables stands for that enable, whatever GUIDs it reaches.
 fn enabled_in(controller: &mut Controller, session: &SessionRef) -> Vec<(String, Guid)> {
     let (Ok(session), Ok(all)) = (controller.query(session), controller.providers()) else {
         return Vec::new();
     };
-    let enables =
-        all.iter().flat_map(|it| it.sessions.iter().chain(&it.privates).map(move |enable| (it, enable)));
+    let enables = all.iter().flat_map(|provider| {
+        provider.sessions.iter().chain(&provider.privates).map(move |enable| (provider, enable))
+    });
     let own: Vec<_> = enables.filter(|(_, enable)| enable.session == session.id).collect();
-    let is_by_name = |it: &ProviderEntry, enable: &EnableEntry| it.provider.is_hash_of(&enable.name);
-    let by_name: BTreeSet<Guid> =
-        own.iter().filter(|(it, enable)| is_by_name(it, enable)).map(|(it, _)| it.provider).collect();
-    let is_reached_by_name = |it: &ProviderEntry| {
-        !by_name.contains(&it.provider)
-            && !it.pids.is_empty()
-            && by_name.contains(&Guid::from_provider_name(&it.name))
+    let is_by_name =
+        |provider: &ProviderEntry, enable: &EnableEntry| provider.provider.is_hash_of(&enable.name);
+    let by_name: BTreeSet<Guid> = own
+        .iter()
+        .filter(|(provider, enable)| is_by_name(provider, enable))
+        .map(|(provider, _)| provider.provider)
+        .collect();
+    let is_reached_by_name = |provider: &ProviderEntry| {
+        !by_name.contains(&provider.provider)
+            && !provider.pids.is_empty()
+            && by_name.contains(&Guid::from_provider_name(&provider.name))
     };
-    let named = own.iter().filter(|(it, _)| !is_reached_by_name(it));
-    let named = named.flat_map(|(it, enable)| [(&enable.name, it.provider), (&it.name, it.provider)]);
+    let named = own.iter().filter(|(provider, _)| !is_reached_by_name(provider));
+    let named = named.flat_map(|(provider, enable)| {
+        [(&enable.name, provider.provider), (&provider.name, provider.provider)]
+    });
     named.filter(|(name, _)| !name.is_empty()).map(|(name, guid)| (name.clone(), guid)).collect()
 }
 
 /// Runs `weir disable`.
-pub(super) fn disable(options: &Which) -> Result<Answer> {
-    ask(options, "disable", EnableCode::Disable, |wanted| {
-        // Whether a group is meant is all that matters.
+pub(super) fn disable(options: &SessionProviders) -> Result<Answer> {
+    send_request(options, "disable", EnableCode::Disable, |wanted| {
+        // The only relevant property is whether a group is meant.
         EnableParams { property: wanted.property, ..EnableParams::default() }
     })
 }
 
 /// Runs `weir capture-state`.
-pub(super) fn capture_state(options: &Which) -> Result<Answer> {
-    ask(options, "capture the state of", EnableCode::CaptureState, |wanted| wanted.params(&[]))
+pub(super) fn capture_state(options: &SessionProviders) -> Result<Answer> {
+    send_request(options, "capture the state of", EnableCode::CaptureState, |wanted| wanted.params(&[]))
 }
 
-fn ask(
-    options: &Which,
+fn send_request(
+    options: &SessionProviders,
     verb: &str,
     code: EnableCode,
-    params: impl Fn(&Wanted) -> EnableParams,
+    params: impl Fn(&EnableRequest) -> EnableParams,
 ) -> Result<Answer> {
-    let mut known = Known::load(&options.manifest)?;
+    let mut known = ManifestNames::load(&options.manifest)?;
     options.wanted(&known)?;
-    let (mut controller, session) = controller_of(options.whose, &options.name)?;
+    let (mut controller, session) = controller_of(options.daemon_choice, &options.name)?;
     known.enabled = enabled_in(&mut controller, &session);
     let all = options.wanted(&known)?;
-    let registered = sessions::seen(&mut controller)?;
+    let registered = sessions::registered_providers(&mut controller)?;
     for wanted in &all {
         let timeout = milliseconds(options.timeout);
         let is_enabled = is_enabled(&mut controller, &session, wanted);
         let done = controller.enable(&session, wanted.guid, code, &params(wanted), timeout);
-        tell_of_delay(done).with_context(|| cannot(verb, wanted, &options.name))?;
+        warn_of_delay(done).with_context(|| cannot(verb, wanted, &options.name))?;
         if is_enabled == Some(false) {
             eprintln!("{} is not enabled in session {}", plain(&wanted.name), plain(&options.name));
         }
         if code == EnableCode::CaptureState && !registered.contains(&wanted.guid) {
-            eprintln!("no process has registered {}: nobody was there to be asked", plain(&wanted.name));
+            eprintln!("no process has registered {}, so no state was written", plain(&wanted.name));
         }
     }
     Ok(Answer::about(all))
 }
 
-/// Whether the session enables a provider, itself or through its group; `None` where nobody says.
-fn is_enabled(controller: &mut Controller, session: &SessionRef, wanted: &Wanted) -> Option<bool> {
+/// Returns whether the session enables a provider, directly or through its group; `None` if
+/// unknown.
+fn is_enabled(controller: &mut Controller, session: &SessionRef, wanted: &EnableRequest) -> Option<bool> {
     let session = controller.query(session).ok()?;
     let all = controller.providers().ok()?;
     let is_group = wanted.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
-    let entry = all.iter().find(|it| it.provider == wanted.guid && it.is_group == is_group);
-    let is_through =
-        |it: &&ProviderEntry| it.is_group && entry.is_some_and(|entry| entry.groups.contains(&it.provider));
-    let through = all.iter().filter(is_through);
-    let mut enables = entry.into_iter().chain(through).flat_map(|it| it.sessions.iter().chain(&it.privates));
+    let entry = all.iter().find(|provider| provider.provider == wanted.guid && provider.is_group == is_group);
+    let is_its_group = |provider: &&ProviderEntry| {
+        provider.is_group && entry.is_some_and(|entry| entry.groups.contains(&provider.provider))
+    };
+    let its_groups = all.iter().filter(is_its_group);
+    let mut enables = entry
+        .into_iter()
+        .chain(its_groups)
+        .flat_map(|provider| provider.sessions.iter().chain(&provider.privates));
     Some(enables.any(|enable| enable.session == session.id))
 }
 
-fn cannot(verb: &str, provider: &Wanted, session: &str) -> String {
+fn cannot(verb: &str, provider: &EnableRequest, session: &str) -> String {
     format!("cannot {verb} {} in session {}", plain(&provider.name), plain(session))
 }
 

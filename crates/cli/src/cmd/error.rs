@@ -1,21 +1,21 @@
-//! `weir error`: what a status code means, and what to do about it.
+//! `weir error`: explains status codes.
 
 use anyhow::{Result, anyhow};
 use traceweir::Status;
 
-use crate::cli::{ErrorText, Given, Named};
+use crate::cli::{ErrorText, NamedStatus, StatusCode};
 use crate::exit::{Outcome, print};
 use crate::export::Object;
 use crate::output::Output;
 
-/// Runs the command. Codes that are not known are reported, and the others still told.
+/// Runs `weir error`. Unknown codes are errors; the others are still printed.
 pub(super) fn run(options: &ErrorText) -> Result<Outcome> {
     let mut output = Output::open(None)?;
     let mut unknown = Vec::new();
-    for given in &options.codes {
-        match page(given, options.json) {
+    for code in &options.codes {
+        match page(code, options.json) {
             Some(page) => output.buffer().extend_from_slice(page.as_bytes()),
-            None => unknown.push(unknown_code(given)),
+            None => unknown.push(unknown_code(code)),
         }
     }
     output.flush()?;
@@ -24,15 +24,15 @@ pub(super) fn run(options: &ErrorText) -> Result<Outcome> {
     last.map_or(Ok(Outcome::Fine), Err)
 }
 
-fn unknown_code(Given { typed, status, .. }: &Given) -> anyhow::Error {
-    anyhow!("{typed}: {status}: no tracing function returns this code, so nothing is known of it here")
+fn unknown_code(StatusCode { typed, status, .. }: &StatusCode) -> anyhow::Error {
+    anyhow!("{typed}: {status}: no tracing function returns this code, so weir cannot explain it")
 }
 
-/// What is told of one code, as lines; nothing of a code that has no text.
-fn page(Given { typed, status, named }: &Given, json: bool) -> Option<String> {
+/// Formats one code; returns `None` for a code without a text.
+fn page(StatusCode { typed, status, named }: &StatusCode, json: bool) -> Option<String> {
     let win32 = status.win32();
     let (name, text, advice) = match named {
-        Some(Named { name, text, advice }) => (*name, *text, Some(*advice)),
+        Some(NamedStatus { name, text, advice }) => (*name, *text, Some(*advice)),
         None => (win32.name()?, status.meaning()?, win32.advice()),
     };
     if json {
@@ -52,7 +52,7 @@ fn page(Given { typed, status, named }: &Given, json: bool) -> Option<String> {
     })
 }
 
-/// A Win32 code in both of its spellings; values of other kinds are hexadecimal everywhere.
+/// Formats a Win32 code in decimal and hexadecimal; other codes are always hexadecimal.
 fn code(status: Status) -> String {
     if status.0 < 0x1_0000 {
         format!("{} (0x{:X})", status.0, status.0)

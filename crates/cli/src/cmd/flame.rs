@@ -1,12 +1,13 @@
-//! `weir flame`: stacks as a flame graph, or in forms that other tools read.
+//! `weir flame`: writes stacks as a flame graph, or in formats of other tools.
 //!
 //! ```text
-//!   samples │ waits │ events by name ──▶ Tree of stacks ──┬──▶ html        a page that needs nothing but a browser
-//!                                                         ├──▶ speedscope  JSON of the published schema
-//!                                                         └──▶ collapsed   one line a stack
+//!   samples │ waits │ events by name ──▶ Tree of stacks ──┬──▶ html        a self-contained page
+//!                                                         ├──▶ speedscope  JSON of its schema
+//!                                                         └──▶ collapsed   one line per stack
 //! ```
 //!
-//! Names come from strangers: each form has one place that writes them, which lets none of them out of its string.
+//! Names in a trace are untrusted: each format has one function that writes them, and no name can
+//! end the string it is in.
 
 mod collapsed;
 mod graph;
@@ -28,7 +29,7 @@ use crate::input::is_same_file;
 use crate::output::Output;
 use graph::{Graph, Measure};
 
-/// What is written.
+/// The output format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Form {
     Html,
@@ -36,11 +37,11 @@ enum Form {
     Collapsed,
 }
 
-/// Runs the command.
+/// Runs `weir flame`.
 pub(super) fn run(options: &Flame) -> Result<Outcome> {
     let form = form(options);
     let output = options.output.as_deref();
-    refuse(options, form)?;
+    check_output(options, form)?;
     let measure = match (options.event.is_empty(), options.kind) {
         (false, _) => Measure::Events,
         (true, FlameKind::Cpu) => Measure::Samples,
@@ -52,13 +53,14 @@ pub(super) fn run(options: &Flame) -> Result<Outcome> {
         transfers: false,
         events: options.event.clone(),
     };
-    let look = &options.look;
-    let span = (look.from, look.to);
-    let mut analysis = Analysis::open(&look.files.files, span, &options.symbols, &options.schemas, wants)?;
+    let selection = &options.selection;
+    let span = (selection.from, selection.to);
+    let mut analysis =
+        Analysis::open(&selection.files.files, span, &options.symbols, &options.schemas, wants)?;
     let mut graph = Graph::new(options, measure, analysis.window);
     let reading = analysis.read(|known, joined| graph.add(known, joined))?;
     if graph.total == 0 {
-        bail!("{}", graph.emptiness());
+        bail!("{}", graph.empty_reason());
     }
     let mut out = Output::open(output)?;
     let hidden = match form {
@@ -67,27 +69,27 @@ pub(super) fn run(options: &Flame) -> Result<Outcome> {
         Form::Collapsed => collapsed::write(&graph, out.buffer()),
     };
     out.flush()?;
-    tell(&graph, (form, hidden), output);
+    print_summary(&graph, (form, hidden), output);
     if measure == Measure::Events && graph.without_stack == graph.events {
-        hint(&analysis.events_with_stacks());
+        print_stack_hint(&analysis.events_with_stacks());
     }
     warn(&reading);
     Ok(reading.outcome)
 }
 
-/// The ending of the file that is written, in small letters.
-fn ending(options: &Flame) -> Option<String> {
+/// Returns the extension of the output file in lower case.
+fn extension(options: &Flame) -> Option<String> {
     options
         .output
         .as_deref()
         .and_then(Path::extension)
-        .and_then(|it| it.to_str())
+        .and_then(|extension| extension.to_str())
         .map(str::to_ascii_lowercase)
 }
 
-/// By option, else by the ending of the file.
+/// Returns the format, by option, else by the extension of the file.
 fn form(options: &Flame) -> Form {
-    match ending(options).as_deref() {
+    match extension(options).as_deref() {
         _ if options.collapsed => Form::Collapsed,
         _ if options.speedscope => Form::Speedscope,
         Some("json") => Form::Speedscope,
@@ -96,36 +98,36 @@ fn form(options: &Flame) -> Form {
     }
 }
 
-/// Refuses what would destroy an input, fill a terminal, or not be what its name says.
-fn refuse(options: &Flame, form: Form) -> Result<()> {
-    let Some(output) = options.output.as_deref().filter(|it| it.as_os_str() != "-") else {
+/// Rejects an output that is an input, a terminal, or a file whose name says another format.
+fn check_output(options: &Flame, form: Form) -> Result<()> {
+    let Some(output) = options.output.as_deref().filter(|path| path.as_os_str() != "-") else {
         if form == Form::Html && std::io::stdout().is_terminal() {
             bail!("name the page with -o, such as -o flame.html");
         }
         return Ok(());
     };
     if let (Form::Html, Some(picture @ ("svg" | "png" | "pdf" | "jpg" | "jpeg" | "gif"))) =
-        (form, ending(options).as_deref())
+        (form, extension(options).as_deref())
     {
         let page = output.with_extension("html");
         let page = plain_path(&page);
         bail!(
-            "a {} is not what weir flame writes: -o {page} is a page with the flame graph; weir flame … --collapsed | flamegraph.pl > flame.svg makes a picture",
+            "weir flame does not write {} files: -o {page} writes a page with the flame graph; weir flame … --collapsed | flamegraph.pl > flame.svg draws a picture",
             picture.to_uppercase()
         );
     }
     let schemas = &options.schemas;
     let inputs =
-        options.look.files.files.iter().chain(&schemas.manifest).chain(&schemas.tmf).chain(&schemas.pdb);
+        options.selection.files.files.iter().chain(&schemas.manifest).chain(&schemas.tmf).chain(&schemas.pdb);
     if inputs.into_iter().any(|input| is_same_file(input, output)) {
         bail!("{} is an input; name another file with -o", output.display());
     }
     Ok(())
 }
 
-/// Says which events would have shown stacks.
-fn hint(events: &[&str]) {
-    /// Events that are named.
+/// Prints which events have stacks.
+fn print_stack_hint(events: &[&str]) {
+    /// Maximum number of events to name.
     const SHOWN: usize = 8;
     if events.is_empty() {
         eprintln!(
@@ -137,12 +139,12 @@ fn hint(events: &[&str]) {
     eprintln!("note: events of this trace that have stacks: {}", names.join(", "));
 }
 
-/// Says on standard error what is in it, and what is not.
-fn tell(graph: &Graph, (form, hidden): (Form, usize), output: Option<&Path>) {
-    let what = graph.amount();
-    match output.filter(|it| it.as_os_str() != "-") {
-        Some(path) => eprintln!("{}: {what}", plain_path(path)),
-        None => eprintln!("{what}"),
+/// Prints a summary to standard error.
+fn print_summary(graph: &Graph, (form, hidden): (Form, usize), output: Option<&Path>) {
+    let amount = graph.amount();
+    match output.filter(|path| path.as_os_str() != "-") {
+        Some(path) => eprintln!("{}: {amount}", plain_path(path)),
+        None => eprintln!("{amount}"),
     }
     if graph.without_stack > 0 {
         eprintln!(
@@ -151,21 +153,21 @@ fn tell(graph: &Graph, (form, hidden): (Form, usize), output: Option<&Path>) {
             counted(graph.events, graph.measure.event())
         );
     }
-    if graph.cut > 0 {
-        eprintln!("{}", graph.cuts());
+    if graph.truncated > 0 {
+        eprintln!("{}", graph.truncation_note());
     }
     if hidden > 0 && form != Form::Html {
         eprintln!(
-            "note: {} are put together as (other): there are more than a file of this form may have",
+            "note: {} are merged into (other): there are more than a file of this format may contain",
             counted(hidden as u64, "light stack")
         );
     } else if hidden > 0 {
         eprintln!(
-            "note: {} are put together as (other); --nodes N shows more",
+            "note: {} are merged into (other); --nodes N shows more",
             counted(hidden as u64, "light node")
         );
     }
     if graph.tree.folded() > 0 || graph.paths.functions.is_full() {
-        eprintln!("note: there are more stacks than are told apart; the rest is (other)");
+        eprintln!("note: too many stacks; the rest is (other)");
     }
 }

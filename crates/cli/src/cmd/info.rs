@@ -1,4 +1,4 @@
-//! `weir info`: what a trace is.
+//! `weir info`: shows what a trace contains.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -21,25 +21,25 @@ use crate::output::Output;
 use crate::sessions::mode_names;
 use crate::traces::Traces;
 
-/// What a pass over the events tells.
+/// What a pass over the events finds.
 #[derive(Default)]
 struct Survey {
     events: u64,
     first: Option<FileTime>,
     last: Option<FileTime>,
-    /// The system that wrote the trace, where an event names it.
+    /// The system that wrote the trace, if an event names it.
     system: Option<String>,
-    /// Name and events of each provider.
+    /// Name and number of events of each provider.
     providers: BTreeMap<Guid, (String, u64)>,
 }
 
-/// Runs the command.
+/// Runs `weir info`.
 pub(super) fn run(options: &Info) -> Result<Outcome> {
     let mut output = Output::open(None)?;
-    exit::for_each(&options.files.files, |path| inform(path, options, &mut output))
+    exit::for_each(&options.files.files, |path| show_file(path, options, &mut output))
 }
 
-fn inform(path: &PathBuf, options: &Info, output: &mut Output) -> Result<Outcome> {
+fn show_file(path: &PathBuf, options: &Info, output: &mut Output) -> Result<Outcome> {
     let mut traces = Traces::open(std::slice::from_ref(path), &options.schemas, false)?;
     let mut surveys: Vec<Survey> = traces.inputs.iter().map(|_| Survey::default()).collect();
     let reading = traces.read(
@@ -85,7 +85,10 @@ fn page(input: &Input, survey: &Survey) -> String {
         let _ = writeln!(page, "{name:<12} {value}");
     };
     line("File", &format!("{} ({} bytes)", input.name, grouped(trace.file_size())));
-    line("Session", &format!("{}, logged to {}", shown(&h.session_name), shown(&h.file_name)));
+    line(
+        "Session",
+        &format!("{}, logged to {}", name_or_placeholder(&h.session_name), name_or_placeholder(&h.file_name)),
+    );
     line("Mode", &format!("{:#x} {}", h.log_file_mode, mode_names(h.log_file_mode)));
     line("Machine", &machine(h, survey.system.as_deref()));
     line("Clock", &clock(trace.clock()));
@@ -94,7 +97,7 @@ fn page(input: &Input, survey: &Survey) -> String {
         let span = h.end_time.0.saturating_sub(h.start_time.0) as f64 / 1e7;
         line("Ended", &format!("{}, after {span:.3} s", h.end_time));
     } else {
-        line("Ended", "never finalised, or it is still being written (weir repair writes a finalised copy)");
+        line("Ended", "not finalised, or still being written (weir repair writes a finalised copy)");
     }
     if let (Some(first), Some(last)) = (survey.first, survey.last) {
         line("Events", &format!("{} from {first} to {last}", grouped(survey.events)));
@@ -107,22 +110,23 @@ fn page(input: &Input, survey: &Survey) -> String {
     let mut providers: Vec<_> = survey.providers.iter().collect();
     providers.sort_by_key(|(guid, (name, count))| (std::cmp::Reverse(*count), name, *guid));
     for (guid, (name, count)) in providers {
-        // Kernel events share one provider name; their class tells them apart.
+        // Kernel events share one provider name; their class distinguishes them.
         let class = class_name(guid).map_or_else(String::new, |c| format!(" ({c})"));
-        let _ = writeln!(page, "{:>14}  {guid}  {}{class}", grouped(*count), shown(name));
+        let _ = writeln!(page, "{:>14}  {guid}  {}{class}", grouped(*count), name_or_placeholder(name));
     }
     page.push('\n');
     page
 }
 
-fn shown(name: &str) -> String {
+fn name_or_placeholder(name: &str) -> String {
     if name.is_empty() { "(no name)".to_owned() } else { plain(name) }
 }
 
 fn machine(h: &LogFileHeader, named: Option<&str>) -> String {
     let [major, minor, ..] = h.versions;
     let system = match named {
-        // Windows gives the number of its build and more of that kind; other systems have names, and no truth in the header.
+        // Windows writes its build string here, starting with a number. Other systems write a name,
+        // and their header has no true version.
         Some(name) if name.starts_with(char::is_alphabetic) => plain(name),
         _ => format!("Windows {major}.{minor} build {}", h.provider_version),
     };
@@ -146,9 +150,12 @@ fn buffers(input: &Input) -> String {
     let (count, compressed) = (trace.buffers().len(), trace.compressed_buffers());
     let mut cpus: Vec<u16> = trace.buffers().iter().map(|b| b.cpu).collect();
     cpus.dedup();
-    let (size, said, cpus) = (trace.header().buffer_size, trace.header().buffers_written, cpus.len());
+    let (size, header_count, cpus) = (trace.header().buffer_size, trace.header().buffers_written, cpus.len());
     let kind = if compressed > 0 { format!("{compressed} compressed") } else { "not compressed".to_owned() };
-    format!("{count} of {} bytes in {cpus} streams, {kind}; header says {said}", grouped(u64::from(size)))
+    format!(
+        "{count} of {} bytes in {cpus} streams, {kind}; header says {header_count}",
+        grouped(u64::from(size))
+    )
 }
 
 fn json(input: &Input, survey: &Survey) -> String {
@@ -181,7 +188,7 @@ fn json(input: &Input, survey: &Survey) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The members that are numbers and times, each behind a comma.
+/// Formats the fields that are numbers and times, each after a comma.
 fn measures(input: &Input, survey: &Survey) -> String {
     let trace = &input.trace;
     let h = trace.header();

@@ -1,31 +1,35 @@
-//! `weir list`: the sessions of a daemon, those that ended by themselves among them.
+//! `weir list`: lists the sessions of a daemon, including those that ended by themselves.
 
 use anstream::eprintln;
 use anyhow::Result;
 use traceweir::controller::{Controller, Properties};
 
 use super::{grouped, providers};
-use crate::cli::{List, ListProviders, Whose};
+use crate::cli::{DaemonChoice, List, ListProviders};
 use crate::exit::Outcome;
 use crate::export::plain;
 use crate::output::Output;
-use crate::sessions::{self, Life, is_at_limit, mode_names};
+use crate::sessions::{self, SessionState, is_at_limit, mode_names};
 use crate::table::{lines, table};
 
-/// Runs the command.
+/// Runs `weir list`.
 pub(super) fn run(options: &List) -> Result<Outcome> {
     if options.providers {
-        return providers::run(&ListProviders { pattern: None, json: options.json, whose: options.whose });
+        return providers::run(&ListProviders {
+            pattern: None,
+            json: options.json,
+            daemon_choice: options.daemon_choice,
+        });
     }
-    let Some(mut controller) = sessions::find(options.whose)? else {
-        let idle = "no daemon is running, so there is no session (weir start and weir record begin one)";
-        eprintln!("{}", nobody(options.whose, idle));
+    let Some(mut controller) = sessions::find(options.daemon_choice)? else {
+        let idle = "no daemon is running, so there is no session (weir start and weir record start one)";
+        eprintln!("{}", no_daemon_message(options.daemon_choice, idle));
         return Ok(Outcome::Fine);
     };
     let all = all(&mut controller)?;
     let text = if options.json {
         let providers = controller.providers()?;
-        lines(all.iter().map(|(p, life)| sessions::json(p, *life, &providers, None)))
+        lines(all.iter().map(|(p, state)| sessions::json(p, *state, &providers, None)))
     } else {
         session_table(&all)
     };
@@ -35,33 +39,34 @@ pub(super) fn run(options: &List) -> Result<Outcome> {
     Ok(Outcome::Fine)
 }
 
-/// What to do where there is no daemon to ask.
-pub(super) fn nobody(whose: Whose, usual: &'static str) -> &'static str {
-    if whose.system {
-        "no daemon of the system's is running: its service manager starts it (systemctl start traceweir.socket), \
+/// Returns the message if no daemon runs.
+pub(super) fn no_daemon_message(daemon_choice: DaemonChoice, usual: &'static str) -> &'static str {
+    if daemon_choice.system {
+        "the system's daemon is not running: the service manager starts it (systemctl start traceweir.socket), \
          or root does (weir daemon --system)"
     } else {
         usual
     }
 }
 
-/// The sessions that run, then those that ended by themselves and have not been started again.
-fn all(controller: &mut Controller) -> Result<Vec<(Properties, Life)>> {
-    let mut all: Vec<_> = controller.query_all()?.into_iter().map(|p| (p, Life::Running)).collect();
+/// Returns the running sessions, then those that ended by themselves and have not been started
+/// again.
+fn all(controller: &mut Controller) -> Result<Vec<(Properties, SessionState)>> {
+    let mut all: Vec<_> = controller.query_all()?.into_iter().map(|p| (p, SessionState::Running)).collect();
     for ended in controller.ended()? {
         let is_same = |p: &Properties| p.config.name.to_lowercase() == ended.config.name.to_lowercase();
         let by_itself = ended.end_status != 0 || is_at_limit(&ended);
         if by_itself && !all.iter().any(|(p, _)| is_same(p)) {
-            all.push((ended, Life::Ended));
+            all.push((ended, SessionState::Ended));
         }
     }
     Ok(all)
 }
 
-/// Follows the number of lost events where there may be more that nothing could count.
+/// Follows the number of lost events if more were lost that could not be counted.
 const UNKNOWN: &str = "+?";
 
-fn session_table(sessions: &[(Properties, Life)]) -> String {
+fn session_table(sessions: &[(Properties, SessionState)]) -> String {
     if sessions.is_empty() {
         eprintln!("no session is running");
         return String::new();
@@ -69,7 +74,7 @@ fn session_table(sessions: &[(Properties, Life)]) -> String {
     const HEAD: [&str; 10] =
         ["Name", "Type", "Status", "Events", "Lost", "Lost buffers", "Not live", "Processes", "Mode", "File"];
     let mut rows = vec![HEAD.map(str::to_owned)];
-    rows.extend(sessions.iter().map(|(p, life)| {
+    rows.extend(sessions.iter().map(|(p, state)| {
         let file = p.config.log_file.as_ref().map_or_else(|| "-".to_owned(), |f| f.display().to_string());
         let (mut lost, not_live) = (grouped(p.events_lost), grouped(p.real_time_events_lost));
         if p.uncounted_processes > 0 {
@@ -77,20 +82,20 @@ fn session_table(sessions: &[(Properties, Life)]) -> String {
         }
         let buffers = grouped(p.log_buffers_lost.into());
         let (name, mode) = (plain(&p.config.name), mode_names(p.config.log_file_mode));
-        let (status, processes) = (sessions::status(p, *life), p.processes.to_string());
+        let (status, processes) = (sessions::status(p, *state), p.processes.to_string());
         let events = grouped(p.events);
         let kind = "Trace".to_owned();
         [name, kind, status, events, lost, buffers, not_live, processes, mode, plain(&file)]
     }));
-    tell_losses(sessions);
+    explain_losses(sessions);
     table(&rows, &[false, false, false, true, true, true, true, true, false, false])
 }
 
-/// Says what the columns of loss mean, where there is any.
-fn tell_losses(sessions: &[(Properties, Life)]) {
+/// Prints what the columns of losses mean, if there are losses.
+fn explain_losses(sessions: &[(Properties, SessionState)]) {
     let any = |count: fn(&Properties) -> u64| sessions.iter().any(|(p, _)| count(p) > 0);
     if any(|p| p.events_lost) {
-        eprintln!("Lost: events that reached neither file nor watcher; weir query NAME tells the causes");
+        eprintln!("Lost: events that reached neither file nor consumer; weir query NAME shows the causes");
     }
     if any(|p| p.uncounted_processes.into()) {
         eprintln!(
@@ -98,11 +103,11 @@ fn tell_losses(sessions: &[(Properties, Life)]) {
         );
     }
     if any(|p| p.log_buffers_lost.into()) {
-        eprintln!("Lost buffers: full ones that could not be written; their events are among those lost");
+        eprintln!("Lost buffers: full buffers that could not be written; their events count as lost");
     }
     if any(|p| p.real_time_events_lost) {
         eprintln!(
-            "Not live: events that no watcher got, because none was there or it was too slow; a file has them all the same"
+            "Not live: events that no live consumer received, because none was connected or it was too slow; a log file contains them"
         );
     }
 }

@@ -7,7 +7,7 @@ use traceweir_build::{COptions, Manifest};
 use crate::cli::Mc;
 use crate::exit::Outcome;
 
-/// Runs the command.
+/// Runs `weir mc`.
 pub(super) fn run(options: &Mc) -> Result<Outcome> {
     let manifest = Manifest::open_in(&options.file, &options.culture)?;
     let all = !options.c && !options.rust;

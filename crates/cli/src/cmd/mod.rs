@@ -1,4 +1,5 @@
-//! The verbs of `weir`, one file each; those that only ask something of a session share `control`.
+//! The subcommands of `weir`, one file each; commands that send one request about a session share
+//! `control`.
 
 mod access;
 mod answer;
@@ -36,25 +37,25 @@ use crate::exit::Outcome;
 use crate::export::plain_lines;
 use crate::traces::Reading;
 
-/// Runs what was asked for.
+/// Runs the subcommand.
 pub(crate) fn run(cli: Cli) -> Result<Outcome> {
     match cli.command {
         Command::Record(options) => record::run(&options),
         Command::Watch(options) => watch::run(&options),
-        Command::Start(options) => answer::tell(options.json, start::run(&options)),
-        Command::Stop(options) => answer::tell(options.json, control::stop(&options)),
+        Command::Start(options) => answer::print(options.json, start::run(&options)),
+        Command::Stop(options) => answer::print(options.json, control::stop(&options)),
         Command::Query(options) => control::query(&options),
         Command::List(options) => list::run(&options),
         Command::Providers(options) => providers::run(&options),
-        Command::Enable(options) => answer::tell(options.which.json, enable::enable(&options)),
-        Command::Disable(options) => answer::tell(options.which.json, enable::disable(&options.which)),
+        Command::Enable(options) => answer::print(options.targets.json, enable::enable(&options)),
+        Command::Disable(options) => answer::print(options.targets.json, enable::disable(&options.targets)),
         Command::CaptureState(options) => {
-            answer::tell(options.which.json, enable::capture_state(&options.which))
+            answer::print(options.targets.json, enable::capture_state(&options.targets))
         }
-        Command::Update(options) => answer::tell(options.json, control::update(&options)),
-        Command::Flush(options) => answer::tell(options.json, control::flush(&options)),
-        Command::Increment(options) => answer::tell(options.json, control::increment(&options)),
-        Command::ConvertToRealtime(options) => answer::tell(options.json, control::convert(&options)),
+        Command::Update(options) => answer::print(options.json, control::update(&options)),
+        Command::Flush(options) => answer::print(options.json, control::flush(&options)),
+        Command::Increment(options) => answer::print(options.json, control::increment(&options)),
+        Command::ConvertToRealtime(options) => answer::print(options.json, control::convert(&options)),
         Command::Access(options) => access::run(&options),
         Command::Ask(options) => ask::run(&options),
         Command::Info(options) => info::run(&options),
@@ -76,28 +77,28 @@ pub(crate) fn run(cli: Cli) -> Result<Outcome> {
     }
 }
 
-/// Says on standard error what reading had to forgive.
+/// Prints the warnings of reading a trace to standard error.
 fn warn(reading: &Reading) {
-    reading.warnings.iter().for_each(|warning| caution(warning));
+    reading.warnings.iter().for_each(|warning| print_warning(warning));
 }
 
-/// Says what is not wrong, but may not be what was meant.
-fn caution(warning: &str) {
+/// Prints a warning to standard error.
+fn print_warning(warning: &str) {
     let style = anstyle::AnsiColor::Yellow.on_default().bold();
     eprintln!("{style}warning:{style:#} {}", plain_lines(warning));
 }
 
-/// So many of something, for people.
-pub(crate) fn counted(n: u64, what: &str) -> String {
+/// Formats a count with its noun, in plural where needed: "3 events".
+pub(crate) fn counted(n: u64, noun: &str) -> String {
     let ending = match n {
         1 => "",
-        _ if ["s", "ch", "sh"].iter().any(|end| what.ends_with(end)) => "es",
+        _ if ["s", "ch", "sh"].iter().any(|end| noun.ends_with(end)) => "es",
         _ => "s",
     };
-    format!("{} {what}{ending}", grouped(n))
+    format!("{} {noun}{ending}", grouped(n))
 }
 
-/// A number with separators, for people.
+/// Formats a number with thousands separators.
 pub(crate) fn grouped(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::with_capacity(digits.len() + digits.len() / 3);

@@ -1,4 +1,5 @@
-//! `weir providers`: who has registered what, and which sessions enable it. All of them as a table; one, by its name, as a page.
+//! `weir providers`: lists providers, their processes and the sessions that enable them. All are
+//! printed as a table, one as a page.
 
 mod who;
 
@@ -11,7 +12,7 @@ use traceweir::Guid;
 use traceweir::controller::{EnableEntry, Properties, ProviderEntry};
 
 use super::counted;
-use super::list::nobody;
+use super::list::no_daemon_message;
 use crate::cli::ListProviders;
 use crate::exit::Outcome;
 use crate::export::{Object, array, plain};
@@ -21,21 +22,21 @@ use crate::output::Output;
 use crate::sessions;
 use crate::table::{lines, table};
 
-/// Process ids that are shown for one provider; JSON has all.
+/// Maximum number of pids to show for a provider; JSON contains all.
 const SHOWN: usize = 8;
 
-/// Runs the command.
+/// Runs `weir providers`.
 pub(super) fn run(options: &ListProviders) -> Result<Outcome> {
-    let Some(mut controller) = sessions::find(options.whose)? else {
-        let idle = "no daemon is running that could know of providers; weir start, weir record and weir watch start one, \
-                    and running programs are found then";
-        eprintln!("{}", nobody(options.whose, idle));
+    let Some(mut controller) = sessions::find(options.daemon_choice)? else {
+        let idle = "no daemon is running, so no provider is known; weir start, weir record and weir watch start one, \
+                    which then finds running programs";
+        eprintln!("{}", no_daemon_message(options.daemon_choice, idle));
         return Ok(Outcome::Fine);
     };
     let sessions = controller.query_all()?;
     let mut providers = sessions::list_once(controller.providers()?);
     if let Some(pattern) = &options.pattern {
-        providers.retain(|p| is_meant(p, pattern));
+        providers.retain(|p| is_match(p, pattern));
     }
     let names = names(&sessions);
     let text = if options.json {
@@ -54,16 +55,16 @@ pub(super) fn run(options: &ListProviders) -> Result<Outcome> {
     Ok(Outcome::Fine)
 }
 
-/// Whether a pattern is a name, or a GUID.
+/// Returns whether a pattern is a name or GUID, without wildcards.
 fn is_one(pattern: &str) -> bool {
     !pattern.contains(['*', '?'])
 }
 
-/// Whether a pattern covers the name, or is the GUID of the provider or of its group.
-fn is_meant(p: &ProviderEntry, pattern: &str) -> bool {
+/// Returns whether a pattern matches the name, or is the GUID of the provider or of its group.
+fn is_match(p: &ProviderEntry, pattern: &str) -> bool {
     match pattern.trim_start_matches('#').parse::<Guid>() {
         Ok(guid) => p.provider == guid || p.groups.contains(&guid),
-        // One that was enabled ahead of its registration has yet to tell its name.
+        // The name of a provider that was enabled before its registration is not known yet.
         Err(_) => match sessions::named(p) {
             Some(name) => matches(&pattern.to_lowercase(), &name.to_lowercase()),
             None => p.provider.is_hash_of(pattern),
@@ -78,7 +79,7 @@ fn names(sessions: &[Properties]) -> BTreeMap<u64, &str> {
 fn provider_table(providers: &[ProviderEntry], names: &BTreeMap<u64, &str>, pattern: Option<&str>) -> String {
     if providers.is_empty() {
         match pattern {
-            Some(pattern) => eprintln!("no provider is registered or enabled that {} means", plain(pattern)),
+            Some(pattern) => eprintln!("no registered or enabled provider matches {}", plain(pattern)),
             None => eprintln!("no provider is registered or enabled"),
         }
         return String::new();
@@ -105,49 +106,49 @@ fn provider_table(providers: &[ProviderEntry], names: &BTreeMap<u64, &str>, patt
     table(&rows, &[false; 6])
 }
 
-/// Whoever enables a provider, and what for.
+/// Formats each session that enables a provider, with level, keywords and filters.
 fn enabled_by(p: &ProviderEntry, names: &BTreeMap<u64, &str>) -> impl Iterator<Item = String> {
     let by_name = |enable: &EnableEntry| {
         let id = enable.session;
         let name = names.get(&id).map_or_else(|| format!("{id:#x}"), |name| plain(name));
-        format!("{name}:{}", what_of(enable))
+        format!("{name}:{}", format_enable(enable))
     };
-    // Private sessions are in no list that has their names.
-    let private = |enable: &EnableEntry| format!("private {:#x}:{}", enable.session, what_of(enable));
+    // Private sessions are not in the list of names.
+    let private = |enable: &EnableEntry| format!("private {:#x}:{}", enable.session, format_enable(enable));
     p.sessions.iter().map(by_name).chain(p.privates.iter().map(private))
 }
 
-/// What a session wants of a provider, as it is typed.
-fn what_of(enable: &EnableEntry) -> String {
+/// Formats an enable with the syntax of the command line.
+fn format_enable(enable: &EnableEntry) -> String {
     let EnableEntry { level, any, all, .. } = *enable;
-    let mut what = if any == 0 { "all".to_owned() } else { format!("{any:#x}") };
+    let mut text = if any == 0 { "all".to_owned() } else { format!("{any:#x}") };
     if all != 0 {
-        let _ = write!(what, " and all of {all:#x}");
+        let _ = write!(text, " and all of {all:#x}");
     }
     if level != 0 {
-        let _ = write!(what, ":{level}");
+        let _ = write!(text, ":{level}");
     }
     for property in property_names(enable.property) {
-        let _ = write!(what, "@{property}");
+        let _ = write!(text, "@{property}");
     }
-    let typed: Vec<_> = enable.filters.iter().map(sessions::as_typed).collect();
+    let typed: Vec<_> = enable.filters.iter().map(sessions::format_filter).collect();
     for filter in typed.iter().flatten() {
-        let _ = write!(what, "@{filter}");
+        let _ = write!(text, "@{filter}");
     }
     if typed.contains(&None) {
-        what.push_str(" filtered");
+        text.push_str(" filtered");
     }
     if !typed.is_empty() {
-        let _ = write!(what, ", {} traced", counted(enable.traced.into(), "process"));
+        let _ = write!(text, ", {} traced", counted(enable.traced.into(), "process"));
     }
-    what
+    text
 }
 
 fn provider_json(p: &ProviderEntry, names: &BTreeMap<u64, &str>) -> String {
     let sessions = p.sessions.iter().chain(&p.privates).map(|enable| {
         let mut object = Object::new();
         object.optional("name", names.get(&enable.session).copied()).number("id", enable.session);
-        sessions::wanted(&mut object, enable);
+        sessions::write_enable(&mut object, enable);
         object.finish()
     });
     let groups = p.groups.iter().map(|group| format!("\"{group}\""));
@@ -187,20 +188,20 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wanted_of_a_provider_is_said_as_it_is_typed() {
-        assert_eq!(what_of(&enable(5, 0, 0, 0)), "all");
-        assert_eq!(what_of(&enable(5, 4, 0, 0)), "all:4");
-        assert_eq!(what_of(&enable(5, 0, 0x10, 0)), "0x10");
-        assert_eq!(what_of(&enable(5, 3, 1, 6)), "0x1 and all of 0x6:3");
+    fn enables_print_in_command_line_syntax() {
+        assert_eq!(format_enable(&enable(5, 0, 0, 0)), "all");
+        assert_eq!(format_enable(&enable(5, 4, 0, 0)), "all:4");
+        assert_eq!(format_enable(&enable(5, 0, 0x10, 0)), "0x10");
+        assert_eq!(format_enable(&enable(5, 3, 1, 6)), "0x1 and all of 0x6:3");
         let more =
             EnableEntry { property: 5, filters: vec![filter(vec![1, 0, 1, 0, 7, 0])], ..enable(5, 4, 0, 0) };
-        assert_eq!(what_of(&more), "all:4@sid@stack@ids=7, 0 processes traced");
+        assert_eq!(format_enable(&more), "all:4@sid@stack@ids=7, 0 processes traced");
         let cut = EnableEntry { filters: vec![filter(vec![])], traced: 1, ..enable(5, 4, 0, 0) };
-        assert_eq!(what_of(&cut), "all:4 filtered, 1 process traced");
+        assert_eq!(format_enable(&cut), "all:4 filtered, 1 process traced");
     }
 
     #[test]
-    fn a_pattern_means_names_ids_and_members_of_a_group() {
+    fn pattern_matches_names_guids_and_group_members() {
         let p = entry();
         for (pattern, is_so) in [
             ("mycompany.*", true),
@@ -210,12 +211,12 @@ mod tests {
             ("#00000000-0000-0000-0000-000000000009", true),
             ("{00000000-0000-0000-0000-000000000002}", false),
         ] {
-            assert_eq!(is_meant(&p, pattern), is_so, "{pattern}");
+            assert_eq!(is_match(&p, pattern), is_so, "{pattern}");
         }
     }
 
     #[test]
-    fn the_table_reads_as_agreed() {
+    fn table_has_expected_layout() {
         let group =
             ProviderEntry { provider: Guid::from_u128(9), is_group: true, ..ProviderEntry::default() };
         let names = BTreeMap::from([(5, "Morning")]);
@@ -229,7 +230,7 @@ MyCompany.App  {00000000-0000-0000-0000-000000000001}  modern  {00000000-0000-00
     }
 
     #[test]
-    fn the_object_has_the_names_that_are_documented() {
+    fn object_fields_are_documented() {
         let object = provider_json(&entry(), &BTreeMap::from([(5, "Morning")]));
         let object: serde_json::Value = serde_json::from_str(&object).unwrap();
         let documented = include_str!("../../../../docs/cli-json.md");

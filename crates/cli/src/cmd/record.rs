@@ -1,10 +1,12 @@
-//! `weir record`: a session for as long as a program runs, a time passes, or until Ctrl-C.
+//! `weir record`: runs a session while a program runs, for a time, or until Ctrl-C.
 //!
 //! ```text
-//!   start, enable ──▶ recording ──CMD ended, time is up, session ended, processes gone──▶ stop ──▶ summary
-//!                        │ Ctrl-C: CMD got it too; its end is waited for, briefly            ▲
-//!                        └────────────────────────────────────────────────────────────────┘
-//!   Ctrl-C again, at any time: the stop request is out or goes out now; the daemon finalises the file without us
+//!   start, enable ──▶ recording ──────────────────────────────────────────────▶ stop ──▶ summary
+//!                        │ CMD ended, time is up, session ended, processes gone   ▲
+//!                        │ Ctrl-C: CMD receives it too; weir waits briefly        │
+//!                        └────────────────────────────────────────────────────────┘
+//!   second Ctrl-C, at any time: weir exits once the stop request is sent; the daemon finalises
+//!   the file
 //! ```
 
 mod runnable;
@@ -28,24 +30,24 @@ use super::counted;
 use crate::cli::{self, Record};
 use crate::exit::{self, Outcome};
 use crate::export::{plain_path, shell_path};
-use crate::grammar::Wanted;
+use crate::grammar::EnableRequest;
 use crate::progress::{Counter, Waiting};
-use crate::sessions::{self, Ended, Own};
+use crate::sessions::{self, Ended, OwnSession};
 use crate::signals::{self, INTERRUPTED};
 
-/// Exit status when recording itself fails beside a command.
-const OWN_FAILURE: u8 = 125;
+/// Exit status if recording fails while a command is given.
+const RECORDING_FAILED: u8 = 125;
 
-/// How often the session is looked at.
-const TICK: Duration = Duration::from_millis(250);
+/// How often the session is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(250);
 /// How long a command may take to end after Ctrl-C before the recording ends without it.
-const GRACE: Duration = Duration::from_secs(2);
-/// How long a stop request may take to leave when we are asked to hurry.
-const HURRY: Duration = Duration::from_millis(200);
-/// A wait that anything may end.
+const COMMAND_END_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long sending the stop request may take after a second Ctrl-C.
+const STOP_REQUEST_TIMEOUT: Duration = Duration::from_millis(200);
+/// Timeout of a wait that any event ends.
 const LONG: Duration = Duration::from_secs(3600);
 
-/// What happens while recording.
+/// An event while recording.
 enum Note {
     Interrupt,
     Child(io::Result<ExitStatus>),
@@ -57,18 +59,18 @@ enum Note {
 enum End {
     /// As planned.
     Done,
-    /// Ctrl-C.
+    /// By Ctrl-C.
     Interrupted,
-    /// Ctrl-C, twice.
-    Hurried,
+    /// By a second Ctrl-C.
+    InterruptedTwice,
 }
 
-/// Runs the command.
+/// Runs `weir record`.
 pub(super) fn run(options: &Record) -> Result<Outcome> {
     match record(options) {
         Err(error) if !options.command.is_empty() => {
             exit::print(&error);
-            Ok(Outcome::Status(OWN_FAILURE))
+            Ok(Outcome::Status(RECORDING_FAILED))
         }
         result => result,
     }
@@ -81,32 +83,34 @@ fn record(options: &Record) -> Result<Outcome> {
         bail!("there is no process {gone}");
     }
     if let Err(failure) = options.command.first().map_or(Ok(()), |program| runnable::check(program)) {
-        // Before the session starts: an old trace is not emptied for a typing error.
+        // Checked before the session starts, so that a typing error does not truncate an existing
+        // trace.
         eprintln!("error: {}", failure.text);
         return Ok(Outcome::Status(failure.status));
     }
     let (notes, inbox) = channel();
-    let to_us = notes.clone();
-    signals::on_interrupt(move |_| drop(to_us.send(Note::Interrupt)))?;
+    let interrupts = notes.clone();
+    signals::on_interrupt(move |_| drop(interrupts.send(Note::Interrupt)))?;
 
     let name = format!("weir-record-{}", std::process::id());
     let mut config = sessions::config(&name, Some(&options.output), &options.shape)?;
-    // However this program ends, the file is finalised.
+    // The daemon finalises the file however this process ends.
     config.tied = true;
-    let (mut session, first) = Own::start_with_kernel(options.whose, &mut config, &options.kernel, &wanted)?;
+    let (mut session, first) =
+        OwnSession::start_with_kernel(options.daemon_choice, &mut config, &options.kernel, &wanted)?;
     session.enable(&wanted, &options.pid)?;
-    sessions::tell_literal(&config);
+    sessions::note_literal_percent_d(&config);
     if !options.pid.is_empty() {
         sessions::check_pids(session.controller(), &wanted, &options.pid)?;
     } else if options.command.is_empty() {
-        sessions::tell_unseen(session.controller(), &wanted)?;
-        sessions::tell_idle(&wanted);
+        sessions::note_unseen_providers(session.controller(), &wanted)?;
+        sessions::note_idle_filters(&wanted);
     }
     let has_command = match spawn(options, &notes) {
         Ok(has_command) => has_command,
         Err(status) => return Ok(Outcome::Status(status)),
     };
-    let is_warned = sessions::tell_left_out(session.controller(), first.id, &wanted)?;
+    let is_warned = sessions::warn_of_left_out_processes(session.controller(), first.id, &wanted)?;
     let seen = BTreeSet::new();
     let mut recording = Recording {
         options,
@@ -124,23 +128,24 @@ fn record(options: &Record) -> Result<Outcome> {
     recording.finish(end, notes)
 }
 
-/// Which processes are recorded is a question to providers: the kernel is one for all. Asked of it alone, it is a mistake.
-fn check_pid_limits(options: &Record, wanted: &[Wanted]) {
-    let is_of_kernel = |wanted: &Wanted| is_system_provider(&wanted.guid);
-    let asks_kernel = options.kernel.kernel.is_some() || wanted.iter().any(is_of_kernel);
-    if options.pid.is_empty() || !asks_kernel {
+/// `--pid` applies to providers only; kernel events cover the whole machine. With kernel events
+/// alone it is a usage error.
+fn check_pid_limits(options: &Record, wanted: &[EnableRequest]) {
+    let is_kernel = |wanted: &EnableRequest| is_system_provider(&wanted.guid);
+    let wants_kernel = options.kernel.kernel.is_some() || wanted.iter().any(is_kernel);
+    if options.pid.is_empty() || !wants_kernel {
         return;
     }
-    if wanted.iter().all(is_of_kernel) {
+    if wanted.iter().all(is_kernel) {
         cli::misuse(
-            "--pid limits providers, and none is named: kernel events are of the whole machine. Record without it, and choose afterwards: \
+            "--pid applies to providers, and none is given: kernel events cover the whole machine. Record without --pid, and filter afterwards: \
              weir report cpu FILE --process PID, weir dump FILE --pid PID",
         );
     }
-    eprintln!("note: --pid limits the providers; kernel events are of the whole machine");
+    eprintln!("note: --pid applies to the providers only; kernel events cover the whole machine");
 }
 
-/// Runs the command, if there is one, and has its end told.
+/// Starts the command, if there is one, and sends a note when it ends.
 fn spawn(options: &Record, notes: &Sender<Note>) -> Result<bool, u8> {
     let Some((program, arguments)) = options.command.split_first() else { return Ok(false) };
     let child = Command::new(program).args(arguments).spawn();
@@ -156,40 +161,41 @@ fn spawn(options: &Record, notes: &Sender<Note>) -> Result<bool, u8> {
 
 struct Recording<'o> {
     options: &'o Record,
-    /// What is recorded.
-    wanted: Vec<Wanted>,
+    /// Providers that are recorded.
+    wanted: Vec<EnableRequest>,
     inbox: Receiver<Note>,
-    /// Until it is stopped.
-    session: Option<Own>,
-    /// The session when it was last looked at.
+    /// The session, until it is stopped.
+    session: Option<OwnSession>,
+    /// Properties of the session at the last poll.
     last: Properties,
-    /// Providers that processes had whenever it was looked at.
+    /// Providers that were registered at any poll.
     seen: BTreeSet<Guid>,
-    /// Whether it was noted that a name means several of them.
+    /// Whether the note about several providers of one name was printed.
     is_noted: bool,
-    /// Whether it was said that processes in containers are left out.
+    /// Whether the warning about left-out containers was printed.
     is_warned: bool,
-    /// How the command ended.
+    /// Exit status of the command.
     status: Option<ExitStatus>,
     has_command: bool,
 }
 
 impl Recording<'_> {
-    /// Waits for a reason to end.
+    /// Waits until the recording should end.
     fn wait(&mut self) -> Result<End> {
-        // A command may use the terminal as it likes.
+        // The command may use the terminal, so no counter is shown.
         let counter = Counter::new(!self.has_command);
         let mut deadline = self.options.duration.and_then(|d| Instant::now().checked_add(d));
         let mut end = End::Done;
         loop {
-            let left = deadline.map_or(TICK, |d| d.saturating_duration_since(Instant::now()));
-            match self.inbox.recv_timeout(left.min(TICK)) {
-                Ok(Note::Interrupt) if end == End::Interrupted => return Ok(End::Hurried),
+            let left = deadline.map_or(POLL_INTERVAL, |d| d.saturating_duration_since(Instant::now()));
+            match self.inbox.recv_timeout(left.min(POLL_INTERVAL)) {
+                Ok(Note::Interrupt) if end == End::Interrupted => return Ok(End::InterruptedTwice),
                 Ok(Note::Interrupt) if !self.has_command => return Ok(End::Interrupted),
                 Ok(Note::Interrupt) => {
-                    // The terminal has told the command as well; what it still writes belongs to the trace.
+                    // The terminal sent SIGINT to the command as well; what it still writes belongs
+                    // to the trace.
                     end = End::Interrupted;
-                    deadline = Some(Instant::now() + GRACE);
+                    deadline = Some(Instant::now() + COMMAND_END_TIMEOUT);
                 }
                 Ok(Note::Child(status)) => {
                     self.status = Some(status.context("cannot wait for the command")?);
@@ -197,7 +203,7 @@ impl Recording<'_> {
                 }
                 Ok(Note::Stopped(_)) | Err(RecvTimeoutError::Disconnected) => return Ok(end),
                 Err(RecvTimeoutError::Timeout) => {
-                    if deadline.is_some_and(|d| Instant::now() >= d) || !self.goes_on()? {
+                    if deadline.is_some_and(|d| Instant::now() >= d) || !self.should_continue()? {
                         return Ok(end);
                     }
                     counter.show(&self.last);
@@ -206,21 +212,21 @@ impl Recording<'_> {
         }
     }
 
-    /// Looks at the session and at the processes that are recorded.
-    fn goes_on(&mut self) -> Result<bool> {
+    /// Polls the session and the recorded processes.
+    fn should_continue(&mut self) -> Result<bool> {
         let Some(session) = self.session.as_mut().filter(|s| !s.is_over()) else {
             return Ok(self.has_command);
         };
         let Some(now) = session.query()? else {
             if self.has_command {
-                eprintln!("warning: the recording has ended; the command runs on");
+                eprintln!("warning: the recording has ended; the command is still running");
             }
             return Ok(self.has_command);
         };
         self.last = now;
         if self.wanted.iter().any(|wanted| !self.seen.contains(&wanted.guid)) {
             let providers = session.controller().providers()?;
-            self.seen.extend(sessions::seen_in(&providers));
+            self.seen.extend(sessions::registered_in(&providers));
             if self.has_command && !self.is_noted {
                 self.is_noted = sessions::note_same_names(&providers, &self.wanted);
             }
@@ -229,37 +235,38 @@ impl Recording<'_> {
         Ok(pids.is_empty() || pids.iter().any(|pid| is_running(*pid)))
     }
 
-    /// Stops the session, says how it went, and gives the exit status.
+    /// Stops the session, prints a summary and returns the exit status.
     fn finish(mut self, end: End, notes: Sender<Note>) -> Result<Outcome> {
         if let Some(mut session) = self.session.take() {
-            if end != End::Hurried && !self.is_warned && !session.is_over() {
-                // The session is stopped whatever the daemon says to this.
-                let _ = sessions::tell_left_out(session.controller(), self.last.id, &self.wanted);
+            if end != End::InterruptedTwice && !self.is_warned && !session.is_over() {
+                // The session is stopped even if this request fails.
+                let _ =
+                    sessions::warn_of_left_out_processes(session.controller(), self.last.id, &self.wanted);
             }
             std::thread::spawn(move || drop(notes.send(Note::Stopped(Box::new(session.stop())))));
         }
-        // A command may use the terminal as it likes.
-        let runs = self.has_command && self.status.is_none();
-        let waiting = (end != End::Hurried && !runs).then(|| Waiting::new("stopping"));
-        let settled = self.settle(end);
+        // The command may use the terminal.
+        let is_command_running = self.has_command && self.status.is_none();
+        let waiting = (end != End::InterruptedTwice && !is_command_running).then(|| Waiting::new("stopping"));
+        let ended = self.wait_for_end(end);
         drop(waiting);
-        let Some(ended) = settled? else {
-            eprintln!("left at once; the daemon finalises the file");
+        let Some(ended) = ended? else {
+            eprintln!("exited at once; the daemon finalises the file");
             return Ok(Outcome::Status(INTERRUPTED));
         };
-        let outcome = self.tell(&ended)?;
+        let outcome = self.summarise(&ended)?;
         Ok(match self.status {
             Some(status) => Outcome::Status(exit_status(status)),
             None if self.has_command => {
-                eprintln!("the command still runs");
+                eprintln!("the command is still running");
                 Outcome::Status(INTERRUPTED)
             }
             None => outcome,
         })
     }
 
-    /// Says what was recorded and, where the recording ended before its time, why.
-    fn tell(&self, ended: &Ended) -> Result<Outcome> {
+    /// Prints what was recorded and, if the recording ended early, why.
+    fn summarise(&self, ended: &Ended) -> Result<Outcome> {
         let file = &self.options.output;
         let outcome = match ended {
             Ended::ByUs(p) => sessions::summarise(p, false)?,
@@ -267,34 +274,37 @@ impl Recording<'_> {
                 let outcome = sessions::summarise(p, false)?;
                 let status = Status(p.end_status);
                 if status != Status::ERROR_SUCCESS {
-                    let why = format!("the recording ended early: {status}");
-                    return Err(traceweir::Error::refused(status, why).into());
+                    let reason = format!("the recording ended early: {status}");
+                    return Err(traceweir::Error::refused(status, reason).into());
                 }
                 if !sessions::is_at_limit(p) {
-                    eprintln!("the recording was stopped by somebody else");
+                    eprintln!("the recording was stopped by another process");
                 }
                 outcome
             }
             Ended::WithDaemon(socket) => bail!("{}", without_daemon(socket, file)),
         };
-        sessions::unheard(&self.wanted, &self.seen, file);
+        sessions::warn_of_unheard_providers(&self.wanted, &self.seen, file);
         Ok(outcome)
     }
 
-    /// Waits for the end of the session and, unless somebody is in a hurry, of the command; `None` when we are to leave at once.
-    fn settle(&mut self, end: End) -> Result<Option<Ended>> {
-        let mut is_asked = end != End::Done;
-        let mut hurry = (end == End::Hurried).then(|| Instant::now() + HURRY);
+    /// Waits for the end of the session and, before Ctrl-C, of the command. Returns `None` to exit
+    /// at once.
+    fn wait_for_end(&mut self, end: End) -> Result<Option<Ended>> {
+        let mut is_interrupted = end != End::Done;
+        let mut deadline = (end == End::InterruptedTwice).then(|| Instant::now() + STOP_REQUEST_TIMEOUT);
         let mut stopped = None;
-        while stopped.is_none() || (self.has_command && self.status.is_none() && !is_asked) {
-            let left = hurry.map_or(LONG, |at| at.saturating_duration_since(Instant::now()));
+        while stopped.is_none() || (self.has_command && self.status.is_none() && !is_interrupted) {
+            let left = deadline.map_or(LONG, |time| time.saturating_duration_since(Instant::now()));
             match self.inbox.recv_timeout(left) {
-                // Asking again and again does not put it off.
-                Ok(Note::Interrupt) if is_asked => hurry = hurry.or_else(|| Some(Instant::now() + HURRY)),
-                Ok(Note::Interrupt) => is_asked = true,
+                // Further Ctrl-C do not extend the deadline.
+                Ok(Note::Interrupt) if is_interrupted => {
+                    deadline = deadline.or_else(|| Some(Instant::now() + STOP_REQUEST_TIMEOUT))
+                }
+                Ok(Note::Interrupt) => is_interrupted = true,
                 Ok(Note::Child(ended)) => self.status = Some(ended.context("cannot wait for the command")?),
                 Ok(Note::Stopped(result)) => stopped = Some((*result)?),
-                Err(_) if hurry.is_some_and(|at| Instant::now() >= at) => return Ok(None),
+                Err(_) if deadline.is_some_and(|time| Instant::now() >= time) => return Ok(None),
                 Err(_) => {}
             }
         }
@@ -302,12 +312,12 @@ impl Recording<'_> {
     }
 }
 
-/// What is left of a recording whose daemon is gone.
+/// Describes what is left of a recording whose daemon has ended.
 fn without_daemon(socket: &Path, file: &Path) -> String {
     let events =
         sessions::count_events(file).map_or_else(String::new, |n| format!(" ({})", counted(n, "event")));
     let name = plain_path(file);
-    let file = match sessions::end_of(file) {
+    let file = match sessions::finalised_at(file) {
         Some(_) => format!("it finalised {name}{events} before"),
         None => {
             format!(
@@ -319,13 +329,13 @@ fn without_daemon(socket: &Path, file: &Path) -> String {
     format!("the daemon at {} has ended; {file}", plain_path(socket))
 }
 
-/// As shells tell it: 128 + N for signal N.
+/// Returns the exit status as shells do: 128 + N for signal N.
 fn exit_status(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
-    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(OWN_FAILURE)
+    code.and_then(|code| u8::try_from(code).ok()).unwrap_or(RECORDING_FAILED)
 }
 
-/// Whether a process is there, whosever it is.
+/// Returns whether a process exists, whichever user owns it.
 fn is_running(pid: u32) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pid.is_some_and(|pid| !matches!(test_kill_process(pid), Err(rustix::io::Errno::SRCH)))

@@ -1,11 +1,12 @@
-//! `weir relog`: one file of others, cut, filtered, merged, compressed.
+//! `weir relog`: writes one trace from others, cut, filtered, merged or compressed.
 //!
 //! ```text
 //!   traces ──in time order──▶ context? ──yes──▶ kept, unless --bare or dropped
 //!                                └──no──▶ filters on the header ──▶ those by names ──▶ kept
 //! ```
 //!
-//! Marks are events of our own, each put in front of the first event after its time. Nothing is decoded where the filters ask for nothing that takes it.
+//! A mark is an event that weir adds, written before the first event after its time. Events are
+//! decoded only if the filters need it.
 
 mod marks;
 mod report;
@@ -21,7 +22,7 @@ use traceweir_decode::format::Style;
 use traceweir_format::header::Record;
 use traceweir_format::time::FileTime;
 
-use super::{caution, warn};
+use super::{print_warning, warn};
 use crate::cli::{Filters, Relog};
 use crate::event::{Event, Flow};
 use crate::exit::Outcome;
@@ -32,7 +33,7 @@ use crate::signals::{INTERRUPTED, on_interrupt};
 use crate::traces::{Reading, Traces, walk};
 use marks::Marks;
 
-/// Runs the command.
+/// Runs `weir relog`.
 pub(super) fn run(options: &Relog) -> Result<Outcome> {
     let path = plain_path(&options.output);
     check_output(options, &path)?;
@@ -42,45 +43,45 @@ pub(super) fn run(options: &Relog) -> Result<Outcome> {
     let inputs = traces.inputs.iter().map(|input| Input::of_file(&input.trace));
     let inputs = inputs.collect::<traceweir::Result<Vec<_>>>()?;
     let settings = settings(options, &traces, &chosen.filter);
-    // From here on there is something to be taken away where Ctrl-C ends it.
+    // From here on, Ctrl-C must remove the incomplete output.
     let stopped = Arc::new(AtomicBool::new(false));
     let stop = Arc::clone(&stopped);
     on_interrupt(move |_| stop.store(true, Ordering::Relaxed))?;
     let output = Output::create(&options.output, &options.inputs(), &inputs, &settings)?;
     let marks = Marks::new(&options.mark, traces.start());
     let tally = Tally { left: chosen.filter.head.unwrap_or(u64::MAX), ..Tally::default() };
-    let mut to = To { output, tally, marks };
+    let mut sink = Sink { output, tally, marks };
     let is_stopped = || stopped.load(Ordering::Relaxed);
     let reading = if chosen.needs_description() {
-        by_description(&mut traces, &chosen, &mut to, is_stopped)?
+        by_description(&mut traces, &chosen, &mut sink, is_stopped)?
     } else {
-        by_header(&traces, &chosen, &mut to, is_stopped)?
+        by_header(&traces, &chosen, &mut sink, is_stopped)?
     };
     if is_stopped() {
         eprintln!("{path}: interrupted; nothing was written");
         return Ok(Outcome::Status(INTERRUPTED));
     }
-    let To { mut output, tally, mut marks } = to;
+    let Sink { mut output, tally, mut marks } = sink;
     marks.put_rest(&mut output)?;
     let done = output.finish()?;
     eprintln!("{}", report::line(&path, &done, &tally));
     warn(&reading);
     let outside = Marks::new(&options.mark, traces.start()).outside(report::span(&traces, &tally));
     let silence = report::silence(&tally, &chosen.filter);
-    report::mended(&done).into_iter().chain(silence).chain(outside).for_each(|text| caution(&text));
+    report::mended(&done).into_iter().chain(silence).chain(outside).for_each(|text| print_warning(&text));
     Ok(reading.outcome)
 }
 
-/// Refuses, before anything is read, what can be no output, and what `--force` would have to replace.
+/// Rejects an impossible output, or one that only `--force` may replace, before anything is read.
 fn check_output(options: &Relog, path: &str) -> Result<()> {
     if options.output.as_os_str() == "-" {
-        let why = "the header of a trace is written last, so the output has to be a file, not standard output; ./- is a file of that name";
-        return Err(Error::refused(Status::ERROR_BAD_PATHNAME, why).into());
+        let reason = "the header of a trace is written last, so the output must be a file, not standard output; use ./- for a file of that name";
+        return Err(Error::refused(Status::ERROR_BAD_PATHNAME, reason).into());
     }
     Output::check(&options.output, &options.inputs())?;
-    // A link that leads nowhere is something, too.
+    // A dangling link counts as an existing file.
     if options.output.symlink_metadata().is_ok() && !options.force {
-        bail!("cannot write {path} (--force replaces it): it is there already");
+        bail!("cannot write {path} (--force replaces it): it exists already");
     }
     Ok(())
 }
@@ -88,24 +89,24 @@ fn check_output(options: &Relog, path: &str) -> Result<()> {
 fn check_span(filter: &Filter) -> Result<()> {
     match filter.span() {
         (Some(from), Some(to)) if from > to => {
-            let why = format!("--from ({from}) is later than --to ({to}): nothing can be between them");
-            Err(Error::refused(Status::ERROR_INVALID_TIME, why).into())
+            let reason = format!("--from ({from}) is later than --to ({to}): nothing can be between them");
+            Err(Error::refused(Status::ERROR_INVALID_TIME, reason).into())
         }
         _ => Ok(()),
     }
 }
 
 fn settings(options: &Relog, traces: &Traces, filter: &Filter) -> Settings {
-    let as_before = || traces.inputs.iter().any(|input| input.trace.is_compressed());
+    let is_input_compressed = || traces.inputs.iter().any(|input| input.trace.is_compressed());
     let (from, to) = filter.span();
-    let compressed = options.compress || !options.decompress && as_before();
+    let compressed = options.compress || !options.decompress && is_input_compressed();
     Settings { compressed, from, to, new: !options.force, ..Settings::default() }
 }
 
-/// What is wanted.
+/// Which events are kept.
 struct Choice {
     filter: Filter,
-    /// Providers to be left out.
+    /// Providers that are left out.
     dropped: Option<Filter>,
     bare: bool,
 }
@@ -124,26 +125,26 @@ impl Choice {
         self.filter.needs_description() || self.dropped.is_some()
     }
 
-    /// Whether the filters are not asked about an event.
-    fn stays(&self, record: &Record<'_>) -> bool {
+    /// Returns whether an event is kept without asking the filters.
+    fn is_always_kept(&self, record: &Record<'_>) -> bool {
         relog::is_log_file_header(record) || !self.bare && is_context(record)
     }
 
-    fn drops(&self, event: &Event<'_>) -> bool {
+    fn is_dropped(&self, event: &Event<'_>) -> bool {
         let is_header = relog::is_log_file_header(&event.record);
         !is_header && self.dropped.as_ref().is_some_and(|dropped| dropped.accepts(event))
     }
 }
 
-/// Where the events go.
-struct To {
+/// The output and the counts of events.
+struct Sink {
     output: Output,
     tally: Tally,
     marks: Marks,
 }
 
-impl To {
-    /// Writes a record, behind the marks that come before it.
+impl Sink {
+    /// Writes a record, after the marks that precede it.
     fn keep(&mut self, file: usize, record: &Record<'_>, time: FileTime) -> Result<()> {
         if !relog::is_log_file_header(record) {
             self.marks.put_before(time, &mut self.output)?;
@@ -152,16 +153,18 @@ impl To {
     }
 }
 
-/// What became of the events.
+/// Counts of events.
 #[derive(Default)]
 struct Tally {
-    /// Events that may still be kept.
+    /// Number of events that may still be kept.
     left: u64,
-    /// Events that were read, log-file headers included, and when the first and the last of them was.
+    /// Number of events read, including log-file headers.
     read: u64,
+    /// Times of the first and the last event read.
     span: Option<(FileTime, FileTime)>,
-    /// Events that the filters were asked about, and those they let through.
+    /// Number of events that the filters judged.
     judged: u64,
+    /// Number of events that passed the filters.
     passed: u64,
 }
 
@@ -173,7 +176,7 @@ impl Tally {
         self.span = Some((first.min(time), last.max(time)));
     }
 
-    /// Counts an event that the filters have judged; whether more are wanted.
+    /// Counts an event that the filters judged; returns whether more are wanted.
     fn judge(&mut self, kept: bool) -> Flow {
         self.judged += 1;
         if !kept {
@@ -188,51 +191,51 @@ impl Tally {
 fn by_header(
     traces: &Traces,
     chosen: &Choice,
-    to: &mut To,
+    sink: &mut Sink,
     is_stopped: impl Fn() -> bool,
 ) -> Result<Reading> {
     walk(&traces.inputs, false, |file, clock, record| {
         if is_stopped() {
             return Ok(Flow::Stop);
         }
-        let (stays, time) = (chosen.stays(record), clock.file_time(record.time()));
-        to.tally.read(time);
-        let kept = stays || chosen.filter.wants(record, time);
+        let (always_kept, time) = (chosen.is_always_kept(record), clock.file_time(record.time()));
+        sink.tally.read(time);
+        let kept = always_kept || chosen.filter.wants(record, time);
         if kept {
-            to.keep(file, record, time)?;
+            sink.keep(file, record, time)?;
         }
-        Ok(if stays { Flow::Continue } else { to.tally.judge(kept) })
+        Ok(if always_kept { Flow::Continue } else { sink.tally.judge(kept) })
     })
 }
 
 fn by_description(
     traces: &mut Traces,
     chosen: &Choice,
-    to: &mut To,
+    sink: &mut Sink,
     is_stopped: impl Fn() -> bool,
 ) -> Result<Reading> {
     let mut grep = Grep::new(&chosen.filter, Style::default());
-    let mut passed_by = Tally::default();
+    let mut skipped = Tally::default();
     let reading = traces.read(
         |record, time| {
-            passed_by.read(time);
-            let wanted = chosen.stays(record) || chosen.filter.wants(record, time);
-            passed_by.judged += u64::from(!wanted);
+            skipped.read(time);
+            let wanted = chosen.is_always_kept(record) || chosen.filter.wants(record, time);
+            skipped.judged += u64::from(!wanted);
             wanted || is_stopped()
         },
         |event| {
             if is_stopped() {
                 return Ok(Flow::Stop);
             }
-            let (stays, drops) = (chosen.stays(&event.record), chosen.drops(event));
-            let kept = !drops && (stays || chosen.filter.accepts(event) && grep.accepts(event));
+            let (always_kept, dropped) = (chosen.is_always_kept(&event.record), chosen.is_dropped(event));
+            let kept = !dropped && (always_kept || chosen.filter.accepts(event) && grep.accepts(event));
             if kept {
-                to.keep(event.file, &event.record, event.time)?;
+                sink.keep(event.file, &event.record, event.time)?;
             }
-            Ok(if stays { Flow::Continue } else { to.tally.judge(kept) })
+            Ok(if always_kept { Flow::Continue } else { sink.tally.judge(kept) })
         },
     )?;
-    (to.tally.read, to.tally.span) = (passed_by.read, passed_by.span);
-    to.tally.judged += passed_by.judged;
+    (sink.tally.read, sink.tally.span) = (skipped.read, skipped.span);
+    sink.tally.judged += skipped.judged;
     Ok(reading)
 }

@@ -1,4 +1,4 @@
-//! `weir repair`: finalises a file that a crash left behind.
+//! `weir repair`: finalises a log file that was not closed.
 
 use std::fs::File;
 use std::path::Path;
@@ -12,10 +12,10 @@ use crate::cli::Repair;
 use crate::exit::Outcome;
 use crate::input::{self, Input};
 
-/// Holes that are printed; all are counted.
+/// Maximum number of holes to print; all are counted.
 const SHOWN_HOLES: usize = 20;
 
-/// Runs the command.
+/// Runs `weir repair`.
 pub(super) fn run(options: &Repair) -> Result<Outcome> {
     let mut inputs = input::open_all(std::slice::from_ref(&options.file))?;
     let Some(file) = inputs.pop().filter(|_| inputs.is_empty()) else {
@@ -66,12 +66,13 @@ pub(super) fn run(options: &Repair) -> Result<Outcome> {
             grouped(remaining)
         );
     }
-    // Half a buffer at the end is what crashes leave; its whole records are saved and the copy is sound.
-    let damaged = holes || missing.is_some() || done.dropped > 0 || file.damage.is_some() || remaining > 0;
-    Ok(if damaged { Outcome::Damaged } else { Outcome::Fine })
+    // A crash often leaves half a buffer at the end; its complete records are saved and the copy is
+    // sound.
+    let is_damaged = holes || missing.is_some() || done.dropped > 0 || file.damage.is_some() || remaining > 0;
+    Ok(if is_damaged { Outcome::Damaged } else { Outcome::Fine })
 }
 
-/// Prints where the input holds no buffers; whether it has such holes.
+/// Prints where the input has no buffers; returns whether it has such holes.
 fn report_holes(file: &Input) -> bool {
     let mut holes = file.trace.defects().iter().filter(|defect| matches!(defect, Error::Hole { .. }));
     for hole in holes.by_ref().take(SHOWN_HOLES) {
@@ -84,9 +85,9 @@ fn report_holes(file: &Input) -> bool {
     file.trace.holes().next().is_some()
 }
 
-/// Rules that the new file breaks; one that cannot be opened is an error.
+/// Counts the rules that the new file breaks; a file that cannot be opened is an error.
 fn remaining(path: &Path) -> Result<u64> {
-    let trace = etl::Trace::open(File::open(path)?).context("what was repaired cannot be read")?;
+    let trace = etl::Trace::open(File::open(path)?).context("cannot read the repaired file")?;
     let mut findings = 0;
     etl::check(&trace, &mut |_| findings += 1)?;
     Ok(findings)

@@ -1,8 +1,8 @@
-//! `weir report`: where time went in a kernel trace.
+//! `weir report`: reports where time went in a kernel trace.
 //!
 //! ```text
-//!   headline: what there is, what is missing      one object {"by":"summary"} with --json
-//!   tables: at most --top rows each               one object a row, {"by":"function"}, …
+//!   headline: totals, losses                      one object {"by":"summary"} with --json
+//!   tables: at most --top rows each               one object per row, {"by":"function"}, …
 //! ```
 
 mod cpu;
@@ -15,7 +15,7 @@ use anyhow::Result;
 use crate::cli::ReportVerb;
 use crate::exit::Outcome;
 
-/// Runs the command.
+/// Runs `weir report`.
 pub(super) fn run(verb: &ReportVerb) -> Result<Outcome> {
     match verb {
         ReportVerb::Cpu(options) => cpu::run(options),

@@ -1,16 +1,20 @@
-//! `weir shims`: links under the names of Windows' libraries, for programs that load those at run time.
+//! `weir shims`: creates links with the names of Windows libraries, for programs that load those at
+//! run time.
 //!
 //! ```text
-//!   DIR/libadvapi32.so       ─▶ /usr/local/lib/libtraceweir.so.0      dlopen("libadvapi32.so"), [DllImport("advapi32")]
-//!   DIR/advapi32.dll         ─▶ …                                     [DllImport("advapi32.dll")], ctypes
-//!   DIR/libadvapi32.dll.so   ─▶ …                                     what .NET makes of that name
+//!   DIR/libadvapi32.so       ─▶ …/libtraceweir.so.0   dlopen("libadvapi32.so"),
+//!                                                     [DllImport("advapi32")]
+//!   DIR/advapi32.dll         ─▶ …                     [DllImport("advapi32.dll")], ctypes
+//!   DIR/libadvapi32.dll.so   ─▶ …                     the name that .NET derives from it
 //!   DIR/tdh.dll …            sechost and tdh likewise
 //! ```
 //!
-//! 1. A link is ours if it leads to a file called `libtraceweir…`, there or not: only such are replaced and removed unasked.
-//! 2. All names are looked at before the first one is touched: where one is taken, nothing is done.
-//! 3. The folder is opened once and names are those in it, whatever its path leads to meanwhile.
-//! 4. A link appears under its name whole (made aside, then renamed), so that a program that starts meanwhile finds the old one or the new one.
+//! 1. A link is ours if its target is called `libtraceweir…`, whether it exists or not: only such
+//!    links are replaced and removed without `--force`.
+//! 2. All names are checked before the first is changed: if one is taken, nothing is changed.
+//! 3. The folder is opened once and names are resolved in it, whatever its path leads to later.
+//! 4. A link appears under its name atomically (created aside, then renamed), so that a program
+//!    that starts at the same time finds the old link or the new one.
 
 use std::ffi::OsString;
 use std::fs;
@@ -29,42 +33,42 @@ use rustix::io::Errno;
 use crate::cli::Shims;
 use crate::exit::Outcome;
 
-/// The libraries of Windows that have functions of tracing.
+/// Windows libraries with tracing functions.
 const LIBRARIES: [&str; 3] = ["advapi32", "sechost", "tdh"];
-/// The library, by the name that the loader knows and by the one that compilers look for.
+/// The library, by its soname and by the name for linking.
 const NAMES: [&str; 2] = ["libtraceweir.so.0", "libtraceweir.so"];
-/// What the names of files begin with that links of ours lead to.
+/// Prefix of the file names that our links lead to.
 const STEM: &str = "libtraceweir";
 
-/// What stands around the name of a library in names of files.
+/// Prefixes and suffixes of library names in file names.
 const SPELLINGS: [(&str, &str); 6] =
     [("lib", ".so"), ("", ".so"), ("", ".dll"), ("lib", ".dll"), ("", ".dll.so"), ("lib", ".dll.so")];
 
-/// Every name under which a program may look for a library.
+/// Returns every file name under which a program may search a library.
 fn spellings() -> impl Iterator<Item = String> {
     LIBRARIES
         .into_iter()
         .flat_map(|library| SPELLINGS.map(|(before, after)| format!("{before}{library}{after}")))
 }
 
-/// Runs the command.
+/// Runs `weir shims`.
 pub(super) fn run(options: &Shims) -> Result<Outcome> {
-    if options.remove { remove(&options.folder) } else { lay(options) }
+    if options.remove { remove(&options.folder) } else { create_links(options) }
 }
 
-/// What has a name in the folder.
+/// The entry of a name in the folder.
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
+enum Entry {
     Nothing,
-    /// A link to the library, and where it leads.
+    /// A link to the library, with its target.
     Ours(PathBuf),
-    /// Something of somebody else's.
+    /// Any other file or link.
     Foreign,
     /// A folder, which is never replaced.
     Folder,
 }
 
-/// The folder of the links, opened.
+/// The opened folder of the links.
 struct Folder<'a> {
     path: &'a Path,
     open: OwnedFd,
@@ -75,8 +79,8 @@ impl<'a> Folder<'a> {
         let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
         match openat(CWD, path, flags, Mode::empty()) {
             Ok(open) => Ok(Self { path, open }),
-            Err(Errno::NOTDIR | Errno::NOENT) => bail!("{} is no folder", path.display()),
-            Err(why) => Err(why).with_context(|| format!("cannot open the folder {}", path.display())),
+            Err(Errno::NOTDIR | Errno::NOENT) => bail!("{} is not a folder", path.display()),
+            Err(error) => Err(error).with_context(|| format!("cannot open the folder {}", path.display())),
         }
     }
 
@@ -84,16 +88,17 @@ impl<'a> Folder<'a> {
         self.path.join(name)
     }
 
-    fn look(&self, name: &str) -> Result<Found> {
+    fn inspect(&self, name: &str) -> Result<Entry> {
         let kind = match statat(&self.open, name, AtFlags::SYMLINK_NOFOLLOW) {
             Ok(there) => FileType::from_raw_mode(there.st_mode),
-            Err(Errno::NOENT) => return Ok(Found::Nothing),
-            Err(why) => {
-                return Err(why).with_context(|| format!("cannot look at {}", self.path_of(name).display()));
+            Err(Errno::NOENT) => return Ok(Entry::Nothing),
+            Err(error) => {
+                return Err(error)
+                    .with_context(|| format!("cannot inspect {}", self.path_of(name).display()));
             }
         };
         if kind == FileType::Directory {
-            return Ok(Found::Folder);
+            return Ok(Entry::Folder);
         }
         let target =
             if kind == FileType::Symlink { readlinkat(&self.open, name, Vec::new()).ok() } else { None };
@@ -101,11 +106,11 @@ impl<'a> Folder<'a> {
         let is_ours = |target: &PathBuf| {
             target.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(STEM.as_bytes()))
         };
-        Ok(target.filter(is_ours).map_or(Found::Foreign, Found::Ours))
+        Ok(target.filter(is_ours).map_or(Entry::Foreign, Entry::Ours))
     }
 
-    /// Makes a link, or puts it in the place of what is there.
-    fn place(&self, library: &Path, name: &str) -> rustix::io::Result<()> {
+    /// Creates a link, or replaces the entry of that name.
+    fn put_link(&self, library: &Path, name: &str) -> rustix::io::Result<()> {
         let aside = format!("{name}.{}.new", std::process::id());
         symlinkat(library, &self.open, &aside)?;
         renameat(&self.open, &aside, &self.open, name).inspect_err(|_| {
@@ -114,19 +119,19 @@ impl<'a> Folder<'a> {
     }
 }
 
-fn lay(options: &Shims) -> Result<Outcome> {
-    let library = find(options.lib.as_deref())?;
+fn create_links(options: &Shims) -> Result<Outcome> {
+    let library = find_library(options.lib.as_deref())?;
     let folder = &options.folder;
-    fs::create_dir_all(folder).with_context(|| format!("cannot make the folder {}", folder.display()))?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot create the folder {}", folder.display()))?;
     let open = Folder::open(folder)?;
     let mut wanted = Vec::new();
     for name in spellings() {
-        let (path, found) = (open.path_of(&name), open.look(&name)?);
+        let (path, found) = (open.path_of(&name), open.inspect(&name)?);
         match found {
-            Found::Folder => bail!("{} is a folder; nothing was changed", path.display()),
-            Found::Foreign if !options.force => {
+            Entry::Folder => bail!("{} is a folder; nothing was changed", path.display()),
+            Entry::Foreign if !options.force => {
                 bail!(
-                    "{} is there and no link to the library; nothing was changed (--force replaces it)",
+                    "{} exists and is not a link to the library; nothing was changed (--force replaces it)",
                     path.display()
                 )
             }
@@ -135,13 +140,13 @@ fn lay(options: &Shims) -> Result<Outcome> {
     }
     for (name, path, found) in wanted {
         let done = match found {
-            Found::Ours(target) if target == library => "kept",
-            Found::Nothing => "made",
+            Entry::Ours(target) if target == library => "kept",
+            Entry::Nothing => "made",
             _ => "replaced",
         };
         if done != "kept" {
-            open.place(&library, &name)
-                .with_context(|| format!("cannot make the link {}", path.display()))?;
+            open.put_link(&library, &name)
+                .with_context(|| format!("cannot create the link {}", path.display()))?;
         }
         println!("{done} {} -> {}", path.display(), library.display());
     }
@@ -154,38 +159,39 @@ fn remove(folder: &Path) -> Result<Outcome> {
     let folder = Folder::open(folder)?;
     for name in spellings() {
         let path = folder.path_of(&name);
-        match folder.look(&name)? {
-            Found::Nothing => {}
-            Found::Ours(_) => {
+        match folder.inspect(&name)? {
+            Entry::Nothing => {}
+            Entry::Ours(_) => {
                 unlinkat(&folder.open, &name, AtFlags::empty())
                     .with_context(|| format!("cannot remove {}", path.display()))?;
                 println!("removed {}", path.display());
             }
-            Found::Foreign | Found::Folder => {
-                eprintln!("{} stays: it is no link to the library", path.display())
+            Entry::Foreign | Entry::Folder => {
+                eprintln!("{} stays: it is not a link to the library", path.display())
             }
         }
     }
     Ok(Outcome::Fine)
 }
 
-/// The library, as an absolute path whose last part stays a link where it is one, so that updates of the library are followed.
-fn find(given: Option<&Path>) -> Result<PathBuf> {
+/// Finds the library. Returns an absolute path whose last component stays a link if it is one, so
+/// that links follow updates of the library.
+fn find_library(given: Option<&Path>) -> Result<PathBuf> {
     let found = match given {
         Some(path) if path.is_dir() => in_folder(path)
-            .with_context(|| format!("there is no {} in {}", NAMES.join(" or "), path.display()))?,
+            .with_context(|| format!("no {} in {}", NAMES.join(" or "), path.display()))?,
         Some(path) => path.to_owned(),
-        None => places().iter().find_map(|place| in_folder(place)).context(
-            "libtraceweir.so is neither beside weir nor where the system keeps libraries; name it with --lib, or install it \
+        None => library_folders().iter().find_map(|folder| in_folder(folder)).context(
+            "libtraceweir.so is neither beside weir nor in the system's library folders; name it with --lib, or install it \
              (crates/ffi/install.sh)",
         )?,
     };
-    let library = in_place(&found).with_context(|| format!("cannot find {}", found.display()))?;
+    let library = resolve_folder(&found).with_context(|| format!("cannot find {}", found.display()))?;
     let is_ours =
         library.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(STEM.as_bytes()));
     if !is_ours {
         bail!(
-            "{} is not called {STEM}…: links to it could not be told from those of others",
+            "the name of {} does not begin with {STEM}: links to it could not be recognised later",
             found.display()
         );
     }
@@ -193,15 +199,15 @@ fn find(given: Option<&Path>) -> Result<PathBuf> {
     let read = fs::File::open(&library).and_then(|mut file| std::io::Read::read_exact(&mut file, &mut magic));
     match read {
         Ok(()) if magic == *b"\x7FELF" => Ok(library),
-        Err(why) if why.kind() != ErrorKind::UnexpectedEof => {
-            Err(why).with_context(|| format!("cannot read {}", found.display()))
+        Err(error) if error.kind() != ErrorKind::UnexpectedEof => {
+            Err(error).with_context(|| format!("cannot read {}", found.display()))
         }
-        _ => bail!("{} is no shared library", found.display()),
+        _ => bail!("{} is not a shared library", found.display()),
     }
 }
 
-/// The path of a file by way of its real folder, without dots and detours.
-fn in_place(path: &Path) -> std::io::Result<PathBuf> {
+/// Returns the path of a file in its canonical folder.
+fn resolve_folder(path: &Path) -> std::io::Result<PathBuf> {
     let path = std::path::absolute(path)?;
     match (path.parent(), path.file_name()) {
         (Some(folder), Some(name)) => Ok(folder.canonicalize()?.join(name)),
@@ -213,8 +219,9 @@ fn in_folder(folder: &Path) -> Option<PathBuf> {
     NAMES.map(|name| folder.join(name)).into_iter().find(|path| path.is_file())
 }
 
-/// Where the library is looked for: beside this program, as a build and as an installation have it, then where systems keep libraries.
-fn places() -> Vec<PathBuf> {
+/// Returns the folders in which the library is searched: beside this program, as in a build and in
+/// an installation, then the system's library folders.
+fn library_folders() -> Vec<PathBuf> {
     let program = std::env::current_exe().ok();
     let beside = program.as_deref().and_then(Path::parent);
     let own = beside.into_iter().flat_map(|folder| ["", "../lib", "../lib64"].map(|way| folder.join(way)));
@@ -231,7 +238,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_library_has_the_spellings_that_loaders_try() {
+    fn every_library_has_the_file_names_that_loaders_try() {
         let all: Vec<String> = spellings().collect();
         for name in [
             "libadvapi32.so",
@@ -248,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn only_links_to_the_library_are_ours_in_the_folder_that_was_opened() {
+    fn only_links_to_the_library_are_ours_in_the_opened_folder() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("shims");
         fs::create_dir(&path).unwrap();
@@ -258,18 +265,18 @@ mod tests {
         fs::create_dir(at("folder")).unwrap();
         symlink("/lib/libc.so.6", at("foreign")).unwrap();
         symlink("/nowhere/libtraceweir.so.0", at("ours")).unwrap();
-        // Another folder takes its place.
+        // Another folder takes its path.
         fs::rename(&path, folder.path().join("before")).unwrap();
         fs::create_dir(&path).unwrap();
         symlink("/nowhere/libtraceweir.so.0", at("none")).unwrap();
-        let look = |name: &str| open.look(name).unwrap();
-        assert_eq!(look("none"), Found::Nothing);
-        assert_eq!(look("file"), Found::Foreign);
-        assert_eq!(look("folder"), Found::Folder);
-        assert_eq!(look("foreign"), Found::Foreign);
-        assert_eq!(look("ours"), Found::Ours("/nowhere/libtraceweir.so.0".into()));
-        open.place(Path::new("/nowhere/libtraceweir.so.1"), "none").unwrap();
-        assert_eq!(look("none"), Found::Ours("/nowhere/libtraceweir.so.1".into()));
+        let inspect = |name: &str| open.inspect(name).unwrap();
+        assert_eq!(inspect("none"), Entry::Nothing);
+        assert_eq!(inspect("file"), Entry::Foreign);
+        assert_eq!(inspect("folder"), Entry::Folder);
+        assert_eq!(inspect("foreign"), Entry::Foreign);
+        assert_eq!(inspect("ours"), Entry::Ours("/nowhere/libtraceweir.so.0".into()));
+        open.put_link(Path::new("/nowhere/libtraceweir.so.1"), "none").unwrap();
+        assert_eq!(inspect("none"), Entry::Ours("/nowhere/libtraceweir.so.1".into()));
         assert_eq!(fs::read_link(at("none")).unwrap(), Path::new("/nowhere/libtraceweir.so.0"));
     }
 }

@@ -1,4 +1,4 @@
-//! `weir start`: a session that runs until it is stopped.
+//! `weir start`: starts a session that runs until it is stopped.
 
 use anstream::eprintln;
 use anyhow::Result;
@@ -10,55 +10,56 @@ use super::answer::Answer;
 use super::grouped;
 use crate::cli::{self, Start};
 use crate::export::{plain, plain_path, shell};
-use crate::grammar::Wanted;
-use crate::sessions::{self, Own};
+use crate::grammar::EnableRequest;
+use crate::sessions::{self, OwnSession};
 
-/// Runs the command.
+/// Runs `weir start`.
 pub(super) fn run(options: &Start) -> Result<Answer> {
     let wanted = options.providers.wanted(&options.manifest)?;
     let mut config = sessions::config(&options.name, options.output.as_deref(), &options.shape)?;
     let is_private = sessions::is_private(&config);
     if is_private && config.guid.is_null() {
-        config.guid = provider_of_private(&wanted);
+        config.guid = private_session_guid(&wanted);
     }
     let (mut session, properties) =
-        Own::start_with_kernel(options.whose, &mut config, &options.kernel, &wanted)?;
+        OwnSession::start_with_kernel(options.daemon_choice, &mut config, &options.kernel, &wanted)?;
     session.enable(&wanted, &[])?;
     session.leave_running();
-    sessions::tell_literal(&config);
-    eprintln!("{}", what_next(&properties));
+    sessions::note_literal_percent_d(&config);
+    eprintln!("{}", describe_session(&properties));
     if wanted.is_empty() && options.kernel.kernel.is_none() {
         eprintln!("no provider is enabled yet: weir enable {} PROVIDER", shell(&options.name));
     }
-    // Enabling a name may have brought in processes that registered it with a GUID of their own.
-    let takes_part = |properties: Properties| properties.processes > 0;
+    // Enabling a name may have added processes that registered the name with another GUID.
+    let has_processes = |properties: Properties| properties.processes > 0;
     if is_private
         && properties.processes == 0
-        && !session.controller().query(&SessionRef::Id(properties.id)).is_ok_and(takes_part)
+        && !session.controller().query(&SessionRef::Id(properties.id)).is_ok_and(has_processes)
     {
         let name = plain(&options.name);
         eprintln!(
-            "nobody takes part in session {name} yet: a process that registers the provider from now on does"
+            "no process takes part in session {name} yet: processes that register the provider from now on do"
         );
     }
-    sessions::tell_unseen(session.controller(), &wanted)?;
-    sessions::tell_left_out(session.controller(), properties.id, &wanted)?;
-    sessions::tell_idle(&wanted);
+    sessions::note_unseen_providers(session.controller(), &wanted)?;
+    sessions::warn_of_left_out_processes(session.controller(), properties.id, &wanted)?;
+    sessions::note_idle_filters(&wanted);
     Ok(Answer { providers: wanted, ..Answer::running(properties) })
 }
 
-/// The GUID of a private session where none is given: that of the one provider whose processes run it.
-fn provider_of_private(wanted: &[Wanted]) -> Guid {
+/// Returns the GUID of a private session that was given none: that of the one provider whose
+/// processes run it.
+fn private_session_guid(wanted: &[EnableRequest]) -> Guid {
     match wanted {
         [one] => one.guid,
         _ => cli::misuse(
-            "a private session is run by the processes of one provider: name that one by -p PROVIDER, or its id by --guid GUID",
+            "a private session runs in the processes of one provider: name it with -p PROVIDER, or give its id with --guid GUID",
         ),
     }
 }
 
-/// What it does, and how one gets at its events.
-fn what_next(p: &Properties) -> String {
+/// Describes what the session does, and how to read its events.
+fn describe_session(p: &Properties) -> String {
     let (name, typed) = (plain(&p.config.name), shell(&p.config.name));
     let has = |mode| p.config.log_file_mode & mode != 0;
     let file = p.config.log_file.as_deref().map(plain_path);
@@ -74,14 +75,14 @@ fn what_next(p: &Properties) -> String {
         };
     }
     if sessions::is_private(&p.config) {
-        let does = file.map_or_else(String::new, |file| {
-            format!(", each process with a file of its own: {file}, further ones with _PID behind the name")
+        let files = file.map_or_else(String::new, |file| {
+            format!(", each process with a file of its own: {file}, further ones with _PID appended")
         });
         return format!(
-            "session {name} runs in the processes of its provider{does}; weir stop {typed} ends it"
+            "session {name} runs in the processes of its provider{files}; weir stop {typed} ends it"
         );
     }
     let watch = has(EVENT_TRACE_REAL_TIME_MODE).then(|| format!("can be watched (weir watch {typed})"));
-    let does: Vec<_> = file.map(|file| format!("writes {file}")).into_iter().chain(watch).collect();
-    format!("session {name} runs and {}; weir stop {typed} ends it", does.join(" and "))
+    let outputs: Vec<_> = file.map(|file| format!("writes {file}")).into_iter().chain(watch).collect();
+    format!("session {name} runs and {}; weir stop {typed} ends it", outputs.join(" and "))
 }

@@ -1,4 +1,4 @@
-//! `weir stats`: who wrote how much.
+//! `weir stats`: counts events and bytes by provider, event and process.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -26,7 +26,7 @@ struct Count {
     bytes: u64,
 }
 
-/// What a row is about; the text is made when it is printed.
+/// What a row counts; its text is made when it is printed.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Key {
     Provider(Guid),
@@ -35,7 +35,7 @@ enum Key {
 }
 
 impl Key {
-    /// The table that the row belongs to.
+    /// Returns the table that the row belongs to.
     const fn table(&self) -> &'static str {
         match self {
             Self::Provider(_) => "provider",
@@ -55,14 +55,14 @@ struct Counts {
     last: Option<i64>,
 }
 
-/// The longest name in a table, in characters.
-const LONGEST: usize = 256;
+/// Maximum length of a name in a table, in characters.
+const MAX_NAME_CHARS: usize = 256;
 
-fn cut(name: &str) -> String {
-    name.chars().take(LONGEST).collect()
+fn truncate_name(name: &str) -> String {
+    name.chars().take(MAX_NAME_CHARS).collect()
 }
 
-/// Runs the command.
+/// Runs `weir stats`.
 pub(super) fn run(options: &Stats) -> Result<Outcome> {
     let mut traces = Traces::open(&options.files.files, &options.schemas, false)?;
     let filter = Filter::new(&options.filters, traces.start());
@@ -101,7 +101,7 @@ impl Counts {
         };
         one(&mut self.all);
         if let Some(name) = event.provider {
-            self.providers.entry(guid).or_insert_with(|| cut(name).into());
+            self.providers.entry(guid).or_insert_with(|| truncate_name(name).into());
         }
         if matches!(by, GroupBy::All | GroupBy::Provider) {
             one(self.rows.entry(Key::Provider(guid)).or_default());
@@ -110,13 +110,14 @@ impl Counts {
             let d = record.descriptor();
             let name = event.found.as_ref().ok().and_then(|f| f.known.event_name.clone());
             let name = name.unwrap_or_else(|| format!("{} v{}", unnamed_event(record), d.version).into());
-            let name = if name.len() > LONGEST { cut(&name).into() } else { name };
+            let name = if name.len() > MAX_NAME_CHARS { truncate_name(&name).into() } else { name };
             let id = if record.hook().is_some() { u16::from(d.opcode) } else { d.id };
             one(self.rows.entry(Key::Event(guid, name, id, d.version)).or_default());
         }
         if matches!(by, GroupBy::All | GroupBy::Process) {
             let pid = event.attributed.map_or(record.process_id(), |a| a.pid);
-            // A process that runs another program has its name from then on; before, it was a copy of whoever started it.
+            // A process that executes another program has its name from then on; before, it had the
+            // name of its parent.
             if let Some(name) = event.process
                 && self.processes.get(&pid).is_none_or(|known| **known != *name)
             {
@@ -202,7 +203,7 @@ impl Counts {
             |guid: &Guid| self.providers.get(guid).map_or_else(|| guid.to_string(), |n| n.to_string());
         match key {
             Key::Provider(guid) => {
-                // Kernel events share one provider name; their class tells them apart.
+                // Kernel events share one provider name; their class distinguishes them.
                 match traceweir_format::kernel::class_name(guid) {
                     Some(class) => format!("{} ({class})", provider(guid)),
                     None => provider(guid),

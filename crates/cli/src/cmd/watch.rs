@@ -1,8 +1,8 @@
-//! `weir watch`: live events, decoded.
+//! `weir watch`: prints live events, decoded.
 //!
 //! ```text
 //!   weir watch SESSION        attaches ──▶ events ──▶ detaches; the session runs on
-//!   weir watch -p PROVIDER    starts a real-time session ──▶ attaches, enables ──▶ events ──▶ stops it
+//!   weir watch -p PROVIDER    starts a real-time session ──▶ attaches ──▶ events ──▶ stops it
 //! ```
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -21,29 +21,29 @@ use crate::cli::{self, Watch};
 use crate::exit::{self, Outcome};
 use crate::export::{plain, plain_path};
 use crate::filter::Filter;
-use crate::grammar::Wanted;
+use crate::grammar::EnableRequest;
 use crate::live::{self, Screen};
 use crate::printer::Printer;
-use crate::sessions::{self, Ended, Own};
+use crate::sessions::{self, Ended, OwnSession};
 use crate::signals::{self, INTERRUPTED};
 
-/// Runs the command.
+/// Runs `weir watch`.
 pub(super) fn run(options: &Watch) -> Result<Outcome> {
     let wanted = options.providers.wanted(&options.schemas.manifest)?;
-    if options.session.is_some() && wanted.iter().any(|w| !w.is_told_by_events()) {
+    if options.session.is_some() && wanted.iter().any(|w| !w.can_match_events()) {
         cli::misuse(
-            "events do not tell program, package, application and container, and names come with --event: \
-             a running session is not filtered by them",
+            "events contain no program, package, application or container, and names are chosen with --event: \
+             these options cannot filter a running session",
         );
     }
     let source = Source::open(options, &wanted)?;
     let Source { trace, ender } = source;
-    let hurry = ender.clone();
+    let interrupt_ender = ender.clone();
     signals::on_interrupt(move |count| {
         if count > 1 {
             std::process::exit(INTERRUPTED.into());
         }
-        hurry.end();
+        interrupt_ender.end();
     })?;
     let timer = options.duration.map(|duration| end_after(duration, ender.clone()));
     let watched = print(options, &wanted, trace);
@@ -51,41 +51,41 @@ pub(super) fn run(options: &Watch) -> Result<Outcome> {
     let is_asked = ender.is_asked();
     let last = ender.finish();
     let lost = match watched {
-        // Whoever reads has seen enough.
+        // The reader closed the pipe.
         Err(error) if exit::is_closed_pipe(&error) => return Ok(Outcome::Fine),
-        Err(error) if is_cut(&error) => return Err(daemon_gone(options, last.ok().as_ref())),
+        Err(error) if is_cut(&error) => return Err(daemon_ended_error(options, last.ok().as_ref())),
         watched => watched?,
     };
     if !is_asked && options.filters.head.is_none() {
-        tell_end(options, last.as_ref().ok());
+        print_reason_of_end(options, last.as_ref().ok());
     }
     if lost.events > 0 || lost.buffers > 0 {
         let (events, buffers) = (counted(lost.events, "event"), counted(lost.buffers, "buffer"));
-        eprintln!("warning: {events} and {buffers} were lost on the way here");
+        eprintln!("warning: {events} and {buffers} were lost before weir received them");
         return Ok(Outcome::EventsLost);
     }
     Ok(match last? {
         Some(Ended::ByUs(mut p) | Ended::Before(mut p)) => {
             if options.filters.head.is_some() {
-                // What came when we had seen enough was for nobody.
+                // Losses after `--head` was reached do not count.
                 (p.real_time_events_lost, p.real_time_buffers_lost) = (0, 0);
             }
-            sessions::tell_loss(&p, true)
+            sessions::report_losses(&p, true)
         }
         Some(Ended::WithDaemon(_)) | None => Outcome::Fine,
     })
 }
 
-/// Says why the events end that nobody here put an end to.
-fn tell_end(options: &Watch, own: Option<&Option<Ended>>) {
+/// Prints why events ended that neither a signal nor an option ended.
+fn print_reason_of_end(options: &Watch, own: Option<&Option<Ended>>) {
     match (own, &options.session) {
         (Some(Some(Ended::Before(p))), _) if p.end_status == 0 => {
-            eprintln!("the session was stopped by somebody else")
+            eprintln!("the session was stopped by another process")
         }
         (Some(Some(Ended::Before(p))), _) => eprintln!("{}", sessions::why_ended(p)),
         (_, Some(name)) => {
-            let ended =
-                sessions::controller_of(options.whose, name).and_then(|(mut c, s)| Ok(c.outcome(&s)?));
+            let ended = sessions::controller_of(options.daemon_choice, name)
+                .and_then(|(mut c, s)| Ok(c.outcome(&s)?));
             match ended {
                 Ok(p) => eprintln!("{}", sessions::why_ended(&p)),
                 Err(_) => eprintln!("session {} has ended", plain(name)),
@@ -99,7 +99,7 @@ fn is_cut(error: &anyhow::Error) -> bool {
     error.chain().any(|e| e.downcast_ref::<traceweir::Error>().is_some_and(sessions::is_cut))
 }
 
-fn daemon_gone(options: &Watch, own: Option<&Option<Ended>>) -> anyhow::Error {
+fn daemon_ended_error(options: &Watch, own: Option<&Option<Ended>>) -> anyhow::Error {
     let at = match own {
         Some(Some(Ended::WithDaemon(socket))) => format!(" at {}", plain_path(socket)),
         _ => String::new(),
@@ -111,10 +111,10 @@ fn daemon_gone(options: &Watch, own: Option<&Option<Ended>>) -> anyhow::Error {
     anyhow!("the daemon{at} has ended, and {session} with it")
 }
 
-fn print(options: &Watch, wanted: &[Wanted], trace: Trace) -> Result<traceweir::consumer::Lost> {
+fn print(options: &Watch, wanted: &[EnableRequest], trace: Trace) -> Result<traceweir::consumer::Lost> {
     let screen = Screen::open()?;
-    let filter = Filter::of(&options.filters, trace.header().start_time);
-    // In a session of our own everything is of these providers.
+    let filter = Filter::for_all_providers(&options.filters, trace.header().start_time);
+    // A temporary session contains only events of these providers.
     let only = if options.session.is_some() { wanted } else { &[] };
     let style = Style { numeric: options.numeric };
     let mut printer = Printer::new(&filter, options.format, style, options.show, screen.is_colourful());
@@ -133,20 +133,20 @@ fn print(options: &Watch, wanted: &[Wanted], trace: Trace) -> Result<traceweir::
     Ok(lost)
 }
 
-/// An opened session and how it is left.
+/// An opened session, and how to end it.
 struct Source {
     trace: Trace,
     ender: Ender,
 }
 
 impl Source {
-    fn open(options: &Watch, wanted: &[Wanted]) -> Result<Self> {
+    fn open(options: &Watch, wanted: &[EnableRequest]) -> Result<Self> {
         if let Some(name) = &options.session {
             let session = SessionRef::Name(name.clone());
-            // Finds the daemon first, for the words about it.
-            drop(sessions::controller_of(options.whose, name)?);
+            // Looks for the daemon first, for its error message.
+            drop(sessions::controller_of(options.daemon_choice, name)?);
             let about = || format!("cannot watch session {}", plain(name));
-            let trace = Trace::open_live(options.whose.scope(), &session).with_context(about)?;
+            let trace = Trace::open_live(options.daemon_choice.scope(), &session).with_context(about)?;
             let ender = Ender::new(trace.closer(), None);
             return Ok(Self { trace, ender });
         }
@@ -157,43 +157,44 @@ impl Source {
             tied: true,
             ..SessionConfig::default()
         };
-        sessions::roomy(&mut config);
-        let (mut session, _) = Own::start(options.whose, &config, wanted)?;
-        let trace = Trace::open_live(options.whose.scope(), session.session())?;
+        sessions::fill_in_defaults(&mut config);
+        let (mut session, _) = OwnSession::start(options.daemon_choice, &config, wanted)?;
+        let trace = Trace::open_live(options.daemon_choice.scope(), session.session())?;
         session.enable(wanted, &options.filters.pid)?;
         if options.filters.pid.is_empty() {
-            sessions::tell_unseen(session.controller(), wanted)?;
+            sessions::note_unseen_providers(session.controller(), wanted)?;
         } else {
             sessions::check_pids(session.controller(), wanted, &options.filters.pid)?;
         }
-        sessions::tell_idle(wanted);
+        sessions::note_idle_filters(wanted);
         let ender = Ender::new(trace.closer(), Some(session));
         Ok(Self { trace, ender })
     }
 }
 
-/// Ends the watching once, from whatever thread.
+/// Ends the watching once, from any thread.
 #[derive(Clone)]
 struct Ender {
     closer: Closer,
     session: Arc<Mutex<Temporary>>,
 }
 
-/// A session of our own, as long as it runs, and how it ended.
+/// The temporary session while it runs, and how it ended.
 struct Temporary {
-    running: Option<Own>,
+    running: Option<OwnSession>,
     ended: Result<Option<Ended>>,
-    /// Whether somebody here wanted the end.
+    /// Whether a signal or an option asked for the end.
     is_asked: bool,
 }
 
 impl Ender {
-    fn new(closer: Closer, session: Option<Own>) -> Self {
+    fn new(closer: Closer, session: Option<OwnSession>) -> Self {
         let session = Temporary { running: session, ended: Ok(None), is_asked: false };
         Self { closer, session: Arc::new(Mutex::new(session)) }
     }
 
-    /// Stops a session of our own, so that what it still holds is shown; leaves another's at once.
+    /// Stops a temporary session, so that its remaining events are printed; disconnects from
+    /// another session at once.
     fn end(&self) {
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         session.is_asked = true;
@@ -207,7 +208,7 @@ impl Ender {
         self.session.lock().unwrap_or_else(PoisonError::into_inner).is_asked
     }
 
-    /// How a session of our own ended; it is stopped if it was not.
+    /// Returns how the temporary session ended, and stops it if it still runs.
     fn finish(&self) -> Result<Option<Ended>> {
         let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = session.running.take() {
@@ -217,7 +218,7 @@ impl Ender {
     }
 }
 
-/// Ends the watching after a while, unless the result is dropped before.
+/// Ends the watching after a while, unless the returned sender is dropped before.
 fn end_after(duration: Duration, ender: Ender) -> Sender<()> {
     let (alive, gone) = channel();
     std::thread::spawn(move || {

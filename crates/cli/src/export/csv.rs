@@ -1,5 +1,5 @@
-//! Comma-separated values (RFC 4180) with a header line; the fields of an event share one column. With `--items` what an enable has added to
-//! events has columns too, behind the others.
+//! The CSV format (RFC 4180) with a header line; the fields of an event share one column. With
+//! `--items`, extended data items have further columns at the end.
 
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::{Style, decimal, hex_lower, push_line};
@@ -15,10 +15,10 @@ use traceweir_decode::message::Messages;
 
 const COLUMNS: &[u8] = b"time,ms,provider,guid,event,id,version,level,opcode,task,keywords,pid,tid,cpu,process,len,fields,message,raw,undecoded,attributed_pid,attributed_tid,activity,related,stack";
 
-/// Writes rows.
+/// Writes events as rows.
 pub(super) struct Csv {
     style: Style,
-    /// Whether there are columns for what an enable adds.
+    /// Whether there are columns for extended data items.
     items: bool,
     stamp: Stamp,
     walker: Walker,
@@ -32,7 +32,7 @@ impl Csv {
         Self { style, items: show.items, stamp: Stamp::new(b'T'), walker, messages, cell }
     }
 
-    /// Fills `cell` with the fields; says what is wrong with a payload that does not fit.
+    /// Fills `cell` with the fields; returns an error if the payload does not fit its schema.
     fn fields(&mut self, event: &Event<'_>) -> Option<Undecoded> {
         self.cell.clear();
         let found = event.found.as_ref().ok()?;
@@ -48,7 +48,7 @@ impl Csv {
         }
     }
 
-    /// Which event it is and whose, up to the length of its payload, with the comma behind it.
+    /// Appends the columns up to the payload length, with a comma at the end.
     fn identity(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
         let record = &event.record;
         let d = record.descriptor();
@@ -83,7 +83,7 @@ impl Csv {
 }
 
 impl Csv {
-    /// What an enable has added, a column each.
+    /// Appends the extended data items, one column each.
     fn items(&mut self, record: &Record<'_>, out: &mut Vec<u8>) {
         for name in items::NAMES {
             out.push(b',');
@@ -94,8 +94,9 @@ impl Csv {
     }
 }
 
-/// Whom the event is about, its activities, and its stack as addresses with blanks between them; each empty where there is none.
-fn circumstances(event: &Event<'_>, out: &mut Vec<u8>) {
+/// Appends the attributed process and thread, the activities, and the stack as addresses separated
+/// by blanks; a column is empty if there is none.
+fn push_context(event: &Event<'_>, out: &mut Vec<u8>) {
     if let Some(actor) = event.attributed {
         push_id(actor.pid, out);
     }
@@ -116,10 +117,11 @@ fn circumstances(event: &Event<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// A cell; control characters other than line ends and tabs are escaped, for some terminals obey them.
+/// Appends a cell. Control characters other than line ends and tabs are escaped, because terminals
+/// interpret them.
 fn push_cell(text: &[u8], out: &mut Vec<u8>) {
-    let obeyed = |b: &u8| matches!(b, 0..=8 | 11 | 12 | 14..=31 | 0x7F | 0xC2 | 0xE2);
-    if text.iter().any(obeyed) {
+    let is_interpreted = |b: &u8| matches!(b, 0..=8 | 11 | 12 | 14..=31 | 0x7F | 0xC2 | 0xE2);
+    if text.iter().any(is_interpreted) {
         let mut clean = Vec::new();
         for (index, line) in text.split(|b| *b == b'\n').enumerate() {
             if index > 0 {
@@ -182,7 +184,7 @@ impl Sink for Csv {
             push_cell(reason.to_string().as_bytes(), out);
         }
         out.push(b',');
-        circumstances(event, out);
+        push_context(event, out);
         if self.items {
             self.items(record, out);
         }

@@ -7,15 +7,16 @@ use traceweir_decode::value::Value;
 use traceweir_decode::walk::Visitor;
 use traceweir_format::spec::types::{InType, OutType};
 
-/// The most bytes that the fields of one event may take; a few bytes of metadata can repeat a long name very often.
+/// Maximum size of the fields of one event in bytes; a few bytes of metadata can repeat a long name
+/// very often.
 pub(crate) const MAX_FIELDS: usize = 4 << 20;
 
-/// Whether a field is not meant to be seen.
+/// Returns whether a field is not meant to be shown.
 pub(super) fn is_hidden(field: &Field) -> bool {
     matches!(field.kind, Kind::Value { output: OutType::NOPRINT, .. })
 }
 
-/// Whether the value of a field is shown as words, which may hold anything.
+/// Returns whether the value of a field is text, which can contain anything.
 fn is_worded(field: &Field, value: &Value<'_>) -> bool {
     matches!(value, Value::Text16(_) | Value::Text8(_) | Value::Bytes(_))
         || matches!(
@@ -24,13 +25,14 @@ fn is_worded(field: &Field, value: &Value<'_>) -> bool {
         )
 }
 
-/// Whether a field shows as its in type does, without a map.
+/// Returns whether a field is shown by its in type alone, without a map.
 #[inline]
 fn is_bare(field: &Field, bare: InType) -> bool {
     matches!(&field.kind, Kind::Value { input, output: OutType::NULL, map: None } if *input == bare)
 }
 
-/// Which of the open brackets are arrays: two bits each, the innermost lowest; 0 outside all of them.
+/// Which of the open brackets are arrays: two bits each, the innermost lowest; 0 outside all of
+/// them.
 #[derive(Clone, Copy, Debug, Default)]
 struct Nesting(u64);
 
@@ -58,7 +60,8 @@ pub(super) struct JsonFields<'a> {
 
 impl<'a> JsonFields<'a> {
     pub(super) fn new(out: &'a mut Vec<u8>, known: &'a Known, style: Style) -> Self {
-        // Padding of kernel events is nobody's data; what a provider marks so is still data for programs.
+        // Padding of kernel events is hidden; fields that a provider marks as hidden are still
+        // data for programs.
         let hide = known.schema.origin == Origin::Kernel;
         let limit = out.len().saturating_add(MAX_FIELDS);
         Self { out, known, style, hide, nesting: Nesting::default(), limit }
@@ -114,7 +117,7 @@ pub(super) struct TextFields<'a> {
     known: &'a Known,
     style: Style,
     nesting: Nesting,
-    /// Words that may need quotes.
+    /// Text that may need quotes.
     scratch: Vec<u8>,
     limit: usize,
 }
@@ -128,7 +131,7 @@ impl<'a> TextFields<'a> {
     #[inline]
     fn lead(&mut self, index: usize) {
         if self.nesting.0 == 0 {
-            // At the top every field follows something.
+            // At the top level every field follows other text.
             return self.out.extend_from_slice(self.known.label(index));
         }
         let first = matches!(self.out.last(), Some(b'{' | b'['));
@@ -157,7 +160,7 @@ impl<'p> Visitor<'p> for TextFields<'_> {
         }
         self.lead(index);
         match value {
-            // The usual text is one plain word, the usual number has no other form.
+            // Fast paths: most text is one plain word, and most numbers have only one form.
             Value::Text8(bytes) if is_plain_word(bytes) => self.out.extend_from_slice(bytes),
             Value::U32(v) if is_bare(field, InType::UINT32) => decimal(v, self.out),
             Value::U64(v) if is_bare(field, InType::UINT64) => decimal(v, self.out),

@@ -1,15 +1,19 @@
-//! Stacks and code addresses with the functions that they lie in.
+//! Writes stacks and code addresses with the functions that contain them.
 //!
 //! ```text
-//!   text   shop!sell+0x2b  /src/sell.c:12              one line a function, innermost first; inlined ones stand in front of the one they are part of
-//!          shop!add (inlined)  /src/cart.h:3           ·  shop+0x1a2b where only the module is known  ·  0x7f…  where nothing is
-//!          InstructionPointer: shop!sell+0x2b          a code address among the fields of a kernel event
-//!   JSON   "stack":[{"addr":"0x7f…","module":"shop","symbol":"sell","offset":43,"file":"/src/sell.c","line":12}, …]
+//!   text   shop!sell+0x2b  /src/sell.c:12        one line per function, innermost first; inlined
+//!          shop!add (inlined)  /src/cart.h:3     ones precede their caller
+//!          shop+0x1a2b                           if only the module is known
+//!          0x7f…                                 if nothing is known
+//!          InstructionPointer: shop!sell+0x2b    a code address among the fields of a kernel event
+//!   JSON   "stack":[{"addr":"0x7f…","module":"shop","symbol":"sell","offset":43,
+//!                    "file":"/src/sell.c","line":12}, …]
 //!          "code":{"InstructionPointer":[{…}]}
 //! ```
 //!
-//! Frames above the first are addresses to return to, behind the call that is meant: the function is looked for one byte earlier, and told with the address as it is. A stack that a
-//! process took of itself has such addresses alone.
+//! Frames above the first are return addresses, which follow the call: the function is looked up
+//! one byte earlier, but the address is shown unchanged. A stack that a process took of itself
+//! contains only return addresses.
 
 use std::sync::Arc;
 
@@ -22,28 +26,28 @@ use traceweir_format::stack_walk::StackWalk;
 use crate::event::Event;
 use crate::symbols::Frame;
 
-/// Fields of kernel events that hold the address of code.
+/// Fields of kernel events that contain a code address.
 const CODE: [&str; 4] = ["InstructionPointer", "Routine", "SysCallAddress", "ProgramCounter"];
 
-/// An address and the functions there.
-struct Named {
+/// An address with its functions.
+struct NamedAddress {
     address: u64,
     frames: Arc<[Frame]>,
-    /// How much further the address is than where it was looked for.
+    /// Distance from the address of the lookup to the address.
     further: u64,
 }
 
-/// Where something was called, and by whom.
+/// A call stack with its process and time.
 struct Stack {
     process: u32,
     time: i64,
     addresses: Vec<u64>,
-    /// Whether the first address is where the processor was, and not one to return to.
+    /// Whether the first address is the instruction pointer, not a return address.
     is_first_exact: bool,
 }
 
 impl Stack {
-    fn of(event: &Event<'_>) -> Option<Self> {
+    fn from_event(event: &Event<'_>) -> Option<Self> {
         if let Some(walk) = StackWalk::of(&event.record) {
             let addresses = walk.frames(event.definitions())?.collect();
             let (process, time) = (walk.process_id, walk.event_time);
@@ -55,24 +59,32 @@ impl Stack {
     }
 }
 
-fn name(event: &Event<'_>, (process, time): (u32, i64), address: u64, is_exact: bool) -> Option<Named> {
+fn name(
+    event: &Event<'_>,
+    (process, time): (u32, i64),
+    address: u64,
+    is_exact: bool,
+) -> Option<NamedAddress> {
     let further = u64::from(!is_exact && address > 0);
     let frames =
         event.symbols?.try_borrow_mut().ok()?.resolve(process, address.saturating_sub(further), time);
-    Some(Named { address, frames, further })
+    Some(NamedAddress { address, frames, further })
 }
 
-/// The frames of an event's stack; `None` where it has none.
-fn stack(event: &Event<'_>) -> Option<Vec<Named>> {
-    let stack = Stack::of(event)?;
-    let who = (stack.process, stack.time);
+/// Returns the frames of an event's stack; `None` if it has none.
+fn stack(event: &Event<'_>) -> Option<Vec<NamedAddress>> {
+    let stack = Stack::from_event(event)?;
+    let process_and_time = (stack.process, stack.time);
     let all = stack.addresses.iter().enumerate();
     Some(
-        all.filter_map(|(at, address)| name(event, who, *address, at == 0 && stack.is_first_exact)).collect(),
+        all.filter_map(|(index, address)| {
+            name(event, process_and_time, *address, index == 0 && stack.is_first_exact)
+        })
+        .collect(),
     )
 }
 
-/// Addresses of code among the fields.
+/// Collects the code addresses among the fields.
 #[derive(Default)]
 struct Code(Vec<(usize, u64)>);
 
@@ -91,21 +103,23 @@ impl<'p> Visitor<'p> for Code {
     fn end_struct(&mut self, _: usize, _: &Field) {}
 }
 
-/// Fields of a kernel event that are code.
-fn code(event: &Event<'_>, walker: &mut Walker) -> Vec<(&'static str, Named)> {
+/// Returns the fields of a kernel event that are code addresses.
+fn code(event: &Event<'_>, walker: &mut Walker) -> Vec<(&'static str, NamedAddress)> {
     let Some(found) = event.found.as_ref().ok().filter(|_| event.record.hook().is_some()) else {
         return Vec::new();
     };
     let mut code = Code::default();
-    // A payload that ends early has told what it could.
+    // A payload that ends early has passed the fields before its end.
     let _ = walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut code);
     let process = event.attributed.map_or(event.record.process_id(), |actor| actor.pid);
-    let who = (process, event.record.time());
-    let named = |(which, address): (usize, u64)| Some((*CODE.get(which)?, name(event, who, address, true)?));
+    let process_and_time = (process, event.record.time());
+    let named = |(which, address): (usize, u64)| {
+        Some((*CODE.get(which)?, name(event, process_and_time, address, true)?))
+    };
     code.0.into_iter().filter_map(named).collect()
 }
 
-/// Appends lines below an event: its code addresses, then its stack.
+/// Appends the lines below an event: its code addresses, then its stack.
 pub(super) fn push_text(event: &Event<'_>, walker: &mut Walker, out: &mut Vec<u8>) {
     for (field, named) in code(event, walker) {
         push_lines(&named, Some(field), out);
@@ -115,20 +129,20 @@ pub(super) fn push_text(event: &Event<'_>, walker: &mut Walker, out: &mut Vec<u8
     }
 }
 
-/// Appends the lines of one address of a stack, by what the trace of an event tells.
+/// Appends the lines of one address of a stack.
 pub(super) fn push_address(
     event: &Event<'_>,
-    who: (u32, i64),
+    process_and_time: (u32, i64),
     address: u64,
     is_exact: bool,
     out: &mut Vec<u8>,
 ) {
-    if let Some(named) = name(event, who, address, is_exact) {
+    if let Some(named) = name(event, process_and_time, address, is_exact) {
         push_lines(&named, None, out);
     }
 }
 
-fn push_lines(named: &Named, field: Option<&str>, out: &mut Vec<u8>) {
+fn push_lines(named: &NamedAddress, field: Option<&str>, out: &mut Vec<u8>) {
     for frame in &*named.frames {
         out.extend_from_slice(b"    ");
         if let Some(field) = field {
@@ -140,7 +154,7 @@ fn push_lines(named: &Named, field: Option<&str>, out: &mut Vec<u8>) {
     }
 }
 
-fn push_frame(frame: &Frame, named: &Named, out: &mut Vec<u8>) {
+fn push_frame(frame: &Frame, named: &NamedAddress, out: &mut Vec<u8>) {
     if let Some(module) = &frame.module {
         push_line(module.as_bytes(), out);
     }
@@ -169,7 +183,7 @@ fn push_frame(frame: &Frame, named: &Named, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends what JSON has of it: `"stack"` and `"code"`, where there are any.
+/// Appends the JSON members `"stack"` and `"code"`, if the event has them.
 pub(super) fn push_json(event: &Event<'_>, walker: &mut Walker, out: &mut Vec<u8>) {
     if let Some(stack) = stack(event) {
         out.extend_from_slice(b",\"stack\":[");
@@ -181,8 +195,8 @@ pub(super) fn push_json(event: &Event<'_>, walker: &mut Walker, out: &mut Vec<u8
         return;
     }
     out.extend_from_slice(b",\"code\":{");
-    for (at, (field, named)) in code.iter().enumerate() {
-        if at > 0 {
+    for (index, (field, named)) in code.iter().enumerate() {
+        if index > 0 {
             out.push(b',');
         }
         json_string(field, out);
@@ -193,7 +207,7 @@ pub(super) fn push_json(event: &Event<'_>, walker: &mut Walker, out: &mut Vec<u8
     out.push(b'}');
 }
 
-fn push_objects<'n>(all: impl Iterator<Item = &'n Named>, out: &mut Vec<u8>) {
+fn push_objects<'n>(all: impl Iterator<Item = &'n NamedAddress>, out: &mut Vec<u8>) {
     for named in all {
         for frame in &*named.frames {
             if !out.ends_with(b"[") {
@@ -204,7 +218,7 @@ fn push_objects<'n>(all: impl Iterator<Item = &'n Named>, out: &mut Vec<u8>) {
     }
 }
 
-fn push_object(frame: &Frame, named: &Named, out: &mut Vec<u8>) {
+fn push_object(frame: &Frame, named: &NamedAddress, out: &mut Vec<u8>) {
     let text = |key: &[u8], value: Option<&Arc<str>>, out: &mut Vec<u8>| {
         out.extend_from_slice(key);
         match value {
@@ -232,7 +246,7 @@ fn push_object(frame: &Frame, named: &Named, out: &mut Vec<u8>) {
     out.push(b'}');
 }
 
-/// A number up to 2⁵³, and a text beyond.
+/// Appends a number up to 2⁵³, or a string for larger ones.
 fn push_offset(offset: u64, out: &mut Vec<u8>) {
     let is_number = offset <= 1 << 53;
     if !is_number {

@@ -1,15 +1,16 @@
-//! Who wrote an event, as its extended items tell: what `@sid @tsid @key @start-key @event-key @container` add to it.
+//! Writes the extended data items that `@sid @tsid @key @start-key @event-key @container` add to an
+//! event.
 //!
 //! ```text
 //!   item  2  SID            sid         S-1-22-1-1000
-//!   item  3  u32            session     of the terminal (Windows), of the audit system (here)
+//!   item  3  u32            session     terminal session (Windows) or audit session (Linux)
 //!   item  9  UTF-16         app         package or unit
-//!   item 10  u64            event_key   the same in each session that has the event
-//!   item 13  u64            start_key   of the process
+//!   item 10  u64            event_key   the same in each session that received the event
+//!   item 13  u64            start_key   start key of the process
 //!   item 16  8-bit text     container
 //! ```
 //!
-//! An item that is not what its type says is left out.
+//! Items whose data does not fit their type are left out.
 
 use traceweir_decode::format::{decimal, hex_lower, json_string, push_line};
 use traceweir_format::header::Record;
@@ -20,29 +21,29 @@ use traceweir_format::spec::event::ExtType;
 /// The names of items, in the order of their columns.
 pub(super) const NAMES: [&str; 6] = ["sid", "session", "app", "start_key", "event_key", "container"];
 
-/// What an item says.
+/// The value of an item.
 #[derive(Debug, PartialEq, Eq)]
-enum Told {
+enum ItemValue {
     Text(String),
     Number(u32),
     Key(u64),
 }
 
-/// The user who wrote the event, where an item tells.
+/// Returns the user who wrote the event, if an item contains it.
 pub(super) fn sid_of(record: &Record<'_>) -> Option<Sid> {
     record.items().data_of(ExtType::SID).and_then(|data| Sid::parse(data).ok())
 }
 
-/// Appends `,"name":value` for each item that is told.
+/// Appends `,"name":value` for each known item.
 pub(super) fn push_json(record: &Record<'_>, out: &mut Vec<u8>) {
-    for (name, told) in record.items().filter_map(told) {
+    for (name, value) in record.items().filter_map(parse_item) {
         out.extend_from_slice(b",\"");
         out.extend_from_slice(name.as_bytes());
         out.extend_from_slice(b"\":");
-        match told {
-            Told::Text(text) => json_string(&text, out),
-            Told::Number(number) => decimal(number, out),
-            Told::Key(key) => {
+        match value {
+            ItemValue::Text(text) => json_string(&text, out),
+            ItemValue::Number(number) => decimal(number, out),
+            ItemValue::Key(key) => {
                 out.extend_from_slice(b"\"0x");
                 hex_lower(key, out);
                 out.push(b'"');
@@ -51,56 +52,56 @@ pub(super) fn push_json(record: &Record<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends ` {name=value …}`, where there is anything to tell.
+/// Appends ` {name=value …}`, if there are known items.
 pub(super) fn push_text(record: &Record<'_>, out: &mut Vec<u8>) {
     let mut is_first = true;
-    for (name, told) in record.items().filter_map(told) {
+    for (name, value) in record.items().filter_map(parse_item) {
         out.extend_from_slice(if is_first { b" {" } else { b" " });
         is_first = false;
         out.extend_from_slice(name.as_bytes());
         out.push(b'=');
-        push_told(&told, out);
+        push_item_value(&value, out);
     }
     if !is_first {
         out.push(b'}');
     }
 }
 
-/// Appends what the item of this name says, where there is one.
+/// Appends the value of the item of this name, if there is one.
 pub(super) fn push_value(record: &Record<'_>, name: &str, out: &mut Vec<u8>) {
-    if let Some((_, told)) = record.items().filter_map(told).find(|(known, _)| *known == name) {
-        push_told(&told, out);
+    if let Some((_, value)) = record.items().filter_map(parse_item).find(|(known, _)| *known == name) {
+        push_item_value(&value, out);
     }
 }
 
-fn push_told(told: &Told, out: &mut Vec<u8>) {
-    match told {
-        Told::Text(text) => push_line(text.as_bytes(), out),
-        Told::Number(number) => decimal(*number, out),
-        Told::Key(key) => {
+fn push_item_value(value: &ItemValue, out: &mut Vec<u8>) {
+    match value {
+        ItemValue::Text(text) => push_line(text.as_bytes(), out),
+        ItemValue::Number(number) => decimal(*number, out),
+        ItemValue::Key(key) => {
             out.extend_from_slice(b"0x");
             hex_lower(*key, out);
         }
     }
 }
 
-fn told(item: Item<'_>) -> Option<(&'static str, Told)> {
-    let key = |data: &[u8]| data.try_into().ok().map(u64::from_le_bytes).map(Told::Key);
+fn parse_item(item: Item<'_>) -> Option<(&'static str, ItemValue)> {
+    let key = |data: &[u8]| data.try_into().ok().map(u64::from_le_bytes).map(ItemValue::Key);
     Some(match item.kind {
-        ExtType::SID => ("sid", Told::Text(Sid::parse(item.data).ok()?.to_string())),
-        ExtType::TS_ID => ("session", Told::Number(u32::from_le_bytes(item.data.try_into().ok()?))),
-        ExtType::PSM_KEY => ("app", Told::Text(wide(item.data))),
+        ExtType::SID => ("sid", ItemValue::Text(Sid::parse(item.data).ok()?.to_string())),
+        ExtType::TS_ID => ("session", ItemValue::Number(u32::from_le_bytes(item.data.try_into().ok()?))),
+        ExtType::PSM_KEY => ("app", ItemValue::Text(wide(item.data))),
         ExtType::EVENT_KEY => ("event_key", key(item.data)?),
         ExtType::PROCESS_START_KEY => ("start_key", key(item.data)?),
         ExtType::CONTAINER_ID => {
             let text = item.data.split(|byte| *byte == 0).next().unwrap_or_default();
-            ("container", Told::Text(String::from_utf8_lossy(text).into_owned()))
+            ("container", ItemValue::Text(String::from_utf8_lossy(text).into_owned()))
         }
         _ => return None,
     })
 }
 
-/// UTF-16 text up to its NUL.
+/// Decodes UTF-16 text up to its NUL.
 fn wide(data: &[u8]) -> String {
     let units = data.as_chunks::<2>().0.iter().map(|unit| u16::from_le_bytes(*unit));
     char::decode_utf16(units.take_while(|unit| *unit != 0)).map(|c| c.unwrap_or('\u{FFFD}')).collect()
@@ -110,23 +111,26 @@ fn wide(data: &[u8]) -> String {
 mod tests {
     use super::*;
 
-    fn told_of(kind: ExtType, data: &[u8]) -> Option<(&'static str, Told)> {
-        told(Item { kind, data })
+    fn item_value(kind: ExtType, data: &[u8]) -> Option<(&'static str, ItemValue)> {
+        parse_item(Item { kind, data })
     }
 
     #[test]
-    fn items_are_told_by_name_and_wrong_ones_are_left_out() {
+    fn known_items_parse_and_invalid_ones_are_left_out() {
         let sid = [1, 2, 0, 0, 0, 0, 0, 22, 1, 0, 0, 0, 0xE8, 3, 0, 0];
-        let text = |text: &str| Told::Text(text.to_owned());
-        assert_eq!(told_of(ExtType::SID, &sid), Some(("sid", text("S-1-22-1-1000"))));
-        assert_eq!(told_of(ExtType::SID, &sid[..15]), None);
-        assert_eq!(told_of(ExtType::TS_ID, &[7, 0, 0, 0]), Some(("session", Told::Number(7))));
-        assert_eq!(told_of(ExtType::TS_ID, &[7]), None);
-        assert_eq!(told_of(ExtType::PSM_KEY, b"a\0b\0\0\0c\0"), Some(("app", text("ab"))));
-        assert_eq!(told_of(ExtType::PSM_KEY, &[0, 0xD8, 1]), Some(("app", text("\u{FFFD}"))));
-        assert_eq!(told_of(ExtType::EVENT_KEY, &9_u64.to_le_bytes()), Some(("event_key", Told::Key(9))));
-        assert_eq!(told_of(ExtType::PROCESS_START_KEY, &[0; 7]), None);
-        assert_eq!(told_of(ExtType::CONTAINER_ID, b"abc\0\0"), Some(("container", text("abc"))));
-        assert_eq!(told_of(ExtType::STACK_TRACE64, &[0; 16]), None);
+        let text = |text: &str| ItemValue::Text(text.to_owned());
+        assert_eq!(item_value(ExtType::SID, &sid), Some(("sid", text("S-1-22-1-1000"))));
+        assert_eq!(item_value(ExtType::SID, &sid[..15]), None);
+        assert_eq!(item_value(ExtType::TS_ID, &[7, 0, 0, 0]), Some(("session", ItemValue::Number(7))));
+        assert_eq!(item_value(ExtType::TS_ID, &[7]), None);
+        assert_eq!(item_value(ExtType::PSM_KEY, b"a\0b\0\0\0c\0"), Some(("app", text("ab"))));
+        assert_eq!(item_value(ExtType::PSM_KEY, &[0, 0xD8, 1]), Some(("app", text("\u{FFFD}"))));
+        assert_eq!(
+            item_value(ExtType::EVENT_KEY, &9_u64.to_le_bytes()),
+            Some(("event_key", ItemValue::Key(9)))
+        );
+        assert_eq!(item_value(ExtType::PROCESS_START_KEY, &[0; 7]), None);
+        assert_eq!(item_value(ExtType::CONTAINER_ID, b"abc\0\0"), Some(("container", text("abc"))));
+        assert_eq!(item_value(ExtType::STACK_TRACE64, &[0; 16]), None);
     }
 }

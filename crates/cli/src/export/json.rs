@@ -1,4 +1,4 @@
-//! One JSON object a line.
+//! The JSON format: one object per line.
 
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::{Style, decimal, hex_lower, json_string};
@@ -11,7 +11,7 @@ use super::{Sink, Stamp, frames, items, push_hex, push_id};
 use crate::event::Event;
 use traceweir_decode::message::Messages;
 
-/// Writes objects.
+/// Writes events as JSON objects.
 pub(super) struct Json {
     style: Style,
     stamp: Stamp,

@@ -1,4 +1,4 @@
-//! Events in the formats people and programs read. One sink a format; all append to one buffer.
+//! Writes events in the output formats. Each format has a sink; all append to one buffer.
 
 mod csv;
 mod fields;
@@ -27,15 +27,15 @@ use crate::event::Event;
 
 /// Writes events in one format.
 pub(crate) trait Sink {
-    /// What stands before the first event.
+    /// Writes what precedes the first event.
     fn begin(&mut self, _out: &mut Vec<u8>) {}
-    /// One event. Says what is wrong with a payload that does not fit its schema.
+    /// Writes one event. Returns an error if the payload does not fit its schema.
     fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded>;
-    /// What stands after the last event.
+    /// Writes what follows the last event.
     fn end(&mut self, _out: &mut Vec<u8>) {}
 }
 
-/// The sink of a format.
+/// Returns the sink of a format.
 pub(crate) fn sink(format: Format, style: Style, show: Show, colour: bool) -> Box<dyn Sink + Send> {
     match format {
         Format::Text => Box::new(Text::new(style, show, colour)),
@@ -45,7 +45,8 @@ pub(crate) fn sink(format: Format, style: Style, show: Show, colour: bool) -> Bo
     }
 }
 
-/// What stands for the name of an event that has none: its id, or class and type of a classic event.
+/// Returns a substitute for the name of an event without one: its id, or class and type of a
+/// classic event.
 pub(crate) fn unnamed_event(record: &Record<'_>) -> String {
     let d = record.descriptor();
     match (record.family(), class_name(&record.provider())) {
@@ -55,7 +56,7 @@ pub(crate) fn unnamed_event(record: &Record<'_>) -> String {
     }
 }
 
-/// An id as people print it: -1 where there is none.
+/// Appends an id; -1 if there is none.
 fn push_id(id: u32, out: &mut Vec<u8>) {
     if id == u32::MAX {
         out.extend_from_slice(b"-1");
@@ -64,25 +65,25 @@ fn push_id(id: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// Text for a line that people read, whatever it holds.
+/// Escapes text for one line of a terminal, whatever it contains.
 pub(crate) fn plain(text: &str) -> String {
     let mut out = Vec::new();
     traceweir_decode::format::push_line(text.as_bytes(), &mut out);
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// The same for a text that may have several lines, such as an error with a picture of what is wrong.
+/// Escapes text of several lines, such as an error with an illustration.
 pub(crate) fn plain_lines(text: &str) -> String {
     let lines: Vec<String> = text.lines().map(plain).collect();
     lines.join("\n")
 }
 
-/// A path for a line that people read.
+/// Escapes a path for one line of a terminal.
 pub(crate) fn plain_path(path: &std::path::Path) -> String {
     plain(&path.display().to_string())
 }
 
-/// A word of a command line that people copy: in quotes, where a shell would take it apart.
+/// Quotes a word of a command line, if a shell would split it.
 pub(crate) fn shell(word: &str) -> String {
     let word = plain(word);
     let is_plain = |c: char| {
@@ -95,12 +96,12 @@ pub(crate) fn shell(word: &str) -> String {
     }
 }
 
-/// A path in a command line that people copy.
+/// Quotes a path of a command line.
 pub(crate) fn shell_path(path: &std::path::Path) -> String {
     shell(&path.display().to_string())
 }
 
-/// Bytes as pairs of hexadecimal digits.
+/// Appends bytes as pairs of hexadecimal digits.
 fn push_hex(bytes: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for b in bytes {
@@ -113,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_takes_a_word_as_one() {
+    fn shell_words_are_quoted_where_needed() {
         for (word, quoted) in [
             ("App", "App"),
             ("/tmp/a-b_1.etl", "/tmp/a-b_1.etl"),

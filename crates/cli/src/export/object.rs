@@ -1,18 +1,19 @@
-//! One JSON object, member by member, for reports that are not events.
+//! Writes one JSON object, member by member, for reports that are not events.
 
 use super::write_json_string;
 
-/// Integers up to this are numbers; beyond it readers of JSON lose digits, so they are strings.
+/// The largest integer that is written as a number; JSON readers lose digits of larger ones, so
+/// those are strings.
 const EXACT: u64 = 1 << 53;
 
-/// An object in the making. Keys are our own words and need no escapes.
+/// An object that is being written. Keys are constants and need no escapes.
 #[derive(Debug)]
 pub(crate) struct Object {
     out: Vec<u8>,
 }
 
 impl Object {
-    /// An empty object.
+    /// Returns an empty object.
     pub(crate) fn new() -> Self {
         Self { out: b"{".to_vec() }
     }
@@ -26,13 +27,13 @@ impl Object {
         &mut self.out
     }
 
-    /// A string.
+    /// Adds a string.
     pub(crate) fn text(&mut self, key: &str, value: &str) -> &mut Self {
         write_json_string(value, self.key(key));
         self
     }
 
-    /// A string, or null where there is none.
+    /// Adds a string, or null.
     pub(crate) fn optional(&mut self, key: &str, value: Option<&str>) -> &mut Self {
         match value {
             Some(value) => self.text(key, value),
@@ -40,24 +41,24 @@ impl Object {
         }
     }
 
-    /// An integer.
+    /// Adds an integer.
     pub(crate) fn number(&mut self, key: &str, value: impl Into<u64>) -> &mut Self {
         let value = value.into();
         if value <= EXACT { self.raw(key, &value.to_string()) } else { self.text(key, &value.to_string()) }
     }
 
-    /// A mask, as a string of hexadecimal digits.
+    /// Adds a mask, as a hexadecimal string.
     pub(crate) fn mask(&mut self, key: &str, value: impl Into<u64>) -> &mut Self {
         self.text(key, &format!("{:#x}", value.into()))
     }
 
-    /// JSON that was written before.
+    /// Adds a value that is JSON already.
     pub(crate) fn raw(&mut self, key: &str, json: &str) -> &mut Self {
         self.key(key).extend_from_slice(json.as_bytes());
         self
     }
 
-    /// The object's text.
+    /// Returns the text of the object.
     pub(crate) fn finish(&self) -> String {
         let mut text = String::from_utf8_lossy(&self.out).into_owned();
         text.push('}');
@@ -65,7 +66,7 @@ impl Object {
     }
 }
 
-/// A JSON array of values that were written before.
+/// Returns a JSON array of values that are JSON already.
 pub(crate) fn array(values: impl IntoIterator<Item = String>) -> String {
     let values: Vec<String> = values.into_iter().collect();
     format!("[{}]", values.join(","))

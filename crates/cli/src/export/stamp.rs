@@ -1,23 +1,23 @@
-//! Wall time as text, quickly: the date and time of day are written once a second.
+//! Formats wall time quickly: date and time of day are formatted only once per second.
 
 use std::io::Write;
 
 use traceweir_format::time::{FileTime, UNITS_PER_SECOND};
 
-/// Remembers the text of the last second.
+/// Caches the text of the last second.
 #[derive(Debug)]
 pub(crate) struct Stamp {
     second: Option<i64>,
-    /// The text, with room for the fraction at its end.
+    /// The text, with space for the fraction at its end.
     text: Vec<u8>,
     separator: u8,
 }
 
-/// Digits of a second.
+/// Number of digits of the fraction.
 const FRACTION: usize = 7;
 
 impl Stamp {
-    /// Puts `separator` between date and time of day.
+    /// Returns a formatter with `separator` between date and time of day.
     pub(crate) const fn new(separator: u8) -> Self {
         Self { second: None, text: Vec::new(), separator }
     }
@@ -48,7 +48,7 @@ impl Stamp {
     }
 }
 
-/// A number with leading zeros.
+/// Formats a number with leading zeros.
 #[inline(always)]
 fn digits<const N: usize>(mut value: u32) -> [u8; N] {
     let mut text = [b'0'; N];

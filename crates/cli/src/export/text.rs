@@ -1,11 +1,11 @@
-//! One line an event, for people.
+//! The text format: one line per event, for people.
 //!
 //! ```text
-//! 2020-07-29 00:07:00.6821234 [4] 3988/4032 PerfView  PerfView/ManifestData  Format=1 MajorVersion=1 …
+//! 2020-07-29 00:07:00.6821234 [4] 3988/4032 PerfView  PerfView/ManifestData  Format=1 …
 //! time (UTC)                  cpu pid/tid   process   provider/event         fields
-//!     PerfView.exe+0x1a2b                             with --stacks: where it was called, innermost frame first
-//!     0x7ff812345678                                  in what the trace does not tell of
-//!     shop!sell+0x2b  /src/sell.c:12                  with --symbols, also for code addresses of kernel events
+//!     PerfView.exe+0x1a2b               with --stacks: the call stack, innermost frame first
+//!     0x7ff812345678                    an address in no known module
+//!     shop!sell+0x2b  /src/sell.c:12    with --symbols, also for code addresses of kernel events
 //! ```
 
 use traceweir_decode::Undecoded;
@@ -24,10 +24,10 @@ const NAME: &[u8] = b"\x1b[36m";
 const BAD: &[u8] = b"\x1b[33m";
 const PLAIN: &[u8] = b"\x1b[0m";
 
-/// Bytes of an undecoded payload that are shown.
+/// Maximum number of bytes of an undecoded payload to show.
 const SHOWN: usize = 64;
 
-/// Writes lines.
+/// Writes events as lines of text.
 pub(crate) struct Text {
     style: Style,
     colour: bool,
@@ -36,27 +36,27 @@ pub(crate) struct Text {
     walker: Walker,
     messages: Messages,
     message: Vec<u8>,
-    /// The last words of some processors.
+    /// The last words of each processor slot.
     last: Vec<Words>,
 }
 
-/// What stands between time and fields: processor, process, thread, provider and event.
+/// The text between time and fields: processor, process, thread, provider and event.
 #[derive(Default)]
 struct Words {
     /// Processor, process and thread.
-    who: (u16, u32, u32),
-    /// Bytes of the title at the end of the words.
+    writer: (u16, u32, u32),
+    /// Length of the title at the end of the words, in bytes.
     title: usize,
     words: Vec<u8>,
 }
 
 impl Words {
-    fn are(&self, who: (u16, u32, u32), title: &[u8]) -> bool {
-        self.who == who && self.title == title.len() && self.words.ends_with(title)
+    fn match_event(&self, writer: (u16, u32, u32), title: &[u8]) -> bool {
+        self.writer == writer && self.title == title.len() && self.words.ends_with(title)
     }
 }
 
-/// Processors whose last words are kept.
+/// Number of slots for the last words of processors.
 const SLOTS: usize = 64;
 
 impl Text {
@@ -72,22 +72,25 @@ impl Text {
         }
     }
 
-    /// Who did what. Events of one kind follow each other, so the last words for a processor often serve again.
-    fn who(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
+    /// Writes processor, process, thread, provider and event. Events of one kind often follow each
+    /// other, so the last words of a processor can often be reused.
+    fn write_origin(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
         let (record, about) = (&event.record, event.attributed);
         let (pid, tid) = about.map_or((record.process_id(), record.thread_id()), |a| (a.pid, a.tid));
         let title = event.found.as_ref().ok().and_then(|f| f.known.title.as_deref());
         let slot = usize::from(record.cpu()) % SLOTS;
         let kept = title.filter(|_| event.process.is_none()).zip(self.last.get(slot));
-        if let Some((_, last)) = kept.filter(|(title, last)| last.are((record.cpu(), pid, tid), title)) {
+        if let Some((_, last)) =
+            kept.filter(|(title, last)| last.match_event((record.cpu(), pid, tid), title))
+        {
             return out.extend_from_slice(&last.words);
         }
         let start = out.len();
-        self.words(event, (pid, tid), title, out);
+        self.write_words(event, (pid, tid), title, out);
         if title.is_some() && event.process.is_none() && !self.colour {
             self.last.resize_with(SLOTS, Words::default);
             if let (Some(last), Some(words)) = (self.last.get_mut(slot), out.get(start..)) {
-                last.who = (record.cpu(), pid, tid);
+                last.writer = (record.cpu(), pid, tid);
                 last.title = title.map_or(0, <[u8]>::len);
                 last.words.clear();
                 last.words.extend_from_slice(words);
@@ -95,7 +98,13 @@ impl Text {
         }
     }
 
-    fn words(&self, event: &Event<'_>, (pid, tid): (u32, u32), title: Option<&[u8]>, out: &mut Vec<u8>) {
+    fn write_words(
+        &self,
+        event: &Event<'_>,
+        (pid, tid): (u32, u32),
+        title: Option<&[u8]>,
+        out: &mut Vec<u8>,
+    ) {
         out.extend_from_slice(b" [");
         decimal(event.record.cpu(), out);
         out.extend_from_slice(b"] ");
@@ -115,12 +124,12 @@ impl Text {
         self.paint(PLAIN, out);
     }
 
-    /// What the event says.
-    fn what(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
+    /// Writes the fields or the message of the event.
+    fn write_payload(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Option<Undecoded> {
         let found = match &event.found {
             Ok(found) => found,
             Err(reason) => {
-                self.undecoded(reason, event.record.payload(), out);
+                self.write_undecoded(reason, event.record.payload(), out);
                 return None;
             }
         };
@@ -133,7 +142,7 @@ impl Text {
                 push_line(&self.message, out);
                 let misfit = walked.err();
                 if let Some(reason) = &misfit {
-                    self.undecoded(reason, found.payload, out);
+                    self.write_undecoded(reason, found.payload, out);
                 }
                 return misfit;
             }
@@ -147,12 +156,12 @@ impl Text {
                 out.extend_from_slice(b" +0x");
                 push_hex(&extra[..extra.len().min(SHOWN)], out);
             }
-            Err(reason) => self.undecoded(reason, found.payload, out),
+            Err(reason) => self.write_undecoded(reason, found.payload, out),
         }
         rest.err()
     }
 
-    fn undecoded(&self, reason: &Undecoded, payload: &[u8], out: &mut Vec<u8>) {
+    fn write_undecoded(&self, reason: &Undecoded, payload: &[u8], out: &mut Vec<u8>) {
         self.paint(BAD, out);
         if !payload.is_empty() {
             out.extend_from_slice(b" 0x");
@@ -168,7 +177,7 @@ impl Text {
     }
 }
 
-/// Provider and event, where not both have a name of their own.
+/// Writes provider and event where one of them has no name.
 fn untitled(event: &Event<'_>, out: &mut Vec<u8>) {
     let record = &event.record;
     match event.provider {
@@ -182,14 +191,15 @@ fn untitled(event: &Event<'_>, out: &mut Vec<u8>) {
     }
 }
 
-/// The call stack, one frame a line.
+/// Appends the call stack, one frame per line.
 fn push_frames(event: &Event<'_>, out: &mut Vec<u8>) {
     let record = &event.record;
     let frames = event.frames().into_iter().flatten();
     frames.for_each(|address| push_frame(event, (record.process_id(), record.time()), (address, false), out));
 }
 
-/// The lines of one frame of a process at a time, by what the trace of an event tells; `is_exact` where the address is not one to return to.
+/// Appends the lines of one frame of a process at a time, with module or symbols if known.
+/// `is_exact` if the address is not a return address.
 pub(crate) fn push_frame(
     event: &Event<'_>,
     (pid, time): (u32, i64),
@@ -218,8 +228,8 @@ impl Sink for Text {
         self.paint(DIM, out);
         self.stamp.push(event.time, out);
         self.paint(PLAIN, out);
-        self.who(event, out);
-        let misfit = self.what(event, out);
+        self.write_origin(event, out);
+        let misfit = self.write_payload(event, out);
         items::push_text(&event.record, out);
         out.push(b'\n');
         if event.symbols.is_some() {

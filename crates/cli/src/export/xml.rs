@@ -1,6 +1,6 @@
-//! XML as tracerpt writes it: System, EventData, RenderingInfo.
+//! The XML format of tracerpt: System, EventData, RenderingInfo.
 //!
-//! Characters that XML 1.0 cannot hold are replaced by U+FFFD.
+//! Characters that XML 1.0 does not allow are replaced by U+FFFD.
 
 use std::io::Write;
 
@@ -21,7 +21,7 @@ use traceweir_decode::message::Messages;
 const EVENT_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events/event";
 const TRACE_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events/trace";
 
-/// Writes elements.
+/// Writes events as XML elements.
 pub(super) struct Xml {
     style: Style,
     stamp: Stamp,
@@ -40,7 +40,7 @@ impl Xml {
         let record = &event.record;
         let d = record.descriptor();
         out.extend_from_slice(b"\t<System>\r\n\t\t<Provider");
-        // Kernel events belong to one provider; their class stands at the end.
+        // Kernel events belong to one provider; their class is written at the end.
         let kernel = record.hook().is_some();
         if let Some(name) = event.provider.filter(|_| !kernel) {
             out.extend_from_slice(b" Name=\"");
@@ -90,7 +90,7 @@ impl Xml {
             }
         };
         out.extend_from_slice(b"\t<EventData>\r\n");
-        // Padding of kernel events is nobody's data.
+        // Padding fields of kernel events are not shown.
         let hide = found.known.schema.origin == Origin::Kernel;
         let limit = out.len().saturating_add(MAX_FIELDS);
         let mut data =
@@ -122,8 +122,8 @@ impl Xml {
         out.extend_from_slice(b"\t<RenderingInfo Culture=\"en-US\">\r\n");
         for (tag, name) in [("Level", &names.level), ("Opcode", &names.opcode), ("Task", &names.task)] {
             // The class of a kernel event is its name, not a task.
-            let told = !(event.record.hook().is_some() && tag == "Task");
-            if let Some(name) = name.as_ref().filter(|_| told) {
+            let is_shown = !(event.record.hook().is_some() && tag == "Task");
+            if let Some(name) = name.as_ref().filter(|_| is_shown) {
                 element("\t\t", tag, name, out);
             }
         }
@@ -184,7 +184,7 @@ impl Sink for Xml {
     }
 }
 
-/// Writes `<Data Name="…">value</Data>`; structures become ComplexData.
+/// Writes `<Data Name="…">value</Data>`; structures become `ComplexData`.
 struct Data<'a> {
     out: &'a mut Vec<u8>,
     style: Style,

@@ -1,4 +1,4 @@
-//! Files of providers: one a line, in any spelling of the grammar; `#` begins a comment.
+//! Reads files of providers: one per line, in any form of the grammar; `#` begins a comment.
 
 use std::fs::File;
 use std::io::Read;
@@ -7,10 +7,10 @@ use std::path::Path;
 use anyhow::{Context, Result, bail};
 use traceweir::Guid;
 
-/// The most bytes of such a file.
+/// Maximum size of such a file, in bytes.
 const MAX_BYTES: u64 = 1 << 20;
 
-/// The lines of a file that hold something, with their numbers.
+/// Returns the non-empty lines of a file, with their numbers.
 pub(super) fn lines(path: &Path) -> Result<Vec<(usize, String)>> {
     let about = || format!("cannot read {}", path.display());
     let mut bytes = Vec::new();
@@ -19,7 +19,8 @@ pub(super) fn lines(path: &Path) -> Result<Vec<(usize, String)>> {
     if bytes.len() as u64 > MAX_BYTES {
         bail!("{} is too large for a list of providers", path.display());
     }
-    let text = decoded(&bytes).with_context(|| format!("{} is neither UTF-8 nor UTF-16", path.display()))?;
+    let text =
+        decode_text(&bytes).with_context(|| format!("{} is neither UTF-8 nor UTF-16", path.display()))?;
     let lines = text.lines().map(without_comment).map(str::trim).enumerate();
     Ok(lines
         .filter(|(_, line)| !line.is_empty())
@@ -27,8 +28,8 @@ pub(super) fn lines(path: &Path) -> Result<Vec<(usize, String)>> {
         .collect())
 }
 
-/// Text as editors here and on Windows write it.
-fn decoded(bytes: &[u8]) -> Option<String> {
+/// Decodes text as editors on Linux and Windows write it.
+fn decode_text(bytes: &[u8]) -> Option<String> {
     if let Some(rest) = bytes.strip_prefix(&[0xFF, 0xFE]) {
         let units: Vec<u16> = rest.as_chunks::<2>().0.iter().map(|unit| u16::from_le_bytes(*unit)).collect();
         return String::from_utf16(&units).ok();
@@ -37,14 +38,15 @@ fn decoded(bytes: &[u8]) -> Option<String> {
     std::str::from_utf8(bytes).ok().map(str::to_owned)
 }
 
-/// A line up to its comment. A `#` begins one at the start of a line or behind a blank, unless a GUID follows it at once.
+/// Returns a line up to its comment. A `#` begins a comment at the start of a line or after a
+/// blank, unless a GUID follows directly.
 fn without_comment(line: &str) -> &str {
     let mut is_quoted = false;
     let mut before = ' ';
-    for (at, c) in line.char_indices() {
-        let begins = c == '#' && !is_quoted && before.is_whitespace();
-        if begins && !is_guid(line.get(at..).unwrap_or_default()) {
-            return line.get(..at).unwrap_or_default();
+    for (index, c) in line.char_indices() {
+        let is_comment = c == '#' && !is_quoted && before.is_whitespace();
+        if is_comment && !is_guid(line.get(index..).unwrap_or_default()) {
+            return line.get(..index).unwrap_or_default();
         }
         is_quoted ^= c == '"' && before != '\\';
         before = c;
@@ -64,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn comments_are_left_out_and_ids_are_none() {
+    fn comments_are_removed_and_guids_are_kept() {
         for (line, left) in [
             ("# all of it", ""),
             ("#", ""),
@@ -80,9 +82,9 @@ mod tests {
     }
 
     #[test]
-    fn both_encodings_of_unicode_are_read() {
-        assert_eq!(decoded(b"\xEF\xBB\xBFA").as_deref(), Some("A"));
-        assert_eq!(decoded(b"\xFF\xFEA\0\n\0").as_deref(), Some("A\n"));
-        assert_eq!(decoded(&[0x41, 0xFF]), None);
+    fn utf8_and_utf16_are_decoded() {
+        assert_eq!(decode_text(b"\xEF\xBB\xBFA").as_deref(), Some("A"));
+        assert_eq!(decode_text(b"\xFF\xFEA\0\n\0").as_deref(), Some("A\n"));
+        assert_eq!(decode_text(&[0x41, 0xFF]), None);
     }
 }

@@ -1,4 +1,5 @@
-//! Filters of an enable call as they were typed. Their layouts and rules are those of [`traceweir_format::filter`].
+//! Filters of an enable call from the command line. [`traceweir_format::filter`] defines their
+//! layouts and rules.
 
 use traceweir::controller::Filter;
 use traceweir_format::Error;
@@ -10,21 +11,21 @@ use traceweir_format::spec::enable::{
     EVENT_FILTER_TYPE_STACKWALK, EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, EVENT_FILTER_TYPE_STACKWALK_NAME,
 };
 
-/// A list that lets in, or one that keeps out.
+/// A list that includes or excludes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Choice<T> {
-    pub(crate) is_in: bool,
+    pub(crate) includes: bool,
     pub(crate) list: Vec<T>,
 }
 
-/// Filters of one provider; what is empty is none.
+/// Filters of one provider; an empty one is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Filters {
-    /// Events by id; none of TraceLogging.
+    /// Events by id; does not apply to TraceLogging events.
     pub(crate) ids: Option<Choice<u16>>,
     /// TraceLogging events by name.
     pub(crate) names: Option<Choice<String>>,
-    /// Processes that are there now.
+    /// Processes that exist now.
     pub(crate) pids: Vec<u32>,
     /// Programs by file name.
     pub(crate) exes: Vec<String>,
@@ -33,20 +34,20 @@ pub(crate) struct Filters {
     pub(crate) containers: Vec<String>,
     /// Events that get a stack, by id.
     pub(crate) stack_ids: Vec<u16>,
-    /// TraceLogging events that get a stack.
+    /// TraceLogging events that get a stack, by name.
     pub(crate) stack_names: Vec<String>,
-    /// Events that get a stack: this level or more severe.
+    /// Level of events that get a stack: this or more severe.
     pub(crate) stack_level: Option<u8>,
-    /// Events that get a stack: any of these bits.
+    /// Keywords of events that get a stack: any of these bits.
     pub(crate) stack_keywords: Option<u64>,
-    /// Which events pass by what their fields say, as bytes.
+    /// Encoded filter by field values.
     pub(crate) payload: Vec<u8>,
-    /// What only the provider understands, behind its header.
+    /// Encoded filter that the provider interprets, with its header.
     pub(crate) schematized: Vec<u8>,
 }
 
 impl Filters {
-    /// The filters with their bytes.
+    /// Returns the encoded filters.
     pub(super) fn encode(&self) -> Vec<Filter> {
         let mut all = Vec::new();
         let mut push = |kind, data: Vec<u8>| {
@@ -61,11 +62,11 @@ impl Filters {
         push(EVENT_FILTER_TYPE_PACKAGE_ID, encode::name_list(&self.packages));
         push(EVENT_FILTER_TYPE_PACKAGE_APP_ID, encode::name_list(&self.apps));
         push(EVENT_FILTER_TYPE_CONTAINER, encode::name_list(&self.containers));
-        if let Some(Choice { is_in, list }) = &self.ids {
-            push(EVENT_FILTER_TYPE_EVENT_ID, encode::event_ids(*is_in, list));
+        if let Some(Choice { includes, list }) = &self.ids {
+            push(EVENT_FILTER_TYPE_EVENT_ID, encode::event_ids(*includes, list));
         }
-        if let Some(Choice { is_in, list }) = &self.names {
-            push(EVENT_FILTER_TYPE_EVENT_NAME, encode::event_names(Gate::default(), *is_in, list));
+        if let Some(Choice { includes, list }) = &self.names {
+            push(EVENT_FILTER_TYPE_EVENT_NAME, encode::event_names(Gate::default(), *includes, list));
         }
         if !self.stack_ids.is_empty() {
             push(EVENT_FILTER_TYPE_STACKWALK, encode::event_ids(true, &self.stack_ids));
@@ -84,12 +85,12 @@ impl Filters {
         all
     }
 
-    /// Whether each keeps the rules of its type.
+    /// Checks each filter by the rules of its type.
     pub(super) fn check(&self) -> Result<(), String> {
         let keeps = |filter: Filter| check(filter.kind, &filter.data);
         self.encode().into_iter().try_for_each(keeps).map_err(|error| match error {
             Error::TooLarge { size, limit, .. } => {
-                format!("this takes {size} bytes, and one filter holds {limit}")
+                format!("this takes {size} bytes, but one filter can contain only {limit}")
             }
             other => other.to_string(),
         })

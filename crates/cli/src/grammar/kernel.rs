@@ -1,17 +1,19 @@
-//! Kernel events as typed: which groups of them, and which are followed by a call stack.
+//! Parses kernel events: the groups, and the events that are followed by a call stack.
 //!
 //! ```text
 //!   KERNEL  =  WHAT { ("," | "+") WHAT }
-//!   WHAT    =  cpu | sched | disk | net | file | all       groups that belong together, and the events whose stacks are worth having
-//!           |  CSWITCH | DISK_IO | …                       a group by name; case, "-", "_" and EVENT_TRACE_FLAG_ in front do not count
-//!           |  PROC_THREAD | LOADER | …                    names of xperf
-//!           |  0x… | decimal                               EnableFlags
-//!           |  none                                        nothing: alone, and where a session is updated
+//!   WHAT    =  cpu | sched | disk | net | file | all    presets: groups that belong together, with
+//!                                                       useful stacks
+//!           |  CSWITCH | DISK_IO | …                    a group by name; case, "-", "_" and the
+//!                                                       prefix EVENT_TRACE_FLAG_ are ignored
+//!           |  PROC_THREAD | LOADER | …                 names from xperf
+//!           |  0x… | decimal                            EnableFlags
+//!           |  none                                     no kernel events: only alone, for updates
 //!   STACKS  =  none | default | all | EVENT { ("," | "+") EVENT }
-//!   EVENT   =  Class/Type | Type | Class | 0xHOOK          Thread/CSwitch, CSwitch, DiskIo, 0x0524
+//!   EVENT   =  Class/Type | Type | Class | 0xHOOK       Thread/CSwitch, CSwitch, DiskIo, 0x0524
 //! ```
 //!
-//! A profile has the names that samples and switches are resolved by: processes, threads and images.
+//! A preset includes processes, threads and images, which resolve samples and switches.
 
 mod absent;
 mod nearest;
@@ -27,11 +29,11 @@ pub(crate) use absent::absent_groups;
 
 use crate::filter::parse_mask;
 
-/// Events of one list at most (`TraceStackTracingInfo`).
+/// Maximum number of events in one list (`TraceStackTracingInfo`).
 const MAX_STACKS: usize = 256;
 
-/// PROCESS, THREAD, IMAGE_LOAD: who, and where its code is.
-const WHO: u32 = 0x7;
+/// PROCESS, THREAD, IMAGE_LOAD: the processes, and where their code is.
+const PROCESSES: u32 = 0x7;
 const PROFILE: u32 = 0x0100_0000;
 /// CSWITCH, DISPATCHER.
 const SWITCHES: u32 = 0x0810;
@@ -44,7 +46,7 @@ const FILE: u32 = 0x0600_0200;
 const OTHERS: u32 = 0x0020_70E8;
 /// PRIORITY.
 const FURTHER: [u32; 1] = [0x2000_2000];
-/// What xperf calls groups, where that is not their published name.
+/// Names of groups in xperf that differ from the documented names.
 const XPERF: [(&str, u32); 7] = [
     ("PROC_THREAD", 0x3),
     ("LOADER", 0x4),
@@ -57,7 +59,7 @@ const XPERF: [(&str, u32); 7] = [
 const PREFIX: &str = "EVENT_TRACE_FLAG_";
 const SEPARATORS: [char; 2] = [',', '+'];
 
-/// Groups that belong together.
+/// A preset of groups that belong together.
 struct Profile {
     name: &'static str,
     flags: u32,
@@ -67,24 +69,24 @@ struct Profile {
 
 const SAMPLES: &str = "PerfInfo/SampleProf";
 const PROFILES: [Profile; 6] = [
-    Profile { name: "cpu", flags: WHO | PROFILE, further: &[], stacks: &[SAMPLES] },
+    Profile { name: "cpu", flags: PROCESSES | PROFILE, further: &[], stacks: &[SAMPLES] },
     Profile {
         name: "sched",
-        flags: WHO | PROFILE | SWITCHES,
+        flags: PROCESSES | PROFILE | SWITCHES,
         further: &[],
         stacks: &[SAMPLES, "Thread/CSwitch", "Thread/ReadyThread"],
     },
-    Profile { name: "disk", flags: WHO | DISK, further: &[], stacks: DISK_STACKS },
-    Profile { name: "net", flags: WHO | NETWORK, further: &[], stacks: NET_STACKS },
-    Profile { name: "file", flags: WHO | FILE, further: &[], stacks: FILE_STACKS },
+    Profile { name: "disk", flags: PROCESSES | DISK, further: &[], stacks: DISK_STACKS },
+    Profile { name: "net", flags: PROCESSES | NETWORK, further: &[], stacks: NET_STACKS },
+    Profile { name: "file", flags: PROCESSES | FILE, further: &[], stacks: FILE_STACKS },
     Profile {
         name: "all",
-        flags: WHO | PROFILE | SWITCHES | DISK | NETWORK | FILE | OTHERS,
+        flags: PROCESSES | PROFILE | SWITCHES | DISK | NETWORK | FILE | OTHERS,
         further: &FURTHER,
         stacks: &[SAMPLES, "Thread/CSwitch", "Thread/ReadyThread"],
     },
 ];
-/// Which of these stacks a group brings.
+/// The useful stacks of each group.
 const BY_GROUP: [(u32, &[&str]); 6] = [
     (PROFILE, &[SAMPLES]),
     (0x0010, &["Thread/CSwitch"]),
@@ -98,19 +100,19 @@ const NET_STACKS: &[&str] =
     &["TcpIp/Send", "TcpIp/SendIPV6", "TcpIp/Connect", "TcpIp/ConnectIPV6", "UdpIp/Send", "UdpIp/SendIPV6"];
 const FILE_STACKS: &[&str] = &["FileIo/Create", "FileIo/Read", "FileIo/Write", "FileIo/Delete"];
 
-/// Classes whose events have a source here: what "all" means for stacks.
+/// Classes of events that exist on Linux: the meaning of "all" for stacks.
 const CLASSES: [&str; 9] =
     ["Process", "Thread", "PerfInfo", "DiskIo", "FileIo", "PageFault", "TcpIp", "UdpIp", "SplitIo"];
 
-/// Which kernel events.
+/// A selection of kernel events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Kernel {
     pub(crate) groups: GroupMask,
-    /// Events whose stacks come along where nobody says otherwise.
+    /// Events whose stacks are recorded by default.
     stacks: Vec<ClassicEventId>,
 }
 
-/// Which of them are followed by a call stack.
+/// The events that are followed by a call stack.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Stacks {
     None,
@@ -120,29 +122,31 @@ pub(crate) enum Stacks {
 }
 
 impl Kernel {
-    /// EnableFlags.
+    /// Returns the EnableFlags.
     pub(crate) fn flags(&self) -> u32 {
         let [first, ..] = self.groups;
         first
     }
 
-    /// Whether EnableFlags do not say it all.
+    /// Returns whether there are groups that EnableFlags cannot express.
     pub(crate) fn has_further(&self) -> bool {
         self.groups.iter().skip(1).any(|word| *word != 0)
     }
 
-    /// What everybody may have of his own processes, with the same stacks, and the names of the rest that Linux has; `None`: there is no rest, or nothing else but who there is.
-    pub(crate) fn of_own(&self) -> Option<(Self, Vec<String>)> {
+    /// Returns the groups that a user may record of their own processes, with the same stacks, and
+    /// the names of the other groups that Linux has. Returns `None` if there are no other groups,
+    /// or nothing but processes would be left.
+    pub(crate) fn allowed_for_own_processes(&self) -> Option<(Self, Vec<String>)> {
         let own = [self.flags() & (OWN_GROUPS | NO_SYSCONFIG), 0, 0, 0, 0, 0, 0, 0];
         let mut rest = self.groups;
         rest.iter_mut().zip(own).for_each(|(word, own)| *word &= !own);
-        let is_part = self.flags() & OWN_GROUPS & !WHO != 0 && rest.iter().any(|word| *word != 0);
-        let absent = absent::without_given(&rest);
+        let is_part = self.flags() & OWN_GROUPS & !PROCESSES != 0 && rest.iter().any(|word| *word != 0);
+        let absent = absent::without_available(&rest);
         rest.iter_mut().zip(absent).for_each(|(word, absent)| *word &= !absent);
         is_part.then(|| (Self { groups: own, stacks: self.stacks.clone() }, group_names(&rest)))
     }
 
-    /// Events that are to be followed by a call stack.
+    /// Returns the events to be followed by a call stack.
     pub(crate) fn stacks(&self, wanted: Option<&Stacks>) -> Vec<ClassicEventId> {
         match wanted {
             Some(Stacks::None) => Vec::new(),
@@ -154,16 +158,17 @@ impl Kernel {
     }
 }
 
-/// Events whose stacks are worth having, of the groups of a session: those of the profiles that bring such a group.
+/// Returns the events with useful stacks in the groups of a session, by the presets that contain
+/// such a group.
 pub(crate) fn default_stacks(groups: &GroupMask) -> Vec<ClassicEventId> {
-    let of_group = |(group, names): &(u32, &[&str])| {
+    let group_events = |(group, names): &(u32, &[&str])| {
         let names = if has_group(groups, *group) { *names } else { &[] };
         names.iter().flat_map(|name| named(name)).collect::<Vec<_>>()
     };
-    BY_GROUP.iter().map(of_group).fold(Vec::new(), |all, events| with(all, &events))
+    BY_GROUP.iter().map(group_events).fold(Vec::new(), |all, events| with(all, &events))
 }
 
-/// Kernel events of a flag.
+/// Parses the kernel events of an option.
 pub(crate) fn parse_kernel(text: &str) -> Result<Kernel, String> {
     let mut kernel = Kernel::default();
     if text.eq_ignore_ascii_case("none") {
@@ -174,27 +179,27 @@ pub(crate) fn parse_kernel(text: &str) -> Result<Kernel, String> {
             add_flags(&mut kernel.groups, profile.flags);
             profile.further.iter().for_each(|group| add_group(&mut kernel.groups, *group));
             kernel.stacks = profile.stacks.iter().fold(kernel.stacks, |all, name| with(all, &named(name)));
-        } else if let Some((group, _)) = KERNEL_GROUPS.iter().find(|(_, name)| is_spelled(name, word)) {
+        } else if let Some((group, _)) = KERNEL_GROUPS.iter().find(|(_, name)| is_same_name(name, word)) {
             add_group(&mut kernel.groups, *group);
-        } else if let Some((_, flags)) = XPERF.iter().find(|(name, _)| is_spelled(name, word)) {
+        } else if let Some((_, flags)) = XPERF.iter().find(|(name, _)| is_same_name(name, word)) {
             add_flags(&mut kernel.groups, *flags);
         } else if let Some(flags) = parse_mask(word).ok().and_then(|bits| u32::try_from(bits).ok()) {
             add_flags(&mut kernel.groups, flags);
         } else {
-            return Err(no_group(word));
+            return Err(unknown_group(word));
         }
     }
     Ok(kernel)
 }
 
-/// What could have been meant.
-fn no_group(word: &str) -> String {
+/// Returns the message for an unknown group, with suggestions.
+fn unknown_group(word: &str) -> String {
     let names = PROFILES.iter().map(|profile| profile.name.to_owned());
-    let names = names.chain(absent::given().map(str::to_ascii_lowercase));
+    let names = names.chain(absent::available().map(str::to_ascii_lowercase));
     let near = nearest::nearest(&plain_name(word), names, plain_name);
     let near = if near.is_empty() { String::new() } else { format!(" Did you mean {}?", near.join(" or ")) };
     format!(
-        "{word:?} is no group of kernel events.{near} Use cpu, sched, disk, net, file or all, groups by name (cswitch, disk_io …: weir record --help), or EnableFlags (0x10)"
+        "{word:?} is not a group of kernel events.{near} Use cpu, sched, disk, net, file or all, groups by name (cswitch, disk_io …: weir record --help), or EnableFlags (0x10)"
     )
 }
 
@@ -203,18 +208,19 @@ fn add_flags(groups: &mut GroupMask, flags: u32) {
     *first |= flags;
 }
 
-/// Names without the marks between words: `disk-io` is DISK_IO, and so is EVENT_TRACE_FLAG_DISK_IO.
-fn is_spelled(name: &str, typed: &str) -> bool {
+/// Compares names without separators and prefix: `disk-io` is DISK_IO, and so is
+/// EVENT_TRACE_FLAG_DISK_IO.
+fn is_same_name(name: &str, typed: &str) -> bool {
     plain_name(name) == plain_name(typed)
 }
 
 fn plain_name(text: &str) -> String {
-    let has_prefix = text.get(..PREFIX.len()).is_some_and(|it| it.eq_ignore_ascii_case(PREFIX));
+    let has_prefix = text.get(..PREFIX.len()).is_some_and(|prefix| prefix.eq_ignore_ascii_case(PREFIX));
     let name = text.get(PREFIX.len()..).filter(|_| has_prefix).unwrap_or(text);
     name.to_ascii_lowercase().replace(['-', '_'], "")
 }
 
-/// Stacks of a flag.
+/// Parses the stacks of an option.
 pub(crate) fn parse_stacks(text: &str) -> Result<Stacks, String> {
     match text.to_ascii_lowercase().as_str() {
         "none" => return Ok(Stacks::None),
@@ -224,14 +230,14 @@ pub(crate) fn parse_stacks(text: &str) -> Result<Stacks, String> {
     }
     let mut events = Vec::new();
     for word in text.split(SEPARATORS).map(str::trim) {
-        let meant = named(word);
-        if meant.is_empty() {
+        let matching = named(word);
+        if matching.is_empty() {
             return Err(format!(
-                "{word:?} is no kernel event: use none, default, all, or events such as Process/Start, CSwitch, ReadyThread, SampledProfile, DiskIo/Read, \
+                "{word:?} is not a kernel event: use none, default, all, or events such as Process/Start, CSwitch, ReadyThread, SampledProfile, DiskIo/Read, \
                  a whole class (FileIo), a hook (0x0524)"
             ));
         }
-        events = with(events, &meant);
+        events = with(events, &matching);
     }
     if events.len() > MAX_STACKS {
         return Err(format!(
@@ -242,7 +248,7 @@ pub(crate) fn parse_stacks(text: &str) -> Result<Stacks, String> {
     Ok(Stacks::These(events))
 }
 
-/// The events of a name that can happen.
+/// Returns the events of a name that have a hook id.
 fn named(name: &str) -> Vec<ClassicEventId> {
     let events = events_named(name).into_iter().filter(|(class, opcode)| hook_of(class, *opcode).is_some());
     events.map(|(class, opcode)| ClassicEventId { class, opcode }).collect()
@@ -257,7 +263,7 @@ fn with(mut all: Vec<ClassicEventId>, more: &[ClassicEventId]) -> Vec<ClassicEve
     all
 }
 
-/// Groups by their names; bits that have none, by word and bits.
+/// Returns the names of groups; bits without a name are given by word and bits.
 pub(crate) fn group_names(mask: &GroupMask) -> Vec<String> {
     let mut rest = *mask;
     let named = KERNEL_GROUPS.iter().filter(|(group, _)| has_group(mask, *group));
@@ -268,7 +274,7 @@ pub(crate) fn group_names(mask: &GroupMask) -> Vec<String> {
         rest.iter_mut().zip(bits).for_each(|(word, bits)| *word &= !bits);
         names.push((*name).to_owned());
     }
-    // The other names of groups that are told by their first.
+    // Removes the alternative bits of groups that are already named.
     for (_, word, twin) in GROUP_TWINS {
         if let Some(word) = rest.get_mut(word) {
             *word &= !twin;
@@ -279,7 +285,7 @@ pub(crate) fn group_names(mask: &GroupMask) -> Vec<String> {
     names
 }
 
-/// Events by their names.
+/// Returns the names of events.
 pub(crate) fn event_names(events: &[ClassicEventId]) -> Vec<String> {
     events.iter().map(|event| event_name(&event.class, event.opcode)).collect()
 }
@@ -293,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_named_alone_in_profiles_and_by_bits() {
+    fn groups_parse_from_names_presets_and_bits() {
         assert_eq!(groups("cpu"), [0x0100_0007, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(groups("sched"), [0x0100_0817, 0, 0, 0, 0, 0, 0, 0]);
         assert_eq!(groups("CSWITCH,disk-io"), [0x110, 0, 0, 0, 0, 0, 0, 0]);
@@ -312,17 +318,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_group_is_told_with_what_is_near_it() {
-        let told = |word: &str| parse_kernel(word).unwrap_err();
-        assert!(told("swtich").contains("Did you mean cswitch?"), "{}", told("swtich"));
-        assert!(told("dsk").contains("disk"), "{}", told("dsk"));
-        assert!(told("EVENT_TRACE_FLAG_DISPATCH").contains("dispatcher?"), "a beginning");
-        assert!(!told("zzzzzz").contains("Did you mean"), "{}", told("zzzzzz"));
-        assert!(!told("registri").contains("registry?"), "not what has no events");
+    fn unknown_group_suggests_similar_names() {
+        let error_of = |word: &str| parse_kernel(word).unwrap_err();
+        assert!(error_of("swtich").contains("Did you mean cswitch?"), "{}", error_of("swtich"));
+        assert!(error_of("dsk").contains("disk"), "{}", error_of("dsk"));
+        assert!(error_of("EVENT_TRACE_FLAG_DISPATCH").contains("dispatcher?"), "a beginning");
+        assert!(!error_of("zzzzzz").contains("Did you mean"), "{}", error_of("zzzzzz"));
+        assert!(!error_of("registri").contains("registry?"), "not what has no events");
     }
 
     #[test]
-    fn profiles_bring_the_stacks_that_are_worth_having_and_each_event_is_there() {
+    fn presets_have_default_stacks_of_existing_events() {
         for profile in &PROFILES {
             for name in profile.stacks {
                 assert_eq!(named(name).len(), 1, "{name}");
@@ -339,23 +345,23 @@ mod tests {
     }
 
     #[test]
-    fn groups_tell_the_stacks_of_their_profiles_and_what_everybody_may_have() {
+    fn groups_have_default_stacks_and_an_unprivileged_part() {
         for name in ["cpu", "sched", "disk", "net", "file"] {
             let kernel = parse_kernel(name).unwrap();
             assert_eq!(default_stacks(&kernel.groups), kernel.stacks(None), "{name}");
         }
         let plain = parse_kernel("cswitch").unwrap();
         assert_eq!(event_names(&plain.stacks(Some(&Stacks::Default))), ["Thread/CSwitch"], "asked for");
-        let (own, rest) = parse_kernel("sched,priority").unwrap().of_own().unwrap();
+        let (own, rest) = parse_kernel("sched,priority").unwrap().allowed_for_own_processes().unwrap();
         assert_eq!((own.groups[0], rest.join(" ")), (0x0100_0017, "DISPATCHER PRIORITY".to_owned()));
         assert_eq!(own.stacks(None).len(), 3);
-        let whole =
-            ["cpu", "dispatcher", "none", "registry", "disk"].map(|it| parse_kernel(it).unwrap().of_own());
+        let whole = ["cpu", "dispatcher", "none", "registry", "disk"]
+            .map(|name| parse_kernel(name).unwrap().allowed_for_own_processes());
         assert_eq!(whole, [const { None }; 5]);
     }
 
     #[test]
-    fn stacks_are_asked_for_by_event_class_and_hook() {
+    fn stacks_parse_from_event_class_and_hook_id() {
         let these = |text: &str| match parse_stacks(text) {
             Ok(Stacks::These(events)) => event_names(&events),
             other => panic!("{text}: {other:?}"),
@@ -369,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mask_is_told_by_names_and_what_has_none_by_its_bits() {
+    fn mask_prints_names_and_unnamed_bits() {
         assert_eq!(group_names(&[0x11, 4, 0, 0, 0, 0, 0, 0]), ["PROCESS", "CSWITCH"]);
         assert_eq!(group_names(&[0, 0x2000, 0, 8, 0, 0, 0, 0]), ["PRIORITY", "word 3: 0x8"]);
         assert_eq!(group_names(&[0; 8]), [""; 0]);

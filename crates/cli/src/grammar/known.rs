@@ -1,4 +1,4 @@
-//! What manifests say: names of providers, of their keywords and levels, and the fields of their events.
+//! Names from manifests: of providers, keywords and levels, and the fields of events.
 
 use std::path::PathBuf;
 
@@ -13,23 +13,24 @@ use super::mistake::Mistake;
 use super::payload;
 use super::scan::Piece;
 use super::spelling::{Bits, Id, Level, Spelled};
-use super::{Mask, Severity, Wanted};
+use super::{EnableRequest, Mask, Severity};
 use crate::filter::EXPECTED_LEVEL;
 use crate::traces::{manifest_files, read_schema_file};
 
-/// Names of one provider that are listed: each of 64 bits, twice.
+/// Maximum number of names of one provider to list: each of 64 bits, twice.
 const MAX_NAMES: usize = 128;
 
-/// What the manifests at hand say about providers.
+/// The names that manifests define.
 #[derive(Debug, Default)]
-pub(crate) struct Known {
+pub(crate) struct ManifestNames {
     providers: Vec<ProviderSchemas>,
-    /// Names of providers that a session enables, and their ids: what was enabled by a name is meant by it afterwards, also without the manifest.
+    /// Names and GUIDs of providers that a session enables: a name keeps the meaning it was enabled
+    /// with, also without the manifest.
     pub(crate) enabled: Vec<(String, Guid)>,
 }
 
-impl Known {
-    /// What these manifests say: XML, PE or ELF files, or folders of them.
+impl ManifestNames {
+    /// Reads these manifests: XML, PE or ELF files, or folders of them.
     pub(crate) fn load(paths: &[PathBuf]) -> Result<Self> {
         let mut providers = Vec::new();
         for path in paths {
@@ -37,7 +38,7 @@ impl Known {
             for file in manifest_files(path)? {
                 match read_manifest(&read_schema_file(&file)?) {
                     Ok(read) => providers.extend(read),
-                    // A folder may hold binaries without any metadata.
+                    // A folder may contain binaries without any metadata.
                     Err(_) if is_folder => {}
                     Err(e) => {
                         return Err(e)
@@ -49,11 +50,12 @@ impl Known {
         Ok(Self { providers, enabled: Vec::new() })
     }
 
-    /// The id that a name stands for: in a manifest, else among what the session enables, else by the hash.
+    /// Returns the GUID of a name: from a manifest, else of what the session enables, else the
+    /// hash.
     fn guid_of(&self, name: &str, text: &str) -> Result<Guid, Mistake> {
         let folded = name.to_lowercase();
-        let is_meant = |p: &&ProviderSchemas| p.name.as_deref().is_some_and(|n| n.to_lowercase() == folded);
-        if let Some(found) = self.providers.iter().find(is_meant) {
+        let has_name = |p: &&ProviderSchemas| p.name.as_deref().is_some_and(|n| n.to_lowercase() == folded);
+        if let Some(found) = self.providers.iter().find(has_name) {
             return Ok(found.id);
         }
         let mut enabled: Vec<Guid> = self
@@ -69,28 +71,26 @@ impl Known {
             [one] => Ok(*one),
             several => {
                 let ids: Vec<_> = several.iter().take(MAX_NAMES).map(|id| format!("{{{id}}}")).collect();
-                let why = format!(
-                    "the session enables several providers of this name: say which by {}",
-                    ids.join(" or ")
-                );
-                Err(Mistake::new(text, 0..text.len(), why))
+                let reason =
+                    format!("the session enables several providers of this name: use {}", ids.join(" or "));
+                Err(Mistake::new(text, 0..text.len(), reason))
             }
         }
     }
 
     fn keywords_of(&self, guid: Guid) -> impl Iterator<Item = (u64, &str)> {
         let system = SYSTEM_PROVIDERS.iter().find(|(_, id)| *id == guid).map(|(name, _)| *name);
-        let of_system = SYSTEM_KEYWORDS.iter().filter(move |keyword| Some(keyword.provider) == system);
-        let of_manifests =
+        let system_keywords = SYSTEM_KEYWORDS.iter().filter(move |keyword| Some(keyword.provider) == system);
+        let manifest_keywords =
             self.providers.iter().filter(move |p| p.id == guid).flat_map(ProviderSchemas::keywords);
-        of_manifests.chain(of_system.map(|keyword| (keyword.bit, keyword.name)))
+        manifest_keywords.chain(system_keywords.map(|keyword| (keyword.bit, keyword.name)))
     }
 
     fn events_of(&self, guid: Guid) -> impl Iterator<Item = &EventSchema> {
         self.providers.iter().filter(move |p| p.id == guid).flat_map(|p| &p.events)
     }
 
-    /// Levels that have a name of the provider's own.
+    /// Returns the levels that the provider names itself.
     fn levels_of(&self, guid: Guid) -> impl Iterator<Item = (u8, &str)> {
         let all = self.providers.iter().filter(move |p| p.id == guid).flat_map(ProviderSchemas::levels);
         all.filter_map(|(level, name)| Some((u8::try_from(level).ok()?, name)))
@@ -101,28 +101,28 @@ impl Known {
             Level::Number(number) => return Ok(*number),
             Level::Name(name) => name,
         };
-        let is_meant = |(_, known): &(u8, &str)| known.to_lowercase() == name.text.to_lowercase();
-        if let Some((level, _)) = self.levels_of(guid).find(is_meant) {
+        let has_name = |(_, known): &(u8, &str)| known.to_lowercase() == name.text.to_lowercase();
+        if let Some((level, _)) = self.levels_of(guid).find(has_name) {
             return Ok(level);
         }
         let own: Vec<_> =
             self.levels_of(guid).take(MAX_NAMES).map(|(level, name)| format!("{name} ({level})")).collect();
         let own =
             if own.is_empty() { String::new() } else { format!("; this provider has {}", own.join(", ")) };
-        let why = format!("{:?} is no level: {EXPECTED_LEVEL}{own}", name.text);
-        Err(Mistake::new(text, name.at.clone(), why))
+        let reason = format!("{:?} is not a level: {EXPECTED_LEVEL}{own}", name.text);
+        Err(Mistake::new(text, name.at.clone(), reason))
     }
 
-    /// The filter that looks into payloads, where one was typed.
+    /// Encodes the payload filter, if there are conditions.
     fn payload(&self, guid: Guid, conditions: &[Piece], text: &str) -> Result<Option<Vec<u8>>, Mistake> {
         if conditions.is_empty() {
             return Ok(None);
         }
         let events: Vec<_> = self.events_of(guid).collect();
         let encoded = payload::encode(&events, conditions.iter().map(|condition| condition.text.as_str()));
-        encoded.map(Some).map_err(|(number, why)| {
+        encoded.map(Some).map_err(|(number, reason)| {
             let at = conditions.get(number).map_or(0..text.len(), |condition| condition.at.clone());
-            Mistake::new(text, at, why)
+            Mistake::new(text, at, reason)
         })
     }
 
@@ -137,59 +137,59 @@ impl Known {
         let found = all.find(|(_, name)| without_prefix(name).to_lowercase() == wanted);
         found
             .map(|(bits, _)| bits)
-            .ok_or_else(|| Mistake::new(text, name.at.clone(), self.unknown(guid, name, text)))
+            .ok_or_else(|| Mistake::new(text, name.at.clone(), self.unknown_keyword(guid, name, text)))
     }
 
-    /// What is said about a keyword that nobody knows.
-    fn unknown(&self, guid: Guid, name: &Piece, text: &str) -> String {
+    /// Returns the message for an unknown keyword.
+    fn unknown_keyword(&self, guid: Guid, name: &Piece, text: &str) -> String {
         let own = self.keywords_of(guid).map(|(bits, name)| format!("{name} ({bits:#x})"));
         let own: Vec<_> = own.take(MAX_NAMES).collect();
         let own = if own.is_empty() {
-            "names of its own come from its manifest (--manifest FILE)".to_owned()
+            "its own names need its manifest (--manifest FILE)".to_owned()
         } else {
             format!("this provider has {}", own.join(", "))
         };
-        let is_told = |name: &&str| !name.contains("Reserved") && !name.contains("Any");
+        let is_listed = |name: &&str| !name.contains("Reserved") && !name.contains("Any");
         let common: Vec<_> =
-            WELL_KNOWN_KEYWORDS.iter().map(|(name, _)| without_prefix(name)).filter(is_told).collect();
-        // What was meant may be a name of two words.
+            WELL_KNOWN_KEYWORDS.iter().map(|(name, _)| without_prefix(name)).filter(is_listed).collect();
+        // The word may be the second part of a name.
         let is_column = text.get(..name.at.start).is_some_and(|before| before.ends_with(char::is_whitespace));
-        let hint = if is_column { "; the name of a provider that has blanks stands in quotes" } else { "" };
+        let hint = if is_column { "; a provider name with blanks must be quoted" } else { "" };
         format!(
-            "there is no keyword {:?}: expected bits (0x10) or a name; {own}; all providers have {}{hint}",
+            "unknown keyword {:?}: expected bits (0x10) or a name; {own}; all providers have {}{hint}",
             name.text,
             common.join(", ")
         )
     }
 }
 
-impl Known {
-    /// The bits that a flag asks for, of this provider.
+impl ManifestNames {
+    /// Returns the keyword bits of an option for this provider.
     pub(crate) fn mask(&self, guid: Guid, mask: &Mask) -> Result<u64, Mistake> {
         self.bits(guid, &mask.bits, &mask.text)
     }
 
-    /// The level that a flag asks for, of this provider.
+    /// Returns the level of an option for this provider.
     pub(crate) fn severity(&self, guid: Guid, severity: &Severity) -> Result<u8, Mistake> {
         self.level(guid, &severity.level, &severity.text)
     }
 }
 
-/// The system provider of this name in small letters: `systemprocess`, `systemprocessprovider`.
+/// Returns the system provider of a name in lower case: `systemprocess`, `systemprocessprovider`.
 fn system_provider(folded: &str) -> Option<Guid> {
     let name = folded.strip_prefix("system")?;
     let name = name.strip_suffix("provider").unwrap_or(name);
     SYSTEM_PROVIDERS.iter().find(|(known, _)| known.to_lowercase() == name).map(|(_, guid)| *guid)
 }
 
-/// A name as people know it.
+/// Returns a keyword name without the prefix `win:`.
 fn without_prefix(name: &str) -> &str {
     name.strip_prefix("win:").unwrap_or(name)
 }
 
 impl Spelled {
-    /// Looks up the names.
-    pub(crate) fn resolve(&self, known: &Known) -> Result<Wanted, Mistake> {
+    /// Resolves the names.
+    pub(crate) fn resolve(&self, known: &ManifestNames) -> Result<EnableRequest, Mistake> {
         let (name, guid) = match &self.id {
             Id::Guid(guid) => (None, *guid),
             Id::Hash(name) => (Some(name), Guid::from_provider_name(name)),
@@ -209,7 +209,7 @@ impl Spelled {
         if let Some(filter) = known.payload(guid, &self.payloads, &self.text)? {
             filters.payload = filter;
         }
-        Ok(Wanted {
+        Ok(EnableRequest {
             name: name.map_or_else(|| format!("{{{guid}}}"), Clone::clone),
             guid,
             keywords: bits(&self.any)?.unwrap_or(0),

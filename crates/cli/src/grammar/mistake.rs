@@ -1,35 +1,35 @@
-//! What is wrong with a text, and where: the text with a caret under the place.
+//! An error in a text, shown with carets under its position.
 
 use std::fmt;
 use std::ops::Range;
 
 use crate::export::plain;
 
-/// A mistake in what was typed.
+/// An error in an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mistake {
-    /// All of it.
+    /// The whole argument.
     text: String,
-    /// The place, in bytes.
+    /// The position, in bytes.
     at: Range<usize>,
     /// What is wrong, and what is expected there.
-    why: String,
+    reason: String,
 }
 
 impl Mistake {
-    pub(super) fn new(text: &str, at: Range<usize>, why: impl Into<String>) -> Self {
-        Self { text: text.to_owned(), at, why: why.into() }
+    pub(super) fn new(text: &str, at: Range<usize>, reason: impl Into<String>) -> Self {
+        Self { text: text.to_owned(), at, reason: reason.into() }
     }
 }
 
 impl fmt::Display for Mistake {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Positions are those of the text as it is shown.
+        // Positions are those of the escaped text.
         let width = |part: Option<&str>| part.map_or(0, |part| plain(part).chars().count());
         let before = width(self.text.get(..self.at.start));
         let marked = width(self.text.get(self.at.clone())).max(1);
         let (text, carets) = (plain(&self.text), "^".repeat(marked));
-        write!(f, "{}\n\n    {text}\n    {:before$}{carets}", self.why, "")
+        write!(f, "{}\n\n    {text}\n    {:before$}{carets}", self.reason, "")
     }
 }
 
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_caret_stands_under_the_place() {
+    fn carets_are_under_the_position() {
         let mistake = Mistake::new("é:zz:5", 3..5, "no keyword");
         assert_eq!(mistake.to_string(), "no keyword\n\n    é:zz:5\n      ^^");
         let at_end = Mistake::new("A:", 2..2, "something is missing");

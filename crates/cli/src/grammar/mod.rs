@@ -1,30 +1,35 @@
-//! How providers are named on the command line, and what is wanted of them.
+//! The syntax of providers on the command line.
 //!
 //! ```text
 //!   PROVIDERS =  PROVIDER { ("+" | "," | ";") PROVIDER }
 //!   PROVIDER  =  id [ ":" keywords [ ":" level ] ] { "@" option }
-//!             |  id blanks keywords [ blanks level [ blanks name ] ] { "@" option }    the columns of logman; a name behind a GUID only
-//!   id        =  NAME            that of a manifest at hand, else that of a provider which the session enables by this name, else the hash of the
-//!                                name, as EventSource and TraceLogging make it, and all GUIDs that are registered under the name; of
-//!                                several words where a colon follows, or in quotes
+//!             |  id blanks keywords [ blanks level [ blanks name ] ] { "@" option }
+//!                                the columns of logman; a name may follow only a GUID
+//!   id        =  NAME            from a given manifest, else of a provider that the session
+//!                                enables by this name, else the hash of the name, as EventSource
+//!                                and TraceLogging compute it, and all GUIDs that are registered
+//!                                under the name; several words must be quoted or followed by a
+//!                                colon
 //!             |  *NAME           the same without manifests
 //!             |  {GUID} | GUID | #GUID
 //!   keywords  =  term { "|" term } | "(" term { "," term } ")"; empty: all
 //!   term      =  0x… | decimal | name of a keyword
-//!   level     =  0 to 255, critical, error, warning, info, verbose and short forms, name of a level; empty: all
+//!   level     =  0 to 255, critical, error, warning, info, verbose and short forms
+//!             |  name of a level; empty: all
 //!   option    =  word [ "=" value ]                                          see `option`
 //! ```
 //!
 //! ```text
-//!   text ──spelling, option──▶ Spelled ──known: names of manifests──▶ Wanted ──filters──▶ EnableParams
-//!                                                                       └──print──▶ text that parses to the same
+//!   text ──spelling, option──▶ Spelled ──known: names in manifests──▶ EnableRequest
+//!   EnableRequest ──filters──▶ EnableParams
+//!                 ──print──▶ text that parses to the same
 //! ```
 //!
-//! 1. Quotes take the meaning from everything between them; behind a backslash the next character is plain. A list in quotes is separated by
-//!    commas or semicolons.
-//! 2. Behind an option that takes numbers a comma goes on with the list while numbers follow. Behind one that takes names it is an error: it could
-//!    mean either, and neither guess would show.
-//! 3. A mistake is told with its place.
+//! 1. Quotes make everything between them plain; a backslash makes the next character plain. A list
+//!    in quotes is separated by commas or semicolons.
+//! 2. After an option with numbers, a comma continues the list while numbers follow. After an
+//!    option with names it is an error: it could mean either, and a wrong guess would not show.
+//! 3. An error shows its position.
 
 mod file;
 mod filters;
@@ -52,86 +57,88 @@ pub(crate) use filters::Filters;
 pub(crate) use kernel::{
     Kernel, Stacks, absent_groups, default_stacks, event_names, group_names, parse_kernel, parse_stacks,
 };
-pub(crate) use known::Known;
+pub(crate) use known::ManifestNames;
 pub(crate) use mistake::Mistake;
 pub(crate) use spelling::Spelled;
 
-/// Keyword bits as typed; names are looked up later.
+/// Keyword bits from the command line; names are resolved later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Mask {
     text: String,
     bits: spelling::Bits,
 }
 
-/// A level as typed; a name is looked up later.
+/// A level from the command line; a name is resolved later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Severity {
     text: String,
     level: spelling::Level,
 }
 
-/// Keywords of a flag: bits, names, or both with | between them.
+/// Parses the keywords of an option: bits, names, or both joined by |.
 pub(crate) fn parse_keywords(text: &str) -> Result<Mask, String> {
     let bits = spelling::only_bits(text).map_err(|mistake| mistake.to_string())?;
     Ok(Mask { text: text.to_owned(), bits })
 }
 
-/// The level of a flag: a number, or a name.
+/// Parses the level of an option: a number, or a name.
 pub(crate) fn parse_severity(text: &str) -> Result<Severity, String> {
     let level = spelling::only_level(text).map_err(|mistake| mistake.to_string())?;
     Ok(Severity { text: text.to_owned(), level })
 }
 
-/// The grammar, for help pages.
+/// The syntax, for help pages.
 pub(crate) const GRAMMAR: &str = "\
 PROVIDER is NAME[:KEYWORDS[:LEVEL]][@OPTION…]; several are joined by + , or ;
-  MyCompany.App               by name: that of a manifest, else all registered under it
-  *MyCompany.App              by name without manifests
-  {b3864c38-…}, #b3864c38-…   by id
-  \"My App\", My App:0x10       a name with blanks stands in quotes, or a colon follows it
+  MyCompany.App               by name: from a manifest, else every provider registered under it
+  *MyCompany.App              by name, ignoring manifests
+  {b3864c38-…}, #b3864c38-…   by GUID
+  \"My App\", My App:0x10       a name with blanks is quoted, or followed by a colon
   MyCompany.App:0x10          only events with any of these keyword bits; 0 or nothing: all
   MyCompany.App:Net|Disk      keywords by name, with --manifest FILE
-  MyCompany.App:0x10:warning  and of this level or more severe: 0 to 255, or critical, error,
-                              warning, info, verbose, or as a manifest has it
-  MyCompany.App@ids=1,2-5     only these events; not-ids, and names, not-names for TraceLogging
-  MyCompany.App@exe=app       only in these programs; pid, package, app, container
-  MyCompany.App@stack         with call stacks; stack-ids, stack-names, stack-level choose which
-  @sid @tsid @key @start-key @event-key @container      more about who wrote the event
+  MyCompany.App:0x10:warning  and of this level or more severe: 0 to 255, critical, error, warning,
+                              info, verbose, or a name in the manifest
+  MyCompany.App@ids=1,2-5     only these events; also not-ids, and names, not-names for TraceLogging
+  MyCompany.App@exe=app       only in these programs; also pid, package, app, container
+  MyCompany.App@stack         with call stacks; stack-ids, stack-names, stack-level select events
+  @sid @tsid @key @start-key @event-key @container      add details of the writer to each event
   @level= @any= @all= @ignore-keyword-0 @group @source=GUID
-  MyCompany.App@payload=\"5: Port == 443\"    only where the fields say so, with --manifest FILE; the event by id or
-                              name, and == != < <= > >= % in contains, not in, not contains, joined by and, or or
-  @schematized=ID:HEX         what only the provider itself understands
-  @names=\"Start,Stop\"         a list of names stands in quotes, or the option is repeated";
+  MyCompany.App@payload=\"5: Port == 443\"    by field values, with --manifest FILE; the event by
+                              id or name, then == != < <= > >= % in contains, not in, not contains;
+                              conditions are joined by and, or by or
+  @schematized=ID:HEX         a filter that the provider itself interprets
+  @names=\"Start,Stop\"         a list of names is quoted, or the option is repeated";
 
-/// A provider and what is wanted of it.
+/// A provider and the parameters to enable it with.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Wanted {
-    /// Its name, or its id in braces.
+pub(crate) struct EnableRequest {
+    /// Its name, or its GUID in braces.
     pub(crate) name: String,
     pub(crate) guid: Guid,
-    /// Any of these bits; 0: all.
+    /// Events with any of these bits; 0 means all.
     pub(crate) keywords: u64,
-    /// All of these bits.
+    /// Events with all of these bits.
     pub(crate) all: u64,
-    /// Highest level; 0: all.
+    /// Highest level; 0 means all.
     pub(crate) level: u8,
-    /// `EVENT_ENABLE_PROPERTY_…`.
+    /// `EVENT_ENABLE_PROPERTY_…` bits.
     pub(crate) property: u32,
-    /// Who asks; null: nobody in particular.
+    /// The `SourceId` of the enable; null if none.
     pub(crate) source: Guid,
     pub(crate) filters: Filters,
 }
 
-impl Wanted {
-    /// What it is called, where it has a name that a daemon remembers; empty: it was named by its id.
+impl EnableRequest {
+    /// Returns its name, if it is one that a daemon stores; empty if it was given by GUID.
     pub(crate) fn called(&self) -> &str {
-        let is_told = self.name.parse::<Guid>().is_err()
+        let is_name = self.name.parse::<Guid>().is_err()
             && self.name.encode_utf16().count() <= MAX_PROVIDER_NAME
             && !self.name.contains(char::is_control);
-        if is_told { &self.name } else { "" }
+        if is_name { &self.name } else { "" }
     }
 
-    /// What an enable call is given; only these processes, where any are named here or were typed.
+    /// Returns the parameters of the enable call, limited to these processes if any are given here
+    /// or were typed.
     pub(crate) fn params(&self, pids: &[u32]) -> EnableParams {
         let mut filters = self.filters.clone();
         filters.pids.extend(pids);
@@ -147,7 +154,8 @@ impl Wanted {
         }
     }
 
-    /// Whether an event is one that an enable call like this would have let through, as far as the event itself tells.
+    /// Returns whether an enable call like this would have let an event through, as far as the
+    /// event shows.
     pub(crate) fn covers(&self, record: &Record<'_>) -> bool {
         let d = record.descriptor();
         let level = self.level == 0 || d.level <= self.level;
@@ -165,63 +173,66 @@ impl Wanted {
             && self.covers_id(record, d.id)
     }
 
-    /// Whether the event's provider has the name that was typed, and perhaps a GUID other than its hash.
+    /// Returns whether the event's provider has this name, though perhaps another GUID than its
+    /// hash.
     pub(crate) fn is_name_of(&self, record: &Record<'_>) -> bool {
         let traits = record.items().data_of(ExtType::PROV_TRAITS);
-        let Some(traits) = traits.filter(|_| self.is_hashed()).and_then(|it| Traits::parse(it).ok()) else {
+        let Some(traits) = traits.filter(|_| self.is_hashed()).and_then(|traits| Traits::parse(traits).ok())
+        else {
             return false;
         };
         std::str::from_utf8(traits.name).is_ok_and(|name| self.guid.is_hash_of(name))
     }
 
-    /// Whether [`covers`](Self::covers) can tell: an event does not say which program, package or container it came from.
-    pub(crate) fn is_told_by_events(&self) -> bool {
+    /// Returns whether [`covers`](Self::covers) is exact: events do not contain their program,
+    /// package or container.
+    pub(crate) fn can_match_events(&self) -> bool {
         let Filters { names, exes, packages, apps, containers, payload, schematized, .. } = &self.filters;
         let is_plain = names.is_none() && payload.is_empty() && schematized.is_empty();
         is_plain && [exes, packages, apps, containers].iter().all(|list| list.is_empty())
     }
 
-    /// Ids say nothing about events that describe themselves.
+    /// Event ids do not apply to events that describe themselves.
     fn covers_id(&self, record: &Record<'_>, id: u16) -> bool {
-        let is_chosen = |ids: &filters::Choice<u16>| ids.list.contains(&id) == ids.is_in;
+        let is_chosen = |ids: &filters::Choice<u16>| ids.list.contains(&id) == ids.includes;
         self.filters.ids.as_ref().is_none_or(is_chosen)
             || record.items().data_of(ExtType::EVENT_SCHEMA_TL).is_some()
     }
 }
 
-/// Providers that one argument names.
+/// The providers in one argument.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Several(pub(crate) Vec<Spelled>);
+pub(crate) struct ProviderList(pub(crate) Vec<Spelled>);
 
-/// Providers as typed, separated by `+`, `,` or `;`.
-pub(crate) fn parse_providers(text: &str) -> Result<Several, String> {
-    spelling::providers(text).map(Several).map_err(|mistake| mistake.to_string())
+/// Parses providers separated by `+`, `,` or `;`.
+pub(crate) fn parse_providers(text: &str) -> Result<ProviderList, String> {
+    spelling::providers(text).map(ProviderList).map_err(|mistake| mistake.to_string())
 }
 
-/// The words for properties of an enable; a bit that has none is left out.
+/// Returns the option names of enable properties; bits without a name are left out.
 pub(crate) fn property_names(property: u32) -> Vec<&'static str> {
     option::FLAGS.iter().filter(|(_, bit)| property & bit != 0).map(|(name, _)| *name).collect()
 }
 
-/// One provider as typed, without the help of manifests.
-pub(crate) fn parse_provider(text: &str) -> Result<Wanted, String> {
+/// Parses one provider, without manifests.
+pub(crate) fn parse_provider(text: &str) -> Result<EnableRequest, String> {
     let all = spelling::providers(text).map_err(|mistake| mistake.to_string())?;
     let [one] = &all[..] else {
-        return Err("expected one provider; a name that holds + , or ; stands in quotes".to_owned());
+        return Err("expected one provider; a name with + , or ; must be quoted".to_owned());
     };
-    one.resolve(&Known::default()).map_err(|mistake| mistake.to_string())
+    one.resolve(&ManifestNames::default()).map_err(|mistake| mistake.to_string())
 }
 
 /// Why a file of providers cannot be used.
 pub(crate) enum Unusable {
     /// It cannot be read.
     Unread(anyhow::Error),
-    /// What it says is wrong.
+    /// Its content is wrong.
     Wrong(String),
 }
 
-/// The providers of a file, one a line.
-pub(crate) fn read_file(path: &Path, known: &Known) -> Result<Vec<Wanted>, Unusable> {
+/// Reads the providers of a file, one per line.
+pub(crate) fn read_file(path: &Path, known: &ManifestNames) -> Result<Vec<EnableRequest>, Unusable> {
     let mut all = Vec::new();
     for (number, line) in file::lines(path).map_err(Unusable::Unread)? {
         let wrong = |mistake| Unusable::Wrong(format!("{}:{number}: {mistake}", path.display()));
@@ -230,7 +241,7 @@ pub(crate) fn read_file(path: &Path, known: &Known) -> Result<Vec<Wanted>, Unusa
         }
     }
     if all.is_empty() {
-        return Err(Unusable::Wrong(format!("{} names no provider", path.display())));
+        return Err(Unusable::Wrong(format!("{} contains no provider", path.display())));
     }
     Ok(all)
 }

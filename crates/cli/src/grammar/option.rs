@@ -1,4 +1,4 @@
-//! `@option` and `@option=value`.
+//! Parses `@option` and `@option=value`.
 
 use traceweir_format::filter::encode;
 use traceweir_format::spec::enable::{
@@ -15,7 +15,7 @@ use super::mistake::Mistake;
 use super::scan::{Piece, Scanner};
 use super::spelling::{Spelled, bits, guid, level, since};
 
-/// Options that are said and have no value, and what each asks for.
+/// Options without a value, and their property bits.
 pub(super) const FLAGS: [(&str, u32); 12] = [
     ("sid", EVENT_ENABLE_PROPERTY_SID),
     ("tsid", EVENT_ENABLE_PROPERTY_TS_ID),
@@ -31,7 +31,7 @@ pub(super) const FLAGS: [(&str, u32); 12] = [
     ("container", EVENT_ENABLE_PROPERTY_SOURCE_CONTAINER_TRACKING),
 ];
 
-/// Options that have a value; `container` is one of both kinds.
+/// Options with a value; `container` exists with and without one.
 const VALUED: [&str; 20] = [
     "level",
     "any",
@@ -55,21 +55,21 @@ const VALUED: [&str; 20] = [
     "schematized",
 ];
 
-/// Reads one option; `start` is where its `@` stands.
+/// Reads one option; `start` is the position of its `@`.
 pub(super) fn read(scanner: &mut Scanner<'_>, start: usize, to: &mut Spelled) -> Result<(), Mistake> {
     let name = scanner.run(&['=', '@', '+', ',', ';', ':']);
     let key = name.text.to_ascii_lowercase();
-    if !scanner.take('=') {
+    if !scanner.take_char('=') {
         if let Some((_, bit)) = FLAGS.iter().find(|(flag, _)| *flag == key) {
             to.property |= bit;
             return Ok(());
         }
-        let why = if VALUED.contains(&key.as_str()) {
+        let reason = if VALUED.contains(&key.as_str()) {
             format!("@{key} needs a value: @{key}=…")
         } else {
-            format!("there is no option {:?}: expected one of {}", name.text, all_names())
+            format!("unknown option {:?}: expected one of {}", name.text, all_names())
         };
-        return Err(scanner.wrong(start..name.at.end, why));
+        return Err(scanner.wrong(start..name.at.end, reason));
     }
     match key.as_str() {
         "level" => once(scanner, start, &mut to.level, |scanner| {
@@ -94,8 +94,8 @@ pub(super) fn read(scanner: &mut Scanner<'_>, start: usize, to: &mut Spelled) ->
             Err(scanner.wrong(name.at, format!("@{key} has no value")))
         }
         _ => {
-            let why = format!("there is no option {:?}: expected one of {}", name.text, all_names());
-            Err(scanner.wrong(name.at, why))
+            let reason = format!("unknown option {:?}: expected one of {}", name.text, all_names());
+            Err(scanner.wrong(name.at, reason))
         }
     }
 }
@@ -108,27 +108,33 @@ fn all_names() -> String {
     names.join(", ")
 }
 
-/// A value that there is only one of.
+/// Reads a value that may be given only once.
 fn once<'t, T>(
     scanner: &mut Scanner<'t>,
     start: usize,
-    place: &mut Option<T>,
+    slot: &mut Option<T>,
     read: impl FnOnce(&mut Scanner<'t>) -> Result<T, Mistake>,
 ) -> Result<(), Mistake> {
     let value = read(scanner)?;
-    if place.is_some() {
-        return Err(scanner.wrong(since(scanner, start), "this is said twice"));
+    if slot.is_some() {
+        return Err(scanner.wrong(since(scanner, start), "this option is given twice"));
     }
-    *place = Some(value);
+    *slot = Some(value);
     Ok(())
 }
 
-/// Which stacks are taken; asking for some asks for stacks.
+/// Reads an option that selects events for stacks, which also requests stacks.
 fn stack_option(scanner: &mut Scanner<'_>, start: usize, key: &str, to: &mut Spelled) -> Result<(), Mistake> {
     match key {
         "stack-ids" => {
             to.filters.stack_ids.extend(ids(scanner)?);
-            settle(scanner, start, &mut to.filters.stack_ids, MAX_EVENT_FILTER_EVENT_ID_COUNT, "event ids")?;
+            sort_and_limit(
+                scanner,
+                start,
+                &mut to.filters.stack_ids,
+                MAX_EVENT_FILTER_EVENT_ID_COUNT,
+                "event ids",
+            )?;
         }
         "stack-names" => extend_names(&mut to.filters.stack_names, strings(scanner)?),
         "stack-level" => once(scanner, start, &mut to.stack_level, |scanner| {
@@ -139,42 +145,43 @@ fn stack_option(scanner: &mut Scanner<'_>, start: usize, key: &str, to: &mut Spe
             once(scanner, start, &mut to.stack_keywords, |scanner| bits(scanner, false))?;
         }
         _ => {
-            let why = format!("there is no option {key:?}: expected one of {}", all_names());
-            return Err(scanner.wrong(since(scanner, start), why));
+            let reason = format!("unknown option {key:?}: expected one of {}", all_names());
+            return Err(scanner.wrong(since(scanner, start), reason));
         }
     }
     to.property |= EVENT_ENABLE_PROPERTY_STACK_TRACE;
-    to.filters.check().map_err(|why| scanner.wrong(since(scanner, start), why))
+    to.filters.check().map_err(|reason| scanner.wrong(since(scanner, start), reason))
 }
 
-/// A value that may hold anything, in quotes, or without blanks and separators.
-fn anything(scanner: &mut Scanner<'_>) -> Result<Piece, Mistake> {
+/// Reads a value with any content in quotes, or without blanks and separators.
+fn any_value(scanner: &mut Scanner<'_>) -> Result<Piece, Mistake> {
     if scanner.peek() == Some('"') { scanner.quoted() } else { Ok(scanner.run(&['@', '+', ',', ';'])) }
 }
 
-/// A condition on the payloads of an event, which the manifest is needed for; or the bytes that one was made into.
+/// Reads a condition on the payload of an event, which needs the manifest; or the bytes of an
+/// encoded filter.
 fn payload(scanner: &mut Scanner<'_>, start: usize, to: &mut Spelled) -> Result<(), Mistake> {
-    let piece = anything(scanner)?;
+    let piece = any_value(scanner)?;
     let is_raw = !piece.text.contains(':');
     if !to.filters.payload.is_empty() || (is_raw && !to.payloads.is_empty()) {
-        return Err(scanner.wrong(since(scanner, start), "a filter is given by conditions or by its bytes"));
+        return Err(scanner.wrong(since(scanner, start), "give a filter either as conditions or as bytes"));
     }
     if !is_raw {
         to.payloads.push(piece);
         return Ok(());
     }
     let Some(bytes) = hex(&piece.text).filter(|bytes| !bytes.is_empty()) else {
-        let why =
+        let reason =
             "expected EVENT: FIELD OPERATOR VALUE, such as @payload=\"5: Port == 443\", with --manifest FILE";
-        return Err(scanner.wrong(piece.at, why));
+        return Err(scanner.wrong(piece.at, reason));
     };
     to.filters.payload = bytes;
-    to.filters.check().map_err(|why| scanner.wrong(since(scanner, start), why))
+    to.filters.check().map_err(|reason| scanner.wrong(since(scanner, start), reason))
 }
 
-/// A filter that only its provider understands: its id, version and data, or all of its bytes.
+/// Reads a filter that only its provider interprets: its id, version and data, or all of its bytes.
 fn schematized(scanner: &mut Scanner<'_>, start: usize, to: &mut Spelled) -> Result<(), Mistake> {
-    let piece = anything(scanner)?;
+    let piece = any_value(scanner)?;
     let bytes = match piece.text.split_once(':') {
         Some((id, data)) => hex(data)
             .zip(id_and_version(id))
@@ -182,14 +189,14 @@ fn schematized(scanner: &mut Scanner<'_>, start: usize, to: &mut Spelled) -> Res
         None => hex(&piece.text),
     };
     let Some(bytes) = bytes.filter(|bytes| !bytes.is_empty()) else {
-        let why = "expected ID:HEX or ID.VERSION:HEX, such as 1:00ff, or the bytes of the filter and its header in hexadecimal";
-        return Err(scanner.wrong(piece.at, why));
+        let reason = "expected ID:HEX or ID.VERSION:HEX, such as 1:00ff, or the bytes of the filter and its header in hexadecimal";
+        return Err(scanner.wrong(piece.at, reason));
     };
     if !to.filters.schematized.is_empty() {
-        return Err(scanner.wrong(since(scanner, start), "this is said twice"));
+        return Err(scanner.wrong(since(scanner, start), "this option is given twice"));
     }
     to.filters.schematized = bytes;
-    to.filters.check().map_err(|why| scanner.wrong(since(scanner, start), why))
+    to.filters.check().map_err(|reason| scanner.wrong(since(scanner, start), reason))
 }
 
 fn id_and_version(text: &str) -> Option<(u16, u8)> {
@@ -199,7 +206,7 @@ fn id_and_version(text: &str) -> Option<(u16, u8)> {
     }
 }
 
-/// Bytes from pairs of hexadecimal digits.
+/// Parses pairs of hexadecimal digits.
 fn hex(text: &str) -> Option<Vec<u8>> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X")).unwrap_or(text);
     let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
@@ -208,7 +215,7 @@ fn hex(text: &str) -> Option<Vec<u8>> {
     if rest.is_empty() { pairs.iter().map(byte).collect() } else { None }
 }
 
-/// Which processes, and which events.
+/// Reads an option that selects processes or events.
 fn filter_option(
     scanner: &mut Scanner<'_>,
     start: usize,
@@ -221,7 +228,7 @@ fn filter_option(
             let list = ids(scanner)?;
             let chosen = choose(scanner, start, &mut filters.ids, key == "ids")?;
             chosen.extend(list);
-            settle(scanner, start, chosen, MAX_EVENT_FILTER_EVENT_ID_COUNT, "event ids")?;
+            sort_and_limit(scanner, start, chosen, MAX_EVENT_FILTER_EVENT_ID_COUNT, "event ids")?;
         }
         "names" | "not-names" => {
             let list = strings(scanner)?;
@@ -230,44 +237,44 @@ fn filter_option(
         "pid" => {
             let pids = numbers(scanner, "the id of a process, such as 1234")?;
             filters.pids.extend(pids.iter().map(|(first, _)| *first));
-            settle(scanner, start, &mut filters.pids, MAX_EVENT_FILTER_PID_COUNT, "processes")?;
+            sort_and_limit(scanner, start, &mut filters.pids, MAX_EVENT_FILTER_PID_COUNT, "processes")?;
         }
         "exe" => extend_names(&mut filters.exes, strings(scanner)?),
         "package" => extend_names(&mut filters.packages, strings(scanner)?),
         "app" => extend_names(&mut filters.apps, strings(scanner)?),
         _ => extend_names(&mut filters.containers, strings(scanner)?),
     }
-    filters.check().map_err(|why| scanner.wrong(since(scanner, start), why))
+    filters.check().map_err(|reason| scanner.wrong(since(scanner, start), reason))
 }
 
-/// The list that is meant; a filter lets in or keeps out, not both.
+/// Returns the list to extend; a filter either includes or excludes.
 fn choose<'f, T>(
     scanner: &Scanner<'_>,
     start: usize,
-    place: &'f mut Option<Choice<T>>,
-    is_in: bool,
+    slot: &'f mut Option<Choice<T>>,
+    includes: bool,
 ) -> Result<&'f mut Vec<T>, Mistake> {
-    let choice = place.get_or_insert_with(|| Choice { is_in, list: Vec::new() });
-    if choice.is_in != is_in {
-        let why = "a list lets in or keeps out: there cannot be one of each";
-        return Err(scanner.wrong(since(scanner, start), why));
+    let choice = slot.get_or_insert_with(|| Choice { includes, list: Vec::new() });
+    if choice.includes != includes {
+        let reason = "a list either includes or excludes: there cannot be one of each";
+        return Err(scanner.wrong(since(scanner, start), reason));
     }
     Ok(&mut choice.list)
 }
 
-/// Each once, in order, and not too many.
-fn settle<T: Ord>(
+/// Sorts a list, removes duplicates, and checks its length.
+fn sort_and_limit<T: Ord>(
     scanner: &Scanner<'_>,
     start: usize,
     list: &mut Vec<T>,
     most: usize,
-    what: &str,
+    noun: &str,
 ) -> Result<(), Mistake> {
     list.sort_unstable();
     list.dedup();
     if list.len() > most {
-        let why = format!("{} {what} are more than the {most} that one filter holds", list.len());
-        return Err(scanner.wrong(since(scanner, start), why));
+        let reason = format!("{} {noun} are more than the {most} that one filter can contain", list.len());
+        return Err(scanner.wrong(since(scanner, start), reason));
     }
     Ok(())
 }
@@ -280,42 +287,43 @@ fn extend_names(list: &mut Vec<String>, more: Vec<String>) {
     }
 }
 
-/// A list of texts: one, or several in quotes.
+/// Reads a list of texts: one, or several in quotes.
 fn strings(scanner: &mut Scanner<'_>) -> Result<Vec<String>, Mistake> {
     let items = if scanner.peek() == Some('"') {
         scanner.quoted_list()?
     } else {
         let item = scanner.run(&['@', '+', ',', ';']);
         if matches!(scanner.peek(), Some(',' | ';')) {
-            let why = "a list stands in quotes (names=\"A,B\") or the option is repeated; + begins another provider";
-            return Err(scanner.wrong_here(why));
+            let reason = "quote a list (names=\"A,B\") or repeat the option; + begins another provider";
+            return Err(scanner.wrong_here(reason));
         }
         vec![item]
     };
     let is_wrong = |item: &&Piece| item.text.is_empty() || item.text.contains(['\0', ';']);
     match items.iter().find(is_wrong) {
-        Some(item) => Err(scanner.wrong(item.at.clone(), "expected a name, and none that holds a semicolon")),
+        Some(item) => Err(scanner.wrong(item.at.clone(), "expected a name without a semicolon")),
         None => Ok(items.into_iter().map(|item| item.text).collect()),
     }
 }
 
-/// Event ids: `1,2-5`.
+/// Reads event ids: `1,2-5`.
 fn ids(scanner: &mut Scanner<'_>) -> Result<Vec<u16>, Mistake> {
-    let start = scanner.at();
+    let start = scanner.position();
     let mut ids = Vec::new();
     for (first, last) in numbers(scanner, "event ids from 0 to 65535, such as 1,2-5")? {
         let ends = u16::try_from(first).ok().zip(u16::try_from(last).ok()).filter(|(f, l)| f <= l);
         let Some((first, last)) = ends else {
-            let why = "expected event ids from 0 to 65535, such as 1,2-5";
-            return Err(scanner.wrong(since(scanner, start), why));
+            let reason = "expected event ids from 0 to 65535, such as 1,2-5";
+            return Err(scanner.wrong(since(scanner, start), reason));
         };
-        // One more than fits is enough to be told so.
+        // One more than fits is enough for the error.
         ids.extend((first..=last).take(MAX_EVENT_FILTER_EVENT_ID_COUNT.saturating_add(1)));
     }
     Ok(ids)
 }
 
-/// A list of numbers and ranges, in quotes or not; what is no number behind a comma is another provider.
+/// Reads a list of numbers and ranges, in quotes or not. After a comma, anything but a number
+/// begins another provider.
 fn numbers(scanner: &mut Scanner<'_>, expected: &str) -> Result<Vec<(u32, u32)>, Mistake> {
     const ENDS: &[char] = &['@', '+', ',', ';'];
     let items = if scanner.peek() == Some('"') {
@@ -323,7 +331,7 @@ fn numbers(scanner: &mut Scanner<'_>, expected: &str) -> Result<Vec<(u32, u32)>,
     } else {
         let mut items = vec![scanner.run(ENDS)];
         while is_number_next(scanner) {
-            scanner.take(',');
+            scanner.take_char(',');
             items.push(scanner.run(ENDS));
         }
         items
@@ -338,7 +346,7 @@ fn is_number_next(scanner: &Scanner<'_>) -> bool {
     range(item).is_some()
 }
 
-/// A number, or two with a hyphen between them.
+/// Parses a number, or two with a hyphen between them.
 fn range(text: &str) -> Option<(u32, u32)> {
     let number = |text: &str| match text.strip_prefix("0x") {
         Some(hex) => u32::from_str_radix(hex, 16).ok(),

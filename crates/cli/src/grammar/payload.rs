@@ -1,17 +1,21 @@
-//! Payload filters as typed: which events pass by what their fields say.
+//! Parses payload filters, which select events by their field values.
 //!
 //! ```text
-//!   condition   =  event ":" comparison { "and" comparison } | event ":" comparison { "or" comparison }
-//!   event       =  ID [ "." VERSION ] | name of the event, as `weir dump` shows it, or its symbol; without a version: all of them
+//!   condition   =  event ":" comparison { "and" comparison }
+//!               |  event ":" comparison { "or" comparison }
+//!   event       =  ID [ "." VERSION ] | name of the event as in `weir dump`, or its symbol
+//!                  (without a version: all versions)
 //!   comparison  =  field operator value
-//!   field       =  name, without regard to case; that of a member of a structure, or STRUCTURE.MEMBER
+//!   field       =  name (case-insensitive), of a structure member also STRUCTURE.MEMBER
 //!   operator    =  == != < <= > >= | % (is a multiple of) | in | not in | contains | not contains
-//!   value       =  number, GUID, LOW..HIGH for in, a word, 'text' | true, false | name in the map of the field
+//!   value       =  number, GUID, LOW..HIGH for in, a word, 'text' | true, false
+//!               |  name in the map of the field
 //! ```
 //!
-//! Whoever writes an event knows no schema, so the filter carries the layout of the fields up to the last that is compared: it takes a manifest to
-//! make one. A field behind one whose size only a decoder finds cannot be compared. Events that no condition is about pass; of several
-//! conditions on one event, one is enough.
+//! The process that writes an event has no schema, so the filter contains the layout of the fields
+//! up to the last one that is compared; building it needs a manifest. A field that follows one
+//! whose size only a decoder can find cannot be compared. Events without a condition pass; of
+//! several conditions on one event, one is enough.
 
 mod condition;
 #[cfg(test)]
@@ -24,7 +28,8 @@ use traceweir_format::spec::enable::PayloadOperator as Operator;
 
 use condition::{Comparison, Condition, Sign};
 
-/// The filter that conditions make, with the events of a provider; what is wrong is told with the number of its condition.
+/// Encodes the filter of these conditions, with the events of a provider. An error has the index of
+/// its condition.
 pub(super) fn encode<'t>(
     events: &[&EventSchema],
     conditions: impl Iterator<Item = &'t str>,
@@ -33,12 +38,12 @@ pub(super) fn encode<'t>(
     let mut last = 0;
     for (number, text) in conditions.enumerate() {
         last = number;
-        add(&mut all, events, text).map_err(|why| (number, why))?;
+        add_condition(&mut all, events, text).map_err(|reason| (number, reason))?;
     }
     all.finish().map_err(|error| (last, error.to_string()))
 }
 
-fn add(to: &mut Builder, events: &[&EventSchema], text: &str) -> Result<(), String> {
+fn add_condition(builder: &mut Builder, events: &[&EventSchema], text: &str) -> Result<(), String> {
     let condition = Condition::parse(text)?;
     let mut is_known = false;
     for event in events.iter().filter(|event| condition.is_about(event)) {
@@ -47,43 +52,43 @@ fn add(to: &mut Builder, events: &[&EventSchema], text: &str) -> Result<(), Stri
         for comparison in &condition.comparisons {
             let place = layout.find(&comparison.field)?;
             let (kind, operator) = (type_of(&place)?, operator(&place, comparison.sign)?);
-            let told = |error: traceweir_format::Error| format!("{}: {error}", place.path);
+            let with_path = |error: traceweir_format::Error| format!("{}: {error}", place.path);
             with_operand(&place, kind, comparison, |operand| {
-                layout.event.predicate(place.at, kind, operator, operand).map_err(told)
+                layout.event.predicate(place.at, kind, operator, operand).map_err(with_path)
             })?;
         }
-        to.add(&layout.event, false).map_err(|error| error.to_string())?;
+        builder.add(&layout.event, false).map_err(|error| error.to_string())?;
     }
-    if is_known { Ok(()) } else { Err(unknown(events, &condition.event)) }
+    if is_known { Ok(()) } else { Err(unknown_event(events, &condition.event)) }
 }
 
-/// What is said about an event that nobody knows.
-fn unknown(events: &[&EventSchema], name: &str) -> String {
+/// Returns the message for an unknown event.
+fn unknown_event(events: &[&EventSchema], name: &str) -> String {
     const SHOWN: usize = 16;
     if events.is_empty() {
-        return "a payload filter looks into the fields of an event: name the manifest, PE or ELF file that describes them with \
+        return "a payload filter needs the fields of an event: give the manifest, PE or ELF file that describes them with \
                 --manifest FILE"
             .to_owned();
     }
-    let told = |event: &&EventSchema| match condition::names(event).next() {
+    let label = |event: &&EventSchema| match condition::names(event).next() {
         Some(name) => format!("{} ({name})", event.descriptor.id),
         None => event.descriptor.id.to_string(),
     };
-    let mut all: Vec<_> = events.iter().take(SHOWN).map(told).collect();
+    let mut all: Vec<_> = events.iter().take(SHOWN).map(label).collect();
     if events.len() > SHOWN {
         all.push("…".to_owned());
     }
-    format!("there is no event {name:?}: its manifest has {}", all.join(", "))
+    format!("unknown event {name:?}: the manifest has {}", all.join(", "))
 }
 
-/// As what a field is compared.
+/// Returns the type that a field is compared as.
 fn type_of(place: &Place<'_>) -> Result<Type, String> {
     place.compared_as().ok_or_else(|| {
         format!("{} is neither a number, a GUID nor text, so it cannot be compared", place.path)
     })
 }
 
-/// The published operator for what was typed, by what the field is.
+/// Returns the documented operator for a sign, by the type of the field.
 fn operator(place: &Place<'_>, sign: Sign) -> Result<Operator, String> {
     let path = &place.path;
     Ok(match (type_of(place)?, sign) {
@@ -108,7 +113,7 @@ fn operator(place: &Place<'_>, sign: Sign) -> Result<Operator, String> {
     })
 }
 
-/// Hands on the value as the field takes it.
+/// Passes on the value in the type of the field.
 fn with_operand(
     place: &Place<'_>,
     kind: Type,
@@ -116,7 +121,7 @@ fn with_operand(
     to: impl FnOnce(Operand<'_>) -> Result<(), String>,
 ) -> Result<(), String> {
     let value = comparison.value.as_str();
-    let expected = |what: &str| format!("{value:?} is no value for {}: expected {what}", place.path);
+    let expected = |what: &str| format!("{value:?} is not a value for {}: expected {what}", place.path);
     match kind {
         Type::Utf16 | Type::Ansi => to(Operand::Text(value)),
         Type::Guid => to(Operand::Guid(value.parse().map_err(|_| expected("a GUID"))?)),

@@ -1,15 +1,15 @@
-//! A provider as it is typed: what is printed here parses to the same.
+//! Prints a provider in the syntax of the command line; the text parses to the same provider.
 
 use std::fmt::{self, Display, Formatter};
 
 use traceweir::Guid;
 
-use super::Wanted;
+use super::EnableRequest;
 use super::filters::Choice;
 use super::option::FLAGS;
 use super::spelling::is_number;
 
-impl Display for Wanted {
+impl Display for EnableRequest {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         if self.is_hashed() {
             f.write_str(&quoted(&self.name))?
@@ -35,8 +35,8 @@ impl Display for Wanted {
     }
 }
 
-impl Wanted {
-    /// Whether the name leads to the id.
+impl EnableRequest {
+    /// Returns whether the GUID is the hash of the name.
     pub(crate) fn is_hashed(&self) -> bool {
         self.guid.is_hash_of(&self.name)
     }
@@ -53,11 +53,11 @@ impl Wanted {
         ] {
             write_texts(f, option, list)?;
         }
-        if let Some(Choice { is_in, list }) = &filters.ids {
-            write_numbers(f, if *is_in { "ids" } else { "not-ids" }, &ranges(list))?;
+        if let Some(Choice { includes, list }) = &filters.ids {
+            write_numbers(f, if *includes { "ids" } else { "not-ids" }, &ranges(list))?;
         }
-        if let Some(Choice { is_in, list }) = &filters.names {
-            write_texts(f, if *is_in { "names" } else { "not-names" }, list)?;
+        if let Some(Choice { includes, list }) = &filters.names {
+            write_texts(f, if *includes { "names" } else { "not-names" }, list)?;
         }
         write_numbers(f, "stack-ids", &ranges(&filters.stack_ids))?;
         write_texts(f, "stack-names", &filters.stack_names)?;
@@ -85,12 +85,12 @@ fn write_texts(f: &mut Formatter<'_>, option: &str, list: &[String]) -> fmt::Res
     list.iter().try_for_each(|text| write!(f, "@{option}={}", quoted(text)))
 }
 
-/// A text as it is, where nothing in it means anything; else in quotes.
+/// Returns a text unchanged if it has no special characters, else in quotes.
 fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/');
-    // A name that reads as an id or as a number is one only in quotes.
-    let is_taken = text.parse::<Guid>().is_ok() || is_number(text);
-    if !text.is_empty() && text.chars().all(is_plain) && !is_taken {
+    // A name that looks like a GUID or a number must be quoted.
+    let is_ambiguous = text.parse::<Guid>().is_ok() || is_number(text);
+    if !text.is_empty() && text.chars().all(is_plain) && !is_ambiguous {
         return text.to_owned();
     }
     let mut quoted = String::from("\"");
@@ -104,7 +104,7 @@ fn quoted(text: &str) -> String {
     quoted
 }
 
-/// Sorted ids, neighbours as ranges.
+/// Formats sorted ids, with neighbours as ranges.
 fn ranges(ids: &[u16]) -> Vec<String> {
     let mut ranges: Vec<(u16, u16)> = Vec::new();
     for id in ids {

@@ -1,4 +1,4 @@
-//! The text, piece by piece, each with its place.
+//! Splits text into pieces, each with its position.
 
 use std::ops::Range;
 
@@ -6,15 +6,15 @@ use traceweir::Guid;
 
 use super::mistake::Mistake;
 
-/// What stands between providers.
+/// Separators between providers.
 pub(super) const SEPARATORS: &[char] = &['+', ',', ';'];
 
 /// A part of the text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Piece {
-    /// What it says, without quotes and escapes.
+    /// Its content, without quotes and escapes.
     pub(super) text: String,
-    /// Where it stands, in bytes.
+    /// Its position, in bytes.
     pub(super) at: Range<usize>,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct Piece {
 struct Quoted {
     c: char,
     at: usize,
-    /// Behind a backslash it separates nothing and is not trimmed.
+    /// Whether it follows a backslash, so that it neither separates nor is trimmed.
     is_literal: bool,
 }
 
@@ -42,7 +42,7 @@ impl<'t> Scanner<'t> {
         self.text
     }
 
-    pub(super) fn at(&self) -> usize {
+    pub(super) fn position(&self) -> usize {
         self.at
     }
 
@@ -60,8 +60,8 @@ impl<'t> Scanner<'t> {
         Some(c)
     }
 
-    /// Steps over a character, if it is the next one.
-    pub(super) fn take(&mut self, wanted: char) -> bool {
+    /// Skips a character, if it is next; returns whether it was.
+    pub(super) fn take_char(&mut self, wanted: char) -> bool {
         let is_next = self.peek() == Some(wanted);
         if is_next {
             self.bump();
@@ -69,9 +69,9 @@ impl<'t> Scanner<'t> {
         is_next
     }
 
-    /// Steps over a separator, if one is next.
+    /// Skips a separator, if one is next; returns whether one was.
     pub(super) fn take_separator(&mut self) -> bool {
-        SEPARATORS.iter().any(|c| self.take(*c))
+        SEPARATORS.iter().any(|c| self.take_char(*c))
     }
 
     pub(super) fn skip_blanks(&mut self) {
@@ -80,7 +80,7 @@ impl<'t> Scanner<'t> {
         }
     }
 
-    /// Everything up to a blank, a quote or one of these.
+    /// Reads up to a blank, a quote or one of these characters.
     pub(super) fn run(&mut self, ends: &[char]) -> Piece {
         let start = self.at;
         while self.peek().is_some_and(|c| !c.is_whitespace() && c != '"' && !ends.contains(&c)) {
@@ -90,7 +90,7 @@ impl<'t> Scanner<'t> {
         Piece { text, at: start..self.at }
     }
 
-    /// Everything up to a quote or one of these, blanks too, but for those at its end.
+    /// Reads up to a quote or one of these characters, including blanks except those at the end.
     pub(super) fn words(&mut self, ends: &[char]) -> Piece {
         let start = self.at;
         let rest = self.rest();
@@ -100,7 +100,8 @@ impl<'t> Scanner<'t> {
         Piece { text, at: start..self.at }
     }
 
-    /// A name of several words, where a colon right behind it says that it is one: columns have no colons, but for levels like win:Error.
+    /// Reads a name of several words that is followed by a colon; the columns of logman have no
+    /// colons, except for levels such as win:Error.
     pub(super) fn name_before_colon(&mut self, ends: &[char]) -> Option<Piece> {
         let start = self.at;
         let name = self.words(ends);
@@ -120,7 +121,7 @@ impl<'t> Scanner<'t> {
         is_one.then_some(name)
     }
 
-    /// Everything up to and with this character.
+    /// Reads up to and including this character.
     pub(super) fn through(&mut self, last: char) -> Piece {
         let start = self.at;
         while self.bump().is_some_and(|c| c != last) {}
@@ -128,25 +129,25 @@ impl<'t> Scanner<'t> {
         Piece { text, at: start..self.at }
     }
 
-    /// What is wrong at a place.
-    pub(super) fn wrong(&self, at: Range<usize>, why: impl Into<String>) -> Mistake {
-        Mistake::new(self.text, at, why)
+    /// Returns an error at a position.
+    pub(super) fn wrong(&self, at: Range<usize>, reason: impl Into<String>) -> Mistake {
+        Mistake::new(self.text, at, reason)
     }
 
-    /// What is wrong with the next character.
-    pub(super) fn wrong_here(&self, why: impl Into<String>) -> Mistake {
+    /// Returns an error at the next character.
+    pub(super) fn wrong_here(&self, reason: impl Into<String>) -> Mistake {
         let end = self.at.saturating_add(self.peek().map_or(0, char::len_utf8));
-        self.wrong(self.at..end, why)
+        self.wrong(self.at..end, reason)
     }
 
-    /// A part in quotes, as one; a backslash makes the next character plain.
+    /// Reads a quoted part as one piece; a backslash makes the next character plain.
     pub(super) fn quoted(&mut self) -> Result<Piece, Mistake> {
         let start = self.at;
         let text = self.quoted_characters()?.iter().map(|q| q.c).collect();
         Ok(Piece { text, at: start..self.at })
     }
 
-    /// A part in quotes, as a list.
+    /// Reads a quoted part as a list.
     pub(super) fn quoted_list(&mut self) -> Result<Vec<Piece>, Mistake> {
         let (start, characters) = (self.at, self.quoted_characters()?);
         let items = characters.split(|q| !q.is_literal && matches!(q.c, ',' | ';'));
@@ -155,7 +156,7 @@ impl<'t> Scanner<'t> {
 
     fn quoted_characters(&mut self) -> Result<Vec<Quoted>, Mistake> {
         let start = self.at;
-        self.take('"');
+        self.take_char('"');
         let mut characters = Vec::new();
         loop {
             let at = self.at;
@@ -173,7 +174,7 @@ impl<'t> Scanner<'t> {
     }
 }
 
-/// An item of a list without the blanks around it.
+/// Returns an item of a list without the blanks around it.
 fn trimmed(item: &[Quoted], whole: Range<usize>) -> Piece {
     let is_blank = |q: &Quoted| !q.is_literal && q.c.is_whitespace();
     let start = item.iter().position(|q| !is_blank(q)).unwrap_or(item.len());

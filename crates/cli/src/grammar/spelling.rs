@@ -1,4 +1,4 @@
-//! Providers as typed: the grammar itself.
+//! Parses providers: the grammar itself.
 
 use std::ops::Range;
 
@@ -10,13 +10,13 @@ use super::option;
 use super::scan::{Piece, SEPARATORS, Scanner};
 use crate::filter::{parse_level, parse_mask};
 
-/// One provider as typed; its names have yet to be looked up.
+/// A parsed provider whose names are not resolved yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Spelled {
-    /// All that was typed, for messages.
+    /// The whole argument, for messages.
     pub(super) text: String,
     pub(super) id: Id,
-    /// What it is called, where its id is given.
+    /// Its name, if it is given by GUID.
     pub(super) label: Option<String>,
     pub(super) any: Option<Bits>,
     pub(super) all: Option<Bits>,
@@ -30,17 +30,17 @@ pub(crate) struct Spelled {
     pub(super) payloads: Vec<Piece>,
 }
 
-/// A level, by number or by the name that a manifest has for it.
+/// A level, by number or by its name in a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Level {
     Number(u8),
     Name(Piece),
 }
 
-/// Which provider.
+/// How a provider is identified.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Id {
-    /// By name: that of a manifest, else the hash of the name.
+    /// By name: from a manifest, else the hash of the name.
     Name(String),
     /// By the hash of its name.
     Hash(String),
@@ -54,7 +54,7 @@ pub(super) struct Bits {
     pub(super) names: Vec<Piece>,
 }
 
-/// The list of providers that a text spells.
+/// Parses a list of providers.
 pub(super) fn providers(text: &str) -> Result<Vec<Spelled>, Mistake> {
     let mut scanner = Scanner::new(text);
     let mut all = Vec::new();
@@ -67,7 +67,7 @@ pub(super) fn providers(text: &str) -> Result<Vec<Spelled>, Mistake> {
         }
         if !scanner.take_separator() {
             return Err(scanner.wrong_here(match scanner.peek() {
-                Some(':') => "there is more than NAME:KEYWORDS:LEVEL; more is said with @option=value",
+                Some(':') => "too many colons: expected NAME:KEYWORDS:LEVEL; use @option=value for more",
                 _ => "expected @option, a separator (+ , ;) with another provider, or the end",
             }));
         }
@@ -90,16 +90,16 @@ fn provider(scanner: &mut Scanner<'_>) -> Result<Spelled, Mistake> {
         stack_level: None,
         payloads: Vec::new(),
     };
-    if scanner.take(':') {
-        // NAME:KEYWORDS:LEVEL, either of which may be empty.
+    if scanner.take_char(':') {
+        // NAME:KEYWORDS:LEVEL, both of which may be empty.
         if !matches!(scanner.peek(), Some(':' | '@') | None) {
             spelled.any = Some(bits(scanner, true)?);
         }
-        if scanner.take(':') {
+        if scanner.take_char(':') {
             spelled.level = optional_level(scanner)?;
         }
     } else if is_column(scanner) {
-        // NAME KEYWORDS LEVEL, as logman has it.
+        // NAME KEYWORDS LEVEL, as in logman.
         spelled.any = Some(bits(scanner, true)?);
         if is_column(scanner) {
             spelled.level = optional_level(scanner)?;
@@ -110,15 +110,16 @@ fn provider(scanner: &mut Scanner<'_>) -> Result<Spelled, Mistake> {
     }
     loop {
         scanner.skip_blanks();
-        let start = scanner.at();
-        if !scanner.take('@') {
+        let start = scanner.position();
+        if !scanner.take_char('@') {
             return Ok(spelled);
         }
         option::read(scanner, start, &mut spelled)?;
     }
 }
 
-/// The name behind id, keywords and level: a fourth column, as files of logman have it. It goes on to the end of the provider.
+/// Parses the name after GUID, keywords and level: a fourth column, as in files of logman. It
+/// extends to the end of the provider.
 fn label(scanner: &mut Scanner<'_>) -> Result<String, Mistake> {
     if scanner.peek() == Some('"') {
         return scanner.quoted().map(|piece| piece.text);
@@ -126,33 +127,33 @@ fn label(scanner: &mut Scanner<'_>) -> Result<String, Mistake> {
     Ok(scanner.words(&['@', '+', ',', ';']).text)
 }
 
-/// Whether another column follows behind blanks.
+/// Returns whether another column follows after blanks.
 fn is_column(scanner: &mut Scanner<'_>) -> bool {
-    let before = scanner.at();
+    let before = scanner.position();
     scanner.skip_blanks();
     let is_end = |c: char| matches!(c, '@' | ':') || SEPARATORS.contains(&c);
-    scanner.at() > before && scanner.peek().is_some_and(|c| !is_end(c))
+    scanner.position() > before && scanner.peek().is_some_and(|c| !is_end(c))
 }
 
 fn id(scanner: &mut Scanner<'_>) -> Result<Id, Mistake> {
     const ENDS: &[char] = &[':', '@', '+', ',', ';'];
-    let start = scanner.at();
+    let start = scanner.position();
     if scanner.peek() == Some('{') {
         let piece = scanner.through('}');
         return guid(scanner, &piece).map(Id::Guid);
     }
-    if scanner.take('#') {
+    if scanner.take_char('#') {
         let piece = if scanner.peek() == Some('{') { scanner.through('}') } else { scanner.run(ENDS) };
         return guid(scanner, &piece).map(Id::Guid);
     }
-    let is_hash = scanner.take('*');
+    let is_hash = scanner.take_char('*');
     let is_quoted = scanner.peek() == Some('"');
     let name = match is_quoted {
         true => scanner.quoted()?,
         false => scanner.name_before_colon(ENDS).unwrap_or_else(|| scanner.run(ENDS)),
     };
     if name.text.is_empty() {
-        return Err(scanner.wrong(start..scanner.at(), "a provider needs a name or a GUID"));
+        return Err(scanner.wrong(start..scanner.position(), "a provider needs a name or a GUID"));
     }
     if !is_hash
         && !is_quoted
@@ -161,8 +162,8 @@ fn id(scanner: &mut Scanner<'_>) -> Result<Id, Mistake> {
         return Ok(Id::Guid(guid));
     }
     if !is_quoted && name.text.contains(['*', '?']) {
-        let why = "a provider is enabled by its whole name: wildcards choose only among recorded events";
-        return Err(scanner.wrong(name.at, why));
+        let reason = "a provider is enabled by its whole name: wildcards choose only among recorded events";
+        return Err(scanner.wrong(name.at, reason));
     }
     if !is_hash && !is_quoted {
         check_name(scanner, &name)?;
@@ -170,35 +171,37 @@ fn id(scanner: &mut Scanner<'_>) -> Result<Id, Mistake> {
     Ok(if is_hash { Id::Hash(name.text) } else { Id::Name(name.text) })
 }
 
-/// Refuses what is hardly the name of a provider: in quotes, or behind `*`, it would be one all the same.
+/// Rejects text that is hardly the name of a provider; in quotes, or after `*`, it is accepted.
 fn check_name(scanner: &Scanner<'_>, name: &Piece) -> Result<(), Mistake> {
     if is_number(&name.text) {
-        let why = "a number is no name of a provider; keywords and level stand behind the name: NAME:KEYWORDS:LEVEL";
-        return Err(scanner.wrong(name.at.clone(), why));
+        let reason =
+            "a number is not the name of a provider; keywords and level follow the name: NAME:KEYWORDS:LEVEL";
+        return Err(scanner.wrong(name.at.clone(), reason));
     }
     if name.text.contains('=') {
-        let why = "a name with = stands in quotes; options begin with @, and a file of providers is named with -pf FILE";
-        return Err(scanner.wrong(name.at.clone(), why));
+        let reason = "a name with = must be quoted; options begin with @, and a file of providers is given with -pf FILE";
+        return Err(scanner.wrong(name.at.clone(), reason));
     }
     Ok(())
 }
 
-/// Whether a word is digits, or bits as they are typed.
+/// Returns whether a word consists of digits, or is a hexadecimal mask.
 pub(super) fn is_number(text: &str) -> bool {
     text.bytes().all(|byte| byte.is_ascii_digit()) || (text.starts_with("0x") && parse_mask(text).is_ok())
 }
 
 pub(super) fn guid(scanner: &Scanner<'_>, piece: &Piece) -> Result<Guid, Mistake> {
-    let why = || format!("{:?} is not a GUID: expected {{xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx}}", piece.text);
-    piece.text.parse().map_err(|_| scanner.wrong(piece.at.clone(), why()))
+    let reason =
+        || format!("{:?} is not a GUID: expected {{xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx}}", piece.text);
+    piece.text.parse().map_err(|_| scanner.wrong(piece.at.clone(), reason()))
 }
 
-/// Keyword bits: `term|term`, or `(term,term)`; colons end a term where `:` goes on to the level.
+/// Parses keyword bits: `term|term`, or `(term,term)`. A colon ends a term if `:LEVEL` may follow.
 pub(super) fn bits(scanner: &mut Scanner<'_>, colon_ends: bool) -> Result<Bits, Mistake> {
     const OUTSIDE: &[char] = &['|', '@', '+', ',', ';', '(', ')', ':'];
     const INSIDE: &[char] = &['|', ',', ')', '('];
     let mut bits = Bits::default();
-    let is_list = scanner.take('(');
+    let is_list = scanner.take_char('(');
     let ends = match (is_list, colon_ends) {
         (true, _) => INSIDE,
         (false, true) => OUTSIDE,
@@ -214,11 +217,11 @@ pub(super) fn bits(scanner: &mut Scanner<'_>, colon_ends: bool) -> Result<Bits, 
         if is_list {
             scanner.skip_blanks();
         }
-        if scanner.take('|') || (is_list && scanner.take(',')) {
+        if scanner.take_char('|') || (is_list && scanner.take_char(',')) {
             continue;
         }
-        if is_list && !scanner.take(')') {
-            return Err(scanner.wrong_here("expected another keyword behind a comma, or the closing )"));
+        if is_list && !scanner.take_char(')') {
+            return Err(scanner.wrong_here("expected another keyword after a comma, or the closing )"));
         }
         return Ok(bits);
     }
@@ -235,7 +238,7 @@ impl Bits {
             return Ok(());
         }
         self.bits |= parse_mask(&term.text).map_err(|_| {
-            scanner.wrong(term.at.clone(), format!("{:?} is no number: {expected}", term.text))
+            scanner.wrong(term.at.clone(), format!("{:?} is not a number: {expected}", term.text))
         })?;
         Ok(())
     }
@@ -243,7 +246,7 @@ impl Bits {
 
 fn optional_level(scanner: &mut Scanner<'_>) -> Result<Option<Level>, Mistake> {
     const ENDS: &[char] = &['@', '+', ',', ';', ':'];
-    // A predefined name has a colon of its own.
+    // A predefined name contains a colon.
     let is_predefined = scanner.rest().get(..4).is_some_and(|start| start.eq_ignore_ascii_case("win:"));
     let ends = if is_predefined { ENDS.get(..4).unwrap_or(ENDS) } else { ENDS };
     let piece = scanner.run(ends);
@@ -253,32 +256,32 @@ fn optional_level(scanner: &mut Scanner<'_>) -> Result<Option<Level>, Mistake> {
 pub(super) fn level(scanner: &Scanner<'_>, piece: &Piece) -> Result<Level, Mistake> {
     match parse_level(&piece.text) {
         Ok(number) => Ok(Level::Number(number)),
-        // What a manifest may know.
+        // A manifest may define it.
         Err(_) if piece.text.starts_with(char::is_alphabetic) => Ok(Level::Name(piece.clone())),
         Err(expected) => {
-            let why = format!("{:?} is no level: {expected}", piece.text);
-            Err(scanner.wrong(piece.at.clone(), why))
+            let reason = format!("{:?} is not a level: {expected}", piece.text);
+            Err(scanner.wrong(piece.at.clone(), reason))
         }
     }
 }
 
-/// Keyword bits in a text of their own.
+/// Parses a text that is only keyword bits.
 pub(super) fn only_bits(text: &str) -> Result<Bits, Mistake> {
     let mut scanner = Scanner::new(text);
     let bits = bits(&mut scanner, false)?;
     match scanner.peek() {
-        Some(_) => Err(scanner.wrong_here("expected another keyword behind |, or the end")),
+        Some(_) => Err(scanner.wrong_here("expected another keyword after |, or the end")),
         None => Ok(bits),
     }
 }
 
-/// A level in a text of its own.
+/// Parses a text that is only a level.
 pub(super) fn only_level(text: &str) -> Result<Level, Mistake> {
     let scanner = Scanner::new(text);
     level(&scanner, &Piece { text: text.trim().to_owned(), at: 0..text.len() })
 }
 
-/// The place from a start to where the scanner stands.
+/// Returns the range from a start to the position of the scanner.
 pub(super) fn since(scanner: &Scanner<'_>, start: usize) -> Range<usize> {
-    start..scanner.at()
+    start..scanner.position()
 }

@@ -10,7 +10,7 @@ use super::*;
 const HASHED: Guid = Guid::from_u128(0xb386_4c38_4273_58c5_545b_8b36_0834_3471);
 
 #[test]
-fn names_are_hashed_and_guids_taken_as_they_are() {
+fn names_are_hashed_and_guids_are_used_directly() {
     for text in [
         "MyProvider",
         "*MyProvider",
@@ -28,7 +28,7 @@ fn names_are_hashed_and_guids_taken_as_they_are() {
 }
 
 #[test]
-fn a_name_of_several_words_ends_at_a_colon_and_a_name_may_follow_an_id() {
+fn name_of_several_words_ends_at_a_colon() {
     let guid = format!("{{{HASHED}}}");
     for (text, name, keywords, level) in [
         ("Name With Space:1:4", "Name With Space", 1, 4),
@@ -38,7 +38,7 @@ fn a_name_of_several_words_ends_at_a_colon_and_a_name_may_follow_an_id() {
         (&format!("{guid} 0x10 0x5 My Provider"), "My Provider", 0x10, 5),
         (&format!("{guid} 0x10 0x5 \"My: Provider\" + B"), "My: Provider", 0x10, 5),
     ] {
-        let first = spelling::providers(text).unwrap().remove(0).resolve(&Known::default()).unwrap();
+        let first = spelling::providers(text).unwrap().remove(0).resolve(&ManifestNames::default()).unwrap();
         assert_eq!((first.name.as_str(), first.keywords, first.level), (name, keywords, level), "{text}");
         assert_eq!(first.guid == HASHED, text.starts_with('{'), "{text}");
     }
@@ -48,10 +48,10 @@ fn a_name_of_several_words_ends_at_a_colon_and_a_name_may_follow_an_id() {
 }
 
 #[test]
-fn what_a_session_enables_by_a_name_is_meant_by_it() {
+fn name_means_the_provider_that_the_session_enables() {
     let (one, two) = (Guid::from_u128(1), Guid::from_u128(2));
     let enabled = vec![("Shop".to_owned(), one), ("Bar".to_owned(), one), ("Bar".to_owned(), two)];
-    let mut known = Known::default();
+    let mut known = ManifestNames::default();
     known.enabled = enabled;
     let resolve = |text: &str| spelling::providers(text).unwrap()[0].resolve(&known);
     assert_eq!(resolve("shop").unwrap().guid, one);
@@ -61,7 +61,7 @@ fn what_a_session_enables_by_a_name_is_meant_by_it() {
 }
 
 #[test]
-fn keywords_and_level_may_follow_and_may_be_empty() {
+fn keywords_and_level_are_optional() {
     for (text, keywords, level) in [
         ("A", 0, 0),
         ("A:", 0, 0),
@@ -101,10 +101,11 @@ fn keywords_and_level_may_follow_and_may_be_empty() {
 }
 
 #[test]
-fn options_say_more() {
-    let ids = |is_in, list: &[u16]| Some(Choice { is_in, list: list.to_vec() });
-    let names =
-        |is_in, list: &[&str]| Some(Choice { is_in, list: list.iter().map(ToString::to_string).collect() });
+fn options_set_properties_and_filters() {
+    let ids = |includes, list: &[u16]| Some(Choice { includes, list: list.to_vec() });
+    let names = |includes, list: &[&str]| {
+        Some(Choice { includes, list: list.iter().map(ToString::to_string).collect() })
+    };
     let none = Filters::default;
     let texts = |list: &[&str]| list.iter().map(ToString::to_string).collect::<Vec<_>>();
     const STACK: u32 = EVENT_ENABLE_PROPERTY_STACK_TRACE;
@@ -156,7 +157,7 @@ fn options_say_more() {
 }
 
 #[test]
-fn lists_are_joined_in_three_ways() {
+fn lists_accept_three_separators() {
     for (text, names) in [
         ("A+B,C;D", &["A", "B", "C", "D"][..]),
         ("A:1:2, B::3 + C", &["A", "B", "C"]),
@@ -167,15 +168,15 @@ fn lists_are_joined_in_three_ways() {
         ("A:(1,2),B", &["A", "B"]),
         ("A 0x1 5,B", &["A", "B"]),
     ] {
-        let Several(all) = parse_providers(text).unwrap_or_else(|e| panic!("{text}: {e}"));
-        let all: Vec<_> = all.iter().map(|s| s.resolve(&Known::default()).unwrap().name).collect();
+        let ProviderList(all) = parse_providers(text).unwrap_or_else(|e| panic!("{text}: {e}"));
+        let all: Vec<_> = all.iter().map(|s| s.resolve(&ManifestNames::default()).unwrap().name).collect();
         assert_eq!(all, names, "{text}");
     }
 }
 
-/// What is wrong, its place and a word of what is said.
+/// Each wrong text, the part that is marked, and a word of the message.
 #[test]
-fn what_is_wrong_is_said_and_shown() {
+fn errors_explain_and_mark_the_mistake() {
     for (text, marked, word) in [
         ("", "", "name"),
         ("*", "*", "name"),
@@ -192,11 +193,11 @@ fn what_is_wrong_is_said_and_shown() {
         ("A:(1,2", "", "closing"),
         ("A:1:loud", "loud", "critical"),
         ("A:1:256", "256", "255"),
-        ("A:1:2:3", ":", "more than"),
+        ("A:1:2:3", ":", "too many colons"),
         ("A:1:2 x", "x", "separator"),
-        ("My Provider", "Provider", "quotes"),
+        ("My Provider", "Provider", "quoted"),
         ("\"A", "\"A", "not closed"),
-        ("A@", "@", "no option"),
+        ("A@", "@", "unknown option"),
         ("A@stak", "@stak", "stack"),
         ("A@stak=1", "stak", "stack"),
         ("A@stack=1", "stack", "no value"),
@@ -208,7 +209,7 @@ fn what_is_wrong_is_said_and_shown() {
         ("A@ids=1-65", "@ids=1-65", "64"),
         ("A@ids=1@not-ids=2", "@not-ids=2", "one of each"),
         ("A@pid=1,2,3,4,5,6,7,8,9", "@pid=1,2,3,4,5,6,7,8,9", "8"),
-        ("A@names=Start,Stop", ",", "quotes"),
+        ("A@names=Start,Stop", ",", "quote"),
         ("A@names=", "", "name"),
         ("A::4@level=5", "@level=5", "twice"),
         ("A@source=12", "12", "GUID"),
@@ -219,7 +220,7 @@ fn what_is_wrong_is_said_and_shown() {
         ("A@schematized=1:0", "1:0", "ID:HEX"),
         ("A@schematized=00", "@schematized=00", "schematized filter"),
         ("A@schematized=1:00@schematized=1:00", "@schematized=1:00", "twice"),
-        ("A@stack-nothing=1", "@stack-nothing=", "no option"),
+        ("A@stack-nothing=1", "@stack-nothing=", "unknown option"),
     ] {
         let error = parse_provider(text).expect_err(text);
         assert!(error.contains(word), "{text}: {error}");
@@ -238,7 +239,7 @@ fn what_is_wrong_is_said_and_shown() {
 }
 
 #[test]
-fn names_of_a_manifest_are_known() {
+fn names_of_a_manifest_resolve() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.man");
     let manifest = br#"<instrumentationManifest xmlns="http://schemas.microsoft.com/win/2004/08/events"><instrumentation><events>
@@ -246,7 +247,7 @@ fn names_of_a_manifest_are_known() {
           <keywords><keyword name="Network" mask="0x10"/><keyword name="Disk" mask="0x4"/></keywords>
           <events><event value="7"/></events></provider></events></instrumentation></instrumentationManifest>"#;
     std::fs::write(&file, manifest).unwrap();
-    let known = Known::load(&[file]).unwrap();
+    let known = ManifestNames::load(&[file]).unwrap();
     let resolve = |text: &str| parse_providers(text).unwrap().0[0].resolve(&known);
     let wanted = resolve("\"net company\":network|disk:4@all=Disk@stack-keywords=(Network)").unwrap();
     assert_eq!((wanted.guid, wanted.keywords, wanted.all), (HASHED, 0x14, 4));
@@ -257,24 +258,24 @@ fn names_of_a_manifest_are_known() {
 }
 
 #[test]
-fn a_file_has_a_provider_a_line() {
+fn provider_file_has_one_provider_per_line() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("providers.txt");
     let read = |text: &str| {
         std::fs::write(&file, text).unwrap();
-        read_file(&file, &Known::default())
+        read_file(&file, &ManifestNames::default())
     };
     let text =
         "# ours\r\nA:0x1:4\r\n\r\n{b3864c38-4273-58c5-545b-8b3608343471} (0x1,0x2) 0x5 # theirs\r\nC+D\r\n";
     let names: Vec<_> = read(text).ok().unwrap().into_iter().map(|w| w.name).collect();
     assert_eq!(names, ["A", "{b3864c38-4273-58c5-545b-8b3608343471}", "C", "D"]);
-    let Err(Unusable::Wrong(why)) = read("A\nB:zz\n") else { panic!() };
-    assert!(why.contains("providers.txt:2: ") && why.contains("      ^^"), "{why}");
-    assert!(matches!(read_file(folder.path(), &Known::default()), Err(Unusable::Unread(_))));
+    let Err(Unusable::Wrong(reason)) = read("A\nB:zz\n") else { panic!() };
+    assert!(reason.contains("providers.txt:2: ") && reason.contains("      ^^"), "{reason}");
+    assert!(matches!(read_file(folder.path(), &ManifestNames::default()), Err(Unusable::Unread(_))));
 }
 
 #[test]
-fn filters_have_the_published_bytes() {
+fn filters_encode_to_documented_bytes() {
     let bytes = |text: &str| parse_provider(text).unwrap().params(&[]).filters;
     let filter = |kind, data: &[u8]| Filter { kind, data: data.to_vec() };
     assert_eq!(bytes("A"), []);
@@ -306,7 +307,7 @@ fn filters_have_the_published_bytes() {
 }
 
 #[test]
-fn a_process_filter_holds_little_endian_ids() {
+fn process_filter_contains_little_endian_ids() {
     let wanted = parse_provider("A:1:2").unwrap();
     let params = wanted.params(&[0x102, 1]);
     assert_eq!((params.level, params.match_any), (2, 1));
@@ -314,7 +315,7 @@ fn a_process_filter_holds_little_endian_ids() {
 }
 
 fn texts() -> impl Strategy<Value = Vec<String>> {
-    // Whatever people call their things, but for what no list of names can hold.
+    // Any text, except what no list of names can contain.
     btree_set("[^;\\x00]{1,12}", 0..4).prop_map(|set| set.into_iter().collect())
 }
 
@@ -325,10 +326,10 @@ fn ids() -> impl Strategy<Value = Vec<u16>> {
 fn choice<T: std::fmt::Debug>(
     list: impl Strategy<Value = Vec<T>>,
 ) -> impl Strategy<Value = Option<Choice<T>>> {
-    (any::<bool>(), list).prop_map(|(is_in, list)| (!list.is_empty()).then_some(Choice { is_in, list }))
+    (any::<bool>(), list).prop_map(|(includes, list)| (!list.is_empty()).then_some(Choice { includes, list }))
 }
 
-/// A payload filter: the first field, a number, is this.
+/// A payload filter that compares the first field, a number.
 fn one_number(number: u64) -> Vec<u8> {
     use traceweir_format::filter::payload::{Builder, Event, Field, Operand, Shape, Type};
     let mut event = Event::new(1, 0, false);
@@ -347,7 +348,7 @@ prop_compose! {
         stack_level in any::<Option<u8>>(), stack_keywords in any::<Option<u64>>(),
         payload in proptest::option::of(any::<u64>()), schematized in proptest::option::of((any::<u16>(), any::<u8>(), vec(any::<u8>(), 0..9))),
     ) -> Filters {
-        // A name of nothing but spaces is none.
+        // A name of only blanks is invalid.
         let named = |list: Vec<String>| list.into_iter().filter(|name| !name.trim().is_empty()).collect();
         let mut scopes = scopes.into_iter().map(named);
         let mut scope = || scopes.next().unwrap_or_default();
@@ -365,7 +366,7 @@ prop_compose! {
         name in proptest::option::of(".{1,20}"), guid in any::<u128>(), keywords: u64, all: u64, level: u8,
         property in 0_u32..0x1000, source in any::<u128>(),
         filters in filters(),
-    ) -> Wanted {
+    ) -> EnableRequest {
         let id = Guid::from_u128(guid);
         let name = name.filter(|name| !name.is_empty());
         let guid = name.as_deref().map_or(id, Guid::from_provider_name);
@@ -373,19 +374,19 @@ prop_compose! {
         let stacks = !f.stack_ids.is_empty() || !f.stack_names.is_empty() || f.stack_level.is_some() || f.stack_keywords.is_some();
         let property = if stacks { property | EVENT_ENABLE_PROPERTY_STACK_TRACE } else { property };
         let name = name.unwrap_or_else(|| format!("{{{guid}}}"));
-        Wanted { name, guid, keywords, all, level, property, source: Guid::from_u128(source), filters }
+        EnableRequest { name, guid, keywords, all, level, property, source: Guid::from_u128(source), filters }
     }
 }
 
 proptest! {
     #[test]
-    fn what_is_printed_parses_to_the_same(wanted in wanted()) {
+    fn printed_providers_parse_to_the_same(wanted in wanted()) {
         let text = wanted.to_string();
         prop_assert_eq!(parse_provider(&text).map_err(|e| TestCaseError::fail(format!("{text}: {e}")))?, wanted);
     }
 
     #[test]
-    fn nothing_that_is_typed_panics(text in "[A-c:@,;+#*{}()|\"\\\\ =0-9é]{0,40}") {
+    fn no_input_panics(text in "[A-c:@,;+#*{}()|\"\\\\ =0-9é]{0,40}") {
         let _ = parse_providers(&text);
     }
 }

@@ -1,6 +1,7 @@
-//! Providers that a session enables by name, whatever GUID they have registered under it.
+//! Providers that a session enables by name, whatever GUID they are registered with.
 //!
-//! An enable by name is one of the hash of the name. The daemon lists it under that GUID, and under each GUID that it reaches.
+//! An enable by name uses the hash of the name as GUID. The daemon lists it under that GUID, and
+//! under each GUID that it reaches.
 
 use std::collections::BTreeSet;
 
@@ -9,15 +10,17 @@ use traceweir::Guid;
 use traceweir::controller::{EnableEntry, ProviderEntry};
 
 use crate::export::plain;
-use crate::grammar::Wanted;
+use crate::grammar::EnableRequest;
 
-/// The GUIDs that enables of a registered provider are meant for: its own, and the hash of its name where it is enabled by that.
+/// Returns the GUIDs that enables of a registered provider may use: its own, and the hash of each
+/// name that it is enabled by.
 pub(super) fn enabled_as(provider: &ProviderEntry) -> BTreeSet<Guid> {
     let names = provider.sessions.iter().map(|enable| &enable.name).filter(|name| !name.is_empty());
     names.map(|name| Guid::from_provider_name(name)).chain([provider.provider]).collect()
 }
 
-/// Whether an enable of a provider that no process has registered reaches others by its name, and so is listed with them.
+/// Returns whether an enable of an unregistered provider reaches others by its name, and so is
+/// listed with them.
 pub(super) fn is_listed_with_others(
     provider: &ProviderEntry,
     enable: &EnableEntry,
@@ -29,24 +32,25 @@ pub(super) fn is_listed_with_others(
             && !other.pids.is_empty()
             && other.provider != provider.provider
             && provider.provider.is_hash_of(&other.name)
-            && other.sessions.iter().any(|it| it.session == enable.session)
+            && other.sessions.iter().any(|other_enable| other_enable.session == enable.session)
     };
     !provider.is_group && provider.pids.is_empty() && is_by_name && all.iter().any(is_reached)
 }
 
-/// Leaves out the hashes of names that no process has registered where all their enables are listed with other GUIDs.
+/// Removes the hashes of names that no process has registered, if all their enables are listed with
+/// other GUIDs.
 pub(crate) fn list_once(all: Vec<ProviderEntry>) -> Vec<ProviderEntry> {
-    let is_elsewhere = |it: &ProviderEntry| {
-        it.privates.is_empty()
-            && !it.sessions.is_empty()
-            && it.sessions.iter().all(|enable| is_listed_with_others(it, enable, &all))
+    let is_elsewhere = |provider: &ProviderEntry| {
+        provider.privates.is_empty()
+            && !provider.sessions.is_empty()
+            && provider.sessions.iter().all(|enable| is_listed_with_others(provider, enable, &all))
     };
-    let is_kept: Vec<bool> = all.iter().map(|it| !is_elsewhere(it)).collect();
-    all.into_iter().zip(is_kept).filter(|(_, is_kept)| *is_kept).map(|(it, _)| it).collect()
+    let is_kept: Vec<bool> = all.iter().map(|provider| !is_elsewhere(provider)).collect();
+    all.into_iter().zip(is_kept).filter(|(_, is_kept)| *is_kept).map(|(provider, _)| provider).collect()
 }
 
-/// Prints a note where a name means several providers; returns whether it did.
-pub(crate) fn note_same_names(all: &[ProviderEntry], wanted: &[Wanted]) -> bool {
+/// Prints a note if a name means several providers; returns whether it did.
+pub(crate) fn note_same_names(all: &[ProviderEntry], wanted: &[EnableRequest]) -> bool {
     let by_name = wanted.iter().filter(|wanted| wanted.is_hashed());
     let notes: Vec<String> = by_name.filter_map(|wanted| same_names(all, wanted)).collect();
     for note in &notes {
@@ -55,29 +59,29 @@ pub(crate) fn note_same_names(all: &[ProviderEntry], wanted: &[Wanted]) -> bool 
     !notes.is_empty()
 }
 
-fn same_names(all: &[ProviderEntry], wanted: &Wanted) -> Option<String> {
-    let registered = all.iter().filter(|it| !it.is_group && !it.pids.is_empty());
-    let reached = registered.filter(|it| enabled_as(it).contains(&wanted.guid));
-    let guids: Vec<String> = reached.map(|it| format!("{{{}}}", it.provider)).collect();
+fn same_names(all: &[ProviderEntry], wanted: &EnableRequest) -> Option<String> {
+    let registered = all.iter().filter(|provider| !provider.is_group && !provider.pids.is_empty());
+    let reached = registered.filter(|provider| enabled_as(provider).contains(&wanted.guid));
+    let guids: Vec<String> = reached.map(|provider| format!("{{{}}}", provider.provider)).collect();
     let (last, others) = guids.split_last().filter(|(_, others)| !others.is_empty())?;
     let (name, count, both) =
         (plain(&wanted.name), guids.len(), if others.len() == 1 { "both" } else { "all" });
     Some(format!(
-        "note: {count} providers are registered as {name}: {} and {last}; {both} are enabled. A GUID instead of the name \
-         means one of them",
+        "note: {count} providers are registered as {name}: {} and {last}; {both} are enabled. Use a GUID instead of the name \
+         to enable one of them",
         others.join(", ")
     ))
 }
 
-/// The GUID of a provider that has this name and that the caller may not enable.
-pub(super) fn forbidden(all: &[ProviderEntry], wanted: &Wanted) -> Option<Guid> {
-    let is_namesake = |it: &&ProviderEntry| {
-        !it.is_group
-            && !it.pids.is_empty()
-            && wanted.guid.is_hash_of(&it.name)
-            && !enabled_as(it).contains(&wanted.guid)
+/// Returns the GUID of a provider with this name that the caller may not enable.
+pub(super) fn forbidden(all: &[ProviderEntry], wanted: &EnableRequest) -> Option<Guid> {
+    let is_namesake = |provider: &&ProviderEntry| {
+        !provider.is_group
+            && !provider.pids.is_empty()
+            && wanted.guid.is_hash_of(&provider.name)
+            && !enabled_as(provider).contains(&wanted.guid)
     };
-    all.iter().find(is_namesake).map(|it| it.provider)
+    all.iter().find(is_namesake).map(|provider| provider.provider)
 }
 
 #[cfg(test)]
@@ -106,7 +110,7 @@ mod tests {
         sessions.iter().map(enable).collect()
     }
 
-    /// The name's hash, which no process has registered.
+    /// Returns the hash of the name, which no process has registered.
     fn ahead(sessions: &[u64]) -> ProviderEntry {
         let provider = Guid::from_provider_name(NAME);
         ProviderEntry { provider, sessions: enables(sessions), ..ProviderEntry::default() }

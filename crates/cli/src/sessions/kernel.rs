@@ -1,13 +1,14 @@
-//! Kernel events of a session: how they are asked for, and what is told of them.
+//! Kernel events of a session: requests them and formats their state.
 //!
 //! ```text
-//!   --kernel ─▶ interval (class 5, which is the system's) ─▶ start: SYSTEM_LOGGER_MODE, EnableFlags, stacks ─▶ further groups (class 4)
+//!   --kernel ─▶ interval (class 5, for the whole system)
+//!            ─▶ start: SYSTEM_LOGGER_MODE, EnableFlags, stacks ─▶ further groups (class 4)
 //!   query    ◀─ groups (4), stacks (3), interval (5), losses by processor
-//!   end      ─▶ stop ─▶ interval as it was
+//!   end      ─▶ stop ─▶ interval restored
 //! ```
 //!
-//! K1 From the first event on all holds that was asked for: what is said of a session that runs comes too late for some of its events. K2 What is refused is refused
-//! before the start, which empties the file.
+//! K1 All settings hold from the first event on: a setting made after the start misses some events.
+//! K2 A request that would be refused is refused before the start, which truncates the file.
 
 use anstream::eprintln;
 use anyhow::{Context, Result};
@@ -22,25 +23,27 @@ use traceweir_format::spec::system::{LIMITED_RING_COPIES, has_group, is_system_p
 use crate::cli::{KernelChange, KernelEvents};
 use crate::cmd::has_kprobes;
 use crate::export::{Object, array};
-use crate::grammar::{Kernel, Stacks, Wanted, absent_groups, default_stacks, event_names, group_names};
+use crate::grammar::{
+    EnableRequest, Kernel, Stacks, absent_groups, default_stacks, event_names, group_names,
+};
 
-/// The source of samples that every machine has.
+/// Profile source of the timer, which every machine has.
 const TIMER: u32 = 0;
-/// Samples of processors, as EnableFlags.
+/// The profile group in EnableFlags.
 const PROFILE: u32 = 0x0100_0000;
 /// DISK_FILE_IO, FILE_IO, FILE_IO_INIT.
 const FILE_GROUPS: [u32; 3] = [0x200, 0x0200_0000, 0x0400_0000];
-/// How often they are taken unless somebody has said otherwise, in 100 ns.
+/// Default sampling interval, in units of 100 ns.
 const USUAL_INTERVAL: u32 = 10_000;
-/// In a millisecond, of 100 ns.
-const UNITS: f64 = 10_000.0;
+/// Units of 100 ns per millisecond.
+const UNITS_PER_MS: f64 = 10_000.0;
 
-/// Makes a session that is to be started one that receives kernel events, where they or a system provider are asked for.
+/// Sets up a session for kernel events, if kernel events or a system provider are requested.
 pub(super) fn with_kernel(
     config: &mut SessionConfig,
     events: &KernelEvents,
     kernel: Option<&Kernel>,
-    providers: &[Wanted],
+    providers: &[EnableRequest],
 ) {
     if kernel.is_some() || providers.iter().any(|wanted| is_system_provider(&wanted.guid)) {
         config.log_file_mode |= EVENT_TRACE_SYSTEM_LOGGER_MODE;
@@ -51,15 +54,16 @@ pub(super) fn with_kernel(
     config.kernel_stacks = stacks.map(|stacks| Set::StackTracing(stacks).to_bytes()).unwrap_or_default();
 }
 
-/// What can be had where something was refused for want of a privilege: the groups that everybody may have of his own processes. Says what is left out.
-pub(super) fn own_part(error: &anyhow::Error, kernel: Option<&Kernel>) -> Option<Kernel> {
+/// Returns the groups that are allowed for a user's own processes, if `error` is a missing
+/// privilege. Prints which groups are left out.
+pub(super) fn allowed_part(error: &anyhow::Error, kernel: Option<&Kernel>) -> Option<Kernel> {
     if error.downcast_ref::<Error>()?.status() != Status::ERROR_PRIVILEGE_NOT_HELD {
         return None;
     }
-    let (part, rest) = kernel?.of_own()?;
+    let (part, rest) = kernel?.allowed_for_own_processes()?;
     if !rest.is_empty() {
         eprintln!(
-            "warning: without CAP_PERFMON kernel events are of your own processes, and there is no {} (weir doctor says what to type): this is --kernel {}",
+            "warning: without CAP_PERFMON kernel events cover only your own processes, without {} (weir doctor shows how to get it): recording --kernel {}",
             rest.join(", "),
             group_names(&part.groups).join(",").to_ascii_lowercase()
         );
@@ -67,18 +71,19 @@ pub(super) fn own_part(error: &anyhow::Error, kernel: Option<&Kernel>) -> Option
     Some(part)
 }
 
-/// Says what will not come of the groups that were asked for, and what may be missing of those that are given.
-pub(super) fn tell_limits(asked: &GroupMask, given: &GroupMask) {
-    absent_groups(asked).iter().for_each(|why| eprintln!("warning: {why}"));
+/// Warns about requested groups that have no events here, and about limits of those that are
+/// recorded.
+pub(super) fn warn_of_limits(asked: &GroupMask, given: &GroupMask) {
+    absent_groups(asked).iter().for_each(|reason| eprintln!("warning: {reason}"));
     let names_files = FILE_GROUPS.iter().any(|group| has_group(given, *group));
     if names_files && has_kprobes() == Some(false) {
         eprintln!(
-            "note: this kernel has no kprobes: names of files are best effort, and what is open for a moment only has none (weir doctor)"
+            "note: this kernel has no kprobes: file names are best effort, and files that are open only briefly have none (weir doctor)"
         );
     }
 }
 
-/// Says that copies of stacks are smaller than asked for, and what makes them larger; `None` where they are as asked for.
+/// Returns a note if stack copies are smaller than requested, with the fix; `None` if they are not.
 pub(super) fn stack_limit_note(asked_bytes: u32, given_bytes: u32) -> Option<String> {
     if given_bytes >= asked_bytes {
         return None;
@@ -87,7 +92,7 @@ pub(super) fn stack_limit_note(asked_bytes: u32, given_bytes: u32) -> Option<Str
         let bytes = u64::from(copy_bytes).saturating_mul(u64::from(LIMITED_RING_COPIES));
         bytes.next_power_of_two() >> 10
     };
-    // Beside its data a ring has one page.
+    // A ring has one page in addition to its data.
     let page_kib = rustix::param::page_size() as u64 >> 10;
     Some(format!(
         "stack copies are limited to {} KiB instead of {} KiB: kernel.perf_event_mlock_kb and ulimit -l allow perf rings of \
@@ -99,16 +104,21 @@ pub(super) fn stack_limit_note(asked_bytes: u32, given_bytes: u32) -> Option<Str
     ))
 }
 
-/// What a session that has just started is still to be told about kernel events.
-pub(super) fn ask_further(controller: &mut Controller, session: &SessionRef, kernel: &Kernel) -> Result<()> {
+/// Requests the kernel events that cannot be part of the start.
+pub(super) fn request_further_groups(
+    controller: &mut Controller,
+    session: &SessionRef,
+    kernel: &Kernel,
+) -> Result<()> {
     let done = if kernel.has_further() { set_groups(controller, session, kernel.groups) } else { Ok(()) };
     match done {
-        Err(error) if own_part(&error, Some(kernel)).is_some() => Ok(()),
+        Err(error) if allowed_part(&error, Some(kernel)).is_some() => Ok(()),
         done => done,
     }
 }
 
-/// Sets the interval of samples that is asked for, and says where it is another one; what it was before.
+/// Sets the requested sampling interval, or prints a note if another one is in force. Returns the
+/// interval before a change.
 pub(super) fn choose_interval(controller: &mut Controller, events: &KernelEvents) -> Result<Option<u32>> {
     let Some(kernel) = &events.kernel else { return Ok(None) };
     let before = interval(controller);
@@ -116,7 +126,7 @@ pub(super) fn choose_interval(controller: &mut Controller, events: &KernelEvents
         let samples = has_group(&kernel.groups, PROFILE);
         if let Some(other) = before.filter(|before| samples && *before != USUAL_INTERVAL) {
             eprintln!(
-                "note: processors are sampled every {}, which was set before and holds for all sessions: --interval 1ms is the usual one",
+                "note: processors are sampled every {}, an earlier setting that applies to all sessions: --interval 1ms is the default",
                 in_ms(other)
             );
         }
@@ -126,8 +136,8 @@ pub(super) fn choose_interval(controller: &mut Controller, events: &KernelEvents
     Ok(before.filter(|_| is_changed))
 }
 
-/// Sets how often processors are sampled, unless that is in force: a change takes a privilege. Prints a note where it
-/// cannot be as often, or as seldom, as was asked for. Returns whether it has changed.
+/// Sets the sampling interval, unless it is in force already: a change needs a privilege. Prints a
+/// note if the machine does not support the interval. Returns whether it has changed.
 fn change_interval(controller: &mut Controller, asked: u32) -> Result<bool> {
     let bounds = bounds(controller);
     let wanted = bounds.map_or(asked, |(least, most)| asked.clamp(least, most));
@@ -137,8 +147,8 @@ fn change_interval(controller: &mut Controller, asked: u32) -> Result<bool> {
     }
     match (interval(controller), bounds) {
         (Some(taken), Some((least, most))) if taken != asked => eprintln!(
-            "note: processors are sampled every {}, not every {}: this machine does {} to {} (8,190 samples a second at most, as on Windows, or \
-             kernel.perf_event_max_sample_rate where that is less)",
+            "note: processors are sampled every {}, not every {}: this machine supports {} to {} (8,190 samples per second at most, as on Windows, or \
+             kernel.perf_event_max_sample_rate if that is less)",
             in_ms(taken),
             in_ms(asked),
             in_ms(least),
@@ -149,22 +159,22 @@ fn change_interval(controller: &mut Controller, asked: u32) -> Result<bool> {
     Ok(is_changed)
 }
 
-/// The shortest and the longest interval of samples.
+/// Returns the shortest and the longest sampling interval.
 fn bounds(controller: &mut Controller) -> Option<(u32, u32)> {
     let Ok(Answer::ProfileSourceList(all)) =
         controller.query_information(&NO_SESSION, Query::ProfileSourceList)
     else {
         return None;
     };
-    all.iter().find(|it| it.source == TIMER).map(|timer| (timer.min_interval, timer.max_interval))
+    all.iter().find(|source| source.source == TIMER).map(|timer| (timer.min_interval, timer.max_interval))
 }
 
-/// For people.
+/// Formats an interval in milliseconds.
 fn in_ms(interval: u32) -> String {
-    format!("{} ms", f64::from(interval) / UNITS)
+    format!("{} ms", f64::from(interval) / UNITS_PER_MS)
 }
 
-/// What a session that runs is told about kernel events.
+/// Changes the kernel events of a running session.
 pub(crate) fn change_kernel(
     controller: &mut Controller,
     session: &SessionRef,
@@ -172,17 +182,17 @@ pub(crate) fn change_kernel(
 ) -> Result<()> {
     let stacks = match (&change.kernel, &change.stacks) {
         (None, Some(Stacks::Default)) => {
-            KernelState::of(controller, session).map(|state| default_stacks(&state.groups))
+            KernelState::query(controller, session).map(|state| default_stacks(&state.groups))
         }
         (None, Some(stacks)) => Some(Kernel::default().stacks(Some(stacks))),
         (Some(kernel), Some(stacks)) => Some(kernel.stacks(Some(stacks))),
-        // Stacks stay as they are, unless what is asked for has some of its own.
+        // Stacks stay as they are, unless the requested groups have default stacks.
         (Some(kernel), None) => Some(kernel.stacks(None)).filter(|stacks| !stacks.is_empty()),
         (None, None) => None,
     };
     if let Some(kernel) = &change.kernel {
         set_groups(controller, session, kernel.groups)?;
-        tell_limits(&kernel.groups, &kernel.groups);
+        warn_of_limits(&kernel.groups, &kernel.groups);
     }
     if let Some(stacks) = stacks {
         set_stacks(controller, session, stacks)?;
@@ -192,42 +202,42 @@ pub(crate) fn change_kernel(
 
 fn set_groups(controller: &mut Controller, session: &SessionRef, groups: GroupMask) -> Result<()> {
     let set = Set::SystemTraceEnableFlags(groups);
-    controller.set_information(session, &set).context("cannot ask for these kernel events")
+    controller.set_information(session, &set).context("cannot enable these kernel events")
 }
 
 fn set_stacks(controller: &mut Controller, session: &SessionRef, stacks: Vec<ClassicEventId>) -> Result<()> {
     let set = Set::StackTracing(stacks);
-    controller.set_information(session, &set).context("cannot ask for call stacks of kernel events")
+    controller.set_information(session, &set).context("cannot enable call stacks of kernel events")
 }
 
-/// Sets how often processors are sampled, in all sessions.
+/// Sets the sampling interval, for all sessions.
 pub(super) fn set_interval(controller: &mut Controller, interval: u32) -> Result<()> {
     let set = Set::SampledProfileInterval(ProfileInterval { source: TIMER, interval });
-    controller.set_information(&NO_SESSION, &set).context("cannot set the interval of samples")
+    controller.set_information(&NO_SESSION, &set).context("cannot set the sampling interval")
 }
 
-/// How often processors are sampled, in 100 ns; `None` where that is not told.
+/// Returns the sampling interval in units of 100 ns; `None` if unknown.
 pub(super) fn interval(controller: &mut Controller) -> Option<u32> {
     match controller.query_information(&NO_SESSION, Query::SampledProfileInterval(TIMER)) {
-        Ok(Answer::SampledProfileInterval(it)) => Some(it.interval),
+        Ok(Answer::SampledProfileInterval(sampled)) => Some(sampled.interval),
         _ => None,
     }
 }
 
-/// What a session gets of the kernel.
+/// The kernel events of a session.
 #[derive(Debug, Default)]
 pub(crate) struct KernelState {
     pub(crate) groups: GroupMask,
     pub(crate) stacks: Vec<ClassicEventId>,
-    /// In 100 ns.
+    /// Sampling interval in units of 100 ns.
     pub(crate) interval: Option<u32>,
-    /// By processor.
+    /// Lost events, by processor.
     pub(crate) lost: Vec<u64>,
 }
 
 impl KernelState {
-    /// Asks for it; `None` where the session is not one that receives kernel events.
-    pub(crate) fn of(controller: &mut Controller, session: &SessionRef) -> Option<Self> {
+    /// Queries the state; `None` if the session does not receive kernel events.
+    pub(crate) fn query(controller: &mut Controller, session: &SessionRef) -> Option<Self> {
         let groups = match controller.query_information(session, Query::SystemTraceEnableFlags) {
             Ok(Answer::SystemTraceEnableFlags(groups)) => groups,
             _ => return None,
@@ -240,15 +250,16 @@ impl KernelState {
         Some(Self { groups, stacks, interval: interval(controller), lost })
     }
 
-    /// What an update can change, in one line.
-    pub(crate) fn told(&self) -> String {
+    /// Formats the settings that an update can change, in one line.
+    pub(crate) fn summary(&self) -> String {
         let list = |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
-        let interval = self.interval.map_or_else(String::new, |it| format!(", sampled every {}", in_ms(it)));
+        let interval =
+            self.interval.map_or_else(String::new, |interval| format!(", sampled every {}", in_ms(interval)));
         let (groups, stacks) = (list(group_names(&self.groups)), list(event_names(&self.stacks)));
         format!("kernel events {groups}, stacks of {stacks}{interval}")
     }
 
-    /// Lines for people.
+    /// Returns the lines for the page of a session.
     pub(super) fn lines(&self) -> Vec<(&'static str, String)> {
         let list = |names: Vec<String>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
         let mut lines = vec![
@@ -264,7 +275,7 @@ impl KernelState {
         lines
     }
 
-    /// An object for programs.
+    /// Formats a JSON object.
     pub(super) fn json(&self) -> String {
         let texts = |names: Vec<String>| array(names.iter().map(|name| format!("\"{name}\"")));
         let mut object = Object::new();

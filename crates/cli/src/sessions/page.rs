@@ -1,14 +1,15 @@
-//! A session as `weir query` and `weir list` show it: a page that users of logman recognise, and an object for programs.
+//! Formats a session for `weir query` and `weir list`: a page in the style of logman, and a JSON
+//! object.
 //!
 //! ```text
 //!   Name, Status, Root Path, Segment         the collection
-//!   Name\Name, Type, … File Mode             the trace: how it was made
-//!   Kernel Events …                          what it gets of the kernel
-//!   Events Lost …                            what it has collected, and every counter of loss with its causes
-//!   Provider: …                              one block for each provider that it enables
+//!   Name\Name, Type, … File Mode             the trace: its settings
+//!   Kernel Events …                          kernel events
+//!   Events Lost …                            collected events, and lost ones by cause
+//!   Provider: …                              one block per enabled provider
 //! ```
 //!
-//! The names of the object are in `docs/cli-json.md` and do not change their meaning.
+//! `docs/cli-json.md` documents the fields of the object; their meaning does not change.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -25,58 +26,58 @@ use traceweir_format::spec::system::is_system_provider;
 use super::by_name::is_listed_with_others;
 use super::kernel::KernelState;
 use super::report::{counts_kib, has, is_at_limit};
-use super::{mode_names, wish};
+use super::{enable_text, mode_names};
 use crate::cmd::grouped;
 use crate::export::{Object, array, plain, plain_path};
 
-/// Whether a session still is.
+/// Whether a session is running or has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Life {
+pub(crate) enum SessionState {
     Running,
-    /// It was like this at its end.
+    /// The properties are those at its end.
     Ended,
 }
 
-/// How a session is, in a word or a few.
-pub(crate) fn status(p: &Properties, life: Life) -> String {
-    match (life, Status(p.end_status)) {
-        (Life::Running, _) => "Running".to_owned(),
-        (Life::Ended, Status::ERROR_SUCCESS) if is_at_limit(p) => {
+/// Returns the status of a session for people.
+pub(crate) fn status(p: &Properties, state: SessionState) -> String {
+    match (state, Status(p.end_status)) {
+        (SessionState::Running, _) => "Running".to_owned(),
+        (SessionState::Ended, Status::ERROR_SUCCESS) if is_at_limit(p) => {
             "Ended: its file reached its size".to_owned()
         }
-        (Life::Ended, Status::ERROR_SUCCESS) => "Stopped".to_owned(),
-        (Life::Ended, status) => format!("Ended: {status} ({})", status.0),
+        (SessionState::Ended, Status::ERROR_SUCCESS) => "Stopped".to_owned(),
+        (SessionState::Ended, status) => format!("Ended: {status} ({})", status.0),
     }
 }
 
-/// What a session wants of a provider.
+/// A provider that a session enables.
 struct Enabled<'p> {
     provider: &'p ProviderEntry,
     enable: &'p EnableEntry,
 }
 
-/// The providers that a session enables.
+/// Returns the providers that a session enables.
 fn enabled(id: u64, providers: &[ProviderEntry]) -> Vec<Enabled<'_>> {
-    let wishes = providers.iter().flat_map(|provider| enables(provider).map(move |wish| (provider, wish)));
-    let own = wishes.filter(|(provider, enable)| {
+    let all = providers.iter().flat_map(|provider| enables(provider).map(move |enable| (provider, enable)));
+    let own = all.filter(|(provider, enable)| {
         enable.session == id && !is_listed_with_others(provider, enable, providers)
     });
     own.map(|(provider, enable)| Enabled { provider, enable }).collect()
 }
 
-/// Whoever enables a provider: sessions, then private ones.
+/// Returns the enables of a provider: by sessions, then by private sessions.
 fn enables(provider: &ProviderEntry) -> impl Iterator<Item = &EnableEntry> {
     provider.sessions.iter().chain(&provider.privates)
 }
 
 impl<'p> Enabled<'p> {
-    /// What the provider calls itself, else what it was called by who enabled it.
+    /// Returns the name that the provider registered, else the name that it was enabled by.
     fn name(&self) -> Option<&'p str> {
         [&self.provider.name, &self.enable.name].into_iter().map(String::as_str).find(|name| !name.is_empty())
     }
 }
 
-/// Lines of a name and a value.
+/// Lines with a name and a value.
 struct Lines(String);
 
 impl Lines {
@@ -91,15 +92,15 @@ impl Lines {
     }
 }
 
-/// A session for people.
+/// Formats the page of a session.
 pub(crate) fn page(
     p: &Properties,
-    life: Life,
+    state: SessionState,
     providers: &[ProviderEntry],
     kernel: Option<&KernelState>,
 ) -> String {
     let mut lines = Lines(String::new());
-    collection(&mut lines, p, life);
+    collection(&mut lines, p, state);
     trace(lines.blank(), p);
     for (name, value) in kernel.map(KernelState::lines).unwrap_or_default() {
         lines.line(name, value);
@@ -111,19 +112,19 @@ pub(crate) fn page(
     lines.0
 }
 
-fn collection(lines: &mut Lines, p: &Properties, life: Life) {
-    lines.line("Name", plain(&p.config.name)).line("Status", status(p, life));
+fn collection(lines: &mut Lines, p: &Properties, state: SessionState) {
+    lines.line("Name", plain(&p.config.name)).line("Status", status(p, state));
     if let Some(folder) = p.config.log_file.as_deref().and_then(Path::parent) {
         lines.line("Root Path", plain_path(folder));
     }
-    lines.line("Segment", on_off(has(p, NEWFILE))).line("Segment Max Size", most_bytes(p));
+    lines.line("Segment", on_off(has(p, NEWFILE))).line("Segment Max Size", max_size(p));
 }
 
 fn on_off(is_on: bool) -> &'static str {
     if is_on { "On" } else { "Off" }
 }
 
-fn most_bytes(p: &Properties) -> String {
+fn max_size(p: &Properties) -> String {
     match p.config.maximum_file_size {
         0 => "no limit".to_owned(),
         most => format!("{most} {}", if counts_kib(p) { "KiB" } else { "MiB" }),
@@ -194,17 +195,19 @@ fn provider(lines: &mut Lines, enabled: &Enabled<'_>) {
     lines.line("Level", level_name(enable.level));
     let mask = |bits: u64| format!("{bits:#x}");
     lines.line("KeywordsAll", mask(enable.all)).line("KeywordsAny", mask(enable.any));
-    lines.line("Properties", wish::properties(enable)).line("Filter Type", wish::filters(enable));
+    lines
+        .line("Properties", enable_text::properties(enable))
+        .line("Filter Type", enable_text::filters(enable));
     lines.line("Kind", kind(provider)).line("Processes", processes(provider, enable));
 }
 
-/// How many have registered a provider, and how many of those the session hears.
+/// Formats how many processes have registered a provider, and how many of them the session traces.
 fn processes(provider: &ProviderEntry, enable: &EnableEntry) -> String {
     let registered = grouped(provider.pids.len() as u64);
     format!("{registered} registered, {} traced", grouped(enable.traced.into()))
 }
 
-/// What sort of provider it is.
+/// Returns the kind of a provider.
 pub(crate) fn kind(provider: &ProviderEntry) -> &'static str {
     match provider {
         ProviderEntry { is_group: true, .. } => "group",
@@ -243,25 +246,25 @@ fn clock_name(clock: u32) -> &'static str {
     }
 }
 
-/// A session for programs: one JSON object.
+/// Formats a session as one JSON object.
 pub(crate) fn json(
     p: &Properties,
-    life: Life,
+    state: SessionState,
     providers: &[ProviderEntry],
     kernel: Option<&KernelState>,
 ) -> String {
     let mut object = Object::new();
     object
         .text("name", &p.config.name)
-        .text("status", life_name(p, life))
-        .text("status_text", &status(p, life));
+        .text("status", state_name(p, state))
+        .text("status_text", &status(p, state));
     configuration(&mut object, p);
     measured(&mut object, p);
     let providers = enabled(p.id, providers).into_iter().map(|enabled| {
         let Enabled { provider, enable } = &enabled;
         let mut object = Object::new();
         object.text("guid", &provider.provider.to_string()).optional("name", enabled.name());
-        wanted(&mut object, enable);
+        write_enable(&mut object, enable);
         object.text("kind", kind(provider));
         object.raw("pids", &array(provider.pids.iter().map(ToString::to_string)));
         object.finish()
@@ -273,26 +276,26 @@ pub(crate) fn json(
     object.finish()
 }
 
-/// What a session wants, for programs.
-pub(crate) fn wanted(object: &mut Object, enable: &EnableEntry) {
+/// Adds the parameters of an enable to a JSON object.
+pub(crate) fn write_enable(object: &mut Object, enable: &EnableEntry) {
     object.number("level", enable.level).mask("any", enable.any).mask("all", enable.all);
     object.mask("property", enable.property);
     object.raw("filters", &array(enable.filters.iter().map(|filter| format!("\"{:#x}\"", filter.kind))));
-    object.raw("filtered", &array(enable.filters.iter().filter_map(wish::object)));
+    object.raw("filtered", &array(enable.filters.iter().filter_map(enable_text::object)));
     object.number("traced", enable.traced);
 }
 
-/// The name of a provider, where it is known: its own, else the first that it was enabled by.
+/// Returns the name of a provider, if known: its own, else the first that it was enabled by.
 pub(crate) fn named(provider: &ProviderEntry) -> Option<&str> {
     let given = enables(provider).map(|enable| enable.name.as_str());
     std::iter::once(provider.name.as_str()).chain(given).find(|name| !name.is_empty())
 }
 
-fn life_name(p: &Properties, life: Life) -> &'static str {
-    match life {
-        Life::Running => "running",
-        Life::Ended if p.end_status == 0 && !is_at_limit(p) => "stopped",
-        Life::Ended => "ended",
+fn state_name(p: &Properties, state: SessionState) -> &'static str {
+    match state {
+        SessionState::Running => "running",
+        SessionState::Ended if p.end_status == 0 && !is_at_limit(p) => "stopped",
+        SessionState::Ended => "ended",
     }
 }
 

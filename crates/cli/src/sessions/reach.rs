@@ -1,6 +1,7 @@
-//! Whether anybody can be heard who has the providers that are asked for.
+//! Notes and warnings about providers and processes that are not traced.
 //!
-//! A provider nobody has is no error, for its program may come later; but a wrong name looks the same, so it is said.
+//! A provider that no process has registered is not an error, because its program may start later.
+//! A wrong name looks the same, so the commands print a note.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -24,25 +25,25 @@ use traceweir_format::tracelogging::Traits;
 use super::by_name;
 use crate::cmd::counted;
 use crate::export::plain;
-use crate::grammar::Wanted;
+use crate::grammar::EnableRequest;
 use crate::processes;
 
-/// How long a daemon that was just started may take to hear of the processes that run.
-const SETTLING: Duration = Duration::from_millis(400);
-const ELSEWHERE: &str = "weir providers shows those there are";
-const PAUSE: Duration = Duration::from_millis(20);
+/// How long a daemon that was just started may take to find the running processes.
+const REGISTRATION_TIMEOUT: Duration = Duration::from_millis(400);
+const HINT: &str = "weir providers lists the registered ones";
+const POLL_INTERVAL: Duration = Duration::from_millis(20);
 
-/// Says which of these providers no process has so far.
-pub(crate) fn tell_unseen(controller: &mut Controller, wanted: &[Wanted]) -> Result<()> {
+/// Prints which of these providers no process has registered so far.
+pub(crate) fn note_unseen_providers(controller: &mut Controller, wanted: &[EnableRequest]) -> Result<()> {
     let started = Instant::now();
-    let is_missing = |seen: &BTreeSet<Guid>, wanted: &Wanted| !is_there(seen, wanted);
+    let is_missing = |seen: &BTreeSet<Guid>, wanted: &EnableRequest| !is_registered(seen, wanted);
     let (providers, seen) = loop {
         let providers = controller.providers()?;
-        let seen = seen_in(&providers);
-        if started.elapsed() >= SETTLING || !wanted.iter().any(|w| is_missing(&seen, w)) {
+        let seen = registered_in(&providers);
+        if started.elapsed() >= REGISTRATION_TIMEOUT || !wanted.iter().any(|w| is_missing(&seen, w)) {
             break (providers, seen);
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(POLL_INTERVAL);
     };
     for wanted in wanted.iter().filter(|w| is_missing(&seen, w)) {
         match by_name::forbidden(&providers, wanted) {
@@ -50,52 +51,58 @@ pub(crate) fn tell_unseen(controller: &mut Controller, wanted: &[Wanted]) -> Res
                 "warning: provider {} has the GUID {{{guid}}}, which you have no right to enable (TRACELOG_GUID_ENABLE)",
                 plain(&wanted.name)
             ),
-            None => eprintln!("{} yet; {ELSEWHERE}", unseen(wanted)),
+            None => eprintln!("{} yet; {HINT}", unseen(wanted)),
         }
     }
     by_name::note_same_names(&providers, wanted);
     Ok(())
 }
 
-/// Whether a provider was seen, or needs no process: the kernel is always there.
-fn is_there(seen: &BTreeSet<Guid>, wanted: &Wanted) -> bool {
+/// Returns whether a provider was registered, or needs no process: the kernel is always there.
+fn is_registered(seen: &BTreeSet<Guid>, wanted: &EnableRequest) -> bool {
     seen.contains(&wanted.guid) || is_system_provider(&wanted.guid)
 }
 
-fn unseen(wanted: &Wanted) -> String {
+fn unseen(wanted: &EnableRequest) -> String {
     format!("no process with provider {} has been seen", plain(&wanted.name))
 }
 
-/// Says which filters choose nothing as things are: none of that is an error, for programs come and go, but silence would look the same.
-pub(crate) fn tell_idle(wanted: &[Wanted]) {
+/// Prints which filters currently match nothing. That is not an error, because programs come and
+/// go, but a mistake would look the same.
+pub(crate) fn note_idle_filters(wanted: &[EnableRequest]) {
     for wanted in wanted {
         let (name, filters) = (plain(&wanted.name), &wanted.filters);
-        let keeps_out = filters.ids.as_ref().is_some_and(|ids| !ids.is_in);
-        let ids = if keeps_out { "not-ids" } else { "ids" };
+        let excludes = filters.ids.as_ref().is_some_and(|ids| !ids.includes);
+        let ids = if excludes { "not-ids" } else { "ids" };
         let options = [(ids, filters.ids.is_some()), ("stack-ids", !filters.stack_ids.is_empty())];
         for (option, _) in options.iter().filter(|(_, is_used)| *is_used && wanted.is_hashed()) {
             let instead = option.replace("ids", "names");
             eprintln!(
-                "note: @{option} does not apply to TraceLogging events, which have names and no ids: where {name} writes such, \
-                 @{instead} chooses among them"
+                "note: @{option} does not apply to TraceLogging events, which have names and no ids: if {name} writes such events, \
+                 use @{instead}"
             );
         }
         for pid in filters.pids.iter().filter(|pid| !processes::exists(**pid)) {
             eprintln!(
-                "note: there is no process {pid} now, and one that gets this id later is not meant: @pid lets in nobody else of {name}"
+                "note: there is no process {pid}, and a later process with this pid does not match: @pid excludes all other processes of {name}"
             );
         }
         if !filters.exes.is_empty() && !filters.exes.iter().any(|exe| processes::runs(exe)) {
             let names = plain(&filters.exes.join(" or "));
             eprintln!(
-                "note: no program called {names} runs now; @exe goes by the file name, and lets in those that start later"
+                "note: no program called {names} is running; @exe compares file names, and also matches programs that start later"
             );
         }
     }
 }
 
-/// Says of which of these providers processes are left out because they run in another container than the daemon; whether there are any.
-pub(crate) fn tell_left_out(controller: &mut Controller, session: u64, wanted: &[Wanted]) -> Result<bool> {
+/// Warns about processes that are left out because they run in another container than the daemon;
+/// returns whether there are any.
+pub(crate) fn warn_of_left_out_processes(
+    controller: &mut Controller,
+    session: u64,
+    wanted: &[EnableRequest],
+) -> Result<bool> {
     let providers = controller.providers()?;
     let mut is_any = false;
     for wanted in wanted {
@@ -115,23 +122,24 @@ pub(crate) fn tell_left_out(controller: &mut Controller, session: u64, wanted: &
     Ok(is_any)
 }
 
-/// Providers that processes have.
-pub(crate) fn seen(controller: &mut Controller) -> Result<BTreeSet<Guid>> {
-    Ok(seen_in(&controller.providers()?))
+/// Returns the providers that processes have registered.
+pub(crate) fn registered_providers(controller: &mut Controller) -> Result<BTreeSet<Guid>> {
+    Ok(registered_in(&controller.providers()?))
 }
 
-/// Those of these providers that processes have, also by the names that sessions enable them by.
-pub(crate) fn seen_in(providers: &[ProviderEntry]) -> BTreeSet<Guid> {
+/// Returns those of these providers that processes have registered, also under the names that
+/// sessions enable them by.
+pub(crate) fn registered_in(providers: &[ProviderEntry]) -> BTreeSet<Guid> {
     providers.iter().filter(|p| !p.pids.is_empty()).flat_map(by_name::enabled_as).collect()
 }
 
-/// Says which of these providers were neither seen nor have an event in the file.
-pub(crate) fn unheard(wanted: &[Wanted], seen: &BTreeSet<Guid>, file: &Path) {
-    let mut missing: Vec<&Wanted> = wanted.iter().filter(|w| !is_there(seen, w)).collect();
+/// Warns about providers that were never registered and have no event in the file.
+pub(crate) fn warn_of_unheard_providers(wanted: &[EnableRequest], seen: &BTreeSet<Guid>, file: &Path) {
+    let mut missing: Vec<&EnableRequest> = wanted.iter().filter(|w| !is_registered(seen, w)).collect();
     if missing.is_empty() {
         return;
     }
-    // A process that came and went between two looks has left its events.
+    // A process that came and went between two polls has left its events.
     let Ok(trace) =
         File::open(file).map_err(anyhow::Error::new).and_then(|f| Ok(Trace::open(TraceFile::from(f))?))
     else {
@@ -140,25 +148,26 @@ pub(crate) fn unheard(wanted: &[Wanted], seen: &BTreeSet<Guid>, file: &Path) {
     let mut events = trace.events();
     while !missing.is_empty() {
         let Ok(Some(record)) = events.next() else { break };
-        missing.retain(|wanted| !may_be_of(&record, wanted));
+        missing.retain(|wanted| !may_come_from(&record, wanted));
     }
     for wanted in missing {
-        eprintln!("warning: {}; {ELSEWHERE}", unseen(wanted));
+        eprintln!("warning: {}; {HINT}", unseen(wanted));
     }
 }
 
-/// Whether an event may be one of those asked for, by what it says of its provider.
-fn may_be_of(record: &Record<'_>, wanted: &Wanted) -> bool {
+/// Returns whether an event may be from a provider, by the GUIDs and traits in it.
+fn may_come_from(record: &Record<'_>, wanted: &EnableRequest) -> bool {
     let provider = record.provider();
     match record.family() {
-        // Classic events name their class and messages the text they are of, but nobody names the provider that was enabled.
+        // Classic events contain their class and messages the GUID of their text, but not the
+        // provider that was enabled.
         Family::Full | Family::Instance | Family::Message => provider != class::EVENT_TRACE,
         _ if wanted.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 => {
             let traits = record.items().data_of(ExtType::PROV_TRAITS);
             traits.and_then(|traits| Traits::parse(traits).ok()?.group()) == Some(wanted.guid)
         }
         _ => {
-            // Events that are decoded by another GUID carry the provider's beside it.
+            // Events that are decoded by another GUID also carry the GUID of their provider.
             let control = record.items().data_of(ExtType::CONTROL_GUID);
             provider == wanted.guid
                 || control == Some(&wanted.guid.to_bytes()[..])
@@ -167,30 +176,31 @@ fn may_be_of(record: &Record<'_>, wanted: &Wanted) -> bool {
     }
 }
 
-/// Says which of these processes have none of the providers; one that is another user's, whom this daemon does not serve, is an error.
-pub(crate) fn check_pids(controller: &mut Controller, wanted: &[Wanted], pids: &[u32]) -> Result<()> {
+/// Warns about processes that have none of the providers. A process of another user is an error,
+/// unless the daemon serves all users.
+pub(crate) fn check_pids(controller: &mut Controller, wanted: &[EnableRequest], pids: &[u32]) -> Result<()> {
     let started = Instant::now();
     let mut missing: Vec<u32> = pids.to_vec();
     while !missing.is_empty() {
         let providers = controller.providers()?;
         let is_wanted = |p: &ProviderEntry| wanted.iter().any(|w| by_name::enabled_as(p).contains(&w.guid));
         missing.retain(|pid| !providers.iter().any(|p| is_wanted(p) && p.pids.contains(pid)));
-        if started.elapsed() >= SETTLING {
+        if started.elapsed() >= REGISTRATION_TIMEOUT {
             break;
         }
-        std::thread::sleep(PAUSE);
+        std::thread::sleep(POLL_INTERVAL);
     }
-    let serves_all =
+    let is_system_daemon =
         RuntimeDir::of(Scope::System).is_ok_and(|dir| dir.control_socket() == controller.socket());
     let own = rustix::process::geteuid().as_raw();
     for pid in missing {
         match std::fs::metadata(format!("/proc/{pid}")).map(|m| m.uid()) {
-            Ok(owner) if owner != own && !serves_all => {
-                let why = format!(
+            Ok(owner) if owner != own && !is_system_daemon => {
+                let reason = format!(
                     "process {pid} belongs to another user (uid {owner}), and this daemon serves only your own programs; \
-                     the system's daemon (--system) serves everybody's"
+                     the system's daemon (--system) serves those of all users"
                 );
-                return Err(Error::refused(Status::ERROR_ACCESS_DENIED, why).into());
+                return Err(Error::refused(Status::ERROR_ACCESS_DENIED, reason).into());
             }
             Ok(_) => {
                 let programs = wanted.iter().filter(|w| !is_system_provider(&w.guid));
@@ -216,8 +226,8 @@ mod tests {
     const GROUP: Guid = Guid::from_u128(2);
     const OTHER: Guid = Guid::from_u128(3);
 
-    fn wanted(guid: Guid, property: u32) -> Wanted {
-        Wanted { guid, property, ..crate::grammar::parse_provider("Some.Name").expect("a name") }
+    fn wanted(guid: Guid, property: u32) -> EnableRequest {
+        EnableRequest { guid, property, ..crate::grammar::parse_provider("Some.Name").expect("a name") }
     }
 
     fn event(items: &[Item<'_>]) -> Vec<u8> {
@@ -246,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn events_tell_of_their_provider_their_group_and_who_controls_them() {
+    fn provider_matches_by_guid_group_control_guid_and_name() {
         let traits = TraitsBuilder::new("member").group(&GROUP).finish().expect("traits").to_vec();
         let of_group = event(&[Item { kind: ExtType::PROV_TRAITS, data: &traits }]);
         let traits = TraitsBuilder::new("SOME.NAME").finish().expect("traits").to_vec();
@@ -268,7 +278,7 @@ mod tests {
             (&classic(class::EVENT_TRACE), PROVIDER, 0, false),
         ] {
             let record = Record::parse(bytes, 0).expect("a record");
-            assert_eq!(may_be_of(&record, &wanted(guid, property)), is_one, "{guid} {property:#x}");
+            assert_eq!(may_come_from(&record, &wanted(guid, property)), is_one, "{guid} {property:#x}");
         }
     }
 }

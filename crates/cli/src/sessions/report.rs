@@ -1,4 +1,4 @@
-//! What is said about a session: how it ended, what its file holds, what was lost.
+//! Messages about a session: how it ended, what its file contains, what was lost.
 
 use std::cmp::Ordering;
 use std::fs::File;
@@ -24,44 +24,44 @@ use crate::cmd::{counted, grouped};
 use crate::exit::Outcome;
 use crate::export::{plain, plain_path};
 
-/// Files up to this size are read at the end of a session to say what is in them: another session may have begun the file, or the session have
-/// begun in another one.
+/// Files up to this size are read at the end of a session to count their events: another session
+/// may have started the file, or this session may have started in another file.
 const COUNTED_BYTES: u64 = 32 << 20;
 
-/// The largest ring of a processor that a daemon without privilege takes, without its control page.
+/// The largest ring of a processor that an unprivileged daemon uses, without its control page.
 const LARGEST_OWN_RING_KIB: u64 = 4 << 10;
 
-/// How a session came to its end.
+/// How a session ended.
 #[derive(Debug)]
 pub(crate) enum Ended {
-    /// When it was asked to.
+    /// By our stop request.
     ByUs(Properties),
-    /// Before: at its limit, by a failure, or because somebody else stopped it.
+    /// Before our stop request: at its size limit, by a failure, or stopped by another client.
     Before(Properties),
-    /// With its daemon, whose socket this was.
+    /// With its daemon, whose socket is given.
     WithDaemon(PathBuf),
 }
 
-/// Everything that was lost on the way to the session's buffers and file, by cause; `None` where nothing was.
+/// Describes all events lost before the buffers and the file, by cause; `None` if nothing was lost.
 pub(crate) fn losses(p: &Properties) -> Option<String> {
     let cause = &p.lost_by_cause;
-    let why = if is_at_limit(p) { "came after the file was full" } else { "could not be written" };
+    let reason = if is_at_limit(p) { "came after the file was full" } else { "could not be written" };
     let buffers = u64::from(p.log_buffers_lost);
-    let in_buffers = format!("in {} {why}", counted(buffers, "buffer"));
-    let unwritten = if buffers > 0 { &in_buffers } else { why };
+    let in_buffers = format!("in {} {reason}", counted(buffers, "buffer"));
+    let unwritten = if buffers > 0 { &in_buffers } else { reason };
     let overwritten = u64::from(p.overwritten_buffers);
-    let why_overwritten = "of the file that another process truncated or overwrote";
-    let in_overwritten = format!("in {} {why_overwritten}", counted(overwritten, "buffer"));
-    let numbered = list_of(&[
+    let overwritten_reason = "of the file that another process truncated or overwrote";
+    let in_overwritten = format!("in {} {overwritten_reason}", counted(overwritten, "buffer"));
+    let numbered = join_counts(&[
         (cause.no_room, "event", "found no room or were too large"),
         (cause.not_written, "event", unwritten),
         (cause.damaged, "event", "in memory that its process damaged"),
         (cause.no_region, "event", "of processes that the session had no memory left for"),
         (cause.kernel, "kernel event", "found no room in the kernel's perf rings"),
         (p.events_lost.saturating_sub(cause.sum()), "event", ""),
-        (if cause.not_written == 0 { buffers } else { 0 }, "buffer", why),
+        (if cause.not_written == 0 { buffers } else { 0 }, "buffer", reason),
         (cause.overwritten, "event", &in_overwritten),
-        (if cause.overwritten == 0 { overwritten } else { 0 }, "buffer", why_overwritten),
+        (if cause.overwritten == 0 { overwritten } else { 0 }, "buffer", overwritten_reason),
     ]);
     let processes = counted(p.uncounted_processes.into(), "process");
     let unknown = (p.uncounted_processes > 0).then(|| format!("events of {processes}, count unknown"));
@@ -69,26 +69,28 @@ pub(crate) fn losses(p: &Properties) -> Option<String> {
     (!all.is_empty()).then(|| all.join("; "))
 }
 
-/// Everything that live consumers did not get.
+/// Describes what live consumers did not receive.
 fn undelivered(p: &Properties) -> Option<String> {
-    list_of(&[
+    join_counts(&[
         (p.real_time_events_lost, "event", "reached no live consumer"),
         (u64::from(p.real_time_buffers_lost), "buffer", "reached no live consumer"),
     ])
 }
 
-fn list_of(parts: &[(u64, &str, &str)]) -> Option<String> {
+fn join_counts(parts: &[(u64, &str, &str)]) -> Option<String> {
     let some = parts.iter().filter(|(n, ..)| *n > 0);
-    let some: Vec<_> =
-        some.map(|(n, what, why)| format!("{} {why}", counted(*n, what)).trim_end().to_owned()).collect();
+    let some: Vec<_> = some
+        .map(|(n, noun, reason)| format!("{} {reason}", counted(*n, noun)).trim_end().to_owned())
+        .collect();
     if some.is_empty() { None } else { Some(some.join(", ")) }
 }
 
-/// Says on standard error what was lost. What nobody was there to see live is no loss.
-pub(crate) fn tell_loss(p: &Properties, is_watched: bool) -> Outcome {
+/// Prints what was lost to standard error. Undelivered live events are no loss if no consumer was
+/// connected.
+pub(crate) fn report_losses(p: &Properties, is_watched: bool) -> Outcome {
     let live = undelivered(p);
     if let (Some(live), false) = (&live, is_watched) {
-        eprintln!("nobody was watching: {live}");
+        eprintln!("no consumer was connected: {live}");
     }
     let lost: Vec<_> = losses(p).into_iter().chain(live.filter(|_| is_watched)).collect();
     if lost.is_empty() {
@@ -98,25 +100,27 @@ pub(crate) fn tell_loss(p: &Properties, is_watched: bool) -> Outcome {
     if p.lost_by_cause.no_room > 0 {
         let (kib, most) = (p.config.buffer_size, p.config.maximum_buffers);
         eprintln!(
-            "hint: more or larger buffers lose less: it had at most {most} of {kib} KiB (--max-buffers, --buffer-size); so do fewer events and stacks"
+            "hint: more or larger buffers lose less: the session had at most {most} of {kib} KiB (--max-buffers, --buffer-size); so do fewer events and stacks"
         );
     }
     if p.lost_by_cause.kernel > 0 {
         eprintln!("hint: {}", perf_ring_hint(p));
     }
     if p.lost_by_cause.no_region > 0 {
-        eprintln!("warning: some processes are missing: smaller buffers leave memory for more of them");
+        eprintln!(
+            "warning: some processes are not in the trace: smaller buffers leave memory for more of them"
+        );
     }
     if p.uncounted_processes > 0 {
         eprintln!(
-            "hint: these processes ended while they registered, were answered too late, got no memory or were disconnected; the daemon's log names them"
+            "hint: these processes ended while they registered, got a late reply or no memory, or were disconnected; the daemon's log names them"
         );
     }
     Outcome::EventsLost
 }
 
-/// How to lose fewer kernel events in perf rings. Their size depends on the rights of the daemon, which properties do not
-/// contain: the hint is true for any daemon.
+/// Describes how to lose fewer kernel events in perf rings. Their size depends on the privileges of
+/// the daemon, which the properties do not contain, so the hint covers every daemon.
 fn perf_ring_hint(p: &Properties) -> String {
     let SessionConfig { buffer_size, maximum_buffers, stack_bytes, .. } = p.config;
     let largest_kib = LARGEST_OWN_RING_KIB.saturating_add(rustix::param::page_size() as u64 >> 10);
@@ -129,17 +133,17 @@ fn perf_ring_hint(p: &Properties) -> String {
     )
 }
 
-/// Prints on standard error how a session ended: what its file holds, why it ended where it did so by itself, what was
-/// lost. A file that is no longer there is an error, after all else is printed.
+/// Prints how a session ended to standard error: what its file contains, why it ended by itself,
+/// what was lost. A file that no longer exists is an error, after everything else is printed.
 pub(crate) fn summarise(p: &Properties, is_watched: bool) -> Result<Outcome> {
     let mut file_found = Ok(());
     match &p.config.log_file {
-        Some(file) if is_private(&p.config) => tell_private(p, file),
-        Some(file) => file_found = tell_file(p, file),
+        Some(file) if is_private(&p.config) => print_private_summary(p, file),
+        Some(file) => file_found = print_file_summary(p, file),
         None if has(p, BUFFERING) => {
             let events = counted(p.events, "event");
             eprintln!(
-                "session {}: {events} collected; without a file they are gone with it",
+                "session {}: {events} collected; the session had no file, so they are discarded",
                 plain(&p.config.name)
             );
         }
@@ -158,28 +162,27 @@ pub(crate) fn summarise(p: &Properties, is_watched: bool) -> Result<Outcome> {
         let name = plain_path(file);
         eprintln!("warning: another process truncated or overwrote {name} while it was recorded");
     }
-    let outcome = tell_loss(p, is_watched);
+    let outcome = report_losses(p, is_watched);
     file_found?;
     Ok(if p.overwritten_buffers > 0 { outcome.max(Outcome::Damaged) } else { outcome })
 }
 
-/// What a log file holds, which may be less than was collected.
-fn tell_file(p: &Properties, file: &Path) -> Result<()> {
+/// Prints what a log file contains, which may be less than was collected.
+fn print_file_summary(p: &Properties, file: &Path) -> Result<()> {
     let (name, collected) = (plain_path(file), counted(p.events, "event"));
     let Ok(metadata) = file.metadata() else {
-        let why = format!(
-            "{name} is not there any more: it was removed or renamed while {collected} were recorded"
-        );
-        return Err(anyhow!(Error::refused(Status::ERROR_FILE_NOT_FOUND, why)));
+        let reason =
+            format!("{name} no longer exists: it was removed or renamed while {collected} were recorded");
+        return Err(anyhow!(Error::refused(Status::ERROR_FILE_NOT_FOUND, reason)));
     };
     if has(p, NEWFILE) {
-        eprintln!("{name} is the last file of its row; {collected} collected in all");
+        eprintln!("{name} is the last file of the sequence; {collected} collected in all");
         return Ok(());
     }
     let buffer = u64::from(p.config.buffer_size) << 10;
-    let there = metadata.len() / buffer.max(1);
-    let is_part = has(p, BUFFERING) || (has(p, CIRCULAR) && there < u64::from(p.buffers_written));
-    let buffers = if is_part || has(p, APPEND) { there } else { u64::from(p.buffers_written) };
+    let buffers_in_file = metadata.len() / buffer.max(1);
+    let is_part = has(p, BUFFERING) || (has(p, CIRCULAR) && buffers_in_file < u64::from(p.buffers_written));
+    let buffers = if is_part || has(p, APPEND) { buffers_in_file } else { u64::from(p.buffers_written) };
     let size = format!("{}, {} bytes", counted(buffers, "buffer"), grouped(metadata.len()));
     if !is_part && metadata.len() > COUNTED_BYTES {
         let session = plain(&p.config.name);
@@ -192,28 +195,30 @@ fn tell_file(p: &Properties, file: &Path) -> Result<()> {
         eprintln!("of {collected} collected, {name} keeps the newest: {size}");
         return Ok(());
     };
-    let holds = format!("{name}: {} in {size}", counted(events, "event"));
+    let contents = format!("{name}: {} in {size}", counted(events, "event"));
     match events.cmp(&written) {
-        Ordering::Equal => eprintln!("{holds}"),
-        Ordering::Greater => eprintln!("{holds}; this session has added {}", counted(written, "event")),
-        Ordering::Less if is_part => eprintln!("{holds}; the newest of {collected} collected"),
-        Ordering::Less => eprintln!("{holds}; the last file of a session that has collected {collected}"),
+        Ordering::Equal => eprintln!("{contents}"),
+        Ordering::Greater => eprintln!("{contents}; this session has added {}", counted(written, "event")),
+        Ordering::Less if is_part => eprintln!("{contents}; the newest of {collected} collected"),
+        Ordering::Less => eprintln!("{contents}; the last file of a session that has collected {collected}"),
     }
     Ok(())
 }
 
-/// What the processes of a private session have written: each a file of its own, or none where nobody took part.
-fn tell_private(p: &Properties, file: &Path) {
+/// Prints what the processes of a private session wrote: one file each, or none if no process took
+/// part.
+fn print_private_summary(p: &Properties, file: &Path) {
     let (session, name) = (plain(&p.config.name), plain_path(file));
     if p.buffers_written == 0 {
-        eprintln!("session {session}: nobody took part, so no file was written");
+        eprintln!("session {session}: no process took part, so no file was written");
         return;
     }
     let collected = counted(p.events, "event");
     eprintln!("session {session}: {collected}, in {name} and, for each further process, {name}_PID");
 }
 
-/// Events in a file, those of the session itself left out; `None` where it cannot be read.
+/// Counts the events in a file, without those that the session itself wrote; `None` if the file is
+/// unreadable.
 pub(crate) fn count_events(file: &Path) -> Option<u64> {
     let trace = Trace::open(TraceFile::from(File::open(file).ok()?)).ok()?;
     let mut events = trace.events();
@@ -224,33 +229,38 @@ pub(crate) fn count_events(file: &Path) -> Option<u64> {
     Some(count)
 }
 
-/// Whether an event about the trace itself was captured, and so counted, as kernel events are: where their rundown at the start ends, and which groups there were at the
-/// end. All others are written by the session along with its file.
+/// Returns whether an event about the trace was captured, and so counted, like kernel events: the
+/// end of the rundown at the start, and the groups at the end. The session writes all other such
+/// events along with its file.
 fn is_captured(record: &Record<'_>) -> bool {
     record.hook().is_some_and(|hook| [RUNDOWN_COMPLETE_HOOK, END_GROUP_MASKS_HOOK].contains(&hook))
 }
 
-/// Whether the session has this bit of LogFileMode.
+/// Returns whether the session has this bit of LogFileMode.
 pub(super) fn has(p: &Properties, mode: u32) -> bool {
     p.config.log_file_mode & mode != 0
 }
 
-/// Whether its size limit is in KiB.
+/// Returns whether its size limit is in KiB.
 pub(super) fn counts_kib(p: &Properties) -> bool {
     has(p, KBYTES)
 }
 
-/// Whether one more buffer would have been too much for the file.
+/// Returns whether one more buffer would have exceeded the size limit.
 pub(crate) fn is_at_limit(p: &Properties) -> bool {
     let limit = u64::from(p.config.maximum_file_size) << if counts_kib(p) { 0 } else { 10 };
     let next = (u64::from(p.buffers_written) + 1) * u64::from(p.config.buffer_size);
     limit > 0 && next > limit && p.end_status == 0 && !has(p, CIRCULAR | BUFFERING | NEWFILE)
 }
 
-/// Why a session is no longer there that nobody here has stopped.
+/// Describes why a session ended that this program did not stop.
 pub(crate) fn why_ended(p: &Properties) -> String {
-    let when =
-        p.config.log_file.as_deref().and_then(end_of).map_or_else(String::new, |at| format!(" at {at}"));
+    let when = p
+        .config
+        .log_file
+        .as_deref()
+        .and_then(finalised_at)
+        .map_or_else(String::new, |time| format!(" at {time}"));
     let name = plain(&p.config.name);
     match Status(p.end_status) {
         Status::ERROR_SUCCESS if is_at_limit(p) => {
@@ -261,8 +271,8 @@ pub(crate) fn why_ended(p: &Properties) -> String {
     }
 }
 
-/// When a file was finalised; `None` where it was not.
-pub(crate) fn end_of(file: &Path) -> Option<String> {
+/// Returns when a file was finalised; `None` if it was not.
+pub(crate) fn finalised_at(file: &Path) -> Option<String> {
     let trace = Trace::open(TraceFile::from(File::open(file).ok()?)).ok()?;
     let end = trace.header().end_time;
     trace.is_finalised().then(|| end.to_string())
@@ -283,8 +293,8 @@ mod tests {
         };
         let lost_by_cause = LostByCause { kernel: 306, ..LostByCause::default() };
         let p = Properties { config, events_lost: 306, lost_by_cause, ..Properties::default() };
-        let told = losses(&p).unwrap();
-        assert_eq!(told, "306 kernel events found no room in the kernel's perf rings");
+        let text = losses(&p).unwrap();
+        assert_eq!(text, "306 kernel events found no room in the kernel's perf rings");
         let hint = perf_ring_hint(&p);
         for part in [
             "a daemon with CAP_PERFMON grow with its buffers, which were at most 512 of 64 KiB",

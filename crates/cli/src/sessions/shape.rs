@@ -1,11 +1,12 @@
-//! A session to be started, from flags, and what stands where no flag is given.
+//! Builds the configuration of a new session from command-line options, with defaults.
 //!
-//! | | buffers | flushed |
+//! | | buffers | flush |
 //! |---|---|---|
-//! | file, live | 64 KiB each, 4 to 32 MiB of them: room for bursts and busy disks | each second |
-//! | flight recorder | 64 KiB each, 16 MiB of them: that is what it remembers | when asked |
+//! | file, live | 64 KiB each, 4 to 32 MiB of them: room for bursts and slow disks | each second |
+//! | flight recorder | 64 KiB each, 16 MiB of them: what it keeps | on request |
 //!
-//! Buffers are small because a flush writes each that is in use, full or not, and it takes its whole size in the file.
+//! Buffers are small because a flush writes every buffer in use, full or not, and each takes its
+//! full size in the file.
 
 use std::path::Path;
 
@@ -30,7 +31,8 @@ const FLUSH_SECONDS: u32 = 1;
 /// Modes that write a file.
 const FILE_MODES: u32 = SEQUENTIAL | CIRCULAR | APPEND | NEWFILE;
 
-/// A session to be started, from flags; those that contradict each other end the program.
+/// Returns the configuration of a new session. Contradicting options end the program with a usage
+/// error.
 pub(crate) fn config(name: &str, file: Option<&Path>, shape: &Shape) -> Result<SessionConfig> {
     let asked = shape.mode_bits();
     let usual = match file {
@@ -40,13 +42,14 @@ pub(crate) fn config(name: &str, file: Option<&Path>, shape: &Shape) -> Result<S
     };
     let mode = asked | usual;
     check(mode, file, shape);
-    let log_file = file.map(std::path::absolute).transpose().context("the working folder is gone")?;
+    let log_file =
+        file.map(std::path::absolute).transpose().context("cannot resolve the current directory")?;
     let mut config = SessionConfig {
         name: name.to_owned(),
         guid: shape.guid.unwrap_or_default(),
         log_file_mode: mode,
         clock: match shape.clock {
-            // Only wall time means the same in two sessions.
+            // Only the system clock means the same in two sessions.
             None if mode & APPEND != 0 => 2,
             None => 0,
             Some(clock) => clock.number(),
@@ -60,33 +63,33 @@ pub(crate) fn config(name: &str, file: Option<&Path>, shape: &Shape) -> Result<S
         low_latency: shape.low_latency,
         ..SessionConfig::default()
     };
-    roomy(&mut config);
+    fill_in_defaults(&mut config);
     config.flush_timer = shape.flush_timer.unwrap_or(config.flush_timer);
     Ok(config)
 }
 
-/// Says that a name which looks like that of a row of files is that of one file.
-pub(crate) fn tell_literal(config: &SessionConfig) {
+/// Prints a note if a file name contains "%d" without `--new-file`.
+pub(crate) fn note_literal_percent_d(config: &SessionConfig) {
     let name = config.log_file.as_ref().map(|file| file.to_string_lossy().into_owned());
     if config.log_file_mode & NEWFILE == 0 && name.is_some_and(|name| name.contains("%d")) {
-        eprintln!("the %d in the name is literal here: --new-file makes a row of numbered files");
+        eprintln!("the %d in the name is literal here: --new-file writes a sequence of numbered files");
     }
 }
 
-/// Fills in buffers and flush timer where none are given.
-pub(crate) fn roomy(config: &mut SessionConfig) {
-    let of_size = |kib: u32, size: u32| (kib / size.max(1)).max(2);
+/// Fills in buffers and flush timer that were not given.
+pub(crate) fn fill_in_defaults(config: &mut SessionConfig) {
+    let buffer_count = |kib: u32, size: u32| (kib / size.max(1)).max(2);
     let size = if config.buffer_size == 0 { BUFFER_KIB } else { config.buffer_size };
     let (least, most) = (config.minimum_buffers, config.maximum_buffers);
     config.buffer_size = size;
     if config.log_file_mode & BUFFERING != 0 {
         let given = least.max(most);
-        config.minimum_buffers = if given == 0 { of_size(RECORDER_KIB, size) } else { given };
+        config.minimum_buffers = if given == 0 { buffer_count(RECORDER_KIB, size) } else { given };
         config.maximum_buffers = config.minimum_buffers;
         return;
     }
     config.flush_timer = FLUSH_SECONDS;
-    let (usual_least, usual_most) = (of_size(LEAST_KIB, size), of_size(MOST_KIB, size));
+    let (usual_least, usual_most) = (buffer_count(LEAST_KIB, size), buffer_count(MOST_KIB, size));
     config.minimum_buffers = match (least, most) {
         (0, 0) => usual_least,
         (0, most) => usual_least.min(most),
@@ -97,20 +100,22 @@ pub(crate) fn roomy(config: &mut SessionConfig) {
 
 fn check(mode: u32, file: Option<&Path>, shape: &Shape) {
     if mode & CIRCULAR != 0 && shape.max_size.is_none() {
-        cli::misuse("a circular log keeps the newest part of a size: give it with --max-size MIB");
+        cli::misuse("a circular log needs a size: give it with --max-size MIB");
     }
     if mode & (NEWFILE | PREALLOCATE) != 0 && shape.max_size.is_none() {
-        cli::misuse("this kind of log needs the size of a file: give it with --max-size MIB");
+        cli::misuse("this mode needs the size of a file: give it with --max-size MIB");
     }
     if mode & FILE_MODES != 0 && file.is_none() {
         cli::misuse("this mode writes a log file: name it with -o FILE");
     }
     let numbers = file.map_or(1, |file| file.to_string_lossy().matches("%d").count());
     if mode & NEWFILE != 0 && numbers != 1 {
-        cli::misuse("the files of a row are numbered: their name has one %d, such as -o app-%d.etl");
+        cli::misuse(
+            "the files of a sequence are numbered: the name must contain one %d, such as -o app-%d.etl",
+        );
     }
     if mode & APPEND != 0 && shape.clock.is_some_and(|clock| clock != ClockName::System) {
-        cli::misuse("sessions that share a file share wall time: leave --clock out, or give --clock system");
+        cli::misuse("appending needs the system clock: leave out --clock, or give --clock system");
     }
     if let (Some(least), Some(most)) = (shape.min_buffers, shape.max_buffers)
         && least > most
@@ -129,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_follows_from_what_is() {
+    fn missing_buffer_options_get_defaults() {
         let shape = Shape::default();
         assert_eq!(buffers(&shape), (64, 64, 512, 1));
         assert_eq!(buffers(&Shape { buffer_size: Some(1024), ..Shape::default() }), (1024, 4, 32, 1));
@@ -143,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kind_of_log_is_chosen_where_none_is_asked_for() {
+    fn default_mode_follows_from_output_file() {
         let mode = |file: Option<&str>, shape: &Shape| {
             let c = config("a", file.map(Path::new), shape).unwrap();
             (c.log_file_mode, c.clock)

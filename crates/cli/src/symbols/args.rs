@@ -1,29 +1,31 @@
-//! Where symbols are looked for, as people say it.
+//! Options that control the search for symbols.
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 
-/// Flags of commands that name functions.
+/// Arguments of commands that resolve functions.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct SymbolArgs {
-    /// Look for symbols in this folder too, or take this System.map or vmlinux for the kernel; may be repeated. Folders may be laid out by build id
-    /// (.build-id/ab/cdef.debug), as a debuginfod client's cache, as a symbol store (name.pdb/ID/name.pdb), by path, or be flat
+    /// Search symbols in this folder too, or use this System.map or vmlinux for the kernel; may be
+    /// repeated. A folder may be laid out by build id (.build-id/ab/cdef.debug), as a debuginfod
+    /// cache, as a symbol store (name.pdb/ID/name.pdb), by path, or flat
     #[arg(long, value_name = "PATH")]
     pub(crate) symbol_path: Vec<PathBuf>,
-    /// Functions only: neither inlined ones nor sources and lines, which takes less time and memory
+    /// Resolve functions only, without inlined functions, source files and lines; takes less time
+    /// and memory
     #[arg(long)]
     pub(crate) no_lines: bool,
 }
 
-/// Where symbols are looked for.
+/// Where and how to search symbols.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Options {
-    /// What people named.
+    /// Folders and files from the command line.
     pub(super) paths: Vec<PathBuf>,
     /// Whether inlined functions and lines are left out.
     pub(super) without_lines: bool,
-    /// A folder that stands for the whole file system, in tests.
+    /// A folder that replaces the root of the file system, in tests.
     pub(super) root: Option<PathBuf>,
 }
 
@@ -34,8 +36,8 @@ impl From<&SymbolArgs> for Options {
 }
 
 impl Options {
-    /// A path of this machine.
-    pub(super) fn here(&self, path: &str) -> PathBuf {
+    /// Returns a path of this machine.
+    pub(super) fn local_path(&self, path: &str) -> PathBuf {
         match &self.root {
             Some(root) => root.join(path.trim_start_matches('/')),
             None => Path::new(path).to_owned(),

@@ -1,12 +1,13 @@
-//! Functions of the kernel.
+//! Symbols of the kernel.
 //!
 //! ```text
-//!   --symbol-path    vmlinux of the traced build, System.map                 moved by where the trace says that the kernel lay
-//!   /proc/kallsyms   if the trace is of this boot: the kernel lies where the trace says, and is the same build; has the modules too
+//!   --symbol-path    vmlinux of the traced build, System.map; relocated to the traced kernel
+//!   /proc/kallsyms   if the trace is of this boot (same address and build); includes modules
 //!   debug folders    vmlinux by build id
 //! ```
 //!
-//! A kernel lies elsewhere after each boot, so a trace of this build and place is of this boot, or nothing in it lies elsewhere.
+//! With address randomisation, the kernel has another address after each boot. A trace with this
+//! build and address is therefore of this boot, or the kernel is never moved.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -21,37 +22,37 @@ use super::warnings::Warnings;
 use super::{Frame, Options};
 use crate::images::{DebugId, Image, Images};
 
-/// Files of a folder that are looked at.
+/// Maximum number of files of a folder to inspect.
 const MAX_ENTRIES: usize = 4096;
-/// The longest block of notes.
+/// Maximum size of the notes, in bytes.
 const MAX_NOTES: u64 = 64 << 10;
 
-/// What is known about the kernel's code.
+/// Symbols of the kernel.
 #[derive(Default)]
 pub(super) struct Kernel {
-    /// The name of the kernel's own image.
+    /// Name of the kernel's own image.
     image: String,
-    /// What was found, in the order in which it is asked.
+    /// Sources of symbols, in the order of use.
     sources: Vec<Source>,
 }
 
 struct Source {
     table: Vec<Table>,
     dwarf: Option<Dwarf>,
-    /// How far the code was moved.
+    /// Distance between linked and actual addresses.
     moved: u64,
-    /// Whether it has modules too.
+    /// Whether it includes modules.
     has_modules: bool,
 }
 
-/// Whether an image is the kernel, or a module that the kernel lists.
-pub(super) fn is_of_kernel(path: &str) -> bool {
+/// Returns whether an image is the kernel, or a module that the kernel lists.
+pub(super) fn is_kernel_or_module(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     let bare = [".xz", ".zst", ".gz"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
     name.starts_with('[') || bare.ends_with(".ko") || is_kernel(path)
 }
 
-/// Whether an image is the kernel itself.
+/// Returns whether an image is the kernel itself.
 fn is_kernel(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
     name.starts_with("[kernel") || name.starts_with("vmlinu")
@@ -59,28 +60,29 @@ fn is_kernel(path: &str) -> bool {
 
 impl Kernel {
     pub(super) fn load(options: &Options, images: &Images, warnings: &mut Warnings) -> Self {
-        let Some((base, image)) = images.of_kernel(|image| is_kernel(&image.path)) else {
-            warnings.say("the kernel", "the trace does not tell where it lay; its functions have no names");
+        let Some((base, image)) = images.find_kernel_image(|image| is_kernel(&image.path)) else {
+            warnings
+                .warn("the kernel", "the trace does not contain its address; its functions have no names");
             return Self::default();
         };
-        let mut sources = named(options, base, image);
-        match of_this_boot(options, base, image.id.as_ref()) {
+        let mut sources = read_named(options, base, image);
+        match read_running_kernel(options, base, image.id.as_ref()) {
             Ok(source) => sources.push(source),
-            Err(why) if sources.is_empty() => {
+            Err(reason) if sources.is_empty() => {
                 sources.extend(by_build(options, base, image));
                 if sources.is_empty() {
-                    warnings.say("the kernel", why);
+                    warnings.warn("the kernel", reason);
                 }
             }
             Err(_) => {}
         }
         for table in sources.iter().flat_map(|source| &source.table) {
-            warnings.say_if_cut(table, "the kernel");
+            warnings.warn_if_truncated(table, "the kernel");
         }
         Self { image: image.name().to_owned(), sources }
     }
 
-    /// The functions at an address in an image of the kernel.
+    /// Returns the functions at an address in an image of the kernel.
     pub(super) fn frames(&mut self, image: &str, address: u64) -> Option<Vec<Frame>> {
         let is_main = image == self.image;
         self.sources.iter_mut().filter(|source| is_main || source.has_modules).find_map(|source| {
@@ -97,8 +99,8 @@ impl Kernel {
     }
 }
 
-/// What people named: files, and files of folders by their names.
-fn named(options: &Options, base: u64, image: &Image) -> Vec<Source> {
+/// Reads the files that the user named, and matching files of named folders.
+fn read_named(options: &Options, base: u64, image: &Image) -> Vec<Source> {
     let mut sources = Vec::new();
     for path in &options.paths {
         let files = if path.is_dir() { kernels_in(path) } else { vec![path.clone()] };
@@ -107,28 +109,30 @@ fn named(options: &Options, base: u64, image: &Image) -> Vec<Source> {
     sources
 }
 
-/// The kernels and lists of their symbols in a folder.
+/// Returns the kernels and symbol lists in a folder.
 fn kernels_in(folder: &Path) -> Vec<PathBuf> {
     let entries = folder.read_dir().into_iter().flatten().take(MAX_ENTRIES).flatten();
-    let is_one = |path: &PathBuf| {
+    let is_kernel_file = |path: &PathBuf| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("vmlinux") || name.starts_with("System.map")
     };
-    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_one).collect();
+    let mut files: Vec<PathBuf> = entries.map(|entry| entry.path()).filter(is_kernel_file).collect();
     files.sort();
-    // Nothing in a list says which kernel it is of: of several, none is taken.
-    let is_list = |path: &&PathBuf| path.file_name().is_some_and(|it| it.to_string_lossy().starts_with('S'));
+    // A list does not contain its kernel's identity, so of several lists none is used.
+    let is_list =
+        |path: &&PathBuf| path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('S'));
     if files.iter().filter(is_list).count() > 1 {
         files.retain(|path| !is_list(&path));
     }
     files
 }
 
-/// A vmlinux of the traced build, or a System.map.
+/// Reads a vmlinux of the traced build, or a System.map.
 fn read(options: &Options, path: &Path, base: u64, id: Option<&DebugId>) -> Option<Source> {
     let parts = Parts { symbols: true, dwarf: !options.without_lines };
-    let is_it = |build_id: &[u8]| id.is_none_or(|id| is_build(build_id, id));
-    let (table, dwarf) = match Elf::read(search::open(path)?, parts, |identity| is_it(&identity.build_id)) {
+    let is_match = |build_id: &[u8]| id.is_none_or(|id| is_build(build_id, id));
+    let (table, dwarf) = match Elf::read(search::open(path)?, parts, |identity| is_match(&identity.build_id))
+    {
         Ok(elf) => elf.map(|elf| (elf.symbols, elf.dwarf))?,
         Err(_) => (listing::of_kernel(search::open(path)?).ok()?, None),
     };
@@ -136,16 +140,16 @@ fn read(options: &Options, path: &Path, base: u64, id: Option<&DebugId>) -> Opti
     Some(Source { table: vec![table], dwarf, moved, has_modules: false })
 }
 
-/// A vmlinux in the folders of debug files.
+/// Finds a vmlinux in the folders of debug files.
 fn by_build(options: &Options, base: u64, image: &Image) -> Option<Source> {
     let builds = image.id.as_ref().map(possible_builds).unwrap_or_default();
     let files = builds.iter().flat_map(|build| search::debug_files(options, "", build, None));
     files.into_iter().find_map(|file| read(options, &file.path, base, image.id.as_ref()))
 }
 
-/// The running kernel, if it is the one of the trace; else why not.
-fn of_this_boot(options: &Options, base: u64, id: Option<&DebugId>) -> Result<Source, &'static str> {
-    let list = File::open(options.here("/proc/kallsyms")).and_then(listing::of_kernel);
+/// Reads the symbols of the running kernel, if it is the one in the trace; else returns why not.
+fn read_running_kernel(options: &Options, base: u64, id: Option<&DebugId>) -> Result<Source, &'static str> {
+    let list = File::open(options.local_path("/proc/kallsyms")).and_then(listing::of_kernel);
     let table =
         list.map_err(|_| "its symbols cannot be read here; give a System.map or vmlinux with --symbol-path")?;
     if table.kernel_start().next().is_none_or(|first| first == 0) {
@@ -153,7 +157,7 @@ fn of_this_boot(options: &Options, base: u64, id: Option<&DebugId>) -> Result<So
             "its symbols are hidden (/proc/kallsyms shows zeros): run as root, or allow them with 'sysctl kernel.kptr_restrict=0'",
         );
     }
-    let own = notes(&options.here("/sys/kernel/notes"));
+    let own = notes(&options.local_path("/sys/kernel/notes"));
     let own = own.as_deref().and_then(build_id_of_notes);
     let is_same_build = id.zip(own).is_none_or(|(id, own)| is_build(own, id));
     if !is_same_build || !table.kernel_start().any(|first| first == base) {

@@ -1,7 +1,8 @@
-//! Code that programs made while they ran, as they wrote it down in `/tmp/perf-PID.map`.
+//! Code that programs generated at run time, as they list it in `/tmp/perf-PID.map`.
 //!
-//! Anybody may put such a file there: it is believed if it belongs to the user of the process, or to whoever asks. Numbers of processes are used again, and
-//! nothing in the file says which was meant, so it is for traces that were just made.
+//! Any user can create such a file, so it is used only if it belongs to the user of the process or
+//! to the caller. Pids are reused, and the file does not contain which process it is about, so it
+//! is for recent traces.
 
 use std::collections::HashMap;
 use std::os::unix::fs::MetadataExt;
@@ -12,28 +13,29 @@ use traceweir_decode::symbols::{Table, demangle, listing};
 
 use super::{Frame, Options};
 
-/// Processes whose lists are looked for, and memory for them.
+/// Maximum number of processes with a list, and of memory for the lists.
 const MAX_PROCESSES: usize = 1024;
 const MAX_BYTES: usize = 256 << 20;
-/// The longest list.
+/// Maximum size of a list, in bytes.
 const MAX_LIST: u64 = 64 << 20;
 
-/// Whether an image is memory that code may have been made in, rather than a file: as perf has it.
-pub(super) fn is_made_in(path: &str) -> bool {
+/// Returns whether an image is memory for generated code instead of a file, by the names that perf
+/// uses.
+pub(super) fn is_anonymous_memory(path: &str) -> bool {
     ["//anon", "/dev/zero", "/anon_hugepage", "/memfd:", "/SYSV", "[heap", "[stack"]
         .iter()
-        .any(|it| path.starts_with(it))
+        .any(|prefix| path.starts_with(prefix))
 }
 
-/// Lists of made code.
+/// Lists of generated code.
 #[derive(Default)]
-pub(super) struct MadeCode {
+pub(super) struct GeneratedCode {
     by_process: HashMap<u32, Option<Table>>,
     bytes: usize,
 }
 
-impl MadeCode {
-    /// The function at an address of a process and its user.
+impl GeneratedCode {
+    /// Returns the function at an address of a process and its user.
     pub(super) fn frame(
         &mut self,
         options: &Options,
@@ -63,7 +65,7 @@ fn name(process: u32) -> String {
 }
 
 fn read(options: &Options, process: u32, user: Option<u32>) -> Option<Table> {
-    let path = options.here(&format!("/tmp/{}", name(process)));
+    let path = options.local_path(&format!("/tmp/{}", name(process)));
     let file = open_program(&path)?;
     let found = file.metadata().ok()?;
     let is_trusted = found.uid() == rustix::process::geteuid().as_raw() || Some(found.uid()) == user;

@@ -1,4 +1,5 @@
-//! What is known about the code of one file: a program or library of Linux with its debug file, or an image of Windows by its PDB.
+//! Symbols of one file: a Linux program or library with its debug file, or a Windows image with its
+//! PDB.
 
 use std::fs::File;
 use std::io::Read;
@@ -14,67 +15,71 @@ use super::warnings::Warnings;
 use super::{Frame, Key, Options};
 use crate::images::DebugId;
 
-/// Bytes of a build id that a trace has.
-const ID: usize = 20;
-/// The largest file whose checksum is computed.
+/// Number of bytes of a build id in a trace.
+const ID_BYTES: usize = 20;
+/// Maximum size of a file whose checksum is computed.
 const MAX_CHECKED: u64 = 1 << 30;
 
-/// The code of a file; empty where none fits.
+/// Symbols of a file; empty if no file matches.
 #[derive(Default)]
 pub(super) struct Module {
-    /// Where the file's first byte lies by the linker's account.
+    /// Address of the first byte of the file in the ELF addresses.
     base: u64,
-    /// Symbols, those of a debug file first.
+    /// Symbol tables, that of a debug file first.
     tables: Vec<Table>,
     dwarf: Option<Dwarf>,
-    /// Where functions begin by the linker's account, ascending, where that is known without their names.
+    /// Start addresses of functions in ascending order, if known without their names.
     starts: Vec<u64>,
 }
 
-/// The file that a trace tells of, without its folder.
+/// Returns the file name of a path.
 pub(super) fn name_of(path: &str) -> Arc<str> {
     path.rsplit(['\\', '/']).next().unwrap_or_default().into()
 }
 
-/// A build id as a trace has it: cut, or filled with zeros.
-pub(super) fn is_build(build_id: &[u8], told: &DebugId) -> bool {
-    let mut padded = [0; ID];
+/// Returns whether a build id is the one in a trace, which is truncated or padded with zeros.
+pub(super) fn is_build(build_id: &[u8], id: &DebugId) -> bool {
+    let mut padded = [0; ID_BYTES];
     padded.iter_mut().zip(build_id).for_each(|(to, from)| *to = *from);
-    !build_id.is_empty() && padded == told_bytes(told)
+    !build_id.is_empty() && padded == id_bytes(id)
 }
 
-fn told_bytes(told: &DebugId) -> [u8; ID] {
-    let mut bytes = [0; ID];
-    let told = told.signature.to_bytes().into_iter().chain(told.age.to_le_bytes());
-    bytes.iter_mut().zip(told).for_each(|(to, from)| *to = from);
+fn id_bytes(id: &DebugId) -> [u8; ID_BYTES] {
+    let mut bytes = [0; ID_BYTES];
+    let source = id.signature.to_bytes().into_iter().chain(id.age.to_le_bytes());
+    bytes.iter_mut().zip(source).for_each(|(to, from)| *to = from);
     bytes
 }
 
-/// The build ids that a trace may mean: the zeros at the end may be part of it or not.
-pub(super) fn possible_builds(told: &DebugId) -> Vec<Vec<u8>> {
-    let bytes = told_bytes(told);
+/// Returns the build ids that a trace may mean: zeros at the end may belong to it or not.
+pub(super) fn possible_builds(id: &DebugId) -> Vec<Vec<u8>> {
+    let bytes = id_bytes(id);
     let fits = |length: &usize| bytes.iter().skip(*length).all(|byte| *byte == 0);
-    [ID, 16, 8].into_iter().filter(fits).map(|length| bytes.iter().take(length).copied().collect()).collect()
+    [ID_BYTES, 16, 8]
+        .into_iter()
+        .filter(fits)
+        .map(|length| bytes.iter().take(length).copied().collect())
+        .collect()
 }
 
 impl Module {
-    /// Reads what there is about a file of which at least so many bytes were loaded.
+    /// Loads the symbols of a file of which at least `size` bytes were mapped.
     pub(super) fn load(options: &Options, (path, id): &Key, size: u64, warnings: &mut Warnings) -> Self {
         if path.starts_with('/') {
-            return Self::of_linux(options, (path, id.as_ref()), size, warnings);
+            return Self::load_elf(options, (path, id.as_ref()), size, warnings);
         }
         match id {
-            Some(id) if vdso::is_one(path) => {
+            Some(id) if vdso::is_vdso(path) => {
                 let mut module = Self::default();
-                vdso::own(id).into_iter().for_each(|own| module.take(own));
+                vdso::read_own(id).into_iter().for_each(|own| module.add_elf(own));
                 module
             }
-            Some(id) => Self::of_windows(options, id, warnings),
+            Some(id) => Self::load_pdb(options, id, warnings),
             None => Self::default(),
         }
     }
 
-    fn of_linux(
+    fn load_elf(
         options: &Options,
         (path, id): (&str, Option<&DebugId>),
         size: u64,
@@ -87,31 +92,35 @@ impl Module {
             Some(elf) => (vec![elf.identity.build_id.clone()], elf.identity.debug_link.clone()),
             None => (id.map(possible_builds).unwrap_or_default(), None),
         };
-        let is_whole = program
+        let is_complete = program
             .as_ref()
             .is_some_and(|elf| !elf.is_stripped && (options.without_lines || elf.dwarf.is_some()));
-        if !is_whole {
+        if !is_complete {
             for build_id in builds {
                 let link = link.as_ref().map(|(name, checksum)| (name.as_str(), *checksum));
                 if let Some(debug) = find_debug_file(options, path, (&build_id, link), parts) {
-                    warnings.say_if_cut(&debug.symbols, path);
-                    module.take(debug);
+                    warnings.warn_if_truncated(&debug.symbols, path);
+                    module.add_elf(debug);
                     break;
                 }
             }
         }
-        if program.is_none() && module.tables.is_empty() && module.dwarf.is_none() && is_gone(options, path) {
-            warnings.note_gone(path);
+        if program.is_none()
+            && module.tables.is_empty()
+            && module.dwarf.is_none()
+            && is_missing(options, path)
+        {
+            warnings.note_missing(path);
         }
         if let Some(program) = program {
-            warnings.say_if_cut(&program.symbols, path);
-            module.take(program);
+            warnings.warn_if_truncated(&program.symbols, path);
+            module.add_elf(program);
         }
         module
     }
 
-    /// Takes in a file: where it wants to lie, its symbols, and lines where there are none yet.
-    fn take(&mut self, elf: Elf) {
+    /// Adds a file: its base, its symbols, and lines if there are none yet.
+    fn add_elf(&mut self, elf: Elf) {
         self.base = elf.identity.base;
         if !elf.symbols.is_empty() {
             self.tables.push(elf.symbols);
@@ -122,36 +131,37 @@ impl Module {
         }
     }
 
-    fn of_windows(options: &Options, id: &DebugId, warnings: &mut Warnings) -> Self {
+    fn load_pdb(options: &Options, id: &DebugId, warnings: &mut Warnings) -> Self {
         for path in search::pdbs(options, &id.path, id.signature, id.age) {
             let Some(file) = search::open(&path) else { continue };
             let about = path.display().to_string();
             match Pdb::read_file(file, |signature, age| (signature, age) == (id.signature, id.age)) {
                 Ok(Some(pdb)) => {
-                    warnings.say_if_cut(&pdb.symbols, &about);
+                    warnings.warn_if_truncated(&pdb.symbols, &about);
                     return Self { tables: vec![pdb.symbols], ..Self::default() };
                 }
                 Ok(None) => warnings
-                    .say(&about, "it is not the PDB of the traced image: its signature or age is another"),
-                Err(error) => warnings.say(&about, &format!("cannot be used for symbols: {error}")),
+                    .warn(&about, "it is not the PDB of the traced image: its signature or age differs"),
+                Err(error) => warnings.warn(&about, &format!("cannot be used for symbols: {error}")),
             }
         }
         Self::default()
     }
 
-    /// The functions so far into the file, the innermost first; one without function where none is known.
+    /// Returns the functions at an offset, the innermost first; a frame without function if
+    /// unknown.
     pub(super) fn frames(&mut self, name: &Arc<str>, offset: u64) -> Vec<Frame> {
         let linked = offset.wrapping_add(self.base);
         let mut frames = frames(name, offset, linked, &self.tables, self.dwarf.as_mut());
         let before = self.starts.partition_point(|start| *start <= linked);
-        let start = before.checked_sub(1).and_then(|at| self.starts.get(at));
+        let start = before.checked_sub(1).and_then(|index| self.starts.get(index));
         for frame in frames.iter_mut().filter(|frame| frame.function.is_none()) {
             frame.start = start.map(|start| start.wrapping_sub(self.base));
         }
         frames
     }
 
-    /// Memory that it takes.
+    /// Returns its memory in bytes.
     pub(super) fn bytes(&self) -> usize {
         let tables = self.tables.iter().map(Table::bytes).fold(0, usize::saturating_add);
         let starts = size_of::<u64>().saturating_mul(self.starts.capacity());
@@ -159,7 +169,7 @@ impl Module {
     }
 }
 
-/// The functions at an address by the linker's account.
+/// Returns the functions at an address of the ELF file.
 pub(super) fn frames(
     name: &Arc<str>,
     offset: u64,
@@ -168,7 +178,7 @@ pub(super) fn frames(
     dwarf: Option<&mut Dwarf>,
 ) -> Vec<Frame> {
     let symbol = tables.iter().find_map(|table| table.lookup(linked));
-    let told = symbol.map(|symbol| (demangle(&symbol.text()), linked.wrapping_sub(symbol.start)));
+    let named = symbol.map(|symbol| (demangle(&symbol.text()), linked.wrapping_sub(symbol.start)));
     let sites = dwarf.map(|dwarf| dwarf.find(linked)).unwrap_or_default();
     let mut frames: Vec<Frame> = Vec::with_capacity(sites.len().max(1));
     for site in sites {
@@ -182,24 +192,24 @@ pub(super) fn frames(
             line: site.line,
             is_inlined: site.is_inlined,
         };
-        // A function that was split begins where its symbol does.
-        if let Some((text, into)) = told.as_ref().filter(|_| !site.is_inlined) {
+        // A function that was split begins where its symbol begins.
+        if let Some((text, symbol_offset)) = named.as_ref().filter(|_| !site.is_inlined) {
             frame.function = frame.function.or_else(|| Some(Arc::from(text.as_str())));
-            frame.offset = *into;
+            frame.offset = *symbol_offset;
         } else if frame.function.is_none() {
             frame.offset = offset;
         }
         frames.push(frame);
     }
     if frames.is_empty() {
-        let (function, offset) = told.map_or((None, offset), |(text, into)| (Some(Arc::from(text)), into));
+        let (function, offset) = named.map_or((None, offset), |(text, into)| (Some(Arc::from(text)), into));
         frames.push(Frame { module: Some(Arc::clone(name)), function, offset, ..Frame::default() });
     }
     frames
 }
 
-/// Whether no file is at a path.
-fn is_gone(options: &Options, path: &str) -> bool {
+/// Returns whether no file is at a path.
+fn is_missing(options: &Options, path: &str) -> bool {
     search::programs(options, path).iter().all(|candidate| candidate.open().is_none())
 }
 
@@ -216,11 +226,11 @@ fn find_program(
     let mut other = None;
     for candidate in candidates {
         let Some(file) = candidate.open() else { continue };
-        let is_it = |identity: &Identity| match id {
+        let is_match = |identity: &Identity| match id {
             Some(id) => is_build(&identity.build_id, id),
             None => identity.extent >= size,
         };
-        match Elf::read(file, parts, is_it) {
+        match Elf::read(file, parts, is_match) {
             Ok(Some(elf)) => {
                 if id.is_none() {
                     warnings.note_assumed(path);
@@ -232,13 +242,13 @@ fn find_program(
         }
     }
     if let Some(Candidate { path, .. }) = other {
-        let what = "it is not the file that was traced, and has no names for it; --symbol-path may lead to the right one";
-        warnings.say(&path.display().to_string(), what);
+        let reason = "it is not the file that was traced, so its symbols do not apply; give the right one with --symbol-path";
+        warnings.warn(&path.display().to_string(), reason);
     }
     None
 }
 
-/// The debug file of a program with a build id, or with the checksum that its link has.
+/// Finds the debug file of a program, by build id or by the checksum of its debug link.
 fn find_debug_file(
     options: &Options,
     path: &str,
@@ -254,7 +264,7 @@ fn find_debug_file(
     })
 }
 
-/// The checksum of a file as `.gnu_debuglink` has it.
+/// Returns the checksum of a file as in `.gnu_debuglink`.
 fn checksum(mut file: File) -> Option<u32> {
     if file.metadata().ok()?.len() > MAX_CHECKED {
         return None;

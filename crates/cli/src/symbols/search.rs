@@ -1,13 +1,17 @@
-//! Where files may lie.
+//! Lists the files that may contain symbols.
 //!
 //! ```text
-//!   program      its path in the trace (open_program) · PATH/its/path · PATH/name · by build id: PATH/ID/executable
-//!   debug file   by build id   /usr/lib/debug/.build-id/ab/cdef.debug · debuginfod's cache: ID/debuginfo · PATH laid out either way
-//!                by link       beside the program · in .debug/ · /usr/lib/debug/its/folder/ · PATH/ · PATH/its/folder/
+//!   program      its path in the trace (open_program) · PATH/its/path · PATH/name
+//!                by build id: PATH/ID/executable
+//!   debug file   by build id   /usr/lib/debug/.build-id/ab/cdef.debug
+//!                              debuginfod's cache: ID/debuginfo · PATH in either layout
+//!                by link       beside the program · in .debug/ · /usr/lib/debug/its/folder/
+//!                              PATH/ · PATH/its/folder/
 //!   PDB          PATH/name.pdb/SIGNATUREAGE/name.pdb · PATH/name.pdb
 //! ```
 //!
-//! Names come from traces and from files that traces name: only plain names and paths without `..` are put behind a folder.
+//! Names come from traces and from files that traces name, so only plain names and paths without
+//! `..` are appended to a folder.
 
 use std::fs::File;
 use std::path::{Component, Path, PathBuf};
@@ -18,20 +22,20 @@ use traceweir_format::Guid;
 
 use super::Options;
 
-/// Where distributions put debug files.
+/// The debug folder of distributions.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
-/// The largest file that is looked into; what programs and debug files may have.
+/// Maximum size of a program or debug file, in bytes.
 const MAX_FILE: u64 = 4 << 30;
 
-/// Opens a file in a folder that a person or the system named.
+/// Opens a file in a folder that the user or the system named.
 pub(super) fn open(path: &Path) -> Option<File> {
     let file = plain::open(path).ok()?;
     let length = file.metadata().ok()?.len();
     (length > 0 && length <= MAX_FILE).then_some(file)
 }
 
-/// A path that stays below a folder: without its root, and without steps up.
-fn below(path: &str) -> Option<PathBuf> {
+/// Returns a path relative to a folder, without its root; `None` if it contains `..`.
+fn relative_path(path: &str) -> Option<PathBuf> {
     let mut clean = PathBuf::new();
     for part in Path::new(path).components() {
         match part {
@@ -43,21 +47,21 @@ fn below(path: &str) -> Option<PathBuf> {
     (!clean.as_os_str().is_empty()).then_some(clean)
 }
 
-/// A name without a folder.
+/// Returns the name if it contains no folder.
 fn plain_name(name: &str) -> Option<&str> {
     let is_plain = !name.is_empty() && name != "." && name != ".." && !name.contains(['/', '\0']);
     is_plain.then_some(name)
 }
 
-/// Files that may be a program, each opened when it is asked for.
+/// Returns the files that may be a program.
 pub(super) fn programs(options: &Options, path: &str) -> Vec<Candidate> {
     let mut all = Vec::new();
     if path.starts_with('/') {
-        all.push(Candidate { path: options.here(path), is_named_by_trace: true });
+        all.push(Candidate { path: options.local_path(path), is_named_by_trace: true });
     }
     let mut add = |path| all.push(Candidate { path, is_named_by_trace: false });
     for folder in &options.paths {
-        if let Some(clean) = below(path) {
+        if let Some(clean) = relative_path(path) {
             add(folder.join(&clean));
         }
         if let Some(name) = path.rsplit('/').next().and_then(plain_name) {
@@ -67,7 +71,7 @@ pub(super) fn programs(options: &Options, path: &str) -> Vec<Candidate> {
     all
 }
 
-/// Programs in caches, by their build id.
+/// Returns programs in caches, by their build id.
 pub(super) fn executables(options: &Options, build_id: &[u8]) -> Vec<Candidate> {
     let id = hex(build_id);
     let folders = caches(options).into_iter().chain(options.paths.iter().cloned());
@@ -75,7 +79,7 @@ pub(super) fn executables(options: &Options, build_id: &[u8]) -> Vec<Candidate> 
     folders.map(|folder| Candidate { path: path(folder), is_named_by_trace: false }).collect()
 }
 
-/// Files that may be the debug file of a program.
+/// Returns the files that may be the debug file of a program.
 pub(super) fn debug_files(
     options: &Options,
     path: &str,
@@ -83,7 +87,7 @@ pub(super) fn debug_files(
     link: Option<&str>,
 ) -> Vec<Candidate> {
     let (mut all, mut beside) = (Vec::new(), Vec::new());
-    let system = options.here(DEBUG_FOLDER);
+    let system = options.local_path(DEBUG_FOLDER);
     if let Some((first, rest)) = build_id.split_first().filter(|(_, rest)| !rest.is_empty()) {
         let by_id = Path::new(&hex(&[*first])).join(format!("{}.debug", hex(rest)));
         all.push(system.join(".build-id").join(&by_id));
@@ -96,21 +100,21 @@ pub(super) fn debug_files(
     if let Some(link) = link.and_then(plain_name) {
         let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
         if path.starts_with('/') {
-            let folder = options.here(&format!("{folder}/"));
+            let folder = options.local_path(&format!("{folder}/"));
             beside.extend([folder.join(link), folder.join(".debug").join(link)]);
         }
         for base in std::iter::once(&system).chain(&options.paths) {
-            if let Some(folder) = below(folder) {
+            if let Some(folder) = relative_path(folder) {
                 all.push(base.join(folder).join(link));
             }
             all.push(base.join(link));
         }
     }
-    let as_is = |is_named_by_trace| move |path| Candidate { path, is_named_by_trace };
-    beside.into_iter().map(as_is(true)).chain(all.into_iter().map(as_is(false))).collect()
+    let candidate = |is_named_by_trace| move |path| Candidate { path, is_named_by_trace };
+    beside.into_iter().map(candidate(true)).chain(all.into_iter().map(candidate(false))).collect()
 }
 
-/// Files that may be a PDB.
+/// Returns the files that may be a PDB.
 pub(super) fn pdbs(options: &Options, path: &str, signature: Guid, age: u32) -> Vec<PathBuf> {
     let Some(name) = path.rsplit(['\\', '/']).next().and_then(plain_name) else { return Vec::new() };
     let signature = signature.to_string().replace(['-', '{', '}'], "").to_uppercase();
@@ -126,10 +130,10 @@ pub(super) fn pdbs(options: &Options, path: &str, signature: Guid, age: u32) -> 
     all
 }
 
-/// A file that may be the one.
+/// A file that may be the one searched for.
 pub(super) struct Candidate {
     pub(super) path: PathBuf,
-    /// Whether a trace alone led to it.
+    /// Whether only the trace names it.
     pub(super) is_named_by_trace: bool,
 }
 
@@ -139,15 +143,15 @@ impl Candidate {
     }
 }
 
-/// The caches of debuginfod's client.
+/// Returns the caches of the debuginfod client.
 fn caches(options: &Options) -> Vec<PathBuf> {
     if let Some(root) = &options.root {
         return vec![root.join("cache/debuginfod_client")];
     }
-    let of = |name| std::env::var_os(name).filter(|it| !it.is_empty()).map(PathBuf::from);
-    let home = of("HOME");
-    let named = of("DEBUGINFOD_CACHE_PATH");
-    let usual = of("XDG_CACHE_HOME").or_else(|| home.as_ref().map(|home| home.join(".cache")));
+    let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let home = variable("HOME");
+    let named = variable("DEBUGINFOD_CACHE_PATH");
+    let usual = variable("XDG_CACHE_HOME").or_else(|| home.as_ref().map(|home| home.join(".cache")));
     let usual = usual.map(|cache| cache.join("debuginfod_client"));
     let older = home.map(|home| home.join(".debuginfod_client_cache"));
     [named, usual, older].into_iter().flatten().collect()
@@ -162,13 +166,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_of_strangers_do_not_leave_a_folder() {
+    fn untrusted_names_do_not_leave_a_folder() {
         let options = Options { paths: vec!["/sym".into()], ..Options::default() };
-        let paths = |all: Vec<Candidate>| all.into_iter().map(|it| it.path).collect::<Vec<_>>();
+        let paths = |all: Vec<Candidate>| all.into_iter().map(|candidate| candidate.path).collect::<Vec<_>>();
         for path in ["/../etc/passwd", "../../x", "..", "/", "a/../../b", ".", ""] {
             let all = paths(programs(&options, path));
             let strays = all.iter().skip(usize::from(path.starts_with('/')));
-            assert!(strays.clone().all(|it| !it.to_string_lossy().contains("..")), "{path}: {all:?}");
+            assert!(strays.clone().all(|path| !path.to_string_lossy().contains("..")), "{path}: {all:?}");
         }
         for link in ["../x", "a/b", "..", ".", "", "a\0b"] {
             assert!(paths(debug_files(&options, "/bin/x", &[], Some(link))).is_empty(), "{link:?}");
@@ -179,10 +183,10 @@ mod tests {
     }
 
     #[test]
-    fn a_debug_file_is_looked_for_by_build_id_and_then_by_link() {
+    fn debug_files_are_searched_by_build_id_then_by_link() {
         let options = Options { paths: vec!["/sym".into()], root: Some("/r".into()), ..Options::default() };
         let all = debug_files(&options, "/usr/bin/x", &[0xAB, 0xCD, 0xEF], Some("x.debug"));
-        let all: Vec<_> = all.iter().map(|it| it.path.to_str().unwrap()).collect();
+        let all: Vec<_> = all.iter().map(|candidate| candidate.path.to_str().unwrap()).collect();
         for path in [
             "/r/usr/lib/debug/.build-id/ab/cdef.debug",
             "/r/cache/debuginfod_client/abcdef/debuginfo",
@@ -198,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pdb_is_looked_for_as_symbol_stores_have_it() {
+    fn pdbs_are_searched_in_symbol_store_layout() {
         let options = Options { paths: vec!["/sym".into()], ..Options::default() };
         let guid = Guid::from_u128(0x3844DBB9_2017_4967_BE7A_A4A2C20430FA);
         let all = pdbs(&options, "C:\\build\\Shop.pdb", guid, 0x1F);

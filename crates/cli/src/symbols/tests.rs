@@ -1,4 +1,4 @@
-//! What a trace tells, and what the files of a machine that a folder stands for say to it.
+//! Tests that resolve addresses of traces against the files of a machine below a root folder.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -18,7 +18,7 @@ const KERNEL: &str = "[kernel.kallsyms]";
 const LOAD: u16 = 0x030A;
 const RUNDOWN: u16 = 0x1403;
 
-/// A machine in a folder.
+/// Returns a machine below a root folder.
 fn machine() -> (TempDir, Options) {
     let folder = tempfile::tempdir().unwrap();
     let options = Options { root: Some(folder.path().to_owned()), ..Options::default() };
@@ -54,7 +54,7 @@ fn identity(symbols: &mut Symbols, (pid, base): (u32, u64), id: [u8; 20], path: 
     symbols.observe(&Record::parse(&bytes, 0).unwrap());
 }
 
-/// The life of a process: 0x0301 begins it, 0x0302 ends it.
+/// Adds an event of a process: hook 0x0301 is its start, 0x0302 its end.
 fn process(symbols: &mut Symbols, hook: u16, (pid, parent): (u32, u32), user: Option<u32>, time: i64) {
     let mut payload = Vec::new();
     payload.put_u64(1).put_u32(pid).put_u32(parent).put_u32(0).put_u32(0).put_u64(0).put_u32(0);
@@ -66,8 +66,8 @@ fn process(symbols: &mut Symbols, hook: u16, (pid, parent): (u32, u32), user: Op
     system(symbols, hook, 4, time, &payload);
 }
 
-/// Module, function and offset of the only frame.
-fn told(symbols: &mut Symbols, process: u32, address: u64, time: i64) -> (String, String, u64) {
+/// Resolves an address to the module, function and offset of its only frame.
+fn resolve(symbols: &mut Symbols, process: u32, address: u64, time: i64) -> (String, String, u64) {
     let frames = symbols.resolve(process, address, time);
     assert_eq!(frames.len(), 1);
     let word = |text: &Option<Arc<str>>| text.as_deref().unwrap_or("-").to_owned();
@@ -98,35 +98,35 @@ fn kernel(options: &Options, base: u64, id: Option<[u8; 20]>) -> Symbols {
 }
 
 #[test]
-fn the_running_kernel_names_a_trace_of_this_boot() {
+fn running_kernel_resolves_trace_of_this_boot() {
     let (folder, options) = machine();
     put(&folder, "proc/kallsyms", KALLSYMS);
     put(&folder, "sys/kernel/notes", note(&[7; 20]));
     let mut symbols = kernel(&options, BASE, Some([7; 20]));
-    assert_eq!(told(&mut symbols, 5, BASE + 0x110, 9), is(KERNEL, "do_work", 0x10));
-    assert_eq!(told(&mut symbols, 5, BASE + 0x201, 9), is(KERNEL, "rust::foo", 1));
-    assert_eq!(told(&mut symbols, 5, 0xFFFF_FFFF_C000_1004, 9), is("[ext4]", "ext4_read", 4));
-    assert_eq!(told(&mut symbols, 5, 0xFFFF_FFFF_C000_0004, 9), is("ext4.ko.xz", "-", 4));
-    assert_eq!(told(&mut symbols, 5, 0xFFFF_FFFF_D000_0004, 9), is("-", "-", 0xFFFF_FFFF_D000_0004));
+    assert_eq!(resolve(&mut symbols, 5, BASE + 0x110, 9), is(KERNEL, "do_work", 0x10));
+    assert_eq!(resolve(&mut symbols, 5, BASE + 0x201, 9), is(KERNEL, "rust::foo", 1));
+    assert_eq!(resolve(&mut symbols, 5, 0xFFFF_FFFF_C000_1004, 9), is("[ext4]", "ext4_read", 4));
+    assert_eq!(resolve(&mut symbols, 5, 0xFFFF_FFFF_C000_0004, 9), is("ext4.ko.xz", "-", 4));
+    assert_eq!(resolve(&mut symbols, 5, 0xFFFF_FFFF_D000_0004, 9), is("-", "-", 0xFFFF_FFFF_D000_0004));
 }
 
 #[test]
-fn the_running_kernel_does_not_name_another_boot_or_build() {
+fn running_kernel_does_not_resolve_other_boots_and_builds() {
     let (folder, options) = machine();
     put(&folder, "proc/kallsyms", KALLSYMS);
     put(&folder, "sys/kernel/notes", note(&[7; 20]));
     for (base, id) in [(BASE + 0x200_0000, Some([7; 20])), (BASE, Some([8; 20])), (BASE + 0x1000, None)] {
         let mut symbols = kernel(&options, base, id);
-        assert_eq!(told(&mut symbols, 5, base + 0x110, 9), is(KERNEL, "-", 0x110));
+        assert_eq!(resolve(&mut symbols, 5, base + 0x110, 9), is(KERNEL, "-", 0x110));
     }
-    // Hidden addresses name nothing.
+    // Hidden addresses resolve nothing.
     put(&folder, "proc/kallsyms", "0000000000000000 T _text\n0000000000000000 T do_work\n");
     let mut symbols = kernel(&options, BASE, None);
-    assert_eq!(told(&mut symbols, 5, BASE + 0x110, 9), is(KERNEL, "-", 0x110));
+    assert_eq!(resolve(&mut symbols, 5, BASE + 0x110, 9), is(KERNEL, "-", 0x110));
 }
 
 #[test]
-fn the_kernel_of_this_machine_names_its_own_functions() {
+fn kernel_of_this_machine_resolves_its_functions() {
     let list = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
     let address = |name: &str| {
         let line = list.lines().find(|line| line.split(' ').nth(2) == Some(name))?;
@@ -137,11 +137,11 @@ fn the_kernel_of_this_machine_names_its_own_functions() {
     };
     let mut symbols = Symbols::new(Options::default());
     image(&mut symbols, RUNDOWN, (0, base, 0x400_0000), KERNEL, 1);
-    assert_eq!(told(&mut symbols, 5, fork + 4, 9), is(KERNEL, "kernel_clone", 4));
+    assert_eq!(resolve(&mut symbols, 5, fork + 4, 9), is(KERNEL, "kernel_clone", 4));
 }
 
 #[test]
-fn a_pdb_of_a_symbol_store_names_an_image_of_windows() {
+fn pdb_of_a_symbol_store_resolves_windows_image() {
     let (folder, mut options) = machine();
     let pdb = crate::pdb_file::functions(u16::MAX);
     put(&folder, "store/shop.pdb/3844DBB920174967BE7AA4A2C20430FA3/shop.pdb", &pdb);
@@ -153,45 +153,49 @@ fn a_pdb_of_a_symbol_store_names_an_image_of_windows() {
         id[16..].copy_from_slice(&age.to_le_bytes());
         id
     };
-    for (place, age, name) in [
+    for (source, age, name) in [
         ("store", 3, "shop::sell"),
         ("flat", 3, "shop::sell"),
         ("flat", 4, "-"),
         ("broken", 3, "-"),
         ("none", 3, "-"),
     ] {
-        options.paths = vec![folder.path().join(place)];
+        options.paths = vec![folder.path().join(source)];
         let mut symbols = Symbols::new(options.clone());
         let base = 0x7FF6_0000_0000;
         identity(&mut symbols, (1200, base), identity_of(age), "C:\\build\\shop.pdb");
         image(&mut symbols, LOAD, (1200, base, 0x1_0000), "\\Device\\HarddiskVolume1\\shop.exe", 1);
         let offset = if name == "-" { 0x1110 } else { 0x10 };
-        assert_eq!(told(&mut symbols, 1200, base + 0x1110, 2), is("shop.exe", name, offset), "{place} {age}");
+        assert_eq!(
+            resolve(&mut symbols, 1200, base + 0x1110, 2),
+            is("shop.exe", name, offset),
+            "{source} {age}"
+        );
         let other = if name == "-" { "-" } else { "shop::other" };
-        assert_eq!(told(&mut symbols, 1200, base + 0x1201, 2).1, other, "{place} {age}");
+        assert_eq!(resolve(&mut symbols, 1200, base + 0x1201, 2).1, other, "{source} {age}");
     }
 }
 
 #[test]
-fn a_list_that_was_named_is_moved_to_where_the_kernel_lay() {
+fn named_system_map_is_relocated() {
     let (folder, mut options) = machine();
     put(&folder, "maps/System.map-6", "ffffffff81000000 T _text\nffffffff81000100 T do_work\n");
     let moved = BASE + 0x1E0_0000;
     for path in ["maps", "maps/System.map-6"] {
         options.paths = vec![folder.path().join(path)];
         let mut symbols = kernel(&options, moved, Some([7; 20]));
-        assert_eq!(told(&mut symbols, 5, moved + 0x110, 9), is(KERNEL, "do_work", 0x10), "{path}");
-        assert_eq!(told(&mut symbols, 5, 0xFFFF_FFFF_C000_1004, 9), is("ext4.ko.xz", "-", 0x1004));
+        assert_eq!(resolve(&mut symbols, 5, moved + 0x110, 9), is(KERNEL, "do_work", 0x10), "{path}");
+        assert_eq!(resolve(&mut symbols, 5, 0xFFFF_FFFF_C000_1004, 9), is("ext4.ko.xz", "-", 0x1004));
     }
-    // Of two lists, nothing says which it is.
+    // Two lists are ambiguous, so neither is used.
     put(&folder, "maps/System.map-7", "ffffffff81000000 T _text\nffffffff81000100 T other\n");
     options.paths = vec![folder.path().join("maps")];
     let mut symbols = kernel(&options, moved, None);
-    assert_eq!(told(&mut symbols, 5, moved + 0x110, 9), is(KERNEL, "-", 0x110));
+    assert_eq!(resolve(&mut symbols, 5, moved + 0x110, 9), is(KERNEL, "-", 0x110));
 }
 
 #[test]
-fn code_that_a_program_made_is_named_by_its_own_list() {
+fn generated_code_resolves_by_perf_map() {
     let (folder, options) = machine();
     let own = rustix::process::geteuid().as_raw();
     put(
@@ -203,30 +207,30 @@ fn code_that_a_program_made_is_named_by_its_own_list() {
     image(&mut symbols, LOAD, (50, 0x40_0000, 0x1000), "/usr/bin/node", 1);
     process(&mut symbols, 0x0303, (50, 1), Some(own), 2);
     let made = is("perf-50.map", "LazyCompile:work app.js:3", 0x20);
-    assert_eq!(told(&mut symbols, 50, 0x7F00_0000_1020, 5), made);
-    assert_eq!(told(&mut symbols, 50, 0x7F00_0000_2001, 5), is("perf-50.map", "jit::run()", 1));
-    assert_eq!(told(&mut symbols, 51, 0x7F00_0000_1020, 5), is("-", "-", 0x7F00_0000_1020));
-    assert_eq!(told(&mut symbols, 50, 0x7F00_0000_3000, 5), is("-", "-", 0x7F00_0000_3000));
-    // Memory that is told as an image of its own may have made code in it too.
+    assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_1020, 5), made);
+    assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_2001, 5), is("perf-50.map", "jit::run()", 1));
+    assert_eq!(resolve(&mut symbols, 51, 0x7F00_0000_1020, 5), is("-", "-", 0x7F00_0000_1020));
+    assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_3000, 5), is("-", "-", 0x7F00_0000_3000));
+    // Memory that is reported as an image may contain generated code too.
     image(&mut symbols, LOAD, (50, 0x7F00_0000_2000, 0x2000), "/memfd:jit", 3);
-    assert_eq!(told(&mut symbols, 50, 0x7F00_0000_2008, 5), is("perf-50.map", "jit::run()", 8));
-    assert_eq!(told(&mut symbols, 50, 0x7F00_0000_3008, 5), is("memfd:jit", "-", 0x1008));
-    // What leads elsewhere is not followed, and traces of Windows have no such lists.
+    assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_2008, 5), is("perf-50.map", "jit::run()", 8));
+    assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_3008, 5), is("memfd:jit", "-", 0x1008));
+    // Links are not followed, and traces from Windows have no such lists.
     std::fs::rename(folder.path().join("tmp/perf-50.map"), folder.path().join("tmp/list")).unwrap();
     std::os::unix::fs::symlink(folder.path().join("tmp/list"), folder.path().join("tmp/perf-50.map"))
         .unwrap();
     let mut symbols = Symbols::new(options.clone());
     image(&mut symbols, LOAD, (50, 0x40_0000, 0x1000), "/usr/bin/node", 1);
-    assert_eq!(told(&mut symbols, 50, 0x7F00_0000_1020, 5).1, "-");
+    assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_1020, 5).1, "-");
     std::fs::remove_file(folder.path().join("tmp/perf-50.map")).unwrap();
     std::fs::rename(folder.path().join("tmp/list"), folder.path().join("tmp/perf-50.map")).unwrap();
     let mut symbols = Symbols::new(options);
     image(&mut symbols, LOAD, (50, 0x40_0000, 0x1000), "\\Device\\node.exe", 1);
-    assert_eq!(told(&mut symbols, 50, 0x7F00_0000_1020, 5).1, "-");
+    assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_1020, 5).1, "-");
 }
 
 #[test]
-fn a_list_of_somebody_else_is_not_believed() {
+fn perf_map_of_another_user_is_ignored() {
     if !rustix::process::geteuid().is_root() {
         return crate::skip::skip("root", "only root can give files away");
     }
@@ -239,19 +243,19 @@ fn a_list_of_somebody_else_is_not_believed() {
         let mut symbols = Symbols::new(options.clone());
         image(&mut symbols, LOAD, (50, 0x40_0000, 0x1000), "/usr/bin/node", 1);
         process(&mut symbols, 0x0303, (50, 1), user, 2);
-        assert_eq!(told(&mut symbols, 50, 0x7F00_0000_1020, 5).1, name, "{user:?}");
+        assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_1020, 5).1, name, "{user:?}");
     }
 }
 
 #[test]
-fn a_process_begins_with_what_its_parent_had_and_ends_with_it() {
+fn process_inherits_images_until_it_ends() {
     let (_folder, options) = machine();
     let mut symbols = Symbols::new(options);
     image(&mut symbols, LOAD, (10, 0x40_0000, 0x1000), "/bin/shell", 1);
     process(&mut symbols, 0x0301, (20, 10), None, 5);
     image(&mut symbols, LOAD, (20, 0x50_0000, 0x1000), "/bin/tool", 6);
     process(&mut symbols, 0x0302, (20, 10), None, 10);
-    // The same number, another process.
+    // The pid is reused by another process.
     process(&mut symbols, 0x0301, (20, 30), None, 12);
     image(&mut symbols, LOAD, (20, 0x60_0000, 0x1000), "/bin/other", 13);
     for (address, time, module) in [
@@ -262,43 +266,43 @@ fn a_process_begins_with_what_its_parent_had_and_ends_with_it() {
         (0x60_0010, 14, "other"),
         (0x60_0010, 7, "-"),
     ] {
-        assert_eq!(told(&mut symbols, 20, address, time).0, module, "{address:#x} at {time}");
+        assert_eq!(resolve(&mut symbols, 20, address, time).0, module, "{address:#x} at {time}");
     }
 }
 
 #[test]
-fn parents_that_are_each_others_do_not_go_on_for_ever() {
+fn cyclic_parents_do_not_loop() {
     let (_folder, options) = machine();
     let mut symbols = Symbols::new(options);
     process(&mut symbols, 0x0301, (20, 21), None, 5);
     process(&mut symbols, 0x0301, (21, 20), None, 5);
     process(&mut symbols, 0x0301, (22, 22), None, 5);
     for pid in [20, 21, 22] {
-        assert_eq!(told(&mut symbols, pid, 0x1000, 9), is("-", "-", 0x1000));
+        assert_eq!(resolve(&mut symbols, pid, 0x1000, 9), is("-", "-", 0x1000));
     }
 }
 
 #[test]
-fn paths_that_are_no_programs_name_nothing() {
+fn paths_that_are_not_programs_resolve_nothing() {
     let (folder, options) = machine();
     put(&folder, "bin/text", "not a program");
     rustix::fs::mkfifoat(rustix::fs::CWD, folder.path().join("bin/pipe"), rustix::fs::Mode::RUSR).unwrap();
     let mut symbols = Symbols::new(options);
     let paths = ["/bin/text", "/bin/pipe", "/bin", "/none", "[vdso]", "//anon", "relative", "/../..", "/"];
-    for (at, path) in paths.iter().enumerate() {
-        let base = 0x10_0000 * (at as u64 + 1);
+    for (index, path) in paths.iter().enumerate() {
+        let base = 0x10_0000 * (index as u64 + 1);
         image(&mut symbols, LOAD, (9, base, 0x1000), path, 1);
         let name = Path::new(path).file_name().map_or("..", |name| name.to_str().unwrap());
-        let told = told(&mut symbols, 9, base + 4, 2);
+        let resolved = resolve(&mut symbols, 9, base + 4, 2);
         match *path {
-            "/" => assert_eq!(told, is("-", "-", base + 4)),
-            _ => assert_eq!(told, is(name, "-", 4)),
+            "/" => assert_eq!(resolved, is("-", "-", base + 4)),
+            _ => assert_eq!(resolved, is(name, "-", 4)),
         }
     }
 }
 
 #[test]
-fn answers_are_forgotten_before_they_are_too_many() {
+fn cached_answers_are_limited() {
     let (_folder, options) = machine();
     let mut symbols = Symbols::new(options);
     for address in 0..200_000_u64 {
@@ -309,9 +313,9 @@ fn answers_are_forgotten_before_they_are_too_many() {
 }
 
 #[test]
-fn the_kernels_code_in_a_process_has_names_if_it_is_that_of_this_machine() {
+fn vdso_resolves_only_with_matching_build_id() {
     let Some(own) = vdso::bytes() else {
-        // A kernel may be told to put none there.
+        // A kernel may be configured without a vDSO.
         assert!(!std::fs::read_to_string("/proc/self/maps").unwrap().contains("[vdso]"));
         return;
     };
@@ -339,5 +343,5 @@ fn the_kernels_code_in_a_process_has_names_if_it_is_that_of_this_machine() {
     };
     assert_eq!(function(Some(id)).as_ref(), Some(&named));
     id[0] ^= 1;
-    assert_eq!((function(Some(id)), function(None)), (None, None), "another build, and one that is not told");
+    assert_eq!((function(Some(id)), function(None)), (None, None), "another build, and an unknown one");
 }

@@ -1,6 +1,7 @@
-//! The code that the kernel puts into each process.
+//! The vDSO, the code that the kernel maps into each process.
 //!
-//! It is no file: this process has one of its own, which is the same as that of a trace if the build ids are. Where a trace tells none, nothing says that it is.
+//! It is not a file: the vDSO of this process is used if its build id is that of the trace. Without
+//! a build id in the trace, nothing shows that they are the same.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor};
@@ -12,30 +13,30 @@ use traceweir_decode::symbols::elf::Parts;
 use super::module::is_build;
 use crate::images::DebugId;
 
-/// The largest one; it has a few pages.
+/// Maximum size in bytes; it has a few pages.
 const MAX_BYTES: u64 = 1 << 20;
-/// What the kernel calls it.
+/// Its name in the kernel's lists.
 const NAME: &str = "[vdso]";
 
-/// Whether an image is that code.
-pub(super) fn is_one(path: &str) -> bool {
+/// Returns whether an image is the vDSO.
+pub(super) fn is_vdso(path: &str) -> bool {
     path == NAME
 }
 
-/// The one of this process, if it is that of the trace.
-pub(super) fn own(id: &DebugId) -> Option<Elf> {
+/// Reads the vDSO of this process, if it is that of the trace.
+pub(super) fn read_own(id: &DebugId) -> Option<Elf> {
     let bytes = bytes()?;
     let parts = Parts { symbols: true, dwarf: false };
     Elf::read(Cursor::new(bytes), parts, |identity| is_build(&identity.build_id, id)).ok()?
 }
 
-/// The memory of this process where it lies.
+/// Returns the bytes of the vDSO in this process.
 pub(super) fn bytes() -> Option<Vec<u8>> {
     let lines = BufReader::new(File::open("/proc/self/maps").ok()?).lines();
     let line = lines.map_while(Result::ok).find(|line| line.ends_with(NAME))?;
     let (from, to) = line.split_once(' ')?.0.split_once('-')?;
     let from = u64::from_str_radix(from, 16).ok()?;
-    let length = u64::from_str_radix(to, 16).ok()?.checked_sub(from).filter(|it| *it <= MAX_BYTES)?;
+    let length = u64::from_str_radix(to, 16).ok()?.checked_sub(from).filter(|length| *length <= MAX_BYTES)?;
     let mut bytes = vec![0; usize::try_from(length).ok()?];
     File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, from).ok()?;
     Some(bytes)

@@ -1,4 +1,5 @@
-//! What people are told once: at once what is about one file, at the end, in one line each, what many files have in common.
+//! Warnings about symbols, each printed once: at once if it is about one file, at the end in one
+//! line if it is about many.
 
 use std::collections::{BTreeSet, HashSet};
 
@@ -7,82 +8,78 @@ use traceweir_decode::symbols::Table;
 
 use crate::export::plain;
 
-/// Words that are said before the rest is only counted.
-const MAX_SAID: usize = 32;
+/// Maximum number of warnings about single files.
+const MAX_WARNINGS: usize = 32;
 
-/// Files of one kind that are counted, and those that are named.
+/// Maximum number of files of one kind to count, and to name.
 const MAX_FILES: usize = 1 << 14;
 const NAMED: usize = 3;
 
-/// What was said already, and what is to be said at the end.
+/// The warnings that were printed, and those for the end.
 #[derive(Default)]
 pub(super) struct Warnings {
-    said: HashSet<String>,
+    printed: HashSet<String>,
     is_full: bool,
-    /// Files that were taken for those of the trace by their path alone.
+    /// Files that were taken for the traced ones by their path alone.
     assumed: BTreeSet<String>,
-    /// Files that are not there.
-    gone: BTreeSet<String>,
+    /// Files that do not exist.
+    missing: BTreeSet<String>,
 }
 
 impl Drop for Warnings {
     fn drop(&mut self) {
-        self.common().iter().for_each(|line| eprintln!("{}", plain(line)));
+        self.summary().iter().for_each(|line| eprintln!("{}", plain(line)));
     }
 }
 
 impl Warnings {
-    /// Notes that a file is taken for the traced one although the trace has no build id to tell.
+    /// Records that a file is taken for the traced one although the trace has no build id.
     pub(super) fn note_assumed(&mut self, path: &str) {
         note(&mut self.assumed, path);
     }
 
-    /// Notes that a file is not there, nor anything that stands for it.
-    pub(super) fn note_gone(&mut self, path: &str) {
-        note(&mut self.gone, path);
+    /// Records that neither a file nor a substitute exists.
+    pub(super) fn note_missing(&mut self, path: &str) {
+        note(&mut self.missing, path);
     }
 
-    /// What files have in common, one line each.
-    fn common(&self) -> Vec<String> {
-        let (assumed, gone) = (&self.assumed, &self.gone);
+    /// Returns the warnings about many files, one line each.
+    fn summary(&self) -> Vec<String> {
+        let (assumed, missing) = (&self.assumed, &self.missing);
         let mut lines = Vec::new();
         if let Some(names) = some_of(assumed) {
-            let it = if assumed.len() == 1 {
-                "is at that path now is taken for it"
-            } else {
-                "is at those paths now is taken for them"
-            };
-            lines.push(format!("warning: the trace does not tell the build id of {names}: what {it}"));
+            let paths = if assumed.len() == 1 { "the file at that path" } else { "the files at those paths" };
+            lines.push(format!("warning: the trace does not contain the build id of {names}: using {paths}"));
         }
-        if let Some(names) = some_of(gone) {
-            let (are, it) = if gone.len() == 1 { ("is", "it") } else { ("are", "them") };
+        if let Some(names) = some_of(missing) {
+            let (verb, pronoun) = if missing.len() == 1 { ("does", "it") } else { ("do", "them") };
             lines.push(format!(
-                "warning: {names} {are} not there (any more): functions in {it} have no names; --symbol-path may lead to {it}"
+                "warning: {names} {verb} not exist: functions in {pronoun} have no names; --symbol-path may help to find {pronoun}"
             ));
         }
         lines
     }
 
-    /// Says of a file that it has more symbols than were taken, if that is so.
-    pub(super) fn say_if_cut(&mut self, table: &Table, about: &str) {
+    /// Warns if a file has more symbols than are kept.
+    pub(super) fn warn_if_truncated(&mut self, table: &Table, about: &str) {
         if table.is_cut() {
-            self.say(about, "it has more symbols than are kept; functions may have no name, or that of another before them");
+            self.warn(about, "it has more symbols than are kept; functions may have no name, or that of an earlier function");
         }
     }
 
-    /// Says something about a file or the kernel, unless it was said before.
-    pub(super) fn say(&mut self, about: &str, what: &str) {
-        let line = plain(&format!("warning: {about}: {what}"));
-        if self.said.contains(&line) || self.is_full {
+    /// Prints a warning about a file or the kernel, unless it was printed before.
+    pub(super) fn warn(&mut self, about: &str, reason: &str) {
+        let line = plain(&format!("warning: {about}: {reason}"));
+        if self.printed.contains(&line) || self.is_full {
             return;
         }
-        if self.said.len() >= MAX_SAID {
+        if self.printed.len() >= MAX_WARNINGS {
             self.is_full = true;
-            eprintln!("warning: more files have no symbols that fit, which are not listed");
+            eprintln!("warning: further files without matching symbols are not listed");
             return;
         }
         eprintln!("{line}");
-        self.said.insert(line);
+        self.printed.insert(line);
     }
 }
 
@@ -92,7 +89,7 @@ fn note(files: &mut BTreeSet<String>, path: &str) {
     }
 }
 
-/// The first names of a row of files, and how many more there are.
+/// Returns the first file names, and how many more there are.
 fn some_of(files: &BTreeSet<String>) -> Option<String> {
     let mut names: Vec<&str> = files.iter().take(NAMED).map(String::as_str).collect();
     let last = names.pop()?;
@@ -109,19 +106,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_many_files_have_in_common_is_one_line() {
+    fn warnings_about_many_files_are_one_line() {
         let mut warnings = Warnings::default();
-        assert!(warnings.common().is_empty());
-        warnings.note_gone("/a");
-        assert!(warnings.common()[0].contains("warning: /a is not there"));
+        assert!(warnings.summary().is_empty());
+        warnings.note_missing("/a");
+        assert!(warnings.summary()[0].contains("warning: /a does not exist"));
         for index in 0..9 {
-            warnings.note_gone("/a");
+            warnings.note_missing("/a");
             warnings.note_assumed(&format!("/lib/{index}"));
         }
-        let lines = warnings.common();
+        let lines = warnings.summary();
         assert_eq!(lines.len(), 2);
         assert!(lines[0].contains("/lib/0, /lib/1, /lib/2 and 6 more"), "{lines:?}");
         warnings.assumed.clear();
-        warnings.gone.clear();
+        warnings.missing.clear();
     }
 }

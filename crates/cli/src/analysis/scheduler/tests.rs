@@ -6,7 +6,7 @@ fn switch(cpu: u16, old: u32, new: u32, state: u8) -> Switch {
 }
 
 #[test]
-fn a_thread_that_waits_is_woken_and_runs_again() {
+fn waiting_thread_is_woken_and_runs_again() {
     let mut all = Scheduler::default();
     assert_eq!(
         all.switch(10, switch(0, 0, 7, 2), 'a'),
@@ -24,7 +24,7 @@ fn a_thread_that_waits_is_woken_and_runs_again() {
 }
 
 #[test]
-fn a_thread_that_is_pushed_aside_waits_for_nothing() {
+fn preempted_thread_waits_for_nothing() {
     let mut all = Scheduler::default();
     all.switch(10, switch(0, 0, 7, 2), ());
     all.switch(20, switch(0, 7, 8, 1), ());
@@ -33,7 +33,7 @@ fn a_thread_that_is_pushed_aside_waits_for_nothing() {
 }
 
 #[test]
-fn a_wake_of_what_runs_does_not_count() {
+fn wake_of_a_running_thread_does_not_count() {
     let mut all = Scheduler::default();
     all.switch(10, switch(0, 0, 7, 2), ());
     all.ready(15, 7);
@@ -43,7 +43,7 @@ fn a_wake_of_what_runs_does_not_count() {
 }
 
 #[test]
-fn what_a_lost_switch_hides_is_not_made_up() {
+fn time_hidden_by_a_lost_switch_is_not_reported() {
     let mut all = Scheduler::default();
     all.switch(10, switch(0, 0, 7, 2), ());
     let (ran, back) = all.switch(50, switch(0, 8, 7, WAITING), ());
@@ -51,7 +51,7 @@ fn what_a_lost_switch_hides_is_not_made_up() {
 }
 
 #[test]
-fn a_number_that_is_used_again_is_another_thread() {
+fn reused_thread_id_is_another_thread() {
     let mut all = Scheduler::default();
     all.switch(10, switch(0, 0, 7, 2), ());
     all.switch(20, switch(0, 7, 0, TERMINATED), ());
@@ -60,9 +60,10 @@ fn a_number_that_is_used_again_is_another_thread() {
 }
 
 #[test]
-fn switches_that_name_one_thread_tell_of_that_one() {
+fn switches_that_name_one_thread_report_that_thread() {
     let mut all = Scheduler::default();
-    // Two processors, on each of which one thread comes and goes: nobody is on both at once, and is not one thread that moves.
+    // Two processors, on each of which one thread comes and goes: NO_ID is on both at once, and is
+    // not a thread that moves.
     all.switch(10, switch(0, NO_ID, 7, 0), 'a');
     all.switch(11, switch(1, NO_ID, 8, 0), 'b');
     let (ran, back) = all.switch(30, switch(0, 7, NO_ID, WAITING), 'c');
@@ -72,7 +73,7 @@ fn switches_that_name_one_thread_tell_of_that_one() {
     all.ready(45, NO_ID);
     let (ran, back) = all.switch(50, switch(1, NO_ID, 7, 0), 'e');
     let away = Some(Away { from: 30, reason: Some(6), stack: 'c' });
-    assert_eq!(ran, None, "what the processor did for nobody is not known");
+    assert_eq!(ran, None, "what the processor did for NO_ID is not known");
     assert_eq!(back, Some(Back { thread: 7, to: 50, away, readied: None }));
     let (ran, back) = all.switch(55, switch(0, NO_ID, 8, 0), 'f');
     let away = Some(Away { from: 41, reason: None, stack: 'd' });
@@ -84,7 +85,7 @@ fn switches_that_name_one_thread_tell_of_that_one() {
 }
 
 #[test]
-fn what_is_followed_is_bounded() {
+fn number_of_threads_is_limited() {
     let mut all = Scheduler::<()>::default();
     for thread in 1..=MAX_THREADS as u32 + 50 {
         all.ready(0, thread);
@@ -92,7 +93,8 @@ fn what_is_followed_is_bounded() {
     assert_eq!((all.threads.len(), all.beyond), (MAX_THREADS, 50));
 }
 
-/// One step of a made-up machine: a processor takes the n-th thread that may run, or goes idle; the one before waits or not; or a thread is woken.
+/// One step of a simulated machine: a processor takes the n-th runnable thread, or goes idle, and
+/// the thread before waits or not; or a thread is woken.
 #[derive(Clone, Debug)]
 enum Step {
     Take { cpu: u16, which: usize, waits: bool, lost: bool },
@@ -107,14 +109,15 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// What happened, as a naive reader keeps it.
+/// An event of the simulation.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Switch(Switch),
     Ready(u32),
 }
 
-/// A row of events, one a tick, that a machine of three processors and six threads could have had; some switches are lost.
+/// Returns a sequence of events, one per tick, of a machine with three processors and six threads;
+/// some switches are lost.
 fn play(steps: &[Step]) -> Vec<(i64, Event)> {
     let mut on = [0_u32; 3];
     let mut waits = [false; 7];
@@ -153,47 +156,54 @@ fn play(steps: &[Step]) -> Vec<(i64, Event)> {
     events
 }
 
-fn names(it: &Switch, thread: u32) -> bool {
-    it.new == thread || it.old == thread
+fn names(switch: &Switch, thread: u32) -> bool {
+    switch.new == thread || switch.old == thread
 }
 
-/// The switch at a place, if there is one.
-fn switch_at(events: &[(i64, Event)], at: usize) -> Option<Switch> {
-    match events[at].1 {
-        Event::Switch(it) => Some(it),
+/// Returns the switch at an index, if the event there is one.
+fn switch_at(events: &[(i64, Event)], index: usize) -> Option<Switch> {
+    match events[index].1 {
+        Event::Switch(switch) => Some(switch),
         Event::Ready(_) => None,
     }
 }
 
-/// The last place before `at` with a switch of which this is true.
-fn last(events: &[(i64, Event)], at: usize, is_it: impl Fn(&Switch) -> bool) -> Option<usize> {
-    (0..at).rev().find(|place| switch_at(events, *place).is_some_and(|it| is_it(&it)))
+/// Returns the index of the last switch before `at` that matches.
+fn last(events: &[(i64, Event)], at: usize, is_match: impl Fn(&Switch) -> bool) -> Option<usize> {
+    (0..at).rev().find(|index| switch_at(events, *index).is_some_and(|switch| is_match(&switch)))
 }
 
-/// The time that the old thread of a switch ran: since the switch before on that processor, if that was to it and nobody saw it elsewhere since.
-fn naive_run(events: &[(i64, Event)], at: usize, it: &Switch) -> Option<Ran> {
-    let before = last(events, at, |other| other.cpu == it.cpu)?;
-    let elsewhere = it.old != 0
-        && (before + 1..at).any(|place| switch_at(events, place).is_some_and(|other| names(&other, it.old)));
-    let ran = switch_at(events, before)?.new == it.old && !elsewhere;
-    ran.then_some(Ran { thread: it.old, from: events[before].0, to: events[at].0 })
+/// Returns the time that the old thread of a switch ran: since the switch before on that processor,
+/// if that was to it and it was not seen elsewhere since.
+fn naive_run(events: &[(i64, Event)], at: usize, switch: &Switch) -> Option<Ran> {
+    let before = last(events, at, |other| other.cpu == switch.cpu)?;
+    let elsewhere = switch.old != 0
+        && (before + 1..at)
+            .any(|place| switch_at(events, place).is_some_and(|other| names(&other, switch.old)));
+    let ran = switch_at(events, before)?.new == switch.old && !elsewhere;
+    ran.then_some(Ran { thread: switch.old, from: events[before].0, to: events[at].0 })
 }
 
-/// When a thread left before it comes back, and when it was first woken after that.
-fn naive_back(events: &[(i64, Event)], at: usize, it: &Switch) -> (Option<(i64, Option<u8>)>, Option<i64>) {
+/// Returns when a thread left before it comes back, and when it was first woken after that.
+fn naive_back(
+    events: &[(i64, Event)],
+    at: usize,
+    switch: &Switch,
+) -> (Option<(i64, Option<u8>)>, Option<i64>) {
     let woken = |from: usize| {
         events[from..at].iter().find_map(|(time, event)| match event {
-            Event::Ready(thread) if *thread == it.new => Some(*time),
+            Event::Ready(thread) if *thread == switch.new => Some(*time),
             _ => None,
         })
     };
-    let Some(before) = last(events, at, |other| names(other, it.new)) else { return (None, woken(0)) };
+    let Some(before) = last(events, at, |other| names(other, switch.new)) else { return (None, woken(0)) };
     let Some(other) = switch_at(events, before) else { return (None, None) };
-    if other.old == it.new {
+    if other.old == switch.new {
         let reason = (other.state == WAITING).then_some(other.reason);
         return (Some((events[before].0, reason)), woken(before));
     }
-    // It came, and nobody saw it leave: what woke it counts from when another was seen to run in its place.
+    // It came, and no switch away from it was recorded: a wake counts from when another thread was
+    // seen in its place.
     let replaced =
         (before + 1..at).find(|place| switch_at(events, *place).is_some_and(|o| o.cpu == other.cpu));
     (None, replaced.and_then(woken))
@@ -201,18 +211,18 @@ fn naive_back(events: &[(i64, Event)], at: usize, it: &Switch) -> (Option<(i64, 
 
 proptest! {
     #[test]
-    fn times_are_those_of_a_reader_who_looks_back_over_everything(steps in proptest::collection::vec(step(), 0..120)) {
+    fn times_match_a_naive_search_over_all_events(steps in proptest::collection::vec(step(), 0..120)) {
         let events = play(&steps);
         let mut ours = Scheduler::default();
         for (at, (time, event)) in events.iter().enumerate() {
             match event {
                 Event::Ready(thread) => ours.ready(*time, *thread),
-                Event::Switch(it) => {
-                    let (ran, back) = ours.switch(*time, *it, ());
-                    prop_assert_eq!(ran, naive_run(&events, at, it));
-                    let told = back.map(|b| (b.away.map(|a| (a.from, a.reason)), b.readied));
-                    let wanted = (it.new != 0).then(|| naive_back(&events, at, it));
-                    prop_assert_eq!(told, wanted, "at {} in {:?}", at, events);
+                Event::Switch(switch) => {
+                    let (ran, back) = ours.switch(*time, *switch, ());
+                    prop_assert_eq!(ran, naive_run(&events, at, switch));
+                    let ours_back = back.map(|b| (b.away.map(|a| (a.from, a.reason)), b.readied));
+                    let wanted = (switch.new != 0).then(|| naive_back(&events, at, switch));
+                    prop_assert_eq!(ours_back, wanted, "at {} in {:?}", at, events);
                 }
             }
         }

@@ -1,6 +1,7 @@
-//! Users and groups by name and number.
+//! Resolves users and groups by name and number.
 //!
-//! The files of the machine are looked at first; where they do not know a name, `getent` asks what else the machine asks.
+//! The local account files are read first; names that they lack are resolved with `getent`, which
+//! uses the other sources that the machine is configured for.
 
 use std::process::{Command, Stdio};
 
@@ -10,20 +11,20 @@ use traceweir_daemon::accounts::{self, accounts};
 
 use crate::export::plain;
 
-/// Users or groups.
+/// The user or the group database.
 #[derive(Clone, Copy)]
 struct Table {
     file: &'static str,
-    /// As `getent` calls it.
+    /// Database name for `getent`.
     name: &'static str,
-    /// What is in it, for people.
+    /// Noun for messages.
     what: &'static str,
 }
 
 const USERS: Table = Table { file: accounts::USERS, name: "passwd", what: "user" };
 const GROUPS: Table = Table { file: accounts::GROUPS, name: "group", what: "group" };
 
-/// Those that are named.
+/// Returns the SIDs of the named users and groups, and of everyone if asked for.
 pub(super) fn sids(users: &[String], groups: &[String], everyone: bool) -> Result<Vec<Sid>> {
     let mut sids = Vec::new();
     for user in users {
@@ -36,7 +37,7 @@ pub(super) fn sids(users: &[String], groups: &[String], everyone: bool) -> Resul
     Ok(sids)
 }
 
-/// Who it is, for people.
+/// Formats a SID for people, such as "user anna".
 pub(super) fn name(sid: &Sid) -> String {
     let named = |table: Table, id: u32| {
         let text = accounts::read(table.file);
@@ -63,7 +64,7 @@ fn number(table: Table, text: &str) -> Result<u32> {
         getent.args([table.name, "--", text]).stdin(Stdio::null()).stderr(Stdio::null());
         by_name(&String::from_utf8(getent.output().ok()?.stdout).ok()?)
     });
-    found.ok_or_else(|| anyhow!("there is no {} {} on this machine", table.what, plain(text)))
+    found.ok_or_else(|| anyhow!("no {} {} on this machine", table.what, plain(text)))
 }
 
 #[cfg(test)]
@@ -71,12 +72,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn people_are_known_by_name_and_by_number() {
-        let some = |text: &[&str]| text.iter().map(|it| (*it).to_owned()).collect::<Vec<_>>();
+    fn users_and_groups_resolve_by_name_and_number() {
+        let some = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
         let found = sids(&some(&["root", "64399"]), &some(&["root"]), true).unwrap();
         assert_eq!(found, [Sid::user(0), Sid::user(64_399), Sid::group(0), Sid::EVERYONE]);
-        let told: Vec<_> = found.iter().map(name).collect();
-        assert_eq!(told, ["user root", "user 64399", "group root", "everyone"]);
+        let names: Vec<_> = found.iter().map(name).collect();
+        assert_eq!(names, ["user root", "user 64399", "group root", "everyone"]);
         assert_eq!(
             (name(&Sid::SYSTEM), name(&"S-1-5-32-544".parse().unwrap())),
             ("root".into(), "S-1-5-32-544".into())

@@ -1,7 +1,9 @@
-//! The sample provider of the demo: a coffee shop whose every order is an activity that starts, brews and ends.
+//! The sample provider of the demo: a coffee shop in which each order is an activity that starts,
+//! brews and ends.
 //!
-//! Its events are TraceLogging ones, which carry their own schema. Asked for its state (`weir capture-state`), it tells how many orders it
-//! has served: not in the callback, which should be quick, but when the shop comes to it.
+//! Its events are TraceLogging events, which carry their own schema. On a request for its state
+//! (`weir capture-state`) it writes the number of served orders: not in the callback, which should
+//! be quick, but in its main loop.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,7 +20,7 @@ use traceweir_format::wire::Put;
 use crate::cli::DemoShop;
 use crate::exit::Outcome;
 
-/// The provider's name.
+/// Name of the provider.
 pub(super) const PROVIDER: &str = "Traceweir.Demo.CoffeeShop";
 /// Events of one order.
 pub(super) const EVENTS_PER_ORDER: u64 = 3;
@@ -29,35 +31,35 @@ const OPCODE_START: u8 = 1;
 const OPCODE_STOP: u8 = 2;
 /// EVENT_CONTROL_CODE_CAPTURE_STATE.
 const CAPTURE_STATE: u32 = 2;
-/// How often a shop without orders looks whether it is asked.
+/// How often a shop without orders checks for requests.
 const TICK: Duration = Duration::from_millis(20);
 
-/// TlgInBOOL8 and UTF-8, as out types.
+/// Out types: `TlgInBOOL8` and UTF-8.
 const OUT_BOOLEAN: u8 = 3;
 const OUT_UTF8: u8 = 35;
 
-/// Serves orders, as the sample program in a process of its own.
+/// Runs the sample program, in its own process.
 pub(crate) fn serve(options: &DemoShop) -> Result<Outcome> {
     let traits = TraitsBuilder::new(PROVIDER).finish()?.to_vec();
-    let is_asked = Arc::new(AtomicBool::new(false));
-    let asked = Arc::clone(&is_asked);
+    let is_state_requested = Arc::new(AtomicBool::new(false));
+    let request = Arc::clone(&is_state_requested);
     let callback = Box::new(move |notice: &EnableNotice<'_>| {
         if notice.code == CAPTURE_STATE {
-            asked.store(true, Ordering::Relaxed);
+            request.store(true, Ordering::Relaxed);
         }
     });
     let id = Guid::from_provider_name(PROVIDER);
     let provider = Provider::register_with_traits(id, &traits, Some(callback));
     let provider = provider.context("cannot register the sample provider")?;
-    let shop = Shop { provider, pause: Duration::from_millis(options.pause), is_asked };
+    let shop = Shop { provider, pause: Duration::from_millis(options.pause), is_state_requested };
     for order in 0..options.orders {
-        shop.tell_state(order)?;
+        shop.write_requested_state(order)?;
         shop.order(options.first.wrapping_add(order))?;
     }
     let last = Instant::now();
     let linger = Duration::from_millis(options.linger);
     loop {
-        shop.tell_state(options.orders)?;
+        shop.write_requested_state(options.orders)?;
         let left = linger.saturating_sub(last.elapsed());
         if left.is_zero() {
             break;
@@ -70,14 +72,14 @@ pub(crate) fn serve(options: &DemoShop) -> Result<Outcome> {
 struct Shop {
     provider: Provider,
     pause: Duration,
-    /// Whether a session wants to know how things are.
-    is_asked: Arc<AtomicBool>,
+    /// Whether a session has requested the state.
+    is_state_requested: Arc<AtomicBool>,
 }
 
 impl Shop {
-    /// Answers, where somebody has asked since.
-    fn tell_state(&self, served: u32) -> Result<()> {
-        if !self.is_asked.swap(false, Ordering::Relaxed) {
+    /// Writes the state, if a session has requested it since the last call.
+    fn write_requested_state(&self, served: u32) -> Result<()> {
+        if !self.is_state_requested.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
         let mut metadata = MetadataBuilder::new("State", 0);
@@ -130,7 +132,7 @@ impl Shop {
     ) -> Result<()> {
         let channel = CHANNEL_TRACELOGGING;
         let descriptor = EventDescriptor { channel, level, opcode, keyword: 1, ..Default::default() };
-        // An event that finds no room is counted by the session; the shop goes on.
+        // The session counts an event that it loses; the shop continues.
         let _ = self.provider.write_self_described(
             &descriptor,
             metadata.finish()?,

@@ -1,20 +1,20 @@
-//! One thing that was looked at, and what it comes to.
+//! The result of one check, with advice and the needs that it blocks.
 
 use crate::cli::Need;
 
-/// How something is.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
     /// As it should be.
     Fine,
-    /// There, and not all of it.
+    /// Partly available.
     Limited,
-    /// Not there, or not for this user.
+    /// Not available, or not to this user.
     Missing,
 }
 
 impl State {
-    /// As it is shown.
+    /// Returns the name in the output.
     pub(super) const fn name(self) -> &'static str {
         match self {
             Self::Fine => "ok",
@@ -24,38 +24,38 @@ impl State {
     }
 }
 
-/// What is looked at, whatever comes of it.
+/// What a check examines, whatever its result.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Subject {
-    /// Short, and the same in every version.
+    /// Short name, the same in every release.
     pub(super) name: &'static str,
-    /// What it is for.
+    /// What it is needed for.
     pub(super) purpose: &'static str,
-    /// What works where it is not there.
+    /// What works without it.
     pub(super) without: &'static str,
 }
 
-/// What to type.
+/// Commands that fix a finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Advice {
-    /// Until the next boot, or for this one run.
+    /// Command that lasts until the next boot, or for one run.
     pub(super) now: String,
-    /// For good; `None` where the same command lasts.
+    /// Command that lasts; `None` if `now` lasts.
     pub(super) lasting: Option<String>,
 }
 
 impl Advice {
-    /// A command that lasts by itself.
+    /// Returns advice with one command, which lasts.
     pub(super) fn once(now: impl Into<String>) -> Option<Self> {
         Some(Self { now: now.into(), lasting: None })
     }
 
-    /// One until the next boot, and one for good.
+    /// Returns advice with a command until the next boot and one that lasts.
     pub(super) fn both(now: impl Into<String>, lasting: impl Into<String>) -> Option<Self> {
         Some(Self { now: now.into(), lasting: Some(lasting.into()) })
     }
 
-    /// A setting of the kernel.
+    /// Returns advice to change a kernel setting.
     pub(super) fn sysctl(name: &str, value: impl std::fmt::Display) -> Option<Self> {
         Self::both(
             format!("sudo sysctl {name}={value}"),
@@ -64,30 +64,30 @@ impl Advice {
     }
 }
 
-/// What came of a look.
+/// The result of one check.
 #[derive(Clone, Debug)]
 pub(super) struct Check {
     pub(super) subject: Subject,
     pub(super) state: State,
-    /// What is so. It may quote names that strangers chose: whoever prints it takes care of that.
+    /// What was found. It may quote names that other users chose, so printing code must escape it.
     pub(super) found: String,
     pub(super) advice: Option<Advice>,
-    /// What cannot be done because of it.
+    /// Needs that cannot be met because of it.
     pub(super) blocks: Vec<Need>,
 }
 
 impl Subject {
-    /// It is as it should be.
+    /// Returns a passed check.
     pub(super) fn fine(self, found: impl Into<String>) -> Check {
         self.found(State::Fine, found)
     }
 
-    /// Not all of it is there.
+    /// Returns a check that found limits.
     pub(super) fn limited(self, found: impl Into<String>) -> Check {
         self.found(State::Limited, found)
     }
 
-    /// It is not there.
+    /// Returns a failed check.
     pub(super) fn missing(self, found: impl Into<String>) -> Check {
         self.found(State::Missing, found)
     }
@@ -98,20 +98,20 @@ impl Subject {
 }
 
 impl Check {
-    /// With what to type.
+    /// Adds advice.
     pub(super) fn advise(mut self, advice: Option<Advice>) -> Self {
         self.advice = advice;
         self
     }
 
-    /// With what cannot be done.
+    /// Adds the needs that it blocks.
     pub(super) fn blocking(mut self, needs: &[Need]) -> Self {
         self.blocks.extend_from_slice(needs);
         self
     }
 }
 
-/// The checks that keep from something.
-pub(super) fn in_the_way(checks: &[Check], need: Need) -> impl Iterator<Item = &'static str> {
-    checks.iter().filter(move |it| it.blocks.contains(&need)).map(|it| it.subject.name)
+/// Returns the names of the checks that block a need.
+pub(super) fn blocking_checks(checks: &[Check], need: Need) -> impl Iterator<Item = &'static str> {
+    checks.iter().filter(move |check| check.blocks.contains(&need)).map(|check| check.subject.name)
 }

@@ -1,9 +1,9 @@
-//! Which tracepoints the kinds of kernel events are made of.
+//! The tracepoints that each kind of kernel event is made of.
 //!
-//! Samples, page faults, threads, processes and images of one's own processes come as records of perf events, without any tracepoint. A tracepoint that a kernel does not have
-//! takes its kind away, and no other.
+//! Samples, page faults, threads, processes and images of a user's own processes are perf records
+//! and need no tracepoint. A missing tracepoint disables its own kind and no other.
 
-/// A kind of kernel events, and its tracepoints as `SYSTEM/NAME`.
+/// A kind of kernel event, and its tracepoints as `SYSTEM/NAME`.
 pub(super) struct Family {
     pub(super) name: &'static str,
     pub(super) tracepoints: &'static [&'static str],
@@ -56,7 +56,7 @@ pub(super) const FAMILIES: [Family; 9] = [
     Family { name: "file locks", tracepoints: &["filelock/posix_lock_inode", "filelock/flock_lock_inode"] },
 ];
 
-/// Tracepoints of all kinds.
+/// Returns the tracepoints of all kinds.
 pub(super) fn tracepoints() -> impl Iterator<Item = &'static str> {
-    FAMILIES.iter().flat_map(|it| it.tracepoints.iter().copied())
+    FAMILIES.iter().flat_map(|family| family.tracepoints.iter().copied())
 }

@@ -1,4 +1,4 @@
-//! The processor and its clocks.
+//! Checks of the processor and its clocks.
 
 use traceweir_daemon::machine::Counter;
 
@@ -6,7 +6,7 @@ use super::check::{Advice, Check, Subject};
 use super::machine::Machine;
 use crate::cmd::counted;
 
-/// All of them.
+/// Runs the checks of this module.
 pub(super) fn checks(machine: &Machine) -> Vec<Check> {
     vec![counters(machine), branches(machine), sequences(machine), stamps(machine), clock(machine)]
 }
@@ -37,7 +37,7 @@ const BRANCHES: Subject = Subject {
 
 fn branches(machine: &Machine) -> Check {
     if machine.perf.has_branches() {
-        BRANCHES.fine("there")
+        BRANCHES.fine("available")
     } else {
         BRANCHES.limited("the processor, or the virtual machine, records no branches")
     }
@@ -46,37 +46,37 @@ fn branches(machine: &Machine) -> Check {
 const SEQUENCES: Subject = Subject {
     name: "rseq",
     purpose: "programs write events in restartable sequences, without a locked instruction",
-    without: "programs take the lock of a ring for each event, which costs some nanoseconds more",
+    without: "programs lock the ring for each event, which costs a few nanoseconds more",
 };
 
 fn sequences(machine: &Machine) -> Check {
-    if machine.around.is_restartable {
+    if machine.facts.is_restartable {
         SEQUENCES.fine("registered by the C library")
     } else {
-        let why = "not registered: glibc before 2.35 or another C library, another processor than x86-64, or TRACEWEIR_NO_RSEQ or GLIBC_TUNABLES=glibc.pthread.rseq=0 is set";
-        SEQUENCES.limited(why).advise(Advice::once("unset TRACEWEIR_NO_RSEQ GLIBC_TUNABLES"))
+        let found = "not registered: glibc before 2.35 or another C library, another processor than x86-64, or TRACEWEIR_NO_RSEQ or GLIBC_TUNABLES=glibc.pthread.rseq=0 is set";
+        SEQUENCES.limited(found).advise(Advice::once("unset TRACEWEIR_NO_RSEQ GLIBC_TUNABLES"))
     }
 }
 
 const STAMPS: Subject = Subject {
     name: "invariant_counter",
-    purpose: "the processor's counter stamps events, where it runs at one rate on every processor and in every power state",
-    without: "CLOCK_MONOTONIC_RAW stamps events, which takes longer, and programs write under locks",
+    purpose: "the processor's counter provides timestamps, if it runs at one rate on every processor and in every power state",
+    without: "CLOCK_MONOTONIC_RAW provides timestamps, which takes longer, and programs write under locks",
 };
 
 fn stamps(machine: &Machine) -> Check {
-    match machine.around.counter {
-        Counter::Cycles => STAMPS.fine("it is used"),
+    match machine.facts.counter {
+        Counter::Cycles => STAMPS.fine("used for timestamps"),
         Counter::Monotonic => STAMPS
-            .limited("not used: the processor does not promise it, the virtual machine hides it, or TRACEWEIR_NO_TSC is set")
+            .limited("not used: the processor does not guarantee it, the virtual machine hides it, or TRACEWEIR_NO_TSC is set")
             .advise(Advice::once("unset TRACEWEIR_NO_TSC")),
     }
 }
 
 const CLOCK: Subject = Subject {
     name: "clock_source",
-    purpose: "what the kernel tells time by, and stamps its own events with",
-    without: "a slow source (hpet, acpi_pm) makes every kernel event dearer",
+    purpose: "clock of the kernel, also for timestamps of its own events",
+    without: "a slow source (hpet, acpi_pm) makes every kernel event more expensive",
 };
 
 fn clock(machine: &Machine) -> Check {
@@ -87,10 +87,10 @@ fn clock(machine: &Machine) -> Check {
             );
             CLOCK.limited(found).advise(Advice::both(
                 "echo tsc | sudo tee /sys/devices/system/clocksource/clocksource0/current_clocksource",
-                "tsc=reliable on the kernel's command line, where the machine's counter is known to be good",
+                "tsc=reliable on the kernel's command line, if the machine's counter is known to be reliable",
             ))
         }
         Some(name) => CLOCK.fine(name),
-        None => CLOCK.fine("not told"),
+        None => CLOCK.fine("not readable"),
     }
 }

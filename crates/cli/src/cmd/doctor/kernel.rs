@@ -1,11 +1,11 @@
-//! The kernel: where its functions are, its tracepoints, how it walks its stacks, and what closes it against everybody.
+//! Checks of the kernel: symbols, tracepoints, stack unwinding, lockdown and SELinux.
 
 use super::check::{Advice, Check, Subject};
 use super::machine::{Addresses, Machine, Unwinder};
 use super::process::{CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH, CAP_SYS_ADMIN, CAP_SYSLOG};
 use crate::cli::Need::{Kernel, Stacks, Symbols};
 
-/// All of them.
+/// Runs the checks of this module.
 pub(super) fn checks(machine: &Machine) -> Vec<Check> {
     vec![
         symbols(machine),
@@ -25,31 +25,34 @@ const SYMBOLS: Subject = Subject {
     without: "addresses of kernel functions as numbers; names of programs' functions",
 };
 
-/// Shown are they at 0 to all while perf_event_paranoid is 1 or less, at 0 and 1 to CAP_SYSLOG, at 2 to nobody.
+/// With `kptr_restrict` 0, addresses are shown to every user if `perf_event_paranoid` is at most 1;
+/// with 0 and 1 to CAP_SYSLOG; with 2 to none.
 fn symbols(machine: &Machine) -> Check {
     let level = machine.knobs.kptr_restrict;
-    let told =
-        level.map_or_else(|| "kptr_restrict is not told".to_owned(), |it| format!("kptr_restrict is {it}"));
+    let setting = level.map_or_else(
+        || "kptr_restrict is not readable".to_owned(),
+        |level| format!("kptr_restrict is {level}"),
+    );
     match machine.addresses {
-        Addresses::Shown => SYMBOLS.fine(format!("/proc/kallsyms shows addresses; {told}")),
+        Addresses::Shown => SYMBOLS.fine(format!("/proc/kallsyms shows addresses; {setting}")),
         Addresses::Absent => {
             let found =
                 "there is no /proc/kallsyms: the kernel was built without CONFIG_KALLSYMS, or hides it";
             SYMBOLS.missing(found).blocking(&[Symbols])
         }
-        // Whoever serves us may see what we do not.
+        // The daemon may see addresses that this process does not.
         Addresses::Hidden if machine.server_has(&[CAP_SYSLOG]) && level != Some(2) => {
-            SYMBOLS.fine(format!("hidden from this process, and not from the daemon; {told}"))
+            SYMBOLS.fine(format!("hidden from this process, but not from the daemon; {setting}"))
         }
         Addresses::Hidden => {
-            let hides = machine.knobs.paranoid.is_none_or(|level| level > 1);
-            let now = match (level, hides) {
+            let paranoid_hides = machine.knobs.paranoid.is_none_or(|level| level > 1);
+            let now = match (level, paranoid_hides) {
                 (Some(0), true) => "sudo sysctl kernel.perf_event_paranoid=1",
                 (_, true) => "sudo sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1",
                 (_, false) => "sudo sysctl kernel.kptr_restrict=0",
             };
-            let lasting = "the same names and values in /etc/sysctl.d/60-traceweir.conf; or run with CAP_SYSLOG, to which kptr_restrict 0 and 1 show them";
-            let found = format!("/proc/kallsyms shows no addresses; {told}");
+            let lasting = "the same names and values in /etc/sysctl.d/60-traceweir.conf; or run with CAP_SYSLOG, which sees addresses while kptr_restrict is 0 or 1";
+            let found = format!("/proc/kallsyms shows no addresses; {setting}");
             SYMBOLS.missing(found).advise(Advice::both(now, lasting)).blocking(&[Symbols])
         }
     }
@@ -57,8 +60,8 @@ fn symbols(machine: &Machine) -> Check {
 
 const TRACEFS: Subject = Subject {
     name: "tracefs",
-    purpose: "numbers and layouts of tracepoints, of which most kinds of kernel events are made",
-    without: "samples, page faults, context switches, processes, threads and images, which are records of perf events",
+    purpose: "ids and layouts of tracepoints, the source of most kinds of kernel events",
+    without: "samples, page faults, context switches, processes, threads and images, which are perf records",
 };
 
 fn tracefs(machine: &Machine) -> Check {
@@ -66,10 +69,10 @@ fn tracefs(machine: &Machine) -> Check {
     if machine.is_confidential() {
         return TRACEFS.missing("closed by lockdown=confidentiality").blocking(&[Kernel]);
     }
-    let Some(place) = &tracing.mounted else {
+    let Some(mount) = &tracing.mounted else {
         if !tracing.is_known {
-            let why = "this kernel has none (CONFIG_TRACING), or /proc/filesystems cannot be read";
-            return TRACEFS.missing(why).blocking(&[Kernel]);
+            let reason = "this kernel has none (CONFIG_TRACING), or /proc/filesystems cannot be read";
+            return TRACEFS.missing(reason).blocking(&[Kernel]);
         }
         if machine.server_has(&[CAP_SYS_ADMIN]) {
             return TRACEFS
@@ -81,28 +84,28 @@ fn tracefs(machine: &Machine) -> Check {
         );
         return TRACEFS.missing("not mounted").advise(advice).blocking(&[Kernel]);
     };
-    let place = place.display();
+    let mount = mount.display();
     if tracing.is_readable {
-        return TRACEFS.fine(format!("mounted at {place}, and readable"));
+        return TRACEFS.fine(format!("mounted at {mount}, and readable"));
     }
     if machine.server_has(&[CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH]) {
-        return TRACEFS.fine(format!("mounted at {place}; the daemon may read it, this process may not"));
+        return TRACEFS.fine(format!("mounted at {mount}; the daemon may read it, this process may not"));
     }
     let advice = Advice::both(
-        format!("sudo mount -o remount,gid=$(id -g),mode=750 {place}"),
+        format!("sudo mount -o remount,gid=$(id -g),mode=750 {mount}"),
         format!(
-            "tracefs {place} tracefs gid=GROUP,mode=750 0 0 in /etc/fstab; or the system's daemon, which may read it"
+            "tracefs {mount} tracefs gid=GROUP,mode=750 0 0 in /etc/fstab; or the system's daemon, which may read it"
         ),
     );
     TRACEFS
-        .missing(format!("mounted at {place}, and not readable for you"))
+        .missing(format!("mounted at {mount}, and not readable for you"))
         .advise(advice)
         .blocking(&[Kernel])
 }
 
 const TRACEPOINTS: Subject = Subject {
     name: "tracepoints",
-    purpose: "each kind of kernel events is made of its own",
+    purpose: "each kind of kernel event needs its own tracepoints",
     without: "the other kinds",
 };
 
@@ -112,23 +115,23 @@ fn tracepoints(machine: &Machine) -> Check {
         return TRACEPOINTS.limited("not known: tracefs cannot be read");
     }
     if tracing.missing.is_empty() {
-        return TRACEPOINTS.fine("all kinds are there");
+        return TRACEPOINTS.fine("available for all kinds of kernel events");
     }
     let kinds = tracing.missing.iter().map(|(kind, points)| format!("{kind} ({})", points.join(" ")));
     let kinds: Vec<String> = kinds.collect();
-    TRACEPOINTS.limited(format!("this kernel has not all of: {}", kinds.join("; ")))
+    TRACEPOINTS.limited(format!("this kernel lacks tracepoints of: {}", kinds.join("; ")))
 }
 
 const KPROBES: Subject = Subject {
     name: "kprobes",
-    purpose: "names of files as system calls got them, read inside the kernel",
-    without: "names of files as /proc tells them a moment later, as well as that goes",
+    purpose: "paths as system calls received them, read inside the kernel",
+    without: "paths that /proc shows a moment later, best effort",
 };
 
 fn kprobes(machine: &Machine) -> Check {
     match machine.tracing.has_kprobes {
         _ if machine.is_confidential() => KPROBES.limited("closed by lockdown=confidentiality"),
-        Some(true) => KPROBES.fine("there"),
+        Some(true) => KPROBES.fine("available"),
         Some(false) => KPROBES.limited(
             "this kernel was built without them (CONFIG_KPROBE_EVENTS): paths of opens are best effort",
         ),
@@ -138,66 +141,67 @@ fn kprobes(machine: &Machine) -> Check {
 
 const KERNEL_STACKS: Subject = Subject {
     name: "kernel_stacks",
-    purpose: "how the kernel walks its own stacks. On Windows kernel stacks on x64 take the registry value DisablePagingExecutive = 1, because code and stacks that are paged out \
-              cannot be walked; Linux never pages its kernel out, so nothing is to be set: how the kernel was built decides",
+    purpose: "how the kernel unwinds its own stacks. On Windows, kernel stacks on x64 need the registry value DisablePagingExecutive = 1, because code and stacks that are paged out \
+              cannot be walked; Linux never pages its kernel out, so no setting is needed: the build of the kernel decides",
     without: "frames of programs",
 };
 
 fn kernel_stacks(machine: &Machine) -> Check {
     match machine.unwinder {
-        Some(Unwinder::Orc) => KERNEL_STACKS.fine("by unwind tables (CONFIG_UNWINDER_ORC): reliable, and free while nobody asks"),
+        Some(Unwinder::Orc) => KERNEL_STACKS.fine("by unwind tables (CONFIG_UNWINDER_ORC): reliable, and without cost while no stack is taken"),
         Some(Unwinder::FramePointers) => KERNEL_STACKS.fine("by frame pointers: reliable"),
         Some(Unwinder::Guess) => KERNEL_STACKS
-            .limited("by guessing (CONFIG_UNWINDER_GUESS): frames that are none appear among the others; another kernel is needed")
+            .limited("by guessing (CONFIG_UNWINDER_GUESS): stacks contain wrong frames; another kernel is needed")
             .blocking(&[Stacks]),
         None => KERNEL_STACKS.limited(
-            "not known: neither /proc/config.gz nor /boot/config-RELEASE tells, or none of the kinds that are known here; kernels of distributions have unwind tables",
+            "not known: neither /proc/config.gz nor /boot/config-RELEASE names a known unwinder; kernels of distributions have unwind tables",
         ),
     }
 }
 
 const USER_STACKS: Subject = Subject {
     name: "user_stacks",
-    purpose: "stacks of programs: by frame pointers, and where a program keeps none by its unwind tables from a sampled piece of its stack",
+    purpose: "user stacks: by frame pointers, or by unwind tables from a copy of the stack for programs without them",
     without: "programs that keep frame pointers (-fno-omit-frame-pointer, -C force-frame-pointers=yes)",
 };
 
 fn user_stacks(machine: &Machine) -> Check {
     match machine.dumps_stacks {
-        Some(false) => USER_STACKS.limited("by frame pointers only: this kernel samples no pieces of stacks"),
+        Some(false) => USER_STACKS.limited("by frame pointers only: this kernel cannot copy user stacks"),
         Some(true) => USER_STACKS.fine("by frame pointers and by unwind tables"),
-        None => USER_STACKS.fine("by frame pointers, and by unwind tables where the kernel samples pieces of stacks, which is usual"),
+        None => USER_STACKS
+            .fine("by frame pointers, and by unwind tables if the kernel can copy user stacks, as most can"),
     }
 }
 
 const LOCKDOWN: Subject = Subject {
     name: "lockdown",
-    purpose: "a kernel that is closed against its own administrators (Secure Boot) gives away nothing of its memory",
-    without: "confidentiality closes tracefs, kprobes and registers of the kernel to everybody; events of programs, samples and stacks work",
+    purpose: "a locked-down kernel (Secure Boot) does not expose its memory, not even to root",
+    without: "mode confidentiality closes tracefs, kprobes and kernel registers to every process; events of programs, samples and stacks work",
 };
 
 fn lockdown(machine: &Machine) -> Check {
     match machine.lockdown.as_deref() {
         Some("confidentiality") => {
-            LOCKDOWN.limited("confidentiality: it can be lifted by another boot only").advise(Advice::once(
+            LOCKDOWN.limited("confidentiality: only another boot can change it").advise(Advice::once(
                 "boot with lockdown=integrity, or without lockdown= on the kernel's command line",
             ))
         }
-        Some(mode) => LOCKDOWN.fine(format!("{mode}: nothing of this is closed")),
-        None => LOCKDOWN.fine("the kernel has none, or does not tell (securityfs)"),
+        Some(mode) => LOCKDOWN.fine(format!("{mode}: does not affect tracing")),
+        None => LOCKDOWN.fine("not supported by the kernel, or not readable (securityfs)"),
     }
 }
 
 const SELINUX: Subject = Subject {
     name: "selinux",
-    purpose: "a policy may forbid perf events (class perf_event) and addresses of the kernel to a domain, whatever its capabilities",
-    without: "events of programs, unless the policy forbids sockets too",
+    purpose: "a policy may deny perf events (class perf_event) and kernel addresses to a domain, whatever its capabilities",
+    without: "events of programs, unless the policy denies sockets too",
 };
 
 fn selinux(machine: &Machine) -> Check {
     if machine.selinux_enforces {
         SELINUX
-            .limited("enforcing: whether the policy lets you, only a try tells")
+            .limited("enforcing: only a trial shows whether the policy permits tracing")
             .advise(Advice::once("sudo ausearch -m avc -ts recent | grep perf_event"))
     } else {
         SELINUX.fine("not enforcing")

@@ -1,17 +1,17 @@
-//! The machine as its files tell of it, below any folder: tests look at machines that are not here.
+//! Reads the state of the machine from files below a root folder; tests pass a root of their own.
 //!
 //! ```text
-//!   ROOT/proc/sys/kernel/…            what perf events and pointers are limited by
-//!   ROOT/proc/self/{status,limits,ns,mounts,cgroup}      this process; that of a daemon by its id
-//!   ROOT/proc/kallsyms, config.gz     the kernel: symbols, how it was built (also boot/config-RELEASE)
-//!   ROOT/sys/kernel/tracing           tracepoints, wherever they are mounted
-//!   ROOT/sys/kernel/security, sys/fs/selinux             what forbids things to everybody
-//!   ROOT/sys/bus/event_source         counters (session)
+//!   ROOT/proc/sys/kernel/…            limits of perf events, and whether kernel pointers are shown
+//!   ROOT/proc/self/{status,limits,ns,mounts,cgroup}      this process; a daemon by its pid
+//!   ROOT/proc/kallsyms, config.gz     kernel symbols and build options (also boot/config-RELEASE)
+//!   ROOT/sys/kernel/tracing           tracepoints, wherever tracefs is mounted
+//!   ROOT/sys/kernel/security, sys/fs/selinux             lockdown and SELinux
+//!   ROOT/sys/bus/event_source         performance counters (read by `session`)
 //! ```
 //!
-//! 1. Looking changes nothing, and opens nothing but these files.
-//! 2. What cannot be read is `None`, which is told apart from what is switched off.
-//! 3. A file is read up to [`MOST`] bytes, whatever it claims to be.
+//! 1. Reading changes nothing, and opens only these files.
+//! 2. A value that cannot be read is `None`, as distinct from one that is switched off.
+//! 3. At most [`MAX_FILE_BYTES`] bytes of a file are read, whatever its size claims.
 
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, Read};
@@ -23,27 +23,27 @@ use super::families::{FAMILIES, tracepoints};
 use super::process::Process;
 use super::service::Folder;
 
-/// Bytes of a file that are looked at.
-pub(super) const MOST: u64 = 1 << 20;
-/// Bytes of the list of symbols in which one with an address must be.
-const SYMBOLS: u64 = 64 << 10;
-/// Bytes of the list of symbols that are searched for the kind of unwinder.
-const ALL_SYMBOLS: u64 = 64 << 20;
+/// Maximum number of bytes to read from a file.
+pub(super) const MAX_FILE_BYTES: u64 = 1 << 20;
+/// Bytes of `/proc/kallsyms` that must contain a symbol with an address, if addresses are shown.
+const ADDRESS_SEARCH_BYTES: u64 = 64 << 10;
+/// Bytes of `/proc/kallsyms` to search for the kind of unwinder.
+const UNWINDER_SEARCH_BYTES: u64 = 64 << 20;
 
-/// What no file tells.
+/// Facts about the machine that no file contains.
 #[derive(Debug)]
-pub(super) struct Surroundings {
-    /// Whether this process writes in restartable sequences.
+pub(super) struct SystemFacts {
+    /// Whether this process uses restartable sequences.
     pub(super) is_restartable: bool,
-    /// What stamps records.
+    /// The clock that timestamps records.
     pub(super) counter: Counter,
-    /// Counters that the processor says it has.
+    /// Number of counters that the processor reports.
     pub(super) counters: Option<u32>,
-    /// Where daemons are looked for, in that order.
+    /// The folders in which a daemon is searched, in that order.
     pub(super) folders: Vec<Folder>,
 }
 
-/// Numbers below `/proc/sys/kernel`.
+/// Settings below `/proc/sys/kernel`.
 #[derive(Debug)]
 pub(super) struct Knobs {
     pub(super) paranoid: Option<i64>,
@@ -55,7 +55,7 @@ pub(super) struct Knobs {
     pub(super) cpu_percent: Option<i64>,
 }
 
-/// Whether the kernel tells where its functions are.
+/// Whether `/proc/kallsyms` shows addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Addresses {
     Shown,
@@ -63,7 +63,7 @@ pub(super) enum Addresses {
     Absent,
 }
 
-/// How the kernel walks its own stacks.
+/// How the kernel unwinds its own stacks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unwinder {
     Orc,
@@ -71,34 +71,34 @@ pub(super) enum Unwinder {
     Guess,
 }
 
-/// Where tracepoints are.
+/// State of tracefs.
 #[derive(Debug, Default)]
 pub(super) struct Tracing {
-    /// Whether the kernel has the file system at all.
+    /// Whether the kernel supports tracefs.
     pub(super) is_known: bool,
-    /// Where it is mounted, as seen from the machine's own root.
+    /// Where tracefs is mounted, as seen from the root of the machine that was read.
     pub(super) mounted: Option<PathBuf>,
-    /// Whether this process may look into it.
+    /// Whether this process can read it.
     pub(super) is_readable: bool,
-    /// Kinds of events of which tracepoints are missing, with those.
+    /// Kinds of events that lack tracepoints, with the names of these.
     pub(super) missing: Vec<(&'static str, Vec<&'static str>)>,
-    /// Whether probes can be put into the kernel.
+    /// Whether kprobes are available; `None` if unknown.
     pub(super) has_kprobes: Option<bool>,
 }
 
-/// All that is known.
+/// Everything that the checks use.
 #[derive(Debug)]
 pub(super) struct Machine {
-    pub(super) around: Surroundings,
+    pub(super) facts: SystemFacts,
     pub(super) perf: Perf,
     pub(super) knobs: Knobs,
     pub(super) own: Process,
     pub(super) addresses: Addresses,
     pub(super) unwinder: Option<Unwinder>,
-    /// Whether samples may hold pieces of the stack; `None`: not known.
+    /// Whether samples can contain a copy of the user stack; `None` if unknown.
     pub(super) dumps_stacks: Option<bool>,
     pub(super) tracing: Tracing,
-    /// The mode that holds, where the kernel has such modes.
+    /// The lockdown mode, if the kernel has lockdown.
     pub(super) lockdown: Option<String>,
     pub(super) selinux_enforces: bool,
     pub(super) clock_source: Option<String>,
@@ -106,67 +106,68 @@ pub(super) struct Machine {
 }
 
 impl Machine {
-    /// The machine whose files begin there.
-    pub(super) fn at(root: &Path, around: Surroundings) -> Self {
+    /// Reads the machine whose files are below `root`.
+    pub(super) fn read(root: &Path, facts: SystemFacts) -> Self {
         let files = Files(root);
         let config = config(files);
         let has = |option: &str| config.as_deref().map(|text| has_option(text, option));
         let tracing = tracing(files, has("CONFIG_KPROBE_EVENTS"));
         let selinux = files.text("sys/fs/selinux/enforce");
         Self {
-            perf: Perf::at(root, around.counters),
+            perf: Perf::at(root, facts.counters),
             knobs: knobs(files),
-            own: Process::at(root, "self"),
+            own: Process::read(root, "self"),
             addresses: addresses(files),
             unwinder: unwinder(files, config.as_deref()),
             dumps_stacks: has("CONFIG_HAVE_PERF_USER_STACK_DUMP"),
             tracing,
-            lockdown: files.text("sys/kernel/security/lockdown").as_deref().and_then(chosen),
-            selinux_enforces: selinux.is_some_and(|it| it.trim() == "1"),
+            lockdown: files.text("sys/kernel/security/lockdown").as_deref().and_then(bracketed_mode),
+            selinux_enforces: selinux.is_some_and(|text| text.trim() == "1"),
             clock_source: files.word("sys/devices/system/clocksource/clocksource0/current_clocksource"),
             processors: files
                 .text("sys/devices/system/cpu/online")
                 .and_then(|list| machine::count_of(&list))
                 .unwrap_or(1),
-            around,
+            facts,
         }
     }
 
-    /// The process that would open kernel events: the daemon that would be used where it runs, else one that this process would start, with the same rights.
+    /// Returns the process that would open kernel events: the daemon that would be used if it runs,
+    /// else this one, because a daemon that it starts has the same privileges.
     pub(super) fn server(&self) -> &Process {
-        self.around.folders.iter().find_map(Folder::process).unwrap_or(&self.own)
+        self.facts.folders.iter().find_map(Folder::process).unwrap_or(&self.own)
     }
 
-    /// Whether that process has one of these capabilities where it counts.
+    /// Returns whether that process has one of these capabilities, valid for perf events.
     pub(super) fn server_has(&self, capabilities: &[u32]) -> bool {
         self.server().has(capabilities)
     }
 
-    /// Whether the kernel is closed against its own administrators.
+    /// Returns whether lockdown is in confidentiality mode, which binds root too.
     pub(super) fn is_confidential(&self) -> bool {
         self.lockdown.as_deref() == Some("confidentiality")
     }
 }
 
-/// Files below a folder.
+/// Files below a root folder.
 #[derive(Clone, Copy)]
 pub(super) struct Files<'a>(pub(super) &'a Path);
 
 impl Files<'_> {
-    /// The beginning of a file.
+    /// Returns the beginning of a file.
     pub(super) fn bytes(self, path: &str) -> Option<Vec<u8>> {
         let mut bytes = Vec::new();
-        File::open(self.0.join(path)).ok()?.take(MOST).read_to_end(&mut bytes).ok()?;
+        File::open(self.0.join(path)).ok()?.take(MAX_FILE_BYTES).read_to_end(&mut bytes).ok()?;
         Some(bytes)
     }
 
-    /// The same as text.
+    /// Returns the beginning of a file as text.
     pub(super) fn text(self, path: &str) -> Option<String> {
         Some(String::from_utf8_lossy(&self.bytes(path)?).into_owned())
     }
 
     fn word(self, path: &str) -> Option<String> {
-        self.text(path).map(|text| text.trim().to_owned()).filter(|it| !it.is_empty())
+        self.text(path).map(|text| text.trim().to_owned()).filter(|word| !word.is_empty())
     }
 
     fn number(self, path: &str) -> Option<i64> {
@@ -187,116 +188,124 @@ fn knobs(files: Files<'_>) -> Knobs {
     }
 }
 
-/// Addresses are shown to all or to nobody; symbols that have none by nature stand only at the beginning.
+/// The kernel shows addresses of all symbols or of none; symbols whose address is 0 anyway are only
+/// at the beginning.
 fn addresses(files: Files<'_>) -> Addresses {
     let mut bytes = Vec::new();
     let file = File::open(files.0.join("proc/kallsyms"));
-    if file.and_then(|it| it.take(SYMBOLS).read_to_end(&mut bytes)).is_err() || bytes.is_empty() {
+    if file.and_then(|file| file.take(ADDRESS_SEARCH_BYTES).read_to_end(&mut bytes)).is_err()
+        || bytes.is_empty()
+    {
         return Addresses::Absent;
     }
     let text = String::from_utf8_lossy(&bytes);
     let shows = |line: &str| {
-        let address = line.split(' ').next().and_then(|it| u64::from_str_radix(it, 16).ok());
-        address.is_some_and(|it| it != 0)
+        let address = line.split(' ').next().and_then(|word| u64::from_str_radix(word, 16).ok());
+        address.is_some_and(|address| address != 0)
     };
     if text.lines().any(shows) { Addresses::Shown } else { Addresses::Hidden }
 }
 
-/// How the kernel was built, where it tells.
+/// Returns the build options of the kernel, if they can be read.
 fn config(files: Files<'_>) -> Option<String> {
     if let Ok(packed) = File::open(files.0.join("proc/config.gz")) {
         let mut text = Vec::new();
-        let unpacked = flate2::read::GzDecoder::new(packed.take(MOST)).take(MOST).read_to_end(&mut text);
+        let unpacked = flate2::read::GzDecoder::new(packed.take(MAX_FILE_BYTES))
+            .take(MAX_FILE_BYTES)
+            .read_to_end(&mut text);
         if unpacked.is_ok() {
             return Some(String::from_utf8_lossy(&text).into_owned());
         }
     }
-    let release = files.word("proc/sys/kernel/osrelease").filter(|it| !it.contains('/'))?;
-    let places = [format!("boot/config-{release}"), format!("lib/modules/{release}/config")];
-    places.iter().find_map(|path| files.text(path))
+    let release = files.word("proc/sys/kernel/osrelease").filter(|release| !release.contains('/'))?;
+    let paths = [format!("boot/config-{release}"), format!("lib/modules/{release}/config")];
+    paths.iter().find_map(|path| files.text(path))
 }
 
 fn has_option(config: &str, option: &str) -> bool {
     config.lines().any(|line| line.strip_prefix(option) == Some("=y"))
 }
 
-/// By how the kernel was built, else by functions that only one kind has: their names are told even where addresses are not.
+/// Detects the unwinder from the build options, else from functions that only one kind has: their
+/// names are readable even where addresses are hidden.
 fn unwinder(files: Files<'_>, config: Option<&str>) -> Option<Unwinder> {
     const KINDS: [(&str, Unwinder); 5] = [
         ("CONFIG_UNWINDER_ORC", Unwinder::Orc),
         ("CONFIG_UNWINDER_FRAME_POINTER", Unwinder::FramePointers),
         ("CONFIG_UNWINDER_GUESS", Unwinder::Guess),
-        // Processors but x86 name no unwinder: these always keep frame pointers.
+        // Architectures other than x86 name no unwinder; these always keep frame pointers.
         ("CONFIG_ARM64", Unwinder::FramePointers),
         ("CONFIG_FRAME_POINTER", Unwinder::FramePointers),
     ];
     match config {
         Some(text) => KINDS.iter().find(|(option, _)| has_option(text, option)).map(|(_, kind)| *kind),
         None => {
-            let symbols = File::open(files.0.join("proc/kallsyms")).ok()?.take(ALL_SYMBOLS);
+            let symbols = File::open(files.0.join("proc/kallsyms")).ok()?.take(UNWINDER_SEARCH_BYTES);
             let mut names = BufReader::new(symbols).split(b'\n').map_while(Result::ok);
             names.any(|line| line.ends_with(b" __orc_find")).then_some(Unwinder::Orc)
         }
     }
 }
 
-/// `none [integrity] confidentiality`: the one in brackets.
-fn chosen(modes: &str) -> Option<String> {
+/// Returns the mode in brackets of a line such as `none [integrity] confidentiality`.
+fn bracketed_mode(modes: &str) -> Option<String> {
     let (_, rest) = modes.split_once('[')?;
     Some(rest.split_once(']')?.0.to_owned())
 }
 
-/// Whether probes can be put into this kernel, which read paths as system calls get them; `None`: not known.
+/// Returns whether this kernel has kprobes, which read paths as system calls received them; `None`
+/// if unknown.
 pub(crate) fn has_kprobes() -> Option<bool> {
     tracing(Files(Path::new("/")), None).has_kprobes
 }
 
 fn tracing(files: Files<'_>, kprobes_built: Option<bool>) -> Tracing {
-    let known = files.text("proc/filesystems").unwrap_or_default();
+    let filesystems = files.text("proc/filesystems").unwrap_or_default();
     let mut tracing = Tracing {
-        is_known: known.lines().any(|line| line.trim_start_matches("nodev").trim() == "tracefs"),
+        is_known: filesystems.lines().any(|line| line.trim_start_matches("nodev").trim() == "tracefs"),
         mounted: mounted(&files.text("proc/self/mounts").unwrap_or_default()),
         has_kprobes: kprobes_built,
         ..Tracing::default()
     };
-    let Some(place) = &tracing.mounted else { return tracing };
-    let below = place.strip_prefix("/").unwrap_or(place);
+    let Some(mount) = &tracing.mounted else { return tracing };
+    let below = mount.strip_prefix("/").unwrap_or(mount);
     let folder = files.0.join(below);
     let events = folder.join("events");
-    tracing.is_readable = fs::read_dir(&events).is_ok_and(|mut it| it.next().is_some());
+    tracing.is_readable = fs::read_dir(&events).is_ok_and(|mut entries| entries.next().is_some());
     if tracing.is_readable {
         tracing.has_kprobes = Some(folder.join("kprobe_events").exists());
         let lacks = |name: &&&str| !events.join(name).exists();
-        let of_kind = |points: &[&'static str]| points.iter().filter(lacks).copied().collect::<Vec<_>>();
-        let kinds = FAMILIES.iter().map(|it| (it.name, of_kind(it.tracepoints)));
+        let missing_points =
+            |points: &[&'static str]| points.iter().filter(lacks).copied().collect::<Vec<_>>();
+        let kinds = FAMILIES.iter().map(|family| (family.name, missing_points(family.tracepoints)));
         tracing.missing = kinds.filter(|(_, missing)| !missing.is_empty()).collect();
     }
     tracing
 }
 
-/// Where tracepoints are mounted: on their own, else below the older file system.
+/// Returns where tracefs is mounted: by itself, else below debugfs.
 fn mounted(mounts: &str) -> Option<PathBuf> {
     let all = || {
         mounts.lines().filter_map(|line| {
             let mut words = line.split(' ');
-            let (_, place, kind) = (words.next()?, words.next()?, words.next()?);
-            Some((place.replace("\\040", " "), kind))
+            let (_, path, kind) = (words.next()?, words.next()?, words.next()?);
+            Some((path.replace("\\040", " "), kind))
         })
     };
-    let own = all().filter(|(_, kind)| *kind == "tracefs").map(|(place, _)| PathBuf::from(place));
-    // The usual place goes before copies elsewhere.
+    let own = all().filter(|(_, kind)| *kind == "tracefs").map(|(path, _)| PathBuf::from(path));
+    // The usual path is preferred over other mounts.
     let usual = Path::new("/sys/kernel/tracing");
     let own: Vec<PathBuf> = own.collect();
-    let best = own.iter().find(|it| *it == usual).or_else(|| own.first()).cloned();
+    let best = own.iter().find(|path| *path == usual).or_else(|| own.first()).cloned();
     let older =
-        || all().find(|(_, kind)| *kind == "debugfs").map(|(place, _)| Path::new(&place).join("tracing"));
+        || all().find(|(_, kind)| *kind == "debugfs").map(|(path, _)| Path::new(&path).join("tracing"));
     best.or_else(older)
 }
 
-/// Perf descriptors that a system session with every kind of event takes: tracepoints and the clock, faults, switches and what carries the records, on each
-/// processor.
+/// Returns the number of perf file descriptors of a system session with every kind of event, on
+/// each processor: tracepoints, the clock, faults, switches and the event that carries the records.
 pub(super) fn descriptors(processors: u32) -> u64 {
     const OTHERS: usize = 4;
-    let of_each = u64::try_from(tracepoints().count().saturating_add(OTHERS)).unwrap_or(u64::MAX);
-    of_each.saturating_mul(processors.into())
+    let per_processor = u64::try_from(tracepoints().count().saturating_add(OTHERS)).unwrap_or(u64::MAX);
+    per_processor.saturating_mul(processors.into())
 }

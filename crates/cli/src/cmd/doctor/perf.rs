@@ -1,34 +1,35 @@
-//! Perf events: who may use them, and how much of them.
+//! Checks of perf events: who may use them, and their limits.
 //!
 //! ```text
-//!   kernel.perf_event_paranoid, for a process without CAP_PERFMON
-//!     -1     nothing is refused                                     │ Traceweir: your own processes, with kernel frames
-//!      0     no raw data of tracepoints                             │ the same
-//!      1     no events of whole processors                          │ the same
-//!      2     nothing of the kernel (most distributions)             │ your own processes, frames of programs only
-//!      3, 4  nothing at all (Debian, Android; Ubuntu)               │ nothing: every kernel group is refused (1314)
+//!   kernel.perf_event_paranoid, for a process without CAP_PERFMON: the kernel │ Traceweir
+//!     -1     nothing is refused                           │ own processes, with kernel frames
+//!      0     no raw data of tracepoints                   │ the same
+//!      1     no events of whole processors                │ the same
+//!      2     nothing of the kernel (most distributions)   │ own processes, user frames only
+//!      3, 4  nothing at all (Debian, Android; Ubuntu)     │ every kernel group is refused (1314)
 //! ```
 //!
-//! Whatever the level, groups that are made of tracepoints take CAP_PERFMON: without it they are refused (1314).
+//! At every level, groups made of tracepoints need CAP_PERFMON; without it they are refused (1314).
 
 use super::check::{Advice, Check, Subject};
 use super::machine::{Machine, descriptors};
 use super::process::{CAP_IPC_LOCK, CAP_PERFMON, CAP_SYS_ADMIN, CAP_SYS_PTRACE};
 use crate::cli::Need::{Kernel, Samples, Stacks};
 
-/// Frames of a stack at most, whatever the kernel would give.
+/// Maximum number of frames in a stack that Traceweir records.
 const DEEPEST: i64 = 192;
-/// The kernel's own settings.
+/// Defaults of the kernel.
 const USUAL_STACK: i64 = 127;
 const USUAL_CONTEXTS: i64 = 8;
 const USUAL_RATE: i64 = 100_000;
-/// Samples a second that a session takes unless told otherwise.
+/// Samples per second of a session by default.
 const RATE: i64 = 1000;
-/// A ring of a processor: 128 pages and the one in front, which is what the kernel grants everybody unless told otherwise.
+/// Size of the ring of a processor: 128 pages and a header page, which is also what the kernel
+/// grants every user by default.
 const RING_KIB: u64 = 516;
 const KIB: u64 = 1024;
 
-/// All of them.
+/// Runs the checks of this module.
 pub(super) fn checks(machine: &Machine) -> Vec<Check> {
     vec![
         paranoid(machine),
@@ -44,17 +45,17 @@ pub(super) fn checks(machine: &Machine) -> Vec<Check> {
 
 const PARANOID: Subject = Subject {
     name: "perf_event_paranoid",
-    purpose: "what the kernel lets users without CAP_PERFMON do with perf events, of which kernel events are made",
-    without: "events of programs, and everything about traces that are there",
+    purpose: "what users without CAP_PERFMON may do with perf events, the source of kernel events",
+    without: "events of programs, and reading existing traces",
 };
 
 fn paranoid(machine: &Machine) -> Check {
     let Some(level) = machine.knobs.paranoid else {
-        let why = "this kernel has no perf events (CONFIG_PERF_EVENTS), or /proc/sys cannot be read";
-        return PARANOID.missing(why).blocking(&[Samples, Kernel, Stacks]);
+        let reason = "this kernel has no perf events (CONFIG_PERF_EVENTS), or /proc/sys cannot be read";
+        return PARANOID.missing(reason).blocking(&[Samples, Kernel, Stacks]);
     };
     if machine.server_has(&[CAP_PERFMON, CAP_SYS_ADMIN]) {
-        return PARANOID.fine(format!("{level}, which binds nobody who has CAP_PERFMON"));
+        return PARANOID.fine(format!("{level}, which does not bind a process with CAP_PERFMON"));
     }
     let advice = Advice::sysctl("kernel.perf_event_paranoid", 1);
     match level {
@@ -67,7 +68,7 @@ fn paranoid(machine: &Machine) -> Check {
         _ => {
             let found = format!(
                 "{level}: no perf events for users at all, as Debian (3), Ubuntu (4) and Android (security.perf_harden) set it; \
-                 2 gives every user his own processes, 1 with kernel frames"
+                 2 allows every user their own processes, 1 adds kernel frames"
             );
             PARANOID.missing(found).advise(advice).blocking(&[Samples, Stacks])
         }
@@ -76,23 +77,24 @@ fn paranoid(machine: &Machine) -> Check {
 
 const CAPABILITIES: Subject = Subject {
     name: "capabilities",
-    purpose: "CAP_PERFMON (or CAP_SYS_ADMIN) opens kernel events of the whole machine; CAP_SYS_PTRACE tells namespaces and programs of other users' \
+    purpose: "CAP_PERFMON (or CAP_SYS_ADMIN) opens kernel events of the whole machine; CAP_SYS_PTRACE reads namespaces and programs of other users' \
               processes; CAP_BPF is not needed",
-    without: "events of programs; of kernel events those of your own processes that are no tracepoints: samples, page faults, context switches, \
+    without: "events of programs; kernel events of your own processes that need no tracepoint: samples, page faults, context switches, \
               processes, threads and images",
 };
 
-/// Which ways there are to get them. A program that its file gives capabilities does not believe its environment, and would look for programs elsewhere.
-fn ways(machine: &Machine) -> Option<Advice> {
-    let runs_system = machine.around.folders.iter().any(super::service::Folder::is_of_system);
+/// Returns how to get the capabilities. A program with file capabilities ignores its environment,
+/// and would search programs elsewhere.
+fn capability_advice(machine: &Machine) -> Option<Advice> {
+    let runs_system = machine.facts.folders.iter().any(super::service::Folder::is_of_system);
     let now = "sudo weir record …, or with your own user: sudo setpriv --reuid \"$(id -u)\" --regid \"$(id -g)\" --init-groups \
                --inh-caps +perfmon,+sys_ptrace,+syslog --ambient-caps +perfmon,+sys_ptrace,+syslog weir …";
     let lasting = if runs_system {
         "sudo systemctl edit traceweir.service, with the lines [Service] and CapabilityBoundingSet=CAP_PERFMON CAP_SYSLOG, then \
          sudo systemctl restart traceweir.service"
     } else {
-        "sudo systemctl enable --now traceweir.socket and sudo usermod -aG traceweir \"$USER\": where the system's daemon has CAP_PERFMON, its group has the use of it. \
-         (sudo setcap cap_perfmon,cap_sys_ptrace,cap_syslog=ep \"$(command -v weir)\" gives them to everybody who may run it, and such a weir ignores \
+        "sudo systemctl enable --now traceweir.socket and sudo usermod -aG traceweir \"$USER\": if the system's daemon has CAP_PERFMON, members of its group can use it. \
+         (sudo setcap cap_perfmon,cap_sys_ptrace,cap_syslog=ep \"$(command -v weir)\" gives them to every user who may run weir, and that weir ignores \
          TRACEWEIR_RUNTIME_DIR and XDG_RUNTIME_DIR)"
     };
     Advice::both(now, lasting)
@@ -102,30 +104,30 @@ fn capabilities(machine: &Machine) -> Check {
     let (own, server) = (&machine.own, machine.server());
     let list = |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(" ") };
     let mut found = format!("this process: {}", list(own.named()));
-    if let Some(folder) = machine.around.folders.iter().find(|it| it.process().is_some()) {
-        found = format!("{found}; {}: {}", folder.whose(), list(server.named()));
+    if let Some(folder) = machine.facts.folders.iter().find(|folder| folder.process().is_some()) {
+        found = format!("{found}; {}: {}", folder.daemon_name(), list(server.named()));
     }
     if own.is_of_first_users == Some(false) {
         found.push_str("; those of a user namespace do not count for perf events");
     }
     if !server.has(&[CAP_PERFMON, CAP_SYS_ADMIN]) {
-        return CAPABILITIES.missing(found).advise(ways(machine)).blocking(&[Kernel]);
+        return CAPABILITIES.missing(found).advise(capability_advice(machine)).blocking(&[Kernel]);
     }
     if !server.has(&[CAP_SYS_PTRACE]) {
-        return CAPABILITIES.limited(found).advise(ways(machine));
+        return CAPABILITIES.limited(found).advise(capability_advice(machine));
     }
     CAPABILITIES.fine(found)
 }
 
 const MAX_STACK: Subject = Subject {
     name: "perf_event_max_stack",
-    purpose: "how many frames the kernel walks; a stack has at most 192 of them, or this where it is less",
+    purpose: "maximum number of frames that the kernel walks; a stack has at most 192, or this if it is less",
     without: "stacks are cut at that depth, their innermost frames kept",
 };
 
 fn max_stack(machine: &Machine) -> Check {
     match machine.knobs.max_stack {
-        None => MAX_STACK.limited(format!("not told: the kernel's usual {USUAL_STACK} is assumed")),
+        None => MAX_STACK.limited(format!("not readable: the kernel's default of {USUAL_STACK} is assumed")),
         Some(frames) if frames >= DEEPEST => {
             MAX_STACK.fine(format!("{frames}: stacks of up to {DEEPEST} frames"))
         }
@@ -135,7 +137,7 @@ fn max_stack(machine: &Machine) -> Check {
             .blocking(&[Stacks]),
         Some(frames) => MAX_STACK
             .limited(format!(
-                "stacks of up to {frames} frames; it can be changed only while nobody uses stacks"
+                "stacks of up to {frames} frames; the kernel accepts a change only while no perf event records stacks"
             ))
             .advise(Advice::sysctl("kernel.perf_event_max_stack", DEEPEST)),
     }
@@ -154,15 +156,15 @@ fn contexts(machine: &Machine) -> Check {
             .advise(Advice::sysctl("kernel.perf_event_max_contexts_per_stack", USUAL_CONTEXTS))
             .blocking(&[Stacks]),
         Some(number) => CONTEXTS.fine(number.to_string()),
-        None => CONTEXTS.fine(format!("not told: {USUAL_CONTEXTS} is usual")),
+        None => CONTEXTS.fine(format!("not readable: the default is {USUAL_CONTEXTS}")),
     }
 }
 
 const RINGS: Subject = Subject {
     name: "perf_event_mlock_kb",
-    purpose: "memory in which the kernel leaves events until they are fetched: a ring of 516 KiB for each processor; beyond perf_event_mlock_kb it counts as locked \
+    purpose: "memory for events that have not been read yet: a ring of 516 KiB for each processor; what exceeds perf_event_mlock_kb counts as locked \
               memory of the user (ulimit -l)",
-    without: "smaller rings, which overflow sooner; what is lost is counted",
+    without: "smaller rings, which overflow sooner; lost events are counted",
 };
 
 fn rings(machine: &Machine) -> Check {
@@ -170,7 +172,7 @@ fn rings(machine: &Machine) -> Check {
     if server.has(&[CAP_IPC_LOCK]) || machine.knobs.paranoid.is_some_and(|level| level < 0) {
         return RINGS.fine("not limited: CAP_IPC_LOCK, or perf_event_paranoid -1");
     }
-    let granted = machine.knobs.mlock_kib.and_then(|it| u64::try_from(it).ok()).unwrap_or(RING_KIB);
+    let granted = machine.knobs.mlock_kib.and_then(|kib| u64::try_from(kib).ok()).unwrap_or(RING_KIB);
     let processors = u64::from(machine.processors.max(1));
     let Some(locked) = server.locked_bytes else {
         return RINGS.fine(format!("{granted} KiB for each processor, and locked memory is not limited"));
@@ -195,7 +197,7 @@ const FILES: Subject = Subject {
 
 fn files(machine: &Machine) -> Check {
     let needed = descriptors(machine.processors);
-    // A daemon raises its limit to the hard one by itself.
+    // A daemon raises its soft limit to the hard limit.
     let (soft, hard) = machine.server().files;
     let Some(most) = hard else { return FILES.fine("not limited") };
     let found = format!("{most} at most ({} to begin with)", soft.unwrap_or(most));
@@ -215,7 +217,7 @@ fn files(machine: &Machine) -> Check {
 
 const SAMPLE_RATE: Subject = Subject {
     name: "perf_event_max_sample_rate",
-    purpose: "samples a second at most, which sets the shortest interval of a profile; the kernel lowers it by itself when samples take too long",
+    purpose: "maximum samples per second, which limits the interval of a profile; the kernel lowers it when samples take too long",
     without: "coarser profiles",
 };
 
@@ -225,14 +227,14 @@ fn rate(machine: &Machine) -> Check {
             .limited(format!("{rate}: less than the usual {RATE} samples a second"))
             .advise(Advice::sysctl("kernel.perf_event_max_sample_rate", USUAL_RATE)),
         Some(rate) => SAMPLE_RATE.fine(rate.to_string()),
-        None => SAMPLE_RATE.limited("not told"),
+        None => SAMPLE_RATE.limited("not readable"),
     }
 }
 
 const SHARE: Subject = Subject {
     name: "perf_cpu_time_max_percent",
-    purpose: "time that sampling may take of a processor before the kernel lowers the rate",
-    without: "the rate is what it is set to",
+    purpose: "share of processor time that sampling may take before the kernel lowers the rate",
+    without: "the rate stays as it is set",
 };
 
 fn share(machine: &Machine) -> Check {
@@ -242,6 +244,6 @@ fn share(machine: &Machine) -> Check {
             .limited(format!("{percent} %: the kernel lowers the rate early"))
             .advise(Advice::sysctl("kernel.perf_cpu_time_max_percent", 25)),
         Some(percent) => SHARE.fine(format!("{percent} %")),
-        None => SHARE.limited("not told"),
+        None => SHARE.limited("not readable"),
     }
 }

@@ -1,4 +1,4 @@
-//! Daemons: where they are looked for, and which one runs there.
+//! Finds daemons: the folders that are searched, and the daemon in each.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -12,57 +12,57 @@ use super::machine::Files;
 use super::process::Process;
 use crate::processes;
 
-/// A folder in which a daemon is looked for.
+/// A runtime folder in which a daemon is searched.
 #[derive(Debug)]
 pub(super) struct Folder {
     pub(super) scope: Scope,
     pub(super) path: PathBuf,
-    pub(super) life: Life,
+    pub(super) state: FolderState,
 }
 
-/// What is there.
+/// The daemon of a folder, if any.
 #[derive(Debug)]
-pub(super) enum Life {
-    /// Nobody, and nothing is wrong with that.
+pub(super) enum FolderState {
+    /// No daemon runs, and none needs to.
     Absent,
-    /// Nobody, and the system's daemon is started when it is needed, for root asks.
+    /// No daemon runs; the system's daemon is started when needed, because the caller is root.
     Startable,
-    /// A daemon that serves us.
+    /// A daemon runs and accepts this user.
     Running(Daemon),
-    /// One that does not let us in.
+    /// A daemon runs and refuses this user.
     Refused(String),
-    /// The folder cannot be used, or who listens there does not answer.
+    /// The folder is not usable, or the process that listens there does not answer.
     Unusable(String),
 }
 
-/// A daemon that runs.
+/// A running daemon.
 #[derive(Debug)]
 pub(super) struct Daemon {
-    /// By its lock; `None` where that cannot be read.
+    /// Its pid, from its lock; `None` if that cannot be read.
     pub(super) pid: Option<u32>,
-    /// What it runs, where it lets us look.
+    /// Path of its program, if readable.
     pub(super) program: Option<String>,
-    /// Whether that is the very file of this program; `None`: not known.
+    /// Whether it runs the same file as this process; `None` if unknown.
     pub(super) is_same_program: Option<bool>,
     pub(super) process: Option<Process>,
 }
 
 impl Folder {
-    /// The process of the daemon that runs there and serves us.
+    /// Returns the process of the daemon, if it runs and accepts this user.
     pub(super) fn process(&self) -> Option<&Process> {
-        match &self.life {
-            Life::Running(daemon) => daemon.process.as_ref(),
+        match &self.state {
+            FolderState::Running(daemon) => daemon.process.as_ref(),
             _ => None,
         }
     }
 
-    /// Whether the system's daemon runs there and serves us, or would be started.
+    /// Returns whether the system's daemon runs here and accepts this user, or would be started.
     pub(super) fn is_of_system(&self) -> bool {
-        self.scope == Scope::System && matches!(self.life, Life::Running(_) | Life::Startable)
+        self.scope == Scope::System && matches!(self.state, FolderState::Running(_) | FolderState::Startable)
     }
 
-    /// Whose daemon it is, for people.
-    pub(super) fn whose(&self) -> &'static str {
+    /// Returns which daemon it is, for people.
+    pub(super) fn daemon_name(&self) -> &'static str {
         match self.scope {
             Scope::System => "the system's daemon",
             Scope::User => "your own daemon",
@@ -71,7 +71,7 @@ impl Folder {
     }
 }
 
-/// The folders of this user, in the order in which they are tried. No daemon is started.
+/// Returns the folders of this user in the order in which they are tried. Starts no daemon.
 pub(super) fn folders(scope: Option<Scope>) -> Vec<Folder> {
     let scopes: &[Scope] = match scope {
         _ if named().is_some() => &[Scope::Named],
@@ -79,15 +79,15 @@ pub(super) fn folders(scope: Option<Scope>) -> Vec<Folder> {
         Some(Scope::User) => &[Scope::User],
         _ => &[Scope::System, Scope::User],
     };
-    scopes.iter().map(|scope| look(*scope)).collect()
+    scopes.iter().map(|scope| inspect_folder(*scope)).collect()
 }
 
-/// The folder that the environment names, where it may be believed.
+/// Returns the folder in `TRACEWEIR_RUNTIME_DIR`, unless the environment is not trusted.
 pub(super) fn named() -> Option<PathBuf> {
     trusted_variable(RUNTIME_VARIABLE).map(PathBuf::from)
 }
 
-fn look(scope: Scope) -> Folder {
+fn inspect_folder(scope: Scope) -> Folder {
     let dir = match RuntimeDir::of(scope) {
         Ok(dir) => dir,
         Err(e) => {
@@ -96,38 +96,39 @@ fn look(scope: Scope) -> Folder {
                 Scope::Named => named().unwrap_or_default(),
                 Scope::User => "$XDG_RUNTIME_DIR/traceweir or /tmp/traceweir-UID".into(),
             };
-            return Folder { scope, path, life: Life::Unusable(e.to_string()) };
+            return Folder { scope, path, state: FolderState::Unusable(e.to_string()) };
         }
     };
-    let life = match Controller::find(Some(scope)) {
-        Ok(None) if scope == Scope::System && dir.may_be_started() => Life::Startable,
-        Ok(None) => Life::Absent,
-        Ok(Some(_)) => Life::Running(daemon(&dir)),
-        Err(e) if e.status() == Status::ERROR_ACCESS_DENIED => Life::Refused(e.to_string()),
-        Err(e) => Life::Unusable(e.to_string()),
+    let state = match Controller::find(Some(scope)) {
+        Ok(None) if scope == Scope::System && dir.may_be_started() => FolderState::Startable,
+        Ok(None) => FolderState::Absent,
+        Ok(Some(_)) => FolderState::Running(daemon(&dir)),
+        Err(e) if e.status() == Status::ERROR_ACCESS_DENIED => FolderState::Refused(e.to_string()),
+        Err(e) => FolderState::Unusable(e.to_string()),
     };
-    Folder { scope, path: dir.path().to_owned(), life }
+    Folder { scope, path: dir.path().to_owned(), state }
 }
 
-/// Who holds the lock of a folder.
+/// Reads the daemon that holds the lock of a folder.
 fn daemon(dir: &RuntimeDir) -> Daemon {
     let lock = Files(dir.path()).text("daemon.lock");
-    let told = lock.and_then(|text| text.trim().parse().ok());
+    let locked_by = lock.and_then(|text| text.trim().parse().ok());
     let pid: Option<u32> =
-        told.or_else(|| holder(&dir.lock_file(), &Files(Path::new("/")).text("proc/locks")?));
-    let file = |path: &Path| fs::metadata(path).ok().map(|it| (it.dev(), it.ino()));
+        locked_by.or_else(|| lock_holder(&dir.lock_file(), &Files(Path::new("/")).text("proc/locks")?));
+    let file = |path: &Path| fs::metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()));
     let own = file(Path::new("/proc/self/exe"));
     let its = pid.and_then(|pid| file(Path::new(&format!("/proc/{pid}/exe"))));
     Daemon {
         pid,
         program: pid.and_then(processes::program),
         is_same_program: own.zip(its).map(|(own, its)| own == its),
-        process: pid.map(|pid| Process::at(Path::new("/"), &pid.to_string())),
+        process: pid.map(|pid| Process::read(Path::new("/"), &pid.to_string())),
     }
 }
 
-/// Who holds the lock of a file that he alone may read: the kernel lists the locks of all, as `3: FLOCK  ADVISORY  WRITE 4711 00:1a:93 0 EOF`.
-fn holder(file: &Path, locks: &str) -> Option<u32> {
+/// Finds the process that holds a lock file which only its owner can read. The kernel lists all
+/// locks, as `3: FLOCK  ADVISORY  WRITE 4711 00:1a:93 0 EOF`.
+fn lock_holder(file: &Path, locks: &str) -> Option<u32> {
     let found = fs::metadata(file).ok()?;
     let (major, minor) = (rustix::fs::major(found.dev()), rustix::fs::minor(found.dev()));
     let wanted = format!("{major:02x}:{minor:02x}:{}", found.ino());
@@ -144,7 +145,7 @@ mod tests {
     use crate::skip;
 
     #[test]
-    fn the_holder_of_a_lock_is_found_among_the_locks_of_all() {
+    fn lock_holder_is_found_in_proc_locks() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("daemon.lock");
         let file = fs::File::create(&path).unwrap();
@@ -159,14 +160,14 @@ mod tests {
         let locks = format!(
             "1: POSIX  ADVISORY  WRITE 7 {place} 0 EOF\n2: FLOCK  ADVISORY  WRITE 4711 {place} 0 EOF\n"
         );
-        assert_eq!(holder(&path, &locks), Some(4711));
-        assert_eq!(holder(&path, "2: FLOCK ADVISORY WRITE 4711 00:00:1 0 EOF\nnonsense\n"), None);
-        assert_eq!(holder(&folder.path().join("none"), &locks), None);
+        assert_eq!(lock_holder(&path, &locks), Some(4711));
+        assert_eq!(lock_holder(&path, "2: FLOCK ADVISORY WRITE 4711 00:00:1 0 EOF\nnonsense\n"), None);
+        assert_eq!(lock_holder(&folder.path().join("none"), &locks), None);
     }
 
     #[test]
-    fn the_kernel_lists_a_lock_in_memory_as_it_is_looked_for() {
-        // A file system in memory, as that of runtime folders: others may number their files otherwise.
+    fn kernel_lists_lock_on_tmpfs_in_expected_format() {
+        // tmpfs, as runtime folders use: other file systems may number their files differently.
         let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
             return skip::skip("shm", "there is no /dev/shm to write to");
         };
@@ -174,6 +175,6 @@ mod tests {
         let file = fs::File::create(&path).unwrap();
         rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
         let locks = fs::read_to_string("/proc/locks").unwrap();
-        assert_eq!(holder(&path, &locks), Some(std::process::id()), "{locks}");
+        assert_eq!(lock_holder(&path, &locks), Some(std::process::id()), "{locks}");
     }
 }

@@ -1,4 +1,4 @@
-//! Machines that are not here, each with what is said about it.
+//! Tests with machines made of files, each with the expected findings.
 
 use std::fs;
 use std::io::Write;
@@ -14,7 +14,8 @@ use super::process::{CAP_PERFMON, CAP_SYS_PTRACE, CAP_SYSLOG, Process};
 use super::service::Daemon;
 use super::*;
 
-/// A machine of files: an ordinary user of a usual distribution, without a daemon. Each test changes what it is about.
+/// A machine made of files: an ordinary user of a usual distribution, without a daemon. Each test
+/// changes what it checks.
 struct Fake {
     root: TempDir,
     folders: Vec<Folder>,
@@ -27,8 +28,12 @@ const USER: &str = "CapEff:\t0000000000000000\nSeccomp:\t0\n";
 impl Fake {
     fn new() -> Self {
         let folders = vec![
-            Folder { scope: Scope::System, path: "/run/traceweir".into(), life: Life::Absent },
-            Folder { scope: Scope::User, path: "/run/user/1000/traceweir".into(), life: Life::Absent },
+            Folder { scope: Scope::System, path: "/run/traceweir".into(), state: FolderState::Absent },
+            Folder {
+                scope: Scope::User,
+                path: "/run/user/1000/traceweir".into(),
+                state: FolderState::Absent,
+            },
         ];
         let root = tempfile::tempdir().unwrap();
         let fake = Self { root, folders, is_restartable: true, counter: Counter::Cycles };
@@ -56,13 +61,13 @@ impl Fake {
         fake.put("proc/self/mounts", "proc /proc proc rw 0 0\ntracefs /sys/kernel/tracing tracefs rw 0 0\n");
         fake.put("sys/devices/system/cpu/online", "0-3\n");
         fake.put("sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc\n");
-        tracepoints().for_each(|it| _ = fake.folder(&format!("sys/kernel/tracing/events/{it}")));
+        tracepoints().for_each(|point| _ = fake.folder(&format!("sys/kernel/tracing/events/{point}")));
         fake.put("sys/kernel/tracing/kprobe_events", "");
         fake
     }
 
-    /// The same machine for root.
-    fn of_root() -> Self {
+    /// Returns the same machine for root.
+    fn for_root() -> Self {
         let fake = Self::new();
         fake.capable("000001ffffffffff").put("proc/kallsyms", "ffffffff81000000 T _stext\n");
         fake
@@ -104,34 +109,34 @@ impl Fake {
         self
     }
 
-    fn look(self) -> Found {
+    fn run_checks(self) -> Checks {
         let Self { root, folders, is_restartable, counter } = self;
-        let around = Surroundings { is_restartable, counter, counters: None, folders };
-        Found(checks(&Machine::at(root.path(), around)))
+        let facts = SystemFacts { is_restartable, counter, counters: None, folders };
+        Checks(checks(&Machine::read(root.path(), facts)))
     }
 }
 
-struct Found(Vec<Check>);
+struct Checks(Vec<Check>);
 
-impl Found {
-    fn of(&self, name: &str) -> &Check {
-        self.0.iter().find(|it| it.subject.name == name).unwrap_or_else(|| panic!("{name} is looked at"))
+impl Checks {
+    fn check(&self, name: &str) -> &Check {
+        self.0.iter().find(|check| check.subject.name == name).unwrap_or_else(|| panic!("{name} is checked"))
     }
 
     fn now(&self, name: &str) -> &str {
-        self.of(name).advice.as_ref().map_or("", |it| &it.now)
+        self.check(name).advice.as_ref().map_or("", |advice| &advice.now)
     }
 
     #[track_caller]
-    fn expect(&self, name: &str, state: State, says: &str) -> &Self {
-        let check = self.of(name);
+    fn expect(&self, name: &str, state: State, text: &str) -> &Self {
+        let check = self.check(name);
         assert_eq!(check.state, state, "{name}: {}", check.found);
-        assert!(check.found.contains(says), "{name}: {} has not {says:?}", check.found);
+        assert!(check.found.contains(text), "{name}: {} does not contain {text:?}", check.found);
         self
     }
 
     fn met(&self) -> String {
-        let met = Need::ALL.into_iter().filter(|need| in_the_way(&self.0, *need).next().is_none());
+        let met = Need::ALL.into_iter().filter(|need| blocking_checks(&self.0, *need).next().is_none());
         met.map(Need::name).collect::<Vec<_>>().join(" ")
     }
 }
@@ -143,11 +148,11 @@ fn daemon(scope: Scope, process: Process) -> Folder {
         is_same_program: Some(true),
         process: Some(process),
     };
-    Folder { scope, path: "/run/traceweir".into(), life: Life::Running(daemon) }
+    Folder { scope, path: "/run/traceweir".into(), state: FolderState::Running(daemon) }
 }
 
 #[test]
-fn each_level_of_paranoia_means_what_it_means_for_users() {
+fn paranoid_levels_limit_ordinary_users() {
     for (level, state, says, met) in [
         ("-1", Fine, "with kernel frames", "events samples stacks"),
         ("0", Fine, "with kernel frames", "events samples stacks"),
@@ -158,33 +163,33 @@ fn each_level_of_paranoia_means_what_it_means_for_users() {
     ] {
         let fake = Fake::new();
         fake.set("perf_event_paranoid", level);
-        let found = fake.look();
+        let found = fake.run_checks();
         found.expect("perf_event_paranoid", state, says);
-        assert!(found.of("perf_event_paranoid").found.starts_with(level));
+        assert!(found.check("perf_event_paranoid").found.starts_with(level));
         assert_eq!(found.met(), met, "{level}");
         let advice = found.now("perf_event_paranoid");
         assert_eq!(advice == "sudo sysctl kernel.perf_event_paranoid=1", state != Fine, "{level}: {advice}");
     }
     let fake = Fake::new();
     fake.without("proc/sys/kernel/perf_event_paranoid");
-    assert_eq!(fake.look().expect("perf_event_paranoid", Missing, "no perf events").met(), "events");
+    assert_eq!(fake.run_checks().expect("perf_event_paranoid", Missing, "no perf events").met(), "events");
 }
 
 #[test]
-fn root_is_bound_by_nothing_but_the_kernel() {
-    let fake = Fake::of_root();
+fn root_is_limited_only_by_the_kernel() {
+    let fake = Fake::for_root();
     fake.set("perf_event_paranoid", "4");
-    let found = fake.look();
-    found.expect("perf_event_paranoid", Fine, "binds nobody").expect("capabilities", Fine, "CAP_PERFMON");
+    let found = fake.run_checks();
+    found.expect("perf_event_paranoid", Fine, "does not bind").expect("capabilities", Fine, "CAP_PERFMON");
     assert_eq!(found.met(), "events samples kernel stacks symbols");
     assert_eq!(outcome(&found.0, &Need::ALL), Outcome::Fine);
-    assert!(found.0.iter().all(|it| it.blocks.is_empty()));
+    assert!(found.0.iter().all(|check| check.blocks.is_empty()));
 }
 
 #[test]
-fn what_is_asked_for_and_not_there_ends_with_the_status_of_what_is_not_permitted() {
-    let found = Fake::new().look();
-    assert_eq!(outcome(&found.0, &[]), Outcome::Fine, "events of programs take no right");
+fn unmet_need_exits_with_status_not_permitted() {
+    let found = Fake::new().run_checks();
+    assert_eq!(outcome(&found.0, &[]), Outcome::Fine, "events of programs need no privilege");
     assert_eq!(outcome(&found.0, &[Need::Samples]), Outcome::Fine);
     for need in [Need::Kernel, Need::Stacks, Need::Symbols] {
         assert_eq!(outcome(&found.0, &[Need::Samples, need]), Outcome::Status(77), "{need:?}");
@@ -192,33 +197,33 @@ fn what_is_asked_for_and_not_there_ends_with_the_status_of_what_is_not_permitted
 }
 
 #[test]
-fn the_rights_of_the_daemon_are_those_that_count() {
+fn privileges_of_the_daemon_count() {
     let rights = |bits: &[u32]| {
         let machine = Fake::new();
         let mask = bits.iter().fold(0_u64, |mask, bit| mask | 1 << bit);
         machine.capable(&format!("{mask:016x}"));
-        Process::at(machine.root.path(), "self")
+        Process::read(machine.root.path(), "self")
     };
     let mut fake = Fake::new();
     fake.folders[0] = daemon(Scope::System, rights(&[CAP_PERFMON, CAP_SYS_PTRACE, CAP_SYSLOG]));
-    let found = fake.look();
+    let found = fake.run_checks();
     found.expect("capabilities", Fine, "this process: none; the system's daemon: CAP_PERFMON");
     found.expect("system_daemon", Fine, "process 77").expect("kernel_symbols", Fine, "not from the daemon");
     assert_eq!(found.met(), "events samples kernel stacks symbols");
 
     let mut fake = Fake::new();
     fake.folders[0] = daemon(Scope::System, rights(&[CAP_SYS_PTRACE]));
-    let found = fake.look();
-    let advice = found.expect("capabilities", Missing, "CAP_SYS_PTRACE").of("capabilities").advice.clone();
+    let found = fake.run_checks();
+    let advice = found.expect("capabilities", Missing, "CAP_SYS_PTRACE").check("capabilities").advice.clone();
     let lasting = advice.unwrap().lasting.unwrap();
     assert!(lasting.contains("systemctl edit traceweir.service"), "{lasting}");
 
-    let advice = Fake::new().look().of("capabilities").advice.clone().unwrap();
+    let advice = Fake::new().run_checks().check("capabilities").advice.clone().unwrap();
     assert!(advice.now.contains("--ambient-caps +perfmon") && advice.lasting.unwrap().contains("setcap"));
 }
 
 #[test]
-fn addresses_are_hidden_by_two_settings_and_the_advice_names_the_right_ones() {
+fn advice_names_the_settings_that_hide_addresses() {
     for (kptr, paranoid, now) in [
         ("0", "2", "sudo sysctl kernel.perf_event_paranoid=1"),
         ("1", "2", "sudo sysctl kernel.kptr_restrict=0 kernel.perf_event_paranoid=1"),
@@ -226,70 +231,74 @@ fn addresses_are_hidden_by_two_settings_and_the_advice_names_the_right_ones() {
     ] {
         let fake = Fake::new();
         fake.set("kptr_restrict", kptr).set("perf_event_paranoid", paranoid);
-        let found = fake.look();
+        let found = fake.run_checks();
         found.expect("kernel_symbols", Missing, &format!("kptr_restrict is {kptr}"));
         assert_eq!(found.now("kernel_symbols"), now);
     }
     let fake = Fake::new();
     fake.without("proc/kallsyms");
-    fake.look().expect("kernel_symbols", Missing, "CONFIG_KALLSYMS");
+    fake.run_checks().expect("kernel_symbols", Missing, "CONFIG_KALLSYMS");
     let fake = Fake::new();
     fake.put("proc/kallsyms", "0000000000000000 A fixed\nffffffff81000000 T _stext\n");
-    fake.look().expect("kernel_symbols", Fine, "shows addresses");
+    fake.run_checks().expect("kernel_symbols", Fine, "shows addresses");
 }
 
 #[test]
-fn tracepoints_are_looked_for_where_they_are_mounted() {
-    let fake = Fake::of_root();
+fn tracepoints_are_searched_where_tracefs_is_mounted() {
+    let fake = Fake::for_root();
     fake.put("proc/self/mounts", "proc /proc proc rw 0 0\n");
-    let found = fake.look();
+    let found = fake.run_checks();
     found.expect("tracefs", Fine, "a mount of its own").expect("tracepoints", Limited, "not known");
     assert_eq!(found.met(), "events samples kernel stacks symbols");
-    let fake = Fake::of_root();
+    let fake = Fake::for_root();
     fake.put("proc/self/mounts", "proc /proc proc rw 0 0\n");
     // All capabilities except CAP_SYS_ADMIN, which is bit 21.
     fake.capable("000001ffffdfffff");
-    let found = fake.look();
+    let found = fake.run_checks();
     found.expect("tracefs", Missing, "not mounted").expect("tracepoints", Limited, "not known");
     assert_eq!(found.now("tracefs"), "sudo mount -t tracefs tracefs /sys/kernel/tracing");
     assert_eq!(found.met(), "events samples stacks symbols");
 
-    let fake = Fake::of_root();
+    let fake = Fake::for_root();
     fake.put("proc/self/mounts", "").put("proc/filesystems", "nodev\tproc\n");
-    assert_eq!(fake.look().expect("tracefs", Missing, "CONFIG_TRACING").now("tracefs"), "");
+    assert_eq!(fake.run_checks().expect("tracefs", Missing, "CONFIG_TRACING").now("tracefs"), "");
 
-    // As kernels of long ago have it, at a place with a blank.
-    let fake = Fake::of_root();
+    // As on old kernels, in a path with a blank.
+    let fake = Fake::for_root();
     fake.put("proc/self/mounts", "none /sys/debug\\040files debugfs rw 0 0\n");
     fake.folder("sys/debug files/tracing/events/sched/sched_switch");
-    let found = fake.look();
+    let found = fake.run_checks();
     found.expect("tracefs", Fine, "/sys/debug files/tracing").expect("kprobes", Limited, "built without");
     found.expect("tracepoints", Limited, "disk I/O (block/block_rq_issue block/block_rq_complete)");
-    assert!(!found.of("tracepoints").found.contains("sched_switch"));
+    assert!(!found.check("tracepoints").found.contains("sched_switch"));
 
-    let fake = Fake::of_root();
+    let fake = Fake::for_root();
     fake.without("sys/kernel/tracing/events/sock/sock_send_length");
-    fake.look().expect("tracepoints", Limited, "has not all of: TCP and UDP (sock/sock_send_length)");
+    fake.run_checks().expect(
+        "tracepoints",
+        Limited,
+        "lacks tracepoints of: TCP and UDP (sock/sock_send_length)",
+    );
 }
 
 #[test]
-fn tracepoints_that_only_the_daemon_may_read_are_missing_without_its_rights() {
+fn unreadable_tracefs_needs_privileges_of_the_daemon() {
     let fake = Fake::new();
     fake.without("sys/kernel/tracing/events").folder("sys/kernel/tracing/events");
-    let found = fake.look();
+    let found = fake.run_checks();
     found.expect("tracefs", Missing, "not readable for you").expect("kprobes", Limited, "without them");
     assert!(found.now("tracefs").contains("remount,gid=$(id -g),mode=750 /sys/kernel/tracing"));
-    let fake = Fake::of_root();
+    let fake = Fake::for_root();
     fake.without("sys/kernel/tracing/events").folder("sys/kernel/tracing/events");
-    fake.look().expect("tracefs", Fine, "the daemon may read it");
+    fake.run_checks().expect("tracefs", Fine, "the daemon may read it");
 }
 
 #[test]
-fn the_way_in_which_the_kernel_walks_its_stacks_is_found() {
+fn unwinder_of_the_kernel_is_detected() {
     let built = |config: &str| {
-        let fake = Fake::of_root();
+        let fake = Fake::for_root();
         fake.put("boot/config-6.1.0-test", config);
-        fake.look()
+        fake.run_checks()
     };
     built("CONFIG_UNWINDER_ORC=y\n").expect("kernel_stacks", Fine, "CONFIG_UNWINDER_ORC");
     let found = built("# CONFIG_UNWINDER_ORC is not set\nCONFIG_UNWINDER_FRAME_POINTER=y\n");
@@ -298,53 +307,53 @@ fn the_way_in_which_the_kernel_walks_its_stacks_is_found() {
     let found = built("CONFIG_UNWINDER_GUESS=y\n");
     found.expect("kernel_stacks", Limited, "guessing");
     assert_eq!(found.met(), "events samples kernel symbols");
-    assert!(found.of("kernel_stacks").subject.purpose.contains("DisablePagingExecutive"));
+    assert!(found.check("kernel_stacks").subject.purpose.contains("DisablePagingExecutive"));
 
-    let fake = Fake::of_root();
+    let fake = Fake::for_root();
     let packed = fs::File::create(fake.path("proc/config.gz")).unwrap();
     let mut packed = flate2::write::GzEncoder::new(packed, flate2::Compression::fast());
     packed.write_all(b"CONFIG_UNWINDER_GUESS=y\n").unwrap();
     packed.finish().unwrap();
-    fake.look().expect("kernel_stacks", Limited, "guessing");
+    fake.run_checks().expect("kernel_stacks", Limited, "guessing");
 
-    // Nothing tells how it was built: the names of its functions do.
-    let fake = Fake::of_root();
+    // Without build options, the names of kernel functions decide.
+    let fake = Fake::for_root();
     fake.without("boot").put("proc/kallsyms", "ffffffff81000000 T _stext\n0000000000000000 t __orc_find\n");
-    fake.look().expect("kernel_stacks", Fine, "unwind tables");
-    let fake = Fake::of_root();
+    fake.run_checks().expect("kernel_stacks", Fine, "unwind tables");
+    let fake = Fake::for_root();
     fake.without("boot");
-    let found = fake.look();
+    let found = fake.run_checks();
     found.expect("kernel_stacks", Limited, "not known");
-    assert!(found.met().contains("stacks"), "what is not known keeps from nothing");
+    assert!(found.met().contains("stacks"), "an unknown unwinder blocks nothing");
 }
 
 #[test]
-fn a_closed_kernel_is_told_by_its_mode() {
+fn lockdown_mode_limits_kernel_events() {
     for (modes, state, says) in [
         ("[none] integrity confidentiality\n", Fine, "none"),
         ("none [integrity] confidentiality\n", Fine, "integrity"),
         ("none integrity [confidentiality]\n", Limited, "another boot"),
     ] {
-        let fake = Fake::of_root();
+        let fake = Fake::for_root();
         fake.put("sys/kernel/security/lockdown", modes);
-        let found = fake.look();
+        let found = fake.run_checks();
         found.expect("lockdown", state, says);
         assert_eq!(found.met().contains("kernel"), state == Fine, "{modes}");
-        assert_eq!(found.of("tracefs").state == Fine, state == Fine);
+        assert_eq!(found.check("tracefs").state == Fine, state == Fine);
     }
-    let fake = Fake::of_root();
+    let fake = Fake::for_root();
     fake.put("sys/fs/selinux/enforce", "1");
-    fake.look().expect("selinux", Limited, "enforcing");
+    fake.run_checks().expect("selinux", Limited, "enforcing");
 }
 
 #[test]
-fn root_of_a_container_is_nobody() {
-    let fake = Fake::of_root();
+fn root_in_a_container_has_no_privileges() {
+    let fake = Fake::for_root();
     fake.link("proc/self/ns/pid", "pid:[4026532111]").link("proc/self/ns/user", "user:[4026532110]");
     fake.put("proc/self/status", "CapEff:\t000001ffffffffff\nSeccomp:\t2\n");
     let id = "0123456789abcdef".repeat(4);
     fake.put("proc/self/cgroup", &format!("0::/system.slice/docker-{id}.scope\n"));
-    let found = fake.look();
+    let found = fake.run_checks();
     found.expect("pid_namespace", Missing, "(container 0123456789ab").expect(
         "capabilities",
         Missing,
@@ -356,7 +365,7 @@ fn root_of_a_container_is_nobody() {
 }
 
 #[test]
-fn limits_are_held_against_what_a_system_session_takes() {
+fn limits_are_compared_with_needs_of_a_system_session() {
     let fake = Fake::new();
     fake.set("perf_event_mlock_kb", "64")
         .set("perf_event_max_stack", "127")
@@ -367,7 +376,7 @@ fn limits_are_held_against_what_a_system_session_takes() {
         "Max open files            64                   100                  files     \n\
          Max locked memory         65536                65536                bytes     \n",
     );
-    let found = fake.look();
+    let found = fake.run_checks();
     found.expect("perf_event_mlock_kb", Limited, "64 KiB for each of 4 processors, and 64 KiB");
     found.expect("perf_event_max_stack", Limited, "127 frames").expect(
         "perf_cpu_time_max_percent",
@@ -382,11 +391,11 @@ fn limits_are_held_against_what_a_system_session_takes() {
     found.expect("open_files", Limited, "100 at most (64 to begin with)");
     assert_eq!(found.now("perf_event_max_stack"), "sudo sysctl kernel.perf_event_max_stack=192");
     assert_eq!(found.now("perf_event_mlock_kb"), "sudo sysctl kernel.perf_event_mlock_kb=516");
-    assert!(found.of("open_files").blocks.contains(&Need::Kernel));
+    assert!(found.check("open_files").blocks.contains(&Need::Kernel));
 
     let fake = Fake::new();
     fake.set("perf_event_mlock_kb", "64").set("perf_event_paranoid", "-1").set("perf_event_max_stack", "0");
-    let found = fake.look();
+    let found = fake.run_checks();
     found.expect("perf_event_mlock_kb", Fine, "not limited").expect(
         "perf_event_max_stack",
         Missing,
@@ -396,8 +405,8 @@ fn limits_are_held_against_what_a_system_session_takes() {
 }
 
 #[test]
-fn the_processor_and_its_clocks_are_told() {
-    let found = Fake::new().look();
+fn processor_and_clocks_are_reported() {
+    let found = Fake::new().run_checks();
     found.expect("hardware_counters", Limited, "none").expect("branch_records", Limited, "no branches");
     found.expect("rseq", Fine, "registered").expect("invariant_counter", Fine, "used").expect(
         "clock_source",
@@ -409,7 +418,7 @@ fn the_processor_and_its_clocks_are_told() {
     fake.put("sys/bus/event_source/devices/cpu/events/cpu-cycles", "event=0x3c\n");
     fake.put("sys/bus/event_source/devices/cpu/caps/branches", "32\n");
     fake.put("sys/devices/system/clocksource/clocksource0/current_clocksource", "hpet\n");
-    let found = fake.look();
+    let found = fake.run_checks();
     found.expect("hardware_counters", Fine, "4 counters at a time; 12 profile sources").expect(
         "branch_records",
         Fine,
@@ -420,27 +429,27 @@ fn the_processor_and_its_clocks_are_told() {
 }
 
 #[test]
-fn events_need_a_daemon_that_can_be_reached() {
+fn events_need_a_reachable_daemon() {
     let with = |folders: Vec<Folder>| {
         let fake = Fake { folders, ..Fake::new() };
-        fake.look()
+        fake.run_checks()
     };
-    let folder = |scope, life| Folder { scope, path: "/x".into(), life };
-    let refused = || Life::Refused("uid 5 may not".to_owned());
-    let found = with(vec![folder(Scope::System, refused()), folder(Scope::User, Life::Absent)]);
+    let folder = |scope, state| Folder { scope, path: "/x".into(), state };
+    let refused = || FolderState::Refused("uid 5 may not".to_owned());
+    let found = with(vec![folder(Scope::System, refused()), folder(Scope::User, FolderState::Absent)]);
     found.expect("system_daemon", Limited, "uid 5 may not").expect("own_daemon", Fine, "started when");
     assert_eq!(outcome(&found.0, &[]), Outcome::Fine);
     for folders in [
         vec![folder(Scope::System, refused())],
-        vec![folder(Scope::System, Life::Absent)],
-        vec![folder(Scope::Named, Life::Unusable("open to others".to_owned()))],
+        vec![folder(Scope::System, FolderState::Absent)],
+        vec![folder(Scope::Named, FolderState::Unusable("open to others".to_owned()))],
     ] {
         let found = with(folders);
         assert_eq!(outcome(&found.0, &[]), Outcome::Status(77), "{:?}", found.met());
     }
     let fake = Fake::new();
-    let mut old = daemon(Scope::User, Process::at(fake.root.path(), "self"));
-    if let Life::Running(daemon) = &mut old.life {
+    let mut old = daemon(Scope::User, Process::read(fake.root.path(), "self"));
+    if let FolderState::Running(daemon) = &mut old.state {
         daemon.is_same_program = Some(false);
     }
     let found = with(vec![old]);
@@ -449,7 +458,7 @@ fn events_need_a_daemon_that_can_be_reached() {
 }
 
 #[test]
-fn a_machine_that_tells_nothing_or_nonsense_is_looked_at_all_the_same() {
+fn unreadable_or_invalid_files_do_not_fail_the_checks() {
     for text in [None, Some(""), Some("\u{0}\u{1b}[31m[[[]]] -9999999999999999999999 \n\n")] {
         let fake = Fake::new();
         let files = [
@@ -469,7 +478,7 @@ fn a_machine_that_tells_nothing_or_nonsense_is_looked_at_all_the_same() {
         for (path, text) in files.iter().filter_map(|path| Some((path, text?))) {
             fake.put(path, text);
         }
-        let found = fake.look();
+        let found = fake.run_checks();
         found.expect("perf_event_paranoid", Missing, "").expect("tracefs", Missing, "");
         assert_eq!(found.met(), "events");
         let page = page::page(&found.0, &[], true);
@@ -478,8 +487,8 @@ fn a_machine_that_tells_nothing_or_nonsense_is_looked_at_all_the_same() {
 }
 
 #[test]
-fn the_page_gives_reasons_for_what_is_not_well_and_all_where_all_are_wanted() {
-    let found = Fake::new().look();
+fn page_explains_failed_checks_and_all_on_request() {
+    let found = Fake::new().run_checks();
     let (usual, all) = (page::page(&found.0, &[Need::Kernel], false), page::page(&found.0, &[], true));
     assert!(usual.starts_with("  events   yes  events of programs"), "{usual}");
     assert!(usual.contains("* kernel   no   kernel events of the whole machine (capabilities)\n"), "{usual}");
@@ -496,14 +505,14 @@ fn the_page_gives_reasons_for_what_is_not_well_and_all_where_all_are_wanted() {
 }
 
 #[test]
-fn every_check_stands_in_the_table_and_every_name_of_an_object_is_documented() {
-    let found = Fake::new().look();
+fn checks_and_json_fields_are_documented() {
+    let found = Fake::new().run_checks();
     let table = include_str!("../../../../../docs/doctor.md");
-    let named = [Folder { scope: Scope::Named, path: PathBuf::new(), life: Life::Absent }];
+    let named = [Folder { scope: Scope::Named, path: PathBuf::new(), state: FolderState::Absent }];
     let mut fake = Fake::new();
     fake.folders.extend(named);
-    let process = Target::at(Path::new("/"), std::process::id()).checks(&Meeting::default());
-    for check in fake.look().0.iter().chain(&process) {
+    let process = Target::read(Path::new("/"), std::process::id()).checks(&DaemonView::default());
+    for check in fake.run_checks().0.iter().chain(&process) {
         assert!(table.contains(&format!("| `{}` |", check.subject.name)), "{}", check.subject.name);
     }
     for need in Need::ALL {

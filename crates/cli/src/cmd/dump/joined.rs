@@ -1,9 +1,9 @@
-//! Lines of events that wait for their stacks.
+//! Prints each event together with the stack events that follow it.
 //!
 //! ```text
 //!   event ──Printer──▶ its line ──┐
-//!   stack of that event ──────────┴──Joiner──▶ line, frames of the kernel, frames of the program
-//!   stack of none that is shown ──▶ a line of its own, as without --stacks, if the filters let it through
+//!   stack of that event ──────────┴──Joiner──▶ line, kernel frames, user frames
+//!   stack without a shown event ──▶ its own line, as without --stacks, if it passes the filters
 //! ```
 
 use traceweir_decode::stack::{Claim, Joined, Joiner, WINDOW};
@@ -16,7 +16,7 @@ use crate::export::push_frame;
 use crate::filter::Filter;
 use crate::printer::Printer;
 
-/// The line of an event and those of its stack.
+/// The printed lines of an event and of its stack.
 #[derive(Default)]
 struct Line {
     event: Vec<u8>,
@@ -29,7 +29,7 @@ pub(super) struct Lines<'f> {
     printer: Printer<'f>,
     filter: &'f Filter,
     joiner: Joiner<Line>,
-    /// Once no more events are wanted: until when stacks of the last ones are.
+    /// Once `--head` is reached: the time until which stacks of the last events are still read.
     until: Option<i64>,
 }
 
@@ -38,19 +38,20 @@ impl<'f> Lines<'f> {
         Self { printer, filter, joiner: Joiner::default(), until: None }
     }
 
-    /// Whether a record has to be looked at: stacks whatever the filters say, for their event may be wanted.
+    /// Returns whether to read a record. Stacks are read whatever the filters are, because their
+    /// event may be wanted.
     pub(super) fn wants(&self, record: &Record<'_>, time: FileTime) -> bool {
         StackWalk::is_one(record) || self.until.is_some() || self.filter.wants(record, time)
     }
 
-    /// Takes in an event and prints those whose time is over.
+    /// Adds an event, and prints the events that can have no further stack.
     pub(super) fn event(&mut self, event: &Event<'_>, out: &mut Vec<u8>) -> Flow {
-        let is_of_another = !self.is_taken(event);
-        if is_of_another && self.until.is_none() && self.filter.wants(&event.record, event.time) {
-            self.line(event);
+        let is_separate = !self.attach_stack(event);
+        if is_separate && self.until.is_none() && self.filter.wants(&event.record, event.time) {
+            self.add_line(event);
         }
         while let Some(joined) = self.joiner.next_ready() {
-            put(&joined, out);
+            write_joined(&joined, out);
         }
         match self.until {
             Some(until) if event.time.0 > until || self.joiner.is_empty() => Flow::Stop,
@@ -58,23 +59,23 @@ impl<'f> Lines<'f> {
         }
     }
 
-    /// Whether it is the stack of an event that waits.
-    fn is_taken(&mut self, event: &Event<'_>) -> bool {
+    /// Attaches the event if it is the stack of an event that waits; returns whether it is.
+    fn attach_stack(&mut self, event: &Event<'_>) -> bool {
         let record = &event.record;
         let Some(walk) = StackWalk::of(record) else { return false };
-        let place = (event.file, record.cpu(), event.time.0);
-        self.joiner.attach(&walk, place, event.definitions(), |line| {
+        let position = (event.file, record.cpu(), event.time.0);
+        self.joiner.attach(&walk, position, event.definitions(), |line| {
             let part = if walk.is_kernel() { &mut line.kernel } else { &mut line.user };
             let before = part.len();
-            let who = (walk.process_id, walk.event_time);
-            for (at, address) in walk.frames(event.definitions()).into_iter().flatten().enumerate() {
-                push_frame(event, who, (address, at == 0), part);
+            let process_and_time = (walk.process_id, walk.event_time);
+            for (index, address) in walk.frames(event.definitions()).into_iter().flatten().enumerate() {
+                push_frame(event, process_and_time, (address, index == 0), part);
             }
             part.len().saturating_sub(before)
         })
     }
 
-    fn line(&mut self, event: &Event<'_>) {
+    fn add_line(&mut self, event: &Event<'_>) {
         let mut line = Line::default();
         if self.printer.event(event, &mut line.event) == Flow::Stop {
             self.until = Some(event.time.0.saturating_add(WINDOW));
@@ -84,7 +85,7 @@ impl<'f> Lines<'f> {
         }
         let (record, claim) = (&event.record, Claim::of(&event.record, event.file, event.time.0));
         let own: Vec<u64> = event.frames().into_iter().flatten().collect();
-        // With symbols the printer has told it.
+        // With symbols, the printer has already printed these frames.
         for address in own.iter().filter(|_| event.symbols.is_none()) {
             push_frame(event, (record.process_id(), record.time()), (*address, false), &mut line.user);
         }
@@ -96,17 +97,17 @@ impl<'f> Lines<'f> {
         }
     }
 
-    /// Prints what still waits, and says what could not be decoded.
+    /// Prints the events that still wait, then the summary of undecoded events.
     pub(super) fn end(mut self, out: &mut Vec<u8>) {
         self.joiner.end();
         while let Some(joined) = self.joiner.next_ready() {
-            put(&joined, out);
+            write_joined(&joined, out);
         }
         self.printer.report();
     }
 }
 
-fn put(joined: &Joined<Line>, out: &mut Vec<u8>) {
+fn write_joined(joined: &Joined<Line>, out: &mut Vec<u8>) {
     let Line { event, kernel, user } = &joined.what;
     [event, kernel, user].into_iter().for_each(|part| out.extend_from_slice(part));
 }

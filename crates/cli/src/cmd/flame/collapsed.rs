@@ -1,21 +1,25 @@
-//! One line a stack: `process;outermost;…;innermost weight`. Waits are weighed in microseconds, as is usual in this form.
+//! Collapsed stacks: one line per stack, `process;outermost;…;innermost weight`. Waits are weighted
+//! in microseconds, as is usual in this format.
 
 use std::collections::BTreeMap;
 
 use super::graph::{Graph, Measure};
 use crate::export::plain;
 
-/// Bytes of all lines; a stack of a thousand long names may have a few hundred thousand, and there may be a million of them.
+/// Maximum size of all lines in bytes: a stack of a thousand long names can take a few hundred
+/// thousand, and there can be a million stacks.
 const MAX_TEXT: usize = 128 << 20;
 
-/// Writes the heaviest stacks, sorted, and gives the number of the others, which are one line.
+/// Writes the heaviest stacks, sorted, and returns the number of the others, which are merged into
+/// one line.
 pub(super) fn write(graph: &Graph, out: &mut Vec<u8>) -> usize {
     write_within(graph, MAX_TEXT, out)
 }
 
 fn write_within(graph: &Graph, most: usize, out: &mut Vec<u8>) -> usize {
-    let labels: Vec<String> = graph.paths.functions.all().iter().map(|it| word(&it.label())).collect();
-    let label = |at: usize| labels.get(at).map_or("", String::as_str);
+    let labels: Vec<String> =
+        graph.paths.functions.all().iter().map(|function| word(&function.label())).collect();
+    let label = |index: usize| labels.get(index).map_or("", String::as_str);
     let ends = graph.tree.ends_within(most, |id| label(id.index()).len().saturating_add(1));
     let mut lines: BTreeMap<String, u64> = BTreeMap::new();
     for (node, weight) in ends.kept {
@@ -34,7 +38,7 @@ fn write_within(graph: &Graph, most: usize, out: &mut Vec<u8>) -> usize {
     ends.folded
 }
 
-/// A name that ends neither its place nor its line.
+/// Returns a name that ends neither its frame nor its line.
 fn word(label: &str) -> String {
     let word = plain(label).replace(';', ":");
     if word.is_empty() { "?".to_owned() } else { word }
@@ -46,14 +50,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_stays_in_its_place() {
+    fn names_stay_in_their_frame() {
         assert_eq!(word("a;b\nc 12"), word("a:b\nc 12"));
         assert!(!word("a;b\r\nc\u{2028}").contains([';', '\n', '\r']));
         assert_eq!(word(""), "?");
     }
 
     #[test]
-    fn stacks_that_find_no_room_are_one_line() {
+    fn stacks_beyond_the_limit_become_one_line() {
         let graph = graph_of(&[(&["a", "b"], 3), (&["a", "c"], 2), (&["d"], 1)]);
         let lines = |most| {
             let mut out = Vec::new();

@@ -1,15 +1,19 @@
-//! A page that needs nothing but a browser.
+//! The flame graph as a self-contained HTML page.
 //!
 //! ```text
 //!   page.html  ◀── title, page.css, data as JSON, page.js
-//!   data       { "title", "unit", "note", "functions": [[label, kind, inlined]], "nodes": [[function, parent, own, total]] }
+//!   data       { "title", "unit", "note", "functions": [[label, kind, inlined]],
+//!                "nodes": [[function, parent, own, total]] }
 //! ```
 //!
-//! H1  Nothing is loaded from anywhere and nothing but our own script runs: the page's security policy names the script by its hash, and no other source.
-//! H2  Names from the trace stand in the data and nowhere else. There `<` is written `\u003c`, so that no name can end the element, and the script hands them to the page as text only.
+//! H1 The page loads nothing and runs only our own script: its security policy allows the script by
+//! its hash, and no other source.
+//!
+//! H2 Names from the trace are in the data and nowhere else. There `<` is written as `\u003c`, so
+//! that no name can end the element, and the script passes names to the page only as text.
 
 use super::graph::{Graph, Measure};
-use crate::analysis::{Kind, Shown};
+use crate::analysis::{Kind, ShownNode};
 use crate::cmd::counted;
 use crate::export::{Object, array};
 
@@ -17,10 +21,10 @@ const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// SHA-256 of the script, in base 64; a test holds it to that.
+/// SHA-256 of the script in base 64; a test checks it.
 const SCRIPT_HASH: &str = "hx9fIwozgzJUWIK4MyW2qbY/W9HAPBBSXL6dR5CKIkM=";
 
-/// Writes the page with the heaviest nodes and gives the number of the others.
+/// Writes the page with the heaviest nodes, and returns the number of the others.
 pub(super) fn write(graph: &Graph, most: usize, out: &mut Vec<u8>) -> usize {
     let (nodes, hidden) = graph.tree.shown(most);
     let data = data(graph, &nodes, hidden).replace('<', "\\u003c");
@@ -31,10 +35,10 @@ pub(super) fn write(graph: &Graph, most: usize, out: &mut Vec<u8>) -> usize {
         ("{{data}}", &data),
         ("{{script}}", SCRIPT),
     ];
-    // Each mark stands once and in this order, so what a name says is never taken for one.
+    // Each placeholder occurs once and in this order, so a name is never taken for one.
     let mut rest = PAGE;
-    for (mark, text) in filled {
-        let Some((before, after)) = rest.split_once(mark) else { continue };
+    for (placeholder, text) in filled {
+        let Some((before, after)) = rest.split_once(placeholder) else { continue };
         out.extend_from_slice(before.as_bytes());
         out.extend_from_slice(text.as_bytes());
         rest = after;
@@ -43,29 +47,30 @@ pub(super) fn write(graph: &Graph, most: usize, out: &mut Vec<u8>) -> usize {
     hidden
 }
 
-fn data(graph: &Graph, nodes: &[Shown], hidden: usize) -> String {
+fn data(graph: &Graph, nodes: &[ShownNode], hidden: usize) -> String {
     let mut used: Vec<usize> = nodes.iter().map(|node| node.function.index()).collect();
     used.sort_unstable();
     used.dedup();
     let all = graph.paths.functions.all();
-    let functions = used.iter().filter_map(|at| all.get(*at)).map(|function| {
+    let functions = used.iter().filter_map(|index| all.get(*index)).map(|function| {
         let mut label = Vec::new();
         crate::export::write_json_string(&function.label(), &mut label);
         let kind = kind(function.kind);
         format!("[{},\"{kind}\",{}]", String::from_utf8_lossy(&label), u8::from(function.is_inlined))
     });
-    let place = |node: &Shown| used.binary_search(&node.function.index()).unwrap_or(0);
-    let rows =
-        nodes.iter().map(|node| format!("[{},{},{},{}]", place(node), node.parent, node.own, node.total));
+    let function_index = |node: &ShownNode| used.binary_search(&node.function.index()).unwrap_or(0);
+    let rows = nodes
+        .iter()
+        .map(|node| format!("[{},{},{},{}]", function_index(node), node.parent, node.own, node.total));
     let mut note = graph.amount();
     if graph.without_stack > 0 {
         note += &format!("; {} without a stack", counted(graph.without_stack, graph.measure.event()));
     }
-    if graph.cut > 0 {
-        note += &format!("; {}", graph.cuts());
+    if graph.truncated > 0 {
+        note += &format!("; {}", graph.truncation_note());
     }
     if hidden > 0 {
-        note += &format!("; {} put together as (other)", counted(hidden as u64, "light node"));
+        note += &format!("; {} merged into (other)", counted(hidden as u64, "light node"));
     }
     let mut data = Object::new();
     data.text("title", graph.measure.title()).text("note", &note);
@@ -91,9 +96,9 @@ mod tests {
     use super::super::graph::tests::graph_of;
     use super::*;
 
-    /// The marks of the page, in the order in which they are filled.
+    /// The placeholders of the page, in the order in which they are filled.
     #[test]
-    fn each_mark_stands_once_and_in_order() {
+    fn placeholders_occur_once_and_in_order() {
         let mut last = 0;
         for mark in ["{{title}}", "{{hash}}", "{{style}}", "{{data}}", "{{script}}"] {
             assert_eq!(PAGE.matches(mark).count(), 1, "{mark}");
@@ -105,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn no_name_leaves_the_data() {
+    fn names_stay_in_the_data() {
         let hostile = "</script><script>alert(1)</script><!--\u{2028}\u{2029}{{script}}\"\\\u{1b}[31m";
         let mut out = Vec::new();
         write(&graph_of(&[(&[hostile], 1)]), 99, &mut out);
@@ -119,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn the_policy_names_the_script_that_is_there() {
+    fn policy_contains_hash_of_the_script() {
         use std::io::Write;
         use std::process::{Command, Stdio};
         let mut child =
@@ -128,7 +133,7 @@ mod tests {
         let text = String::from_utf8(child.wait_with_output().unwrap().stdout).unwrap();
         let digest: Vec<u8> =
             (0..32).map(|at| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).unwrap()).collect();
-        assert_eq!(base64(&digest), SCRIPT_HASH, "the script has changed, and its hash has to");
+        assert_eq!(base64(&digest), SCRIPT_HASH, "the script has changed: update its hash");
     }
 
     fn base64(bytes: &[u8]) -> String {

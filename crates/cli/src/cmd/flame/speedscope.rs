@@ -1,23 +1,27 @@
-//! JSON as speedscope reads it: <https://www.speedscope.app/file-format-schema.json>, one profile of the type `sampled`.
+//! A JSON profile for speedscope: <https://www.speedscope.app/file-format-schema.json>, one profile
+//! of the type `sampled`.
 //!
 //! ```text
-//!   { "$schema", "activeProfileIndex": 0, "name", "exporter", "shared": { "frames": [{ "name", "file"? }] }, "profiles": [{ "type": "sampled", "name", "unit",
-//!     "startValue": 0, "endValue": sum, "weights": [n], "samples": [[outermost, …, innermost]] }] }
+//!   { "$schema", "activeProfileIndex": 0, "name", "exporter",
+//!     "shared": { "frames": [{ "name", "file"? }] },
+//!     "profiles": [{ "type": "sampled", "name", "unit", "startValue": 0, "endValue": sum,
+//!                    "weights": [n], "samples": [[outermost, …, innermost]] }] }
 //! ```
 //!
-//! The long lists are written where they go, at the ends of objects, for each may have hundreds of megabytes.
+//! The long lists are written directly into the output, at the ends of objects, because each can
+//! take hundreds of megabytes.
 
 use super::graph::{Graph, Measure};
 use crate::analysis::FunctionId;
 use crate::export::Object;
 
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
-/// Bytes of all stacks.
+/// Maximum size of all stacks in bytes.
 const MAX_TEXT: usize = 128 << 20;
-/// What a frame of a stack takes: the digits of its function, and a comma.
+/// Size of a frame of a stack: the digits of its function, and a comma.
 const FRAME: usize = 7;
 
-/// Writes the heaviest stacks and gives the number of the others, which are one.
+/// Writes the heaviest stacks, and returns the number of the others, which are merged into one.
 pub(super) fn write(graph: &Graph, out: &mut Vec<u8>) -> usize {
     write_within(graph, MAX_TEXT, out)
 }
@@ -40,7 +44,7 @@ fn write_within(graph: &Graph, most: usize, out: &mut Vec<u8>) -> usize {
     let mut profile = Object::new();
     profile.text("type", "sampled").text("name", graph.measure.title());
     profile.text("unit", if graph.measure == Measure::Waits { "nanoseconds" } else { "none" });
-    // Weights are numbers by the schema, however large.
+    // The schema requires numbers, however large.
     profile.raw("startValue", "0").raw("endValue", &graph.total.to_string());
     out.extend_from_slice(b"]},\"profiles\":[");
     open(&profile, out);
@@ -59,13 +63,13 @@ fn write_within(graph: &Graph, most: usize, out: &mut Vec<u8>) -> usize {
     ends.folded
 }
 
-/// An object that more is written into.
+/// Writes an object without its closing brace, so that more members can follow.
 fn open(object: &Object, out: &mut Vec<u8>) {
     let text = object.finish();
     out.extend_from_slice(text.strip_suffix('}').unwrap_or(&text).as_bytes());
 }
 
-/// Writes values with commas between them.
+/// Writes values separated by commas.
 fn separated<T>(out: &mut Vec<u8>, values: impl IntoIterator<Item = T>, write: impl Fn(&mut Vec<u8>, T)) {
     for (index, value) in values.into_iter().enumerate() {
         if index > 0 {
@@ -87,21 +91,21 @@ mod tests {
     }
 
     #[test]
-    fn stacks_that_find_no_room_are_one() {
+    fn stacks_beyond_the_limit_become_one() {
         let graph = graph_of(&[(&["a", "b"], 3), (&["a", "c"], 2), (&["d"], 1)]);
         let (all, folded) = read(&graph, 99 * FRAME);
         let profile = &all["profiles"][0];
         assert_eq!((folded, profile["samples"].as_array().unwrap().len()), (0, 3));
         assert_eq!(profile["weights"], serde_json::json!([3, 2, 1]));
-        let (cut, folded) = read(&graph, 2 * FRAME);
-        let profile = &cut["profiles"][0];
+        let (truncated, folded) = read(&graph, 2 * FRAME);
+        let profile = &truncated["profiles"][0];
         assert_eq!((folded, &profile["weights"]), (2, &serde_json::json!([3, 3])));
         assert_eq!(profile["samples"][1], serde_json::json!([0]));
-        assert_eq!(cut["shared"]["frames"][0]["name"], "(other)");
+        assert_eq!(truncated["shared"]["frames"][0]["name"], "(other)");
     }
 
     #[test]
-    fn a_name_stays_in_its_string() {
+    fn names_stay_in_their_string() {
         let hostile = "</script>\"]}\u{2028}\u{1b}[31m\n\\";
         let (all, _) = read(&graph_of(&[(&[hostile], 1)]), 99);
         assert_eq!(all["shared"]["frames"][1]["name"], hostile);

@@ -1,4 +1,4 @@
-//! One provider, for people: who has registered it, and which sessions enable it.
+//! The page of one provider: the processes that registered it, and the sessions that enable it.
 //!
 //! ```text
 //!   Provider    MyCompany.App {b3864c38-…}, modern
@@ -19,7 +19,7 @@ use crate::export::plain;
 use crate::processes;
 use crate::sessions;
 
-/// The page of a provider; `called` is what it was asked for by.
+/// Formats the page of a provider; `called` is the name on the command line.
 pub(super) fn page(p: &ProviderEntry, names: &BTreeMap<u64, &str>, called: &str) -> String {
     let mut text = String::new();
     let known = sessions::named(p).unwrap_or_default();
@@ -31,15 +31,15 @@ pub(super) fn page(p: &ProviderEntry, names: &BTreeMap<u64, &str>, called: &str)
         lines(&mut text, "Groups", p.groups.iter().map(|group| format!("{{{group}}}")));
     }
     let processes = p.pids.iter().map(|pid| process(*pid));
-    let nobody = p.pids.is_empty().then(|| "none has registered it so far".to_owned());
-    lines(&mut text, "Processes", processes.chain(nobody));
+    let no_process = p.pids.is_empty().then(|| "no process has registered it so far".to_owned());
+    lines(&mut text, "Processes", processes.chain(no_process));
     let is_idle = p.sessions.is_empty() && p.privates.is_empty();
-    let nobody = is_idle.then(|| "no session".to_owned());
-    lines(&mut text, "Enabled by", enabled_by(p, names).chain(nobody));
+    let no_session = is_idle.then(|| "no session".to_owned());
+    lines(&mut text, "Enabled by", enabled_by(p, names).chain(no_session));
     text
 }
 
-/// Id, user and program of a process.
+/// Formats pid, user and program of a process.
 fn process(pid: u32) -> String {
     let user = processes::owner(pid).map(|uid| name_of(&Sid::user(uid)));
     let user = user.as_deref().map_or("-", |user| user.trim_start_matches("user "));
@@ -47,9 +47,9 @@ fn process(pid: u32) -> String {
     format!("{pid}  {user}  {program}")
 }
 
-/// The values one below the other, the first behind what they are.
-fn lines(text: &mut String, what: &str, values: impl IntoIterator<Item = String>) {
+/// Writes the values below each other, the first one after the label.
+fn lines(text: &mut String, label: &str, values: impl IntoIterator<Item = String>) {
     for (index, value) in values.into_iter().enumerate() {
-        let _ = writeln!(text, "{:<11} {value}", if index == 0 { what } else { "" });
+        let _ = writeln!(text, "{:<11} {value}", if index == 0 { label } else { "" });
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a command can be run, told before anything is done for it.
+//! Checks whether a command can be run, before the session starts.
 
 use std::ffi::OsStr;
 use std::io;
@@ -11,10 +11,10 @@ use crate::export::plain;
 
 const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;
-/// Where programs are looked for when nobody says.
+/// Search path if PATH is not set.
 const USUAL_PATH: &str = "/bin:/usr/bin";
 
-/// Why a command cannot be run, and the exit status that shells give for it.
+/// Why a command cannot be run, and the exit status that shells return for it.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Failure {
     pub(super) text: String,
@@ -29,7 +29,7 @@ impl Failure {
     }
 }
 
-/// Looks a command up as it will be when it is run: a name along PATH, a path as it is.
+/// Looks up a command as it will be when it runs: a name along PATH, a path as it is.
 pub(super) fn check(program: &OsStr) -> Result<(), Failure> {
     check_along(program, &std::env::var_os("PATH").unwrap_or_else(|| USUAL_PATH.into()))
 }
@@ -49,8 +49,7 @@ fn check_along(program: &OsStr, path: &OsStr) -> Result<(), Failure> {
         }
     }
     if worst.kind() == io::ErrorKind::NotFound {
-        let text =
-            format!("cannot run {}: there is no such program on PATH", plain(&program.to_string_lossy()));
+        let text = format!("cannot run {}: no such program on PATH", plain(&program.to_string_lossy()));
         return Err(Failure { text, status: NOT_FOUND });
     }
     Err(failure(worst))
@@ -69,7 +68,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     #[test]
-    fn a_command_is_found_as_shells_find_it() {
+    fn command_lookup_matches_shells() {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str, mode| {
             let path = dir.path().join(name);

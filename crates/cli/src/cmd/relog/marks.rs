@@ -1,4 +1,4 @@
-//! Events that a person adds: a text at a time, self-describing.
+//! Marks: self-describing events with a text that the user adds at a time.
 
 use anyhow::Result;
 use traceweir::relog::{Output, TraceEvent};
@@ -13,12 +13,12 @@ use traceweir_format::wire::Put;
 use crate::export::plain;
 use crate::filter::Moment;
 
-/// Who writes marks.
+/// The provider of marks.
 const PROVIDER: &str = "Traceweir.Relog";
-/// 8-bit text up to a NUL, shown as UTF-8.
+/// In and out type: 8-bit text up to a NUL, shown as UTF-8.
 const TEXT: (u8, u8) = (2, 35);
 
-/// Marks that wait for their time, the last first.
+/// Marks that have not been written yet, the latest first.
 pub(super) struct Marks(Vec<(FileTime, String)>);
 
 impl Marks {
@@ -29,38 +29,36 @@ impl Marks {
         Self(marks)
     }
 
-    /// What to say of marks that lie outside of the traces.
+    /// Returns warnings about marks outside the time span of the traces.
     pub(super) fn outside(self, (first, last): (FileTime, FileTime)) -> Vec<String> {
         let outside = self.0.into_iter().rev().filter(|(at, _)| *at < first || *at > last);
         outside
             .map(|(at, text)| {
                 let text = plain(&text);
-                format!(
-                    "the mark {text:?} at {at} lies outside of the trace, which is from {first} to {last}"
-                )
+                format!("the mark {text:?} at {at} is outside the trace, which is from {first} to {last}")
             })
             .collect()
     }
 
-    /// Writes the marks that come before an event of this time.
+    /// Writes the marks that precede an event of this time.
     #[inline]
     pub(super) fn put_before(&mut self, time: FileTime, output: &mut Output) -> Result<()> {
         while let Some((at, text)) = self.0.pop_if(|(at, _)| *at < time) {
-            put(at, &text, output)?;
+            write_mark(at, &text, output)?;
         }
         Ok(())
     }
 
-    /// Writes the marks behind the last event.
+    /// Writes the marks after the last event.
     pub(super) fn put_rest(&mut self, output: &mut Output) -> Result<()> {
         while let Some((at, text)) = self.0.pop() {
-            put(at, &text, output)?;
+            write_mark(at, &text, output)?;
         }
         Ok(())
     }
 }
 
-fn put(time: FileTime, text: &str, output: &mut Output) -> Result<()> {
+fn write_mark(time: FileTime, text: &str, output: &mut Output) -> Result<()> {
     let (mut traits, mut metadata) = (TraitsBuilder::new(PROVIDER), MetadataBuilder::new("Mark", 0));
     let items = [
         Item { kind: ExtType::PROV_TRAITS, data: traits.finish()? },

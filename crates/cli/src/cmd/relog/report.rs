@@ -1,4 +1,4 @@
-//! What a person is told in the end: what the file has, and what was asked for in vain.
+//! The summary and the warnings at the end of `weir relog`.
 
 use traceweir::relog::Summary;
 use traceweir_format::time::FileTime;
@@ -8,11 +8,11 @@ use crate::cmd::{counted, grouped};
 use crate::filter::Filter;
 use crate::traces::Traces;
 
-/// What was written, and how much of what was read is not in it.
+/// Formats what was written, and how many of the events read are not in it.
 pub(super) fn line(path: &str, done: &Summary, tally: &Tally) -> String {
     let (events, buffers) = (counted(done.events, "event"), counted(u64::from(done.buffers), "buffer"));
     let (bytes, span) = (counted(done.bytes, "byte"), format!("{} to {}", done.start, done.end));
-    // The output's own header is an event that was not read; all that is there besides was.
+    // The header of the output is an event that was not read; all its other events were read.
     let there = done.events.saturating_sub(1).saturating_sub(done.injected).saturating_add(done.folded);
     let out = match tally.read.saturating_sub(there) {
         0 => String::new(),
@@ -21,22 +21,22 @@ pub(super) fn line(path: &str, done: &Summary, tally: &Tally) -> String {
     format!("{path}: {events} in {buffers}, {bytes}, {span}{out}")
 }
 
-/// What to say where events were mended.
+/// Returns a warning about events whose extended data items were invalid.
 pub(super) fn mended(done: &Summary) -> Option<String> {
     let events = counted(done.items_dropped, "event");
     (done.items_dropped > 0).then(|| {
-        format!("{events} had extended items that contradict themselves: their bytes are the beginning of the payload now, as readers take them")
+        format!("{events} had inconsistent extended data items: their bytes are now the beginning of the payload, as readers interpret them")
     })
 }
 
-/// When the inputs begin and end, by their headers and their events.
+/// Returns when the inputs begin and end, by their headers and their events.
 pub(super) fn span(traces: &Traces, tally: &Tally) -> (FileTime, FileTime) {
     let ends = traces.inputs.iter().map(|input| input.trace.header().end_time);
     let (first, last) = tally.span.unwrap_or((traces.start(), traces.start()));
     (traces.start().min(first), ends.fold(last, FileTime::max))
 }
 
-/// What to say where the filters let nothing through.
+/// Returns a warning if no event passed the filters.
 pub(super) fn silence(tally: &Tally, filter: &Filter) -> Option<String> {
     let (first, last) = tally.span.filter(|_| tally.judged > 0 && tally.passed == 0)?;
     let (from, to) = filter.span();

@@ -1,4 +1,4 @@
-//! `weir report cpu`: where processor time went, by samples.
+//! `weir report cpu`: reports where processor time went, by samples.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
@@ -10,7 +10,8 @@ use super::page::{
     Page, milliseconds, name, percent, percent_with_error, put_fraction, put_pid, share, summary,
 };
 use crate::analysis::{
-    Analysis, FunctionId, Kind, Known, Paths, ProcessId, Seen, Wanted, Wants, What, Window, is_cut,
+    Analysis, FunctionId, Kind, Occurrence, Paths, ProcessId, ReportEvent, ThreadSelection, TraceFacts,
+    Wants, Window, is_truncated,
 };
 use crate::cli::{ReportCpu, Schemas};
 use crate::cmd::{counted, grouped, warn};
@@ -18,18 +19,20 @@ use crate::exit::Outcome;
 use crate::export::Object;
 use crate::traces::Reading;
 
-/// Rows of one table that are told apart. Functions, modules and processes have bounds of their own; samples of threads beyond this are counted as that.
+/// Maximum number of rows of one table. Functions, modules and processes have their own limits;
+/// samples of threads beyond this one are counted separately.
 const MAX_ROWS: usize = 1 << 19;
 
-/// Runs the command.
+/// Runs `weir report cpu`.
 pub(super) fn run(options: &ReportCpu) -> Result<Outcome> {
     let wants = Wants { samples: true, ..Wants::default() };
-    let look = &options.look;
-    let span = (look.from, look.to);
-    let mut analysis = Analysis::open(&look.files.files, span, &options.symbols, &Schemas::default(), wants)?;
+    let selection = &options.selection;
+    let span = (selection.from, selection.to);
+    let mut analysis =
+        Analysis::open(&selection.files.files, span, &options.symbols, &Schemas::default(), wants)?;
     let mut samples = Samples::new(options, analysis.window);
     let reading = analysis.read(|known, joined| samples.add(known, joined))?;
-    samples.refuse_nothing()?;
+    samples.check_not_empty()?;
     let mut page = Page::new(options.tables);
     samples.headline(&analysis, &reading, &mut page);
     samples.tables(&mut page);
@@ -38,7 +41,7 @@ pub(super) fn run(options: &ReportCpu) -> Result<Outcome> {
     Ok(reading.outcome)
 }
 
-/// Samples of something: those that ended in it, and all that it had a part in.
+/// Samples of a function or module: those taken in it, and those with it anywhere in the stack.
 #[derive(Clone, Copy, Debug, Default)]
 struct Count {
     own: u64,
@@ -47,21 +50,21 @@ struct Count {
 
 struct Samples {
     paths: Paths,
-    wanted: Wanted,
+    wanted: ThreadSelection,
     window: Window,
     with_idle: bool,
     by_function: HashMap<FunctionId, Count>,
-    /// By the number of a function of the module.
+    /// By the label of the module.
     by_module: HashMap<String, Count>,
     by_process: HashMap<ProcessId, u64>,
     by_thread: HashMap<(ProcessId, u32), u64>,
     total: u64,
     idle: u64,
-    /// Samples of other processes and threads than those asked for.
+    /// Samples of processes and threads that were not selected.
     others: u64,
     without_stack: u64,
-    cut: u64,
-    /// Samples of threads that found no row.
+    truncated: u64,
+    /// Samples of threads beyond the maximum number of rows.
     beyond: u64,
     intervals: BTreeSet<u64>,
     first: Option<i64>,
@@ -73,7 +76,7 @@ impl Samples {
     fn new(options: &ReportCpu, window: Window) -> Self {
         Self {
             paths: Paths::new(false),
-            wanted: Wanted::new(&options.look.process, &options.look.thread),
+            wanted: ThreadSelection::new(&options.selection.process, &options.selection.thread),
             window,
             with_idle: options.idle,
             by_function: HashMap::new(),
@@ -84,7 +87,7 @@ impl Samples {
             idle: 0,
             others: 0,
             without_stack: 0,
-            cut: 0,
+            truncated: 0,
             beyond: 0,
             intervals: BTreeSet::new(),
             first: None,
@@ -93,12 +96,12 @@ impl Samples {
         }
     }
 
-    fn add(&mut self, known: &mut Known, joined: &Joined<Seen>) {
+    fn add(&mut self, known: &mut TraceFacts, joined: &Joined<ReportEvent>) {
         let Joined { what: seen, stack } = joined;
         let (thread, address, weight, is_idle) = match seen.what {
-            What::Sample { thread, address, weight, is_idle } => (thread, address, weight, is_idle),
-            What::Interval(units) => {
-                // A handful at most in a sound trace.
+            Occurrence::Sample { thread, address, weight, is_idle } => (thread, address, weight, is_idle),
+            Occurrence::Interval(units) => {
+                // A sound trace has only a few.
                 if self.intervals.len() < 64 {
                     self.intervals.insert(units);
                 }
@@ -127,19 +130,19 @@ impl Samples {
         if stack.is_empty() {
             self.without_stack += weight;
         }
-        if is_cut(stack) {
-            self.cut += weight;
+        if is_truncated(stack) {
+            self.truncated += weight;
         }
         add(&mut self.by_process, process, |count| *count += weight);
-        self.paths.meet(known, seen, process, thread);
+        self.paths.learn_thread_name(known, seen, process, thread);
         if !add(&mut self.by_thread, (process, thread), |count| *count += weight) {
             self.beyond += weight;
         }
-        let path = self.paths.of(known, joined, (process, pid, thread), Some(address)).to_vec();
+        let path = self.paths.resolve(known, joined, (process, pid, thread), Some(address)).to_vec();
         self.count_path(&path, weight);
     }
 
-    /// Counts each function and each module of a stack once, and the innermost as what was running.
+    /// Counts each function and module of a stack once in `all`, and the innermost in `own`.
     fn count_path(&mut self, path: &[FunctionId], weight: u64) {
         let functions = &self.paths.functions;
         let code = |id: &&FunctionId| functions.get(**id).kind != Kind::Process;
@@ -158,20 +161,20 @@ impl Samples {
         }
     }
 
-    /// Refuses to report on nothing: zeros would look like an answer.
-    fn refuse_nothing(&self) -> Result<()> {
-        if self.total == 0 && self.wanted.is_some_only() && self.others > 0 {
-            bail!("{}", self.wanted.missed(&self.paths.processes, "samples"));
+    /// Fails if there is nothing to report: zeros would look like a result.
+    fn check_not_empty(&self) -> Result<()> {
+        if self.total == 0 && self.wanted.is_limited() && self.others > 0 {
+            bail!("{}", self.wanted.no_match_message(&self.paths.processes, "samples"));
         }
         if self.total == 0 && self.idle == 0 {
             bail!(
-                "no samples: the trace has none in this time (PROFILE, 0x0F2E); weir record --kernel cpu -o cpu.etl takes them"
+                "no samples: the trace has none in this time (PROFILE, 0x0F2E); weir record --kernel cpu -o cpu.etl records them"
             );
         }
         Ok(())
     }
 
-    /// Nanoseconds between samples, where they are the same throughout.
+    /// Returns the time between samples in nanoseconds, if it never changed.
     fn interval(&self) -> Option<u64> {
         let mut all = self.intervals.iter();
         all.next().filter(|_| all.next().is_none()).map(|units| units.saturating_mul(100))
@@ -181,7 +184,7 @@ impl Samples {
         let seconds = self.first.map_or(0.0, |first| self.last.saturating_sub(first) as f64 / 1e9);
         let mut object = summary(analysis, reading);
         object.number("samples", self.total).number("idle", self.idle).number("others", self.others);
-        object.number("without_stack", self.without_stack).number("cut", self.cut);
+        object.number("without_stack", self.without_stack).number("cut", self.truncated);
         object.number("processors", self.cpus.len() as u64);
         put_fraction(&mut object, "seconds", seconds);
         match self.interval() {
@@ -189,40 +192,37 @@ impl Samples {
             None => object.raw("interval_ns", "null"),
         };
         page.object(&object);
-        let there = self.total + self.others + if self.with_idle { 0 } else { self.idle };
+        let sample_count = self.total + self.others + if self.with_idle { 0 } else { self.idle };
         let processors = counted(self.cpus.len() as u64, "processor");
-        page.line(&format!("{} in {seconds:.3} s on {processors}", counted(there, "sample")));
+        page.line(&format!("{} in {seconds:.3} s on {processors}", counted(sample_count, "sample")));
         page.line(&self.interval_line());
         let idle = if self.with_idle { "reported as the others" } else { "left out (--idle)" };
         page.line(&format!(
             "of idle processors: {} ({} %), {idle}",
             grouped(self.idle),
-            percent(self.idle, there)
+            percent(self.idle, sample_count)
         ));
         if self.others > 0 {
             page.line(&format!("of other processes and threads: {}, left out", grouped(self.others)));
         }
         page.line(&format!(
-            "reported: {}; without a stack: {} ({} %), told by their address alone",
+            "reported: {}; without a stack: {} ({} %), counted by their address alone",
             counted(self.total, "sample"),
             grouped(self.without_stack),
             percent(self.without_stack, self.total)
         ));
-        if self.cut > 0 {
-            let (cut, share) = (counted(self.cut, "stack"), percent(self.cut, self.total));
+        if self.truncated > 0 {
+            let (truncated, share) = (counted(self.truncated, "stack"), percent(self.truncated, self.total));
             page.line(&format!(
-                "cut at the limit of frames: {cut} ({share} %); the outermost functions of those are not counted"
+                "truncated at the frame limit: {truncated} ({share} %); their outermost functions are not counted"
             ));
         }
         page.losses(analysis, reading);
         if self.beyond > 0 {
-            page.line(&format!(
-                "there are more threads than are told apart: {} are of those",
-                counted(self.beyond, "sample")
-            ));
+            page.line(&format!("too many threads: {} are in no row", counted(self.beyond, "sample")));
         }
         if self.paths.functions.is_full() {
-            page.line("there are more functions than are told apart: the rest is (other)");
+            page.line("too many functions: the rest is (other)");
         }
     }
 
@@ -230,10 +230,10 @@ impl Samples {
         let ms = |units: u64| format!("{} ms", milliseconds(units.saturating_mul(100)));
         match (self.interval(), self.intervals.len()) {
             (Some(interval), _) => format!("sampled every {}", ms(interval / 100)),
-            (None, 0) => "how often samples were taken is not told".to_owned(),
+            (None, 0) => "the sampling interval is unknown".to_owned(),
             (None, _) => {
                 let all: Vec<String> = self.intervals.iter().map(|units| ms(*units)).collect();
-                format!("the interval was changed ({}): samples do not weigh the same", all.join(", "))
+                format!("the sampling interval changed ({}): samples have different weights", all.join(", "))
             }
         }
     }
@@ -242,14 +242,17 @@ impl Samples {
         let mut functions: Vec<(FunctionId, Count)> =
             self.by_function.iter().map(|(k, v)| (*k, *v)).collect();
         let label = |id: FunctionId| self.paths.functions.get(id).label();
-        functions.sort_by_cached_key(|(id, it)| (u64::MAX - it.own, u64::MAX - it.all, label(*id), *id));
-        let by_own: Vec<_> = functions.iter().filter(|(_, it)| it.own > 0).copied().collect();
+        functions
+            .sort_by_cached_key(|(id, count)| (u64::MAX - count.own, u64::MAX - count.all, label(*id), *id));
+        let by_own: Vec<_> = functions.iter().filter(|(_, count)| count.own > 0).copied().collect();
         self.functions("functions, by their own samples", &by_own, page);
         if !page.is_json() {
-            functions.sort_by_cached_key(|(id, it)| (u64::MAX - it.all, u64::MAX - it.own, label(*id), *id));
+            functions.sort_by_cached_key(|(id, count)| {
+                (u64::MAX - count.all, u64::MAX - count.own, label(*id), *id)
+            });
             self.functions("functions, with what they call", &functions, page);
         } else {
-            let rest: Vec<_> = functions.into_iter().filter(|(_, it)| it.own == 0).collect();
+            let rest: Vec<_> = functions.into_iter().filter(|(_, count)| count.own == 0).collect();
             self.functions("", &rest, page);
         }
         self.modules(page);
@@ -266,10 +269,11 @@ impl Samples {
             ("own ms", true),
             ("function", false),
         ];
-        let cells = |(id, it): &(FunctionId, Count)| self.counts(it, &self.paths.functions.get(*id).label());
-        page.table(title, head, rows, cells, |(id, it)| {
+        let cells =
+            |(id, count): &(FunctionId, Count)| self.counts(count, &self.paths.functions.get(*id).label());
+        page.table(title, head, rows, cells, |(id, count)| {
             let function = self.paths.functions.get(*id);
-            let mut object = self.object("function", &function.label(), it);
+            let mut object = self.object("function", &function.label(), count);
             object
                 .optional("module", function.module.as_deref())
                 .optional("function", function.name.as_deref());
@@ -280,7 +284,7 @@ impl Samples {
 
     fn modules(&self, page: &mut Page) {
         let mut rows: Vec<_> = self.by_module.iter().collect();
-        rows.sort_by_key(|(name, it)| (u64::MAX - it.own, u64::MAX - it.all, (*name).clone()));
+        rows.sort_by_key(|(name, count)| (u64::MAX - count.own, u64::MAX - count.all, (*name).clone()));
         let head = [
             ("own", true),
             ("own %", true),
@@ -293,18 +297,18 @@ impl Samples {
             "modules",
             head,
             &rows,
-            |(name, it)| self.counts(it, name),
-            |(name, it)| self.object("module", name, it),
+            |(name, count)| self.counts(count, name),
+            |(name, count)| self.object("module", name, count),
         );
     }
 
-    fn counts(&self, it: &Count, label: &str) -> [String; 6] {
+    fn counts(&self, count: &Count, label: &str) -> [String; 6] {
         [
-            grouped(it.own),
-            percent_with_error(it.own, self.total),
-            grouped(it.all),
-            percent_with_error(it.all, self.total),
-            self.time(it.own),
+            grouped(count.own),
+            percent_with_error(count.own, self.total),
+            grouped(count.all),
+            percent_with_error(count.all, self.total),
+            self.time(count.own),
             name(label),
         ]
     }
@@ -313,10 +317,11 @@ impl Samples {
         self.interval().map_or_else(|| "-".to_owned(), |ns| milliseconds(samples.saturating_mul(ns)))
     }
 
-    fn object(&self, by: &str, label: &str, it: &Count) -> Object {
+    fn object(&self, by: &str, label: &str, count: &Count) -> Object {
         let mut object = Object::new();
-        object.text("by", by).text("name", label).number("own", it.own).number("all", it.all);
-        let ((own, own_error), (all, all_error)) = (share(it.own, self.total), share(it.all, self.total));
+        object.text("by", by).text("name", label).number("own", count.own).number("all", count.all);
+        let ((own, own_error), (all, all_error)) =
+            (share(count.own, self.total), share(count.all, self.total));
         put_fraction(&mut object, "own_share", own);
         put_fraction(&mut object, "own_error", own_error);
         put_fraction(&mut object, "all_share", all);
@@ -332,7 +337,7 @@ impl Samples {
         let cells = |(id, n): &(ProcessId, u64)| {
             [grouped(*n), percent_with_error(*n, self.total), self.time(*n), name(&label(*id))]
         };
-        page.table("processes", head, &rows, cells, |(id, n)| self.of_process("process", *id, *n));
+        page.table("processes", head, &rows, cells, |(id, n)| self.process_object("process", *id, *n));
     }
 
     fn threads(&self, page: &mut Page) {
@@ -346,13 +351,13 @@ impl Samples {
             [grouped(*n), share, self.time(*n), thread, name(&label(*id))]
         };
         page.table("threads", head, &rows, cells, |((id, tid), n)| {
-            let mut object = self.of_process("thread", *id, *n);
+            let mut object = self.process_object("thread", *id, *n);
             object.number("tid", *tid).optional("thread", self.paths.thread_name(*id, *tid));
             object
         });
     }
 
-    fn of_process(&self, by: &str, id: ProcessId, samples: u64) -> Object {
+    fn process_object(&self, by: &str, id: ProcessId, samples: u64) -> Object {
         let mut object = Object::new();
         object.text("by", by).text("name", &self.paths.processes.label(id)).number("samples", samples);
         put_pid(&mut object, self.paths.processes.pid(id));
@@ -364,7 +369,7 @@ impl Samples {
     }
 }
 
-/// Changes a row, as long as there is room for it.
+/// Changes a row, unless it is new and the table is full; returns whether it did.
 fn add<K: Eq + Hash, V: Default>(rows: &mut HashMap<K, V>, key: K, change: impl FnOnce(&mut V)) -> bool {
     let has_room = rows.len() < MAX_ROWS || rows.contains_key(&key);
     if has_room {

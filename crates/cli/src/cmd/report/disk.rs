@@ -1,4 +1,4 @@
-//! `weir report disk`: what disks did, and how long it took.
+//! `weir report disk`: reports disk operations and their latency.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,7 +9,8 @@ use traceweir_format::header::NO_ID;
 
 use super::page::{Page, milliseconds, name, percentiles, put_percentiles, put_pid, recorded, summary};
 use crate::analysis::{
-    Analysis, Known, Latencies, Paths, ProcessId, Seen, Transfer, Wanted, Wants, What, Window,
+    Analysis, Latencies, Occurrence, Paths, ProcessId, ReportEvent, ThreadSelection, TraceFacts, Transfer,
+    Wants, Window,
 };
 use crate::cli::{ReportDisk, Schemas};
 use crate::cmd::{counted, grouped, warn};
@@ -18,21 +19,21 @@ use crate::export::Object;
 use crate::symbols::SymbolArgs;
 use crate::traces::Reading;
 
-/// Rows of one table that are told apart; what is beyond is summed as one.
+/// Maximum number of rows of all tables; further ones are added up in one.
 const MAX_ROWS: usize = 1 << 17;
 
-/// Runs the command.
+/// Runs `weir report disk`.
 pub(super) fn run(options: &ReportDisk) -> Result<Outcome> {
     let wants = Wants { transfers: true, ..Wants::default() };
-    let look = &options.look;
-    let span = (look.from, look.to);
+    let selection = &options.selection;
+    let span = (selection.from, selection.to);
     let (symbols, schemas) = (SymbolArgs::default(), Schemas::default());
-    let mut analysis = Analysis::open(&look.files.files, span, &symbols, &schemas, wants)?;
-    let wanted = Wanted::new(&look.process, &look.thread);
+    let mut analysis = Analysis::open(&selection.files.files, span, &symbols, &schemas, wants)?;
+    let wanted = ThreadSelection::new(&selection.process, &selection.thread);
     let mut disks = Disks { wanted, window: analysis.window, ..Disks::default() };
     let reading = analysis.read(|known, joined| disks.add(known, joined))?;
     if disks.all.operations() == 0 && disks.others > 0 {
-        bail!("{}", disks.wanted.missed(&disks.paths.processes, "operations"));
+        bail!("{}", disks.wanted.no_match_message(&disks.paths.processes, "operations"));
     }
     let mut page = Page::new(options.tables);
     disks.print(&analysis, &reading, &mut page);
@@ -41,7 +42,7 @@ pub(super) fn run(options: &ReportDisk) -> Result<Outcome> {
     Ok(reading.outcome)
 }
 
-/// What a row sums up.
+/// Totals of a row.
 #[derive(Clone, Debug, Default)]
 struct Sum {
     reads: u64,
@@ -53,19 +54,19 @@ struct Sum {
 }
 
 impl Sum {
-    fn add(&mut self, it: &Transfer) {
-        match it.operation {
+    fn add(&mut self, transfer: &Transfer) {
+        match transfer.operation {
             "read" => {
                 self.reads += 1;
-                self.read_bytes = self.read_bytes.saturating_add(it.bytes);
+                self.read_bytes = self.read_bytes.saturating_add(transfer.bytes);
             }
             "write" => {
                 self.writes += 1;
-                self.written_bytes = self.written_bytes.saturating_add(it.bytes);
+                self.written_bytes = self.written_bytes.saturating_add(transfer.bytes);
             }
             _ => self.flushes += 1,
         }
-        if let Some(took) = it.took {
+        if let Some(took) = transfer.took {
             self.latency.add(took);
         }
     }
@@ -97,7 +98,7 @@ impl Key {
 #[derive(Default)]
 struct Disks {
     paths: Paths,
-    wanted: Wanted,
+    wanted: ThreadSelection,
     window: Window,
     all: Sum,
     rows: HashMap<Key, Sum>,
@@ -108,43 +109,43 @@ struct Disks {
 }
 
 impl Disks {
-    fn add(&mut self, known: &mut Known, joined: &Joined<Seen>) {
+    fn add(&mut self, known: &mut TraceFacts, joined: &Joined<ReportEvent>) {
         let seen = &joined.what;
-        let What::Transfer(it) = &seen.what else { return };
+        let Occurrence::Transfer(transfer) = &seen.what else { return };
         if !self.window.contains(seen.time) {
             return;
         }
-        let thread = it.thread.unwrap_or(NO_ID);
-        let pid = it.thread.map_or(it.pid, |thread| known.process_of(thread, seen.stamp));
-        let process = self.paths.named(known, seen, pid);
+        let thread = transfer.thread.unwrap_or(NO_ID);
+        let pid = transfer.thread.map_or(transfer.pid, |thread| known.process_of(thread, seen.stamp));
+        let process = self.paths.process_by_pid(known, seen, pid);
         if !self.wanted.wants(&self.paths.processes, process, thread) {
             self.others += 1;
             return;
         }
         self.first.get_or_insert(seen.time);
         self.last = seen.time;
-        self.all.add(it);
-        if !self.names.contains_key(&it.disk)
+        self.all.add(transfer);
+        if !self.names.contains_key(&transfer.disk)
             && self.names.len() < MAX_ROWS
-            && let Some(name) = known.disk_name(it.disk, seen.stamp)
+            && let Some(name) = known.disk_name(transfer.disk, seen.stamp)
         {
-            self.names.insert(it.disk, name);
+            self.names.insert(transfer.disk, name);
         }
-        for key in [Key::Disk(it.disk), Key::Process(process), Key::File(it.file.clone())] {
+        for key in [Key::Disk(transfer.disk), Key::Process(process), Key::File(transfer.file.clone())] {
             let has_room = self.rows.len() < MAX_ROWS || self.rows.contains_key(&key);
             let key = if has_room { key } else { Key::Beyond(key.table()) };
-            self.rows.entry(key).or_default().add(it);
+            self.rows.entry(key).or_default().add(transfer);
         }
     }
 
     fn print(&self, analysis: &Analysis, reading: &Reading, page: &mut Page) {
         let seconds = self.first.map_or(0.0, |first| self.last.saturating_sub(first) as f64 / 1e9);
         let mut object = summary(analysis, reading);
-        put(&self.all, &mut object);
+        put_totals(&self.all, &mut object);
         object.number("others", self.others);
         page.object(&object);
         if self.all.operations() == 0 {
-            page.line("no operations: the trace has no transfers of disks in this time (DISK_IO, 0x010A, 0x010B, 0x010E)");
+            page.line("no operations: the trace has no disk transfers in this time (DISK_IO, 0x010A, 0x010B, 0x010E)");
         }
         let all = &self.all;
         page.line(&format!(
@@ -170,19 +171,19 @@ impl Disks {
         if self.has_files() {
             self.table("files", "file", page);
         } else if all.operations() > 0 {
-            page.line("\nno files: the trace does not tell which file an operation was for");
+            page.line("\nno files: the trace does not contain the file of an operation");
         }
     }
 
-    /// Whether any operation was for a file that is known.
+    /// Returns whether the file of any operation is known.
     fn has_files(&self) -> bool {
         self.rows.keys().any(|key| matches!(key, Key::File(Some(_))))
     }
 
     fn table(&self, title: &str, table: &'static str, page: &mut Page) {
         let mut rows: Vec<_> = self.rows.iter().filter(|(key, _)| key.table() == table).collect();
-        rows.sort_by_cached_key(|(key, it)| {
-            (u64::MAX - it.latency.sum, u64::MAX - it.operations(), self.label(key))
+        rows.sort_by_cached_key(|(key, sum)| {
+            (u64::MAX - sum.latency.sum, u64::MAX - sum.operations(), self.label(key))
         });
         let head = [
             ("reads", true),
@@ -200,26 +201,26 @@ impl Disks {
             title,
             head,
             &rows,
-            |(key, it)| {
-                let [half, nearly, all] = percentiles(&it.latency);
+            |(key, sum)| {
+                let [half, nearly, all] = percentiles(&sum.latency);
                 [
-                    grouped(it.reads),
-                    grouped(it.read_bytes),
-                    grouped(it.writes),
-                    grouped(it.written_bytes),
-                    grouped(it.flushes),
-                    milliseconds(it.latency.sum),
+                    grouped(sum.reads),
+                    grouped(sum.read_bytes),
+                    grouped(sum.writes),
+                    grouped(sum.written_bytes),
+                    grouped(sum.flushes),
+                    milliseconds(sum.latency.sum),
                     half,
                     nearly,
                     all,
                     name(&self.label(key)),
                 ]
             },
-            |(key, it)| self.object(key, it),
+            |(key, sum)| self.object(key, sum),
         );
     }
 
-    fn object(&self, key: &Key, it: &Sum) -> Object {
+    fn object(&self, key: &Key, sum: &Sum) -> Object {
         let mut object = Object::new();
         object.text("by", key.table()).text("name", &self.label(key));
         match key {
@@ -236,7 +237,7 @@ impl Disks {
             }
             Key::Beyond(_) => {}
         }
-        put(it, &mut object);
+        put_totals(sum, &mut object);
         object
     }
 
@@ -251,22 +252,22 @@ impl Disks {
     }
 }
 
-/// A disk for people. Linux numbers are major << 20 | minor, which no disk of Windows reaches.
+/// Formats a disk. Linux numbers are major << 20 | minor, larger than any disk number of Windows.
 fn disk_label(number: u32, name: Option<&str>) -> String {
-    let place = match number >> 20 {
+    let number_text = match number >> 20 {
         0 => number.to_string(),
         major => format!("{major}:{}", number & 0xF_FFFF),
     };
     match name {
-        Some(name) if number >> 20 == 0 => format!("{name} (disk {place})"),
-        Some(name) => format!("{name} ({place})"),
-        None => format!("disk {place}"),
+        Some(name) if number >> 20 == 0 => format!("{name} (disk {number_text})"),
+        Some(name) => format!("{name} ({number_text})"),
+        None => format!("disk {number_text}"),
     }
 }
 
-fn put(it: &Sum, object: &mut Object) {
-    object.number("reads", it.reads).number("read_bytes", it.read_bytes);
-    object.number("writes", it.writes).number("written_bytes", it.written_bytes);
-    object.number("flushes", it.flushes).number("latency_sum_ns", it.latency.sum);
-    put_percentiles(&it.latency, object);
+fn put_totals(sum: &Sum, object: &mut Object) {
+    object.number("reads", sum.reads).number("read_bytes", sum.read_bytes);
+    object.number("writes", sum.writes).number("written_bytes", sum.written_bytes);
+    object.number("flushes", sum.flushes).number("latency_sum_ns", sum.latency.sum);
+    put_percentiles(&sum.latency, object);
 }

@@ -1,4 +1,4 @@
-//! The page of a report: a headline, tables, and how numbers look in them.
+//! The output of a report: a headline, tables, and the format of numbers in them.
 
 use std::fmt::Write;
 
@@ -13,47 +13,47 @@ use crate::output::Output;
 use crate::table::table;
 use crate::traces::Reading;
 
-/// Characters of a name in a table; objects have all of it.
-const LONGEST: usize = 100;
+/// Maximum number of characters of a name in a table; JSON contains the whole name.
+const MAX_NAME_CHARS: usize = 100;
 
-/// A report in the making.
+/// A report that is being written.
 pub(super) struct Page {
     text: String,
-    shown: Tables,
+    tables: Tables,
 }
 
 impl Page {
-    pub(super) fn new(shown: Tables) -> Self {
-        Self { text: String::new(), shown }
+    pub(super) fn new(tables: Tables) -> Self {
+        Self { text: String::new(), tables }
     }
 
-    /// Whether objects are wanted.
+    /// Returns whether JSON objects are printed.
     pub(super) const fn is_json(&self) -> bool {
-        self.shown.json
+        self.tables.json
     }
 
-    /// Rows of a table that are shown.
+    /// Returns the maximum number of rows of a table.
     pub(super) const fn top(&self) -> usize {
-        if self.shown.top == 0 { usize::MAX } else { self.shown.top }
+        if self.tables.top == 0 { usize::MAX } else { self.tables.top }
     }
 
-    /// A line for people.
+    /// Adds a line, unless the output is JSON.
     pub(super) fn line(&mut self, line: &str) {
-        if !self.shown.json {
+        if !self.tables.json {
             self.text.push_str(line);
             self.text.push('\n');
         }
     }
 
-    /// An object for programs.
+    /// Adds an object, if the output is JSON.
     pub(super) fn object(&mut self, object: &Object) {
-        if self.shown.json {
+        if self.tables.json {
             self.text.push_str(&object.finish());
             self.text.push('\n');
         }
     }
 
-    /// A table of rows, or their objects.
+    /// Adds a table of rows, or their JSON objects.
     pub(super) fn table<T, const N: usize>(
         &mut self,
         title: &str,
@@ -63,7 +63,7 @@ impl Page {
         object: impl Fn(&T) -> Object,
     ) {
         let shown = rows.get(..rows.len().min(self.top())).unwrap_or_default();
-        if self.shown.json {
+        if self.tables.json {
             shown.iter().for_each(|row| self.object(&object(row)));
             return;
         }
@@ -73,35 +73,38 @@ impl Page {
         let mut lines = vec![head.map(|(name, _)| name.to_owned())];
         lines.extend(shown.iter().map(cells));
         let _ = write!(self.text, "\n{title}\n{}", table(&lines, &head.map(|(_, right)| right)));
-        self.more(rows.len() - shown.len());
+        self.note_hidden_rows(rows.len() - shown.len());
     }
 
-    /// Says that there are rows that are not shown.
-    pub(super) fn more(&mut self, hidden: usize) {
+    /// Adds a line with the number of rows that are not shown.
+    pub(super) fn note_hidden_rows(&mut self, hidden: usize) {
         if hidden > 0 {
             self.line(&format!("{} more (--top 0 shows all)", grouped(hidden as u64)));
         }
     }
 
-    /// What the sessions lost, and what is wrong with the files.
+    /// Adds what the sessions lost, and whether files are damaged.
     pub(super) fn losses(&mut self, analysis: &Analysis, reading: &Reading) {
         let is_damaged = reading.outcome >= Outcome::Damaged;
-        if let Some((there, said)) = analysis.missing_buffers() {
-            let there = grouped(there);
-            self.line(&format!("the file is cut: {there} of {} are there", counted(said, "buffer")));
+        if let Some((present, written)) = analysis.missing_buffers() {
+            let present = grouped(present);
+            self.line(&format!(
+                "the file is truncated: it contains {present} of {}",
+                counted(written, "buffer")
+            ));
         } else if is_damaged {
-            self.line("the file is damaged: what follows is about what could be read of it");
+            self.line("the file is damaged: the report covers the readable part");
         }
         let (events, buffers) = analysis.lost();
         if events > 0 || buffers > 0 {
             let (events, buffers) = (counted(events, "event"), counted(buffers, "buffer"));
-            self.line(&format!("lost: {events} and {buffers}; what follows is about the rest"));
+            self.line(&format!("lost: {events} and {buffers}; the report covers the rest"));
         } else if !analysis.is_finalised() {
-            self.line("lost: not told, for the session has not closed the file");
+            self.line("lost: unknown, because the session has not closed the file");
         } else if reading.outcome == Outcome::Fine {
-            self.line("lost: nothing, as the sessions tell");
+            self.line("lost: nothing, according to the sessions");
         } else if !is_damaged {
-            self.line("lost: events, as buffers say, which do not tell how many");
+            self.line("lost: events; buffers report a loss, but not how many");
         }
     }
 
@@ -112,7 +115,7 @@ impl Page {
     }
 }
 
-/// The object of a headline.
+/// Returns the JSON object of a headline.
 pub(super) fn summary(analysis: &Analysis, reading: &Reading) -> Object {
     let (events, buffers) = analysis.lost();
     let mut object = Object::new();
@@ -122,21 +125,22 @@ pub(super) fn summary(analysis: &Analysis, reading: &Reading) -> Object {
     object
 }
 
-/// How long was recorded, for people.
+/// Formats how long was recorded.
 pub(super) fn recorded(analysis: &Analysis) -> String {
     format!("{:.3} s", analysis.recorded() as f64 / 1e9)
 }
 
-/// A name in a table.
+/// Formats a name for a table.
 pub(super) fn name(text: &str) -> String {
     let text = plain(text);
-    if text.chars().count() <= LONGEST {
+    if text.chars().count() <= MAX_NAME_CHARS {
         return text;
     }
-    text.chars().take(LONGEST - 1).chain(['…']).collect()
+    text.chars().take(MAX_NAME_CHARS - 1).chain(['…']).collect()
 }
 
-/// So much of a whole, as a number from 0 to 1, and its standard error as a sample of that size has it.
+/// Returns the share of `part` in `whole`, from 0 to 1, and its standard error for a sample of that
+/// size.
 pub(super) fn share(part: u64, whole: u64) -> (f64, f64) {
     if whole == 0 {
         return (0.0, 0.0);
@@ -145,24 +149,24 @@ pub(super) fn share(part: u64, whole: u64) -> (f64, f64) {
     (share, (share * (1.0 - share).max(0.0) / whole as f64).sqrt())
 }
 
-/// The same for people: `12.3 ±0.4`.
+/// Formats a share with its standard error in percent: `12.3 ±0.4`.
 pub(super) fn percent_with_error(part: u64, whole: u64) -> String {
     let (share, error) = share(part, whole);
     format!("{:.1} ±{:.1}", share * 100.0, error * 100.0)
 }
 
-/// So much of a whole, in percent.
+/// Formats a share in percent.
 pub(super) fn percent(part: u64, whole: u64) -> String {
     format!("{:.1}", share(part, whole).0 * 100.0)
 }
 
-/// Nanoseconds as milliseconds.
+/// Formats nanoseconds as milliseconds.
 pub(super) fn milliseconds(nanoseconds: u64) -> String {
     let thousandths = nanoseconds.saturating_add(500) / 1000;
     format!("{}.{:03}", grouped(thousandths / 1000), thousandths % 1000)
 }
 
-/// Three percentiles in microseconds: half, nearly all, all.
+/// Formats the 50th, 99th and 100th percentile in microseconds.
 pub(super) fn percentiles(all: &Latencies) -> [String; 3] {
     [50, 99, 100].map(|percent| match all.percentile(percent) {
         Some(nanoseconds) => {
@@ -173,7 +177,7 @@ pub(super) fn percentiles(all: &Latencies) -> [String; 3] {
     })
 }
 
-/// The same as members of an object; null where there are none.
+/// Adds these percentiles to an object; null if there are no latencies.
 pub(super) fn put_percentiles(all: &Latencies, object: &mut Object) {
     for (key, percent) in [("latency_p50_ns", 50), ("latency_p99_ns", 99), ("latency_max_ns", 100)] {
         match all.percentile(percent) {
@@ -183,12 +187,12 @@ pub(super) fn put_percentiles(all: &Latencies, object: &mut Object) {
     }
 }
 
-/// A number with a fraction as a member of an object.
+/// Adds a fraction to an object.
 pub(super) fn put_fraction(object: &mut Object, key: &str, value: f64) {
     object.raw(key, &format!("{value:.6}"));
 }
 
-/// The number of a process as a member of an object: null where there is none.
+/// Adds a pid to an object; null if there is none.
 pub(super) fn put_pid(object: &mut Object, pid: Option<u32>) {
     match pid {
         Some(pid) => object.number("pid", pid),
@@ -201,7 +205,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_are_for_people() {
+    fn numbers_are_formatted_for_people() {
         assert_eq!(
             (milliseconds(1_234_567_890), milliseconds(499)),
             ("1,234.568".to_owned(), "0.000".to_owned())
@@ -212,11 +216,11 @@ mod tests {
         assert_eq!(percentiles(&all), ["-", "-", "-"]);
         all.add(1500);
         assert_eq!(percentiles(&all), ["1.5", "1.5", "1.5"]);
-        assert_eq!(name(&"x".repeat(200)).chars().count(), LONGEST);
+        assert_eq!(name(&"x".repeat(200)).chars().count(), MAX_NAME_CHARS);
     }
 
     #[test]
-    fn names_of_strangers_stay_in_their_cell() {
+    fn hostile_names_stay_in_their_cell() {
         let hostile = name("a\u{1b}[31m\n\u{9b}\u{202e}\u{2028}b");
         assert!(hostile.starts_with("a\\x1b[31m\\n"), "{hostile}");
         assert!(

@@ -1,4 +1,4 @@
-//! `weir report sched`: who ran and who waited, by context switches.
+//! `weir report sched`: reports which threads ran and waited, by context switches.
 
 mod cause;
 mod tables;
@@ -12,28 +12,29 @@ use traceweir_format::header::NO_ID;
 use self::cause::{Cause, Causes};
 use super::page::Page;
 use crate::analysis::{
-    Analysis, Back, Known, Latencies, NodeId, Paths, ProcessId, Ran, Scheduler, Seen, Switch, Tree, Wanted,
-    Wants, What, Window, is_cut,
+    Analysis, Back, Latencies, NodeId, Occurrence, Paths, ProcessId, Ran, ReportEvent, Scheduler, Switch,
+    ThreadSelection, TraceFacts, Tree, Wants, Window, is_truncated,
 };
 use crate::cli::{ReportSched, Schemas};
 use crate::cmd::warn;
 use crate::exit::Outcome;
 
-/// Threads that are told apart; what is beyond is summed as one.
+/// Maximum number of threads; further ones are added up in one row.
 const MAX_ROWS: usize = 1 << 17;
-/// Nodes of the tree of blocked stacks.
+/// Maximum number of nodes in the tree of blocked stacks.
 const MAX_NODES: usize = 1 << 19;
 
-/// Runs the command.
+/// Runs `weir report sched`.
 pub(super) fn run(options: &ReportSched) -> Result<Outcome> {
     let wants = Wants { switches: true, ..Wants::default() };
-    let look = &options.look;
-    let span = (look.from, look.to);
-    let mut analysis = Analysis::open(&look.files.files, span, &options.symbols, &Schemas::default(), wants)?;
-    let wanted = Wanted::new(&look.process, &look.thread);
+    let selection = &options.selection;
+    let span = (selection.from, selection.to);
+    let mut analysis =
+        Analysis::open(&selection.files.files, span, &options.symbols, &Schemas::default(), wants)?;
+    let wanted = ThreadSelection::new(&selection.process, &selection.thread);
     let mut machine = Machine::new(wanted, analysis.window);
     let reading = analysis.read(|known, joined| machine.add(known, joined))?;
-    machine.refuse_nothing()?;
+    machine.check_not_empty()?;
     let mut page = Page::new(options.tables);
     machine.print(&analysis, &reading, &mut page);
     page.print()?;
@@ -41,18 +42,19 @@ pub(super) fn run(options: &ReportSched) -> Result<Outcome> {
     Ok(reading.outcome)
 }
 
-/// What a thread did, in nanoseconds.
+/// What a thread did; times in nanoseconds.
 #[derive(Clone, Debug, Default)]
 struct Totals {
     running: u64,
-    /// Times that it was switched to.
+    /// Number of switches to it.
     switches: u64,
     waiting: u64,
     ready: u64,
-    /// Times that it was pushed aside, and time until it ran again.
-    pushed_aside: u64,
+    /// Number of times it was preempted.
+    preempted: u64,
+    /// Wakeup latencies.
     latency: Latencies,
-    /// What it waited for: how often, and how long.
+    /// Number and duration of its waits, by cause.
     causes: BTreeMap<Cause, (u64, u64)>,
 }
 
@@ -62,7 +64,7 @@ impl Totals {
         self.switches = self.switches.saturating_add(other.switches);
         self.waiting = self.waiting.saturating_add(other.waiting);
         self.ready = self.ready.saturating_add(other.ready);
-        self.pushed_aside = self.pushed_aside.saturating_add(other.pushed_aside);
+        self.preempted = self.preempted.saturating_add(other.preempted);
         self.latency.merge(&other.latency);
         for (cause, (times, nanoseconds)) in &other.causes {
             let sum = self.causes.entry(*cause).or_default();
@@ -71,7 +73,7 @@ impl Totals {
     }
 }
 
-/// What a processor did, in nanoseconds.
+/// What a processor did; times in nanoseconds.
 #[derive(Clone, Copy, Debug, Default)]
 struct Processor {
     busy: u64,
@@ -79,34 +81,35 @@ struct Processor {
     switches: u64,
 }
 
-/// A machine at work: one scheduler a trace, and the sums of all.
+/// The state of the report: one scheduler per trace, and the totals of all.
 struct Machine {
     paths: Paths,
-    wanted: Wanted,
+    wanted: ThreadSelection,
     window: Window,
     schedulers: HashMap<usize, Scheduler<Option<NodeId>>>,
     rows: HashMap<(ProcessId, u32), Totals>,
     processors: BTreeMap<(usize, u16), Processor>,
-    /// Traces that hold the switches of some threads only: what their processors did otherwise is not known.
+    /// Traces with the switches of some threads only, so that the rest of their processors' time is
+    /// unknown.
     partial: BTreeSet<usize>,
     blocked: Tree,
     causes: Causes,
     switches: u64,
     wakes: u64,
-    /// Events that hold several switches, which are not read.
+    /// Events that contain several switches, which are not decoded.
     batches: u64,
-    /// Switches in which the stack of neither thread is known.
+    /// Switches without a stack of either thread.
     without_stack: u64,
-    /// Switches whose stack goes on behind the frames that were recorded.
-    cut: u64,
+    /// Switches whose stack was truncated at the frame limit.
+    truncated: u64,
     first: Option<i64>,
     last: i64,
 }
 
 impl Machine {
-    fn new(wanted: Wanted, window: Window) -> Self {
+    fn new(wanted: ThreadSelection, window: Window) -> Self {
         let mut paths = Paths::new(false);
-        paths.marks_cut = true;
+        paths.marks_truncated = true;
         Self {
             paths,
             wanted,
@@ -121,30 +124,30 @@ impl Machine {
             wakes: 0,
             batches: 0,
             without_stack: 0,
-            cut: 0,
+            truncated: 0,
             first: None,
             last: 0,
         }
     }
 
-    /// Refuses to report on nothing: zeros would look like an answer.
-    fn refuse_nothing(&self) -> Result<()> {
-        // Threads may run through a time in which there is no switch.
+    /// Fails if there is nothing to report: zeros would look like a result.
+    fn check_not_empty(&self) -> Result<()> {
+        // A time span without a switch may still have running threads.
         if self.processors.is_empty() && self.batches == 0 {
             bail!(
-                "no context switches: the trace has none (CSWITCH, 0x0524); weir record --kernel sched -o sched.etl takes them"
+                "no context switches: the trace has none (CSWITCH, 0x0524); weir record --kernel sched -o sched.etl records them"
             );
         }
         let mut threads = self.rows.keys();
         if !threads.any(|(process, thread)| self.wanted.wants(&self.paths.processes, *process, *thread))
-            && self.wanted.is_some_only()
+            && self.wanted.is_limited()
         {
-            bail!("{}", self.wanted.missed(&self.paths.processes, "switches"));
+            bail!("{}", self.wanted.no_match_message(&self.paths.processes, "switches"));
         }
         Ok(())
     }
 
-    fn add(&mut self, known: &mut Known, joined: &Joined<Seen>) {
+    fn add(&mut self, known: &mut TraceFacts, joined: &Joined<ReportEvent>) {
         let seen = &joined.what;
         let is_inside = self.window.contains(seen.time);
         if is_inside {
@@ -152,50 +155,60 @@ impl Machine {
             self.last = seen.time;
         }
         match seen.what {
-            What::Switch(it) => self.switch(known, joined, it, is_inside),
-            What::Ready { thread } => {
+            Occurrence::Switch(switch) => self.switch(known, joined, switch, is_inside),
+            Occurrence::Ready { thread } => {
                 self.wakes += u64::from(is_inside);
                 self.schedulers.entry(seen.file).or_default().ready(seen.time, thread);
             }
-            What::Switches => self.batches += u64::from(is_inside),
+            Occurrence::Switches => self.batches += u64::from(is_inside),
             _ => {}
         }
     }
 
-    fn switch(&mut self, known: &mut Known, joined: &Joined<Seen>, it: Switch, is_inside: bool) {
+    fn switch(
+        &mut self,
+        known: &mut TraceFacts,
+        joined: &Joined<ReportEvent>,
+        switch: Switch,
+        is_inside: bool,
+    ) {
         let (seen, stack) = (&joined.what, &joined.stack);
         self.switches += u64::from(is_inside);
         self.without_stack += u64::from(is_inside && stack.is_empty());
-        self.cut += u64::from(is_inside && is_cut(stack));
-        if it.old == NO_ID || it.new == NO_ID {
+        self.truncated += u64::from(is_inside && is_truncated(stack));
+        if switch.old == NO_ID || switch.new == NO_ID {
             self.partial.insert(seen.file);
         }
-        // A stack is that of the thread that leaves, or of the one that comes.
+        // A stack belongs to the thread that leaves, or to the one that comes.
         let owner = stack.owner.map(|(_, thread)| thread);
-        let leaves =
-            if owner == Some(it.old) && it.old != 0 { self.node(known, joined, it.old) } else { None };
-        let (ran, back) = self.schedulers.entry(seen.file).or_default().switch(seen.time, it, leaves);
+        let leaves = if owner == Some(switch.old) && switch.old != 0 {
+            self.node(known, joined, switch.old)
+        } else {
+            None
+        };
+        let (ran, back) = self.schedulers.entry(seen.file).or_default().switch(seen.time, switch, leaves);
         if let Some(ran) = ran {
             self.ran(known, seen, ran);
         }
-        self.processors.entry((seen.file, it.cpu)).or_default().switches += u64::from(is_inside);
+        self.processors.entry((seen.file, switch.cpu)).or_default().switches += u64::from(is_inside);
         if let Some(back) = back {
-            let comes = if owner == Some(it.new) { self.node(known, joined, it.new) } else { None };
+            let comes = if owner == Some(switch.new) { self.node(known, joined, switch.new) } else { None };
             self.back(known, joined, back, comes, is_inside);
         }
     }
 
-    /// Where a thread is, if it is wanted: files of others are not even looked into.
-    fn node(&mut self, known: &mut Known, joined: &Joined<Seen>, thread: u32) -> Option<NodeId> {
+    /// Returns the stack of a thread as a node, if the thread is selected: symbols of other
+    /// processes are not even loaded.
+    fn node(&mut self, known: &mut TraceFacts, joined: &Joined<ReportEvent>, thread: u32) -> Option<NodeId> {
         let (pid, process) = self.paths.process(known, &joined.what, &joined.stack, thread);
         if !self.wanted.wants(&self.paths.processes, process, thread) {
             return None;
         }
-        let path = self.paths.of(known, joined, (process, pid, thread), None);
+        let path = self.paths.resolve(known, joined, (process, pid, thread), None);
         Some(self.blocked.node(path))
     }
 
-    fn ran(&mut self, known: &Known, seen: &Seen, ran: Ran) {
+    fn ran(&mut self, known: &TraceFacts, seen: &ReportEvent, ran: Ran) {
         let part = self.window.part(ran.from, ran.to);
         let processor = self.processors.entry((seen.file, seen.cpu)).or_default();
         if ran.thread == 0 {
@@ -209,8 +222,8 @@ impl Machine {
 
     fn back(
         &mut self,
-        known: &mut Known,
-        joined: &Joined<Seen>,
+        known: &mut TraceFacts,
+        joined: &Joined<ReportEvent>,
         back: Back<Option<NodeId>>,
         comes: Option<NodeId>,
         is_inside: bool,
@@ -218,7 +231,7 @@ impl Machine {
         let (seen, window) = (&joined.what, self.window);
         let waits = back.away.as_ref().and_then(|away| Some((away.reason?, away.stack.or(comes))));
         let cause = waits.and_then(|(reason, node)| {
-            self.causes.find(known.is_of_linux(), reason, node, (&self.blocked, &self.paths.functions))
+            self.causes.find(known.is_linux(), reason, node, (&self.blocked, &self.paths.functions))
         });
         let row = self.row(known, seen, back.thread);
         row.switches += u64::from(is_inside);
@@ -232,7 +245,7 @@ impl Machine {
             return;
         };
         if away.reason.is_none() {
-            row.pushed_aside += u64::from(is_inside);
+            row.preempted += u64::from(is_inside);
             row.ready = row.ready.saturating_add(window.part(away.from, back.to));
             return;
         }
@@ -247,11 +260,11 @@ impl Machine {
         self.block(known, joined, back.thread, away.stack.or(comes), window.part(away.from, back.to));
     }
 
-    /// Adds to what threads were away for where they waited, if this one is wanted.
+    /// Adds the time that a selected thread was away to the stack at which it waited.
     fn block(
         &mut self,
-        known: &mut Known,
-        joined: &Joined<Seen>,
+        known: &mut TraceFacts,
+        joined: &Joined<ReportEvent>,
         thread: u32,
         node: Option<NodeId>,
         time: u64,
@@ -261,17 +274,18 @@ impl Machine {
             return;
         }
         let node = node.unwrap_or_else(|| {
-            let none = Joined { what: joined.what.clone(), stack: traceweir_decode::stack::Stack::default() };
-            let path = self.paths.of(known, &none, (process, pid, thread), None);
+            let without_stack =
+                Joined { what: joined.what.clone(), stack: traceweir_decode::stack::Stack::default() };
+            let path = self.paths.resolve(known, &without_stack, (process, pid, thread), None);
             self.blocked.node(path)
         });
-        self.blocked.weigh(node, time);
+        self.blocked.add_weight(node, time);
     }
 
-    fn row(&mut self, known: &Known, seen: &Seen, thread: u32) -> &mut Totals {
+    fn row(&mut self, known: &TraceFacts, seen: &ReportEvent, thread: u32) -> &mut Totals {
         let pid = known.process_of(thread, seen.stamp);
-        let key = (self.paths.named(known, seen, pid), thread);
-        self.paths.meet(known, seen, key.0, thread);
+        let key = (self.paths.process_by_pid(known, seen, pid), thread);
+        self.paths.learn_thread_name(known, seen, key.0, thread);
         let has_room = self.rows.len() < MAX_ROWS || self.rows.contains_key(&key);
         self.rows.entry(if has_room { key } else { (ProcessId::default(), 0) }).or_default()
     }

@@ -1,19 +1,20 @@
-//! Groups that can be asked for, and of which nothing will come on Linux: said, for silence would look like a quiet machine.
+//! Warns about groups that have no events on Linux, because silence would look like a quiet
+//! machine.
 //!
 //! ```text
-//!   mask ─▶ less what is GIVEN ─▶ by name: WHY, else the usual reason
+//!   mask ─▶ without AVAILABLE ─▶ by name: REASONS, else the default reason
 //!                              └─▶ bits without a name
 //! ```
 //!
-//! `docs/spec/kernel-events.md` tells of each kind what it is made of, and what is left out.
+//! `docs/spec/kernel-events.md` describes the source of each kind of event, and what is left out.
 
 use traceweir::controller::info::GroupMask;
 use traceweir_format::spec::system::{KERNEL_GROUPS, add_group};
 
 use super::group_names;
 
-/// Groups of which there are events, or that say something of them.
-const GIVEN: [&str; 27] = [
+/// Groups that have events, or that affect events.
+const AVAILABLE: [&str; 27] = [
     "PROCESS",
     "THREAD",
     "IMAGE_LOAD",
@@ -43,44 +44,49 @@ const GIVEN: [&str; 27] = [
     "NO_SYSCONFIG",
 ];
 
-/// Why there is nothing of a group; of others Linux simply has no such events.
-const WHY: [(&str, &str); 14] = [
-    ("VAMAP", "mappings of files are told as images, where they are code"),
+/// Why a group has no events; for all others, Linux has no such events.
+const REASONS: [(&str, &str); 14] = [
+    ("VAMAP", "file mappings with code are recorded as images"),
     ("REGISTRY", "Linux has no registry"),
     ("REGISTRY_HIVE", "Linux has no registry"),
     ("REGISTRY_NOTIFICATION", "Linux has no registry"),
-    ("DBGPRINT", "messages of the kernel are in its log (dmesg)"),
-    ("JOB", "control groups are told with each process, and not by themselves"),
+    ("DBGPRINT", "kernel messages are in its log (dmesg)"),
+    ("JOB", "control groups are recorded with each process, not separately"),
     ("ALPC", "Linux has no such calls between processes"),
-    ("DRIVER", "Linux has no stack of drivers: disk_io and disk_io_init tell of requests"),
-    ("COMPACT_CSWITCH", "cswitch tells it, and more"),
-    ("PMC_PROFILE", "samples of counters come only once a program has chosen some (information class 6)"),
-    ("AFFINITY", "no tracepoint tells it"),
-    ("OPTICAL_IO", "drives are not told apart: disk_io has their requests"),
-    ("OPTICAL_IO_INIT", "drives are not told apart: disk_io_init has their requests"),
-    ("HYPERVISOR_PROFILE", "the machine's hypervisor, if any, is not ours to ask"),
+    ("DRIVER", "Linux has no driver stack: disk_io and disk_io_init record requests"),
+    ("COMPACT_CSWITCH", "cswitch records the same, and more"),
+    ("PMC_PROFILE", "counters are sampled only after a program has selected some (information class 6)"),
+    ("AFFINITY", "Linux has no tracepoint for it"),
+    ("OPTICAL_IO", "optical drives are not distinguished: disk_io records their requests"),
+    ("OPTICAL_IO_INIT", "optical drives are not distinguished: disk_io_init records their requests"),
+    ("HYPERVISOR_PROFILE", "the hypervisor of the machine, if any, cannot be sampled"),
 ];
-const USUAL: &str = "Linux has no such events";
+const DEFAULT_REASON: &str = "Linux has no such events";
 
-/// Names of groups of which there are events.
-pub(super) fn given() -> impl Iterator<Item = &'static str> {
-    GIVEN.iter().copied()
+/// Returns the names of groups that have events.
+pub(super) fn available() -> impl Iterator<Item = &'static str> {
+    AVAILABLE.iter().copied()
 }
 
-/// A line for each group of a mask of which nothing will come.
+/// Returns a line for each group of a mask that has no events.
 pub(crate) fn absent_groups(mask: &GroupMask) -> Vec<String> {
-    let names = group_names(&without_given(mask));
-    let why = |name: &str| WHY.iter().find(|(it, _)| *it == name).map_or(USUAL, |(_, why)| why);
-    names.iter().map(|name| format!("{name}: {}", why(name))).collect()
+    let names = group_names(&without_available(mask));
+    let reason = |name: &str| {
+        REASONS.iter().find(|(group, _)| *group == name).map_or(DEFAULT_REASON, |(_, reason)| reason)
+    };
+    names.iter().map(|name| format!("{name}: {}", reason(name))).collect()
 }
 
-/// A mask without the groups of which there are events, under their other names too.
-pub(super) fn without_given(mask: &GroupMask) -> GroupMask {
-    let mut given = GroupMask::default();
-    let is_given = |name: &str| GIVEN.contains(&name);
-    KERNEL_GROUPS.iter().filter(|(_, name)| is_given(name)).for_each(|(it, _)| add_group(&mut given, *it));
+/// Returns a mask without the groups that have events, including their alternative bits.
+pub(super) fn without_available(mask: &GroupMask) -> GroupMask {
+    let mut available = GroupMask::default();
+    let is_available = |name: &str| AVAILABLE.contains(&name);
+    KERNEL_GROUPS
+        .iter()
+        .filter(|(_, name)| is_available(name))
+        .for_each(|(group, _)| add_group(&mut available, *group));
     let mut rest = *mask;
-    rest.iter_mut().zip(given).for_each(|(word, given)| *word &= !given);
+    rest.iter_mut().zip(available).for_each(|(word, available)| *word &= !available);
     rest
 }
 
@@ -89,20 +95,24 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_name_is_that_of_a_group_and_has_events_or_a_reason() {
-        let is_group = |name: &str| KERNEL_GROUPS.iter().any(|(_, it)| *it == name);
-        assert!(GIVEN.iter().all(|name| is_group(name)));
-        for (name, why) in WHY {
-            assert!(is_group(name) && !GIVEN.contains(&name) && !why.is_empty(), "{name}");
+    fn each_listed_group_has_events_or_a_reason() {
+        let is_group = |name: &str| KERNEL_GROUPS.iter().any(|(_, group)| *group == name);
+        assert!(AVAILABLE.iter().all(|name| is_group(name)));
+        for (name, reason) in REASONS {
+            assert!(is_group(name) && !AVAILABLE.contains(&name) && !reason.is_empty(), "{name}");
         }
     }
 
     #[test]
-    fn what_will_not_come_is_told_and_why() {
+    fn absent_groups_have_reasons() {
         assert_eq!(absent_groups(&[0x0102_0000, 0, 0, 0, 0, 0, 0, 0]), ["REGISTRY: Linux has no registry"]);
-        assert_eq!(absent_groups(&[0x1000_0001, 0x6, 0, 0, 0, 0, 0, 0]), [""; 0], "nor by their other names");
-        let told = absent_groups(&[0, 0x40, 0, 8, 0, 0, 0, 0]);
-        assert_eq!(told.len(), 2, "{told:?}");
-        assert_eq!(told.first().map(String::as_str), Some("POOL: Linux has no such events"));
+        assert_eq!(
+            absent_groups(&[0x1000_0001, 0x6, 0, 0, 0, 0, 0, 0]),
+            [""; 0],
+            "nor by their alternative bits"
+        );
+        let absent = absent_groups(&[0, 0x40, 0, 8, 0, 0, 0, 0]);
+        assert_eq!(absent.len(), 2, "{absent:?}");
+        assert_eq!(absent.first().map(String::as_str), Some("POOL: Linux has no such events"));
     }
 }

@@ -1,17 +1,18 @@
-//! What somebody may have meant who has typed something else.
+//! Suggests similar names for a mistyped word.
 
-/// Names that are told at most.
-const TOLD: usize = 3;
-/// Longer words are no slips; what is compared grows with their product.
-const LONGEST: usize = 64;
+/// Maximum number of suggestions.
+const MAX_SUGGESTIONS: usize = 3;
+/// Maximum length of a word to compare, because the cost grows with the product of the lengths.
+const MAX_WORD_LENGTH: usize = 64;
 
-/// Names near a word, best first: those a few slips away, and those that it begins. `plain` gives what is compared of a name.
+/// Returns names similar to a word, best first: those a few typing errors away, and those that
+/// begin with it. `plain` returns the part of a name to compare.
 pub(super) fn nearest(
     word: &str,
     names: impl Iterator<Item = String>,
     plain: impl Fn(&str) -> String,
 ) -> Vec<String> {
-    if word.is_empty() || word.len() > LONGEST {
+    if word.is_empty() || word.len() > MAX_WORD_LENGTH {
         return Vec::new();
     }
     let far = |name: &str| {
@@ -23,10 +24,10 @@ pub(super) fn nearest(
     };
     let mut near: Vec<(usize, String)> = names.filter_map(|name| Some((far(&name)?, name))).collect();
     near.sort();
-    near.into_iter().map(|(_, name)| name).take(TOLD).collect()
+    near.into_iter().map(|(_, name)| name).take(MAX_SUGGESTIONS).collect()
 }
 
-/// Letters that are wrong, missing, too many, or two that have changed places.
+/// Returns the number of wrong, missing, extra or swapped letters.
 fn slips(one: &str, other: &str) -> usize {
     let other: Vec<char> = other.chars().collect();
     let mut above: Vec<usize> = (0..=other.len()).collect();
@@ -57,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn slips_are_letters_and_changes_of_places() {
+    fn slips_count_letters_and_swaps() {
         for (one, other, count) in [
             ("", "", 0),
             ("abc", "abc", 0),
@@ -71,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_near_is_told() {
+    fn only_similar_names_are_suggested() {
         let near = |word: &str| {
             nearest(word, ["disk", "diskio", "net"].into_iter().map(str::to_owned), str::to_owned)
         };

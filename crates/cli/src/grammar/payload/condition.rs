@@ -1,11 +1,11 @@
-//! One condition, from its text.
+//! Parses one condition of a payload filter.
 
 use traceweir_decode::source::EventSchema;
 
-/// Characters that operators are made of.
+/// The characters of operators.
 const SIGNS: &[char] = &['=', '!', '<', '>', '%', '&', '|'];
 
-/// How a field is compared.
+/// A comparison operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sign {
     Equal,
@@ -21,7 +21,7 @@ pub(super) enum Sign {
     NotContains,
 }
 
-/// A field, and what it is compared with.
+/// A field, and the value it is compared with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Comparison {
     pub(super) field: String,
@@ -29,23 +29,25 @@ pub(super) struct Comparison {
     pub(super) value: String,
 }
 
-/// An event, and what its fields are to say.
+/// An event, and the comparisons of its fields.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Condition {
     pub(super) event: String,
-    /// One comparison that holds is enough.
+    /// Whether one true comparison is enough.
     pub(super) any: bool,
     pub(super) comparisons: Vec<Comparison>,
 }
 
 impl Condition {
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        const WHOLE: &str = "a payload filter is EVENT: FIELD OPERATOR VALUE, such as \"5: Port == 443\"";
-        let (event, rest) = text.split_once(':').ok_or(WHOLE)?;
+        const SYNTAX: &str = "a payload filter is EVENT: FIELD OPERATOR VALUE, such as \"5: Port == 443\"";
+        let (event, rest) = text.split_once(':').ok_or(SYNTAX)?;
         let mut condition = Self { event: event.trim().to_owned(), any: false, comparisons: Vec::new() };
         let mut tokens = tokens(rest)?.into_iter();
         loop {
-            condition.comparisons.push(comparison(&mut tokens).map_err(|why| format!("{why}; {WHOLE}"))?);
+            condition
+                .comparisons
+                .push(comparison(&mut tokens).map_err(|reason| format!("{reason}; {SYNTAX}"))?);
             let Some(join) = tokens.next() else { return Ok(condition) };
             let any = match join.text.to_ascii_lowercase().as_str() {
                 "and" | "&&" if !join.is_quoted => false,
@@ -59,7 +61,7 @@ impl Condition {
         }
     }
 
-    /// Whether an event is the one that is named.
+    /// Returns whether an event is the one in the condition.
     pub(super) fn is_about(&self, event: &EventSchema) -> bool {
         let (id, version) = match self.event.split_once('.') {
             Some((id, version)) => (id, version.parse().ok()),
@@ -70,7 +72,7 @@ impl Condition {
     }
 }
 
-/// What people call an event.
+/// Returns the names of an event: the one that `weir dump` shows, and its symbol.
 pub(super) fn names(event: &EventSchema) -> impl Iterator<Item = String> {
     let symbol = event.schema.names.event.as_ref().map(ToString::to_string);
     event.schema.event_name().into_iter().chain(symbol)
@@ -106,29 +108,29 @@ fn comparison(tokens: &mut impl Iterator<Item = Token>) -> Result<Comparison, St
         "not contains" => Sign::NotContains,
         _ => {
             return Err(format!(
-                "{typed:?} is no operator: expected == != < <= > >= % in, not in, contains, not contains"
+                "{typed:?} is not an operator: expected == != < <= > >= % in, not in, contains, not contains"
             ));
         }
     };
     Ok(Comparison { field, sign, value: next("a value")?.text })
 }
 
-/// Words, runs of signs, and what stands in single quotes.
+/// Splits a text into words, runs of operator characters, and texts in single quotes.
 fn tokens(text: &str) -> Result<Vec<Token>, String> {
     let mut tokens = Vec::new();
     let mut rest = text.trim_start();
     while let Some(first) = rest.chars().next() {
-        let (token, behind) = if let Some(inside) = rest.strip_prefix('\'') {
-            let (text, behind) = inside.split_once('\'').ok_or("the quote ' is not closed")?;
-            (Token { text: text.to_owned(), is_quoted: true }, behind)
+        let (token, rest_of_text) = if let Some(inside) = rest.strip_prefix('\'') {
+            let (text, rest_of_text) = inside.split_once('\'').ok_or("the quote ' is not closed")?;
+            (Token { text: text.to_owned(), is_quoted: true }, rest_of_text)
         } else {
             let is_sign = SIGNS.contains(&first);
             let ends = |c: char| c.is_whitespace() || c == '\'' || SIGNS.contains(&c) != is_sign;
-            let (text, behind) = rest.split_at(rest.find(ends).unwrap_or(rest.len()));
-            (Token { text: text.to_owned(), is_quoted: false }, behind)
+            let (text, rest_of_text) = rest.split_at(rest.find(ends).unwrap_or(rest.len()));
+            (Token { text: text.to_owned(), is_quoted: false }, rest_of_text)
         };
         tokens.push(token);
-        rest = behind.trim_start();
+        rest = rest_of_text.trim_start();
     }
     Ok(tokens)
 }

@@ -4,16 +4,16 @@ use traceweir_format::spec::enable::PayloadOperator as Operator;
 
 use super::*;
 
-/// What `conditions` make with the manifest that has everything, or what is said about them.
-fn made(conditions: &[&str]) -> Result<Vec<u8>, String> {
+/// Encodes `conditions` with the manifest that contains everything, or returns the error.
+fn encode_conditions(conditions: &[&str]) -> Result<Vec<u8>, String> {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/manifests/everything.man");
     let providers = read_manifest(&std::fs::read(path).unwrap()).unwrap();
     let events: Vec<_> = providers[0].events.iter().collect();
-    encode(&events, conditions.iter().copied()).map_err(|(_, why)| why)
+    encode(&events, conditions.iter().copied()).map_err(|(_, reason)| reason)
 }
 
 #[test]
-fn each_operator_and_type_becomes_a_predicate() {
+fn operators_and_types_become_predicates() {
     let number = |bytes, signed| Type::Integer { bytes, signed };
     let guid = "b3864c38-4273-58c5-545b-8b3608343471";
     for (comparison, field, kind, operator, value) in [
@@ -40,7 +40,8 @@ fn each_operator_and_type_becomes_a_predicate() {
         ("Ansi contains 'and or ='", 1, Type::Ansi, Operator::CONTAINS, Value::Text("and or =")),
         ("CountedAnsi not contains x", 21, Type::Ansi, Operator::DOESNTCONTAIN, Value::Text("x")),
     ] {
-        let bytes = made(&[&format!("1: {comparison}")]).unwrap_or_else(|e| panic!("{comparison}: {e}"));
+        let bytes =
+            encode_conditions(&[&format!("1: {comparison}")]).unwrap_or_else(|e| panic!("{comparison}: {e}"));
         let filters = Filters::parse(&bytes).unwrap();
         let all: Vec<_> = filters.iter().collect();
         assert_eq!((all.len(), all[0].event_id, all[0].event_version), (1, 1, 2), "{comparison}");
@@ -51,27 +52,27 @@ fn each_operator_and_type_becomes_a_predicate() {
 }
 
 #[test]
-fn events_go_by_id_version_and_name_and_conditions_are_joined() {
-    let of = |conditions: &[&str]| -> Vec<(u16, bool, usize)> {
-        let bytes = made(conditions).unwrap_or_else(|e| panic!("{conditions:?}: {e}"));
+fn events_are_found_by_id_version_and_name() {
+    let filters_of = |conditions: &[&str]| -> Vec<(u16, bool, usize)> {
+        let bytes = encode_conditions(conditions).unwrap_or_else(|e| panic!("{conditions:?}: {e}"));
         let filters = Filters::parse(&bytes).unwrap();
         filters.iter().map(|f| (f.event_id, f.any, f.predicates().count())).collect()
     };
-    assert_eq!(of(&["1.2: U8 == 1 and U16 == 2"]), [(1, false, 2)]);
-    assert_eq!(of(&["typesevent: U8 == 1 || U16 == 2 or U32 == 3"]), [(1, true, 3)]);
+    assert_eq!(filters_of(&["1.2: U8 == 1 and U16 == 2"]), [(1, false, 2)]);
+    assert_eq!(filters_of(&["typesevent: U8 == 1 || U16 == 2 or U32 == 3"]), [(1, true, 3)]);
     assert_eq!(
-        of(&["1: U8 == 1", "2: Count > 3", "MapsEvent: State == 1"]),
+        filters_of(&["1: U8 == 1", "2: Count > 3", "MapsEvent: State == 1"]),
         [(1, false, 1), (2, false, 1), (3, false, 1)]
     );
-    // Strings of a fixed length and arrays that an earlier field counts are stepped over.
-    assert_eq!(of(&["2: Name == x"]), [(2, false, 1)]);
+    // Strings of fixed length, and arrays that an earlier field counts, are skipped.
+    assert_eq!(filters_of(&["2: Name == x"]), [(2, false, 1)]);
 }
 
 #[test]
-fn what_cannot_be_compared_is_said() {
+fn impossible_comparisons_are_errors() {
     for (condition, word) in [
         ("U8 == 1", "EVENT: FIELD OPERATOR VALUE"),
-        ("1.1: U8 == 1", "there is no event \"1.1\""),
+        ("1.1: U8 == 1", "unknown event \"1.1\""),
         ("99: U8 == 1", "1 (Connect"),
         ("1: Nothing == 1", "the event has Unicode, Ansi"),
         ("1: Float == 1", "cannot be compared"),
@@ -82,15 +83,15 @@ fn what_cannot_be_compared_is_said() {
         ("1: U8 == 256", "range"),
         ("1: I32 in 5", "1..10"),
         ("1: U32 % 0", "divided by 0"),
-        ("1: U8 ~ 5", "is no operator"),
+        ("1: U8 ~ 5", "is not an operator"),
         ("1: U8 ==", "a value is missing"),
         ("1: U8 == 1 and U16 == 2 or U32 == 3", "all by or"),
         ("1: U8 == 1 but U16 == 2", "expected and, or, or the end"),
         ("1: Unicode == 'open", "not closed"),
         ("2: Left == 1", "only a decoder finds"),
     ] {
-        let why = made(&[condition]).unwrap_err();
-        assert!(why.contains(word), "{condition}: {why}");
+        let reason = encode_conditions(&[condition]).unwrap_err();
+        assert!(reason.contains(word), "{condition}: {reason}");
     }
     assert!(encode(&[], ["1: A == 1"].into_iter()).unwrap_err().1.contains("--manifest"));
 }

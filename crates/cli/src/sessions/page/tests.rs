@@ -140,23 +140,23 @@ Processes:              0 registered, 0 traced
 ";
 
 #[test]
-fn the_page_reads_as_agreed() {
+fn page_has_expected_layout() {
     let guid = Guid::from_provider_name("MyCompany.App").to_string();
     let expected = PAGE.replace("35f6e6ed-a7ff-5bd8-df65-2f2ae4c3a7f5", &guid);
-    assert_eq!(page(&session(), Life::Running, &providers(), None), expected);
+    assert_eq!(page(&session(), SessionState::Running, &providers(), None), expected);
 }
 
 #[test]
-fn a_system_logger_tells_its_kernel_events_by_name() {
+fn page_names_kernel_events_of_a_system_logger() {
     let p = session();
-    assert!(!page(&p, Life::Running, &[], None).contains("Kernel Events"));
+    assert!(!page(&p, SessionState::Running, &[], None).contains("Kernel Events"));
     let stacks = vec![traceweir::controller::info::ClassicEventId {
         class: traceweir_format::spec::event::class::THREAD,
         opcode: 36,
     }];
     let state =
         KernelState { groups: [0x11, 4, 0, 0, 0, 0, 0, 0], stacks, interval: Some(2500), lost: vec![0, 7] };
-    let page = page(&p, Life::Running, &[], Some(&state));
+    let page = page(&p, SessionState::Running, &[], Some(&state));
     let lines = "\
 Kernel Events:          PROCESS, CSWITCH
   Stacks Of:            Thread/CSwitch
@@ -164,26 +164,26 @@ Kernel Events:          PROCESS, CSWITCH
   Lost By Kernel:       processor 1: 7
 ";
     assert!(page.contains(lines), "{page}");
-    let json = json(&p, Life::Running, &[], Some(&state));
+    let json = json(&p, SessionState::Running, &[], Some(&state));
     let object = "\"kernel\":{\"groups\":[\"PROCESS\",\"CSWITCH\"],\"masks\":[\"0x11\",\"0x4\",\"0x0\",\"0x0\",\"0x0\",\"0x0\",\"0x0\",\"0x0\"],\
                   \"stacks\":[\"Thread/CSwitch\"],\"interval_100ns\":2500,\"lost_by_processor\":[0,7]}";
     assert!(json.contains(object), "{json}");
 }
 
 #[test]
-fn the_end_of_a_session_is_told_in_its_status() {
+fn status_shows_how_a_session_ended() {
     let mut p = session();
-    assert_eq!(status(&p, Life::Running), "Running");
-    assert_eq!(status(&p, Life::Ended), "Stopped");
+    assert_eq!(status(&p, SessionState::Running), "Running");
+    assert_eq!(status(&p, SessionState::Ended), "Stopped");
     p.buffers_written = 1600;
-    assert_eq!(status(&p, Life::Ended), "Ended: its file reached its size");
+    assert_eq!(status(&p, SessionState::Ended), "Ended: its file reached its size");
     p.end_status = Status::ERROR_DISK_FULL.0;
-    assert_eq!(status(&p, Life::Ended), format!("Ended: {} (112)", Status::ERROR_DISK_FULL));
+    assert_eq!(status(&p, SessionState::Ended), format!("Ended: {} (112)", Status::ERROR_DISK_FULL));
 }
 
 #[test]
-fn the_object_has_the_names_that_are_documented() {
-    let text = json(&session(), Life::Running, &providers(), None);
+fn object_fields_are_documented() {
+    let text = json(&session(), SessionState::Running, &providers(), None);
     let object: serde_json::Value = serde_json::from_str(&text).unwrap();
     let documented = include_str!("../../../../../docs/cli-json.md");
     for (name, value) in object.as_object().unwrap() {

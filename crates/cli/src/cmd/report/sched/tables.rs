@@ -1,4 +1,4 @@
-//! What `weir report sched` prints.
+//! The output of `weir report sched`.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -12,10 +12,10 @@ use crate::cmd::{counted, grouped};
 use crate::export::{Object, array, plain, write_json_string};
 use crate::traces::Reading;
 
-/// Functions of a blocked stack that are shown to people; objects have all.
+/// Maximum number of functions of a blocked stack in text; JSON contains all.
 const FRAMES: usize = 24;
 
-/// Columns that processes and threads have in common.
+/// Columns of both processes and threads.
 const HEAD: [(&str, bool); 10] = [
     ("running ms", true),
     ("%", true),
@@ -40,11 +40,11 @@ impl Machine {
             all.merge(totals);
         }
         self.headline(analysis, reading, page);
-        if self.wanted.is_some_only() {
+        if self.wanted.is_limited() {
             let (switches, running) = (counted(all.switches, "switch"), milliseconds(all.running));
             let threads = counted(threads.len() as u64, "thread");
             page.line(&format!(
-                "asked for: {threads}, {switches} to them, running {running} ms; what is above, and processors, are of the whole trace"
+                "selected: {threads}, {switches} to them, running {running} ms; the lines above, and processors, cover the whole trace"
             ));
         }
         let whole = self.whole(analysis);
@@ -55,22 +55,25 @@ impl Machine {
         self.blocked(page);
     }
 
-    /// What shares are of: the time of all processors, or of the recording where that is not known.
+    /// Returns what percentages refer to: the time of all processors, or of the recording if that
+    /// is unknown.
     fn whole(&self, analysis: &Analysis) -> u64 {
         if !self.partial.is_empty() {
             return analysis.recorded();
         }
-        self.processors.values().fold(0, |sum: u64, it| sum.saturating_add(it.busy).saturating_add(it.idle))
+        self.processors
+            .values()
+            .fold(0, |sum: u64, processor| sum.saturating_add(processor.busy).saturating_add(processor.idle))
     }
 
     fn headline(&self, analysis: &Analysis, reading: &Reading, page: &mut Page) {
         let seconds = self.first.map_or(0.0, |first| self.last.saturating_sub(first) as f64 / 1e9);
-        let gaps: u64 = self.schedulers.values().map(|it| it.gaps).sum();
-        let beyond: u64 = self.schedulers.values().map(|it| it.beyond).sum();
+        let gaps: u64 = self.schedulers.values().map(|scheduler| scheduler.gaps).sum();
+        let beyond: u64 = self.schedulers.values().map(|scheduler| scheduler.beyond).sum();
         let mut object = summary(analysis, reading);
         object.number("switches", self.switches).number("wakes", self.wakes).number("gaps", gaps);
         object.number("compact_batches", self.batches).number("without_stack", self.without_stack);
-        object.number("cut", self.cut);
+        object.number("cut", self.truncated);
         put_fraction(&mut object, "seconds", seconds);
         object.raw("partial", if self.partial.is_empty() { "false" } else { "true" });
         page.object(&object);
@@ -81,19 +84,16 @@ impl Machine {
             counted(self.processors.len() as u64, "processor")
         ));
         if self.wakes == 0 && self.switches > 0 {
-            page.line("no wakes (DISPATCHER, 0x0532): waiting times have those of being ready in them, and there are no latencies");
+            page.line("no wakes (DISPATCHER, 0x0532): waiting times include the time that threads were ready, and there are no latencies");
         }
         if !self.partial.is_empty() {
             let length = recorded(analysis);
             page.line(&format!(
-                "switches of some threads only, as without privilege: what processors did otherwise is not known; % is of the {length} recorded"
+                "switches of some threads only, as for an unprivileged user: the rest of the processors' time is not known; % is of the {length} recorded"
             ));
         }
         if gaps > 0 {
-            page.line(&format!(
-                "{} in which a switch is missing: nothing is said about those",
-                counted(gaps, "time")
-            ));
+            page.line(&format!("{} with a missing switch are left out", counted(gaps, "interval")));
         }
         if self.batches > 0 {
             page.line(&format!(
@@ -102,15 +102,15 @@ impl Machine {
             ));
         }
         if beyond > 0 {
-            page.line(&format!("{} of threads beyond those that are followed", counted(beyond, "event")));
+            page.line(&format!("{} of threads beyond the maximum number", counted(beyond, "event")));
         }
-        let (none, all) = (grouped(self.without_stack), percent(self.without_stack, self.switches));
-        page.line(&format!("without a stack: {none} switches ({all} %)"));
-        if self.cut > 0 {
-            let share = percent(self.cut, self.switches);
+        let (count, share) = (grouped(self.without_stack), percent(self.without_stack, self.switches));
+        page.line(&format!("without a stack: {count} switches ({share} %)"));
+        if self.truncated > 0 {
+            let share = percent(self.truncated, self.switches);
             page.line(&format!(
-                "cut at the limit of frames: {} ({share} %), marked (cut)",
-                counted(self.cut, "stack")
+                "truncated at the frame limit: {} ({share} %), marked (cut)",
+                counted(self.truncated, "stack")
             ));
         }
         page.losses(analysis, reading);
@@ -118,35 +118,35 @@ impl Machine {
 
     fn processors(&self, page: &mut Page) {
         let rows: Vec<(&(usize, u16), &Processor)> = self.processors.iter().collect();
-        let whole = |it: &Processor| it.busy.saturating_add(it.idle);
+        let whole = |processor: &Processor| processor.busy.saturating_add(processor.idle);
         let head =
             [("processor", true), ("busy %", true), ("busy ms", true), ("idle ms", true), ("switches", true)];
         page.table(
             "processors, from their first to their last switch",
             head,
             &rows,
-            |((file, cpu), it)| {
+            |((file, cpu), processor)| {
                 let unless_partial = |text: String| match self.partial.contains(file) {
                     true => "not known".to_owned(),
                     false => text,
                 };
                 [
                     cpu.to_string(),
-                    unless_partial(percent(it.busy, whole(it))),
-                    unless_partial(milliseconds(it.busy)),
-                    unless_partial(milliseconds(it.idle)),
-                    grouped(it.switches),
+                    unless_partial(percent(processor.busy, whole(processor))),
+                    unless_partial(milliseconds(processor.busy)),
+                    unless_partial(milliseconds(processor.idle)),
+                    grouped(processor.switches),
                 ]
             },
-            |((file, cpu), it)| {
+            |((file, cpu), processor)| {
                 let mut object = Object::new();
                 object.text("by", "processor").number("cpu", *cpu).number("file", *file as u64);
-                object.number("switches", it.switches);
+                object.number("switches", processor.switches);
                 if self.partial.contains(file) {
                     object.raw("busy_ns", "null").raw("idle_ns", "null").raw("busy_share", "null");
                 } else {
-                    object.number("busy_ns", it.busy).number("idle_ns", it.idle);
-                    put_fraction(&mut object, "busy_share", share(it.busy, whole(it)).0);
+                    object.number("busy_ns", processor.busy).number("idle_ns", processor.idle);
+                    put_fraction(&mut object, "busy_share", share(processor.busy, whole(processor)).0);
                 }
                 object
             },
@@ -156,73 +156,73 @@ impl Machine {
     fn processes(&self, processes: &HashMap<ProcessId, Totals>, whole: u64, page: &mut Page) {
         let label = |id: ProcessId| self.paths.processes.label(id);
         let mut rows: Vec<_> = processes.iter().collect();
-        rows.sort_by_cached_key(|(id, it)| (u64::MAX - it.running, label(**id), **id));
+        rows.sort_by_cached_key(|(id, totals)| (u64::MAX - totals.running, label(**id), **id));
         let [a, b, c, d, e, f, g, h, i, j] = HEAD;
         let head = [a, b, c, d, e, f, g, h, i, j, ("process", false)];
         page.table(
             "processes",
             head,
             &rows,
-            |(id, it)| {
-                let [a, b, c, d, e, f, g, h, i, j] = self.cells(it, whole);
+            |(id, totals)| {
+                let [a, b, c, d, e, f, g, h, i, j] = self.cells(totals, whole);
                 [a, b, c, d, e, f, g, h, i, j, name(&label(**id))]
             },
-            |(id, it)| self.object("process", **id, it),
+            |(id, totals)| self.object("process", **id, totals),
         );
     }
 
     fn threads(&self, threads: Vec<(&(ProcessId, u32), &Totals)>, whole: u64, page: &mut Page) {
         let label = |id: ProcessId| self.paths.processes.label(id);
         let mut rows = threads;
-        rows.sort_by_cached_key(|((id, tid), it)| (u64::MAX - it.running, label(*id), *tid));
+        rows.sort_by_cached_key(|((id, tid), totals)| (u64::MAX - totals.running, label(*id), *tid));
         let [a, b, c, d, e, f, g, h, i, j] = HEAD;
         let head = [a, b, c, d, e, f, g, h, i, j, ("thread", false), ("process", false)];
         page.table(
             "threads",
             head,
             &rows,
-            |((id, tid), it)| {
-                let [a, b, c, d, e, f, g, h, i, j] = self.cells(it, whole);
+            |((id, tid), totals)| {
+                let [a, b, c, d, e, f, g, h, i, j] = self.cells(totals, whole);
                 let thread = name(&self.paths.thread_label(*id, *tid));
                 [a, b, c, d, e, f, g, h, i, j, thread, name(&label(*id))]
             },
-            |((id, tid), it)| {
-                let mut object = self.object("thread", *id, it);
+            |((id, tid), totals)| {
+                let mut object = self.object("thread", *id, totals);
                 object.number("tid", *tid).optional("thread", self.paths.thread_name(*id, *tid));
                 object
             },
         );
     }
 
-    fn cells(&self, it: &Totals, whole: u64) -> [String; 10] {
-        let mostly = it.causes.iter().max_by_key(|(_, (_, nanoseconds))| *nanoseconds);
+    fn cells(&self, totals: &Totals, whole: u64) -> [String; 10] {
+        let mostly = totals.causes.iter().max_by_key(|(_, (_, nanoseconds))| *nanoseconds);
         let mostly =
             mostly.map_or_else(|| "-".to_owned(), |(cause, _)| name(&cause.label(&self.paths.functions)));
-        let [half, nearly, all] = percentiles(&it.latency);
+        let [half, nearly, all] = percentiles(&totals.latency);
         [
-            milliseconds(it.running),
-            percent(it.running, whole),
-            grouped(it.switches),
-            milliseconds(it.waiting),
-            milliseconds(it.ready),
+            milliseconds(totals.running),
+            percent(totals.running, whole),
+            grouped(totals.switches),
+            milliseconds(totals.waiting),
+            milliseconds(totals.ready),
             mostly,
-            grouped(it.latency.number),
+            grouped(totals.latency.number),
             half,
             nearly,
             all,
         ]
     }
 
-    fn object(&self, by: &str, id: ProcessId, it: &Totals) -> Object {
+    fn object(&self, by: &str, id: ProcessId, totals: &Totals) -> Object {
         let mut object = Object::new();
         object.text("by", by).text("name", &self.paths.processes.label(id));
         put_pid(&mut object, self.paths.processes.pid(id));
         object.optional("process", self.paths.processes.name(id));
-        object.number("running_ns", it.running).number("switches", it.switches);
-        object.number("waiting_ns", it.waiting).number("ready_ns", it.ready);
-        object.number("pushed_aside", it.pushed_aside).number("wakes", it.latency.number);
-        put_percentiles(&it.latency, &mut object);
-        let reasons = it.causes.iter().map(|(cause, (times, nanoseconds))| {
+        object.number("running_ns", totals.running).number("switches", totals.switches);
+        object.number("waiting_ns", totals.waiting).number("ready_ns", totals.ready);
+        object.number("pushed_aside", totals.preempted).number("wakes", totals.latency.number);
+        put_percentiles(&totals.latency, &mut object);
+        let reasons = totals.causes.iter().map(|(cause, (times, nanoseconds))| {
             let mut object = Object::new();
             object
                 .text("reason", &cause.label(&self.paths.functions))
@@ -240,7 +240,7 @@ impl Machine {
         rows.sort_by_cached_key(|(cause, (_, nanoseconds))| (u64::MAX - nanoseconds, label(**cause)));
         let head = [("waits", true), ("waiting ms", true), ("for", false)];
         page.table(
-            "waits, by what for",
+            "waits, by cause",
             head,
             &rows,
             |(cause, (times, nanoseconds))| {
@@ -255,7 +255,7 @@ impl Machine {
         );
     }
 
-    /// Where threads waited longest.
+    /// Adds the stacks at which threads waited longest.
     fn blocked(&self, page: &mut Page) {
         let ends = self.blocked.ends();
         let whole = ends.iter().fold(0_u64, |sum, (_, time)| sum.saturating_add(*time));
@@ -271,7 +271,7 @@ impl Machine {
             put_fraction(&mut object, "share", share(*time, whole).0);
             object.raw("stack", &array(labels.iter().map(|label| json_text(label))));
             page.object(&object);
-            let process = labels.first().map(|it| plain(it)).unwrap_or_default();
+            let process = labels.first().map(|label| plain(label)).unwrap_or_default();
             page.line(&format!("{:>14} ms {:>5} %  {process}", milliseconds(*time), percent(*time, whole)));
             for label in labels.iter().skip(1).rev().take(FRAMES) {
                 page.line(&format!("{:27}{}", "", name(label)));
@@ -280,9 +280,9 @@ impl Machine {
                 page.line(&format!("{:27}… and {} more", "", labels.len() - FRAMES - 1));
             }
         }
-        page.more(ends.len().saturating_sub(page.top()));
+        page.note_hidden_rows(ends.len().saturating_sub(page.top()));
         if self.blocked.folded() > 0 {
-            page.line("there are more stacks than are told apart: the rest is (other)");
+            page.line("too many stacks: the rest is (other)");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Properties and filters of an enable, in words.
+//! Formats the properties and filters of an enable.
 
 use std::fmt::{self, Write};
 
@@ -10,7 +10,7 @@ use crate::cmd::counted;
 use crate::export::{Object, array, plain, write_json_string};
 use crate::grammar::property_names;
 
-/// Types of filters, and the option that asks for each.
+/// Filter types, and the command-line option for each.
 const FILTERS: [(u32, &str); 13] = [
     (spec::EVENT_FILTER_TYPE_SCHEMATIZED, "schematized"),
     (spec::EVENT_FILTER_TYPE_SYSTEM_FLAGS, "system-flags"),
@@ -27,7 +27,7 @@ const FILTERS: [(u32, &str); 13] = [
     (spec::EVENT_FILTER_TYPE_CONTAINER, "container"),
 ];
 
-/// The properties, as a number and by the names that the grammar has for them.
+/// Formats the properties as a number with the names of the command line.
 pub(super) fn properties(enable: &EnableEntry) -> String {
     match property_names(enable.property) {
         names if names.is_empty() => format!("{:#x}", enable.property),
@@ -35,25 +35,26 @@ pub(super) fn properties(enable: &EnableEntry) -> String {
     }
 }
 
-/// The filters, by the numbers of their types and as they are typed.
+/// Formats the filters with the numbers of their types and in command-line syntax.
 pub(super) fn filters(enable: &EnableEntry) -> String {
     let mut text = String::new();
     for filter in &enable.filters {
-        let what = match detail(filter) {
+        let text_of_filter = match detail(filter) {
             Some(detail) => detail.to_string(),
-            None => option_of(filter.kind).to_owned(),
+            None => option_name(filter.kind).to_owned(),
         };
-        let _ = write!(text, "{}{:#x} ({what})", if text.is_empty() { "" } else { ", " }, filter.kind);
+        let _ =
+            write!(text, "{}{:#x} ({text_of_filter})", if text.is_empty() { "" } else { ", " }, filter.kind);
     }
     if text.is_empty() { "none".to_owned() } else { text }
 }
 
-/// A filter as it is typed behind a provider; `None` where its content is not known.
-pub(crate) fn as_typed(filter: &Filter) -> Option<String> {
+/// Formats a filter in command-line syntax; `None` if its content is unknown.
+pub(crate) fn format_filter(filter: &Filter) -> Option<String> {
     detail(filter).map(|detail| detail.to_string())
 }
 
-/// A filter for programs: its type, the option that asks for it, and what it asks for.
+/// Formats a filter as a JSON object: type, command-line option and values.
 pub(super) fn object(filter: &Filter) -> Option<String> {
     let detail = detail(filter)?;
     let mut object = Object::new();
@@ -62,11 +63,11 @@ pub(super) fn object(filter: &Filter) -> Option<String> {
     Some(object.finish())
 }
 
-fn option_of(kind: u32) -> &'static str {
+fn option_name(kind: u32) -> &'static str {
     FILTERS.iter().find(|(known, _)| *known == kind).map_or("provider's own", |(_, name)| name)
 }
 
-/// What a filter asks for.
+/// The decoded content of a filter.
 struct Detail {
     option: &'static str,
     values: Vec<Value>,
@@ -93,7 +94,8 @@ impl Value {
 impl fmt::Display for Detail {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let is_plain = |text: &str| text.chars().all(|c| c.is_alphanumeric() || "._-:/".contains(c));
-        let are_plain = self.values.iter().all(|it| !matches!(it, Value::Text(text) if !is_plain(text)));
+        let are_plain =
+            self.values.iter().all(|value| !matches!(value, Value::Text(text) if !is_plain(text)));
         let values = self.values.iter().map(|value| match value {
             Value::Number(number) => number.to_string(),
             Value::Text(text) => plain(text),
@@ -108,62 +110,64 @@ impl fmt::Display for Detail {
     }
 }
 
-/// What is in a filter, by its bytes.
+/// Decodes the bytes of a filter.
 fn detail(filter: &Filter) -> Option<Detail> {
-    let (data, usual) = (filter.data.as_slice(), option_of(filter.kind));
+    let (data, option) = (filter.data.as_slice(), option_name(filter.kind));
     let texts = |names: Vec<String>| names.into_iter().map(Value::Text).collect::<Vec<_>>();
-    let of = |option, values| Some(Detail { option, values });
+    let detail = |option, values| Some(Detail { option, values });
     match filter.kind {
-        spec::EVENT_FILTER_TYPE_PID => {
-            of(usual, filter::pids(data).ok()?.into_iter().map(|pid| Value::Number(pid.into())).collect())
-        }
+        spec::EVENT_FILTER_TYPE_PID => detail(
+            option,
+            filter::pids(data).ok()?.into_iter().map(|pid| Value::Number(pid.into())).collect(),
+        ),
         spec::EVENT_FILTER_TYPE_EXECUTABLE_NAME
         | spec::EVENT_FILTER_TYPE_PACKAGE_ID
         | spec::EVENT_FILTER_TYPE_PACKAGE_APP_ID
-        | spec::EVENT_FILTER_TYPE_CONTAINER => of(usual, texts(filter::names_as_given(data).ok()?)),
+        | spec::EVENT_FILTER_TYPE_CONTAINER => detail(option, texts(filter::names_as_given(data).ok()?)),
         spec::EVENT_FILTER_TYPE_EVENT_ID | spec::EVENT_FILTER_TYPE_STACKWALK => {
             let ids = EventIds::parse(data).ok()?;
             let values = ids.ids().map(|id| Value::Number(id.into())).collect();
-            of(chosen(filter.kind, ids.filter_in), values)
+            detail(list_option(filter.kind, ids.filter_in), values)
         }
         spec::EVENT_FILTER_TYPE_EVENT_NAME | spec::EVENT_FILTER_TYPE_STACKWALK_NAME => {
             let names = EventNames::parse(data).ok()?;
             let values = names.names().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
-            of(chosen(filter.kind, names.filter_in), texts(values))
+            detail(list_option(filter.kind, names.filter_in), texts(values))
         }
         spec::EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW => {
             let LevelKeyword { gate: Gate { any, all, level }, filter_in } =
                 LevelKeyword::parse(data).ok()?;
             let masks = [format!("any={any:#x}"), format!("all={all:#x}")];
             let values = std::iter::once(Value::Number(level.into())).chain(masks.map(Value::Text)).collect();
-            of(chosen(filter.kind, filter_in), values)
+            detail(list_option(filter.kind, filter_in), values)
         }
         spec::EVENT_FILTER_TYPE_PAYLOAD => {
             let filters = payload::Filters::parse(data).ok()?;
-            of(usual, filters.iter().map(|it| Value::Text(condition(&it))).collect())
+            detail(option, filters.iter().map(|filter| Value::Text(condition(&filter))).collect())
         }
         spec::EVENT_FILTER_TYPE_SCHEMATIZED => {
             let header = Header::parse(data).ok()?;
             let hex: String = header.data.iter().map(|byte| format!("{byte:02x}")).collect();
-            of(usual, vec![Value::Text(format!("{}:{hex}", header.id))])
+            detail(option, vec![Value::Text(format!("{}:{hex}", header.id))])
         }
         _ => None,
     }
 }
 
-/// The option that lists what is chosen, or what is not.
-fn chosen(kind: u32, filter_in: bool) -> &'static str {
+/// Returns the option for a list of included or excluded events.
+fn list_option(kind: u32, filter_in: bool) -> &'static str {
     match (kind, filter_in) {
         (spec::EVENT_FILTER_TYPE_EVENT_ID, false) => "not-ids",
         (spec::EVENT_FILTER_TYPE_EVENT_NAME, false) => "not-names",
         (spec::EVENT_FILTER_TYPE_STACKWALK, false) => "not-stack-ids",
         (spec::EVENT_FILTER_TYPE_STACKWALK_NAME, false) => "not-stack-names",
         (spec::EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW, false) => "not-stack-level",
-        _ => option_of(kind),
+        _ => option_name(kind),
     }
 }
 
-/// Which event a payload filter looks at: names of fields are in its manifest, not in the filter.
+/// Describes a payload filter: its event, and how many conditions it has. Names of fields are in
+/// the manifest, not in the filter.
 fn condition(filter: &payload::Filter<'_>) -> String {
     let joined = if filter.any { "or" } else { "and" };
     format!(
@@ -178,12 +182,12 @@ mod tests {
     use super::*;
     use traceweir_format::filter::encode;
 
-    fn typed(kind: u32, data: Vec<u8>) -> Option<String> {
-        as_typed(&Filter { kind, data })
+    fn format(kind: u32, data: Vec<u8>) -> Option<String> {
+        format_filter(&Filter { kind, data })
     }
 
     #[test]
-    fn filters_are_told_as_they_are_typed() {
+    fn filters_print_in_command_line_syntax() {
         let gate = Gate { any: 1, all: 0, level: 4 };
         for (kind, data, text) in [
             (0x8000_0004, encode::pids(&[12, 7]), "pid=12,7"),
@@ -195,15 +199,15 @@ mod tests {
             (0x8000_4000, encode::level_keyword(gate, true), "stack-level=\"4,any=0x1,all=0x0\""),
             (0x8000_0000, encode::schematized(9, 0, &[0xAB]), "schematized=9:ab"),
         ] {
-            let told = typed(kind, data);
-            assert_eq!(told.as_deref(), Some(text), "{kind:#x}");
+            let text_of_filter = format(kind, data);
+            assert_eq!(text_of_filter.as_deref(), Some(text), "{kind:#x}");
         }
     }
 
     #[test]
-    fn what_was_left_out_or_means_nothing_is_told_by_its_type() {
-        assert_eq!(typed(0x8000_0200, Vec::new()), None);
-        assert_eq!(typed(7, vec![1, 2, 3]), None);
+    fn unknown_filters_print_their_type() {
+        assert_eq!(format(0x8000_0200, Vec::new()), None);
+        assert_eq!(format(7, vec![1, 2, 3]), None);
         let filters = vec![Filter { kind: 0x8000_0200, data: vec![1] }, Filter { kind: 7, data: vec![] }];
         let enable = EnableEntry { filters, ..EnableEntry::default() };
         assert_eq!(super::filters(&enable), "0x80000200 (ids), 0x7 (provider's own)");
