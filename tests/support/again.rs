@@ -1,13 +1,63 @@
-//! Repeats measurements that other processes on the machine may disturb.
+//! Repeats measurements that other processes or the kernel may disturb.
+
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::thread;
 
 /// Runs `check` until it passes, at most `times` times. The panic of the last attempt fails the
 /// test.
+///
+/// Every second attempt keeps all processors busy: some kernels (seen with Linux 6.18) report no
+/// perf events from the idle task of a processor, so that switches to a thread that wakes an idle
+/// processor are missing. `perf record` misses the same switches.
 #[allow(dead_code)] // Each test program uses its part.
 pub(crate) fn again(times: u32, check: impl Fn()) {
-    for _ in 1..times {
-        if std::panic::catch_unwind(std::panic::AssertUnwindSafe(&check)).is_ok() {
+    for attempt in 1..times {
+        let attempt = std::panic::AssertUnwindSafe(|| match attempt % 2 {
+            0 => without_idle(&check),
+            _ => check(),
+        });
+        if std::panic::catch_unwind(attempt).is_ok() {
             return;
         }
     }
     check();
+}
+
+/// Runs `check` while a thread of the lowest priority spins on every processor.
+fn without_idle(check: impl Fn()) {
+    struct StopOnDrop<'a>(&'a AtomicBool);
+    impl Drop for StopOnDrop<'_> {
+        fn drop(&mut self) {
+            self.0.store(true, Relaxed);
+        }
+    }
+    let stop = AtomicBool::new(false);
+    let processors = thread::available_parallelism().map_or(1, |count| count.get());
+    thread::scope(|scope| {
+        for processor in 0..processors {
+            let stop = &stop;
+            scope.spawn(move || {
+                spin_at_lowest_priority(processor, stop);
+            });
+        }
+        let _stop = StopOnDrop(&stop);
+        check();
+    });
+}
+
+fn spin_at_lowest_priority(processor: usize, stop: &AtomicBool) {
+    // SAFETY: the calls read a parameter and a set of processors that outlive them, and change
+    // only the calling thread.
+    unsafe {
+        let mut set: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(processor, &mut set);
+        libc::sched_setaffinity(0, size_of_val(&set), &raw const set);
+        let parameter: libc::sched_param = std::mem::zeroed();
+        if libc::sched_setscheduler(0, libc::SCHED_IDLE, &raw const parameter) != 0 {
+            return;
+        }
+    }
+    while !stop.load(Relaxed) {
+        std::hint::spin_loop();
+    }
 }
