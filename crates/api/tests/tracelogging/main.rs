@@ -7,6 +7,7 @@ mod registration;
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use traceweir::consumer::{self, Item, Trace};
 use traceweir::controller::{EnableParams, SessionConfig};
@@ -25,8 +26,15 @@ struct WrittenEvent {
     payload: Vec<u8>,
 }
 
+/// Waits until no other test has a private session: a process can have three at most.
+fn only_session() -> MutexGuard<'static, ()> {
+    static SESSION: Mutex<()> = Mutex::new(());
+    SESSION.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 /// Records what these providers write while `work` runs.
 fn recorded(providers: &[Guid], work: impl FnOnce()) -> Vec<WrittenEvent> {
+    let _only = only_session();
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("events.etl");
     let session = PrivateSession::start(&SessionConfig {

@@ -29,7 +29,7 @@ fn cases() -> Vec<(String, &'static str)> {
         (event("id_version(1)"), "expected a version after the id"),
         (event("u32(\"a\")"), "expected a reference to the field's value"),
         (event("u32(name, &1)"), "expected the field's name as a string literal"),
-        (event("u32(\"a\\0b\", &1)"), "names end at a NUL"),
+        (event("u32(\"a\\0b\", &1)"), "a name cannot contain a NUL"),
         (event("u32(\"a\", &1, color(2))"), "unknown option color: this field takes tag(…) and format(…)"),
         (event("struct(\"s\", format(Hex), {})"), "unknown option format: this field takes tag(…)"),
         (event("struct(\"s\")"), "expected the members of the structure"),
@@ -56,7 +56,7 @@ fn cases() -> Vec<(String, &'static str)> {
             "traceweir::define_provider!(Q, \"Q\", color(1));".into(),
             "expected id(\"GUID\"), group_id(\"GUID\") or debug()",
         ),
-        ("traceweir::define_provider!(Q, \"a\\0b\");".into(), "names end at a NUL"),
+        ("traceweir::define_provider!(Q, \"a\\0b\");".into(), "a name cannot contain a NUL"),
         (
             "traceweir::define_provider!(Q, \"Q\", group_id(\"f73b8292-f610-4fa7-ba62-708353d162c4\"), \
              group_id(\"f73b8292-f610-4fa7-ba62-708353d162c5\"));"
