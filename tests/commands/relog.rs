@@ -204,7 +204,7 @@ fn failed_relog_leaves_no_files() {
     let run = weir(["relog", text(&good), "-o", text(&folder.path().join("none/out.etl"))]).expect(1);
     assert!(run.stderr.contains("3 ERROR_PATH_NOT_FOUND"), "{}", run.stderr);
     let run = weir(["relog", text(&good), "-o", "/dev/null", "--force"]).expect(1);
-    assert!(run.stderr.contains("no plain file"), "{}", run.stderr);
+    assert!(run.stderr.contains("must be a regular file"), "{}", run.stderr);
     weir(["relog", text(&good)]).expect(2);
     weir(["relog", text(&good), "-o", text(&out), "--compress", "--decompress"]).expect(2);
     assert_eq!(entries(&folder), ["good.etl", "junk.etl"]);
@@ -369,7 +369,7 @@ fn impossible_output_is_refused_without_suggesting_force() {
     );
     for device in ["/dev/null", "/dev/full"] {
         let run = weir(["relog", text(&input), "-o", device]).expect(1);
-        assert!(run.stderr.contains("no plain file") && !run.stderr.contains("--force"), "{}", run.stderr);
+        assert!(run.stderr.contains("must be a regular file") && !run.stderr.contains("--force"), "{}", run.stderr);
     }
     let mut dash = weir_command(["relog", text(&input), "-o", "-"]);
     let run = finish(dash.current_dir(folder.path())).expect(1);

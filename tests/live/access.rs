@@ -68,7 +68,7 @@ fn rights_are_granted_denied_shown_and_removed() {
 fn name_means_the_session_unless_the_rights_are_those_of_a_provider() {
     let daemon = Daemon::start();
     let run = daemon.weir(["access", "grant", "App", "--everyone", "consume"]).expect(1);
-    assert!(run.stderr.contains("no session App runs"), "{}", run.stderr);
+    assert!(run.stderr.contains("no session App is running"), "{}", run.stderr);
     daemon.weir(["start", "App"]).expect(0);
     let run = daemon.weir(["access", "grant", "app", "--everyone", "consume"]).expect(0);
     assert!(run.stderr.contains("session app {"), "{}", run.stderr);

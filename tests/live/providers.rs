@@ -345,7 +345,7 @@ fn invalid_providers_are_refused_without_effect() {
         ("My*", "wildcards"),
         ("#12", "GUID"),
         ("A:1:loud", "critical"),
-        ("A@names=B,C", "quotes"),
+        ("A@names=B,C", "quote a list"),
         ("A:Net", "--manifest"),
     ] {
         for arguments in [

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use traceweir_format::header::Record;
@@ -19,6 +20,12 @@ mod again;
 mod support;
 use again::again;
 use support::{Plain, groups, skip};
+
+/// Waits until no other test has rings, so that all of the user's locked memory is free.
+fn only_capture() -> MutexGuard<'static, ()> {
+    static CAPTURE: Mutex<()> = Mutex::new(());
+    CAPTURE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Returns hook and payload of everything that is captured while `work` runs. `work` polls now and
 /// then, because the rings are small.
@@ -45,6 +52,7 @@ fn capture_hooks(wanted: &Wanted, work: impl FnOnce(&mut dyn FnMut())) -> Option
 
 #[test]
 fn unprivileged_user_captures_own_processes() {
+    let _only = only_capture();
     again(5, || {
         let all = [
             Group::PROCESS,
@@ -100,6 +108,7 @@ fn unprivileged_user_captures_own_processes() {
 
 #[test]
 fn events_before_a_change_follow_the_old_settings() {
+    let _only = only_capture();
     let with = |all: &[Group]| Wanted {
         groups: groups(all),
         scope: Scope::Own,
@@ -171,6 +180,7 @@ fn images_of(process: u32, capture: &mut Capture) -> Ids {
 
 #[test]
 fn image_ids_do_not_depend_on_other_captures() {
+    let _only = only_capture();
     let with = |scope| Wanted {
         groups: groups(&[Group::PROCESS, Group::IMAGE_LOAD, Group::NO_SYSCONFIG]),
         scope,
@@ -203,6 +213,7 @@ fn image_ids_do_not_depend_on_other_captures() {
 
 #[test]
 fn rings_shrink_to_the_locked_memory_limit() {
+    let _only = only_capture();
     // Runs on a thread without the capability to lock more memory than other users.
     let run = || {
         let mut sets = rustix::thread::capabilities(None).expect("capabilities");
@@ -241,6 +252,7 @@ fn work(span: Duration) {
 
 #[test]
 fn small_rings_lose_nothing_without_polls() {
+    let _only = only_capture();
     again(5, || {
         let wanted = Wanted {
             groups: groups(&[Group::PROFILE, Group::NO_SYSCONFIG]),
@@ -274,6 +286,7 @@ fn small_rings_lose_nothing_without_polls() {
 
 #[test]
 fn unlimited_rings_do_not_limit_stack_copies() {
+    let _only = only_capture();
     let wanted = Wanted {
         groups: groups(&[Group::PROFILE, Group::NO_SYSCONFIG]),
         ring_bytes: 64 << 10,

@@ -268,7 +268,7 @@ impl<R: ReadAt> Checker<'_, R> {
             };
             self.events = self.events.saturating_add(1);
             if record.items_damaged() {
-                self.found(Rule::ExtendedItems, at, "extended items leave the record".to_string());
+                self.found(Rule::ExtendedItems, at, "extended data items exceed the record".to_string());
             }
             let time = header::time_of(record.bytes(), record.family());
             if let Some(time) = time {
