@@ -369,7 +369,11 @@ fn impossible_output_is_refused_without_suggesting_force() {
     );
     for device in ["/dev/null", "/dev/full"] {
         let run = weir(["relog", text(&input), "-o", device]).expect(1);
-        assert!(run.stderr.contains("must be a regular file") && !run.stderr.contains("--force"), "{}", run.stderr);
+        assert!(
+            run.stderr.contains("must be a regular file") && !run.stderr.contains("--force"),
+            "{}",
+            run.stderr
+        );
     }
     let mut dash = weir_command(["relog", text(&input), "-o", "-"]);
     let run = finish(dash.current_dir(folder.path())).expect(1);
