@@ -77,7 +77,7 @@ fn kernel_and_program_events_share_one_file() {
         weir(["check", text(&file)]).expect(0);
         let stats = weir(["stats", text(&file)]).expect(0).text();
         // A daemon without privilege delivers context switches, without stacks, and no wakeups.
-        let is_part = run.stderr.contains("there is no DISPATCHER");
+        let is_part = run.stderr.contains("without DISPATCHER");
         for (name, is_given) in [
             (SHOP, true),
             ("Thread/CSwitch", true),
