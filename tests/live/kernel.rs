@@ -257,7 +257,11 @@ fn event_groups_without_a_source_are_reported() {
     let run = daemon.weir(["start", "K", "--kernel", "EVENT_TRACE_FLAG_REGISTRY+cswitch"]);
     if has_events(&run) {
         assert!(run.stderr.contains("warning: REGISTRY: Linux has no registry\n"), "{}", run.stderr);
-        assert!(!run.stderr.contains("CSWITCH") && !run.stderr.contains("own processes, without"), "{}", run.stderr);
+        assert!(
+            !run.stderr.contains("CSWITCH") && !run.stderr.contains("own processes, without"),
+            "{}",
+            run.stderr
+        );
         daemon.weir(["stop", "K"]).expect(0);
     }
 }
