@@ -49,6 +49,7 @@ use rustix::net::{
 
 use crate::error::{Error, Result};
 use crate::message::{MAX_DESCRIPTORS, MAX_MESSAGE, Message};
+pub use address::BACKLOG;
 pub use held::Held;
 pub use janitor::Janitor;
 use peer::{peer_credentials, peer_group_ids, peer_process};

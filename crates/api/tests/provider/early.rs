@@ -230,7 +230,8 @@ fn write_on_each_processor(folder: &Path) {
 
 #[test]
 fn stop_collects_events_of_ended_processes() {
-    const PROCESSES: u64 = 5;
+    // More than the daemon accepts in one turn.
+    const PROCESSES: u64 = 80;
     let mut daemon_process = DaemonProcess::start();
     let other = SessionRef::Name("other".into());
     daemon_process.controller.start(&sequential("other", daemon_process.stage.path("other.etl"))).unwrap();

@@ -43,11 +43,11 @@ impl Server {
 
     /// Accepts connections at the socket with this epoll token.
     pub(super) fn accept_from(&mut self, token: u64) {
-        for _ in 0..MAX_ACCEPTS_PER_TURN {
+        for accepted in 0..MAX_ACCEPTS_PER_TURN {
             let Some((_, listener)) = self.home.listeners().find(|(own, _)| *own == token) else { return };
             match listener.accept() {
                 Ok(Some(connection)) => self.adopt(connection.with_janitor(&self.janitor), false),
-                Ok(None) => return,
+                Ok(None) => return self.turns.note_accepted(accepted, false),
                 Err(e) => {
                     // Most likely out of descriptors: trying again at once would loop forever.
                     log_warning!("no connection can be accepted: {e}");
@@ -60,6 +60,7 @@ impl Server {
                 }
             }
         }
+        self.turns.note_accepted(MAX_ACCEPTS_PER_TURN, true);
     }
 
     pub(super) fn adopt(&mut self, connection: Connection, knocked: bool) {

@@ -14,7 +14,9 @@
 //! 3. So all guests together delay root by at most two slices and one message.
 //! 4. Messages of processes of root and the daemon's own user, including new connections, are
 //!    handled before the requests of their controllers: a process that registered, wrote and ended
-//!    before a stop was requested is in the session.
+//!    before a stop was requested is in the session. While connections wait to be accepted, these
+//!    controllers wait too, for at most [`MAX_WAITING`] connections: the ones accepted after that
+//!    were made after the request.
 //! 5. The loop does not read from a guest's controller whose request filled the queue of a process
 //!    until that queue has room again. The process has [`LINK_TIMEOUT`] to read; then it is
 //!    dropped, which shows as lost events in its sessions.
@@ -24,6 +26,7 @@ use std::ops::Bound::{Excluded, Unbounded};
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
+use traceweir_transport::socket::BACKLOG;
 
 use super::link::Received;
 use super::{FIRST_LINK, HANGUPS, INBOX, LINK_TIMEOUT, LISTENER, OWN_LISTENER, SIGNALS, STOPPER, Server};
@@ -36,6 +39,9 @@ const MAX_IN_A_ROW: usize = 32;
 const GUEST_SLICE: Duration = Duration::from_millis(4);
 /// Time for all guests in a turn.
 const GUESTS_SLICE: Duration = Duration::from_millis(20);
+
+/// Maximum number of connections that wait to be accepted, at both listeners together.
+const MAX_WAITING: usize = 2 * (BACKLOG as usize + 1);
 
 /// Epoll flags for a closed other end.
 const ENDED: EventFlags = EventFlags::HUP.union(EventFlags::ERR);
@@ -50,6 +56,35 @@ pub(super) struct Turns {
     crowded: Option<LinkId>,
     /// Controllers that the loop does not read from, and the processes they wait for.
     held: BTreeMap<LinkId, LinkId>,
+    /// Connections accepted in this turn.
+    accepted: usize,
+    /// Whether connections may wait that this turn did not accept.
+    are_more_waiting: bool,
+    /// For each controller that waits for connections to be accepted, how many were accepted since.
+    waiting: BTreeMap<LinkId, usize>,
+}
+
+impl Turns {
+    /// Notes how many connections a listener gave in this turn, and whether it may have more.
+    pub(super) fn note_accepted(&mut self, count: usize, has_more: bool) {
+        self.accepted += count;
+        self.are_more_waiting |= has_more;
+    }
+
+    /// Returns whether a controller with a request waits for connections made before the request.
+    fn must_wait(&mut self, controller: LinkId) -> bool {
+        if !self.are_more_waiting {
+            self.waiting.clear();
+            return false;
+        }
+        let accepted = self.waiting.entry(controller).or_default();
+        *accepted += self.accepted;
+        let must_wait = *accepted < MAX_WAITING;
+        if !must_wait {
+            self.waiting.remove(&controller);
+        }
+        must_wait
+    }
 }
 
 type Ready = (LinkId, EventFlags);
@@ -80,6 +115,7 @@ impl Server {
             self.serve_link(id, flags, until);
         }
         let last_link = self.last_link;
+        (self.turns.accepted, self.turns.are_more_waiting) = (0, false);
         tokens.into_iter().for_each(|token| self.serve_token(token));
         for id in last_link.saturating_add(1)..=self.last_link {
             if !self.is_guest(id) {
@@ -88,7 +124,9 @@ impl Server {
         }
         own.sort_by_key(|(id, _)| self.is_own_controller(*id));
         for (id, flags) in own {
-            self.serve_link(id, flags, None);
+            if !(self.is_own_controller(id) && self.turns.must_wait(id)) {
+                self.serve_link(id, flags, None);
+            }
         }
         self.serve_guests(guests);
     }

@@ -23,8 +23,9 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 use super::{Deadline, FLAGS, rights};
 use crate::error::{Error, Result};
 
-/// Connections that may wait to be accepted: more than providers start at once on a large machine.
-const BACKLOG: i32 = 1024;
+/// Number of connections that may wait to be accepted: more than processes start at once on a large
+/// machine.
+pub const BACKLOG: i32 = 1024;
 
 /// A socket address, and the open folder that keeps it valid.
 struct Address {
