@@ -1,22 +1,99 @@
-//! The fast writer: the whole record is copied inside one restartable sequence on this processor's ring and published by one store.
+//! The fast writer: copies a whole record inside one restartable sequence on this CPU's ring and
+//! publishes it with one store.
+//!
+//! The kernel guarantees (rseq(2)) that a thread which is preempted, migrated or interrupted by a
+//! signal between the labels 2 and 5 continues at label 4. So whatever the sequence did up to
+//! there, it did alone on this CPU, and the store of `head`, its last instruction, is the only
+//! effect that another thread can see. An aborted sequence leaves nothing to clean up, nor does
+//! SIGKILL. Everything between 2 and 5 is assembly here, because a call would leave the range and
+//! its protection.
+//!
+//! # The sequence in pseudo-code
 //!
 //! ```text
-//!   2: this processor's ring ── generation still ours? ── room (with the pad)? ── stamp ── copy the pieces ── head := end 5:
-//!      none: unfit             no: closed                 no: full                                            commit
-//!   4: the kernel comes here when the thread was preempted, moved or signalled between 2 and 5: begin again
+//!    area.rseq_cs = descriptor of (2, 5, 4)                           descriptor!, arm!
+//! 2: cpu = area.cpu_id
+//!    if outlet.generation != ticket                return CLOSED      check_open!
+//!    if cpu >= outlet.cpus                         return UNFIT
+//!    control = base + HEADER_BYTES + cpu * CONTROL_BYTES              locate_ring!
+//!    data    = base + data_offset + cpu * ring_bytes
+//!    offset  = control.head % ring_bytes                              locate_record!
+//!    if offset + size > ring_bytes
+//!        pad = ring_bytes - offset                                    wrap!
+//!        if head + pad + size - control.tail > ring_bytes  return FULL
+//!        data[offset] = SKIP;  head += pad;  offset = 0
+//!    end = head + size                                                check_room!
+//!    if end - control.tail > ring_bytes            return FULL
+//!    data[offset] = prefix, counter                                   write_prefix!
+//!    if frame has an event header
+//!        data += header                                               copy_header!
+//!        data += items                                                copy_items!
+//!    else
+//!        data += staged words                                         copy_staged!
+//!    if frame has a schema
+//!        data += schema, zeros up to a multiple of eight              copy_schema!
+//!    for block in frame.blocks                                        copy_blocks!
+//!        if block does not fit into the record     return UNFIT
+//!        data += block
+//!    control.head = end                                               publish!
+//! 5: return PUBLISHED, control, end                                   exits!
+//! 4: return ABORTED
 //! ```
 //!
-//! The kernel promises (rseq(2)) that a thread which leaves the processor between 2 and 5 goes on at 4. So what was done up to there was
-//! done alone on this processor, and the store of the head is the only thing anybody sees: there is nothing to clean up, not
-//! even after SIGKILL. Everything between 2 and 5 is here in assembly, because a call would leave the range and its protection.
+//! # Labels
 //!
-//! Orders: x86-64 performs loads in order and stores in order, so the plain load of the tail is an acquire and the plain
-//! store of the head a release; they pair with `Words::taken` and `Words::published`.
+//! Labels are local numbers, because the block is inlined more than once. A tens digit belongs to
+//! one fragment. (Numbers of only zeros and ones would be read as binary literals.)
 //!
-//! A thread that shares the thread pointer of another one (a child of `vfork` before `exec`) must not write events.
-
-//! What the sequence reads of the outlet it reads behind the generation: an outlet that is closed changes the generation, aborts all sequences, and
-//! only then its other words. So they belong together.
+//! | Label | Place | Reached from |
+//! |---|---|---|
+//! | 2 | first instruction of the sequence | `arm!` |
+//! | 3 | descriptor of the sequence, in a section of its own | – |
+//! | 4 | abort handler | the kernel, from anywhere between 2 and 5 |
+//! | 5 | end of the sequence: first instruction after the store of `head` | `publish!` |
+//! | 6, 7, 8 | exits: full, closed, unfit | the checks |
+//! | 9 | end of the block | all exits |
+//! | 20 | the record's place is known | `locate_record!`, `wrap!` |
+//! | 21 | the record does not fit before the ring's end | `locate_record!` |
+//! | 30 | loop: sixteen bytes of items | `copy_items!` |
+//! | 31 | the record has no header: its run is staged words | `copy_header!` |
+//! | 32, 33, 34 | loop: four words; fewer than four are left; loop: one word | `copy_staged!` |
+//! | 40 | the run is copied | `copy_items!`, `copy_staged!` |
+//! | 41, 42, 43 | loop: sixteen bytes; the last thirty-two; the last sixteen | `copy_schema!` |
+//! | 50 | the schema is copied | `copy_schema!` |
+//! | 51 | loop: one block | `copy_blocks!` |
+//! | 52, 53 | the block is copied: advance `rdi`; advance to the next block | `copy_blocks!` |
+//! | 54, 55 | blocks below eight bytes, below four | `copy_blocks!` |
+//! | 56, 57, 58 | blocks above sixteen bytes; loop: sixteen bytes; above 512 | `copy_blocks!` |
+//! | 60 | the record is complete | `copy_blocks!`, `copy_schema!` |
+//!
+//! # Registers
+//!
+//! | Register | Value |
+//! |---|---|
+//! | `r8` | control block of the ring |
+//! | `r9` | head; from label 20 on the position after the record |
+//! | `r10` | `ring_bytes`; from `write_prefix!` on the address after the record's room |
+//! | `rdi` | data of the ring; from label 20 on the next byte to write |
+//! | `rcx`, `rdx` | size of the record and its offset in the ring; then scratch |
+//! | `rax` | CPU; then the first word of the prefix; then scratch |
+//! | `rsi`, `r11`, `xmm0` – `xmm2` | scratch |
+//!
+//! # Invariants
+//!
+//! R1 to R8 are those of the [ring protocol](super); each fragment names the ones that it upholds.
+//! R6 and R8 are the caller's part: the exits return the control block, by which it wakes the owner
+//! or counts the loss. R7 is the reader's.
+//!
+//! x86-64 performs loads in order and stores in order. So the plain load of `tail` is an acquire
+//! and the plain store of `head` a release; they pair with `Words::taken` and `Words::published`.
+//!
+//! The sequence reads the other words of the outlet after the generation. Closing an outlet changes
+//! the generation, then aborts all sequences, and only then changes those words. So a sequence that
+//! publishes has read words of one opening.
+//!
+//! A thread that shares the thread pointer of another one (a child of `vfork` before `exec`) must
+//! not write events.
 
 use core::arch::asm;
 use core::mem::offset_of;
@@ -27,21 +104,25 @@ use super::points;
 use super::straight::Frame;
 use crate::abi;
 
-/// How often a sequence is begun again before the lock is used: a debugger that steps through it would never let it end.
+/// Number of times that a sequence is started before the lock is used instead: under a debugger
+/// that steps through it, it would never end.
 const ATTEMPTS: u32 = 64;
 
-/// `struct rseq` (rseq(2)): the processor this thread runs on, negative while it is not registered.
+/// Offset in `struct rseq` (rseq(2)) of the CPU that runs this thread; negative while the thread is
+/// not registered.
 const AREA_CPU_ID: usize = 4;
-/// `struct rseq`: the descriptor of the sequence this thread is in.
+/// Offset in `struct rseq` of the address of the descriptor of the current sequence.
 const AREA_SEQUENCE: usize = 8;
 
-/// Where the sequence's area is, relative to the thread pointer; 0: the C library registered none.
+/// Returns the offset of a thread's `struct rseq` from its thread pointer; 0 if the C library has
+/// registered none.
 ///
 /// The symbols are weak, so that a program links and runs with a C library that does not have them.
 pub(super) fn area_offset() -> isize {
     let offset: *const isize;
     let size: *const u32;
-    // SAFETY: reads two entries of the global offset table, which hold the addresses of the symbols, or null.
+    // SAFETY: reads two entries of the global offset table, which the linker makes for these
+    // symbols: each holds the address of its symbol, or null.
     unsafe {
         asm!(
             ".weak __rseq_offset",
@@ -56,47 +137,51 @@ pub(super) fn area_offset() -> isize {
     if offset.is_null() || size.is_null() {
         return 0;
     }
-    // SAFETY: both are variables of the C library, written before the program's own code runs.
+    // SAFETY: both are variables of the C library with these types, written before the program's
+    // own code runs and never again.
     unsafe { if size.read() == 0 { 0 } else { offset.read() } }
 }
 
-/// This thread's area.
+/// Returns this thread's `struct rseq`.
 ///
 /// # Safety
-/// `offset` is what [`area_offset`] gave, not 0.
+/// `offset` was returned by [`area_offset`] and is not 0.
 #[inline]
 unsafe fn area(offset: isize) -> *mut u8 {
     let thread: *mut u8;
-    // SAFETY: the first word of a thread's block is its own address (System V ABI for x86-64, thread-local storage).
+    // SAFETY: the first word of a thread's block is its own address (System V ABI for x86-64,
+    // thread-local storage).
     unsafe {
         asm!("mov {}, qword ptr fs:[0]", out(reg) thread, options(nostack, pure, readonly, preserves_flags))
     };
     thread.wrapping_offset(offset)
 }
 
-/// What became of an attempt.
+/// Result of an attempt to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attempt {
-    /// It is in the ring with this control block, up to this position.
+    /// The record is in the ring with this control block, up to this position.
     Published(*mut u8, u64),
     /// The ring with this control block has no room.
     Full(*mut u8),
-    /// The outlet serves somebody else by now.
+    /// The outlet is closed or serves another session by now.
     Closed,
-    /// The thread has no sequence, or its processor no ring.
+    /// The thread has no sequence, or its CPU no ring.
     Unfit,
 }
 
 /// Writes a record.
 ///
 /// # Safety
-/// `offset` is what [`area_offset`] gave, not 0. The ticket is odd. The frame keeps its invariant.
+/// `offset` was returned by [`area_offset`] and is not 0. The ticket is odd. The frame keeps its
+/// invariant.
 #[inline(always)]
 pub(super) unsafe fn write(outlet: &Outlet, ticket: Ticket, offset: isize, frame: &Frame) -> Attempt {
-    // SAFETY: by the contract.
+    // SAFETY: the caller got `offset` from `area_offset`, and it is not 0.
     let area = unsafe { area(offset) };
     for _ in 0..ATTEMPTS {
-        // SAFETY: by the contract.
+        // SAFETY: `area` is the `struct rseq` that the C library registered for this thread. The
+        // caller passes an odd ticket and a frame that keeps its invariant.
         match unsafe { sequence(area, outlet, ticket.0, frame) } {
             (PUBLISHED, control, end) => {
                 points::pass("published");
@@ -117,38 +202,57 @@ const FULL: u32 = 2;
 const CLOSED: u32 = 3;
 const UNFIT: u32 = 4;
 
-/// The sequence. How it ended, the control block of its ring if it got that far, and the position behind the record if it was published. It is longer than
-/// functions should be: what must not leave the sequence cannot be parted.
-///
-/// # Safety
-/// `area` is this thread's registered area. The ticket is odd: an outlet that has it as its generation is open, and its words are those of a region that is mapped. The
-/// frame keeps its invariant.
-#[inline(always)]
-unsafe fn sequence(area: *mut u8, outlet: &Outlet, ticket: u64, frame: &Frame) -> (u32, *mut u8, u64) {
-    let status: u32;
-    let control: *mut u8;
-    let end: u64;
-    // SAFETY: as promised by the caller. Stores go to the area, to bytes of the ring that the reader does not read (the room was
-    // checked), and to the head. `nostack`: nothing is pushed. The abort handler finds all registers but those declared untouched.
-    unsafe {
-        asm!(
-            // struct rseq_cs: version, flags, start, length, where to go on when interrupted.
+/// Joins the instructions of a fragment to one string.
+macro_rules! fragment {
+    ($($line:literal,)*) => { concat!($($line, "\n",)*) };
+}
+
+/// The `struct rseq_cs` of the sequence: version, flags, start, length, abort handler. By it the
+/// kernel aborts every sequence that loses its CPU, so that one thread at a time writes to a CPU's
+/// ring (R2), and that `close` can abort all sequences (R5).
+macro_rules! descriptor {
+    () => {
+        fragment! {
             ".pushsection __rseq_cs, \"aw\", @progbits",
             ".balign 32",
             "3:",
             ".long 0, 0",
             ".quad 2f, 5f - 2f, 4f",
             ".popsection",
+        }
+    };
+}
+
+/// Registers the descriptor: from label 2 on, the sequence is restartable (R2).
+macro_rules! arm {
+    () => {
+        fragment! {
             "lea rax, [rip + 3b]",
             "mov qword ptr [{area} + {area_sequence}], rax",
             "2:",
-            // Open for us? A processor number that is negative, because the thread is not registered, is a large one.
+        }
+    };
+}
+
+/// Goes on only if the outlet is open for the ticket (R5) and this CPU has a ring (R2). The CPU
+/// number of an unregistered thread is negative, which as an unsigned number exceeds every count.
+macro_rules! check_open {
+    () => {
+        fragment! {
             "mov eax, dword ptr [{area} + {area_cpu_id}]",
             "cmp {ticket}, qword ptr [{outlet} + {o_generation}]",
             "jne 7f",
             "cmp eax, dword ptr [{outlet} + {o_cpus}]",
             "jae 8f",
-            // r8 control, r9 head then end, r10 ring_bytes first, rcx size, rdx offset, rdi destination, rax prefix.
+        }
+    };
+}
+
+/// Finds control block and data of this CPU's ring, the only one that it may write to (R2), and
+/// adds the CPU to the first word of the prefix.
+macro_rules! locate_ring {
+    () => {
+        fragment! {
             "mov r10d, dword ptr [{outlet} + {o_ring_bytes}]",
             "mov rdi, qword ptr [{outlet} + {o_base}]",
             "mov r8, rax",
@@ -160,17 +264,37 @@ unsafe fn sequence(area: *mut u8, outlet: &Outlet, ticket: u64, frame: &Frame) -
             "add rdi, rdx",
             "shl rax, 32",
             "or rax, qword ptr [{frame} + {f_prefix}]",
+        }
+    };
+}
+
+/// Finds the offset of the record in the ring. A record is contiguous, so one that does not fit
+/// before the ring's end goes through `wrap!` (R4).
+macro_rules! locate_record {
+    () => {
+        fragment! {
             "mov rcx, qword ptr [{frame} + {f_size}]",
             "mov r9, qword ptr [r8 + {c_head}]",
             "lea rdx, [r10 - 1]",
             "and rdx, r9",
             "lea r11, [rdx + rcx]",
             "cmp r11, r10",
-            "ja 23f",
+            "ja 21f",
             "add rdi, rdx",
-            "22:",
-            // The reader has had these lines: fetching those of the next records back now hides the way to the other processor's cache. As many
-            // as a self-described event of the usual size fills.
+        }
+    };
+}
+
+/// Computes the position after the record and checks that the reader has freed all bytes up to it
+/// (R3).
+///
+/// The reader has read the cache lines of the next records. Fetching them back now hides the time
+/// that they take from another CPU's cache; there are as many as a self-describing event of the
+/// usual size fills.
+macro_rules! check_room {
+    () => {
+        fragment! {
+            "20:",
             "prefetchw byte ptr [rdi + 512]",
             "prefetchw byte ptr [rdi + 576]",
             "prefetchw byte ptr [rdi + 640]",
@@ -180,17 +304,33 @@ unsafe fn sequence(area: *mut u8, outlet: &Outlet, ticket: u64, frame: &Frame) -
             "sub r11, qword ptr [r8 + {c_tail}]",
             "cmp r11, r10",
             "ja 6f",
-            // From now on r10 is where the record's room ends.
+        }
+    };
+}
+
+/// Writes the prefix with the counter, and keeps the end of the record's room: nothing is written
+/// after it (R3). No fragment from here to `publish!` stores to the control block (R1).
+macro_rules! write_prefix {
+    () => {
+        fragment! {
             "lea r10, [rdi + rcx]",
             "mov qword ptr [rdi], rax",
             "rdtsc",
             "shl rdx, 32",
             "or rax, rdx",
             "mov qword ptr [rdi + 8], rax",
-            // The header of an event.
+        }
+    };
+}
+
+/// Copies the header of an event, 80 bytes after the prefix, if the frame has one. Its size is part
+/// of the frame's size (R3).
+macro_rules! copy_header {
+    () => {
+        fragment! {
             "mov rsi, qword ptr [{frame} + {f_provider}]",
             "test rsi, rsi",
-            "jz 40f",
+            "jz 31f",
             "mov rax, qword ptr [{frame} + {f_first}]",
             "mov rcx, qword ptr [{frame} + {f_thread}]",
             "mov qword ptr [rdi + 16], rax",
@@ -205,34 +345,52 @@ unsafe fn sequence(area: *mut u8, outlet: &Outlet, ticket: u64, frame: &Frame) -
             "movups xmmword ptr [rdi + 56], xmm1",
             "mov qword ptr [rdi + 72], 0",
             "movups xmmword ptr [rdi + 80], xmm2",
-            // Its run has been in memory for long: the last sixteen bytes, then from the front up to them.
+        }
+    };
+}
+
+/// Copies the items of an event, at least sixteen bytes or none: the last sixteen, then from the
+/// front up to them. They were stored long ago, so wide loads do not stall. Their size is part of
+/// the frame's size (R3).
+macro_rules! copy_items {
+    () => {
+        fragment! {
             "mov rsi, qword ptr [{frame} + {f_run}]",
             "mov rdx, qword ptr [{frame} + {f_run_end}]",
             "sub rdx, rsi",
-            "je 44f",
+            "je 40f",
             "movups xmm0, xmmword ptr [rsi + rdx - 16]",
             "movups xmmword ptr [rdi + rdx + 80], xmm0",
             "sub rdx, 16",
-            "je 44f",
+            "je 40f",
             "xor eax, eax",
-            "47:",
+            "30:",
             "movups xmm1, xmmword ptr [rsi + rax]",
             "movups xmmword ptr [rdi + rax + 96], xmm1",
             "add rax, 16",
             "cmp rax, rdx",
-            "jb 47b",
-            "jmp 44f",
-            // A staged part, in words: what was just written in words cannot be loaded by anything wider until those stores have left the processor.
-            "40:",
+            "jb 30b",
+            "jmp 40f",
+        }
+    };
+}
+
+/// Copies the staged part of a record without header, word by word: the caller has just stored it
+/// in words, and a wider load would wait until those stores have left the store buffer. Its size,
+/// in whole words, is part of the frame's size (R3).
+macro_rules! copy_staged {
+    () => {
+        fragment! {
+            "31:",
             "lea r11, [rdi + {prefix_bytes}]",
             "mov rsi, qword ptr [{frame} + {f_run}]",
             "mov rdx, qword ptr [{frame} + {f_run_end}]",
             "cmp rsi, rdx",
-            "je 44f",
+            "je 40f",
             "sub rdx, 24",
             "cmp rsi, rdx",
-            "jae 42f",
-            "41:",
+            "jae 33f",
+            "32:",
             "mov rax, qword ptr [rsi]",
             "mov rcx, qword ptr [rsi + 8]",
             "mov qword ptr [r11], rax",
@@ -244,24 +402,33 @@ unsafe fn sequence(area: *mut u8, outlet: &Outlet, ticket: u64, frame: &Frame) -
             "add rsi, 32",
             "add r11, 32",
             "cmp rsi, rdx",
-            "jb 41b",
-            "42:",
+            "jb 32b",
+            "33:",
             "add rdx, 24",
             "cmp rsi, rdx",
-            "je 44f",
-            "43:",
+            "je 40f",
+            "34:",
             "mov rax, qword ptr [rsi]",
             "mov qword ptr [r11], rax",
             "add rsi, 8",
             "add r11, 8",
             "cmp rsi, rdx",
-            "jne 43b",
-            "44:",
-            "add rdi, qword ptr [{frame} + {f_behind_run}]",
-            // The schema: zeros in its last word, then the bytes from the front, then the last sixteen or thirty-two, which may overlap.
+            "jne 34b",
+        }
+    };
+}
+
+/// Copies the schema, if the frame has one: head, zeros in the last word, the bytes from the front,
+/// then the last sixteen or thirty-two, which may overlap them. A schema has at least sixteen bytes
+/// (`SHORTEST_SCHEMA`), and its size is part of the frame's size (R3).
+macro_rules! copy_schema {
+    () => {
+        fragment! {
+            "40:",
+            "add rdi, qword ptr [{frame} + {f_after_run}]",
             "mov rax, qword ptr [{frame} + {f_schema_head}]",
             "test rax, rax",
-            "jz 46f",
+            "jz 50f",
             "mov rcx, qword ptr [{frame} + {f_schema_bytes}]",
             "mov rsi, qword ptr [{frame} + {f_schema}]",
             "lea rdx, [rcx + 7]",
@@ -272,65 +439,74 @@ unsafe fn sequence(area: *mut u8, outlet: &Outlet, ticket: u64, frame: &Frame) -
             "movups xmm1, xmmword ptr [rsi + rcx - 16]",
             "movups xmmword ptr [rdi + 8], xmm0",
             "cmp rcx, 32",
-            "jbe 49f",
+            "jbe 43f",
             "movups xmm0, xmmword ptr [rsi + 16]",
             "movups xmm2, xmmword ptr [rsi + rcx - 32]",
             "movups xmmword ptr [rdi + 24], xmm0",
             "cmp rcx, 64",
-            "jbe 48f",
+            "jbe 42f",
             "mov eax, 32",
             "lea r11, [rcx - 32]",
-            "45:",
+            "41:",
             "movups xmm0, xmmword ptr [rsi + rax]",
             "movups xmmword ptr [rdi + rax + 8], xmm0",
             "add rax, 16",
             "cmp rax, r11",
-            "jb 45b",
-            "48:",
+            "jb 41b",
+            "42:",
             "movups xmmword ptr [rdi + rcx - 24], xmm2",
-            "49:",
+            "43:",
             "movups xmmword ptr [rdi + rcx - 8], xmm1",
             "lea rdi, [rdi + rdx + 8]",
-            "46:",
+        }
+    };
+}
+
+/// Copies the blocks of the payload by moves that may overlap: starting `rep movsb` costs more than
+/// a short copy. The sizes are in memory of a program that may change them meanwhile, so each is
+/// read once and checked against the end of the record's room (R3).
+macro_rules! copy_blocks {
+    () => {
+        fragment! {
+            "50:",
             "mov rdx, qword ptr [{frame} + {f_blocks}]",
             "cmp rdx, qword ptr [{frame} + {f_blocks_end}]",
-            "je 29f",
-            // The blocks, by moves that may overlap: starting a `rep movsb` costs more than a short copy.
-            "26:",
+            "je 60f",
+            "51:",
             "mov rsi, qword ptr [rdx]",
             "mov ecx, dword ptr [rdx + 8]",
-            // Sizes lie in the memory of a program that may change them under us.
             "lea r11, [rdi + rcx]",
             "cmp r11, r10",
             "ja 8f",
             "cmp rcx, 8",
-            "jb 27f",
+            "jb 54f",
             "cmp rcx, 16",
-            "ja 33f",
-            // 8 to 16: two words that may overlap.
+            "ja 56f",
+            // 8 to 16 bytes: the first and the last word.
             "mov rax, qword ptr [rsi]",
             "mov r11, qword ptr [rsi + rcx - 8]",
             "mov qword ptr [rdi], rax",
             "mov qword ptr [rdi + rcx - 8], r11",
-            "36:",
+            "52:",
             "add rdi, rcx",
-            "37:",
+            "53:",
             "add rdx, 16",
             "cmp rdx, qword ptr [{frame} + {f_blocks_end}]",
-            "jne 26b",
-            "jmp 29f",
-            // 4 to 7, then 1 to 3.
-            "27:",
+            "jne 51b",
+            "jmp 60f",
+            // 4 to 7 bytes: the first and the last half word.
+            "54:",
             "cmp rcx, 4",
-            "jb 35f",
+            "jb 55f",
             "mov eax, dword ptr [rsi]",
             "mov r11d, dword ptr [rsi + rcx - 4]",
             "mov dword ptr [rdi], eax",
             "mov dword ptr [rdi + rcx - 4], r11d",
-            "jmp 36b",
-            "35:",
+            "jmp 52b",
+            // 1 to 3 bytes: the first, the last and the middle one.
+            "55:",
             "test rcx, rcx",
-            "jz 37b",
+            "jz 53b",
             "movzx eax, byte ptr [rsi]",
             "mov byte ptr [rdi], al",
             "movzx eax, byte ptr [rsi + rcx - 1]",
@@ -339,31 +515,40 @@ unsafe fn sequence(area: *mut u8, outlet: &Outlet, ticket: u64, frame: &Frame) -
             "shr r11, 1",
             "movzx eax, byte ptr [rsi + r11]",
             "mov byte ptr [rdi + r11], al",
-            "jmp 36b",
-            // 17 and more: the last sixteen, then from the front up to them.
-            "33:",
+            "jmp 52b",
+            // 17 to 512 bytes: the last sixteen, then from the front up to them.
+            "56:",
             "cmp rcx, 512",
-            "ja 28f",
+            "ja 58f",
             "movups xmm0, xmmword ptr [rsi]",
             "movups xmm1, xmmword ptr [rsi + rcx - 16]",
             "movups xmmword ptr [rdi], xmm0",
             "movups xmmword ptr [rdi + rcx - 16], xmm1",
             "cmp rcx, 32",
-            "jbe 36b",
+            "jbe 52b",
             "lea r11, [rcx - 16]",
             "mov eax, 16",
-            "34:",
+            "57:",
             "movups xmm0, xmmword ptr [rsi + rax]",
             "movups xmmword ptr [rdi + rax], xmm0",
             "add rax, 16",
             "cmp rax, r11",
-            "jb 34b",
-            "jmp 36b",
-            "28:",
+            "jb 57b",
+            "jmp 52b",
+            // More: `rep movsb` advances the destination itself.
+            "58:",
             "rep movsb",
-            "jmp 37b",
-            // The record does not fit before the ring's end: a marker there, the record at the start, if there is room for both.
-            "23:",
+            "jmp 53b",
+        }
+    };
+}
+
+/// Writes a marker to the ring's end and moves the record to the ring's start (R4), if there is
+/// room for both (R3). The marker is published by the same store as the record (R1).
+macro_rules! wrap {
+    () => {
+        fragment! {
+            "21:",
             "mov rsi, r10",
             "sub rsi, rdx",
             "lea r11, [r9 + rsi]",
@@ -373,14 +558,34 @@ unsafe fn sequence(area: *mut u8, outlet: &Outlet, ticket: u64, frame: &Frame) -
             "ja 6f",
             "mov dword ptr [rdi + rdx], {skip}",
             "add r9, rsi",
-            "jmp 22b",
-            "29:",
+            "jmp 20b",
+        }
+    };
+}
+
+/// Publishes the record: the only store that another thread sees, and the last instruction of the
+/// sequence (R1). A sequence that has reached it cannot be aborted any more, one that has not has
+/// written nothing.
+macro_rules! publish {
+    () => {
+        fragment! {
+            "60:",
             "mov qword ptr [r8 + {c_head}], r9",
             "5:",
+        }
+    };
+}
+
+/// Returns how the sequence ended. All exits except that of `publish!` are in a section of their
+/// own, away from the usual path. They undo nothing: without the store of `head` there is no record
+/// (R1). The kernel requires the signature before the abort handler, so that no other code can be
+/// used as one.
+macro_rules! exits {
+    () => {
+        fragment! {
             "xor eax, eax",
             "9:",
             ".pushsection .text.traceweir_rseq, \"ax\", @progbits",
-            // The kernel asks for this signature in front of the handler, so that nothing else can be made one.
             ".byte 0x0f, 0xb9, 0x3d",
             ".long 0x53053053",
             "4:",
@@ -396,6 +601,44 @@ unsafe fn sequence(area: *mut u8, outlet: &Outlet, ticket: u64, frame: &Frame) -
             "mov eax, {unfit}",
             "jmp 9b",
             ".popsection",
+        }
+    };
+}
+
+/// Runs the sequence once. Returns how it ended; the control block of its ring, valid after
+/// `PUBLISHED` and `FULL`; and the position after the record, valid after `PUBLISHED`.
+///
+/// # Safety
+/// `area` is this thread's registered `struct rseq`. The ticket is odd: an outlet that has it as
+/// its generation is open, and its words are those of a mapped region. The frame keeps its
+/// invariant.
+#[inline(always)]
+unsafe fn sequence(area: *mut u8, outlet: &Outlet, ticket: u64, frame: &Frame) -> (u32, *mut u8, u64) {
+    let status: u32;
+    let control: *mut u8;
+    let end: u64;
+    // SAFETY: the stores go to the thread's own area, to bytes of the ring that `check_room!` and
+    // `wrap!` found free, and to `head`. An outlet that is open for the ticket has a mapped region;
+    // one that was closed keeps its addresses mapped forever. The loads from the frame's addresses
+    // stay within the sizes that its invariant guarantees. `nostack`: nothing is pushed. The abort
+    // handler changes no register but `rax`, so all operands are as declared on every exit.
+    unsafe {
+        asm!(
+            descriptor!(),
+            arm!(),
+            check_open!(),
+            locate_ring!(),
+            locate_record!(),
+            check_room!(),
+            write_prefix!(),
+            copy_header!(),
+            copy_items!(),
+            copy_staged!(),
+            copy_schema!(),
+            copy_blocks!(),
+            wrap!(),
+            publish!(),
+            exits!(),
             area = in(reg) area,
             ticket = in(reg) ticket,
             outlet = in(reg) ptr::from_ref(outlet),
@@ -419,7 +662,7 @@ unsafe fn sequence(area: *mut u8, outlet: &Outlet, ticket: u64, frame: &Frame) -
             f_activity = const offset_of!(Frame, activity),
             f_run = const offset_of!(Frame, run),
             f_run_end = const offset_of!(Frame, run_end),
-            f_behind_run = const offset_of!(Frame, behind_run),
+            f_after_run = const offset_of!(Frame, after_run),
             f_schema_head = const offset_of!(Frame, schema_head),
             f_schema = const offset_of!(Frame, schema),
             f_schema_bytes = const offset_of!(Frame, schema_bytes),

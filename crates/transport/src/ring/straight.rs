@@ -222,8 +222,8 @@ impl<'a> Straight<'a> {
         if items.len() == 1 {
             return None;
         }
-        let behind_items = HEADER.wrapping_add(size_of_val(items));
-        let mut length = behind_items;
+        let after_items = HEADER.wrapping_add(size_of_val(items));
+        let mut length = after_items;
         if schema_head != 0 {
             if schema.len().wrapping_sub(SHORTEST_SCHEMA) > abi::MAX_RECORD {
                 return None;
@@ -245,7 +245,7 @@ impl<'a> Straight<'a> {
             activity: header.activity.as_ptr(),
             run: run.start,
             run_end: run.end,
-            behind_run: (abi::PREFIX_BYTES + behind_items) as u64,
+            after_run: (abi::PREFIX_BYTES + after_items) as u64,
             schema_head,
             schema: schema.as_ptr(),
             schema_bytes: schema.len() as u64,
@@ -275,7 +275,7 @@ pub(super) struct Frame {
     pub(super) run_end: *const u64,
     /// Offset of the rest from the start of the prefix: up to seven bytes before the end of the
     /// run.
-    pub(super) behind_run: u64,
+    pub(super) after_run: u64,
     /// 0 if there is no schema.
     pub(super) schema_head: u64,
     pub(super) schema: *const u8,
@@ -316,7 +316,7 @@ impl Frame {
             activity: ptr::null(),
             run,
             run_end: run.wrapping_byte_add(record.staged_size() - abi::PREFIX_BYTES),
-            behind_run: (abi::PREFIX_BYTES + record.staged_bytes) as u64,
+            after_run: (abi::PREFIX_BYTES + record.staged_bytes) as u64,
             schema_head: 0,
             schema: ptr::null(),
             schema_bytes: 0,
