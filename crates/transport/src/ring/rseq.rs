@@ -13,8 +13,8 @@
 //! ```text
 //!    area.rseq_cs = descriptor of (2, 5, 4)                           descriptor!, arm!
 //! 2: cpu = area.cpu_id
-//!    if outlet.generation != ticket                return CLOSED      check_open!
-//!    if cpu >= outlet.cpus                         return UNFIT
+//!    if words.generation != ticket                 return CLOSED      check_open!
+//!    if cpu >= words.cpus                          return UNFIT
 //!    control = base + HEADER_BYTES + cpu * CONTROL_BYTES              locate_ring!
 //!    data    = base + data_offset + cpu * ring_bytes
 //!    offset  = control.head % ring_bytes                              locate_record!
@@ -99,9 +99,10 @@ use core::arch::asm;
 use core::mem::offset_of;
 use core::ptr;
 
-use super::outlet::{Outlet, Ticket};
+use super::gate::Ticket;
 use super::points;
 use super::straight::Frame;
+use super::view::HotWords;
 use crate::abi;
 
 /// Number of times that a sequence is started before the lock is used instead: under a debugger
@@ -176,13 +177,13 @@ pub(super) enum Attempt {
 /// `offset` was returned by [`area_offset`] and is not 0. The ticket is odd. The frame keeps its
 /// invariant.
 #[inline(always)]
-pub(super) unsafe fn write(outlet: &Outlet, ticket: Ticket, offset: isize, frame: &Frame) -> Attempt {
+pub(super) unsafe fn write(words: &HotWords, ticket: Ticket, offset: isize, frame: &Frame) -> Attempt {
     // SAFETY: the caller got `offset` from `area_offset`, and it is not 0.
     let area = unsafe { area(offset) };
     for _ in 0..ATTEMPTS {
         // SAFETY: `area` is the `struct rseq` that the C library registered for this thread. The
         // caller passes an odd ticket and a frame that keeps its invariant.
-        match unsafe { sequence(area, outlet, ticket.0, frame) } {
+        match unsafe { sequence(area, words, ticket.0, frame) } {
             (PUBLISHED, control, end) => {
                 points::pass("published");
                 return Attempt::Published(control, end);
@@ -240,9 +241,9 @@ macro_rules! check_open {
     () => {
         fragment! {
             "mov eax, dword ptr [{area} + {area_cpu_id}]",
-            "cmp {ticket}, qword ptr [{outlet} + {o_generation}]",
+            "cmp {ticket}, qword ptr [{words} + {w_generation}]",
             "jne 7f",
-            "cmp eax, dword ptr [{outlet} + {o_cpus}]",
+            "cmp eax, dword ptr [{words} + {w_cpus}]",
             "jae 8f",
         }
     };
@@ -253,14 +254,14 @@ macro_rules! check_open {
 macro_rules! locate_ring {
     () => {
         fragment! {
-            "mov r10d, dword ptr [{outlet} + {o_ring_bytes}]",
-            "mov rdi, qword ptr [{outlet} + {o_base}]",
+            "mov r10d, dword ptr [{words} + {w_ring_bytes}]",
+            "mov rdi, qword ptr [{words} + {w_base}]",
             "mov r8, rax",
             "shl r8, {control_shift}",
             "lea r8, [rdi + r8 + {header_bytes}]",
             "mov rdx, rax",
             "imul rdx, r10",
-            "add rdi, qword ptr [{outlet} + {o_data_offset}]",
+            "add rdi, qword ptr [{words} + {w_data_offset}]",
             "add rdi, rdx",
             "shl rax, 32",
             "or rax, qword ptr [{frame} + {f_prefix}]",
@@ -610,10 +611,10 @@ macro_rules! exits {
 ///
 /// # Safety
 /// `area` is this thread's registered `struct rseq`. The ticket is odd: an outlet that has it as
-/// its generation is open, and its words are those of a mapped region. The frame keeps its
+/// its generation is open, and its other words are those of a mapped region. The frame keeps its
 /// invariant.
 #[inline(always)]
-unsafe fn sequence(area: *mut u8, outlet: &Outlet, ticket: u64, frame: &Frame) -> (u32, *mut u8, u64) {
+unsafe fn sequence(area: *mut u8, words: &HotWords, ticket: u64, frame: &Frame) -> (u32, *mut u8, u64) {
     let status: u32;
     let control: *mut u8;
     let end: u64;
@@ -641,15 +642,15 @@ unsafe fn sequence(area: *mut u8, outlet: &Outlet, ticket: u64, frame: &Frame) -
             exits!(),
             area = in(reg) area,
             ticket = in(reg) ticket,
-            outlet = in(reg) ptr::from_ref(outlet),
+            words = in(reg) ptr::from_ref(words),
             frame = in(reg) frame,
             area_cpu_id = const AREA_CPU_ID,
             area_sequence = const AREA_SEQUENCE,
-            o_generation = const offset_of!(Outlet, generation),
-            o_base = const offset_of!(Outlet, base),
-            o_data_offset = const offset_of!(Outlet, data_offset),
-            o_cpus = const offset_of!(Outlet, cpus),
-            o_ring_bytes = const offset_of!(Outlet, ring_bytes),
+            w_generation = const offset_of!(HotWords, generation),
+            w_base = const offset_of!(HotWords, base),
+            w_data_offset = const offset_of!(HotWords, data_offset),
+            w_cpus = const offset_of!(HotWords, cpus),
+            w_ring_bytes = const offset_of!(HotWords, ring_bytes),
             prefix_bytes = const abi::PREFIX_BYTES,
             header_bytes = const abi::HEADER_BYTES,
             control_shift = const abi::CONTROL_BYTES.trailing_zeros(),

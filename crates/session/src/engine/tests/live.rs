@@ -71,14 +71,14 @@ fn full_session_refuses_writes_until_a_consumer_opens() {
         written
     };
     let deadline = std::time::Instant::now() + TIMEOUT;
-    while write(&pen) != Err(Failure::Shut) {
+    while write(&pen) != Err(Failure::OwnerFull) {
         assert!(std::time::Instant::now() < deadline, "never full");
         stage.flush();
     }
     // A process that attaches now finds the session full as well, once the collector knows it.
     let other = stage.pen(2);
     stage.flush();
-    assert_eq!(write(&other), Err(Failure::Shut));
+    assert_eq!(write(&other), Err(Failure::OwnerFull));
     let mut reader = stage.consumer().unwrap();
     assert_eq!((write(&pen), write(&other)), (Ok(()), Ok(())));
     // The backlog has filled the queue; new buffers need room there.
