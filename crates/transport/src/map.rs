@@ -116,7 +116,8 @@ pub struct Mapping {
 // SAFETY: the mapping belongs to the value, not to a thread; all access goes through atomics and
 // raw copies.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; nothing hands out references to bytes.
+// SAFETY: threads that share it access its bytes only through atomics and raw copies: no method
+// hands out a reference to bytes.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
@@ -182,7 +183,8 @@ impl Mapping {
     #[must_use]
     #[inline]
     pub fn half(&self, offset: usize) -> Option<&AtomicU32> {
-        // SAFETY: as in `word`.
+        // SAFETY: `address` checked bounds and alignment (the base is page aligned); the half word
+        // is only ever used as an atomic here.
         self.address(offset, 4, 4).map(|word| unsafe { AtomicU32::from_ptr(word.cast()) })
     }
 
@@ -289,7 +291,8 @@ impl Range {
     pub fn map_shared(self, bytes: usize) -> Result<Mapping> {
         self.check_bytes(bytes)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: as in `map_file`.
+        // SAFETY: the addresses are this range's, reserved for this purpose; no references into
+        // them exist.
         let mapped = unsafe { rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), bytes, RW, flags) };
         let mapped =
             mapped.map_err(|e| Error::system("map a private region", e)).inspect_err(|_| self.cover())?;
@@ -302,7 +305,8 @@ impl Range {
     /// Maps private zeros into the range. Threads that still access it disturb nothing.
     pub fn cover(self) {
         let flags = COVER | MapFlags::FIXED;
-        // SAFETY: as in `map_file`. Should it fail, what was there stays, which is memory too.
+        // SAFETY: the addresses are this range's, and no references into them exist. If the call
+        // fails, the previous mapping stays, which is memory too.
         let _ = unsafe { rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), self.bytes, RW, flags) };
     }
 

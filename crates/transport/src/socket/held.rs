@@ -110,7 +110,7 @@ impl Drop for Held {
         if !self.is_own() {
             return;
         }
-        // SAFETY: taken once, here; nothing of it is used afterwards.
+        // SAFETY: nothing else takes the descriptor, and this value is being dropped.
         let descriptor = unsafe { ManuallyDrop::take(&mut self.descriptor) };
         match &self.janitor {
             Some(janitor) => janitor.close(descriptor),

@@ -141,8 +141,8 @@ impl Outlet {
         let mut is_closed = false;
         let is_counted = self.visit(ticket, |view, _| {
             let ring = ring.unwrap_or_else(|| view.nearest_cpu() as usize);
-            // SAFETY: the visit found the outlet open with this view, and the rings of one opening
-            // do not change.
+            // SAFETY: the visit found the outlet open for the ticket, under which the write found
+            // `ring` full; so it is a ring of this view.
             let words = unsafe { view.words(ring) };
             words.count_lost();
             is_closed = words.is_closed();
@@ -202,7 +202,8 @@ impl Outlet {
     #[inline(never)]
     fn wake(&self, ticket: Ticket, ring: usize, end: u64) {
         let _ = self.visit(ticket, |view, wake| {
-            // SAFETY: the visit found the outlet open with this view.
+            // SAFETY: the visit found the outlet open for the ticket, under which a record was
+            // published to `ring`; so it is a ring of this view.
             let due = unsafe { view.words(ring) }.wake_is_due(end);
             if due {
                 points::pass("before_wake");
