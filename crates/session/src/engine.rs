@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   Session (handle, any thread)
-//!      │ commands, in order; signals an eventfd
+//!      │ commands, in order; signals an eventfd                   (messages.rs)
 //!      ▼
 //!   collector thread ── waits for: commands, wakes of processes, schedule (flush.rs)
-//!      │ jobs: full buffers and requests, in order (output.rs)
+//!      │ jobs: full buffers and requests, in order
 //!      ▼
 //!   writer thread
 //! ```
@@ -19,42 +19,35 @@
 //!   own, from which the collector never reads.
 //! - E5 A thread that panics ends this session only ([`crate::fault`]).
 
-mod shared;
-mod thread;
+mod collector;
+mod start;
 
-use shared::Command;
-pub(crate) use shared::Shared;
-
-use std::any::Any;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use traceweir_format::info::{GroupMask, StackCaching};
 use traceweir_format::spec::status::Status;
 use traceweir_transport::abi::RegionParams;
-use traceweir_transport::live::ConsumerEnds;
 use traceweir_transport::message::{Properties, Update};
 use traceweir_transport::ring::RegionReader;
 
 use crate::capture::Capture;
-use crate::collect::Source;
 use crate::config::Config;
-use crate::error::{Error, Result};
+use crate::error::{Result, refuse};
 use crate::identity::Identity;
+use crate::ids::{ConsumerId, SourceId};
+use crate::messages::{Command, Done, Ended, NextFile, OpenedConsumer, Source};
 use crate::record::{Threads, Writer};
 use crate::region::Cost;
+use crate::shared::Shared;
 use crate::stacks::StackOwners;
 
-/// Identifies one process that writes to the session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SourceId(pub u64);
-
-/// Everything beside its configuration that a session needs to start.
-pub struct Place {
+/// What a session needs to start, besides its configuration.
+pub struct StartOptions {
     /// Session id; the low 16 bits are the logger id and not 0.
     pub id: u64,
     /// The open log file: empty or to be emptied, or to be continued in append mode. In a file
@@ -72,25 +65,6 @@ pub struct Place {
     pub on_end: Box<dyn FnOnce(Ended) + Send>,
 }
 
-/// Opens or creates the next file of a sequence, by name. Called on the session's writer thread; if
-/// it fails while a file is needed, the session ends.
-pub type NextFile = Box<dyn FnMut(&Path) -> Result<Further> + Send>;
-
-/// A further file of a file sequence.
-pub struct Further {
-    /// Open for reading and writing; to be emptied.
-    pub file: File,
-    /// Dropped when the session no longer writes the file.
-    pub claim: Box<dyn Any + Send>,
-}
-
-/// The reason why a session ended by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// ERROR_SUCCESS for a reached size limit, ERROR_DISK_FULL and the like otherwise.
-    pub status: Status,
-}
-
 /// Everything that a process needs to write to the session.
 #[derive(Debug)]
 pub struct Attached {
@@ -102,21 +76,6 @@ pub struct Attached {
     pub memory: OwnedFd,
     /// Descriptor that wakes the collector.
     pub wake: OwnedFd,
-}
-
-/// A new live consumer.
-#[derive(Debug)]
-pub struct Live {
-    /// Id for [`Session::close_consumer`].
-    pub id: u64,
-    /// Descriptors for the consumer.
-    pub ends: ConsumerEnds,
-    /// Number of slots of its queue.
-    pub slots: u32,
-    /// Size of a slot in bytes.
-    pub buffer_bytes: u32,
-    /// The header buffer of the session.
-    pub header: Vec<u8>,
 }
 
 /// A running session. Its collector and its file writer are separate threads; this handle sends
@@ -138,13 +97,10 @@ impl Drop for Handle {
     }
 }
 
-/// Completion callback of a request. Called on the session's thread; must be quick.
-pub type Done<T> = Box<dyn FnOnce(Result<T>) + Send>;
-
 impl Session {
     /// Starts the threads and writes the file's header.
-    pub fn start(config: Config, place: Place) -> Result<Self> {
-        let shared = thread::start(config, place)?;
+    pub fn start(config: Config, options: StartOptions) -> Result<Self> {
+        let shared = start::start(config, options)?;
         Ok(Self { handle: Arc::new(Handle { shared }) })
     }
 
@@ -196,8 +152,9 @@ impl Session {
     ) -> Result<(SourceId, OwnedFd)> {
         let regions = &self.shared().regions;
         let Some(cost) = regions.claim_made(params) else {
-            let why = "the region that a process made has the wrong layout, or exceeds the session's memory";
-            return Err(Error::Properties { status: Status::ERROR_NO_SYSTEM_RESOURCES, why });
+            let reason =
+                "the region that a process made has the wrong layout, or exceeds the session's memory";
+            return refuse(Status::ERROR_NO_SYSTEM_RESOURCES, reason);
         };
         let adopt = || {
             let reader = RegionReader::adopt(memory, params)?;
@@ -279,7 +236,7 @@ impl Session {
 
     /// Changes properties and begins another file sequence: the name is a pattern, `file` is its
     /// first file.
-    pub fn update_row(&self, update: Update, file: File, next: NextFile, done: Done<Properties>) {
+    pub fn update_with_sequence(&self, update: Update, file: File, next: NextFile, done: Done<Properties>) {
         self.post(Command::Update(update, Some(file), Some(next), done));
     }
 
@@ -324,13 +281,13 @@ impl Session {
     }
 
     /// Adds a live consumer (at most eight).
-    pub fn open_consumer(&self, done: Done<Live>) {
-        self.post(Command::Open(done));
+    pub fn open_consumer(&self, done: Done<OpenedConsumer>) {
+        self.post(Command::OpenConsumer(done));
     }
 
     /// Removes a live consumer.
-    pub fn close_consumer(&self, id: u64) {
-        self.post(Command::Close(id));
+    pub fn close_consumer(&self, id: ConsumerId) {
+        self.post(Command::CloseConsumer(id));
     }
 }
 

@@ -129,8 +129,8 @@ pub(crate) struct Buffer {
 impl Buffer {
     /// Allocates a buffer of `size` bytes.
     fn allocate(size: usize) -> Result<Self> {
-        let why = "out of memory for a session buffer";
-        let no_memory = Error::Properties { status: Status::ERROR_NOT_ENOUGH_MEMORY, why };
+        let reason = "out of memory for a session buffer";
+        let no_memory = Error::Properties { status: Status::ERROR_NOT_ENOUGH_MEMORY, reason };
         Ok(Self { bytes: Bytes::aligned(size).ok_or(no_memory)?, ..Self::default() })
     }
 

@@ -223,7 +223,7 @@ impl Controller {
                 }
                 // The session determines whether a name is that of a file or of a file sequence.
                 if config.log_file_mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0 {
-                    traceweir_session::config::check_row(path)?;
+                    traceweir_session::config::check_sequence_pattern(path)?;
                 }
                 Some(Log::open(path, config.log_file_mode)?)
             }

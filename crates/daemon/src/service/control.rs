@@ -127,7 +127,7 @@ impl Service {
                 match (file, folder) {
                     (Some(file), Some(folder)) => {
                         let next_file = next_file(folder, owner.into(), rights, files, terms);
-                        session.update_row(update, file, next_file, done);
+                        session.update_with_sequence(update, file, next_file, done);
                     }
                     (file, _) => session.update(update, file, done),
                 }

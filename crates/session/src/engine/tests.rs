@@ -18,7 +18,7 @@ use traceweir_transport::ring::{Failure, Gather, Outlet, RegionSource, Ticket};
 mod adopted;
 mod captured;
 mod exact;
-mod falls;
+mod panics;
 mod files;
 mod live;
 mod modes;
@@ -86,8 +86,8 @@ impl Stage {
         let on_end = Box::new(move |end| sender.send(end).expect("the test still runs"));
         let cpus = traceweir_transport::cpu::possible().max(CPUS);
         let config = Config::new(raw, cpus).expect("a valid configuration");
-        let place = Place { id: 0x10007, file, next_file, has_roots_room: true, starter: (10, 11), on_end };
-        match Session::start(config, place) {
+        let options = StartOptions { id: 0x10007, file, next_file, has_roots_room: true, starter: (10, 11), on_end };
+        match Session::start(config, options) {
             Ok(session) => Ok(Self { session, folder, ended }),
             Err(error) => Err((error, folder)),
         }

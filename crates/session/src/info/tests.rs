@@ -14,7 +14,7 @@ fn plain() -> Machine {
     fs::create_dir_all(&kernel).unwrap();
     fs::write(kernel.join("perf_event_paranoid"), "2\n").unwrap();
     fs::write(kernel.join("perf_event_max_sample_rate"), "4000\n").unwrap();
-    Machine::at(root.path(), None)
+    Machine::inspect_below(root.path(), None)
 }
 
 fn rich() -> Machine {
@@ -37,7 +37,7 @@ fn rich_in(counters: Option<u32>, events: &[String]) -> Machine {
     for event in events {
         fs::write(cpu.join("events").join(event), "").unwrap();
     }
-    Machine::at(root.path(), counters)
+    Machine::inspect_below(root.path(), counters)
 }
 
 fn status(outcome: Result<()>) -> u32 {

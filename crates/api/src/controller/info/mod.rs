@@ -83,7 +83,7 @@ impl Controller {
     /// Queries an information class of a session, or of the system ([`NO_SESSION`]).
     pub fn query_information(&mut self, session: &SessionRef, query: Query) -> Result<Answer> {
         check_about(session, query.class())?;
-        if let Some(answer) = local_answer(query, Machine::look)? {
+        if let Some(answer) = local_answer(query, Machine::inspect)? {
             return Ok(answer);
         }
         let (class, input, session) = (query.class().number(), query.input(), session.clone());
@@ -175,11 +175,11 @@ fn check_about(session: &SessionRef, class: InfoClass) -> Result<()> {
 /// Returns the answer of an idle system.
 pub(super) fn idle_answer(session: &SessionRef, query: Query) -> Result<Answer> {
     check_about(session, query.class())?;
-    if let Some(answer) = local_answer(query, Machine::look)? {
+    if let Some(answer) = local_answer(query, Machine::inspect)? {
         return Ok(answer);
     }
     match query {
-        Query::SampledProfileInterval(source) => Ok(System::default().interval(source, &Machine::look())?),
+        Query::SampledProfileInterval(source) => Ok(System::default().interval(source, &Machine::inspect())?),
         Query::MaxLoggers => Ok(Answer::MaxLoggers(USUAL_SESSIONS)),
         Query::PmcSessions => Ok(Answer::PmcSessions(Vec::new())),
         Query::StackTracing | Query::SystemTraceEnableFlags => Err(not_running(session)),

@@ -114,7 +114,7 @@ impl Machine {
         let tracing = tracing(files, has("CONFIG_KPROBE_EVENTS"));
         let selinux = files.text("sys/fs/selinux/enforce");
         Self {
-            perf: Perf::at(root, facts.counters),
+            perf: Perf::inspect_below(root, facts.counters),
             knobs: knobs(files),
             own: Process::read(root, "self"),
             addresses: addresses(files),

@@ -48,7 +48,7 @@ impl Information {
     }
 
     pub(super) fn machine(&self) -> &Machine {
-        self.machine.get_or_init(Machine::look)
+        self.machine.get_or_init(Machine::inspect)
     }
 
     /// Returns the settings of the system, and the features of the machine.

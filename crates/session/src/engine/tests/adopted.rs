@@ -104,7 +104,7 @@ fn adopted_events_keep_their_time_in_the_next_file_of_a_sequence() {
     let first = open(&files[0]);
     let log_file = Some(folder.path().join("row-%d.etl"));
     let raw = SessionConfig { log_file, maximum_file_size: 1024, ..properties(8) };
-    let next: NextFile = Box::new(|name| Ok(Further { file: open(name), claim: Box::new(()) }));
+    let next: NextFile = Box::new(|name| Ok(SequenceFile { file: open(name), claim: Box::new(()) }));
     let stage = Stage::start_row(raw, first, folder, next);
     stage.write_in_turns(|| drop(answer(|done| stage.session.increment(done)).unwrap()));
     stage.stop();

@@ -22,7 +22,7 @@ fn next_file(most: u32) -> NextFile {
         if made > most {
             return Err(Error::File(std::io::Error::from_raw_os_error(13)));
         }
-        Ok(Further { file: open(name), claim: Box::new(()) })
+        Ok(SequenceFile { file: open(name), claim: Box::new(()) })
     })
 }
 
@@ -139,7 +139,7 @@ fn file_sequence_needs_a_file_opener_and_can_be_replaced() {
         SessionConfig { log_file: Some(folder.path().join("%d.etl")), maximum_file_size: 1, ..properties(8) };
     let config = Config::new(raw, CPUS).unwrap();
     let file = Some(open(&folder.path().join("1.etl")));
-    let place = Place {
+    let options = StartOptions {
         id: 1,
         file,
         next_file: None,
@@ -147,16 +147,17 @@ fn file_sequence_needs_a_file_opener_and_can_be_replaced() {
         starter: (0, 0),
         on_end: Box::new(|_| {}),
     };
-    assert_eq!(Session::start(config, place).unwrap_err().status(), Status::ERROR_BAD_PATHNAME);
+    assert_eq!(Session::start(config, options).unwrap_err().status(), Status::ERROR_BAD_PATHNAME);
 
     let stage = start_sequence(1 << 20, properties(0x2008), u32::MAX);
     let pen = stage.pen(1);
     pen.write(1, 0).unwrap();
     let to = |name: &str| {
         let pattern = stage.folder.path().join(name);
-        let first = open(&crate::config::numbered(&pattern, 1));
+        let first = open(&crate::config::sequence_file_name(&pattern, 1));
         let update = Update { log_file: Some(pattern), ..Update::default() };
-        answer(|done| stage.session.update_row(update, first, next_file(9), done)).map_err(|e| e.status())
+        answer(|done| stage.session.update_with_sequence(update, first, next_file(9), done))
+            .map_err(|e| e.status())
     };
     assert_eq!(to("plain.etl"), Err(Status::ERROR_INVALID_PARAMETER));
     let now = to("other-%d.etl").unwrap();
@@ -383,7 +384,7 @@ fn claim_on_a_file_ends_with_the_file() {
     let held = Arc::clone(&claims);
     let next: NextFile = Box::new(move |name| {
         held.fetch_add(1, SeqCst);
-        Ok(Further { file: open(name), claim: Box::new(Claim(Arc::clone(&held))) })
+        Ok(SequenceFile { file: open(name), claim: Box::new(Claim(Arc::clone(&held))) })
     });
     let stage = Stage::start_row(raw, first, folder, next);
     for _ in 0..5 {

@@ -4,14 +4,15 @@ use super::*;
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE, Records};
 
 struct Reader {
-    id: u64,
+    id: ConsumerId,
     queue: QueueReader,
     buffer: Vec<u8>,
 }
 
 impl Stage {
     fn consumer(&self) -> Result<Reader> {
-        let Live { id, ends, slots, buffer_bytes, header } = answer(|done| self.session.open_consumer(done))?;
+        let OpenedConsumer { id, ends, slots, buffer_bytes, header } =
+            answer(|done| self.session.open_consumer(done))?;
         assert!(Trace::open(header).is_ok(), "the header buffer is one");
         let queue = QueueReader::open(ends, slots, buffer_bytes)?;
         Ok(Reader { id, queue, buffer: Vec::new() })

@@ -3,62 +3,27 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
-use traceweir_format::info::{GroupMask, StackCaching};
+use traceweir_format::info::GroupMask;
 use traceweir_transport::Error as TransportError;
 use traceweir_transport::clock::Counter;
-use traceweir_transport::message::{Properties, SessionConfig, Update};
+use traceweir_transport::message::{Properties, SessionConfig};
 
-use super::{Done, Live, NextFile, SourceId};
-use crate::capture::Capture;
-use crate::collect::Source;
 use crate::config::{Config, Mode};
 use crate::error::{Error, Result};
 use crate::groups;
+use crate::ids::SourceId;
+use crate::messages::{Command, Source};
 use crate::modules::Modules;
 use crate::pool::Pool;
 use crate::region::Regions;
 use crate::sequence::Sequence;
-use crate::stacks::StackOwners;
 use crate::stats::Stats;
 use crate::storage::LogStorage;
-
-/// A command to the collector.
-pub(crate) enum Command {
-    Capture(Box<dyn Capture>),
-    Detach(SourceId),
-    Flush(Option<(File, PathBuf)>, Done<Properties>),
-    Update(Update, Option<File>, Option<NextFile>, Done<Properties>),
-    Increment(Done<Properties>),
-    Convert(Done<Properties>),
-    CacheStacks(Option<StackCaching>, StackOwners),
-    Stop(Option<Done<Properties>>),
-    Open(Done<Live>),
-    Close(u64),
-}
-
-impl Command {
-    /// Answers with [`Error::Ended`].
-    pub(crate) fn refuse(self) {
-        match self {
-            Self::Flush(_, done)
-            | Self::Update(_, _, _, done)
-            | Self::Increment(done)
-            | Self::Convert(done)
-            | Self::Stop(Some(done)) => done(Err(Error::Ended)),
-            Self::Open(done) => done(Err(Error::Ended)),
-            Self::Capture(_)
-            | Self::Detach(_)
-            | Self::CacheStacks(..)
-            | Self::Close(_)
-            | Self::Stop(None) => {}
-        }
-    }
-}
 
 /// The settings of a session that may change while it runs.
 struct Configured {

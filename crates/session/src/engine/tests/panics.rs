@@ -28,7 +28,7 @@ impl Capture for PanickingCapture {
         self.wake.as_fd()
     }
 
-    fn look(&mut self, _: &dyn CaptureClock, _: bool) {
+    fn poll(&mut self, _: &dyn CaptureClock, _: bool) {
         self.polls = self.polls.checked_sub(1).expect("panic of the test");
     }
 
@@ -183,7 +183,7 @@ impl Capture for PanicsOnFourthRecord {
         self.wake.as_fd()
     }
 
-    fn look(&mut self, clock: &dyn CaptureClock, _: bool) {
+    fn poll(&mut self, clock: &dyn CaptureClock, _: bool) {
         self.raw.get_or_insert_with(|| clock.raw(Anchor::now(Counter::best()).monotonic_ns));
     }
 
