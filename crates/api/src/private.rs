@@ -359,8 +359,8 @@ fn begin(
         let closed = client.end_sessions(is_private(id));
         client.run_callbacks_later(closed.changed);
     });
-    let options = StartOptions { id, file, next_file: None, has_roots_room: true, starter, on_end };
-    let begun = process::quietly(|| Session::start(config, options)).map_err(Error::from).and_then(|session| {
+    let start = StartOptions { id, file, next_file: None, may_use_reserved_blocks: true, starter, on_end };
+    let begun = process::quietly(|| Session::start(config, start)).map_err(Error::from).and_then(|session| {
         client
             .lock()
             .private

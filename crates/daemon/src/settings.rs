@@ -12,7 +12,7 @@
 
 use std::ops::RangeInclusive;
 
-use traceweir_session::config::USUAL_SESSIONS;
+use traceweir_session::config::DEFAULT_MAX_SESSIONS;
 use traceweir_transport::runtime::trusted_variable;
 
 use crate::conf::{self, Entry, Section, trust};
@@ -37,7 +37,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { max_sessions: USUAL_SESSIONS, reserve_mb: DEFAULT_RESERVE_MB, idle_exit: None }
+        Self { max_sessions: DEFAULT_MAX_SESSIONS, reserve_mb: DEFAULT_RESERVE_MB, idle_exit: None }
     }
 }
 

@@ -35,7 +35,7 @@ use crate::error::{Result, refuse};
 use crate::region::{Regions, wake_at};
 
 /// Default of the largest number of sessions.
-pub const USUAL_SESSIONS: u32 = 64;
+pub const DEFAULT_MAX_SESSIONS: u32 = 64;
 /// Size of a buffer in KiB: default, minimum, maximum.
 const BUFFER_KIB: (u32, u32, u32) = (64, 4, 16384);
 /// Difference between maximum and minimum number of buffers if no maximum is given.

@@ -57,7 +57,7 @@ pub struct StartOptions {
     pub next_file: Option<NextFile>,
     /// Whether its files may use the blocks that file systems reserve for root. Otherwise they are
     /// written only while unreserved space is free, whatever privileges the writing process has.
-    pub has_roots_room: bool,
+    pub may_use_reserved_blocks: bool,
     /// Ids of the process and thread that start the session, for the header.
     pub starter: (u32, u32),
     /// Called once, from the session's thread, when the session ends by itself (limit reached, disk
@@ -67,7 +67,7 @@ pub struct StartOptions {
 
 /// Everything that a process needs to write to the session.
 #[derive(Debug)]
-pub struct Attached {
+pub struct AttachedRegion {
     /// Id for [`Session::detach`].
     pub source: SourceId,
     /// Layout of its region.
@@ -117,7 +117,7 @@ impl Session {
     /// Creates a region for a process. The more regions there are, the smaller the rings of a new
     /// one; beyond the session's share of the machine's memory it has no rings and only counts lost
     /// events.
-    pub fn attach(&self, process: impl Into<Identity>, threads: Threads) -> Result<Attached> {
+    pub fn attach(&self, process: impl Into<Identity>, threads: Threads) -> Result<AttachedRegion> {
         let regions = &self.shared().regions;
         let (params, cost) = regions.claim()?;
         let attached = self.attach_with(params, cost, Writer::new(process, threads));
@@ -127,11 +127,11 @@ impl Session {
         attached
     }
 
-    fn attach_with(&self, params: RegionParams, cost: Cost, writer: Writer) -> Result<Attached> {
+    fn attach_with(&self, params: RegionParams, cost: Cost, writer: Writer) -> Result<AttachedRegion> {
         let (reader, memory) = RegionReader::create(&params)?;
         let (wake, theirs) = self.shared().new_wake()?;
         let source = self.add(reader, Some(wake), cost, writer)?;
-        Ok(Attached { source, params, memory, wake: theirs })
+        Ok(AttachedRegion { source, params, memory, wake: theirs })
     }
 
     /// Returns the layout that the region of the next process would have; `None` if it would have
@@ -219,8 +219,8 @@ impl Session {
 
     /// Stops the session from using root's reserved blocks, from its next file on, because another
     /// user has chosen that file.
-    pub fn give_up_roots_room(&self) {
-        self.shared().has_roots_room.store(false, Relaxed);
+    pub fn give_up_reserved_blocks(&self) {
+        self.shared().may_use_reserved_blocks.store(false, Relaxed);
     }
 
     /// Collects and writes everything that was published before the call. A flight recorder writes

@@ -57,12 +57,12 @@ mod storage;
 mod skip;
 
 pub use config::Config;
-pub use engine::{Attached, Session, StartOptions};
+pub use engine::{AttachedRegion, Session, StartOptions};
 pub use error::{Error, Result};
 pub use fault::{FAULT, is_contained};
 pub use identity::Identity;
 pub use ids::{ConsumerId, SourceId};
 pub use messages::{Done, Ended, NextFile, OpenedConsumer, SequenceFile};
-pub use open::{LOG_FILE_RIGHTS, create_output, enter, is_trusted_link, open_log_file};
+pub use open::{LOG_FILE_RIGHTS, create_output, is_trusted_link, open_folder, open_log_file};
 pub use record::Threads;
 pub use stacks::StackOwners;

@@ -37,7 +37,7 @@ const LINK: &str = "a log file is not written through a symbolic link";
 
 /// Opens an absolute folder step by step, for this user. Fails with `LOOP` if other users can
 /// change a link on the way.
-pub fn enter(folder: &Path, user: u32) -> rustix::io::Result<OwnedFd> {
+pub fn open_folder(folder: &Path, user: u32) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut dir = rustix::fs::openat(CWD, "/", flags, Mode::empty())?;
     for step in folder.components() {
@@ -128,7 +128,7 @@ pub fn create_output(path: &Path, user: u32, new: bool) -> Result<File> {
     let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
         return refuse(Status::ERROR_BAD_PATHNAME, "this is not the name of a file");
     };
-    let folder = match enter(folder, user) {
+    let folder = match open_folder(folder, user) {
         Err(Errno::LOOP) => return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK),
         folder => folder.map_err(failed)?,
     };
@@ -190,7 +190,7 @@ pub fn is_trusted_link(path: &Path, user: u32) -> Result<bool> {
     let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
         return Ok(false);
     };
-    let folder = match enter(folder, user) {
+    let folder = match open_folder(folder, user) {
         Err(Errno::LOOP) => return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK),
         folder => folder.map_err(failed)?,
     };

@@ -90,7 +90,7 @@ pub(crate) struct Shared {
     /// consumer is full.
     is_full: AtomicBool,
     /// Whether its files may use the blocks that file systems reserve for root.
-    pub(crate) has_roots_room: AtomicBool,
+    pub(crate) may_use_reserved_blocks: AtomicBool,
 }
 
 fn system(operation: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
@@ -132,7 +132,7 @@ impl Shared {
             pieces: AtomicU64::new(0),
             modules: Mutex::new(Modules::new(config.buffer_bytes())),
             is_full: AtomicBool::new(false),
-            has_roots_room: AtomicBool::new(true),
+            may_use_reserved_blocks: AtomicBool::new(true),
         };
         shared.listen_to(&shared.bell)?;
         Ok(shared)
@@ -308,7 +308,7 @@ impl Shared {
 
     /// Wraps a file as storage that may or may not use root's reserved blocks.
     pub(crate) fn store(&self, file: File) -> LogStorage {
-        if self.has_roots_room.load(Relaxed) {
+        if self.may_use_reserved_blocks.load(Relaxed) {
             LogStorage::new(file)
         } else {
             LogStorage::without_reserved_blocks(file)

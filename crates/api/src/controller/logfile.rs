@@ -21,7 +21,7 @@ use rustix::io::Errno;
 use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_NEWFILE;
 use traceweir_format::spec::status::Status;
 use traceweir_session::config::sequence_file_name;
-use traceweir_session::{LOG_FILE_RIGHTS, enter};
+use traceweir_session::{LOG_FILE_RIGHTS, open_folder};
 
 use crate::error::{Error, Result};
 
@@ -44,7 +44,7 @@ impl LogFile {
         let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
             return Err(bad_path(&path, "not a file"));
         };
-        let dir = enter(folder, me()).map_err(|e| no_folder(e, &path, folder))?;
+        let dir = open_folder(folder, me()).map_err(|e| no_folder(e, &path, folder))?;
         let (file, is_new) = traceweir_session::open_log_file(&dir, Path::new(name), me(), LOG_FILE_RIGHTS)
             .map_err(|e| match e {
             traceweir_session::Error::File(source) => failed(&path, source),

@@ -263,7 +263,7 @@ impl Service {
 /// Records the disk space terms of the file that the session uses next.
 fn keep_room(session: &Session, terms: &Terms) {
     if !terms.has_roots_room() {
-        session.give_up_roots_room();
+        session.give_up_reserved_blocks();
     }
 }
 

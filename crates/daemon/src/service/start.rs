@@ -143,8 +143,8 @@ impl Service {
                 });
                 let next_file = folder.map(|folder| next_file(folder, owner.into(), rights, files, terms));
                 let starter = (pid, pid);
-                let has_roots_room = terms.has_roots_room();
-                let options = StartOptions { id, file, next_file, has_roots_room, starter, on_end };
+                let may_use_reserved_blocks = terms.has_roots_room();
+                let options = StartOptions { id, file, next_file, may_use_reserved_blocks, starter, on_end };
                 // The session reports the stack size that it actually gets.
                 let config = match &begun {
                     Some(begun) => config.with_stack_bytes(begun.stack_bytes),

@@ -36,7 +36,7 @@ pub(super) fn start(mut config: Config, options: StartOptions) -> Result<Arc<Sha
     let clock = SessionClock::start(config.properties().clock, counter);
     config.set_clock(clock.kind());
     let shared = Arc::new(Shared::new(options.id, &config, counter)?);
-    shared.has_roots_room.store(options.has_roots_room, Relaxed);
+    shared.may_use_reserved_blocks.store(options.may_use_reserved_blocks, Relaxed);
     let facts = Facts {
         config: config.properties().clone(),
         logger_id,

@@ -86,7 +86,7 @@ impl Stage {
         let on_end = Box::new(move |end| sender.send(end).expect("the test still runs"));
         let cpus = traceweir_transport::cpu::possible().max(CPUS);
         let config = Config::new(raw, cpus).expect("a valid configuration");
-        let options = StartOptions { id: 0x10007, file, next_file, has_roots_room: true, starter: (10, 11), on_end };
+        let options = StartOptions { id: 0x10007, file, next_file, may_use_reserved_blocks: true, starter: (10, 11), on_end };
         match Session::start(config, options) {
             Ok(session) => Ok(Self { session, folder, ended }),
             Err(error) => Err((error, folder)),

@@ -51,7 +51,7 @@ use traceweir_format::Guid;
 use traceweir_format::info::Branches;
 use traceweir_format::spec::info::About;
 use traceweir_format::spec::status::Status;
-use traceweir_session::config::USUAL_SESSIONS;
+use traceweir_session::config::DEFAULT_MAX_SESSIONS;
 use traceweir_session::info::{Machine, System, local_answer};
 use traceweir_transport::message::{EnableEntry, Message, RegistrationEntry, SessionRef};
 
@@ -180,7 +180,7 @@ pub(super) fn idle_answer(session: &SessionRef, query: Query) -> Result<Answer> 
     }
     match query {
         Query::SampledProfileInterval(source) => Ok(System::default().interval(source, &Machine::inspect())?),
-        Query::MaxLoggers => Ok(Answer::MaxLoggers(USUAL_SESSIONS)),
+        Query::MaxLoggers => Ok(Answer::MaxLoggers(DEFAULT_MAX_SESSIONS)),
         Query::PmcSessions => Ok(Answer::PmcSessions(Vec::new())),
         Query::StackTracing | Query::SystemTraceEnableFlags => Err(not_running(session)),
         Query::DisallowList | Query::StreamCount => Err(not_running(session)),

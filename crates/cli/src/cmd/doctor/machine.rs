@@ -126,7 +126,7 @@ impl Machine {
             clock_source: files.word("sys/devices/system/clocksource/clocksource0/current_clocksource"),
             processors: files
                 .text("sys/devices/system/cpu/online")
-                .and_then(|list| machine::count_of(&list))
+                .and_then(|list| machine::count_in_list(&list))
                 .unwrap_or(1),
             facts,
         }

@@ -33,7 +33,7 @@ impl Information {
 
     /// Returns whether no setting is stored that outlives sessions.
     pub(in crate::service) fn has_no_system_settings(&self) -> bool {
-        self.system.is_as_usual()
+        self.system.is_default()
     }
 
     /// Removes the settings of a session that begins to stop.

@@ -143,7 +143,7 @@ fn file_sequence_needs_a_file_opener_and_can_be_replaced() {
         id: 1,
         file,
         next_file: None,
-        has_roots_room: true,
+        may_use_reserved_blocks: true,
         starter: (0, 0),
         on_end: Box::new(|_| {}),
     };

@@ -124,7 +124,7 @@ fn unwritable_file_starts_no_session() {
         id: 1,
         file: Some(file),
         next_file: None,
-        has_roots_room: true,
+        may_use_reserved_blocks: true,
         starter: (0, 0),
         on_end: Box::new(|_| {}),
     };
@@ -363,7 +363,7 @@ fn two_hundred_processes_get_rings_with_128_cpus() {
         id: 1,
         file: Some(file),
         next_file: None,
-        has_roots_room: true,
+        may_use_reserved_blocks: true,
         starter: (0, 0),
         on_end: Box::new(|_| {}),
     };

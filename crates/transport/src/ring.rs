@@ -81,7 +81,7 @@ mod points;
 #[cfg(all(not(loom), target_arch = "x86_64"))]
 mod rseq;
 #[cfg(all(not(loom), not(target_arch = "x86_64")))]
-#[path = "rseq_absent.rs"]
+#[path = "ring/rseq_absent.rs"]
 mod rseq;
 #[cfg(not(loom))]
 mod straight;
