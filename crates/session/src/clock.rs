@@ -127,7 +127,8 @@ impl SessionClock {
     }
 }
 
-#[allow(clippy::cast_possible_wrap)] // A stamp is the counter's 64 bits; no counter comes near the sign.
+// A stamp is the 64 bits of the counter, and no counter comes near the sign bit.
+#[allow(clippy::cast_possible_wrap)]
 const fn as_stamp(raw: u64) -> i64 {
     raw as i64
 }

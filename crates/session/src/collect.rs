@@ -316,18 +316,22 @@ impl Collector {
         };
         let (width, cpus) = (self.shared.width(), self.cpus);
         (outcome.more, outcome.bytes) = (false, 0);
-        self.with_filler(stream_index, |_| true, |readers, capturing, filler| {
-            let rings = stream_rings(readers, stream_index, width, cpus);
-            let Some(capturing) = capturing else {
-                return merge_all(open_lanes(rings, outcome), until, filler, outcome);
-            };
-            let mut mixed: Vec<(usize, Mixed<'_>)> =
-                rings.map(|(source, ring)| (source, Mixed::Region(ring))).collect();
-            // Captured records have no source process.
-            mixed.push((usize::MAX, capturing.ring(u16::try_from(stream_index).unwrap_or(u16::MAX))));
-            let rings = mixed.iter_mut().map(|(source, ring)| (*source, ring));
-            merge_all(open_lanes(rings, outcome), until, filler, outcome);
-        });
+        self.with_filler(
+            stream_index,
+            |_| true,
+            |readers, capturing, filler| {
+                let rings = stream_rings(readers, stream_index, width, cpus);
+                let Some(capturing) = capturing else {
+                    return merge_all(open_lanes(rings, outcome), until, filler, outcome);
+                };
+                let mut mixed: Vec<(usize, Mixed<'_>)> =
+                    rings.map(|(source, ring)| (source, Mixed::Region(ring))).collect();
+                // Captured records have no source process.
+                mixed.push((usize::MAX, capturing.ring(u16::try_from(stream_index).unwrap_or(u16::MAX))));
+                let rings = mixed.iter_mut().map(|(source, ring)| (*source, ring));
+                merge_all(open_lanes(rings, outcome), until, filler, outcome);
+            },
+        );
         self.unreported_bytes = self.unreported_bytes.saturating_add(outcome.bytes);
         if let Some(stream) = self.streams.get_mut(stream_index).filter(|_| !outcome.more) {
             stream.merged = Some(now);
@@ -369,7 +373,8 @@ impl Collector {
         late.more
     }
 
-    /// Calls `merge` with the regions of the chosen sources, the capture, and the filler of a stream.
+    /// Calls `merge` with the regions of the chosen sources, the capture, and the filler of a
+    /// stream.
     fn with_filler(
         &mut self,
         stream_index: usize,

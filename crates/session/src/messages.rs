@@ -54,7 +54,7 @@ pub struct Ended {
 /// The reply to a request for a live consumer.
 #[derive(Debug)]
 pub struct OpenedConsumer {
-    /// Id for [`Session::close_consumer`].
+    /// Id for [`Session::close_consumer`](crate::Session::close_consumer).
     pub id: ConsumerId,
     /// Descriptors for the consumer.
     pub ends: ConsumerEnds,

@@ -33,9 +33,9 @@
 //!                     tail ≤ read
 //! ```
 //!
-//! A tail with the bit STORE_FULL is more than a ring away from every head, so that a writer finds no
-//! room: writers need not know the bit, and those that do can distinguish a full store from a full
-//! ring.
+//! A tail with the bit STORE_FULL is more than a ring away from every head, so that a writer finds
+//! no room: writers need not know the bit, and those that do can distinguish a full store from a
+//! full ring.
 //!
 //! Positions only grow; the byte at position p is at `p & (ring_bytes − 1)`. `head − tail` never
 //! exceeds `ring_bytes`. Between tail and head are records, each at a multiple of eight and never

@@ -238,8 +238,8 @@ impl RuntimeDir {
         self.providers().join(format!("{pid}-{:016x}.sock", random()))
     }
 
-    /// Returns the sockets of providers, stale or not: at most `most_per_user` of each user, the users in
-    /// turn.
+    /// Returns the sockets of providers, stale or not: at most `most_per_user` of each user, the
+    /// users in turn.
     pub fn provider_sockets(&self, most_per_user: usize) -> Result<Vec<ProviderSocket>> {
         let entries = match fs::read_dir(self.providers()) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),

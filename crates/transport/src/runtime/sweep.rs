@@ -26,9 +26,9 @@ use crate::random::random;
 const MAX_STEPS: usize = 100_000;
 
 impl RuntimeDir {
-    /// Removes everything that is no provider socket, and sockets of a user beyond `most_per_user`: all
-    /// users may create files in the folder of the system's daemon, and none must fill it. Returns
-    /// how many entries were removed.
+    /// Removes everything that is no provider socket, and sockets of a user beyond `most_per_user`:
+    /// all users may create files in the folder of the system's daemon, and none must fill it.
+    /// Returns how many entries were removed.
     pub fn sweep_providers(&self, most_per_user: usize) -> Result<usize> {
         let failed = |e: Errno| Error::system("reading the folder of providers", io::Error::from(e));
         let folder = match open(CWD, self.providers().as_os_str()) {

@@ -139,8 +139,8 @@ fn stop_queued(stage: &Stage) -> Receiver<Result<Properties>> {
 #[test]
 fn writer_panic_on_last_buffers_still_answers_the_stop() {
     let folder = tempfile::tempdir().unwrap();
-    let first = folder.path().join("row-1.etl");
-    let log_file = Some(folder.path().join("row-%d.etl"));
+    let first = folder.path().join("part-1.etl");
+    let log_file = Some(folder.path().join("part-%d.etl"));
     let raw =
         SessionConfig { log_file, maximum_file_size: 64, minimum_buffers: 64, ..properties(8 | 0x2000) };
     let next: NextFile = Box::new(|_| panic!("a test makes it"));
