@@ -127,8 +127,7 @@ impl SessionClock {
     }
 }
 
-// A stamp is the 64 bits of the counter, and no counter comes near the sign bit.
-#[allow(clippy::cast_possible_wrap)]
+/// Returns the 64 bits of the counter as a stamp: no counter comes near the sign bit.
 const fn as_stamp(raw: u64) -> i64 {
     raw as i64
 }

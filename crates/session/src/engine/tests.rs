@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::error::Error;
+use crate::messages::SequenceFile;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Mutex;

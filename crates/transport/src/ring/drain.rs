@@ -413,5 +413,5 @@ impl RingReader {
 }
 
 #[cfg(test)]
-#[allow(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects)]
+#[allow(clippy::arithmetic_side_effects)]
 mod tests;
