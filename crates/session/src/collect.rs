@@ -231,7 +231,7 @@ impl Collector {
         self.sources.retain_mut(|source| {
             let stays = !leaving.contains(&source.id);
             if !stays {
-                shared.forget(source);
+                shared.release_source(source);
             }
             stays
         });
@@ -426,7 +426,7 @@ impl Collector {
             source.lost = source.lost.max(lost);
             if damaged.contains(&index) {
                 source.reader = None;
-                self.shared.silence(source);
+                self.shared.remove_wake(source);
                 self.shared.stats.damaged_regions.fetch_add(1, Relaxed);
             }
         }
@@ -443,7 +443,7 @@ impl Collector {
     }
 
     /// Stamps no later event below `floor`, which is where an appended file ends.
-    pub(crate) fn begin_at(&mut self, floor: i64) {
+    pub(crate) fn set_floor(&mut self, floor: i64) {
         self.start.1 = self.start.1.max(floor);
         for stream in &mut self.streams {
             stream.time = stream.time.max(floor);
@@ -461,7 +461,7 @@ impl Collector {
         contained(|| self.count_source_losses(&[]));
         contained(|| self.count_capture_losses());
         for mut source in self.sources.drain(..) {
-            self.shared.forget(&mut source);
+            self.shared.release_source(&mut source);
         }
         // Last, because the capture may have caused the panic and may panic again.
         self.capturing = None;
@@ -471,7 +471,7 @@ impl Collector {
     /// dropped, which may take seconds.
     pub(crate) fn finish(&mut self) {
         for mut source in self.sources.drain(..) {
-            self.shared.forget(&mut source);
+            self.shared.release_source(&mut source);
         }
     }
 }

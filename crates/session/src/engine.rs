@@ -271,7 +271,7 @@ impl Session {
 
     /// Sets the bytes of user stack that are copied with an event, as properties report them.
     pub fn set_stack_bytes(&self, bytes: u32) {
-        self.shared().change(|config| config.stack_bytes = bytes);
+        self.shared().change_config(|config| config.stack_bytes = bytes);
     }
 
     /// Collects everything, finalises the file and ends the threads. `done` gets the final

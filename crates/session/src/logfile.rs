@@ -207,7 +207,7 @@ impl LogFile {
     }
 
     /// Keeps a claim on the file while it is written.
-    pub(crate) fn keep(&mut self, claim: Box<dyn Any + Send>) {
+    pub(crate) fn keep_claim(&mut self, claim: Box<dyn Any + Send>) {
         self._claim = Some(claim);
     }
 

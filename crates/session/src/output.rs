@@ -293,7 +293,7 @@ impl Output {
                 return refuse(Status::ERROR_BAD_PATHNAME, reason);
             }
         };
-        let storage = Box::new(self.shared.store(file));
+        let storage = Box::new(self.shared.new_storage(file));
         let written = flight.snapshot(storage, &self.facts, name.as_deref(), &mut self.partial, lost)?;
         self.shared.stats.buffers_written.store(written, Relaxed);
         Ok(())

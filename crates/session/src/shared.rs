@@ -254,7 +254,7 @@ impl Shared {
     }
 
     /// Stops a source from waking the collector.
-    pub(crate) fn silence(&self, source: &mut Source) {
+    pub(crate) fn remove_wake(&self, source: &mut Source) {
         if let Some(wake) = source.wake.take() {
             // The process may hold a duplicate, so closing this descriptor would not remove it from
             // the epoll set.
@@ -263,8 +263,8 @@ impl Shared {
     }
 
     /// Releases the wake and the memory share of a source.
-    pub(crate) fn forget(&self, source: &mut Source) {
-        self.silence(source);
+    pub(crate) fn release_source(&self, source: &mut Source) {
+        self.remove_wake(source);
         self.regions.give_back(source.cost);
         self.stats.processes.fetch_sub(1, Relaxed);
     }
@@ -280,7 +280,7 @@ impl Shared {
     }
 
     /// Changes the configuration.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut SessionConfig)) {
+    pub(crate) fn change_config(&self, change: impl FnOnce(&mut SessionConfig)) {
         change(&mut locked(&self.config).properties);
     }
 
@@ -307,7 +307,7 @@ impl Shared {
     }
 
     /// Wraps a file as storage that may or may not use root's reserved blocks.
-    pub(crate) fn store(&self, file: File) -> LogStorage {
+    pub(crate) fn new_storage(&self, file: File) -> LogStorage {
         if self.may_use_reserved_blocks.load(Relaxed) {
             LogStorage::new(file)
         } else {
@@ -316,7 +316,7 @@ impl Shared {
     }
 
     pub(crate) fn set_log_file(&self, name: &Path) {
-        self.change(|config| config.log_file = Some(name.to_owned()));
+        self.change_config(|config| config.log_file = Some(name.to_owned()));
     }
 
     /// Changes the maximum number of buffers, within the same limits as at the start.
@@ -348,7 +348,7 @@ impl Shared {
     pub(crate) fn properties(&self) -> Properties {
         let config = self.config();
         let stats = &self.stats;
-        let (existing, in_use) = self.pool.numbers();
+        let (existing, in_use) = self.pool.counts();
         let number_of_buffers = existing.max(config.minimum_buffers);
         Properties {
             id: self.id,

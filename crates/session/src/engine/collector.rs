@@ -1,6 +1,7 @@
 //! The collector thread: drains the rings on wakes, commands and timers, and carries commands out.
 
 use std::fs::File;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -43,13 +44,6 @@ pub(super) struct CollectorThread {
     ending: Option<Option<Done<Properties>>>,
 }
 
-/// Whether the thread continues.
-#[derive(PartialEq, Eq)]
-enum Next {
-    On,
-    Stop,
-}
-
 impl CollectorThread {
     pub(super) fn new(shared: Arc<Shared>, collector: Collector, jobs: Sender<Job>) -> Self {
         let config = shared.config();
@@ -78,7 +72,7 @@ impl CollectorThread {
         loop {
             self.shared.wait(self.schedule.pause(Instant::now()));
             let had_commands = self.shared.has_commands();
-            if self.commands() == Next::Stop {
+            if self.run_commands().is_break() {
                 break;
             }
             let useful = self.turn() || had_commands;
@@ -125,7 +119,8 @@ impl CollectorThread {
         }
     }
 
-    fn commands(&mut self) -> Next {
+    /// Carries out all waiting commands; breaks at a stop.
+    fn run_commands(&mut self) -> ControlFlow<()> {
         while let Some(command) = self.shared.next_command() {
             match command {
                 Command::Capture(source) => {
@@ -147,11 +142,11 @@ impl CollectorThread {
                 Command::Stop(done) => {
                     self.ending = Some(done);
                     self.stop();
-                    return Next::Stop;
+                    return ControlFlow::Break(());
                 }
             }
         }
-        Next::On
+        ControlFlow::Continue(())
     }
 
     /// Sends a request to the writer thread.
@@ -236,7 +231,7 @@ impl CollectorThread {
 
     /// Publishes a changed mode and adjusts the flush timer to it.
     fn set_mode(&mut self) {
-        self.shared.change(|config| {
+        self.shared.change_config(|config| {
             config.log_file_mode = self.mode.0;
             if self.mode.is_real_time() && config.flush_timer == 0 {
                 config.flush_timer = 1;
@@ -257,7 +252,7 @@ impl CollectorThread {
             return done(Err(error));
         }
         if let Some(seconds) = update.flush_timer.filter(|&s| s > 0) {
-            self.shared.change(|config| config.flush_timer = seconds);
+            self.shared.change_config(|config| config.flush_timer = seconds);
         }
         if let Some(flags) = update.enable_flags {
             self.shared.set_enable_flags(flags);

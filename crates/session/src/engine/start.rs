@@ -69,7 +69,7 @@ fn spawn(shared: &Arc<Shared>, mut output: Output, clock: SessionClock) -> Resul
     let (jobs, inbox) = channel();
     let (ready, started) = channel();
     let mut collector = Collector::new(Arc::clone(shared), jobs.clone(), clock);
-    collector.begin_at(output.floor());
+    collector.set_floor(output.floor());
     let mut collector = CollectorThread::new(Arc::clone(shared), collector, jobs);
     let thread = std::thread::Builder::new().name("weir-write".into()).stack_size(STACK);
     // If the second thread cannot start, the first finds its inbox closed and finalises the file.

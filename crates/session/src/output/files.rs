@@ -105,7 +105,7 @@ impl Output {
 
     fn begin_file(&self, file: File, name: Option<&PathBuf>, anchor: Anchor) -> Result<LogFile> {
         let name = name.map(PathBuf::as_path);
-        let storage = self.shared.store(file);
+        let storage = self.shared.new_storage(file);
         if Mode(self.facts.config.log_file_mode).is_appending() {
             LogFile::append_to(storage, &self.facts, name, anchor)
         } else {
@@ -164,9 +164,9 @@ impl Output {
         let before = sequence.number;
         sequence.number = sequence.number.checked_add(1).ok_or(failed(Status::ERROR_NO_SYSTEM_RESOURCES))?;
         let name = sequence.name();
-        let begun = (sequence.next)(&name).and_then(|further| {
-            let mut file = self.begin_file(further.file, Some(&name), *self.facts.clock.anchor())?;
-            file.keep(further.claim);
+        let begun = (sequence.next)(&name).and_then(|next| {
+            let mut file = self.begin_file(next.file, Some(&name), *self.facts.clock.anchor())?;
+            file.keep_claim(next.claim);
             Ok(file)
         });
         match begun {
@@ -215,7 +215,7 @@ impl Output {
         self.count_overwritten();
         let log = std::mem::replace(&mut self.log, Log::None);
         self.sequence = None;
-        self.shared.change(|config| config.log_file = None);
+        self.shared.change_config(|config| config.log_file = None);
         self.facts.config = self.shared.config();
         self.set_real_time(true);
         let Log::File(mut file) = log else { return Ok(()) };
