@@ -203,407 +203,369 @@ const FULL: u32 = 2;
 const CLOSED: u32 = 3;
 const UNFIT: u32 = 4;
 
-/// Joins the instructions of a fragment to one string.
+/// Defines a fragment of the sequence: a macro of this name that expands to its instructions as one
+/// string.
 macro_rules! fragment {
-    ($($line:literal,)*) => { concat!($($line, "\n",)*) };
-}
-
-/// The `struct rseq_cs` of the sequence: version, flags, start, length, abort handler. By it the
-/// kernel aborts every sequence that loses its CPU, so that one thread at a time writes to a CPU's
-/// ring (R2), and that `close` can abort all sequences (R5).
-macro_rules! descriptor {
-    () => {
-        fragment! {
-            ".pushsection __rseq_cs, \"aw\", @progbits",
-            ".balign 32",
-            "3:",
-            ".long 0, 0",
-            ".quad 2f, 5f - 2f, 4f",
-            ".popsection",
+    ($(#[$doc:meta])* $name:ident: $($line:literal,)*) => {
+        $(#[$doc])*
+        macro_rules! $name {
+            () => { concat!($($line, "\n",)*) };
         }
     };
 }
 
-/// Registers the descriptor: from label 2 on, the sequence is restartable (R2).
-macro_rules! arm {
-    () => {
-        fragment! {
-            "lea rax, [rip + 3b]",
-            "mov qword ptr [{area} + {area_sequence}], rax",
-            "2:",
-        }
-    };
+fragment! {
+    /// The `struct rseq_cs` of the sequence: version, flags, start, length, abort handler. By it
+    /// the kernel aborts every sequence that loses its CPU, so that one thread at a time writes to
+    /// a CPU's ring (R2), and that `close` can abort all sequences (R5).
+    descriptor:
+    ".pushsection __rseq_cs, \"aw\", @progbits",
+    ".balign 32",
+    "3:",
+    ".long 0, 0",
+    ".quad 2f, 5f - 2f, 4f",
+    ".popsection",
 }
 
-/// Goes on only if the outlet is open for the ticket (R5) and this CPU has a ring (R2). The CPU
-/// number of an unregistered thread is negative, which as an unsigned number exceeds every count.
-macro_rules! check_open {
-    () => {
-        fragment! {
-            "mov eax, dword ptr [{area} + {area_cpu_id}]",
-            "cmp {ticket}, qword ptr [{words} + {w_generation}]",
-            "jne 7f",
-            "cmp eax, dword ptr [{words} + {w_cpus}]",
-            "jae 8f",
-        }
-    };
+fragment! {
+    /// Registers the descriptor: from label 2 on, the sequence is restartable (R2).
+    arm:
+    "lea rax, [rip + 3b]",
+    "mov qword ptr [{area} + {area_sequence}], rax",
+    "2:",
 }
 
-/// Finds control block and data of this CPU's ring, the only one that it may write to (R2), and
-/// adds the CPU to the first word of the prefix.
-macro_rules! locate_ring {
-    () => {
-        fragment! {
-            "mov r10d, dword ptr [{words} + {w_ring_bytes}]",
-            "mov rdi, qword ptr [{words} + {w_base}]",
-            "mov r8, rax",
-            "shl r8, {control_shift}",
-            "lea r8, [rdi + r8 + {header_bytes}]",
-            "mov rdx, rax",
-            "imul rdx, r10",
-            "add rdi, qword ptr [{words} + {w_data_offset}]",
-            "add rdi, rdx",
-            "shl rax, 32",
-            "or rax, qword ptr [{frame} + {f_prefix}]",
-        }
-    };
+fragment! {
+    /// Goes on only if the outlet is open for the ticket (R5) and this CPU has a ring (R2). The CPU
+    /// number of an unregistered thread is negative, which as an unsigned number exceeds every
+    /// count.
+    check_open:
+    "mov eax, dword ptr [{area} + {area_cpu_id}]",
+    "cmp {ticket}, qword ptr [{words} + {w_generation}]",
+    "jne 7f",
+    "cmp eax, dword ptr [{words} + {w_cpus}]",
+    "jae 8f",
 }
 
-/// Finds the offset of the record in the ring. A record is contiguous, so one that does not fit
-/// before the ring's end goes through `wrap!` (R4).
-macro_rules! locate_record {
-    () => {
-        fragment! {
-            "mov rcx, qword ptr [{frame} + {f_size}]",
-            "mov r9, qword ptr [r8 + {c_head}]",
-            "lea rdx, [r10 - 1]",
-            "and rdx, r9",
-            "lea r11, [rdx + rcx]",
-            "cmp r11, r10",
-            "ja 21f",
-            "add rdi, rdx",
-        }
-    };
+fragment! {
+    /// Finds control block and data of this CPU's ring, the only one that it may write to (R2), and
+    /// adds the CPU to the first word of the prefix.
+    locate_ring:
+    "mov r10d, dword ptr [{words} + {w_ring_bytes}]",
+    "mov rdi, qword ptr [{words} + {w_base}]",
+    "mov r8, rax",
+    "shl r8, {control_shift}",
+    "lea r8, [rdi + r8 + {header_bytes}]",
+    "mov rdx, rax",
+    "imul rdx, r10",
+    "add rdi, qword ptr [{words} + {w_data_offset}]",
+    "add rdi, rdx",
+    "shl rax, 32",
+    "or rax, qword ptr [{frame} + {f_prefix}]",
 }
 
-/// Computes the position after the record and checks that the reader has freed all bytes up to it
-/// (R3).
-///
-/// The reader has read the cache lines of the next records. Fetching them back now hides the time
-/// that they take from another CPU's cache; there are as many as a self-describing event of the
-/// usual size fills.
-macro_rules! check_room {
-    () => {
-        fragment! {
-            "20:",
-            "prefetchw byte ptr [rdi + 512]",
-            "prefetchw byte ptr [rdi + 576]",
-            "prefetchw byte ptr [rdi + 640]",
-            "prefetchw byte ptr [rdi + 704]",
-            "add r9, rcx",
-            "mov r11, r9",
-            "sub r11, qword ptr [r8 + {c_tail}]",
-            "cmp r11, r10",
-            "ja 6f",
-        }
-    };
+fragment! {
+    /// Finds the offset of the record in the ring. A record is contiguous, so one that does not fit
+    /// before the ring's end goes through `wrap!` (R4).
+    locate_record:
+    "mov rcx, qword ptr [{frame} + {f_size}]",
+    "mov r9, qword ptr [r8 + {c_head}]",
+    "lea rdx, [r10 - 1]",
+    "and rdx, r9",
+    "lea r11, [rdx + rcx]",
+    "cmp r11, r10",
+    "ja 21f",
+    "add rdi, rdx",
 }
 
-/// Writes the prefix with the counter, and keeps the end of the record's room: nothing is written
-/// after it (R3). No fragment from here to `publish!` stores to the control block (R1).
-macro_rules! write_prefix {
-    () => {
-        fragment! {
-            "lea r10, [rdi + rcx]",
-            "mov qword ptr [rdi], rax",
-            "rdtsc",
-            "shl rdx, 32",
-            "or rax, rdx",
-            "mov qword ptr [rdi + 8], rax",
-        }
-    };
+fragment! {
+    /// Computes the position after the record and checks that the reader has freed all bytes up to
+    /// it (R3).
+    ///
+    /// The reader has read the cache lines of the next records. Fetching them back now hides the
+    /// time that they take from another CPU's cache; there are as many as a self-describing event
+    /// of the usual size fills.
+    check_room:
+    "20:",
+    "prefetchw byte ptr [rdi + 512]",
+    "prefetchw byte ptr [rdi + 576]",
+    "prefetchw byte ptr [rdi + 640]",
+    "prefetchw byte ptr [rdi + 704]",
+    "add r9, rcx",
+    "mov r11, r9",
+    "sub r11, qword ptr [r8 + {c_tail}]",
+    "cmp r11, r10",
+    "ja 6f",
 }
 
-/// Copies the header of an event, 80 bytes after the prefix, if the frame has one. Its size is part
-/// of the frame's size (R3).
-macro_rules! copy_header {
-    () => {
-        fragment! {
-            "mov rsi, qword ptr [{frame} + {f_provider}]",
-            "test rsi, rsi",
-            "jz 31f",
-            "mov rax, qword ptr [{frame} + {f_first}]",
-            "mov rcx, qword ptr [{frame} + {f_thread}]",
-            "mov qword ptr [rdi + 16], rax",
-            "mov qword ptr [rdi + 24], rcx",
-            "mov qword ptr [rdi + 32], 0",
-            "movups xmm0, xmmword ptr [rsi]",
-            "mov rax, qword ptr [{frame} + {f_descriptor}]",
-            "movups xmm1, xmmword ptr [rax]",
-            "mov rcx, qword ptr [{frame} + {f_activity}]",
-            "movups xmm2, xmmword ptr [rcx]",
-            "movups xmmword ptr [rdi + 40], xmm0",
-            "movups xmmword ptr [rdi + 56], xmm1",
-            "mov qword ptr [rdi + 72], 0",
-            "movups xmmword ptr [rdi + 80], xmm2",
-        }
-    };
+fragment! {
+    /// Writes the prefix with the counter, and keeps the end of the record's room: nothing is
+    /// written after it (R3). No fragment from here to `publish!` stores to the control block (R1).
+    write_prefix:
+    "lea r10, [rdi + rcx]",
+    "mov qword ptr [rdi], rax",
+    "rdtsc",
+    "shl rdx, 32",
+    "or rax, rdx",
+    "mov qword ptr [rdi + 8], rax",
 }
 
-/// Copies the items of an event, at least sixteen bytes or none: the last sixteen, then from the
-/// front up to them. They were stored long ago, so wide loads do not stall. Their size is part of
-/// the frame's size (R3).
-macro_rules! copy_items {
-    () => {
-        fragment! {
-            "mov rsi, qword ptr [{frame} + {f_run}]",
-            "mov rdx, qword ptr [{frame} + {f_run_end}]",
-            "sub rdx, rsi",
-            "je 40f",
-            "movups xmm0, xmmword ptr [rsi + rdx - 16]",
-            "movups xmmword ptr [rdi + rdx + 80], xmm0",
-            "sub rdx, 16",
-            "je 40f",
-            "xor eax, eax",
-            "30:",
-            "movups xmm1, xmmword ptr [rsi + rax]",
-            "movups xmmword ptr [rdi + rax + 96], xmm1",
-            "add rax, 16",
-            "cmp rax, rdx",
-            "jb 30b",
-            "jmp 40f",
-        }
-    };
+fragment! {
+    /// Copies the header of an event, 80 bytes after the prefix, if the frame has one. Its size is
+    /// part of the frame's size (R3).
+    copy_header:
+    "mov rsi, qword ptr [{frame} + {f_provider}]",
+    "test rsi, rsi",
+    "jz 31f",
+    "mov rax, qword ptr [{frame} + {f_first}]",
+    "mov rcx, qword ptr [{frame} + {f_thread}]",
+    "mov qword ptr [rdi + 16], rax",
+    "mov qword ptr [rdi + 24], rcx",
+    "mov qword ptr [rdi + 32], 0",
+    "movups xmm0, xmmword ptr [rsi]",
+    "mov rax, qword ptr [{frame} + {f_descriptor}]",
+    "movups xmm1, xmmword ptr [rax]",
+    "mov rcx, qword ptr [{frame} + {f_activity}]",
+    "movups xmm2, xmmword ptr [rcx]",
+    "movups xmmword ptr [rdi + 40], xmm0",
+    "movups xmmword ptr [rdi + 56], xmm1",
+    "mov qword ptr [rdi + 72], 0",
+    "movups xmmword ptr [rdi + 80], xmm2",
 }
 
-/// Copies the staged part of a record without header, word by word: the caller has just stored it
-/// in words, and a wider load would wait until those stores have left the store buffer. Its size,
-/// in whole words, is part of the frame's size (R3).
-macro_rules! copy_staged {
-    () => {
-        fragment! {
-            "31:",
-            "lea r11, [rdi + {prefix_bytes}]",
-            "mov rsi, qword ptr [{frame} + {f_run}]",
-            "mov rdx, qword ptr [{frame} + {f_run_end}]",
-            "cmp rsi, rdx",
-            "je 40f",
-            "sub rdx, 24",
-            "cmp rsi, rdx",
-            "jae 33f",
-            "32:",
-            "mov rax, qword ptr [rsi]",
-            "mov rcx, qword ptr [rsi + 8]",
-            "mov qword ptr [r11], rax",
-            "mov qword ptr [r11 + 8], rcx",
-            "mov rax, qword ptr [rsi + 16]",
-            "mov rcx, qword ptr [rsi + 24]",
-            "mov qword ptr [r11 + 16], rax",
-            "mov qword ptr [r11 + 24], rcx",
-            "add rsi, 32",
-            "add r11, 32",
-            "cmp rsi, rdx",
-            "jb 32b",
-            "33:",
-            "add rdx, 24",
-            "cmp rsi, rdx",
-            "je 40f",
-            "34:",
-            "mov rax, qword ptr [rsi]",
-            "mov qword ptr [r11], rax",
-            "add rsi, 8",
-            "add r11, 8",
-            "cmp rsi, rdx",
-            "jne 34b",
-        }
-    };
+fragment! {
+    /// Copies the items of an event, at least sixteen bytes or none: the last sixteen, then from
+    /// the front up to them. They were stored long ago, so wide loads do not stall. Their size is
+    /// part of the frame's size (R3).
+    copy_items:
+    "mov rsi, qword ptr [{frame} + {f_run}]",
+    "mov rdx, qword ptr [{frame} + {f_run_end}]",
+    "sub rdx, rsi",
+    "je 40f",
+    "movups xmm0, xmmword ptr [rsi + rdx - 16]",
+    "movups xmmword ptr [rdi + rdx + 80], xmm0",
+    "sub rdx, 16",
+    "je 40f",
+    "xor eax, eax",
+    "30:",
+    "movups xmm1, xmmword ptr [rsi + rax]",
+    "movups xmmword ptr [rdi + rax + 96], xmm1",
+    "add rax, 16",
+    "cmp rax, rdx",
+    "jb 30b",
+    "jmp 40f",
 }
 
-/// Copies the schema, if the frame has one: head, zeros in the last word, the bytes from the front,
-/// then the last sixteen or thirty-two, which may overlap them. A schema has at least sixteen bytes
-/// (`SHORTEST_SCHEMA`), and its size is part of the frame's size (R3).
-macro_rules! copy_schema {
-    () => {
-        fragment! {
-            "40:",
-            "add rdi, qword ptr [{frame} + {f_after_run}]",
-            "mov rax, qword ptr [{frame} + {f_schema_head}]",
-            "test rax, rax",
-            "jz 50f",
-            "mov rcx, qword ptr [{frame} + {f_schema_bytes}]",
-            "mov rsi, qword ptr [{frame} + {f_schema}]",
-            "lea rdx, [rcx + 7]",
-            "and rdx, -8",
-            "mov qword ptr [rdi], rax",
-            "mov qword ptr [rdi + rdx], 0",
-            "movups xmm0, xmmword ptr [rsi]",
-            "movups xmm1, xmmword ptr [rsi + rcx - 16]",
-            "movups xmmword ptr [rdi + 8], xmm0",
-            "cmp rcx, 32",
-            "jbe 43f",
-            "movups xmm0, xmmword ptr [rsi + 16]",
-            "movups xmm2, xmmword ptr [rsi + rcx - 32]",
-            "movups xmmword ptr [rdi + 24], xmm0",
-            "cmp rcx, 64",
-            "jbe 42f",
-            "mov eax, 32",
-            "lea r11, [rcx - 32]",
-            "41:",
-            "movups xmm0, xmmword ptr [rsi + rax]",
-            "movups xmmword ptr [rdi + rax + 8], xmm0",
-            "add rax, 16",
-            "cmp rax, r11",
-            "jb 41b",
-            "42:",
-            "movups xmmword ptr [rdi + rcx - 24], xmm2",
-            "43:",
-            "movups xmmword ptr [rdi + rcx - 8], xmm1",
-            "lea rdi, [rdi + rdx + 8]",
-        }
-    };
+fragment! {
+    /// Copies the staged part of a record without header, word by word: the caller has just stored
+    /// it in words, and a wider load would wait until those stores have left the store buffer. Its
+    /// size, in whole words, is part of the frame's size (R3).
+    copy_staged:
+    "31:",
+    "lea r11, [rdi + {prefix_bytes}]",
+    "mov rsi, qword ptr [{frame} + {f_run}]",
+    "mov rdx, qword ptr [{frame} + {f_run_end}]",
+    "cmp rsi, rdx",
+    "je 40f",
+    "sub rdx, 24",
+    "cmp rsi, rdx",
+    "jae 33f",
+    "32:",
+    "mov rax, qword ptr [rsi]",
+    "mov rcx, qword ptr [rsi + 8]",
+    "mov qword ptr [r11], rax",
+    "mov qword ptr [r11 + 8], rcx",
+    "mov rax, qword ptr [rsi + 16]",
+    "mov rcx, qword ptr [rsi + 24]",
+    "mov qword ptr [r11 + 16], rax",
+    "mov qword ptr [r11 + 24], rcx",
+    "add rsi, 32",
+    "add r11, 32",
+    "cmp rsi, rdx",
+    "jb 32b",
+    "33:",
+    "add rdx, 24",
+    "cmp rsi, rdx",
+    "je 40f",
+    "34:",
+    "mov rax, qword ptr [rsi]",
+    "mov qword ptr [r11], rax",
+    "add rsi, 8",
+    "add r11, 8",
+    "cmp rsi, rdx",
+    "jne 34b",
 }
 
-/// Copies the blocks of the payload by moves that may overlap: starting `rep movsb` costs more than
-/// a short copy. The sizes are in memory of a program that may change them meanwhile, so each is
-/// read once and checked against the end of the record's room (R3).
-macro_rules! copy_blocks {
-    () => {
-        fragment! {
-            "50:",
-            "mov rdx, qword ptr [{frame} + {f_blocks}]",
-            "cmp rdx, qword ptr [{frame} + {f_blocks_end}]",
-            "je 60f",
-            "51:",
-            "mov rsi, qword ptr [rdx]",
-            "mov ecx, dword ptr [rdx + 8]",
-            "lea r11, [rdi + rcx]",
-            "cmp r11, r10",
-            "ja 8f",
-            "cmp rcx, 8",
-            "jb 54f",
-            "cmp rcx, 16",
-            "ja 56f",
-            // 8 to 16 bytes: the first and the last word.
-            "mov rax, qword ptr [rsi]",
-            "mov r11, qword ptr [rsi + rcx - 8]",
-            "mov qword ptr [rdi], rax",
-            "mov qword ptr [rdi + rcx - 8], r11",
-            "52:",
-            "add rdi, rcx",
-            "53:",
-            "add rdx, 16",
-            "cmp rdx, qword ptr [{frame} + {f_blocks_end}]",
-            "jne 51b",
-            "jmp 60f",
-            // 4 to 7 bytes: the first and the last half word.
-            "54:",
-            "cmp rcx, 4",
-            "jb 55f",
-            "mov eax, dword ptr [rsi]",
-            "mov r11d, dword ptr [rsi + rcx - 4]",
-            "mov dword ptr [rdi], eax",
-            "mov dword ptr [rdi + rcx - 4], r11d",
-            "jmp 52b",
-            // 1 to 3 bytes: the first, the last and the middle one.
-            "55:",
-            "test rcx, rcx",
-            "jz 53b",
-            "movzx eax, byte ptr [rsi]",
-            "mov byte ptr [rdi], al",
-            "movzx eax, byte ptr [rsi + rcx - 1]",
-            "mov byte ptr [rdi + rcx - 1], al",
-            "mov r11, rcx",
-            "shr r11, 1",
-            "movzx eax, byte ptr [rsi + r11]",
-            "mov byte ptr [rdi + r11], al",
-            "jmp 52b",
-            // 17 to 512 bytes: the last sixteen, then from the front up to them.
-            "56:",
-            "cmp rcx, 512",
-            "ja 58f",
-            "movups xmm0, xmmword ptr [rsi]",
-            "movups xmm1, xmmword ptr [rsi + rcx - 16]",
-            "movups xmmword ptr [rdi], xmm0",
-            "movups xmmword ptr [rdi + rcx - 16], xmm1",
-            "cmp rcx, 32",
-            "jbe 52b",
-            "lea r11, [rcx - 16]",
-            "mov eax, 16",
-            "57:",
-            "movups xmm0, xmmword ptr [rsi + rax]",
-            "movups xmmword ptr [rdi + rax], xmm0",
-            "add rax, 16",
-            "cmp rax, r11",
-            "jb 57b",
-            "jmp 52b",
-            // More: `rep movsb` advances the destination itself.
-            "58:",
-            "rep movsb",
-            "jmp 53b",
-        }
-    };
+fragment! {
+    /// Copies the schema, if the frame has one: head, zeros in the last word, the bytes from the
+    /// front, then the last sixteen or thirty-two, which may overlap them. A schema has at least
+    /// sixteen bytes (`SHORTEST_SCHEMA`), and its size is part of the frame's size (R3).
+    copy_schema:
+    "40:",
+    "add rdi, qword ptr [{frame} + {f_after_run}]",
+    "mov rax, qword ptr [{frame} + {f_schema_head}]",
+    "test rax, rax",
+    "jz 50f",
+    "mov rcx, qword ptr [{frame} + {f_schema_bytes}]",
+    "mov rsi, qword ptr [{frame} + {f_schema}]",
+    "lea rdx, [rcx + 7]",
+    "and rdx, -8",
+    "mov qword ptr [rdi], rax",
+    "mov qword ptr [rdi + rdx], 0",
+    "movups xmm0, xmmword ptr [rsi]",
+    "movups xmm1, xmmword ptr [rsi + rcx - 16]",
+    "movups xmmword ptr [rdi + 8], xmm0",
+    "cmp rcx, 32",
+    "jbe 43f",
+    "movups xmm0, xmmword ptr [rsi + 16]",
+    "movups xmm2, xmmword ptr [rsi + rcx - 32]",
+    "movups xmmword ptr [rdi + 24], xmm0",
+    "cmp rcx, 64",
+    "jbe 42f",
+    "mov eax, 32",
+    "lea r11, [rcx - 32]",
+    "41:",
+    "movups xmm0, xmmword ptr [rsi + rax]",
+    "movups xmmword ptr [rdi + rax + 8], xmm0",
+    "add rax, 16",
+    "cmp rax, r11",
+    "jb 41b",
+    "42:",
+    "movups xmmword ptr [rdi + rcx - 24], xmm2",
+    "43:",
+    "movups xmmword ptr [rdi + rcx - 8], xmm1",
+    "lea rdi, [rdi + rdx + 8]",
 }
 
-/// Writes a marker to the ring's end and moves the record to the ring's start (R4), if there is
-/// room for both (R3). The marker is published by the same store as the record (R1).
-macro_rules! wrap {
-    () => {
-        fragment! {
-            "21:",
-            "mov rsi, r10",
-            "sub rsi, rdx",
-            "lea r11, [r9 + rsi]",
-            "add r11, rcx",
-            "sub r11, qword ptr [r8 + {c_tail}]",
-            "cmp r11, r10",
-            "ja 6f",
-            "mov dword ptr [rdi + rdx], {skip}",
-            "add r9, rsi",
-            "jmp 20b",
-        }
-    };
+fragment! {
+    /// Copies the blocks of the payload by moves that may overlap: starting `rep movsb` costs more
+    /// than a short copy. The sizes are in memory of a program that may change them meanwhile, so
+    /// each is read once and checked against the end of the record's room (R3).
+    copy_blocks:
+    "50:",
+    "mov rdx, qword ptr [{frame} + {f_blocks}]",
+    "cmp rdx, qword ptr [{frame} + {f_blocks_end}]",
+    "je 60f",
+    "51:",
+    "mov rsi, qword ptr [rdx]",
+    "mov ecx, dword ptr [rdx + 8]",
+    "lea r11, [rdi + rcx]",
+    "cmp r11, r10",
+    "ja 8f",
+    "cmp rcx, 8",
+    "jb 54f",
+    "cmp rcx, 16",
+    "ja 56f",
+    // 8 to 16 bytes: the first and the last word.
+    "mov rax, qword ptr [rsi]",
+    "mov r11, qword ptr [rsi + rcx - 8]",
+    "mov qword ptr [rdi], rax",
+    "mov qword ptr [rdi + rcx - 8], r11",
+    "52:",
+    "add rdi, rcx",
+    "53:",
+    "add rdx, 16",
+    "cmp rdx, qword ptr [{frame} + {f_blocks_end}]",
+    "jne 51b",
+    "jmp 60f",
+    // 4 to 7 bytes: the first and the last half word.
+    "54:",
+    "cmp rcx, 4",
+    "jb 55f",
+    "mov eax, dword ptr [rsi]",
+    "mov r11d, dword ptr [rsi + rcx - 4]",
+    "mov dword ptr [rdi], eax",
+    "mov dword ptr [rdi + rcx - 4], r11d",
+    "jmp 52b",
+    // 1 to 3 bytes: the first, the last and the middle one.
+    "55:",
+    "test rcx, rcx",
+    "jz 53b",
+    "movzx eax, byte ptr [rsi]",
+    "mov byte ptr [rdi], al",
+    "movzx eax, byte ptr [rsi + rcx - 1]",
+    "mov byte ptr [rdi + rcx - 1], al",
+    "mov r11, rcx",
+    "shr r11, 1",
+    "movzx eax, byte ptr [rsi + r11]",
+    "mov byte ptr [rdi + r11], al",
+    "jmp 52b",
+    // 17 to 512 bytes: the last sixteen, then from the front up to them.
+    "56:",
+    "cmp rcx, 512",
+    "ja 58f",
+    "movups xmm0, xmmword ptr [rsi]",
+    "movups xmm1, xmmword ptr [rsi + rcx - 16]",
+    "movups xmmword ptr [rdi], xmm0",
+    "movups xmmword ptr [rdi + rcx - 16], xmm1",
+    "cmp rcx, 32",
+    "jbe 52b",
+    "lea r11, [rcx - 16]",
+    "mov eax, 16",
+    "57:",
+    "movups xmm0, xmmword ptr [rsi + rax]",
+    "movups xmmword ptr [rdi + rax], xmm0",
+    "add rax, 16",
+    "cmp rax, r11",
+    "jb 57b",
+    "jmp 52b",
+    // More: `rep movsb` advances the destination itself.
+    "58:",
+    "rep movsb",
+    "jmp 53b",
 }
 
-/// Publishes the record: the only store that another thread sees, and the last instruction of the
-/// sequence (R1). A sequence that has reached it cannot be aborted any more, one that has not has
-/// written nothing.
-macro_rules! publish {
-    () => {
-        fragment! {
-            "60:",
-            "mov qword ptr [r8 + {c_head}], r9",
-            "5:",
-        }
-    };
+fragment! {
+    /// Writes a marker to the ring's end and moves the record to the ring's start (R4), if there is
+    /// room for both (R3). The marker is published by the same store as the record (R1).
+    wrap:
+    "21:",
+    "mov rsi, r10",
+    "sub rsi, rdx",
+    "lea r11, [r9 + rsi]",
+    "add r11, rcx",
+    "sub r11, qword ptr [r8 + {c_tail}]",
+    "cmp r11, r10",
+    "ja 6f",
+    "mov dword ptr [rdi + rdx], {skip}",
+    "add r9, rsi",
+    "jmp 20b",
 }
 
-/// Returns how the sequence ended. All exits except that of `publish!` are in a section of their
-/// own, away from the usual path. They undo nothing: without the store of `head` there is no record
-/// (R1). The kernel requires the signature before the abort handler, so that no other code can be
-/// used as one.
-macro_rules! exits {
-    () => {
-        fragment! {
-            "xor eax, eax",
-            "9:",
-            ".pushsection .text.traceweir_rseq, \"ax\", @progbits",
-            ".byte 0x0f, 0xb9, 0x3d",
-            ".long 0x53053053",
-            "4:",
-            "mov eax, {aborted}",
-            "jmp 9b",
-            "6:",
-            "mov eax, {full}",
-            "jmp 9b",
-            "7:",
-            "mov eax, {closed}",
-            "jmp 9b",
-            "8:",
-            "mov eax, {unfit}",
-            "jmp 9b",
-            ".popsection",
-        }
-    };
+fragment! {
+    /// Publishes the record: the only store that another thread sees, and the last instruction of
+    /// the sequence (R1). A sequence that has reached it cannot be aborted any more, one that has
+    /// not has written nothing.
+    publish:
+    "60:",
+    "mov qword ptr [r8 + {c_head}], r9",
+    "5:",
+}
+
+fragment! {
+    /// Returns how the sequence ended. All exits except that of `publish!` are in a section of
+    /// their own, away from the usual path. They undo nothing: without the store of `head` there is
+    /// no record (R1). The kernel requires the signature before the abort handler, so that no other
+    /// code can be used as one.
+    exits:
+    "xor eax, eax",
+    "9:",
+    ".pushsection .text.traceweir_rseq, \"ax\", @progbits",
+    ".byte 0x0f, 0xb9, 0x3d",
+    ".long 0x53053053",
+    "4:",
+    "mov eax, {aborted}",
+    "jmp 9b",
+    "6:",
+    "mov eax, {full}",
+    "jmp 9b",
+    "7:",
+    "mov eax, {closed}",
+    "jmp 9b",
+    "8:",
+    "mov eax, {unfit}",
+    "jmp 9b",
+    ".popsection",
 }
 
 /// Runs the sequence once. Returns how it ended; the control block of its ring, valid after
