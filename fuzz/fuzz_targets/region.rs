@@ -35,7 +35,7 @@ fuzz_target!(|data: &[u8]| {
     let layout = Layout::new(1 + u16::from(flags & 1), ring_bytes).expect("a sound layout");
     let params = RegionParams { layout, clock: Counter::Cycles, wake_at: 1, max_record: MAX_RECORD };
     let (mut reader, memory) = RegionReader::create(&params).expect("a region");
-    let map = Mapping::of_file(memory.as_fd(), layout.region_bytes(), true).expect("its mapping");
+    let map = Mapping::from_file(memory.as_fd(), layout.region_bytes(), true).expect("its mapping");
     let mut lost = 0;
     for step in steps.chunks_exact(11) {
         let ring = usize::from(step[0] >> 4) % layout.rings();

@@ -153,7 +153,7 @@ fn providers_leave_descriptors_for_controllers() {
 /// The child of the test above: opens as many connections as one process may have, and waits to be
 /// killed.
 pub(crate) fn play(words: &[&str]) {
-    let socket = RuntimeDir::at(words[0].as_ref()).control_socket();
+    let socket = RuntimeDir::from_path(words[0].as_ref()).control_socket();
     let connect = |instance| {
         let connection = Connection::connect(&socket, PATIENCE).ok()?;
         let (role, program) = (Role::Provider, "providers".to_owned());

@@ -119,7 +119,7 @@ pub(crate) struct Link {
 
 impl Link {
     pub(crate) fn open(runtime: &Path, role: Role) -> Self {
-        let socket = RuntimeDir::at(runtime).control_socket();
+        let socket = RuntimeDir::from_path(runtime).control_socket();
         let connection = eventually("a daemon", || Connection::connect(&socket, PATIENCE).ok());
         let mut link = Self { connection, request: 0 };
         let hello = Message::Hello { versions: VERSIONS, role, instance: 1, program: "accounts".to_owned() };

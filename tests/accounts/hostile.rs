@@ -29,7 +29,7 @@ pub(crate) fn play(words: &[&str]) {
 
 /// Registers by hand, maps the region and fills it with nonsense while the owner reads.
 fn scribble(runtime: &Path, turn: u64, random: &mut impl FnMut() -> u64) {
-    let socket = RuntimeDir::at(runtime).control_socket();
+    let socket = RuntimeDir::from_path(runtime).control_socket();
     let connection = Connection::connect(&socket, PATIENCE).expect("connected");
     let say = |message: &Message| connection.send(1, message, &[], PATIENCE).expect("sent");
     say(&Message::Hello {
@@ -170,7 +170,7 @@ fn invalid_messages_close_only_their_connection() {
     let file = daemon.path("nonsense.etl");
     let mut control = daemon.control();
     let session = control.start(to_file("nonsense", &file));
-    let socket = RuntimeDir::at(&daemon.runtime()).control_socket();
+    let socket = RuntimeDir::from_path(&daemon.runtime()).control_socket();
     let mut state = 88_172_645_463_325_252_u64;
     for length in 0..300_usize {
         let raw = rustix::net::socket_with(

@@ -149,7 +149,7 @@ const CONNECTED: &str = "connected";
 
 /// The child role: connects, waits for a line, registers and ends.
 pub(crate) fn play(words: &[&str]) {
-    let socket = RuntimeDir::at(words[0].as_ref()).control_socket();
+    let socket = RuntimeDir::from_path(words[0].as_ref()).control_socket();
     let connection = Connection::connect(&socket, PATIENCE).expect("connected");
     let say = |message: &Message| connection.send(1, message, &[], PATIENCE).expect("sent");
     let (role, program) = (Role::Provider, "registering".to_owned());

@@ -32,7 +32,7 @@ impl DaemonProcess {
         command.args(["daemon", "--runtime-dir"]).arg(runtime);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let mut daemon = Self(command.spawn().expect("weir daemon starts"));
-        let socket = RuntimeDir::at(runtime).control_socket();
+        let socket = RuntimeDir::from_path(runtime).control_socket();
         until("an answer of the daemon", || {
             let ended = daemon.has_ended();
             assert!(ended.is_none(), "the daemon does not stay: {ended:?}");

@@ -31,7 +31,7 @@ use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_P
 use traceweir_format::spec::status::Status;
 use traceweir_format::spec::system::is_system_provider;
 use traceweir_format::{Guid, filter};
-use traceweir_session::{Config, Done, Identity, Place, Session};
+use traceweir_session::{Config, Done, Identity, Session, StartOptions};
 use traceweir_transport::cpu;
 use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConfig, Update};
 
@@ -359,8 +359,8 @@ fn begin(
         let closed = client.end_sessions(is_private(id));
         client.run_callbacks_later(closed.changed);
     });
-    let place = Place { id, file, next_file: None, has_roots_room: true, starter, on_end };
-    let begun = process::quietly(|| Session::start(config, place)).map_err(Error::from).and_then(|session| {
+    let start = StartOptions { id, file, next_file: None, may_use_reserved_blocks: true, starter, on_end };
+    let begun = process::quietly(|| Session::start(config, start)).map_err(Error::from).and_then(|session| {
         client
             .lock()
             .private
@@ -384,7 +384,7 @@ fn open_outlet(client: &Client, id: u64, session: &Session) -> Result<()> {
         }
         Ok(outlet.open_private_with_doorbell(&params, &DOORBELL, line)?)
     })?;
-    let own = Identity::of(std::process::id(), rustix::process::getuid().as_raw());
+    let own = Identity::read(std::process::id(), rustix::process::getuid().as_raw());
     session.attach_private(reader, own)?;
     Ok(())
 }

@@ -90,7 +90,7 @@ fn named_folder() -> Option<PathBuf> {
 fn in_folder(daemon_choice: DaemonChoice, error: Error) -> anyhow::Error {
     let is_system = error.is_system();
     let folder = named_folder().or_else(|| {
-        let dir = RuntimeDir::of(daemon_choice.scope().unwrap_or(Scope::User)).ok()?;
+        let dir = RuntimeDir::for_scope(daemon_choice.scope().unwrap_or(Scope::User)).ok()?;
         Some(dir.path().to_owned())
     });
     match folder.filter(|_| is_system) {

@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn definition_is_stored_until_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let all = Autologgers::new(Folders::of(&RuntimeDir::at(dir.path())).unwrap());
+        let all = Autologgers::new(Folders::of(&RuntimeDir::from_path(dir.path())).unwrap());
         assert_eq!(all.names(), Ok(vec![]));
         let mut app = Definition::new("My App", Guid::from_u128(7));
         app.providers.push(Provider::new("My.App").unwrap());

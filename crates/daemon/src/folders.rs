@@ -36,7 +36,8 @@ impl Folders {
     /// Returns the folders of a daemon; `None` for a user without a home.
     #[must_use]
     pub fn of(runtime: &RuntimeDir) -> Option<Self> {
-        let is_systems = || RuntimeDir::of(Scope::System).is_ok_and(|system| system.path() == runtime.path());
+        let is_systems =
+            || RuntimeDir::for_scope(Scope::System).is_ok_and(|system| system.path() == runtime.path());
         match runtime.scope {
             Scope::System if is_systems() => Some(Self {
                 config: "/etc/traceweir".into(),
@@ -106,19 +107,19 @@ mod tests {
 
     #[test]
     fn named_folder_holds_everything_and_system_uses_standard_paths() {
-        let named = Folders::of(&RuntimeDir::at(Path::new("/x"))).unwrap();
+        let named = Folders::of(&RuntimeDir::from_path(Path::new("/x"))).unwrap();
         assert_eq!(named.autologgers(), Path::new("/x/autologger.d"));
         assert_eq!(named.settings(), Path::new("/x/traceweir.conf"));
         assert_eq!(named.security(), Path::new("/x/security.d"));
         assert_eq!((&*named.state, &*named.logs), (Path::new("/x/state"), Path::new("/x/log")));
-        let mut elsewhere = RuntimeDir::at(Path::new("/x"));
+        let mut elsewhere = RuntimeDir::from_path(Path::new("/x"));
         elsewhere.scope = Scope::System;
         assert_eq!(
             Folders::of(&elsewhere),
             Some(named),
             "a daemon in another folder does not use the system's paths"
         );
-        if let Ok(runtime) = RuntimeDir::of(Scope::System) {
+        if let Ok(runtime) = RuntimeDir::for_scope(Scope::System) {
             let system = Folders::of(&runtime).unwrap();
             assert_eq!(system.autologgers(), Path::new("/etc/traceweir/autologger.d"));
             assert_eq!(system.security(), Path::new("/etc/traceweir/security.d"));

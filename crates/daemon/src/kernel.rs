@@ -217,7 +217,7 @@ pub(crate) fn apply_steps(steps: &[Step]) -> Result<Vec<Option<OpenCapture>>> {
 
 /// Returns the error for missing kernel events, with the published status.
 fn capture_error(error: &traceweir_kernel::Error) -> Error {
-    Error::Capture { status: error.status(), why: format!("kernel events: {error}") }
+    Error::Capture { status: error.status(), reason: format!("kernel events: {error}") }
 }
 
 #[cfg(test)]

@@ -270,7 +270,7 @@ fn check_room(file: impl AsFd, terms: &Terms, reserve: u64) -> Result<()> {
 }
 
 fn refused(status: Status, reason: &'static str) -> Error {
-    Error::Properties { status, why: reason }
+    Error::Properties { status, reason }
 }
 
 #[cfg(test)]

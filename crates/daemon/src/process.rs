@@ -58,7 +58,7 @@ pub(crate) fn may_profile(pid: u32, user: u32) -> bool {
     if pid == 0 || own.is_none() || namespace(&pid.to_string()) != own {
         return false;
     }
-    let status = cgroup::beginning(&format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = cgroup::read_limited(&format!("/proc/{pid}/status")).unwrap_or_default();
     let field = |name: &str| status.lines().find_map(|line| line.strip_prefix(name));
     let has_same_user = field("Uid:").is_some_and(|ids| {
         let mut ids = ids.split_whitespace().map(str::parse).peekable();
@@ -83,7 +83,7 @@ pub(crate) fn threads_of(pid: u32) -> Threads {
 /// answer is no.
 pub(crate) fn is_contained(pid: u32) -> bool {
     pid == 0 || is_in_other_namespace(pid) || {
-        let container = |pid: u32| cgroup::container(&cgroup::of(pid));
+        let container = |pid: u32| cgroup::container(&cgroup::read(pid));
         let other = container(pid);
         other.is_some() && other != container(std::process::id())
     }
@@ -105,7 +105,7 @@ fn is_in_other_namespace(pid: u32) -> bool {
 
 /// Returns in how many PID namespaces a process has an id, as far as they are visible from here.
 fn depth(process: &str) -> Option<usize> {
-    let status = cgroup::beginning(&format!("/proc/{process}/status"))?;
+    let status = cgroup::read_limited(&format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     Some(line.split_ascii_whitespace().count())
 }

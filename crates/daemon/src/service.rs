@@ -128,7 +128,7 @@ struct Client {
 enum ConsumerState {
     Nothing,
     Opening,
-    Session { session: u64, consumer: u64 },
+    Session { session: u64, consumer: traceweir_session::ConsumerId },
 }
 
 /// All state of the daemon.

@@ -12,7 +12,7 @@
 
 use std::ops::RangeInclusive;
 
-use traceweir_session::config::USUAL_SESSIONS;
+use traceweir_session::config::DEFAULT_MAX_SESSIONS;
 use traceweir_transport::runtime::trusted_variable;
 
 use crate::conf::{self, Entry, Section, trust};
@@ -37,7 +37,7 @@ pub struct Settings {
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { max_sessions: USUAL_SESSIONS, reserve_mb: DEFAULT_RESERVE_MB, idle_exit: None }
+        Self { max_sessions: DEFAULT_MAX_SESSIONS, reserve_mb: DEFAULT_RESERVE_MB, idle_exit: None }
     }
 }
 
@@ -159,7 +159,7 @@ mod tests {
     fn file_writable_by_others_is_ignored() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
-        let folders = Folders::of(&crate::RuntimeDir::at(dir.path())).unwrap();
+        let folders = Folders::of(&crate::RuntimeDir::from_path(dir.path())).unwrap();
         std::fs::write(folders.settings(), "max_sessions = 77\n").unwrap();
         std::fs::set_permissions(folders.settings(), std::fs::Permissions::from_mode(0o644)).unwrap();
         assert_eq!(Settings::read(Some(&folders)).max_sessions, 77);

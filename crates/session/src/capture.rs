@@ -1,7 +1,7 @@
 //! Records that do not come from regions of processes: kernel events.
 //!
 //! ```text
-//!   Capture::look ──▶ one queue per stream ──peek, take──▶ merged with the rings of the same CPU
+//!   Capture::poll ──▶ one queue per stream ──peek, take──▶ merged with the rings of the same CPU
 //!        ▲ CaptureClock: nanoseconds of CLOCK_MONOTONIC_RAW ─▶ raw counter ─▶ session's clock
 //! ```
 //!
@@ -40,7 +40,7 @@ pub trait Capture: Send {
     fn begin(&mut self) {}
 
     /// Takes in what has happened up to now; with `all`, however recent it is.
-    fn look(&mut self, clock: &dyn CaptureClock, all: bool);
+    fn poll(&mut self, clock: &dyn CaptureClock, all: bool);
 
     /// Returns the next record of a stream.
     fn peek(&self, stream: u16) -> Option<Captured>;
@@ -138,7 +138,7 @@ impl Capturing {
     pub(crate) fn poll(&mut self, clock: &SessionClock, all: bool) {
         if !self.has_ended {
             let paired = self.paired(clock);
-            self.source.look(&paired, all);
+            self.source.poll(&paired, all);
         }
     }
 

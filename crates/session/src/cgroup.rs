@@ -11,13 +11,13 @@ const MAX_READ: u64 = 64 << 10;
 /// Returns the text of `/proc/PID/cgroup`, for the functions re-exported here; empty if the file
 /// cannot be read.
 #[must_use]
-pub fn of(pid: u32) -> String {
-    beginning(&format!("/proc/{pid}/cgroup")).unwrap_or_default()
+pub fn read(pid: u32) -> String {
+    read_limited(&format!("/proc/{pid}/cgroup")).unwrap_or_default()
 }
 
 /// Reads the first 64 KiB of a file, as text.
 #[must_use]
-pub fn beginning(path: &str) -> Option<String> {
+pub fn read_limited(path: &str) -> Option<String> {
     let mut bytes = Vec::new();
     File::open(path).ok()?.take(MAX_READ).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())

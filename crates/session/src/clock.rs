@@ -127,7 +127,7 @@ impl SessionClock {
     }
 }
 
-#[allow(clippy::cast_possible_wrap)] // A stamp is the counter's 64 bits; no counter comes near the sign.
+/// Returns the 64 bits of the counter as a stamp: no counter comes near the sign bit.
 const fn as_stamp(raw: u64) -> i64 {
     raw as i64
 }

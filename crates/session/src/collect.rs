@@ -36,8 +36,7 @@
 mod fill;
 mod send;
 
-use std::collections::{BTreeSet, HashSet};
-use std::os::fd::OwnedFd;
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Sender;
@@ -49,36 +48,19 @@ use self::fill::Filler;
 use crate::capture::{Capture, Capturing, Mixed};
 use crate::clock::SessionClock;
 use crate::config::Mode;
-use crate::engine::{Shared, SourceId};
 use crate::fault::contained;
+use crate::ids::SourceId;
 use crate::merge::{self, Lane, Outcome, Ring, Until};
-use crate::output::Job;
+use crate::messages::{Job, Source};
 use crate::pool::Buffer;
 use crate::record::Writer;
-use crate::region::Cost;
+use crate::shared::Shared;
 use crate::stacks::{StackOwners, Stacks};
 
 /// Bytes that a stream takes before it is the turn of the next.
 const SLICE: usize = 256 << 10;
 /// Turns of a drain; in the last turn, each stream takes all there is.
 const TURNS: u32 = 64;
-
-/// A region and the process that writes it.
-#[derive(Debug)]
-pub(crate) struct Source {
-    pub(crate) id: SourceId,
-    pub(crate) writer: Writer,
-    /// `None` once the region was dropped as damaged.
-    pub(crate) reader: Option<RegionReader>,
-    /// Wakes the collector; kept so that it can be removed from the epoll set.
-    pub(crate) wake: Option<OwnedFd>,
-    /// The region's part of the session's memory share.
-    pub(crate) cost: Cost,
-    /// Lost events of the process that are already counted.
-    pub(crate) lost: u64,
-    /// Streams that have not yet collected what the region held when it was adopted.
-    pub(crate) backlog: BTreeSet<usize>,
-}
 
 /// Collection state of one CPU.
 #[derive(Debug, Default)]
@@ -249,7 +231,7 @@ impl Collector {
         self.sources.retain_mut(|source| {
             let stays = !leaving.contains(&source.id);
             if !stays {
-                shared.forget(source);
+                shared.release_source(source);
             }
             stays
         });
@@ -332,34 +314,24 @@ impl Collector {
             // Read after the rings: no valid stamp is younger.
             Reach::All => Until { now: counter.now(), ahead: 0, bytes },
         };
-        let (mut readers, mut writers) = split(&mut self.sources, |_| true);
-        let rings = stream_rings(&mut readers, stream_index, self.shared.width(), self.cpus);
-        let mut filler = Filler {
-            streams: &mut self.streams,
-            stream_index,
-            writers: &mut writers,
-            clock: &self.clock,
-            shared: &self.shared,
-            jobs: &self.jobs,
-            reported_lost: &mut self.reported_lost,
-            events: 0,
-            damaged: 0,
-            too_large: 0,
-            last: 0,
-            stacks: self.stacks.as_mut(),
-        };
+        let (width, cpus) = (self.shared.width(), self.cpus);
         (outcome.more, outcome.bytes) = (false, 0);
-        if let Some(capturing) = &mut self.capturing {
-            let mut mixed: Vec<(usize, Mixed<'_>)> =
-                rings.map(|(source, ring)| (source, Mixed::Region(ring))).collect();
-            // Captured records have no source process.
-            mixed.push((usize::MAX, capturing.ring(u16::try_from(stream_index).unwrap_or(u16::MAX))));
-            let rings = mixed.iter_mut().map(|(source, ring)| (*source, ring));
-            merge_all(open_lanes(rings, outcome), until, &mut filler, outcome);
-        } else {
-            merge_all(open_lanes(rings, outcome), until, &mut filler, outcome);
-        }
-        drop(filler);
+        self.with_filler(
+            stream_index,
+            |_| true,
+            |readers, capturing, filler| {
+                let rings = stream_rings(readers, stream_index, width, cpus);
+                let Some(capturing) = capturing else {
+                    return merge_all(open_lanes(rings, outcome), until, filler, outcome);
+                };
+                let mut mixed: Vec<(usize, Mixed<'_>)> =
+                    rings.map(|(source, ring)| (source, Mixed::Region(ring))).collect();
+                // Captured records have no source process.
+                mixed.push((usize::MAX, capturing.ring(u16::try_from(stream_index).unwrap_or(u16::MAX))));
+                let rings = mixed.iter_mut().map(|(source, ring)| (*source, ring));
+                merge_all(open_lanes(rings, outcome), until, filler, outcome);
+            },
+        );
         self.unreported_bytes = self.unreported_bytes.saturating_add(outcome.bytes);
         if let Some(stream) = self.streams.get_mut(stream_index).filter(|_| !outcome.more) {
             stream.merged = Some(now);
@@ -374,12 +346,45 @@ impl Collector {
         let Some(stream) = self.streams.get(stream_index) else { return false };
         // The stream itself takes later stamps unchanged.
         let passed = stream.key.max(self.clock.first_raw(stream.time)).min(self.clock.counter().now());
-        let (mut readers, mut writers) =
-            split(&mut self.sources, |source| source.backlog.contains(&stream_index));
-        let rings = stream_rings(&mut readers, stream_index, self.shared.width(), self.cpus);
+        let late_stream = stream_index.saturating_add(usize::from(self.shared.streams));
+        let (width, cpus, start) = (self.shared.width(), self.cpus, self.start);
+        let mut late = Outcome::default();
+        let has_backlog = |source: &Source| source.backlog.contains(&stream_index);
+        self.with_filler(late_stream, has_backlog, |readers, _, filler| {
+            let rings = stream_rings(readers, stream_index, width, cpus);
+            let mut lanes = open_lanes(rings, &mut late);
+            lanes.retain(|lane| lane.stamp() < passed);
+            if let Some(first) = lanes.iter().map(Lane::stamp).min() {
+                filler.restart_at(first, start);
+                // Later records stay in their ring, for the stream.
+                let until = Until { now: passed.saturating_sub(1), ahead: u64::MAX, bytes };
+                merge::merge(&mut lanes, until, filler, &mut late);
+            }
+        });
+        self.unreported_bytes = self.unreported_bytes.saturating_add(late.bytes);
+        outcome.took |= late.took;
+        outcome.damaged.append(&mut late.damaged);
+        if !late.more {
+            for source in &mut self.sources {
+                source.backlog.remove(&stream_index);
+            }
+            self.has_backlog = self.sources.iter().any(|source| !source.backlog.is_empty());
+        }
+        late.more
+    }
+
+    /// Calls `merge` with the regions of the chosen sources, the capture, and the filler of a
+    /// stream.
+    fn with_filler(
+        &mut self,
+        stream_index: usize,
+        is_chosen: impl Fn(&Source) -> bool,
+        merge: impl FnOnce(&mut [Option<&mut RegionReader>], Option<&mut Capturing>, &mut Filler<'_, '_>),
+    ) {
+        let (mut readers, mut writers) = split(&mut self.sources, is_chosen);
         let mut filler = Filler {
             streams: &mut self.streams,
-            stream_index: stream_index.saturating_add(usize::from(self.shared.streams)),
+            stream_index,
             writers: &mut writers,
             clock: &self.clock,
             shared: &self.shared,
@@ -391,26 +396,7 @@ impl Collector {
             last: 0,
             stacks: self.stacks.as_mut(),
         };
-        let mut late = Outcome::default();
-        let mut lanes = open_lanes(rings, &mut late);
-        lanes.retain(|lane| lane.stamp() < passed);
-        if let Some(first) = lanes.iter().map(Lane::stamp).min() {
-            filler.restart_at(first, self.start);
-            // Later records stay in their ring, for the stream.
-            let until = Until { now: passed.saturating_sub(1), ahead: u64::MAX, bytes };
-            merge::merge(&mut lanes, until, &mut filler, &mut late);
-        }
-        drop(filler);
-        self.unreported_bytes = self.unreported_bytes.saturating_add(late.bytes);
-        outcome.took |= late.took;
-        outcome.damaged.append(&mut late.damaged);
-        if !late.more {
-            for source in &mut self.sources {
-                source.backlog.remove(&stream_index);
-            }
-            self.has_backlog = self.sources.iter().any(|source| !source.backlog.is_empty());
-        }
-        late.more
+        merge(&mut readers, self.capturing.as_mut(), &mut filler);
     }
 
     /// Polls the capture, and polls again if the first poll was slow (as during a rundown): what
@@ -440,7 +426,7 @@ impl Collector {
             source.lost = source.lost.max(lost);
             if damaged.contains(&index) {
                 source.reader = None;
-                self.shared.silence(source);
+                self.shared.remove_wake(source);
                 self.shared.stats.damaged_regions.fetch_add(1, Relaxed);
             }
         }
@@ -457,7 +443,7 @@ impl Collector {
     }
 
     /// Stamps no later event below `floor`, which is where an appended file ends.
-    pub(crate) fn begin_at(&mut self, floor: i64) {
+    pub(crate) fn set_floor(&mut self, floor: i64) {
         self.start.1 = self.start.1.max(floor);
         for stream in &mut self.streams {
             stream.time = stream.time.max(floor);
@@ -475,7 +461,7 @@ impl Collector {
         contained(|| self.count_source_losses(&[]));
         contained(|| self.count_capture_losses());
         for mut source in self.sources.drain(..) {
-            self.shared.forget(&mut source);
+            self.shared.release_source(&mut source);
         }
         // Last, because the capture may have caused the panic and may panic again.
         self.capturing = None;
@@ -485,7 +471,7 @@ impl Collector {
     /// dropped, which may take seconds.
     pub(crate) fn finish(&mut self) {
         for mut source in self.sources.drain(..) {
-            self.shared.forget(&mut source);
+            self.shared.release_source(&mut source);
         }
     }
 }

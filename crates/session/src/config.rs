@@ -10,11 +10,11 @@
 //! Source: Documented ("Logging Mode Constants", "EVENT_TRACE_PROPERTIES"); the limits of memory
 //! are Traceweir's own.
 
+mod file_sequence;
 mod mode;
-pub(crate) mod row;
 
+pub use file_sequence::{check_sequence_pattern, sequence_file_name};
 pub(crate) use mode::{Mode, NOT_IN_FILES};
-pub use row::{check as check_row, numbered};
 
 use traceweir_format::Guid;
 use traceweir_format::buffer::HEADER_SIZE;
@@ -31,11 +31,11 @@ use traceweir_transport::clock::Counter;
 use traceweir_transport::cpu;
 use traceweir_transport::message::{MAX_NAME, SessionConfig};
 
-use crate::error::{Error, Result};
+use crate::error::{Result, refuse};
 use crate::region::{Regions, wake_at};
 
 /// Default of the largest number of sessions.
-pub const USUAL_SESSIONS: u32 = 64;
+pub const DEFAULT_MAX_SESSIONS: u32 = 64;
 /// Size of a buffer in KiB: default, minimum, maximum.
 const BUFFER_KIB: (u32, u32, u32) = (64, 4, 16384);
 /// Difference between maximum and minimum number of buffers if no maximum is given.
@@ -82,10 +82,6 @@ pub(crate) enum Limit {
     Wrap(u64),
 }
 
-fn refuse<T>(status: Status, why: &'static str) -> Result<T> {
-    Err(Error::Properties { status, why })
-}
-
 impl Config {
     /// Checks flag combinations (in the published order of errors) and adjusts sizes and numbers of
     /// buffers for `cpus` CPUs.
@@ -111,7 +107,7 @@ impl Config {
         let mode = Mode(raw.log_file_mode);
         check_names(&raw)?;
         mode.check(&raw, starter)?;
-        if is_system(&raw) {
+        if is_system_logger(&raw) {
             mode.check_system()?;
         }
         if raw.guid == SYSTEM_TRACE_CONTROL && !is_kernel_logger(&raw) {
@@ -126,9 +122,9 @@ impl Config {
         check_enable_flags(&raw, raw.enable_flags)?;
         check_filters(&raw)?;
         mode.check_supported()?;
-        if is_system(&raw) && mode.is_private() {
-            let why = "kernel events are collected by the daemon: a private session gets none";
-            return refuse(Status::ERROR_NOT_SUPPORTED, why);
+        if is_system_logger(&raw) && mode.is_private() {
+            let reason = "kernel events are collected by the daemon: a private session gets none";
+            return refuse(Status::ERROR_NOT_SUPPORTED, reason);
         }
         if is_kernel_logger(&raw) {
             // Replaces any GUID that was given.
@@ -190,9 +186,9 @@ impl Config {
         let least = u64::from(self.properties.buffer_size) << 11;
         match file_limit(&self.properties) {
             Limit::Stop(bytes) | Limit::Wrap(bytes) | Limit::Next(bytes) if bytes < least => {
-                let why = "the limit of a log file leaves room for two buffers at least, \
+                let reason = "the limit of a log file leaves room for two buffers at least, \
                            its header and one of events: raise it, or make the buffers smaller";
-                refuse(Status::ERROR_INVALID_PARAMETER, why)
+                refuse(Status::ERROR_INVALID_PARAMETER, reason)
             }
             _ => Ok(()),
         }
@@ -291,16 +287,11 @@ pub(crate) fn file_limit(properties: &SessionConfig) -> Limit {
 }
 
 /// Returns whether a session receives kernel events, by mode, GUID or name.
-fn is_system(raw: &SessionConfig) -> bool {
-    Mode(raw.log_file_mode).is_system()
-        || [SYSTEM_TRACE_CONTROL, GLOBAL_LOGGER].contains(&raw.guid)
-        || has_place_of_its_own(raw)
-}
-
-/// Returns whether a session receives kernel events.
 #[must_use]
 pub fn is_system_logger(raw: &SessionConfig) -> bool {
-    is_system(raw)
+    Mode(raw.log_file_mode).is_system()
+        || [SYSTEM_TRACE_CONTROL, GLOBAL_LOGGER].contains(&raw.guid)
+        || has_reserved_slot(raw)
 }
 
 fn is_kernel_logger(raw: &SessionConfig) -> bool {
@@ -310,7 +301,7 @@ fn is_kernel_logger(raw: &SessionConfig) -> bool {
 /// Returns whether a session is one of the two with a reserved slot among the system loggers, by
 /// name.
 #[must_use]
-pub fn has_place_of_its_own(raw: &SessionConfig) -> bool {
+pub fn has_reserved_slot(raw: &SessionConfig) -> bool {
     is_kernel_logger(raw) || raw.name.eq_ignore_ascii_case(CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME)
 }
 
@@ -322,9 +313,9 @@ pub fn stream_count(raw: &SessionConfig, cpus: u16) -> u16 {
 
 /// Checks that only system loggers select groups of kernel events.
 pub fn check_enable_flags(raw: &SessionConfig, flags: u32) -> Result<()> {
-    if flags & ENABLE_EXTENSION != 0 || flags != 0 && !is_system(raw) {
-        let why = "EnableFlags select kernel events, which this session does not receive: they must be 0";
-        return refuse(Status::ERROR_INVALID_PARAMETER, why);
+    if flags & ENABLE_EXTENSION != 0 || flags != 0 && !is_system_logger(raw) {
+        let reason = "EnableFlags select kernel events, which this session does not receive: they must be 0";
+        return refuse(Status::ERROR_INVALID_PARAMETER, reason);
     }
     Ok(())
 }
@@ -332,7 +323,7 @@ pub fn check_enable_flags(raw: &SessionConfig, flags: u32) -> Result<()> {
 /// Checks that only private sessions have filters, by process id or executable name.
 fn check_filters(raw: &SessionConfig) -> Result<()> {
     let supported = [EVENT_FILTER_TYPE_PID, EVENT_FILTER_TYPE_EXECUTABLE_NAME];
-    let why = match raw.filters.as_slice() {
+    let reason = match raw.filters.as_slice() {
         [] => return Ok(()),
         _ if !Mode(raw.log_file_mode).is_private() => "filters of a session are for private sessions only",
         all if all.iter().any(|filter| !supported.contains(&filter.kind)) => {
@@ -340,7 +331,7 @@ fn check_filters(raw: &SessionConfig) -> Result<()> {
         }
         _ => return Ok(()),
     };
-    refuse(Status::ERROR_INVALID_PARAMETER, why)
+    refuse(Status::ERROR_INVALID_PARAMETER, reason)
 }
 
 fn check_names(raw: &SessionConfig) -> Result<()> {

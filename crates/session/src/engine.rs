@@ -2,10 +2,10 @@
 //!
 //! ```text
 //!   Session (handle, any thread)
-//!      │ commands, in order; signals an eventfd
+//!      │ commands, in order; signals an eventfd                   (messages.rs)
 //!      ▼
 //!   collector thread ── waits for: commands, wakes of processes, schedule (flush.rs)
-//!      │ jobs: full buffers and requests, in order (output.rs)
+//!      │ jobs: full buffers and requests, in order
 //!      ▼
 //!   writer thread
 //! ```
@@ -19,42 +19,35 @@
 //!   own, from which the collector never reads.
 //! - E5 A thread that panics ends this session only ([`crate::fault`]).
 
-mod shared;
-mod thread;
+mod collector;
+mod start;
 
-use shared::Command;
-pub(crate) use shared::Shared;
-
-use std::any::Any;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
 use traceweir_format::info::{GroupMask, StackCaching};
 use traceweir_format::spec::status::Status;
 use traceweir_transport::abi::RegionParams;
-use traceweir_transport::live::ConsumerEnds;
 use traceweir_transport::message::{Properties, Update};
 use traceweir_transport::ring::RegionReader;
 
 use crate::capture::Capture;
-use crate::collect::Source;
 use crate::config::Config;
-use crate::error::{Error, Result};
+use crate::error::{Result, refuse};
 use crate::identity::Identity;
+use crate::ids::{ConsumerId, SourceId};
+use crate::messages::{Command, Done, Ended, NextFile, OpenedConsumer, Source};
 use crate::record::{Threads, Writer};
 use crate::region::Cost;
+use crate::shared::Shared;
 use crate::stacks::StackOwners;
 
-/// Identifies one process that writes to the session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct SourceId(pub u64);
-
-/// Everything beside its configuration that a session needs to start.
-pub struct Place {
+/// What a session needs to start, besides its configuration.
+pub struct StartOptions {
     /// Session id; the low 16 bits are the logger id and not 0.
     pub id: u64,
     /// The open log file: empty or to be emptied, or to be continued in append mode. In a file
@@ -64,7 +57,7 @@ pub struct Place {
     pub next_file: Option<NextFile>,
     /// Whether its files may use the blocks that file systems reserve for root. Otherwise they are
     /// written only while unreserved space is free, whatever privileges the writing process has.
-    pub has_roots_room: bool,
+    pub may_use_reserved_blocks: bool,
     /// Ids of the process and thread that start the session, for the header.
     pub starter: (u32, u32),
     /// Called once, from the session's thread, when the session ends by itself (limit reached, disk
@@ -72,28 +65,9 @@ pub struct Place {
     pub on_end: Box<dyn FnOnce(Ended) + Send>,
 }
 
-/// Opens or creates the next file of a sequence, by name. Called on the session's writer thread; if
-/// it fails while a file is needed, the session ends.
-pub type NextFile = Box<dyn FnMut(&Path) -> Result<Further> + Send>;
-
-/// A further file of a file sequence.
-pub struct Further {
-    /// Open for reading and writing; to be emptied.
-    pub file: File,
-    /// Dropped when the session no longer writes the file.
-    pub claim: Box<dyn Any + Send>,
-}
-
-/// The reason why a session ended by itself.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ended {
-    /// ERROR_SUCCESS for a reached size limit, ERROR_DISK_FULL and the like otherwise.
-    pub status: Status,
-}
-
 /// Everything that a process needs to write to the session.
 #[derive(Debug)]
-pub struct Attached {
+pub struct AttachedRegion {
     /// Id for [`Session::detach`].
     pub source: SourceId,
     /// Layout of its region.
@@ -102,21 +76,6 @@ pub struct Attached {
     pub memory: OwnedFd,
     /// Descriptor that wakes the collector.
     pub wake: OwnedFd,
-}
-
-/// A new live consumer.
-#[derive(Debug)]
-pub struct Live {
-    /// Id for [`Session::close_consumer`].
-    pub id: u64,
-    /// Descriptors for the consumer.
-    pub ends: ConsumerEnds,
-    /// Number of slots of its queue.
-    pub slots: u32,
-    /// Size of a slot in bytes.
-    pub buffer_bytes: u32,
-    /// The header buffer of the session.
-    pub header: Vec<u8>,
 }
 
 /// A running session. Its collector and its file writer are separate threads; this handle sends
@@ -138,13 +97,10 @@ impl Drop for Handle {
     }
 }
 
-/// Completion callback of a request. Called on the session's thread; must be quick.
-pub type Done<T> = Box<dyn FnOnce(Result<T>) + Send>;
-
 impl Session {
     /// Starts the threads and writes the file's header.
-    pub fn start(config: Config, place: Place) -> Result<Self> {
-        let shared = thread::start(config, place)?;
+    pub fn start(config: Config, options: StartOptions) -> Result<Self> {
+        let shared = start::start(config, options)?;
         Ok(Self { handle: Arc::new(Handle { shared }) })
     }
 
@@ -161,7 +117,7 @@ impl Session {
     /// Creates a region for a process. The more regions there are, the smaller the rings of a new
     /// one; beyond the session's share of the machine's memory it has no rings and only counts lost
     /// events.
-    pub fn attach(&self, process: impl Into<Identity>, threads: Threads) -> Result<Attached> {
+    pub fn attach(&self, process: impl Into<Identity>, threads: Threads) -> Result<AttachedRegion> {
         let regions = &self.shared().regions;
         let (params, cost) = regions.claim()?;
         let attached = self.attach_with(params, cost, Writer::new(process, threads));
@@ -171,11 +127,11 @@ impl Session {
         attached
     }
 
-    fn attach_with(&self, params: RegionParams, cost: Cost, writer: Writer) -> Result<Attached> {
+    fn attach_with(&self, params: RegionParams, cost: Cost, writer: Writer) -> Result<AttachedRegion> {
         let (reader, memory) = RegionReader::create(&params)?;
         let (wake, theirs) = self.shared().new_wake()?;
         let source = self.add(reader, Some(wake), cost, writer)?;
-        Ok(Attached { source, params, memory, wake: theirs })
+        Ok(AttachedRegion { source, params, memory, wake: theirs })
     }
 
     /// Returns the layout that the region of the next process would have; `None` if it would have
@@ -196,8 +152,9 @@ impl Session {
     ) -> Result<(SourceId, OwnedFd)> {
         let regions = &self.shared().regions;
         let Some(cost) = regions.claim_made(params) else {
-            let why = "the region that a process made has the wrong layout, or exceeds the session's memory";
-            return Err(Error::Properties { status: Status::ERROR_NO_SYSTEM_RESOURCES, why });
+            let reason =
+                "the region that a process made has the wrong layout, or exceeds the session's memory";
+            return refuse(Status::ERROR_NO_SYSTEM_RESOURCES, reason);
         };
         let adopt = || {
             let reader = RegionReader::adopt(memory, params)?;
@@ -262,8 +219,8 @@ impl Session {
 
     /// Stops the session from using root's reserved blocks, from its next file on, because another
     /// user has chosen that file.
-    pub fn give_up_roots_room(&self) {
-        self.shared().has_roots_room.store(false, Relaxed);
+    pub fn give_up_reserved_blocks(&self) {
+        self.shared().may_use_reserved_blocks.store(false, Relaxed);
     }
 
     /// Collects and writes everything that was published before the call. A flight recorder writes
@@ -279,7 +236,7 @@ impl Session {
 
     /// Changes properties and begins another file sequence: the name is a pattern, `file` is its
     /// first file.
-    pub fn update_row(&self, update: Update, file: File, next: NextFile, done: Done<Properties>) {
+    pub fn update_with_sequence(&self, update: Update, file: File, next: NextFile, done: Done<Properties>) {
         self.post(Command::Update(update, Some(file), Some(next), done));
     }
 
@@ -314,7 +271,7 @@ impl Session {
 
     /// Sets the bytes of user stack that are copied with an event, as properties report them.
     pub fn set_stack_bytes(&self, bytes: u32) {
-        self.shared().change(|config| config.stack_bytes = bytes);
+        self.shared().change_config(|config| config.stack_bytes = bytes);
     }
 
     /// Collects everything, finalises the file and ends the threads. `done` gets the final
@@ -324,13 +281,13 @@ impl Session {
     }
 
     /// Adds a live consumer (at most eight).
-    pub fn open_consumer(&self, done: Done<Live>) {
-        self.post(Command::Open(done));
+    pub fn open_consumer(&self, done: Done<OpenedConsumer>) {
+        self.post(Command::OpenConsumer(done));
     }
 
     /// Removes a live consumer.
-    pub fn close_consumer(&self, id: u64) {
-        self.post(Command::Close(id));
+    pub fn close_consumer(&self, id: ConsumerId) {
+        self.post(Command::CloseConsumer(id));
     }
 }
 

@@ -10,28 +10,28 @@ pub type Result<T, E = Error> = core::result::Result<T, E>;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The properties contradict each other or the published rules.
-    #[error("{why}")]
+    #[error("{reason}")]
     Properties {
         /// Win32 status of the error.
         status: Status,
         /// The rule that is violated, as text for people.
-        why: &'static str,
+        reason: &'static str,
     },
     /// The published rules or this machine do not allow the query or setting.
-    #[error("{why}")]
+    #[error("{reason}")]
     Information {
         /// Win32 status of the error.
         status: Status,
         /// The rule that is violated, as text for people.
-        why: &'static str,
+        reason: &'static str,
     },
     /// The capture of kernel events cannot start.
-    #[error("{why}")]
+    #[error("{reason}")]
     Capture {
         /// Win32 status of the error.
         status: Status,
         /// Says what is missing and how to fix it.
-        why: String,
+        reason: String,
     },
     /// The log file cannot be written.
     #[error("log file: {0}")]
@@ -45,6 +45,11 @@ pub enum Error {
     /// The session has ended.
     #[error("the session is not running")]
     Ended,
+}
+
+/// Returns the error of properties that violate a rule.
+pub(crate) fn refuse<T>(status: Status, reason: &'static str) -> Result<T> {
+    Err(Error::Properties { status, reason })
 }
 
 impl Error {

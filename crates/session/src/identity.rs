@@ -23,7 +23,7 @@ use traceweir_format::security::Sid;
 use traceweir_format::spec::event::ExtType;
 use traceweir_transport::abi;
 
-use crate::cgroup::{self, beginning as read};
+use crate::cgroup::{self, read_limited};
 
 /// Audit session id of a process without one.
 const NO_AUDIT_SESSION: u32 = u32::MAX;
@@ -65,12 +65,12 @@ impl Identity {
     /// Reads the identity of a process of this namespace. The caller knows its user better than
     /// `/proc` does.
     #[must_use]
-    pub fn of(pid: u32, user: u32) -> Self {
-        let audit_session = read(&format!("/proc/{pid}/sessionid"))
+    pub fn read(pid: u32, user: u32) -> Self {
+        let audit_session = read_limited(&format!("/proc/{pid}/sessionid"))
             .and_then(|text| text.trim().parse().ok())
             .filter(|id| *id != NO_AUDIT_SESSION)
             .unwrap_or(0);
-        let groups = cgroup::of(pid);
+        let groups = cgroup::read(pid);
         Self {
             pid,
             user: Some(user),
@@ -133,12 +133,12 @@ fn utf16(text: &str) -> Vec<u8> {
 /// Returns the start of a process in ticks since boot; `None` if there is no such process.
 #[must_use]
 pub fn start_ticks(pid: u32) -> Option<u64> {
-    ticks_in(read(&format!("/proc/{pid}/stat"))?.as_bytes())
+    ticks_in(read_limited(&format!("/proc/{pid}/stat"))?.as_bytes())
 }
 
 /// Returns 16 bits that identify this boot.
 fn boot() -> u16 {
-    boot_key(&read("/proc/sys/kernel/random/boot_id").unwrap_or_default())
+    boot_key(&read_limited("/proc/sys/kernel/random/boot_id").unwrap_or_default())
 }
 
 #[cfg(test)]
@@ -147,17 +147,17 @@ mod tests {
 
     #[test]
     fn own_identity_is_complete_and_stable() {
-        let own = Identity::of(std::process::id(), 7);
+        let own = Identity::read(std::process::id(), 7);
         assert_eq!((own.pid, own.user), (std::process::id(), Some(7)));
         let key = own.start_key.unwrap();
         assert_eq!(key & 0xFFFF, u64::from(std::process::id() & 0xFFFF));
         assert_eq!(key >> 16 & 0xFFFF_FFFF, start_ticks(std::process::id()).unwrap() & 0xFFFF_FFFF);
-        assert_eq!(Identity::of(std::process::id(), 7), own, "the same on each read");
+        assert_eq!(Identity::read(std::process::id(), 7), own, "the same on each read");
     }
 
     #[test]
     fn identity_of_ended_process_has_user_only() {
-        let ended = Identity::of(u32::MAX, 7);
+        let ended = Identity::read(u32::MAX, 7);
         assert_eq!(ended, Identity { user: Some(7), ..Identity::from(u32::MAX) });
     }
 

@@ -82,7 +82,7 @@ impl WriteAt for Disk {
     }
 
     fn write_row_at(&mut self, offset: u64, pieces: &[&[u8]]) -> traceweir_format::Result<()> {
-        self.storage.write_row_at(pieces, offset).map_err(|error| {
+        self.storage.write_pieces_at(pieces, offset).map_err(|error| {
             let reason = error.to_string();
             self.failure.set(error);
             traceweir_format::Error::Io { offset, reason }
@@ -207,7 +207,7 @@ impl LogFile {
     }
 
     /// Keeps a claim on the file while it is written.
-    pub(crate) fn keep(&mut self, claim: Box<dyn Any + Send>) {
+    pub(crate) fn keep_claim(&mut self, claim: Box<dyn Any + Send>) {
         self._claim = Some(claim);
     }
 
@@ -402,7 +402,7 @@ impl Flight {
 }
 
 pub(crate) fn failed(status: Status) -> Error {
-    Error::Properties { status, why: "the log file could not be completely written" }
+    Error::Properties { status, reason: "the log file could not be completely written" }
 }
 
 #[cfg(test)]

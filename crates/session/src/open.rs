@@ -22,7 +22,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use traceweir_format::spec::status::Status;
 
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, refuse};
 
 /// Permission bits of a new log file, before the umask.
 pub const LOG_FILE_RIGHTS: u32 = 0o640;
@@ -37,7 +37,7 @@ const LINK: &str = "a log file is not written through a symbolic link";
 
 /// Opens an absolute folder step by step, for this user. Fails with `LOOP` if other users can
 /// change a link on the way.
-pub fn enter(folder: &Path, user: u32) -> rustix::io::Result<OwnedFd> {
+pub fn open_folder(folder: &Path, user: u32) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut dir = rustix::fs::openat(CWD, "/", flags, Mode::empty())?;
     for step in folder.components() {
@@ -112,8 +112,8 @@ fn open_existing(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user: u32) 
     let folder_stat = rustix::fs::fstat(folder).map_err(failed)?;
     let is_foreign = stat.st_uid != user || stat.st_nlink != 1;
     if folder_stat.st_mode & ALL_WRITE != 0 && is_foreign {
-        let why = "in a folder that everybody can write, a log file replaces only a file of your own";
-        return refuse(Status::ERROR_ACCESS_DENIED, why);
+        let reason = "in a folder that everybody can write, a log file replaces only a file of your own";
+        return refuse(Status::ERROR_ACCESS_DENIED, reason);
     }
     Ok(file.into())
 }
@@ -128,7 +128,7 @@ pub fn create_output(path: &Path, user: u32, new: bool) -> Result<File> {
     let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
         return refuse(Status::ERROR_BAD_PATHNAME, "this is not the name of a file");
     };
-    let folder = match enter(folder, user) {
+    let folder = match open_folder(folder, user) {
         Err(Errno::LOOP) => return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK),
         folder => folder.map_err(failed)?,
     };
@@ -165,8 +165,8 @@ fn open_existing_output(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user
         if folder_stat.st_mode & ALL_WRITE == 0 || !is_foreign {
             return Ok(());
         }
-        let why = "in a folder that everybody can write, an output replaces only a file of your own";
-        refuse(Status::ERROR_ACCESS_DENIED, why)
+        let reason = "in a folder that everybody can write, an output replaces only a file of your own";
+        refuse(Status::ERROR_ACCESS_DENIED, reason)
     };
     // Checked before the open: opening a pipe of another user waits for that user.
     check_owner(&existing_stat)?;
@@ -190,7 +190,7 @@ pub fn is_trusted_link(path: &Path, user: u32) -> Result<bool> {
     let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
         return Ok(false);
     };
-    let folder = match enter(folder, user) {
+    let folder = match open_folder(folder, user) {
         Err(Errno::LOOP) => return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK),
         folder => folder.map_err(failed)?,
     };
@@ -206,8 +206,4 @@ pub fn is_trusted_link(path: &Path, user: u32) -> Result<bool> {
 
 fn failed(error: Errno) -> Error {
     Error::File(error.into())
-}
-
-fn refuse<T>(status: Status, why: &'static str) -> Result<T> {
-    Err(Error::Properties { status, why })
 }

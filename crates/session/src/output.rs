@@ -15,11 +15,11 @@
 //!
 //! `output/files.rs` decides which file a buffer goes to.
 
-mod fall;
 mod files;
 mod live;
 
-pub(crate) use files::{FileSequence, Held};
+pub(crate) use files::FileSequence;
+use files::HeldBuffers;
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -29,105 +29,25 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
 
 use traceweir_format::spec::status::Status;
-use traceweir_transport::clock::Anchor;
 use traceweir_transport::live::QueueWriter;
 use traceweir_transport::message::Properties;
 
 use crate::config::Mode;
-use crate::engine::{Done, Ended, Live, NextFile, Shared};
-use crate::error::{Error, Result};
-use crate::fault::FAULT;
+use crate::error::{Error, Result, refuse};
+use crate::fault::{FAULT, contained};
 use crate::logfile::{Facts, Flight, LogFile, Written};
+use crate::messages::{Done, Ended, Job, OutputUpdate};
 use crate::pool::Buffer;
 use crate::realtime::Realtime;
+use crate::shared::Shared;
 use crate::stats::Stats;
 
 /// Bytes of one write to the log file, unless a single buffer is larger: enough to keep the device
 /// busy while the next buffers are filled.
 const MAX_WRITE: usize = 1 << 20;
 
-/// A job for the writer thread.
-pub(crate) enum Job {
-    /// A buffer of the pool.
-    Buffer(Buffer),
-    /// A piece for live consumers only.
-    Live(Buffer),
-    /// A record that names a provider's module, for the front of this file and of all later ones.
-    Module(Vec<u8>),
-    /// Everything up to this stamp was sent before: live consumers get it as their completeness
-    /// stamp.
-    Complete(i64),
-    /// Writes the held buffers.
-    WriteOut,
-    /// Answers when everything before is written.
-    Flush(Done<Properties>),
-    /// Writes a flight recorder's snapshot.
-    Snapshot {
-        /// The target, if not the session's own file.
-        file: Option<(File, PathBuf)>,
-        /// Buffers that are still being filled.
-        partial: Vec<Buffer>,
-        done: Done<Properties>,
-    },
-    /// Changes the file, the size of the backlog, or live delivery.
-    Update(Box<Change>),
-    /// Continues in the next file of the sequence.
-    Increment(Done<Properties>),
-    /// Finalises the file and continues live.
-    Convert(Done<Properties>),
-    /// Opens a live consumer.
-    Open(Done<Live>),
-    /// Removes a live consumer.
-    Close(u64),
-    /// The collector has panicked: the session ends by itself.
-    Fault,
-    /// Finalises the file and ends live delivery.
-    Stop {
-        /// Buffers that a flight recorder is still filling.
-        partial: Vec<Buffer>,
-        /// Time of the last collection: the end of the recording, however long the rest takes.
-        at: Anchor,
-        done: Option<Done<Properties>>,
-    },
-}
-
-/// The part of an update that the writer thread carries out.
-pub(crate) struct Change {
-    /// New file and its name, or the first file of a new sequence and its pattern.
-    pub(crate) file: Option<(File, PathBuf)>,
-    /// Opens the other files of a new sequence.
-    pub(crate) next: Option<NextFile>,
-    /// Buffers that are still being filled, for the snapshot of a flight recorder.
-    pub(crate) partial: Vec<Buffer>,
-    pub(crate) real_time: bool,
-    pub(crate) done: Done<Properties>,
-}
-
-impl Job {
-    /// Answers with [`Error::Ended`].
-    pub(crate) fn refuse(self) {
-        match self {
-            Self::Flush(done)
-            | Self::Snapshot { done, .. }
-            | Self::Increment(done)
-            | Self::Convert(done)
-            | Self::Stop { done: Some(done), .. } => done(Err(Error::Ended)),
-            Self::Update(change) => (change.done)(Err(Error::Ended)),
-            Self::Open(done) => done(Err(Error::Ended)),
-            Self::Buffer(_)
-            | Self::Live(_)
-            | Self::Module(_)
-            | Self::WriteOut
-            | Self::Fault
-            | Self::Complete(_)
-            | Self::Close(_)
-            | Self::Stop { done: None, .. } => {}
-        }
-    }
-}
-
 /// Destination of the buffers of a session.
-pub(crate) enum Log {
+enum Log {
     /// The session has no log: live delivery only.
     None,
     /// Buffers go to a log file.
@@ -138,29 +58,55 @@ pub(crate) enum Log {
 
 /// The writer thread's state.
 pub(crate) struct Output {
-    pub(crate) shared: Arc<Shared>,
-    pub(crate) facts: Facts,
-    pub(crate) log: Log,
-    pub(crate) live: Option<Realtime<QueueWriter>>,
+    shared: Arc<Shared>,
+    facts: Facts,
+    log: Log,
+    live: Option<Realtime<QueueWriter>>,
     /// Set if the log is a file sequence.
-    pub(crate) sequence: Option<FileSequence>,
+    sequence: Option<FileSequence>,
     /// Full buffers below the flush threshold.
-    pub(crate) held: Held,
+    held: HeldBuffers,
     /// Buffers that are being written; counted as lost if this thread panics.
-    pub(crate) in_hand: VecDeque<Buffer>,
+    in_hand: VecDeque<Buffer>,
     /// Copies of the buffers that a flight recorder fills, while a snapshot is written.
-    pub(crate) partial: Vec<Buffer>,
-    pub(crate) on_end: Option<Box<dyn FnOnce(Ended) + Send>>,
+    partial: Vec<Buffer>,
+    on_end: Option<Box<dyn FnOnce(Ended) + Send>>,
     /// Number of free buffers that a flight recorder keeps by dropping its oldest, so that the
     /// collector need not wait.
-    pub(crate) reserve: u32,
+    reserve: u32,
     /// Set when the session is being finalised, with the callback of the request.
-    pub(crate) ending: Option<Option<Done<Properties>>>,
+    ending: Option<Option<Done<Properties>>>,
     /// The job that follows the buffers being written; still served if this thread panics.
-    pub(crate) next: Option<Job>,
+    next: Option<Job>,
 }
 
 impl Output {
+    /// Creates the state of a writer thread whose log is not open yet.
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        facts: Facts,
+        sequence: Option<FileSequence>,
+        on_end: Box<dyn FnOnce(Ended) + Send>,
+    ) -> Self {
+        let room = shared.maximum_buffers();
+        let is_live = Mode(facts.config.log_file_mode).is_real_time();
+        let live = is_live.then(|| Realtime::new(shared.pool.buffer_bytes(), room, facts.logger_id));
+        Self {
+            log: Log::None,
+            live,
+            sequence,
+            held: HeldBuffers::new(shared.flush_threshold),
+            in_hand: VecDeque::new(),
+            partial: Vec::new(),
+            on_end: Some(on_end),
+            reserve: (facts.config.minimum_buffers / 8).clamp(1, 16),
+            ending: None,
+            next: None,
+            shared,
+            facts,
+        }
+    }
+
     /// Runs jobs until the stop.
     pub(crate) fn run(&mut self, jobs: &Receiver<Job>) {
         while let Some(job) = self.next.take().or_else(|| jobs.recv().ok()) {
@@ -202,7 +148,7 @@ impl Output {
                     self.partial = Vec::new();
                     done(written.map(|()| self.shared.properties()));
                 }
-                Job::Update(change) => self.update(*change),
+                Job::Update(update) => self.update(*update),
                 Job::Increment(done) => {
                     self.write_out();
                     let begun = self.next_file();
@@ -213,8 +159,8 @@ impl Output {
                     let converted = self.convert();
                     done(converted.map(|()| self.shared.properties()));
                 }
-                Job::Open(done) => done(self.open()),
-                Job::Close(id) => self.close(id),
+                Job::OpenConsumer(done) => done(self.open_consumer()),
+                Job::CloseConsumer(id) => self.close_consumer(id),
                 Job::Fault => self.end(FAULT),
                 Job::Stop { partial, at, done } => {
                     (self.ending, self.partial) = (Some(done), partial);
@@ -343,19 +289,19 @@ impl Output {
             (Some((file, name)), _) => (file, Some(name)),
             (None, Some(own)) => (own.try_clone().map_err(Error::File)?, self.facts.config.log_file.clone()),
             (None, None) => {
-                let why = "the flight recorder has no file to be written to";
-                return Err(Error::Properties { status: Status::ERROR_BAD_PATHNAME, why });
+                let reason = "the flight recorder has no file to be written to";
+                return refuse(Status::ERROR_BAD_PATHNAME, reason);
             }
         };
-        let storage = Box::new(self.shared.store(file));
+        let storage = Box::new(self.shared.new_storage(file));
         let written = flight.snapshot(storage, &self.facts, name.as_deref(), &mut self.partial, lost)?;
         self.shared.stats.buffers_written.store(written, Relaxed);
         Ok(())
     }
 
-    fn update(&mut self, change: Change) {
+    fn update(&mut self, update: OutputUpdate) {
         self.write_out();
-        let Change { file, next, partial, real_time, done } = change;
+        let OutputUpdate { file, next, partial, real_time, done } = update;
         self.set_real_time(real_time);
         self.partial = partial;
         let changed = match file {
@@ -401,6 +347,59 @@ impl Output {
         if let Some(done) = self.ending.take().flatten() {
             done(Ok(self.shared.properties()));
         }
+    }
+}
+
+/// The end of the session after this thread has panicked (see [`crate::fault`]).
+impl Output {
+    /// Ends the session and waits for its stop.
+    pub(crate) fn end_after_panic(mut self, jobs: &Receiver<Job>) {
+        self.give_up_all();
+        // The file stays as it is.
+        contained(|| self.log = Log::None);
+        contained(|| self.end_live());
+        contained(|| self.end(FAULT));
+        // The stop itself may have caused the panic.
+        while self.ending.is_none() {
+            let Some(job) = self.next.take().or_else(|| jobs.recv().ok()) else { return };
+            match job {
+                Job::Buffer(buffer) => self.give_up(buffer),
+                Job::Live(piece) => self.shared.piece_arrived(piece.filled),
+                Job::Stop { partial, done, .. } => {
+                    self.count_partial(&partial);
+                    self.ending = Some(done);
+                }
+                // The callback is the caller's code and may panic.
+                other => {
+                    contained(|| other.refuse());
+                }
+            }
+        }
+        self.answer_stop();
+    }
+
+    /// Counts all unwritten buffers as lost and returns them to the pool.
+    fn give_up_all(&mut self) {
+        self.held.hand_over(&mut self.in_hand, usize::MAX);
+        while let Some(buffer) = self.in_hand.pop_front() {
+            self.give_up(buffer);
+        }
+        if let Log::Flight(flight, _) = &mut self.log {
+            // These counted as finished when they were kept.
+            while let Some(kept) = flight.take_oldest() {
+                self.shared.stats.count_unwritten(kept.events);
+                self.shared.pool.give(kept);
+            }
+        }
+        let partial = std::mem::take(&mut self.partial);
+        // Before the stop, the originals of these copies still come.
+        if self.ending.is_some() {
+            self.count_partial(&partial);
+        }
+    }
+
+    fn count_partial(&self, partial: &[Buffer]) {
+        partial.iter().for_each(|buffer| self.shared.stats.count_unwritten(buffer.events));
     }
 
     /// Counts a buffer as lost and returns it to the pool.

@@ -129,8 +129,8 @@ pub(crate) struct Buffer {
 impl Buffer {
     /// Allocates a buffer of `size` bytes.
     fn allocate(size: usize) -> Result<Self> {
-        let why = "out of memory for a session buffer";
-        let no_memory = Error::Properties { status: Status::ERROR_NOT_ENOUGH_MEMORY, why };
+        let reason = "out of memory for a session buffer";
+        let no_memory = Error::Properties { status: Status::ERROR_NOT_ENOUGH_MEMORY, reason };
         Ok(Self { bytes: Bytes::aligned(size).ok_or(no_memory)?, ..Self::default() })
     }
 
@@ -340,7 +340,7 @@ impl Pool {
     }
 
     /// Returns how many buffers exist and how many of those are in use.
-    pub(crate) fn numbers(&self) -> (u32, u32) {
+    pub(crate) fn counts(&self) -> (u32, u32) {
         let state = self.lock();
         let free = u32::try_from(state.free.len()).unwrap_or(u32::MAX);
         (state.existing, state.existing.saturating_sub(free))
@@ -358,9 +358,9 @@ mod tests {
         let (first, second) = (pool.try_take().unwrap(), pool.try_take().unwrap());
         assert_eq!(first.bytes.len(), 1024);
         assert!(pool.try_take().is_none());
-        assert_eq!(pool.numbers(), (2, 2));
+        assert_eq!(pool.counts(), (2, 2));
         pool.give(first);
-        assert_eq!((pool.numbers(), pool.available()), ((2, 1), 1));
+        assert_eq!((pool.counts(), pool.available()), ((2, 1), 1));
         assert!(pool.try_take().is_some());
         pool.set_maximum(3);
         assert!(pool.try_take().is_some());
@@ -371,12 +371,12 @@ mod tests {
     fn small_buffers_are_allocated_before_start() {
         let pool = Pool::new(1024, 6).unwrap();
         pool.make_ahead(4);
-        assert_eq!((pool.numbers(), pool.available()), ((4, 0), 6));
+        assert_eq!((pool.counts(), pool.available()), ((4, 0), 6));
         pool.make_ahead(u32::MAX);
-        assert_eq!(pool.numbers(), (6, 0));
+        assert_eq!(pool.counts(), (6, 0));
         let large = Pool::new(MADE_AHEAD / 2, 6).unwrap();
         large.make_ahead(6);
-        assert_eq!(large.numbers(), (2, 0));
+        assert_eq!(large.counts(), (2, 0));
     }
 
     #[test]
@@ -398,7 +398,7 @@ mod tests {
             pool.settled();
             assert_eq!(pool.wait(), Wait::Again);
         }
-        assert_eq!(pool.numbers(), (1, 0));
+        assert_eq!(pool.counts(), (1, 0));
     }
 
     #[test]

@@ -24,6 +24,7 @@ use traceweir_format::spec::session::{
 };
 use traceweir_transport::live::QueueWriter;
 
+use crate::ids::ConsumerId;
 use crate::pool::Buffer;
 use crate::stats::Stats;
 
@@ -58,7 +59,7 @@ impl Queue for QueueWriter {
 
 #[derive(Debug)]
 struct Consumer<Q> {
-    id: u64,
+    id: ConsumerId,
     queue: Q,
     buffers_lost: u64,
     events_lost: u64,
@@ -234,9 +235,9 @@ impl<Q: Queue> Realtime<Q> {
     }
 
     /// Adds a consumer and returns its id. The first one gets the backlog.
-    pub(crate) fn open(&mut self, queue: Q, stats: &Stats) -> u64 {
-        let id = self.next_id;
-        self.next_id = id.saturating_add(1);
+    pub(crate) fn open(&mut self, queue: Q, stats: &Stats) -> ConsumerId {
+        let id = ConsumerId(self.next_id);
+        self.next_id = self.next_id.saturating_add(1);
         let first = self.consumers.is_empty();
         self.consumers.push(Consumer { id, queue, buffers_lost: 0, events_lost: 0, pending_flags: 0 });
         if !first {
@@ -256,7 +257,7 @@ impl<Q: Queue> Realtime<Q> {
     }
 
     /// Removes a consumer.
-    pub(crate) fn close(&mut self, id: u64) {
+    pub(crate) fn close(&mut self, id: ConsumerId) {
         self.consumers.retain_mut(|consumer| {
             if consumer.id == id {
                 consumer.queue.end();

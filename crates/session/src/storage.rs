@@ -32,7 +32,7 @@ pub(crate) trait Storage: Send {
     /// Writes all bytes at `offset`.
     fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()>;
     /// Writes all bytes of several pieces, one after the other.
-    fn write_row_at(&mut self, pieces: &[&[u8]], mut offset: u64) -> io::Result<()> {
+    fn write_pieces_at(&mut self, pieces: &[&[u8]], mut offset: u64) -> io::Result<()> {
         for piece in pieces {
             self.write_all_at(piece, offset)?;
             offset = offset.saturating_add(piece.len() as u64);
@@ -177,10 +177,10 @@ impl LogStorage {
 
 impl Storage for LogStorage {
     fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.write_row_at(&[bytes], offset)
+        self.write_pieces_at(&[bytes], offset)
     }
 
-    fn write_row_at(&mut self, pieces: &[&[u8]], mut offset: u64) -> io::Result<()> {
+    fn write_pieces_at(&mut self, pieces: &[&[u8]], mut offset: u64) -> io::Result<()> {
         if let Some(room) = &mut self.room {
             room.claim(&self.file, offset, pieces.iter().map(|p| p.len() as u64).sum())?;
         }
@@ -263,8 +263,8 @@ mod tests {
         }
         // Batches with and without an unaligned piece are written correctly too.
         let whole = &memory[from..from + (64 << 10)];
-        storage.write_row_at(&[whole, b"odd", whole], 0).unwrap();
-        storage.write_row_at(&[whole, whole, &whole[..ALIGNMENT]], 1 << 20).unwrap();
+        storage.write_pieces_at(&[whole, b"odd", whole], 0).unwrap();
+        storage.write_pieces_at(&[whole, whole, &whole[..ALIGNMENT]], 1 << 20).unwrap();
         for (at, wanted) in
             [(0, [whole, b"odd", whole].concat()), (1 << 20, [whole, whole, &whole[..ALIGNMENT]].concat())]
         {

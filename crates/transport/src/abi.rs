@@ -28,14 +28,14 @@
 //!   40 u64 lost       written by the process: events that found no room or did not fit
 //!   48 u64 woken      written by the process: the `read` at which it last woke the owner, plus one
 //!   80 u64 tail       written by the owner: position up to which bytes are free again; with the
-//!                     bit SHUT, no records are taken for now
+//!                     bit STORE_FULL, no records are taken for now
 //!   88 u64 read       written by the owner, before tail: position up to which records were taken;
 //!                     tail ≤ read
 //! ```
 //!
-//! A tail with the bit SHUT is more than a ring away from every head, so that a writer finds no
-//! room: writers need not know the bit, and those that do can distinguish a full store from a full
-//! ring.
+//! A tail with the bit STORE_FULL is more than a ring away from every head, so that a writer finds
+//! no room: writers need not know the bit, and those that do can distinguish a full store from a
+//! full ring.
 //!
 //! Positions only grow; the byte at position p is at `p & (ring_bytes − 1)`. `head − tail` never
 //! exceeds `ring_bytes`. Between tail and head are records, each at a multiple of eight and never
@@ -86,7 +86,7 @@ pub mod control {
 
 /// Bit of a published tail: the owner takes no events for now, because its store is full. No
 /// position has it.
-pub const SHUT: u64 = 1 << 63;
+pub const STORE_FULL: u64 = 1 << 63;
 
 /// Size of the prefix of each record in bytes.
 pub const PREFIX_BYTES: usize = 16;
@@ -149,7 +149,7 @@ impl Layout {
 
     /// Creates a layout that a message describes. Checks it only for this [`VERSION`]: the rules of
     /// others are not known here, and [`RegionParams::check`] rejects them.
-    pub fn of_version(version: u32, cpus: u16, ring_bytes: u32) -> Result<Self> {
+    pub fn with_version(version: u32, cpus: u16, ring_bytes: u32) -> Result<Self> {
         if version == VERSION { Self::new(cpus, ring_bytes) } else { Ok(Self { version, cpus, ring_bytes }) }
     }
 

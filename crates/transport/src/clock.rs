@@ -51,7 +51,7 @@ impl Counter {
     pub fn best() -> Self {
         static BEST: OnceLock<Counter> = OnceLock::new();
         *BEST.get_or_init(|| {
-            if cycles::invariant() && !switched_on("TRACEWEIR_NO_TSC") {
+            if cycles::invariant() && !is_switched_on("TRACEWEIR_NO_TSC") {
                 Self::Cycles
             } else {
                 Self::Monotonic
@@ -80,7 +80,7 @@ impl Counter {
 }
 
 /// Returns whether an environment variable is set to anything except an empty string or `0`.
-pub(crate) fn switched_on(variable: &str) -> bool {
+pub(crate) fn is_switched_on(variable: &str) -> bool {
     std::env::var_os(variable).is_some_and(|value| !value.is_empty() && value != "0")
 }
 

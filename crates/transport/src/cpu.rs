@@ -23,7 +23,7 @@ pub fn possible() -> u16 {
 #[must_use]
 pub fn online() -> u16 {
     let listed = std::fs::read_to_string("/sys/devices/system/cpu/online").ok();
-    let count = listed.as_deref().and_then(count_of).unwrap_or_else(|| u32::from(possible()));
+    let count = listed.as_deref().and_then(count_in_list).unwrap_or_else(|| u32::from(possible()));
     u16::try_from(count).map_or(possible(), |count| count.clamp(1, possible()))
 }
 
@@ -78,7 +78,7 @@ fn highest_in_list(list: &str) -> Option<u32> {
 
 /// Returns how many numbers a list such as `0-3,8,10-11` has; `None` if it is no such list.
 #[must_use]
-pub fn count_of(list: &str) -> Option<u32> {
+pub fn count_in_list(list: &str) -> Option<u32> {
     list.trim().split(',').try_fold(0_u32, |count, range| {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let (first, last) = (first.parse::<u32>().ok()?, last.parse::<u32>().ok()?);
@@ -108,10 +108,10 @@ mod tests {
 
     #[test]
     fn numbers_of_a_list_are_counted() {
-        assert_eq!(count_of("0\n"), Some(1));
-        assert_eq!(count_of("0-3,8,10-11\n"), Some(7));
+        assert_eq!(count_in_list("0\n"), Some(1));
+        assert_eq!(count_in_list("0-3,8,10-11\n"), Some(7));
         for wrong in ["", "3-0", "0-x", "0-4294967295"] {
-            assert_eq!(count_of(wrong), None, "{wrong}");
+            assert_eq!(count_in_list(wrong), None, "{wrong}");
         }
         assert!((1..=possible()).contains(&online()));
     }

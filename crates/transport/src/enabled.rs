@@ -26,20 +26,18 @@
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::PathBuf;
 
 use rustix::fs::OFlags;
 use traceweir_format::Guid;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 
 use crate::abi::RegionParams;
+use crate::message::wire::HEAD_BYTES;
 use crate::message::{EnableCode, EnableParams, Message, SessionRef};
 use crate::runtime::RuntimeDir;
 
 /// Largest size of the file. Providers that do not fit are left out, and wait for the daemon.
 const MAX_BYTES: usize = 1 << 20;
-/// Bytes before the body of a message; the last four are the length of the body.
-const HEAD_BYTES: usize = 16;
 
 /// One provider or group that a session has enabled.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,31 +68,14 @@ impl Enabled {
     }
 }
 
-fn path(dir: &RuntimeDir) -> PathBuf {
-    dir.path().join("enabled")
-}
-
-/// Returns the name of the file before it is renamed.
-fn new_path(dir: &RuntimeDir) -> PathBuf {
-    dir.path().join(".enabled")
-}
-
-/// Removes the file of enabled providers.
-pub fn remove(dir: &RuntimeDir) {
-    // Usually there is none.
-    let _ = fs::remove_file(path(dir));
-    // A daemon that was killed while it wrote may have left this.
-    let _ = fs::remove_file(new_path(dir));
-}
-
 /// Replaces the file of enabled providers.
 pub fn write(dir: &RuntimeDir, all: &[Enabled]) -> io::Result<()> {
-    let new = new_path(dir);
+    let new = dir.unfinished_enabled_file();
     // A daemon that was killed may have left such a file.
     let _ = fs::remove_file(&new);
     let mut file = File::options().write(true).create_new(true).mode(0o600).open(&new)?;
     file.write_all(&encode(all))?;
-    fs::rename(new, path(dir))
+    fs::rename(new, dir.enabled_file())
 }
 
 /// Reads the providers that a daemon of this user has enabled; empty if there is no such file.
@@ -112,7 +93,7 @@ fn read_bytes(dir: &RuntimeDir, owner: u32) -> Option<Vec<u8>> {
 fn open(dir: &RuntimeDir, owner: u32) -> Option<File> {
     // With these flags, opening a pipe or a device does not wait.
     let flags = i32::try_from((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits()).ok()?;
-    let file = File::options().read(true).custom_flags(flags).open(path(dir)).ok()?;
+    let file = File::options().read(true).custom_flags(flags).open(dir.enabled_file()).ok()?;
     let found = file.metadata().ok()?;
     if !found.is_file() || found.uid() != owner || found.mode() & 0o022 != 0 {
         return None;
@@ -170,6 +151,7 @@ fn decode(mut bytes: &[u8]) -> Vec<Enabled> {
 
 /// Decodes the first message. Returns it and the following bytes.
 fn next(bytes: &[u8]) -> Option<(Message, &[u8])> {
+    // The last four bytes of the head are the length of the body.
     let length = bytes.get(HEAD_BYTES - 4..HEAD_BYTES)?;
     let length = u32::from_le_bytes(length.try_into().ok()?) as usize;
     let (message, rest) = bytes.split_at_checked(HEAD_BYTES.checked_add(length)?)?;
@@ -197,7 +179,7 @@ mod tests {
 
     fn folder() -> (tempfile::TempDir, RuntimeDir, u32) {
         let folder = tempfile::tempdir().unwrap();
-        let (dir, owner) = (RuntimeDir::at(folder.path()), fs::metadata(folder.path()).unwrap().uid());
+        let (dir, owner) = (RuntimeDir::from_path(folder.path()), fs::metadata(folder.path()).unwrap().uid());
         (folder, dir, owner)
     }
 
@@ -211,7 +193,7 @@ mod tests {
         write(&dir, &all[..1]).unwrap();
         assert_eq!(read(&dir, owner), all[..1]);
         assert_eq!(read(&dir, owner.wrapping_add(1)), [], "a file of another user");
-        remove(&dir);
+        dir.remove_enabled_file();
         assert_eq!(read(&dir, owner), []);
     }
 
@@ -234,11 +216,11 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
         let (folder, dir, owner) = folder();
         write(&dir, &[enabled(1)]).unwrap();
-        fs::set_permissions(path(&dir), PermissionsExt::from_mode(0o666)).unwrap();
+        fs::set_permissions(dir.enabled_file(), PermissionsExt::from_mode(0o666)).unwrap();
         assert_eq!(read(&dir, owner), []);
-        fs::set_permissions(path(&dir), PermissionsExt::from_mode(0o600)).unwrap();
-        fs::rename(path(&dir), folder.path().join("other")).unwrap();
-        std::os::unix::fs::symlink("other", path(&dir)).unwrap();
+        fs::set_permissions(dir.enabled_file(), PermissionsExt::from_mode(0o600)).unwrap();
+        fs::rename(dir.enabled_file(), folder.path().join("other")).unwrap();
+        std::os::unix::fs::symlink("other", dir.enabled_file()).unwrap();
         assert_eq!(read(&dir, owner), []);
     }
 

@@ -26,6 +26,7 @@ pub mod inherited;
 pub mod live;
 pub mod map;
 pub mod message;
+mod random;
 pub mod ring;
 pub mod runtime;
 #[cfg(test)]

@@ -165,12 +165,12 @@ impl QueueWriter {
         let layout = QueueLayout::new(slots, buffer_bytes)?;
         map::check_headroom(layout.bytes())?;
         let file = memory_file(c"traceweir-queue", layout.bytes())?;
-        let queue = Mapping::of_file(file.as_fd(), layout.bytes(), true)?;
+        let queue = Mapping::from_file(file.as_fd(), layout.bytes(), true)?;
         // Only now: this mapping stays writable, and no later one is.
         seal(file.as_fd(), SealFlags::FUTURE_WRITE)?;
         let cursor_file = memory_file(c"traceweir-cursor", PAGE)?;
         seal(cursor_file.as_fd(), SealFlags::empty())?;
-        let cursor = Mapping::of_file(cursor_file.as_fd(), PAGE, false)?;
+        let cursor = Mapping::from_file(cursor_file.as_fd(), PAGE, false)?;
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         let (signal, listened) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, flags, None)
@@ -283,8 +283,8 @@ impl QueueReader {
         let layout = QueueLayout::new(slots, buffer_bytes)?;
         map::check_seals(ends.queue.as_fd())?;
         map::check_seals(ends.cursor.as_fd())?;
-        let queue = Mapping::of_file(ends.queue.as_fd(), layout.bytes(), false)?;
-        let cursor = Mapping::of_file(ends.cursor.as_fd(), PAGE, true)?;
+        let queue = Mapping::from_file(ends.queue.as_fd(), layout.bytes(), false)?;
+        let cursor = Mapping::from_file(ends.cursor.as_fd(), PAGE, true)?;
         let is_known = word(&queue, at::MAGIC)?.load(Ordering::Relaxed) == MAGIC
             && half(&queue, at::VERSION)?.load(Ordering::Relaxed) == VERSION;
         if !is_known {
@@ -369,7 +369,7 @@ impl QueueReader {
     /// Returns whether the session itself announced its end: [`Next::Ended`] without it means that
     /// the session's process has ended.
     #[must_use]
-    pub fn said_end(&self) -> bool {
+    pub fn has_announced_end(&self) -> bool {
         self.queue.word(at::ENDED).is_some_and(|ended| ended.load(Ordering::Acquire) != 0)
     }
 

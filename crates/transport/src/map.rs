@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   memory_file ──seal──▶ descriptor ──(socket)──▶ Range::map_file     in the process
-//!        └──────────────▶ Mapping::of_file                             in the owner
+//!        └──────────────▶ Mapping::from_file                             in the owner
 //! ```
 //!
 //! 1. No Rust reference to shared bytes exists: words are atomics, everything else is copied in and
@@ -116,12 +116,13 @@ pub struct Mapping {
 // SAFETY: the mapping belongs to the value, not to a thread; all access goes through atomics and
 // raw copies.
 unsafe impl Send for Mapping {}
-// SAFETY: as above; nothing hands out references to bytes.
+// SAFETY: threads that share it access its bytes only through atomics and raw copies: no method
+// hands out a reference to bytes.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Maps the beginning of a memory file for reading, or for reading and writing.
-    pub fn of_file(file: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Self> {
+    pub fn from_file(file: BorrowedFd<'_>, bytes: usize, writable: bool) -> Result<Self> {
         check_size(file, bytes)?;
         let rights = if writable { ProtFlags::READ | ProtFlags::WRITE } else { ProtFlags::READ };
         // SAFETY: a new mapping at an address that the kernel chooses affects no existing memory.
@@ -182,7 +183,8 @@ impl Mapping {
     #[must_use]
     #[inline]
     pub fn half(&self, offset: usize) -> Option<&AtomicU32> {
-        // SAFETY: as in `word`.
+        // SAFETY: `address` checked bounds and alignment (the base is page aligned); the half word
+        // is only ever used as an atomic here.
         self.address(offset, 4, 4).map(|word| unsafe { AtomicU32::from_ptr(word.cast()) })
     }
 
@@ -289,7 +291,8 @@ impl Range {
     pub fn map_shared(self, bytes: usize) -> Result<Mapping> {
         self.check_bytes(bytes)?;
         let flags = MapFlags::SHARED | MapFlags::FIXED | MapFlags::NORESERVE;
-        // SAFETY: as in `map_file`.
+        // SAFETY: the addresses are this range's, reserved for this purpose; no references into
+        // them exist.
         let mapped = unsafe { rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), bytes, RW, flags) };
         let mapped =
             mapped.map_err(|e| Error::system("map a private region", e)).inspect_err(|_| self.cover())?;
@@ -302,7 +305,8 @@ impl Range {
     /// Maps private zeros into the range. Threads that still access it disturb nothing.
     pub fn cover(self) {
         let flags = COVER | MapFlags::FIXED;
-        // SAFETY: as in `map_file`. Should it fail, what was there stays, which is memory too.
+        // SAFETY: the addresses are this range's, and no references into them exist. If the call
+        // fails, the previous mapping stays, which is memory too.
         let _ = unsafe { rustix::mm::mmap_anonymous(self.base.as_ptr().cast(), self.bytes, RW, flags) };
     }
 
@@ -340,7 +344,7 @@ mod tests {
 
     #[test]
     fn access_outside_the_mapping_is_refused() {
-        let map = Mapping::of_file(file(8192).as_fd(), 8192, true).unwrap();
+        let map = Mapping::from_file(file(8192).as_fd(), 8192, true).unwrap();
         assert!(map.word(8184).is_some() && map.word(8192).is_none() && map.word(8188).is_none());
         assert!(map.half(8188).is_some() && map.half(8190).is_none());
         let mut bytes = [1; 16];
@@ -360,14 +364,14 @@ mod tests {
     #[test]
     fn file_smaller_than_announced_is_rejected() {
         let file = file(4096);
-        assert!(Mapping::of_file(file.as_fd(), 8192, true).is_err());
+        assert!(Mapping::from_file(file.as_fd(), 8192, true).is_err());
         assert!(Range::reserve(8192).unwrap().map_file(file.as_fd(), 8192).is_err());
     }
 
     #[test]
     fn sizes_need_not_be_multiples_of_a_page() {
         let (file, bytes) = (file(5000), 5000);
-        let map = Mapping::of_file(file.as_fd(), bytes, true).unwrap();
+        let map = Mapping::from_file(file.as_fd(), bytes, true).unwrap();
         assert!(map.copy_in(4992, &[9; 8]) && !map.copy_in(4993, &[9; 8]));
         let range = Range::reserve(bytes).unwrap();
         range.map_file(file.as_fd(), bytes).unwrap();
@@ -385,7 +389,7 @@ mod tests {
     #[test]
     fn parts_of_pages_are_not_given_back() {
         let bytes = 1 << 17;
-        let map = Mapping::of_file(file(bytes).as_fd(), bytes, true).unwrap().with_page(1 << 16);
+        let map = Mapping::from_file(file(bytes).as_fd(), bytes, true).unwrap().with_page(1 << 16);
         assert!(map.copy_in(0, &vec![7; bytes]));
         for (offset, bytes) in [(PAGE, 1 << 16), (0, PAGE), (PAGE, PAGE), (0, 0), (1 << 16, 1 << 17)] {
             map.give_back(offset, bytes);
@@ -401,8 +405,10 @@ mod tests {
     fn pages_given_back_read_as_zeros_through_every_mapping() {
         let page = page_size();
         let file = file(3 * page);
-        let (one, two) =
-            (Mapping::of_file(file.as_fd(), 3 * page, true), Mapping::of_file(file.as_fd(), 3 * page, false));
+        let (one, two) = (
+            Mapping::from_file(file.as_fd(), 3 * page, true),
+            Mapping::from_file(file.as_fd(), 3 * page, false),
+        );
         let (one, two) = (one.unwrap(), two.unwrap());
         assert!(one.copy_in(0, &vec![7; 3 * page]) && !two.copy_in(0, &[8]));
         one.give_back(page, page);
@@ -430,7 +436,7 @@ mod tests {
         let file = file(PAGE);
         range.map_file(file.as_fd(), PAGE).unwrap();
         word.store(43, Ordering::Relaxed);
-        let other = Mapping::of_file(file.as_fd(), PAGE, false).unwrap();
+        let other = Mapping::from_file(file.as_fd(), PAGE, false).unwrap();
         assert_eq!(other.word(0).unwrap().load(Ordering::Relaxed), 43);
     }
 }

@@ -184,7 +184,7 @@ pub enum Message {
         session: u64,
     },
     /// Daemon: asks for records in a session's region that name the modules of these registrations.
-    TellModules {
+    ReportModules {
         /// Numbers of the registrations in the process; at most [`MAX_REGISTRATIONS`].
         registrations: Vec<u32>,
         /// Id of the session.
@@ -209,7 +209,7 @@ pub enum Message {
         /// Id of the session.
         session: u64,
         /// Id of the user who asks for it.
-        asker: u32,
+        user: u32,
         /// The operation; the process opens files itself.
         control: Control,
     },

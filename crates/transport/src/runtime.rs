@@ -36,13 +36,13 @@ mod users;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::hash::{BuildHasher, RandomState};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use std::{env, fs, io};
 
 use crate::error::{Error, Result};
+pub use crate::random::random;
 use crate::socket::Connection;
 pub use users::{UserSocket, user_folders, user_sockets};
 
@@ -79,17 +79,17 @@ impl RuntimeDir {
     #[must_use]
     pub fn for_providers() -> Vec<Self> {
         if named().is_some() {
-            return Self::of(Scope::Named).into_iter().collect();
+            return Self::for_scope(Scope::Named).into_iter().collect();
         }
-        let system = Self::of(Scope::System).ok().filter(|system| system.path.is_dir());
-        let user = if is_privileged_by_file() { None } else { Self::of(Scope::User).ok() };
+        let system = Self::for_scope(Scope::System).ok().filter(|system| system.path.is_dir());
+        let user = if is_privileged_by_file() { None } else { Self::for_scope(Scope::User).ok() };
         user.into_iter().chain(system).collect()
     }
 
     /// Returns the folder of a daemon: the one that the variable names, otherwise that of the
     /// scope.
     pub fn resolve(scope: Scope) -> Result<Self> {
-        Self::of(if named().is_some() { Scope::Named } else { scope })
+        Self::for_scope(if named().is_some() { Scope::Named } else { scope })
     }
 
     /// Returns the folders in which a controller or consumer searches, in that order: the requested
@@ -99,7 +99,7 @@ impl RuntimeDir {
         let scopes = scopes(scope, named().is_some());
         let is_passed_over =
             |scope: Scope, found: &Result<Self>| found.is_err() && scope == Scope::System && scopes.len() > 1;
-        let folders = scopes.iter().map(|scope| (*scope, Self::of(*scope)));
+        let folders = scopes.iter().map(|scope| (*scope, Self::for_scope(*scope)));
         folders.filter(|(scope, found)| !is_passed_over(*scope, found)).map(|(_, found)| found).collect()
     }
 
@@ -120,7 +120,7 @@ impl RuntimeDir {
 
     /// Returns the folder of one scope, which may not exist. Fails if it is unknown (no name is
     /// given) or must not be used (foreign owner).
-    pub fn of(scope: Scope) -> Result<Self> {
+    pub fn for_scope(scope: Scope) -> Result<Self> {
         let path = match scope {
             Scope::Named => named().ok_or(Error::Invalid("TRACEWEIR_RUNTIME_DIR names no folder"))?,
             Scope::System => SYSTEM.into(),
@@ -133,7 +133,7 @@ impl RuntimeDir {
 
     /// Returns the folder at a path.
     #[must_use]
-    pub fn at(path: &Path) -> Self {
+    pub fn from_path(path: &Path) -> Self {
         Self { scope: Scope::Named, path: path.to_owned() }
     }
 
@@ -203,11 +203,27 @@ impl RuntimeDir {
     /// it.
     pub fn remove_own(&self) {
         let Some(own) = self.own() else { return };
-        #[cfg(not(loom))]
-        crate::enabled::remove(&own);
+        own.remove_enabled_file();
         // The next daemon replaces what cannot be removed.
         let _ = fs::remove_file(own.control_socket());
         let _ = fs::remove_dir(own.path);
+    }
+
+    /// Returns the path of the file of enabled providers (see [`enabled`](crate::enabled)).
+    pub(crate) fn enabled_file(&self) -> PathBuf {
+        self.path.join("enabled")
+    }
+
+    /// Returns the path of the file of enabled providers while it is written.
+    pub(crate) fn unfinished_enabled_file(&self) -> PathBuf {
+        self.path.join(".enabled")
+    }
+
+    /// Removes the file of enabled providers, and one that a killed daemon left unfinished.
+    pub fn remove_enabled_file(&self) {
+        // Usually neither exists.
+        let _ = fs::remove_file(self.enabled_file());
+        let _ = fs::remove_file(self.unfinished_enabled_file());
     }
 
     /// Returns the folder of provider sockets.
@@ -222,9 +238,9 @@ impl RuntimeDir {
         self.providers().join(format!("{pid}-{:016x}.sock", random()))
     }
 
-    /// Returns the sockets of providers, stale or not: at most `of_each` of each user, the users in
-    /// turn.
-    pub fn provider_sockets(&self, of_each: usize) -> Result<Vec<ProviderSocket>> {
+    /// Returns the sockets of providers, stale or not: at most `most_per_user` of each user, the
+    /// users in turn.
+    pub fn provider_sockets(&self, most_per_user: usize) -> Result<Vec<ProviderSocket>> {
         let entries = match fs::read_dir(self.providers()) {
             Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             entries => entries.map_err(|e| Error::system("reading the folder of providers", e))?,
@@ -233,7 +249,7 @@ impl RuntimeDir {
         for entry in entries.flatten() {
             if let Some(socket) = ProviderSocket::from_entry(&entry) {
                 let others = by_owner.entry(socket.uid).or_default();
-                if others.len() < of_each {
+                if others.len() < most_per_user {
                     others.push(socket);
                 }
             }
@@ -306,7 +322,7 @@ impl ProviderSocket {
     /// descriptors from it. A socket without a listener is stale and is removed, if that is
     /// allowed. A listener that is not the file's owner is rejected.
     pub fn connect(&self, within: Duration) -> Result<Connection> {
-        let connected = Connection::connect_warily(&self.path, within);
+        let connected = Connection::connect_without_descriptors(&self.path, within);
         match &connected {
             Ok(connection) if connection.peer().uid != self.uid => {
                 Err(Error::Invalid("the listener of a provider socket is not the socket's owner"))
@@ -400,16 +416,6 @@ fn own_uid() -> u32 {
 pub fn is_privileged_by_file() -> bool {
     // SAFETY: reads a word of the auxiliary vector; no preconditions.
     unsafe { libc::getauxval(libc::AT_SECURE) != 0 }
-}
-
-/// Returns a random number that no other process, daemon or library uses.
-#[must_use]
-pub fn random() -> u64 {
-    // The hasher has a random key per thread; a forked child has its parent's keys, but another
-    // thread id or time.
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
-    let thread = rustix::thread::gettid().as_raw_nonzero().get();
-    RandomState::new().hash_one((now.tv_sec, now.tv_nsec, thread))
 }
 
 #[cfg(test)]

@@ -101,7 +101,7 @@ impl Connection {
 
     /// Like [`connect`](Self::connect), to a peer that must not send descriptors, or not before it
     /// is identified.
-    pub fn connect_warily(path: &Path, within: Duration) -> Result<Self> {
+    pub fn connect_without_descriptors(path: &Path, within: Duration) -> Result<Self> {
         Self::from_fd(address::connect(path, false, Deadline::after(within))?)
     }
 

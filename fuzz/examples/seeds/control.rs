@@ -110,7 +110,7 @@ fn of_private_sessions() -> Vec<(&'static str, Message)> {
         ),
         (
             "private-control",
-            Message::PrivateControl { order: 2, session, asker: 1000, control: Control::Stop },
+            Message::PrivateControl { order: 2, session, user: 1000, control: Control::Stop },
         ),
         (
             "private-enable",

@@ -131,7 +131,7 @@ fn daemons_are_apart(stage: &Stage) {
 
 fn a_daemon_that_does_not_answer(stage: &Stage) {
     let folder = folder_with(stage, "note", "");
-    let socket = RuntimeDir::at(&folder).control_socket();
+    let socket = RuntimeDir::from_path(&folder).control_socket();
     let _listener = Listener::bind(&socket, 0o600).unwrap();
     let error = Controller::find_at(&folder).unwrap_err();
     assert!(error.to_string().contains(&socket.display().to_string()), "{error}");

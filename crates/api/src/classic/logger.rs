@@ -112,7 +112,7 @@ impl Logger {
             // The session ended meanwhile: its number is not valid any more.
             Failure::Closed => TraceError::InvalidHandle,
             // The published functions have no better code for a live session whose backlog is full.
-            Failure::Full | Failure::Shut => TraceError::NoRoom,
+            Failure::Full | Failure::OwnerFull => TraceError::NoRoom,
             Failure::TooLarge => TraceError::MoreData,
         })
     }

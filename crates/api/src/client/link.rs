@@ -176,7 +176,7 @@ impl Link {
     }
 
     fn connect_through(&self, folder: &RuntimeDir) -> Result<Connection> {
-        let connected = Connection::connect_warily(&folder.control_socket(), CONNECT);
+        let connected = Connection::connect_without_descriptors(&folder.control_socket(), CONNECT);
         connected.and_then(|connection| self.check(connection))
     }
 

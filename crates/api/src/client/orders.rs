@@ -4,7 +4,7 @@
 //! |---|---|
 //! | Region | maps the memory into a free outlet; or confirms memory of this process (`early`) |
 //! | Enable | updates the entry of each named registration, runs its callback, acknowledges |
-//! | TellModules | sends the session a record with the module of each registration |
+//! | ReportModules | sends the session a record with the module of each registration |
 //! | CloseSession | clears all entries, closes the outlet, acknowledges; then runs callbacks |
 //! | Registered | lets the registering thread continue |
 //! | Private… | runs a private session here (`private`) |
@@ -92,7 +92,7 @@ impl Control {
                 }
                 self.acknowledge(at, order);
             }
-            Message::TellModules { registrations, session } => {
+            Message::ReportModules { registrations, session } => {
                 let (owner, session) = self.owner_of(at, session);
                 for registration in registrations {
                     self.send_module(owner, registration, session);
@@ -102,8 +102,8 @@ impl Control {
             Message::PrivateStart { order, session, starter, config } => {
                 self.private_start(at, order, session, starter, &config);
             }
-            Message::PrivateControl { order, session, asker, control } => {
-                self.private_control(at, (order, session), asker, control);
+            Message::PrivateControl { order, session, user, control } => {
+                self.private_control(at, (order, session), user, control);
             }
             Message::PrivateEnable { order, session, provider, code, params } => {
                 self.private_enable(at, (order, session), provider, code, &params);

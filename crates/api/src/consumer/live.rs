@@ -252,7 +252,7 @@ impl Live {
                     self.spare.push(bytes);
                     return self.complete_up_to(complete, &mut woke);
                 }
-                Ok(Next::Ended) if self.reader.said_end() => self.finish(End::Stopped, &mut woke),
+                Ok(Next::Ended) if self.reader.has_announced_end() => self.finish(End::Stopped, &mut woke),
                 Ok(Next::Empty | Next::Ended) => {
                     self.finish(End::Broken(traceweir_transport::Error::Closed.into()), &mut woke);
                 }

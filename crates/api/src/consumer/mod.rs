@@ -171,7 +171,7 @@ impl Trace {
 
     /// Opens a live session of the daemon of this runtime folder, ignoring `TRACEWEIR_RUNTIME_DIR`.
     pub fn open_live_at(folder: &Path, session: &SessionRef) -> Result<Self> {
-        Self::open_live_in(&[RuntimeDir::at(folder)], session)
+        Self::open_live_in(&[RuntimeDir::from_path(folder)], session)
     }
 
     fn open_live_in(folders: &[RuntimeDir], session: &SessionRef) -> Result<Self> {

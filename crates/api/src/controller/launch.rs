@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn missing_program_error_names_the_variable() {
         let dir = tempfile::tempdir().unwrap();
-        let folders = [RuntimeDir::at(&dir.path().join("run"))];
+        let folders = [RuntimeDir::from_path(&dir.path().join("run"))];
         let nowhere = Search { named: None, folders: vec![dir.path().join("empty")] };
         assert!(reason(start(&folders, &nowhere)).contains(DAEMON_VARIABLE));
         let wrong = Search { named: Some(dir.path().join("none")), folders: Vec::new() };
@@ -304,7 +304,7 @@ mod tests {
     fn failed_start_quotes_the_daemons_error_output() {
         let dir = tempfile::tempdir().unwrap();
         let program = script(dir.path(), "echo \"cannot do $*\" >&2; exit 3");
-        let folders = [RuntimeDir::at(&dir.path().join("run"))];
+        let folders = [RuntimeDir::from_path(&dir.path().join("run"))];
         let search = Search { named: Some(program), folders: Vec::new() };
         let said = reason(start(&folders, &search));
         assert!(said.contains("cannot do daemon --on-demand --runtime-dir"), "{said}");
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn ordinary_users_do_not_start_the_systems_daemon() {
-        let Ok(system) = RuntimeDir::of(Scope::System) else { return };
+        let Ok(system) = RuntimeDir::for_scope(Scope::System) else { return };
         if system.may_be_started() {
             // Root's tests do not start a daemon for the machine: tests with their own machine do.
             return;

@@ -20,8 +20,8 @@ use std::path::{Component, Path, PathBuf};
 use rustix::io::Errno;
 use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_NEWFILE;
 use traceweir_format::spec::status::Status;
-use traceweir_session::config::numbered;
-use traceweir_session::{LOG_FILE_RIGHTS, enter};
+use traceweir_session::config::sequence_file_name;
+use traceweir_session::{LOG_FILE_RIGHTS, open_folder};
 
 use crate::error::{Error, Result};
 
@@ -44,7 +44,7 @@ impl LogFile {
         let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
             return Err(bad_path(&path, "not a file"));
         };
-        let dir = enter(folder, me()).map_err(|e| no_folder(e, &path, folder))?;
+        let dir = open_folder(folder, me()).map_err(|e| no_folder(e, &path, folder))?;
         let (file, is_new) = traceweir_session::open_log_file(&dir, Path::new(name), me(), LOG_FILE_RIGHTS)
             .map_err(|e| match e {
             traceweir_session::Error::File(source) => failed(&path, source),
@@ -55,7 +55,7 @@ impl LogFile {
 
     /// Opens or creates the first file of a sequence; its folder is for the others.
     pub(crate) fn open_first(pattern: &Path) -> Result<Self> {
-        Self::open(&numbered(pattern, 1))
+        Self::open(&sequence_file_name(pattern, 1))
     }
 
     /// Returns the opened file.
@@ -99,7 +99,7 @@ impl Log {
             return Ok(Self { file, name, is_sequence: false });
         }
         let name = std::path::absolute(path).map_err(|e| failed(path, e))?;
-        traceweir_session::config::check_row(&name)?;
+        traceweir_session::config::check_sequence_pattern(&name)?;
         Ok(Self { file: LogFile::open_first(&name)?, name, is_sequence: true })
     }
 }

@@ -111,12 +111,12 @@ impl Controller {
 
     /// Finds the running daemon of this runtime folder, ignoring `TRACEWEIR_RUNTIME_DIR`.
     pub fn find_at(folder: &Path) -> Result<Option<Self>> {
-        Self::find_in(vec![RuntimeDir::at(folder)])
+        Self::find_in(vec![RuntimeDir::from_path(folder)])
     }
 
     /// Finds a daemon like [`find_at`](Self::find_at), and starts one if none runs.
     pub fn find_or_start_at(folder: &Path) -> Result<Self> {
-        Self::find_or_start_in(vec![RuntimeDir::at(folder)])
+        Self::find_or_start_in(vec![RuntimeDir::from_path(folder)])
     }
 
     fn find_in(folders: Vec<RuntimeDir>) -> Result<Option<Self>> {
@@ -223,7 +223,7 @@ impl Controller {
                 }
                 // The session determines whether a name is that of a file or of a file sequence.
                 if config.log_file_mode & EVENT_TRACE_FILE_MODE_NEWFILE != 0 {
-                    traceweir_session::config::check_row(path)?;
+                    traceweir_session::config::check_sequence_pattern(path)?;
                 }
                 Some(Log::open(path, config.log_file_mode)?)
             }

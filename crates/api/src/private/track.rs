@@ -7,7 +7,7 @@
 //!   register ───────▶ the new one, if the session enables it ─────┘
 //! ```
 //!
-//! A daemon does this for other sessions (`TellModules`); here the calling thread does it. Modules
+//! A daemon does this for other sessions (`ReportModules`); here the calling thread does it. Modules
 //! are found without the client's lock: that takes the loader's lock, which a library that
 //! registers while it is loaded holds already.
 

@@ -22,7 +22,7 @@
 //! | absent (code made at run time), or /proc is hidden | the loader's name, else the program |
 //!
 //! Bytes of a path that are not Unicode become U+FFFD. A session that records the modules of all
-//! providers requests them through its daemon (`TellModules`).
+//! providers requests them through its daemon (`ReportModules`).
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, OsStr, c_int, c_void};

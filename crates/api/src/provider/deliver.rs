@@ -194,7 +194,7 @@ impl<'e> Delivery<'e> {
             if size > MAX_RECORD {
                 return Some(WriteError::MoreData);
             }
-            outlets::get(enable.outlet).look_for_room(enable.ticket, size).err().and_then(write_error)
+            outlets::get(enable.outlet).check_room(enable.ticket, size).err().and_then(write_error)
         })
     }
 
@@ -264,7 +264,7 @@ pub(super) fn write_error(failure: Failure) -> Option<WriteError> {
     match failure {
         Failure::Closed => None,
         Failure::Full => Some(WriteError::NoRoom),
-        Failure::Shut => Some(WriteError::LogFileFull),
+        Failure::OwnerFull => Some(WriteError::LogFileFull),
         Failure::TooLarge => Some(WriteError::MoreData),
     }
 }

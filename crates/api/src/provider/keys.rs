@@ -66,7 +66,7 @@ mod tests {
             .map(|_| std::thread::spawn(|| (0..1000).map(|_| next(&mut [0; 1024])).collect::<Vec<_>>()))
             .collect();
         let mut keys: Vec<u64> = threads.into_iter().flat_map(|t| t.join().unwrap()).collect();
-        let start_key = Identity::of(std::process::id(), 0).start_key.unwrap();
+        let start_key = Identity::read(std::process::id(), 0).start_key.unwrap();
         assert!(keys.iter().all(|key| key >> 32 == start_key & 0xFFFF_FFFF));
         keys.sort_unstable();
         keys.dedup();

@@ -178,7 +178,7 @@ fn user() -> u32 {
 fn enter_folder(path: &Path) -> Result<OwnedFd> {
     let failed = |source| Error::File { path: path.to_owned(), source };
     let absolute = std::path::absolute(path).map_err(failed)?;
-    match traceweir_session::enter(absolute.parent().unwrap_or(Path::new("/")), user()) {
+    match traceweir_session::open_folder(absolute.parent().unwrap_or(Path::new("/")), user()) {
         Err(Errno::NOENT) => Err(no_folder(path)),
         folder => folder.map_err(|error| failed(error.into())),
     }

@@ -37,7 +37,7 @@ fn missing_or_stale_socket_means_no_daemon() {
     let folder = tempfile::tempdir().unwrap();
     assert!(Controller::find_at(folder.path()).unwrap().is_none());
     assert!(Controller::find_at(&folder.path().join("missing")).unwrap().is_none());
-    let socket = RuntimeDir::at(folder.path()).control_socket();
+    let socket = RuntimeDir::from_path(folder.path()).control_socket();
     drop(Listener::bind(&socket, 0o600).unwrap());
     assert!(socket.exists(), "a daemon that was killed leaves its socket behind");
     assert!(Controller::find_at(folder.path()).unwrap().is_none());
@@ -46,7 +46,7 @@ fn missing_or_stale_socket_means_no_daemon() {
 #[test]
 fn error_for_silent_daemon_names_its_socket() {
     let folder = tempfile::tempdir().unwrap();
-    let socket = RuntimeDir::at(folder.path()).control_socket();
+    let socket = RuntimeDir::from_path(folder.path()).control_socket();
     let _listener = Listener::bind(&socket, 0o600).unwrap();
     match Controller::find_at(folder.path()) {
         Err(Error::Unreachable { socket: named, .. }) => assert_eq!(named, socket),
@@ -78,7 +78,7 @@ fn refused_connection_reports_the_reason_of_the_daemon() {
 #[test]
 fn full_daemon_is_not_reported_as_missing() {
     let folder = tempfile::tempdir().unwrap();
-    let listener = Listener::bind(&RuntimeDir::at(folder.path()).control_socket(), 0o600).unwrap();
+    let listener = Listener::bind(&RuntimeDir::from_path(folder.path()).control_socket(), 0o600).unwrap();
     // Closed before the greeting was read, and after it.
     for is_late in [false, true] {
         let error = std::thread::scope(|scope| {

@@ -33,7 +33,7 @@ fn query(session: u64, class: u32, length: usize) -> u32 {
 #[test]
 fn silent_daemon_does_not_block_classes_that_need_no_daemon() {
     run_in_own_process("info_asked::silent_daemon_does_not_block_classes_that_need_no_daemon", |folder| {
-        let _silent = Listener::bind(&RuntimeDir::at(folder).control_socket(), 0o600).unwrap();
+        let _silent = Listener::bind(&RuntimeDir::from_path(folder).control_socket(), 0o600).unwrap();
         let start = Instant::now();
         for (class, session, length) in
             [(7, 0, 1 << 16), (11, 0, 8), (17, 9, 8), (22, 9, 4), (25, 0, 1 << 16)]
@@ -95,7 +95,7 @@ fn only_a_system_setting_starts_a_daemon() {
     let mut role = this_test("info_asked::starting_role");
     role.env("TRACEWEIR_DAEMON", &program).env("TRACEWEIR_RUNTIME_DIR", &runtime).env(STARTS, &runtime);
     assert!(role.status().unwrap().success());
-    let socket = RuntimeDir::at(&runtime).control_socket();
+    let socket = RuntimeDir::from_path(&runtime).control_socket();
     until("the idle daemon to leave", || !socket.exists());
 }
 

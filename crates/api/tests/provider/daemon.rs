@@ -26,7 +26,7 @@ pub(crate) struct RealDaemon {
 
 impl RealDaemon {
     pub(crate) fn start(runtime: &Path) -> Self {
-        let options = Options { reserve_mb: 0, ..Options::new(RuntimeDir::at(runtime)) };
+        let options = Options { reserve_mb: 0, ..Options::new(RuntimeDir::from_path(runtime)) };
         let daemon = DaemonThread::start(options);
         let controller = Controller::find_at(runtime).unwrap().expect("the daemon answers");
         Self { controller, _daemon: daemon }
@@ -35,7 +35,7 @@ impl RealDaemon {
 
 /// Listens on the control socket of a daemon.
 pub(crate) fn listen(runtime: &Path) -> Listener {
-    let dir = RuntimeDir::at(runtime);
+    let dir = RuntimeDir::from_path(runtime);
     dir.ensure().unwrap();
     Listener::bind(&dir.control_socket(), 0o600).unwrap()
 }
@@ -74,7 +74,7 @@ impl Process {
 
     /// Connects to the socket of a process that started before the daemon, and sends it `Welcome`.
     pub(crate) fn knock(runtime: &Path, pid: u32) -> Self {
-        let dir = RuntimeDir::at(runtime);
+        let dir = RuntimeDir::from_path(runtime);
         let socket = eventually("the provider's socket", || socket_of(&dir, pid));
         let connection = Connection::connect(&socket, PATIENCE).unwrap();
         connection.send(0, &Message::Knock { versions: VERSIONS }, &[], PATIENCE).unwrap();

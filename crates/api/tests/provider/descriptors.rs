@@ -585,9 +585,9 @@ fn connections_of_another_user_cost_little_and_do_not_block_the_daemon() {
         return;
     }
     let stage = Stage::new();
-    RuntimeDir::at(&stage.runtime()).ensure().unwrap();
+    RuntimeDir::from_path(&stage.runtime()).ensure().unwrap();
     let child = stage.spawn("knocked at");
-    let socket = eventually("a socket", || socket_of(&RuntimeDir::at(&stage.runtime()), child.id()));
+    let socket = eventually("a socket", || socket_of(&RuntimeDir::from_path(&stage.runtime()), child.id()));
     // The system's runtime directory has the same mode.
     for folder in [stage.folder.path(), &stage.runtime(), &stage.runtime().join("providers")] {
         std::fs::set_permissions(folder, PermissionsExt::from_mode(0o755)).unwrap();

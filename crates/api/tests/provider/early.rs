@@ -119,7 +119,7 @@ fn daemon_of_all_users(folder: &Path) {
 }
 
 fn run_daemon(folder: &Path, scope: Scope) {
-    let mut options = Options { reserve_mb: 0, ..Options::new(RuntimeDir::at(&folder.join("run"))) };
+    let mut options = Options { reserve_mb: 0, ..Options::new(RuntimeDir::from_path(&folder.join("run"))) };
     options.runtime.scope = scope;
     let stopper = Stopper::new().unwrap();
     let (stopper_in_thread, marks) = (stopper.clone(), folder.to_owned());
@@ -141,7 +141,7 @@ fn root_processes_lose_no_event_while_system_daemon_is_stopped() {
         return;
     }
     let daemon_process = DaemonProcess::start_on(Stage::new(), Scope::System);
-    let runtime = RuntimeDir::at(&daemon_process.stage.runtime());
+    let runtime = RuntimeDir::from_path(&daemon_process.stage.runtime());
     let mode = |path: &Path| std::fs::symlink_metadata(path).unwrap().permissions().mode() & 0o7777;
     let own = runtime.own().expect("a folder for root's processes");
     assert_eq!(mode(own.path()), 0o700);
@@ -236,7 +236,7 @@ fn stop_collects_events_of_ended_processes() {
     let other = SessionRef::Name("other".into());
     daemon_process.controller.start(&sequential("other", daemon_process.stage.path("other.etl"))).unwrap();
     daemon_process.controller.enable(&other, OTHER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
-    let socket = RuntimeDir::at(&daemon_process.stage.runtime()).control_socket();
+    let socket = RuntimeDir::from_path(&daemon_process.stage.runtime()).control_socket();
     let controller = Connection::connect(&socket, PATIENCE).unwrap();
     let (role, program) = (Role::Controller, "stop".to_owned());
     send_message(&controller, 1, &Message::Hello { versions: VERSIONS, role, instance: 9, program }, &[]);
@@ -344,7 +344,7 @@ fn enable_not_confirmed_by_daemon_is_removed() {
         params: EnableParams { level, ..EnableParams::default() },
     };
     let all = [enabled(ENDED, 5), enabled(WANTED, 3)];
-    traceweir_transport::enabled::write(&RuntimeDir::at(&stage.runtime()), &all).unwrap();
+    traceweir_transport::enabled::write(&RuntimeDir::from_path(&stage.runtime()), &all).unwrap();
     let scenario = stage.spawn("enabled until the daemon answers");
     wait_for_mark(stage.folder.path(), "registered");
     let mut process = Process::accept(&listener);
@@ -401,9 +401,11 @@ fn go_on_without_an_answer(folder: &Path) {
 fn events_missed_before_a_late_enable_show_as_lost() {
     let mut daemon_process = DaemonProcess::start();
     let id = daemon_process.controller.query(&session()).unwrap().id;
-    let connection =
-        Connection::connect(&RuntimeDir::at(&daemon_process.stage.runtime()).control_socket(), PATIENCE)
-            .unwrap();
+    let connection = Connection::connect(
+        &RuntimeDir::from_path(&daemon_process.stage.runtime()).control_socket(),
+        PATIENCE,
+    )
+    .unwrap();
     let hello =
         Message::Hello { versions: VERSIONS, role: Role::Provider, instance: 1, program: "late".to_owned() };
     send_message(&connection, 1, &hello, &[]);
@@ -444,7 +446,7 @@ fn daemon_rejects_unsafe_memory_files() {
     let mut daemon_process = DaemonProcess::start();
     let id = daemon_process.controller.query(&session()).unwrap().id;
     let wanted = traceweir_transport::enabled::read(
-        &RuntimeDir::at(&daemon_process.stage.runtime()),
+        &RuntimeDir::from_path(&daemon_process.stage.runtime()),
         rustix::process::geteuid().as_raw(),
     );
     let [wanted] = &wanted[..] else { panic!("{wanted:?}") };
@@ -465,9 +467,11 @@ fn daemon_rejects_unsafe_memory_files() {
         ("as it should be", wanted.region, create_memory(&wanted.region).unwrap(), 1),
     ];
     for (name, params, memory, descriptors) in offers {
-        let connection =
-            Connection::connect(&RuntimeDir::at(&daemon_process.stage.runtime()).control_socket(), PATIENCE)
-                .unwrap();
+        let connection = Connection::connect(
+            &RuntimeDir::from_path(&daemon_process.stage.runtime()).control_socket(),
+            PATIENCE,
+        )
+        .unwrap();
         let hello = Message::Hello {
             versions: VERSIONS,
             role: Role::Provider,

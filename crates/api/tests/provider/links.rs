@@ -54,7 +54,7 @@ fn first_event_after_registration_reaches_existing_session() {
     assert_eq!(process.next(), Message::Unregister { registration });
     mark(stage.folder.path(), "heard");
     scenario.succeeded();
-    let socket = socket_of(&RuntimeDir::at(&stage.runtime()), process.pid());
+    let socket = socket_of(&RuntimeDir::from_path(&stage.runtime()), process.pid());
     assert_eq!(socket, None, "a process removes its socket when it ends");
 }
 

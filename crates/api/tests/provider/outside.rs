@@ -31,7 +31,7 @@ fn enable(order: u32, session: u64) -> Message {
 }
 
 fn control(order: u32, session: u64, control: Control) -> Message {
-    Message::PrivateControl { order, session, asker: me(), control }
+    Message::PrivateControl { order, session, user: me(), control }
 }
 
 /// Waits for `PrivateState`, and returns its order, status and properties.
@@ -110,7 +110,7 @@ fn private_sessions_of_other_users_and_invalid_ones_are_refused_without_file() {
     let log_file = Some(stage.path("theirs.etl"));
     let update = Control::Update(Update { log_file: log_file.clone(), ..Update::default() });
     for control in [update, Control::Flush { log_file }] {
-        process.send(&Message::PrivateControl { order: 5, session: SESSION, asker: me() + 1, control });
+        process.send(&Message::PrivateControl { order: 5, session: SESSION, user: me() + 1, control });
         assert_eq!(state(&mut process).1, 5, "another user cannot name a file");
     }
     assert!(!stage.path("theirs.etl").exists());

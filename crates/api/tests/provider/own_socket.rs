@@ -33,7 +33,7 @@ impl Sockets {
     fn open() -> Self {
         let stage = Stage::new();
         let shared = listen(&stage.runtime());
-        let folder = RuntimeDir::at(&stage.runtime()).make_own().unwrap();
+        let folder = RuntimeDir::from_path(&stage.runtime()).make_own().unwrap();
         let own = Listener::bind(&folder.control_socket(), 0o600).unwrap();
         own.take_descriptors().unwrap();
         let enable = |target| Enabled {
@@ -97,7 +97,7 @@ fn process_not_accepted_by_exiting_daemon_uses_shared_socket() {
     wait_for_mark(stage.folder.path(), "registered");
     assert!(shared.accept().unwrap().is_none(), "the process waits at the daemon user's socket");
     // A daemon that exits does the same.
-    RuntimeDir::at(&stage.runtime()).remove_own();
+    RuntimeDir::from_path(&stage.runtime()).remove_own();
     drop(own);
     let mut process = Process::accept(&shared);
     let registration = process.await_register();

@@ -42,7 +42,7 @@ impl FakeDaemon {
         answer: impl Fn(&Connection, Envelope) + Send + Sync + 'static,
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let dir = RuntimeDir::at(folder.path());
+        let dir = RuntimeDir::from_path(folder.path());
         let listener = Listener::bind(&dir.control_socket(), 0o600).unwrap();
         let stop = Arc::new(AtomicBool::new(false));
         let (stopped, answer) = (Arc::clone(&stop), Arc::new(answer));

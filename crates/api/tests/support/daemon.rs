@@ -24,7 +24,7 @@ const DAEMON: &str = "TRACEWEIR_TEST_DAEMON";
 const FOR_ALL: &str = "TRACEWEIR_TEST_DAEMON_FOR_ALL";
 
 fn options(folder: &Path, idle_exit: Option<Duration>) -> Options {
-    let mut runtime = RuntimeDir::at(folder);
+    let mut runtime = RuntimeDir::from_path(folder);
     if std::env::var_os(FOR_ALL).is_some() {
         runtime.scope = Scope::System;
     }

@@ -98,7 +98,7 @@ fn find_object(controller: &mut Controller, text: &str, rights: Rights) -> Resul
 fn connect_to_change(daemon_choice: DaemonChoice) -> Result<Controller> {
     let controller = sessions::find_or_start(daemon_choice)?;
     let is_system_daemon =
-        RuntimeDir::of(Scope::System).is_ok_and(|dir| dir.control_socket() == controller.socket());
+        RuntimeDir::for_scope(Scope::System).is_ok_and(|dir| dir.control_socket() == controller.socket());
     if !is_system_daemon {
         eprintln!(
             "note: this is not the system's daemon; it serves only its own user and root, for whom lists have no effect"

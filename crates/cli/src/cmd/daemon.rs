@@ -60,7 +60,7 @@ pub(super) fn run(options: &Daemon) -> Result<Outcome> {
 
 fn runtime(options: &Daemon) -> Result<RuntimeDir> {
     if let Some(folder) = &options.runtime_dir {
-        return Ok(RuntimeDir::at(&std::path::absolute(folder)?));
+        return Ok(RuntimeDir::from_path(&std::path::absolute(folder)?));
     }
     let scope = if options.system { Scope::System } else { Scope::User };
     RuntimeDir::resolve(scope).context("cannot find the daemon's folder")

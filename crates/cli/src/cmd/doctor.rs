@@ -114,7 +114,7 @@ fn daemon_view(options: &Doctor, folders: &[Folder], pid: u32) -> DaemonView {
             })
             .collect()
     });
-    let dir = folder.and_then(|folder| RuntimeDir::of(folder.scope).ok());
+    let dir = folder.and_then(|folder| RuntimeDir::for_scope(folder.scope).ok());
     let sockets = dir.and_then(|dir| dir.provider_sockets(MAX_SOCKETS).ok());
     DaemonView {
         own_user: rustix::process::geteuid().as_raw(),

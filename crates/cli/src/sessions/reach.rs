@@ -191,7 +191,7 @@ pub(crate) fn check_pids(controller: &mut Controller, wanted: &[EnableRequest], 
         std::thread::sleep(POLL_INTERVAL);
     }
     let is_system_daemon =
-        RuntimeDir::of(Scope::System).is_ok_and(|dir| dir.control_socket() == controller.socket());
+        RuntimeDir::for_scope(Scope::System).is_ok_and(|dir| dir.control_socket() == controller.socket());
     let own = rustix::process::geteuid().as_raw();
     for pid in missing {
         match std::fs::metadata(format!("/proc/{pid}")).map(|m| m.uid()) {

@@ -207,7 +207,7 @@ proptest! {
 /// Returns a daemon's folder, and a function that reads its rules again.
 fn stored() -> (tempfile::TempDir, Folder, impl Fn() -> Access) {
     let dir = tempfile::tempdir().unwrap();
-    let mut runtime = RuntimeDir::at(dir.path());
+    let mut runtime = RuntimeDir::from_path(dir.path());
     runtime.scope = Scope::System;
     let folder = Folder::for_daemon(&runtime);
     let uid = rustix::process::geteuid().as_raw();

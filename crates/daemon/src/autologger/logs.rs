@@ -14,7 +14,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::io::Errno;
 use traceweir_format::spec::status::Status;
-use traceweir_session::{LOG_FILE_RIGHTS, enter, open_log_file};
+use traceweir_session::{LOG_FILE_RIGHTS, open_folder, open_log_file};
 
 use super::definition::Definition;
 use crate::error::Refusal;
@@ -44,7 +44,7 @@ pub(super) fn open(path: &Path) -> Result<OwnedFd, Refusal> {
         return Err(refused(path, Status::ERROR_BAD_PATHNAME, "this is not a file"));
     };
     let me = rustix::process::geteuid().as_raw();
-    let dir = enter(folder, me).map_err(|e| match e {
+    let dir = open_folder(folder, me).map_err(|e| match e {
         Errno::NOENT | Errno::NOTDIR => {
             refused(path, Status::ERROR_PATH_NOT_FOUND, "its folder does not exist")
         }

@@ -33,7 +33,7 @@ pub(crate) struct Facts {
 impl Facts {
     /// Reads the properties of the process that has this id now.
     pub(crate) fn from_pid(pid: u32) -> Self {
-        Self::from_text(&executable(pid), &cgroup::of(pid))
+        Self::from_text(&executable(pid), &cgroup::read(pid))
     }
 
     /// Creates the properties from the program name and the text of the control groups.
@@ -81,7 +81,7 @@ fn executable(pid: u32) -> String {
         link.as_ref().and_then(|path| path.file_name()).map(|name| name.to_string_lossy().into_owned());
     match name {
         Some(name) => name.strip_suffix(" (deleted)").map(str::to_owned).unwrap_or(name),
-        None => cgroup::beginning(&format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned(),
+        None => cgroup::read_limited(&format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned(),
     }
 }
 

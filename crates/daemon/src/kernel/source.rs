@@ -101,7 +101,7 @@ impl capture::Capture for Source {
         self.capture.begin();
     }
 
-    fn look(&mut self, clock: &dyn CaptureClock, all: bool) {
+    fn poll(&mut self, clock: &dyn CaptureClock, all: bool) {
         self.capture.look(&Clocks(clock), all);
         self.note_losses();
     }

@@ -20,7 +20,7 @@ use rustix::fs::AtFlags;
 use rustix::process::{Gid, Uid, geteuid};
 use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use traceweir_format::spec::status::Status;
-use traceweir_session::{Error, Further, LOG_FILE_RIGHTS, NextFile, Result, open_log_file};
+use traceweir_session::{Error, LOG_FILE_RIGHTS, NextFile, Result, SequenceFile, open_log_file};
 
 use super::{Files, Terms, check_descriptor, check_room, refused};
 use crate::access::Identity;
@@ -47,7 +47,7 @@ pub(crate) fn next_file(folder: OwnedFd, owner: Owner, rights: u32, files: Files
         let has_room = |file: &OwnedFd| check_room(file, &terms, files.reserve());
         let file = open_as(&owner, &folder, name, rights, &has_room)?;
         let claim = files.claim(check_descriptor(&file)?)?;
-        Ok(Further { file: file.into(), claim: Box::new(claim) })
+        Ok(SequenceFile { file: file.into(), claim: Box::new(claim) })
     })
 }
 

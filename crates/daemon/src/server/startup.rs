@@ -125,7 +125,7 @@ impl Home {
         runtime.ensure()?;
         let lock = lock(runtime, listener.is_some())?;
         // Files of a previous daemon, removed before a process can connect to this one.
-        enabled::remove(runtime);
+        runtime.remove_enabled_file();
         runtime.remove_own();
         let path = runtime.control_socket();
         let (listener, socket) = match listener {
@@ -166,7 +166,7 @@ impl Home {
                 folder.path().display()
             );
             // The existing file may be outdated.
-            enabled::remove(folder);
+            folder.remove_enabled_file();
         }
     }
 
@@ -179,7 +179,7 @@ impl Home {
     /// Removes the socket, unless another daemon has replaced it; dropping the value releases the
     /// lock.
     pub(super) fn remove_sockets(&mut self) {
-        enabled::remove(&self.runtime);
+        self.runtime.remove_enabled_file();
         if self.own.is_some() {
             // A process that connected since the last check finds its connection closed, and tries
             // `control.sock`.

@@ -4,7 +4,7 @@ use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
 use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::session::EVENT_TRACE_REAL_TIME_MODE;
 use traceweir_format::spec::status::Status;
-use traceweir_session::Live;
+use traceweir_session::OpenedConsumer;
 use traceweir_transport::message::{Message, SessionRef};
 
 use super::notice::{Notice, Promise};
@@ -41,7 +41,7 @@ impl Service {
         &mut self,
         id: u64,
         reply_to: ReplyTo,
-        outcome: traceweir_session::Result<Live>,
+        outcome: traceweir_session::Result<OpenedConsumer>,
     ) {
         let live = match outcome {
             Ok(live) => live,

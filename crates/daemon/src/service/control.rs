@@ -127,7 +127,7 @@ impl Service {
                 match (file, folder) {
                     (Some(file), Some(folder)) => {
                         let next_file = next_file(folder, owner.into(), rights, files, terms);
-                        session.update_row(update, file, next_file, done);
+                        session.update_with_sequence(update, file, next_file, done);
                     }
                     (file, _) => session.update(update, file, done),
                 }
@@ -263,7 +263,7 @@ impl Service {
 /// Records the disk space terms of the file that the session uses next.
 fn keep_room(session: &Session, terms: &Terms) {
     if !terms.has_roots_room() {
-        session.give_up_roots_room();
+        session.give_up_reserved_blocks();
     }
 }
 

@@ -9,7 +9,7 @@
 //!   10 disallow list   ─▶ registry; registrations of enabled groups receive what is wanted now
 //!   16 periodic state  ─▶ tick, every so many seconds ─▶ Enable (capture state), to registrations
 //!                         that the session has enabled
-//!   18 binary tracking ─▶ TellModules, to enabled registrations and after each later enable
+//!   18 binary tracking ─▶ ReportModules, to enabled registrations and after each later enable
 //!   24, 26 cache       ─▶ the session
 //!   3 to 6, 8, 9, 28   ─▶ kernel: the capture changes, or nothing is kept; answered then
 //!   others             ─▶ kept
@@ -216,7 +216,7 @@ impl Service {
     /// Asks some registrations to report their modules to a session.
     pub(super) fn request_modules(&mut self, link: LinkId, registrations: Vec<u32>, session: u64) {
         if !registrations.is_empty() {
-            self.send(link, 0, Message::TellModules { registrations, session });
+            self.send(link, 0, Message::ReportModules { registrations, session });
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use traceweir_format::spec::status::Status;
 use traceweir_kernel::Control;
-use traceweir_session::{Error, Live, Result, Session};
+use traceweir_session::{Error, OpenedConsumer, Result, Session};
 use traceweir_transport::message::Properties;
 
 use super::ReplyTo;
@@ -55,7 +55,7 @@ pub(crate) enum Notice {
         outcome: Result<Properties>,
     },
     /// The queue of a live consumer was created.
-    ConsumerOpened { id: u64, reply_to: ReplyTo, outcome: Result<Live> },
+    ConsumerOpened { id: u64, reply_to: ReplyTo, outcome: Result<OpenedConsumer> },
     /// A change of an access list was saved, or could not be saved.
     AccessSaved { outcome: Result<std::io::Result<()>> },
 }

@@ -348,7 +348,7 @@ impl Service {
         }
         let Some(session) = self.sessions.running_session(id).cloned() else { return Ok(false) };
         let (pid, uid) = (process.peer.pid, process.peer.uid);
-        let identity = process.inspect(|pid| Identity::of(pid, uid));
+        let identity = process.inspect(|pid| Identity::read(pid, uid));
         if let Some((params, memory)) = process.offered.remove(&id) {
             // A process that has ended by now is identified by the connection: its id at that time,
             // and its user.

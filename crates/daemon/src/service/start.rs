@@ -13,7 +13,7 @@ use traceweir_format::spec::access::DEFAULT_TRACE_SECURITY;
 use traceweir_format::spec::status::Status;
 use traceweir_kernel::Wanted;
 use traceweir_session::config::is_system_logger;
-use traceweir_session::{Config, Place, Session};
+use traceweir_session::{Config, Session, StartOptions};
 use traceweir_transport::map::check_headroom;
 use traceweir_transport::message::SessionConfig;
 
@@ -143,14 +143,14 @@ impl Service {
                 });
                 let next_file = folder.map(|folder| next_file(folder, owner.into(), rights, files, terms));
                 let starter = (pid, pid);
-                let has_roots_room = terms.has_roots_room();
-                let place = Place { id, file, next_file, has_roots_room, starter, on_end };
+                let may_use_reserved_blocks = terms.has_roots_room();
+                let options = StartOptions { id, file, next_file, may_use_reserved_blocks, starter, on_end };
                 // The session reports the stack size that it actually gets.
                 let config = match &begun {
                     Some(begun) => config.with_stack_bytes(begun.stack_bytes),
                     None => config,
                 };
-                let session = Session::start(config, place)?;
+                let session = Session::start(config, options)?;
                 let kernel = begun.map(|OpenCapture { source, control, losses, .. }| {
                     session.capture(source);
                     (control, losses)

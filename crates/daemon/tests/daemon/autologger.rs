@@ -15,7 +15,7 @@ use crate::util::*;
 /// Creates a folder in which a daemon will be started.
 fn home() -> TempDir {
     let dir = tempfile::tempdir().unwrap();
-    RuntimeDir::at(&dir.path().join("run")).ensure().unwrap();
+    RuntimeDir::from_path(&dir.path().join("run")).ensure().unwrap();
     let folder = dir.path().join("run/autologger.d");
     fs::create_dir(&folder).unwrap();
     fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
@@ -36,7 +36,7 @@ fn text(number: u32, more: &str) -> String {
 }
 
 fn state(dir: &Path, name: &str) -> State {
-    Autologgers::new(Folders::of(&RuntimeDir::at(&dir.join("run"))).unwrap()).state(name)
+    Autologgers::new(Folders::of(&RuntimeDir::from_path(&dir.join("run"))).unwrap()).state(name)
 }
 
 fn query(controller: &mut Client, name: &str) -> Message {
@@ -85,7 +85,7 @@ fn autologger_enables_providers_older_than_the_daemon() {
     let dir = home();
     put(dir.path(), "Boot", &text(1, ""));
     // The socket of a provider process, to which the daemon connects when it starts.
-    let runtime = RuntimeDir::at(&dir.path().join("run"));
+    let runtime = RuntimeDir::from_path(&dir.path().join("run"));
     let path = runtime.new_provider_socket(std::process::id());
     let listener = traceweir_transport::socket::Listener::bind(&path, 0o600).unwrap();
     let daemon = Daemon::start_in(dir, |_| {});

@@ -30,7 +30,7 @@ fn second_daemon_of_a_folder_is_refused() {
 #[test]
 fn stale_socket_is_replaced() {
     let dir = tempfile::tempdir().unwrap();
-    let runtime = RuntimeDir::at(&dir.path().join("run"));
+    let runtime = RuntimeDir::from_path(&dir.path().join("run"));
     runtime.ensure().unwrap();
     drop(Listener::bind(&runtime.control_socket(), 0o600).unwrap());
     assert!(runtime.control_socket().exists());
@@ -53,7 +53,7 @@ fn stopped_daemon_leaves_no_socket_and_the_next_can_start() {
 #[test]
 fn socket_of_a_service_manager_is_served_and_kept() {
     let dir = tempfile::tempdir().unwrap();
-    let runtime = RuntimeDir::at(&dir.path().join("run"));
+    let runtime = RuntimeDir::from_path(&dir.path().join("run"));
     runtime.ensure().unwrap();
     let socket = runtime.control_socket();
     let listener = Listener::bind(&socket, 0o600).unwrap().as_fd().try_clone_to_owned().unwrap();
@@ -69,7 +69,7 @@ fn system_daemon_opens_its_own_users_socket_next_to_an_inherited_one() {
         return;
     }
     let dir = tempfile::tempdir().unwrap();
-    let runtime = RuntimeDir::at(&dir.path().join("run"));
+    let runtime = RuntimeDir::from_path(&dir.path().join("run"));
     runtime.ensure().unwrap();
     // Left by a daemon that was killed.
     let own = runtime.make_own().unwrap();
@@ -148,7 +148,7 @@ const FOLDER: &str = "TRACEWEIR_TEST_DAEMON_FOLDER";
 #[ignore = "the body of a daemon process that other tests start"]
 fn daemon_process() {
     let Some(folder) = std::env::var_os(FOLDER) else { return };
-    let runtime = RuntimeDir::at(std::path::Path::new(&folder));
+    let runtime = RuntimeDir::from_path(std::path::Path::new(&folder));
     run(Options::new(runtime)).unwrap();
 }
 
@@ -156,7 +156,7 @@ fn daemon_process() {
 fn signal_shuts_the_daemon_down_cleanly() {
     for signal in [Signal::TERM, Signal::INT] {
         let dir = tempfile::tempdir().unwrap();
-        let runtime = RuntimeDir::at(&dir.path().join("run"));
+        let runtime = RuntimeDir::from_path(&dir.path().join("run"));
         let mut daemon = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "life::daemon_process", "--ignored"])
             .env(FOLDER, runtime.path())
@@ -223,7 +223,7 @@ pub(crate) fn answer_knock(listener: &Listener, instance: u64) -> Client {
 #[test]
 fn each_new_daemon_finds_running_providers() {
     let dir = tempfile::tempdir().unwrap();
-    let runtime = RuntimeDir::at(&dir.path().join("run"));
+    let runtime = RuntimeDir::from_path(&dir.path().join("run"));
     runtime.ensure().unwrap();
     let listener = Listener::bind(&runtime.new_provider_socket(std::process::id()), 0o600).unwrap();
     let stale = runtime.new_provider_socket(1);
@@ -263,7 +263,7 @@ fn offer_memory(process: &mut Client, runtime: &RuntimeDir) {
 #[test]
 fn process_older_than_the_daemon_can_send_memory() {
     let dir = tempfile::tempdir().unwrap();
-    let runtime = RuntimeDir::at(&dir.path().join("run"));
+    let runtime = RuntimeDir::from_path(&dir.path().join("run"));
     runtime.ensure().unwrap();
     let listener = Listener::bind(&runtime.new_provider_socket(std::process::id()), 0o600).unwrap();
     let daemon = Daemon::start_in(dir, |_| {});
@@ -311,7 +311,7 @@ fn process_that_reconnects_at_once_is_not_refused_as_duplicate() {
 #[test]
 fn unresponsive_provider_socket_delays_no_other() {
     let dir = tempfile::tempdir().unwrap();
-    let runtime = RuntimeDir::at(&dir.path().join("run"));
+    let runtime = RuntimeDir::from_path(&dir.path().join("run"));
     runtime.ensure().unwrap();
     let deaf: Vec<_> =
         (1..5).map(|pid| Listener::bind(&runtime.new_provider_socket(pid), 0o600).unwrap()).collect();

@@ -51,14 +51,14 @@ impl Daemon {
 
     /// Starts a daemon in this folder, with changed options.
     pub(crate) fn start_in(dir: TempDir, change: impl FnOnce(&mut Options)) -> Self {
-        let runtime = RuntimeDir::at(&dir.path().join("run"));
+        let runtime = RuntimeDir::from_path(&dir.path().join("run"));
         let mut options = Options::new(runtime);
         change(&mut options);
         Self { thread: DaemonThread::start(options), dir }
     }
 
     pub(crate) fn runtime(&self) -> RuntimeDir {
-        RuntimeDir::at(&self.dir.path().join("run"))
+        RuntimeDir::from_path(&self.dir.path().join("run"))
     }
 
     /// Returns a path in the test's folder.

@@ -193,7 +193,7 @@ pub(crate) struct Daemon {
 impl Daemon {
     pub(crate) fn new() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let runtime = RuntimeDir::at(folder.path());
+        let runtime = RuntimeDir::from_path(folder.path());
         Self::start(folder, runtime)
     }
 
@@ -201,7 +201,7 @@ impl Daemon {
     pub(crate) fn for_all() -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
-        let mut runtime = RuntimeDir::at(folder.path());
+        let mut runtime = RuntimeDir::from_path(folder.path());
         runtime.scope = Scope::System;
         Self::start(folder, runtime)
     }

@@ -17,12 +17,12 @@ use super::Stream;
 use super::send::{deliver_piece, submit};
 use crate::capture;
 use crate::clock::SessionClock;
-use crate::engine::Shared;
 use crate::merge::{Ring, Sink};
+use crate::messages::Job;
 use crate::modules::{self, Kept};
-use crate::output::Job;
 use crate::pool::{Buffer, Wait};
 use crate::record::{Stamp, Writer};
+use crate::shared::Shared;
 use crate::stacks::Stacks;
 
 /// Copies records into the buffer of a stream.

@@ -8,10 +8,10 @@ use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::spec::session::BUFFER_FLAG_EVENTS_LOST;
 
 use super::{Collector, Stream};
-use crate::engine::Shared;
 use crate::error::Result;
-use crate::output::Job;
+use crate::messages::Job;
 use crate::pool::Buffer;
+use crate::shared::Shared;
 
 /// Least number of bytes that a live consumer holds to sort events.
 const LEAST_HELD: usize = 1 << 20;

@@ -2,9 +2,9 @@
 //! true.
 
 use super::*;
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fs::File;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
@@ -351,7 +351,7 @@ impl Capture for SlowCapture {
         self.wake.as_fd()
     }
 
-    fn look(&mut self, clock: &dyn CaptureClock, _: bool) {
+    fn poll(&mut self, clock: &dyn CaptureClock, _: bool) {
         self.reported.extend(self.happened.drain(..).map(|ns| clock.raw(ns)));
         let half = self.polls.pop_front().unwrap_or_default() / 2;
         std::thread::sleep(half);

@@ -41,8 +41,9 @@ use traceweir_format::spec::session::{
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::SessionConfig;
 
-use super::{Starter, refuse, row};
-use crate::error::Result;
+use super::Starter;
+use super::file_sequence::check_sequence_pattern;
+use crate::error::{Result, refuse};
 
 /// The only bit without a name.
 const UNDEFINED: u32 = 0x4000_0000;
@@ -148,10 +149,10 @@ impl Mode {
 
     /// Rejects invalid combinations.
     pub(super) fn check(self, raw: &SessionConfig, starter: Starter) -> Result<()> {
-        let invalid = |why| refuse(Status::ERROR_INVALID_PARAMETER, why);
-        for (one, others, why) in EXCLUSIVE {
+        let invalid = |reason| refuse(Status::ERROR_INVALID_PARAMETER, reason);
+        for (one, others, reason) in EXCLUSIVE {
             if self.has(one) && self.has(others) {
-                return invalid(why);
+                return invalid(reason);
             }
         }
         if self.has(NONSTOPPABLE) && starter != Starter::Autologger {
@@ -172,7 +173,7 @@ impl Mode {
         if self.has(NEWFILE)
             && let Some(path) = &raw.log_file
         {
-            row::check(path)?;
+            check_sequence_pattern(path)?;
         }
         Ok(())
     }
@@ -180,8 +181,8 @@ impl Mode {
     /// Rejects flags that do not go with kernel events.
     pub(super) fn check_system(self) -> Result<()> {
         if self.has(PAGED) {
-            let why = "kernel events cannot be logged to pageable memory";
-            return refuse(Status::ERROR_INVALID_PARAMETER, why);
+            let reason = "kernel events cannot be logged to pageable memory";
+            return refuse(Status::ERROR_INVALID_PARAMETER, reason);
         }
         Ok(())
     }
@@ -189,8 +190,8 @@ impl Mode {
     /// Rejects flags that are valid but not supported.
     pub(super) fn check_supported(self) -> Result<()> {
         if self.has(PRIVATE) && !self.has(IN_PROC) {
-            let why = "private sessions are started by their own process (PRIVATE_IN_PROC)";
-            return refuse(Status::ERROR_NOT_SUPPORTED, why);
+            let reason = "private sessions are started by their own process (PRIVATE_IN_PROC)";
+            return refuse(Status::ERROR_NOT_SUPPORTED, reason);
         }
         Ok(())
     }

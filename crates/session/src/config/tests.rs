@@ -119,18 +119,18 @@ fn system_loggers_are_recognised_by_mode_guid_or_name() {
 
 #[test]
 fn file_sequence_needs_placeholder_and_two_buffers() {
-    let row = |path: &str, maximum_file_size| SessionConfig {
+    let sequence = |path: &str, maximum_file_size| SessionConfig {
         log_file: Some(path.into()),
         maximum_file_size,
         ..raw(0x2008)
     };
-    assert_eq!(status(row("/tmp/a%d.etl", 128)), None);
-    assert_eq!(status(row("/tmp/a%d.etl", 127)), INVALID, "under two buffers");
-    assert_eq!(status(row("/tmp/a%d.etl", 0)), INVALID, "no limit");
+    assert_eq!(status(sequence("/tmp/a%d.etl", 128)), None);
+    assert_eq!(status(sequence("/tmp/a%d.etl", 127)), INVALID, "under two buffers");
+    assert_eq!(status(sequence("/tmp/a%d.etl", 0)), INVALID, "no limit");
     let plain = |maximum_file_size| status(SessionConfig { maximum_file_size, ..raw(0x2001) });
     assert_eq!((plain(128), plain(127), plain(0)), (None, INVALID, None), "a plain file");
     for path in ["/tmp/a.etl", "/tmp/%d%d.etl", "/tmp%d/a.etl"] {
-        assert_eq!(status(row(path, 1000)), INVALID, "{path}");
+        assert_eq!(status(sequence(path, 1000)), INVALID, "{path}");
     }
 }
 
@@ -146,8 +146,8 @@ fn flags_and_filters_are_rejected_for_other_sessions() {
     let echoed = Config::new(SessionConfig { options: 6, ..raw(1) }, 4).unwrap();
     assert_eq!(echoed.properties().options, 6);
     assert!(Config::for_autologger(raw(0x41), 4).is_ok(), "an autologger may be non-stoppable");
-    let row = SessionConfig { log_file: Some("/tmp/a%d.etl".into()), ..raw(8) };
-    assert!(Config::new(row.clone(), 4).is_ok() && Config::for_autologger(row, 4).is_err());
+    let sequence = SessionConfig { log_file: Some("/tmp/a%d.etl".into()), ..raw(8) };
+    assert!(Config::new(sequence.clone(), 4).is_ok() && Config::for_autologger(sequence, 4).is_err());
 }
 
 #[test]

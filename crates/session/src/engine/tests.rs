@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::error::Error;
+use crate::messages::SequenceFile;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Mutex;
@@ -18,10 +19,10 @@ use traceweir_transport::ring::{Failure, Gather, Outlet, RegionSource, Ticket};
 mod adopted;
 mod captured;
 mod exact;
-mod falls;
 mod files;
 mod live;
 mod modes;
+mod panics;
 
 /// Timeout of waits that normally take milliseconds.
 const TIMEOUT: Duration = Duration::from_secs(60);
@@ -86,8 +87,15 @@ impl Stage {
         let on_end = Box::new(move |end| sender.send(end).expect("the test still runs"));
         let cpus = traceweir_transport::cpu::possible().max(CPUS);
         let config = Config::new(raw, cpus).expect("a valid configuration");
-        let place = Place { id: 0x10007, file, next_file, has_roots_room: true, starter: (10, 11), on_end };
-        match Session::start(config, place) {
+        let options = StartOptions {
+            id: 0x10007,
+            file,
+            next_file,
+            may_use_reserved_blocks: true,
+            starter: (10, 11),
+            on_end,
+        };
+        match Session::start(config, options) {
             Ok(session) => Ok(Self { session, folder, ended }),
             Err(error) => Err((error, folder)),
         }

@@ -67,14 +67,14 @@ pub struct Machine {
 impl Machine {
     /// Inspects this machine.
     #[must_use]
-    pub fn look() -> Self {
-        Self::at(Path::new("/"), cpu::counters())
+    pub fn inspect() -> Self {
+        Self::inspect_below(Path::new("/"), cpu::counters())
     }
 
     /// Inspects the machine whose files are below `root`, and whose processors report `counters`
     /// counters.
     #[must_use]
-    pub fn at(root: &Path, counters: Option<u32>) -> Self {
+    pub fn inspect_below(root: &Path, counters: Option<u32>) -> Self {
         let kernel = root.join("proc/sys/kernel");
         let number = |name: &str| fs::read_to_string(kernel.join(name)).ok()?.trim().parse::<u32>().ok();
         let devices = counter_devices(&root.join("sys/bus/event_source/devices"));
@@ -163,7 +163,7 @@ impl Machine {
 
     /// Rejects settings that the machine does not support.
     pub(super) fn check(&self, set: &Set) -> Result<()> {
-        let missing = |why| refuse(Status::ERROR_NOT_SUPPORTED, why);
+        let missing = |reason| refuse(Status::ERROR_NOT_SUPPORTED, reason);
         match set {
             Set::PmcEventList(_) | Set::PmcCounterList(_) if !self.has_counters => missing(NO_COUNTERS),
             Set::ProfileSourceConfig(ids) if !self.has_counters && !ids.iter().all(|id| is_software(*id)) => {

@@ -62,7 +62,7 @@ impl System {
 
     /// Returns whether all settings have their defaults, so that they need not be saved.
     #[must_use]
-    pub fn is_as_usual(&self) -> bool {
+    pub fn is_default(&self) -> bool {
         self.configured.is_empty() && self.intervals.is_empty()
     }
 

@@ -14,7 +14,7 @@ fn plain() -> Machine {
     fs::create_dir_all(&kernel).unwrap();
     fs::write(kernel.join("perf_event_paranoid"), "2\n").unwrap();
     fs::write(kernel.join("perf_event_max_sample_rate"), "4000\n").unwrap();
-    Machine::at(root.path(), None)
+    Machine::inspect_below(root.path(), None)
 }
 
 fn rich() -> Machine {
@@ -37,7 +37,7 @@ fn rich_in(counters: Option<u32>, events: &[String]) -> Machine {
     for event in events {
         fs::write(cpu.join("events").join(event), "").unwrap();
     }
-    Machine::at(root.path(), counters)
+    Machine::inspect_below(root.path(), counters)
 }
 
 fn status(outcome: Result<()>) -> u32 {
@@ -112,15 +112,15 @@ fn intervals_stay_within_bounds_and_persist() {
     let is = |interval| Answer::SampledProfileInterval(ProfileInterval { source: 0, interval });
     assert_eq!(System::default().interval(0, &machine).unwrap(), is(10_000));
     assert_eq!([after(5000), after(1), after(u32::MAX)], [is(5000), is(2500), is(1_000_000)]);
-    assert!(!system.is_as_usual());
+    assert!(!system.is_default());
     let back = Set::SampledProfileInterval(ProfileInterval { source: 0, interval: 10_000 });
     system.set(&back, &machine).unwrap();
-    assert!(system.is_as_usual());
+    assert!(system.is_default());
     assert_eq!(system.interval(0, &machine).unwrap(), is(10_000));
     let rich = rich();
     for (ids, is_usual) in [(vec![19], false), (vec![], true)] {
         system.set(&Set::ProfileSourceConfig(ids), &rich).unwrap();
-        assert_eq!(system.is_as_usual(), is_usual);
+        assert_eq!(system.is_default(), is_usual);
     }
     let counter = Answer::SampledProfileInterval(ProfileInterval { source: 19, interval: 65_536 });
     assert_eq!(System::default().interval(19, &rich).unwrap(), counter);

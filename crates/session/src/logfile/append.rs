@@ -11,7 +11,7 @@ use traceweir_transport::clock::Anchor;
 
 use super::ledger::Ledger;
 use super::{Disk, Facts, Failure, LogFile};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, refuse};
 use crate::storage::{LogStorage, Storage};
 
 /// Pointer size of this machine's processes, as file headers give it.
@@ -20,8 +20,8 @@ const POINTER_SIZE: u32 = 8;
 /// corrected now and then.
 const AHEAD: i64 = 10_000_000;
 
-fn refuse<T>(why: &'static str) -> Result<T> {
-    Err(Error::Properties { status: Status::ERROR_INVALID_PARAMETER, why })
+fn invalid<T>(reason: &'static str) -> Result<T> {
+    refuse(Status::ERROR_INVALID_PARAMETER, reason)
 }
 
 impl LogFile {
@@ -39,7 +39,7 @@ impl LogFile {
             Ok(tail) => tail,
             Err(error @ FormatError::Io { .. }) => return Err(Error::Format(error)),
             Err(_) => {
-                return refuse(
+                return invalid(
                     "the file is no sequential trace in good order: repair it, or choose another file",
                 );
             }
@@ -67,19 +67,19 @@ impl LogFile {
 fn check(tail: &Tail, facts: &Facts, anchor: &Anchor) -> Result<()> {
     let header = &tail.header;
     if header.clock_type != facts.clock.kind() {
-        return refuse("the file to be continued has another clock");
+        return invalid("the file to be continued has another clock");
     }
     if header.buffer_size != facts.config.buffer_size.saturating_mul(1024) {
-        return refuse("the file to be continued has another buffer size: give the session the same");
+        return invalid("the file to be continued has another buffer size: give the session the same");
     }
     if header.pointer_size != POINTER_SIZE {
-        return refuse("the file to be continued has another pointer size");
+        return invalid("the file to be continued has another pointer size");
     }
     if header.processors != facts.processors {
-        return refuse("the file to be continued was written with another number of processors");
+        return invalid("the file to be continued was written with another number of processors");
     }
     if tail.last_time > anchor.wall.0.saturating_add(AHEAD) {
-        return refuse("the file to be continued ends later than now: is the system's time right?");
+        return invalid("the file to be continued ends later than now: is the system's time right?");
     }
     Ok(())
 }

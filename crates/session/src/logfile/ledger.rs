@@ -159,8 +159,7 @@ fn read_header(storage: &dyn Storage, offset: u64) -> Option<BufferHeader> {
     (got == HEADER_SIZE).then(|| BufferHeader::parse(&raw))
 }
 
-/// Returns the low 32 bits of a stamp.
-#[allow(clippy::cast_possible_truncation)] // Only equality matters.
+/// Returns the low 32 bits of a stamp, of which only equality matters.
 const fn low_half(time: i64) -> u32 {
     time.cast_unsigned() as u32
 }

@@ -22,9 +22,9 @@ use traceweir_transport::clock::Anchor;
 
 use super::{Log, Output, lost_counts};
 use crate::config::{self, Mode};
-use crate::engine::NextFile;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, refuse};
 use crate::logfile::{Flight, LogFile, Written, failed};
+use crate::messages::NextFile;
 use crate::pool::Buffer;
 
 /// A file sequence (EVENT_TRACE_FILE_MODE_NEWFILE).
@@ -42,18 +42,18 @@ impl FileSequence {
     }
 
     fn name(&self) -> PathBuf {
-        config::numbered(&self.pattern, self.number)
+        config::sequence_file_name(&self.pattern, self.number)
     }
 }
 
 /// Full buffers that are collected before they are written (FlushThreshold).
-pub(crate) struct Held {
+pub(super) struct HeldBuffers {
     buffers: Vec<Buffer>,
     threshold: usize,
 }
 
-impl Held {
-    pub(crate) fn new(threshold: u32) -> Self {
+impl HeldBuffers {
+    pub(super) fn new(threshold: u32) -> Self {
         Self { buffers: Vec::new(), threshold: threshold as usize }
     }
 
@@ -90,8 +90,7 @@ impl Output {
                 Log::File(Box::new(log))
             }
             None if named.is_some() || !mode.is_real_time() => {
-                let why = "the log file was not passed along";
-                return Err(Error::Properties { status: Status::ERROR_BAD_PATHNAME, why });
+                return refuse(Status::ERROR_BAD_PATHNAME, "the log file was not passed along");
             }
             None => Log::None,
         };
@@ -106,7 +105,7 @@ impl Output {
 
     fn begin_file(&self, file: File, name: Option<&PathBuf>, anchor: Anchor) -> Result<LogFile> {
         let name = name.map(PathBuf::as_path);
-        let storage = self.shared.store(file);
+        let storage = self.shared.new_storage(file);
         if Mode(self.facts.config.log_file_mode).is_appending() {
             LogFile::append_to(storage, &self.facts, name, anchor)
         } else {
@@ -160,15 +159,14 @@ impl Output {
             return Err(Error::Ended);
         }
         let Some(sequence) = &mut self.sequence else {
-            let why = "the session does not write a file sequence";
-            return Err(Error::Properties { status: Status::ERROR_INVALID_FUNCTION, why });
+            return refuse(Status::ERROR_INVALID_FUNCTION, "the session does not write a file sequence");
         };
         let before = sequence.number;
         sequence.number = sequence.number.checked_add(1).ok_or(failed(Status::ERROR_NO_SYSTEM_RESOURCES))?;
         let name = sequence.name();
-        let begun = (sequence.next)(&name).and_then(|further| {
-            let mut file = self.begin_file(further.file, Some(&name), *self.facts.clock.anchor())?;
-            file.keep(further.claim);
+        let begun = (sequence.next)(&name).and_then(|next| {
+            let mut file = self.begin_file(next.file, Some(&name), *self.facts.clock.anchor())?;
+            file.keep_claim(next.claim);
             Ok(file)
         });
         match begun {
@@ -189,8 +187,7 @@ impl Output {
     pub(super) fn switch_file(&mut self, file: File, name: PathBuf, next: Option<NextFile>) -> Result<()> {
         let sequence = next.map(|next| FileSequence::new(name.clone(), next));
         if self.sequence.as_ref().zip(sequence.as_ref()).is_some_and(|(a, b)| a.pattern == b.pattern) {
-            let why = "these already are the log files";
-            return Err(Error::Properties { status: Status::ERROR_BAD_PATHNAME, why });
+            return refuse(Status::ERROR_BAD_PATHNAME, "these already are the log files");
         }
         let name = sequence.as_ref().map_or(name, FileSequence::name);
         let anchor = Anchor::now(self.facts.clock.counter());
@@ -218,7 +215,7 @@ impl Output {
         self.count_overwritten();
         let log = std::mem::replace(&mut self.log, Log::None);
         self.sequence = None;
-        self.shared.change(|config| config.log_file = None);
+        self.shared.change_config(|config| config.log_file = None);
         self.facts.config = self.shared.config();
         self.set_real_time(true);
         let Log::File(mut file) = log else { return Ok(()) };

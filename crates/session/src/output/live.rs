@@ -6,8 +6,9 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::live::QueueWriter;
 
 use super::{Log, Output};
-use crate::engine::Live;
-use crate::error::{Error, Result};
+use crate::error::{Result, refuse};
+use crate::ids::ConsumerId;
+use crate::messages::OpenedConsumer;
 use crate::realtime::{MAX_CONSUMERS, Realtime};
 
 /// Slots of a consumer's queue: in low latency mode, in which a slot may hold only a few events,
@@ -32,14 +33,14 @@ impl Output {
         self.note_consumers();
     }
 
-    pub(super) fn open(&mut self) -> Result<Live> {
+    pub(super) fn open_consumer(&mut self) -> Result<OpenedConsumer> {
         let Some(live) = &mut self.live else {
-            let why = "the session does not deliver events live";
-            return Err(Error::Properties { status: Status::ERROR_WMI_INSTANCE_NOT_FOUND, why });
+            let reason = "the session does not deliver events live";
+            return refuse(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason);
         };
         if live.consumers() >= MAX_CONSUMERS {
-            let why = "a session has at most eight live consumers";
-            return Err(Error::Properties { status: Status::ERROR_NO_SYSTEM_RESOURCES, why });
+            let reason = "a session has at most eight live consumers";
+            return refuse(Status::ERROR_NO_SYSTEM_RESOURCES, reason);
         }
         let (many, least) = SLOTS;
         let bytes = self.shared.pool.buffer_bytes();
@@ -53,10 +54,10 @@ impl Output {
         let (queue, ends) = QueueWriter::create(slots, buffer_bytes)?;
         let id = live.open(queue, &self.shared.stats);
         self.note_consumers();
-        Ok(Live { id, ends, slots, buffer_bytes, header })
+        Ok(OpenedConsumer { id, ends, slots, buffer_bytes, header })
     }
 
-    pub(super) fn close(&mut self, id: u64) {
+    pub(super) fn close_consumer(&mut self, id: ConsumerId) {
         if let Some(live) = &mut self.live {
             live.close(id);
         }

@@ -123,9 +123,9 @@ messages! {
     0x16 CloseSession { order, session },
     0x17 Failed { order, registration, session, status, reason },
     0x18 SetTraits { registration, traits },
-    0x19 TellModules { registrations, session },
+    0x19 ReportModules { registrations, session },
     0x1C PrivateStart { order, session, starter, config },
-    0x1D PrivateControl { order, session, asker, control },
+    0x1D PrivateControl { order, session, user, control },
     0x1E PrivateEnable { order, session, provider, code, params },
     0x1F PrivateState { order, session, status, reason, properties },
 
@@ -269,7 +269,7 @@ impl Wire for RegionParams {
     }
     fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
         let (version, cpus, ring_bytes) = (from.u32()?, from.u16()?, from.u32()?);
-        let layout = Layout::of_version(version, cpus, ring_bytes)
+        let layout = Layout::with_version(version, cpus, ring_bytes)
             .map_err(|_| from.invalid("no region can have this layout"))?;
         let clock = Counter::from_number(from.u32()?).map_err(|_| from.invalid("no such counter"))?;
         Ok(Self { layout, clock, wake_at: from.u32()?, max_record: from.u32()? })

@@ -101,7 +101,7 @@ impl RegionReader {
         let bytes = params.layout.region_bytes();
         map::check_headroom(bytes)?;
         let memory = create_memory(params)?;
-        let reader = Self::over(Mapping::of_file(memory.as_fd(), bytes, true)?, params)?;
+        let reader = Self::from_mapping(Mapping::from_file(memory.as_fd(), bytes, true)?, params)?;
         Ok((reader, memory))
     }
 
@@ -113,7 +113,7 @@ impl RegionReader {
         let bytes = params.layout.region_bytes();
         map::check_memory_file(memory, bytes)?;
         map::check_headroom(bytes)?;
-        let mut reader = Self::over(Mapping::of_file(memory, bytes, true)?, params)?;
+        let mut reader = Self::from_mapping(Mapping::from_file(memory, bytes, true)?, params)?;
         // Losses before the adoption count too.
         let since = reader.lost_at.checked_sub(MAX_AGE_AT_ADOPTION);
         reader.lost_at = since.unwrap_or(reader.lost_at);
@@ -121,7 +121,7 @@ impl RegionReader {
     }
 
     /// Creates the reading side over a mapping and writes the header.
-    pub(super) fn over(map: Mapping, params: &RegionParams) -> Result<Self> {
+    pub(super) fn from_mapping(map: Mapping, params: &RegionParams) -> Result<Self> {
         params.check()?;
         if map.bytes() < params.layout.region_bytes() || !map.copy_in(0, &params.header()) {
             return Err(Error::Invalid("the mapping is smaller than the region"));
@@ -370,7 +370,7 @@ impl RingReader {
 
     /// Publishes how far the ring was read, and up to where there is room.
     fn publish(&self) {
-        let mark = if self.is_closed { abi::SHUT } else { 0 };
+        let mark = if self.is_closed { abi::STORE_FULL } else { 0 };
         if let Some(words) = self.words() {
             words.taken(self.read, self.tail | mark);
         }
@@ -413,5 +413,5 @@ impl RingReader {
 }
 
 #[cfg(test)]
-#[allow(clippy::indexing_slicing, clippy::unwrap_used, clippy::arithmetic_side_effects)]
+#[allow(clippy::arithmetic_side_effects)]
 mod tests;

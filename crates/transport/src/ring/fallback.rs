@@ -20,8 +20,8 @@
 
 use core::ptr;
 
+use super::gate::{Gate, Ticket};
 use super::gather::Gather;
-use super::outlet::{Outlet, Ticket};
 use super::view::View;
 use super::{Outcome, points};
 use crate::abi;
@@ -33,10 +33,10 @@ const TRIES: u32 = 64;
 /// Writes a sound record of `length` bytes.
 ///
 /// # Safety
-/// The view was read while the outlet was open for this ticket, and the record is sound for
+/// The view was read while the gate was open for this ticket, and the record is sound for
 /// `length` (see [`Gather`]).
 pub(super) unsafe fn write(
-    outlet: &Outlet,
+    gate: Gate<'_>,
     ticket: Ticket,
     view: &View,
     thread: u32,
@@ -49,7 +49,8 @@ pub(super) unsafe fn write(
     for attempt in 0..view.cpus.saturating_mul(2).min(TRIES) {
         let cpu = (here + attempt) % view.cpus;
         let ring = (view.cpus + cpu) as usize;
-        // SAFETY: the view's range stays mapped forever.
+        // SAFETY: the view was read from an open outlet, whose range stays mapped forever; `ring`
+        // is one of its rings.
         let words = unsafe { view.words(ring) };
         if !words.try_lock(thread) {
             continue;
@@ -57,11 +58,12 @@ pub(super) unsafe fn write(
         points::pass("fallback_locked");
         // Inside the lock this is final: `close` takes every lock after it changed the generation
         // (R5).
-        if !outlet.gate().is_open_for(ticket.0) {
+        if !gate.is_open_for(ticket) {
             words.unlock_if_held_by(thread);
             return Outcome::Closed;
         }
-        // SAFETY: as promised by the caller; this thread holds the lock.
+        // SAFETY: the caller passes a view of this opening and a record that is sound for `length`;
+        // this thread holds the lock of `ring`.
         let outcome = unsafe { write_inside_lock(view, ring, cpu, record, length) };
         words.unlock();
         points::pass("fallback_unlocked");
@@ -81,7 +83,8 @@ unsafe fn write_inside_lock(
     record: &mut Gather<'_>,
     length: usize,
 ) -> Outcome {
-    // SAFETY: the view's range stays mapped forever.
+    // SAFETY: the view was read from an open outlet, whose range stays mapped forever; `ring` is
+    // one of its rings.
     let words = unsafe { view.words(ring) };
     let size = abi::size_in_ring(length);
     let Some(slot) = words.find_slot(size as u64, u64::from(view.ring_bytes)) else {

@@ -23,6 +23,10 @@
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
+/// Proof that an outlet was open at a certain time; a write with a stale one is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ticket(pub u64);
+
 /// The gate words of an outlet.
 #[derive(Clone, Copy)]
 pub(crate) struct Gate<'a> {
@@ -47,19 +51,19 @@ impl<'a> Gate<'a> {
 
     /// Returns whether the gate is open for this ticket; an even number is no ticket.
     #[inline]
-    pub(crate) fn is_open_for(&self, ticket: u64) -> bool {
+    pub(crate) fn is_open_for(&self, ticket: Ticket) -> bool {
         // Acquire pairs with the release in `open`: a thread that sees the generation sees the view
         // and the visitors that belong to it.
-        ticket & 1 == 1 && self.generation.load(Ordering::Acquire) == ticket
+        ticket.0 & 1 == 1 && self.generation.load(Ordering::Acquire) == ticket.0
     }
 
     /// Opens the gate for this ticket: an odd number that was never used before.
-    pub(crate) fn open(&self, generation: u64) {
+    pub(crate) fn open(&self, ticket: Ticket) {
         // An exchange like all other changes of this word, so that they have one order; loom would
         // doubt that for a plain store.
-        let _ = self.visitors.swap(generation << 32, Ordering::Relaxed);
+        let _ = self.visitors.swap(ticket.0 << 32, Ordering::Relaxed);
         // Pairs with the acquire in `is_open_for`.
-        self.generation.store(generation, Ordering::Release);
+        self.generation.store(ticket.0, Ordering::Release);
     }
 
     /// Closes the gate. Returns whether it was open.
@@ -84,7 +88,7 @@ impl<'a> Gate<'a> {
 
     /// Runs `work`, which must end before the region is removed, if the gate is open for this
     /// ticket. Returns whether it was. Safe in signal handlers.
-    pub(crate) fn visit(&self, ticket: u64, work: impl FnOnce()) -> bool {
+    pub(crate) fn visit(&self, ticket: Ticket, work: impl FnOnce()) -> bool {
         if !self.is_open_for(ticket) {
             return false;
         }

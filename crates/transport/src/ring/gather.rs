@@ -10,7 +10,7 @@
 //! A record is *sound* for a length if its staged part is as long as it says and all parts together
 //! have that length; then a writer copies whole staged words, and the rest over the surplus.
 
-use super::straight::Block;
+use super::block::Block;
 use crate::abi;
 
 /// A record to be written: bytes staged by the caller, then parts that are copied from their place.

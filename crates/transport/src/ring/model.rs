@@ -34,7 +34,7 @@ struct Ring {
 // SAFETY: the cells are what the model is about: loom fails the test if two accesses to one could
 // meet.
 unsafe impl Sync for Ring {}
-// SAFETY: as above.
+// SAFETY: its fields are atomics and cells, none of which belongs to a thread.
 unsafe impl Send for Ring {}
 
 impl Ring {

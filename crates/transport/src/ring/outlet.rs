@@ -27,7 +27,7 @@
 //! it, as a child in a new namespace can have its parent's.
 
 use core::fmt;
-use core::sync::atomic::{AtomicI32, AtomicIsize, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use core::sync::atomic::{AtomicI32, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
@@ -36,11 +36,11 @@ use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::doorbell::Doorbell;
 use super::drain::RegionReader;
-use super::gate::Gate;
+use super::gate::{Gate, Ticket};
 use super::rseq;
-use super::view::View;
+use super::view::{HotWords, View};
 use crate::abi::RegionParams;
-use crate::clock::{Counter, switched_on};
+use crate::clock::{Counter, is_switched_on};
 use crate::error::{Error, Result};
 use crate::map::Range;
 
@@ -89,17 +89,13 @@ enum Wake {
     Doorbell(&'static Doorbell, u8),
 }
 
-/// Proof that an outlet was open at a certain time; [`Outlet::write`] refuses a stale one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Ticket(pub u64);
-
 /// The reason why a record was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// No room, or every lock taken: counted in the region.
     Full,
     /// The owner takes no events for now, because its store is full: counted in the region.
-    Shut,
+    OwnerFull,
     /// Larger than the session can store, or empty: counted in the region.
     TooLarge,
     /// The outlet was closed or serves another session by now. Not counted.
@@ -110,16 +106,7 @@ pub enum Failure {
 /// that was interrupted for any length of time finds readable memory.
 #[repr(C, align(128))]
 pub struct Outlet {
-    // Read by every write, in one cache line that only `open` and `close` write.
-    pub(super) generation: AtomicU64,
-    pub(super) base: AtomicPtr<u8>,
-    pub(super) data_offset: AtomicUsize,
-    rseq_offset: AtomicIsize,
-    pub(super) cpus: AtomicU32,
-    pub(super) ring_bytes: AtomicU32,
-    wake_at: AtomicU32,
-    max_record: AtomicU32,
-    clock: AtomicU32,
+    hot: HotWords,
     cold: ColdFields,
 }
 
@@ -140,7 +127,7 @@ struct ColdFields {
 
 impl fmt::Debug for Outlet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Outlet").field("generation", &self.generation).finish_non_exhaustive()
+        f.debug_struct("Outlet").field("generation", &self.hot.generation).finish_non_exhaustive()
     }
 }
 
@@ -149,15 +136,7 @@ impl Outlet {
     #[must_use]
     pub const fn new() -> Self {
         Self {
-            generation: AtomicU64::new(0),
-            base: AtomicPtr::new(core::ptr::null_mut()),
-            data_offset: AtomicUsize::new(0),
-            rseq_offset: AtomicIsize::new(0),
-            cpus: AtomicU32::new(0),
-            ring_bytes: AtomicU32::new(0),
-            wake_at: AtomicU32::new(0),
-            max_record: AtomicU32::new(0),
-            clock: AtomicU32::new(0),
+            hot: HotWords::new(),
             cold: ColdFields {
                 visitors: AtomicU64::new(0),
                 wake: AtomicI32::new(-1),
@@ -169,8 +148,8 @@ impl Outlet {
     }
 
     #[inline]
-    pub(super) const fn gate(&self) -> Gate<'_> {
-        Gate::new(&self.generation, &self.cold.visitors)
+    const fn gate(&self) -> Gate<'_> {
+        Gate::new(&self.hot.generation, &self.cold.visitors)
     }
 
     /// Maps a region and lets writers in. Rejects a region of another version. One caller at a time
@@ -195,7 +174,7 @@ impl Outlet {
     /// session.
     pub fn open_private(&self, params: &RegionParams, wake: OwnedFd) -> Result<(Ticket, RegionReader)> {
         let range = self.prepare(params)?;
-        let reader = RegionReader::over(range.map_shared(params.layout.region_bytes())?, params)?;
+        let reader = RegionReader::from_mapping(range.map_shared(params.layout.region_bytes())?, params)?;
         Ok((self.admit(params, Wake::Descriptor(wake.into_raw_fd())), reader))
     }
 
@@ -207,7 +186,7 @@ impl Outlet {
         line: u8,
     ) -> Result<(Ticket, RegionReader)> {
         let range = self.prepare(params)?;
-        let reader = RegionReader::over(range.map_shared(params.layout.region_bytes())?, params)?;
+        let reader = RegionReader::from_mapping(range.map_shared(params.layout.region_bytes())?, params)?;
         Ok((self.admit(params, Wake::Doorbell(doorbell, line)), reader))
     }
 
@@ -222,12 +201,12 @@ impl Outlet {
         // A late writer to the previous region may still try a lock word before it checks the
         // generation. With as many CPUs as before, that word is a lock word of the next region too,
         // and trying it does no harm (fallback.rs).
-        let has_same_cpus = self.cpus.load(Ordering::Relaxed) == u32::from(params.layout.cpus());
+        let has_same_cpus = self.hot.cpus.load(Ordering::Relaxed) == u32::from(params.layout.cpus());
         if let Some(range) = self.range().filter(|range| has_same_cpus && range.bytes() >= needed) {
             return Ok(range);
         }
         let range = Range::reserve(needed)?;
-        self.base.store(range.base(), Ordering::Relaxed);
+        self.hot.base.store(range.base(), Ordering::Relaxed);
         self.cold.range_bytes.store(range.bytes(), Ordering::Relaxed);
         Ok(range)
     }
@@ -236,27 +215,20 @@ impl Outlet {
         let bytes = self.cold.range_bytes.load(Ordering::Relaxed);
         // SAFETY: both were stored together from a range that `prepare` reserved; opening and
         // closing is one caller at a time.
-        unsafe { Range::from_parts(self.base.load(Ordering::Relaxed), bytes) }.filter(|_| bytes > 0)
+        unsafe { Range::from_parts(self.hot.base.load(Ordering::Relaxed), bytes) }.filter(|_| bytes > 0)
     }
 
     /// Stores the view and lets writers in.
     fn admit(&self, params: &RegionParams, wake: Wake) -> Ticket {
-        let layout = params.layout;
-        let offset =
-            if params.clock == Counter::Cycles && layout.ring_bytes() > 0 { rseq_area_offset() } else { 0 };
-        self.rseq_offset.store(offset, Ordering::Relaxed);
-        self.data_offset.store(layout.data_offset(0), Ordering::Relaxed);
-        self.cpus.store(u32::from(layout.cpus()), Ordering::Relaxed);
-        self.ring_bytes.store(layout.ring_bytes(), Ordering::Relaxed);
-        self.wake_at.store(params.wake_at.max(1), Ordering::Relaxed);
-        self.max_record.store(params.max_record, Ordering::Relaxed);
-        self.clock.store(params.clock as u32, Ordering::Relaxed);
+        let can_restart = params.clock == Counter::Cycles && params.layout.ring_bytes() > 0;
+        let offset = if can_restart { rseq_area_offset() } else { 0 };
+        self.hot.set_layout(params, offset);
         self.set_wake(wake);
         // Steps of two: odd numbers are openings, the even ones between them closings. Relaxed:
         // they only need to differ.
-        let generation = GENERATIONS.fetch_add(2, Ordering::Relaxed);
-        self.gate().open(generation);
-        Ticket(generation)
+        let ticket = Ticket(GENERATIONS.fetch_add(2, Ordering::Relaxed));
+        self.gate().open(ticket);
+        ticket
     }
 
     /// Closes the outlet. After the return no writer publishes any more, unless one was stopped
@@ -265,7 +237,7 @@ impl Outlet {
     /// Call it only in the process that opened the outlet: a forked child would stop its parent's
     /// writers. The child calls [`forget`](Self::forget).
     pub fn close(&self) -> bool {
-        let (range, view) = (self.range(), self.view());
+        let (range, view) = (self.range(), self.hot.view());
         if !self.gate().close() {
             return true;
         }
@@ -343,7 +315,8 @@ impl Outlet {
         let end = Instant::now() + CLOSE_TIMEOUT;
         let mut locked = true;
         for ring in view.cpus..view.cpus * 2 {
-            // SAFETY: the view was read while the outlet was open.
+            // SAFETY: the caller read the view while the outlet was open, and the loop goes over
+            // its rings.
             let words = unsafe { view.words(ring as usize) };
             if !wait_until(end, || words.try_lock(u32::MAX)) {
                 // A writer was stopped inside, and what it publishes later is lost. If it has
@@ -353,18 +326,6 @@ impl Outlet {
             }
         }
         stopped && locked && wait_until(end, || self.gate().is_empty())
-    }
-
-    #[inline]
-    fn view(&self) -> View {
-        View {
-            base: self.base.load(Ordering::Relaxed),
-            data_offset: self.data_offset.load(Ordering::Relaxed),
-            rseq_offset: self.rseq_offset.load(Ordering::Relaxed),
-            cpus: self.cpus.load(Ordering::Relaxed),
-            ring_bytes: self.ring_bytes.load(Ordering::Relaxed),
-            cycles: self.clock.load(Ordering::Relaxed) == Counter::Cycles as u32,
-        }
     }
 }
 
@@ -400,7 +361,7 @@ impl Default for Outlet {
 fn rseq_area_offset() -> isize {
     static OFFSET: OnceLock<isize> = OnceLock::new();
     let offset =
-        *OFFSET.get_or_init(|| if switched_on("TRACEWEIR_NO_RSEQ") { 0 } else { rseq::area_offset() });
+        *OFFSET.get_or_init(|| if is_switched_on("TRACEWEIR_NO_RSEQ") { 0 } else { rseq::area_offset() });
     let stoppable = offset != 0 && membarrier(MembarrierCommand::RegisterPrivateExpeditedRseq).is_ok();
     if stoppable { offset } else { 0 }
 }

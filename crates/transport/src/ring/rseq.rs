@@ -1,47 +1,129 @@
-//! The fast writer: the whole record is copied inside one restartable sequence on this processor's ring and published by one store.
+//! The fast writer: copies a whole record inside one restartable sequence on this CPU's ring and
+//! publishes it with one store.
+//!
+//! The kernel guarantees (rseq(2)) that a thread which is preempted, migrated or interrupted by a
+//! signal between the labels 2 and 5 continues at label 4. So whatever the sequence did up to
+//! there, it did alone on this CPU, and the store of `head`, its last instruction, is the only
+//! effect that another thread can see. An aborted sequence leaves nothing to clean up, nor does
+//! SIGKILL. Everything between 2 and 5 is assembly here, because a call would leave the range and
+//! its protection.
+//!
+//! # The sequence in pseudo-code
 //!
 //! ```text
-//!   2: this processor's ring ── generation still ours? ── room (with the pad)? ── stamp ── copy the pieces ── head := end 5:
-//!      none: unfit             no: closed                 no: full                                            commit
-//!   4: the kernel comes here when the thread was preempted, moved or signalled between 2 and 5: begin again
+//!    area.rseq_cs = descriptor of (2, 5, 4)                           descriptor!, arm!
+//! 2: cpu = area.cpu_id
+//!    if words.generation != ticket                 return CLOSED      check_open!
+//!    if cpu >= words.cpus                          return UNFIT
+//!    control = base + HEADER_BYTES + cpu * CONTROL_BYTES              locate_ring!
+//!    data    = base + data_offset + cpu * ring_bytes
+//!    offset  = control.head % ring_bytes                              locate_record!
+//!    if offset + size > ring_bytes
+//!        pad = ring_bytes - offset                                    wrap!
+//!        if head + pad + size - control.tail > ring_bytes  return FULL
+//!        data[offset] = SKIP;  head += pad;  offset = 0
+//!    end = head + size                                                check_room!
+//!    if end - control.tail > ring_bytes            return FULL
+//!    data[offset] = prefix, counter                                   write_prefix!
+//!    if frame has an event header
+//!        data += header                                               copy_header!
+//!        data += items                                                copy_items!
+//!    else
+//!        data += staged words                                         copy_staged!
+//!    if frame has a schema
+//!        data += schema, zeros up to a multiple of eight              copy_schema!
+//!    for block in frame.blocks                                        copy_blocks!
+//!        if block does not fit into the record     return UNFIT
+//!        data += block
+//!    control.head = end                                               publish!
+//! 5: return PUBLISHED, control, end                                   exits!
+//! 4: return ABORTED
 //! ```
 //!
-//! The kernel promises (rseq(2)) that a thread which leaves the processor between 2 and 5 goes on at 4. So what was done up to there was
-//! done alone on this processor, and the store of the head is the only thing anybody sees: there is nothing to clean up, not
-//! even after SIGKILL. Everything between 2 and 5 is here in assembly, because a call would leave the range and its protection.
+//! # Labels
 //!
-//! Orders: x86-64 performs loads in order and stores in order, so the plain load of the tail is an acquire and the plain
-//! store of the head a release; they pair with `Words::taken` and `Words::published`.
+//! Labels are local numbers, because the block is inlined more than once. A tens digit belongs to
+//! one fragment. (Numbers of only zeros and ones would be read as binary literals.)
 //!
-//! A thread that shares the thread pointer of another one (a child of `vfork` before `exec`) must not write events.
-
-//! What the sequence reads of the outlet it reads behind the generation: an outlet that is closed changes the generation, aborts all sequences, and
-//! only then its other words. So they belong together.
+//! | Label | Place | Reached from |
+//! |---|---|---|
+//! | 2 | first instruction of the sequence | `arm!` |
+//! | 3 | descriptor of the sequence, in a section of its own | – |
+//! | 4 | abort handler | the kernel, from anywhere between 2 and 5 |
+//! | 5 | end of the sequence: first instruction after the store of `head` | `publish!` |
+//! | 6, 7, 8 | exits: full, closed, unfit | the checks |
+//! | 9 | end of the block | all exits |
+//! | 20 | the record's place is known | `locate_record!`, `wrap!` |
+//! | 21 | the record does not fit before the ring's end | `locate_record!` |
+//! | 30 | loop: sixteen bytes of items | `copy_items!` |
+//! | 31 | the record has no header: its run is staged words | `copy_header!` |
+//! | 32, 33, 34 | loop: four words; fewer than four are left; loop: one word | `copy_staged!` |
+//! | 40 | the run is copied | `copy_items!`, `copy_staged!` |
+//! | 41, 42, 43 | loop: sixteen bytes; the last thirty-two; the last sixteen | `copy_schema!` |
+//! | 50 | the schema is copied | `copy_schema!` |
+//! | 51 | loop: one block | `copy_blocks!` |
+//! | 52, 53 | the block is copied: advance `rdi`; advance to the next block | `copy_blocks!` |
+//! | 54, 55 | blocks below eight bytes, below four | `copy_blocks!` |
+//! | 56, 57, 58 | blocks above sixteen bytes; loop: sixteen bytes; above 512 | `copy_blocks!` |
+//! | 60 | the record is complete | `copy_blocks!`, `copy_schema!` |
+//!
+//! # Registers
+//!
+//! | Register | Value |
+//! |---|---|
+//! | `r8` | control block of the ring |
+//! | `r9` | head; from label 20 on the position after the record |
+//! | `r10` | `ring_bytes`; from `write_prefix!` on the address after the record's room |
+//! | `rdi` | data of the ring; from label 20 on the next byte to write |
+//! | `rcx`, `rdx` | size of the record and its offset in the ring; then scratch |
+//! | `rax` | CPU; then the first word of the prefix; then scratch |
+//! | `rsi`, `r11`, `xmm0` – `xmm2` | scratch |
+//!
+//! # Invariants
+//!
+//! R1 to R8 are those of the [ring protocol](super); each fragment names the ones that it upholds.
+//! R6 and R8 are the caller's part: the exits return the control block, by which it wakes the owner
+//! or counts the loss. R7 is the reader's.
+//!
+//! x86-64 performs loads in order and stores in order. So the plain load of `tail` is an acquire
+//! and the plain store of `head` a release; they pair with `Words::taken` and `Words::published`.
+//!
+//! The sequence reads the other words of the outlet after the generation. Closing an outlet changes
+//! the generation, then aborts all sequences, and only then changes those words. So a sequence that
+//! publishes has read words of one opening.
+//!
+//! A thread that shares the thread pointer of another one (a child of `vfork` before `exec`) must
+//! not write events.
 
 use core::arch::asm;
 use core::mem::offset_of;
 use core::ptr;
 
-use super::outlet::{Outlet, Ticket};
+use super::gate::Ticket;
 use super::points;
 use super::straight::Frame;
+use super::view::HotWords;
 use crate::abi;
 
-/// How often a sequence is begun again before the lock is used: a debugger that steps through it would never let it end.
+/// Number of times that a sequence is started before the lock is used instead: under a debugger
+/// that steps through it, it would never end.
 const ATTEMPTS: u32 = 64;
 
-/// `struct rseq` (rseq(2)): the processor this thread runs on, negative while it is not registered.
+/// Offset in `struct rseq` (rseq(2)) of the CPU that runs this thread; negative while the thread is
+/// not registered.
 const AREA_CPU_ID: usize = 4;
-/// `struct rseq`: the descriptor of the sequence this thread is in.
+/// Offset in `struct rseq` of the address of the descriptor of the current sequence.
 const AREA_SEQUENCE: usize = 8;
 
-/// Where the sequence's area is, relative to the thread pointer; 0: the C library registered none.
+/// Returns the offset of a thread's `struct rseq` from its thread pointer; 0 if the C library has
+/// registered none.
 ///
 /// The symbols are weak, so that a program links and runs with a C library that does not have them.
 pub(super) fn area_offset() -> isize {
     let offset: *const isize;
     let size: *const u32;
-    // SAFETY: reads two entries of the global offset table, which hold the addresses of the symbols, or null.
+    // SAFETY: reads two entries of the global offset table, which the linker makes for these
+    // symbols: each holds the address of its symbol, or null.
     unsafe {
         asm!(
             ".weak __rseq_offset",
@@ -56,48 +138,52 @@ pub(super) fn area_offset() -> isize {
     if offset.is_null() || size.is_null() {
         return 0;
     }
-    // SAFETY: both are variables of the C library, written before the program's own code runs.
+    // SAFETY: both are variables of the C library with these types, written before the program's
+    // own code runs and never again.
     unsafe { if size.read() == 0 { 0 } else { offset.read() } }
 }
 
-/// This thread's area.
+/// Returns this thread's `struct rseq`.
 ///
 /// # Safety
-/// `offset` is what [`area_offset`] gave, not 0.
+/// `offset` was returned by [`area_offset`] and is not 0.
 #[inline]
 unsafe fn area(offset: isize) -> *mut u8 {
     let thread: *mut u8;
-    // SAFETY: the first word of a thread's block is its own address (System V ABI for x86-64, thread-local storage).
+    // SAFETY: the first word of a thread's block is its own address (System V ABI for x86-64,
+    // thread-local storage).
     unsafe {
         asm!("mov {}, qword ptr fs:[0]", out(reg) thread, options(nostack, pure, readonly, preserves_flags))
     };
     thread.wrapping_offset(offset)
 }
 
-/// What became of an attempt.
+/// Result of an attempt to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Attempt {
-    /// It is in the ring with this control block, up to this position.
+    /// The record is in the ring with this control block, up to this position.
     Published(*mut u8, u64),
     /// The ring with this control block has no room.
     Full(*mut u8),
-    /// The outlet serves somebody else by now.
+    /// The outlet is closed or serves another session by now.
     Closed,
-    /// The thread has no sequence, or its processor no ring.
+    /// The thread has no sequence, or its CPU no ring.
     Unfit,
 }
 
 /// Writes a record.
 ///
 /// # Safety
-/// `offset` is what [`area_offset`] gave, not 0. The ticket is odd. The frame keeps its invariant.
+/// `offset` was returned by [`area_offset`] and is not 0. The ticket is odd. The frame keeps its
+/// invariant.
 #[inline(always)]
-pub(super) unsafe fn write(outlet: &Outlet, ticket: Ticket, offset: isize, frame: &Frame) -> Attempt {
-    // SAFETY: by the contract.
+pub(super) unsafe fn write(words: &HotWords, ticket: Ticket, offset: isize, frame: &Frame) -> Attempt {
+    // SAFETY: the caller got `offset` from `area_offset`, and it is not 0.
     let area = unsafe { area(offset) };
     for _ in 0..ATTEMPTS {
-        // SAFETY: by the contract.
-        match unsafe { sequence(area, outlet, ticket.0, frame) } {
+        // SAFETY: `area` is the `struct rseq` that the C library registered for this thread. The
+        // caller passes an odd ticket and a frame that keeps its invariant.
+        match unsafe { sequence(area, words, ticket.0, frame) } {
             (PUBLISHED, control, end) => {
                 points::pass("published");
                 return Attempt::Published(control, end);
@@ -117,296 +203,416 @@ const FULL: u32 = 2;
 const CLOSED: u32 = 3;
 const UNFIT: u32 = 4;
 
-/// The sequence. How it ended, the control block of its ring if it got that far, and the position behind the record if it was published. It is longer than
-/// functions should be: what must not leave the sequence cannot be parted.
+/// Defines a fragment of the sequence: a macro of this name that expands to its instructions as one
+/// string.
+macro_rules! fragment {
+    ($(#[$doc:meta])* $name:ident: $($line:literal,)*) => {
+        $(#[$doc])*
+        macro_rules! $name {
+            () => { concat!($($line, "\n",)*) };
+        }
+    };
+}
+
+fragment! {
+    /// The `struct rseq_cs` of the sequence: version, flags, start, length, abort handler. By it
+    /// the kernel aborts every sequence that loses its CPU, so that one thread at a time writes to
+    /// a CPU's ring (R2), and that `close` can abort all sequences (R5).
+    descriptor:
+    ".pushsection __rseq_cs, \"aw\", @progbits",
+    ".balign 32",
+    "3:",
+    ".long 0, 0",
+    ".quad 2f, 5f - 2f, 4f",
+    ".popsection",
+}
+
+fragment! {
+    /// Registers the descriptor: from label 2 on, the sequence is restartable (R2).
+    arm:
+    "lea rax, [rip + 3b]",
+    "mov qword ptr [{area} + {area_sequence}], rax",
+    "2:",
+}
+
+fragment! {
+    /// Goes on only if the outlet is open for the ticket (R5) and this CPU has a ring (R2). The CPU
+    /// number of an unregistered thread is negative, which as an unsigned number exceeds every
+    /// count.
+    check_open:
+    "mov eax, dword ptr [{area} + {area_cpu_id}]",
+    "cmp {ticket}, qword ptr [{words} + {w_generation}]",
+    "jne 7f",
+    "cmp eax, dword ptr [{words} + {w_cpus}]",
+    "jae 8f",
+}
+
+fragment! {
+    /// Finds control block and data of this CPU's ring, the only one that it may write to (R2), and
+    /// adds the CPU to the first word of the prefix.
+    locate_ring:
+    "mov r10d, dword ptr [{words} + {w_ring_bytes}]",
+    "mov rdi, qword ptr [{words} + {w_base}]",
+    "mov r8, rax",
+    "shl r8, {control_shift}",
+    "lea r8, [rdi + r8 + {header_bytes}]",
+    "mov rdx, rax",
+    "imul rdx, r10",
+    "add rdi, qword ptr [{words} + {w_data_offset}]",
+    "add rdi, rdx",
+    "shl rax, 32",
+    "or rax, qword ptr [{frame} + {f_prefix}]",
+}
+
+fragment! {
+    /// Finds the offset of the record in the ring. A record is contiguous, so one that does not fit
+    /// before the ring's end goes through `wrap!` (R4).
+    locate_record:
+    "mov rcx, qword ptr [{frame} + {f_size}]",
+    "mov r9, qword ptr [r8 + {c_head}]",
+    "lea rdx, [r10 - 1]",
+    "and rdx, r9",
+    "lea r11, [rdx + rcx]",
+    "cmp r11, r10",
+    "ja 21f",
+    "add rdi, rdx",
+}
+
+fragment! {
+    /// Computes the position after the record and checks that the reader has freed all bytes up to
+    /// it (R3).
+    ///
+    /// The reader has read the cache lines of the next records. Fetching them back now hides the
+    /// time that they take from another CPU's cache; there are as many as a self-describing event
+    /// of the usual size fills.
+    check_room:
+    "20:",
+    "prefetchw byte ptr [rdi + 512]",
+    "prefetchw byte ptr [rdi + 576]",
+    "prefetchw byte ptr [rdi + 640]",
+    "prefetchw byte ptr [rdi + 704]",
+    "add r9, rcx",
+    "mov r11, r9",
+    "sub r11, qword ptr [r8 + {c_tail}]",
+    "cmp r11, r10",
+    "ja 6f",
+}
+
+fragment! {
+    /// Writes the prefix with the counter, and keeps the end of the record's room: nothing is
+    /// written after it (R3). No fragment from here to `publish!` stores to the control block (R1).
+    write_prefix:
+    "lea r10, [rdi + rcx]",
+    "mov qword ptr [rdi], rax",
+    "rdtsc",
+    "shl rdx, 32",
+    "or rax, rdx",
+    "mov qword ptr [rdi + 8], rax",
+}
+
+fragment! {
+    /// Copies the header of an event, 80 bytes after the prefix, if the frame has one. Its size is
+    /// part of the frame's size (R3).
+    copy_header:
+    "mov rsi, qword ptr [{frame} + {f_provider}]",
+    "test rsi, rsi",
+    "jz 31f",
+    "mov rax, qword ptr [{frame} + {f_first}]",
+    "mov rcx, qword ptr [{frame} + {f_thread}]",
+    "mov qword ptr [rdi + 16], rax",
+    "mov qword ptr [rdi + 24], rcx",
+    "mov qword ptr [rdi + 32], 0",
+    "movups xmm0, xmmword ptr [rsi]",
+    "mov rax, qword ptr [{frame} + {f_descriptor}]",
+    "movups xmm1, xmmword ptr [rax]",
+    "mov rcx, qword ptr [{frame} + {f_activity}]",
+    "movups xmm2, xmmword ptr [rcx]",
+    "movups xmmword ptr [rdi + 40], xmm0",
+    "movups xmmword ptr [rdi + 56], xmm1",
+    "mov qword ptr [rdi + 72], 0",
+    "movups xmmword ptr [rdi + 80], xmm2",
+}
+
+fragment! {
+    /// Copies the items of an event, at least sixteen bytes or none: the last sixteen, then from
+    /// the front up to them. They were stored long ago, so wide loads do not stall. Their size is
+    /// part of the frame's size (R3).
+    copy_items:
+    "mov rsi, qword ptr [{frame} + {f_run}]",
+    "mov rdx, qword ptr [{frame} + {f_run_end}]",
+    "sub rdx, rsi",
+    "je 40f",
+    "movups xmm0, xmmword ptr [rsi + rdx - 16]",
+    "movups xmmword ptr [rdi + rdx + 80], xmm0",
+    "sub rdx, 16",
+    "je 40f",
+    "xor eax, eax",
+    "30:",
+    "movups xmm1, xmmword ptr [rsi + rax]",
+    "movups xmmword ptr [rdi + rax + 96], xmm1",
+    "add rax, 16",
+    "cmp rax, rdx",
+    "jb 30b",
+    "jmp 40f",
+}
+
+fragment! {
+    /// Copies the staged part of a record without header, word by word: the caller has just stored
+    /// it in words, and a wider load would wait until those stores have left the store buffer. Its
+    /// size, in whole words, is part of the frame's size (R3).
+    copy_staged:
+    "31:",
+    "lea r11, [rdi + {prefix_bytes}]",
+    "mov rsi, qword ptr [{frame} + {f_run}]",
+    "mov rdx, qword ptr [{frame} + {f_run_end}]",
+    "cmp rsi, rdx",
+    "je 40f",
+    "sub rdx, 24",
+    "cmp rsi, rdx",
+    "jae 33f",
+    "32:",
+    "mov rax, qword ptr [rsi]",
+    "mov rcx, qword ptr [rsi + 8]",
+    "mov qword ptr [r11], rax",
+    "mov qword ptr [r11 + 8], rcx",
+    "mov rax, qword ptr [rsi + 16]",
+    "mov rcx, qword ptr [rsi + 24]",
+    "mov qword ptr [r11 + 16], rax",
+    "mov qword ptr [r11 + 24], rcx",
+    "add rsi, 32",
+    "add r11, 32",
+    "cmp rsi, rdx",
+    "jb 32b",
+    "33:",
+    "add rdx, 24",
+    "cmp rsi, rdx",
+    "je 40f",
+    "34:",
+    "mov rax, qword ptr [rsi]",
+    "mov qword ptr [r11], rax",
+    "add rsi, 8",
+    "add r11, 8",
+    "cmp rsi, rdx",
+    "jne 34b",
+}
+
+fragment! {
+    /// Copies the schema, if the frame has one: head, zeros in the last word, the bytes from the
+    /// front, then the last sixteen or thirty-two, which may overlap them. A schema has at least
+    /// sixteen bytes (`SHORTEST_SCHEMA`), and its size is part of the frame's size (R3).
+    copy_schema:
+    "40:",
+    "add rdi, qword ptr [{frame} + {f_after_run}]",
+    "mov rax, qword ptr [{frame} + {f_schema_head}]",
+    "test rax, rax",
+    "jz 50f",
+    "mov rcx, qword ptr [{frame} + {f_schema_bytes}]",
+    "mov rsi, qword ptr [{frame} + {f_schema}]",
+    "lea rdx, [rcx + 7]",
+    "and rdx, -8",
+    "mov qword ptr [rdi], rax",
+    "mov qword ptr [rdi + rdx], 0",
+    "movups xmm0, xmmword ptr [rsi]",
+    "movups xmm1, xmmword ptr [rsi + rcx - 16]",
+    "movups xmmword ptr [rdi + 8], xmm0",
+    "cmp rcx, 32",
+    "jbe 43f",
+    "movups xmm0, xmmword ptr [rsi + 16]",
+    "movups xmm2, xmmword ptr [rsi + rcx - 32]",
+    "movups xmmword ptr [rdi + 24], xmm0",
+    "cmp rcx, 64",
+    "jbe 42f",
+    "mov eax, 32",
+    "lea r11, [rcx - 32]",
+    "41:",
+    "movups xmm0, xmmword ptr [rsi + rax]",
+    "movups xmmword ptr [rdi + rax + 8], xmm0",
+    "add rax, 16",
+    "cmp rax, r11",
+    "jb 41b",
+    "42:",
+    "movups xmmword ptr [rdi + rcx - 24], xmm2",
+    "43:",
+    "movups xmmword ptr [rdi + rcx - 8], xmm1",
+    "lea rdi, [rdi + rdx + 8]",
+}
+
+fragment! {
+    /// Copies the blocks of the payload by moves that may overlap: starting `rep movsb` costs more
+    /// than a short copy. The sizes are in memory of a program that may change them meanwhile, so
+    /// each is read once and checked against the end of the record's room (R3).
+    copy_blocks:
+    "50:",
+    "mov rdx, qword ptr [{frame} + {f_blocks}]",
+    "cmp rdx, qword ptr [{frame} + {f_blocks_end}]",
+    "je 60f",
+    "51:",
+    "mov rsi, qword ptr [rdx]",
+    "mov ecx, dword ptr [rdx + 8]",
+    "lea r11, [rdi + rcx]",
+    "cmp r11, r10",
+    "ja 8f",
+    "cmp rcx, 8",
+    "jb 54f",
+    "cmp rcx, 16",
+    "ja 56f",
+    // 8 to 16 bytes: the first and the last word.
+    "mov rax, qword ptr [rsi]",
+    "mov r11, qword ptr [rsi + rcx - 8]",
+    "mov qword ptr [rdi], rax",
+    "mov qword ptr [rdi + rcx - 8], r11",
+    "52:",
+    "add rdi, rcx",
+    "53:",
+    "add rdx, 16",
+    "cmp rdx, qword ptr [{frame} + {f_blocks_end}]",
+    "jne 51b",
+    "jmp 60f",
+    // 4 to 7 bytes: the first and the last half word.
+    "54:",
+    "cmp rcx, 4",
+    "jb 55f",
+    "mov eax, dword ptr [rsi]",
+    "mov r11d, dword ptr [rsi + rcx - 4]",
+    "mov dword ptr [rdi], eax",
+    "mov dword ptr [rdi + rcx - 4], r11d",
+    "jmp 52b",
+    // 1 to 3 bytes: the first, the last and the middle one.
+    "55:",
+    "test rcx, rcx",
+    "jz 53b",
+    "movzx eax, byte ptr [rsi]",
+    "mov byte ptr [rdi], al",
+    "movzx eax, byte ptr [rsi + rcx - 1]",
+    "mov byte ptr [rdi + rcx - 1], al",
+    "mov r11, rcx",
+    "shr r11, 1",
+    "movzx eax, byte ptr [rsi + r11]",
+    "mov byte ptr [rdi + r11], al",
+    "jmp 52b",
+    // 17 to 512 bytes: the last sixteen, then from the front up to them.
+    "56:",
+    "cmp rcx, 512",
+    "ja 58f",
+    "movups xmm0, xmmword ptr [rsi]",
+    "movups xmm1, xmmword ptr [rsi + rcx - 16]",
+    "movups xmmword ptr [rdi], xmm0",
+    "movups xmmword ptr [rdi + rcx - 16], xmm1",
+    "cmp rcx, 32",
+    "jbe 52b",
+    "lea r11, [rcx - 16]",
+    "mov eax, 16",
+    "57:",
+    "movups xmm0, xmmword ptr [rsi + rax]",
+    "movups xmmword ptr [rdi + rax], xmm0",
+    "add rax, 16",
+    "cmp rax, r11",
+    "jb 57b",
+    "jmp 52b",
+    // More: `rep movsb` advances the destination itself.
+    "58:",
+    "rep movsb",
+    "jmp 53b",
+}
+
+fragment! {
+    /// Writes a marker to the ring's end and moves the record to the ring's start (R4), if there is
+    /// room for both (R3). The marker is published by the same store as the record (R1).
+    wrap:
+    "21:",
+    "mov rsi, r10",
+    "sub rsi, rdx",
+    "lea r11, [r9 + rsi]",
+    "add r11, rcx",
+    "sub r11, qword ptr [r8 + {c_tail}]",
+    "cmp r11, r10",
+    "ja 6f",
+    "mov dword ptr [rdi + rdx], {skip}",
+    "add r9, rsi",
+    "jmp 20b",
+}
+
+fragment! {
+    /// Publishes the record: the only store that another thread sees, and the last instruction of
+    /// the sequence (R1). A sequence that has reached it cannot be aborted any more, one that has
+    /// not has written nothing.
+    publish:
+    "60:",
+    "mov qword ptr [r8 + {c_head}], r9",
+    "5:",
+}
+
+fragment! {
+    /// Returns how the sequence ended. All exits except that of `publish!` are in a section of
+    /// their own, away from the usual path. They undo nothing: without the store of `head` there is
+    /// no record (R1). The kernel requires the signature before the abort handler, so that no other
+    /// code can be used as one.
+    exits:
+    "xor eax, eax",
+    "9:",
+    ".pushsection .text.traceweir_rseq, \"ax\", @progbits",
+    ".byte 0x0f, 0xb9, 0x3d",
+    ".long 0x53053053",
+    "4:",
+    "mov eax, {aborted}",
+    "jmp 9b",
+    "6:",
+    "mov eax, {full}",
+    "jmp 9b",
+    "7:",
+    "mov eax, {closed}",
+    "jmp 9b",
+    "8:",
+    "mov eax, {unfit}",
+    "jmp 9b",
+    ".popsection",
+}
+
+/// Runs the sequence once. Returns how it ended; the control block of its ring, valid after
+/// `PUBLISHED` and `FULL`; and the position after the record, valid after `PUBLISHED`.
 ///
 /// # Safety
-/// `area` is this thread's registered area. The ticket is odd: an outlet that has it as its generation is open, and its words are those of a region that is mapped. The
-/// frame keeps its invariant.
+/// `area` is this thread's registered `struct rseq`. The ticket is odd: an outlet that has it as
+/// its generation is open, and its other words are those of a mapped region. The frame keeps its
+/// invariant.
 #[inline(always)]
-unsafe fn sequence(area: *mut u8, outlet: &Outlet, ticket: u64, frame: &Frame) -> (u32, *mut u8, u64) {
+unsafe fn sequence(area: *mut u8, words: &HotWords, ticket: u64, frame: &Frame) -> (u32, *mut u8, u64) {
     let status: u32;
     let control: *mut u8;
     let end: u64;
-    // SAFETY: as promised by the caller. Stores go to the area, to bytes of the ring that the reader does not read (the room was
-    // checked), and to the head. `nostack`: nothing is pushed. The abort handler finds all registers but those declared untouched.
+    // SAFETY: the stores go to the thread's own area, to bytes of the ring that `check_room!` and
+    // `wrap!` found free, and to `head`. An outlet that is open for the ticket has a mapped region;
+    // one that was closed keeps its addresses mapped forever. The loads from the frame's addresses
+    // stay within the sizes that its invariant guarantees. `nostack`: nothing is pushed. The abort
+    // handler changes no register but `rax`, so all operands are as declared on every exit.
     unsafe {
         asm!(
-            // struct rseq_cs: version, flags, start, length, where to go on when interrupted.
-            ".pushsection __rseq_cs, \"aw\", @progbits",
-            ".balign 32",
-            "3:",
-            ".long 0, 0",
-            ".quad 2f, 5f - 2f, 4f",
-            ".popsection",
-            "lea rax, [rip + 3b]",
-            "mov qword ptr [{area} + {area_sequence}], rax",
-            "2:",
-            // Open for us? A processor number that is negative, because the thread is not registered, is a large one.
-            "mov eax, dword ptr [{area} + {area_cpu_id}]",
-            "cmp {ticket}, qword ptr [{outlet} + {o_generation}]",
-            "jne 7f",
-            "cmp eax, dword ptr [{outlet} + {o_cpus}]",
-            "jae 8f",
-            // r8 control, r9 head then end, r10 ring_bytes first, rcx size, rdx offset, rdi destination, rax prefix.
-            "mov r10d, dword ptr [{outlet} + {o_ring_bytes}]",
-            "mov rdi, qword ptr [{outlet} + {o_base}]",
-            "mov r8, rax",
-            "shl r8, {control_shift}",
-            "lea r8, [rdi + r8 + {header_bytes}]",
-            "mov rdx, rax",
-            "imul rdx, r10",
-            "add rdi, qword ptr [{outlet} + {o_data_offset}]",
-            "add rdi, rdx",
-            "shl rax, 32",
-            "or rax, qword ptr [{frame} + {f_prefix}]",
-            "mov rcx, qword ptr [{frame} + {f_size}]",
-            "mov r9, qword ptr [r8 + {c_head}]",
-            "lea rdx, [r10 - 1]",
-            "and rdx, r9",
-            "lea r11, [rdx + rcx]",
-            "cmp r11, r10",
-            "ja 23f",
-            "add rdi, rdx",
-            "22:",
-            // The reader has had these lines: fetching those of the next records back now hides the way to the other processor's cache. As many
-            // as a self-described event of the usual size fills.
-            "prefetchw byte ptr [rdi + 512]",
-            "prefetchw byte ptr [rdi + 576]",
-            "prefetchw byte ptr [rdi + 640]",
-            "prefetchw byte ptr [rdi + 704]",
-            "add r9, rcx",
-            "mov r11, r9",
-            "sub r11, qword ptr [r8 + {c_tail}]",
-            "cmp r11, r10",
-            "ja 6f",
-            // From now on r10 is where the record's room ends.
-            "lea r10, [rdi + rcx]",
-            "mov qword ptr [rdi], rax",
-            "rdtsc",
-            "shl rdx, 32",
-            "or rax, rdx",
-            "mov qword ptr [rdi + 8], rax",
-            // The header of an event.
-            "mov rsi, qword ptr [{frame} + {f_provider}]",
-            "test rsi, rsi",
-            "jz 40f",
-            "mov rax, qword ptr [{frame} + {f_first}]",
-            "mov rcx, qword ptr [{frame} + {f_thread}]",
-            "mov qword ptr [rdi + 16], rax",
-            "mov qword ptr [rdi + 24], rcx",
-            "mov qword ptr [rdi + 32], 0",
-            "movups xmm0, xmmword ptr [rsi]",
-            "mov rax, qword ptr [{frame} + {f_descriptor}]",
-            "movups xmm1, xmmword ptr [rax]",
-            "mov rcx, qword ptr [{frame} + {f_activity}]",
-            "movups xmm2, xmmword ptr [rcx]",
-            "movups xmmword ptr [rdi + 40], xmm0",
-            "movups xmmword ptr [rdi + 56], xmm1",
-            "mov qword ptr [rdi + 72], 0",
-            "movups xmmword ptr [rdi + 80], xmm2",
-            // Its run has been in memory for long: the last sixteen bytes, then from the front up to them.
-            "mov rsi, qword ptr [{frame} + {f_run}]",
-            "mov rdx, qword ptr [{frame} + {f_run_end}]",
-            "sub rdx, rsi",
-            "je 44f",
-            "movups xmm0, xmmword ptr [rsi + rdx - 16]",
-            "movups xmmword ptr [rdi + rdx + 80], xmm0",
-            "sub rdx, 16",
-            "je 44f",
-            "xor eax, eax",
-            "47:",
-            "movups xmm1, xmmword ptr [rsi + rax]",
-            "movups xmmword ptr [rdi + rax + 96], xmm1",
-            "add rax, 16",
-            "cmp rax, rdx",
-            "jb 47b",
-            "jmp 44f",
-            // A staged part, in words: what was just written in words cannot be loaded by anything wider until those stores have left the processor.
-            "40:",
-            "lea r11, [rdi + {prefix_bytes}]",
-            "mov rsi, qword ptr [{frame} + {f_run}]",
-            "mov rdx, qword ptr [{frame} + {f_run_end}]",
-            "cmp rsi, rdx",
-            "je 44f",
-            "sub rdx, 24",
-            "cmp rsi, rdx",
-            "jae 42f",
-            "41:",
-            "mov rax, qword ptr [rsi]",
-            "mov rcx, qword ptr [rsi + 8]",
-            "mov qword ptr [r11], rax",
-            "mov qword ptr [r11 + 8], rcx",
-            "mov rax, qword ptr [rsi + 16]",
-            "mov rcx, qword ptr [rsi + 24]",
-            "mov qword ptr [r11 + 16], rax",
-            "mov qword ptr [r11 + 24], rcx",
-            "add rsi, 32",
-            "add r11, 32",
-            "cmp rsi, rdx",
-            "jb 41b",
-            "42:",
-            "add rdx, 24",
-            "cmp rsi, rdx",
-            "je 44f",
-            "43:",
-            "mov rax, qword ptr [rsi]",
-            "mov qword ptr [r11], rax",
-            "add rsi, 8",
-            "add r11, 8",
-            "cmp rsi, rdx",
-            "jne 43b",
-            "44:",
-            "add rdi, qword ptr [{frame} + {f_behind_run}]",
-            // The schema: zeros in its last word, then the bytes from the front, then the last sixteen or thirty-two, which may overlap.
-            "mov rax, qword ptr [{frame} + {f_schema_head}]",
-            "test rax, rax",
-            "jz 46f",
-            "mov rcx, qword ptr [{frame} + {f_schema_bytes}]",
-            "mov rsi, qword ptr [{frame} + {f_schema}]",
-            "lea rdx, [rcx + 7]",
-            "and rdx, -8",
-            "mov qword ptr [rdi], rax",
-            "mov qword ptr [rdi + rdx], 0",
-            "movups xmm0, xmmword ptr [rsi]",
-            "movups xmm1, xmmword ptr [rsi + rcx - 16]",
-            "movups xmmword ptr [rdi + 8], xmm0",
-            "cmp rcx, 32",
-            "jbe 49f",
-            "movups xmm0, xmmword ptr [rsi + 16]",
-            "movups xmm2, xmmword ptr [rsi + rcx - 32]",
-            "movups xmmword ptr [rdi + 24], xmm0",
-            "cmp rcx, 64",
-            "jbe 48f",
-            "mov eax, 32",
-            "lea r11, [rcx - 32]",
-            "45:",
-            "movups xmm0, xmmword ptr [rsi + rax]",
-            "movups xmmword ptr [rdi + rax + 8], xmm0",
-            "add rax, 16",
-            "cmp rax, r11",
-            "jb 45b",
-            "48:",
-            "movups xmmword ptr [rdi + rcx - 24], xmm2",
-            "49:",
-            "movups xmmword ptr [rdi + rcx - 8], xmm1",
-            "lea rdi, [rdi + rdx + 8]",
-            "46:",
-            "mov rdx, qword ptr [{frame} + {f_blocks}]",
-            "cmp rdx, qword ptr [{frame} + {f_blocks_end}]",
-            "je 29f",
-            // The blocks, by moves that may overlap: starting a `rep movsb` costs more than a short copy.
-            "26:",
-            "mov rsi, qword ptr [rdx]",
-            "mov ecx, dword ptr [rdx + 8]",
-            // Sizes lie in the memory of a program that may change them under us.
-            "lea r11, [rdi + rcx]",
-            "cmp r11, r10",
-            "ja 8f",
-            "cmp rcx, 8",
-            "jb 27f",
-            "cmp rcx, 16",
-            "ja 33f",
-            // 8 to 16: two words that may overlap.
-            "mov rax, qword ptr [rsi]",
-            "mov r11, qword ptr [rsi + rcx - 8]",
-            "mov qword ptr [rdi], rax",
-            "mov qword ptr [rdi + rcx - 8], r11",
-            "36:",
-            "add rdi, rcx",
-            "37:",
-            "add rdx, 16",
-            "cmp rdx, qword ptr [{frame} + {f_blocks_end}]",
-            "jne 26b",
-            "jmp 29f",
-            // 4 to 7, then 1 to 3.
-            "27:",
-            "cmp rcx, 4",
-            "jb 35f",
-            "mov eax, dword ptr [rsi]",
-            "mov r11d, dword ptr [rsi + rcx - 4]",
-            "mov dword ptr [rdi], eax",
-            "mov dword ptr [rdi + rcx - 4], r11d",
-            "jmp 36b",
-            "35:",
-            "test rcx, rcx",
-            "jz 37b",
-            "movzx eax, byte ptr [rsi]",
-            "mov byte ptr [rdi], al",
-            "movzx eax, byte ptr [rsi + rcx - 1]",
-            "mov byte ptr [rdi + rcx - 1], al",
-            "mov r11, rcx",
-            "shr r11, 1",
-            "movzx eax, byte ptr [rsi + r11]",
-            "mov byte ptr [rdi + r11], al",
-            "jmp 36b",
-            // 17 and more: the last sixteen, then from the front up to them.
-            "33:",
-            "cmp rcx, 512",
-            "ja 28f",
-            "movups xmm0, xmmword ptr [rsi]",
-            "movups xmm1, xmmword ptr [rsi + rcx - 16]",
-            "movups xmmword ptr [rdi], xmm0",
-            "movups xmmword ptr [rdi + rcx - 16], xmm1",
-            "cmp rcx, 32",
-            "jbe 36b",
-            "lea r11, [rcx - 16]",
-            "mov eax, 16",
-            "34:",
-            "movups xmm0, xmmword ptr [rsi + rax]",
-            "movups xmmword ptr [rdi + rax], xmm0",
-            "add rax, 16",
-            "cmp rax, r11",
-            "jb 34b",
-            "jmp 36b",
-            "28:",
-            "rep movsb",
-            "jmp 37b",
-            // The record does not fit before the ring's end: a marker there, the record at the start, if there is room for both.
-            "23:",
-            "mov rsi, r10",
-            "sub rsi, rdx",
-            "lea r11, [r9 + rsi]",
-            "add r11, rcx",
-            "sub r11, qword ptr [r8 + {c_tail}]",
-            "cmp r11, r10",
-            "ja 6f",
-            "mov dword ptr [rdi + rdx], {skip}",
-            "add r9, rsi",
-            "jmp 22b",
-            "29:",
-            "mov qword ptr [r8 + {c_head}], r9",
-            "5:",
-            "xor eax, eax",
-            "9:",
-            ".pushsection .text.traceweir_rseq, \"ax\", @progbits",
-            // The kernel asks for this signature in front of the handler, so that nothing else can be made one.
-            ".byte 0x0f, 0xb9, 0x3d",
-            ".long 0x53053053",
-            "4:",
-            "mov eax, {aborted}",
-            "jmp 9b",
-            "6:",
-            "mov eax, {full}",
-            "jmp 9b",
-            "7:",
-            "mov eax, {closed}",
-            "jmp 9b",
-            "8:",
-            "mov eax, {unfit}",
-            "jmp 9b",
-            ".popsection",
+            descriptor!(),
+            arm!(),
+            check_open!(),
+            locate_ring!(),
+            locate_record!(),
+            check_room!(),
+            write_prefix!(),
+            copy_header!(),
+            copy_items!(),
+            copy_staged!(),
+            copy_schema!(),
+            copy_blocks!(),
+            wrap!(),
+            publish!(),
+            exits!(),
             area = in(reg) area,
             ticket = in(reg) ticket,
-            outlet = in(reg) ptr::from_ref(outlet),
+            words = in(reg) ptr::from_ref(words),
             frame = in(reg) frame,
             area_cpu_id = const AREA_CPU_ID,
             area_sequence = const AREA_SEQUENCE,
-            o_generation = const offset_of!(Outlet, generation),
-            o_base = const offset_of!(Outlet, base),
-            o_data_offset = const offset_of!(Outlet, data_offset),
-            o_cpus = const offset_of!(Outlet, cpus),
-            o_ring_bytes = const offset_of!(Outlet, ring_bytes),
+            w_generation = const offset_of!(HotWords, generation),
+            w_base = const offset_of!(HotWords, base),
+            w_data_offset = const offset_of!(HotWords, data_offset),
+            w_cpus = const offset_of!(HotWords, cpus),
+            w_ring_bytes = const offset_of!(HotWords, ring_bytes),
             prefix_bytes = const abi::PREFIX_BYTES,
             header_bytes = const abi::HEADER_BYTES,
             control_shift = const abi::CONTROL_BYTES.trailing_zeros(),
@@ -419,7 +625,7 @@ unsafe fn sequence(area: *mut u8, outlet: &Outlet, ticket: u64, frame: &Frame) -
             f_activity = const offset_of!(Frame, activity),
             f_run = const offset_of!(Frame, run),
             f_run_end = const offset_of!(Frame, run_end),
-            f_behind_run = const offset_of!(Frame, behind_run),
+            f_after_run = const offset_of!(Frame, after_run),
             f_schema_head = const offset_of!(Frame, schema_head),
             f_schema = const offset_of!(Frame, schema),
             f_schema_bytes = const offset_of!(Frame, schema_bytes),

@@ -1,8 +1,9 @@
 //! Replacement for CPUs without an implementation of restartable sequences: every write takes the
 //! lock of a ring.
 
-use super::outlet::{Outlet, Ticket};
+use super::gate::Ticket;
 use super::straight::Frame;
+use super::view::HotWords;
 
 /// Returns 0: there is no area for sequences.
 pub(super) fn area_offset() -> isize {
@@ -22,6 +23,6 @@ pub(super) enum Attempt {
 ///
 /// # Safety
 /// No requirements; the signature is that of the real implementation.
-pub(super) unsafe fn write(_: &Outlet, _: Ticket, _: isize, _: &Frame) -> Attempt {
+pub(super) unsafe fn write(_: &HotWords, _: Ticket, _: isize, _: &Frame) -> Attempt {
     Attempt::Unfit
 }

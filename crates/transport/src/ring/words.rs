@@ -106,7 +106,7 @@ impl Words<'_> {
     #[cfg(not(loom))]
     pub(crate) fn is_closed(&self) -> bool {
         // Relaxed: nothing depends on its order.
-        self.tail.load(Ordering::Relaxed) & abi::SHUT != 0
+        self.tail.load(Ordering::Relaxed) & abi::STORE_FULL != 0
     }
 
     /// Returns the number of lost events.

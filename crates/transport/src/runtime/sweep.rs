@@ -18,23 +18,24 @@ use std::os::fd::{AsFd, OwnedFd};
 use rustix::fs::{AtFlags, CWD, Dir, FileType, Mode, OFlags, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
-use super::{RuntimeDir, claimed_pid, random};
+use super::{RuntimeDir, claimed_pid};
 use crate::error::{Error, Result};
+use crate::random::random;
 
 /// Entries removed or moved in one sweep; the next sweep continues.
 const MAX_STEPS: usize = 100_000;
 
 impl RuntimeDir {
-    /// Removes everything that is no provider socket, and sockets of a user beyond `of_each`: all
-    /// users may create files in the folder of the system's daemon, and none must fill it. Returns
-    /// how many entries were removed.
-    pub fn sweep_providers(&self, of_each: usize) -> Result<usize> {
+    /// Removes everything that is no provider socket, and sockets of a user beyond `most_per_user`:
+    /// all users may create files in the folder of the system's daemon, and none must fill it.
+    /// Returns how many entries were removed.
+    pub fn sweep_providers(&self, most_per_user: usize) -> Result<usize> {
         let failed = |e: Errno| Error::system("reading the folder of providers", io::Error::from(e));
         let folder = match open(CWD, self.providers().as_os_str()) {
             Err(Errno::NOENT) => return Ok(0),
             folder => folder.map_err(failed)?,
         };
-        let mut sweep = Sweep { folder, kept: BTreeMap::new(), of_each, steps: MAX_STEPS, removed: 0 };
+        let mut sweep = Sweep { folder, kept: BTreeMap::new(), most_per_user, steps: MAX_STEPS, removed: 0 };
         // Once for the existing entries, and again while folders were moved up.
         while sweep.round().map_err(failed)? && sweep.steps > 0 {}
         Ok(sweep.removed)
@@ -44,7 +45,7 @@ impl RuntimeDir {
 struct Sweep {
     folder: OwnedFd,
     kept: BTreeMap<u32, usize>,
-    of_each: usize,
+    most_per_user: usize,
     steps: usize,
     removed: usize,
 }
@@ -84,7 +85,7 @@ impl Sweep {
         }
         let others = self.kept.entry(stat.st_uid).or_default();
         *others = others.saturating_add(1);
-        *others <= self.of_each
+        *others <= self.most_per_user
     }
 
     /// Removes the files of a folder and moves its folders up. Returns whether there were any.

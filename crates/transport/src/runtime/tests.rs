@@ -21,7 +21,7 @@ fn is_refused(result: Result<()>) -> bool {
 #[test]
 fn missing_folders_are_created_for_their_owner_only() {
     let root = tempfile::tempdir().unwrap();
-    for dir in [RuntimeDir::at(&root.path().join("named")), user(&root.path().join("user"))] {
+    for dir in [RuntimeDir::from_path(&root.path().join("named")), user(&root.path().join("user"))] {
         dir.ensure().unwrap();
         assert_eq!((mode(dir.path()), mode(&dir.providers())), (0o700, 0o700));
         dir.ensure().unwrap();
@@ -68,7 +68,7 @@ fn linked_open_or_foreign_user_folder_is_rejected() {
 #[test]
 fn own_folder_is_used_only_by_the_daemons_user() {
     let root = tempfile::tempdir().unwrap();
-    let dir = RuntimeDir::at(&root.path().join("run"));
+    let dir = RuntimeDir::from_path(&root.path().join("run"));
     dir.ensure().unwrap();
     assert_eq!(dir.own(), None, "missing");
     let own = dir.make_own().unwrap();
@@ -99,7 +99,7 @@ fn own_folder_is_used_only_by_the_daemons_user() {
 #[test]
 fn named_folder_may_be_readable_but_not_writable_for_others() {
     let root = tempfile::tempdir().unwrap();
-    let dir = RuntimeDir::at(root.path());
+    let dir = RuntimeDir::from_path(root.path());
     chmod(root.path(), 0o755);
     dir.ensure().unwrap();
     chmod(root.path(), 0o775);
@@ -136,7 +136,7 @@ fn user_folder_is_in_xdg_runtime_dir_if_owned_by_the_user() {
 #[test]
 fn only_provider_sockets_are_listed() {
     let root = tempfile::tempdir().unwrap();
-    let dir = RuntimeDir::at(root.path());
+    let dir = RuntimeDir::from_path(root.path());
     assert!(dir.provider_sockets(9).unwrap().is_empty(), "no folder yet");
     dir.ensure().unwrap();
     let mut paths: Vec<PathBuf> = [17, 4].map(|pid| dir.new_provider_socket(pid)).into();
@@ -168,7 +168,7 @@ fn only_provider_sockets_are_listed() {
 
 #[test]
 fn provider_socket_names_are_random() {
-    let dir = RuntimeDir::at(Path::new("/run"));
+    let dir = RuntimeDir::from_path(Path::new("/run"));
     let name = dir.new_provider_socket(17);
     assert_ne!(name, dir.new_provider_socket(17));
     assert_eq!(claimed_pid(name.file_name().unwrap().to_str().unwrap()), Some(17));
@@ -202,7 +202,7 @@ fn random_numbers_differ() {
 #[test]
 fn sweep_removes_everything_but_provider_sockets() {
     let folder = tempfile::tempdir().unwrap();
-    let dir = RuntimeDir::at(&folder.path().join("run"));
+    let dir = RuntimeDir::from_path(&folder.path().join("run"));
     dir.ensure().unwrap();
     assert_eq!(dir.sweep_providers(9).unwrap(), 0);
     let outside = folder.path().join("kept");

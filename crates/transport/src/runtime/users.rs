@@ -100,7 +100,7 @@ impl UserSocket {
     /// from it. A stale socket is not removed.
     pub fn connect(&self, within: Duration) -> Result<Connection> {
         let path = format!("/proc/self/fd/{}", self.file.as_raw_fd());
-        let connection = Connection::connect_warily(Path::new(&path), within)?;
+        let connection = Connection::connect_without_descriptors(Path::new(&path), within)?;
         if connection.peer().uid == self.uid {
             Ok(connection)
         } else {

@@ -22,6 +22,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, socket
 
 use super::{Deadline, FLAGS, rights};
 use crate::error::{Error, Result};
+use crate::random::random;
 
 /// Number of connections that may wait to be accepted: more than processes start at once on a large
 /// machine.
@@ -89,8 +90,7 @@ pub(super) fn connect(path: &Path, takes_descriptors: bool, deadline: Deadline) 
 pub(super) fn listen(path: &Path, mode: u32) -> Result<OwnedFd> {
     let socket = socket(FLAGS)?;
     rights::set(&socket, false)?;
-    let random = crate::runtime::random();
-    let unready = path.with_file_name(format!(".{random:016x}"));
+    let unready = path.with_file_name(format!(".{:016x}", random()));
     let address = Address::new(&unready)?;
     rustix::net::bind(&socket, &address.address).map_err(|e| Error::system("binding a socket", e))?;
     let placed = publish(&socket, &unready, path, mode);

@@ -21,14 +21,14 @@ use super::Janitor;
 
 /// Device, inode and kind of an open file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Identity {
+struct FileIdentity {
     device: u64,
     inode: u64,
     kind: FileType,
 }
 
-impl Identity {
-    /// Identity of a descriptor that was closed before it could be guarded; equals no file.
+impl FileIdentity {
+    /// FileIdentity of a descriptor that was closed before it could be guarded; equals no file.
     const CLOSED: Self = Self { device: u64::MAX, inode: u64::MAX, kind: FileType::Unknown };
 
     fn read(descriptor: BorrowedFd<'_>) -> rustix::io::Result<Self> {
@@ -43,7 +43,7 @@ pub struct Held {
     /// Valid until this value is dropped.
     descriptor: ManuallyDrop<OwnedFd>,
     /// File that the number must refer to; `None` if nothing else can close it.
-    identity: Option<Identity>,
+    identity: Option<FileIdentity>,
     janitor: Option<Janitor>,
 }
 
@@ -66,7 +66,7 @@ impl Held {
     #[must_use]
     pub(super) fn guard(mut self, lowest: RawFd) -> Self {
         // Read first: the program may take the new number as soon as it exists.
-        let identity = Identity::read(self.as_fd()).unwrap_or(Identity::CLOSED);
+        let identity = FileIdentity::read(self.as_fd()).unwrap_or(FileIdentity::CLOSED);
         self.identity = Some(identity);
         match fcntl_dupfd_cloexec(&self, lowest) {
             Ok(high) => {
@@ -82,7 +82,7 @@ impl Held {
     /// Returns whether the number still refers to the file that was opened here.
     #[must_use]
     pub fn is_own(&self) -> bool {
-        self.identity.is_none_or(|identity| Identity::read(self.as_fd()) == Ok(identity))
+        self.identity.is_none_or(|identity| FileIdentity::read(self.as_fd()) == Ok(identity))
     }
 
     /// Fails if the number no longer refers to it, like a connection that has ended.
@@ -110,7 +110,7 @@ impl Drop for Held {
         if !self.is_own() {
             return;
         }
-        // SAFETY: taken once, here; nothing of it is used afterwards.
+        // SAFETY: nothing else takes the descriptor, and this value is being dropped.
         let descriptor = unsafe { ManuallyDrop::take(&mut self.descriptor) };
         match &self.janitor {
             Some(janitor) => janitor.close(descriptor),

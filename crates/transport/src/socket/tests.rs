@@ -279,7 +279,7 @@ fn wary_connection_takes_no_descriptors_until_requested() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("s");
     let listener = Listener::bind(&path, 0o600).unwrap();
-    let client = Connection::connect_warily(&path, SOON).unwrap();
+    let client = Connection::connect_without_descriptors(&path, SOON).unwrap();
     let server = listener.accept().unwrap().unwrap();
     let (reader, _writer) = rustix::pipe::pipe().unwrap();
     let send = || server.send(1, &ack(1), &[reader.as_fd()], SOON);

@@ -22,7 +22,7 @@ fn written_bytes_match_the_specification() {
     let params = RegionParams { layout, clock: Counter::Monotonic, wake_at: 0x1000, max_record: 2000 };
     let (mut reader, memory) = RegionReader::create(&params).unwrap();
     assert_eq!(layout.region_bytes(), 0x5000);
-    let map = Mapping::of_file(memory.as_fd(), 0x5000, true).unwrap();
+    let map = Mapping::from_file(memory.as_fd(), 0x5000, true).unwrap();
     let outlet = support::outlet();
     let ticket = outlet.open(RegionSource::File { memory, wake: support::eventfd() }, &params).unwrap();
     let write = |record: &[u8]| {

@@ -124,7 +124,7 @@ fn region_of_another_version_is_rejected_with_a_reason() {
     let outlet = support::outlet();
     let mut params = support::params(Counter::Cycles, 4096);
     let (_, memory) = RegionReader::create(&params).unwrap();
-    params.layout = Layout::of_version(2, params.layout.cpus(), 4096).unwrap();
+    params.layout = Layout::with_version(2, params.layout.cpus(), 4096).unwrap();
     let refused = outlet.open(RegionSource::File { memory, wake: support::eventfd() }, &params).unwrap_err();
     assert_eq!(
         refused.to_string(),
@@ -153,7 +153,7 @@ fn close_reports_a_stopped_writer_and_abandons_its_addresses() {
     let params = support::params(Counter::Monotonic, 4096);
     let (mut reader, memory) = RegionReader::create(&params).unwrap();
     let layout = params.layout;
-    let map = Mapping::of_file(memory.as_fd(), layout.region_bytes(), true).unwrap();
+    let map = Mapping::from_file(memory.as_fd(), layout.region_bytes(), true).unwrap();
     let ticket = outlet.open(RegionSource::File { memory, wake: support::eventfd() }, &params).unwrap();
     let last = layout.control_offset(layout.rings() - 1) + control::LOCK;
     map.half(last).unwrap().store(99, Ordering::Relaxed);
@@ -175,7 +175,7 @@ fn record_is_counted_if_every_lock_is_taken() {
     let params = support::params(Counter::Monotonic, 4096);
     let (mut reader, memory) = RegionReader::create(&params).unwrap();
     let layout = params.layout;
-    let map = Mapping::of_file(memory.as_fd(), layout.region_bytes(), true).unwrap();
+    let map = Mapping::from_file(memory.as_fd(), layout.region_bytes(), true).unwrap();
     let ticket = outlet.open(RegionSource::File { memory, wake: support::eventfd() }, &params).unwrap();
     let locks =
         || (0..layout.rings()).map(|ring| map.half(layout.control_offset(ring) + control::LOCK).unwrap());

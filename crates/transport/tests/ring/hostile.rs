@@ -19,7 +19,7 @@ fn region(cpus: u16, ring_bytes: u32) -> (RegionReader, Mapping) {
     let layout = Layout::new(cpus, ring_bytes).unwrap();
     let params = RegionParams { layout, clock: Counter::Cycles, wake_at: 1, max_record: MAX_RECORD };
     let (reader, memory) = RegionReader::create(&params).unwrap();
-    let map = Mapping::of_file(memory.as_fd(), layout.region_bytes(), true).unwrap();
+    let map = Mapping::from_file(memory.as_fd(), layout.region_bytes(), true).unwrap();
     (reader, map)
 }
 

@@ -19,7 +19,7 @@ const WRITERS: usize = 3;
 /// Creates a page in which writers store how many of their writes have returned.
 pub(crate) fn progress() -> (Mapping, OwnedFd) {
     let file = map::memory_file(c"traceweir-progress", PAGE).unwrap();
-    (Mapping::of_file(file.as_fd(), PAGE, true).unwrap(), file)
+    (Mapping::from_file(file.as_fd(), PAGE, true).unwrap(), file)
 }
 
 pub(crate) fn returned(progress: &Mapping, writer: usize) -> u64 {
@@ -175,7 +175,7 @@ mod points {
         let numbers: Vec<i32> = numbers.split(' ').map(|number| number.parse().unwrap()).collect();
         // SAFETY: the descriptors were left open for this process, and nothing else here owns them.
         let [memory, wake, file] = [0, 1, 2].map(|at| unsafe { OwnedFd::from_raw_fd(numbers[at]) });
-        let progress = Mapping::of_file(file.as_fd(), PAGE, true).unwrap();
+        let progress = Mapping::from_file(file.as_fd(), PAGE, true).unwrap();
         let params = params(Counter::from_number(numbers[3] as u32).unwrap());
         let outlet = support::outlet();
         let ticket = outlet.open(RegionSource::File { memory, wake }, &params).unwrap();

@@ -112,7 +112,7 @@ pub fn set_bytes<'a>(
     info: Option<&[u8]>,
     length: usize,
 ) -> Result<()> {
-    let set = read_set(class, info, length, Machine::look)?;
+    let set = read_set(class, info, length, Machine::inspect)?;
     let session = SessionRef::of_call(session);
     check_about(&session, set.class())?;
     match (asked.into(), set.class().rules().about) {
@@ -196,7 +196,7 @@ pub fn query_bytes<'a>(
 /// as [`Controller::query_information`] if a daemon answers.
 pub fn ask<'a>(asked: impl Into<Asked<'a>>, session: &SessionRef, query: Query) -> Result<Answer> {
     check_about(session, query.class())?;
-    if let Some(answer) = local_answer(query, Machine::look)? {
+    if let Some(answer) = local_answer(query, Machine::inspect)? {
         return Ok(answer);
     }
     match (asked.into(), query.class().rules().about) {
@@ -211,7 +211,7 @@ pub fn ask<'a>(asked: impl Into<Asked<'a>>, session: &SessionRef, query: Query) 
 /// Returns the minimum size of the answer in bytes.
 fn least(class: u32) -> usize {
     match InfoClass::from_number(class) {
-        Some(InfoClass::TracePmcCounterOwners) => Query::owners_size(Machine::look().counters() as usize),
+        Some(InfoClass::TracePmcCounterOwners) => Query::owners_size(Machine::inspect().counters() as usize),
         Some(class) => Query::answer_size(class).unwrap_or(0),
         None => 0,
     }

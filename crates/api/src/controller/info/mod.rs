@@ -51,7 +51,7 @@ use traceweir_format::Guid;
 use traceweir_format::info::Branches;
 use traceweir_format::spec::info::About;
 use traceweir_format::spec::status::Status;
-use traceweir_session::config::USUAL_SESSIONS;
+use traceweir_session::config::DEFAULT_MAX_SESSIONS;
 use traceweir_session::info::{Machine, System, local_answer};
 use traceweir_transport::message::{EnableEntry, Message, RegistrationEntry, SessionRef};
 
@@ -83,7 +83,7 @@ impl Controller {
     /// Queries an information class of a session, or of the system ([`NO_SESSION`]).
     pub fn query_information(&mut self, session: &SessionRef, query: Query) -> Result<Answer> {
         check_about(session, query.class())?;
-        if let Some(answer) = local_answer(query, Machine::look)? {
+        if let Some(answer) = local_answer(query, Machine::inspect)? {
             return Ok(answer);
         }
         let (class, input, session) = (query.class().number(), query.input(), session.clone());
@@ -175,12 +175,12 @@ fn check_about(session: &SessionRef, class: InfoClass) -> Result<()> {
 /// Returns the answer of an idle system.
 pub(super) fn idle_answer(session: &SessionRef, query: Query) -> Result<Answer> {
     check_about(session, query.class())?;
-    if let Some(answer) = local_answer(query, Machine::look)? {
+    if let Some(answer) = local_answer(query, Machine::inspect)? {
         return Ok(answer);
     }
     match query {
-        Query::SampledProfileInterval(source) => Ok(System::default().interval(source, &Machine::look())?),
-        Query::MaxLoggers => Ok(Answer::MaxLoggers(USUAL_SESSIONS)),
+        Query::SampledProfileInterval(source) => Ok(System::default().interval(source, &Machine::inspect())?),
+        Query::MaxLoggers => Ok(Answer::MaxLoggers(DEFAULT_MAX_SESSIONS)),
         Query::PmcSessions => Ok(Answer::PmcSessions(Vec::new())),
         Query::StackTracing | Query::SystemTraceEnableFlags => Err(not_running(session)),
         Query::DisallowList | Query::StreamCount => Err(not_running(session)),

@@ -114,7 +114,7 @@ impl Machine {
         let tracing = tracing(files, has("CONFIG_KPROBE_EVENTS"));
         let selinux = files.text("sys/fs/selinux/enforce");
         Self {
-            perf: Perf::at(root, facts.counters),
+            perf: Perf::inspect_below(root, facts.counters),
             knobs: knobs(files),
             own: Process::read(root, "self"),
             addresses: addresses(files),
@@ -126,7 +126,7 @@ impl Machine {
             clock_source: files.word("sys/devices/system/clocksource/clocksource0/current_clocksource"),
             processors: files
                 .text("sys/devices/system/cpu/online")
-                .and_then(|list| machine::count_of(&list))
+                .and_then(|list| machine::count_in_list(&list))
                 .unwrap_or(1),
             facts,
         }

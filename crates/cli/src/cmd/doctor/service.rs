@@ -88,7 +88,7 @@ pub(super) fn named() -> Option<PathBuf> {
 }
 
 fn inspect_folder(scope: Scope) -> Folder {
-    let dir = match RuntimeDir::of(scope) {
+    let dir = match RuntimeDir::for_scope(scope) {
         Ok(dir) => dir,
         Err(e) => {
             let path = match scope {

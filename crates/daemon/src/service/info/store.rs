@@ -33,7 +33,7 @@ impl Information {
 
     /// Returns whether no setting is stored that outlives sessions.
     pub(in crate::service) fn has_no_system_settings(&self) -> bool {
-        self.system.is_as_usual()
+        self.system.is_default()
     }
 
     /// Removes the settings of a session that begins to stop.
@@ -48,7 +48,7 @@ impl Information {
     }
 
     pub(super) fn machine(&self) -> &Machine {
-        self.machine.get_or_init(Machine::look)
+        self.machine.get_or_init(Machine::inspect)
     }
 
     /// Returns the settings of the system, and the features of the machine.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use traceweir_format::info::GroupMask;
 use traceweir_format::spec::status::Status;
 use traceweir_kernel::{Control as KernelControl, Scope, Wanted};
-use traceweir_session::config::has_place_of_its_own;
+use traceweir_session::config::has_reserved_slot;
 use traceweir_transport::message::SessionConfig;
 
 use super::{NewSettings, Waiting};
@@ -64,10 +64,10 @@ impl Kernels {
 
     /// Checks that there is room for another system logger.
     pub(in crate::service) fn check_room(&self, config: &SessionConfig) -> Result<(), Refusal> {
-        if has_place_of_its_own(config) {
+        if has_reserved_slot(config) {
             return Ok(());
         }
-        let others = self.all.values().filter(|running| !has_place_of_its_own(&running.config)).count();
+        let others = self.all.values().filter(|running| !has_reserved_slot(&running.config)).count();
         if others < MAX_SYSTEM_LOGGERS - KEPT_PLACES {
             return Ok(());
         }

@@ -224,7 +224,7 @@ impl Service {
         }
         let waiting = orders.iter().map(|(link, _)| *link).collect();
         for (link, control) in orders {
-            self.send(link, 0, Message::PrivateControl { order, session: id, asker: uid, control });
+            self.send(link, 0, Message::PrivateControl { order, session: id, user: uid, control });
         }
         self.await_processes(order, (Some(reply_to), claimant, id), purpose, waiting, Some(within));
         Ok(())
@@ -250,7 +250,7 @@ impl Service {
         let uid = reply_to.and_then(|reply_to| self.uid(reply_to).ok()).unwrap_or(private.starter);
         for link in &waiting {
             let (order, control) = (*order.as_ref().unwrap_or(&0), Control::Stop);
-            self.send(*link, 0, Message::PrivateControl { order, session: id, asker: uid, control });
+            self.send(*link, 0, Message::PrivateControl { order, session: id, user: uid, control });
         }
         match (order, reply_to) {
             (Ok(order), _) => {

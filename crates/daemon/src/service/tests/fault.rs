@@ -20,7 +20,7 @@ impl Capture for PanickingCapture {
         self.0.as_fd()
     }
 
-    fn look(&mut self, _: &dyn CaptureClock, _: bool) {
+    fn poll(&mut self, _: &dyn CaptureClock, _: bool) {
         panic!("deliberate panic of a test");
     }
 

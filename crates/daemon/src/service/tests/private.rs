@@ -84,8 +84,8 @@ fn answer(service: &mut Service) -> Vec<(LinkId, Option<u32>)> {
             Effect::Send { link, message: Message::PrivateStart { order, session, starter, .. }, .. } => {
                 (*link, *order, *session, Some(*starter))
             }
-            Effect::Send { link, message: Message::PrivateControl { order, session, asker, .. }, .. } => {
-                (*link, *order, *session, Some(*asker))
+            Effect::Send { link, message: Message::PrivateControl { order, session, user, .. }, .. } => {
+                (*link, *order, *session, Some(*user))
             }
             Effect::Send { link, message: Message::PrivateEnable { order, session, .. }, .. } => {
                 (*link, *order, *session, None)
@@ -637,7 +637,7 @@ fn name_that_is_set_later_reports_modules_to_private_sessions() {
         .effects()
         .into_iter()
         .filter_map(|effect| match effect {
-            Effect::Send { link, message: Message::TellModules { registrations, session }, .. } => {
+            Effect::Send { link, message: Message::ReportModules { registrations, session }, .. } => {
                 Some((link, registrations, session))
             }
             _ => None,

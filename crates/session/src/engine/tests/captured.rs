@@ -42,7 +42,7 @@ impl Capture for FakeCapture {
         self.wake.as_fd()
     }
 
-    fn look(&mut self, clock: &dyn CaptureClock, _: bool) {
+    fn poll(&mut self, clock: &dyn CaptureClock, _: bool) {
         self.take_in(clock);
     }
 
@@ -178,8 +178,8 @@ impl Capture for SlowToClose {
         self.inner.wake()
     }
 
-    fn look(&mut self, clock: &dyn CaptureClock, all: bool) {
-        self.inner.look(clock, all);
+    fn poll(&mut self, clock: &dyn CaptureClock, all: bool) {
+        self.inner.poll(clock, all);
     }
 
     fn peek(&self, stream: u16) -> Option<Captured> {

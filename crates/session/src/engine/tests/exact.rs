@@ -17,7 +17,7 @@ fn write_from_threads(pens: &[Pen], events: u64, more: usize) -> (Vec<u64>, u64)
                     let number = (index as u64) << 32 | at;
                     match pen.write(number, if more == 0 { 0 } else { (number as usize * 37) % more }) {
                         Ok(()) => mine.push(number),
-                        Err(Failure::Full | Failure::TooLarge | Failure::Shut) => lost += 1,
+                        Err(Failure::Full | Failure::TooLarge | Failure::OwnerFull) => lost += 1,
                         Err(Failure::Closed) => panic!("no test closes it"),
                     }
                 }

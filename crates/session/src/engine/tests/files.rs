@@ -5,11 +5,11 @@ use super::*;
 use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
-/// Starts a session that writes a file sequence `row-N.etl`; only `files` files can be created.
+/// Starts a session that writes a file sequence `part-N.etl`; only `files` files can be created.
 fn start_sequence(maximum_kib: u32, raw: SessionConfig, files: u32) -> Stage {
     let folder = tempfile::tempdir().expect("a folder");
-    let pattern = folder.path().join("row-%d.etl");
-    let first = open(&folder.path().join("row-1.etl"));
+    let pattern = folder.path().join("part-%d.etl");
+    let first = open(&folder.path().join("part-1.etl"));
     let raw = SessionConfig { log_file: Some(pattern), maximum_file_size: maximum_kib, ..raw };
     Stage::start_row(raw, first, folder, next_file(files))
 }
@@ -22,7 +22,7 @@ fn next_file(most: u32) -> NextFile {
         if made > most {
             return Err(Error::File(std::io::Error::from_raw_os_error(13)));
         }
-        Ok(Further { file: open(name), claim: Box::new(()) })
+        Ok(SequenceFile { file: open(name), claim: Box::new(()) })
     })
 }
 
@@ -31,7 +31,7 @@ fn next_file(most: u32) -> NextFile {
 fn read_sequence(stage: &Stage, files: u32) -> (Vec<Vec<u64>>, (u64, u64, u64)) {
     let mut sums = (0, 0, 0);
     let all = (1..=files).map(|number| {
-        let path = stage.folder.path().join(format!("row-{number}.etl"));
+        let path = stage.folder.path().join(format!("part-{number}.etl"));
         let trace = Trace::open(File::open(&path).expect("a file")).expect("a trace");
         let h = trace.header();
         assert_eq!(h.file_name, path.to_str().expect("a name"));
@@ -48,7 +48,7 @@ fn read_sequence(stage: &Stage, files: u32) -> (Vec<Vec<u64>>, (u64, u64, u64)) 
 fn number_of_files(stage: &Stage) -> u32 {
     let name = stage.session.properties().config.log_file.expect("a name");
     let name = name.file_name().and_then(|n| n.to_str()).expect("a name").to_owned();
-    name.trim_start_matches("row-").trim_end_matches(".etl").parse().expect("a number")
+    name.trim_start_matches("part-").trim_end_matches(".etl").parse().expect("a number")
 }
 
 proptest! {
@@ -77,7 +77,7 @@ proptest! {
         prop_assert_eq!((sums.0, sums.1), (0, 0));
         prop_assert_eq!(set(&there.concat()), (0..sizes.len() as u64).collect());
         for number in 1..=files {
-            let path = stage.folder.path().join(format!("row-{number}.etl"));
+            let path = stage.folder.path().join(format!("part-{number}.etl"));
             prop_assert!(path.metadata().expect("there").len() <= u64::from(maximum) << 10);
         }
     }
@@ -89,11 +89,11 @@ fn increment_begins_the_next_file_at_once() {
     let pen = stage.pen(1);
     pen.write(1, 0).unwrap();
     let now = answer(|done| stage.session.increment(done)).unwrap();
-    assert_eq!(now.config.log_file, Some(stage.folder.path().join("row-2.etl")));
-    assert_eq!(numbers(&stage.folder.path().join("row-1.etl")), [1], "final");
+    assert_eq!(now.config.log_file, Some(stage.folder.path().join("part-2.etl")));
+    assert_eq!(numbers(&stage.folder.path().join("part-1.etl")), [1], "final");
     pen.write(2, 0).unwrap();
     stage.stop();
-    assert_eq!(numbers(&stage.folder.path().join("row-2.etl")), [2]);
+    assert_eq!(numbers(&stage.folder.path().join("part-2.etl")), [2]);
     let plain = Stage::with_file(properties(1));
     let refused = answer(|done| plain.session.increment(done)).unwrap_err();
     assert_eq!(refused.status(), Status::ERROR_INVALID_FUNCTION);
@@ -109,7 +109,7 @@ fn failed_increment_leaves_the_session_unchanged() {
     assert_eq!(refused.status(), Status::ERROR_ACCESS_DENIED);
     pen.write(2, 0).unwrap();
     stage.stop();
-    assert_eq!(numbers(&stage.folder.path().join("row-1.etl")), [1, 2]);
+    assert_eq!(numbers(&stage.folder.path().join("part-1.etl")), [1, 2]);
     assert!(stage.ended.try_recv().is_err());
 }
 
@@ -139,24 +139,25 @@ fn file_sequence_needs_a_file_opener_and_can_be_replaced() {
         SessionConfig { log_file: Some(folder.path().join("%d.etl")), maximum_file_size: 1, ..properties(8) };
     let config = Config::new(raw, CPUS).unwrap();
     let file = Some(open(&folder.path().join("1.etl")));
-    let place = Place {
+    let options = StartOptions {
         id: 1,
         file,
         next_file: None,
-        has_roots_room: true,
+        may_use_reserved_blocks: true,
         starter: (0, 0),
         on_end: Box::new(|_| {}),
     };
-    assert_eq!(Session::start(config, place).unwrap_err().status(), Status::ERROR_BAD_PATHNAME);
+    assert_eq!(Session::start(config, options).unwrap_err().status(), Status::ERROR_BAD_PATHNAME);
 
     let stage = start_sequence(1 << 20, properties(0x2008), u32::MAX);
     let pen = stage.pen(1);
     pen.write(1, 0).unwrap();
     let to = |name: &str| {
         let pattern = stage.folder.path().join(name);
-        let first = open(&crate::config::numbered(&pattern, 1));
+        let first = open(&crate::config::sequence_file_name(&pattern, 1));
         let update = Update { log_file: Some(pattern), ..Update::default() };
-        answer(|done| stage.session.update_row(update, first, next_file(9), done)).map_err(|e| e.status())
+        answer(|done| stage.session.update_with_sequence(update, first, next_file(9), done))
+            .map_err(|e| e.status())
     };
     assert_eq!(to("plain.etl"), Err(Status::ERROR_INVALID_PARAMETER));
     let now = to("other-%d.etl").unwrap();
@@ -167,7 +168,7 @@ fn file_sequence_needs_a_file_opener_and_can_be_replaced() {
     pen.write(3, 0).unwrap();
     stage.stop();
     let read = |name: &str| numbers(&stage.folder.path().join(name));
-    assert_eq!((read("row-1.etl"), read("other-1.etl"), read("other-2.etl")), (vec![1], vec![2], vec![3]));
+    assert_eq!((read("part-1.etl"), read("other-1.etl"), read("other-2.etl")), (vec![1], vec![2], vec![3]));
 }
 
 /// Properties of an appending session.
@@ -377,13 +378,13 @@ fn claim_on_a_file_ends_with_the_file() {
     }
     let claims = Arc::new(AtomicUsize::new(0));
     let folder = tempfile::tempdir().unwrap();
-    let first = open(&folder.path().join("row-1.etl"));
-    let log_file = Some(folder.path().join("row-%d.etl"));
+    let first = open(&folder.path().join("part-1.etl"));
+    let log_file = Some(folder.path().join("part-%d.etl"));
     let raw = SessionConfig { log_file, maximum_file_size: 100, ..properties(8) };
     let held = Arc::clone(&claims);
     let next: NextFile = Box::new(move |name| {
         held.fetch_add(1, SeqCst);
-        Ok(Further { file: open(name), claim: Box::new(Claim(Arc::clone(&held))) })
+        Ok(SequenceFile { file: open(name), claim: Box::new(Claim(Arc::clone(&held))) })
     });
     let stage = Stage::start_row(raw, first, folder, next);
     for _ in 0..5 {

@@ -4,14 +4,15 @@ use super::*;
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE, Records};
 
 struct Reader {
-    id: u64,
+    id: ConsumerId,
     queue: QueueReader,
     buffer: Vec<u8>,
 }
 
 impl Stage {
     fn consumer(&self) -> Result<Reader> {
-        let Live { id, ends, slots, buffer_bytes, header } = answer(|done| self.session.open_consumer(done))?;
+        let OpenedConsumer { id, ends, slots, buffer_bytes, header } =
+            answer(|done| self.session.open_consumer(done))?;
         assert!(Trace::open(header).is_ok(), "the header buffer is one");
         let queue = QueueReader::open(ends, slots, buffer_bytes)?;
         Ok(Reader { id, queue, buffer: Vec::new() })
@@ -71,14 +72,14 @@ fn full_session_refuses_writes_until_a_consumer_opens() {
         written
     };
     let deadline = std::time::Instant::now() + TIMEOUT;
-    while write(&pen) != Err(Failure::Shut) {
+    while write(&pen) != Err(Failure::OwnerFull) {
         assert!(std::time::Instant::now() < deadline, "never full");
         stage.flush();
     }
     // A process that attaches now finds the session full as well, once the collector knows it.
     let other = stage.pen(2);
     stage.flush();
-    assert_eq!(write(&other), Err(Failure::Shut));
+    assert_eq!(write(&other), Err(Failure::OwnerFull));
     let mut reader = stage.consumer().unwrap();
     assert_eq!((write(&pen), write(&other)), (Ok(()), Ok(())));
     // The backlog has filled the queue; new buffers need room there.

@@ -120,15 +120,15 @@ fn unwritable_file_starts_no_session() {
     drop(open(&path));
     let file = File::options().read(true).open(&path).unwrap();
     let config = Config::new(SessionConfig { log_file: Some(path), ..properties(1) }, CPUS).unwrap();
-    let place = Place {
+    let options = StartOptions {
         id: 1,
         file: Some(file),
         next_file: None,
-        has_roots_room: true,
+        may_use_reserved_blocks: true,
         starter: (0, 0),
         on_end: Box::new(|_| {}),
     };
-    let refused = Session::start(config, place).unwrap_err();
+    let refused = Session::start(config, options).unwrap_err();
     assert!(matches!(refused, Error::File(_)), "{refused}");
 }
 
@@ -304,7 +304,7 @@ fn requests_after_the_stop_are_refused() {
     ended(answer(|done| stage.session.open_consumer(done)).unwrap_err());
     ended(answer(|done| stage.session.update(Update::default(), None, done)).unwrap_err());
     stage.session.detach(SourceId(1));
-    stage.session.close_consumer(1);
+    stage.session.close_consumer(ConsumerId(1));
 }
 
 #[test]
@@ -359,15 +359,15 @@ fn two_hundred_processes_get_rings_with_128_cpus() {
     let path = folder.path().join("log.etl");
     let file = open(&path);
     let config = Config::new(SessionConfig { log_file: Some(path), ..recording() }, 128).unwrap();
-    let place = Place {
+    let options = StartOptions {
         id: 1,
         file: Some(file),
         next_file: None,
-        has_roots_room: true,
+        may_use_reserved_blocks: true,
         starter: (0, 0),
         on_end: Box::new(|_| {}),
     };
-    let session = Session::start(config, place).unwrap();
+    let session = Session::start(config, options).unwrap();
     let attached: Vec<_> =
         (0..200).map(|pid| session.attach(pid, Threads::AsGiven).expect("a region")).collect();
     for (number, one) in attached.iter().enumerate() {

@@ -107,7 +107,7 @@ prop_compose! {
         cycles: bool, wake_at: u32, max_record: u32,
     ) -> RegionParams {
         let ours = Layout::new(cpus, if empty { 0 } else { 1 << shift }).unwrap();
-        let layout = other.and_then(|(version, cpus, ring)| Layout::of_version(version, cpus, ring).ok()).unwrap_or(ours);
+        let layout = other.and_then(|(version, cpus, ring)| Layout::with_version(version, cpus, ring).ok()).unwrap_or(ours);
         let clock = if cycles { Counter::Cycles } else { Counter::Monotonic };
         RegionParams { layout, clock, wake_at, max_record }
     }
@@ -169,7 +169,7 @@ fn provider_messages() -> impl Strategy<Value = Message> {
         ),
         any::<(u32, u64)>().prop_map(|(order, session)| Message::CloseSession { order, session }),
         (vec(any::<u32>(), 0..9), any::<u64>())
-            .prop_map(|(registrations, session)| Message::TellModules { registrations, session }),
+            .prop_map(|(registrations, session)| Message::ReportModules { registrations, session }),
         (any::<(u32, Option<u32>, u64, u32)>(), text()).prop_map(
             |((order, registration, session, status), reason)| {
                 Message::Failed { order, registration, session, status, reason }
@@ -183,8 +183,8 @@ fn private_session_messages() -> impl Strategy<Value = Message> {
         (any::<(u32, u64, u32)>(), config()).prop_map(|((order, session, starter), config)| {
             Message::PrivateStart { order, session, starter, config: Box::new(config) }
         }),
-        (any::<(u32, u64, u32)>(), control()).prop_map(|((order, session, asker), control)| {
-            Message::PrivateControl { order, session, asker, control }
+        (any::<(u32, u64, u32)>(), control()).prop_map(|((order, session, user), control)| {
+            Message::PrivateControl { order, session, user, control }
         }),
         (any::<(u32, u64)>(), guid(), code(), params()).prop_map(
             |((order, session), provider, code, params)| {

@@ -31,12 +31,12 @@ impl Stage {
         let params = RegionParams { layout, clock: Counter::Monotonic, wake_at: 1, max_record: 2000 };
         let bytes = layout.region_bytes();
         let memory = map::memory_file(c"traceweir-test", bytes).unwrap();
-        let map = Mapping::of_file(memory.as_fd(), bytes, true).unwrap();
+        let map = Mapping::from_file(memory.as_fd(), bytes, true).unwrap();
         for other in (0..layout.rings()).filter(|other| *other != ring) {
             assert!(map.copy_in(layout.data_offset(other), &vec![OTHERS; RING as usize]));
         }
-        let owned = Mapping::of_file(memory.as_fd(), bytes, true).unwrap().with_page(page);
-        let reader = RegionReader::over(owned, &params).unwrap();
+        let owned = Mapping::from_file(memory.as_fd(), bytes, true).unwrap().with_page(page);
+        let reader = RegionReader::from_mapping(owned, &params).unwrap();
         Self { reader, map, memory, ring, head: 0, written: 0, seen: 0 }
     }
 
@@ -154,8 +154,8 @@ fn small_rings_do_not_return_pages() {
             continue;
         }
         let memory = map::memory_file(c"traceweir-test", layout.region_bytes()).unwrap();
-        let map = Mapping::of_file(memory.as_fd(), layout.region_bytes(), true).unwrap().with_page(page);
-        let reader = RegionReader::over(map, &params).unwrap();
+        let map = Mapping::from_file(memory.as_fd(), layout.region_bytes(), true).unwrap().with_page(page);
+        let reader = RegionReader::from_mapping(map, &params).unwrap();
         assert_eq!(reader.rings[0].can_return_pages, returns_pages, "pages of {page}");
     }
 }

@@ -14,7 +14,7 @@ use loom::sync::atomic::AtomicUsize;
 use loom::thread;
 
 use super::Ring;
-use crate::ring::gate::Gate;
+use crate::ring::gate::{Gate, Ticket};
 use crate::ring::words::Words;
 use crate::sync::{AtomicU64, Ordering};
 
@@ -22,8 +22,8 @@ const OLD: usize = 0;
 const COVER: usize = 1;
 const NEW: usize = 2;
 
-const FIRST: u64 = 1;
-const SECOND: u64 = 3;
+const FIRST: Ticket = Ticket(1);
+const SECOND: Ticket = Ticket(3);
 
 /// Thread ids of lock holders.
 const LATE: u32 = 1;

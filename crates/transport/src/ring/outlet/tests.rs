@@ -35,13 +35,13 @@ fn write(outlet: &Outlet, ticket: Ticket) -> Result<(), Failure> {
 fn lock_taken_in_covering_zeros_is_not_released_in_the_next_region() {
     let (outlet, params) = (outlet(), params(Counter::Monotonic));
     let (_first, _) = open(outlet, &params);
-    let late = outlet.view();
+    let late = outlet.hot.view();
     assert!(outlet.close());
     // SAFETY: the view was read while the outlet was open.
     let words = unsafe { late.words(2) };
     assert!(words.try_lock(5), "zeros are free locks");
     let (_second, ticket) = open(outlet, &params);
-    assert_eq!(outlet.view().base, late.base, "the same addresses");
+    assert_eq!(outlet.hot.view().base, late.base, "the same addresses");
     assert!(words.try_lock(9), "the next region has locks of its own");
     words.unlock_if_held_by(5);
     assert!(!words.try_lock(6), "the thread that took the lock still holds it");
@@ -57,7 +57,7 @@ fn forget_works_with_a_visitor_that_never_leaves() {
         let (mut reader, ticket) = open(outlet, &params);
         // A thread that stayed in the parent of a fork, while it was counting.
         outlet.cold.visitors.fetch_add(1, Ordering::Relaxed);
-        let late = outlet.view();
+        let late = outlet.hot.view();
         outlet.forget();
         outlet.count_lost(ticket);
         assert_eq!((write(outlet, ticket), reader.lost()), (Err(Failure::Closed), 0));
@@ -68,7 +68,7 @@ fn forget_works_with_a_visitor_that_never_leaves() {
         assert!(words.try_lock(5), "no lock of the parent was touched");
         words.unlock();
         let (mut own, ticket) = open(outlet, &params);
-        assert_ne!(outlet.view().base, late.base, "a thread may still use the old addresses");
+        assert_ne!(outlet.hot.view().base, late.base, "a thread may still use the old addresses");
         assert_eq!(write(outlet, ticket), Ok(()));
         outlet.count_lost(ticket);
         assert!(outlet.close(), "the visitor does not block the close");
@@ -77,7 +77,7 @@ fn forget_works_with_a_visitor_that_never_leaves() {
 }
 
 #[test]
-fn a_shut_region_takes_nothing_and_says_so_until_it_is_opened_again() {
+fn closed_region_takes_nothing_and_reports_it_until_it_is_opened() {
     for clock in [Counter::Cycles, Counter::Monotonic] {
         let (outlet, params) = (outlet(), params(clock));
         let (mut reader, ticket) = open(outlet, &params);
@@ -96,10 +96,10 @@ fn a_shut_region_takes_nothing_and_says_so_until_it_is_opened_again() {
         // At the start, and at every later position, also where the ring was full.
         for round in 0..400 {
             reader.set_closed(true);
-            assert_eq!(write(outlet, ticket), Err(Failure::Shut));
-            assert_eq!(outlet.look_for_room(ticket, 8), Err(Failure::Shut));
+            assert_eq!(write(outlet, ticket), Err(Failure::OwnerFull));
+            assert_eq!(outlet.check_room(ticket, 8), Err(Failure::OwnerFull));
             assert_eq!(drained(&mut reader), if round == 0 { 0 } else { 1 }, "a closed ring is still read");
-            assert_eq!(write(outlet, ticket), Err(Failure::Shut), "reading does not open it");
+            assert_eq!(write(outlet, ticket), Err(Failure::OwnerFull), "reading does not open it");
             reader.set_closed(false);
             assert_eq!(write(outlet, ticket), Ok(()));
         }
@@ -115,7 +115,7 @@ fn a_shut_region_takes_nothing_and_says_so_until_it_is_opened_again() {
 fn check_for_room_predicts_a_write_and_changes_nothing() {
     for clock in [Counter::Cycles, Counter::Monotonic] {
         let (outlet, params) = (outlet(), params(clock));
-        assert_eq!(outlet.look_for_room(Ticket(1), 8), Err(Failure::Closed));
+        assert_eq!(outlet.check_room(Ticket(1), 8), Err(Failure::Closed));
         let (mut reader, ticket) = open(outlet, &params);
         // On one CPU, so that one ring gets full.
         let before = rustix::thread::sched_getaffinity(None).unwrap();
@@ -125,10 +125,10 @@ fn check_for_room_predicts_a_write_and_changes_nothing() {
         for (length, found) in
             [(0, Err(Failure::TooLarge)), (1, Ok(())), (1000, Ok(())), (1001, Err(Failure::TooLarge))]
         {
-            assert_eq!(outlet.look_for_room(ticket, length), found, "{length}");
+            assert_eq!(outlet.check_room(ticket, length), found, "{length}");
         }
         let mut written = 0;
-        while outlet.look_for_room(ticket, 8).is_ok() {
+        while outlet.check_room(ticket, 8).is_ok() {
             assert_eq!(write(outlet, ticket), Ok(()));
             written += 1;
         }
@@ -136,7 +136,7 @@ fn check_for_room_predicts_a_write_and_changes_nothing() {
         assert_eq!(reader.lost(), 0);
         assert_eq!(write(outlet, ticket), Err(Failure::Full));
         assert!(outlet.close());
-        assert_eq!(outlet.look_for_room(ticket, 8), Err(Failure::Closed));
+        assert_eq!(outlet.check_room(ticket, 8), Err(Failure::Closed));
         rustix::thread::sched_setaffinity(None, &before).unwrap();
     }
 }

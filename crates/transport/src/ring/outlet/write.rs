@@ -12,7 +12,8 @@
 use core::sync::atomic::{Ordering, fence};
 use std::os::fd::BorrowedFd;
 
-use super::{Failure, Outlet, Ticket, Wake};
+use super::{Failure, Outlet, Wake};
+use crate::ring::gate::Ticket;
 use crate::ring::gather::Gather;
 use crate::ring::rseq::{self, Attempt};
 use crate::ring::straight::{Frame, Straight};
@@ -27,19 +28,19 @@ impl Outlet {
     #[inline]
     pub fn write(&self, ticket: Ticket, thread: u32, record: &mut Gather<'_>) -> Result<(), Failure> {
         points::pass("before_write");
-        if !self.gate().is_open_for(ticket.0) {
+        if !self.gate().is_open_for(ticket) {
             return Err(Failure::Closed);
         }
         let length = record.length();
-        if length.wrapping_sub(1) >= self.max_record.load(Ordering::Relaxed) as usize {
+        if length.wrapping_sub(1) >= self.hot.max_record.load(Ordering::Relaxed) as usize {
             return self.too_large(ticket);
         }
-        let offset = self.rseq_offset.load(Ordering::Relaxed);
+        let offset = self.hot.rseq_offset.load(Ordering::Relaxed);
         if offset != 0 {
             let frame = Frame::gathered(record, length);
-            // SAFETY: an open outlet has this offset; `length` found the record sound; the ticket
-            // is odd, as the gate was open for it.
-            match unsafe { rseq::write(self, ticket, offset, &frame) } {
+            // SAFETY: an opening stored this offset, which it got from `area_offset`; `length`
+            // found the record sound; the ticket is odd, as the gate was open for it.
+            match unsafe { rseq::write(&self.hot, ticket, offset, &frame) } {
                 Attempt::Published(control, end) => {
                     self.after_sequence(ticket, control, end);
                     return Ok(());
@@ -58,15 +59,15 @@ impl Outlet {
     #[inline(always)]
     pub fn write_straight(&self, ticket: Ticket, record: &Straight<'_>) -> bool {
         points::pass("before_write");
-        let offset = self.rseq_offset.load(Ordering::Relaxed);
-        let most = self.max_record.load(Ordering::Relaxed) as usize;
+        let offset = self.hot.rseq_offset.load(Ordering::Relaxed);
+        let most = self.hot.max_record.load(Ordering::Relaxed) as usize;
         // Values of another opening do no harm: its generation is not the ticket.
         if offset == 0 || ticket.0 & 1 == 0 || record.length > most {
             return false;
         }
-        // SAFETY: the offset was stored by an opening; a `Straight` keeps the invariant of its
-        // frame; the ticket is odd.
-        match unsafe { rseq::write(self, ticket, offset, &record.frame) } {
+        // SAFETY: an opening stored this offset, which it got from `area_offset`; `Straight::new`
+        // ensured the invariant of the frame; the ticket was found odd above.
+        match unsafe { rseq::write(&self.hot, ticket, offset, &record.frame) } {
             Attempt::Published(control, end) => {
                 self.after_sequence(ticket, control, end);
                 true
@@ -77,12 +78,12 @@ impl Outlet {
 
     /// Checks whether a record of `length` bytes would be taken now. Reserves, writes and counts
     /// nothing.
-    pub fn look_for_room(&self, ticket: Ticket, length: usize) -> Result<(), Failure> {
-        let view = self.view();
-        let most = self.max_record.load(Ordering::Relaxed) as usize;
+    pub fn check_room(&self, ticket: Ticket, length: usize) -> Result<(), Failure> {
+        let view = self.hot.view();
+        let most = self.hot.max_record.load(Ordering::Relaxed) as usize;
         // As in `write_locked`: the loads above come before that of the gate.
         fence(Ordering::Acquire);
-        if !self.gate().is_open_for(ticket.0) {
+        if !self.gate().is_open_for(ticket) {
             return Err(Failure::Closed);
         }
         if length.wrapping_sub(1) >= most {
@@ -91,10 +92,10 @@ impl Outlet {
         let here = cpu::current();
         let ring =
             if view.rseq_offset != 0 && here < view.cpus { here } else { view.cpus + view.nearest_cpu() };
-        // SAFETY: the outlet was open with this view.
+        // SAFETY: the outlet was open with this view, and `ring` is below twice its CPUs.
         let words = unsafe { view.words(ring as usize) };
         let slot = words.find_slot(abi::size_in_ring(length) as u64, u64::from(view.ring_bytes));
-        slot.map(|_| ()).ok_or_else(|| if words.is_closed() { Failure::Shut } else { Failure::Full })
+        slot.map(|_| ()).ok_or_else(|| if words.is_closed() { Failure::OwnerFull } else { Failure::Full })
     }
 
     /// Writes under the lock of a ring.
@@ -107,15 +108,16 @@ impl Outlet {
         record: &mut Gather<'_>,
         length: usize,
     ) -> Result<(), Failure> {
-        let view = self.view();
+        let view = self.hot.view();
         // The view's loads come before the next one: a view of another opening, or of two, is not
         // used. Pairs with the fence in `Gate::close`, after which views change.
         fence(Ordering::Acquire);
-        if !self.gate().is_open_for(ticket.0) {
+        if !self.gate().is_open_for(ticket) {
             return Err(Failure::Closed);
         }
-        // SAFETY: `write` found the record sound for `length`; the view is one.
-        match unsafe { fallback::write(self, ticket, &view, thread, record, length) } {
+        // SAFETY: `write` found the record sound for `length`; the gate was open for the ticket
+        // after the view was read.
+        match unsafe { fallback::write(self.gate(), ticket, &view, thread, record, length) } {
             Outcome::Published { ring, end } => {
                 self.after_publish(ticket, &view, ring, end);
                 Ok(())
@@ -139,8 +141,8 @@ impl Outlet {
         let mut is_closed = false;
         let is_counted = self.visit(ticket, |view, _| {
             let ring = ring.unwrap_or_else(|| view.nearest_cpu() as usize);
-            // SAFETY: the visit found the outlet open with this view, and the rings of one opening
-            // do not change.
+            // SAFETY: the visit found the outlet open for the ticket, under which the write found
+            // `ring` full; so it is a ring of this view.
             let words = unsafe { view.words(ring) };
             words.count_lost();
             is_closed = words.is_closed();
@@ -160,7 +162,7 @@ impl Outlet {
     fn full(&self, ticket: Ticket, ring: usize) -> Result<(), Failure> {
         Err(match self.count_loss(ticket, Some(ring)) {
             Some(false) => Failure::Full,
-            Some(true) => Failure::Shut,
+            Some(true) => Failure::OwnerFull,
             None => Failure::Closed,
         })
     }
@@ -168,9 +170,10 @@ impl Outlet {
     /// Wakes the owner if enough bytes are unread.
     #[inline]
     fn after_publish(&self, ticket: Ticket, view: &View, ring: usize, end: u64) {
-        // SAFETY: the view is one of an open outlet: a record was just published by it.
+        // SAFETY: a record was just published to this ring of the view, so the outlet was open with
+        // it.
         let words = unsafe { view.words(ring) };
-        if words.wake_may_be_due(end, self.wake_at.load(Ordering::Relaxed)) {
+        if words.wake_may_be_due(end, self.hot.wake_at.load(Ordering::Relaxed)) {
             self.wake(ticket, ring, end);
         }
     }
@@ -179,9 +182,10 @@ impl Outlet {
     /// of its ring.
     #[inline(always)]
     fn after_sequence(&self, ticket: Ticket, control: *mut u8, end: u64) {
-        // SAFETY: a record was just published by it, and ranges of outlets stay mapped forever.
+        // SAFETY: the sequence has just published to the ring of this control block, and ranges of
+        // outlets stay mapped forever.
         let words = unsafe { Words::from_control(control) };
-        if words.wake_may_be_due(end, self.wake_at.load(Ordering::Relaxed)) {
+        if words.wake_may_be_due(end, self.hot.wake_at.load(Ordering::Relaxed)) {
             self.wake(ticket, self.ring_of(control), end);
         }
     }
@@ -190,7 +194,7 @@ impl Outlet {
     /// visitor that uses it notices that.
     #[cold]
     fn ring_of(&self, control: *mut u8) -> usize {
-        let first = self.view().control(0).addr();
+        let first = self.hot.view().control(0).addr();
         control.addr().wrapping_sub(first) / abi::CONTROL_BYTES
     }
 
@@ -198,7 +202,8 @@ impl Outlet {
     #[inline(never)]
     fn wake(&self, ticket: Ticket, ring: usize, end: u64) {
         let _ = self.visit(ticket, |view, wake| {
-            // SAFETY: the visit found the outlet open with this view.
+            // SAFETY: the visit found the outlet open for the ticket, under which a record was
+            // published to `ring`; so it is a ring of this view.
             let due = unsafe { view.words(ring) }.wake_is_due(end);
             if due {
                 points::pass("before_wake");
@@ -223,9 +228,9 @@ impl Outlet {
     /// it was. `work` gets the view and the means to wake the owner of that opening, and uses no
     /// others: if it takes longer than `close` waits, the outlet may have new ones by then.
     fn visit(&self, ticket: Ticket, work: impl FnOnce(&View, Wake)) -> bool {
-        let (view, wake) = (self.view(), self.owner_wake());
+        let (view, wake) = (self.hot.view(), self.owner_wake());
         // As in `write_locked`: the loads above come before those of the gate.
         fence(Ordering::Acquire);
-        self.gate().visit(ticket.0, || work(&view, wake))
+        self.gate().visit(ticket, || work(&view, wake))
     }
 }

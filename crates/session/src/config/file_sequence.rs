@@ -7,8 +7,7 @@ use std::path::{Path, PathBuf};
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::MAX_NAME;
 
-use super::refuse;
-use crate::error::Result;
+use crate::error::{Result, refuse};
 
 /// The placeholder for the number.
 const PLACEHOLDER: &[u8] = b"%d";
@@ -16,10 +15,10 @@ const PLACEHOLDER: &[u8] = b"%d";
 const EXTRA_DIGITS: usize = 8;
 
 /// Rejects a path that is no valid pattern.
-pub fn check(pattern: &Path) -> Result<()> {
+pub fn check_sequence_pattern(pattern: &Path) -> Result<()> {
     let count_placeholders =
         |bytes: &[u8]| bytes.windows(PLACEHOLDER.len()).filter(|&w| w == PLACEHOLDER).count();
-    let invalid = |why| refuse(Status::ERROR_INVALID_PARAMETER, why);
+    let invalid = |reason| refuse(Status::ERROR_INVALID_PARAMETER, reason);
     if count_placeholders(pattern.as_os_str().as_bytes()) != 1 {
         return invalid("the name of a file sequence has one %d, for the number");
     }
@@ -35,7 +34,7 @@ pub fn check(pattern: &Path) -> Result<()> {
 
 /// Returns the name of a file of a sequence; the first has number 1.
 #[must_use]
-pub fn numbered(pattern: &Path, number: u32) -> PathBuf {
+pub fn sequence_file_name(pattern: &Path, number: u32) -> PathBuf {
     let bytes = pattern.as_os_str().as_bytes();
     let Some(at) = bytes.windows(PLACEHOLDER.len()).position(|w| w == PLACEHOLDER) else {
         return pattern.to_owned();
@@ -52,11 +51,11 @@ mod tests {
 
     #[test]
     fn number_replaces_the_placeholder_in_the_file_name() {
-        assert_eq!(numbered(Path::new("/a/b%d.etl"), 1), Path::new("/a/b1.etl"));
-        assert_eq!(numbered(Path::new("/a/%d"), u32::MAX), Path::new("/a/4294967295"));
+        assert_eq!(sequence_file_name(Path::new("/a/b%d.etl"), 1), Path::new("/a/b1.etl"));
+        assert_eq!(sequence_file_name(Path::new("/a/%d"), u32::MAX), Path::new("/a/4294967295"));
         let wrong = ["/a/b.etl", "/a/%d%d", "/%d/b", "/%d/%d", "/a/%"];
-        assert!(wrong.iter().all(|pattern| check(Path::new(pattern)).is_err()));
-        let long = |length: usize| check(&Path::new("/").join("n".repeat(length) + "%d"));
+        assert!(wrong.iter().all(|pattern| check_sequence_pattern(Path::new(pattern)).is_err()));
+        let long = |length: usize| check_sequence_pattern(&Path::new("/").join("n".repeat(length) + "%d"));
         assert!(long(1012).is_ok() && long(1013).is_err());
     }
 }

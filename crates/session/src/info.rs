@@ -221,12 +221,12 @@ fn set_once<T: Clone>(setting: &mut Option<Vec<T>>, list: &[T]) -> Result<()> {
     Ok(())
 }
 
-fn refuse<T>(status: Status, why: &'static str) -> Result<T> {
-    Err(Error::Information { status, why })
+fn refuse<T>(status: Status, reason: &'static str) -> Result<T> {
+    Err(Error::Information { status, reason })
 }
 
-fn invalid<T>(why: &'static str) -> Result<T> {
-    refuse(Status::ERROR_INVALID_PARAMETER, why)
+fn invalid<T>(reason: &'static str) -> Result<T> {
+    refuse(Status::ERROR_INVALID_PARAMETER, reason)
 }
 
 #[cfg(test)]

@@ -28,7 +28,7 @@ impl Capture for PanickingCapture {
         self.wake.as_fd()
     }
 
-    fn look(&mut self, _: &dyn CaptureClock, _: bool) {
+    fn poll(&mut self, _: &dyn CaptureClock, _: bool) {
         self.polls = self.polls.checked_sub(1).expect("panic of the test");
     }
 
@@ -139,8 +139,8 @@ fn stop_queued(stage: &Stage) -> Receiver<Result<Properties>> {
 #[test]
 fn writer_panic_on_last_buffers_still_answers_the_stop() {
     let folder = tempfile::tempdir().unwrap();
-    let first = folder.path().join("row-1.etl");
-    let log_file = Some(folder.path().join("row-%d.etl"));
+    let first = folder.path().join("part-1.etl");
+    let log_file = Some(folder.path().join("part-%d.etl"));
     let raw =
         SessionConfig { log_file, maximum_file_size: 64, minimum_buffers: 64, ..properties(8 | 0x2000) };
     let next: NextFile = Box::new(|_| panic!("a test makes it"));
@@ -183,7 +183,7 @@ impl Capture for PanicsOnFourthRecord {
         self.wake.as_fd()
     }
 
-    fn look(&mut self, clock: &dyn CaptureClock, _: bool) {
+    fn poll(&mut self, clock: &dyn CaptureClock, _: bool) {
         self.raw.get_or_insert_with(|| clock.raw(Anchor::now(Counter::best()).monotonic_ns));
     }
 

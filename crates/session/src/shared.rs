@@ -3,62 +3,27 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
-use traceweir_format::info::{GroupMask, StackCaching};
+use traceweir_format::info::GroupMask;
 use traceweir_transport::Error as TransportError;
 use traceweir_transport::clock::Counter;
-use traceweir_transport::message::{Properties, SessionConfig, Update};
+use traceweir_transport::message::{Properties, SessionConfig};
 
-use super::{Done, Live, NextFile, SourceId};
-use crate::capture::Capture;
-use crate::collect::Source;
 use crate::config::{Config, Mode};
 use crate::error::{Error, Result};
 use crate::groups;
+use crate::ids::SourceId;
+use crate::messages::{Command, Source};
 use crate::modules::Modules;
 use crate::pool::Pool;
 use crate::region::Regions;
 use crate::sequence::Sequence;
-use crate::stacks::StackOwners;
 use crate::stats::Stats;
 use crate::storage::LogStorage;
-
-/// A command to the collector.
-pub(crate) enum Command {
-    Capture(Box<dyn Capture>),
-    Detach(SourceId),
-    Flush(Option<(File, PathBuf)>, Done<Properties>),
-    Update(Update, Option<File>, Option<NextFile>, Done<Properties>),
-    Increment(Done<Properties>),
-    Convert(Done<Properties>),
-    CacheStacks(Option<StackCaching>, StackOwners),
-    Stop(Option<Done<Properties>>),
-    Open(Done<Live>),
-    Close(u64),
-}
-
-impl Command {
-    /// Answers with [`Error::Ended`].
-    pub(crate) fn refuse(self) {
-        match self {
-            Self::Flush(_, done)
-            | Self::Update(_, _, _, done)
-            | Self::Increment(done)
-            | Self::Convert(done)
-            | Self::Stop(Some(done)) => done(Err(Error::Ended)),
-            Self::Open(done) => done(Err(Error::Ended)),
-            Self::Capture(_)
-            | Self::Detach(_)
-            | Self::CacheStacks(..)
-            | Self::Close(_)
-            | Self::Stop(None) => {}
-        }
-    }
-}
 
 /// The settings of a session that may change while it runs.
 struct Configured {
@@ -125,7 +90,7 @@ pub(crate) struct Shared {
     /// consumer is full.
     is_full: AtomicBool,
     /// Whether its files may use the blocks that file systems reserve for root.
-    pub(crate) has_roots_room: AtomicBool,
+    pub(crate) may_use_reserved_blocks: AtomicBool,
 }
 
 fn system(operation: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
@@ -167,7 +132,7 @@ impl Shared {
             pieces: AtomicU64::new(0),
             modules: Mutex::new(Modules::new(config.buffer_bytes())),
             is_full: AtomicBool::new(false),
-            has_roots_room: AtomicBool::new(true),
+            may_use_reserved_blocks: AtomicBool::new(true),
         };
         shared.listen_to(&shared.bell)?;
         Ok(shared)
@@ -289,7 +254,7 @@ impl Shared {
     }
 
     /// Stops a source from waking the collector.
-    pub(crate) fn silence(&self, source: &mut Source) {
+    pub(crate) fn remove_wake(&self, source: &mut Source) {
         if let Some(wake) = source.wake.take() {
             // The process may hold a duplicate, so closing this descriptor would not remove it from
             // the epoll set.
@@ -298,8 +263,8 @@ impl Shared {
     }
 
     /// Releases the wake and the memory share of a source.
-    pub(crate) fn forget(&self, source: &mut Source) {
-        self.silence(source);
+    pub(crate) fn release_source(&self, source: &mut Source) {
+        self.remove_wake(source);
         self.regions.give_back(source.cost);
         self.stats.processes.fetch_sub(1, Relaxed);
     }
@@ -315,7 +280,7 @@ impl Shared {
     }
 
     /// Changes the configuration.
-    pub(crate) fn change(&self, change: impl FnOnce(&mut SessionConfig)) {
+    pub(crate) fn change_config(&self, change: impl FnOnce(&mut SessionConfig)) {
         change(&mut locked(&self.config).properties);
     }
 
@@ -342,8 +307,8 @@ impl Shared {
     }
 
     /// Wraps a file as storage that may or may not use root's reserved blocks.
-    pub(crate) fn store(&self, file: File) -> LogStorage {
-        if self.has_roots_room.load(Relaxed) {
+    pub(crate) fn new_storage(&self, file: File) -> LogStorage {
+        if self.may_use_reserved_blocks.load(Relaxed) {
             LogStorage::new(file)
         } else {
             LogStorage::without_reserved_blocks(file)
@@ -351,7 +316,7 @@ impl Shared {
     }
 
     pub(crate) fn set_log_file(&self, name: &Path) {
-        self.change(|config| config.log_file = Some(name.to_owned()));
+        self.change_config(|config| config.log_file = Some(name.to_owned()));
     }
 
     /// Changes the maximum number of buffers, within the same limits as at the start.
@@ -383,7 +348,7 @@ impl Shared {
     pub(crate) fn properties(&self) -> Properties {
         let config = self.config();
         let stats = &self.stats;
-        let (existing, in_use) = self.pool.numbers();
+        let (existing, in_use) = self.pool.counts();
         let number_of_buffers = existing.max(config.minimum_buffers);
         Properties {
             id: self.id,

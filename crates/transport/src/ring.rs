@@ -61,6 +61,8 @@
 //! in that write; the child must not return into it.
 
 #[cfg(not(loom))]
+mod block;
+#[cfg(not(loom))]
 mod doorbell;
 #[cfg(not(loom))]
 pub mod drain;
@@ -79,7 +81,7 @@ mod points;
 #[cfg(all(not(loom), target_arch = "x86_64"))]
 mod rseq;
 #[cfg(all(not(loom), not(target_arch = "x86_64")))]
-#[path = "rseq_absent.rs"]
+#[path = "ring/rseq_absent.rs"]
 mod rseq;
 #[cfg(not(loom))]
 mod straight;
@@ -89,15 +91,19 @@ mod view;
 mod words;
 
 #[cfg(not(loom))]
+pub use block::{Block, Blocks};
+#[cfg(not(loom))]
 pub use doorbell::{Doorbell, Rings};
 #[cfg(not(loom))]
 pub use drain::{Damaged, Head, RegionReader, RingReader, create_memory};
+#[cfg(any(not(loom), test))]
+pub use gate::Ticket;
 #[cfg(not(loom))]
 pub use gather::Gather;
 #[cfg(not(loom))]
-pub use outlet::{Failure, Outlet, RegionSource, Ticket, is_restartable, prepare_wake};
+pub use outlet::{Failure, Outlet, RegionSource, is_restartable, prepare_wake};
 #[cfg(not(loom))]
-pub use straight::{Block, Blocks, Header, SHORTEST_SCHEMA, Straight};
+pub use straight::{Header, SHORTEST_SCHEMA, Straight};
 
 /// Result of an attempt to write, by either rule.
 #[cfg(not(loom))]

@@ -1,0 +1,335 @@
+//! The collector thread: drains the rings on wakes, commands and timers, and carries commands out.
+
+use std::fs::File;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+use traceweir_format::spec::status::Status;
+use traceweir_transport::clock::{Anchor, Counter};
+use traceweir_transport::message::{Properties, Update};
+
+use crate::collect::{Collector, Reach};
+use crate::config::{self, Config, Mode};
+use crate::error::{Result, refuse};
+use crate::fault::contained;
+use crate::flush::{BEAT, Schedule};
+use crate::ids::SourceId;
+use crate::messages::{Command, Done, Job, NextFile, OutputUpdate};
+use crate::pool::Buffer;
+use crate::shared::Shared;
+use crate::stats::Stats;
+
+/// Consecutive wakes that may find nothing before the thread pauses after each.
+const IDLE_WAKES: u32 = 100;
+/// Pause after a wake that finds nothing, beyond [`IDLE_WAKES`].
+const IDLE_PAUSE: Duration = Duration::from_millis(1);
+
+/// The state of the collector thread.
+pub(super) struct CollectorThread {
+    shared: Arc<Shared>,
+    collector: Collector,
+    jobs: Sender<Job>,
+    schedule: Schedule,
+    low_latency: bool,
+    mode: Mode,
+    /// Whether live consumers still lack records because the writer was busy.
+    is_behind: bool,
+    /// Sources to drop after the next drain.
+    leaving: Vec<SourceId>,
+    /// Set when the session is to stop, with the callback of the request.
+    ending: Option<Option<Done<Properties>>>,
+}
+
+impl CollectorThread {
+    pub(super) fn new(shared: Arc<Shared>, collector: Collector, jobs: Sender<Job>) -> Self {
+        let config = shared.config();
+        Self {
+            shared,
+            collector,
+            jobs,
+            schedule: Schedule::new(Instant::now(), Config::flush_seconds(&config)),
+            low_latency: config.low_latency,
+            mode: Mode(config.log_file_mode),
+            is_behind: false,
+            leaving: Vec::new(),
+            ending: None,
+        }
+    }
+
+    /// Publishes the id of this thread.
+    pub(super) fn note_thread_id(&self) {
+        let id = rustix::thread::gettid().as_raw_nonzero().get();
+        self.shared.stats.logger_thread_id.store(u32::try_from(id).unwrap_or(0), Relaxed);
+    }
+
+    /// Runs until the stop.
+    pub(super) fn run(&mut self) {
+        let mut idle = 0_u32;
+        loop {
+            self.shared.wait(self.schedule.pause(Instant::now()));
+            let had_commands = self.shared.has_commands();
+            if self.run_commands().is_break() {
+                break;
+            }
+            let useful = self.turn() || had_commands;
+            Stats::note_thread_time(&self.shared.stats.collector_ns);
+            idle = if useful { 0 } else { idle.saturating_add(1) };
+            if idle > IDLE_WAKES {
+                // A process wakes this thread again and again for nothing: limit the cost.
+                std::thread::sleep(IDLE_PAUSE);
+            }
+        }
+    }
+
+    /// Drains once and does what is due. Returns whether there was anything to do.
+    fn turn(&mut self) -> bool {
+        let due = self.schedule.due(Instant::now());
+        let reach = if self.leaving.is_empty() { Reach::BeforeDrain } else { Reach::All };
+        let drained = self.collector.drain(reach);
+        let leaving = std::mem::take(&mut self.leaving);
+        if !leaving.is_empty() {
+            self.collector.remove(&leaving);
+        }
+        if due.flush {
+            self.flush_all();
+        } else if self.low_latency && self.mode.is_real_time() && (drained.took || self.is_behind) {
+            self.is_behind = !self.collector.deliver();
+        }
+        if due.beat {
+            self.collector.do_housekeeping();
+        }
+        let flows = drained.took || drained.waits || self.is_behind;
+        self.schedule.plan_next_drain(Instant::now(), self.low_latency && flows);
+        flows || due.flush || due.beat
+    }
+
+    /// Submits everything that was collected.
+    fn flush_all(&mut self) {
+        self.collector.flush();
+        self.is_behind = false;
+        if self.shared.flush_threshold > 1 {
+            self.send(Job::WriteOut);
+        }
+        if self.mode.is_real_time() {
+            self.collector.report_complete();
+        }
+    }
+
+    /// Carries out all waiting commands; breaks at a stop.
+    fn run_commands(&mut self) -> ControlFlow<()> {
+        while let Some(command) = self.shared.next_command() {
+            match command {
+                Command::Capture(source) => {
+                    // If this fails, the capture is polled on schedule only.
+                    let _ = self.shared.listen_to(source.wake());
+                    self.collector.capture(source);
+                }
+                Command::Detach(source) => self.leaving.push(source),
+                Command::Flush(file, done) => self.flush(file, done),
+                Command::Update(update, file, next, done) => self.update(&update, file, next, done),
+                Command::Increment(done) => self.increment(done),
+                Command::Convert(done) => self.convert(done),
+                Command::CacheStacks(cache, owners) => self.collector.cache_stacks(cache, owners),
+                Command::OpenConsumer(done) => {
+                    self.collector.reopen();
+                    self.send(Job::OpenConsumer(done));
+                }
+                Command::CloseConsumer(id) => self.send(Job::CloseConsumer(id)),
+                Command::Stop(done) => {
+                    self.ending = Some(done);
+                    self.stop();
+                    return ControlFlow::Break(());
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Sends a request to the writer thread.
+    fn send(&self, job: Job) {
+        if let Err(refused) = self.jobs.send(job) {
+            refused.0.refuse();
+        }
+    }
+
+    /// Collects and submits everything; a flight recorder keeps its buffers.
+    fn collect_all(&mut self) {
+        self.collector.drain(Reach::All);
+        if !self.mode.is_buffering() {
+            self.flush_all();
+        }
+    }
+
+    /// Like [`collect_all`](Self::collect_all), and copies the buffers that a flight recorder
+    /// fills.
+    fn gather(&mut self) -> Result<Vec<Buffer>> {
+        self.collect_all();
+        if self.mode.is_buffering() { self.collector.copy_partial() } else { Ok(Vec::new()) }
+    }
+
+    fn flush(&mut self, file: Option<(File, PathBuf)>, done: Done<Properties>) {
+        match self.gather() {
+            Err(error) => done(Err(error)),
+            Ok(partial) if self.mode.is_buffering() => self.send(Job::Snapshot { file, partial, done }),
+            Ok(_) => self.send(Job::Flush(done)),
+        }
+    }
+
+    fn stop(&mut self) {
+        self.collector.end_capture();
+        self.collect_all();
+        let partial = self.collector.take_partial();
+        let at = Anchor::now(Counter::best());
+        self.collector.finish();
+        Stats::note_thread_time(&self.shared.stats.collector_ns);
+        // Before the answer: a caller that gets it finds the session ended.
+        self.close();
+        self.end(partial, at);
+    }
+
+    /// Refuses all waiting and later commands.
+    fn close(&self) {
+        for command in self.shared.close() {
+            command.refuse();
+        }
+    }
+
+    /// Makes the writer thread finish and answer the stop.
+    fn end(&mut self, partial: Vec<Buffer>, at: Anchor) {
+        let done = self.ending.take().flatten();
+        self.send(Job::Stop { partial, at, done });
+    }
+}
+
+/// Requests that change file, mode or limits.
+impl CollectorThread {
+    fn increment(&mut self, done: Done<Properties>) {
+        if !self.mode.is_file_sequence() {
+            let reason = "only a session that writes a file sequence (new-file mode) has a next file";
+            return done(refuse(Status::ERROR_INVALID_FUNCTION, reason));
+        }
+        // Events that were written before the call belong to the previous file.
+        self.collect_all();
+        self.send(Job::Increment(done));
+    }
+
+    fn convert(&mut self, done: Done<Properties>) {
+        let has_file = self.shared.config().log_file.is_some();
+        if !has_file || self.mode.is_buffering() || self.mode.is_private() {
+            let reason = "only a session with a log file that is not private can become a live one";
+            return done(refuse(Status::ERROR_INVALID_FUNCTION, reason));
+        }
+        self.collect_all();
+        self.mode = self.mode.without_file();
+        self.set_mode();
+        self.send(Job::Convert(done));
+    }
+
+    /// Publishes a changed mode and adjusts the flush timer to it.
+    fn set_mode(&mut self) {
+        self.shared.change_config(|config| {
+            config.log_file_mode = self.mode.0;
+            if self.mode.is_real_time() && config.flush_timer == 0 {
+                config.flush_timer = 1;
+            }
+        });
+        self.schedule.set_period(Instant::now(), Config::flush_seconds(&self.shared.config()));
+        self.collector.define_stacks_anew();
+    }
+
+    fn update(
+        &mut self,
+        update: &Update,
+        file: Option<File>,
+        next: Option<NextFile>,
+        done: Done<Properties>,
+    ) {
+        if let Err(error) = self.check_update(update, file.is_some(), next.is_some()) {
+            return done(Err(error));
+        }
+        if let Some(seconds) = update.flush_timer.filter(|&s| s > 0) {
+            self.shared.change_config(|config| config.flush_timer = seconds);
+        }
+        if let Some(flags) = update.enable_flags {
+            self.shared.set_enable_flags(flags);
+        }
+        if let Some(maximum) = update.maximum_buffers.filter(|&n| n > 0) {
+            self.shared.set_maximum_buffers(maximum);
+        }
+        let real_time = update.real_time.unwrap_or(self.mode.is_real_time());
+        self.mode = self.mode.with_real_time(real_time);
+        self.set_mode();
+        self.collector.reopen();
+        // Events that were written before the call belong to the previous file.
+        let partial = match self.gather() {
+            Ok(partial) => partial,
+            Err(error) => return done(Err(error)),
+        };
+        let file = file.zip(update.log_file.clone());
+        self.send(Job::Update(Box::new(OutputUpdate { file, next, partial, real_time, done })));
+    }
+
+    fn check_update(&self, update: &Update, has_file: bool, has_next: bool) -> Result<()> {
+        let invalid = |reason| refuse(Status::ERROR_INVALID_PARAMETER, reason);
+        let bad_path = |reason| refuse(Status::ERROR_BAD_PATHNAME, reason);
+        let config = self.shared.config();
+        let mode = self.mode;
+        config::check_enable_flags(&config, update.enable_flags.unwrap_or(0))?;
+        let switches = update.real_time.is_some_and(|on| on != mode.is_real_time());
+        if switches && (mode.is_buffering() || mode.is_private() || mode.is_appending()) {
+            return invalid("this kind of session does not deliver events live");
+        }
+        if switches && config.log_file.is_none() && update.log_file.is_none() {
+            return invalid("without live delivery, the session needs a log file");
+        }
+        if mode.is_private() && update.maximum_buffers.is_some_and(|n| n > 0) {
+            return invalid("only file and flush timer of a private session can be changed");
+        }
+        if update.log_file.is_some() != has_file || has_file && mode.is_file_sequence() != has_next {
+            return bad_path("the log file was not passed along with its name");
+        }
+        let Some(name) = &update.log_file else { return Ok(()) };
+        let mut current = name.clone();
+        if mode.is_file_sequence() {
+            config::check_sequence_pattern(name)?;
+            current = config::sequence_file_name(name, 1);
+        }
+        if config.log_file.as_ref() == Some(name) || config.log_file == Some(current) {
+            return bad_path("this already is the log file");
+        }
+        Ok(())
+    }
+}
+
+/// The end of the session after this thread has panicked (see [`crate::fault`]).
+impl CollectorThread {
+    /// Ends the session and waits for its stop.
+    pub(super) fn end_after_panic(mut self) {
+        contained(|| self.collector.abandon());
+        self.send(Job::Fault);
+        // The stop itself may have caused the panic.
+        while self.ending.is_none() {
+            self.shared.wait(BEAT);
+            self.refuse_until_stop();
+        }
+        contained(|| self.close());
+        let at = Anchor::now(Counter::best());
+        self.end(Vec::new(), at);
+    }
+
+    fn refuse_until_stop(&mut self) {
+        drop(self.shared.take_attached());
+        while let Some(command) = self.shared.next_command() {
+            if let Command::Stop(done) = command {
+                self.ending = Some(done);
+                return;
+            }
+            // The callback is the caller's code and may panic.
+            contained(|| command.refuse());
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Random numbers for names and ids.
+
+use std::hash::{BuildHasher, RandomState};
+
+/// Returns a random number that no other process, daemon or library uses.
+#[must_use]
+pub fn random() -> u64 {
+    // The hasher has a random key per thread; a forked child has its parent's keys, but another
+    // thread id or time.
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+    let thread = rustix::thread::gettid().as_raw_nonzero().get();
+    RandomState::new().hash_one((now.tv_sec, now.tv_nsec, thread))
+}
