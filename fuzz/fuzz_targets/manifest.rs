@@ -39,7 +39,12 @@ fuzz_target!(|data: &[u8]| {
     let mut render = Render::default();
     for provider in &providers {
         for event in provider.events.iter().take(64) {
-            render.payload(&PreparedSchema::new(event.schema.clone()), &data[..data.len().min(128)], 8, false);
+            render.payload(
+                &PreparedSchema::new(event.schema.clone()),
+                &data[..data.len().min(128)],
+                8,
+                false,
+            );
         }
     }
     let mut decoding = Decoding::default();

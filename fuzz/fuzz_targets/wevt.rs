@@ -15,7 +15,12 @@ fn render(providers: &[ProviderSchemas], payload: &[u8]) {
 }
 
 fn one(schema: &Schema, payload: &[u8]) {
-    Render::default().payload(&PreparedSchema::new(schema.clone()), &payload[..payload.len().min(128)], 8, false);
+    Render::default().payload(
+        &PreparedSchema::new(schema.clone()),
+        &payload[..payload.len().min(128)],
+        8,
+        false,
+    );
 }
 
 fuzz_target!(|data: &[u8]| {

@@ -1,12 +1,12 @@
 //! One record of every family, with payloads that their schemas describe.
 
-use traceweir_format::kernel::hook;
 use traceweir_format::header::classic::{ClassicHeader, Instance};
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::header::extended::Item;
 use traceweir_format::header::message::MessageHeader;
 use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::header::system::SystemHeader;
+use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor, ExtType, class};
 use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 use traceweir_format::wire::Put;
@@ -116,7 +116,8 @@ fn system() -> Vec<u8> {
 }
 
 fn perfinfo() -> Vec<u8> {
-    let header = PerfInfoHeader { pointer_size: 8, version: 2, hook: hook::SAMPLED_PROFILE, time: 41, counters: &[1] };
+    let header =
+        PerfInfoHeader { pointer_size: 8, version: 2, hook: hook::SAMPLED_PROFILE, time: 41, counters: &[1] };
     made(|out| header.encode(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 1, 0, 0, 0], out))
 }
 

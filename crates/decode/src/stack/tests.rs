@@ -3,7 +3,7 @@ use super::*;
 use proptest::prelude::*;
 use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::header::system::SystemHeader;
-use traceweir_format::kernel::hook;
+use traceweir_format::kernel::hook::{self, STACK_WALK};
 use traceweir_format::stack_key::put_definition;
 use traceweir_format::wire::Put;
 
@@ -69,11 +69,11 @@ fn kernel_and_user_part_become_one_stack_whatever_their_order_and_processor() {
     let mut bench = Bench::default();
     bench.event(&sample(10, 7), 0, "a");
     bench.event(&sample(10, 8), 1, "b");
-    assert_eq!(bench.stack(&walk(hook::STACK_WALK, 12, (10, 4, 7), &[1, 2]), 3), Some("a"));
-    assert_eq!(bench.stack(&walk(hook::STACK_WALK, 11, (10, 4, 7), &[KERNEL]), 0), Some("a"));
-    assert_eq!(bench.stack(&walk(hook::STACK_WALK, 13, (10, 4, 8), &[3]), 1), Some("b"));
-    assert_eq!(bench.stack(&walk(hook::STACK_WALK, 13, (10, 4, 8), &[3]), 1), None, "the event has a stack");
-    assert_eq!(bench.stack(&walk(hook::STACK_WALK, 13, (11, 4, 8), &[3]), 1), None, "no such event");
+    assert_eq!(bench.stack(&walk(STACK_WALK, 12, (10, 4, 7), &[1, 2]), 3), Some("a"));
+    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 7), &[KERNEL]), 0), Some("a"));
+    assert_eq!(bench.stack(&walk(STACK_WALK, 13, (10, 4, 8), &[3]), 1), Some("b"));
+    assert_eq!(bench.stack(&walk(STACK_WALK, 13, (10, 4, 8), &[3]), 1), None, "the event has a stack");
+    assert_eq!(bench.stack(&walk(STACK_WALK, 13, (11, 4, 8), &[3]), 1), None, "no such event");
     assert_eq!(bench.joiner.late(), 2);
     assert_eq!(bench.rest(), [("a", vec![KERNEL, 1, 2]), ("b", vec![3])]);
 }
@@ -82,15 +82,8 @@ fn kernel_and_user_part_become_one_stack_whatever_their_order_and_processor() {
 fn one_event_may_hold_both_parts() {
     let mut bench = Bench::default();
     bench.event(&sample(10, 7), 0, "a");
-    assert_eq!(
-        bench.stack(&walk(hook::STACK_WALK, 11, (10, 4, 7), &[KERNEL, KERNEL + 1, 2, 3]), 0),
-        Some("a")
-    );
-    assert_eq!(
-        bench.stack(&walk(hook::STACK_WALK, 12, (10, 4, 7), &[9]), 0),
-        None,
-        "the event has a user part"
-    );
+    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 7), &[KERNEL, KERNEL + 1, 2, 3]), 0), Some("a"));
+    assert_eq!(bench.stack(&walk(STACK_WALK, 12, (10, 4, 7), &[9]), 0), None, "the event has a user part");
     bench.joiner.end();
     let stack = bench.joiner.next_ready().unwrap().stack;
     assert_eq!((stack.kernel, stack.user, stack.owner), (vec![KERNEL, KERNEL + 1], vec![2, 3], Some((4, 7))));
@@ -118,13 +111,9 @@ fn switch_accepts_stacks_of_one_of_its_threads() {
     let mut bench = Bench::default();
     bench.event(&switch(10, 7, 8), 0, "out");
     bench.event(&switch(20, 7, 8), 0, "in");
-    assert_eq!(bench.stack(&walk(hook::STACK_WALK, 11, (10, 4, 8), &[KERNEL]), 0), Some("out"));
-    assert_eq!(
-        bench.stack(&walk(hook::STACK_WALK, 11, (10, 4, 7), &[1]), 0),
-        None,
-        "a stack of the other thread"
-    );
-    assert_eq!(bench.stack(&walk(hook::STACK_WALK, 21, (20, 4, 7), &[2]), 0), Some("in"));
+    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 8), &[KERNEL]), 0), Some("out"));
+    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 7), &[1]), 0), None, "a stack of the other thread");
+    assert_eq!(bench.stack(&walk(STACK_WALK, 21, (20, 4, 7), &[2]), 0), Some("in"));
     assert_eq!(bench.rest(), [("out", vec![KERNEL]), ("in", vec![2])]);
 }
 
@@ -138,8 +127,8 @@ fn processor_decides_between_events_of_one_thread_and_stamp() {
     let mut bench = Bench::default();
     bench.event(&switch(0, 7), 0, "out");
     bench.event(&switch(7, 0), 1, "in");
-    assert_eq!(bench.stack(&walk(hook::STACK_WALK, 11, (10, 4, 7), &[1]), 0), Some("out"));
-    assert_eq!(bench.stack(&walk(hook::STACK_WALK, 11, (10, 4, 7), &[2]), 1), Some("in"));
+    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 7), &[1]), 0), Some("out"));
+    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 7), &[2]), 1), Some("in"));
 }
 
 #[test]
@@ -159,14 +148,10 @@ fn event_without_thread_gets_the_first_stack_of_its_processor() {
     bench.event(&perf(hook::SYSCALL_ENTER, 10, &[0; 8]), 0, "call");
     bench.event(&perf(hook::SYSCALL_ENTER, 10, &[0; 8]), 1, "other call");
     bench.event(&bytes, 2, "start");
-    assert_eq!(bench.stack(&walk(hook::STACK_WALK, 11, (10, 4, 7), &[KERNEL]), 0), Some("call"));
-    assert_eq!(bench.stack(&walk(hook::STACK_WALK, 11, (10, 4, 7), &[1]), 0), Some("call"), "its user part");
-    assert_eq!(bench.stack(&walk(hook::STACK_WALK, 11, (10, 4, 9), &[2]), 2), Some("start"));
-    assert_eq!(
-        bench.stack(&walk(hook::STACK_WALK, 11, (10, 4, 3), &[KERNEL]), 5),
-        None,
-        "of an event elsewhere"
-    );
+    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 7), &[KERNEL]), 0), Some("call"));
+    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 7), &[1]), 0), Some("call"), "its user part");
+    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 9), &[2]), 2), Some("start"));
+    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 3), &[KERNEL]), 5), None, "of an event elsewhere");
     assert_eq!(bench.rest(), [("call", vec![KERNEL, 1]), ("other call", vec![]), ("start", vec![2])]);
 }
 
@@ -179,7 +164,7 @@ fn an_event_waits_for_the_window_and_no_longer() {
     bench.event(&sample(WINDOW + 1, 7), 0, "c");
     assert_eq!(bench.joiner.next_ready().unwrap().what, "a");
     assert!(bench.joiner.next_ready().is_none());
-    assert_eq!(bench.stack(&walk(hook::STACK_WALK, WINDOW + 2, (0, 4, 7), &[1]), 0), None, "too late");
+    assert_eq!(bench.stack(&walk(STACK_WALK, WINDOW + 2, (0, 4, 7), &[1]), 0), None, "too late");
     assert_eq!(bench.joiner.late(), 1);
 }
 
@@ -234,7 +219,7 @@ proptest! {
             for (delay, frame, cpu) in [(event.kernel, kernel, event.thread as u16), (event.user, user, 9)] {
                 if let Some(delay) = delay {
                     let at = time + i64::from(delay);
-                    records.push((at, cpu, walk(hook::STACK_WALK, at, (time, 4, event.thread), &[frame])));
+                    records.push((at, cpu, walk(STACK_WALK, at, (time, 4, event.thread), &[frame])));
                 }
             }
             let frames = [event.kernel.map(|_| kernel), event.user.map(|_| user)];

@@ -137,6 +137,18 @@ fn metadata_before_the_payload_becomes_the_first_properties() {
 }
 
 #[test]
+fn event_info_is_encoded_once_for_each_schema() {
+    let event = |metadata| Event { metadata: Some(metadata), payload: b"\x07", ..Event::default() };
+    let [one, other] = ["one", "other"]
+        .map(|name| MetadataBuilder::new(name, 0).add_field("n", 4, 0, 0).finish().unwrap().to_vec());
+    let mut queries = QueryDecoder::default();
+    let mut address = |metadata| queries.event_info(&event(metadata), 8).unwrap().as_ptr();
+    let first = address(&one);
+    assert_ne!(address(&other), first);
+    assert_eq!(address(&one), first);
+}
+
+#[test]
 fn filter_info_lists_the_fields_of_filters() {
     let text = |inside: &str| {
         format!(
