@@ -99,8 +99,8 @@ fn record_and_compare(daemon: &Daemon, program: &Path, manifests: &[Manifest], e
         if expected.contains_key(&key) {
             let definition = definition(manifests, key);
             let found = decoder.find(&record).unwrap_or_else(|e| panic!("{key:?}: {e}"));
-            assert_eq!(found.known.schema.fields(), definition.event.schema.fields());
-            assert_eq!(found.known.schema.names.event, definition.event.schema.names.event);
+            assert_eq!(found.prepared.schema.fields(), definition.event.schema.fields());
+            assert_eq!(found.prepared.schema.names.event, definition.event.schema.names.event);
             assert_eq!(d, definition.event.descriptor);
             seen.entry(key).or_default().push(record.payload().to_vec());
         }

@@ -46,9 +46,10 @@ pub(crate) fn decode(path: &Path) -> Result<Tally> {
     while let Some(record) = events.next()? {
         let mut values = Values::default();
         if let Ok(found) = decoder.find(&record) {
-            let whole =
-                walker.walk(&found.known.schema, found.payload, record.pointer_size(), &mut values).is_ok();
-            if whole && found.known.schema.origin == Origin::TraceLogging {
+            let whole = walker
+                .walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut values)
+                .is_ok();
+            if whole && found.prepared.schema.origin == Origin::TraceLogging {
                 total.events += 1;
                 total.sum = total.sum.wrapping_add(values.sum);
             }
@@ -101,7 +102,7 @@ pub(crate) fn print(path: &Path) -> Result<()> {
     while let Some(record) = events.next()? {
         line.head(trace.clock().file_time(record.time()), &record);
         match decoder.find(&record) {
-            Ok(found) => line.body(&found.known.schema, &record, found.payload),
+            Ok(found) => line.body(&found.prepared.schema, &record, found.payload),
             Err(reason) => line.out.extend_from_slice(reason.to_string().as_bytes()),
         }
         line.out.push(b'\n');

@@ -4,7 +4,7 @@
 use libfuzzer_sys::fuzz_target;
 use traceweir_build::{COptions, Manifest};
 use traceweir_decode::source::messages::MessageTable;
-use traceweir_decode::source::{Known, manifest, wevt};
+use traceweir_decode::source::{PreparedSchema, manifest, wevt};
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::spec::event::EventDescriptor;
 use traceweir_format::{Guid, Record};
@@ -39,7 +39,12 @@ fuzz_target!(|data: &[u8]| {
     let mut render = Render::default();
     for provider in &providers {
         for event in provider.events.iter().take(64) {
-            render.payload(&Known::new(event.schema.clone()), &data[..data.len().min(128)], 8, false);
+            render.payload(
+                &PreparedSchema::new(event.schema.clone()),
+                &data[..data.len().min(128)],
+                8,
+                false,
+            );
         }
     }
     let mut decoding = Decoding::default();

@@ -53,8 +53,8 @@ fuzz_target!(|data: &[u8]| {
                 check_table(&pdb.symbols);
             }
         }
-        2 => check_table(&listing::of_kernel(data).expect("bytes are always there")),
-        3 => check_table(&listing::of_made_code(data).expect("bytes are always there")),
+        2 => check_table(&listing::read_kernel_symbols(data).expect("bytes are always there")),
+        3 => check_table(&listing::read_perf_map(data).expect("bytes are always there")),
         4 => assert!(demangle(&String::from_utf8_lossy(data)).len() <= MAX_TEXT),
         _ => {
             if let Some(id) = build_id_of_notes(data) {

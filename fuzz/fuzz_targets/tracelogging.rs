@@ -3,7 +3,7 @@
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use traceweir_decode::source::{Known, tracelogging};
+use traceweir_decode::source::{PreparedSchema, tracelogging};
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::header::extended::Item;
 use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor, ExtType};
@@ -31,7 +31,7 @@ fuzz_target!(|data: &[u8]| {
         assert!(m.tags < 1 << 28);
     }
     if let Ok(schema) = tracelogging::schema(Guid::NULL, Some(traits), metadata) {
-        Render::default().payload(&Known::new(schema), payload, 8, false);
+        Render::default().payload(&PreparedSchema::new(schema), payload, 8, false);
     }
     let descriptor = EventDescriptor { channel: CHANNEL_TRACELOGGING, ..Default::default() };
     let mut decoding = Decoding::default();

@@ -5,7 +5,7 @@
 use libfuzzer_sys::fuzz_target;
 use traceweir_decode::schema::Schema;
 use traceweir_decode::source::messages::MessageTable;
-use traceweir_decode::source::{Known, ProviderSchemas, binary, embedded, wevt};
+use traceweir_decode::source::{PreparedSchema, ProviderSchemas, binary, embedded, wevt};
 use traceweir_fuzz::Render;
 
 fn render(providers: &[ProviderSchemas], payload: &[u8]) {
@@ -15,7 +15,12 @@ fn render(providers: &[ProviderSchemas], payload: &[u8]) {
 }
 
 fn one(schema: &Schema, payload: &[u8]) {
-    Render::default().payload(&Known::new(schema.clone()), &payload[..payload.len().min(128)], 8, false);
+    Render::default().payload(
+        &PreparedSchema::new(schema.clone()),
+        &payload[..payload.len().min(128)],
+        8,
+        false,
+    );
 }
 
 fuzz_target!(|data: &[u8]| {

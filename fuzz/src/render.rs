@@ -2,7 +2,7 @@
 
 use traceweir_decode::format::{Style, json, text};
 use traceweir_decode::schema::{Field, MAX_DEPTH};
-use traceweir_decode::source::Known;
+use traceweir_decode::source::PreparedSchema;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_decode::{Decoder, Schema};
@@ -27,7 +27,7 @@ const MOST_OUTPUT: usize = 64 << 20;
 
 impl Render {
     /// Walks a payload and checks the guarantees of walker and formatters. `numeric` ignores maps.
-    pub fn payload(&mut self, known: &Known, payload: &[u8], pointer_size: usize, numeric: bool) {
+    pub fn payload(&mut self, known: &PreparedSchema, payload: &[u8], pointer_size: usize, numeric: bool) {
         *self = Self { style: Style { numeric }, ..Self::default() };
         let schema = &known.schema;
         self.json.push(b'{');
@@ -51,7 +51,7 @@ impl Render {
         }
     }
 
-    fn message(&self, known: &Known) {
+    fn message(&self, known: &PreparedSchema) {
         let Some(message) = &known.message else { return };
         let mut out = Vec::new();
         message.expand(&mut out, &mut |number, spec, out| {
@@ -95,7 +95,7 @@ fn check_json(bytes: &[u8]) {
 
 struct Keyed<'r> {
     render: &'r mut Render,
-    known: &'r Known,
+    known: &'r PreparedSchema,
 }
 
 impl Keyed<'_> {
@@ -162,7 +162,7 @@ impl Decoding {
             Ok(found) => {
                 assert!(record.payload().ends_with(found.payload), "a payload is the end of its record");
                 for numeric in [false, true] {
-                    self.render.payload(found.known, found.payload, record.pointer_size(), numeric);
+                    self.render.payload(found.prepared, found.payload, record.pointer_size(), numeric);
                 }
             }
             Err(error) => {

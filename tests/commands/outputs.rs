@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::process::{Command, Stdio};
 
 use traceweir_format::header::extended::Item;
+use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::MetadataBuilder;
 use traceweir_format::wire::Put;
@@ -173,7 +174,7 @@ fn one_stack() -> Vec<u8> {
     let mut image = Vec::new();
     image.put_u64(0x7FF6_0000_0000).put_u64(0x4_0000).put_u32(1200).put(&[0; 12]).put_u64(0x7FF6_0000_0000);
     image.put(&[0; 16]).put_wide_z("\\Device\\HarddiskVolume1\\shop.exe");
-    maker.system(0, 0x030A, 3, (1200, 1204), &image);
+    maker.system(0, hook::IMAGE_LOAD, 3, (1200, 1204), &image);
     let mut event = SelfDescribing::new("Shop.Stack");
     (event.header.process_id, event.header.thread_id) = (1200, 1204);
     let mut stack = Vec::new();

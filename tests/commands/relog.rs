@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 use traceweir_format::etl::Summary;
-use traceweir_format::logfile::BUILD_HOOK;
+use traceweir_format::kernel::hook;
 use traceweir_format::time::FileTime;
 
 use super::{dump, five, five_events, five_with, fixture, folder, names, store, text};
@@ -461,7 +461,7 @@ fn merged_file_describes_the_machine_of_the_earliest_input() {
     let Some(windows) = sample("AMSITrace.etl") else { return };
     let folder = folder();
     let mut linux = Maker::new(session("linux"));
-    linux.system(0, BUILD_HOOK, 2, (0, 0), b"Linux 6.18.5\0");
+    linux.system(0, hook::BUILD_INFO, 2, (0, 0), b"Linux 6.18.5\0");
     five(&mut linux);
     let linux = store(&folder, "linux.etl", &linux.finish());
     let out = folder.path().join("out.etl");

@@ -9,6 +9,7 @@ use tempfile::TempDir;
 use traceweir_format::Guid;
 use traceweir_format::etl::Trace;
 use traceweir_format::header::extended::Item;
+use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::{ExtType, class};
 use traceweir_format::tracelogging::MetadataBuilder;
 use traceweir_format::wire::Put;
@@ -139,7 +140,7 @@ fn image(maker: &mut Maker, pid: u32, (base, size): (u64, u64), path: &str, id: 
     }
     let mut payload = Vec::new();
     payload.put_u64(base).put_u64(size).put_u32(pid).put(&[0; 12]).put_u64(0).put(&[0; 16]).put_wide_z(path);
-    maker.system(0, 0x1403, 3, (pid, pid), &payload);
+    maker.system(0, hook::IMAGE_DC_START, 3, (pid, pid), &payload);
 }
 
 /// Builds a trace of one event with the stack of a program that ran.
@@ -358,20 +359,20 @@ fn samples_and_separate_stack_events_are_resolved() {
     // A thread of the process, so that the sample is attributed to the process.
     let mut thread = Vec::new();
     thread.put_u32(PROCESS).put_u32(77).put(&[0; 64]);
-    maker.system(0, 0x0503, 3, (PROCESS, 77), &thread);
+    maker.system(0, hook::THREAD_DC_START, 3, (PROCESS, 77), &thread);
     let mut sample = Vec::new();
     sample.put_u64(output.addresses[0]).put_u32(77).put_u16(1).put(&[0, 0]);
-    maker.perf(0, 0x0F2E, 2, &sample);
+    maker.perf(0, hook::SAMPLED_PROFILE, 2, &sample);
     let time = maker.now();
     let mut walk = Vec::new();
     walk.put_i64(time).put_u32(PROCESS).put_u32(77).put_u64(output.addresses[0]).put_u64(output.addresses[1]);
-    maker.perf_at(0, 0x1820, 2, time, &walk);
+    maker.perf_at(0, hook::STACK_WALK, 2, time, &walk);
     let mut reference = Vec::new();
     reference.put_i64(time).put_u32(PROCESS).put_u32(77).put_u64(9);
-    maker.perf_at(0, 0x1826, 2, time, &reference);
+    maker.perf_at(0, hook::STACK_KEY_USER, 2, time, &reference);
     let mut definition = Vec::new();
     definition.put_u64(9).put_u64(output.addresses[2]);
-    maker.perf_at(0, 0x1824, 2, time, &definition);
+    maker.perf_at(0, hook::STACK_KEY_RUNDOWN, 2, time, &definition);
     let path = store(&folder, "walk.etl", &maker.finish());
     let events = weir(["dump", text(&path), "--format", "jsonl", "--symbols"]).expect(0).json();
     let symbols = |value: &Value| {

@@ -3,6 +3,7 @@
 use super::scene::Scene;
 use super::{number, report, row, rows};
 use crate::util::weir;
+use traceweir_format::kernel::hook;
 
 fn scene() -> Scene {
     let mut scene = Scene::new();
@@ -13,10 +14,10 @@ fn scene() -> Scene {
     for index in 0..100 {
         // Latencies of 10 µs, 20 µs, … 1000 µs.
         let took = (index + 1) * 10;
-        scene.transfer(1000 + index as i64, 0x010A, (0, 101), 0xA, (4096, took));
+        scene.transfer(1000 + index as i64, hook::DISK_READ, (0, 101), 0xA, (4096, took));
     }
-    scene.transfer(5000, 0x010B, (1, 201), 0xB, (512, 77));
-    scene.transfer(5001, 0x010B, (1, 101), 0xC, (512, 78));
+    scene.transfer(5000, hook::DISK_WRITE, (1, 201), 0xB, (512, 77));
+    scene.transfer(5001, hook::DISK_WRITE, (1, 101), 0xC, (512, 78));
     scene.flush(6000, 1, 201, 5000);
     scene.file(9000, 0xA, "/data/a");
     scene.file(9000, 0xB, "/data/b");
@@ -61,7 +62,7 @@ fn disks_have_names_and_unnamed_files_are_omitted() {
     scene.thread(100, 101);
     let (linux, unnamed) = (254 << 20, (8 << 20) | 16);
     for (index, disk) in [linux, unnamed, 0].into_iter().enumerate() {
-        scene.transfer(1000 * (1 + index as i64), 0x010A, (disk, 101), 0, (512, 9));
+        scene.transfer(1000 * (1 + index as i64), hook::DISK_READ, (disk, 101), 0, (512, 9));
     }
     scene.disk(linux, "vda");
     scene.disk(0, "Contoso");
@@ -84,7 +85,7 @@ fn disks_have_names_and_unnamed_files_are_omitted() {
 fn truncated_file_is_reported() {
     let mut scene = scene();
     for index in 0..20_000 {
-        scene.transfer(10_000 + index, 0x010A, (0, 101), 0xA, (4096, 1));
+        scene.transfer(10_000 + index, hook::DISK_READ, (0, 101), 0xA, (4096, 1));
     }
     let path = scene.write();
     let bytes = std::fs::read(&path).unwrap();

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
+use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
 use super::flame::{APP, scene};
@@ -40,7 +41,7 @@ fn flipped_bytes_do_no_harm() {
     scene.switch(8000, 0, (0, 101), 2, 0);
     scene.switch(8100, 0, (101, 0), 5, 4);
     scene.stack(8100, 0, (100, 101), &[KERNEL, APP]);
-    scene.transfer(8200, 0x010A, (0, 101), 1, (4096, 10));
+    scene.transfer(8200, hook::DISK_READ, (0, 101), 1, (4096, 10));
     let path = scene.write();
     let original = std::fs::read(&path).unwrap();
     let flips = proptest::collection::vec((0x1000..original.len(), any::<u8>()), 1..60);
@@ -61,11 +62,11 @@ fn greatest_numbers_are_accepted() {
     for (time, tid) in [(1000, u32::MAX), (2000, 0), (3000, 7)] {
         let mut sample = Vec::new();
         sample.put_u64(u64::MAX).put_u32(tid).put_u16(u16::MAX).put(&[0xFF; 2]);
-        scene.perf(time, 63, 0x0F2E, 2, &sample);
+        scene.perf(time, 63, hook::SAMPLED_PROFILE, 2, &sample);
         scene.stack(time, 63, (u32::MAX, tid), &[u64::MAX, 0, 1, u64::MAX]);
         scene.switch(time, 63, (tid, u32::MAX - 1), 0xFF, 0xFF);
         scene.switch(time, 63, (u32::MAX - 1, tid), 5, 0xFF);
-        scene.transfer(time, 0x010A, (u32::MAX, tid), u64::MAX, (u32::MAX, u64::MAX / 10));
+        scene.transfer(time, hook::DISK_READ, (u32::MAX, tid), u64::MAX, (u32::MAX, u64::MAX / 10));
         scene.interval(time, u32::MAX);
     }
     run_all_reports(scene.write().to_str().unwrap());

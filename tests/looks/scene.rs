@@ -6,6 +6,7 @@ use tempfile::TempDir;
 use traceweir_format::etl::{Summary, Writer};
 use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::header::system::SystemHeader;
+use traceweir_format::kernel::hook;
 use traceweir_format::stack_key::put_definition;
 use traceweir_format::time::FileTime;
 use traceweir_format::wire::Put;
@@ -64,7 +65,7 @@ impl Scene {
     /// Adds a process that exists during the whole trace.
     pub(super) fn process(&mut self, pid: u32, name: &str) {
         let payload = kernel::process((pid, pid), 1, 0, name, "");
-        self.system(0x0303, 4, &payload);
+        self.system(hook::PROCESS_DC_START, 4, &payload);
     }
 
     /// Adds the start (0x0301) or end (0x0302) of a process, in the header of another process.
@@ -75,39 +76,39 @@ impl Scene {
     /// Adds a thread that exists during the whole trace.
     pub(super) fn thread(&mut self, pid: u32, tid: u32) {
         let payload = kernel::thread((pid, tid), "");
-        self.system(0x0503, 3, &payload);
+        self.system(hook::THREAD_DC_START, 3, &payload);
     }
 
     /// Like [`thread`](Self::thread), with a name.
     pub(super) fn named_thread(&mut self, pid: u32, tid: u32, name: &str) {
         let payload = kernel::thread((pid, tid), name);
-        self.system(0x0503, 3, &payload);
+        self.system(hook::THREAD_DC_START, 3, &payload);
     }
 
     /// Adds the event of a thread that sets its name.
     pub(super) fn rename(&mut self, time: i64, pid: u32, tid: u32, name: &str) {
         let mut p = Vec::new();
         p.put_u32(pid).put_u32(tid).put_wide_z(name);
-        self.perf(time, 0, 0x0548, 2, &p);
+        self.perf(time, 0, hook::THREAD_SET_NAME, 2, &p);
     }
 
     /// Adds an image that is loaded during the whole trace.
     pub(super) fn image(&mut self, pid: u32, base: u64, size: u64, name: &str) {
         let payload = kernel::image(pid, base, size, name);
-        self.system(0x1403, 3, &payload);
+        self.system(hook::IMAGE_DC_START, 3, &payload);
     }
 
     /// Adds the event that sets the sampling interval, in units of 100 ns.
     pub(super) fn interval(&mut self, time: i64, units: u32) {
         let mut p = Vec::new();
         p.put_u32(0).put_u32(units).put_u32(units).put_wide_z("Timer");
-        self.perf(time, 0, 0x0F49, 3, &p);
+        self.perf(time, 0, hook::PROFILE_START, 3, &p);
     }
 
     pub(super) fn sample(&mut self, time: i64, cpu: u16, tid: u32, address: u64) {
         let mut p = Vec::new();
         p.put_u64(address).put_u32(tid).put_u16(1).put(&[0x40, 0]);
-        self.perf(time, cpu, 0x0F2E, 2, &p);
+        self.perf(time, cpu, hook::SAMPLED_PROFILE, 2, &p);
     }
 
     /// Adds the stack of the event at `event_time`, written a microsecond later.
@@ -122,14 +123,20 @@ impl Scene {
         frames.iter().for_each(|frame| {
             p.put_u64(*frame);
         });
-        self.perf(time, cpu, 0x1820, 2, &p);
+        self.perf(time, cpu, hook::STACK_WALK, 2, &p);
     }
 
     /// Adds a stack by its key, of the kernel part or the user part.
     pub(super) fn key(&mut self, event_time: i64, cpu: u16, ids: (u32, u32), is_kernel: bool, key: u64) {
         let mut p = Vec::new();
         p.put_i64(stamp(event_time)).put_u32(ids.0).put_u32(ids.1).put_u64(key);
-        self.perf(event_time + 1, cpu, if is_kernel { 0x1825 } else { 0x1826 }, 2, &p);
+        self.perf(
+            event_time + 1,
+            cpu,
+            if is_kernel { hook::STACK_KEY_KERNEL } else { hook::STACK_KEY_USER },
+            2,
+            &p,
+        );
     }
 
     /// Adds the definition of a stack key.
@@ -145,13 +152,13 @@ impl Scene {
     pub(super) fn switch(&mut self, time: i64, cpu: u16, (old, new): (u32, u32), state: u8, reason: u8) {
         let mut p = Vec::new();
         p.put_u32(new).put_u32(old).put(&[8, 8, 0, 0, reason, 0, state, 0]).put_u32(0).put_u32(0);
-        self.perf(time, cpu, 0x0524, 3, &p);
+        self.perf(time, cpu, hook::CONTEXT_SWITCH, 3, &p);
     }
 
     pub(super) fn ready(&mut self, time: i64, cpu: u16, tid: u32) {
         let mut p = Vec::new();
         p.put_u32(tid).put(&[1, 0, 0, 0]);
-        self.perf(time, cpu, 0x0532, 2, &p);
+        self.perf(time, cpu, hook::READY_THREAD, 2, &p);
     }
 
     /// Adds a read (0x010A) or write (0x010B) that took this many microseconds.
@@ -172,7 +179,7 @@ impl Scene {
     pub(super) fn flush(&mut self, time: i64, disk: u32, tid: u32, took: u64) {
         let mut p = Vec::new();
         p.put_u32(disk).put_u32(0).put_u64(took * MICROSECOND.unsigned_abs()).put_u64(7).put_u32(tid);
-        self.perf(time, 0, 0x010E, 3, &p);
+        self.perf(time, 0, hook::DISK_FLUSH, 3, &p);
     }
 
     /// Adds the name of a disk, at the end of the trace.
@@ -183,14 +190,14 @@ impl Scene {
         wide.put_wide_z(name);
         wide.resize(512, 0);
         p.put(&wide).put_u32(0).put(&[0; 12]);
-        self.system(0x0B0B, 0, &p);
+        self.system(hook::CONFIG_PHYSICAL_DISK, 0, &p);
     }
 
     /// Adds the name of a file, at the end of the trace.
     pub(super) fn file(&mut self, time: i64, key: u64, name: &str) {
         let mut p = Vec::new();
         p.put_u64(key).put_wide_z(name);
-        self.perf(time, 0, 0x0424, 2, &p);
+        self.perf(time, 0, hook::FILE_NAME_RUNDOWN, 2, &p);
     }
 
     /// Writes the file; the path lasts as long as the scene.

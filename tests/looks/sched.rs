@@ -2,6 +2,7 @@
 //! microsecond.
 
 use std::collections::BTreeMap;
+use traceweir_format::kernel::hook;
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, TestRunner};
@@ -285,7 +286,7 @@ fn missing_data_is_reported() {
     let mut scene = scene();
     scene.switch(1000, 0, (0, 1), 2, 0);
     scene.switch(2000, 0, (2, 0), 5, 4);
-    scene.perf(2500, 0, 0x0525, 2, &[0; 0x58]);
+    scene.perf(2500, 0, hook::COMPACT_SWITCHES, 2, &[0; 0x58]);
     let page = weir(["report", "sched", scene.write().to_str().unwrap()]).expect(0).text();
     for fact in [
         "2 switches and 0 wakes",

@@ -1,14 +1,15 @@
 //! Attribution of events without ids: they belong to the thread that runs on their processor.
 
 use std::path::Path;
+use traceweir_format::kernel::hook;
 
 use serde_json::Value;
 
 use super::scene::Scene;
 use crate::util::weir;
 
-const ENTER: u16 = 0x0F33;
-const EXIT: u16 = 0x0F34;
+const ENTER: u16 = hook::SYSCALL_ENTER;
+const EXIT: u16 = hook::SYSCALL_EXIT;
 const SHOP: u32 = 100;
 const TILL: u32 = 200;
 
@@ -87,10 +88,10 @@ fn stats_count_system_calls_by_calling_process() {
 #[test]
 fn process_after_exec_has_the_name_of_the_new_program() {
     let mut scene = Scene::new();
-    scene.life(10, 0x0301, SHOP, "weir");
-    scene.life(20, 0x0302, SHOP, "weir");
-    scene.life(20, 0x0301, SHOP, "shop");
-    scene.life(30, 0x0302, SHOP, "shop");
+    scene.life(10, hook::PROCESS_START, SHOP, "weir");
+    scene.life(20, hook::PROCESS_END, SHOP, "weir");
+    scene.life(20, hook::PROCESS_START, SHOP, "shop");
+    scene.life(30, hook::PROCESS_END, SHOP, "shop");
     let file = scene.write();
     let file = file.to_str().unwrap();
     let events = weir(["dump", "--format", "jsonl", "--pid", "100", file]).expect(0).json();

@@ -62,7 +62,7 @@ fn list_mistakes(name: &str, mistakes: &[Mistake]) -> String {
     let mut text = String::new();
     for mistake in mistakes {
         let line_end = if text.is_empty() { "" } else { "\n" };
-        let _ = write!(text, "{line_end}{name}:{}:{}: {}", mistake.line, mistake.column, mistake.why);
+        let _ = write!(text, "{line_end}{name}:{}:{}: {}", mistake.line, mistake.column, mistake.reason);
     }
     text
 }

@@ -54,6 +54,7 @@ mod manifest;
 mod plan;
 mod rust;
 
+pub use c::COptions;
 pub use error::{Error, Result};
-pub use manifest::{COptions, Manifest};
+pub use manifest::Manifest;
 pub use traceweir_decode::source::manifest::Mistake;

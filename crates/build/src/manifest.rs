@@ -1,4 +1,5 @@
-//! A parsed manifest, and the files that can be generated from it.
+//! A parsed manifest. The generators ([`rust`](crate::rust), [`c`](crate::c)) add the files that can
+//! be generated from it.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -7,26 +8,13 @@ use traceweir_decode::source::manifest::{self, ProviderDefinition};
 use traceweir_decode::source::{binary, wevt};
 
 use crate::ident;
-use crate::{Error, Result, c, rust};
+use crate::{Error, Result};
 
 /// The culture whose texts are used by default.
 const CULTURE: &str = "en-US";
 
 /// The largest file that is read; the manifest parser accepts no more.
 const MAX_FILE: u64 = (64 << 20) + 1;
-
-/// Options for C headers.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct COptions {
-    /// The prefix of the names of write macros.
-    pub prefix: String,
-}
-
-impl Default for COptions {
-    fn default() -> Self {
-        Self { prefix: "EventWrite".to_owned() }
-    }
-}
 
 /// A manifest without mistakes.
 #[derive(Debug)]
@@ -83,48 +71,10 @@ impl Manifest {
             .map_err(|source| Error::Compile { name: self.name.clone(), source })?;
         Ok(binary::section(&compiled))
     }
-
-    /// Returns the source of one Rust module per provider; they include the resource from
-    /// `resource_file` in the same folder.
-    pub fn rust_module(&self, resource_file: &str) -> Result<String> {
-        Ok(rust::module(self, resource_file, self.resource()?.len()))
-    }
-
-    /// Returns the source of a C and C++ header.
-    #[must_use]
-    pub fn c_header(&self, options: &COptions) -> String {
-        c::header(self, options)
-    }
-
-    /// Returns the source of a C file with the resource, to be compiled into the program.
-    pub fn c_resource(&self) -> Result<String> {
-        Ok(c::resource(self, &self.resource()?))
-    }
-
-    /// Writes `STEM.rs` and its resource `STEM.etw` into a folder, and returns both paths.
-    pub fn write_rust(&self, folder: impl AsRef<Path>) -> Result<[PathBuf; 2]> {
-        let stem = self.stem();
-        let resource = format!("{stem}.etw");
-        let module = self.rust_module(&resource)?;
-        let folder = folder.as_ref();
-        Ok([
-            write(folder.join(format!("{stem}.rs")), module.as_bytes())?,
-            write(folder.join(resource), &self.resource()?)?,
-        ])
-    }
-
-    /// Writes `STEM.h` and `STEM_etw.c`, which holds the resource, into a folder, and returns both
-    /// paths.
-    pub fn write_c(&self, folder: impl AsRef<Path>, options: &COptions) -> Result<[PathBuf; 2]> {
-        let (folder, stem) = (folder.as_ref(), self.stem());
-        Ok([
-            write(folder.join(format!("{stem}.h")), self.c_header(options).as_bytes())?,
-            write(folder.join(format!("{stem}_etw.c")), self.c_resource()?.as_bytes())?,
-        ])
-    }
 }
 
-fn write(path: PathBuf, bytes: &[u8]) -> Result<PathBuf> {
+/// Writes a generated file and returns its path.
+pub(crate) fn write_file(path: PathBuf, bytes: &[u8]) -> Result<PathBuf> {
     match std::fs::write(&path, bytes) {
         Ok(()) => Ok(path),
         Err(source) => Err(Error::File { path, source }),
@@ -134,6 +84,7 @@ fn write(path: PathBuf, bytes: &[u8]) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::COptions;
 
     #[test]
     fn events_with_long_symbols_stay_distinct() {

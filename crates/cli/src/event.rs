@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 
 use traceweir_decode::actors::{Actor, Actors};
-use traceweir_decode::source::Found;
+use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::{Decoder, Undecoded};
 use traceweir_format::header::Record;
 use traceweir_format::stack_key::Definitions;
@@ -21,7 +21,7 @@ pub(crate) struct Event<'e> {
     clock: &'e Clock,
     /// When the first trace starts.
     start: FileTime,
-    pub(crate) found: Result<Found<'e, 'e>, Undecoded>,
+    pub(crate) found: Result<SchemaMatch<'e, 'e>, Undecoded>,
     /// The thread it is about, if that is not in the header.
     pub(crate) attributed: Option<Actor>,
     /// Image name of its process.
@@ -100,7 +100,7 @@ pub(crate) fn describe<'e>(
     let pid = attributed.map_or(record.process_id(), |a| a.pid);
     let process = actors.image_at(pid, record);
     let provider = match &found {
-        Ok(found) => found.known.schema.names.provider.as_deref(),
+        Ok(found) => found.prepared.schema.names.provider.as_deref(),
         Err(_) => None,
     };
     let provider = provider.or_else(|| decoder.provider_name(&record.provider()));

@@ -150,7 +150,7 @@ impl Name {
                 *id == if event.record.hook().is_some() { u16::from(d.opcode) } else { d.id }
             }
             Self::Pattern(pattern) => {
-                let name = event.found.as_ref().ok().and_then(|f| f.known.event_name.as_deref());
+                let name = event.found.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref());
                 name.map(str::to_lowercase).is_some_and(|name| {
                     let part = name.rsplit_once('/').map(|(_, part)| part);
                     matches(pattern, &name) || part.is_some_and(|part| matches(pattern, part))

@@ -4,8 +4,8 @@
 //! decoded it covers the payload, read as 8-bit and as 16-bit text.
 
 use memchr::memmem;
+use traceweir_decode::expand::MessageExpander;
 use traceweir_decode::format::{Style, text, text_of_utf16};
-use traceweir_decode::message::Messages;
 use traceweir_decode::schema::Field;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
@@ -18,7 +18,7 @@ use crate::filter::Filter;
 pub(crate) struct Grep<'f> {
     finder: Option<memmem::Finder<'f>>,
     walker: Walker,
-    messages: Messages,
+    messages: MessageExpander,
     words: Words,
 }
 
@@ -26,7 +26,7 @@ impl<'f> Grep<'f> {
     pub(crate) fn new(filter: &'f Filter, style: Style) -> Self {
         let finder = filter.grep.as_ref().map(|t| memmem::Finder::new(t.as_bytes()));
         let words = Words { text: Vec::new(), style };
-        Self { finder, walker: Walker::default(), messages: Messages::default(), words }
+        Self { finder, walker: Walker::default(), messages: MessageExpander::default(), words }
     }
 
     /// Returns whether an event contains the text.
@@ -39,14 +39,14 @@ impl<'f> Grep<'f> {
         let Some(finder) = &self.finder else { return true };
         let out = &mut self.words;
         out.text.clear();
-        let name = event.found.as_ref().ok().and_then(|f| f.known.event_name.as_deref());
+        let name = event.found.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref());
         for (name, end) in [(event.process, b'\n'), (event.provider, b'/'), (name, b'\n')] {
             out.text.extend_from_slice(name.unwrap_or_default().as_bytes());
             out.text.push(end);
         }
         match &event.found {
             Ok(found) => {
-                let schema = &found.known.schema;
+                let schema = &found.prepared.schema;
                 let fits = self.walker.walk(schema, found.payload, event.record.pointer_size(), out);
                 if !matches!(fits, Ok([])) {
                     out.bytes(found.payload);

@@ -21,11 +21,12 @@ use std::sync::Arc;
 
 use traceweir_decode::format::{Style, text};
 use traceweir_decode::schema::Field;
-use traceweir_decode::source::Found;
+use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::Guid;
 use traceweir_format::header::Record;
+use traceweir_format::kernel::hook::{self, type_of};
 use traceweir_format::spec::event::class;
 
 use self::lives::ProcessLifetimes;
@@ -42,10 +43,10 @@ const MAX_PARENTS: usize = 8;
 /// Start of the kernel half of the address space.
 const KERNEL_HALF: u64 = 1 << 63;
 
-const UNLOAD: u8 = 2;
-const RUNDOWN_START: u8 = 3;
-const RUNDOWN_END: u8 = 4;
-const LOAD: u8 = 10;
+const UNLOAD: u8 = type_of(hook::IMAGE_UNLOAD);
+const RUNDOWN_START: u8 = type_of(hook::IMAGE_DC_START);
+const RUNDOWN_END: u8 = type_of(hook::IMAGE_DC_END);
+const LOAD: u8 = type_of(hook::IMAGE_LOAD);
 /// Opcode of the debug identity of an image.
 const DEBUG_ID: u8 = 36;
 
@@ -154,14 +155,14 @@ impl Images {
     }
 
     /// Learns from an event about an image.
-    pub(crate) fn observe(&mut self, record: &Record<'_>, found: &Found<'_, '_>) {
+    pub(crate) fn observe(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>) {
         let fields = self.read_fields(record, found);
         let is_load = record.descriptor().opcode == LOAD;
         self.note(&fields, if is_load { record.time() } else { i64::MIN }, is_load);
     }
 
     /// Learns from an event about an image, its identity, or the start or end of a process.
-    pub(crate) fn observe_all(&mut self, record: &Record<'_>, found: &Found<'_, '_>) {
+    pub(crate) fn observe_all(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>) {
         if ProcessLifetimes::is_informative(record) {
             return self.lifetimes.observe(record, found, &mut self.walker);
         }
@@ -176,10 +177,10 @@ impl Images {
         self.note(&fields, since, is_load);
     }
 
-    fn read_fields(&mut self, record: &Record<'_>, found: &Found<'_, '_>) -> ImageFields {
+    fn read_fields(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>) -> ImageFields {
         let mut fields = ImageFields::default();
         // A payload that ends early has passed the fields before its end.
-        let _ = self.walker.walk(&found.known.schema, found.payload, record.pointer_size(), &mut fields);
+        let _ = self.walker.walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut fields);
         fields
     }
 

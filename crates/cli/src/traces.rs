@@ -22,7 +22,7 @@ use traceweir_decode::Decoder;
 use traceweir_decode::actors::Actors;
 use traceweir_decode::plain;
 use traceweir_format::binary_path::BinaryPath;
-use traceweir_format::etl::{Events, Together, Trace};
+use traceweir_format::etl::{Events, FileQueue, Trace};
 use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::event::{ExtType, class};
 use traceweir_format::stack_key::{Definitions, StackKey};
@@ -77,7 +77,7 @@ impl Traces {
         load_schemas(&mut decoder, schemas)?;
         let actors = inputs.iter().map(|_| Actors::default()).collect();
         let first = Definitions::default();
-        let stacks = inputs.iter().map(|_| first.beside()).collect();
+        let stacks = inputs.iter().map(|_| first.with_shared_limit()).collect();
         let (images, symbols, binaries) = (Vec::new(), Vec::new(), !schemas.no_binaries);
         let surveyed = false;
         Ok(Self { inputs, decoder, actors, images, symbols, stacks, surveyed, binaries, data_on_terminal })
@@ -183,11 +183,11 @@ fn merge(
     progress: &mut Progress,
     mut each: impl FnMut(usize, &Clock, &Record<'_>) -> Result<Flow>,
 ) -> Result<()> {
-    let mut turns = Together::default();
+    let mut queue = FileQueue::default();
     for (file, (stream, trace)) in streams.iter_mut().zip(traces).enumerate() {
-        turns.settle(file, stream, trace.clock());
+        queue.push(file, stream, trace.clock());
     }
-    while let Some(file) = turns.turn() {
+    while let Some(file) = queue.pop() {
         progress.update(|| streams.iter().map(Events::bytes_read).sum());
         let (Some(stream), Some(trace)) = (streams.get_mut(file), traces.get(file)) else { break };
         // The last buffers of a stream may be empty; the other streams continue.
@@ -196,8 +196,8 @@ fn merge(
         {
             break;
         }
-        turns.settle(file, stream, trace.clock());
-        while let Some(stream) = turns.excess().and_then(|file| streams.get_mut(file)) {
+        queue.push(file, stream, trace.clock());
+        while let Some(stream) = queue.excess().and_then(|file| streams.get_mut(file)) {
             stream.park();
         }
     }
@@ -215,7 +215,8 @@ fn survey_pays(traces: &[&Trace<TraceFile>], total: u64) -> bool {
 fn needs_survey(record: &Record<'_>) -> bool {
     match record.family() {
         Family::Event => {
-            record.items().data_of(ExtType::EVENT_SCHEMA_TL).is_none() || StackKey::of(record).is_some()
+            record.items().data_of(ExtType::EVENT_SCHEMA_TL).is_none()
+                || StackKey::from_record(record).is_some()
         }
         Family::Message | Family::Other(_) => false,
         // The path of a program matters only to events that do not describe themselves.

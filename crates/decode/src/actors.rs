@@ -18,13 +18,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use traceweir_format::header::{NO_ID, Record};
+use traceweir_format::kernel::hook::{self, type_of};
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::types::OutType;
 
 use self::processors::Processors;
 use crate::format::{Style, text};
 use crate::schema::{Field, Kind};
-use crate::source::Found;
+use crate::source::SchemaMatch;
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
 
@@ -34,12 +35,6 @@ const SPAN_BYTES: usize = 96;
 
 /// The longest image name that is kept, in bytes.
 const MAX_IMAGE: usize = 1024;
-
-/// The hook id of a process end.
-const PROCESS_END: u16 = 0x0302;
-
-/// The opcode of an image load event.
-const IMAGE_LOAD: u8 = 10;
 
 /// A time span in which an id had one meaning.
 #[derive(Clone, Debug)]
@@ -184,7 +179,7 @@ impl Actors {
     }
 
     /// Learns from a process or thread event.
-    pub fn observe(&mut self, record: &Record<'_>, found: &Found<'_, '_>) {
+    pub fn observe(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>) {
         let (class, Some(life)) = (record.provider(), Life::from_opcode(record.descriptor().opcode)) else {
             return;
         };
@@ -202,10 +197,10 @@ impl Actors {
         }
     }
 
-    fn read_names(&mut self, record: &Record<'_>, found: &Found<'_, '_>) -> Names {
+    fn read_names(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>) -> Names {
         let mut names = Names::default();
         // A payload that ends early still gives the ids before its end.
-        let _ = self.walker.walk(&found.known.schema, found.payload, record.pointer_size(), &mut names);
+        let _ = self.walker.walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut names);
         names
     }
 
@@ -233,7 +228,7 @@ impl Actors {
 
     /// Returns the process and thread that a kernel event is about, if its header names others or
     /// none.
-    pub fn attribute(&mut self, record: &Record<'_>, found: &Found<'_, '_>) -> Option<Actor> {
+    pub fn attribute(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>) -> Option<Actor> {
         record.hook()?;
         let names = self.read_names(record, found);
         let header = Actor { pid: record.process_id(), tid: record.thread_id() };
@@ -263,7 +258,7 @@ impl Actors {
     /// same time stamp.
     #[must_use]
     pub fn image_at(&self, pid: u32, record: &Record<'_>) -> Option<&str> {
-        let is_end = record.hook() == Some(PROCESS_END);
+        let is_end = record.hook() == Some(hook::PROCESS_END);
         self.image_of(pid, record.time().saturating_sub(i64::from(is_end)))
     }
 
@@ -275,7 +270,7 @@ impl Actors {
 }
 
 fn is_image_load(record: &Record<'_>) -> bool {
-    record.provider() == class::IMAGE && record.descriptor().opcode == IMAGE_LOAD
+    record.provider() == class::IMAGE && record.descriptor().opcode == type_of(hook::IMAGE_LOAD)
 }
 
 #[cfg(test)]

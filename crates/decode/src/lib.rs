@@ -23,6 +23,7 @@
 
 pub mod actors;
 pub mod error;
+pub mod expand;
 pub mod format;
 pub mod message;
 #[cfg(test)]

@@ -25,17 +25,15 @@
 //! growth of the output; an insert that the caller cannot supply stays as written; no format pads
 //! by more than 255 characters.
 //!
-//! The caller supplies the text of each insert; [`Messages`] uses the fields of an event.
+//! The caller supplies the text of each insert; [`expand`](crate::expand) uses the fields of an
+//! event.
 //!
 //! Source: Documented ("FormatMessage function (winbase.h)", "Message Text Files"). Line ends at
 //! the end of the text, which the message compiler adds, are Observed in compiled message tables
 //! and cut.
 
-mod expand;
 #[cfg(test)]
 mod tests;
-
-pub use expand::Messages;
 
 /// The size limit of an expanded message in bytes, since it may repeat a long insert very often.
 /// Longer messages are cut.

@@ -30,6 +30,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use traceweir_format::header::{NO_ID, Record};
+use traceweir_format::kernel::hook;
 use traceweir_format::stack_key::Definitions;
 use traceweir_format::stack_walk::{StackWalk, is_kernel_address};
 use traceweir_format::time::UNITS_PER_SECOND;
@@ -49,11 +50,6 @@ const MAX_ALIKE: usize = 64;
 /// Bytes that a waiting event takes besides its frames and the bytes that the caller counts.
 const OVERHEAD: usize = 160;
 
-/// Hook ids of a context switch, of a sample, and of a counter sample.
-const SWITCH: u16 = 0x0524;
-const SAMPLE: u16 = 0x0F2E;
-const COUNTER_SAMPLE: u16 = 0x0F2F;
-
 /// The threads whose stacks an event may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Threads {
@@ -71,8 +67,10 @@ impl Threads {
     pub fn from_record(record: &Record<'_>) -> Self {
         let payload = record.payload();
         match record.hook() {
-            Some(SWITCH) => Self::Either(u32_at(payload, 0), u32_at(payload, 4)),
-            Some(SAMPLE | COUNTER_SAMPLE) => Self::One(u32_at(payload, record.pointer_size())),
+            Some(hook::CONTEXT_SWITCH) => Self::Either(u32_at(payload, 0), u32_at(payload, 4)),
+            Some(hook::SAMPLED_PROFILE | hook::PMC_PROFILE) => {
+                Self::One(u32_at(payload, record.pointer_size()))
+            }
             _ if record.thread_id() == NO_ID => Self::Running,
             _ => Self::One(record.thread_id()),
         }
@@ -105,7 +103,7 @@ pub struct Claim {
 impl Claim {
     /// Creates the claim of a record of trace `source`, at the wall time `wall`.
     #[must_use]
-    pub fn of(record: &Record<'_>, source: usize, wall: i64) -> Self {
+    pub fn from_record(record: &Record<'_>, source: usize, wall: i64) -> Self {
         Self { source, time: record.time(), wall, cpu: record.cpu(), threads: Threads::from_record(record) }
     }
 }

@@ -15,12 +15,12 @@
 //!   count that a payload or a schema claims is trusted.
 //! * A schema without references causes no allocation.
 
-mod cursor;
 pub(crate) mod header_names;
 mod one;
 
 use traceweir_format::spec::types::InType;
 use traceweir_format::text::{until_nul8, until_nul16};
+use traceweir_format::wire::chunk;
 
 use crate::error::Undecoded;
 use crate::schema::{Count, Field, Kind, Length, Schema, Short};
@@ -348,6 +348,65 @@ impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
 
 const fn is_terminated(input: InType) -> bool {
     matches!(input, InType::UNICODESTRING | InType::ANSISTRING)
+}
+
+/// The position in the payload, the allowance, and the errors that end a walk.
+impl<'p, V: Visitor<'p>> Walk<'_, 'p, V> {
+    #[inline]
+    fn rest(&self) -> &'p [u8] {
+        self.payload.get(self.offset..).unwrap_or_default()
+    }
+
+    #[inline]
+    fn skip(&mut self, n: usize) {
+        self.offset = self.offset.wrapping_add(n).min(self.payload.len());
+    }
+
+    #[inline]
+    fn take_bytes(&mut self, field: &Field, n: usize) -> Step<&'p [u8]> {
+        let out = self.rest().get(..n).ok_or_else(|| self.fail_too_short(field))?;
+        self.offset = self.offset.saturating_add(n);
+        Ok(out)
+    }
+
+    #[inline(always)]
+    fn take_array<const N: usize>(&mut self, field: &Field) -> Step<&'p [u8; N]> {
+        let out = chunk(self.payload, self.offset).ok_or_else(|| self.fail_too_short(field))?;
+        self.offset = self.offset.wrapping_add(N);
+        Ok(out)
+    }
+
+    /// Subtracts one from the allowance for something that took no bytes.
+    #[cold]
+    fn spend(&mut self, field: &Field) -> Step<()> {
+        match self.allowance.checked_sub(1) {
+            Some(left) => {
+                self.allowance = left;
+                Ok(())
+            }
+            None => Err(self.fail_field(field, TOO_MANY)),
+        }
+    }
+
+    #[cold]
+    fn fail_full(&mut self) -> Ended {
+        self.fault = Some(Box::new(Undecoded::TooLarge));
+        Ended
+    }
+
+    #[cold]
+    fn fail_too_short(&mut self, field: &Field) -> Ended {
+        let fault = Undecoded::PayloadTooShort { field: field.name.to_string(), offset: self.offset };
+        self.fault = Some(Box::new(fault));
+        Ended
+    }
+
+    #[cold]
+    fn fail_field(&mut self, field: &Field, reason: &'static str) -> Ended {
+        let fault = Undecoded::BadField { field: field.name.to_string(), offset: self.offset, reason };
+        self.fault = Some(Box::new(fault));
+        Ended
+    }
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 
 use traceweir_decode::format::{Style, json, text};
 use traceweir_decode::schema::Field;
-use traceweir_decode::source::Known;
+use traceweir_decode::source::PreparedSchema;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_decode::{Decoder, Undecoded};
@@ -12,6 +12,7 @@ use traceweir_format::header::event::EventHeader;
 use traceweir_format::header::extended::Item;
 use traceweir_format::header::message::MessageHeader;
 use traceweir_format::header::system::SystemHeader;
+use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::{EventDescriptor, ExtType};
 use traceweir_format::time::FileTime;
 use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
@@ -22,7 +23,7 @@ const PROVIDER: Guid = Guid::from_u128(0x00c0ffee_0000_4000_8000_000000000001);
 
 /// Collects the payload of an event as one JSON object.
 struct Object<'k> {
-    known: &'k Known,
+    known: &'k PreparedSchema,
     out: Vec<u8>,
     in_array: Vec<bool>,
 }
@@ -72,11 +73,11 @@ impl<'p> Visitor<'p> for Object<'_> {
 /// Returns name and payload of an event.
 fn decoded(decoder: &mut Decoder, record: &Record<'_>) -> Result<String, Undecoded> {
     let found = decoder.find(record)?;
-    let mut object = Object { known: found.known, out: vec![b'{'], in_array: Vec::new() };
-    Walker::default().walk(&found.known.schema, found.payload, record.pointer_size(), &mut object)?;
+    let mut object = Object { known: found.prepared, out: vec![b'{'], in_array: Vec::new() };
+    Walker::default().walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut object)?;
     object.out.push(b'}');
     let value: serde_json::Value = serde_json::from_slice(&object.out).expect("JSON");
-    Ok(format!("{} {value}", found.known.event_name.as_deref().unwrap_or("?")))
+    Ok(format!("{} {value}", found.prepared.event_name.as_deref().unwrap_or("?")))
 }
 
 fn record(encode: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Vec<u8> {
@@ -134,7 +135,7 @@ fn kernel() -> Vec<u8> {
     let header = SystemHeader {
         pointer_size: 8,
         version: 2,
-        hook: 0x030B,
+        hook: hook::PROCESS_TERMINATE,
         thread_id: 1,
         process_id: 2,
         time: 5,

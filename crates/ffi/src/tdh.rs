@@ -33,9 +33,8 @@ use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
 
 use traceweir::controller::is_privileged_by_file;
 use traceweir::{EventDescriptor, Status};
-use traceweir_decode::Decoder;
 use traceweir_decode::source::{Event, EventKind};
-use traceweir_decode::tdh::{Answer, Library, Refusal, Wanted};
+use traceweir_decode::tdh::{Answer, Library, PropertyStep, QueryDecoder, Refusal};
 
 use crate::consumer::schemas;
 use crate::types::record::EventRecord;
@@ -64,18 +63,18 @@ pub(crate) fn library() -> MutexGuard<'static, Library> {
 
 /// Asks about an event: first the process's own schemas, then those of the event's trace.
 #[inline]
-fn ask<T>(event: &Event<'_>, mut question: impl FnMut(&mut Decoder) -> Answer<T>) -> Answer<T> {
-    let answer = question(library().decoder(event));
+fn ask<T>(event: &Event<'_>, mut question: impl FnMut(&mut QueryDecoder) -> Answer<T>) -> Answer<T> {
+    let answer = question(library().queries(event));
     or_ask_trace(answer, question)
 }
 
 /// Returns the answer or, if the process has no schema, that of the event's trace.
 #[inline]
-fn or_ask_trace<T>(answer: Answer<T>, question: impl FnMut(&mut Decoder) -> Answer<T>) -> Answer<T> {
+fn or_ask_trace<T>(answer: Answer<T>, question: impl FnMut(&mut QueryDecoder) -> Answer<T>) -> Answer<T> {
     match answer {
         // A refusal of the trace adds nothing to this one, except for a payload that does not match
         // its schema.
-        Err(refusal) if refusal.is_ignorance() => schemas::ask(question).unwrap_or(Err(refusal)),
+        Err(refusal) if refusal.is_missing_schema() => schemas::ask(question).unwrap_or(Err(refusal)),
         answer => answer,
     }
 }
@@ -116,8 +115,8 @@ pub unsafe extern "C" fn TdhGetEventInformation(
         let put = |bytes: &[u8]| {
             room.put(bytes, &[(offset_of!(TraceEventInfo, event_descriptor), &descriptor.to_bytes())])
         };
-        let info = ask(&query.event, |decoder| {
-            decoder.event_info(&query.event, query.pointer_size).map(|bytes| put(&bytes))
+        let info = ask(&query.event, |queries| {
+            queries.event_info(&query.event, query.pointer_size).map(|bytes| put(&bytes))
         });
         info.unwrap_or_else(|refusal| refusal.status())
     })
@@ -147,8 +146,8 @@ fn with_property(
             }
         });
     }
-    let wanted: Vec<_> = names.iter().map(|(name, element)| Wanted { name, element: *element }).collect();
-    let found = ask(&query.event, |decoder| decoder.property(&query.event, query.pointer_size, &wanted));
+    let path: Vec<_> = names.iter().map(|(name, element)| PropertyStep { name, element: *element }).collect();
+    let found = ask(&query.event, |queries| queries.property(&query.event, query.pointer_size, &path));
     match found {
         Ok(bytes) => body(bytes),
         Err(refusal) => refusal.status(),
@@ -254,6 +253,6 @@ pub unsafe extern "C" fn TdhGetEventMapInformation(
             return Refusal::NotFound("map in a message").status();
         }
         let map = library().map(&query.event, &name);
-        room.answer(or_ask_trace(map, |decoder| decoder.map(&query.event, &name)))
+        room.answer(or_ask_trace(map, |queries| queries.map(&query.event, &name)))
     })
 }

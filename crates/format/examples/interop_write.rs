@@ -21,6 +21,7 @@ use traceweir_format::header::event::EventHeader;
 use traceweir_format::header::extended::Item;
 use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::header::system::SystemHeader;
+use traceweir_format::kernel::hook;
 use traceweir_format::kernel::{Ty, shape_of};
 use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor, ExtType, class};
 use traceweir_format::time::FileTime;
@@ -229,11 +230,12 @@ fn process(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Resul
         ("PackageFullName", Text(String::new())),
         ("ApplicationId", Text(format!("app{n}"))),
     ];
-    kernel(0x0300 | u16::from(opcode), 4, &class::PROCESS, &values, true, time, n, out, expected)
+    let hook = hook::hook_of(&class::PROCESS, opcode).ok_or("not a kernel event")?;
+    kernel(hook, 4, &class::PROCESS, &values, true, time, n, out, expected)
 }
 
 fn thread(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
-    let opcode = 1 + u16::try_from(n / 6 % 4)?;
+    let opcode = 1 + u8::try_from(n / 6 % 4)?;
     let address = |part: u64| Number(0x7FF0_0000_0000 + (u64::from(n) << 16) + part);
     let values = [
         ("ProcessId", Number(u64::from(n))),
@@ -252,12 +254,14 @@ fn thread(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result
         ("ThreadFlags", Number(1)),
         ("ThreadName", Text(format!("worker {n}"))),
     ];
-    kernel(0x0500 | opcode, 3, &class::THREAD, &values, true, time, n, out, expected)
+    let hook = hook::hook_of(&class::THREAD, opcode).ok_or("not a kernel event")?;
+    kernel(hook, 3, &class::THREAD, &values, true, time, n, out, expected)
 }
 
 /// Encodes an image event. Loads have the hook id of the process group; rundowns that of their own.
 fn image(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
-    let hook = [0x030A, 0x1402, 0x1403, 0x1404][n as usize / 6 % 4];
+    let hook =
+        [hook::IMAGE_LOAD, hook::IMAGE_UNLOAD, hook::IMAGE_DC_START, hook::IMAGE_DC_END][n as usize / 6 % 4];
     let values = [
         ("ImageBase", Number(0x7FFE_0000_0000 + (u64::from(n) << 16))),
         ("ImageSize", Number(0x10000)),
@@ -288,7 +292,7 @@ fn disk(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<(
         ("HighResResponseTime", Number(u64::from(n) * 7)),
         ("IssuingThreadId", Number(u64::from(n) + 5)),
     ];
-    let hook = 0x010A + u16::try_from(n / 6 % 2)?;
+    let hook = hook::DISK_READ + u16::try_from(n / 6 % 2)?;
     kernel(hook, 3, &class::DISK_IO, &values, false, time, n, out, expected)
 }
 

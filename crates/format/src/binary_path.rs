@@ -105,7 +105,7 @@ impl BinaryPath {
     /// Parses a payload; fails if it does not have the form that [`to_payload`](Self::to_payload)
     /// writes.
     pub fn parse(payload: &[u8]) -> Result<Self> {
-        let bad = |why| Error::Invalid { what: "binary path", offset: 0, why };
+        let bad = |reason| Error::Invalid { what: "binary path", offset: 0, reason };
         if payload.len() < GUIDS {
             return Err(bad("shorter than its fixed part"));
         }

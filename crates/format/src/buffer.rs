@@ -210,7 +210,7 @@ impl<'b> Records<'b> {
         self.at = self.at.checked_add(align8(measure.size)).ok_or(Error::Invalid {
             what: "record",
             offset,
-            why: "size overflows the buffer",
+            reason: "size overflows the buffer",
         })?;
         Ok(Some(record))
     }

@@ -24,14 +24,14 @@ pub enum Error {
         available: u64,
     },
     /// A field holds a value that the layout does not allow.
-    #[error("{what} at offset {offset:#x}: {why}")]
+    #[error("{what} at offset {offset:#x}: {reason}")]
     Invalid {
         /// The structure or field that is invalid.
         what: &'static str,
         /// Offset of the structure or field.
         offset: u64,
         /// The rule that the value breaks.
-        why: &'static str,
+        reason: &'static str,
     },
     /// Bytes between or after the buffers of a file that hold no buffer.
     #[error("hole at offset {offset:#x}: {size} bytes {}", if *.zeros { "of zeros" } else { "that hold no buffer" })]
@@ -44,12 +44,12 @@ pub enum Error {
         zeros: bool,
     },
     /// The file does not begin with an event-trace header buffer.
-    #[error("not an event trace log: {why} at offset {offset:#x}")]
+    #[error("not an event trace log: {reason} at offset {offset:#x}")]
     NotAnEtl {
         /// Offset of the first violation.
         offset: u64,
         /// The rule that was violated.
-        why: &'static str,
+        reason: &'static str,
     },
     /// A structure to be written does not fit its container.
     #[error("{what} of {size} bytes exceeds the limit of {limit}")]
@@ -62,12 +62,12 @@ pub enum Error {
         limit: u64,
     },
     /// A buffer of an information class breaks the published rules.
-    #[error("{why}")]
+    #[error("{reason}")]
     Information {
         /// The Win32 status that the call fails with.
         status: Status,
         /// The rule that was violated.
-        why: &'static str,
+        reason: &'static str,
     },
     /// The source or sink of the bytes failed.
     #[error("reading or writing at offset {offset:#x}: {reason}")]

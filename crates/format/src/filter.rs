@@ -161,7 +161,7 @@ impl<'a> Header<'a> {
         at_most(WHAT, bytes, spec::MAX_EVENT_FILTER_DATA_SIZE)?;
         let mut from = Cursor::new(WHAT, bytes);
         let (id, version) = (from.u16()?, from.u8()?);
-        from.take(5)?;
+        from.bytes(5)?;
         let (instance, size, next) = (from.u64()?, from.u32()?, from.u32()?);
         if usize::try_from(size) != Ok(bytes.len()) {
             return Err(invalid(WHAT, "the size in its header is not that of the filter"));
@@ -359,6 +359,6 @@ fn at_most(what: &'static str, bytes: &[u8], limit: usize) -> Result<()> {
     Ok(())
 }
 
-const fn invalid(what: &'static str, why: &'static str) -> Error {
-    Error::Invalid { what, offset: 0, why }
+const fn invalid(what: &'static str, reason: &'static str) -> Error {
+    Error::Invalid { what, offset: 0, reason }
 }

@@ -29,19 +29,6 @@ use crate::time::{Clock, ClockKind, FileTime, UNITS_PER_SECOND};
 use crate::wire::{Put, i64_at, u16_at, u32_at};
 use crate::{Error, Result};
 
-/// Hook id of the log-file header event.
-pub const HOOK: u16 = 0x0000;
-/// Hook id of the header-buffer event that names the system which wrote the file: 8-bit text,
-/// terminated by a NUL.
-pub const BUILD_HOOK: u16 = 0x0042;
-/// Hook id of the header-buffer event that records the enabled groups of kernel events.
-/// [`END_GROUP_MASKS_HOOK`] records them at the end.
-pub const GROUP_MASKS_HOOK: u16 = 0x0005;
-/// Hook id of the event that records the enabled groups at the end of a session.
-pub const END_GROUP_MASKS_HOOK: u16 = 0x0020;
-/// Hook id of the event that ends the rundown of kernel events at the start of a session; it has no
-/// payload.
-pub const RUNDOWN_COMPLETE_HOOK: u16 = 0x0008;
 /// Version of the kernel's events: Windows 10, version 2004, whose layouts are written.
 const KERNEL_EVENT_VERSION: u32 = 80;
 
@@ -333,6 +320,7 @@ mod tests {
     use super::*;
     use crate::header::system::SystemHeader;
     use crate::kernel;
+    use crate::kernel::hook;
     use crate::spec::event::class;
 
     fn record_of(header: &LogFileHeader) -> Vec<u8> {
@@ -340,7 +328,7 @@ mod tests {
         let system = SystemHeader {
             pointer_size: 8,
             version: 2,
-            hook: HOOK,
+            hook: hook::LOG_FILE_HEADER,
             thread_id: 1,
             process_id: 2,
             time: 3,

@@ -70,7 +70,7 @@ pub fn decompress(src: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<()> {
             decompress_chunk(data, start, room, out)?;
         }
         if out.len() < limit {
-            src.take(size)?;
+            src.bytes(size)?;
         }
     }
     Ok(())
@@ -101,7 +101,7 @@ fn decompress_chunk(data: &[u8], start: usize, room: usize, out: &mut Vec<u8>) -
                 return Err(Error::Invalid {
                     what: WHAT,
                     offset,
-                    why: "copy out of its chunk or past the stated length",
+                    reason: "copy out of its chunk or past the stated length",
                 });
             }
             repeat(out, distance, length);

@@ -166,8 +166,8 @@ impl Acl {
         let count = head.u16()?;
         head.u16()?;
         head.seek(0)?;
-        let mut from = Cursor::new(WHAT_ACL, head.take(size)?);
-        from.take(ACL_HEAD)?;
+        let mut from = Cursor::new(WHAT_ACL, head.bytes(size)?);
+        from.bytes(ACL_HEAD)?;
         // Memory is not allocated by the count: each entry must be present in the bytes first.
         let mut entries = Vec::new();
         for _ in 0..count {

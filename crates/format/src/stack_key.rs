@@ -27,23 +27,15 @@ use crate::Result;
 use crate::header::Record;
 use crate::header::extended::{ITEM_HEAD, Item};
 use crate::header::perfinfo::PerfInfoHeader;
+use crate::kernel::hook::{
+    STACK_KEY_CREATE, STACK_KEY_DELETE, STACK_KEY_KERNEL, STACK_KEY_RUNDOWN, STACK_KEY_USER,
+};
 use crate::spec::event::ExtType;
 use crate::wire::{Put, u32_at, u64_at};
 
-/// Type of the event that defines a key.
-const CREATE: u8 = 0x22;
-/// Other events that define a key: when it is released, and in the rundown at the end.
-const DELETE: u8 = 0x23;
-const RUNDOWN: u8 = 0x24;
-/// Events with a key in place of an event's stack, for the kernel part and the user part.
-pub(crate) const KERNEL_KEY: u8 = 0x25;
-pub(crate) const USER_KEY: u8 = 0x26;
-/// Bytes before the key in these events: time stamp, process, thread (`kernel/stack.rs`).
+/// Bytes before the key in an event with a key in place of a stack: time stamp, process, thread
+/// (`kernel/stack.rs`).
 pub const BEFORE_KEY: usize = 16;
-/// Group of the class StackWalk.
-pub(crate) const GROUP: u8 = 0x18;
-/// Hook id (group and type) of a stack-walk event.
-pub const STACK_WALK_HOOK: u16 = 0x1820;
 /// The version of the event.
 const VERSION: u8 = 2;
 
@@ -71,7 +63,7 @@ pub struct StackKey {
 impl StackKey {
     /// Returns the key of an event, if it has one.
     #[must_use]
-    pub fn of(record: &Record<'_>) -> Option<Self> {
+    pub fn from_record(record: &Record<'_>) -> Option<Self> {
         record.items().find_map(|Item { kind, data }| {
             let key = match kind {
                 ExtType::STACK_KEY32 if data.len() >= 12 => u64::from(u32_at(data, 8)),
@@ -87,13 +79,8 @@ impl StackKey {
 pub fn put_definition(key: u64, frames: &[u8], time: i64, out: &mut Vec<u8>) -> Result<()> {
     let mut payload = Vec::with_capacity(frames.len().saturating_add(8));
     payload.put_u64(key).put(frames);
-    let header = PerfInfoHeader {
-        pointer_size: 8,
-        version: VERSION,
-        hook: u16::from_le_bytes([CREATE, GROUP]),
-        time,
-        counters: &[],
-    };
+    let header =
+        PerfInfoHeader { pointer_size: 8, version: VERSION, hook: STACK_KEY_CREATE, time, counters: &[] };
     header.encode(&payload, out)
 }
 
@@ -108,8 +95,7 @@ pub fn put_reference(
 ) -> Result<()> {
     let mut payload = Vec::with_capacity(BEFORE_KEY.saturating_add(8));
     payload.put(event).put_u64(key);
-    let kind = if is_kernel { KERNEL_KEY } else { USER_KEY };
-    let hook = u16::from_le_bytes([kind, GROUP]);
+    let hook = if is_kernel { STACK_KEY_KERNEL } else { STACK_KEY_USER };
     PerfInfoHeader { pointer_size: 8, version: VERSION, hook, time, counters: &[] }.encode(&payload, out)
 }
 
@@ -135,16 +121,15 @@ pub fn move_key(record: &Record<'_>, bytes: &mut [u8], by: u64) {
 /// Returns whether a record has a key to [move](move_key).
 #[must_use]
 pub fn has_key(record: &Record<'_>) -> bool {
-    before_key(record).is_some() || StackKey::of(record).is_some()
+    before_key(record).is_some() || StackKey::from_record(record).is_some()
 }
 
 /// Returns the number of payload bytes before the key of a stack-walk event that defines or
 /// references a key.
 fn before_key(record: &Record<'_>) -> Option<usize> {
-    let [opcode, group] = record.hook()?.to_le_bytes();
-    match opcode {
-        CREATE | DELETE | RUNDOWN if group == GROUP => Some(0),
-        KERNEL_KEY | USER_KEY if group == GROUP => Some(BEFORE_KEY),
+    match record.hook()? {
+        STACK_KEY_CREATE | STACK_KEY_DELETE | STACK_KEY_RUNDOWN => Some(0),
+        STACK_KEY_KERNEL | STACK_KEY_USER => Some(BEFORE_KEY),
         _ => None,
     }
 }
@@ -183,7 +168,7 @@ impl Definitions {
     /// Returns empty definitions for another trace that is read together with this one. Both share
     /// one memory limit.
     #[must_use]
-    pub fn beside(&self) -> Self {
+    pub fn with_shared_limit(&self) -> Self {
         Self { by_key: BTreeMap::new(), left: Arc::clone(&self.left) }
     }
 
@@ -194,10 +179,7 @@ impl Definitions {
     #[inline]
     #[must_use]
     pub fn is_informative(record: &Record<'_>) -> bool {
-        record.hook().is_some_and(|hook| {
-            let [opcode, group] = hook.to_le_bytes();
-            group == GROUP && matches!(opcode, CREATE | DELETE | RUNDOWN)
-        })
+        matches!(record.hook(), Some(STACK_KEY_CREATE | STACK_KEY_DELETE | STACK_KEY_RUNDOWN))
     }
 
     /// Learns the meaning of a key from an event.
@@ -248,12 +230,12 @@ impl Definitions {
     }
 
     fn keyed(&self, record: &Record<'_>) -> Option<&[u64]> {
-        self.meant(StackKey::of(record)?.key, record.time())
+        self.frames_at(StackKey::from_record(record)?.key, record.time())
     }
 
     /// Returns the frames of a key at a time, innermost first; `None` if nothing defines it.
     #[must_use]
-    pub fn meant(&self, key: u64, time: i64) -> Option<&[u64]> {
+    pub fn frames_at(&self, key: u64, time: i64) -> Option<&[u64]> {
         let all = self.by_key.get(&key)?;
         let at = all.partition_point(|definition| definition.time < time);
         Some(&all.get(at).or_else(|| all.last())?.frames)
@@ -265,39 +247,45 @@ mod tests {
     use super::*;
     use crate::header::classic::ClassicHeader;
     use crate::header::event::EventHeader;
+    use crate::kernel::hook::{STACK_WALK, type_of};
     use crate::spec::event::{EventDescriptor, class};
     use alloc::vec;
 
     #[test]
     fn move_key_changes_every_form_of_key() {
-        let walk = |opcode: u8, width: usize| {
+        let walk = |hook: u16, width: usize| {
             let mut payload = Vec::new();
-            if opcode >= KERNEL_KEY {
+            if hook >= STACK_KEY_KERNEL {
                 payload.put_u64(9).put_u32(1).put_u32(2);
             }
             payload.put(&5_u64.to_le_bytes()[..width]).put_u64(0x1000);
-            let hook = u16::from_le_bytes([opcode, GROUP]);
             let header =
                 PerfInfoHeader { pointer_size: width as u8, version: VERSION, hook, time: 1, counters: &[] };
             let mut out = Vec::new();
             header.encode(&payload, &mut out).unwrap();
             (out, payload)
         };
-        for (opcode, width) in
-            [(CREATE, 8), (DELETE, 4), (RUNDOWN, 8), (KERNEL_KEY, 8), (USER_KEY, 8), (USER_KEY, 4)]
-        {
-            let (mut bytes, payload) = walk(opcode, width);
+        let keys = [
+            (STACK_KEY_CREATE, 8),
+            (STACK_KEY_DELETE, 4),
+            (STACK_KEY_RUNDOWN, 8),
+            (STACK_KEY_KERNEL, 8),
+            (STACK_KEY_USER, 8),
+            (STACK_KEY_USER, 4),
+        ];
+        for (hook, width) in keys {
+            let (mut bytes, payload) = walk(hook, width);
             let before = bytes.clone();
             let record = Record::parse(&before, 0).unwrap();
-            assert!(has_key(&record), "{opcode:#x}");
+            assert!(has_key(&record), "{hook:#x}");
             move_key(&record, &mut bytes, 1 << 26);
             let moved = Record::parse(&bytes, 0).unwrap();
-            let at = if opcode >= KERNEL_KEY { BEFORE_KEY } else { 0 };
+            let at = if hook >= STACK_KEY_KERNEL { BEFORE_KEY } else { 0 };
             let mut wanted = payload.clone();
             wanted[at..at + width].copy_from_slice(&((1_u64 << 26) + 5).to_le_bytes()[..width]);
-            assert_eq!(moved.payload(), wanted, "{opcode:#x}");
+            assert_eq!(moved.payload(), wanted, "{hook:#x}");
         }
-        let (other, _) = walk(0x20, 8);
+        let (other, _) = walk(STACK_WALK, 8);
         assert!(!has_key(&Record::parse(&other, 0).unwrap()));
     }
 
@@ -349,14 +337,14 @@ mod tests {
         }
         moved.observe(&Record::parse(&definition, 0).unwrap());
         let event = Record::parse(&event, 0).unwrap();
-        assert_eq!(StackKey::of(&event).unwrap().key, (1 << 26) + 7);
+        assert_eq!(StackKey::from_record(&event).unwrap().key, (1 << 26) + 7);
         assert_eq!(moved.frames(&event).unwrap().collect::<Vec<u64>>(), [1, 2, 3, 4]);
     }
 
     #[test]
     fn traces_read_together_share_one_memory_limit() {
         let first = Definitions::default();
-        let mut all = [first.beside(), first.beside(), first];
+        let mut all = [first.with_shared_limit(), first.with_shared_limit(), first];
         let frames = [3; 6_000];
         for key in 0..1_500 {
             let bytes = definition(key, &frames, 1);
@@ -372,17 +360,25 @@ mod tests {
     fn events_of_a_process_define_no_key() {
         let payload = [7_u64, 0xBAD, 0xBAD, 0xBAD, 0xBAD].map(u64::to_le_bytes).concat();
         let (mut classic, mut modern) = (Vec::new(), Vec::new());
-        ClassicHeader { opcode: CREATE, class: class::STACK_WALK, time: 10, ..ClassicHeader::default() }
-            .encode(&payload, &mut classic)
-            .unwrap();
-        let descriptor = EventDescriptor { opcode: CREATE, ..EventDescriptor::default() };
+        ClassicHeader {
+            opcode: type_of(STACK_KEY_CREATE),
+            class: class::STACK_WALK,
+            time: 10,
+            ..ClassicHeader::default()
+        }
+        .encode(&payload, &mut classic)
+        .unwrap();
+        let descriptor = EventDescriptor { opcode: type_of(STACK_KEY_CREATE), ..EventDescriptor::default() };
         EventHeader { provider: class::STACK_WALK, descriptor, time: 10, ..EventHeader::default() }
             .encode(&payload, &mut modern)
             .unwrap();
         let mut known = Definitions::default();
         for forged in [classic, modern] {
             let forged = Record::parse(&forged, 0).unwrap();
-            assert_eq!((forged.provider(), forged.descriptor().opcode), (class::STACK_WALK, CREATE));
+            assert_eq!(
+                (forged.provider(), forged.descriptor().opcode),
+                (class::STACK_WALK, type_of(STACK_KEY_CREATE))
+            );
             assert!(!Definitions::is_informative(&forged));
             known.observe(&forged);
         }
@@ -399,6 +395,6 @@ mod tests {
         let record = Record::parse(&out, 0).unwrap();
         let none = Definitions::default();
         assert_eq!(none.frames(&record).unwrap().collect::<Vec<u64>>(), [5, 6]);
-        assert_eq!(StackKey::of(&record), None);
+        assert_eq!(StackKey::from_record(&record), None);
     }
 }

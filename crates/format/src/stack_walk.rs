@@ -11,11 +11,9 @@
 //! Source: Documented ("StackWalk_Event class"); the layout as in `kernel/stack.rs`.
 
 use crate::header::Record;
-use crate::stack_key::{BEFORE_KEY, Definitions, GROUP, KERNEL_KEY, USER_KEY};
+use crate::kernel::hook::{STACK_KEY_KERNEL, STACK_KEY_USER, STACK_WALK};
+use crate::stack_key::{BEFORE_KEY, Definitions};
 use crate::wire::{i64_at, u32_at, u64_at};
-
-/// Type of the event that contains its frames.
-const STACK: u8 = 0x20;
 
 /// One stack-walk event.
 #[derive(Clone, Copy, Debug)]
@@ -44,25 +42,23 @@ impl<'b> StackWalk<'b> {
     /// system loggers can write.
     #[inline]
     #[must_use]
-    pub fn is_one(record: &Record<'_>) -> bool {
-        record.hook().is_some_and(|hook| {
-            let [opcode, group] = hook.to_le_bytes();
-            group == GROUP && matches!(opcode, STACK | KERNEL_KEY | USER_KEY)
-        })
+    pub fn is_stack_walk(record: &Record<'_>) -> bool {
+        matches!(record.hook(), Some(STACK_WALK | STACK_KEY_KERNEL | STACK_KEY_USER))
     }
 
     /// Parses the stack of a record; `None` if it is another event, or too short to name its event.
     #[must_use]
-    pub fn of(record: &Record<'b>) -> Option<Self> {
+    pub fn parse(record: &Record<'b>) -> Option<Self> {
         let (payload, width) = (record.payload(), record.pointer_size());
-        if !Self::is_one(record) || payload.len() < BEFORE_KEY {
+        if payload.len() < BEFORE_KEY {
             return None;
         }
         let rest = payload.get(BEFORE_KEY..).unwrap_or_default();
-        let key = || word(rest, width);
-        let held = match record.descriptor().opcode {
-            STACK => Held::Frames(rest),
-            opcode if rest.len() >= width => Held::Key { key: key(), is_kernel: opcode == KERNEL_KEY },
+        let held = match record.hook()? {
+            STACK_WALK => Held::Frames(rest),
+            hook @ (STACK_KEY_KERNEL | STACK_KEY_USER) if rest.len() >= width => {
+                Held::Key { key: word(rest, width), is_kernel: hook == STACK_KEY_KERNEL }
+            }
             _ => return None,
         };
         Some(Self {
@@ -83,7 +79,7 @@ impl<'b> StackWalk<'b> {
     ) -> Option<impl Iterator<Item = u64> + use<'b, 'd>> {
         let (own, keyed): (&'b [u8], &'d [u64]) = match self.held {
             Held::Frames(bytes) => (bytes, &[]),
-            Held::Key { key, .. } => (&[], definitions.meant(key, self.time)?),
+            Held::Key { key, .. } => (&[], definitions.frames_at(key, self.time)?),
         };
         let width = self.pointer_size;
         let own = own.chunks_exact(width.max(1)).map(move |bytes| word(bytes, width));
@@ -116,18 +112,18 @@ mod tests {
     use super::*;
     use crate::header::classic::ClassicHeader;
     use crate::header::perfinfo::PerfInfoHeader;
+    use crate::kernel::hook::type_of;
     use crate::spec::event::class;
     use crate::stack_key::put_definition;
     use crate::wire::Put;
     use alloc::vec::Vec;
 
-    fn walk(opcode: u8, words: &[u64], width: u8) -> Vec<u8> {
+    fn walk(hook: u16, words: &[u64], width: u8) -> Vec<u8> {
         let mut payload = Vec::new();
         payload.put_i64(90).put_u32(7).put_u32(8);
         words.iter().for_each(|word| {
             payload.put(word.to_le_bytes().get(..usize::from(width)).unwrap());
         });
-        let hook = u16::from_le_bytes([opcode, GROUP]);
         let mut out = Vec::new();
         PerfInfoHeader { pointer_size: width, version: 2, hook, time: 100, counters: &[] }
             .encode(&payload, &mut out)
@@ -136,7 +132,7 @@ mod tests {
     }
 
     fn frames(bytes: &[u8], known: &Definitions) -> Option<(bool, Vec<u64>)> {
-        let walk = StackWalk::of(&Record::parse(bytes, 0).unwrap())?;
+        let walk = StackWalk::parse(&Record::parse(bytes, 0).unwrap())?;
         assert_eq!((walk.event_time, walk.process_id, walk.thread_id, walk.time), (90, 7, 8, 100));
         Some((walk.is_kernel(), walk.frames(known)?.collect()))
     }
@@ -148,23 +144,26 @@ mod tests {
         put_definition(5, &[3_u64, 4].map(u64::to_le_bytes).concat(), 120, &mut definition).unwrap();
         known.observe(&Record::parse(&definition, 0).unwrap());
         let kernel = 0xFFFF_8000_0000_0001;
-        assert_eq!(frames(&walk(STACK, &[kernel, 2], 8), &known), Some((true, [kernel, 2].to_vec())));
-        assert_eq!(frames(&walk(STACK, &[1, 2], 8), &known), Some((false, [1, 2].to_vec())));
-        assert_eq!(frames(&walk(STACK, &[0x8000_0001], 4), &known), Some((true, [0x8000_0001].to_vec())));
-        assert_eq!(frames(&walk(KERNEL_KEY, &[5], 8), &known), Some((true, [3, 4].to_vec())));
-        assert_eq!(frames(&walk(USER_KEY, &[5], 4), &known), Some((false, [3, 4].to_vec())));
-        assert_eq!(frames(&walk(USER_KEY, &[6], 8), &known), None, "nothing defines it");
-        assert_eq!(frames(&walk(STACK, &[], 8), &known), Some((false, Vec::new())));
+        assert_eq!(frames(&walk(STACK_WALK, &[kernel, 2], 8), &known), Some((true, [kernel, 2].to_vec())));
+        assert_eq!(frames(&walk(STACK_WALK, &[1, 2], 8), &known), Some((false, [1, 2].to_vec())));
+        assert_eq!(
+            frames(&walk(STACK_WALK, &[0x8000_0001], 4), &known),
+            Some((true, [0x8000_0001].to_vec()))
+        );
+        assert_eq!(frames(&walk(STACK_KEY_KERNEL, &[5], 8), &known), Some((true, [3, 4].to_vec())));
+        assert_eq!(frames(&walk(STACK_KEY_USER, &[5], 4), &known), Some((false, [3, 4].to_vec())));
+        assert_eq!(frames(&walk(STACK_KEY_USER, &[6], 8), &known), None, "nothing defines it");
+        assert_eq!(frames(&walk(STACK_WALK, &[], 8), &known), Some((false, Vec::new())));
     }
 
     #[test]
     fn short_or_forged_record_is_no_stack() {
         let mut out = Vec::new();
-        ClassicHeader { opcode: STACK, class: class::STACK_WALK, ..ClassicHeader::default() }
+        ClassicHeader { opcode: type_of(STACK_WALK), class: class::STACK_WALK, ..ClassicHeader::default() }
             .encode(&[0; 32], &mut out)
             .unwrap();
-        assert!(StackWalk::of(&Record::parse(&out, 0).unwrap()).is_none());
-        let short = walk(USER_KEY, &[], 8);
-        assert!(StackWalk::of(&Record::parse(&short, 0).unwrap()).is_none());
+        assert!(StackWalk::parse(&Record::parse(&out, 0).unwrap()).is_none());
+        let short = walk(STACK_KEY_USER, &[], 8);
+        assert!(StackWalk::parse(&Record::parse(&short, 0).unwrap()).is_none());
     }
 }

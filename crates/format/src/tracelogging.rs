@@ -80,7 +80,7 @@ impl<'a> Traits<'a> {
     /// there is at most one group.
     pub fn parse_strict(bytes: &'a [u8]) -> Result<Self> {
         let traits = Self::parse(bytes)?;
-        let invalid = |offset, why| Err(Error::Invalid { what: "provider traits", offset, why });
+        let invalid = |offset, reason| Err(Error::Invalid { what: "provider traits", offset, reason });
         if traits.size != bytes.len() {
             return invalid(0, "size is not that of the blob");
         }
@@ -283,7 +283,7 @@ impl<'a> FieldMetadata<'a> {
             ARITY_VARIABLE => Arity::Variable,
             ARITY_CUSTOM => {
                 let size = cursor.u16()?;
-                Arity::Custom(cursor.take(usize::from(size))?)
+                Arity::Custom(cursor.bytes(usize::from(size))?)
             }
             _ => Arity::Scalar,
         };
@@ -294,7 +294,7 @@ impl<'a> FieldMetadata<'a> {
 /// Returns a cursor over exactly the blob at the start of `bytes`, after its size.
 fn open<'a>(what: &'static str, bytes: &'a [u8]) -> Result<Cursor<'a>> {
     let size = Cursor::new(what, bytes).u16()?;
-    let mut cursor = Cursor::new(what, Cursor::new(what, bytes).take(usize::from(size))?);
+    let mut cursor = Cursor::new(what, Cursor::new(what, bytes).bytes(usize::from(size))?);
     cursor.u16()?;
     Ok(cursor)
 }

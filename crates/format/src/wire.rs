@@ -108,7 +108,7 @@ impl<'a> Cursor<'a> {
     }
 
     /// Reads the next `n` bytes.
-    pub fn take(&mut self, n: usize) -> Result<&'a [u8]> {
+    pub fn bytes(&mut self, n: usize) -> Result<&'a [u8]> {
         let end = self.position.checked_add(n).ok_or_else(|| self.short(n))?;
         let out = self.bytes.get(self.position..end).ok_or_else(|| self.short(n))?;
         self.position = end;
@@ -117,7 +117,7 @@ impl<'a> Cursor<'a> {
 
     /// Reads the next `N` bytes as an array.
     pub fn array<const N: usize>(&mut self) -> Result<&'a [u8; N]> {
-        self.take(N)?.first_chunk().ok_or_else(|| self.short(N))
+        self.bytes(N)?.first_chunk().ok_or_else(|| self.short(N))
     }
 
     /// Reads the next byte.
@@ -168,8 +168,8 @@ impl<'a> Cursor<'a> {
 
     /// Builds an error for the current position.
     #[must_use]
-    pub fn invalid(&self, why: &'static str) -> Error {
-        Error::Invalid { what: self.what, offset: self.position as u64, why }
+    pub fn invalid(&self, reason: &'static str) -> Error {
+        Error::Invalid { what: self.what, offset: self.position as u64, reason }
     }
 
     #[cold]

@@ -166,14 +166,14 @@ impl Decoder<'_> {
             return Err(Error::Invalid {
                 what: WHAT,
                 offset: start as u64,
-                why: "copy from before the first byte",
+                reason: "copy from before the first byte",
             });
         };
         if length > self.limit.saturating_sub(self.done) {
             return Err(Error::Invalid {
                 what: WHAT,
                 offset: start as u64,
-                why: "copy past the stated length",
+                reason: "copy past the stated length",
             });
         }
         self.make_room(length);
@@ -205,7 +205,7 @@ impl Decoder<'_> {
             short => usize::from(short),
         };
         if length < LONG_MIN {
-            return Err(Error::Invalid { what: WHAT, offset, why: "long form of a short length" });
+            return Err(Error::Invalid { what: WHAT, offset, reason: "long form of a short length" });
         }
         Ok(length)
     }

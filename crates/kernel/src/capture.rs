@@ -28,7 +28,8 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
-use traceweir_format::logfile::{END_GROUP_MASKS_HOOK, RUNDOWN_COMPLETE_HOOK, group_masks};
+use traceweir_format::kernel::hook;
+use traceweir_format::logfile::group_masks;
 
 use self::reader::Reader;
 use self::relay::{Relay, RingSource};
@@ -208,7 +209,7 @@ impl Capture {
         if !std::mem::replace(&mut self.has_run_down, true) || is_due {
             family::run_down(&mut self.state, Rundown::Start, &mut out);
             let payload = out.payload();
-            out.perfinfo(RUNDOWN_COMPLETE_HOOK, 2, payload);
+            out.perfinfo(hook::RUNDOWN_COMPLETE, 2, payload);
         } else if is_changed {
             family::run_down_new(&mut self.state, &before, &mut out);
         }
@@ -257,7 +258,7 @@ impl Capture {
         family::run_down(&mut self.state, Rundown::End, &mut out);
         let mut payload = out.payload();
         payload.extend_from_slice(&group_masks(&self.state.groups.0));
-        out.perfinfo(END_GROUP_MASKS_HOOK, 2, payload);
+        out.perfinfo(hook::END_GROUP_MASKS, 2, payload);
         self.control.shared.add_unread(patient::end());
         self.release();
     }

@@ -25,10 +25,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use traceweir_format::header::extended::ITEM_HEAD;
 use traceweir_format::header::{Record, event, perfinfo};
 use traceweir_format::info::StackCaching;
+use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::{EVENT_HEADER_FLAG_EXTENDED_INFO, ExtType, HeaderType};
-use traceweir_format::stack_key::{
-    BEFORE_KEY, KEY_ITEM, MIN_FRAMES, STACK_WALK_HOOK, put_definition, put_reference,
-};
+use traceweir_format::stack_key::{BEFORE_KEY, KEY_ITEM, MIN_FRAMES, put_definition, put_reference};
 use traceweir_format::wire::{u8_at, u16_at, u64_at};
 
 /// Bytes of a cache entry in addition to its frames.
@@ -150,7 +149,7 @@ impl Stacks {
 /// Finds a stack that is long enough for a key, in an EVENT or a stack-walk event.
 fn find_stack(record: &[u8]) -> Option<StackPosition> {
     if HeaderType(u8_at(record, 2)) == HeaderType::PERFINFO64 {
-        let is_walk = u16_at(record, 6) == STACK_WALK_HOOK;
+        let is_walk = u16_at(record, 6) == hook::STACK_WALK;
         let (begin, end) = (perfinfo::SIZE.checked_add(BEFORE_KEY)?, usize::from(u16_at(record, 4)));
         let is_long = end.checked_sub(begin)? >= MIN_FRAMES.saturating_mul(8);
         return (is_walk && is_long).then_some(StackPosition::Walk { frames: (begin, end) });

@@ -6,6 +6,7 @@ use traceweir_format::header::extended::Item;
 use traceweir_format::header::message::MessageHeader;
 use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::header::system::SystemHeader;
+use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor, ExtType, class};
 use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 use traceweir_format::wire::Put;
@@ -101,7 +102,7 @@ fn system() -> Vec<u8> {
     let header = SystemHeader {
         pointer_size: 8,
         version: 4,
-        hook: 0x0301,
+        hook: hook::PROCESS_START,
         thread_id: 1,
         process_id: 2,
         time: 40,
@@ -115,7 +116,8 @@ fn system() -> Vec<u8> {
 }
 
 fn perfinfo() -> Vec<u8> {
-    let header = PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0F2E, time: 41, counters: &[1] };
+    let header =
+        PerfInfoHeader { pointer_size: 8, version: 2, hook: hook::SAMPLED_PROFILE, time: 41, counters: &[1] };
     made(|out| header.encode(&[0, 1, 2, 3, 4, 5, 6, 7, 8, 0, 0, 0, 1, 0, 0, 0], out))
 }
 

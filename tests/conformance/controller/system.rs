@@ -7,6 +7,7 @@ use std::path::Path;
 use traceweir::controller::info::{Answer, GroupMask, Query, Set};
 use traceweir::controller::{EnableCode, EnableParams, SessionConfig, Update};
 use traceweir_format::etl::Trace;
+use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::session::{
     CIRCULAR_KERNEL_CONTEXT_LOGGER_NAME, EVENT_TRACE_FILE_MODE_NEWFILE, EVENT_TRACE_SYSTEM_LOGGER_MODE,
@@ -180,8 +181,8 @@ fn kernel_events_arrive(stage: &Stage) {
     let file = stage.end(session).config.log_file.expect("a file");
     let seen = hooks(&file);
     let count = |hook| seen.iter().filter(|seen_hook| **seen_hook == hook).count();
-    assert!(count(0x0524) >= 20, "{} context switches", count(0x0524));
-    assert_eq!((count(0x0F2E), count(0x010A)), (0, 0), "other groups");
+    assert!(count(hook::CONTEXT_SWITCH) >= 20, "{} context switches", count(hook::CONTEXT_SWITCH));
+    assert_eq!((count(hook::SAMPLED_PROFILE), count(hook::DISK_READ)), (0, 0), "other groups");
 }
 
 /// Returns the hook ids of the kernel events of a file.

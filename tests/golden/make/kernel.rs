@@ -2,6 +2,7 @@
 //! files, network, registry, configuration.
 
 use traceweir_format::Guid;
+use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
 use super::{MICROSECOND, Maker, SID, session};
@@ -67,20 +68,20 @@ pub(crate) fn image(pid: u32, base: u64, size: u64, name: &str) -> Vec<u8> {
 }
 
 fn rundown(maker: &mut Maker) {
-    maker.system(0, 0x0303, 4, SYSTEM, &process(SYSTEM, 0, 0, "System", ""));
-    maker.system(0, 0x0303, 4, SYSTEM, &process(SHELL, 900, 0, "shell.exe", "shell.exe -l"));
-    maker.system(0, 0x0503, 3, SYSTEM, &thread(SYSTEM, ""));
-    maker.system(0, 0x0503, 3, SYSTEM, &thread(SHELL, "main"));
+    maker.system(0, hook::PROCESS_DC_START, 4, SYSTEM, &process(SYSTEM, 0, 0, "System", ""));
+    maker.system(0, hook::PROCESS_DC_START, 4, SYSTEM, &process(SHELL, 900, 0, "shell.exe", "shell.exe -l"));
+    maker.system(0, hook::THREAD_DC_START, 3, SYSTEM, &thread(SYSTEM, ""));
+    maker.system(0, hook::THREAD_DC_START, 3, SYSTEM, &thread(SHELL, "main"));
     maker.system(
         0,
-        0x1403,
+        hook::IMAGE_DC_START,
         3,
         SYSTEM,
         &image(0, 0xFFFF_F800_0000_0000, 0x100_0000, "\\SystemRoot\\ntoskrnl.exe"),
     );
     maker.system(
         0,
-        0x1403,
+        hook::IMAGE_DC_START,
         3,
         SYSTEM,
         &image(SHELL.0, 0x7FF6_0000_0000, 0x4_0000, "\\Device\\HarddiskVolume1\\shell.exe"),
@@ -90,52 +91,52 @@ fn rundown(maker: &mut Maker) {
 fn life(maker: &mut Maker) {
     maker.system(
         1,
-        0x0301,
+        hook::PROCESS_START,
         4,
         SHELL,
         &process(CHILD, SHELL.0, 0x103, "child.exe", "child.exe \"two words\""),
     );
-    maker.system(1, 0x0501, 3, SHELL, &thread(CHILD, "worker"));
+    maker.system(1, hook::THREAD_START, 3, SHELL, &thread(CHILD, "worker"));
     maker.system(
         1,
-        0x030A,
+        hook::IMAGE_LOAD,
         3,
         CHILD,
         &image(CHILD.0, 0x7FF7_0000_0000, 0x2_0000, "\\Device\\HarddiskVolume1\\child.exe"),
     );
     let mut p = Vec::new();
     p.put_u32(CHILD.0).put_u32(CHILD.1).put_wide_z("renamed");
-    maker.system(1, 0x0548, 2, CHILD, &p);
+    maker.system(1, hook::THREAD_SET_NAME, 2, CHILD, &p);
 }
 
 fn cpu(maker: &mut Maker) {
     // The child replaces the idle thread, is sampled twice, and gives way to the shell.
     let mut p = Vec::new();
     p.put_u32(CHILD.1).put(&[0, 0, 1, 0]);
-    maker.perf(1, 0x0532, 2, &p);
-    maker.perf(1, 0x0524, 3, &switch(CHILD.1, 0, 2));
+    maker.perf(1, hook::READY_THREAD, 2, &p);
+    maker.perf(1, hook::CONTEXT_SWITCH, 3, &switch(CHILD.1, 0, 2));
     for _ in 0..2 {
         let mut p = Vec::new();
         p.put_u64(0x7FF7_0000_1234).put_u32(CHILD.1).put_u16(1).put(&[0x40, 0]);
-        maker.perf(1, 0x0F2E, 2, &p);
-        stack(maker, 0x1820);
+        maker.perf(1, hook::SAMPLED_PROFILE, 2, &p);
+        stack(maker, hook::STACK_WALK);
     }
-    maker.perf(1, 0x0524, 3, &switch(SHELL.1, CHILD.1, 5));
+    maker.perf(1, hook::CONTEXT_SWITCH, 3, &switch(SHELL.1, CHILD.1, 5));
     let mut p = Vec::new();
     p.put_i64(maker.now() - 20 * MICROSECOND).put_u64(0xFFFF_F800_0000_5000);
-    maker.perf(0, 0x0F44, 2, &p);
+    maker.perf(0, hook::DPC, 2, &p);
     let mut p = Vec::new();
     p.put_i64(maker.now() - 5 * MICROSECOND).put_u64(0xFFFF_F800_0000_6000).put_u8(1).put_u16(0x91).put_u8(0);
-    maker.perf(0, 0x0F43, 2, &p);
+    maker.perf(0, hook::ISR, 2, &p);
     let mut p = Vec::new();
     p.put_u64(0xFFFF_F800_0000_7000);
-    maker.perf(0, 0x0F33, 2, &p);
+    maker.perf(0, hook::SYSCALL_ENTER, 2, &p);
     let mut p = Vec::new();
     p.put_u32(0xC000_0034);
-    maker.perf(0, 0x0F34, 2, &p);
+    maker.perf(0, hook::SYSCALL_EXIT, 2, &p);
     let mut p = Vec::new();
     p.put_u32(0).put_u32(10_000).put_u32(10_000).put_wide_z("Timer");
-    maker.perf(0, 0x0F49, 3, &p);
+    maker.perf(0, hook::PROFILE_START, 3, &p);
 }
 
 fn switch(new: u32, old: u32, state: u8) -> Vec<u8> {
@@ -158,21 +159,21 @@ fn stack(maker: &mut Maker, hook: u16) {
 fn storage(maker: &mut Maker) {
     let mut p = Vec::new();
     p.put_u64(0xFFFF_B000_0000_9000).put_wide_z("\\Device\\HarddiskVolume1\\data.bin");
-    maker.system(0, 0x0400, 2, CHILD, &p);
+    maker.system(0, hook::FILE_NAME, 2, CHILD, &p);
     let mut p = Vec::new();
     p.put_u64(0xFFFF_B000_0000_8000).put_u64(0xFFFF_B000_0000_9000).put_u32(CHILD.1).put_u32(0x0100_0060);
     p.put_u32(0x80).put_u32(1).put_wide_z("\\Device\\HarddiskVolume1\\data.bin");
-    maker.system(0, 0x0440, 3, CHILD, &p);
+    maker.system(0, hook::FILE_CREATE, 3, CHILD, &p);
     let mut p = Vec::new();
     p.put_u64(0xFFFF_B000_0000_8000).put_u64(4096).put_u32(0);
-    maker.perf(0, 0x044C, 2, &p);
+    maker.perf(0, hook::FILE_OPERATION_END, 2, &p);
     let mut p = Vec::new();
     p.put_u64(0xFFFF_B000_0000_8100).put_u32(CHILD.1);
-    maker.perf(0, 0x010C, 3, &p);
+    maker.perf(0, hook::DISK_READ_INIT, 3, &p);
     let mut p = Vec::new();
     p.put_u32(0).put_u32(0x0006_0043).put_u32(4096).put_u32(0).put_u64(0x1_2345_6000);
     p.put_u64(0xFFFF_B000_0000_9000).put_u64(0xFFFF_B000_0000_8100).put_u64(1234).put_u32(CHILD.1);
-    maker.perf(0, 0x010A, 3, &p);
+    maker.perf(0, hook::DISK_READ, 3, &p);
 }
 
 fn network(maker: &mut Maker) {
@@ -181,7 +182,7 @@ fn network(maker: &mut Maker) {
     p.put_u16(443_u16.swap_bytes()).put_u16(50_000_u16.swap_bytes());
     let common = p.clone();
     p.put_u32(100).put_u32(101).put_u32(0).put_u64(0);
-    maker.perf(0, 0x060A, 2, &p);
+    maker.perf(0, hook::TCP_SEND, 2, &p);
     let mut p = common.clone();
     p.put_u16(1460)
         .put_u16(1)
@@ -192,10 +193,10 @@ fn network(maker: &mut Maker) {
         .put_u16(0xFFFF)
         .put_u32(0)
         .put_u64(0);
-    maker.perf(0, 0x060C, 2, &p);
+    maker.perf(0, hook::TCP_CONNECT, 2, &p);
     let mut p = common;
     p.put_u32(0).put_u64(0);
-    maker.perf(0, 0x080B, 2, &p);
+    maker.perf(0, hook::UDP_RECEIVE, 2, &p);
     let mut p = Vec::new();
     p.put_u32(CHILD.0).put_u32(64).put(&super::ADDRESS_6).put(&super::ADDRESS_6);
     p.put_u16(53_u16.swap_bytes()).put_u16(50_001_u16.swap_bytes()).put_u32(0).put_u64(0);
@@ -212,7 +213,7 @@ fn registry_and_memory(maker: &mut Maker) {
     maker.system(0, 0x090B, 2, CHILD, &p);
     let mut p = Vec::new();
     p.put_u64(0x7FF7_0001_0000).put_u64(0x7FF7_0000_1234);
-    maker.system(0, 0x020A, 2, CHILD, &p);
+    maker.system(0, hook::TRANSITION_FAULT, 2, CHILD, &p);
     let mut p = Vec::new();
     p.put(b"a mark of the tester\0");
     maker.perf(0, 0x0F22, 0, &p);
@@ -228,7 +229,7 @@ fn configuration(maker: &mut Maker) {
     fixed("FIXTURE", 256, &mut p);
     fixed("WORKGROUP", 134, &mut p);
     p.put_u64(0).put_u64(0x7FFF_FFFE_FFFF).put_u16(9).put_u16(6).put_u16(0x9E0A).put(&[1, 1]).put_u32(3200);
-    maker.system(0, 0x0B0A, 3, SYSTEM, &p);
+    maker.system(0, hook::CONFIG_CPU, 3, SYSTEM, &p);
     let mut p = Vec::new();
     p.put_u64(0).put_u64(0);
     p.put_guid(&Guid::from_u128(0x0102_0304_0506_0708_090a_0b0c_0d0e_0f10));
@@ -237,20 +238,32 @@ fn configuration(maker: &mut Maker) {
 }
 
 fn rundown_at_end(maker: &mut Maker) {
-    maker.system(1, 0x0502, 3, CHILD, &thread(CHILD, "renamed"));
+    maker.system(1, hook::THREAD_END, 3, CHILD, &thread(CHILD, "renamed"));
     maker.system(
         1,
-        0x1402,
+        hook::IMAGE_UNLOAD,
         3,
         CHILD,
         &image(CHILD.0, 0x7FF7_0000_0000, 0x2_0000, "\\Device\\HarddiskVolume1\\child.exe"),
     );
-    maker.system(1, 0x0302, 4, CHILD, &process(CHILD, SHELL.0, 7, "child.exe", "child.exe \"two words\""));
-    maker.system(0, 0x0504, 3, SYSTEM, &thread(SHELL, "main"));
-    maker.system(0, 0x0304, 4, SYSTEM, &process(SHELL, 900, 0x103, "shell.exe", "shell.exe -l"));
+    maker.system(
+        1,
+        hook::PROCESS_END,
+        4,
+        CHILD,
+        &process(CHILD, SHELL.0, 7, "child.exe", "child.exe \"two words\""),
+    );
+    maker.system(0, hook::THREAD_DC_END, 3, SYSTEM, &thread(SHELL, "main"));
+    maker.system(
+        0,
+        hook::PROCESS_DC_END,
+        4,
+        SYSTEM,
+        &process(SHELL, 900, 0x103, "shell.exe", "shell.exe -l"),
+    );
     // Group 0: the masks that were enabled, and the end of the rundown.
     let mut p = Vec::new();
     p.put_u32(0x0001_0207).put(&[0; 28]).put_u32(0x3D);
-    maker.system(0, 0x0020, 2, SYSTEM, &p);
-    maker.system(0, 0x0008, 2, SYSTEM, &[]);
+    maker.system(0, hook::END_GROUP_MASKS, 2, SYSTEM, &p);
+    maker.system(0, hook::RUNDOWN_COMPLETE, 2, SYSTEM, &[]);
 }

@@ -4,6 +4,7 @@ use traceweir_format::header::event::EventHeader;
 use traceweir_format::header::extended::Item;
 use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::header::system::SystemHeader;
+use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::ExtType;
 use traceweir_format::tracelogging::MetadataBuilder;
 use traceweir_format::wire::Put;
@@ -38,7 +39,7 @@ pub(super) fn make() -> Vec<u8> {
     let header = SystemHeader {
         pointer_size: 4,
         version: 3,
-        hook: 0x030A,
+        hook: hook::IMAGE_LOAD,
         thread_id: WRITER.1,
         process_id: WRITER.0,
         time,
@@ -53,7 +54,13 @@ pub(super) fn make() -> Vec<u8> {
     let time = maker.next_time();
     record.clear();
     // Two counters are between the header and the payload.
-    let header = PerfInfoHeader { pointer_size: 4, version: 2, hook: 0x0F2E, time, counters: &[11, 22] };
+    let header = PerfInfoHeader {
+        pointer_size: 4,
+        version: 2,
+        hook: hook::SAMPLED_PROFILE,
+        time,
+        counters: &[11, 22],
+    };
     header.encode(&p, &mut record).unwrap();
     maker.raw(0, &record);
     maker.finish()

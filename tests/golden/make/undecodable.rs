@@ -4,6 +4,7 @@ use traceweir_format::Guid;
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::header::extended::Item;
 use traceweir_format::header::message::MessageHeader;
+use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::{CHANNEL_TRACELOGGING, EventDescriptor, ExtType, class};
 use traceweir_format::tracelogging::MetadataBuilder;
 use traceweir_format::wire::Put;
@@ -59,7 +60,7 @@ fn kernel_and_others(maker: &mut Maker) {
     maker.system(0, 0x12FF, 2, (4, 8), &[7, 7, 7]);
     let mut p = Vec::new();
     p.put_u64(0x7FF7_0000_1234).put_u16(9);
-    maker.perf(0, 0x0F2E, 2, &p);
+    maker.perf(0, hook::SAMPLED_PROFILE, 2, &p);
     // WPP numbers mean nothing without a format.
     let (time, ids) = (Some(maker.next_time()), Some((WRITER.1, WRITER.0)));
     let header = MessageHeader {

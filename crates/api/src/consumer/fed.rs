@@ -22,6 +22,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use rustix::event::{EventfdFlags, PollFd, PollFlags};
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE, MAX_BUFFER, Records};
 use traceweir_format::etl::unpack;
+use traceweir_format::kernel::hook;
 use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::spec::status::Status;
 use traceweir_format::time::Clock;
@@ -225,7 +226,7 @@ fn parse_head(buffer: &[u8]) -> Result<Head> {
     let header = unpack(buffer, &mut bytes).map_err(no_header)?;
     let mut records = Records::new(&bytes, HEADER_SIZE, 0, header.processor_index, false);
     let first = records.next().map_err(no_header)?;
-    let first = first.filter(|r| r.hook() == Some(traceweir_format::logfile::HOOK));
+    let first = first.filter(|r| r.hook() == Some(hook::LOG_FILE_HEADER));
     let first = first.ok_or_else(|| wrong("the first buffer does not begin with the log-file header"))?;
     let log = LogFileHeader::parse(&first).map_err(no_header)?;
     let clock = log.clock(first.time());

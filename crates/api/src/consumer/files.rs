@@ -4,7 +4,7 @@
 use std::ops::ControlFlow;
 use std::sync::{Arc, MutexGuard};
 
-use traceweir_format::etl::{Events, Together, Trace};
+use traceweir_format::etl::{Events, FileQueue, Trace};
 
 use super::close::Gate;
 use super::{Buffer, Event, Handler, TraceFile, logger_of};
@@ -75,7 +75,7 @@ fn merge<'t, H: Handler>(streams: &mut [Stream<'t>], handler: &mut H) -> Result<
 /// The file that is next: a single file, or the earliest of several.
 enum Turns {
     Alone,
-    Several { together: Together, last: Option<usize> },
+    Several { queue: FileQueue, last: Option<usize> },
 }
 
 impl Turns {
@@ -83,11 +83,11 @@ impl Turns {
         if streams.len() == 1 {
             return Self::Alone;
         }
-        let mut together = Together::default();
+        let mut queue = FileQueue::default();
         for (index, stream) in streams.iter_mut().enumerate() {
-            schedule(&mut together, index, stream);
+            schedule(&mut queue, index, stream);
         }
-        Self::Several { together, last: None }
+        Self::Several { queue, last: None }
     }
 
     /// Returns the file whose next event is the earliest; the first of several.
@@ -95,23 +95,23 @@ impl Turns {
     fn next(&mut self, streams: &mut [Stream<'_>]) -> Option<usize> {
         match self {
             Self::Alone => streams.first().filter(|only| !only.done).map(|_| 0),
-            Self::Several { together, last } => Self::earliest(together, last, streams),
+            Self::Several { queue, last } => Self::earliest(queue, last, streams),
         }
     }
 
     #[inline(never)]
     fn earliest(
-        together: &mut Together,
+        queue: &mut FileQueue,
         last: &mut Option<usize>,
         streams: &mut [Stream<'_>],
     ) -> Option<usize> {
         if let Some((index, stream)) = last.and_then(|index| Some((index, streams.get_mut(index)?))) {
-            schedule(together, index, stream);
-            while let Some(stream) = together.excess().and_then(|index| streams.get_mut(index)) {
+            schedule(queue, index, stream);
+            while let Some(stream) = queue.excess().and_then(|index| streams.get_mut(index)) {
                 stream.events.park();
             }
         }
-        *last = together.turn();
+        *last = queue.pop();
         *last
     }
 }
@@ -119,12 +119,12 @@ impl Turns {
 /// Schedules the next turn of a file that was read. A file without further events still reports its
 /// last buffers.
 #[inline]
-fn schedule(together: &mut Together, index: usize, stream: &mut Stream<'_>) {
-    if stream.done || together.settle(index, &mut stream.events, stream.trace.clock()) {
+fn schedule(queue: &mut FileQueue, index: usize, stream: &mut Stream<'_>) {
+    if stream.done || queue.push(index, &mut stream.events, stream.trace.clock()) {
         return;
     }
     if stream.events.has_end() {
-        together.hold(index);
+        queue.push_front(index);
     } else {
         stream.done = true;
     }

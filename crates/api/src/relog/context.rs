@@ -50,6 +50,7 @@ mod tests {
     use traceweir_format::Guid;
     use traceweir_format::header::classic::ClassicHeader;
     use traceweir_format::header::perfinfo::PerfInfoHeader;
+    use traceweir_format::kernel::hook;
 
     fn classic(class: Guid, opcode: u8) -> bool {
         let mut bytes = Vec::new();
@@ -75,8 +76,17 @@ mod tests {
 
     #[test]
     fn machine_description_and_stored_stacks_are_context() {
-        assert!(hooked(0x0303) && hooked(0x0503) && hooked(0x1404) && hooked(0x0008));
-        assert!(hooked(0x1822) && hooked(0x1823) && hooked(0x1824));
-        assert!(!hooked(0x0301) && !hooked(0x1820), "something that happened");
+        assert!(
+            hooked(hook::PROCESS_DC_START)
+                && hooked(hook::THREAD_DC_START)
+                && hooked(hook::IMAGE_DC_END)
+                && hooked(hook::RUNDOWN_COMPLETE)
+        );
+        assert!(
+            hooked(hook::STACK_KEY_CREATE)
+                && hooked(hook::STACK_KEY_DELETE)
+                && hooked(hook::STACK_KEY_RUNDOWN)
+        );
+        assert!(!hooked(hook::PROCESS_START) && !hooked(hook::STACK_WALK), "something that happened");
     }
 }

@@ -12,7 +12,7 @@
 
 use traceweir_format::etl::Options;
 use traceweir_format::header::Record;
-use traceweir_format::logfile::BUILD_HOOK;
+use traceweir_format::kernel::hook;
 use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_RELOG_MODE};
 use traceweir_format::time::{Clock, ClockKind, FileTime, UNITS_PER_SECOND};
 
@@ -79,7 +79,7 @@ impl Reach {
 
 /// Returns whether a record names the system of its trace.
 pub(super) fn names_system(record: &Record<'_>) -> bool {
-    record.hook() == Some(BUILD_HOOK)
+    record.hook() == Some(hook::BUILD_INFO)
 }
 
 /// Returns whether two inputs are of one run of one machine.

@@ -3,7 +3,8 @@
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE, Records};
 use traceweir_format::etl::{self, ReadAt};
 use traceweir_format::header::Record;
-use traceweir_format::logfile::{self, LogFileHeader};
+use traceweir_format::kernel::hook;
+use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::time::{Clock, FileTime};
 use traceweir_format::wire::align8;
 
@@ -67,7 +68,7 @@ impl Input {
 /// appended to a file.
 #[must_use]
 pub fn is_log_file_header(record: &Record<'_>) -> bool {
-    record.hook() == Some(logfile::HOOK)
+    record.hook() == Some(hook::LOG_FILE_HEADER)
 }
 
 /// Returns the records of the first buffer except log-file headers; if it is damaged, those before

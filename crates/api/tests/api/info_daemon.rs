@@ -375,7 +375,7 @@ fn equal_stacks_are_stored_once_and_every_event_finds_its_stack() {
                 let is_ours = record.provider() == guid(1);
                 is_ours.then(|| {
                     let frames: Vec<u64> = stacks.frames(record).expect("a stack").collect();
-                    (record.descriptor().id, StackKey::of(record).map(|stack| stack.key), frames)
+                    (record.descriptor().id, StackKey::from_record(record).map(|stack| stack.key), frames)
                 })
             });
             assert_eq!(seen.len(), 52);
@@ -413,7 +413,7 @@ fn live_consumer_gets_modules_and_stacks_before_they_are_used() {
                 stacks.observe(event.record);
                 modules += u32::from(BinaryPath::is_in(event.record));
                 if event.record.provider() == guid(1) {
-                    assert!(StackKey::of(event.record).is_some());
+                    assert!(StackKey::from_record(event.record).is_some());
                     frames.push(stacks.frames(event.record).expect("defined before").collect::<Vec<u64>>());
                 }
             }

@@ -19,6 +19,7 @@ use traceweir_format::header::event::EventHeader;
 use traceweir_format::header::message::MessageHeader;
 use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::header::system::SystemHeader;
+use traceweir_format::kernel::hook;
 use traceweir_format::time::FileTime;
 
 const START: i64 = 132_400_000_000_000_000;
@@ -113,11 +114,11 @@ fn any_record(kind: u8, time: i64, payload: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     match kind % 5 {
         0 => return event(time, 4, payload),
-        1 => return kernel(time, 0x0F2E, payload),
+        1 => return kernel(time, hook::SAMPLED_PROFILE, payload),
         2 => SystemHeader {
             pointer_size: 4,
             version: 2,
-            hook: 0x0501,
+            hook: hook::THREAD_START,
             thread_id: 1,
             process_id: 2,
             time,
@@ -185,7 +186,7 @@ proptest! {
 fn header_keeps_its_fields_and_is_marked_as_relogged() {
     let folder = tempfile::tempdir().unwrap();
     let mut front = Vec::new();
-    kernel(5_000, 0x0042, b"build\0").iter().for_each(|b| front.push(*b));
+    kernel(5_000, hook::BUILD_INFO, b"build\0").iter().for_each(|b| front.push(*b));
     let before = Options {
         header_records: front,
         os_version: [6, 3],

@@ -147,13 +147,13 @@ fn read(path: &Path) -> Vec<DecodedEvent> {
         }
         let found = decoder.find(&record).unwrap();
         let mut fields = Fields::default();
-        let rest = Walker::default().walk(&found.known.schema, found.payload, 8, &mut fields).unwrap();
+        let rest = Walker::default().walk(&found.prepared.schema, found.payload, 8, &mut fields).unwrap();
         assert!(rest.is_empty(), "bytes after the last field: {rest:?}");
         let descriptor = record.descriptor();
         seen.push(DecodedEvent {
             provider: record.provider(),
-            provider_name: found.known.schema.names.provider.as_deref().unwrap_or_default().to_owned(),
-            name: found.known.event_name.as_deref().unwrap_or_default().to_owned(),
+            provider_name: found.prepared.schema.names.provider.as_deref().unwrap_or_default().to_owned(),
+            name: found.prepared.event_name.as_deref().unwrap_or_default().to_owned(),
             level: descriptor.level,
             opcode: descriptor.opcode,
             keyword: descriptor.keyword,

@@ -34,7 +34,7 @@ static inline ULONG McGenEventRegister(LPCGUID ProviderId, PMCGEN_TRACE_CONTEXT 
     }
     Status = EventRegister(ProviderId, McGenControlCallbackV2, Context, &Context->RegistrationHandle);
     if (Status == 0) {
-        /* Sessions are told which file the compiled manifest is in. Without that traces are only harder to read. */
+        /* Lets sessions record which file holds the compiled manifest. Without it, traces are only harder to read. */
         (void)EventSetInformation(Context->RegistrationHandle, EventProviderBinaryTrackInfo, NULL, 0);
     }
     return Status;

@@ -32,7 +32,7 @@ pub(super) fn write(code: &mut Code, event: &Event<'_>, name: &str, constant: &s
     let passed: String = given().map(|(_, (_, name))| format!(", {name}")).collect();
     let descriptor = format!("event::{constant}");
 
-    code.line(format!("/// Whether anybody listens to event `{}`.", comment(&event.symbol)));
+    code.line(format!("/// Returns whether a session enables event `{}`.", comment(&event.symbol)));
     code.line("#[inline]");
     code.block(format!("pub fn {name}_enabled(&self) -> bool {{"), "}", |code| {
         code.line(format!("self.0.event_enabled(&{descriptor})"));

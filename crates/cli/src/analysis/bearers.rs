@@ -52,7 +52,7 @@ impl StackOwners {
             let name = decoder
                 .find(record)
                 .ok()
-                .and_then(|found| found.known.event_name.as_deref().map(str::to_owned));
+                .and_then(|found| found.prepared.event_name.as_deref().map(str::to_owned));
             self.names.insert(hook, name);
         }
         if self.last.len() >= MAX_RECENT {

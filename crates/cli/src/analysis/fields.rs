@@ -1,7 +1,7 @@
 //! Reads numbers of an event by the names of their fields.
 
 use traceweir_decode::schema::Field;
-use traceweir_decode::source::Found;
+use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::header::Record;
@@ -29,11 +29,11 @@ impl<'p, const N: usize> Visitor<'p> for Fields<N> {
 pub(super) fn numbers<const N: usize>(
     walker: &mut Walker,
     record: &Record<'_>,
-    found: &Found<'_, '_>,
+    found: &SchemaMatch<'_, '_>,
     names: [&'static str; N],
 ) -> [Option<u64>; N] {
     let mut fields = Fields { names, values: [None; N] };
     // A payload that ends early has passed the fields before its end.
-    let _ = walker.walk(&found.known.schema, found.payload, record.pointer_size(), &mut fields);
+    let _ = walker.walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut fields);
     fields.values
 }

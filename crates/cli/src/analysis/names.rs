@@ -15,10 +15,11 @@ use std::sync::Arc;
 
 use traceweir_decode::format::{Style, text};
 use traceweir_decode::schema::Field;
-use traceweir_decode::source::Found;
+use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::header::Record;
+use traceweir_format::kernel::hook;
 
 /// Maximum number of names of one trace, and of one key.
 const MAX_NAMES: usize = 1 << 18;
@@ -36,19 +37,29 @@ struct Source {
 }
 
 static FILES: Source = Source {
-    hooks: &[0x0400, 0x0420, 0x0423, 0x0424],
+    hooks: &[hook::FILE_NAME, hook::FILE_NAME_CREATE, hook::FILE_NAME_DELETE, hook::FILE_NAME_RUNDOWN],
     keys: &["FileObject"],
     name: "FileName",
     has_zero: false,
 };
 static THREADS: Source = Source {
-    hooks: &[0x0501, 0x0502, 0x0503, 0x0504, 0x0548],
+    hooks: &[
+        hook::THREAD_START,
+        hook::THREAD_END,
+        hook::THREAD_DC_START,
+        hook::THREAD_DC_END,
+        hook::THREAD_SET_NAME,
+    ],
     keys: &["TThreadId", "ThreadId"],
     name: "ThreadName",
     has_zero: false,
 };
-static DISKS: Source =
-    Source { hooks: &[0x0B0B], keys: &["DiskNumber"], name: "Manufacturer", has_zero: true };
+static DISKS: Source = Source {
+    hooks: &[hook::CONFIG_PHYSICAL_DISK],
+    keys: &["DiskNumber"],
+    name: "Manufacturer",
+    has_zero: true,
+};
 
 /// The names of one kind in a trace.
 pub(super) struct Names {
@@ -104,9 +115,9 @@ impl Names {
     }
 
     /// Learns from an event that defines a name.
-    pub(super) fn observe(&mut self, record: &Record<'_>, found: &Found<'_, '_>) {
+    pub(super) fn observe(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>) {
         let mut fields = NameFields { source: self.source, key: None, name: Vec::new() };
-        let _ = self.walker.walk(&found.known.schema, found.payload, record.pointer_size(), &mut fields);
+        let _ = self.walker.walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut fields);
         if let Some(key) = fields.key {
             self.note(key, record.time(), String::from_utf8_lossy(&fields.name).trim_end());
         }

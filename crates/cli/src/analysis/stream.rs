@@ -8,6 +8,7 @@ use traceweir_decode::Decoder;
 use traceweir_decode::stack::{Claim, Joined, Joiner};
 use traceweir_decode::walk::Walker;
 use traceweir_format::header::Record;
+use traceweir_format::kernel::hook;
 use traceweir_format::stack_key::Definitions;
 use traceweir_format::stack_walk::StackWalk;
 use traceweir_format::time::{Clock, FileTime};
@@ -22,23 +23,6 @@ use crate::event::{EventContext, Flow, describe};
 use crate::filter::{Filter, Moment};
 use crate::symbols::{Options, SymbolArgs};
 use crate::traces::{Reading, Traces, walk};
-
-/// Hook ids of the events that reports use.
-mod hook {
-    pub(super) const READ: u16 = 0x010A;
-    pub(super) const WRITE: u16 = 0x010B;
-    pub(super) const FLUSH: u16 = 0x010E;
-    pub(super) const OPTICAL_READ: u16 = 0x0137;
-    pub(super) const OPTICAL_WRITE: u16 = 0x0138;
-    pub(super) const OPTICAL_FLUSH: u16 = 0x0139;
-    pub(super) const SWITCH: u16 = 0x0524;
-    pub(super) const SWITCHES: u16 = 0x0525;
-    pub(super) const READY: u16 = 0x0532;
-    pub(super) const SAMPLE: u16 = 0x0F2E;
-    pub(super) const INTERVAL_SET: u16 = 0x0F48;
-    pub(super) const INTERVAL: u16 = 0x0F49;
-    pub(super) const INTERVAL_END: u16 = 0x0F4A;
-}
 
 /// Flags of a sample that was taken in a DPC or an ISR.
 const IN_INTERRUPT: u64 = 3;
@@ -156,7 +140,7 @@ impl Analysis {
         let mut known: Vec<TraceFacts> = Vec::new();
         for input in &traces.inputs {
             let rate = u64::try_from(input.trace.header().perf_freq).unwrap_or(0);
-            known.push(TraceFacts::new(first.beside(), Options::from(symbols), rate));
+            known.push(TraceFacts::new(first.with_shared_limit(), Options::from(symbols), rate));
         }
         let by_name = !wants.events.is_empty();
         // The header of a session that did not end contains no end time.
@@ -233,7 +217,7 @@ impl Analysis {
         let reading = walk(inputs, false, |file, clock, record| {
             let wall = clock.file_time(record.time());
             if let Some(own) = known.get_mut(file) {
-                if let Some(stack) = StackWalk::of(record) {
+                if let Some(stack) = StackWalk::parse(record) {
                     if by_name {
                         stack_owners.stack(file, &stack);
                     }
@@ -242,7 +226,7 @@ impl Analysis {
                     if by_name {
                         stack_owners.event(file, record, decoder);
                     }
-                    let claim = Claim::of(record, file, wall.0);
+                    let claim = Claim::from_record(record, file, wall.0);
                     let frames = own.stacks.frames(record);
                     joiner.expect(claim, seen, 0, frames.into_iter().flatten());
                 } else if by_name {
@@ -300,14 +284,16 @@ impl Reader<'_> {
         let hook = record.hook()?;
         let wants = self.wants;
         match hook {
-            hook::SAMPLE | hook::INTERVAL | hook::INTERVAL_SET | hook::INTERVAL_END if wants.samples => {
+            hook::SAMPLED_PROFILE | hook::PROFILE_START | hook::PROFILE_SET_INTERVAL | hook::PROFILE_END
+                if wants.samples =>
+            {
                 self.sample(hook, record, decoder)
             }
-            hook::SWITCHES if wants.switches => Some(Occurrence::Switches),
-            hook::SWITCH | hook::READY if wants.switches => self.switch(hook, record, decoder),
-            hook::READ
-            | hook::WRITE
-            | hook::FLUSH
+            hook::COMPACT_SWITCHES if wants.switches => Some(Occurrence::Switches),
+            hook::CONTEXT_SWITCH | hook::READY_THREAD if wants.switches => self.switch(hook, record, decoder),
+            hook::DISK_READ
+            | hook::DISK_WRITE
+            | hook::DISK_FLUSH
             | hook::OPTICAL_READ
             | hook::OPTICAL_WRITE
             | hook::OPTICAL_FLUSH
@@ -321,7 +307,7 @@ impl Reader<'_> {
 
     fn sample(&mut self, hook: u16, record: &Record<'_>, decoder: &mut Decoder) -> Option<Occurrence> {
         let found = decoder.find(record).ok()?;
-        if hook != hook::SAMPLE {
+        if hook != hook::SAMPLED_PROFILE {
             let [source, interval] = numbers(&mut self.walker, record, &found, ["Source", "NewInterval"]);
             // Source 0 is the timer, the source of samples.
             return interval.filter(|interval| source == Some(0) && *interval > 0).map(Occurrence::Interval);
@@ -335,7 +321,7 @@ impl Reader<'_> {
 
     fn switch(&mut self, hook: u16, record: &Record<'_>, decoder: &mut Decoder) -> Option<Occurrence> {
         let found = decoder.find(record).ok()?;
-        if hook == hook::READY {
+        if hook == hook::READY_THREAD {
             let [thread] = numbers(&mut self.walker, record, &found, ["ThreadId"]);
             return Some(Occurrence::Ready { thread: u32::try_from(thread?).ok()? });
         }
@@ -362,8 +348,8 @@ impl Reader<'_> {
         let names = ["DiskNumber", "TransferSize", "HighResResponseTime", "IssuingThreadId", "FileObject"];
         let [disk, bytes, took, thread, key] = numbers(&mut self.walker, record, &found, names);
         let operation = match hook {
-            hook::READ | hook::OPTICAL_READ => "read",
-            hook::WRITE | hook::OPTICAL_WRITE => "write",
+            hook::DISK_READ | hook::OPTICAL_READ => "read",
+            hook::DISK_WRITE | hook::OPTICAL_WRITE => "write",
             _ => "flush",
         };
         let nanoseconds = |ticks: u64| {

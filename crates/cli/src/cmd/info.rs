@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use anyhow::Result;
 use traceweir_format::Guid;
 use traceweir_format::kernel::class_name;
-use traceweir_format::logfile::{BUILD_HOOK, LogFileHeader};
+use traceweir_format::kernel::hook;
+use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::text::until_nul8;
 use traceweir_format::time::{Clock, ClockKind, FileTime};
 
@@ -70,7 +71,7 @@ impl Survey {
             event.provider.unwrap_or_default().clone_into(name);
         }
         *count += 1;
-        if event.record.hook() == Some(BUILD_HOOK) && self.system.is_none() {
+        if event.record.hook() == Some(hook::BUILD_INFO) && self.system.is_none() {
             let text = until_nul8(event.record.payload());
             self.system = Some(String::from_utf8_lossy(text).into_owned());
         }

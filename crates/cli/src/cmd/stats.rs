@@ -108,7 +108,7 @@ impl Counts {
         }
         if matches!(by, GroupBy::All | GroupBy::Event) {
             let d = record.descriptor();
-            let name = event.found.as_ref().ok().and_then(|f| f.known.event_name.clone());
+            let name = event.found.as_ref().ok().and_then(|f| f.prepared.event_name.clone());
             let name = name.unwrap_or_else(|| format!("{} v{}", unnamed_event(record), d.version).into());
             let name = if name.len() > MAX_NAME_CHARS { truncate_name(&name).into() } else { name };
             let id = if record.hook().is_some() { u16::from(d.opcode) } else { d.id };

@@ -11,7 +11,7 @@ use super::stamp::push_milliseconds;
 use super::{Sink, Stamp, items, push_hex, push_id};
 use crate::cli::Show;
 use crate::event::Event;
-use traceweir_decode::message::Messages;
+use traceweir_decode::expand::MessageExpander;
 
 const COLUMNS: &[u8] = b"time,ms,provider,guid,event,id,version,level,opcode,task,keywords,pid,tid,cpu,process,len,fields,message,raw,undecoded,attributed_pid,attributed_tid,activity,related,stack";
 
@@ -22,13 +22,13 @@ pub(super) struct Csv {
     items: bool,
     stamp: Stamp,
     walker: Walker,
-    messages: Messages,
+    messages: MessageExpander,
     cell: Vec<u8>,
 }
 
 impl Csv {
     pub(super) fn new(style: Style, show: Show) -> Self {
-        let (walker, messages, cell) = (Walker::default(), Messages::default(), Vec::new());
+        let (walker, messages, cell) = (Walker::default(), MessageExpander::default(), Vec::new());
         Self { style, items: show.items, stamp: Stamp::new(b'T'), walker, messages, cell }
     }
 
@@ -36,8 +36,13 @@ impl Csv {
     fn fields(&mut self, event: &Event<'_>) -> Option<Undecoded> {
         self.cell.clear();
         let found = event.found.as_ref().ok()?;
-        let mut fields = TextFields::new(&mut self.cell, found.known, self.style);
-        match self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut fields) {
+        let mut fields = TextFields::new(&mut self.cell, found.prepared, self.style);
+        match self.walker.walk(
+            &found.prepared.schema,
+            found.payload,
+            event.record.pointer_size(),
+            &mut fields,
+        ) {
             Ok([]) => None,
             Ok(extra) => {
                 self.cell.extend_from_slice(b" +0x");
@@ -60,7 +65,7 @@ impl Csv {
         out.push(b',');
         out.extend_from_slice(&record.provider().to_ascii());
         out.push(b',');
-        let name = event.found.as_ref().ok().and_then(|f| f.known.event_name.as_deref());
+        let name = event.found.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref());
         push_cell(name.unwrap_or_default().as_bytes(), out);
         for number in [d.id, u16::from(d.version), u16::from(d.level), u16::from(d.opcode), d.task] {
             out.push(b',');

@@ -2,7 +2,7 @@
 
 use traceweir_decode::format::{Style, decimal, is_plain_word, json, push_word, text};
 use traceweir_decode::schema::{Field, Kind, Origin};
-use traceweir_decode::source::Known;
+use traceweir_decode::source::PreparedSchema;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::Visitor;
 use traceweir_format::spec::types::{InType, OutType};
@@ -51,7 +51,7 @@ impl Nesting {
 /// Writes `"name":value` pairs.
 pub(super) struct JsonFields<'a> {
     pub(super) out: &'a mut Vec<u8>,
-    known: &'a Known,
+    known: &'a PreparedSchema,
     style: Style,
     hide: bool,
     nesting: Nesting,
@@ -59,7 +59,7 @@ pub(super) struct JsonFields<'a> {
 }
 
 impl<'a> JsonFields<'a> {
-    pub(super) fn new(out: &'a mut Vec<u8>, known: &'a Known, style: Style) -> Self {
+    pub(super) fn new(out: &'a mut Vec<u8>, known: &'a PreparedSchema, style: Style) -> Self {
         // Padding of kernel events is hidden; fields that a provider marks as hidden are still
         // data for programs.
         let hide = known.schema.origin == Origin::Kernel;
@@ -114,7 +114,7 @@ impl<'p> Visitor<'p> for JsonFields<'_> {
 /// Writes `name=value` pairs for people.
 pub(super) struct TextFields<'a> {
     pub(super) out: &'a mut Vec<u8>,
-    known: &'a Known,
+    known: &'a PreparedSchema,
     style: Style,
     nesting: Nesting,
     /// Text that may need quotes.
@@ -123,7 +123,7 @@ pub(super) struct TextFields<'a> {
 }
 
 impl<'a> TextFields<'a> {
-    pub(super) fn new(out: &'a mut Vec<u8>, known: &'a Known, style: Style) -> Self {
+    pub(super) fn new(out: &'a mut Vec<u8>, known: &'a PreparedSchema, style: Style) -> Self {
         let limit = out.len().saturating_add(MAX_FIELDS);
         Self { out, known, style, nesting: Nesting::default(), scratch: Vec::new(), limit }
     }

@@ -48,7 +48,7 @@ struct Stack {
 
 impl Stack {
     fn from_event(event: &Event<'_>) -> Option<Self> {
-        if let Some(walk) = StackWalk::of(&event.record) {
+        if let Some(walk) = StackWalk::parse(&event.record) {
             let addresses = walk.frames(event.definitions())?.collect();
             let (process, time) = (walk.process_id, walk.event_time);
             return Some(Self { process, time, addresses, is_first_exact: true });
@@ -110,7 +110,7 @@ fn code(event: &Event<'_>, walker: &mut Walker) -> Vec<(&'static str, NamedAddre
     };
     let mut code = Code::default();
     // A payload that ends early has passed the fields before its end.
-    let _ = walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut code);
+    let _ = walker.walk(&found.prepared.schema, found.payload, event.record.pointer_size(), &mut code);
     let process = event.attributed.map_or(event.record.process_id(), |actor| actor.pid);
     let process_and_time = (process, event.record.time());
     let named = |(which, address): (usize, u64)| {

@@ -9,14 +9,14 @@ use super::fields::JsonFields;
 use super::stamp::push_milliseconds;
 use super::{Sink, Stamp, frames, items, push_hex, push_id};
 use crate::event::Event;
-use traceweir_decode::message::Messages;
+use traceweir_decode::expand::MessageExpander;
 
 /// Writes events as JSON objects.
 pub(super) struct Json {
     style: Style,
     stamp: Stamp,
     walker: Walker,
-    messages: Messages,
+    messages: MessageExpander,
     message: Vec<u8>,
 }
 
@@ -27,7 +27,7 @@ pub(crate) fn write_json_string(text: &str, out: &mut Vec<u8>) {
 
 impl Json {
     pub(super) fn new(style: Style) -> Self {
-        let (walker, messages, message) = (Walker::default(), Messages::default(), Vec::new());
+        let (walker, messages, message) = (Walker::default(), MessageExpander::default(), Vec::new());
         Self { style, stamp: Stamp::new(b'T'), walker, messages, message }
     }
 
@@ -43,7 +43,7 @@ impl Json {
         out.extend_from_slice(b",\"guid\":\"");
         out.extend_from_slice(&record.provider().to_ascii());
         out.extend_from_slice(b"\",\"event\":");
-        push_name(event.found.as_ref().ok().and_then(|f| f.known.event_name.as_deref()), out);
+        push_name(event.found.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref()), out);
         for (key, number) in [
             (&b",\"id\":"[..], d.id),
             (b",\"version\":", u16::from(d.version)),
@@ -76,9 +76,9 @@ impl Json {
                 return None;
             }
         };
-        let mut fields = JsonFields::new(out, found.known, self.style);
+        let mut fields = JsonFields::new(out, found.prepared, self.style);
         let rest =
-            self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut fields);
+            self.walker.walk(&found.prepared.schema, found.payload, event.record.pointer_size(), &mut fields);
         out.push(b'}');
         match &rest {
             Ok([]) => {}

@@ -17,7 +17,7 @@ use super::fields::TextFields;
 use super::{Sink, Stamp, frames, items, push_hex, push_id, unnamed_event};
 use crate::cli::Show;
 use crate::event::Event;
-use traceweir_decode::message::Messages;
+use traceweir_decode::expand::MessageExpander;
 
 const DIM: &[u8] = b"\x1b[2m";
 const NAME: &[u8] = b"\x1b[36m";
@@ -34,7 +34,7 @@ pub(crate) struct Text {
     stacks: bool,
     stamp: Stamp,
     walker: Walker,
-    messages: Messages,
+    messages: MessageExpander,
     message: Vec<u8>,
     /// The last words of each processor slot.
     last: Vec<Words>,
@@ -61,7 +61,7 @@ const SLOTS: usize = 64;
 
 impl Text {
     pub(crate) fn new(style: Style, show: Show, colour: bool) -> Self {
-        let (walker, messages, message) = (Walker::default(), Messages::default(), Vec::new());
+        let (walker, messages, message) = (Walker::default(), MessageExpander::default(), Vec::new());
         let (stacks, stamp, last) = (show.stacks, Stamp::new(b' '), Vec::new());
         Self { style, colour, stacks, stamp, walker, messages, message, last }
     }
@@ -77,7 +77,7 @@ impl Text {
     fn write_origin(&mut self, event: &Event<'_>, out: &mut Vec<u8>) {
         let (record, about) = (&event.record, event.attributed);
         let (pid, tid) = about.map_or((record.process_id(), record.thread_id()), |a| (a.pid, a.tid));
-        let title = event.found.as_ref().ok().and_then(|f| f.known.title.as_deref());
+        let title = event.found.as_ref().ok().and_then(|f| f.prepared.title.as_deref());
         let slot = usize::from(record.cpu()) % SLOTS;
         let kept = title.filter(|_| event.process.is_none()).zip(self.last.get(slot));
         if let Some((_, last)) =
@@ -133,7 +133,7 @@ impl Text {
                 return None;
             }
         };
-        if found.known.schema.origin == Origin::Wpp {
+        if found.prepared.schema.origin == Origin::Wpp {
             self.message.clear();
             if let Some(walked) =
                 self.messages.expand(found, event.record.pointer_size(), self.style, &mut self.message)
@@ -147,9 +147,9 @@ impl Text {
                 return misfit;
             }
         }
-        let mut fields = TextFields::new(out, found.known, self.style);
+        let mut fields = TextFields::new(out, found.prepared, self.style);
         let rest =
-            self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut fields);
+            self.walker.walk(&found.prepared.schema, found.payload, event.record.pointer_size(), &mut fields);
         match &rest {
             Ok([]) => {}
             Ok(extra) => {
@@ -185,7 +185,7 @@ fn untitled(event: &Event<'_>, out: &mut Vec<u8>) {
         None => out.extend_from_slice(&record.provider().to_ascii()),
     }
     out.push(b'/');
-    match event.found.as_ref().ok().and_then(|f| f.known.event_name.as_deref()) {
+    match event.found.as_ref().ok().and_then(|f| f.prepared.event_name.as_deref()) {
         Some(name) => push_line(name.as_bytes(), out),
         None => out.extend_from_slice(unnamed_event(record).as_bytes()),
     }

@@ -7,7 +7,7 @@ use std::io::Write;
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::{Style, hex_lower, text};
 use traceweir_decode::schema::{Field, Origin};
-use traceweir_decode::source::Found;
+use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::header::Family;
@@ -16,7 +16,7 @@ use traceweir_format::spec::event::class;
 use super::fields::{MAX_FIELDS, is_hidden};
 use super::{Sink, Stamp, items, push_hex};
 use crate::event::Event;
-use traceweir_decode::message::Messages;
+use traceweir_decode::expand::MessageExpander;
 
 const EVENT_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events/event";
 const TRACE_NAMESPACE: &str = "http://schemas.microsoft.com/win/2004/08/events/trace";
@@ -26,13 +26,13 @@ pub(super) struct Xml {
     style: Style,
     stamp: Stamp,
     walker: Walker,
-    messages: Messages,
+    messages: MessageExpander,
     scratch: Vec<u8>,
 }
 
 impl Xml {
     pub(super) fn new(style: Style) -> Self {
-        let (walker, messages, scratch) = (Walker::default(), Messages::default(), Vec::new());
+        let (walker, messages, scratch) = (Walker::default(), MessageExpander::default(), Vec::new());
         Self { style, stamp: Stamp::new(b'T'), walker, messages, scratch }
     }
 
@@ -67,7 +67,7 @@ impl Xml {
             " />\r\n\t\t<Execution ProcessID=\"{pid}\" ThreadID=\"{tid}\" ProcessorID=\"{cpu}\" \
              KernelTime=\"{kernel}\" UserTime=\"{user}\" />\r\n"
         );
-        let channel = event.found.as_ref().ok().and_then(|f| f.known.schema.names.channel.as_deref());
+        let channel = event.found.as_ref().ok().and_then(|f| f.prepared.schema.names.channel.as_deref());
         element("\t\t", "Channel", channel.unwrap_or_default(), out);
         out.extend_from_slice(b"\t\t<Computer />\r\n");
         if let Some(sid) = items::sid_of(record) {
@@ -91,12 +91,12 @@ impl Xml {
         };
         out.extend_from_slice(b"\t<EventData>\r\n");
         // Padding fields of kernel events are not shown.
-        let hide = found.known.schema.origin == Origin::Kernel;
+        let hide = found.prepared.schema.origin == Origin::Kernel;
         let limit = out.len().saturating_add(MAX_FIELDS);
         let mut data =
             Data { out, style: self.style, scratch: &mut self.scratch, depth: 2, array: None, hide, limit };
         let rest =
-            self.walker.walk(&found.known.schema, found.payload, event.record.pointer_size(), &mut data);
+            self.walker.walk(&found.prepared.schema, found.payload, event.record.pointer_size(), &mut data);
         out.extend_from_slice(b"\t</EventData>\r\n");
         match &rest {
             Ok([]) => {}
@@ -117,8 +117,8 @@ impl Xml {
         rest.err()
     }
 
-    fn rendering(&mut self, event: &Event<'_>, found: &Found<'_, '_>, out: &mut Vec<u8>) {
-        let names = &found.known.schema.names;
+    fn rendering(&mut self, event: &Event<'_>, found: &SchemaMatch<'_, '_>, out: &mut Vec<u8>) {
+        let names = &found.prepared.schema.names;
         out.extend_from_slice(b"\t<RenderingInfo Culture=\"en-US\">\r\n");
         for (tag, name) in [("Level", &names.level), ("Opcode", &names.opcode), ("Task", &names.task)] {
             // The class of a kernel event is its name, not a task.
@@ -145,7 +145,7 @@ impl Xml {
             element("\t\t", "Provider", if kernel { "MSNT_SystemTrace" } else { provider }, out);
         }
         let class = names.task.as_deref().filter(|_| kernel);
-        if let Some(name) = class.or(found.known.event_name.as_deref()) {
+        if let Some(name) = class.or(found.prepared.event_name.as_deref()) {
             let _ = write!(out, "\t\t<EventName xmlns=\"{TRACE_NAMESPACE}\">");
             escape(name.as_bytes(), out);
             out.extend_from_slice(b"</EventName>\r\n");

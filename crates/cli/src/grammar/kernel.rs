@@ -19,8 +19,8 @@ mod absent;
 mod nearest;
 
 use traceweir::controller::info::{ClassicEventId, GroupMask};
+use traceweir_format::kernel::hook::hook_of;
 use traceweir_format::kernel::{event_name, events_named};
-use traceweir_format::spec::event::hook_of;
 use traceweir_format::spec::system::{
     GROUP_TWINS, KERNEL_GROUPS, NO_SYSCONFIG, OWN_GROUPS, add_group, has_group,
 };

@@ -22,7 +22,7 @@ mod condition;
 mod tests;
 
 use traceweir_decode::source::EventSchema;
-use traceweir_decode::tdh::filter::{Layout, Place};
+use traceweir_decode::tdh::filter::{ComparableField, Layout};
 use traceweir_format::filter::payload::{Builder, Operand, Type};
 use traceweir_format::spec::enable::PayloadOperator as Operator;
 
@@ -48,7 +48,7 @@ fn add_condition(builder: &mut Builder, events: &[&EventSchema], text: &str) -> 
     let mut is_known = false;
     for event in events.iter().filter(|event| condition.is_about(event)) {
         is_known = true;
-        let mut layout = Layout::of(event, condition.any);
+        let mut layout = Layout::new(event, condition.any);
         for comparison in &condition.comparisons {
             let place = layout.find(&comparison.field)?;
             let (kind, operator) = (type_of(&place)?, operator(&place, comparison.sign)?);
@@ -82,14 +82,14 @@ fn unknown_event(events: &[&EventSchema], name: &str) -> String {
 }
 
 /// Returns the type that a field is compared as.
-fn type_of(place: &Place<'_>) -> Result<Type, String> {
+fn type_of(place: &ComparableField<'_>) -> Result<Type, String> {
     place.compared_as().ok_or_else(|| {
         format!("{} is neither a number, a GUID nor text, so it cannot be compared", place.path)
     })
 }
 
 /// Returns the documented operator for a sign, by the type of the field.
-fn operator(place: &Place<'_>, sign: Sign) -> Result<Operator, String> {
+fn operator(place: &ComparableField<'_>, sign: Sign) -> Result<Operator, String> {
     let path = &place.path;
     Ok(match (type_of(place)?, sign) {
         (Type::Integer { .. }, Sign::Equal) => Operator::EQ,
@@ -115,7 +115,7 @@ fn operator(place: &Place<'_>, sign: Sign) -> Result<Operator, String> {
 
 /// Passes on the value in the type of the field.
 fn with_operand(
-    place: &Place<'_>,
+    place: &ComparableField<'_>,
     kind: Type,
     comparison: &Comparison,
     to: impl FnOnce(Operand<'_>) -> Result<(), String>,

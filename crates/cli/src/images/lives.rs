@@ -3,20 +3,21 @@
 use std::collections::HashMap;
 
 use traceweir_decode::schema::Field;
-use traceweir_decode::source::Found;
+use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::header::Record;
+use traceweir_format::kernel::hook::{self, type_of};
 use traceweir_format::security::{Principal, Sid};
 use traceweir_format::spec::event::class;
 
 /// Maximum number of events to store.
 const MAX_EVENTS: usize = 1 << 18;
 
-const START: u8 = 1;
-const END: u8 = 2;
-const RUNDOWN_START: u8 = 3;
-const RUNDOWN_END: u8 = 4;
+const START: u8 = type_of(hook::PROCESS_START);
+const END: u8 = type_of(hook::PROCESS_END);
+const RUNDOWN_START: u8 = type_of(hook::PROCESS_DC_START);
+const RUNDOWN_END: u8 = type_of(hook::PROCESS_DC_END);
 
 /// Starts and ends of processes.
 #[derive(Default)]
@@ -69,13 +70,13 @@ impl ProcessLifetimes {
             && matches!(opcode, START | END | RUNDOWN_START | RUNDOWN_END)
     }
 
-    pub(super) fn observe(&mut self, record: &Record<'_>, found: &Found<'_, '_>, walker: &mut Walker) {
+    pub(super) fn observe(&mut self, record: &Record<'_>, found: &SchemaMatch<'_, '_>, walker: &mut Walker) {
         if self.count >= MAX_EVENTS {
             return;
         }
         self.count = self.count.saturating_add(1);
         let mut fields = ProcessFields::default();
-        let _ = walker.walk(&found.known.schema, found.payload, record.pointer_size(), &mut fields);
+        let _ = walker.walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut fields);
         let (time, opcode) = (record.time(), record.descriptor().opcode);
         let since = match opcode {
             START => time,

@@ -11,7 +11,7 @@ use traceweir::controller::{Properties, SessionConfig};
 use traceweir::{Error, Status};
 use traceweir_format::etl::Trace;
 use traceweir_format::header::Record;
-use traceweir_format::logfile::{END_GROUP_MASKS_HOOK, RUNDOWN_COMPLETE_HOOK};
+use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::session::{
     EVENT_TRACE_BUFFERING_MODE as BUFFERING, EVENT_TRACE_FILE_MODE_APPEND as APPEND,
@@ -233,7 +233,7 @@ pub(crate) fn count_events(file: &Path) -> Option<u64> {
 /// end of the rundown at the start, and the groups at the end. The session writes all other such
 /// events along with its file.
 fn is_captured(record: &Record<'_>) -> bool {
-    record.hook().is_some_and(|hook| [RUNDOWN_COMPLETE_HOOK, END_GROUP_MASKS_HOOK].contains(&hook))
+    record.hook().is_some_and(|hook| [hook::RUNDOWN_COMPLETE, hook::END_GROUP_MASKS].contains(&hook))
 }
 
 /// Returns whether the session has this bit of LogFileMode.

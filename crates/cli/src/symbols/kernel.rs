@@ -134,7 +134,7 @@ fn read(options: &Options, path: &Path, base: u64, id: Option<&DebugId>) -> Opti
     let (table, dwarf) = match Elf::read(search::open(path)?, parts, |identity| is_match(&identity.build_id))
     {
         Ok(elf) => elf.map(|elf| (elf.symbols, elf.dwarf))?,
-        Err(_) => (listing::of_kernel(search::open(path)?).ok()?, None),
+        Err(_) => (listing::read_kernel_symbols(search::open(path)?).ok()?, None),
     };
     let moved = base.wrapping_sub(table.kernel_start().next()?);
     Some(Source { table: vec![table], dwarf, moved, has_modules: false })
@@ -149,7 +149,7 @@ fn by_build(options: &Options, base: u64, image: &Image) -> Option<Source> {
 
 /// Reads the symbols of the running kernel, if it is the one in the trace; else returns why not.
 fn read_running_kernel(options: &Options, base: u64, id: Option<&DebugId>) -> Result<Source, &'static str> {
-    let list = File::open(options.local_path("/proc/kallsyms")).and_then(listing::of_kernel);
+    let list = File::open(options.local_path("/proc/kallsyms")).and_then(listing::read_kernel_symbols);
     let table =
         list.map_err(|_| "its symbols cannot be read here; give a System.map or vmlinux with --symbol-path")?;
     if table.kernel_start().next().is_none_or(|first| first == 0) {

@@ -72,5 +72,5 @@ fn read(options: &Options, process: u32, user: Option<u32>) -> Option<Table> {
     if !is_trusted || found.len() > MAX_LIST {
         return None;
     }
-    listing::of_made_code(file).ok()
+    listing::read_perf_map(file).ok()
 }

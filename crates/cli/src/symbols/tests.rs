@@ -7,6 +7,7 @@ use tempfile::TempDir;
 use traceweir_format::header::Record;
 use traceweir_format::header::classic::ClassicHeader;
 use traceweir_format::header::system::SystemHeader;
+use traceweir_format::kernel::hook;
 use traceweir_format::security::Sid;
 use traceweir_format::spec::event::class;
 use traceweir_format::wire::Put;
@@ -15,8 +16,8 @@ use super::*;
 
 const BASE: u64 = 0xFFFF_FFFF_8100_0000;
 const KERNEL: &str = "[kernel.kallsyms]";
-const LOAD: u16 = 0x030A;
-const RUNDOWN: u16 = 0x1403;
+const LOAD: u16 = hook::IMAGE_LOAD;
+const RUNDOWN: u16 = hook::IMAGE_DC_START;
 
 /// Returns a machine below a root folder.
 fn machine() -> (TempDir, Options) {
@@ -205,7 +206,7 @@ fn generated_code_resolves_by_perf_map() {
     );
     let mut symbols = Symbols::new(options.clone());
     image(&mut symbols, LOAD, (50, 0x40_0000, 0x1000), "/usr/bin/node", 1);
-    process(&mut symbols, 0x0303, (50, 1), Some(own), 2);
+    process(&mut symbols, hook::PROCESS_DC_START, (50, 1), Some(own), 2);
     let made = is("perf-50.map", "LazyCompile:work app.js:3", 0x20);
     assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_1020, 5), made);
     assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_2001, 5), is("perf-50.map", "jit::run()", 1));
@@ -242,7 +243,7 @@ fn perf_map_of_another_user_is_ignored() {
     for (user, name) in [(Some(4711), "made"), (Some(4712), "-"), (None, "-")] {
         let mut symbols = Symbols::new(options.clone());
         image(&mut symbols, LOAD, (50, 0x40_0000, 0x1000), "/usr/bin/node", 1);
-        process(&mut symbols, 0x0303, (50, 1), user, 2);
+        process(&mut symbols, hook::PROCESS_DC_START, (50, 1), user, 2);
         assert_eq!(resolve(&mut symbols, 50, 0x7F00_0000_1020, 5).1, name, "{user:?}");
     }
 }
@@ -252,11 +253,11 @@ fn process_inherits_images_until_it_ends() {
     let (_folder, options) = machine();
     let mut symbols = Symbols::new(options);
     image(&mut symbols, LOAD, (10, 0x40_0000, 0x1000), "/bin/shell", 1);
-    process(&mut symbols, 0x0301, (20, 10), None, 5);
+    process(&mut symbols, hook::PROCESS_START, (20, 10), None, 5);
     image(&mut symbols, LOAD, (20, 0x50_0000, 0x1000), "/bin/tool", 6);
-    process(&mut symbols, 0x0302, (20, 10), None, 10);
+    process(&mut symbols, hook::PROCESS_END, (20, 10), None, 10);
     // The pid is reused by another process.
-    process(&mut symbols, 0x0301, (20, 30), None, 12);
+    process(&mut symbols, hook::PROCESS_START, (20, 30), None, 12);
     image(&mut symbols, LOAD, (20, 0x60_0000, 0x1000), "/bin/other", 13);
     for (address, time, module) in [
         (0x40_0010, 7, "shell"),
@@ -274,9 +275,9 @@ fn process_inherits_images_until_it_ends() {
 fn cyclic_parents_do_not_loop() {
     let (_folder, options) = machine();
     let mut symbols = Symbols::new(options);
-    process(&mut symbols, 0x0301, (20, 21), None, 5);
-    process(&mut symbols, 0x0301, (21, 20), None, 5);
-    process(&mut symbols, 0x0301, (22, 22), None, 5);
+    process(&mut symbols, hook::PROCESS_START, (20, 21), None, 5);
+    process(&mut symbols, hook::PROCESS_START, (21, 20), None, 5);
+    process(&mut symbols, hook::PROCESS_START, (22, 22), None, 5);
     for pid in [20, 21, 22] {
         assert_eq!(resolve(&mut symbols, pid, 0x1000, 9), is("-", "-", 0x1000));
     }

@@ -9,6 +9,7 @@ use std::sync::mpsc::sync_channel;
 use traceweir_format::Guid;
 use traceweir_format::etl::{Trace, check};
 use traceweir_format::info::{Answer, GroupMask, Query, Set};
+use traceweir_format::kernel::hook;
 use traceweir_format::security::Sid;
 use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
 use traceweir_format::spec::event::class;
@@ -26,9 +27,9 @@ const CIRCULAR: &str = "Circular Kernel Context Logger";
 
 const CSWITCH: u32 = 0x10;
 const DISPATCHER: u32 = 0x800;
-const SWITCH: u16 = 0x0524;
-const READY: u16 = 0x0532;
-const STACK: u16 = 0x1820;
+const SWITCH: u16 = hook::CONTEXT_SWITCH;
+const READY: u16 = hook::READY_THREAD;
+const STACK: u16 = hook::STACK_WALK;
 
 /// Starts a session that receives kernel events; `None` if this machine provides none.
 fn start(controller: &mut Client, config: SessionConfig) -> Option<Properties> {

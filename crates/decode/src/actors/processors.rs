@@ -11,11 +11,11 @@
 //! 3. A processor takes a few bytes, and the 16-bit processor number bounds their number.
 
 use traceweir_format::header::{NO_ID, Record};
+use traceweir_format::kernel::hook;
 use traceweir_format::wire;
 
-/// The hook id of a context switch; in all versions the payload begins with the new thread and the
-/// old one.
-const SWITCH: u16 = 0x0524;
+/// Size of the ids of the new and the old thread, which the payload of a context switch begins with
+/// in all versions.
 const NAMES: usize = 8;
 
 /// A thread, and the time at which it started or stopped running.
@@ -43,7 +43,7 @@ impl Processors {
     /// before its turn in time order and sets only the thread that ran at the beginning.
     #[inline]
     pub(super) fn pass(&mut self, record: &Record<'_>, is_ahead: bool) {
-        if record.hook() != Some(SWITCH) {
+        if record.hook() != Some(hook::CONTEXT_SWITCH) {
             return;
         }
         let Some(names) = record.payload().first_chunk::<NAMES>() else { return };
@@ -81,7 +81,7 @@ mod tests {
     fn switch(processors: &mut Processors, cpu: u16, time: i64, (old, new): (u32, u32), is_ahead: bool) {
         let mut bytes = Vec::new();
         let payload = [new.to_le_bytes(), old.to_le_bytes(), [0; 4], [0; 4], [0; 4], [0; 4]].concat();
-        PerfInfoHeader { pointer_size: 8, version: 4, hook: SWITCH, time, counters: &[] }
+        PerfInfoHeader { pointer_size: 8, version: 4, hook: hook::CONTEXT_SWITCH, time, counters: &[] }
             .encode(&payload, &mut bytes)
             .unwrap();
         processors.pass(&Record::parse(&bytes, cpu).unwrap(), is_ahead);

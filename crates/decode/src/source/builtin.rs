@@ -3,17 +3,17 @@
 
 use traceweir_format::spec::types::{InType, OutType};
 
-use super::Known;
+use super::prepared::PreparedSchema;
 use crate::schema::{Field, Names, Origin, Schema};
 
 #[derive(Debug)]
 pub(super) struct Builtin {
     /// The payload is one string (EventWriteString).
-    pub(super) string_only: Known,
+    pub(super) string_only: PreparedSchema,
     /// A chunk of an event source's manifest.
-    pub(super) manifest_chunk: Known,
+    pub(super) manifest_chunk: PreparedSchema,
     /// A schema without fields.
-    pub(super) nothing: Known,
+    pub(super) nothing: PreparedSchema,
 }
 
 impl Default for Builtin {
@@ -30,17 +30,17 @@ impl Default for Builtin {
             Field::value("Manifest", InType::NONNULLTERMINATEDANSISTRING, OutType::UTF8),
         ];
         Self {
-            string_only: known("StringOnly", Origin::StringOnly, &string),
-            manifest_chunk: known("ManifestData", Origin::Manifest, &chunk),
-            nothing: Known::new(Schema::default()),
+            string_only: prepare("StringOnly", Origin::StringOnly, &string),
+            manifest_chunk: prepare("ManifestData", Origin::Manifest, &chunk),
+            nothing: PreparedSchema::new(Schema::default()),
         }
     }
 }
 
-fn known(name: &str, origin: Origin, fields: &[Field]) -> Known {
+fn prepare(name: &str, origin: Origin, fields: &[Field]) -> PreparedSchema {
     let mut schema = Schema::default();
     schema.origin = origin;
     schema.names = Names { event: Some(name.into()), ..Names::default() };
     // These few fields break no rule that sealing checks.
-    Known::new(schema.seal(fields.to_vec(), fields.len()).unwrap_or_default())
+    PreparedSchema::new(schema.seal(fields.to_vec(), fields.len()).unwrap_or_default())
 }

@@ -224,17 +224,17 @@ impl Decoder {
                 None => lacking.push((index, name)),
             }
         }
-        let Ok(known) = self.keep(info.schema) else { return };
+        let Ok(schema) = self.keep(info.schema) else { return };
         for (index, name) in lacking {
-            self.in_trace.waiting.entry((info.provider, name)).or_default().push((known, index));
+            self.in_trace.waiting.entry((info.provider, name)).or_default().push((schema, index));
         }
         if classic {
-            self.classic.insert((info.event_guid, d.opcode, d.version), Some(known));
+            self.classic.insert((info.event_guid, d.opcode, d.version), Some(schema));
         } else {
             self.add_candidate(
                 info.provider,
                 d.id,
-                Candidate { version: d.version, rank: Rank::Embedded, known },
+                Candidate { version: d.version, rank: Rank::Embedded, schema },
             );
         }
     }
@@ -245,9 +245,9 @@ impl Decoder {
         if self.in_trace.maps.contains_key(&key) || !self.in_trace.pay(map.entries().len(), size) {
             return;
         }
-        for (known, index) in self.in_trace.waiting.remove(&key).unwrap_or_default() {
-            if let Some(known) = usize::try_from(known).ok().and_then(|k| self.known.get_mut(k)) {
-                known.schema.set_map(index, &map);
+        for (schema, index) in self.in_trace.waiting.remove(&key).unwrap_or_default() {
+            if let Some(prepared) = usize::try_from(schema).ok().and_then(|k| self.schemas.get_mut(k)) {
+                prepared.schema.set_map(index, &map);
             }
         }
         self.in_trace.maps.insert(key, map);

@@ -72,7 +72,7 @@ impl MessageTable {
         let text = length
             .checked_sub(ENTRY_HEADER)
             .ok_or_else(|| entries.invalid("entry shorter than its header"))?;
-        let bytes = entries.take(text)?;
+        let bytes = entries.bytes(text)?;
         let text = match flags {
             MESSAGE_RESOURCE_UNICODE => text::utf16(text::until_nul16(bytes)),
             _ => text::ansi(text::until_nul8(bytes)),

@@ -6,12 +6,12 @@ pub(super) enum Rank {
     InTrace,
     Embedded,
     Tracked,
-    Given(Standing),
+    Given(Precedence),
 }
 
 /// The precedence of manifests from outside the trace, best first.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Standing {
+pub enum Precedence {
     /// The calling program named the manifest.
     #[default]
     Named,
@@ -26,7 +26,7 @@ pub enum Standing {
 pub(super) struct Candidate {
     pub(super) version: u8,
     pub(super) rank: Rank,
-    pub(super) known: u32,
+    pub(super) schema: u32,
 }
 
 /// Returns the best schema for a version: the same version, else the next lower one, else the next
@@ -40,5 +40,5 @@ pub(super) fn choose(list: &[Candidate], version: u8) -> Option<u32> {
         };
         (distance, c.rank)
     });
-    best.map(|c| c.known)
+    best.map(|c| c.schema)
 }

@@ -17,7 +17,8 @@ use std::hash::{DefaultHasher, Hasher};
 use traceweir_format::Guid;
 use traceweir_format::wire::{chunk, u64_at};
 
-use super::{Known, tracelogging};
+use super::prepared::PreparedSchema;
+use super::tracelogging;
 use crate::error::Undecoded;
 
 const SLOTS: usize = 1024;
@@ -34,7 +35,7 @@ struct Entry {
     provider: Guid,
     traits: Box<[u8]>,
     metadata: Box<[u8]>,
-    known: Known,
+    prepared: PreparedSchema,
 }
 
 #[derive(Debug, Default)]
@@ -105,8 +106,8 @@ impl SelfDescribed {
 
     /// Returns the schema that the last lookup found under `index`.
     #[inline]
-    pub(super) fn get(&self, index: usize) -> Option<&Known> {
-        self.entries.get(index).map(|e| &e.known)
+    pub(super) fn get(&self, index: usize) -> Option<&PreparedSchema> {
+        self.entries.get(index).map(|e| &e.prepared)
     }
 
     #[cold]
@@ -150,7 +151,7 @@ impl SelfDescribed {
         // The size of the metadata, the fields, and the values derived from both.
         let blobs = metadata.len().saturating_add(traits.len()).saturating_add(SCHEMA_BYTES);
         let fields = schema.fields().len().saturating_mul(FIELD_BYTES);
-        let size = blobs.saturating_add(fields).saturating_add(Known::derived_bytes(&schema));
+        let size = blobs.saturating_add(fields).saturating_add(PreparedSchema::derived_bytes(&schema));
         let collisions = self.by_hash.get(&hash).map_or(0, Vec::len);
         let full = self.entries.len() >= MAX_ENTRIES || self.bytes.saturating_add(size) > MAX_BYTES;
         if full || collisions >= MAX_COLLISIONS {
@@ -158,8 +159,8 @@ impl SelfDescribed {
         }
         self.bytes = self.bytes.saturating_add(size);
         let id = u32::try_from(self.entries.len()).unwrap_or(u32::MAX);
-        let known = Known::new(schema);
-        self.entries.push(Entry { provider, traits: traits.into(), metadata: metadata.into(), known });
+        let prepared = PreparedSchema::new(schema);
+        self.entries.push(Entry { provider, traits: traits.into(), metadata: metadata.into(), prepared });
         self.by_hash.entry(hash).or_default().push(id);
         Ok(id)
     }
@@ -233,7 +234,7 @@ mod tests {
             cache.find(Guid::NULL, None, &metadata(&n.to_string(), 3000)).unwrap();
             assert!(cache.bytes <= MAX_BYTES && cache.entries.len() < MAX_ENTRIES);
         }
-        let kept: usize = cache.entries.iter().map(|e| e.known.schema.fields().len()).sum();
+        let kept: usize = cache.entries.iter().map(|e| e.prepared.schema.fields().len()).sum();
         assert!(kept * FIELD_BYTES <= MAX_BYTES);
     }
 

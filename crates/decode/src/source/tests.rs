@@ -11,6 +11,7 @@ use traceweir_format::header::extended::Item;
 use traceweir_format::header::message::MessageHeader;
 use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::header::system::SystemHeader;
+use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::{EVENT_HEADER_FLAG_STRING_ONLY, ExtType, class};
 use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
@@ -74,7 +75,7 @@ fn observe(decoder: &mut Decoder, record: &[u8]) {
 /// Returns the names of the fields in the schema of an event.
 fn fields(decoder: &mut Decoder, record: &[u8]) -> Result<Vec<String>, Undecoded> {
     let found = decoder.find(&Record::parse(record, 0).unwrap())?;
-    Ok(found.known.schema.top().iter().map(|f| f.name.to_string()).collect())
+    Ok(found.prepared.schema.top().iter().map(|f| f.name.to_string()).collect())
 }
 
 #[track_caller]
@@ -181,7 +182,7 @@ fn id_of(id: u16, version: u8) -> EventDescriptor {
 /// Returns the name that the map of the only field has for a value.
 fn named(decoder: &mut Decoder, record: &[u8], value: u64) -> Option<String> {
     let found = decoder.find(&Record::parse(record, 0).unwrap()).unwrap();
-    match &found.known.schema.top()[0].kind {
+    match &found.prepared.schema.top()[0].kind {
         Kind::Value { map, .. } => map.as_ref()?.value(value).map(ToString::to_string),
         Kind::Struct { .. } => None,
     }
@@ -215,8 +216,8 @@ fn messages_need_their_format() {
     assert_eq!(fields(&mut decoder, &known), Err(Undecoded::NoMessageFormat));
     assert_eq!(decoder.add_tmf(TMF).unwrap().formats, 5);
     let found = decoder.find(&Record::parse(&known, 0).unwrap()).unwrap();
-    assert_eq!((found.known.schema.origin, found.payload.len()), (Origin::Wpp, 8));
-    assert!(found.known.message.is_some());
+    assert_eq!((found.prepared.schema.origin, found.payload.len()), (Origin::Wpp, 8));
+    assert!(found.prepared.message.is_some());
     for other in [message(99, Some(guid)), message(10, Some(OTHER)), message(10, None)] {
         assert_eq!(fields(&mut decoder, &other), Err(Undecoded::NoMessageFormat));
     }
@@ -241,7 +242,9 @@ fn records_without_a_layout_are_reported() {
 #[test]
 fn ordinary_events_are_not_observed() {
     let mut decoder = Decoder::new();
-    for record in [event(1, 0, &[]), system(0x0301, 4, false), classic(class::PROCESS, 1, 4, &[])] {
+    for record in
+        [event(1, 0, &[]), system(hook::PROCESS_START, 4, false), classic(class::PROCESS, 1, 4, &[])]
+    {
         assert!(!decoder.observe(&Record::parse(&record, 0).unwrap()));
     }
 }
@@ -253,5 +256,5 @@ fn a_located_schema_can_be_fetched_later() {
     let record = event(1, 0, &[1, 2, 3, 4]);
     let located = decoder.locate(&Record::parse(&record, 0).unwrap()).unwrap();
     let found = decoder.get(&located);
-    assert_eq!((&*found.known.schema.top()[0].name, found.payload), ("a", &[1, 2, 3, 4][..]));
+    assert_eq!((&*found.prepared.schema.top()[0].name, found.payload), ("a", &[1, 2, 3, 4][..]));
 }

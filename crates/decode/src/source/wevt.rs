@@ -105,7 +105,7 @@ pub(in crate::source) fn bounded(blob: &[u8]) -> Result<&[u8]> {
     }
     let size = usize::try_from(header.u32()?).unwrap_or(usize::MAX);
     header.seek(0)?;
-    Ok(header.take(size)?)
+    Ok(header.bytes(size)?)
 }
 
 /// The state of reading a blob: the caches by offset, and the budgets.
@@ -216,7 +216,7 @@ impl<'a> Reader<'a> {
             (element.u32()?, element.u32()?, element.u32()?, element.u32()?);
         for _ in 0..count {
             self.spend(EVENT_SIZE)?;
-            let mut entry = Cursor::new("compiled event", element.take(EVENT_SIZE)?);
+            let mut entry = Cursor::new("compiled event", element.bytes(EVENT_SIZE)?);
             let event = self.event(&mut entry, tables, provider)?;
             provider.events.push(event);
         }

@@ -3,6 +3,7 @@ use super::*;
 use proptest::prelude::*;
 use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::header::system::SystemHeader;
+use traceweir_format::kernel::hook::{self, STACK_WALK};
 use traceweir_format::stack_key::put_definition;
 use traceweir_format::wire::Put;
 
@@ -28,7 +29,7 @@ fn walk(hook: u16, time: i64, of: (i64, u32, u32), words: &[u64]) -> Vec<u8> {
 fn sample(time: i64, thread: u32) -> Vec<u8> {
     let mut payload = Vec::new();
     payload.put_u64(1).put_u32(thread).put_u32(1);
-    perf(SAMPLE, time, &payload)
+    perf(hook::SAMPLED_PROFILE, time, &payload)
 }
 
 /// A joiner with the stack definitions of its trace. The clock counts units of 100 ns.
@@ -41,12 +42,12 @@ struct Bench {
 impl Bench {
     fn event(&mut self, bytes: &[u8], cpu: u16, what: &'static str) {
         let record = Record::parse(bytes, cpu).unwrap();
-        self.joiner.expect(Claim::of(&record, 0, record.time()), what, 0, std::iter::empty());
+        self.joiner.expect(Claim::from_record(&record, 0, record.time()), what, 0, std::iter::empty());
     }
 
     fn stack(&mut self, bytes: &[u8], cpu: u16) -> Option<&'static str> {
         let record = Record::parse(bytes, cpu).unwrap();
-        let walk = StackWalk::of(&record).unwrap();
+        let walk = StackWalk::parse(&record).unwrap();
         let mut owner = None;
         let found = self.joiner.attach(&walk, (0, cpu, record.time()), &self.known, |what| {
             owner = Some(*what);
@@ -68,11 +69,11 @@ fn kernel_and_user_part_become_one_stack_whatever_their_order_and_processor() {
     let mut bench = Bench::default();
     bench.event(&sample(10, 7), 0, "a");
     bench.event(&sample(10, 8), 1, "b");
-    assert_eq!(bench.stack(&walk(0x1820, 12, (10, 4, 7), &[1, 2]), 3), Some("a"));
-    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[KERNEL]), 0), Some("a"));
-    assert_eq!(bench.stack(&walk(0x1820, 13, (10, 4, 8), &[3]), 1), Some("b"));
-    assert_eq!(bench.stack(&walk(0x1820, 13, (10, 4, 8), &[3]), 1), None, "the event has a stack");
-    assert_eq!(bench.stack(&walk(0x1820, 13, (11, 4, 8), &[3]), 1), None, "no such event");
+    assert_eq!(bench.stack(&walk(STACK_WALK, 12, (10, 4, 7), &[1, 2]), 3), Some("a"));
+    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 7), &[KERNEL]), 0), Some("a"));
+    assert_eq!(bench.stack(&walk(STACK_WALK, 13, (10, 4, 8), &[3]), 1), Some("b"));
+    assert_eq!(bench.stack(&walk(STACK_WALK, 13, (10, 4, 8), &[3]), 1), None, "the event has a stack");
+    assert_eq!(bench.stack(&walk(STACK_WALK, 13, (11, 4, 8), &[3]), 1), None, "no such event");
     assert_eq!(bench.joiner.late(), 2);
     assert_eq!(bench.rest(), [("a", vec![KERNEL, 1, 2]), ("b", vec![3])]);
 }
@@ -81,8 +82,8 @@ fn kernel_and_user_part_become_one_stack_whatever_their_order_and_processor() {
 fn one_event_may_hold_both_parts() {
     let mut bench = Bench::default();
     bench.event(&sample(10, 7), 0, "a");
-    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[KERNEL, KERNEL + 1, 2, 3]), 0), Some("a"));
-    assert_eq!(bench.stack(&walk(0x1820, 12, (10, 4, 7), &[9]), 0), None, "the event has a user part");
+    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 7), &[KERNEL, KERNEL + 1, 2, 3]), 0), Some("a"));
+    assert_eq!(bench.stack(&walk(STACK_WALK, 12, (10, 4, 7), &[9]), 0), None, "the event has a user part");
     bench.joiner.end();
     let stack = bench.joiner.next_ready().unwrap().stack;
     assert_eq!((stack.kernel, stack.user, stack.owner), (vec![KERNEL, KERNEL + 1], vec![2, 3], Some((4, 7))));
@@ -95,8 +96,8 @@ fn stack_key_resolves_to_its_stack() {
     put_definition(5, &[1_u64, 2].map(u64::to_le_bytes).concat(), 30, &mut definition).unwrap();
     bench.known.observe(&Record::parse(&definition, 0).unwrap());
     bench.event(&sample(10, 7), 0, "a");
-    assert_eq!(bench.stack(&walk(0x1826, 12, (10, 4, 7), &[5]), 0), Some("a"));
-    assert_eq!(bench.stack(&walk(0x1825, 12, (10, 4, 7), &[6]), 0), None, "undefined key");
+    assert_eq!(bench.stack(&walk(hook::STACK_KEY_USER, 12, (10, 4, 7), &[5]), 0), Some("a"));
+    assert_eq!(bench.stack(&walk(hook::STACK_KEY_KERNEL, 12, (10, 4, 7), &[6]), 0), None, "undefined key");
     assert_eq!(bench.rest(), [("a", vec![1, 2])]);
 }
 
@@ -105,14 +106,14 @@ fn switch_accepts_stacks_of_one_of_its_threads() {
     let switch = |time, new: u32, old: u32| {
         let mut payload = Vec::new();
         payload.put_u32(new).put_u32(old).put(&[0; 16]);
-        perf(SWITCH, time, &payload)
+        perf(hook::CONTEXT_SWITCH, time, &payload)
     };
     let mut bench = Bench::default();
     bench.event(&switch(10, 7, 8), 0, "out");
     bench.event(&switch(20, 7, 8), 0, "in");
-    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 8), &[KERNEL]), 0), Some("out"));
-    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[1]), 0), None, "a stack of the other thread");
-    assert_eq!(bench.stack(&walk(0x1820, 21, (20, 4, 7), &[2]), 0), Some("in"));
+    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 8), &[KERNEL]), 0), Some("out"));
+    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 7), &[1]), 0), None, "a stack of the other thread");
+    assert_eq!(bench.stack(&walk(STACK_WALK, 21, (20, 4, 7), &[2]), 0), Some("in"));
     assert_eq!(bench.rest(), [("out", vec![KERNEL]), ("in", vec![2])]);
 }
 
@@ -121,13 +122,13 @@ fn processor_decides_between_events_of_one_thread_and_stamp() {
     let switch = |new: u32, old: u32| {
         let mut payload = Vec::new();
         payload.put_u32(new).put_u32(old).put(&[0; 16]);
-        perf(SWITCH, 10, &payload)
+        perf(hook::CONTEXT_SWITCH, 10, &payload)
     };
     let mut bench = Bench::default();
     bench.event(&switch(0, 7), 0, "out");
     bench.event(&switch(7, 0), 1, "in");
-    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[1]), 0), Some("out"));
-    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[2]), 1), Some("in"));
+    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 7), &[1]), 0), Some("out"));
+    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 7), &[2]), 1), Some("in"));
 }
 
 #[test]
@@ -136,7 +137,7 @@ fn event_without_thread_gets_the_first_stack_of_its_processor() {
     let system = SystemHeader {
         pointer_size: 8,
         version: 2,
-        hook: 0x0301,
+        hook: hook::PROCESS_START,
         thread_id: 9,
         process_id: 4,
         time: 10,
@@ -144,13 +145,13 @@ fn event_without_thread_gets_the_first_stack_of_its_processor() {
     };
     let mut bytes = Vec::new();
     system.encode(&[], &mut bytes).unwrap();
-    bench.event(&perf(0x0F33, 10, &[0; 8]), 0, "call");
-    bench.event(&perf(0x0F33, 10, &[0; 8]), 1, "other call");
+    bench.event(&perf(hook::SYSCALL_ENTER, 10, &[0; 8]), 0, "call");
+    bench.event(&perf(hook::SYSCALL_ENTER, 10, &[0; 8]), 1, "other call");
     bench.event(&bytes, 2, "start");
-    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[KERNEL]), 0), Some("call"));
-    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 7), &[1]), 0), Some("call"), "its user part");
-    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 9), &[2]), 2), Some("start"));
-    assert_eq!(bench.stack(&walk(0x1820, 11, (10, 4, 3), &[KERNEL]), 5), None, "of an event elsewhere");
+    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 7), &[KERNEL]), 0), Some("call"));
+    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 7), &[1]), 0), Some("call"), "its user part");
+    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 9), &[2]), 2), Some("start"));
+    assert_eq!(bench.stack(&walk(STACK_WALK, 11, (10, 4, 3), &[KERNEL]), 5), None, "of an event elsewhere");
     assert_eq!(bench.rest(), [("call", vec![KERNEL, 1]), ("other call", vec![]), ("start", vec![2])]);
 }
 
@@ -163,7 +164,7 @@ fn an_event_waits_for_the_window_and_no_longer() {
     bench.event(&sample(WINDOW + 1, 7), 0, "c");
     assert_eq!(bench.joiner.next_ready().unwrap().what, "a");
     assert!(bench.joiner.next_ready().is_none());
-    assert_eq!(bench.stack(&walk(0x1820, WINDOW + 2, (0, 4, 7), &[1]), 0), None, "too late");
+    assert_eq!(bench.stack(&walk(STACK_WALK, WINDOW + 2, (0, 4, 7), &[1]), 0), None, "too late");
     assert_eq!(bench.joiner.late(), 1);
 }
 
@@ -218,7 +219,7 @@ proptest! {
             for (delay, frame, cpu) in [(event.kernel, kernel, event.thread as u16), (event.user, user, 9)] {
                 if let Some(delay) = delay {
                     let at = time + i64::from(delay);
-                    records.push((at, cpu, walk(0x1820, at, (time, 4, event.thread), &[frame])));
+                    records.push((at, cpu, walk(STACK_WALK, at, (time, 4, event.thread), &[frame])));
                 }
             }
             let frames = [event.kernel.map(|_| kernel), event.user.map(|_| user)];
@@ -227,7 +228,7 @@ proptest! {
         records.sort_by_key(|(time, ..)| *time);
         let mut bench = Bench::default();
         for (_, cpu, bytes) in &records {
-            if StackWalk::is_one(&Record::parse(bytes, *cpu).unwrap()) {
+            if StackWalk::is_stack_walk(&Record::parse(bytes, *cpu).unwrap()) {
                 prop_assert!(bench.stack(bytes, *cpu).is_some());
             } else {
                 bench.event(bytes, *cpu, "");

@@ -19,7 +19,7 @@ const MAX_LIST: u64 = 256 << 20;
 
 /// Reads the code symbols of a kernel from `/proc/kallsyms` or `System.map`. The kernel shows all
 /// addresses as 0 to readers without permission.
-pub fn of_kernel(from: impl Read) -> io::Result<Table> {
+pub fn read_kernel_symbols(from: impl Read) -> io::Result<Table> {
     read(from, |line, table| {
         let mut words = line.split(|byte| byte.is_ascii_whitespace()).filter(|word| !word.is_empty());
         let (address, kind, name) = (hex(words.next()?)?, words.next()?, words.next()?);
@@ -37,7 +37,7 @@ pub fn of_kernel(from: impl Read) -> io::Result<Table> {
 }
 
 /// Reads the functions that a program generated at run time, from the list that it wrote.
-pub fn of_made_code(from: impl Read) -> io::Result<Table> {
+pub fn read_perf_map(from: impl Read) -> io::Result<Table> {
     read(from, |line, table| {
         let mut parts = line.splitn(3, |byte| *byte == b' ');
         let (start, size, name) = (hex(parts.next()?)?, hex(parts.next()?)?, parts.next()?);
@@ -80,7 +80,7 @@ mod tests {
     fn kernel_list_has_code_of_kernel_and_modules() {
         let list = "ffffffff81000000 T _stext\nffffffff81000000 T _text\nffffffff81000100 t do_work\n\
                     ffffffff81000180 D data\nffffffff81000200 W weak\nnonsense\n\nffffffffc0001000 t ext4_read\t[ext4]\n";
-        let table = of_kernel(list.as_bytes()).unwrap();
+        let table = read_kernel_symbols(list.as_bytes()).unwrap();
         let symbol = |address| {
             let symbol = table.lookup(address).unwrap();
             (symbol.text().into_owned(), address - symbol.start, symbol.group.map(ToString::to_string))
@@ -94,7 +94,7 @@ mod tests {
     #[test]
     fn generated_code_has_names_with_blanks() {
         let list = "7f0000001000 40 Interpreter: do it()\n0x7f0000001040 10 stub\n7f x y\n7f0000002000 20\n";
-        let table = of_made_code(list.as_bytes()).unwrap();
+        let table = read_perf_map(list.as_bytes()).unwrap();
         assert_eq!(table.lookup(0x7F00_0000_103F).unwrap().text(), "Interpreter: do it()");
         assert_eq!(table.lookup(0x7F00_0000_1040).unwrap().text(), "stub");
         assert_eq!((table.lookup(0x7F00_0000_1050), table.len()), (None, 2));
@@ -102,9 +102,9 @@ mod tests {
 
     #[test]
     fn line_without_an_end_is_cut() {
-        let table = of_kernel(io::repeat(b'f').take(4 << 20)).unwrap();
+        let table = read_kernel_symbols(io::repeat(b'f').take(4 << 20)).unwrap();
         assert!(table.is_empty());
         let same = "0 T a\n".repeat(100_000);
-        assert_eq!(of_kernel(same.as_bytes()).unwrap().len(), 1);
+        assert_eq!(read_kernel_symbols(same.as_bytes()).unwrap().len(), 1);
     }
 }

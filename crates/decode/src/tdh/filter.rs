@@ -11,7 +11,7 @@
 
 mod layout;
 
-pub use layout::{Layout, Place};
+pub use layout::{ComparableField, Layout};
 
 use traceweir_format::filter::payload::{Builder, Event, Operand, Type};
 use traceweir_format::spec::enable::{MAX_PAYLOAD_PREDICATES, PayloadOperator as Operator};
@@ -47,12 +47,12 @@ impl Filter {
         if predicates.is_empty() || predicates.len() > MAX_PAYLOAD_PREDICATES {
             return Err(Refusal::Invalid("a filter has one to eight predicates"));
         }
-        let mut layout = Layout::of(event, any);
+        let mut layout = Layout::new(event, any);
         for predicate in predicates {
-            let place = layout
+            let field = layout
                 .find(&predicate.field)
                 .map_err(|_| Refusal::Invalid("no comparable field has this name"))?;
-            add(&mut layout.event, &place, predicate)?;
+            add(&mut layout.event, &field, predicate)?;
         }
         // A filter that is too large alone is too large with others.
         aggregate(&[(&layout.event, false)])?;
@@ -86,16 +86,16 @@ fn refused(error: Error) -> Refusal {
     }
 }
 
-fn add(event: &mut Event, place: &Place<'_>, predicate: &Predicate) -> Answer<()> {
+fn add(event: &mut Event, field: &ComparableField<'_>, predicate: &Predicate) -> Answer<()> {
     const BAD_VALUE: Refusal = Refusal::Invalid("the value does not fit the field's type");
     const INCOMPARABLE: Refusal = Refusal::Invalid("fields of this type cannot be compared");
     // The `weir` command line can compare pointers; the published functions refuse them.
-    let kind = place
+    let kind = field
         .compared_as()
-        .filter(|_| !matches!(place.input, InType::POINTER | InType::SIZET))
+        .filter(|_| !matches!(field.input, InType::POINTER | InType::SIZET))
         .ok_or(INCOMPARABLE)?;
     let value = predicate.value.as_str();
-    let number = |text: &str| place.number(text).ok_or(BAD_VALUE);
+    let number = |text: &str| field.number(text).ok_or(BAD_VALUE);
     let operand = match (kind, predicate.operator) {
         (Type::Integer { .. }, Operator::BETWEEN | Operator::NOTBETWEEN) => {
             let (low, high) = value.split_once(',').ok_or(BAD_VALUE)?;
@@ -109,5 +109,5 @@ fn add(event: &mut Event, place: &Place<'_>, predicate: &Predicate) -> Answer<()
         }
         (Type::Utf16 | Type::Ansi, _) => Operand::Text(value),
     };
-    event.predicate(place.at, kind, predicate.operator, operand).map_err(refused)
+    event.predicate(field.at, kind, predicate.operator, operand).map_err(refused)
 }

@@ -21,12 +21,12 @@ use traceweir_format::spec::event::EventDescriptor;
 
 use super::filter::{Filter, Predicate};
 use super::lists::{self, FieldKind, has_id};
-use super::property::Wanted;
-use super::questions::{bounded, map_of};
+use super::property::PropertyStep;
+use super::query::{QueryDecoder, bounded, map_of};
 use super::{Answer, Refusal};
 use crate::plain;
 use crate::source::{
-    Decoder, Event, EventKind, EventSchema, ProviderSchemas, Standing, binary, manifest, read_manifest,
+    Event, EventKind, EventSchema, Precedence, ProviderSchemas, binary, manifest, read_manifest,
 };
 
 /// The folders where manifests are installed.
@@ -57,11 +57,11 @@ impl Origin {
         Self::Memory(bytes.len(), hasher.finish())
     }
 
-    const fn standing(&self) -> Standing {
+    const fn precedence(&self) -> Precedence {
         match self {
-            Self::File(_) | Self::Memory(..) => Standing::Named,
-            Self::Installed => Standing::Installed,
-            Self::Binary(_) => Standing::Binary,
+            Self::File(_) | Self::Memory(..) => Precedence::Named,
+            Self::Installed => Precedence::Installed,
+            Self::Binary(_) => Precedence::Binary,
         }
     }
 }
@@ -69,7 +69,7 @@ impl Origin {
 /// The schemas of a process.
 #[derive(Debug, Default)]
 pub struct Library {
-    decoder: Decoder,
+    queries: QueryDecoder,
     loaded: Vec<(Origin, Vec<ProviderSchemas>)>,
     /// Whether the installed manifests have been read.
     is_complete: bool,
@@ -112,8 +112,7 @@ impl Library {
         if self.loaded.iter().any(|(known, _)| *known == origin) {
             self.unload(&origin)?;
         }
-        let standing = origin.standing();
-        match self.decoder.add_providers(providers.clone(), standing) {
+        match self.queries.decoder.add_providers(providers.clone(), origin.precedence()) {
             Ok(_) => {
                 self.loaded.push((origin, providers));
                 Ok(())
@@ -151,10 +150,10 @@ impl Library {
     }
 
     fn rebuild_decoder(&mut self) {
-        self.decoder = Decoder::new();
+        self.queries = QueryDecoder::default();
         for (origin, providers) in &self.loaded {
             // They fitted before, together with more.
-            let _ = self.decoder.add_providers(providers.clone(), origin.standing());
+            let _ = self.queries.decoder.add_providers(providers.clone(), origin.precedence());
         }
     }
 
@@ -178,7 +177,7 @@ impl Library {
     }
 
     fn load_installed(&mut self, providers: Vec<ProviderSchemas>) -> Answer<()> {
-        self.decoder.add_providers(providers.clone(), Origin::Installed.standing())?;
+        self.queries.decoder.add_providers(providers.clone(), Origin::Installed.precedence())?;
         self.loaded.push((Origin::Installed, providers));
         Ok(())
     }
@@ -190,16 +189,16 @@ impl Library {
 
     /// Returns the decoder for an event; reads the installed manifests first unless the event
     /// describes itself.
-    pub fn decoder(&mut self, event: &Event<'_>) -> &mut Decoder {
+    pub fn queries(&mut self, event: &Event<'_>) -> &mut QueryDecoder {
         if event.metadata.is_none() {
             self.ensure_installed_loaded();
         }
-        &mut self.decoder
+        &mut self.queries
     }
 
     /// Returns the TRACE_EVENT_INFO of an event; the caller fills in the descriptor.
     pub fn event_info(&mut self, event: &Event<'_>, pointer_size: usize) -> Answer<Cow<'_, [u8]>> {
-        self.decoder(event).event_info(event, pointer_size)
+        self.queries(event).event_info(event, pointer_size)
     }
 
     /// Returns the bytes of a property.
@@ -207,16 +206,17 @@ impl Library {
         &mut self,
         event: &Event<'p>,
         pointer_size: usize,
-        wanted: &[Wanted<'_>],
+        path: &[PropertyStep<'_>],
     ) -> Answer<&'p [u8]> {
-        self.decoder(event).property(event, pointer_size, wanted)
+        self.queries(event).property(event, pointer_size, path)
     }
 
     /// Returns the EVENT_MAP_INFO of a map by its name: a map of the event, or any of its provider.
     pub fn map(&mut self, event: &Event<'_>, name: &str) -> Answer<Vec<u8>> {
-        let decoder = self.decoder(event);
-        let provider = decoder.find_event(event).map_or(event.provider, |found| found.known.schema.provider);
-        decoder.map(event, name).or_else(|refusal| {
+        let queries = self.queries(event);
+        let provider =
+            queries.decoder.find_event(event).map_or(event.provider, |found| found.prepared.schema.provider);
+        queries.map(event, name).or_else(|refusal| {
             let mut events = self.providers().filter(has_id(provider)).flat_map(|p| &p.events);
             events.find_map(|e| map_of(&e.schema, name)).ok_or(refusal).and_then(bounded)
         })

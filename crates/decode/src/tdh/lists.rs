@@ -6,7 +6,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::event::{EventDescriptor, class};
 use traceweir_format::wire::Put;
 
-use super::image::filter_info;
+use super::event_info::filter_info;
 use super::texts::Texts;
 use super::{Answer, MAX_ANSWER, Refusal};
 use crate::source::{FilterSchema, Name, Named, ProviderSchemas};

@@ -19,7 +19,7 @@ use crate::walk::{Visitor, Walker};
 
 /// One step of the path to a property: a name, and the element if it is an array.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Wanted<'n> {
+pub struct PropertyStep<'n> {
     /// Name of the property, case-sensitive.
     pub name: &'n str,
     /// Index of the element; `None` selects the whole property.
@@ -38,7 +38,7 @@ pub(super) fn find<'p>(
     schema: &Schema,
     payload: &'p [u8],
     pointer_size: usize,
-    wanted: &[Wanted<'_>],
+    wanted: &[PropertyStep<'_>],
 ) -> Answer<&'p [u8]> {
     let path = path(schema, wanted)?;
     let mut finder = Finder { path: &path, ..Finder::default() };
@@ -54,7 +54,7 @@ pub(super) fn find<'p>(
 }
 
 /// Resolves names to indexes of fields.
-fn path(schema: &Schema, wanted: &[Wanted<'_>]) -> Answer<Vec<Step>> {
+fn path(schema: &Schema, wanted: &[PropertyStep<'_>]) -> Answer<Vec<Step>> {
     if wanted.is_empty() || wanted.len() > MAX_DEPTH.saturating_add(1) {
         return Err(Refusal::Invalid("a property is named by itself, or by its structures and itself"));
     }

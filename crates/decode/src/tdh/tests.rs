@@ -5,7 +5,7 @@ use traceweir_format::spec::event::{EventDescriptor, class};
 use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 
-use super::image::map_info;
+use super::event_info::map_info;
 use super::property::find;
 use super::*;
 use crate::schema::{Count, Field, Kind, Length, Schema, ValueMap};
@@ -20,12 +20,12 @@ fn value(name: &str, input: InType) -> Field {
     Field::value(name, input, OutType::NULL)
 }
 
-fn whole(name: &str) -> Wanted<'_> {
-    Wanted { name, element: None }
+fn whole(name: &str) -> PropertyStep<'_> {
+    PropertyStep { name, element: None }
 }
 
-const fn element(name: &str, element: u32) -> Wanted<'_> {
-    Wanted { name, element: Some(element) }
+const fn element(name: &str, element: u32) -> PropertyStep<'_> {
+    PropertyStep { name, element: Some(element) }
 }
 
 /// A schema of `n`, then `n` structures of an id and a text, then three words.
@@ -66,7 +66,7 @@ fn a_property_is_found_by_its_structures_and_elements() {
 #[test]
 fn missing_properties_and_invalid_paths_are_different_errors() {
     let (schema, status) =
-        (rows(), |wanted: &[Wanted<'_>]| find(&rows(), ROWS, 8, wanted).unwrap_err().status().0);
+        (rows(), |wanted: &[PropertyStep<'_>]| find(&rows(), ROWS, 8, wanted).unwrap_err().status().0);
     assert_eq!(status(&[whole("N")]), 1168, "case counts");
     assert_eq!(status(&[whole("id")]), 1168, "a member alone");
     assert_eq!(status(&[element("rows", 2)]), 1168);
@@ -88,8 +88,8 @@ fn count_and_length_prefixes_become_properties() {
         .add_field("blob", 14, 0, 0)
         .add_field("own", 25, 0, 0);
     let schema = tracelogging::schema(Guid::NULL, None, builder.finish().unwrap()).unwrap();
-    let image = Image::of(&schema);
-    let shown = image.schema(&schema);
+    let info = EventInfo::encode(&schema);
+    let shown = info.schema(&schema);
     let names: Vec<_> = shown.fields().iter().map(|f| &*f.name).collect();
     assert_eq!(names, ["list.Count", "list", "s.Count", "s", "blob.Length", "blob", "own"]);
     assert_eq!(shown.top().len(), 4);
@@ -137,6 +137,18 @@ fn metadata_before_the_payload_becomes_the_first_properties() {
 }
 
 #[test]
+fn event_info_is_encoded_once_for_each_schema() {
+    let event = |metadata| Event { metadata: Some(metadata), payload: b"\x07", ..Event::default() };
+    let [one, other] = ["one", "other"]
+        .map(|name| MetadataBuilder::new(name, 0).add_field("n", 4, 0, 0).finish().unwrap().to_vec());
+    let mut queries = QueryDecoder::default();
+    let mut address = |metadata| queries.event_info(&event(metadata), 8).unwrap().as_ptr();
+    let first = address(&one);
+    assert_ne!(address(&other), first);
+    assert_eq!(address(&one), first);
+}
+
+#[test]
 fn filter_info_lists_the_fields_of_filters() {
     let text = |inside: &str| {
         format!(
@@ -170,8 +182,8 @@ fn filter_info_lists_the_fields_of_filters() {
 fn encoded_schema_reads_back_equal() {
     for provider in manifest::parse(EVERYTHING).unwrap() {
         for event in &provider.events {
-            let image = Image::of(&event.schema);
-            let mut bytes = image.bytes().unwrap().to_vec();
+            let info = EventInfo::encode(&event.schema);
+            let mut bytes = info.bytes().unwrap().to_vec();
             bytes[32..48].copy_from_slice(&event.descriptor.to_bytes());
             let read = event_info(&bytes).unwrap();
             assert_eq!((read.provider, read.descriptor), (provider.id, event.descriptor));
@@ -211,14 +223,14 @@ fn encoded_map_reads_back_and_its_texts_end_with_a_blank() {
 #[test]
 fn names_are_returned_only_if_they_cover_all_bits() {
     let entries = || [(1, "read"), (4, "run"), (0, "none")].into_iter();
-    assert_eq!(names_of(true, entries(), &Value::U32(5)), Ok(vec!["read", "run"]));
-    assert_eq!(names_of(true, entries(), &Value::U8(0)), Ok(vec!["none"]));
-    assert_eq!(names_of(false, entries(), &Value::U16(4)), Ok(vec!["run"]));
+    assert_eq!(map_names(true, entries(), &Value::U32(5)), Ok(vec!["read", "run"]));
+    assert_eq!(map_names(true, entries(), &Value::U8(0)), Ok(vec!["none"]));
+    assert_eq!(map_names(false, entries(), &Value::U16(4)), Ok(vec!["run"]));
     for (bits, number) in [(true, 7), (true, 2), (false, 5)] {
-        assert_eq!(names_of(bits, entries(), &Value::U32(number)).unwrap_err().status().0, 15005);
+        assert_eq!(map_names(bits, entries(), &Value::U32(number)).unwrap_err().status().0, 15005);
     }
-    assert!(names_of(false, entries(), &Value::U64(1 << 32 | 1)).is_err());
-    assert!(names_of(false, entries(), &Value::Text8(b"1")).is_err());
+    assert!(map_names(false, entries(), &Value::U64(1 << 32 | 1)).is_err());
+    assert!(map_names(false, entries(), &Value::Text8(b"1")).is_err());
 }
 
 fn event_of(id: u16, version: u8) -> Event<'static> {
@@ -248,9 +260,9 @@ fn unloaded_manifest_no_longer_describes_events() {
 #[test]
 fn payload_gives_the_count_of_an_open_array() {
     let fields = vec![value("first", InType::UINT8), value("rest", InType::UINT16).times(Count::ToEnd)];
-    let image = Image::of(&Schema::default().seal(fields, 2).unwrap());
-    assert_eq!(image.open_property(), Some(Open::Elements(1)));
-    let bytes = image.closed(Open::Elements(1), 3);
+    let info = EventInfo::encode(&Schema::default().seal(fields, 2).unwrap());
+    assert_eq!(info.open_property(), Some(OpenProperty::Elements(1)));
+    let bytes = info.closed(OpenProperty::Elements(1), 3);
     let read = event_info(&bytes).unwrap();
     assert_eq!(read.schema.fields()[1].count, Count::Fixed(3));
 }
@@ -259,8 +271,8 @@ fn payload_gives_the_count_of_an_open_array() {
 fn text_shared_by_fields_is_stored_once() {
     let map = std::sync::Arc::new(ValueMap::new(&"long".repeat(4096), false, []));
     let fields: Vec<_> = (0..4096).map(|_| value("x", InType::UINT8).mapped(Some(map.clone()))).collect();
-    let image = Image::of(&Schema::default().seal(fields, 4096).unwrap());
-    assert!(image.bytes().unwrap().len() < 256 << 10);
+    let info = EventInfo::encode(&Schema::default().seal(fields, 4096).unwrap());
+    assert!(info.bytes().unwrap().len() < 256 << 10);
 }
 
 proptest! {
@@ -280,12 +292,12 @@ proptest! {
         let read = read.unwrap().schema;
         for field in read.top() {
             for element in [None, Some(at % 4), Some(at)] {
-                if let Ok(bytes) = library.property(&event, 8, &[Wanted { name: &field.name, element }]) {
+                if let Ok(bytes) = library.property(&event, 8, &[PropertyStep { name: &field.name, element }]) {
                     prop_assert!(payload.as_ptr_range().contains(&bytes.as_ptr()) || bytes.is_empty());
                 }
                 if let Kind::Struct { first, members } = field.kind {
                     for member in read.members(first, members) {
-                        let _ = library.property(&event, 8, &[Wanted { name: &field.name, element }, whole(&member.name)]);
+                        let _ = library.property(&event, 8, &[PropertyStep { name: &field.name, element }, whole(&member.name)]);
                     }
                 }
             }
@@ -294,7 +306,7 @@ proptest! {
 
     #[test]
     fn any_type_is_read_within_its_data(input in 0_u16..320, output in 0_u16..310, length in 0_u16..40, data in prop::collection::vec(any::<u8>(), 0..60)) {
-        if let Ok(one) = decode_one(InType(input), OutType(output), length, 8, &data) {
+        if let Ok(one) = decode_value(InType(input), OutType(output), length, 8, &data) {
             prop_assert!(one.consumed <= data.len());
             one.text(&mut Vec::new());
         }

@@ -6,12 +6,13 @@ use traceweir_format::spec::types::{InType, OutType};
 use super::{Answer, Refusal};
 use crate::format::{self, Style};
 use crate::schema::{Field, Kind, Length, Schema};
+use crate::source::kernel;
 use crate::value::Value;
 use crate::walk::{Visitor, Walker, header_names};
 
 /// A value that was read from the start of some bytes.
 #[derive(Clone, Debug)]
-pub struct One<'p> {
+pub struct DecodedValue<'p> {
     /// The decoded value.
     pub value: Value<'p>,
     /// The number of bytes read, including terminators and counts.
@@ -21,13 +22,13 @@ pub struct One<'p> {
 
 /// Reads the value at the start of `data`. `length` is the length of its property, in UTF-16
 /// characters or in bytes for other types; 0 means the length that the type defines.
-pub fn decode_one(
+pub fn decode_value(
     input: InType,
     output: OutType,
     length: u16,
     pointer_size: usize,
     data: &[u8],
-) -> Answer<One<'_>> {
+) -> Answer<DecodedValue<'_>> {
     let takes_length = matches!(input, InType::UNICODESTRING | InType::ANSISTRING | InType::BINARY);
     // Binary data of length 0 is empty: the length comes from another property that is 0.
     let is_fixed = takes_length && (length != 0 || (input == InType::BINARY && output != OutType::IPV6));
@@ -44,10 +45,10 @@ pub fn decode_one(
         _ => None,
     };
     let value = first.0.or(nothing).ok_or(Refusal::Data("there is no data for the property"))?;
-    Ok(One { value, consumed: data.len().saturating_sub(rest.len()), field })
+    Ok(DecodedValue { value, consumed: data.len().saturating_sub(rest.len()), field })
 }
 
-impl<'p> One<'p> {
+impl<'p> DecodedValue<'p> {
     /// Returns the value as an event of `class` and `opcode` shows it: `LoggerName` and
     /// `LogFileName` of the log-file header event become the names they stand for. `rest` is the
     /// event's payload from this value to its end.
@@ -56,7 +57,8 @@ impl<'p> One<'p> {
         let is_pointer = matches!(self.field.kind, Kind::Value { input: InType::POINTER, .. });
         if is_pointer
             && header_names::is_log_file_header(class, opcode)
-            && let Some(name) = header_names::name_at_pointer(rest, pointer_size)
+            && let Some(schema) = kernel::schema(class, opcode, 0)
+            && let Some(name) = header_names::name_at_pointer(&schema, rest, pointer_size)
         {
             self.value = name;
             self.field = Field::value("", InType::UNICODESTRING, OutType::NULL);
@@ -88,14 +90,18 @@ const MAX_NAMES: usize = 64;
 /// Returns the names that the entries of a map have for a number: one for a value, one for each of
 /// its bits. Returns an error if the number or one of its bits has no name; the caller then shows
 /// the number.
-pub fn names_of<T>(bits: bool, entries: impl Iterator<Item = (u32, T)>, value: &Value<'_>) -> Answer<Vec<T>> {
+pub fn map_names<T>(
+    bits: bool,
+    entries: impl Iterator<Item = (u32, T)>,
+    value: &Value<'_>,
+) -> Answer<Vec<T>> {
     const NONE: Refusal = Refusal::Data("the map has no name for the value");
     let number = value.bits().and_then(|bits| u32::try_from(bits).ok()).ok_or(NONE)?;
     let mut left = number;
     let mut names = Vec::new();
     for (named, name) in entries {
-        let is_meant = if bits && named != 0 { number & named == named } else { number == named };
-        if is_meant && names.len() < MAX_NAMES {
+        let is_named = if bits && named != 0 { number & named == named } else { number == named };
+        if is_named && names.len() < MAX_NAMES {
             names.push(name);
             left &= !named;
             if !bits {

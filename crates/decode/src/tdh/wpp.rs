@@ -8,54 +8,29 @@
 //!
 //! Source: Documented ("TdhGetWppProperty").
 
+use std::cell::OnceCell;
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 
 use traceweir_format::Guid;
-use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::time::FileTime;
 
+use super::event_info::EventInfo;
 use super::library::{open, read};
 use super::{Answer, Refusal};
+use crate::expand::MessageExpander;
 use crate::format::Style;
-use crate::message;
-use crate::schema::{Field, Origin, Schema};
 use crate::source::wpp::{MessageFormat, Parsed, WppInfo, pdb, tmf};
-use crate::source::{Event, Found, Known};
+use crate::source::{Event, PreparedSchema, SchemaMatch};
 
 /// The most GUIDs to remember that no search path has a TMF file for.
 const MAX_MISSED: usize = 4096;
 /// The most formats that files may add.
 const MAX_FORMATS: usize = 1 << 20;
 
-/// The names and types of the properties.
-const PROPERTIES: [(&str, InType); 10] = [
-    ("FormattedString", InType::UNICODESTRING),
-    ("SequenceNum", InType::UINT32),
-    ("FunctionName", InType::UNICODESTRING),
-    ("ComponentName", InType::UNICODESTRING),
-    ("SubComponentName", InType::UNICODESTRING),
-    ("TraceGuid", InType::GUID),
-    ("GuidTypeName", InType::UNICODESTRING),
-    ("SystemTime", InType::UNICODESTRING),
-    ("FlagsName", InType::UNICODESTRING),
-    ("LevelName", InType::UNICODESTRING),
-];
-
-/// Builds the schema that lists the properties.
-pub(super) fn properties() -> Schema {
-    let fields: Vec<_> =
-        PROPERTIES.iter().map(|(name, input)| Field::value(name, *input, OutType::NULL)).collect();
-    let top = fields.len();
-    let mut schema = Schema::default();
-    schema.origin = Origin::Wpp;
-    // These fields break no rule that sealing checks.
-    schema.seal(fields, top).unwrap_or_default()
-}
-
-/// Facts about a message that its record holds.
+/// Facts about a message from the header of its record.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Said {
+pub struct MessageFacts {
     /// Sequence number of the message, if the record has one.
     pub sequence: Option<u32>,
     /// Time when the message was written.
@@ -64,13 +39,22 @@ pub struct Said {
     pub pointer_size: usize,
 }
 
+/// A message format with the values that queries need.
+#[derive(Debug)]
+struct Format {
+    prepared: PreparedSchema,
+    info: WppInfo,
+    /// Encoded on first use.
+    event_info: OnceCell<EventInfo>,
+}
+
 /// Message formats, and the folders to search for more.
 #[derive(Debug, Default)]
 pub struct Messages {
-    formats: HashMap<(Guid, u16), (Known, WppInfo)>,
+    formats: HashMap<(Guid, u16), Format>,
     folders: Vec<PathBuf>,
     missed: HashSet<Guid>,
-    expander: message::Messages,
+    expander: MessageExpander,
 }
 
 impl Messages {
@@ -97,11 +81,12 @@ impl Messages {
             if self.formats.len() >= MAX_FORMATS {
                 return;
             }
-            self.formats.insert((guid, number), (Known::new(schema), info));
+            let format = Format { prepared: PreparedSchema::new(schema), info, event_info: OnceCell::new() };
+            self.formats.insert((guid, number), format);
         }
     }
 
-    fn format(&mut self, event: &Event<'_>) -> Answer<(&Known, &WppInfo, &mut message::Messages)> {
+    fn format(&mut self, event: &Event<'_>) -> Answer<(&Format, &mut MessageExpander)> {
         let key = (event.provider, event.descriptor.id);
         if !self.formats.contains_key(&key) && !self.missed.contains(&key.0) {
             for folder in self.folders.clone() {
@@ -111,42 +96,40 @@ impl Messages {
                 self.missed.insert(key.0);
             }
         }
-        let (known, info) = self.formats.get(&key).ok_or(Refusal::NotFound("format of this message"))?;
-        Ok((known, info, &mut self.expander))
+        let format = self.formats.get(&key).ok_or(Refusal::NotFound("format of this message"))?;
+        Ok((format, &mut self.expander))
     }
 
     /// Returns the TRACE_EVENT_INFO of a message; the caller fills in the descriptor.
     pub fn event_info(&mut self, event: &Event<'_>) -> Answer<&[u8]> {
-        let (known, ..) = self.format(event)?;
-        known.image().bytes().ok_or(Refusal::TooLarge)
+        let (format, _) = self.format(event)?;
+        let info = format.event_info.get_or_init(|| EventInfo::encode(&format.prepared.schema));
+        info.bytes().ok_or(Refusal::TooLarge)
     }
 
     /// Returns the bytes of a property of a message; texts have their terminator.
-    pub fn property(&mut self, event: &Event<'_>, message: &Said, name: &str) -> Answer<Vec<u8>> {
-        let (known, info, expander) = self.format(event)?;
+    pub fn property(&mut self, event: &Event<'_>, facts: &MessageFacts, name: &str) -> Answer<Vec<u8>> {
+        let (Format { prepared, info, .. }, expander) = self.format(event)?;
         let words = |text: Option<&str>| wide(text.unwrap_or_default());
         Ok(match name {
             "FormattedString" => {
                 let mut text = Vec::new();
-                let found = Found { known, payload: event.payload };
-                if let Some(walked) =
-                    expander.expand(&found, message.pointer_size, Style::default(), &mut text)
+                let found = SchemaMatch { prepared, payload: event.payload };
+                if let Some(walked) = expander.expand(&found, facts.pointer_size, Style::default(), &mut text)
                 {
                     walked?;
                 }
                 wide(&String::from_utf8_lossy(&text))
             }
-            "SequenceNum" => message
-                .sequence
-                .ok_or(Refusal::NotFound("sequence number in the record"))?
-                .to_le_bytes()
-                .into(),
+            "SequenceNum" => {
+                facts.sequence.ok_or(Refusal::NotFound("sequence number in the record"))?.to_le_bytes().into()
+            }
             "FunctionName" => words(info.function.as_deref()),
             "ComponentName" => words(info.major.as_deref().or(info.component.as_deref())),
             "SubComponentName" => words(info.minor.as_deref()),
             "TraceGuid" => event.provider.to_bytes().into(),
             "GuidTypeName" => words(info.type_name.as_deref()),
-            "SystemTime" => wide(&message.time.civil().to_string()),
+            "SystemTime" => wide(&facts.time.civil().to_string()),
             "FlagsName" => words(info.flags.as_deref()),
             "LevelName" => words(info.level.as_deref()),
             _ => return Err(Refusal::NotFound("property of this name")),

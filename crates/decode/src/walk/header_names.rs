@@ -11,17 +11,15 @@
 //! keep the pointers, because they describe the payload.
 
 use traceweir_format::Guid;
+use traceweir_format::kernel::hook::{self, type_of};
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::types::{InType, OutType};
 
 use super::{Visitor, Walker};
 use crate::error::Undecoded;
 use crate::schema::{Field, Schema};
-use crate::source::kernel;
 use crate::value::Value;
 
-/// The opcode of the log-file header event.
-const HEADER: u8 = 0;
 /// The pointer fields, each with the field that holds its name.
 const NAMES: [(&str, &str); 2] = [("LoggerName", "SessionNameString"), ("LogFileName", "LogFileNameString")];
 /// The field that holds the clock type of the file: 1, 2 or 3.
@@ -29,7 +27,7 @@ const CLOCK: &str = "ReservedFlags";
 
 /// Returns whether events of this class and opcode are log-file header events.
 pub(crate) fn is_log_file_header(class: &Guid, opcode: u8) -> bool {
-    (*class, opcode) == (class::EVENT_TRACE, HEADER)
+    (*class, opcode) == (class::EVENT_TRACE, type_of(hook::LOG_FILE_HEADER))
 }
 
 impl Walker {
@@ -51,12 +49,11 @@ impl Walker {
 }
 
 /// Returns the name that the pointer at the start of `rest` stands for. `rest` is a log-file header
-/// event from `LoggerName` or from `LogFileName` to its end.
+/// event, which `schema` describes, from `LoggerName` or from `LogFileName` to its end.
 ///
 /// The clock field decides which of the two it is: with the wrong guess, part of a time or of the
 /// session's name is in its place. Returns `None` if neither guess fits, or both do.
-pub(crate) fn name_at_pointer(rest: &[u8], pointer_size: usize) -> Option<Value<'_>> {
-    let schema = kernel::schema(&class::EVENT_TRACE, HEADER, 0)?;
+pub(crate) fn name_at_pointer<'p>(schema: &Schema, rest: &'p [u8], pointer_size: usize) -> Option<Value<'p>> {
     let mut names = NAMES.iter().enumerate().filter_map(|(place, (pointer, _))| {
         let first = schema.top().iter().position(|field| &*field.name == *pointer)?;
         let fields = schema.top().get(first..)?.to_vec();

@@ -11,7 +11,7 @@
 //!    and asks them one after the other.
 //! 2. No program is opened and no file is read for this before a query is about an event that
 //!    nothing else describes; and each of them only once.
-//! 3. [`Decoder`] bounds the memory that a trace can make this use. It is freed when the handle is
+//! 3. [`QueryDecoder`] bounds the memory that a trace can make this use. It is freed when the handle is
 //!    closed.
 
 use std::cell::{Cell, RefCell};
@@ -21,8 +21,7 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 
 use traceweir::consumer::{Trace, open_program};
-use traceweir_decode::Decoder;
-use traceweir_decode::tdh::Answer;
+use traceweir_decode::tdh::{Answer, QueryDecoder};
 use traceweir_format::etl;
 use traceweir_format::header::Record;
 
@@ -32,7 +31,7 @@ use super::handles::{self, locked};
 pub(super) struct Schemas(Mutex<LearnedSchemas>);
 
 struct LearnedSchemas {
-    decoder: Decoder,
+    queries: QueryDecoder,
     /// The file, until it was searched.
     file: Option<File>,
 }
@@ -41,21 +40,22 @@ impl Schemas {
     /// Starts without schemas. The file is not searched if its handle cannot be duplicated.
     pub(super) fn new(trace: &Trace) -> Arc<Self> {
         let file = trace.file().and_then(|file| file.try_clone().ok());
-        Arc::new(Self(Mutex::new(LearnedSchemas { decoder: Decoder::new(), file })))
+        Arc::new(Self(Mutex::new(LearnedSchemas { queries: QueryDecoder::default(), file })))
     }
 
     /// Learns from an event before it is delivered to the program.
     #[cold]
     pub(super) fn observe(&self, record: &Record<'_>) {
-        locked(&self.0).decoder.observe(record);
+        locked(&self.0).queries.decoder.observe(record);
     }
 
-    fn ask<T>(&self, question: &mut impl FnMut(&mut Decoder) -> Answer<T>) -> Answer<T> {
+    fn ask<T>(&self, question: &mut impl FnMut(&mut QueryDecoder) -> Answer<T>) -> Answer<T> {
         let mut learned = locked(&self.0);
-        let mut answer = question(&mut learned.decoder);
+        let mut answer = question(&mut learned.queries);
         for learn in [LearnedSchemas::load_programs, LearnedSchemas::search_file] {
-            if answer.as_ref().err().is_some_and(|refusal| refusal.is_ignorance()) && learn(&mut learned) {
-                answer = question(&mut learned.decoder);
+            if answer.as_ref().err().is_some_and(|refusal| refusal.is_missing_schema()) && learn(&mut learned)
+            {
+                answer = question(&mut learned.queries);
             }
         }
         answer
@@ -66,10 +66,10 @@ impl LearnedSchemas {
     /// Loads the manifests of the programs that the trace names. Returns whether there were any.
     fn load_programs(&mut self) -> bool {
         let mut has_learned = false;
-        for tracked in self.decoder.take_tracked() {
+        for tracked in self.queries.decoder.take_tracked() {
             let Some(program) = open_program(Path::new(&tracked.path)) else { continue };
             // The events stay undescribed if the program was replaced or has no manifest.
-            has_learned |= self.decoder.add_tracked(&tracked, program).is_ok_and(|events| events > 0);
+            has_learned |= self.queries.decoder.add_tracked(&tracked, program).is_ok_and(|events| events > 0);
         }
         has_learned
     }
@@ -80,7 +80,7 @@ impl LearnedSchemas {
         let mut events = trace.events();
         // `ProcessTrace` reports read errors when it delivers the events.
         while let Ok(Some(record)) = events.next() {
-            self.decoder.observe(&record);
+            self.queries.decoder.observe(&record);
         }
         self.load_programs();
         true
@@ -123,7 +123,7 @@ impl Drop for EndDelivery {
 
 /// Asks the trace whose event is being delivered or, if there is none, all open traces until one
 /// has an answer. Returns `None` if there are no traces.
-pub(crate) fn ask<T>(mut question: impl FnMut(&mut Decoder) -> Answer<T>) -> Option<Answer<T>> {
+pub(crate) fn ask<T>(mut question: impl FnMut(&mut QueryDecoder) -> Answer<T>) -> Option<Answer<T>> {
     let delivered = DELIVERED.with_borrow(Clone::clone);
     if let Some(delivered) = delivered {
         return delivered.traces.get(delivered.current.get()).map(|schemas| schemas.ask(&mut question));
@@ -131,7 +131,7 @@ pub(crate) fn ask<T>(mut question: impl FnMut(&mut Decoder) -> Answer<T>) -> Opt
     let mut last = None;
     for schemas in handles::all_schemas() {
         let answer = schemas.ask(&mut question);
-        if answer.as_ref().err().is_none_or(|refusal| !refusal.is_ignorance()) {
+        if answer.as_ref().err().is_none_or(|refusal| !refusal.is_missing_schema()) {
             return Some(answer);
         }
         last = Some(answer);

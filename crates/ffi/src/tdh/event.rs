@@ -4,7 +4,7 @@ use std::sync::{LazyLock, Mutex, PoisonError};
 
 use traceweir::Status;
 use traceweir_decode::source::{Event, EventKind};
-use traceweir_decode::tdh::{Answer, Messages, Said};
+use traceweir_decode::tdh::{Answer, MessageFacts, Messages};
 use traceweir_format::spec::event::{
     EVENT_HEADER_FLAG_32_BIT_HEADER, EVENT_HEADER_FLAG_CLASSIC_HEADER, EVENT_HEADER_FLAG_STRING_ONLY,
     EVENT_HEADER_FLAG_TRACE_MESSAGE, ExtType,
@@ -118,8 +118,12 @@ impl EventQuery<'_> {
     }
 
     /// Returns the options for showing a message.
-    pub(super) fn display(&self) -> Said {
-        Said { time: shown_time(self.time, self.is_gmt), pointer_size: self.pointer_size, sequence: None }
+    pub(super) fn display(&self) -> MessageFacts {
+        MessageFacts {
+            time: shown_time(self.time, self.is_gmt),
+            pointer_size: self.pointer_size,
+            sequence: None,
+        }
     }
 
     /// Calls `body` with the message formats that the contexts name. The most recent ones are

@@ -3,7 +3,7 @@
 use std::mem::offset_of;
 
 use traceweir::{Guid, Status};
-use traceweir_decode::tdh::{Answer, Refusal, decode_one, names_of};
+use traceweir_decode::tdh::{Answer, DecodedValue, Refusal, decode_value, map_names};
 use traceweir_format::spec::types::{InType, OutType};
 
 use super::MAX_NAME;
@@ -21,7 +21,7 @@ const MAP_WBEM_NO_MAP: u32 = 0x40;
 /// The most entries of a map that are read.
 const MAX_ENTRIES: u32 = 1 << 20;
 
-/// Formats one value as text; [`decode_one`].
+/// Formats one value as text; [`decode_value`].
 ///
 /// `LoggerName` and `LogFileName` of the log-file header event are shown as the names that follow
 /// them, where `data` reaches to the end of the event. They still consume the bytes of a pointer.
@@ -55,7 +55,7 @@ pub unsafe extern "C" fn TdhFormatProperty(
             return Status::ERROR_INVALID_PARAMETER;
         }
         let made =
-            decode_one(InType(in_type), OutType(out_type), length, pointer_size, data).and_then(|one| {
+            decode_value(InType(in_type), OutType(out_type), length, pointer_size, data).and_then(|one| {
                 // SAFETY: by the contract; `info` is not NULL, as checked above.
                 let (class, opcode) = unsafe { class_and_opcode(info) };
                 let one = one.shown_in(&class, opcode, pointer_size, data);
@@ -90,7 +90,7 @@ unsafe fn class_and_opcode(info: *const TraceEventInfo) -> (Guid, u8) {
     }
 }
 
-fn plain(one: &traceweir_decode::tdh::One<'_>) -> Vec<u8> {
+fn plain(one: &DecodedValue<'_>) -> Vec<u8> {
     let mut out = Vec::new();
     one.text(&mut out);
     wide(&String::from_utf8_lossy(&out))
@@ -119,7 +119,7 @@ unsafe fn mapped(map: *const EventMapInfo, value: &traceweir_decode::value::Valu
         (entry.value, entry.output_offset)
     });
     let mut joined = String::new();
-    for offset in names_of(flag & MAP_BITS != 0, entries, value)? {
+    for offset in map_names(flag & MAP_BITS != 0, entries, value)? {
         let at = base.wrapping_add(offset as usize).cast();
         // SAFETY: by the contract.
         let name = unsafe { text(at, MAX_NAME) }.filter(|_| offset != 0).unwrap_or_default();

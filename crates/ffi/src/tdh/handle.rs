@@ -4,7 +4,7 @@ use std::ffi::c_void;
 
 use traceweir::Status;
 use traceweir_decode::source::EventKind;
-use traceweir_decode::tdh::{Messages, Said};
+use traceweir_decode::tdh::{MessageFacts, Messages};
 
 use super::answer::{Room, text};
 use super::event::{
@@ -226,7 +226,8 @@ unsafe fn message_property(
         let pointer =
             decoding.number(CONTEXT_POINTER_SIZE).and_then(pointer_size).unwrap_or(query.pointer_size);
         let is_gmt = decoding.number(CONTEXT_GMT) == Some(1);
-        let display = Said { time: shown_time(query.time, is_gmt), pointer_size: pointer, sequence: None };
+        let display =
+            MessageFacts { time: shown_time(query.time, is_gmt), pointer_size: pointer, sequence: None };
         room.answer(decoding.messages.property(&query.event, &display, &name))
     })
 }

@@ -12,8 +12,8 @@ use traceweir_c::types::tdh::{
 };
 use traceweir_decode::format::{Style, text};
 use traceweir_decode::schema::{Count, Field, Kind, Schema};
-use traceweir_decode::source::{Decoder, Found};
-use traceweir_decode::tdh::{Image, names_of};
+use traceweir_decode::source::{Decoder, SchemaMatch};
+use traceweir_decode::tdh::{EventInfo, map_names};
 use traceweir_decode::value::Value;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::etl;
@@ -88,7 +88,7 @@ impl<'p> Visitor<'p> for Lines {
         let Kind::Value { map, .. } = &field.kind else { return };
         // For bits without a name, the program shows the number.
         let is_named = map.as_ref().is_some_and(|map| {
-            names_of(map.bits, map.entries().iter().map(|(v, _)| (*v as u32, ())), &value).is_ok()
+            map_names(map.bits, map.entries().iter().map(|(v, _)| (*v as u32, ())), &value).is_ok()
         });
         let mut shown = Vec::new();
         text(field, &value, Style { numeric: !is_named }, &mut shown);
@@ -116,7 +116,7 @@ enum Expected {
     Message,
 }
 
-fn expected_fields(schema: &Schema, found: &Found<'_, '_>, pointer_size: usize) -> Expected {
+fn expected_fields(schema: &Schema, found: &SchemaMatch<'_, '_>, pointer_size: usize) -> Expected {
     let mut lines = Lines::default();
     let walked = Walker::default().walk(schema, found.payload, pointer_size, &mut lines);
     if walked.is_ok() { Expected::Fields(lines.out + "  end 0\n") } else { Expected::Cut(lines.out) }
@@ -145,8 +145,8 @@ fn compare(workshop: &Workshop, program: &Path, trace: &str) -> usize {
         dump(&record, &mut dumped);
         expected.push(match found {
             Ok(found) if record.family() != Family::Message => {
-                let image = Image::of(&found.known.schema);
-                expected_fields(image.schema(&found.known.schema), &found, record.pointer_size())
+                let info = EventInfo::encode(&found.prepared.schema);
+                expected_fields(info.schema(&found.prepared.schema), &found, record.pointer_size())
             }
             Ok(_) => Expected::Message,
             Err(_) => Expected::Nothing,

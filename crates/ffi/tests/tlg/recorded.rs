@@ -59,7 +59,7 @@ impl<'p> Visitor<'p> for Shown {
 
 fn decoded(decoder: &mut Decoder, record: &Record<'_>) -> Result<(String, String), String> {
     let found = decoder.find(record).map_err(|e| format!("{e:?}"))?;
-    let schema = &found.known.schema;
+    let schema = &found.prepared.schema;
     let mut shown = Shown::default();
     let rest = Walker::default().walk(schema, found.payload, 8, &mut shown).map_err(|e| format!("{e:?}"))?;
     if !rest.is_empty() {

@@ -209,8 +209,8 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
             return Ok(None);
         };
         if self.is_zero(start, self.length.saturating_sub(start))? {
-            let why = "zeros to the end of the file";
-            self.index.defect(Error::Invalid { what: "buffer header", offset: start, why });
+            let reason = "zeros to the end of the file";
+            self.index.defect(Error::Invalid { what: "buffer header", offset: start, reason });
             return Ok(None);
         }
         if core::mem::take(&mut self.steps)
@@ -327,8 +327,8 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
     }
 
     fn bad_size(&mut self, offset: u64) {
-        let why = "size is impossible; the session's size or the next header shows where it ends";
-        self.index.defect(Error::Invalid { what: "buffer header", offset, why });
+        let reason = "size is impossible; the session's size or the next header shows where it ends";
+        self.index.defect(Error::Invalid { what: "buffer header", offset, reason });
     }
 
     /// Returns the next offset to inspect after a hole at `at`, in steps of `size`.

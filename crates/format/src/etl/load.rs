@@ -55,8 +55,8 @@ impl Loader {
         let loaded =
             |bytes| Loaded { bytes, start: 0, base: buffer.offset.saturating_add(HEADER_SIZE as u64) };
         if limit < HEADER_SIZE as u32 || limit > session_size.max(MAX_BUFFER) {
-            let why = "unpacked size is impossible";
-            return Ok((loaded(bytes), Some(Error::Invalid { what, offset: buffer.offset, why })));
+            let reason = "unpacked size is impossible";
+            return Ok((loaded(bytes), Some(Error::Invalid { what, offset: buffer.offset, reason })));
         }
         let packed = self.packed.get(HEADER_SIZE..).unwrap_or_default();
         let unpacked = (limit as usize).saturating_sub(HEADER_SIZE);
@@ -94,7 +94,7 @@ pub fn unpack(buffer: &[u8], into: &mut Vec<u8>) -> Result<BufferHeader> {
         needed: HEADER_SIZE as u64,
         available: buffer.len() as u64,
     })?;
-    let wrong = |why| Error::Invalid { what, offset: 0, why };
+    let wrong = |reason| Error::Invalid { what, offset: 0, reason };
     into.clear();
     if !header.is_compressed() {
         let valid = header.offset as usize;
@@ -135,8 +135,8 @@ fn at_file_offset(error: Error, buffer: u64) -> Error {
         Error::Truncated { what, offset, needed, available } => {
             Error::Truncated { what, offset: base.saturating_add(offset), needed, available }
         }
-        Error::Invalid { what, offset, why } => {
-            Error::Invalid { what, offset: base.saturating_add(offset), why }
+        Error::Invalid { what, offset, reason } => {
+            Error::Invalid { what, offset: base.saturating_add(offset), reason }
         }
         other => other,
     }

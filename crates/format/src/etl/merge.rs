@@ -124,8 +124,15 @@ pub struct Events<'t, R> {
     ends: Option<VecDeque<usize>>,
 }
 
+impl<R: ReadAt> Trace<R> {
+    /// Returns all events in time order.
+    pub fn events(&self) -> Events<'_, R> {
+        Events::new(self)
+    }
+}
+
 impl<'t, R: ReadAt> Events<'t, R> {
-    pub(super) fn new(trace: &'t Trace<R>) -> Self {
+    fn new(trace: &'t Trace<R>) -> Self {
         let mut events = Self {
             trace,
             heap: BinaryHeap::new(),
@@ -389,8 +396,8 @@ impl<'t, R: ReadAt> Events<'t, R> {
         let before = self.reloads;
         self.reloads = before.saturating_sub(u64::from(bytes));
         if before > 0 && self.reloads == 0 {
-            let why = "too many large buffers overlap in time; from here on events are in order within a buffer only";
-            self.damage.add(Error::Invalid { what: "order of buffers", offset, why });
+            let reason = "too many large buffers overlap in time; from here on events are in order within a buffer only";
+            self.damage.add(Error::Invalid { what: "order of buffers", offset, reason });
         }
     }
 
@@ -456,8 +463,8 @@ impl<'t, R: ReadAt> Events<'t, R> {
         let same = lane.refill(loaded);
         self.open_bytes = self.open_bytes.saturating_add(lane.cost());
         if !same {
-            let why = "its bytes changed while the file was read";
-            self.damage.add(Error::Invalid { what: "buffer", offset: this.offset, why });
+            let reason = "its bytes changed while the file was read";
+            self.damage.add(Error::Invalid { what: "buffer", offset: this.offset, reason });
             self.close(slot);
             return Ok(None);
         }

@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use super::ReadAt;
 use super::index::{BufferRef, Index};
 use super::load::Loader;
-use super::merge::Events;
 use crate::buffer::{BufferHeader, HEADER_SIZE, MAX_BUFFER};
 use crate::header::{self, Family, MAX_RECORD, Record, measure};
+use crate::kernel::hook;
 use crate::logfile::{self, LogFileHeader};
 use crate::spec::session::{
     BUFFER_FLAG_COMPRESSED, EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR,
@@ -58,11 +58,6 @@ impl<R: ReadAt> Trace<R> {
         let index = Index::build(&source, &header, first.time())?;
         let (wide, starter) = (first.pointer_size() == 8, (first.thread_id(), first.process_id()));
         Ok(Self { source, length, header, wide, starter, clock, index })
-    }
-
-    /// Returns all events in time order.
-    pub fn events(&self) -> Events<'_, R> {
-        Events::new(self)
     }
 
     /// Returns the log-file header.
@@ -271,7 +266,7 @@ pub(super) fn read_head<R: ReadAt>(source: &R) -> Result<Vec<u8>> {
 
 /// Returns the record that holds the log-file header.
 pub(super) fn first_event(head: &[u8]) -> Result<Record<'_>> {
-    let not_etl = |offset, why| Error::NotAnEtl { offset, why };
+    let not_etl = |offset, reason| Error::NotAnEtl { offset, reason };
     let Some(raw) = head.first_chunk::<HEADER_SIZE>() else {
         return Err(not_etl(0, "the file is shorter than a buffer header"));
     };
@@ -283,7 +278,7 @@ pub(super) fn first_event(head: &[u8]) -> Result<Record<'_>> {
         .filter(|m| m.family == Family::System)
         .ok_or(not_etl(at, "the first event is not a system event"))?;
     let record = Record::new(body, measured, buffer.processor_index, 0);
-    if record.hook() != Some(logfile::HOOK) {
+    if record.hook() != Some(hook::LOG_FILE_HEADER) {
         return Err(not_etl(at.saturating_add(6), "the first event is not the log-file header"));
     }
     Ok(record)

@@ -378,7 +378,7 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
     /// Sets the fields of the log-file header.
     fn finish(mut self) -> Result<Repair> {
         let Some((at, head, _)) = self.previous else {
-            return Err(Error::NotAnEtl { offset: 0, why: "the header buffer is incomplete" });
+            return Err(Error::NotAnEtl { offset: 0, reason: "the header buffer is incomplete" });
         };
         if self.is_modern() {
             set_flush_marker(&mut self.sink, at, head.flags)?;

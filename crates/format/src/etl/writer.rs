@@ -35,7 +35,7 @@ use crate::{Error, Result, header, xpress};
 
 /// Rejects records that would not read back the same.
 fn check_buffer(cpu: u16, records: &[u8]) -> Result<()> {
-    let invalid = |why| Err(Error::Invalid { what: "records to be written", offset: 0, why });
+    let invalid = |reason| Err(Error::Invalid { what: "records to be written", offset: 0, reason });
     if cpu > MAX_PROCESSOR {
         return invalid("the processor index has eleven bits");
     }
@@ -77,8 +77,8 @@ pub struct InPlace<'a> {
 }
 
 impl InPlace<'_> {
-    fn refused<T>(why: &'static str) -> Result<T> {
-        Err(Error::Invalid { what: "buffer to be written", offset: 0, why })
+    fn refused<T>(reason: &'static str) -> Result<T> {
+        Err(Error::Invalid { what: "buffer to be written", offset: 0, reason })
     }
 
     fn records(&self) -> Result<&[u8]> {

@@ -297,7 +297,7 @@ fn read_filter<'a>(from: &mut Cursor<'a>) -> Result<Filter<'a>> {
     let Some(inside) = size.checked_sub(HEAD_BYTES).filter(|_| size.is_multiple_of(8)) else {
         return Err(from.invalid("the size of a filter is too small or not a multiple of eight"));
     };
-    let body = from.take(inside)?;
+    let body = from.bytes(inside)?;
     let Some((fields, rest)) = body.as_chunks().0.split_at_checked(fields) else {
         return Err(from.invalid("a filter has no room for its fields"));
     };
@@ -336,7 +336,7 @@ fn read_predicate<'a>(from: &mut Cursor<'a>) -> Result<Predicate<'a>> {
     let (Some(kind), Some(inside)) = (kind, size.checked_sub(HEAD_BYTES)) else {
         return Err(from.invalid("an operator does not suit the type of its field"));
     };
-    let mut operand = Cursor::new(WHAT, from.take(inside)?);
+    let mut operand = Cursor::new(WHAT, from.bytes(inside)?);
     let value = match kind {
         Type::Integer { signed, .. } => {
             let low = number(&mut operand, signed)?;
@@ -346,7 +346,7 @@ fn read_predicate<'a>(from: &mut Cursor<'a>) -> Result<Predicate<'a>> {
         Type::Guid => Value::Guid(operand.guid()?),
         Type::Utf16 | Type::Ansi => {
             let length = operand.u16()?;
-            let text = core::str::from_utf8(operand.take(usize::from(length))?);
+            let text = core::str::from_utf8(operand.bytes(usize::from(length))?);
             Value::Text(text.map_err(|_| from.invalid("a text is not UTF-8"))?)
         }
     };

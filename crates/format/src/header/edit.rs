@@ -160,13 +160,14 @@ mod tests {
     use crate::header::perfinfo::PerfInfoHeader;
     use crate::header::system::SystemHeader;
     use crate::header::{Measure, NO_ID};
+    use crate::kernel::hook;
     use std::vec;
 
     fn one_of_each() -> Vec<Vec<u8>> {
         let system = SystemHeader {
             pointer_size: 8,
             version: 2,
-            hook: 0x0301,
+            hook: hook::PROCESS_START,
             thread_id: 1,
             process_id: 2,
             time: 3,
@@ -193,7 +194,13 @@ mod tests {
             time: Some(3),
             ids: Some((1, 2)),
         };
-        let perf = PerfInfoHeader { pointer_size: 8, version: 1, hook: 0x0F2E, time: 3, counters: &[9] };
+        let perf = PerfInfoHeader {
+            pointer_size: 8,
+            version: 1,
+            hook: hook::SAMPLED_PROFILE,
+            time: 3,
+            counters: &[9],
+        };
         let mut all = vec![Vec::new(); 7];
         EventHeader { thread_id: 1, process_id: 2, time: 3, ..EventHeader::default() }
             .encode(b"payload", &mut all[0])

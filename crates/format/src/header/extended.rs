@@ -11,7 +11,6 @@
 
 use alloc::vec::Vec;
 
-use super::event;
 use crate::guid::Guid;
 use crate::spec::event::ExtType;
 use crate::wire::{Put, align8, chunk, guid_at, u64_at};
@@ -32,11 +31,10 @@ pub struct Item<'a> {
     pub data: &'a [u8],
 }
 
-/// Returns where the payload of an event with items begins; `None` if the items do not fit the
-/// record.
+/// Returns where the payload of an event begins whose items begin at `at`; `None` if the items do
+/// not fit the record.
 #[inline]
-pub(super) fn end_of_items(record: &[u8]) -> Option<usize> {
-    let mut at = event::SIZE;
+pub(super) fn end_of_items(record: &[u8], mut at: usize) -> Option<usize> {
     for _ in 0..MAX_ITEMS {
         let head = chunk::<ITEM_HEAD>(record, at)?;
         let [size, _, linkage, data] = words(u64::from_le_bytes(*head));

@@ -5,6 +5,7 @@ use super::message::MessageHeader;
 use super::perfinfo::PerfInfoHeader;
 use super::system::SystemHeader;
 use super::*;
+use crate::kernel::hook;
 use crate::spec::event::{ExtType, class};
 use alloc::vec::Vec;
 use proptest::prelude::*;
@@ -58,7 +59,7 @@ fn kernel_events_read_back() {
     let system = SystemHeader {
         pointer_size: 4,
         version: 4,
-        hook: 0x030A,
+        hook: hook::IMAGE_LOAD,
         thread_id: 1,
         process_id: 2,
         time: 3,
@@ -68,7 +69,7 @@ fn kernel_events_read_back() {
     let record = Record::parse(&bytes, 0).unwrap();
     assert_eq!(
         (record.family(), record.hook(), record.provider()),
-        (Family::System, Some(0x030A), class::IMAGE)
+        (Family::System, Some(hook::IMAGE_LOAD), class::IMAGE)
     );
     assert_eq!(
         (record.descriptor().opcode, record.descriptor().version, record.payload()),
@@ -80,7 +81,13 @@ fn kernel_events_read_back() {
     let record = Record::parse(&bytes, 0).unwrap();
     assert_eq!((record.family(), record.payload(), record.process_id()), (Family::Compact, &b"xy"[..], 2));
 
-    let perf = PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0F2E, time: 4, counters: &[1, 2] };
+    let perf = PerfInfoHeader {
+        pointer_size: 8,
+        version: 2,
+        hook: hook::SAMPLED_PROFILE,
+        time: 4,
+        counters: &[1, 2],
+    };
     let bytes = encoded(|out| perf.encode(b"z", out));
     let record = Record::parse(&bytes, 0).unwrap();
     assert_eq!((record.thread_id(), record.time(), record.payload()), (NO_ID, 4, &b"z"[..]));

@@ -248,7 +248,7 @@ const _: () = {
 /// The error for a class that cannot be queried.
 const NOT_QUERIED: Error = Error::Information {
     status: Status::ERROR_NOT_SUPPORTED,
-    why: "this information class cannot be queried",
+    reason: "this information class cannot be queried",
 };
 /// Bytes before the owners.
 const OWNERS: usize = 8;
@@ -328,7 +328,7 @@ impl Answer {
 }
 
 fn malformed() -> Error {
-    Error::Invalid { what: "information", offset: 0, why: "an answer of another form than its question" }
+    Error::Invalid { what: "information", offset: 0, reason: "an answer of another form than its question" }
 }
 
 /// Encodes entries that each begin with the offset of the next, aligned; 0 in the last one.

@@ -1,10 +1,11 @@
 //! Settings of TraceSetInformation.
 
+mod form;
+
 use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::form::Form;
 use super::{
     ClassicEventId, GroupMask, MAX_CAPTURE_STATE_PROVIDERS, MAX_LBR_EVENTS, MIN_CAPTURE_STATE_PERIOD,
     PeriodicCaptureState, ProfileInterval, StackCaching, bad_length, guids_to_bytes, invalid, put_words,
@@ -12,10 +13,11 @@ use super::{
 };
 use crate::Result;
 use crate::guid::Guid;
-use crate::spec::event::is_kernel_class;
+use crate::kernel::hook::is_kernel_class;
 use crate::spec::info::InfoClass;
 use crate::spec::status::Status;
 use crate::wire::Put;
+use form::Form;
 
 /// A setting of TraceSetInformation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -243,9 +245,9 @@ const LBR_KNOWN: u32 = 0x7FF;
 /// Control and integer registers, the only valid value.
 pub(super) const REGISTER_TYPES: u32 = 3;
 
-/// Fails with `why` if `is_wrong`.
-fn refuse_if(is_wrong: bool, why: &'static str) -> Result<()> {
-    if is_wrong { invalid(why) } else { Ok(()) }
+/// Fails with `reason` if `is_wrong`.
+fn refuse_if(is_wrong: bool, reason: &'static str) -> Result<()> {
+    if is_wrong { invalid(reason) } else { Ok(()) }
 }
 
 fn check_events(events: &[ClassicEventId]) -> Result<()> {

@@ -1,6 +1,7 @@
 //! Lengths and layouts of each class.
 
 use super::*;
+use crate::kernel::hook;
 use crate::spec::event::class;
 use crate::spec::info::InfoClass;
 use alloc::string::ToString;
@@ -100,7 +101,7 @@ fn settings_read_back_without_duplicates() {
         Set::PeriodicCaptureState(Some(PeriodicCaptureState { seconds: 15, providers })),
         Set::ProviderBinaryTracking(true),
         Set::LbrConfiguration(0x201),
-        Set::LbrEventList(vec![0x0F2E]),
+        Set::LbrEventList(vec![hook::SAMPLED_PROFILE.into()]),
         Set::StackCaching(caching),
         Set::UnifiedStackCaching(caching),
         Set::ContextRegister { types: 3, events: vec![perf] },
@@ -118,7 +119,7 @@ fn settings_read_back_without_duplicates() {
     assert_eq!(Set::from_bytes(3, Some(&reserved), 24), Ok(Set::StackTracing(vec![thread])));
     let short = Set::from_bytes(4, Some(&[1, 0, 0, 0, 2, 0, 0, 0]), 8);
     assert_eq!(short, Ok(Set::SystemTraceEnableFlags([1, 2, 0, 0, 0, 0, 0, 0])));
-    assert_eq!((thread.hook_id(), perf.hook_id()), (Some(0x0524), Some(0x0F2E)));
+    assert_eq!((thread.hook_id(), perf.hook_id()), (Some(hook::CONTEXT_SWITCH), Some(hook::SAMPLED_PROFILE)));
 }
 
 #[test]
@@ -160,7 +161,11 @@ fn answers_read_back() {
         max_interval: 2,
         description: name.to_string(),
     };
-    let session = |logger_id| PmcSession { logger_id, sources: vec![2, 19], hook_ids: vec![0x0524, 1, 2] };
+    let session = |logger_id| PmcSession {
+        logger_id,
+        sources: vec![2, 19],
+        hook_ids: vec![hook::CONTEXT_SWITCH, 1, 2],
+    };
     let owners = vec![CounterOwner { kind: 3, source: 19, tag: 7 }, CounterOwner::default()];
     let thread = ClassicEventId { class: class::THREAD, opcode: 36 };
     for (query, answer) in [

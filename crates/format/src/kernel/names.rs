@@ -11,9 +11,9 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
+use super::hook::{class_of, is_kernel_class, type_of};
 use super::{class_name, shape_of, shapes};
 use crate::guid::Guid;
-use crate::spec::event::{class_of, is_kernel_class};
 
 /// Common names of some events, in addition to the names of their types.
 const ALSO: [(&str, &str); 4] = [
@@ -30,7 +30,7 @@ pub fn events_named(text: &str) -> Vec<(Guid, u8)> {
     let text = ALSO.iter().find(|(other, _)| other.eq_ignore_ascii_case(text)).map_or(text, |(_, name)| name);
     if let Some(hook) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         let hook = u16::from_str_radix(hook, 16).ok();
-        let event = hook.map(|hook| (class_of(hook), hook.to_le_bytes()[0]));
+        let event = hook.map(|hook| (class_of(hook), type_of(hook)));
         return event.filter(|(class, _)| is_kernel_class(class)).into_iter().collect();
     }
     let is = |name: &str, typed: &str| name.eq_ignore_ascii_case(typed);
@@ -79,7 +79,8 @@ fn add(mut events: Vec<(Guid, u8)>, (class, opcode, _): (Guid, u8, &str)) -> Vec
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::event::{class, hook_of};
+    use crate::kernel::hook::hook_of;
+    use crate::spec::event::class;
 
     #[test]
     fn events_are_found_by_class_and_type_by_type_and_by_hook_id() {

@@ -4,8 +4,8 @@
 use std::collections::HashSet;
 use std::vec::Vec;
 
+use super::hook::{class_of, group_of, hook_of, type_of};
 use super::*;
-use crate::spec::event::{class_of, group_of, hook_of};
 
 /// Returns the bytes before the first field whose size depends on the payload.
 fn fixed_size(shape: &Shape, pointer_size: usize) -> usize {
@@ -14,8 +14,9 @@ fn fixed_size(shape: &Shape, pointer_size: usize) -> usize {
 
 /// Returns the shape of a hook id in a version.
 fn hook(hook: u16, version: u8) -> &'static Shape {
-    let [opcode, _] = hook.to_le_bytes();
-    shape_of(&class_of(hook), opcode, version).unwrap_or_else(|| panic!("{hook:#06x} version {version}")).0
+    shape_of(&class_of(hook), type_of(hook), version)
+        .unwrap_or_else(|| panic!("{hook:#06x} version {version}"))
+        .0
 }
 
 #[test]

@@ -255,37 +255,3 @@ pub mod class {
         (HYPERVISOR_X, "HypervisorX"),
     ];
 }
-
-/// The group byte of image events; hook 0x030A (image load) belongs to it too.
-pub const GROUP_IMAGE: u8 = 0x14;
-
-/// The hook id of an image load, which is in the process group.
-pub const HOOK_IMAGE_LOAD: u16 = 0x030A;
-
-/// Returns the group that a consumer sees for a hook id.
-#[must_use]
-pub const fn group_of(hook: u16) -> u8 {
-    if hook == HOOK_IMAGE_LOAD { GROUP_IMAGE } else { hook.to_le_bytes()[1] }
-}
-
-/// Returns the class GUID that a consumer sees for a hook id; null for groups without one.
-#[must_use]
-pub fn class_of(hook: u16) -> Guid {
-    class::GROUPS.get(usize::from(group_of(hook))).map_or(Guid::NULL, |g| g.0)
-}
-
-/// Returns the hook id of a kernel event by its class and type: the reverse of [`class_of`] and the
-/// low byte. `None` if no hook id has that class and type.
-#[must_use]
-pub fn hook_of(class: &Guid, opcode: u8) -> Option<u16> {
-    let group = class::GROUPS.iter().position(|(known, _)| known == class)?;
-    let plain = u16::from_le_bytes([opcode, u8::try_from(group).ok()?]);
-    let is_it = |hook: &u16| class_of(*hook) == *class && hook.to_le_bytes()[0] == opcode;
-    [HOOK_IMAGE_LOAD, plain].into_iter().find(is_it)
-}
-
-/// Returns whether a class is one of kernel events.
-#[must_use]
-pub fn is_kernel_class(class: &Guid) -> bool {
-    class::GROUPS.iter().any(|(known, _)| known == class)
-}

@@ -7,7 +7,9 @@ mod groups;
 pub use groups::{GROUP_TWINS, KERNEL_GROUPS, SYSTEM_KEYWORDS, SystemKeyword, group_word};
 
 use crate::guid::Guid;
-use crate::info::GroupMask;
+
+/// A mask of kernel event groups (PERFINFO_GROUPMASK, 32 bytes).
+pub type GroupMask = [u32; 8];
 
 /// The names and GUIDs of the system providers; the published constant is `System` + name +
 /// `ProviderGuid`.

@@ -161,9 +161,9 @@ impl MetadataBuilder {
 
     /// Adds a field, after checking that readers can decode it.
     pub fn add(&mut self, field: &FieldMetadata<'_>) -> &mut Self {
-        if let Some(why) = defect(field) {
+        if let Some(reason) = defect(field) {
             let offset = self.blob.len() as u64;
-            self.error.get_or_insert(Error::Invalid { what: "field metadata", offset, why });
+            self.error.get_or_insert(Error::Invalid { what: "field metadata", offset, reason });
             return self;
         }
         self.add_raw(field)

@@ -4,6 +4,7 @@
 
 use super::streams::long_copy;
 use super::*;
+use traceweir_format::kernel::hook;
 
 /// Returns a stream of some hundred bytes that unpacks to these records and then filler, `len`
 /// bytes in all.
@@ -113,7 +114,13 @@ fn very_many_open_buffers_stay_within_bounds_of_time_and_memory() {
     let count = 20_000_i64;
     let mut bytes = file(options(), &[]);
     for n in 0..count {
-        let perf = |time| PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0F2E, time, counters: &[] };
+        let perf = |time| PerfInfoHeader {
+            pointer_size: 8,
+            version: 2,
+            hook: hook::SAMPLED_PROFILE,
+            time,
+            counters: &[],
+        };
         let mut records = encode(|out| perf(ANCHOR + 1).encode(b"", out));
         perf(ANCHOR + 2 * count - n).encode(b"", &mut records).unwrap();
         let size = (HEADER_SIZE + records.len()) as u32;
@@ -140,7 +147,7 @@ fn sorting_a_buffer_takes_a_fraction_of_its_size() {
         let perf = PerfInfoHeader {
             pointer_size: 8,
             version: 2,
-            hook: 0x0F2E,
+            hook: hook::SAMPLED_PROFILE,
             time: ANCHOR + (n * 7919) % 10_007,
             counters: &[],
         };

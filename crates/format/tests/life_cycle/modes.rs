@@ -2,6 +2,7 @@
 //! compressed in part.
 
 use super::*;
+use traceweir_format::kernel::hook;
 
 /// Returns a file of ten buffers of one processor, two events each, all at one time: only sequence
 /// numbers show their order.
@@ -133,7 +134,13 @@ fn plain_and_compressed_buffers_may_be_mixed() {
         state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
         (state >> 24) as u8
     });
-    let perf = |time| PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0F2E, time, counters: &[] };
+    let perf = |time| PerfInfoHeader {
+        pointer_size: 8,
+        version: 2,
+        hook: hook::SAMPLED_PROFILE,
+        time,
+        counters: &[],
+    };
     let stored = encode(|out| perf(ANCHOR + 2).encode(&noise, out));
     let plan =
         [(0, vec![event(ANCHOR + 1, 1, 500)]), (0, vec![stored]), (0, vec![event(ANCHOR + 3, 3, 500)])];
@@ -156,7 +163,8 @@ fn plain_and_compressed_buffers_may_be_mixed() {
 
 #[test]
 fn records_after_saved_offset_are_read() {
-    let extra = PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0042, time: ANCHOR, counters: &[] };
+    let extra =
+        PerfInfoHeader { pointer_size: 8, version: 2, hook: hook::BUILD_INFO, time: ANCHOR, counters: &[] };
     let header_records = encode(|out| extra.encode(b"a build\0", out));
     let mut file =
         file(Options { compressed: true, header_records, ..options() }, &[(0, vec![event(ANCHOR, 1, 8)])]);

@@ -1,6 +1,7 @@
 //! What opening a file reports without reading the events: loss, and kernel events.
 
 use super::*;
+use traceweir_format::kernel::hook;
 
 #[test]
 fn loss_flags_are_gathered_from_all_buffers() {
@@ -36,13 +37,19 @@ fn kernel_events_show_at_the_start_of_a_buffer() {
     let system = |cpu_times| SystemHeader {
         pointer_size: 8,
         version: 2,
-        hook: 0x0301,
+        hook: hook::PROCESS_START,
         thread_id: 1,
         process_id: 2,
         time: ANCHOR + 1,
         cpu_times,
     };
-    let perf = PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0F2E, time: ANCHOR, counters: &[] };
+    let perf = PerfInfoHeader {
+        pointer_size: 8,
+        version: 2,
+        hook: hook::SAMPLED_PROFILE,
+        time: ANCHOR,
+        counters: &[],
+    };
     let kinds = [
         (true, encode(|out| system(Some((0, 0))).encode(&[0; 600], out))),
         (true, encode(|out| system(None).encode(&[0; 600], out))),

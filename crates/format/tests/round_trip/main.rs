@@ -19,6 +19,7 @@ use traceweir_format::header::message::MessageHeader;
 use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::header::system::SystemHeader;
 use traceweir_format::header::{Family, MAX_RECORD, NO_ID, Record};
+use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::{EventDescriptor, ExtType};
 use traceweir_format::time::FileTime;
 
@@ -62,7 +63,7 @@ fn one_of_each() -> Vec<Vec<u8>> {
         let system = |time, cpu_times| SystemHeader {
             pointer_size,
             version: 4,
-            hook: 0x0301,
+            hook: hook::PROCESS_START,
             thread_id: 13,
             process_id: 14,
             time,
@@ -71,7 +72,13 @@ fn one_of_each() -> Vec<Vec<u8>> {
         records.push(encode(|out| system(next(), Some((1, 2))).encode(payload, out)));
         records.push(encode(|out| system(next(), None).encode(payload, out)));
         for counters in [&[][..], &[1, 2, 3, 4, 5, 6, u64::MAX]] {
-            let perf = PerfInfoHeader { pointer_size, version: 2, hook: 0x0F2E, time: next(), counters };
+            let perf = PerfInfoHeader {
+                pointer_size,
+                version: 2,
+                hook: hook::SAMPLED_PROFILE,
+                time: next(),
+                counters,
+            };
             records.push(encode(|out| perf.encode(payload, out)));
         }
         for instance in [None, Some(Instance { id: 1, parent_id: 2, parent_class: PROVIDER })] {
@@ -207,7 +214,7 @@ fn records_of_the_header_buffer_come_back_too() {
         let groups = SystemHeader {
             pointer_size: 8,
             version: 2,
-            hook: 0x0005,
+            hook: hook::GROUP_MASKS,
             thread_id: 0,
             process_id: 0,
             time: ANCHOR,
@@ -264,7 +271,8 @@ fn oversized_record_is_rejected() {
 
 #[test]
 fn impossible_options_are_rejected_with_the_reason() {
-    let perf = PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0042, time: ANCHOR, counters: &[] };
+    let perf =
+        PerfInfoHeader { pointer_size: 8, version: 2, hook: hook::BUILD_INFO, time: ANCHOR, counters: &[] };
     let mut unpadded = encode(|out| perf.encode(b"build", out));
     unpadded.pop();
     for (wrong, reason) in [

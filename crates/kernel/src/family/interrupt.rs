@@ -17,6 +17,7 @@
 //! 3. The routine is the kernel's function for the softirq or vector, if the symbol table has it.
 //!    The kernel does not report the handler of a device: 0.
 
+use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
 use crate::groups::Group;
@@ -55,9 +56,9 @@ enum Kind {
     Softirq,
 }
 
-const INTERRUPT: u16 = 0x0F43;
-const DPC: u16 = 0x0F44;
-const TIMER_DPC: u16 = 0x0F45;
+const INTERRUPT: u16 = hook::ISR;
+const DPC: u16 = hook::DPC;
+const TIMER_DPC: u16 = hook::TIMER_DPC;
 /// The softirqs that run timers.
 const TIMERS: [u32; 2] = [1, 8];
 

@@ -23,6 +23,7 @@
 //!    whose end is unknown.
 
 use perf_event_open_sys::bindings as sys;
+use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
 use crate::groups::Group;
@@ -52,12 +53,12 @@ enum Call {
     Break,
 }
 
-const DEMAND_ZERO: u16 = 0x020B;
-const COPY_ON_WRITE: u16 = 0x020C;
-const ACCESS_VIOLATION: u16 = 0x020F;
-const HARD_FAULT: u16 = 0x0220;
-const ALLOC: u16 = 0x0262;
-const FREE: u16 = 0x0263;
+const DEMAND_ZERO: u16 = hook::DEMAND_ZERO_FAULT;
+const COPY_ON_WRITE: u16 = hook::COPY_ON_WRITE;
+const ACCESS_VIOLATION: u16 = hook::ACCESS_VIOLATION;
+const HARD_FAULT: u16 = hook::HARD_FAULT;
+const ALLOC: u16 = hook::VIRTUAL_ALLOC;
+const FREE: u16 = hook::VIRTUAL_FREE;
 
 /// Bits of the error code.
 const WAS_PRESENT: u64 = 1;

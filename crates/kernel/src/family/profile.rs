@@ -15,6 +15,7 @@
 //! 3. An event is written when a source starts, when its interval changes, and when it ends. The
 //!    last written interval of each source is kept.
 
+use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
 use super::Rundown;
@@ -34,12 +35,12 @@ pub(crate) struct State {
     counters: Vec<Counter>,
 }
 
-const SAMPLE: u16 = 0x0F2E;
-const COUNTER_SAMPLE: u16 = 0x0F2F;
-const COUNTERS: u16 = 0x0F30;
-const INTERVAL_SET: u16 = 0x0F48;
-const COLLECTION_START: u16 = 0x0F49;
-const COLLECTION_END: u16 = 0x0F4A;
+const SAMPLE: u16 = hook::SAMPLED_PROFILE;
+const COUNTER_SAMPLE: u16 = hook::PMC_PROFILE;
+const COUNTERS: u16 = hook::PMC_CONFIG;
+const INTERVAL_SET: u16 = hook::PROFILE_SET_INTERVAL;
+const COLLECTION_START: u16 = hook::PROFILE_START;
+const COLLECTION_END: u16 = hook::PROFILE_END;
 
 /// Bits of the flags of a sample.
 const IN_DPC: u8 = 1;

@@ -24,6 +24,7 @@
 //!    its last switch out. It is 0 if it is unknown, and for the idle thread.
 //! 4. Thread 0 is the idle thread of each processor, with priority 0 and reason 0.
 
+use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
 use crate::groups::Group;
@@ -42,9 +43,9 @@ pub(crate) struct State {
     running: Vec<(u32, u8)>,
 }
 
-const CONTEXT_SWITCH: u16 = 0x0524;
-const SET_PRIORITY: u16 = 0x0530;
-const READY_THREAD: u16 = 0x0532;
+const CONTEXT_SWITCH: u16 = hook::CONTEXT_SWITCH;
+const SET_PRIORITY: u16 = hook::SET_PRIORITY;
+const READY_THREAD: u16 = hook::READY_THREAD;
 
 /// Indexes of the fields of `sched_switch`.
 const PREV_PID: usize = 0;

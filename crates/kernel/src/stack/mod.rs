@@ -20,12 +20,13 @@ mod program;
 mod reader;
 pub(crate) mod unwind;
 
+use traceweir_format::kernel::hook;
 use traceweir_format::wire::{Put, u64_at};
 
 /// Hook id and version of a stack-walk event.
-pub(crate) const STACK_WALK: (u16, u8) = (0x1820, 2);
+pub(crate) const STACK_WALK: (u16, u8) = (hook::STACK_WALK, 2);
 /// Hook id and version of the event with registers.
-pub(crate) const REGISTERS: (u16, u8) = (0x1830, 2);
+pub(crate) const REGISTERS: (u16, u8) = (hook::CONTEXT_REGISTERS, 2);
 /// The value of RegisterTypes in that event: control and integer.
 const CONTROL_AND_INTEGER: u32 = 3;
 

@@ -4,6 +4,7 @@ use std::fs;
 
 use super::*;
 use traceweir_format::info::{CounterOwner, ProfileInterval};
+use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::class;
 
 const SWITCH: ClassicEventId = ClassicEventId { class: class::THREAD, opcode: 36 };
@@ -140,16 +141,17 @@ fn machine_with_counters_lists_reads_and_owns_them() {
     assert_eq!(status(settings.set(&Set::PmcCounterList(vec![19]), &machine)), 87, "may be set once");
     assert_eq!(status(settings.set(&Set::PmcEventList(vec![SWITCH]), &machine)), 0);
     assert_eq!(status(settings.set(&Set::PmcEventList(vec![SWITCH]), &machine)), 87, "may be set once");
-    let session = PmcSession { logger_id: 3, sources: vec![19, 0x1001], hook_ids: vec![0x0524] };
+    let session =
+        PmcSession { logger_id: 3, sources: vec![19, 0x1001], hook_ids: vec![hook::CONTEXT_SWITCH] };
     assert_eq!(settings.pmc_session(3), Some(session));
     assert_eq!(
-        status(settings.set(&Set::LbrEventList(vec![0x0524]), &machine)),
+        status(settings.set(&Set::LbrEventList(vec![hook::CONTEXT_SWITCH.into()]), &machine)),
         87,
         "class 20 must come first"
     );
     assert_eq!(status(settings.set(&Set::LbrConfiguration(3), &machine)), 87);
     assert_eq!(status(settings.set(&Set::LbrConfiguration(1), &machine)), 0);
-    assert_eq!(status(settings.set(&Set::LbrEventList(vec![0x0524]), &machine)), 0);
+    assert_eq!(status(settings.set(&Set::LbrEventList(vec![hook::CONTEXT_SWITCH.into()]), &machine)), 0);
     system.set(&Set::ProfileSourceConfig(vec![2, 19]), &machine).unwrap();
     assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![2, 7]), &machine)), 87);
     assert_eq!(status(system.set(&Set::ProfileSourceConfig(vec![0]), &machine)), 87);
@@ -211,7 +213,7 @@ fn branches_and_events_are_set_together_or_not_at_all() {
     let branches =
         |configuration, events: &[ClassicEventId]| Branches { configuration, events: events.to_vec() };
     settings.set_branches(&branches(1, &[SWITCH]), &machine).unwrap();
-    assert_eq!((settings.lbr, &settings.lbr_events[..]), (Some(1), &[0x0524][..]));
+    assert_eq!((settings.lbr, &settings.lbr_events[..]), (Some(1), &[u32::from(hook::CONTEXT_SWITCH)][..]));
     let before = settings.clone();
     let refused = settings.set_branches(&branches(2, &[SWITCH, alien]), &machine).unwrap_err();
     assert_eq!((refused.status().0, refused.to_string().contains("GUID")), (87, true), "{refused}");

@@ -7,7 +7,8 @@ use traceweir_format::etl::Options;
 use traceweir_format::header::perfinfo::PerfInfoHeader;
 use traceweir_format::header::system::SystemHeader;
 use traceweir_format::info::GroupMask;
-use traceweir_format::logfile::{BUILD_HOOK, GROUP_MASKS_HOOK, group_masks};
+use traceweir_format::kernel::hook;
+use traceweir_format::logfile::group_masks;
 use traceweir_format::spec::session::EVENT_TRACE_COMPRESSED_MODE;
 use traceweir_format::time::FileTime;
 use traceweir_transport::clock::{Anchor, boot_time};
@@ -79,7 +80,7 @@ impl Facts {
         let header = SystemHeader {
             pointer_size: 8,
             version: 2,
-            hook: GROUP_MASKS_HOOK,
+            hook: hook::GROUP_MASKS,
             thread_id,
             process_id,
             time,
@@ -97,7 +98,7 @@ impl Facts {
 fn system_record(time: i64) -> Vec<u8> {
     let mut text = system_name().into_bytes();
     text.push(0);
-    let header = PerfInfoHeader { pointer_size: 8, version: 2, hook: BUILD_HOOK, time, counters: &[] };
+    let header = PerfInfoHeader { pointer_size: 8, version: 2, hook: hook::BUILD_INFO, time, counters: &[] };
     let mut record = Vec::new();
     // A text of this size always fits a record; the file is valid without it.
     let encoded = header.encode(&text, &mut record);

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::etl::{Finding, Trace, check};
 use traceweir_format::header::event::EventHeader;
-use traceweir_format::logfile::BUILD_HOOK;
+use traceweir_format::kernel::hook;
 use traceweir_transport::clock::Counter;
 use traceweir_transport::message::SessionConfig;
 
@@ -126,7 +126,7 @@ fn numbers(bytes: &[u8], cpu: u16) -> Vec<u32> {
 fn system_name(trace: &Trace<&[u8]>) -> String {
     let mut events = trace.events();
     while let Some(event) = events.next().unwrap() {
-        if event.hook() == Some(BUILD_HOOK) {
+        if event.hook() == Some(hook::BUILD_INFO) {
             let text = traceweir_format::text::until_nul8(event.payload());
             return String::from_utf8_lossy(text).into_owned();
         }

@@ -7,6 +7,7 @@ use traceweir_format::header::event::EventHeader;
 use traceweir_format::header::extended::Item;
 use traceweir_format::header::message::MessageHeader;
 use traceweir_format::header::system::SystemHeader;
+use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::ExtType;
 
 fn event(items: &[Item<'_>]) -> Vec<u8> {
@@ -167,7 +168,7 @@ fn invalid_record_is_rejected() {
     SystemHeader {
         pointer_size: 8,
         version: 2,
-        hook: 0x0301,
+        hook: hook::PROCESS_START,
         thread_id: 1,
         process_id: 1,
         time: 1,

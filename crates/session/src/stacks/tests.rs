@@ -5,6 +5,7 @@ use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::header::extended::Item;
 use traceweir_format::header::perfinfo::PerfInfoHeader;
+use traceweir_format::kernel::hook;
 use traceweir_format::stack_key::{Definitions, StackKey};
 
 const ACTIVITY: [u8; 16] = [5; 16];
@@ -57,7 +58,7 @@ impl StackBuffer {
             assert!(!record.items_damaged());
             assert_eq!(record.payload(), b"payload");
             assert_eq!(record.items().data_of(ExtType::RELATED_ACTIVITYID), Some(&ACTIVITY[..]));
-            let key = StackKey::of(&record).map(|reference| {
+            let key = StackKey::from_record(&record).map(|reference| {
                 assert_eq!(reference.match_id, 7);
                 reference.key
             });
@@ -141,7 +142,8 @@ fn walk(frames: &[u64]) -> Vec<u8> {
     payload.extend([5, 0, 0, 0, 6, 0, 0, 0]);
     payload.extend(frames.iter().flat_map(|frame| frame.to_le_bytes()));
     let mut record = Vec::new();
-    let header = PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x1820, time: 99, counters: &[] };
+    let header =
+        PerfInfoHeader { pointer_size: 8, version: 2, hook: hook::STACK_WALK, time: 99, counters: &[] };
     header.encode(&payload, &mut record).unwrap();
     record
 }
@@ -169,7 +171,17 @@ fn kernel_and_user_stacks_become_keys_of_their_kind() {
         at += record.bytes().len().next_multiple_of(8);
     }
     let hooks: Vec<u16> = seen.iter().map(|record| record.0).collect();
-    assert_eq!(hooks, [0x1822, 0x1825, 0x1822, 0x1826, 0x1825, 0x1820]);
+    assert_eq!(
+        hooks,
+        [
+            hook::STACK_KEY_CREATE,
+            hook::STACK_KEY_KERNEL,
+            hook::STACK_KEY_CREATE,
+            hook::STACK_KEY_USER,
+            hook::STACK_KEY_KERNEL,
+            hook::STACK_WALK
+        ]
+    );
     let (event_time, thread) = (77, 6 << 32 | 5);
     let key = seen[0].1[0];
     assert_eq!(seen[0].1[1..], kernel);

@@ -208,7 +208,7 @@ fn put_counted(what: &'static str, bytes: &[u8], out: &mut Vec<u8>) -> Decoded<(
 
 fn get_counted<'a>(from: &mut Cursor<'a>) -> Decoded<&'a [u8]> {
     let length = from.u16()?;
-    from.take(usize::from(length))
+    from.bytes(usize::from(length))
 }
 
 impl Wire for String {
@@ -297,6 +297,6 @@ impl Wire for Vec<u8> {
     }
     fn get(from: &mut Cursor<'_>) -> Decoded<Self> {
         let length = from.u32()?;
-        Ok(from.take(length as usize)?.to_vec())
+        Ok(from.bytes(length as usize)?.to_vec())
     }
 }

@@ -100,7 +100,7 @@ fn add(words: &mut Vec<u64>, section: usize, content: &[u64]) -> Result<()> {
             return Err(Error::Invalid {
                 what: "filters of a call",
                 offset: 0,
-                why: "each type may be there once",
+                reason: "each type may be there once",
             });
         }
     }

@@ -16,6 +16,7 @@ use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig,
 use traceweir::{Guid, Provider};
 use traceweir_format::etl;
 use traceweir_format::info::guids_from_bytes;
+use traceweir_format::kernel::hook;
 use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_PROVIDER_GROUP as OF_GROUP, EVENT_ENABLE_PROPERTY_STACK_TRACE,
 };
@@ -456,7 +457,7 @@ fn system_logger_gets_provider_events_with_uncached_stacks() {
             definitions.observe(&record);
             if record.provider() == guid(1) {
                 // The cache of class 24 holds only stacks of kernel events.
-                assert!(StackKey::of(&record).is_none());
+                assert!(StackKey::from_record(&record).is_none());
                 deep_stacks +=
                     u32::from(definitions.frames(&record).is_some_and(|frames| frames.count() >= 4));
             }
@@ -485,7 +486,7 @@ fn missing_counters_and_branches_are_refused_with_a_reason() {
             (&session, Set::PmcEventList(vec![SWITCH]), has_counters),
             (&session, Set::PmcCounterList(vec![19]), has_counters),
             (&session, Set::LbrConfiguration(1), has_branches),
-            (&session, Set::LbrEventList(vec![0x0524]), has_branches),
+            (&session, Set::LbrEventList(vec![hook::CONTEXT_SWITCH.into()]), has_branches),
         ];
         for (target, set, can) in all {
             let (done, class) = (controller.set_information(target, &set), set.class());
@@ -503,8 +504,11 @@ fn missing_counters_and_branches_are_refused_with_a_reason() {
             );
         }
         let SessionRef::Id(id) = session else { unreachable!() };
-        let reading =
-            PmcSession { logger_id: (id & 0xFFFF) as u16, sources: vec![19], hook_ids: vec![0x0524] };
+        let reading = PmcSession {
+            logger_id: (id & 0xFFFF) as u16,
+            sources: vec![19],
+            hook_ids: vec![hook::CONTEXT_SWITCH],
+        };
         let expected = if has_counters { vec![reading] } else { Vec::new() };
         let answer = controller.query_information(&NO_SESSION, Query::PmcSessions).unwrap();
         assert_eq!(answer, Answer::PmcSessions(expected), "a refused request is not listed");

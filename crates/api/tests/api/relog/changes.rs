@@ -4,10 +4,14 @@ use super::*;
 use traceweir::relog::{Callback, EventKind, TraceEvent};
 use traceweir::{EventDescriptor, Status};
 use traceweir_format::header::Record;
+use traceweir_format::kernel::hook;
 
 fn three(folder: &Path) -> PathBuf {
-    let records =
-        [(0, event(6_000, 1, b"one")), (1, kernel(7_000, 0x0F2E, b"two")), (0, event(8_000, 3, b"three"))];
+    let records = [
+        (0, event(6_000, 1, b"one")),
+        (1, kernel(7_000, hook::SAMPLED_PROFILE, b"two")),
+        (0, event(8_000, 3, b"three")),
+    ];
     file(&folder.join("in.etl"), options(), &records, ended(9))
 }
 
@@ -90,7 +94,7 @@ fn field_that_the_header_lacks_is_refused_without_change() {
             output.inject(&copy)
         })
         .unwrap();
-    assert_eq!(seen(&out), [(1, 7_000, kernel(7_000, 0x0F2E, b"two")[..0x13].to_vec())]);
+    assert_eq!(seen(&out), [(1, 7_000, kernel(7_000, hook::SAMPLED_PROFILE, b"two")[..0x13].to_vec())]);
 }
 
 struct Marks<'m>(&'m mut Vec<&'static str>);

@@ -2,6 +2,7 @@
 
 use super::*;
 use traceweir::relog::EventKind;
+use traceweir_format::kernel::hook;
 use traceweir_format::wire::i64_at;
 
 /// Writes a file whose clock starts `later` units of 100 ns after the others, with an event every
@@ -106,7 +107,7 @@ fn timestamps_in_kernel_payloads_are_converted_too() {
     let time = 700 + 3 * 4_321_i64;
     let mut stack = time.to_le_bytes().to_vec();
     stack.extend_from_slice(&[7; 24]);
-    let records = [(1, event(time, 7, b"sampled")), (1, kernel(time, 0x1820, &stack))];
+    let records = [(1, event(time, 7, b"sampled")), (1, kernel(time, hook::STACK_WALK, &stack))];
     let other = file(&folder.path().join("b"), other, &records, ended(9));
     let out = folder.path().join("out.etl");
     all(&[plain, other], &out, Settings::default());

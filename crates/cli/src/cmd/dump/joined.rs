@@ -41,7 +41,7 @@ impl<'f> Lines<'f> {
     /// Returns whether to read a record. Stacks are read whatever the filters are, because their
     /// event may be wanted.
     pub(super) fn wants(&self, record: &Record<'_>, time: FileTime) -> bool {
-        StackWalk::is_one(record) || self.until.is_some() || self.filter.wants(record, time)
+        StackWalk::is_stack_walk(record) || self.until.is_some() || self.filter.wants(record, time)
     }
 
     /// Adds an event, and prints the events that can have no further stack.
@@ -62,7 +62,7 @@ impl<'f> Lines<'f> {
     /// Attaches the event if it is the stack of an event that waits; returns whether it is.
     fn attach_stack(&mut self, event: &Event<'_>) -> bool {
         let record = &event.record;
-        let Some(walk) = StackWalk::of(record) else { return false };
+        let Some(walk) = StackWalk::parse(record) else { return false };
         let position = (event.file, record.cpu(), event.time.0);
         self.joiner.attach(&walk, position, event.definitions(), |line| {
             let part = if walk.is_kernel() { &mut line.kernel } else { &mut line.user };
@@ -83,14 +83,14 @@ impl<'f> Lines<'f> {
         if line.event.is_empty() {
             return;
         }
-        let (record, claim) = (&event.record, Claim::of(&event.record, event.file, event.time.0));
+        let (record, claim) = (&event.record, Claim::from_record(&event.record, event.file, event.time.0));
         let own: Vec<u64> = event.frames().into_iter().flatten().collect();
         // With symbols, the printer has already printed these frames.
         for address in own.iter().filter(|_| event.symbols.is_none()) {
             push_frame(event, (record.process_id(), record.time()), (*address, false), &mut line.user);
         }
         let bytes = line.event.len().saturating_add(line.user.len());
-        if StackWalk::is_one(record) {
+        if StackWalk::is_stack_walk(record) {
             self.joiner.pass(claim, line, bytes);
         } else {
             self.joiner.expect(claim, line, bytes, own.into_iter());

@@ -1,6 +1,7 @@
 //! Kernel events: the rights to them, and requests that come during a kernel change.
 
 use traceweir_format::info::{ClassicEventId, GroupMask, Set};
+use traceweir_format::kernel::hook;
 use traceweir_format::security::{Ace, AceKind, SecurityDescriptor, Sid};
 use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
 use traceweir_format::spec::event::class::{SYSTEM_TRACE_CONTROL, THREAD};
@@ -250,7 +251,7 @@ fn system_logger_can_start_with_stacks() {
     send(&mut service, 1, start(0x0200_0100, &list));
     service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
     let id = service.sessions.running().pop().unwrap();
-    assert_eq!(service.information.settings(id).stack_hooks(), [0x0524]);
+    assert_eq!(service.information.settings(id).stack_hooks(), [hook::CONTEXT_SWITCH]);
     let config = service.sessions.running_session(id).unwrap().properties().config;
     assert_eq!(config.kernel_stacks, [0; 0], "the settings hold it");
 }

@@ -43,14 +43,14 @@ const USUAL_CULTURE: &str = "en-US";
 
 /// A mistake in a manifest, with its position.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("line {line}, column {column}: {why}")]
+#[error("line {line}, column {column}: {reason}")]
 pub struct Mistake {
     /// Line number, from 1 on.
     pub line: usize,
     /// Column number in characters, from 1 on.
     pub column: usize,
     /// Describes the mistake.
-    pub why: String,
+    pub reason: String,
 }
 
 /// A provider with everything that its manifest defines.
@@ -164,12 +164,12 @@ fn before(bytes: &[u8], offset: u64) -> &[u8] {
 /// offset.
 fn to_mistake(error: Error, text_before: impl Fn(u64) -> String) -> Mistake {
     let Error::Xml { offset, reason } = error else {
-        return Mistake { line: 1, column: 1, why: error.to_string() };
+        return Mistake { line: 1, column: 1, reason: error.to_string() };
     };
     let text = text_before(offset);
     let line_start = text.rfind('\n').map_or(0, |at| at.saturating_add(1));
     let column = text.get(line_start..).map_or(0, |line| line.chars().count()).saturating_add(1);
-    Mistake { line: text.matches('\n').count().saturating_add(1), column, why: reason }
+    Mistake { line: text.matches('\n').count().saturating_add(1), column, reason }
 }
 
 fn define(manifest: &Manifest, size: usize, mistakes: &mut Vec<Error>) -> Vec<ProviderDefinition> {
@@ -424,7 +424,7 @@ mod tests {
             "<instrumentationManifest>\n<provider name=\"P\" guid=\"{{11223344-5566-7788-99aa-bbccddeeff00}}\">\n{inside}\n</provider></instrumentationManifest>"
         );
         let mistakes = definitions(xml.as_bytes(), "en-US").unwrap_err();
-        mistakes.into_iter().map(|m| (m.line, m.why)).collect()
+        mistakes.into_iter().map(|m| (m.line, m.reason)).collect()
     }
 
     #[test]

@@ -216,7 +216,12 @@ mod tests {
         let xml = format!(
             "<instrumentationManifest><provider name=\"P\" guid=\"{{11223344-5566-7788-99aa-bbccddeeff00}}\">{inside}</provider></instrumentationManifest>"
         );
-        definitions(xml.as_bytes(), "en-US").err().into_iter().flatten().map(|mistake| mistake.why).collect()
+        definitions(xml.as_bytes(), "en-US")
+            .err()
+            .into_iter()
+            .flatten()
+            .map(|mistake| mistake.reason)
+            .collect()
     }
 
     #[test]
@@ -315,6 +320,6 @@ mod tests {
     fn requested_culture_must_exist() {
         let xml = b"<instrumentationManifest><provider name='P' guid='{11223344-5566-7788-99aa-bbccddeeff00}'/></instrumentationManifest>";
         assert!(definitions(xml, "en-us").is_ok());
-        assert_eq!(definitions(xml, "de_DE").unwrap_err()[0].why, "there are no texts of culture de_DE");
+        assert_eq!(definitions(xml, "de_DE").unwrap_err()[0].reason, "there are no texts of culture de_DE");
     }
 }

@@ -1,6 +1,7 @@
 //! Schemas and maps that a merge put into the trace: precedence, damage and bounds.
 
 use super::*;
+use traceweir_format::kernel::hook;
 
 #[test]
 fn trace_manifest_precedes_embedded_schema_precedes_user_manifest() {
@@ -29,7 +30,7 @@ fn maps_may_come_before_or_after_the_schemas_that_name_them() {
         }
         assert_eq!(named(&mut decoder, &record, 7).as_deref(), Some("Seven"));
         assert_eq!(decoder.provider_name(&PROVIDER), Some("Embedded-Provider"));
-        assert_eq!(decoder.known.len(), 1, "a map makes no second schema");
+        assert_eq!(decoder.schemas.len(), 1, "a map makes no second schema");
     }
     let mut decoder = Decoder::new();
     observe(&mut decoder, &described);
@@ -62,7 +63,7 @@ fn embedded_schemas_cannot_fill_the_memory() {
         observe(&mut decoder, &info(Guid::NULL, id_of(id, 0), "f", Some("M")));
         observe(&mut decoder, &map(&id.to_string(), 7, "Seven"));
     }
-    assert!((10..1000).contains(&decoder.known.len()), "{}", decoder.known.len());
+    assert!((10..1000).contains(&decoder.schemas.len()), "{}", decoder.schemas.len());
     observe(&mut decoder, &chunks(&manifest(&[(1, 0, "late")]), 1)[0]);
     has(&mut decoder, &event(1, 0, &[]), &["f"]);
 }
@@ -72,12 +73,15 @@ fn each_use_of_a_shared_text_counts_against_the_limit() {
     let long: Arc<str> = "n".repeat(60_000).into();
     let field = Field { name: long, ..Field::value("", InType::UINT8, OutType::NULL) };
     let schema = Schema::default().seal(vec![field; 50], 50).unwrap();
-    let size = Known::derived_bytes(&schema);
+    let size = PreparedSchema::derived_bytes(&schema);
     assert!(size >= 50 * 60_000, "{size}");
     let mut decoder = Decoder { derived_bytes: MAX_DERIVED_BYTES - size - 1, ..Decoder::default() };
     assert!(decoder.keep(schema.clone()).is_ok());
     assert!(decoder.keep(schema).is_err());
-    assert!(fields(&mut decoder, &system(0x0301, 4, false)).is_ok(), "kernel tables need no room");
+    assert!(
+        fields(&mut decoder, &system(hook::PROCESS_START, 4, false)).is_ok(),
+        "kernel tables need no room"
+    );
 }
 
 #[test]

@@ -1,18 +1,23 @@
 //! Kernel and classic events: by table, by class and type, by schemas that a merge embedded.
 
 use super::*;
+use traceweir_format::kernel::hook;
 
 #[test]
 fn kernel_events_are_in_the_tables() {
     let mut decoder = Decoder::new();
     let name = |decoder: &mut Decoder, record: &[u8]| {
-        decoder.find(&Record::parse(record, 0).unwrap()).unwrap().known.event_name.clone()
+        decoder.find(&Record::parse(record, 0).unwrap()).unwrap().prepared.event_name.clone()
     };
     for compact in [false, true] {
-        assert_eq!(name(&mut decoder, &system(0x0301, 4, compact)).as_deref(), Some("Process/Start"));
+        assert_eq!(
+            name(&mut decoder, &system(hook::PROCESS_START, 4, compact)).as_deref(),
+            Some("Process/Start")
+        );
     }
     let mut sample = Vec::new();
-    let header = PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0F2E, time: 0, counters: &[] };
+    let header =
+        PerfInfoHeader { pointer_size: 8, version: 2, hook: hook::SAMPLED_PROFILE, time: 0, counters: &[] };
     header.encode(&[0; 16], &mut sample).unwrap();
     assert!(name(&mut decoder, &sample).is_some());
     assert_eq!(name(&mut decoder, &classic(class::PROCESS, 1, 4, &[])).as_deref(), Some("Process/Start"));
@@ -36,12 +41,12 @@ fn kernel_events_are_in_the_tables() {
 #[test]
 fn kernel_versions_past_the_tables_use_the_newest_layout() {
     let mut decoder = Decoder::new();
-    let newest = fields(&mut decoder, &system(0x0301, 4, false)).unwrap();
+    let newest = fields(&mut decoder, &system(hook::PROCESS_START, 4, false)).unwrap();
     for version in 5..=255 {
-        assert_eq!(fields(&mut decoder, &system(0x0301, version, false)).unwrap(), newest);
+        assert_eq!(fields(&mut decoder, &system(hook::PROCESS_START, version, false)).unwrap(), newest);
     }
-    assert_eq!(decoder.known.len(), 1, "versions of one layout share it");
-    assert_ne!(fields(&mut decoder, &system(0x0301, 1, false)).unwrap(), newest);
+    assert_eq!(decoder.schemas.len(), 1, "versions of one layout share it");
+    assert_ne!(fields(&mut decoder, &system(hook::PROCESS_START, 1, false)).unwrap(), newest);
     let error = Err(Undecoded::NoKernelLayout { hook: 0x1020, version: 2 });
     assert_eq!(fields(&mut decoder, &system(0x1020, 2, false)), error);
     assert_eq!(fields(&mut decoder, &system(0x1020, 2, false)), error, "from the cache");
@@ -73,11 +78,11 @@ fn a_manifest_event_may_name_the_guid_of_its_task() {
 #[test]
 fn no_embedded_schema_overrides_a_kernel_table() {
     let mut decoder = Decoder::new();
-    let before = fields(&mut decoder, &system(0x0301, 4, false)).unwrap();
+    let before = fields(&mut decoder, &system(hook::PROCESS_START, 4, false)).unwrap();
     let descriptor = EventDescriptor { opcode: 1, version: 4, ..Default::default() };
     observe(&mut decoder, &info(class::PROCESS, descriptor, "forged", None));
-    assert_eq!(fields(&mut decoder, &system(0x0301, 4, false)).unwrap(), before);
+    assert_eq!(fields(&mut decoder, &system(hook::PROCESS_START, 4, false)).unwrap(), before);
     let mut fresh = Decoder::new();
     observe(&mut fresh, &info(class::PROCESS, descriptor, "forged", None));
-    assert_eq!(fields(&mut fresh, &system(0x0301, 4, false)).unwrap(), before);
+    assert_eq!(fields(&mut fresh, &system(hook::PROCESS_START, 4, false)).unwrap(), before);
 }

@@ -71,7 +71,7 @@ fn last_complete_manifest_wins_and_repetitions_are_free() {
     let mut decoder = Decoder::new();
     let first = chunks(&manifest(&[(1, 0, "first"), (2, 0, "kept")]), 2);
     (0..50).for_each(|_| first.iter().for_each(|c| observe(&mut decoder, c)));
-    assert_eq!(decoder.known.len(), 2);
+    assert_eq!(decoder.schemas.len(), 2);
     for chunk in chunks(&manifest(&[(1, 0, "second")]), 1) {
         observe(&mut decoder, &chunk);
     }

@@ -14,13 +14,13 @@ fn tracelogging_events_describe_themselves() {
     let record = with_items(&items, EventDescriptor { channel: 11, ..Default::default() }, b"x\0\0\0");
     let mut decoder = Decoder::new();
     let found = decoder.find(&Record::parse(&record, 0).unwrap()).unwrap();
-    assert_eq!((found.known.schema.origin, found.payload), (Origin::TraceLogging, &b"x\0\0\0"[..]));
-    assert_eq!(found.known.event_name.as_deref(), Some("Request"));
-    assert_eq!(found.known.schema.names.provider.as_deref(), Some("Self.Provider"));
-    assert_eq!(found.known.json_key(0), b"\"url\":");
-    let first: *const Known = found.known;
+    assert_eq!((found.prepared.schema.origin, found.payload), (Origin::TraceLogging, &b"x\0\0\0"[..]));
+    assert_eq!(found.prepared.event_name.as_deref(), Some("Request"));
+    assert_eq!(found.prepared.schema.names.provider.as_deref(), Some("Self.Provider"));
+    assert_eq!(found.prepared.json_key(0), b"\"url\":");
+    let first: *const PreparedSchema = found.prepared;
     let again = decoder.find(&Record::parse(&record, 0).unwrap()).unwrap();
-    assert!(std::ptr::eq(first, again.known), "the second one comes from the cache");
+    assert!(std::ptr::eq(first, again.prepared), "the second one comes from the cache");
 }
 
 #[test]
@@ -53,8 +53,8 @@ fn traits_and_providers_are_part_of_the_identity() {
         ];
         let record = encoded(&EventHeader { provider, items: &items, ..Default::default() }, &[]);
         let found = decoder.find(&Record::parse(&record, 0).unwrap()).unwrap();
-        assert_eq!(found.known.schema.names.provider.as_deref(), Some(name));
-        assert_eq!(found.known.schema.provider, provider);
+        assert_eq!(found.prepared.schema.names.provider.as_deref(), Some(name));
+        assert_eq!(found.prepared.schema.provider, provider);
     }
 }
 
@@ -75,8 +75,8 @@ fn metadata_in_the_payload_is_found_on_its_channel() {
     let mut decoder = Decoder::new();
     let (here, elsewhere) = (record(11), record(0));
     let found = decoder.find(&Record::parse(&here, 0).unwrap()).unwrap();
-    assert_eq!((found.known.event_name.as_deref(), found.payload), (Some("Late"), &[5, 0, 0, 0][..]));
-    assert_eq!(found.known.schema.names.provider.as_deref(), Some("Late.Provider"));
+    assert_eq!((found.prepared.event_name.as_deref(), found.payload), (Some("Late"), &[5, 0, 0, 0][..]));
+    assert_eq!(found.prepared.schema.names.provider.as_deref(), Some("Late.Provider"));
     unknown(&mut decoder, &elsewhere);
     for short in [0, 1, 2, 10, traits.finish().unwrap().len() + 3] {
         let record =

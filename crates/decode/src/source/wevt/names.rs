@@ -122,7 +122,7 @@ impl Reader<'_> {
         let (_size, count) = (element.u32()?, element.u32()?);
         for _ in 0..count {
             let offset = u32::try_from(element.position()).unwrap_or(u32::MAX);
-            let entry = element.take(layout.size)?;
+            let entry = element.bytes(layout.size)?;
             self.spend(layout.size)?;
             let value = if layout.wide_value { u64_at(entry, 0) } else { u64::from(u32_at(entry, 0)) };
             let message = self.messages.get(u32_at(entry, layout.message)).filter(|t| !t.is_empty()).cloned();

@@ -89,7 +89,7 @@ impl<'a> Texts<'a> {
         let size = usize::try_from(cursor.u32()?).unwrap_or(usize::MAX);
         let size =
             size.checked_sub(4).ok_or_else(|| cursor.invalid("string record shorter than its size field"))?;
-        Ok((cursor.position(), cursor.take(size)?))
+        Ok((cursor.position(), cursor.bytes(size)?))
     }
 
     /// Skips `win:` by moving the start, so that the shorter text is interned under its own offset.

@@ -12,7 +12,7 @@ const POINTER_SIZE: usize = 8;
 
 /// A field that can be compared.
 #[derive(Clone, Debug)]
-pub struct Place<'s> {
+pub struct ComparableField<'s> {
     /// The field's name, after the names of the structures that contain it.
     pub path: String,
     /// The field's number in the filter.
@@ -24,7 +24,7 @@ pub struct Place<'s> {
     index: usize,
 }
 
-impl Place<'_> {
+impl ComparableField<'_> {
     /// Returns the type for comparisons; `None` if the field is neither a number, a GUID nor text.
     #[must_use]
     pub fn compared_as(&self) -> Option<Type> {
@@ -75,7 +75,7 @@ pub struct Layout<'s> {
     /// The filter that has been built so far; predicates are added to it.
     pub event: payload::Event,
     schema: &'s Schema,
-    places: Vec<Place<'s>>,
+    fields: Vec<ComparableField<'s>>,
     /// The first field that a filter cannot describe; no field after it can be described either.
     end: Option<String>,
 }
@@ -83,17 +83,17 @@ pub struct Layout<'s> {
 impl<'s> Layout<'s> {
     /// Describes the fields of an event. With `any`, one matching predicate is enough.
     #[must_use]
-    pub fn of(event: &'s EventSchema, any: bool) -> Self {
+    pub fn new(event: &'s EventSchema, any: bool) -> Self {
         let descriptor = &event.descriptor;
         let filter = payload::Event::new(descriptor.id, descriptor.version, any);
-        let mut layout = Self { event: filter, schema: &event.schema, places: Vec::new(), end: None };
-        layout.fields(0, event.schema.top(), "");
+        let mut layout = Self { event: filter, schema: &event.schema, fields: Vec::new(), end: None };
+        layout.describe_fields(0, event.schema.top(), "");
         layout
     }
 
     /// Describes fields, and the members of structures recursively; structures nest at most eight
     /// deep.
-    fn fields(&mut self, first: usize, fields: &'s [Field], within: &str) {
+    fn describe_fields(&mut self, first: usize, fields: &'s [Field], within: &str) {
         for (index, field) in (first..).zip(fields) {
             if self.end.is_some() {
                 return;
@@ -102,14 +102,24 @@ impl<'s> Layout<'s> {
             match &field.kind {
                 Kind::Struct { first, members } if field.count == Count::One => {
                     let schema = self.schema;
-                    self.fields(usize::from(*first), schema.members(*first, *members), &format!("{path}."));
+                    self.describe_fields(
+                        usize::from(*first),
+                        schema.members(*first, *members),
+                        &format!("{path}."),
+                    );
                 }
                 Kind::Struct { .. } => self.end = Some(path),
                 Kind::Value { input, output, map } => {
                     let described = self.describe(field, *input, *output);
                     match described.and_then(|field| self.event.field(field).ok()) {
                         Some(at) => {
-                            self.places.push(Place { path, at, input: *input, map: map.as_deref(), index });
+                            self.fields.push(ComparableField {
+                                path,
+                                at,
+                                input: *input,
+                                map: map.as_deref(),
+                                index,
+                            });
                         }
                         None => self.end = Some(path),
                     }
@@ -149,17 +159,17 @@ impl<'s> Layout<'s> {
 
     /// Returns the number in the filter of a field of the schema.
     fn number_of(&self, index: u16) -> Option<u8> {
-        self.places.iter().find(|place| place.index == usize::from(index)).map(|place| place.at)
+        self.fields.iter().find(|field| field.index == usize::from(index)).map(|field| field.at)
     }
 
     /// Finds a field by its own name, or by the names of its structures and its own.
-    pub fn find(&self, name: &str) -> Result<Place<'s>, String> {
+    pub fn find(&self, name: &str) -> Result<ComparableField<'s>, String> {
         let wanted = name.to_lowercase();
-        let is_whole = |place: &&Place<'_>| place.path.to_lowercase() == wanted;
-        let is_member = |place: &&Place<'_>| {
-            place.path.rsplit_once('.').is_some_and(|(_, own)| own.to_lowercase() == wanted)
+        let is_whole = |field: &&ComparableField<'_>| field.path.to_lowercase() == wanted;
+        let is_member = |field: &&ComparableField<'_>| {
+            field.path.rsplit_once('.').is_some_and(|(_, own)| own.to_lowercase() == wanted)
         };
-        let found = self.places.iter().find(is_whole).or_else(|| self.places.iter().find(is_member));
+        let found = self.fields.iter().find(is_whole).or_else(|| self.fields.iter().find(is_member));
         found.cloned().ok_or_else(|| self.missing(name))
     }
 
@@ -171,7 +181,7 @@ impl<'s> Layout<'s> {
                 "{name} cannot be compared: a filter sees the fields before {end}, whose size only a decoder finds"
             );
         }
-        let all: Vec<_> = self.places.iter().map(|place| place.path.as_str()).collect();
+        let all: Vec<_> = self.fields.iter().map(|field| field.path.as_str()).collect();
         format!("there is no field {name:?}: the event has {}", all.join(", "))
     }
 }

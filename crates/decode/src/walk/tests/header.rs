@@ -6,7 +6,7 @@ use traceweir_format::time::FileTime;
 
 use super::*;
 use crate::source::kernel;
-use crate::tdh::decode_one;
+use crate::tdh::decode_value;
 
 /// Byte offset of the two pointers.
 const POINTERS: usize = 0x38;
@@ -93,7 +93,7 @@ fn pointer_of_header_event_is_formatted_as_its_name() {
             let payload = payload(session, file, pointer_size);
             let text = |at: usize, end: usize, opcode| {
                 let rest = &payload[at..end];
-                let one = decode_one(InType::POINTER, OutType::NULL, 0, pointer_size, rest).unwrap();
+                let one = decode_value(InType::POINTER, OutType::NULL, 0, pointer_size, rest).unwrap();
                 let one = one.shown_in(&class::EVENT_TRACE, opcode, pointer_size, rest);
                 assert_eq!(one.consumed, pointer_size);
                 let mut out = Vec::new();

@@ -5,7 +5,8 @@ use alloc::vec::Vec;
 
 use crate::buffer::{BufferHeader, FILLER, HEADER_SIZE, MAX_BUFFER, MIN_BUFFER, STATE_FLUSH};
 use crate::header::system::SystemHeader;
-use crate::logfile::{self, LogFileHeader, TimeZone};
+use crate::kernel::hook;
+use crate::logfile::{LogFileHeader, TimeZone};
 use crate::spec::session::{
     BUFFER_FLAG_FLUSH_MARKER, BUFFER_FLAG_PROC_INDEX, BufferType, EVENT_TRACE_COMPRESSED_MODE,
     EVENT_TRACE_FILE_MODE_SEQUENTIAL,
@@ -102,7 +103,7 @@ impl Options {
 
     /// Rejects values that no session has and that readers cannot handle.
     pub(super) fn check(&self) -> Result<()> {
-        let invalid = |why| Err(Error::Invalid { what: "options", offset: 0, why });
+        let invalid = |reason| Err(Error::Invalid { what: "options", offset: 0, reason });
         let size = self.buffer_size;
         if !size.is_multiple_of(MIN_BUFFER) || !(MIN_BUFFER..=MAX_BUFFER).contains(&size) {
             return invalid("buffer size is not a multiple of 1,024 from 1 KiB to 16 MiB");
@@ -174,7 +175,7 @@ impl Options {
         };
         let mut image = alloc::vec![0; HEADER_SIZE];
         let (thread_id, process_id) = self.starter;
-        let (hook, time) = (logfile::HOOK, self.anchor);
+        let (hook, time) = (hook::LOG_FILE_HEADER, self.anchor);
         let first = SystemHeader {
             pointer_size: 8,
             version: 2,

@@ -45,8 +45,8 @@ pub struct Tail {
     pub(super) last_flags: u16,
 }
 
-fn refused<T>(offset: u64, why: &'static str) -> Result<T> {
-    Err(Error::Invalid { what: "file to be continued", offset, why })
+fn refused<T>(offset: u64, reason: &'static str) -> Result<T> {
+    Err(Error::Invalid { what: "file to be continued", offset, reason })
 }
 
 impl Tail {

@@ -175,6 +175,6 @@ fn tiny(n: usize) -> Result<u8> {
     u8::try_from(n).map_err(|_| invalid("there are too many fields"))
 }
 
-const fn invalid(why: &'static str) -> Error {
-    Error::Invalid { what: WHAT, offset: 0, why }
+const fn invalid(reason: &'static str) -> Error {
+    Error::Invalid { what: WHAT, offset: 0, reason }
 }

@@ -21,6 +21,7 @@ mod storage;
 #[cfg(test)]
 mod tests;
 
+use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::class;
 use traceweir_format::wire::Put;
 
@@ -42,7 +43,7 @@ const SYSTEM: Group = Group(0xC000_0001);
 const STORAGE: Group = Group(0xC000_0004);
 const NETWORK: Group = Group(0xC000_0008);
 
-const NETWORK_SETTINGS: u16 = 0x0B11;
+const NETWORK_SETTINGS: u16 = hook::CONFIG_NETWORK;
 const BUILD_INFO: u8 = 32;
 const SYSTEM_PATHS: u8 = 33;
 const VOLUME_MAPPING: u8 = 35;

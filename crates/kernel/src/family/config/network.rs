@@ -8,6 +8,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use traceweir_format::kernel::hook;
 use traceweir_format::wire::{Put, chunk, u8_at, u16_at, u32_at};
 
 use super::ConfigEvent;
@@ -66,7 +67,7 @@ fn interface(source: &Source, name: &str, addresses: &[Address], servers: &[IpAd
     out.put_u32(has(IpAddr::is_ipv4)).put_u32(has(IpAddr::is_ipv6));
     out.put_wide_z(name).put_wide_z(&join(&own));
     out.put_wide_z(&if is_loopback { String::new() } else { join(servers) });
-    Some(ConfigEvent::new(0x0B0D, 2, out))
+    Some(ConfigEvent::new(hook::CONFIG_NIC, 2, out))
 }
 
 /// Reads all addresses of this machine from the kernel by rtnetlink.

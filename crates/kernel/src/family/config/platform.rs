@@ -9,6 +9,7 @@
 //!   /etc/os-release, /proc/sys/kernel ──▶ SysConfigEx 32
 //! ```
 
+use traceweir_format::kernel::hook;
 use traceweir_format::time::UNIX_EPOCH;
 use traceweir_format::wire::Put;
 
@@ -26,7 +27,11 @@ pub(super) fn add_events(source: &Source, events: &mut Vec<ConfigEvent>) {
     events.push(power(source));
     add_interrupts(source, events);
     events.extend(platform(source));
-    events.push(ConfigEvent::new(0x0B24, 2, vec![0, 0, processor::is_guest(source).into(), 0]));
+    events.push(ConfigEvent::new(
+        hook::CONFIG_VIRTUALIZATION,
+        2,
+        vec![0, 0, processor::is_guest(source).into(), 0],
+    ));
     events.push(boot(source));
 }
 
@@ -42,7 +47,7 @@ fn power(source: &Source) -> ConfigEvent {
     let supported = [has("standby"), false, has("mem") && is_deep, has("disk"), is_acpi];
     let mut out: Vec<u8> = supported.into_iter().map(u8::from).collect();
     out.put(&[0; 3]);
-    ConfigEvent::new(0x0B10, 2, out)
+    ConfigEvent::new(hook::CONFIG_POWER, 2, out)
 }
 
 fn add_interrupts(source: &Source, events: &mut Vec<ConfigEvent>) {
@@ -60,7 +65,7 @@ fn add_interrupts(source: &Source, events: &mut Vec<ConfigEvent>) {
         let mut out = Vec::new();
         out.put_u64(affinity).put_u16(0).put_u16(0).put_u32(number);
         out.put_u32(u32::try_from(length).unwrap_or(0)).put_wide_z(&description);
-        events.push(ConfigEvent::new(0x0B15, 3, out));
+        events.push(ConfigEvent::new(hook::CONFIG_IRQ, 3, out));
     }
 }
 
@@ -72,7 +77,7 @@ fn platform(source: &Source) -> Option<ConfigEvent> {
     for text in &texts {
         out.put_wide_z(text);
     }
-    texts.iter().any(|text| !text.is_empty()).then(|| ConfigEvent::new(0x0B19, 2, out))
+    texts.iter().any(|text| !text.is_empty()).then(|| ConfigEvent::new(hook::CONFIG_PLATFORM, 2, out))
 }
 
 fn boot(source: &Source) -> ConfigEvent {
@@ -87,7 +92,7 @@ fn boot(source: &Source) -> ConfigEvent {
     let mut out = Vec::new();
     out.put_u64(0).put_u32(firmware).put_u8((secure == Some(1)).into()).put_u8(secure.is_some().into());
     out.put_u16(0);
-    ConfigEvent::new(0x0B25, 2, out)
+    ConfigEvent::new(hook::CONFIG_BOOT, 2, out)
 }
 
 /// Returns the payload of SysConfigEx 32: the time of installation, which is unknown, and the names

@@ -8,6 +8,7 @@
 //! Linux has no processor groups: each 64 consecutive processors form one, so that number = group ×
 //! 64 + index.
 
+use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
 use super::source::{Source, parse_list, parse_mask};
@@ -98,7 +99,7 @@ fn cpu(source: &Source, online: &[u32], info: &Info<'_>) -> ConfigEvent {
     out.put_u16(u16::try_from(info.number("cpu family")).unwrap_or(0));
     out.put_u16(u16::try_from(model << 8 | stepping).unwrap_or(0));
     out.put_u8(info.has_flag("pae").into()).put_u8(info.has_flag("nx").into()).put_u32(0);
-    ConfigEvent::new(0x0B0A, 3, out)
+    ConfigEvent::new(hook::CONFIG_CPU, 3, out)
 }
 
 fn nodes(source: &Source) -> Option<ConfigEvent> {
@@ -111,7 +112,7 @@ fn nodes(source: &Source) -> Option<ConfigEvent> {
     for name in &names {
         out.put_u64(parse_mask(&source.text(&format!("{folder}/{name}/cpumap"))));
     }
-    Some(ConfigEvent::new(0x0B18, 2, out))
+    Some(ConfigEvent::new(hook::CONFIG_NUMA_NODE, 2, out))
 }
 
 fn groups(online: &[u32]) -> ConfigEvent {
@@ -122,7 +123,7 @@ fn groups(online: &[u32]) -> ConfigEvent {
         let own = online.iter().filter(|cpu| **cpu / GROUP_SIZE == group);
         out.put_u64(own.fold(0, |mask, cpu| mask | 1_u64.unbounded_shl(cpu % GROUP_SIZE)));
     }
-    ConfigEvent::new(0x0B1A, 2, out)
+    ConfigEvent::new(hook::CONFIG_PROCESSOR_GROUP, 2, out)
 }
 
 fn numbers(online: &[u32]) -> ConfigEvent {
@@ -131,7 +132,7 @@ fn numbers(online: &[u32]) -> ConfigEvent {
     for cpu in online {
         out.put_u32((cpu / GROUP_SIZE) | ((cpu % GROUP_SIZE) << 16));
     }
-    ConfigEvent::new(0x0B1B, 2, out)
+    ConfigEvent::new(hook::CONFIG_PROCESSOR_NUMBER, 2, out)
 }
 
 fn processor(info: &Info<'_>, architecture: &str) -> Option<ConfigEvent> {
@@ -148,5 +149,5 @@ fn processor(info: &Info<'_>, architecture: &str) -> Option<ConfigEvent> {
     put_wide(&mut out, info.get("model name"), 64);
     put_wide(&mut out, vendor, 16);
     put_wide(&mut out, &identifier, 128);
-    Some(ConfigEvent::new(0x0B23, 2, out))
+    Some(ConfigEvent::new(hook::CONFIG_PROCESSORS, 2, out))
 }

@@ -12,6 +12,7 @@
 
 use std::collections::HashSet;
 
+use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
 use super::source::Source;
@@ -81,7 +82,7 @@ fn physical_disk(source: &Source, name: &str, root: Option<&str>) -> Option<Conf
     out.put_u8((source.text(&path("queue/write_cache")) == "write back").into()).put_u8(0);
     put_wide(&mut out, if root == Some(&*device) { "/" } else { "" }, 3);
     out.put_u32(0);
-    Some(ConfigEvent::new(0x0B0B, 2, out))
+    Some(ConfigEvent::new(hook::CONFIG_PHYSICAL_DISK, 2, out))
 }
 
 /// A line of mountinfo: `36 35 98:0 /root /mnt rw,noatime master:1 - ext3 /dev/sda1 rw`.
@@ -124,5 +125,5 @@ fn logical_disk(source: &Source, mount: &Mount<'_>) -> Option<ConfigEvent> {
     out.put_i64(clusters(space.free)).put_i64(clusters(space.blocks));
     put_wide(&mut out, mount.kind, 16);
     out.put_u32(0).put_u32(0);
-    Some(ConfigEvent::new(0x0B0C, 2, out))
+    Some(ConfigEvent::new(hook::CONFIG_LOGICAL_DISK, 2, out))
 }

@@ -32,6 +32,7 @@
 mod flushes;
 mod requests;
 
+use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
 use crate::groups::Group;
@@ -52,13 +53,13 @@ pub(crate) struct State {
 /// The thread of a request whose issue was not captured.
 const UNKNOWN_THREAD: u32 = u32::MAX;
 
-const READ: u16 = 0x010A;
-const WRITE: u16 = 0x010B;
-const READ_INIT: u16 = 0x010C;
-const WRITE_INIT: u16 = 0x010D;
-const FLUSH: u16 = 0x010E;
-const FLUSH_INIT: u16 = 0x010F;
-const SPLIT: u16 = 0x1B20;
+const READ: u16 = hook::DISK_READ;
+const WRITE: u16 = hook::DISK_WRITE;
+const READ_INIT: u16 = hook::DISK_READ_INIT;
+const WRITE_INIT: u16 = hook::DISK_WRITE_INIT;
+const FLUSH: u16 = hook::DISK_FLUSH;
+const FLUSH_INIT: u16 = hook::DISK_FLUSH_INIT;
+const SPLIT: u16 = hook::SPLIT_IO;
 
 /// Version of all events except the split.
 const VERSION: u8 = 3;

@@ -5,28 +5,29 @@
 //!   name        FileObject │ FileName                                                 version 2
 //! ```
 
+use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
 use super::open_files::{ClosedFile, OpenFiles};
 use crate::groups::{Group, Groups};
 use crate::out::Out;
 
-pub(super) const NAME: u16 = 0x0400;
-pub(super) const NAME_CREATE: u16 = 0x0420;
-pub(super) const NAME_DELETE: u16 = 0x0423;
-pub(super) const NAME_RUNDOWN: u16 = 0x0424;
-pub(super) const CREATE: u16 = 0x0440;
-pub(super) const CLEANUP: u16 = 0x0441;
-pub(super) const CLOSE: u16 = 0x0442;
-pub(super) const READ: u16 = 0x0443;
-pub(super) const WRITE: u16 = 0x0444;
-pub(super) const SET_INFO: u16 = 0x0445;
-pub(super) const DELETE: u16 = 0x0446;
-pub(super) const RENAME: u16 = 0x0447;
-pub(super) const DIRECTORY: u16 = 0x0448;
-pub(super) const FLUSH: u16 = 0x0449;
-pub(super) const QUERY_INFO: u16 = 0x044A;
-pub(super) const END: u16 = 0x044C;
+pub(super) const NAME: u16 = hook::FILE_NAME;
+pub(super) const NAME_CREATE: u16 = hook::FILE_NAME_CREATE;
+pub(super) const NAME_DELETE: u16 = hook::FILE_NAME_DELETE;
+pub(super) const NAME_RUNDOWN: u16 = hook::FILE_NAME_RUNDOWN;
+pub(super) const CREATE: u16 = hook::FILE_CREATE;
+pub(super) const CLEANUP: u16 = hook::FILE_CLEANUP;
+pub(super) const CLOSE: u16 = hook::FILE_CLOSE;
+pub(super) const READ: u16 = hook::FILE_READ;
+pub(super) const WRITE: u16 = hook::FILE_WRITE;
+pub(super) const SET_INFO: u16 = hook::FILE_SET_INFO;
+pub(super) const DELETE: u16 = hook::FILE_DELETE;
+pub(super) const RENAME: u16 = hook::FILE_RENAME;
+pub(super) const DIRECTORY: u16 = hook::FILE_DIR_ENUM;
+pub(super) const FLUSH: u16 = hook::FILE_FLUSH;
+pub(super) const QUERY_INFO: u16 = hook::FILE_QUERY_INFO;
+pub(super) const END: u16 = hook::FILE_OPERATION_END;
 
 const NAME_VERSION: u8 = 2;
 const VERSION: u8 = 3;

@@ -31,6 +31,7 @@ mod tests;
 
 use std::path::Path;
 
+use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::class;
 use traceweir_format::wire::Put;
 
@@ -66,13 +67,13 @@ pub(crate) struct State {
 /// The kind of an image event, with its hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ImageEvent {
-    Load = 0x030A,
-    Unload = 0x1402,
-    RundownStart = 0x1403,
-    RundownEnd = 0x1404,
+    Load = hook::IMAGE_LOAD as isize,
+    Unload = hook::IMAGE_UNLOAD as isize,
+    RundownStart = hook::IMAGE_DC_START as isize,
+    RundownEnd = hook::IMAGE_DC_END as isize,
 }
 
-const KERNEL_BASE: u16 = 0x1421;
+const KERNEL_BASE: u16 = hook::KERNEL_BASE;
 const VERSION: u8 = 3;
 /// Version and opcodes of `ImageID` events.
 const ID_VERSION: u16 = 2;

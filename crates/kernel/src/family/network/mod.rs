@@ -29,6 +29,7 @@ mod endpoints;
 mod find;
 mod sockets;
 
+use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
 use crate::groups::Group;
@@ -41,17 +42,17 @@ use sockets::Socket;
 pub(crate) use sockets::State;
 
 /// Hooks of IPv4. Those of IPv6 are larger by [`IPV6`].
-const TCP_SEND: u16 = 0x060A;
-const TCP_RECEIVE: u16 = 0x060B;
-const TCP_CONNECT: u16 = 0x060C;
-const TCP_DISCONNECT: u16 = 0x060D;
-const TCP_RETRANSMIT: u16 = 0x060E;
-const TCP_ACCEPT: u16 = 0x060F;
-const TCP_RECONNECT: u16 = 0x0610;
-const TCP_FAIL: u16 = 0x0611;
-const UDP_SEND: u16 = 0x080A;
-const UDP_RECEIVE: u16 = 0x080B;
-const UDP_FAIL: u16 = 0x0811;
+const TCP_SEND: u16 = hook::TCP_SEND;
+const TCP_RECEIVE: u16 = hook::TCP_RECEIVE;
+const TCP_CONNECT: u16 = hook::TCP_CONNECT;
+const TCP_DISCONNECT: u16 = hook::TCP_DISCONNECT;
+const TCP_RETRANSMIT: u16 = hook::TCP_RETRANSMIT;
+const TCP_ACCEPT: u16 = hook::TCP_ACCEPT;
+const TCP_RECONNECT: u16 = hook::TCP_RECONNECT;
+const TCP_FAIL: u16 = hook::TCP_FAIL;
+const UDP_SEND: u16 = hook::UDP_SEND;
+const UDP_RECEIVE: u16 = hook::UDP_RECEIVE;
+const UDP_FAIL: u16 = hook::UDP_FAIL;
 const IPV6: u16 = 0x10;
 const VERSION: u8 = 2;
 

@@ -1,6 +1,7 @@
 //! Payloads of process and thread events in the documented layouts (`traceweir_format::kernel`,
 //! `process.rs` and `thread.rs`).
 
+use traceweir_format::kernel::hook;
 use traceweir_format::security::Sid;
 use traceweir_format::wire::Put;
 
@@ -8,18 +9,18 @@ use super::facts;
 use super::tasks::{Process, Thread};
 use crate::out::Out;
 
-pub(super) const PROCESS_START: u16 = 0x0301;
-pub(super) const PROCESS_END: u16 = 0x0302;
-pub(super) const PROCESS_RUNDOWN_START: u16 = 0x0303;
-pub(super) const PROCESS_RUNDOWN_END: u16 = 0x0304;
-pub(super) const PROCESS_DEFUNCT: u16 = 0x0327;
-pub(super) const COUNTERS_END: u16 = 0x0320;
-pub(super) const COUNTERS_RUNDOWN: u16 = 0x0321;
-pub(super) const THREAD_START: u16 = 0x0501;
-pub(super) const THREAD_END: u16 = 0x0502;
-pub(super) const THREAD_RUNDOWN_START: u16 = 0x0503;
-pub(super) const THREAD_RUNDOWN_END: u16 = 0x0504;
-const THREAD_NAME: u16 = 0x0548;
+pub(super) const PROCESS_START: u16 = hook::PROCESS_START;
+pub(super) const PROCESS_END: u16 = hook::PROCESS_END;
+pub(super) const PROCESS_RUNDOWN_START: u16 = hook::PROCESS_DC_START;
+pub(super) const PROCESS_RUNDOWN_END: u16 = hook::PROCESS_DC_END;
+pub(super) const PROCESS_DEFUNCT: u16 = hook::PROCESS_DEFUNCT;
+pub(super) const COUNTERS_END: u16 = hook::PROCESS_COUNTERS;
+pub(super) const COUNTERS_RUNDOWN: u16 = hook::PROCESS_COUNTERS_RUNDOWN;
+pub(super) const THREAD_START: u16 = hook::THREAD_START;
+pub(super) const THREAD_END: u16 = hook::THREAD_END;
+pub(super) const THREAD_RUNDOWN_START: u16 = hook::THREAD_DC_START;
+pub(super) const THREAD_RUNDOWN_END: u16 = hook::THREAD_DC_END;
+const THREAD_NAME: u16 = hook::THREAD_SET_NAME;
 
 /// The exit status of a running process.
 pub(super) const STILL_ACTIVE: i32 = 259;

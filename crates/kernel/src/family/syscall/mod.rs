@@ -13,6 +13,7 @@
 
 mod names;
 
+use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
 use crate::groups::Group;
@@ -34,8 +35,8 @@ pub(crate) const PREFIX: &str = "__x64_sys_";
 #[cfg(not(target_arch = "x86_64"))]
 pub(crate) const PREFIX: &str = "__arm64_sys_";
 
-const ENTER: u16 = 0x0F33;
-const EXIT: u16 = 0x0F34;
+const ENTER: u16 = hook::SYSCALL_ENTER;
+const EXIT: u16 = hook::SYSCALL_EXIT;
 
 pub(crate) static SPECS: &[Spec] = &[
     Spec::tracepoint(("raw_syscalls", "sys_enter"), &[Group::SYSTEMCALL], &[ENTER], &["id"], on_enter),

@@ -9,6 +9,7 @@ use std::sync::mpsc::Sender;
 
 use rustix::event::{EventfdFlags, eventfd};
 use traceweir_format::header::perfinfo::PerfInfoHeader;
+use traceweir_format::kernel::hook;
 use traceweir_transport::clock::Anchor;
 
 use crate::capture::{Capture, CaptureClock, Captured};
@@ -32,7 +33,7 @@ impl FakeCapture {
             let header = PerfInfoHeader { pointer_size: 8, version: 2, hook, time: 0, counters: &[] };
             header.encode(&payload, &mut record).unwrap();
             record.truncate(0x10 + payload.len());
-            self.queue.push_back((clock.raw(ns), hook == 0x1820, record));
+            self.queue.push_back((clock.raw(ns), hook == hook::STACK_WALK, record));
         }
     }
 }
@@ -79,7 +80,7 @@ fn captured_and_written_records_are_merged_with_stacks_after_events() {
         queue: VecDeque::new(),
         wake,
         lost: Arc::clone(&lost),
-        ends_with: Some(0x0020),
+        ends_with: Some(hook::END_GROUP_MASKS),
     };
     stage.session.capture(Box::new(source));
     let second = FakeCapture {
@@ -95,9 +96,9 @@ fn captured_and_written_records_are_merged_with_stacks_after_events() {
     // Each number is captured and written, in turns.
     for number in 0..50_u64 {
         let stack: Vec<u8> = [0_u64, 9, 8, 7].iter().flat_map(|word| word.to_le_bytes()).collect();
-        let event = (now(), 0x0524, number.to_le_bytes().to_vec());
+        let event = (now(), hook::CONTEXT_SWITCH, number.to_le_bytes().to_vec());
         let time = event.0;
-        pending.lock().unwrap().extend([event, (time, 0x1820, stack)]);
+        pending.lock().unwrap().extend([event, (time, hook::STACK_WALK, stack)]);
         std::thread::sleep(Duration::from_micros(200));
         pen.write(number, 0).unwrap();
         std::thread::sleep(Duration::from_micros(200));
@@ -109,12 +110,14 @@ fn captured_and_written_records_are_merged_with_stacks_after_events() {
     let (mut events, mut seen, mut last) = (trace.events(), Vec::new(), 0);
     while let Some(event) = events.next().unwrap() {
         match event.hook() {
-            Some(0x0524) => {
+            Some(hook::CONTEXT_SWITCH) => {
                 last = event.time();
                 seen.push(("captured", u64::from_le_bytes(*event.payload().first_chunk().unwrap())));
             }
-            Some(0x1820) => assert_eq!(i64::from_le_bytes(*event.payload().first_chunk().unwrap()), last),
-            Some(0x0020) => seen.push(("end", 0)),
+            Some(hook::STACK_WALK) => {
+                assert_eq!(i64::from_le_bytes(*event.payload().first_chunk().unwrap()), last)
+            }
+            Some(hook::END_GROUP_MASKS) => seen.push(("end", 0)),
             Some(0x0021) => panic!("a session has one capture"),
             Some(_) => {}
             None => seen.push(("written", u64::from_le_bytes(*event.payload().first_chunk().unwrap()))),
@@ -136,13 +139,13 @@ fn stack_is_dropped_with_an_event_too_large_for_a_buffer() {
         payload
     };
     let pending = [
-        (now, 0x0524, event(1, 8)),
-        (now, 0x1820, stack(1)),
-        (now + 1000, 0x0524, event(2, 20 << 10)),
-        (now + 1000, 0x1820, stack(2)),
-        (now + 1000, 0x1820, stack(2)),
-        (now + 2000, 0x0524, event(3, 8)),
-        (now + 2000, 0x1820, stack(3)),
+        (now, hook::CONTEXT_SWITCH, event(1, 8)),
+        (now, hook::STACK_WALK, stack(1)),
+        (now + 1000, hook::CONTEXT_SWITCH, event(2, 20 << 10)),
+        (now + 1000, hook::STACK_WALK, stack(2)),
+        (now + 1000, hook::STACK_WALK, stack(2)),
+        (now + 2000, hook::CONTEXT_SWITCH, event(3, 8)),
+        (now + 2000, hook::STACK_WALK, stack(3)),
     ];
     let source = FakeCapture {
         pending: Arc::new(Mutex::new(pending.into())),
@@ -158,12 +161,15 @@ fn stack_is_dropped_with_an_event_too_large_for_a_buffer() {
     while let Some(event) = events.next().unwrap() {
         let number = |at: usize| u64::from_le_bytes(*event.payload()[at..].first_chunk().unwrap());
         match event.hook() {
-            Some(0x0524) => seen.push((0x0524, number(0))),
-            Some(0x1820) => seen.push((0x1820, number(8))),
+            Some(hook::CONTEXT_SWITCH) => seen.push((hook::CONTEXT_SWITCH, number(0))),
+            Some(hook::STACK_WALK) => seen.push((hook::STACK_WALK, number(8))),
             _ => {}
         }
     }
-    assert_eq!(seen, [(0x0524, 1), (0x1820, 1), (0x0524, 3), (0x1820, 3)]);
+    assert_eq!(
+        seen,
+        [(hook::CONTEXT_SWITCH, 1), (hook::STACK_WALK, 1), (hook::CONTEXT_SWITCH, 3), (hook::STACK_WALK, 3)]
+    );
 }
 
 /// A capture that closes only after `may_close`, as perf events take seconds.
@@ -217,7 +223,7 @@ fn closing_a_capture_does_not_delay_the_stop_or_the_end_time() {
         queue: VecDeque::new(),
         wake: eventfd(0, EventfdFlags::NONBLOCK).unwrap(),
         lost: Arc::default(),
-        ends_with: Some(0x0020),
+        ends_with: Some(hook::END_GROUP_MASKS),
     };
     stage.session.capture(Box::new(SlowToClose { inner, may_close: Some(may_close), closed }));
     let (done, stopped) = channel();
@@ -235,5 +241,5 @@ fn closing_a_capture_does_not_delay_the_stop_or_the_end_time() {
     while let Some(event) = events.next().unwrap() {
         last = event.hook().or(last);
     }
-    assert_eq!(last, Some(0x0020), "the rundown at the end is in the file");
+    assert_eq!(last, Some(hook::END_GROUP_MASKS), "the rundown at the end is in the file");
 }

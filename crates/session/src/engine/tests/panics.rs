@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::event::{EventfdFlags, eventfd};
 use traceweir_format::header::perfinfo::PerfInfoHeader;
+use traceweir_format::kernel::hook;
 use traceweir_transport::clock::{Anchor, Counter};
 
 use crate::capture::{Capture, CaptureClock, Captured};
@@ -195,7 +196,13 @@ impl Capture for PanicsOnFourthRecord {
     fn take(&mut self, _: u16, out: &mut [u8]) {
         self.taken += 1;
         assert!(self.taken < 4, "panic of the test");
-        let header = PerfInfoHeader { pointer_size: 8, version: 2, hook: 0x0524, time: 0, counters: &[] };
+        let header = PerfInfoHeader {
+            pointer_size: 8,
+            version: 2,
+            hook: hook::CONTEXT_SWITCH,
+            time: 0,
+            counters: &[],
+        };
         let mut record = Vec::new();
         header.encode(&[0; 8], &mut record).unwrap();
         out.copy_from_slice(&record[..out.len()]);

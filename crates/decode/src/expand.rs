@@ -1,10 +1,10 @@
 //! Expands the message of an event with its fields as inserts.
 
-use super::Spec;
 use crate::error::Undecoded;
 use crate::format::{Style, text};
+use crate::message::Spec;
 use crate::schema::Field;
-use crate::source::Found;
+use crate::source::SchemaMatch;
 use crate::value::Value;
 use crate::walk::{Visitor, Walker};
 
@@ -12,9 +12,9 @@ use crate::walk::{Visitor, Walker};
 /// text.
 const MAX_INSERTS: usize = 4 << 20;
 
-/// Expands messages; keeps its memory between events.
+/// Expands the messages of events; keeps its memory between events.
 #[derive(Debug, Default)]
-pub struct Messages {
+pub struct MessageExpander {
     walker: Walker,
     inserts: Inserts,
 }
@@ -30,22 +30,22 @@ struct Inserts {
     style: Style,
 }
 
-impl Messages {
+impl MessageExpander {
     /// Appends the message of an event, if there is one, and returns whether the payload fits the
     /// schema.
     pub fn expand(
         &mut self,
-        found: &Found<'_, '_>,
+        found: &SchemaMatch<'_, '_>,
         pointer_size: usize,
         style: Style,
         out: &mut Vec<u8>,
     ) -> Option<Result<(), Undecoded>> {
-        let message = found.known.message.as_ref()?;
+        let message = found.prepared.message.as_ref()?;
         self.inserts.text.clear();
         self.inserts.ends.clear();
         (self.inserts.depth, self.inserts.style) = (0, style);
         // If the payload ends early, later inserts stay as written.
-        let schema = &found.known.schema;
+        let schema = &found.prepared.schema;
         let walked = self.walker.walk(schema, found.payload, pointer_size, &mut self.inserts);
         let inserts = &self.inserts;
         message.expand(out, &mut |number, spec, out| inserts.push(number, spec, out));

@@ -10,12 +10,12 @@
 
 use alloc::vec::Vec;
 
-use super::set::{REGISTER_TYPES, Set, distinct};
-use super::{
+use super::{REGISTER_TYPES, Set, distinct};
+use crate::Result;
+use crate::info::{
     ClassicEventId, GroupMask, MAX_CLASSIC_EVENTS, MAX_COUNTERS, MAX_DISALLOWED, MAX_LBR_EVENTS,
     MAX_PMC_EVENTS, ProfileInterval, StackCaching, bad_length, elements, invalid, periodic_from,
 };
-use crate::Result;
 use crate::spec::info::InfoClass;
 use crate::wire::{guid_at, u8_at, u32_at};
 

@@ -27,7 +27,8 @@ pub mod perfinfo;
 pub mod system;
 
 use crate::guid::Guid;
-use crate::spec::event::{EventDescriptor, HeaderType, class_of};
+use crate::kernel::hook::class_of;
+use crate::spec::event::{EventDescriptor, HeaderType};
 use crate::wire::{align8, chunk, guid_at, i64_at, u8_at, u16_at, u32_at};
 use crate::{Error, Result};
 
@@ -153,11 +154,11 @@ fn measure_any(bytes: &[u8], offset: u64, old_instances: bool) -> Result<Option<
         return Ok(None);
     };
     let Some((family, pointer_size, header, size)) = classify(head, old_instances) else {
-        return Err(Error::Invalid { what: "record", offset, why: "unknown marker" });
+        return Err(Error::Invalid { what: "record", offset, reason: "unknown marker" });
     };
     let size = usize::from(size);
     if size < header {
-        return Err(Error::Invalid { what: "record", offset, why: "size is smaller than its header" });
+        return Err(Error::Invalid { what: "record", offset, reason: "size is smaller than its header" });
     }
     if size > bytes.len() {
         let (needed, available) = (size as u64, bytes.len() as u64);
@@ -204,7 +205,7 @@ impl<'b> Record<'b> {
         let mut payload = header.min(bytes.len());
         let mut items_damaged = false;
         if family == Family::Event && event::has_items(bytes) {
-            match extended::end_of_items(bytes) {
+            match extended::end_of_items(bytes, event::SIZE) {
                 Some(end) => payload = end,
                 None => items_damaged = true,
             }
@@ -221,8 +222,11 @@ impl<'b> Record<'b> {
     /// Parses a single record, for instance in a test or a real-time stream.
     pub fn parse(bytes: &'b [u8], cpu: u16) -> Result<Self> {
         let measure = measure(bytes, 0, false)?;
-        let measure =
-            measure.ok_or(Error::Invalid { what: "record", offset: 0, why: "filler instead of a marker" })?;
+        let measure = measure.ok_or(Error::Invalid {
+            what: "record",
+            offset: 0,
+            reason: "filler instead of a marker",
+        })?;
         Ok(Self::new(bytes, measure, cpu, 0))
     }
 

@@ -18,20 +18,57 @@ mod event;
 
 use std::collections::HashSet;
 use std::fmt::Write;
+use std::path::{Path, PathBuf};
 
 use traceweir_decode::source::manifest::{MapDefinition, Name, ProviderDefinition};
 use traceweir_format::Guid;
 
 use crate::code::{Code, comment};
 use crate::ident::{UsedNames, c_name, c_symbol, constant};
-use crate::manifest::{COptions, Manifest};
-use crate::plan;
+use crate::manifest::{Manifest, write_file};
+use crate::{Result, plan};
 
 /// The part that all headers of a program share.
-const COMMON: &str = include_str!("common.h");
+const COMMON: &str = include_str!("c/common.h");
+
+/// Options for C headers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct COptions {
+    /// The prefix of the names of write macros.
+    pub prefix: String,
+}
+
+impl Default for COptions {
+    fn default() -> Self {
+        Self { prefix: "EventWrite".to_owned() }
+    }
+}
+
+impl Manifest {
+    /// Returns the source of a C and C++ header.
+    #[must_use]
+    pub fn c_header(&self, options: &COptions) -> String {
+        header(self, options)
+    }
+
+    /// Returns the source of a C file with the resource, to be compiled into the program.
+    pub fn c_resource(&self) -> Result<String> {
+        Ok(resource(self, &self.resource()?))
+    }
+
+    /// Writes `STEM.h` and `STEM_etw.c`, which holds the resource, into a folder, and returns both
+    /// paths.
+    pub fn write_c(&self, folder: impl AsRef<Path>, options: &COptions) -> Result<[PathBuf; 2]> {
+        let (folder, stem) = (folder.as_ref(), self.stem());
+        Ok([
+            write_file(folder.join(format!("{stem}.h")), self.c_header(options).as_bytes())?,
+            write_file(folder.join(format!("{stem}_etw.c")), self.c_resource()?.as_bytes())?,
+        ])
+    }
+}
 
 /// Returns the source of the header.
-pub(crate) fn header(manifest: &Manifest, options: &COptions) -> String {
+fn header(manifest: &Manifest, options: &COptions) -> String {
     let mut code = Code::default();
     let guard = format!("TRACEWEIR_MC_{}_H", constant(&manifest.stem()));
     code.line(format!(
@@ -81,7 +118,7 @@ impl Symbols {
 }
 
 /// Returns the source of the file with the resource.
-pub(crate) fn resource(manifest: &Manifest, bytes: &[u8]) -> String {
+fn resource(manifest: &Manifest, bytes: &[u8]) -> String {
     let mut code = Code::default();
     code.line(format!(
         "/* The compiled manifest of {}. Compile it into the program: readers of traces find it there. */",

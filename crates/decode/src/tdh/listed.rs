@@ -1,4 +1,5 @@
-//! Expands a schema so that all counts and lengths are fields, as TDH properties have them.
+//! The schemas whose fields are the properties that TDH lists, where they are not the schema of the
+//! event: all counts and lengths are fields, and WPP messages have ten properties of fixed names.
 //!
 //! Self-describing events have 16-bit numbers before arrays and bytes. TDH lists such a number as a
 //! property of its own, which the array or the bytes refer to:
@@ -26,10 +27,35 @@ use std::collections::VecDeque;
 
 use traceweir_format::spec::types::{InType, OutType};
 
-use crate::schema::{Count, Field, Kind, Length, Schema};
+use crate::schema::{Count, Field, Kind, Length, Origin, Schema};
 
 /// The sizes of the metadata before a payload: of the provider, then of the event.
 pub(super) type MetadataSizes = [u16; 2];
+
+/// The names and types of the properties of a WPP message (TdhGetWppProperty).
+const WPP_PROPERTIES: [(&str, InType); 10] = [
+    ("FormattedString", InType::UNICODESTRING),
+    ("SequenceNum", InType::UINT32),
+    ("FunctionName", InType::UNICODESTRING),
+    ("ComponentName", InType::UNICODESTRING),
+    ("SubComponentName", InType::UNICODESTRING),
+    ("TraceGuid", InType::GUID),
+    ("GuidTypeName", InType::UNICODESTRING),
+    ("SystemTime", InType::UNICODESTRING),
+    ("FlagsName", InType::UNICODESTRING),
+    ("LevelName", InType::UNICODESTRING),
+];
+
+/// Returns the schema that lists the properties of a WPP message.
+pub(super) fn wpp_properties() -> Schema {
+    let fields: Vec<_> =
+        WPP_PROPERTIES.iter().map(|(name, input)| Field::value(name, *input, OutType::NULL)).collect();
+    let top = fields.len();
+    let mut schema = Schema::default();
+    schema.origin = Origin::Wpp;
+    // These fields break no rule that sealing checks.
+    schema.seal(fields, top).unwrap_or_default()
+}
 
 /// Returns the schema with counts, lengths and preceding metadata as fields. Returns `None` if
 /// there are none of these, or if the fields would be too many.

@@ -1,8 +1,8 @@
 //! Chooses the next file among many that are read as one stream.
 //!
 //! ```text
-//!   settle(file) ──▶ heap by (wall time, file) ──▶ turn() ──▶ one event of that file
-//!                └─▶ memory of open buffers ──▶ excess(): the longest open file, to be freed
+//!   push(file) ──▶ heap by (wall time, file) ──▶ pop() ──▶ one event of that file
+//!              └─▶ memory of open buffers ──▶ excess(): the longest open file, to be freed
 //! ```
 //!
 //! 1. Only the file that was read has a new next event. The others keep their positions in the
@@ -18,14 +18,14 @@ use super::{Events, ReadAt};
 use crate::time::{Clock, FileTime};
 
 /// Memory for open buffers of all files together; above it, buffers are freed and loaded again.
-const TOGETHER: usize = 256 << 20;
+const MAX_OPEN_BYTES: usize = 256 << 20;
 
-/// The order in which files that are read together take turns.
+/// The files that are read together, by the time of their next events.
 #[derive(Debug, Default)]
-pub struct Together {
+pub struct FileQueue {
     heap: BinaryHeap<Reverse<(FileTime, usize)>>,
-    /// The file that has the next turn regardless of time.
-    held: Option<usize>,
+    /// The file that comes next whatever the time of its next event.
+    front: Option<usize>,
     /// Memory of each file; `total` is the sum.
     open: Vec<Memory>,
     total: usize,
@@ -39,36 +39,36 @@ struct Memory {
     is_in_order: bool,
 }
 
-impl Together {
+impl FileQueue {
     /// Queues a file by the time of its next event. Called at the start and whenever the file was
     /// read. False if the file has no more events.
-    pub fn settle<R: ReadAt>(&mut self, file: usize, events: &mut Events<'_, R>, clock: &Clock) -> bool {
+    pub fn push<R: ReadAt>(&mut self, file: usize, events: &mut Events<'_, R>, clock: &Clock) -> bool {
         let time = events.likely_time();
         self.note(file, events.resident_bytes());
         let Some(raw) = time else { return false };
         if events.is_hurried() && events.resident_bytes() > 0 {
-            self.hold(file);
+            self.push_front(file);
         } else {
             self.heap.push(Reverse((clock.file_time(raw), file)));
         }
         true
     }
 
-    /// Gives a file the next turn.
-    pub fn hold(&mut self, file: usize) {
-        self.held = Some(file);
+    /// Makes a file the next one, whatever the time of its next event.
+    pub fn push_front(&mut self, file: usize) {
+        self.front = Some(file);
     }
 
-    /// Returns the file with the earliest next event.
+    /// Removes and returns the file with the earliest next event.
     #[inline]
-    pub fn turn(&mut self) -> Option<usize> {
-        self.held.take().or_else(|| self.heap.pop().map(|Reverse((_, file))| file))
+    pub fn pop(&mut self) -> Option<usize> {
+        self.front.take().or_else(|| self.heap.pop().map(|Reverse((_, file))| file))
     }
 
     /// Returns a file that must [free its memory](Events::park), as long as there are such files.
     /// One file always keeps its memory.
     pub fn excess(&mut self) -> Option<usize> {
-        while self.total > TOGETHER {
+        while self.total > MAX_OPEN_BYTES {
             let oldest = self.order.pop_front()?;
             let Some(memory) = self.open.get_mut(oldest) else { continue };
             if memory.bytes == self.total {
@@ -106,33 +106,33 @@ mod tests {
     use alloc::vec;
 
     #[test]
-    fn ties_go_to_the_first_file_and_held_file_goes_first() {
-        let mut turns = Together::default();
-        for turn in [(5, 2), (3, 1), (5, 0), (3, 7)] {
-            turns.heap.push(Reverse((FileTime(turn.0), turn.1)));
+    fn ties_go_to_the_first_file_and_front_file_goes_first() {
+        let mut queue = FileQueue::default();
+        for (time, file) in [(5, 2), (3, 1), (5, 0), (3, 7)] {
+            queue.heap.push(Reverse((FileTime(time), file)));
         }
-        turns.hold(9);
-        let all: Vec<_> = core::iter::from_fn(|| turns.turn()).collect();
+        queue.push_front(9);
+        let all: Vec<_> = core::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(all, [9, 1, 7, 0, 2]);
     }
 
     #[test]
     fn oldest_files_free_memory_until_the_rest_fits() {
-        let mut turns = Together::default();
+        let mut queue = FileQueue::default();
         for file in 0..10 {
-            turns.note(file, TOGETHER / 4);
+            queue.note(file, MAX_OPEN_BYTES / 4);
         }
-        turns.note(1, 0);
-        let gone: Vec<_> = core::iter::from_fn(|| turns.excess()).collect();
+        queue.note(1, 0);
+        let gone: Vec<_> = core::iter::from_fn(|| queue.excess()).collect();
         assert_eq!(gone, [0, 2, 3, 4, 5]);
-        turns.note(6, TOGETHER * 2);
-        let gone: Vec<_> = core::iter::from_fn(|| turns.excess()).collect();
-        assert_eq!((gone, turns.total), (vec![6], TOGETHER / 4 * 3));
+        queue.note(6, MAX_OPEN_BYTES * 2);
+        let gone: Vec<_> = core::iter::from_fn(|| queue.excess()).collect();
+        assert_eq!((gone, queue.total), (vec![6], MAX_OPEN_BYTES / 4 * 3));
         for file in [7, 8] {
-            turns.note(file, 0);
+            queue.note(file, 0);
         }
-        turns.note(9, TOGETHER * 2);
-        assert_eq!((turns.excess(), turns.excess()), (None, None), "one keeps its own");
-        assert_eq!((turns.total, turns.order.len()), (TOGETHER * 2, 1));
+        queue.note(9, MAX_OPEN_BYTES * 2);
+        assert_eq!((queue.excess(), queue.excess()), (None, None), "one keeps its own");
+        assert_eq!((queue.total, queue.order.len()), (MAX_OPEN_BYTES * 2, 1));
     }
 }

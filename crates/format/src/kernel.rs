@@ -7,8 +7,8 @@
 //!                                               `Ptr` is 4 or 8 bytes, depending on the event
 //! ```
 //!
-//! One table serves the decoder (which turns it into a schema) and the kernel provider (which
-//! writes events by it). A family of events is one file; a group of the kernel is one class, as
+//! One table serves the decoder, which turns it into a schema, and writers of events
+//! ([`put_kernel_event!`](crate::put_kernel_event)). A family of events is one file; a group of the kernel is one class, as
 //! listed in `spec::event::class::GROUPS`.
 //!
 //! The tables rely on these rules, which the tests check:
@@ -35,7 +35,9 @@
 
 mod config;
 mod disk;
+mod encode;
 mod file;
+pub mod hook;
 mod image;
 mod memory;
 mod merge;
@@ -52,6 +54,9 @@ mod trace;
 #[cfg(test)]
 mod tests;
 
+#[doc(hidden)]
+pub use encode::PayloadBytes;
+pub use encode::{FrontField, FrontValue, PayloadLayout, TailField, TailValue};
 pub use names::{event_name, events_named};
 
 use crate::guid::Guid;
@@ -197,10 +202,20 @@ impl Shape {
         })
     }
 
-    /// Returns the name of an event type that has this layout.
-    #[must_use]
-    pub fn type_name(&self, opcode: u8) -> Option<&'static str> {
-        self.types.iter().find(|t| t.0 == opcode).map(|t| t.1)
+    /// Returns the name of an event type of a class, if it has this layout.
+    const fn name_in(&self, class: &Guid, opcode: u8) -> Option<&'static str> {
+        let ([own, own_rest], [other, other_rest]) = (self.class.to_words(), class.to_words());
+        if own != other || own_rest != other_rest {
+            return None;
+        }
+        let mut types = self.types;
+        while let Some(((known, name), others)) = types.split_first() {
+            if *known == opcode {
+                return Some(*name);
+            }
+            types = others;
+        }
+        None
     }
 
     /// Returns whether this shape suits `version` better than `other` does.
@@ -271,13 +286,21 @@ pub fn shapes() -> impl Iterator<Item = &'static Shape> {
 /// The shape is the one with the highest version not above `version`, else the one with the lowest.
 /// The search walks all tables, so callers should cache the result.
 #[must_use]
-pub fn shape_of(class: &Guid, opcode: u8, version: u8) -> Option<(&'static Shape, &'static str)> {
+pub const fn shape_of(class: &Guid, opcode: u8, version: u8) -> Option<(&'static Shape, &'static str)> {
     let mut best: Option<(&'static Shape, &'static str)> = None;
-    for shape in shapes().filter(|s| s.class == *class) {
-        let Some(name) = shape.type_name(opcode) else { continue };
-        if best.is_none_or(|(other, _)| shape.beats(other, version)) {
-            best = Some((shape, name));
+    let mut families: &'static [&[Shape]] = &FAMILIES;
+    while let Some((family, other_families)) = families.split_first() {
+        let mut shapes: &'static [Shape] = family;
+        while let Some((shape, others)) = shapes.split_first() {
+            if let Some(name) = shape.name_in(class, opcode) {
+                match best {
+                    Some((other, _)) if !shape.beats(other, version) => {}
+                    _ => best = Some((shape, name)),
+                }
+            }
+            shapes = others;
         }
+        families = other_families;
     }
     best
 }

@@ -2,9 +2,9 @@
 //! structures.
 //!
 //! ```text
-//!   Event ─▶ Library ──▶ Known ─▶ Image     TRACE_EVENT_INFO, encoded once for each schema
-//!              │           └────▶ property  the bytes of one field in a payload
-//!              │           └────▶ map       EVENT_MAP_INFO
+//!   Event ─▶ Library ─▶ QueryDecoder ─▶ EventInfo  TRACE_EVENT_INFO, encoded once for each schema
+//!              │          ├────▶ property   the bytes of one field in a payload
+//!              │          └────▶ map        EVENT_MAP_INFO
 //!              ├─ lists                     providers, keywords, levels, events …
 //!              └─ filter                    payload filters on fields of manifests
 //!   value                                   one value as text, without any schema
@@ -21,25 +21,26 @@
 //! "PROVIDER_ENUMERATION_INFO", "PROVIDER_FIELD_INFOARRAY", "PROVIDER_EVENT_INFO",
 //! "PROVIDER_FILTER_INFO").
 
-mod expand;
+mod event_info;
 pub mod filter;
-mod image;
 mod library;
+mod listed;
 mod lists;
 mod property;
-mod questions;
+mod query;
 #[cfg(test)]
 mod tests;
 mod texts;
 mod value;
 mod wpp;
 
-pub use image::{Image, Open};
+pub use event_info::{EventInfo, OpenProperty};
 pub use library::{Library, Origin};
 pub use lists::FieldKind;
-pub use property::Wanted;
-pub use value::{One, decode_one, names_of};
-pub use wpp::{Messages, Said};
+pub use property::PropertyStep;
+pub use query::QueryDecoder;
+pub use value::{DecodedValue, decode_value, map_names};
+pub use wpp::{MessageFacts, Messages};
 
 use traceweir_format::spec::status::Status;
 
@@ -96,7 +97,7 @@ pub enum Refusal {
 impl Refusal {
     /// Returns whether the event has no schema at all, so that the caller may try another source.
     #[must_use]
-    pub fn is_ignorance(&self) -> bool {
+    pub fn is_missing_schema(&self) -> bool {
         matches!(self, Self::Undecoded(Undecoded::NoSchema))
     }
 

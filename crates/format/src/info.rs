@@ -17,7 +17,6 @@
 //!
 //! The structures are those of evntrace.h; all offsets are natural, all numbers little-endian.
 
-mod form;
 mod list;
 mod query;
 mod set;
@@ -29,8 +28,9 @@ pub use set::{Branches, Set};
 use alloc::vec::Vec;
 
 use crate::guid::Guid;
-use crate::spec::event::hook_of;
+use crate::kernel::hook::hook_of;
 use crate::spec::status::Status;
+pub use crate::spec::system::GroupMask;
 use crate::wire::{Put, guid_at, u8_at, u16_at, u32_at};
 use crate::{Error, Result};
 
@@ -86,9 +86,6 @@ impl ClassicEventId {
     }
 }
 
-/// A mask of kernel event groups (PERFINFO_GROUPMASK, 32 bytes).
-pub type GroupMask = [u32; 8];
-
 /// The sampling interval of a profile source (TRACE_PROFILE_INTERVAL, 8 bytes): `0 u32 source │ 4
 /// u32 interval`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -140,16 +137,16 @@ impl StackCaching {
     }
 }
 
-fn refuse<T>(status: Status, why: &'static str) -> Result<T> {
-    Err(Error::Information { status, why })
+fn refuse<T>(status: Status, reason: &'static str) -> Result<T> {
+    Err(Error::Information { status, reason })
 }
 
-fn bad_length<T>(why: &'static str) -> Result<T> {
-    refuse(Status::ERROR_BAD_LENGTH, why)
+fn bad_length<T>(reason: &'static str) -> Result<T> {
+    refuse(Status::ERROR_BAD_LENGTH, reason)
 }
 
-fn invalid<T>(why: &'static str) -> Result<T> {
-    refuse(Status::ERROR_INVALID_PARAMETER, why)
+fn invalid<T>(reason: &'static str) -> Result<T> {
+    refuse(Status::ERROR_INVALID_PARAMETER, reason)
 }
 
 /// Parses consecutive elements of a fixed size.

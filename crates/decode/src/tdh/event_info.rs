@@ -12,9 +12,9 @@ use traceweir_format::spec::event::class;
 use traceweir_format::spec::types::{InType, OutType};
 use traceweir_format::wire::Put;
 
-use super::expand::{MetadataSizes, expanded};
+use super::MAX_ANSWER;
+use super::listed::{MetadataSizes, expanded, wpp_properties};
 use super::texts::Texts;
-use super::{MAX_ANSWER, wpp};
 use crate::schema::{Count, Field, Kind, Length, Origin, Schema, ValueMap};
 use crate::source::FilterSchema;
 use traceweir_format::spec::types::map;
@@ -36,25 +36,25 @@ const TEMPLATE_EVENT_DATA: u32 = 1;
 
 /// A schema encoded as TRACE_EVENT_INFO.
 #[derive(Clone, Debug, Default)]
-pub struct Image {
+pub struct EventInfo {
     /// Empty if the structure would be too large.
     bytes: Vec<u8>,
     /// The schema whose fields are the properties, if it is not the schema of the event.
     listed: Option<Schema>,
     /// The property that extends to the end of the payload.
-    to_end: Option<Open>,
+    to_end: Option<OpenProperty>,
 }
 
 /// A property that extends to the end of the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Open {
+pub enum OpenProperty {
     /// An array of elements, with the property's index.
     Elements(usize),
     /// A string of bytes, with the property's index.
     Bytes(usize),
 }
 
-impl Open {
+impl OpenProperty {
     fn find(schema: &Schema) -> Option<Self> {
         schema.top().iter().enumerate().find_map(|(index, field)| match field.kind {
             _ if field.count == Count::ToEnd => Some(Self::Elements(index)),
@@ -88,25 +88,31 @@ pub(super) const fn decoding_source(origin: Origin) -> u32 {
     }
 }
 
-impl Image {
+impl EventInfo {
     /// Encodes a schema as TRACE_EVENT_INFO.
     #[must_use]
-    pub fn of(schema: &Schema) -> Self {
+    pub fn encode(schema: &Schema) -> Self {
         Self::with_metadata_before(schema, None)
     }
 
-    /// Like [`Image::of`], for a payload that follows metadata of these sizes.
+    /// Like [`EventInfo::encode`], for a payload that follows metadata of these sizes.
     pub(super) fn with_metadata_before(schema: &Schema, metadata_sizes: Option<MetadataSizes>) -> Self {
         let listed = if schema.origin == Origin::Wpp {
-            Some(wpp::properties())
+            Some(wpp_properties())
         } else {
             expanded(schema, metadata_sizes)
         };
         let shown = listed.as_ref().unwrap_or(schema);
-        let to_end = Open::find(shown);
+        let to_end = OpenProperty::find(shown);
         let bytes = encode(schema, shown);
         let bytes = if bytes.len() > MAX_ANSWER { Vec::new() } else { bytes };
         Self { bytes, listed, to_end }
+    }
+
+    /// Returns the size of the structure in memory, in bytes.
+    pub(super) fn size(&self) -> usize {
+        let fields = self.listed.as_ref().map_or(0, |schema| schema.fields().len());
+        fields.saturating_mul(size_of::<Field>()).saturating_add(self.bytes.len())
     }
 
     /// Returns the bytes of the structure; `None` if it would be too large.
@@ -123,22 +129,22 @@ impl Image {
 
     /// Returns the property whose count or length depends on the payload.
     #[must_use]
-    pub const fn open_property(&self) -> Option<Open> {
+    pub const fn open_property(&self) -> Option<OpenProperty> {
         self.to_end
     }
 
     /// Returns the bytes with the count or length of the open property filled in.
-    pub(super) fn closed(&self, open: Open, number: u16) -> Vec<u8> {
-        let (flag, place) = match open {
-            Open::Elements(_) => (PROPERTY_PARAM_FIXED_COUNT, COUNT_IN_PROPERTY),
-            Open::Bytes(_) => (PROPERTY_PARAM_FIXED_LENGTH, LENGTH_IN_PROPERTY),
+    pub(super) fn closed(&self, open: OpenProperty, number: u16) -> Vec<u8> {
+        let (flag, offset_in_property) = match open {
+            OpenProperty::Elements(_) => (PROPERTY_PARAM_FIXED_COUNT, COUNT_IN_PROPERTY),
+            OpenProperty::Bytes(_) => (PROPERTY_PARAM_FIXED_LENGTH, LENGTH_IN_PROPERTY),
         };
         let mut bytes = self.bytes.clone();
         let at = PROPERTIES_AT.saturating_add(open.index().saturating_mul(PROPERTY_BYTES));
-        for (offset, value) in [(0, &flag.to_le_bytes()[..]), (place, &number.to_le_bytes())] {
+        for (offset, value) in [(0, &flag.to_le_bytes()[..]), (offset_in_property, &number.to_le_bytes())] {
             let start = at.saturating_add(offset);
-            if let Some(place) = bytes.get_mut(start..start.saturating_add(value.len())) {
-                place.iter_mut().zip(value).for_each(|(to, from)| *to |= from);
+            if let Some(field) = bytes.get_mut(start..start.saturating_add(value.len())) {
+                field.iter_mut().zip(value).for_each(|(to, from)| *to |= from);
             }
         }
         bytes

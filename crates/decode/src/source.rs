@@ -22,9 +22,9 @@ mod event;
 pub(crate) mod identified;
 mod in_trace;
 pub mod kernel;
-pub mod known;
 pub mod manifest;
 pub mod messages;
+pub mod prepared;
 mod provider;
 mod rank;
 mod self_described;
@@ -34,7 +34,7 @@ pub mod wevt;
 pub mod wpp;
 
 pub use event::{Event, EventKind};
-pub use known::Known;
+pub use prepared::PreparedSchema;
 pub use provider::{EventSchema, FilterSchema, Name, Named, ProviderSchemas};
 
 use std::collections::HashMap;
@@ -50,7 +50,7 @@ use traceweir_format::wire::u16_at;
 use crate::error::{Error, Result, Undecoded};
 use crate::schema::Schema;
 use in_trace::InTrace;
-pub use rank::Standing;
+pub use rank::Precedence;
 use rank::{Candidate, Rank, choose};
 use self_described::SelfDescribed;
 pub use tracked::MAX_TRACKED;
@@ -63,11 +63,11 @@ pub const MAX_KEPT_FIELDS: usize = 1 << 20;
 /// installation take a tenth.
 const MAX_DERIVED_BYTES: usize = 256 << 20;
 
-/// A schema and the payload it describes.
+/// The schema of an event, and the payload that it describes.
 #[derive(Clone, Copy, Debug)]
-pub struct Found<'d, 'p> {
+pub struct SchemaMatch<'d, 'p> {
     /// The schema with its derived values.
-    pub known: &'d Known,
+    pub prepared: &'d PreparedSchema,
     /// The payload, without the metadata that may come before it.
     pub payload: &'p [u8],
 }
@@ -82,7 +82,7 @@ pub fn read_manifest(bytes: &[u8]) -> Result<Vec<ProviderSchemas>> {
 
 /// The result of adding a file of message formats.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Added {
+pub struct AddedFormats {
     /// The number of usable formats.
     pub formats: usize,
     /// Line numbers of unusable formats, with the reason.
@@ -107,7 +107,7 @@ enum SchemaSlot {
 /// Finds schemas for events.
 #[derive(Debug, Default)]
 pub struct Decoder {
-    known: Vec<Known>,
+    schemas: Vec<PreparedSchema>,
     self_described: SelfDescribed,
     /// Manifest events by provider and id.
     events: HashMap<(Guid, u16), Vec<Candidate>>,
@@ -134,31 +134,34 @@ impl Decoder {
     /// Adds manifests from a file's bytes: XML, or a PE or ELF file with compiled ones. Returns the
     /// number of events.
     pub fn add_manifest(&mut self, bytes: &[u8]) -> Result<usize> {
-        self.add_providers(read_manifest(bytes)?, Standing::Named)
+        self.add_providers(read_manifest(bytes)?, Precedence::Named)
     }
 
-    /// Adds the providers of manifests; `standing` decides their order of precedence. Returns the
-    /// number of events.
-    pub fn add_providers(&mut self, providers: Vec<ProviderSchemas>, standing: Standing) -> Result<usize> {
+    /// Adds the providers of manifests. Returns the number of events.
+    pub fn add_providers(
+        &mut self,
+        providers: Vec<ProviderSchemas>,
+        precedence: Precedence,
+    ) -> Result<usize> {
         let events = providers.iter().map(|p| p.events.len()).sum();
         for provider in providers {
-            self.add_provider(provider, Rank::Given(standing))?;
+            self.add_provider(provider, Rank::Given(precedence))?;
         }
         Ok(events)
     }
 
     /// Adds the message formats of a TMF file.
-    pub fn add_tmf(&mut self, bytes: &[u8]) -> Result<Added> {
+    pub fn add_tmf(&mut self, bytes: &[u8]) -> Result<AddedFormats> {
         self.add_formats(wpp::tmf::parse(bytes)?)
     }
 
     /// Adds the message formats of a PDB, which must be a regular file.
-    pub fn add_pdb(&mut self, file: std::fs::File) -> Result<Added> {
+    pub fn add_pdb(&mut self, file: std::fs::File) -> Result<AddedFormats> {
         self.add_formats(wpp::pdb::load_file(file)?)
     }
 
-    fn add_formats(&mut self, parsed: wpp::Parsed) -> Result<Added> {
-        let added = Added { formats: parsed.formats.len(), warnings: parsed.warnings };
+    fn add_formats(&mut self, parsed: wpp::Parsed) -> Result<AddedFormats> {
+        let added = AddedFormats { formats: parsed.formats.len(), warnings: parsed.warnings };
         for format in parsed.formats {
             let id = self.keep(format.schema)?;
             self.messages.insert((format.guid, format.number), id);
@@ -175,7 +178,7 @@ impl Decoder {
     /// Keeps a schema from outside; fails if the derived values of all schemas would exceed the
     /// limit.
     fn keep(&mut self, schema: Schema) -> Result<u32> {
-        let derived = self.derived_bytes.saturating_add(Known::derived_bytes(&schema));
+        let derived = self.derived_bytes.saturating_add(PreparedSchema::derived_bytes(&schema));
         if derived > MAX_DERIVED_BYTES {
             return Err(Error::Schema("names and messages are too large in total"));
         }
@@ -184,8 +187,8 @@ impl Decoder {
     }
 
     fn push(&mut self, schema: Schema) -> u32 {
-        self.known.push(Known::new(schema));
-        u32::try_from(self.known.len().saturating_sub(1)).unwrap_or(u32::MAX)
+        self.schemas.push(PreparedSchema::new(schema));
+        u32::try_from(self.schemas.len().saturating_sub(1)).unwrap_or(u32::MAX)
     }
 
     fn add_provider(&mut self, provider: ProviderSchemas, rank: Rank) -> Result<()> {
@@ -194,8 +197,8 @@ impl Decoder {
         }
         for event in provider.events {
             let (id, version) = (event.descriptor.id, event.descriptor.version);
-            let known = self.keep(event.schema)?;
-            self.add_candidate(provider.id, id, Candidate { version, rank, known });
+            let schema = self.keep(event.schema)?;
+            self.add_candidate(provider.id, id, Candidate { version, rank, schema });
         }
         Ok(())
     }
@@ -209,13 +212,13 @@ impl Decoder {
 
     /// Returns the schema of an event.
     #[inline(always)]
-    pub fn find<'d, 'p>(&'d mut self, record: &Record<'p>) -> Result<Found<'d, 'p>, Undecoded> {
+    pub fn find<'d, 'p>(&'d mut self, record: &Record<'p>) -> Result<SchemaMatch<'d, 'p>, Undecoded> {
         let located = self.locate(record)?;
         Ok(self.get(&located))
     }
 
     /// Returns the schema of an event that a consumer holds in parts.
-    pub fn find_event<'d, 'p>(&'d mut self, event: &Event<'p>) -> Result<Found<'d, 'p>, Undecoded> {
+    pub fn find_event<'d, 'p>(&'d mut self, event: &Event<'p>) -> Result<SchemaMatch<'d, 'p>, Undecoded> {
         let kept = |id: Option<u32>, otherwise| {
             id.map(|id| Located { slot: SchemaSlot::Kept(id), payload: event.payload }).ok_or(otherwise)
         };
@@ -240,14 +243,14 @@ impl Decoder {
     /// Returns a located schema. It must have been located after the last change to the decoder.
     #[inline(always)]
     #[must_use]
-    pub fn get<'d, 'p>(&'d self, located: &Located<'p>) -> Found<'d, 'p> {
-        let known = match located.slot {
-            SchemaSlot::Kept(id) => usize::try_from(id).ok().and_then(|i| self.known.get(i)),
+    pub fn get<'d, 'p>(&'d self, located: &Located<'p>) -> SchemaMatch<'d, 'p> {
+        let prepared = match located.slot {
+            SchemaSlot::Kept(id) => usize::try_from(id).ok().and_then(|i| self.schemas.get(i)),
             SchemaSlot::SelfDescribed(index) => self.self_described.get(index),
             SchemaSlot::ManifestChunk => Some(&self.builtin.manifest_chunk),
             SchemaSlot::StringOnly => Some(&self.builtin.string_only),
         };
-        Found { known: known.unwrap_or(&self.builtin.nothing), payload: located.payload }
+        SchemaMatch { prepared: prepared.unwrap_or(&self.builtin.nothing), payload: located.payload }
     }
 
     /// Locates the schema of an event, for callers that use the decoder before they fetch the

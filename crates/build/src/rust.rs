@@ -17,17 +17,39 @@
 mod event;
 mod types;
 
+use std::path::{Path, PathBuf};
+
 use traceweir_decode::source::manifest::{MapDefinition, Name, ProviderDefinition};
 use traceweir_format::spec::event::EventDescriptor;
 
 use crate::code::{Code, comment, literal};
 use crate::ident::{UsedNames, constant, snake};
-use crate::manifest::Manifest;
-use crate::plan;
+use crate::manifest::{Manifest, write_file};
+use crate::{Result, plan};
 use types::Structures;
 
+impl Manifest {
+    /// Returns the source of one Rust module per provider; they include the resource from
+    /// `resource_file` in the same folder.
+    pub fn rust_module(&self, resource_file: &str) -> Result<String> {
+        Ok(module(self, resource_file, self.resource()?.len()))
+    }
+
+    /// Writes `STEM.rs` and its resource `STEM.etw` into a folder, and returns both paths.
+    pub fn write_rust(&self, folder: impl AsRef<Path>) -> Result<[PathBuf; 2]> {
+        let stem = self.stem();
+        let resource = format!("{stem}.etw");
+        let module = self.rust_module(&resource)?;
+        let folder = folder.as_ref();
+        Ok([
+            write_file(folder.join(format!("{stem}.rs")), module.as_bytes())?,
+            write_file(folder.join(resource), &self.resource()?)?,
+        ])
+    }
+}
+
 /// Returns the source of the modules.
-pub(crate) fn module(manifest: &Manifest, resource_file: &str, resource_size: usize) -> String {
+fn module(manifest: &Manifest, resource_file: &str, resource_size: usize) -> String {
     let mut code = Code::default();
     code.line(format!(
         "// Made from {} by the manifest compiler of Traceweir. Do not edit.",
@@ -95,16 +117,18 @@ fn event_constants(events: &[plan::Event<'_>]) -> Vec<String> {
 fn write_registration(code: &mut Code, provider: &ProviderDefinition) {
     let id =
         u128::from_str_radix(&provider.id.to_string().replace(['-', '{', '}'], ""), 16).unwrap_or_default();
-    code.line("/// Its id.");
+    code.line("/// The GUID of the provider.");
     code.line(format!("pub const ID: ::traceweir::Guid = ::traceweir::Guid::from_u128({id:#034x});"));
-    code.line("/// Its name.");
+    code.line("/// The name of the provider.");
     let name = rust_literal(provider.name.as_deref().unwrap_or_default());
     code.line(format!("pub const NAME: &'static str = {name};"));
-    code.line("/// Registers the provider, and has sessions told where its compiled manifest is.");
+    code.line("/// Registers the provider, and lets sessions record where its compiled manifest is.");
     code.block("pub fn register() -> ::traceweir::Result<Self> {", "}", |code| {
         code.line("Self::register_with(None)");
     });
-    code.line("/// The same with a callback that is told who listens.");
+    code.line(
+        "/// Like `register`, with a callback that is called when sessions enable or disable the provider.",
+    );
     let head = "pub fn register_with(callback: Option<::traceweir::provider::EnableCallback>) -> ::traceweir::Result<Self> {";
     code.block(head, "}", |code| {
         code.line("let resource = ::core::hint::black_box(&super::RESOURCE).as_ptr() as usize;");
@@ -113,7 +137,7 @@ fn write_registration(code: &mut Code, provider: &ProviderDefinition) {
         code.line("let _ = provider.set_information(0, None);");
         code.line("Ok(Self(provider))");
     });
-    code.line("/// The provider itself.");
+    code.line("/// Returns the registered provider.");
     code.block("pub fn provider(&self) -> &::traceweir::Provider {", "}", |code| code.line("&self.0"));
 }
 

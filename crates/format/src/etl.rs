@@ -7,22 +7,22 @@
 //! ```
 
 mod check;
+mod file_queue;
 mod index;
 mod lane;
 mod load;
 mod merge;
 mod reader;
 mod repair;
-mod together;
 mod writer;
 
 pub use check::{Finding, Rule, check};
+pub use file_queue::FileQueue;
 pub use index::BufferRef;
 pub use load::unpack;
 pub use merge::{Damage, Events};
 pub use reader::Trace;
 pub use repair::{Repair, repair};
-pub use together::Together;
 pub use writer::{InPlace, Options, Summary, Tail, Writer};
 
 use alloc::vec::Vec;

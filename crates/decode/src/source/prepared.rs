@@ -2,16 +2,21 @@
 //! keys.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::format::{json_string, push_line, push_word};
 use crate::message::Message;
 use crate::schema::{Kind, Schema};
-use crate::tdh::Image;
+
+/// Identifies a prepared schema in this process, for caches of values that other modules derive
+/// from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct SchemaId(u64);
 
 /// A schema with its derived values, ready for use.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct PreparedSchema {
     /// The layout and names.
     pub schema: Schema,
     /// The event's display name; see [`Schema::event_name`].
@@ -22,13 +27,12 @@ pub struct Known {
     pub title: Option<Box<[u8]>>,
     keys: Vec<Box<[u8]>>,
     labels: Vec<Box<[u8]>>,
-    /// Encoded on first use; most programs never need it.
-    image: OnceLock<Box<Image>>,
+    id: SchemaId,
 }
 
-impl Known {
-    /// Returns the upper limit of bytes that [`Known::new`] derives. Fields and events may share
-    /// the texts of a schema, but not the derived ones.
+impl PreparedSchema {
+    /// Returns the upper limit of bytes that [`PreparedSchema::new`] derives. Fields and events may
+    /// share the texts of a schema, but not the derived ones.
     pub(super) fn derived_bytes(schema: &Schema) -> usize {
         /// Bytes of two allocations and the pointers to them.
         const FIELD: usize = 96;
@@ -48,13 +52,16 @@ impl Known {
         let event_name: Option<Arc<str>> = schema.event_name().map(Into::into);
         let message = schema.message.as_deref().filter(|m| !m.trim().is_empty()).map(Message::parse);
         let (title, keys, labels) = (title(&schema, &event_name), keys(&schema), labels(&schema));
-        Self { schema, event_name, message, title, keys, labels, image: OnceLock::new() }
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        let id = SchemaId(NEXT_ID.fetch_add(1, Ordering::Relaxed));
+        Self { schema, event_name, message, title, keys, labels, id }
     }
 
-    /// Returns the schema encoded as TRACE_EVENT_INFO.
+    /// Returns the id of the schema.
     #[inline]
-    pub(crate) fn image(&self) -> &Image {
-        self.image.get_or_init(|| Box::new(Image::of(&self.schema)))
+    #[must_use]
+    pub const fn id(&self) -> SchemaId {
+        self.id
     }
 
     /// Returns the JSON key of a field, quoted, escaped and followed by a colon. Fields of the same
@@ -137,8 +144,9 @@ mod tests {
     fn fields_of_one_name_are_numbered() {
         let field = |name| Field::value(name, InType::UINT8, OutType::NULL);
         let fields = vec![field("a"), field("a"), field("a_2"), field("a"), field("q\"")];
-        let known = Known::new(Schema::default().seal(fields, 5).unwrap());
-        let keys: Vec<_> = (0..5).map(|i| String::from_utf8_lossy(known.json_key(i)).into_owned()).collect();
+        let prepared = PreparedSchema::new(Schema::default().seal(fields, 5).unwrap());
+        let keys: Vec<_> =
+            (0..5).map(|i| String::from_utf8_lossy(prepared.json_key(i)).into_owned()).collect();
         assert_eq!(keys, ["\"a\":", "\"a_2\":", "\"a_2_2\":", "\"a_3\":", "\"q\\\"\":"]);
     }
 }

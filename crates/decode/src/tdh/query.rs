@@ -1,0 +1,174 @@
+//! Queries about one event, for a decoder that has its schema: the decoder of a
+//! [`Library`](super::Library), or one that has read a trace.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use traceweir_format::wire::u16_at;
+
+use super::event_info::{EventInfo, map_info};
+use super::listed::MetadataSizes;
+use super::property::{self, PropertyStep};
+use super::{Answer, MAX_ANSWER, Refusal};
+use crate::schema::{Count, Field, Kind, Schema};
+use crate::source::prepared::SchemaId;
+use crate::source::{Decoder, Event, PreparedSchema, SchemaMatch};
+use crate::value::Value;
+use crate::walk::{Visitor, Walker};
+
+/// The size limit of all cached structures, in bytes. When they exceed it, the cache is cleared.
+const MAX_CACHED: usize = 256 << 20;
+
+/// A decoder that answers queries about its events, and the structures that it has encoded.
+#[derive(Debug, Default)]
+pub struct QueryDecoder {
+    /// The decoder that finds the schemas.
+    pub decoder: Decoder,
+    infos: EventInfoCache,
+}
+
+impl QueryDecoder {
+    /// Returns the TRACE_EVENT_INFO of an event; the caller fills in the descriptor.
+    pub fn event_info(&mut self, event: &Event<'_>, pointer_size: usize) -> Answer<Cow<'_, [u8]>> {
+        let found = self.decoder.find_event(event)?;
+        let schema = &found.prepared.schema;
+        if let Some(sizes) = metadata_sizes(event, &found) {
+            let info = EventInfo::with_metadata_before(schema, Some(sizes));
+            return Ok(closed_info(&info, schema, event.payload, pointer_size)?.into_owned().into());
+        }
+        closed_info(self.infos.get(found.prepared), schema, found.payload, pointer_size)
+    }
+
+    /// Returns the bytes of a property.
+    pub fn property<'p>(
+        &mut self,
+        event: &Event<'p>,
+        pointer_size: usize,
+        path: &[PropertyStep<'_>],
+    ) -> Answer<&'p [u8]> {
+        let found = self.decoder.find_event(event)?;
+        let schema = &found.prepared.schema;
+        if let Some(sizes) = metadata_sizes(event, &found) {
+            let info = EventInfo::with_metadata_before(schema, Some(sizes));
+            return property::find(info.schema(schema), event.payload, pointer_size, path);
+        }
+        let info = self.infos.get(found.prepared);
+        property::find(info.schema(schema), found.payload, pointer_size, path)
+    }
+
+    /// Returns the EVENT_MAP_INFO of a map of the event, by its name.
+    pub fn map(&mut self, event: &Event<'_>, name: &str) -> Answer<Vec<u8>> {
+        let map = map_of(&self.decoder.find_event(event)?.prepared.schema, name);
+        map.ok_or(Refusal::NotFound("map of this name")).and_then(bounded)
+    }
+}
+
+/// The encoded structures of schemas, each encoded on first use.
+#[derive(Debug, Default)]
+struct EventInfoCache {
+    infos: HashMap<SchemaId, EventInfo, BuildHasherDefault<SchemaIdHasher>>,
+    bytes: usize,
+}
+
+impl EventInfoCache {
+    fn get(&mut self, prepared: &PreparedSchema) -> &EventInfo {
+        if self.bytes > MAX_CACHED {
+            *self = Self::default();
+        }
+        match self.infos.entry(prepared.id()) {
+            Entry::Occupied(info) => info.into_mut(),
+            Entry::Vacant(vacant) => {
+                let info = EventInfo::encode(&prepared.schema);
+                self.bytes = self.bytes.saturating_add(info.size());
+                vacant.insert(info)
+            }
+        }
+    }
+}
+
+/// Hashes schema ids, which this process counts up, so that no input can make them collide.
+#[derive(Debug, Default)]
+struct SchemaIdHasher(u64);
+
+impl Hasher for SchemaIdHasher {
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u64((*byte).into()));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        self.0 = (self.0 ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Returns the sizes of the metadata before the payload that a schema describes; `None` if the
+/// schema describes all of it, which is the usual case.
+#[inline]
+fn metadata_sizes(event: &Event<'_>, found: &SchemaMatch<'_, '_>) -> Option<MetadataSizes> {
+    let size = event.payload.len().checked_sub(found.payload.len()).filter(|size| *size > 0)?;
+    let traits = u16_at(event.payload, 0);
+    let metadata = u16::try_from(size).ok()?.checked_sub(traits)?;
+    Some([traits, metadata])
+}
+
+/// Returns the bytes of a structure, with the count or length of an open property from the payload.
+fn closed_info<'i>(
+    info: &'i EventInfo,
+    own: &Schema,
+    payload: &[u8],
+    pointer_size: usize,
+) -> Answer<Cow<'i, [u8]>> {
+    let bytes = info.bytes().ok_or(Refusal::TooLarge)?;
+    let Some(open) = info.open_property() else { return Ok(bytes.into()) };
+    let mut count = Elements { index: open.index(), count: 0 };
+    // If the payload is too short, the elements that it holds count.
+    let _ = Walker::default().walk(info.schema(own), payload, pointer_size, &mut count);
+    Ok(info.closed(open, count.count).into())
+}
+
+/// Encodes the map of this name that a field of the schema has, as EVENT_MAP_INFO.
+pub(super) fn map_of(schema: &Schema, name: &str) -> Option<Vec<u8>> {
+    schema.fields().iter().find_map(|field| match &field.kind {
+        Kind::Value { map: Some(map), .. } if *map.name == *name => Some(map_info(map, schema.origin)),
+        _ => None,
+    })
+}
+
+/// Returns a structure unless it is larger than [`MAX_ANSWER`].
+pub(super) fn bounded(bytes: Vec<u8>) -> Answer<Vec<u8>> {
+    if bytes.len() > MAX_ANSWER { Err(Refusal::TooLarge) } else { Ok(bytes) }
+}
+
+/// Counts the elements of one array, or the bytes of one value.
+struct Elements {
+    index: usize,
+    count: u16,
+}
+
+impl<'p> Visitor<'p> for Elements {
+    fn value(&mut self, index: usize, field: &Field, value: Value<'p>) {
+        // An array of characters arrives as one text.
+        let met = match (value, &field.kind) {
+            (Value::Text16(text), Kind::Value { input, .. }) if input.size(8).is_some() => text.len() / 2,
+            (Value::Text8(text), Kind::Value { input, .. }) if input.size(8).is_some() => text.len(),
+            (Value::Bytes(bytes), _) if field.count == Count::One => bytes.len(),
+            _ => 1,
+        };
+        if index == self.index {
+            self.count = self.count.saturating_add(u16::try_from(met).unwrap_or(u16::MAX));
+        }
+    }
+    fn begin_array(&mut self, _index: usize, _field: &Field, _count: usize) {}
+    fn end_array(&mut self, _index: usize, _field: &Field) {}
+    fn begin_struct(&mut self, index: usize, _field: &Field) {
+        if index == self.index {
+            self.count = self.count.saturating_add(1);
+        }
+    }
+    fn end_struct(&mut self, _index: usize, _field: &Field) {}
+}

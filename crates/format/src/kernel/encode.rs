@@ -1,0 +1,295 @@
+//! Writes the payloads of 64-bit kernel events by the shape tables.
+//!
+//! ```text
+//!   const SWITCH: PayloadLayout = PayloadLayout::new(hook::CONTEXT_SWITCH, 2);
+//!   put_kernel_event!(&mut payload, SWITCH, { NewThreadId: new, OldThreadId: old, … });
+//!
+//!   payload   │ f0 │ f1 │ f2 │ … │ text │ SID │ …
+//!              front: fixed sizes  tail: from the first field whose size depends on its value
+//! ```
+//!
+//! The compiler looks the fields up in the tables: a name that the table does not have, or that is
+//! in the wrong part, does not compile, and a front costs as much as an array that is filled by
+//! hand. Fields of the front that the caller does not name are zeros. The tail may end early,
+//! because a payload that ends at a field boundary lacks the remaining fields.
+
+use alloc::vec::Vec;
+
+use super::{FieldShape, Repeat, Ty, hook, shape_of};
+use crate::guid::Guid;
+use crate::security::Sid;
+use crate::wire::Put;
+
+/// The payload that [`put_kernel_event!`](crate::put_kernel_event) appends to.
+pub type PayloadBytes = Vec<u8>;
+
+/// The size of pointers in bytes.
+const POINTER_SIZE: usize = 8;
+/// The two pointers before a SID (TOKEN_USER): the offset of the SID, and its attributes. Readers
+/// skip them; a nonzero value says that a SID follows.
+const TOKEN_USER: [u64; 2] = [16, 0];
+
+/// The fields of an event in one version, for [`put_kernel_event!`](crate::put_kernel_event).
+#[derive(Clone, Copy, Debug)]
+pub struct PayloadLayout {
+    fields: &'static [FieldShape],
+}
+
+/// A field of fixed size in the front of a payload.
+#[derive(Clone, Copy, Debug)]
+pub struct FrontField {
+    ty: Ty,
+    offset: usize,
+    size: usize,
+}
+
+/// A field after the front of a payload.
+#[derive(Clone, Copy, Debug)]
+pub struct TailField {
+    ty: Ty,
+}
+
+// Only the compiler evaluates these functions: what panics here does not compile.
+#[allow(clippy::panic)]
+impl PayloadLayout {
+    /// Returns the layout of the event with a hook id, in a version.
+    ///
+    /// # Panics
+    /// If no table describes the event.
+    #[must_use]
+    pub const fn new(hook: u16, version: u8) -> Self {
+        Self::for_class(hook::class_of(hook), hook::type_of(hook), version)
+    }
+
+    /// Returns the layout of an event type of a class, in a version.
+    ///
+    /// # Panics
+    /// If no table describes the event.
+    #[must_use]
+    pub const fn for_class(class: Guid, opcode: u8, version: u8) -> Self {
+        match shape_of(&class, opcode, version) {
+            Some((shape, _)) => Self { fields: shape.fields },
+            None => panic!("no table describes this event"),
+        }
+    }
+
+    /// Returns the layout without the field `name` and the fields after it, which only newer
+    /// systems write.
+    ///
+    /// # Panics
+    /// If the event has no such field.
+    #[must_use]
+    pub const fn before(self, name: &str) -> Self {
+        let mut rest = self.fields;
+        while let Some((field, after)) = rest.split_first() {
+            if is_same(field.name, name) {
+                let (before, _) = self.fields.split_at(self.fields.len().saturating_sub(rest.len()));
+                return Self { fields: before };
+            }
+            rest = after;
+        }
+        panic!("the event has no such field")
+    }
+
+    /// Returns the size of the front in bytes.
+    #[must_use]
+    pub const fn front_size(&self) -> usize {
+        let (mut rest, mut size) = (self.fields, 0_usize);
+        while let Some((field, after)) = rest.split_first() {
+            let Some(bytes) = field.size(POINTER_SIZE) else { return size };
+            size = size.saturating_add(bytes);
+            rest = after;
+        }
+        size
+    }
+
+    /// Returns a field of the front.
+    ///
+    /// # Panics
+    /// If the front has no such field, or the field repeats.
+    #[must_use]
+    pub const fn front(&self, name: &str) -> FrontField {
+        let (mut rest, mut offset) = (self.fields, 0_usize);
+        while let Some((field, after)) = rest.split_first() {
+            let Some(size) = field.size(POINTER_SIZE) else { break };
+            if is_same(field.name, name) && matches!(field.repeat, Repeat::One) {
+                return FrontField { ty: field.ty, offset, size };
+            }
+            offset = offset.saturating_add(size);
+            rest = after;
+        }
+        panic!("the front of the payload has no such field")
+    }
+
+    /// Returns the field at an index of the tail.
+    ///
+    /// # Panics
+    /// If the field has another name: values of the tail are given in the order of the table.
+    #[must_use]
+    pub const fn tail(&self, mut index: usize, name: &str) -> TailField {
+        let mut rest = self.fields;
+        while let Some((field, after)) = rest.split_first() {
+            if field.size(POINTER_SIZE).is_none() {
+                break;
+            }
+            rest = after;
+        }
+        while let Some((field, after)) = rest.split_first() {
+            if index == 0 && is_same(field.name, name) {
+                return TailField { ty: field.ty };
+            }
+            index = index.saturating_sub(1);
+            rest = after;
+        }
+        panic!("the tail of the payload has another field at this place")
+    }
+}
+
+const fn is_same(a: &str, b: &str) -> bool {
+    let (mut a, mut b) = (a.as_bytes(), b.as_bytes());
+    while let (Some((first, others)), Some((second, rest))) = (a.split_first(), b.split_first()) {
+        if *first != *second {
+            return false;
+        }
+        (a, b) = (others, rest);
+    }
+    a.is_empty() && b.is_empty()
+}
+
+/// A value of a field of fixed size.
+pub trait FrontValue {
+    /// Writes the value into the bytes of its field.
+    fn write(self, ty: Ty, bytes: &mut [u8]);
+}
+
+/// A value of a field in the tail.
+pub trait TailValue {
+    /// Appends the value in the form of its type.
+    fn append(self, ty: Ty, out: &mut Vec<u8>);
+}
+
+impl FrontField {
+    /// Writes a value into the front of a payload. The value has the size of the field.
+    #[inline(always)]
+    pub fn write(self, value: impl FrontValue, front: &mut [u8]) {
+        if let Some(bytes) = front.get_mut(self.offset..self.offset.saturating_add(self.size)) {
+            value.write(self.ty, bytes);
+        }
+    }
+}
+
+impl TailField {
+    /// Appends a value to a payload.
+    pub fn append(self, value: impl TailValue, out: &mut Vec<u8>) {
+        value.append(self.ty, out);
+    }
+}
+
+impl<const N: usize> FrontValue for [u8; N] {
+    #[inline(always)]
+    fn write(self, _: Ty, bytes: &mut [u8]) {
+        debug_assert_eq!(N, bytes.len(), "the value has another size than its field");
+        bytes.iter_mut().zip(self).for_each(|(to, from)| *to = from);
+    }
+}
+
+macro_rules! numbers {
+    ($($number:ty)*) => {
+        $(
+            impl FrontValue for $number {
+                #[inline(always)]
+                fn write(self, ty: Ty, bytes: &mut [u8]) {
+                    let number = if matches!(ty, Ty::Port) { self.to_be_bytes() } else { self.to_le_bytes() };
+                    number.write(ty, bytes);
+                }
+            }
+
+            impl TailValue for $number {
+                fn append(self, _: Ty, out: &mut Vec<u8>) {
+                    out.put(&self.to_le_bytes());
+                }
+            }
+        )*
+    };
+}
+
+numbers!(u8 i8 u16 i16 u32 i32 u64 i64);
+
+impl TailValue for &str {
+    fn append(self, ty: Ty, out: &mut Vec<u8>) {
+        match ty {
+            Ty::Wz => out.put_wide_z(self),
+            _ => out.put_ansi_z(self),
+        };
+    }
+}
+
+impl TailValue for &[u8] {
+    fn append(self, ty: Ty, out: &mut Vec<u8>) {
+        out.put(self);
+        if matches!(ty, Ty::Az | Ty::Utf8z) {
+            out.put_u8(0);
+        }
+    }
+}
+
+impl TailValue for Option<&Sid> {
+    fn append(self, _: Ty, out: &mut Vec<u8>) {
+        match self {
+            Some(sid) => {
+                let [offset, attributes] = TOKEN_USER;
+                out.put_u64(offset).put_u64(attributes).put(&sid.to_bytes());
+            }
+            None => drop(out.put_u32(0)),
+        }
+    }
+}
+
+/// Appends the payload of a kernel event to a `Vec<u8>`, by the table of the event.
+///
+/// The layout is a constant. Fields of fixed size are named in any order; unnamed ones are zeros.
+/// Fields after them are named in the order of the table.
+///
+/// ```
+/// use traceweir_format::kernel::{PayloadLayout, hook};
+/// use traceweir_format::put_kernel_event;
+///
+/// const SET_NAME: PayloadLayout = PayloadLayout::new(hook::THREAD_SET_NAME, 2);
+/// let mut payload = Vec::new();
+/// put_kernel_event!(&mut payload, SET_NAME, { ThreadId: 7_u32, ProcessId: 5_u32 }, { ThreadName: "a" });
+/// assert_eq!(payload, [5, 0, 0, 0, 7, 0, 0, 0, b'a', 0, 0, 0]);
+/// ```
+#[macro_export]
+macro_rules! put_kernel_event {
+    (@tail $payload:ident, $layout:expr, $index:expr,) => {};
+    (@tail $payload:ident, $layout:expr, $index:expr, $tail:ident: $value:expr, $($others:tt)*) => {
+        $crate::kernel::TailField::append(
+            const { $layout.tail($index, stringify!($tail)) },
+            $value,
+            $payload,
+        );
+        $crate::put_kernel_event!(@tail $payload, $layout, $index + 1, $($others)*);
+    };
+    ($payload:expr, $layout:expr, { $($field:ident: $value:expr),* $(,)? }) => {
+        $crate::put_kernel_event!($payload, $layout, { $($field: $value),* }, {})
+    };
+    (
+        $payload:expr, $layout:expr,
+        { $($field:ident: $value:expr),* $(,)? }, { $($tail:ident: $tail_value:expr),* $(,)? }
+    ) => {{
+        let mut front = [0_u8; $layout.front_size()];
+        $(
+            $crate::kernel::FrontField::write(
+                const { $layout.front(stringify!($field)) },
+                $value,
+                &mut front,
+            );
+        )*
+        let payload: &mut $crate::kernel::PayloadBytes = $payload;
+        payload.extend_from_slice(&front);
+        $crate::put_kernel_event!(@tail payload, $layout, 0_usize, $($tail: $tail_value,)*);
+    }};
+}
+
+#[cfg(test)]
+mod tests;
