@@ -424,5 +424,4 @@ impl OpenFiles {
 }
 
 #[cfg(test)]
-#[path = "open_files_tests.rs"]
 mod tests;
