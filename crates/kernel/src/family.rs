@@ -1,5 +1,16 @@
 //! Families of kernel events: the perf events that each needs, and the handlers that convert them.
 //!
+//! ```text
+//!   Row: perf event ─▶ handler      Context: groups, tasks, processors (shared by all families)
+//!              │                         ▲
+//!   sample ────┴─▶ handler of the row ───┤
+//!   side-band record ─▶ on_sideband ─────┼─▶ state of the family ─▶ Out: finished records
+//!   start, end ─▶ run_down ──────────────┘
+//! ```
+//!
+//! Each family owns its state. No family uses another one: facts that several of them need are in
+//! the [`Context`].
+//!
 //! | module | kernel events | source |
 //! |---|---|---|
 //! | [`process`] | processes and threads: start, end, rundown | fork, exit, comm records, /proc |
@@ -26,51 +37,23 @@ pub(crate) mod profile;
 pub(crate) mod schedule;
 pub(crate) mod syscall;
 
+use crate::activity::Activity;
 use crate::groups::{Group, Groups};
-use crate::kallsyms;
 use crate::out::Out;
-use crate::record::{Context, Other};
-use crate::spec::Spec;
-use crate::state::State;
+use crate::record::{Parts, SampleId, Sideband};
+use crate::settings::CaptureSettings;
+use crate::spec::{Event, Source, Spec};
+use crate::tasks::Tasks;
 
-/// The rows of all families.
-pub(crate) static SPECS: [&[Spec]; 10] = [
-    process::SPECS,
-    schedule::SPECS,
-    profile::SPECS,
-    interrupt::SPECS,
-    syscall::SPECS,
-    memory::SPECS,
-    disk::SPECS,
-    file::SPECS,
-    file::OPEN_SPECS,
-    network::SPECS,
-];
-
-/// Returns all rows. A row is identified by its index in this order.
-pub(crate) fn specs() -> impl Iterator<Item = &'static Spec> {
-    SPECS.iter().flat_map(|family| family.iter())
-}
-
-/// Passes a record that is not a sample to the families that handle it.
-pub(crate) fn on_other(state: &mut State, context: &Context, other: &Other<'_>, out: &mut Out<'_>) {
-    // Images are unloaded before the end of their process is written, and loaded after its start.
-    image::on_end(state, context, other, out);
-    process::on_other(state, context, other, out);
-    image::on_other(state, context, other, out);
-    schedule::on_other(state, context, other, out);
-    memory::on_other(state, context, other, out);
-    file::on_other(state, context, other, out);
-}
-
-/// Drops state that lost records may have made wrong: the end of an operation may be among them.
-pub(crate) fn forget(state: &mut State) {
-    schedule::forget(state);
-    interrupt::forget(state);
-    memory::forget(state);
-    disk::forget(state);
-    file::forget(state);
-    network::forget(state);
+/// The facts that all families share.
+#[derive(Debug, Default)]
+pub(crate) struct Context {
+    pub(crate) settings: CaptureSettings,
+    /// The groups whose events are written: those of `settings`, except while records from before a
+    /// change of settings are handled.
+    pub(crate) groups: Groups,
+    pub(crate) tasks: Tasks,
+    pub(crate) activity: Activity,
 }
 
 /// Whether a rundown belongs to the start or to the end of a capture.
@@ -80,70 +63,84 @@ pub(crate) enum Rundown {
     End,
 }
 
-/// Writes the rundown of the machine, processes, threads, images, open files and intervals.
-pub(crate) fn run_down(state: &mut State, when: Rundown, out: &mut Out<'_>) {
-    config::run_down(state, when, out);
-    process::run_down(state, when, out);
-    image::run_down(state, when, out);
-    file::run_down(state, when, out);
-    profile::run_down(state, when, out);
-}
-
-/// Groups that begin with a rundown. What the rundown has written may have ended before the groups
-/// were enabled, and those ends are written too.
-const RUN_DOWN: [&[Group]; 3] = [process::GROUPS, &[Group::IMAGE_LOAD], file::NAME_GROUPS];
-
-/// Returns the groups for which records from before a change are handled: those enabled until then,
-/// and the new groups that begin with a rundown.
-pub(crate) fn until_change(before: Groups, wanted: &Groups) -> Groups {
-    RUN_DOWN.iter().fold(before, |all, groups| all.with_those_of(wanted, groups))
-}
-
-/// Writes the rundown of the groups that have been enabled since `before`.
-pub(crate) fn run_down_new(state: &mut State, before: &Groups, out: &mut Out<'_>) {
-    let wanted = state.groups;
-    let new = wanted.without(before);
-    // The groups that were enabled before have had their rundown.
-    state.groups = new;
-    if new.has_any(process::GROUPS) {
-        process::run_down(state, Rundown::Start, out);
+/// One family of kernel events, with its state.
+pub(crate) trait Family: 'static {
+    /// Returns the perf events that the family needs, with their handlers.
+    fn rows() -> &'static [Row<Self>]
+    where
+        Self: Sized,
+    {
+        &[]
     }
-    image::run_down(state, Rundown::Start, out);
-    if !before.has_any(file::NAME_GROUPS) {
-        file::run_down(state, Rundown::Start, out);
+
+    /// Handles a side-band record: a fork, an exit, a name, a mapping or a switch.
+    fn on_sideband(&mut self, _: &SampleId, _: &Sideband<'_>, _: &mut Context, _: &mut Out<'_>) {}
+
+    /// Writes what exists already at the start or at the end of a capture.
+    fn run_down(&mut self, _: Rundown, _: &mut Context, _: &mut Out<'_>) {}
+
+    /// Begins a poll: renews bounds and drops state that is no longer kept up to date.
+    fn begin_poll(&mut self, _: &Context) {}
+
+    /// Handles a change of groups, intervals or sources since the last poll.
+    fn on_settings_change(&mut self, _: &mut Context, _: &mut Out<'_>) {}
+
+    /// Drops state that lost records may have made wrong: the end of an operation may be among
+    /// them.
+    fn forget_after_loss(&mut self) {}
+}
+
+/// A function that handles one sample.
+pub(crate) type Handler<F> = fn(&mut F, &Event<'_>, &mut Context, &mut Out<'_>);
+
+/// A perf event of a family, and the handler of its samples.
+pub(crate) struct Row<F> {
+    pub(crate) spec: Spec,
+    pub(crate) on_sample: Handler<F>,
+}
+
+impl<F> Row<F> {
+    /// Creates a row for a tracepoint.
+    pub(crate) const fn tracepoint(
+        (system, name): (&'static str, &'static str),
+        groups: &'static [Group],
+        hooks: &'static [u16],
+        fields: &'static [&'static str],
+        on_sample: Handler<F>,
+    ) -> Self {
+        let mut row = Self::new(Source::Tracepoint(system, name), groups, hooks, Parts(0), on_sample);
+        row.spec.fields = fields;
+        row
     }
-    state.groups = wanted;
-}
 
-/// Reads the kernel's symbols, if these groups need them, before their first event is opened. The
-/// reading is slow, and no ring may fill up meanwhile.
-pub(crate) fn prepare(groups: Groups) {
-    if groups.has_any(interrupt::ROUTINE_GROUPS) || groups.has(Group::SYSTEMCALL) {
-        kallsyms::read_once();
+    /// Creates a row for an event without fields, whose samples have extra parts.
+    pub(crate) const fn new(
+        source: Source,
+        groups: &'static [Group],
+        hooks: &'static [u16],
+        parts: Parts,
+        on_sample: Handler<F>,
+    ) -> Self {
+        let spec =
+            Spec { source, groups, hooks, fields: &[], parts, wakes: false, is_for_own: false, filter: None };
+        Self { spec, on_sample }
     }
-}
 
-/// Handles a change of groups, intervals or sources since the last poll.
-pub(crate) fn on_change(state: &mut State, out: &mut Out<'_>) {
-    interrupt::on_change(state);
-    syscall::on_change(state);
-    profile::on_change(state, out);
-}
+    /// Makes each record wake the session at once.
+    pub(crate) const fn waking(mut self) -> Self {
+        self.spec.wakes = true;
+        self
+    }
 
-/// Finishes a poll: writes the events that had to wait until all rings were read.
-pub(crate) fn settle(state: &mut State, out: &mut Out<'_>) {
-    process::finish_poll(state, out);
-}
+    /// Lets the kernel filter the events.
+    pub(crate) const fn filtered(mut self, filter: &'static str) -> Self {
+        self.spec.filter = Some(filter);
+        self
+    }
 
-/// Prepares the state before the capture begins, so that the rings need not wait later.
-pub(crate) fn prepare_state(state: &mut State) {
-    image::prepare(state);
-}
-
-/// Begins a poll: reads sources other than the rings, and what would be gone later.
-pub(crate) fn beside(state: &mut State) {
-    process::poll(state);
-    file::poll(state);
-    network::poll(state);
-    image::poll(state);
+    /// Restricts the row to captures of scope `Own`.
+    pub(crate) const fn for_own(mut self) -> Self {
+        self.spec.is_for_own = true;
+        self
+    }
 }

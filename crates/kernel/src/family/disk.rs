@@ -34,17 +34,16 @@ mod requests;
 
 use traceweir_format::wire::Put;
 
+use self::flushes::Flushes;
+use self::requests::{Completion, Key, Kind, Request, Requests, SECTOR_SHIFT};
+use super::{Context, Family, Row};
 use crate::groups::Group;
 use crate::out::Out;
-use crate::spec::{Event, Spec};
-use crate::state::State as All;
+use crate::spec::Event;
 
-use flushes::Flushes;
-use requests::{Completion, Key, Request, Requests};
-
-/// Requests and flushes that are pending.
+/// The disk family: requests and flushes that are pending.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct Disks {
     requests: Requests,
     flushes: Flushes,
 }
@@ -63,8 +62,6 @@ const SPLIT: u16 = 0x1B20;
 /// Version of all events except the split.
 const VERSION: u8 = 3;
 const SPLIT_VERSION: u8 = 2;
-/// The block layer counts in sectors of 512 bytes, whatever the sector size of the disk.
-const SECTOR_SHIFT: u32 = 9;
 
 /// Indexes of the fields that all request rows begin with.
 const DEV: usize = 0;
@@ -82,87 +79,51 @@ const NEW_SECTOR: usize = 2;
 /// Index of a field of `block_getrq`.
 const GETRQ_RWBS: usize = 1;
 
-pub(crate) static SPECS: &[Spec] = &[
-    Spec {
-        filter: Some("rwbs ~ \"F*\""),
-        ..Spec::tracepoint(
-            ("block", "block_getrq"),
-            &[Group::DISK_IO, Group::DISK_IO_INIT],
-            &[],
-            &["dev", "rwbs"],
-            on_getrq,
-        )
-    },
-    Spec::tracepoint(
+/// Groups whose events are made from the requests of disks.
+const REQUEST_GROUPS: &[Group] = &[Group::DISK_IO, Group::DISK_IO_INIT];
+
+static ROWS: &[Row<Disks>] = &[
+    Row::tracepoint(("block", "block_getrq"), REQUEST_GROUPS, &[], &["dev", "rwbs"], Disks::on_getrq)
+        .filtered("rwbs ~ \"F*\""),
+    Row::tracepoint(
         ("block", "block_rq_issue"),
-        &[Group::DISK_IO, Group::DISK_IO_INIT],
+        REQUEST_GROUPS,
         &[READ_INIT, WRITE_INIT, FLUSH_INIT],
         &["dev", "sector", "nr_sector", "rwbs", "?ioprio", "bytes"],
-        on_issue,
+        Disks::on_issue,
     ),
-    Spec::tracepoint(
+    Row::tracepoint(
         ("block", "block_rq_requeue"),
-        &[Group::DISK_IO, Group::DISK_IO_INIT],
+        REQUEST_GROUPS,
         &[],
         &["dev", "sector", "nr_sector", "rwbs"],
-        on_requeue,
+        Disks::on_requeue,
     ),
-    Spec::tracepoint(
+    Row::tracepoint(
         ("block", "block_rq_complete"),
-        &[Group::DISK_IO, Group::DISK_IO_INIT],
+        REQUEST_GROUPS,
         &[READ, WRITE, FLUSH],
         &["dev", "sector", "nr_sector", "rwbs", "?ioprio", "?error"],
-        on_complete,
+        Disks::on_complete,
     ),
-    Spec::tracepoint(
+    Row::tracepoint(
         ("block", "block_split"),
         &[Group::SPLIT_IO],
         &[SPLIT],
         &["dev", "sector", "new_sector"],
-        on_split,
+        Disks::on_split,
     ),
 ];
 
-/// The kinds of requests that have events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Kind {
-    Read,
-    Write,
-    Flush,
-}
-
-impl Kind {
-    /// Parses `rwbs`. Returns the kind, and whether the request is synchronous.
-    fn parse(rwbs: &[u8]) -> Option<(Self, bool)> {
-        let (first, rest) = rwbs.split_first()?;
-        // The first F is a flush before another operation; a plain flush may have the letter twice.
-        let (first, rest) = match rest.split_first() {
-            Some((next @ (b'R' | b'W' | b'D' | b'F' | b'N' | b'Z'), rest)) if *first == b'F' => (next, rest),
-            _ => (first, rest),
-        };
-        let kind = match (first, rest.first()) {
-            (b'R', _) => Self::Read,
-            // Zone append: a write at the end of a zone.
-            (b'W', _) | (b'Z', Some(b'A')) => Self::Write,
-            (b'F', _) => Self::Flush,
-            _ => return None,
-        };
-        Some((kind, rest.contains(&b'S')))
+impl Family for Disks {
+    fn rows() -> &'static [Row<Self>] {
+        ROWS
     }
 
-    const fn start_hook(self) -> u16 {
-        match self {
-            Self::Read => READ_INIT,
-            Self::Write => WRITE_INIT,
-            Self::Flush => FLUSH_INIT,
-        }
+    fn forget_after_loss(&mut self) {
+        self.requests.clear();
+        self.flushes.clear_requests();
     }
-}
-
-/// Drops all pending requests after lost records.
-pub(crate) fn forget(state: &mut All) {
-    state.disks.requests.clear();
-    state.disks.flushes.clear_requests();
 }
 
 /// Returns the key of the request that an event is about, and whether it is synchronous; `None` if
@@ -174,51 +135,72 @@ fn parse_key(event: &Event<'_>) -> Option<(Key, bool)> {
     Some((Key { dev: event.u32(DEV), sector, kind }, is_sync))
 }
 
-fn on_getrq(state: &mut All, event: &Event<'_>, _: &mut Out<'_>) {
-    if event.text(GETRQ_RWBS).first() == Some(&b'F') {
-        state.disks.flushes.add_request(event.u32(DEV), event.sample.tid);
-    }
-}
-
-fn on_issue(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    let Some((key, is_sync)) = parse_key(event) else { return };
-    let (time, driver) = (event.sample.time, event.sample.tid);
-    let thread = if key.kind == Kind::Flush { state.disks.flushes.take_requester(key.dev) } else { None };
-    let thread = thread.unwrap_or(driver);
-    let flags = request_flags(is_sync, event.has(IOPRIO).then(|| event.u64(IOPRIO)));
-    let request = Request::new(&key, event.u32(BYTES), flags, time, thread);
-    let Some(irp) = state.disks.requests.issue(key, request) else { return };
-    if state.groups.has(Group::DISK_IO_INIT) {
-        let mut payload = out.payload();
-        payload.put_u64(irp).put_u32(thread);
-        out.system(key.kind.start_hook(), VERSION, (event.sample.pid, driver), payload);
-    }
-}
-
-fn on_requeue(state: &mut All, event: &Event<'_>, _: &mut Out<'_>) {
-    if let Some((key, _)) = parse_key(event) {
-        state.disks.requests.requeue(&key);
-    }
-}
-
-fn on_complete(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    let Some((key, is_sync)) = parse_key(event) else { return };
-    let bytes = event.u32(NR_SECTOR).checked_shl(SECTOR_SHIFT).unwrap_or(0);
-    let is_failed = event.number(ERROR) != 0;
-    let request = match state.disks.requests.complete(&key, bytes, is_failed) {
-        Completion::Done(request) => request,
-        Completion::Partial => return,
-        Completion::Unknown if bytes == 0 && key.kind != Kind::Flush => return,
-        Completion::Unknown => {
-            let flags = request_flags(is_sync, event.has(IOPRIO).then(|| event.u64(IOPRIO)));
-            let mut request = Request::new(&key, bytes, flags, event.sample.time, UNKNOWN_THREAD);
-            request.done = if is_failed { 0 } else { bytes };
-            request
+impl Disks {
+    fn on_getrq(&mut self, event: &Event<'_>, _: &mut Context, _: &mut Out<'_>) {
+        if event.text(GETRQ_RWBS).first() == Some(&b'F') {
+            self.flushes.add_request(event.u32(DEV), event.sample.tid);
         }
-    };
-    if state.groups.has(Group::DISK_IO) {
-        let response = out.clock.ticks(event.sample.time.saturating_sub(request.issued));
-        write_completion(&key, &request, response, out);
+    }
+
+    fn on_issue(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
+        let Some((key, is_sync)) = parse_key(event) else { return };
+        let (time, driver) = (event.sample.time, event.sample.tid);
+        let thread = if key.kind == Kind::Flush { self.flushes.take_requester(key.dev) } else { None };
+        let thread = thread.unwrap_or(driver);
+        let flags = request_flags(is_sync, event.has(IOPRIO).then(|| event.u64(IOPRIO)));
+        let request = Request::new(&key, event.u32(BYTES), flags, time, thread);
+        let Some(irp) = self.requests.issue(key, request) else { return };
+        if context.groups.has(Group::DISK_IO_INIT) {
+            let mut payload = out.payload();
+            payload.put_u64(irp).put_u32(thread);
+            out.system(start_hook(key.kind), VERSION, (event.sample.pid, driver), payload);
+        }
+    }
+
+    fn on_requeue(&mut self, event: &Event<'_>, _: &mut Context, _: &mut Out<'_>) {
+        if let Some((key, _)) = parse_key(event) {
+            self.requests.requeue(&key);
+        }
+    }
+
+    fn on_complete(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
+        let Some((key, is_sync)) = parse_key(event) else { return };
+        let bytes = event.u32(NR_SECTOR).checked_shl(SECTOR_SHIFT).unwrap_or(0);
+        let is_failed = event.number(ERROR) != 0;
+        let request = match self.requests.complete(&key, bytes, is_failed) {
+            Completion::Done(request) => request,
+            Completion::Partial => return,
+            Completion::Unknown if bytes == 0 && key.kind != Kind::Flush => return,
+            Completion::Unknown => {
+                let flags = request_flags(is_sync, event.has(IOPRIO).then(|| event.u64(IOPRIO)));
+                let mut request = Request::new(&key, bytes, flags, event.sample.time, UNKNOWN_THREAD);
+                request.done = if is_failed { 0 } else { bytes };
+                request
+            }
+        };
+        if context.groups.has(Group::DISK_IO) {
+            let response = out.clock.ticks(event.sample.time.saturating_sub(request.issued));
+            write_completion(&key, &request, response, out);
+        }
+    }
+
+    /// Handles the split of a request that was too large: its first part is issued now, the rest as
+    /// another request.
+    fn on_split(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
+        let dev = event.u32(DEV);
+        let parent = self.requests.reserve_irp(dev, event.u64(NEW_SECTOR));
+        let child = self.requests.reserve_irp(dev, event.u64(SECTOR));
+        let mut payload = out.payload();
+        payload.put_u64(parent).put_u64(child);
+        out.perfinfo(SPLIT, SPLIT_VERSION, payload);
+    }
+}
+
+const fn start_hook(kind: Kind) -> u16 {
+    match kind {
+        Kind::Read => READ_INIT,
+        Kind::Write => WRITE_INIT,
+        Kind::Flush => FLUSH_INIT,
     }
 }
 
@@ -255,37 +237,9 @@ fn request_flags(is_sync: bool, priority: Option<u64>) -> u32 {
     (priority << PRIORITY_SHIFT) | if is_sync { SYNCHRONOUS } else { 0 }
 }
 
-/// Handles the split of a request that was too large: its first part is issued now, the rest as
-/// another request.
-fn on_split(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    let dev = event.u32(DEV);
-    let parent = state.disks.requests.reserve_irp(dev, event.u64(NEW_SECTOR));
-    let child = state.disks.requests.reserve_irp(dev, event.u64(SECTOR));
-    let mut payload = out.payload();
-    payload.put_u64(parent).put_u64(child);
-    out.perfinfo(SPLIT, SPLIT_VERSION, payload);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn rwbs_gives_kind_and_synchrony() {
-        let kind = |text: &str| Kind::parse(text.as_bytes());
-        assert_eq!(kind("R"), Some((Kind::Read, false)));
-        assert_eq!(kind("RA"), Some((Kind::Read, false)));
-        assert_eq!(kind("RSM"), Some((Kind::Read, true)));
-        assert_eq!(kind("WS"), Some((Kind::Write, true)));
-        assert_eq!(kind("FWFSM"), Some((Kind::Write, true)));
-        assert_eq!(kind("F"), Some((Kind::Flush, false)));
-        assert_eq!(kind("FF"), Some((Kind::Flush, false)));
-        assert_eq!(kind("FS"), Some((Kind::Flush, true)));
-        assert_eq!(kind("ZA"), Some((Kind::Write, false)));
-        for other in ["", "D", "DE", "DS", "FD", "N", "NS", "ZR", "?"] {
-            assert_eq!(kind(other), None, "{other}");
-        }
-    }
 
     #[test]
     fn priority_follows_the_class() {

@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::program::Tables;
-use crate::patient::{self, PATIENCE};
+use crate::blocking::{self, READ_TIMEOUT};
 
 /// The largest number of requests that wait for the thread.
 const MAX_REQUESTS: usize = 64;
@@ -160,12 +160,12 @@ impl Reader {
     }
 
     fn wait_for_answer(&mut self) -> Option<(FileKey, Answer)> {
-        let timeout = patient::allowed(PATIENCE, None)?;
+        let timeout = blocking::allowed_timeout(READ_TIMEOUT, None)?;
         let begun = Instant::now();
         let answer = self.answers.recv_timeout(timeout);
         self.is_gone = answer.as_ref().is_err_and(|error| *error == RecvTimeoutError::Disconnected);
         self.is_late = answer.is_err();
-        patient::pay(begun.elapsed(), None, self.is_late);
+        blocking::charge(begun.elapsed(), None, self.is_late);
         answer.ok()
     }
 

@@ -28,8 +28,8 @@ use framehop::{
 
 use super::program::{self, Tables};
 use super::reader::{Answer, FileKey, Mapping, ReadTables, Reader};
-use super::register;
-use crate::family::image::maps;
+use super::registers::register;
+use crate::maps;
 use crate::record::{Mmap, Sample};
 
 /// Upper bound for the bytes of all tables together.
@@ -296,7 +296,7 @@ fn registers(regs: &[u8]) -> Option<(u64, u64, UnwindRegsNative)> {
 
 /// Lists the executable file mappings of a process, from /proc.
 fn mappings(process: u32) -> impl Iterator<Item = Mapping> {
-    let maps = maps::code_of(process).into_iter().filter(|map| map.inode != 0).take(MAX_MODULES);
+    let maps = maps::read_code_mappings(process).into_iter().filter(|map| map.inode != 0).take(MAX_MODULES);
     maps.map(|map| Mapping {
         range: map.start..map.end,
         offset: map.offset,

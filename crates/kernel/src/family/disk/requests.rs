@@ -13,7 +13,36 @@
 
 use std::collections::HashMap;
 
-use super::{Kind, SECTOR_SHIFT};
+/// The block layer counts in sectors of 512 bytes, whatever the sector size of the disk.
+pub(super) const SECTOR_SHIFT: u32 = 9;
+
+/// The kinds of requests that have events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Kind {
+    Read,
+    Write,
+    Flush,
+}
+
+impl Kind {
+    /// Parses `rwbs`. Returns the kind, and whether the request is synchronous.
+    pub(super) fn parse(rwbs: &[u8]) -> Option<(Self, bool)> {
+        let (first, rest) = rwbs.split_first()?;
+        // The first F is a flush before another operation; a plain flush may have the letter twice.
+        let (first, rest) = match rest.split_first() {
+            Some((next @ (b'R' | b'W' | b'D' | b'F' | b'N' | b'Z'), rest)) if *first == b'F' => (next, rest),
+            _ => (first, rest),
+        };
+        let kind = match (first, rest.first()) {
+            (b'R', _) => Self::Read,
+            // Zone append: a write at the end of a zone.
+            (b'W', _) | (b'Z', Some(b'A')) => Self::Write,
+            (b'F', _) => Self::Flush,
+            _ => return None,
+        };
+        Some((kind, rest.contains(&b'S')))
+    }
+}
 
 /// The most pending requests; disks have queues of hundreds.
 const MAX_REQUESTS: usize = 1 << 16;
@@ -164,6 +193,23 @@ impl Requests {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn rwbs_gives_kind_and_synchrony() {
+        let kind = |text: &str| Kind::parse(text.as_bytes());
+        assert_eq!(kind("R"), Some((Kind::Read, false)));
+        assert_eq!(kind("RA"), Some((Kind::Read, false)));
+        assert_eq!(kind("RSM"), Some((Kind::Read, true)));
+        assert_eq!(kind("WS"), Some((Kind::Write, true)));
+        assert_eq!(kind("FWFSM"), Some((Kind::Write, true)));
+        assert_eq!(kind("F"), Some((Kind::Flush, false)));
+        assert_eq!(kind("FF"), Some((Kind::Flush, false)));
+        assert_eq!(kind("FS"), Some((Kind::Flush, true)));
+        assert_eq!(kind("ZA"), Some((Kind::Write, false)));
+        for other in ["", "D", "DE", "DS", "FD", "N", "NS", "ZR", "?"] {
+            assert_eq!(kind(other), None, "{other}");
+        }
+    }
 
     const KEY: Key = Key { dev: 1, sector: 100, kind: Kind::Write };
 

@@ -13,66 +13,47 @@
 //!    that does not see it.
 //! 3. A process that starts or ends during the scan is left out; it is never an error.
 
-use super::facts::{self, Name, Stat};
-use super::tasks::{Process, Tasks, Thread};
-use super::{status_from_code, write};
-use crate::control::Scope;
-use crate::family::Rundown;
+use super::payload;
+use crate::family::{Context, Rundown};
 use crate::groups::Group;
 use crate::out::Out;
 use crate::proc;
-use crate::state::State as All;
+use crate::settings::Scope;
+use crate::tasks::facts::{self, Name, Stat};
+use crate::tasks::{Process, Tasks, Thread};
 
 /// Writes the rundown of all processes and threads in scope.
-pub(crate) fn run_down(state: &mut All, when: Rundown, out: &mut Out<'_>) {
-    if when == Rundown::End {
-        write_due_early(state, None, out);
-        while let Some(creator) = state.tasks.pending_starts.keys().next().copied() {
-            super::write_pending_start(state, creator, out);
-        }
-    }
-    let defunct = scan(&mut state.tasks, when);
-    write_idle(state, when, out);
-    let scan = state.tasks.scans;
-    for (pid, process) in state.tasks.entries().filter(|(_, process)| is_in_scope(state, process)) {
+pub(super) fn run_down(when: Rundown, context: &mut Context, out: &mut Out<'_>) {
+    let defunct = scan(&mut context.tasks, when);
+    write_idle(when, context, out);
+    let scan = context.tasks.scans;
+    for (pid, process) in context.tasks.entries().filter(|(_, process)| is_in_scope(process, context)) {
         let is_due = |seen: u32, early: Option<u32>| when == Rundown::End || seen == scan && early.is_none();
         if is_due(process.seen, process.early) {
-            write_process(state, pid, process, when, out);
+            write_process(pid, process, when, context, out);
         }
         for (tid, thread) in &process.threads {
             if is_due(thread.seen, thread.early) {
-                write_thread(state, (pid, *tid), thread, when, out);
+                write_thread((pid, *tid), thread, when, context, out);
             }
         }
     }
-    if state.groups.has(Group::PROCESS) {
+    if context.groups.has(Group::PROCESS) {
         for (pid, process, stat) in &defunct {
-            let status = status_from_code(stat.exit_code, state.tasks.can_read_exit_code(process));
-            write::process_rundown(write::PROCESS_DEFUNCT, *pid, process, status, out);
+            let status = context.tasks.zombie_status(process, stat);
+            payload::write_process_rundown(payload::PROCESS_DEFUNCT, *pid, process, status, out);
         }
-    }
-}
-
-/// Finishes a poll: writes early tasks that turned out to have no start record, and pending starts
-/// whose stack did not arrive. What this poll found waits for the next one, which reads every
-/// record written until then.
-pub(crate) fn finish_poll(state: &mut All, out: &mut Out<'_>) {
-    let poll = state.tasks.polls;
-    write_due_early(state, Some(poll), out);
-    while let Some((creator, _)) = state.tasks.pending_starts.iter().find(|(_, start)| start.poll != poll) {
-        let creator = *creator;
-        super::write_pending_start(state, creator, out);
     }
 }
 
 /// Writes early tasks, except those that the poll `except` found.
-fn write_due_early(state: &mut All, except: Option<u32>, out: &mut Out<'_>) {
-    if !std::mem::take(&mut state.tasks.has_early) {
+pub(super) fn write_due_early(context: &mut Context, except: Option<u32>, out: &mut Out<'_>) {
+    if !std::mem::take(&mut context.tasks.has_early) {
         return;
     }
     let is_due = |early: Option<u32>| early.is_some() && early != except;
     let (mut due, mut are_left) = (Vec::new(), false);
-    for (pid, process) in state.tasks.entries() {
+    for (pid, process) in context.tasks.entries() {
         let threads = || process.threads.values().map(|thread| thread.early);
         if is_due(process.early) || threads().any(is_due) {
             due.push(pid);
@@ -80,16 +61,16 @@ fn write_due_early(state: &mut All, except: Option<u32>, out: &mut Out<'_>) {
             are_left = true;
         }
     }
-    state.tasks.has_early = are_left;
+    context.tasks.has_early = are_left;
     for pid in due {
-        write_early(state, pid, out);
+        write_early(pid, context, out);
     }
 }
 
 /// Writes the rundown of a process and of those of its threads that are early.
-pub(super) fn write_early(state: &mut All, pid: u32, out: &mut Out<'_>) {
-    let is_in_scope = state.tasks.get(pid).is_some_and(|process| is_in_scope(state, process));
-    let Some(process) = state.tasks.get_mut(pid) else { return };
+pub(super) fn write_early(pid: u32, context: &mut Context, out: &mut Out<'_>) {
+    let is_in_scope = context.tasks.get(pid).is_some_and(|process| is_in_scope(process, context));
+    let Some(process) = context.tasks.get_mut(pid) else { return };
     let is_early = process.early.take().is_some();
     let early = process.threads.iter_mut();
     let early = early.filter_map(|(tid, thread)| thread.early.take().map(|_| (*tid, *thread)));
@@ -97,49 +78,49 @@ pub(super) fn write_early(state: &mut All, pid: u32, out: &mut Out<'_>) {
     if !is_in_scope {
         return;
     }
-    if is_early && let Some(process) = state.tasks.get(pid) {
-        write_process(state, pid, process, Rundown::Start, out);
+    if is_early && let Some(process) = context.tasks.get(pid) {
+        write_process(pid, process, Rundown::Start, context, out);
     }
     for (tid, thread) in threads {
-        write_thread(state, (pid, tid), &thread, Rundown::Start, out);
+        write_thread((pid, tid), &thread, Rundown::Start, context, out);
     }
 }
 
 /// Whether the session captures this process.
-fn is_in_scope(state: &All, process: &Process) -> bool {
-    state.scope == Scope::Everything || process.user == Some(rustix::process::geteuid().as_raw())
+fn is_in_scope(process: &Process, context: &Context) -> bool {
+    context.settings.scope == Scope::Everything || process.user == Some(rustix::process::geteuid().as_raw())
 }
 
-fn write_process(state: &All, pid: u32, process: &Process, when: Rundown, out: &mut Out<'_>) {
-    if state.groups.has(Group::PROCESS) {
+fn write_process(pid: u32, process: &Process, when: Rundown, context: &Context, out: &mut Out<'_>) {
+    if context.groups.has(Group::PROCESS) {
         let hook = match when {
-            Rundown::Start => write::PROCESS_RUNDOWN_START,
-            Rundown::End => write::PROCESS_RUNDOWN_END,
+            Rundown::Start => payload::PROCESS_RUNDOWN_START,
+            Rundown::End => payload::PROCESS_RUNDOWN_END,
         };
-        write::process_rundown(hook, pid, process, write::STILL_ACTIVE, out);
+        payload::write_process_rundown(hook, pid, process, payload::STILL_ACTIVE, out);
     }
-    if state.groups.has(Group::PROCESS_COUNTERS) {
-        write::counters(write::COUNTERS_RUNDOWN, pid, out);
+    if context.groups.has(Group::PROCESS_COUNTERS) {
+        payload::write_counters(payload::COUNTERS_RUNDOWN, pid, out);
     }
 }
 
-fn write_thread(state: &All, ids: (u32, u32), thread: &Thread, when: Rundown, out: &mut Out<'_>) {
-    if state.groups.has(Group::THREAD) {
+fn write_thread(ids: (u32, u32), thread: &Thread, when: Rundown, context: &Context, out: &mut Out<'_>) {
+    if context.groups.has(Group::THREAD) {
         let hook = match when {
-            Rundown::Start => write::THREAD_RUNDOWN_START,
-            Rundown::End => write::THREAD_RUNDOWN_END,
+            Rundown::Start => payload::THREAD_RUNDOWN_START,
+            Rundown::End => payload::THREAD_RUNDOWN_END,
         };
-        write::thread(hook, ids, ids, thread, out);
+        payload::write_thread(hook, ids, ids, thread, out);
     }
 }
 
 /// Writes the idle threads, which all have the id 0: `/proc` does not list them, but context
 /// switches name them.
-fn write_idle(state: &All, when: Rundown, out: &mut Out<'_>) {
-    let process = state.tasks.idle_process();
+fn write_idle(when: Rundown, context: &Context, out: &mut Out<'_>) {
+    let process = context.tasks.idle_process();
     let thread = Thread { name: Name::new(&process.program.image), ..Thread::default() };
-    write_process(state, 0, &process, when, out);
-    write_thread(state, (0, 0), &thread, when, out);
+    write_process(0, &process, when, context, out);
+    write_thread((0, 0), &thread, when, context, out);
 }
 
 /// Updates the table from `/proc`. Returns the zombies, at the end only: before that, their exit

@@ -1,0 +1,258 @@
+//! All families of a capture: passes records to them in the right order.
+
+use traceweir_format::logfile::{END_GROUP_MASKS_HOOK, RUNDOWN_COMPLETE_HOOK, group_masks};
+
+use crate::family::config::Config;
+use crate::family::disk::Disks;
+use crate::family::file::{self, Files};
+use crate::family::image::Images;
+use crate::family::interrupt::{self, Interrupts};
+use crate::family::memory::Memory;
+use crate::family::network::Network;
+use crate::family::process::{self, Processes};
+use crate::family::profile::Profile;
+use crate::family::schedule::Schedule;
+use crate::family::syscall::{self, SystemCalls};
+use crate::family::{Context, Family, Row, Rundown};
+use crate::groups::{Group, Groups};
+use crate::kallsyms;
+use crate::out::Out;
+use crate::record::{SampleId, Sideband};
+use crate::settings::CaptureSettings;
+use crate::spec::{Event, Spec};
+
+/// The families that have rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum FamilyId {
+    Process,
+    Schedule,
+    Profile,
+    Interrupt,
+    SystemCall,
+    Memory,
+    Disk,
+    File,
+    Network,
+}
+
+/// Identifies a row: its family, and its index there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RowId {
+    family: FamilyId,
+    index: usize,
+}
+
+/// Returns the perf events of all families.
+pub(crate) fn specs() -> impl Iterator<Item = (RowId, &'static Spec)> {
+    specs_of::<Processes>(FamilyId::Process)
+        .chain(specs_of::<Schedule>(FamilyId::Schedule))
+        .chain(specs_of::<Profile>(FamilyId::Profile))
+        .chain(specs_of::<Interrupts>(FamilyId::Interrupt))
+        .chain(specs_of::<SystemCalls>(FamilyId::SystemCall))
+        .chain(specs_of::<Memory>(FamilyId::Memory))
+        .chain(specs_of::<Disks>(FamilyId::Disk))
+        .chain(specs_of::<Files>(FamilyId::File))
+        .chain(specs_of::<Network>(FamilyId::Network))
+}
+
+fn specs_of<F: Family>(family: FamilyId) -> impl Iterator<Item = (RowId, &'static Spec)> {
+    let rows = F::rows().iter().enumerate();
+    rows.map(move |(index, row)| (RowId { family, index }, &row.spec))
+}
+
+/// Reads the kernel's symbols, if these groups need them, before their first event is opened. The
+/// reading is slow, and no ring may fill up meanwhile.
+pub(crate) fn read_symbols(groups: Groups) {
+    if groups.has_any(interrupt::ROUTINE_GROUPS) || groups.has(Group::SYSTEMCALL) {
+        kallsyms::read_once(|name| syscall::is_entry(name) || interrupt::is_routine(name));
+    }
+}
+
+/// Groups that begin with a rundown. What the rundown has written may have ended before the groups
+/// were enabled, and those ends are written too.
+const RUNDOWN_GROUPS: [&[Group]; 3] = [process::GROUPS, &[Group::IMAGE_LOAD], file::NAME_GROUPS];
+
+/// All families, and the facts that they share.
+#[derive(Debug, Default)]
+pub(crate) struct Families {
+    pub(crate) context: Context,
+    config: Config,
+    processes: Processes,
+    images: Images,
+    schedule: Schedule,
+    interrupts: Interrupts,
+    system_calls: SystemCalls,
+    memory: Memory,
+    disks: Disks,
+    pub(crate) files: Files,
+    network: Network,
+    profile: Profile,
+}
+
+impl Families {
+    /// Creates the families of a capture. Must run before its rings are opened: a task that started
+    /// before that is in none of them.
+    pub(crate) fn new(settings: &CaptureSettings) -> Self {
+        let context = Context { groups: settings.groups, settings: settings.clone(), ..Context::default() };
+        let mut families = Self { context, ..Self::default() };
+        families.images.prepare(&families.context);
+        families
+    }
+
+    /// Returns all families in the order in which they handle records and write their rundown. The
+    /// process family updates the tasks that the following ones use.
+    fn all(&mut self) -> ([&mut dyn Family; 11], &mut Context) {
+        let families: [&mut dyn Family; 11] = [
+            &mut self.config,
+            &mut self.processes,
+            &mut self.images,
+            &mut self.schedule,
+            &mut self.interrupts,
+            &mut self.system_calls,
+            &mut self.memory,
+            &mut self.disks,
+            &mut self.files,
+            &mut self.network,
+            &mut self.profile,
+        ];
+        (families, &mut self.context)
+    }
+
+    /// Applies new settings. They count for the records that are handled from now on.
+    pub(crate) fn apply_settings(&mut self, settings: &CaptureSettings) {
+        self.context.groups = settings.groups;
+        self.context.settings.clone_from(settings);
+    }
+
+    /// Passes a sample to the handler of its row.
+    pub(crate) fn on_sample(&mut self, row: RowId, event: &Event<'_>, out: &mut Out<'_>) {
+        let (context, index) = (&mut self.context, row.index);
+        match row.family {
+            FamilyId::Process => on_sample(&mut self.processes, index, event, context, out),
+            FamilyId::Schedule => on_sample(&mut self.schedule, index, event, context, out),
+            FamilyId::Profile => on_sample(&mut self.profile, index, event, context, out),
+            FamilyId::Interrupt => on_sample(&mut self.interrupts, index, event, context, out),
+            FamilyId::SystemCall => on_sample(&mut self.system_calls, index, event, context, out),
+            FamilyId::Memory => on_sample(&mut self.memory, index, event, context, out),
+            FamilyId::Disk => on_sample(&mut self.disks, index, event, context, out),
+            FamilyId::File => on_sample(&mut self.files, index, event, context, out),
+            FamilyId::Network => on_sample(&mut self.network, index, event, context, out),
+        }
+    }
+
+    /// Passes a side-band record to all families.
+    pub(crate) fn on_sideband(&mut self, id: &SampleId, record: &Sideband<'_>, out: &mut Out<'_>) {
+        // Images are unloaded before the end of their process is written, and loaded after its
+        // start.
+        self.images.unload_ended(id, record, &self.context, out);
+        let (families, context) = self.all();
+        for family in families {
+            family.on_sideband(id, record, context, out);
+        }
+    }
+
+    /// Drops state that lost records may have made wrong.
+    pub(crate) fn forget_after_loss(&mut self) {
+        let (families, context) = self.all();
+        for family in families {
+            family.forget_after_loss();
+        }
+        context.activity.clear();
+    }
+
+    /// Writes the rundown of the machine, processes, threads, images, open files and intervals, and
+    /// the event that ends it.
+    pub(crate) fn run_down(&mut self, when: Rundown, out: &mut Out<'_>) {
+        let (families, context) = self.all();
+        for family in families {
+            family.run_down(when, context, out);
+        }
+        let mut payload = out.payload();
+        match when {
+            Rundown::Start => out.perfinfo(RUNDOWN_COMPLETE_HOOK, 2, payload),
+            Rundown::End => {
+                payload.extend_from_slice(&group_masks(&context.groups.0));
+                out.perfinfo(END_GROUP_MASKS_HOOK, 2, payload);
+            }
+        }
+    }
+
+    /// Writes the rundown of the groups that have been enabled since `before`.
+    pub(crate) fn run_down_new_groups(&mut self, before: &Groups, out: &mut Out<'_>) {
+        let context = &mut self.context;
+        let enabled = context.groups;
+        // The groups that were enabled before have had their rundown.
+        context.groups = enabled.without(before);
+        if context.groups.has_any(process::GROUPS) {
+            self.processes.run_down(Rundown::Start, context, out);
+        }
+        self.images.run_down(Rundown::Start, context, out);
+        if !before.has_any(file::NAME_GROUPS) {
+            self.files.run_down(Rundown::Start, context, out);
+        }
+        context.groups = enabled;
+    }
+
+    /// Returns the groups for which records from before a change are handled: those enabled until
+    /// then, and the new groups that begin with a rundown.
+    pub(crate) fn groups_until_change(&self, before: Groups) -> Groups {
+        let enabled = &self.context.groups;
+        RUNDOWN_GROUPS.iter().fold(before, |all, groups| all.with_enabled(enabled, groups))
+    }
+
+    /// Handles a change of groups, intervals or sources since the last poll.
+    pub(crate) fn on_settings_change(&mut self, out: &mut Out<'_>) {
+        let (families, context) = self.all();
+        for family in families {
+            family.on_settings_change(context, out);
+        }
+    }
+
+    /// Begins a poll: reads sources other than the rings, and what would be gone later.
+    pub(crate) fn begin_poll(&mut self) {
+        self.context.tasks.poll(self.context.groups.has_any(process::EXEC_GROUPS));
+        let (families, context) = self.all();
+        for family in families {
+            family.begin_poll(context);
+        }
+    }
+
+    /// Finishes a poll: writes the events that had to wait until all rings were read.
+    pub(crate) fn finish_poll(&mut self, out: &mut Out<'_>) {
+        self.processes.finish_poll(&mut self.context, out);
+    }
+}
+
+fn on_sample<F: Family>(
+    family: &mut F,
+    index: usize,
+    event: &Event<'_>,
+    context: &mut Context,
+    out: &mut Out<'_>,
+) {
+    if let Some(Row { on_sample, .. }) = F::rows().get(index) {
+        on_sample(family, event, context, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::activity::{Entry, EntryKind};
+
+    #[test]
+    fn lost_records_drop_running_threads_and_interrupts() {
+        let mut families = Families::default();
+        let entry = Some(Entry { kind: EntryKind::Device, number: 36, time: 1 });
+        families.context.activity.set_running(1, 7, 9);
+        let cpu = families.context.activity.cpu(1).expect("a processor");
+        (cpu.interrupt, cpu.softirq) = (entry, entry);
+        let state = |families: &Families| {
+            let activity = &families.context.activity;
+            (activity.running_priority(1, 7), activity.is_in_interrupt(1), activity.is_in_softirq(1))
+        };
+        assert_eq!(state(&families), (9, true, true));
+        families.forget_after_loss();
+        assert_eq!(state(&families), (0, false, false));
+    }
+}
