@@ -17,7 +17,7 @@ use crate::family::{Context, Family, Row, Rundown};
 use crate::groups::{Group, Groups};
 use crate::kallsyms;
 use crate::out::Out;
-use crate::record::{SampleId, Sideband};
+use crate::record::SidebandRecord;
 use crate::settings::CaptureSettings;
 use crate::spec::{Event, Spec};
 
@@ -141,13 +141,13 @@ impl Families {
     }
 
     /// Passes a side-band record to all families.
-    pub(crate) fn on_sideband(&mut self, id: &SampleId, record: &Sideband<'_>, out: &mut Out<'_>) {
+    pub(crate) fn on_sideband(&mut self, record: &SidebandRecord<'_>, out: &mut Out<'_>) {
         // Images are unloaded before the end of their process is written, and loaded after its
         // start.
-        self.images.unload_ended(id, record, &self.context, out);
+        self.images.unload_ended(record, &self.context, out);
         let (families, context) = self.all();
         for family in families {
-            family.on_sideband(id, record, context, out);
+            family.on_sideband(record, context, out);
         }
     }
 

@@ -40,7 +40,7 @@ pub(crate) mod syscall;
 use crate::activity::Activity;
 use crate::groups::{Group, Groups};
 use crate::out::Out;
-use crate::record::{Parts, SampleId, Sideband};
+use crate::record::{Parts, SidebandRecord};
 use crate::settings::CaptureSettings;
 use crate::spec::{Event, Source, Spec};
 use crate::tasks::Tasks;
@@ -74,7 +74,7 @@ pub(crate) trait Family: 'static {
     }
 
     /// Handles a side-band record: a fork, an exit, a name, a mapping or a switch.
-    fn on_sideband(&mut self, _: &SampleId, _: &Sideband<'_>, _: &mut Context, _: &mut Out<'_>) {}
+    fn on_sideband(&mut self, _: &SidebandRecord<'_>, _: &mut Context, _: &mut Out<'_>) {}
 
     /// Writes what exists already at the start or at the end of a capture.
     fn run_down(&mut self, _: Rundown, _: &mut Context, _: &mut Out<'_>) {}

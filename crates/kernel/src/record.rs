@@ -74,6 +74,16 @@ pub(crate) struct Sample<'a> {
 
 /// A record that is not a sample: perf calls these side-band records.
 #[derive(Clone, Copy, Debug)]
+pub(crate) struct SidebandRecord<'a> {
+    pub(crate) time: u64,
+    /// The process and thread that ran when the record was written.
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    pub(crate) body: Sideband<'a>,
+}
+
+/// The content of a side-band record.
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Sideband<'a> {
     Mmap(Mmap<'a>),
     /// A thread has changed its name; `is_exec` means that its process has executed a program.
@@ -124,14 +134,6 @@ pub(crate) struct Mmap<'a> {
 pub(crate) enum Identity<'a> {
     Inode(u64),
     BuildId(&'a [u8]),
-}
-
-/// The time, process and thread of a side-band record.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct SampleId {
-    pub(crate) time: u64,
-    pub(crate) pid: u32,
-    pub(crate) tid: u32,
 }
 
 fn record_kind(record: &[u8]) -> u32 {
@@ -253,19 +255,18 @@ pub(crate) fn text(bytes: &[u8]) -> &[u8] {
 /// them, the flag stays set for the following ones, even though these get device and inode. For an
 /// event that requests build ids the flag is correct: the kernel has the build id of a file for all
 /// events or for none.
-pub(crate) fn parse_sideband(record: &[u8], asks_build_ids: bool) -> Option<(SampleId, Sideband<'_>)> {
+pub(crate) fn parse_sideband(record: &[u8], asks_build_ids: bool) -> Option<SidebandRecord<'_>> {
     let end = record.len().checked_sub(TRAILER)?;
-    let body = record.get(RECORD_HEAD..end)?;
+    let fields = record.get(RECORD_HEAD..end)?;
     let (pid, tid) = (u32_at(record, end), u32_at(record, end.saturating_add(4)));
-    let id = SampleId { time: sideband_time(record), pid, tid };
     let misc = record_misc(record);
-    let task = || (u32_at(body, 0), u32_at(body, 4), u32_at(body, 8), u32_at(body, 12));
-    let sideband = match record_kind(record) {
-        sys::PERF_RECORD_MMAP2 => Sideband::Mmap(mmap(body, misc, asks_build_ids)?),
+    let task = || (u32_at(fields, 0), u32_at(fields, 4), u32_at(fields, 8), u32_at(fields, 12));
+    let body = match record_kind(record) {
+        sys::PERF_RECORD_MMAP2 => Sideband::Mmap(mmap(fields, misc, asks_build_ids)?),
         sys::PERF_RECORD_COMM => Sideband::Comm {
-            pid: u32_at(body, 0),
-            tid: u32_at(body, 4),
-            name: text(body.get(8..)?),
+            pid: u32_at(fields, 0),
+            tid: u32_at(fields, 4),
+            name: text(fields.get(8..)?),
             is_exec: misc & sys::PERF_RECORD_MISC_COMM_EXEC != 0,
         },
         sys::PERF_RECORD_FORK => {
@@ -276,15 +277,15 @@ pub(crate) fn parse_sideband(record: &[u8], asks_build_ids: bool) -> Option<(Sam
             let (pid, ppid, tid, _) = task();
             Sideband::Exit { pid, ppid, tid }
         }
-        sys::PERF_RECORD_LOST => Sideband::Lost(u64_at(body, 8)),
-        sys::PERF_RECORD_LOST_SAMPLES => Sideband::Lost(u64_at(body, 0)),
+        sys::PERF_RECORD_LOST => Sideband::Lost(u64_at(fields, 8)),
+        sys::PERF_RECORD_LOST_SAMPLES => Sideband::Lost(u64_at(fields, 0)),
         sys::PERF_RECORD_SWITCH | sys::PERF_RECORD_SWITCH_CPU_WIDE => Sideband::Switch {
             is_out: misc & sys::PERF_RECORD_MISC_SWITCH_OUT != 0,
             is_preempted: misc & sys::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT != 0,
         },
         _ => return None,
     };
-    Some((id, sideband))
+    Some(SidebandRecord { time: sideband_time(record), pid, tid, body })
 }
 
 fn mmap(body: &[u8], misc: u32, asks_build_ids: bool) -> Option<Mmap<'_>> {
@@ -335,7 +336,7 @@ mod tests {
             if let Some(sample) = parse_sample(&record, parts, 0, regs) {
                 prop_assert!(sample.counters.len() % 8 == 0 && sample.raw.len() <= record.len());
             }
-            if let Some((_, Sideband::Mmap(mmap))) = parse_sideband(&record, asks) {
+            if let Some(SidebandRecord { body: Sideband::Mmap(mmap), .. }) = parse_sideband(&record, asks) {
                 prop_assert!(mmap.name.len() <= record.len());
             }
         }
@@ -383,7 +384,7 @@ mod tests {
     #[test]
     fn build_id_counts_only_if_it_was_requested() {
         let identity = |field, asks| match parse_sideband(&mapping(field), asks) {
-            Some((_, Sideband::Mmap(mmap))) => match mmap.identity {
+            Some(SidebandRecord { body: Sideband::Mmap(mmap), .. }) => match mmap.identity {
                 Identity::Inode(inode) => Err(inode),
                 Identity::BuildId(id) => Ok(id.to_vec()),
             },

@@ -17,7 +17,7 @@ use crate::groups::Groups;
 use crate::open_events::{OpenEvents, Route};
 use crate::out::Out;
 use crate::perf_ring::{RECORD_HEAD, can_report_build_ids};
-use crate::record::{self, Sideband};
+use crate::record::{self, Sideband, SidebandRecord};
 use crate::settings::EventExtras;
 use crate::spec::Event;
 use crate::stack::registers;
@@ -135,13 +135,13 @@ impl Reader<'_> {
             }
         } else {
             match record::parse_sideband(record, can_report_build_ids()) {
-                Some((_, Sideband::Lost(count))) => {
+                Some(SidebandRecord { body: Sideband::Lost(count), .. }) => {
                     count_lost(self.families, self.lost, usize::from(cpu), count)
                 }
-                Some((id, sideband)) => {
-                    self.families.on_sideband(&id, &sideband, out);
+                Some(sideband) => {
+                    self.families.on_sideband(&sideband, out);
                     if let Some(unwinder) = out.unwinder.as_deref_mut() {
-                        update_unwinder(unwinder, &self.families.context.tasks, &sideband);
+                        update_unwinder(unwinder, &self.families.context.tasks, &sideband.body);
                     }
                 }
                 None => {}

@@ -34,7 +34,7 @@ use self::open_files::OpenFiles;
 use super::{Context, Family, Handler, Row, Rundown};
 use crate::groups::Group;
 use crate::out::Out;
-use crate::record::{SampleId, Sideband};
+use crate::record::{Sideband, SidebandRecord};
 use crate::spec::Event;
 
 /// The file family: open files, and the calls in progress.
@@ -147,19 +147,13 @@ impl Family for Files {
 
     /// Handles FORK, COMM and EXIT records. Must run after the process family, which knows the
     /// threads that are left.
-    fn on_sideband(
-        &mut self,
-        id: &SampleId,
-        record: &Sideband<'_>,
-        context: &mut Context,
-        out: &mut Out<'_>,
-    ) {
+    fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut Context, out: &mut Out<'_>) {
         let groups = context.groups;
         if !groups.has_any(NAME_GROUPS) {
             return;
         }
-        payload::write_confirmed_names(&mut self.open_files, id.time, out);
-        let closed = match *record {
+        payload::write_confirmed_names(&mut self.open_files, record.time, out);
+        let closed = match record.body {
             Sideband::Fork { pid, ppid, .. } if pid != ppid => return self.open_files.fork(ppid, pid),
             Sideband::Comm { pid, is_exec: true, .. } => self.open_files.exec(pid),
             Sideband::Exit { pid, tid, .. } => {
@@ -175,7 +169,7 @@ impl Family for Files {
         };
         for file in closed {
             let irps = [self.calls.next_irp(), self.calls.next_irp()];
-            payload::write_close(groups, &irps, file.key, id.tid, out);
+            payload::write_close(groups, &irps, file.key, record.tid, out);
             irps.iter().for_each(|irp| payload::write_end(groups, *irp, 0, 0, out));
             payload::write_name_delete(&file, out);
         }
@@ -243,9 +237,9 @@ mod tests {
         families.context.groups = Groups::new(&[Group::DISK_FILE_IO]);
         let (mut queues, extras, mut too_large) = ([Queue::default()], EventExtras::default(), 0);
         let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
-        let mut handle = |families: &mut Families, record| {
-            let id = SampleId { time: 1, pid: process, tid: process };
-            families.on_sideband(&id, &record, &mut out);
+        let mut handle = |families: &mut Families, body| {
+            let record = SidebandRecord { time: 1, pid: process, tid: process, body };
+            families.on_sideband(&record, &mut out);
         };
         let open_count = |families: &Families| families.files.open_files.confirmed_names().count();
         handle(&mut families, Sideband::Fork { pid: process, ppid: 1, tid: process, ptid: 1 });

@@ -42,7 +42,7 @@ use crate::groups::Group;
 use crate::maps::{self, VDSO};
 use crate::out::{Out, writer_ids};
 use crate::proc;
-use crate::record::{Identity, Mmap, SampleId, Sideband};
+use crate::record::{Identity, Mmap, Sideband, SidebandRecord};
 use crate::tasks::Tasks;
 
 /// The image family: images of all processes and of the kernel.
@@ -174,20 +174,15 @@ fn read_vdso_build_id() -> Option<BuildId> {
 
 impl Family for Images {
     /// Handles a mapping, and a fork, which copies the mappings of the parent.
-    fn on_sideband(
-        &mut self,
-        id: &SampleId,
-        record: &Sideband<'_>,
-        context: &mut Context,
-        out: &mut Out<'_>,
-    ) {
+    fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut Context, out: &mut Out<'_>) {
         if !self.is_tracking(context) {
             return;
         }
         // Records older than the last reading of /proc are part of the table already.
-        let is_new =
-            |table: &mut Table, pid| table.process_mut(pid).is_none_or(|process| process.since <= id.time);
-        match record {
+        let is_new = |table: &mut Table, pid| {
+            table.process_mut(pid).is_none_or(|process| process.since <= record.time)
+        };
+        match &record.body {
             Sideband::Mmap(mmap) if mmap.protection & libc::PROT_EXEC.cast_unsigned() != 0 => {
                 if !is_new(&mut self.table, mmap.pid) {
                     return;
@@ -201,12 +196,12 @@ impl Family for Images {
             }
             Sideband::Fork { pid, ppid, .. } if pid == ppid => {
                 let process = self.table.process_mut(*pid);
-                if let Some(process) = process.filter(|process| process.since <= id.time) {
+                if let Some(process) = process.filter(|process| process.since <= record.time) {
                     process.threads = process.threads.saturating_add(1);
                 }
             }
             Sideband::Fork { pid, ppid, tid, .. } if is_new(&mut self.table, *pid) => {
-                let (gone, inherited) = self.table.fork_process(*ppid, *pid, id.time);
+                let (gone, inherited) = self.table.fork_process(*ppid, *pid, record.time);
                 self.write_all(ImageEvent::Unload, (*pid, *tid), &gone, context, out);
                 self.write_all(ImageEvent::Load, (*pid, *tid), &inherited, context, out);
             }
@@ -268,23 +263,17 @@ impl Images {
 
     /// Unloads the images of a program that ends. Called before all families handle the record, so
     /// that the unloads precede the end of the process.
-    pub(crate) fn unload_ended(
-        &mut self,
-        id: &SampleId,
-        record: &Sideband<'_>,
-        context: &Context,
-        out: &mut Out<'_>,
-    ) {
+    pub(crate) fn unload_ended(&mut self, record: &SidebandRecord<'_>, context: &Context, out: &mut Out<'_>) {
         if !self.is_tracking(context) {
             return;
         }
-        let (Sideband::Exit { pid, tid, .. } | Sideband::Comm { pid, tid, is_exec: true, .. }) = *record
+        let (Sideband::Exit { pid, tid, .. } | Sideband::Comm { pid, tid, is_exec: true, .. }) = record.body
         else {
             return;
         };
         let process = self.table.process_mut(pid);
-        let Some(process) = process.filter(|process| process.since <= id.time) else { return };
-        let gone = if matches!(record, Sideband::Exit { .. }) {
+        let Some(process) = process.filter(|process| process.since <= record.time) else { return };
+        let gone = if matches!(record.body, Sideband::Exit { .. }) {
             process.threads = process.threads.saturating_sub(1);
             if process.threads > 0 {
                 return;

@@ -29,7 +29,7 @@ use super::{Context, Family, Handler, Row};
 use crate::groups::Group;
 use crate::out::Out;
 use crate::per_thread::PerThread;
-use crate::record::{Parts, SampleId, Sideband};
+use crate::record::{Parts, Sideband, SidebandRecord};
 use crate::spec::{Event, Source};
 
 /// The memory family: faults and system calls in progress, and the ends of heaps.
@@ -129,8 +129,8 @@ impl Family for Memory {
     }
 
     /// Drops the heap of a process id that has got a new address space.
-    fn on_sideband(&mut self, _: &SampleId, record: &Sideband<'_>, _: &mut Context, _: &mut Out<'_>) {
-        match *record {
+    fn on_sideband(&mut self, record: &SidebandRecord<'_>, _: &mut Context, _: &mut Out<'_>) {
+        match record.body {
             Sideband::Comm { pid, is_exec: true, .. } => drop(self.breaks.take(pid)),
             Sideband::Fork { pid, ppid, .. } if pid != ppid => drop(self.breaks.take(pid)),
             _ => {}
@@ -310,10 +310,10 @@ mod tests {
         let (mut memory, mut context) = (Memory::default(), Context::default());
         let (mut queues, extras, mut too_large) = ([Queue::default()], EventExtras::default(), 0);
         let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
-        let mut kept = |record| {
+        let mut kept = |body| {
             memory.breaks.put(process, 0x5555_0000);
-            let id = SampleId { time: 1, pid: process, tid: process };
-            memory.on_sideband(&id, &record, &mut context, &mut out);
+            let record = SidebandRecord { time: 1, pid: process, tid: process, body };
+            memory.on_sideband(&record, &mut context, &mut out);
             memory.breaks.take(process).is_some()
         };
         let comm = |is_exec| Sideband::Comm { pid: process, tid: process, name: b"a", is_exec };

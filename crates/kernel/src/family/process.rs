@@ -36,7 +36,7 @@ use std::sync::Arc;
 use super::{Context, Family, Row, Rundown};
 use crate::groups::Group;
 use crate::out::Out;
-use crate::record::{SampleId, Sideband};
+use crate::record::{Sideband, SidebandRecord};
 use crate::spec::Event;
 use crate::tasks::facts::{self, Name, Program};
 use crate::tasks::{Process, Thread};
@@ -90,14 +90,8 @@ impl Family for Processes {
     }
 
     /// Handles FORK, COMM and EXIT records.
-    fn on_sideband(
-        &mut self,
-        id: &SampleId,
-        record: &Sideband<'_>,
-        context: &mut Context,
-        out: &mut Out<'_>,
-    ) {
-        match *record {
+    fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut Context, out: &mut Out<'_>) {
+        match record.body {
             Sideband::Fork { pid, ppid, tid, ptid } if is_valid_id(pid) && is_valid_id(tid) => {
                 self.on_fork((ppid, ptid), (pid, tid), context, out);
             }
@@ -109,7 +103,7 @@ impl Family for Processes {
                 self.on_exec(pid, name, context, out);
             }
             Sideband::Comm { pid, tid, name, is_exec: false } if is_valid_id(tid) => {
-                on_rename((id.pid, id.tid), (pid, tid), name, context, out);
+                on_rename((record.pid, record.tid), (pid, tid), name, context, out);
             }
             _ => {}
         }

@@ -30,7 +30,7 @@ use super::{Context, Family, Row};
 use crate::groups::Group;
 use crate::out::Out;
 use crate::per_thread::PerThread;
-use crate::record::{SampleId, Sideband};
+use crate::record::{Sideband, SidebandRecord};
 use crate::spec::Event;
 use crate::tasks::convert_priority;
 
@@ -102,18 +102,12 @@ impl Family for Schedule {
 
     /// Writes context switches of single threads. They have no tracepoint, and their records do not
     /// name the other thread.
-    fn on_sideband(
-        &mut self,
-        id: &SampleId,
-        record: &Sideband<'_>,
-        context: &mut Context,
-        out: &mut Out<'_>,
-    ) {
-        let Sideband::Switch { is_out, is_preempted } = *record else { return };
+    fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut Context, out: &mut Out<'_>) {
+        let Sideband::Switch { is_out, is_preempted } = record.body else { return };
         if !context.groups.has(Group::CSWITCH) {
             return;
         }
-        let (new, old) = if is_out { (UNKNOWN, id.tid) } else { (id.tid, UNKNOWN) };
+        let (new, old) = if is_out { (UNKNOWN, record.tid) } else { (record.tid, UNKNOWN) };
         let (thread_state, reason) = match (is_out, is_preempted) {
             (true, true) => (READY, WR_PREEMPTED),
             (true, false) => (WAITING, USER_REQUEST),

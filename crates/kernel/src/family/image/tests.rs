@@ -26,14 +26,14 @@ impl Stage {
     }
 
     /// Handles a record. Returns hook and process of each image event written.
-    fn handle(&mut self, record: &Sideband<'_>) -> Vec<(u16, u32)> {
+    fn handle(&mut self, body: Sideband<'_>) -> Vec<(u16, u32)> {
         self.time += 1;
         let nothing = EventExtras::default();
         let out = Out::new(&mut self.queues, &NanosecondClock, &nothing, &mut self.lost);
         let mut out = Out { time: self.time, ..out };
-        let id = SampleId { time: self.time, pid: 0, tid: 0 };
-        self.images.unload_ended(&id, record, &self.context, &mut out);
-        self.images.on_sideband(&id, record, &mut self.context, &mut out);
+        let record = SidebandRecord { time: self.time, pid: 0, tid: 0, body };
+        self.images.unload_ended(&record, &self.context, &mut out);
+        self.images.on_sideband(&record, &mut self.context, &mut out);
         self.take_written()
     }
 
@@ -64,24 +64,24 @@ fn images_unload_with_the_last_thread_and_with_an_exec() {
     let (first, second) = (FREE_PID, FREE_PID + 1);
     let fork = |pid, ppid, tid| Sideband::Fork { pid, ppid, tid, ptid: ppid };
     let exit = |pid, tid| Sideband::Exit { pid, ppid: 1, tid };
-    assert_eq!(stage.handle(&fork(first, 1, first)), []);
-    assert_eq!(stage.handle(&mapped(first, 0x1000, b"//anon")), [(0x030A, first)]);
-    assert_eq!(stage.handle(&mapped(first, 0x1000, b"//anon")), [], "again with other rights");
-    assert_eq!(stage.handle(&fork(first, first, first + 7)), [], "a thread");
-    assert_eq!(stage.handle(&fork(second, first, second)), [(0x030A, second)], "a child");
-    assert_eq!(stage.handle(&exit(first, first)), [], "another thread runs on");
-    assert_eq!(stage.handle(&exit(first, first + 7)), [(0x1402, first)]);
+    assert_eq!(stage.handle(fork(first, 1, first)), []);
+    assert_eq!(stage.handle(mapped(first, 0x1000, b"//anon")), [(0x030A, first)]);
+    assert_eq!(stage.handle(mapped(first, 0x1000, b"//anon")), [], "again with other rights");
+    assert_eq!(stage.handle(fork(first, first, first + 7)), [], "a thread");
+    assert_eq!(stage.handle(fork(second, first, second)), [(0x030A, second)], "a child");
+    assert_eq!(stage.handle(exit(first, first)), [], "another thread runs on");
+    assert_eq!(stage.handle(exit(first, first + 7)), [(0x1402, first)]);
     let exec = Sideband::Comm { pid: second, tid: second, name: b"new", is_exec: true };
-    assert_eq!(stage.handle(&exec), [(0x1402, second)]);
-    assert_eq!(stage.handle(&mapped(second, 0x9000, b"[vdso]")), [(0x030A, second)]);
+    assert_eq!(stage.handle(exec), [(0x1402, second)]);
+    assert_eq!(stage.handle(mapped(second, 0x9000, b"[vdso]")), [(0x030A, second)]);
     assert_eq!(
-        stage.handle(&mapped(second, 0x9000, b"//anon")),
+        stage.handle(mapped(second, 0x9000, b"//anon")),
         [(0x1402, second), (0x030A, second)],
         "replaces the vDSO"
     );
-    assert_eq!(stage.handle(&Sideband::Comm { pid: second, tid: second, name: b"x", is_exec: false }), []);
-    assert_eq!(stage.handle(&exit(second, second)), [(0x1402, second)]);
-    assert_eq!(stage.handle(&exit(second, second)), [], "it is gone already");
+    assert_eq!(stage.handle(Sideband::Comm { pid: second, tid: second, name: b"x", is_exec: false }), []);
+    assert_eq!(stage.handle(exit(second, second)), [(0x1402, second)]);
+    assert_eq!(stage.handle(exit(second, second)), [], "it is gone already");
     assert!(stage.images.table.is_empty());
 }
 
@@ -90,18 +90,18 @@ fn records_older_than_a_rundown_are_ignored() {
     let mut stage = Stage::new();
     let own = std::process::id();
     stage.images.read_process(own);
-    assert_eq!(stage.handle(&mapped(own, 0x1000, b"//anon")), []);
+    assert_eq!(stage.handle(mapped(own, 0x1000, b"//anon")), []);
     stage.time = now_ns();
-    assert_eq!(stage.handle(&mapped(own, 0x1000, b"//anon")), [(0x030A, own)]);
+    assert_eq!(stage.handle(mapped(own, 0x1000, b"//anon")), [(0x030A, own)]);
 }
 
 #[test]
 fn process_gone_before_a_rundown_is_unloaded_by_its_exit_record() {
     let mut stage = Stage::new();
-    stage.handle(&mapped(FREE_PID, 0x1000, b"//anon"));
+    stage.handle(mapped(FREE_PID, 0x1000, b"//anon"));
     assert_eq!(stage.images.read_process(FREE_PID), []);
     let exit = Sideband::Exit { pid: FREE_PID, ppid: 1, tid: FREE_PID };
-    assert_eq!(stage.handle(&exit), [(0x1402, FREE_PID)]);
+    assert_eq!(stage.handle(exit), [(0x1402, FREE_PID)]);
 }
 
 #[test]
@@ -109,20 +109,20 @@ fn forked_images_beyond_the_bound_are_counted_as_lost() {
     let mut stage = Stage::new();
     let name = [b"/".as_slice(), &[b'x'; 4000]].concat();
     for at in 1..=2000 {
-        stage.handle(&mapped(FREE_PID, at << 16, &name));
+        stage.handle(mapped(FREE_PID, at << 16, &name));
     }
     assert_eq!(stage.lost, 0);
     let written: usize = (1..=4)
         .map(|child| {
             let pid = FREE_PID + child;
-            stage.handle(&Sideband::Fork { pid, ppid: FREE_PID, tid: pid, ptid: FREE_PID }).len()
+            stage.handle(Sideband::Fork { pid, ppid: FREE_PID, tid: pid, ptid: FREE_PID }).len()
         })
         .sum();
 
     assert!((1000..5000).contains(&written), "{written}");
     assert_eq!(stage.lost, (4 * 2000 - written as u64) * 3);
     stage.images.begin_poll(&stage.context);
-    assert_eq!(stage.handle(&mapped(FREE_PID + 1, 0x10, b"//anon")).len(), 1, "the next poll writes again");
+    assert_eq!(stage.handle(mapped(FREE_PID + 1, 0x10, b"//anon")).len(), 1, "the next poll writes again");
 }
 
 #[test]
@@ -141,8 +141,8 @@ fn own_code_address_is_found_in_own_program() {
 #[test]
 fn images_are_not_tracked_without_a_group() {
     let mut stage = Stage::new();
-    stage.handle(&mapped(FREE_PID, 0x1000, b"//anon"));
+    stage.handle(mapped(FREE_PID, 0x1000, b"//anon"));
     stage.context.groups = Groups::default();
-    assert_eq!(stage.handle(&mapped(FREE_PID, 0x9000, b"//anon")), []);
+    assert_eq!(stage.handle(mapped(FREE_PID, 0x9000, b"//anon")), []);
     assert!(stage.images.table.is_empty());
 }

@@ -41,17 +41,17 @@ impl Bench {
         assert_eq!(too_large, 0);
     }
 
-    fn handle(&mut self, record: &Sideband<'_>) {
-        let id = SampleId { time: 0, pid: PARENT, tid: PARENT };
-        self.with(|processes, context, out| processes.on_sideband(&id, record, context, out));
+    fn handle(&mut self, body: Sideband<'_>) {
+        let record = SidebandRecord { time: 0, pid: PARENT, tid: PARENT, body };
+        self.with(|processes, context, out| processes.on_sideband(&record, context, out));
     }
 
     fn fork(&mut self, pid: u32, tid: u32) {
-        self.handle(&Sideband::Fork { pid, ppid: PARENT, tid, ptid: PARENT });
+        self.handle(Sideband::Fork { pid, ppid: PARENT, tid, ptid: PARENT });
     }
 
     fn exit(&mut self, pid: u32, tid: u32) {
-        self.handle(&Sideband::Exit { pid, ppid: PARENT, tid });
+        self.handle(Sideband::Exit { pid, ppid: PARENT, tid });
     }
 
     /// Removes the events written so far; returns the hook and the thread or process of each.
@@ -83,12 +83,7 @@ fn process_life_is_written_in_order_and_leaves_no_state() {
     bench.fork(CHILD, CHILD);
     bench.fork(CHILD, THREAD);
     assert_eq!(bench.context.tasks.process_of(THREAD), Some(CHILD));
-    bench.handle(&Sideband::Comm {
-        pid: CHILD,
-        tid: THREAD,
-        name: b"a name of many letters",
-        is_exec: false,
-    });
+    bench.handle(Sideband::Comm { pid: CHILD, tid: THREAD, name: b"a name of many letters", is_exec: false });
     bench.exit(CHILD, CHILD);
     assert_eq!(bench.context.tasks.processes().collect::<Vec<_>>(), [CHILD], "one thread is left");
     bench.exit(CHILD, THREAD);
@@ -113,7 +108,7 @@ fn exec_ends_one_program_and_starts_the_next() {
     bench.exit(CHILD, CHILD);
     bench.take_written();
     // The remaining thread takes the id of the first thread, which has ended.
-    bench.handle(&Sideband::Comm { pid: CHILD, tid: CHILD, name: b"next", is_exec: true });
+    bench.handle(Sideband::Comm { pid: CHILD, tid: CHILD, name: b"next", is_exec: true });
     assert_eq!(bench.take_written(), [(0x0502, THREAD), (0x0302, CHILD), (0x0301, CHILD), (0x0501, CHILD)]);
     let tasks = &bench.context.tasks;
     assert_eq!((tasks.process_of(THREAD), tasks.process_of(CHILD)), (None, Some(CHILD)));
@@ -145,7 +140,7 @@ fn lost_exits_and_invalid_ids_leave_no_state() {
     for id in [0, u32::MAX] {
         bench.fork(id, id);
         bench.exit(id, id);
-        bench.handle(&Sideband::Comm { pid: id, tid: id, name: b"", is_exec: true });
+        bench.handle(Sideband::Comm { pid: id, tid: id, name: b"", is_exec: true });
     }
     assert_eq!(bench.take_written(), []);
     bench.exit(u32::MAX, THREAD);
