@@ -114,7 +114,7 @@ pub(crate) fn max_frames() -> u16 {
 
 /// The settings with which an event is open. If one of them changes, the event is opened again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
+pub(crate) struct EventKey {
     pub(crate) parts: Parts,
     /// Counts between two samples, for events whose period can be set.
     pub(crate) period: u64,
@@ -125,7 +125,7 @@ pub(crate) struct Key {
     pub(crate) stack_bytes: u32,
 }
 
-impl Key {
+impl EventKey {
     /// Returns the settings with which an event is opened.
     pub(crate) fn new(
         spec: &Spec,

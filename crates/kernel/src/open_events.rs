@@ -23,7 +23,7 @@ use std::sync::Arc;
 use perf_event_open_sys::bindings as sys;
 
 use crate::attributes::{
-    Key, counter_codes, find_fields, is_needed, max_frames, stack_copy_bytes, tasks_attr, watermark,
+    EventKey, counter_codes, find_fields, is_needed, max_frames, stack_copy_bytes, tasks_attr, watermark,
 };
 use crate::clock::now_ns;
 use crate::closing::Closing;
@@ -109,7 +109,7 @@ pub(crate) struct OpenEvents {
 /// An open row, with one event per target and processor.
 #[derive(Debug)]
 struct OpenRow {
-    key: Key,
+    key: EventKey,
     attr: Attr,
     spec: &'static Spec,
     fields: Fields,
@@ -156,7 +156,7 @@ impl OpenEvents {
         let mut missing = Vec::new();
         let mut new_rows = Vec::new();
         for (id, spec) in families::specs().filter(|(_, spec)| is_needed(spec, settings, &extras.stacks)) {
-            let key = Key::new(spec, settings, &extras, &counters);
+            let key = EventKey::new(spec, settings, &extras, &counters);
             if self.rows.get(&id).is_some_and(|row| row.key == key) {
                 continue;
             }
@@ -204,7 +204,7 @@ impl OpenEvents {
         &mut self,
         spec: &'static Spec,
         settings: &CaptureSettings,
-        key: Key,
+        key: EventKey,
         rings: &[Arc<PerfEvent>],
     ) -> Result<OpenRow> {
         let (attr, fields) = match self.build_attr(spec, settings, &key) {
@@ -315,7 +315,7 @@ impl OpenEvents {
         &mut self,
         spec: &Spec,
         settings: &CaptureSettings,
-        key: &Key,
+        key: &EventKey,
     ) -> Result<Option<(Attr, Fields)>> {
         let mut attr = Attr { sample_type: key.parts.0, ..Attr::default() };
         Targets::limit(settings.scope, &mut attr);

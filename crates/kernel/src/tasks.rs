@@ -17,6 +17,9 @@
 mod connector;
 mod execs;
 pub(crate) mod facts;
+mod scan;
+
+pub(crate) use self::scan::Zombie;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +33,7 @@ use self::facts::{AppIdentity, NO_SESSION, Name, Program, Stat};
 use crate::clock::now_ns;
 
 /// The exit status of a process whose status is unknown: no exit code and no signal has this value.
-pub(crate) const UNKNOWN_STATUS: i32 = i32::MIN;
+const UNKNOWN_STATUS: i32 = i32::MIN;
 
 /// How far the times of records and the ticks of `/proc` may disagree.
 const SLACK_NS: u64 = 30_000_000;
@@ -94,7 +97,7 @@ pub(crate) struct Thread {
 
 impl Thread {
     /// Builds a thread from its `/proc` files.
-    pub(crate) fn from_proc(tid: u32, stat: &Stat) -> Self {
+    fn from_proc(tid: u32, stat: &Stat) -> Self {
         let (name, priority) = (stat.name, convert_priority(stat.priority));
         Self { name, priority, affinity: facts::affinity(tid), ..Self::default() }
     }
@@ -218,11 +221,6 @@ impl Tasks {
         }
     }
 
-    /// Returns the exit status of a zombie.
-    pub(crate) fn zombie_status(&self, process: &Process, stat: &Stat) -> i32 {
-        status_from_code(stat.exit_code, self.can_read_exit_code(process))
-    }
-
     /// Whether `/proc` shows us the exit code of a process.
     fn can_read_exit_code(&self, process: &Process) -> bool {
         self.can_trace || process.user == Some(rustix::process::geteuid().as_raw())
@@ -232,7 +230,7 @@ impl Tasks {
         self.processes.iter().map(|(pid, process)| (*pid, process))
     }
 
-    pub(crate) fn entries_mut(&mut self) -> impl Iterator<Item = (u32, &mut Process)> {
+    fn entries_mut(&mut self) -> impl Iterator<Item = (u32, &mut Process)> {
         self.processes.iter_mut().map(|(pid, process)| (*pid, process))
     }
 
@@ -256,7 +254,7 @@ impl Tasks {
 
     /// Returns the number of this poll if the record of a start at these ticks may not have been
     /// read yet.
-    pub(crate) fn poll_if_early(&self, start_ticks: u64) -> Option<u32> {
+    fn poll_if_early(&self, start_ticks: u64) -> Option<u32> {
         let is_early = start_ticks >= self.clock.ticks(self.read_until.saturating_sub(SLACK_NS));
         is_early.then_some(self.polls)
     }
@@ -328,7 +326,7 @@ impl Tasks {
     }
 
     /// Builds a process from its `/proc` files.
-    pub(crate) fn process_from_proc(&self, pid: u32, stat: &Stat) -> Process {
+    fn process_from_proc(&self, pid: u32, stat: &Stat) -> Process {
         let status = facts::status(pid).unwrap_or_default();
         Process {
             start_ticks: stat.start_ticks,

@@ -35,7 +35,7 @@ mod requests;
 use traceweir_format::wire::Put;
 
 use self::flushes::Flushes;
-use self::requests::{Completion, Key, Kind, Request, Requests, SECTOR_SHIFT};
+use self::requests::{Completion, Request, RequestKey, RequestKind, Requests, SECTOR_SHIFT};
 use super::{Context, Family, Row};
 use crate::groups::Group;
 use crate::out::Out;
@@ -128,11 +128,11 @@ impl Family for Disks {
 
 /// Returns the key of the request that an event is about, and whether it is synchronous; `None` if
 /// there are no events for its kind.
-fn parse_key(event: &Event<'_>) -> Option<(Key, bool)> {
-    let (kind, is_sync) = Kind::parse(event.text(RWBS))?;
+fn parse_key(event: &Event<'_>) -> Option<(RequestKey, bool)> {
+    let (kind, is_sync) = RequestKind::parse(event.text(RWBS))?;
     // A flush has no sector; drivers differ in what they leave there.
-    let sector = if kind == Kind::Flush { 0 } else { event.u64(SECTOR) };
-    Some((Key { dev: event.u32(DEV), sector, kind }, is_sync))
+    let sector = if kind == RequestKind::Flush { 0 } else { event.u64(SECTOR) };
+    Some((RequestKey { dev: event.u32(DEV), sector, kind }, is_sync))
 }
 
 impl Disks {
@@ -145,7 +145,7 @@ impl Disks {
     fn on_issue(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
         let Some((key, is_sync)) = parse_key(event) else { return };
         let (time, driver) = (event.sample.time, event.sample.tid);
-        let thread = if key.kind == Kind::Flush { self.flushes.take_requester(key.dev) } else { None };
+        let thread = if key.kind == RequestKind::Flush { self.flushes.take_requester(key.dev) } else { None };
         let thread = thread.unwrap_or(driver);
         let flags = request_flags(is_sync, event.has(IOPRIO).then(|| event.u64(IOPRIO)));
         let request = Request::new(&key, event.u32(BYTES), flags, time, thread);
@@ -170,7 +170,7 @@ impl Disks {
         let request = match self.requests.complete(&key, bytes, is_failed) {
             Completion::Done(request) => request,
             Completion::Partial => return,
-            Completion::Unknown if bytes == 0 && key.kind != Kind::Flush => return,
+            Completion::Unknown if bytes == 0 && key.kind != RequestKind::Flush => return,
             Completion::Unknown => {
                 let flags = request_flags(is_sync, event.has(IOPRIO).then(|| event.u64(IOPRIO)));
                 let mut request = Request::new(&key, bytes, flags, event.sample.time, UNKNOWN_THREAD);
@@ -196,19 +196,19 @@ impl Disks {
     }
 }
 
-const fn start_hook(kind: Kind) -> u16 {
+const fn start_hook(kind: RequestKind) -> u16 {
     match kind {
-        Kind::Read => READ_INIT,
-        Kind::Write => WRITE_INIT,
-        Kind::Flush => FLUSH_INIT,
+        RequestKind::Read => READ_INIT,
+        RequestKind::Write => WRITE_INIT,
+        RequestKind::Flush => FLUSH_INIT,
     }
 }
 
 /// Writes the end of a request.
-fn write_completion(key: &Key, request: &Request, response: u64, out: &mut Out<'_>) {
+fn write_completion(key: &RequestKey, request: &Request, response: u64, out: &mut Out<'_>) {
     let mut payload = out.payload();
     payload.put_u32(key.dev).put_u32(request.flags);
-    if key.kind == Kind::Flush {
+    if key.kind == RequestKind::Flush {
         payload.put_u64(response).put_u64(request.irp).put_u32(request.thread);
         out.perfinfo(FLUSH, VERSION, payload);
         return;
@@ -217,7 +217,7 @@ fn write_completion(key: &Key, request: &Request, response: u64, out: &mut Out<'
     payload.put_u64(request.first.checked_shl(SECTOR_SHIFT).unwrap_or(0));
     // The block layer does not know which file a request is for.
     payload.put_u64(0).put_u64(request.irp).put_u64(response).put_u32(request.thread);
-    out.perfinfo(if key.kind == Kind::Read { READ } else { WRITE }, VERSION, payload);
+    out.perfinfo(if key.kind == RequestKind::Read { READ } else { WRITE }, VERSION, payload);
 }
 
 /// Returns the flags of a request, with its priority in bits 17 to 19.

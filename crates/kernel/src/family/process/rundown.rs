@@ -1,30 +1,26 @@
-//! Rundown of processes and threads: a scan of `/proc`, compared with the records read so far.
+//! Rundown of processes and threads, from a scan of `/proc`.
 //!
 //! ```text
-//!   /proc ──▶ in the table ──▶ written
-//!         └─▶ not in it ──▶ older than the records read so far ──▶ written
-//!                       └─▶ younger: early ──▶ its start is in a ring: a start event, no rundown
-//!                                          └─▶ no start when all rings are read: written late
+//!   seen by the scan ──▶ older than the records read so far ──▶ written
+//!                    └─▶ early ──▶ its start is in a ring: a start event, no rundown
+//!                              └─▶ no start when all rings are read: written late
 //! ```
 //!
-//! 1. The rundown at the start writes what `/proc` lists: the end of a process that has just exited
-//!    is in a ring. The rundown at the end writes every task that has not ended by the records.
-//! 2. A task that ended without a record (the ring was full) leaves the table at the second scan
-//!    that does not see it.
-//! 3. A process that starts or ends during the scan is left out; it is never an error.
+//! The rundown at the start writes what `/proc` lists: the end of a process that has just exited is
+//! in a ring. The rundown at the end writes every task that has not ended by the records.
 
 use super::payload;
 use crate::family::{Context, Rundown};
 use crate::groups::Group;
 use crate::out::Out;
-use crate::proc;
 use crate::settings::Scope;
-use crate::tasks::facts::{self, Name, Stat};
-use crate::tasks::{Process, Tasks, Thread};
+use crate::tasks::facts::Name;
+use crate::tasks::{Process, Thread, Zombie};
 
 /// Writes the rundown of all processes and threads in scope.
 pub(super) fn run_down(when: Rundown, context: &mut Context, out: &mut Out<'_>) {
-    let defunct = scan(&mut context.tasks, when);
+    // Before the end, the exit records of zombies may still be in a ring.
+    let zombies = context.tasks.scan(when == Rundown::End);
     write_idle(when, context, out);
     let scan = context.tasks.scans;
     for (pid, process) in context.tasks.entries().filter(|(_, process)| is_in_scope(process, context)) {
@@ -39,9 +35,8 @@ pub(super) fn run_down(when: Rundown, context: &mut Context, out: &mut Out<'_>) 
         }
     }
     if context.groups.has(Group::PROCESS) {
-        for (pid, process, stat) in &defunct {
-            let status = context.tasks.zombie_status(process, stat);
-            payload::write_process_rundown(payload::PROCESS_DEFUNCT, *pid, process, status, out);
+        for Zombie { pid, process, status } in &zombies {
+            payload::write_process_rundown(payload::PROCESS_DEFUNCT, *pid, process, *status, out);
         }
     }
 }
@@ -121,98 +116,4 @@ fn write_idle(when: Rundown, context: &Context, out: &mut Out<'_>) {
     let thread = Thread { name: Name::new(&process.program.image), ..Thread::default() };
     write_process(0, &process, when, context, out);
     write_thread((0, 0), &thread, when, context, out);
-}
-
-/// Updates the table from `/proc`. Returns the zombies, at the end only: before that, their exit
-/// records may still be in a ring.
-fn scan(tasks: &mut Tasks, when: Rundown) -> Vec<(u32, Process, Stat)> {
-    let before = tasks.scans;
-    tasks.scans = tasks.scans.wrapping_add(1);
-    let mut defunct = Vec::new();
-    for pid in proc::processes() {
-        let Some(stat) = facts::stat(&pid.to_string()) else { continue };
-        let early = tasks.poll_if_early(stat.start_ticks);
-        match tasks.get(pid).map(|known| known.start_ticks.abs_diff(stat.start_ticks) <= 1) {
-            Some(true) => refresh(tasks, pid),
-            // The exit of the known process and the start of this one are both in a ring.
-            Some(false) if early.is_some() => continue,
-            _ if stat.is_zombie() && proc::threads_of(pid).count() <= 1 => {
-                if when == Rundown::End {
-                    defunct.push((pid, tasks.process_from_proc(pid, &stat), stat));
-                }
-                continue;
-            }
-            _ => {
-                let process = Process { early, ..tasks.process_from_proc(pid, &stat) };
-                tasks.insert(pid, process);
-                tasks.has_early |= early.is_some();
-            }
-        }
-        scan_threads(tasks, pid);
-        let scan = tasks.scans;
-        match tasks.get_mut(pid) {
-            // The process ended meanwhile; its exit record is in a ring.
-            Some(process) if process.threads.is_empty() => drop(tasks.remove(pid)),
-            Some(process) => process.seen = scan,
-            None => {}
-        }
-    }
-    remove_unseen(tasks, before);
-    defunct
-}
-
-/// Updates the user of a process, which changes without a record.
-fn refresh(tasks: &mut Tasks, pid: u32) {
-    if let Some(status) = facts::status(pid)
-        && let Some(process) = tasks.get_mut(pid)
-    {
-        process.user = status.user.or(process.user);
-    }
-}
-
-fn scan_threads(tasks: &mut Tasks, pid: u32) {
-    let scan = tasks.scans;
-    for tid in proc::threads_of(pid) {
-        let Some(stat) = facts::stat(&format!("{pid}/task/{tid}")) else { continue };
-        // The first thread of a process can end before the others.
-        if stat.is_zombie() {
-            continue;
-        }
-        if let Some(known) = tasks.get_mut(pid).and_then(|process| process.threads.get_mut(&tid)) {
-            let now = Thread::from_proc(tid, &stat);
-            (known.seen, known.priority, known.affinity) = (scan, now.priority, now.affinity);
-            continue;
-        }
-        let early = tasks.poll_if_early(stat.start_ticks);
-        tasks.insert_thread(pid, tid, Thread { seen: scan, early, ..Thread::from_proc(tid, &stat) });
-        tasks.has_early |= early.is_some();
-    }
-}
-
-/// Removes tasks that neither this scan nor the one before saw. A task that no scan has seen yet
-/// counts as seen by the one before.
-fn remove_unseen(tasks: &mut Tasks, before: u32) {
-    let scan = tasks.scans;
-    let mut gone = Vec::new();
-    for (pid, process) in tasks.entries_mut() {
-        let last_seen = process.seen;
-        if last_seen == 0 {
-            process.seen = before;
-        } else if last_seen != scan && last_seen < before {
-            gone.extend(process.threads.keys().map(|tid| (pid, *tid)));
-        }
-        for (tid, thread) in &mut process.threads {
-            if thread.seen == 0 {
-                thread.seen = before;
-            } else if thread.seen != scan && thread.seen < before {
-                gone.push((pid, *tid));
-            }
-        }
-    }
-    for (pid, tid) in gone {
-        tasks.remove_thread(tid);
-        if tasks.get(pid).is_some_and(|process| process.threads.is_empty()) {
-            tasks.remove(pid);
-        }
-    }
 }
