@@ -4,7 +4,7 @@
 //! ```text
 //!   EnableFlags, class 4 ──┐
 //!   system providers ──────┴─▶ RequestedGroups ─┐
-//!   classes 3, 8, 9 and 28: Settings ───────────┼─▶ kernel::CaptureSettings ─▶ Capture::open ─▶ Source
+//!   classes 3, 8, 9 and 28: Settings ───────────┼─▶ CaptureSettings ─▶ Capture::open ─▶ Source
 //!   classes 5 and 6: System ────────────────────┘         │              ─▶ Session::capture
 //!                                                         └─▶ Control::set, while the session runs
 //! ```

@@ -13,7 +13,7 @@ use crate::family::process::{self, Processes};
 use crate::family::profile::Profile;
 use crate::family::schedule::Schedule;
 use crate::family::syscall::{self, SystemCalls};
-use crate::family::{Context, Family, Row, Rundown};
+use crate::family::{Context, Family, Rundown};
 use crate::groups::{Group, Groups};
 use crate::kallsyms;
 use crate::out::Out;
@@ -21,18 +21,60 @@ use crate::record::SidebandRecord;
 use crate::settings::CaptureSettings;
 use crate::spec::{Event, Spec};
 
-/// The families that have rows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum FamilyId {
-    Process,
-    Schedule,
-    Profile,
-    Interrupt,
-    SystemCall,
-    Memory,
-    Disk,
-    File,
-    Network,
+/// Declares the families of a capture. Their order is that in which they handle records and write
+/// their rundown: the process family updates the tasks that the following ones use.
+macro_rules! families {
+    ($($field:ident: $family:ident,)*) => {
+        /// All families, and the facts that they share.
+        #[derive(Debug, Default)]
+        pub(crate) struct Families {
+            pub(crate) context: Context,
+            $(pub(crate) $field: $family,)*
+        }
+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        enum FamilyId {
+            $($family,)*
+        }
+
+        const FAMILY_COUNT: usize = [$(FamilyId::$family,)*].len();
+
+        /// Returns the perf events of all families.
+        pub(crate) fn specs() -> impl Iterator<Item = (RowId, &'static Spec)> {
+            std::iter::empty()$(.chain(specs_of::<$family>(FamilyId::$family)))*
+        }
+
+        impl Families {
+            fn all(&mut self) -> ([&mut dyn Family; FAMILY_COUNT], &mut Context) {
+                ([$(&mut self.$field,)*], &mut self.context)
+            }
+
+            /// Passes a sample to the handler of its row.
+            pub(crate) fn on_sample(&mut self, row: RowId, event: &Event<'_>, out: &mut Out<'_>) {
+                match row.family {
+                    $(FamilyId::$family => {
+                        if let Some(row) = $family::rows().get(row.index) {
+                            (row.on_sample)(&mut self.$field, event, &mut self.context, out);
+                        }
+                    })*
+                }
+            }
+        }
+    };
+}
+
+families! {
+    config: Config,
+    processes: Processes,
+    images: Images,
+    schedule: Schedule,
+    interrupts: Interrupts,
+    system_calls: SystemCalls,
+    memory: Memory,
+    disks: Disks,
+    files: Files,
+    network: Network,
+    profile: Profile,
 }
 
 /// Identifies a row: its family, and its index there.
@@ -40,19 +82,6 @@ enum FamilyId {
 pub(crate) struct RowId {
     family: FamilyId,
     index: usize,
-}
-
-/// Returns the perf events of all families.
-pub(crate) fn specs() -> impl Iterator<Item = (RowId, &'static Spec)> {
-    specs_of::<Processes>(FamilyId::Process)
-        .chain(specs_of::<Schedule>(FamilyId::Schedule))
-        .chain(specs_of::<Profile>(FamilyId::Profile))
-        .chain(specs_of::<Interrupts>(FamilyId::Interrupt))
-        .chain(specs_of::<SystemCalls>(FamilyId::SystemCall))
-        .chain(specs_of::<Memory>(FamilyId::Memory))
-        .chain(specs_of::<Disks>(FamilyId::Disk))
-        .chain(specs_of::<Files>(FamilyId::File))
-        .chain(specs_of::<Network>(FamilyId::Network))
 }
 
 fn specs_of<F: Family>(family: FamilyId) -> impl Iterator<Item = (RowId, &'static Spec)> {
@@ -72,23 +101,6 @@ pub(crate) fn read_symbols(groups: Groups) {
 /// were enabled, and those ends are written too.
 const RUNDOWN_GROUPS: [&[Group]; 3] = [process::GROUPS, &[Group::IMAGE_LOAD], file::NAME_GROUPS];
 
-/// All families, and the facts that they share.
-#[derive(Debug, Default)]
-pub(crate) struct Families {
-    pub(crate) context: Context,
-    config: Config,
-    processes: Processes,
-    images: Images,
-    schedule: Schedule,
-    interrupts: Interrupts,
-    system_calls: SystemCalls,
-    memory: Memory,
-    disks: Disks,
-    pub(crate) files: Files,
-    network: Network,
-    profile: Profile,
-}
-
 impl Families {
     /// Creates the families of a capture. Must run before its rings are opened: a task that started
     /// before that is in none of them.
@@ -99,45 +111,10 @@ impl Families {
         families
     }
 
-    /// Returns all families in the order in which they handle records and write their rundown. The
-    /// process family updates the tasks that the following ones use.
-    fn all(&mut self) -> ([&mut dyn Family; 11], &mut Context) {
-        let families: [&mut dyn Family; 11] = [
-            &mut self.config,
-            &mut self.processes,
-            &mut self.images,
-            &mut self.schedule,
-            &mut self.interrupts,
-            &mut self.system_calls,
-            &mut self.memory,
-            &mut self.disks,
-            &mut self.files,
-            &mut self.network,
-            &mut self.profile,
-        ];
-        (families, &mut self.context)
-    }
-
     /// Applies new settings. They count for the records that are handled from now on.
     pub(crate) fn apply_settings(&mut self, settings: &CaptureSettings) {
         self.context.groups = settings.groups;
         self.context.settings.clone_from(settings);
-    }
-
-    /// Passes a sample to the handler of its row.
-    pub(crate) fn on_sample(&mut self, row: RowId, event: &Event<'_>, out: &mut Out<'_>) {
-        let (context, index) = (&mut self.context, row.index);
-        match row.family {
-            FamilyId::Process => on_sample(&mut self.processes, index, event, context, out),
-            FamilyId::Schedule => on_sample(&mut self.schedule, index, event, context, out),
-            FamilyId::Profile => on_sample(&mut self.profile, index, event, context, out),
-            FamilyId::Interrupt => on_sample(&mut self.interrupts, index, event, context, out),
-            FamilyId::SystemCall => on_sample(&mut self.system_calls, index, event, context, out),
-            FamilyId::Memory => on_sample(&mut self.memory, index, event, context, out),
-            FamilyId::Disk => on_sample(&mut self.disks, index, event, context, out),
-            FamilyId::File => on_sample(&mut self.files, index, event, context, out),
-            FamilyId::Network => on_sample(&mut self.network, index, event, context, out),
-        }
     }
 
     /// Passes a side-band record to all families.
@@ -220,18 +197,6 @@ impl Families {
     /// Finishes a poll: writes the events that had to wait until all rings were read.
     pub(crate) fn finish_poll(&mut self, out: &mut Out<'_>) {
         self.processes.finish_poll(&mut self.context, out);
-    }
-}
-
-fn on_sample<F: Family>(
-    family: &mut F,
-    index: usize,
-    event: &Event<'_>,
-    context: &mut Context,
-    out: &mut Out<'_>,
-) {
-    if let Some(Row { on_sample, .. }) = F::rows().get(index) {
-        on_sample(family, event, context, out);
     }
 }
 

@@ -21,7 +21,7 @@
 //! | [`syscall`] | system calls | `raw_syscalls:*` |
 //! | [`memory`] | page faults, virtual memory | `exceptions:*`, faults |
 //! | [`disk`] | disk requests | `block:*` |
-//! | [`file`] | file names and operations | `syscalls:*` |
+//! | [`mod@file`] | file names and operations | `syscalls:*` |
 //! | [`network`] | TCP and UDP | `tcp:*`, `sock:*`, `udp:*` |
 //! | [`config`] | description of the machine | /proc, /sys |
 

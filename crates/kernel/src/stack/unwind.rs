@@ -27,7 +27,7 @@ use framehop::{
 };
 
 use super::program::{self, Tables};
-use super::reader::{Answer, FileKey, Mapping, ReadTables, Reader};
+use super::reader::{Answer, FileKey, Mapping, ReadTables, TableReader};
 use super::registers::register;
 use crate::maps;
 use crate::record::{Mmap, Sample};
@@ -75,7 +75,7 @@ pub(crate) struct Unwinder {
     given_up: HashSet<FileKey>,
     read: ReadTables,
     /// `None` while too many threads hang.
-    reader: Option<Reader>,
+    reader: Option<TableReader>,
     hangs_after: Duration,
 }
 
@@ -103,7 +103,7 @@ impl Unwinder {
             tables: HashMap::new(),
             bytes: 0,
             given_up: HashSet::new(),
-            reader: Some(Reader::start(&read)?),
+            reader: Some(TableReader::start(&read)?),
             read,
             hangs_after,
         })
@@ -245,7 +245,7 @@ impl Unwinder {
             self.reader = None;
         }
         if self.reader.is_none() {
-            self.reader = Reader::start(&self.read);
+            self.reader = TableReader::start(&self.read);
         }
     }
 
