@@ -48,12 +48,12 @@ const MEMORY_PART: u64 = 8;
 /// can turn into several records with headers, so four times the ring size is added.
 pub(crate) fn max_queued_bytes(ring_bytes: usize) -> usize {
     let system = rustix::system::sysinfo();
-    bound_queues(ring_bytes, system.totalram.saturating_mul(u64::from(system.mem_unit)))
+    max_queued_for_memory(ring_bytes, system.totalram.saturating_mul(u64::from(system.mem_unit)))
 }
 
-fn bound_queues(ring_bytes: usize, memory: u64) -> usize {
-    let wanted = MAX_QUEUED.saturating_add(ring_bytes.saturating_mul(4));
-    wanted.min(usize::try_from(memory / MEMORY_PART).unwrap_or(usize::MAX))
+fn max_queued_for_memory(ring_bytes: usize, memory: u64) -> usize {
+    let bytes = MAX_QUEUED.saturating_add(ring_bytes.saturating_mul(4));
+    bytes.min(usize::try_from(memory / MEMORY_PART).unwrap_or(usize::MAX))
 }
 
 /// The position of a payload in a queue.

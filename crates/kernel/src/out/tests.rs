@@ -92,10 +92,10 @@ fn first_queue_leaves_the_others_their_shares() {
 
 #[test]
 fn queues_use_at_most_a_part_of_the_machines_memory() {
-    assert_eq!(bound_queues(0, 64 << 30), MAX_QUEUED);
-    assert_eq!(bound_queues(128 << 20, 64 << 30), MAX_QUEUED + (512 << 20));
-    assert_eq!(bound_queues(16 * (64 << 20), 8 << 30), 1 << 30);
-    assert_eq!(bound_queues(usize::MAX, 1 << 30), 128 << 20);
+    assert_eq!(max_queued_for_memory(0, 64 << 30), MAX_QUEUED);
+    assert_eq!(max_queued_for_memory(128 << 20, 64 << 30), MAX_QUEUED + (512 << 20));
+    assert_eq!(max_queued_for_memory(16 * (64 << 20), 8 << 30), 1 << 30);
+    assert_eq!(max_queued_for_memory(usize::MAX, 1 << 30), 128 << 20);
     assert!(max_queued_bytes(0) > 0);
 }
 
