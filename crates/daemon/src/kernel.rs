@@ -4,7 +4,7 @@
 //! ```text
 //!   EnableFlags, class 4 ──┐
 //!   system providers ──────┴─▶ RequestedGroups ─┐
-//!   classes 3, 8, 9 and 28: Settings ───────────┼─▶ kernel::Wanted ─▶ Capture::open ─▶ Source
+//!   classes 3, 8, 9 and 28: Settings ───────────┼─▶ CaptureSettings ─▶ Capture::open ─▶ Source
 //!   classes 5 and 6: System ────────────────────┘         │              ─▶ Session::capture
 //!                                                         └─▶ Control::set, while the session runs
 //! ```
@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 use traceweir_format::info::GroupMask;
 use traceweir_format::spec::system::{KERNEL_GROUPS, NO_SYSCONFIG, OWN_GROUPS, has_group};
-use traceweir_kernel::{Capture, Control, Counter, Groups, Scope, Wanted};
+use traceweir_kernel::{Capture, CaptureSettings, Control, Counter, Groups, Scope};
 use traceweir_session::config::stream_count;
 use traceweir_session::groups::with_twins;
 use traceweir_session::info::{Machine, Settings, System, TIMER};
@@ -74,29 +74,30 @@ pub(crate) fn wanted_at_start(
     (requested, settings): (&RequestedGroups, &Settings),
     (system, machine): (&System, &Machine),
     scope: Scope,
-) -> Wanted {
+) -> CaptureSettings {
     let cpus = cpu::possible();
     let ring_bytes = ring_bytes(config, cpus, scope, Lockable::current);
     let backlog_bytes = usize::try_from(memory_share(config, cpus)).unwrap_or(usize::MAX).max(ring_bytes);
     let stack_bytes = config.stack_bytes;
-    let base = Wanted { scope, ring_bytes, backlog_bytes, stack_bytes, ..Wanted::default() };
+    let base =
+        CaptureSettings { scope, ring_bytes, backlog_bytes, stack_bytes, ..CaptureSettings::default() };
     wanted(&base, requested, settings, (system, machine))
 }
 
 /// Returns what a session wants now; scope and rings stay as they were.
 pub(crate) fn wanted(
-    base: &Wanted,
+    base: &CaptureSettings,
     requested: &RequestedGroups,
     settings: &Settings,
     (system, machine): (&System, &Machine),
-) -> Wanted {
+) -> CaptureSettings {
     let counter = |id: &u32| {
         let source = machine.source(*id)?;
         let (id, name) = (source.source, source.description.clone());
         Some(Counter { id, name, interval: system.interval_of(source) })
     };
     let (counters, counted) = settings.counting();
-    Wanted {
+    CaptureSettings {
         groups: Groups(requested.combined()),
         stacks: settings.stack_hooks(),
         registers: settings.register_hooks(),
@@ -165,7 +166,7 @@ pub(crate) struct OpenCapture {
 }
 
 /// Opens the capture for a session with this configuration.
-pub(crate) fn begin(wanted: &Wanted, config: &SessionConfig) -> Result<OpenCapture> {
+pub(crate) fn begin(wanted: &CaptureSettings, config: &SessionConfig) -> Result<OpenCapture> {
     let cpus = cpu::possible();
     let (capture, control) =
         Capture::open(wanted, cpus, stream_count(config, cpus)).map_err(|e| capture_error(&e))?;
@@ -180,8 +181,8 @@ pub(crate) struct Step {
     pub(crate) session: u64,
     pub(crate) config: SessionConfig,
     pub(crate) control: Option<Control>,
-    pub(crate) was: Wanted,
-    pub(crate) wanted: Wanted,
+    pub(crate) was: CaptureSettings,
+    pub(crate) wanted: CaptureSettings,
 }
 
 impl Step {

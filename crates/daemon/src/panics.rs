@@ -8,7 +8,7 @@
 //!
 //! A thread that died alone would leave others waiting for it, and its counters wrong.
 
-use traceweir_kernel::is_patient_worker;
+use traceweir_kernel::is_blocking_worker;
 use traceweir_session::is_contained;
 
 /// Makes panics abort the program from now on, unless they are contained.
@@ -16,7 +16,7 @@ pub fn end_at_panics() {
     let report = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
         report(info);
-        if !is_contained() && !is_patient_worker() {
+        if !is_contained() && !is_blocking_worker() {
             std::process::abort();
         }
     }));

@@ -28,22 +28,20 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
-use traceweir_format::kernel::hook;
-use traceweir_format::logfile::group_masks;
 
 use self::reader::Reader;
 use self::relay::{Relay, RingSource};
-use crate::Clock;
-use crate::asked::{max_frames, stack_limit, tasks_attr};
-use crate::control::{Control, Scope, Wanted};
+use crate::attributes::{max_frames, stack_limit, tasks_attr};
+use crate::blocking;
+use crate::clock::{Clock, now_ns};
+use crate::control::Control;
 use crate::error::{Error, Result};
-use crate::family::{self, Rundown};
-use crate::now_ns;
-use crate::out::{Beside, Out, Queue, most_queued};
-use crate::patient;
-use crate::perf_ring::{Event, Ring};
+use crate::families::Families;
+use crate::family::Rundown;
+use crate::out::{Out, Queue, QueuedRecord, max_queued_bytes};
+use crate::perf_ring::{PerfEvent, Ring};
+use crate::settings::{CaptureSettings, EventExtras, Scope};
 use crate::stack::unwind::Unwinder;
-use crate::state::State;
 use crate::targets::Targets;
 
 /// How often a capture searches for threads that are not descendants of watched threads.
@@ -52,18 +50,6 @@ const SEARCH_EVERY: Duration = Duration::from_secs(1);
 /// The smallest ring size, however little memory may be locked.
 const LEAST_RING_BYTES: usize = 64 << 10;
 
-/// A description of the next record of a stream.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Captured {
-    /// Length in bytes, without padding.
-    pub length: usize,
-    /// The time of the event, in raw counter units.
-    pub raw: u64,
-    /// Whether this is the stack of the preceding record, whose time it repeats in the first eight
-    /// bytes of its payload.
-    pub is_stack: bool,
-}
-
 /// A capture of kernel events for one session.
 #[derive(Debug)]
 pub struct Capture {
@@ -71,20 +57,22 @@ pub struct Capture {
     /// The thread that empties rings whose size is limited by locked memory.
     relay: Option<Relay>,
     queues: Vec<Queue>,
-    state: State,
+    families: Families,
     control: Control,
     /// Readable when a ring has filled up to its watermark.
     waiting: OwnedFd,
     /// Lost records by processor.
     lost: Vec<u64>,
     /// The largest number of bytes that wait for the session.
-    most_queued: usize,
+    max_queued_bytes: usize,
     too_large: u64,
     scratch: Vec<u8>,
     max_frames: usize,
     stack_limit: Option<u32>,
     unwinder: Option<Unwinder>,
     has_begun: bool,
+    /// The number of the last change of settings that was applied.
+    applied_change: u64,
     /// Whether the start rundown has been written.
     has_run_down: bool,
     /// The time of the last search for threads that are not descendants of watched threads.
@@ -94,25 +82,23 @@ pub struct Capture {
 }
 
 impl Capture {
-    /// Opens the events that `wanted` selects and begins to capture.
-    pub fn start(wanted: &Wanted, cpus: u16, streams: u16) -> Result<(Self, Control)> {
-        let (mut capture, control) = Self::open(wanted, cpus, streams)?;
+    /// Opens the events that `settings` selects and begins to capture.
+    pub fn start(settings: &CaptureSettings, cpus: u16, streams: u16) -> Result<(Self, Control)> {
+        let (mut capture, control) = Self::open(settings, cpus, streams)?;
         capture.begin();
         Ok((capture, control))
     }
 
-    /// Opens the events that `wanted` selects on processors `0..cpus`. They report nothing before
+    /// Opens the events that `settings` selects on processors `0..cpus`. They report nothing before
     /// [`begin`](Self::begin).
     ///
     /// `streams` is the number of queues for finished records: one, or one per processor.
-    pub fn open(wanted: &Wanted, cpus: u16, streams: u16) -> Result<(Self, Control)> {
-        let mut state = State::default();
-        (state.groups, state.scope) = (wanted.groups, wanted.scope);
-        family::prepare_state(&mut state);
+    pub fn open(settings: &CaptureSettings, cpus: u16, streams: u16) -> Result<(Self, Control)> {
+        let families = Families::new(settings);
         let failed = |e: rustix::io::Errno| Error::system("waiting for rings", e.into());
         let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed)?;
-        let Rings { sources: rings, relay, ring_bytes, is_limited } = Rings::open(wanted, cpus)?;
-        let wanted = &Wanted { ring_bytes, ..wanted.clone() };
+        let Rings { sources: rings, relay, ring_bytes, is_limited } = Rings::open(settings, cpus)?;
+        let settings = &CaptureSettings { ring_bytes, ..settings.clone() };
         let stack_limit = is_limited.then(|| stack_limit(ring_bytes));
         let add = |wake: BorrowedFd<'_>| {
             epoll::add(&waiting, wake, epoll::EventData::new_u64(0), epoll::EventFlags::IN).map_err(failed)
@@ -122,27 +108,28 @@ impl Capture {
             None => rings.iter().try_for_each(|ring| add(ring.event().as_fd()))?,
         }
         let events = rings.iter().map(|ring| Arc::clone(ring.event())).collect();
-        let control = Control::new(wanted, events);
-        control.shared.opened().stack_limit = stack_limit;
-        control.set(wanted)?;
+        let control = Control::new(settings, events);
+        control.shared.lock_events().stack_limit = stack_limit;
+        control.set(settings)?;
         let queues = (0..streams.max(1)).map(|_| Queue::default()).collect();
         let lost = vec![0; rings.last().map_or(0, |ring| usize::from(ring.cpu()).saturating_add(1))];
-        let most_queued = most_queued(wanted.ring_bytes.saturating_mul(rings.len()));
+        let max_queued_bytes = max_queued_bytes(settings.ring_bytes.saturating_mul(rings.len()));
         let capture = Self {
             rings,
             relay,
             queues,
-            state,
+            families,
             control: control.clone(),
             waiting,
             lost,
-            most_queued,
+            max_queued_bytes,
             too_large: 0,
             scratch: Vec::new(),
             max_frames: usize::from(max_frames()),
             stack_limit,
             unwinder: None,
             has_begun: false,
+            applied_change: 0,
             has_run_down: false,
             handled: now_ns(),
             searched: Instant::now(),
@@ -153,18 +140,18 @@ impl Capture {
     /// Begins to capture; does nothing if the capture has begun.
     ///
     /// The rundown at the first poll carries this time, so that all other events are newer (C5).
-    /// [`look`](Self::look) calls this itself.
+    /// [`poll`](Self::poll) calls this itself.
     pub fn begin(&mut self) {
         if std::mem::replace(&mut self.has_begun, true) {
             return;
         }
-        let mut opened = self.control.shared.opened();
+        let mut open_events = self.control.shared.lock_events();
         self.handled = now_ns();
         for ring in &self.rings {
             // Not expected to fail: the same credentials have just opened the event.
             let _ = ring.event().enable();
         }
-        opened.begin();
+        open_events.begin();
     }
 
     /// Returns a descriptor that is readable when a ring has filled up or a record is urgent.
@@ -175,21 +162,21 @@ impl Capture {
 
     /// Polls the capture: handles what the kernel has written up to now, or with `all` also records
     /// that are newer than the start of the poll.
-    pub fn look(&mut self, clock: &dyn Clock, all: bool) {
-        patient::begin();
+    pub fn poll(&mut self, clock: &dyn Clock, all: bool) {
+        blocking::begin_poll();
         self.poll_rings(clock, all);
-        self.control.shared.add_unread(patient::end());
+        self.control.shared.add_abandoned_reads(blocking::end_poll());
     }
 
     fn poll_rings(&mut self, clock: &dyn Clock, all: bool) {
         self.begin();
         self.relay.iter().for_each(Relay::clear_wakes);
-        family::beside(&mut self.state);
+        self.families.begin_poll();
         let shared = Arc::clone(&self.control.shared);
-        let mut opened = shared.opened();
+        let mut open_events = shared.lock_events();
         // Present if the settings have changed since the last poll.
-        let change = opened.before.take();
-        if opened.wanted.stack_bytes > 0 && self.unwinder.is_none() {
+        let change = open_events.before.take();
+        if open_events.settings.stack_bytes > 0 && self.unwinder.is_none() {
             self.unwinder = Unwinder::new();
         }
         // Taken under the lock: events that were closed before wrote nothing newer than this.
@@ -200,66 +187,65 @@ impl Capture {
             unwinder: self.unwinder.as_mut(),
             scratch: std::mem::take(&mut self.scratch),
             time: self.handled,
-            most: self.most_queued,
-            ..Out::new(&mut self.queues, clock, &opened.beside, &mut self.too_large)
+            max_bytes: self.max_queued_bytes,
+            ..Out::new(&mut self.queues, clock, &open_events.extras, &mut self.too_large)
         };
-        let before = self.state.groups;
-        let is_changed = self.state.apply_settings(&opened.wanted, opened.changes);
+        let groups_before = self.families.context.groups;
+        let is_changed = self.applied_change != open_events.changes;
+        if is_changed {
+            self.applied_change = open_events.changes;
+            self.families.apply_settings(&open_events.settings);
+        }
         let is_due = shared.is_rundown_due.swap(false, Relaxed);
         if !std::mem::replace(&mut self.has_run_down, true) || is_due {
-            family::run_down(&mut self.state, Rundown::Start, &mut out);
-            let payload = out.payload();
-            out.perfinfo(hook::RUNDOWN_COMPLETE, 2, payload);
+            self.families.run_down(Rundown::Start, &mut out);
         } else if is_changed {
-            family::run_down_new(&mut self.state, &before, &mut out);
+            self.families.run_down_new_groups(&groups_before, &mut out);
         }
         let mut reader = Reader {
             rings: &mut self.rings,
-            opened: &opened,
-            state: &mut self.state,
+            open_events: &open_events,
+            families: &mut self.families,
             lost: &mut self.lost,
             replaced: Vec::new(),
         };
         reader.poll();
-        if let Some((time, beside)) = &change {
-            reader.read_until_change(*time, before, beside, &mut out);
+        if let Some((time, extras)) = &change {
+            reader.read_until_change(*time, groups_before, extras, &mut out);
         }
         reader.read(until, &mut out);
         // Records that were not read are newer than this, however many more were read.
         self.handled = begun;
         (out.cpu, out.time, out.sample) = (0, self.handled, None);
-        family::settle(&mut self.state, &mut out);
+        self.families.finish_poll(&mut out);
         self.scratch = out.scratch;
         if is_changed {
-            opened.forget_closed();
+            open_events.forget_closed();
         }
         if self.searched.elapsed() > SEARCH_EVERY {
             self.searched = Instant::now();
-            let tasks = &self.state.tasks;
-            opened.watch_new_threads(&shared.rings, |process| tasks.knows(process));
-            shared.publish(&opened);
+            let tasks = &self.families.context.tasks;
+            open_events.watch_new_threads(&shared.rings, |process| tasks.has_process(process));
+            shared.publish(&open_events);
         }
     }
 
     /// Writes the end rundown and stops all events. Call it once, after the last poll.
     pub fn end(&mut self, clock: &dyn Clock) {
-        self.look(clock, true);
-        let owing = self.rings.iter().filter(|ring| ring.owes_losses());
-        let owing: Vec<usize> = owing.map(|ring| usize::from(ring.cpu())).collect();
-        if !owing.is_empty() {
-            provoke_records_on(owing);
-            self.look(clock, true);
+        self.poll(clock, true);
+        let unreported = self.rings.iter().filter(|ring| ring.has_unreported_losses());
+        let unreported: Vec<usize> = unreported.map(|ring| usize::from(ring.cpu())).collect();
+        if !unreported.is_empty() {
+            provoke_records_on(unreported);
+            self.poll(clock, true);
         }
         self.count_unreported_losses();
-        patient::begin();
-        let beside = Beside::default();
-        let mut out = Out::new(&mut self.queues, clock, &beside, &mut self.too_large);
-        out.most = self.most_queued;
-        family::run_down(&mut self.state, Rundown::End, &mut out);
-        let mut payload = out.payload();
-        payload.extend_from_slice(&group_masks(&self.state.groups.0));
-        out.perfinfo(hook::END_GROUP_MASKS, 2, payload);
-        self.control.shared.add_unread(patient::end());
+        blocking::begin_poll();
+        let extras = EventExtras::default();
+        let mut out = Out::new(&mut self.queues, clock, &extras, &mut self.too_large);
+        out.max_bytes = self.max_queued_bytes;
+        self.families.run_down(Rundown::End, &mut out);
+        self.control.shared.add_abandoned_reads(blocking::end_poll());
         self.release();
     }
 
@@ -272,15 +258,16 @@ impl Capture {
         }
         self.relay = None;
         self.rings.clear();
-        self.control.shared.opened().end();
+        self.control.shared.lock_events().end();
     }
 
     /// Adds losses after the last record of a ring, which the kernel reports only before the next
     /// record.
     fn count_unreported_losses(&mut self) {
-        let opened = self.control.shared.opened();
+        let open_events = self.control.shared.lock_events();
         for ring in &self.rings {
-            let all = opened.lost_on(ring.event().cpu()).saturating_add(ring.event().lost().unwrap_or(0));
+            let all =
+                open_events.lost_on(ring.event().cpu()).saturating_add(ring.event().lost().unwrap_or(0));
             if let Some(lost) = self.lost.get_mut(usize::from(ring.cpu())) {
                 *lost = (*lost).max(all);
             }
@@ -289,14 +276,14 @@ impl Capture {
 
     /// Returns the next record of a stream.
     #[must_use]
-    pub fn peek(&self, stream: u16) -> Option<Captured> {
+    pub fn peek(&self, stream: u16) -> Option<QueuedRecord> {
         self.queues.get(usize::from(stream))?.peek()
     }
 
     /// Copies the next record of a stream to `out` and removes it from the stream.
-    pub fn take(&mut self, stream: u16, out: &mut [u8]) {
+    pub fn pop_into(&mut self, stream: u16, out: &mut [u8]) {
         if let Some(queue) = self.queues.get_mut(usize::from(stream)) {
-            queue.take(out);
+            queue.pop_into(out);
         }
     }
 
@@ -346,8 +333,8 @@ struct Rings {
 }
 
 impl Rings {
-    fn open(wanted: &Wanted, cpus: u16) -> Result<Self> {
-        let mut smaller = wanted.clone();
+    fn open(settings: &CaptureSettings, cpus: u16) -> Result<Self> {
+        let mut smaller = settings.clone();
         let rings = loop {
             match open_on_online_cpus(cpus, |cpu| open_ring(&smaller, cpu)) {
                 Err(Error::NotPermitted { .. }) if smaller.ring_bytes > LEAST_RING_BYTES => {
@@ -357,22 +344,22 @@ impl Rings {
             }
         };
         let ring_bytes = smaller.ring_bytes;
-        let is_limited = wanted.scope == Scope::Own || ring_bytes < wanted.ring_bytes;
+        let is_limited = settings.scope == Scope::Own || ring_bytes < settings.ring_bytes;
         if !is_limited {
             let sources = rings.into_iter().map(RingSource::Mapped).collect();
             return Ok(Self { sources, relay: None, ring_bytes, is_limited });
         }
-        let (relay, sources) = Relay::start(rings, wanted.backlog_bytes)?;
+        let (relay, sources) = Relay::start(rings, settings.backlog_bytes)?;
         Ok(Self { sources, relay: Some(relay), ring_bytes, is_limited })
     }
 }
 
 /// Opens the ring of a processor, with the event that reports tasks and mappings.
-fn open_ring(wanted: &Wanted, cpu: u16) -> Result<Ring> {
+fn open_ring(settings: &CaptureSettings, cpu: u16) -> Result<Ring> {
     let failed = |e| Error::system("capturing kernel events", e);
-    let event = Event::open(&tasks_attr(wanted), Targets::owner(wanted.scope), i32::from(cpu));
+    let event = PerfEvent::open(&tasks_attr(settings), Targets::owner(settings.scope), i32::from(cpu));
     let event = event.map_err(failed)?;
-    Ring::new(event, wanted.ring_bytes).map_err(|e| Error::system("ring for kernel events", e))
+    Ring::new(event, settings.ring_bytes).map_err(|e| Error::system("ring for kernel events", e))
 }
 
 /// Makes the kernel write a record on each of these processors, preceded by a loss record: a thread

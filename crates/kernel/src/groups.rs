@@ -95,9 +95,9 @@ impl Groups {
         groups.iter().any(|group| self.has(*group))
     }
 
-    /// Returns this set plus those of `groups` that `other` contains.
-    pub(crate) fn with_those_of(mut self, other: &Self, groups: &[Group]) -> Self {
-        groups.iter().filter(|group| other.has(**group)).for_each(|group| add_group(&mut self.0, group.0));
+    /// Returns this set plus those of `groups` that `enabled` contains.
+    pub(crate) fn with_enabled(mut self, enabled: &Self, groups: &[Group]) -> Self {
+        groups.iter().filter(|group| enabled.has(**group)).for_each(|group| add_group(&mut self.0, group.0));
         self
     }
 
@@ -131,7 +131,7 @@ mod tests {
         assert!(groups.has_any(&[Group::THREAD, Group::PROCESS]) && !groups.has_any(&[Group::DISK_IO]));
         let left = groups.without(&Groups([1, 0, 0, 0, 0, 0, 0, u32::MAX]));
         assert_eq!(left, Groups([0x10, 0x2000, 0, 0, 0, 0, 0, 0]));
-        let more = left.with_those_of(&groups, &[Group::PROCESS, Group::THREAD, Group::PRIORITY]);
+        let more = left.with_enabled(&groups, &[Group::PROCESS, Group::THREAD, Group::PRIORITY]);
         assert_eq!(more, groups);
     }
 }

@@ -8,8 +8,8 @@
 //! ```
 //!
 //! - O1 The time in a header is 0: the session writes it.
-//! - O2 A stack-walk record is marked ([`Captured::is_stack`]), because it repeats the time of its
-//!   event, which the session writes too.
+//! - O2 A stack-walk record is marked ([`QueuedRecord::is_stack`]), because it repeats the time of
+//!   its event, which the session writes too.
 //! - O3 A record that would be larger than 64 KiB is truncated if that makes sense (stacks), and is
 //!   otherwise counted as lost. So are the records that would follow it, because they would be
 //!   attributed to another event.
@@ -22,90 +22,65 @@
 
 mod queue;
 
-pub(crate) use queue::Queue;
+pub(crate) use self::queue::Queue;
+pub use self::queue::QueuedRecord;
+
 use traceweir_format::Guid;
 use traceweir_format::header::classic::{self, ClassicHeader};
 use traceweir_format::header::perfinfo::{self, PerfInfoHeader};
 use traceweir_format::header::system::{self, SystemHeader};
 use traceweir_format::wire::{Put, u64_at};
 
-use crate::Clock;
-use crate::capture::Captured;
+use crate::clock::{Clock, now_ns};
 use crate::counter::MAX_COUNTERS;
-use crate::now_ns;
 use crate::record::Sample;
+use crate::settings::EventExtras;
 use crate::stack::unwind::Unwinder;
-use crate::stack::{self, KERNEL, REGISTERS, STACK_WALK, USER};
+use crate::stack::{self, KERNEL, STACK_WALK, USER, registers};
 
 /// The largest number of bytes in all queues, not counting an allowance for [ring
-/// contents](most_queued).
+/// contents](max_queued_bytes).
 const MAX_QUEUED: usize = 512 << 20;
 /// The largest part of the machine's memory that the queues use: one of this many.
 const MEMORY_PART: u64 = 8;
 
 /// Returns the largest number of bytes in all queues for rings of this total size. A ring record
 /// can turn into several records with headers, so four times the ring size is added.
-pub(crate) fn most_queued(ring_bytes: usize) -> usize {
+pub(crate) fn max_queued_bytes(ring_bytes: usize) -> usize {
     let system = rustix::system::sysinfo();
-    most_queued_of(ring_bytes, system.totalram.saturating_mul(u64::from(system.mem_unit)))
+    max_queued_for_memory(ring_bytes, system.totalram.saturating_mul(u64::from(system.mem_unit)))
 }
 
-fn most_queued_of(ring_bytes: usize, memory: u64) -> usize {
-    let wanted = MAX_QUEUED.saturating_add(ring_bytes.saturating_mul(4));
-    wanted.min(usize::try_from(memory / MEMORY_PART).unwrap_or(usize::MAX))
+fn max_queued_for_memory(ring_bytes: usize, memory: u64) -> usize {
+    let bytes = MAX_QUEUED.saturating_add(ring_bytes.saturating_mul(4));
+    bytes.min(usize::try_from(memory / MEMORY_PART).unwrap_or(usize::MAX))
 }
 
 /// The position of a payload in a queue.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Written {
+pub(crate) struct PayloadPosition {
     queue: usize,
     payload: usize,
 }
 
-/// A set of hook ids.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Hooks(Vec<u16>);
-
-impl Hooks {
-    pub(crate) fn new(hooks: &[u16]) -> Self {
-        let mut hooks = hooks.to_vec();
-        hooks.sort_unstable();
-        hooks.dedup();
-        Self(hooks)
-    }
-
-    pub(crate) fn has(&self, hook: u16) -> bool {
-        self.0.binary_search(&hook).is_ok()
-    }
-
-    pub(crate) fn has_any(&self, hooks: &[u16]) -> bool {
-        hooks.iter().any(|hook| self.has(*hook))
-    }
-}
-
-/// Hook ids of events that are recorded with additional data.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Beside {
-    /// Events that are followed by their stacks.
-    pub(crate) stacks: Hooks,
-    /// Events that are followed by their registers.
-    pub(crate) registers: Hooks,
-    /// Events whose headers carry counters.
-    pub(crate) counted: Hooks,
+/// Returns the ids of this process and thread, the writer of events with no other originator.
+pub(crate) fn writer_ids() -> (u32, u32) {
+    let thread = rustix::thread::gettid().as_raw_nonzero().get();
+    (std::process::id(), u32::try_from(thread).unwrap_or(0))
 }
 
 /// The output of handlers.
 pub(crate) struct Out<'a> {
     pub(crate) queues: &'a mut [Queue],
     pub(crate) clock: &'a dyn Clock,
-    /// Hook ids of events that are recorded with additional data.
-    pub(crate) beside: &'a Beside,
+    /// The events that are recorded with additional data.
+    pub(crate) extras: &'a EventExtras,
     /// The largest number of frames in a stack.
     pub(crate) max_frames: usize,
     /// Unwinds user stacks, if samples contain stack copies.
     pub(crate) unwinder: Option<&'a mut Unwinder>,
     /// The largest number of bytes in all queues.
-    pub(crate) most: usize,
+    pub(crate) max_bytes: usize,
     /// The number of records that were too large or exceeded the bound of the queues.
     pub(crate) too_large: &'a mut u64,
     /// Memory that [`payload`](Self::payload) reuses.
@@ -122,16 +97,16 @@ impl<'a> Out<'a> {
     pub(crate) fn new(
         queues: &'a mut [Queue],
         clock: &'a dyn Clock,
-        beside: &'a Beside,
+        extras: &'a EventExtras,
         too_large: &'a mut u64,
     ) -> Self {
         Self {
             queues,
             clock,
-            beside,
+            extras,
             max_frames: 0,
             unwinder: None,
-            most: MAX_QUEUED,
+            max_bytes: MAX_QUEUED,
             too_large,
             scratch: Vec::new(),
             cpu: 0,
@@ -182,23 +157,23 @@ impl Out<'_> {
         hook: u16,
         version: u8,
         payload: Vec<u8>,
-    ) -> Option<Written> {
+    ) -> Option<PayloadPosition> {
         let mut values = [0; MAX_COUNTERS];
-        let counters = self.counters_of(hook, &mut values);
+        let counters = self.counters_for(hook, &mut values);
         let header = PerfInfoHeader { pointer_size: 8, version, hook, time: 0, counters };
         let size = perfinfo::SIZE.saturating_add(size_of_val(counters));
         let is_written = self.put(size, &payload, false, |out| header.encode(&payload, out));
         self.scratch = payload;
         let queue = self.queue_index();
         let start = self.queues.get(queue).and_then(Queue::last_start).filter(|_| is_written);
-        let written = start.map(|start| Written { queue, payload: start.saturating_add(size) });
+        let written = start.map(|start| PayloadPosition { queue, payload: start.saturating_add(size) });
         self.put_stacks(hook, is_written);
         written
     }
 
     /// Sets the first four bytes of a payload. This works only in the poll that wrote the payload;
     /// after that the session takes it.
-    pub(crate) fn complete(&mut self, written: Written, first: u32) {
+    pub(crate) fn complete(&mut self, written: PayloadPosition, first: u32) {
         if let Some(queue) = self.queues.get_mut(written.queue) {
             queue.set(written.payload, first);
         }
@@ -210,9 +185,9 @@ impl Out<'_> {
     }
 
     /// Returns the counters that were read with the sample, if events with this hook carry them.
-    fn counters_of<'v>(&self, hook: u16, values: &'v mut [u64; MAX_COUNTERS]) -> &'v [u64] {
+    fn counters_for<'v>(&self, hook: u16, values: &'v mut [u64; MAX_COUNTERS]) -> &'v [u64] {
         let read = self.sample.map_or(&[][..], |sample| sample.counters);
-        if read.is_empty() || !self.beside.counted.has(hook) {
+        if read.is_empty() || !self.extras.counted.has(hook) {
             return &[];
         }
         let mut count = 0_usize;
@@ -242,14 +217,14 @@ impl Out<'_> {
     /// has them. `is_written` is whether the event itself was written.
     fn put_stacks(&mut self, hook: u16, is_written: bool) {
         let Some(sample) = self.sample else { return };
-        if self.beside.stacks.has(hook) {
+        if self.extras.stacks.has(hook) {
             self.put_stack(&sample, KERNEL, is_written);
             self.put_stack(&sample, USER, is_written);
         }
-        if !sample.regs.is_empty() && self.beside.registers.has(hook) {
+        if !sample.regs.is_empty() && self.extras.registers.has(hook) {
             let mut payload = self.payload();
-            stack::put_registers(sample.pid, sample.tid, sample.regs, &mut payload);
-            self.put_following(REGISTERS, payload, is_written);
+            registers::put_payload(sample.pid, sample.tid, sample.regs, &mut payload);
+            self.put_following(registers::EVENT, payload, is_written);
         }
     }
 
@@ -297,7 +272,7 @@ impl Out<'_> {
     ) -> bool {
         let raw = self.clock.raw(self.time);
         let queue_index = self.queue_index();
-        let next = Captured { length: header.saturating_add(payload.len()), raw, is_stack };
+        let next = QueuedRecord { length: header.saturating_add(payload.len()), raw, is_stack };
         let has_room = self.has_room(queue_index, Queue::cost(next.length));
         let Some(queue) = self.queues.get_mut(queue_index) else { return false };
         let is_written = has_room && queue.push(next, encode);
@@ -310,14 +285,14 @@ impl Out<'_> {
     /// Returns whether a queue may grow by `cost` bytes. Half of the bound is divided equally and
     /// reserved for each queue; the rest goes to the queues that need it first.
     fn has_room(&self, queue_index: usize, cost: usize) -> bool {
-        let part = (self.most / 2).checked_div(self.queues.len()).unwrap_or(0);
+        let part = (self.max_bytes / 2).checked_div(self.queues.len()).unwrap_or(0);
         let would_wait = self.queues.get(queue_index).map_or(0, Queue::waiting).saturating_add(cost);
         if would_wait <= part {
             return true;
         }
         let others = self.queues.iter().enumerate().filter(|(index, _)| *index != queue_index);
         let others = others.map(|(_, queue)| queue.waiting().max(part));
-        others.fold(would_wait, usize::saturating_add) <= self.most
+        others.fold(would_wait, usize::saturating_add) <= self.max_bytes
     }
 }
 

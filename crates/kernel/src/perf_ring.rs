@@ -44,7 +44,7 @@ pub(crate) type Attr = perf_event_attr;
 
 /// An open perf event. Dropping it closes the event.
 #[derive(Debug)]
-pub(crate) struct Event {
+pub(crate) struct PerfEvent {
     fd: OwnedFd,
     /// The thread for which the event was opened; −1 is all.
     target: i32,
@@ -53,14 +53,14 @@ pub(crate) struct Event {
     counts_lost: bool,
 }
 
-impl Event {
+impl PerfEvent {
     /// Opens an event for a process and a processor, either of which may be −1 for all.
     pub(crate) fn open(attr: &Attr, process: i32, cpu: i32) -> io::Result<Self> {
         Self::open_in(attr, process, cpu, -1)
     }
 
     /// Opens a counter that is read together with this event.
-    pub(crate) fn open_beside(&self, attr: &Attr, process: i32, cpu: i32) -> io::Result<Self> {
+    pub(crate) fn open_in_group(&self, attr: &Attr, process: i32, cpu: i32) -> io::Result<Self> {
         Self::open_in(attr, process, cpu, self.fd.as_raw_fd())
     }
 
@@ -140,7 +140,7 @@ impl Event {
     }
 }
 
-impl AsFd for Event {
+impl AsFd for PerfEvent {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -152,7 +152,7 @@ const SHORT_SLICE_NS: u64 = 100_000;
 /// Requests short time slices from the scheduler, so that this thread runs sooner after a wake.
 ///
 /// This needs Linux 6.12 and no privilege. Older kernels accept the request and change nothing.
-pub(crate) fn get_processor_sooner() {
+pub(crate) fn request_short_slices() {
     /// The first published version of `struct sched_attr`.
     #[repr(C)]
     struct SchedAttr {
@@ -192,7 +192,7 @@ fn accepts(set_attributes: impl FnOnce(&mut Attr)) -> bool {
     attr.set_disabled(1);
     attr.set_exclude_kernel(1);
     set_attributes(&mut attr);
-    Event::open_as_is(attr, 0, -1, -1).is_ok()
+    PerfEvent::open_as_is(attr, 0, -1, -1).is_ok()
 }
 
 /// Returns whether events count their lost records (Linux 6.0 and later).
@@ -224,7 +224,7 @@ pub(crate) const fn record_length(head: &[u8; RECORD_HEAD]) -> usize {
 /// The ring of a processor.
 #[derive(Debug)]
 pub(crate) struct Ring {
-    event: Arc<Event>,
+    event: Arc<PerfEvent>,
     control: NonNull<perf_event_mmap_page>,
     data: NonNull<u8>,
     /// A power of two.
@@ -240,9 +240,9 @@ pub(crate) struct Ring {
     was_full: bool,
     /// Whether the ring was full and the kernel has written nothing since: it may have losses to
     /// report, which it does only before its next record.
-    owes_losses: bool,
+    has_unreported_losses: bool,
     /// Whether the ring could not be parsed and its remaining bytes were skipped.
-    is_broken: bool,
+    is_damaged: bool,
     /// A copy of a record that wraps around the end.
     wrapped: Vec<u8>,
 }
@@ -252,7 +252,7 @@ unsafe impl Send for Ring {}
 
 impl Ring {
     /// Maps a ring for an event, with `bytes` rounded up to 2ⁿ pages.
-    pub(crate) fn new(event: Event, bytes: usize) -> io::Result<Self> {
+    pub(crate) fn new(event: PerfEvent, bytes: usize) -> io::Result<Self> {
         let page = rustix::param::page_size();
         let size = bytes.max(page).next_power_of_two();
         let mapped = size.checked_add(page).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -284,8 +284,8 @@ impl Ring {
             released: 0,
             head: 0,
             was_full: false,
-            owes_losses: false,
-            is_broken: false,
+            has_unreported_losses: false,
+            is_damaged: false,
             wrapped: Vec::new(),
         })
     }
@@ -308,9 +308,10 @@ impl Ring {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), data.as_ptr(), bytes.len());
             data
         };
-        let event = Arc::new(Event { fd, cpu, target: -1, counts_lost: false });
+        let event = Arc::new(PerfEvent { fd, cpu, target: -1, counts_lost: false });
         let (mapped, wrapped) = (page + size, Vec::new());
-        let (tail, released, head, was_full, owes_losses, is_broken) = (0, 0, 0, false, false, false);
+        let (tail, released, head, was_full, has_unreported_losses, is_damaged) =
+            (0, 0, 0, false, false, false);
         Self {
             event,
             control,
@@ -321,15 +322,15 @@ impl Ring {
             released,
             head,
             was_full,
-            owes_losses,
-            is_broken,
+            has_unreported_losses,
+            is_damaged,
             wrapped,
         }
     }
 
     /// Returns the position up to which the kernel may write again, from the control page.
     #[cfg(test)]
-    pub(crate) fn given_back(&self) -> u64 {
+    pub(crate) fn released(&self) -> u64 {
         // SAFETY: only computes an address inside the mapping.
         self.word(|page| unsafe { &raw mut (*page).data_tail }).load(Ordering::Acquire)
     }
@@ -340,7 +341,7 @@ impl Ring {
     }
 
     /// Returns the event that the ring belongs to.
-    pub(crate) fn event(&self) -> &Arc<Event> {
+    pub(crate) fn event(&self) -> &Arc<PerfEvent> {
         &self.event
     }
 
@@ -352,7 +353,7 @@ impl Ring {
     }
 
     /// Takes note of what has been written up to now. Returns whether there is anything to read.
-    pub(crate) fn look(&mut self) -> bool {
+    pub(crate) fn poll(&mut self) -> bool {
         // SAFETY: only computes an address inside the mapping.
         let head = self.word(|page| unsafe { &raw mut (*page).data_head });
         // Acquire: pairs with the kernel's barrier before its store (R1).
@@ -360,14 +361,14 @@ impl Ring {
         let room = (self.size as u64).saturating_sub(self.waiting());
         self.was_full = room < MAX_RECORD.min(self.size as u64 / 8);
         let has_records = self.head != self.tail;
-        self.owes_losses = self.was_full || (self.owes_losses && !has_records);
+        self.has_unreported_losses = self.was_full || (self.has_unreported_losses && !has_records);
         has_records
     }
 
     /// Returns whether the kernel may have losses to report, which it does only before its next
     /// record.
-    pub(crate) fn owes_losses(&self) -> bool {
-        self.owes_losses
+    pub(crate) fn has_unreported_losses(&self) -> bool {
+        self.has_unreported_losses
     }
 
     /// Returns whether the last poll found so little room that records may have been lost.
@@ -376,8 +377,8 @@ impl Ring {
     }
 
     /// Returns whether an unknown number of records was skipped since the last call.
-    pub(crate) fn take_broken(&mut self) -> bool {
-        std::mem::take(&mut self.is_broken)
+    pub(crate) fn take_damage(&mut self) -> bool {
+        std::mem::take(&mut self.is_damaged)
     }
 
     /// Returns the number of bytes that were polled and not read yet.
@@ -415,7 +416,7 @@ impl Ring {
         let length = record_length(&head);
         if length < RECORD_HEAD || length > waiting {
             // The kernel never writes this, so the remaining bytes cannot be parsed.
-            (self.tail, self.is_broken) = (self.head, true);
+            (self.tail, self.is_damaged) = (self.head, true);
             return None;
         }
         if self.bytes_at(self.tail, length).1.is_empty() {

@@ -7,7 +7,7 @@
 //!                       else PATH ─────────────────┴─▶ a candidate: the caller compares it with
 //!                                                      the mapping
 //!
-//!   O_PATH ─▶ local file system? ─▶ regular file? ─▶ Found ──open──▶ /proc/self/fd/N, for reading
+//!   O_PATH ─▶ local file system? ─▶ regular file? ─▶ PlainFile ──open──▶ /proc/self/fd/N, to read
 //! ```
 //!
 //! 1. The process that maps a file chooses it. So only regular files are opened, because opening
@@ -17,8 +17,8 @@
 //!    are accepted. File systems of the kernel expose kernel interfaces, and the servers of FUSE
 //!    and network file systems may never answer. An overlay may lie on top of one of these, and
 //!    path lookup may block too: callers use a timeout, or a thread for which nothing waits.
-//! 3. A file is [trusted](Found::is_trusted) if only root and this user could have created it. A
-//!    file system provided by another user may claim anything about its files. Such file systems
+//! 3. A file is [trusted](PlainFile::is_trusted) if only root and this user could have created it.
+//!    A file system provided by another user may claim anything about its files. Such file systems
 //!    are mounted nosuid, or they are overlays, of which only the one that is the daemon's own root
 //!    is trusted.
 
@@ -30,7 +30,7 @@ use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
 
 /// `AT_STATX_DONT_SYNC`: cached attributes suffice, and no server is queried. rustix defines the
 /// flag for glibc only.
-pub(crate) const QUIETLY: AtFlags = AtFlags::from_bits_retain(0x4000);
+pub(crate) const DONT_SYNC: AtFlags = AtFlags::from_bits_retain(0x4000);
 /// File systems that store files on this machine: ext2 to ext4, xfs, btrfs, tmpfs, f2fs, squashfs,
 /// erofs, zfs, ramfs, bcachefs, and overlays of them.
 const LOCAL: [u64; 11] = [
@@ -56,7 +56,7 @@ const OTHERS_WRITE: u16 = 0o022;
 
 /// The identity and version of a file at the time of the check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Now {
+pub(crate) struct FileVersion {
     device: (u32, u32),
     pub(crate) inode: u64,
     changed: (i64, u32),
@@ -65,14 +65,14 @@ pub(crate) struct Now {
 
 /// A regular file that was found but is not open for reading.
 #[derive(Debug)]
-pub(crate) struct Found {
+pub(crate) struct PlainFile {
     handle: OwnedFd,
-    pub(crate) now: Now,
+    pub(crate) version: FileVersion,
     /// Whether only root and this user could have created it and can change it.
     pub(crate) is_trusted: bool,
 }
 
-impl Found {
+impl PlainFile {
     /// Opens the file for reading.
     pub(crate) fn open(&self) -> Option<File> {
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
@@ -82,14 +82,14 @@ impl Found {
 }
 
 /// Returns the paths to a file that a process has mapped, best first, to pass to [`find`].
-pub(crate) fn ways(process: u32, range: &Range<u64>, path: &str) -> [(String, OFlags); 3] {
+pub(crate) fn mapped_file_paths(process: u32, range: &Range<u64>, path: &str) -> [(String, OFlags); 3] {
     let link = format!("/proc/{process}/map_files/{:x}-{:x}", range.start, range.end);
     let named = format!("/proc/{process}/root/{}", path.trim_start_matches('/'));
     [(link, OFlags::empty()), (named, OFlags::NOFOLLOW), (path.to_owned(), OFlags::NOFOLLOW)]
 }
 
 /// Finds a regular file that is not empty. Nothing is opened for reading.
-pub(crate) fn find(path: &str, flags: OFlags) -> Option<Found> {
+pub(crate) fn find(path: &str, flags: OFlags) -> Option<PlainFile> {
     let handle = rustix::fs::open(path, flags | OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).ok()?;
     let system = rustix::fs::fstatfs(&handle).ok()?;
     // The magic number and the mount flags; their types differ between platforms.
@@ -100,7 +100,7 @@ pub(crate) fn find(path: &str, flags: OFlags) -> Option<Found> {
         return None;
     }
     let asked = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
-    let quietly = AtFlags::EMPTY_PATH | QUIETLY;
+    let quietly = AtFlags::EMPTY_PATH | DONT_SYNC;
     let stat = rustix::fs::statx(&handle, "", quietly, asked).ok()?;
     if FileType::from_raw_mode(stat.stx_mode.into()) != FileType::RegularFile || stat.stx_size == 0 {
         return None;
@@ -108,8 +108,8 @@ pub(crate) fn find(path: &str, flags: OFlags) -> Option<Found> {
     let is_trusted = is_ours(&stat, is_foreign) && (kind != OVERLAY || is_in_root(&stat));
     let changed = (stat.stx_ctime.tv_sec, stat.stx_ctime.tv_nsec);
     let device = (stat.stx_dev_major, stat.stx_dev_minor);
-    let now = Now { device, inode: stat.stx_ino, changed, size: stat.stx_size };
-    Some(Found { handle, now, is_trusted })
+    let version = FileVersion { device, inode: stat.stx_ino, changed, size: stat.stx_size };
+    Some(PlainFile { handle, version, is_trusted })
 }
 
 /// Returns whether a file belongs to root or this user, and no other user may write to it.
@@ -125,7 +125,7 @@ fn is_ours(stat: &Statx, is_foreign: bool) -> bool {
 /// Returns whether a file lies in the mount that is this process's root.
 fn is_in_root(stat: &Statx) -> bool {
     let asked = StatxFlags::MNT_ID;
-    let root = rustix::fs::statx(CWD, "/", QUIETLY, asked);
+    let root = rustix::fs::statx(CWD, "/", DONT_SYNC, asked);
     let has_mount_id = |stat: &Statx| StatxFlags::from_bits_retain(stat.stx_mask).contains(asked);
     root.is_ok_and(|root| has_mount_id(&root) && has_mount_id(stat) && root.stx_mnt_id == stat.stx_mnt_id)
 }
@@ -152,7 +152,7 @@ mod tests {
             assert!(find(path, OFlags::NOFOLLOW).is_none(), "{path}");
         }
         let found = find(&at("plain"), OFlags::NOFOLLOW).expect("a regular file");
-        assert_eq!(found.now.inode, std::fs::metadata(at("plain")).unwrap().ino());
+        assert_eq!(found.version.inode, std::fs::metadata(at("plain")).unwrap().ino());
         assert_eq!(std::io::read_to_string(found.open().unwrap()).unwrap(), "x");
     }
 
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn mapping_is_searched_in_its_own_process_first() {
-        let [link, named, path] = ways(7, &(0x1000..0x2000), "/a b");
+        let [link, named, path] = mapped_file_paths(7, &(0x1000..0x2000), "/a b");
         assert_eq!((link.0.as_str(), link.1), ("/proc/7/map_files/1000-2000", OFlags::empty()));
         assert_eq!((named.0.as_str(), named.1), ("/proc/7/root/a b", OFlags::NOFOLLOW));
         assert_eq!((path.0.as_str(), path.1), ("/a b", OFlags::NOFOLLOW));

@@ -5,18 +5,18 @@
 //!                   │ [counts: u64 n, n × u64] │ [callchain: u64 n, n × u64]
 //!                   │ [raw: u32 n, n bytes, padded] │ [user registers] │ [user stack]
 //!                   │ [registers]
-//!   other    header │ fields of the type │ u32 pid, tid │ u64 time │ u64 id
+//!   sideband header │ fields of the type │ u32 pid, tid │ u64 time │ u64 id
 //! ```
 //!
 //! The attributes of the event determine which of the bracketed parts are present ([`Parts`]). The
-//! id, first in a sample and last in other records, identifies the event.
+//! id, first in a sample and last in a side-band record, identifies the event.
 
 use traceweir_format::wire::{u16_at, u32_at, u64_at};
 
 use crate::perf_ring::RECORD_HEAD;
 use perf_event_open_sys::bindings as sys;
 
-/// Bytes at the end of records other than samples: pid, tid, time, id.
+/// Bytes at the end of side-band records: pid, tid, time, id.
 const TRAILER: usize = 24;
 
 /// The parts of a sample other than id, process, thread and time: the bits of `sample_type`.
@@ -72,9 +72,19 @@ pub(crate) struct Sample<'a> {
     pub(crate) regs: &'a [u8],
 }
 
-/// A record that is not a sample.
+/// A record that is not a sample: perf calls these side-band records.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Other<'a> {
+pub(crate) struct SidebandRecord<'a> {
+    pub(crate) time: u64,
+    /// The process and thread that ran when the record was written.
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    pub(crate) body: Sideband<'a>,
+}
+
+/// The content of a side-band record.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Sideband<'a> {
     Mmap(Mmap<'a>),
     /// A thread has changed its name; `is_exec` means that its process has executed a program.
     Comm {
@@ -126,28 +136,20 @@ pub(crate) enum Identity<'a> {
     BuildId(&'a [u8]),
 }
 
-/// The time, process and thread of a record that is not a sample.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Context {
-    pub(crate) time: u64,
-    pub(crate) pid: u32,
-    pub(crate) tid: u32,
-}
-
-fn kind_of(record: &[u8]) -> u32 {
+fn record_kind(record: &[u8]) -> u32 {
     u32_at(record, 0)
 }
 
-fn misc_of(record: &[u8]) -> u32 {
+fn record_misc(record: &[u8]) -> u32 {
     u32::from(u16_at(record, 4))
 }
 
 pub(crate) fn is_sample(record: &[u8]) -> bool {
-    kind_of(record) == sys::PERF_RECORD_SAMPLE
+    record_kind(record) == sys::PERF_RECORD_SAMPLE
 }
 
 /// Returns the id of the event that wrote a record.
-pub(crate) fn id_of(record: &[u8]) -> u64 {
+pub(crate) fn event_id(record: &[u8]) -> u64 {
     if is_sample(record) {
         u64_at(record, RECORD_HEAD)
     } else {
@@ -155,13 +157,13 @@ pub(crate) fn id_of(record: &[u8]) -> u64 {
     }
 }
 
-/// Returns the time of a record that is not a sample.
-pub(crate) fn time_of_other(record: &[u8]) -> u64 {
+/// Returns the time of a side-band record.
+pub(crate) fn sideband_time(record: &[u8]) -> u64 {
     u64_at(record, record.len().saturating_sub(16))
 }
 
 /// Returns the time of a sample with these parts.
-pub(crate) fn time_of_sample(record: &[u8], parts: Parts) -> u64 {
+pub(crate) fn sample_time(record: &[u8], parts: Parts) -> u64 {
     let before = if parts.has(Parts::IP) { 32 } else { 24 };
     u64_at(record, before)
 }
@@ -191,7 +193,7 @@ impl<'a> Cursor<'a> {
 
 /// Parses a sample. The last argument is the number of user registers and of registers that the
 /// event was opened with. Returns `None` if the record does not contain what was requested.
-pub(crate) fn sample<'a>(
+pub(crate) fn parse_sample<'a>(
     record: &'a [u8],
     parts: Parts,
     cpu: u16,
@@ -246,45 +248,44 @@ pub(crate) fn text(bytes: &[u8]) -> &[u8] {
     bytes.split(|byte| *byte == 0).next().unwrap_or_default()
 }
 
-/// Parses a record that is not a sample. Returns `None` for types that are not requested.
+/// Parses a side-band record. Returns `None` for types that are not requested.
 ///
 /// `asks_build_ids` is whether all events that report mappings request build ids. The kernel
 /// reports one mapping to all interested events, and once it has set the build id flag for one of
 /// them, the flag stays set for the following ones, even though these get device and inode. For an
 /// event that requests build ids the flag is correct: the kernel has the build id of a file for all
 /// events or for none.
-pub(crate) fn other(record: &[u8], asks_build_ids: bool) -> Option<(Context, Other<'_>)> {
+pub(crate) fn parse_sideband(record: &[u8], asks_build_ids: bool) -> Option<SidebandRecord<'_>> {
     let end = record.len().checked_sub(TRAILER)?;
-    let body = record.get(RECORD_HEAD..end)?;
+    let fields = record.get(RECORD_HEAD..end)?;
     let (pid, tid) = (u32_at(record, end), u32_at(record, end.saturating_add(4)));
-    let context = Context { time: time_of_other(record), pid, tid };
-    let misc = misc_of(record);
-    let task = || (u32_at(body, 0), u32_at(body, 4), u32_at(body, 8), u32_at(body, 12));
-    let other = match kind_of(record) {
-        sys::PERF_RECORD_MMAP2 => Other::Mmap(mmap(body, misc, asks_build_ids)?),
-        sys::PERF_RECORD_COMM => Other::Comm {
-            pid: u32_at(body, 0),
-            tid: u32_at(body, 4),
-            name: text(body.get(8..)?),
+    let misc = record_misc(record);
+    let task = || (u32_at(fields, 0), u32_at(fields, 4), u32_at(fields, 8), u32_at(fields, 12));
+    let body = match record_kind(record) {
+        sys::PERF_RECORD_MMAP2 => Sideband::Mmap(mmap(fields, misc, asks_build_ids)?),
+        sys::PERF_RECORD_COMM => Sideband::Comm {
+            pid: u32_at(fields, 0),
+            tid: u32_at(fields, 4),
+            name: text(fields.get(8..)?),
             is_exec: misc & sys::PERF_RECORD_MISC_COMM_EXEC != 0,
         },
         sys::PERF_RECORD_FORK => {
             let (pid, ppid, tid, ptid) = task();
-            Other::Fork { pid, ppid, tid, ptid }
+            Sideband::Fork { pid, ppid, tid, ptid }
         }
         sys::PERF_RECORD_EXIT => {
             let (pid, ppid, tid, _) = task();
-            Other::Exit { pid, ppid, tid }
+            Sideband::Exit { pid, ppid, tid }
         }
-        sys::PERF_RECORD_LOST => Other::Lost(u64_at(body, 8)),
-        sys::PERF_RECORD_LOST_SAMPLES => Other::Lost(u64_at(body, 0)),
-        sys::PERF_RECORD_SWITCH | sys::PERF_RECORD_SWITCH_CPU_WIDE => Other::Switch {
+        sys::PERF_RECORD_LOST => Sideband::Lost(u64_at(fields, 8)),
+        sys::PERF_RECORD_LOST_SAMPLES => Sideband::Lost(u64_at(fields, 0)),
+        sys::PERF_RECORD_SWITCH | sys::PERF_RECORD_SWITCH_CPU_WIDE => Sideband::Switch {
             is_out: misc & sys::PERF_RECORD_MISC_SWITCH_OUT != 0,
             is_preempted: misc & sys::PERF_RECORD_MISC_SWITCH_OUT_PREEMPT != 0,
         },
         _ => return None,
     };
-    Some((context, other))
+    Some(SidebandRecord { time: sideband_time(record), pid, tid, body })
 }
 
 fn mmap(body: &[u8], misc: u32, asks_build_ids: bool) -> Option<Mmap<'_>> {
@@ -332,10 +333,10 @@ mod tests {
             let mut record = vec![kind, 0, 0, 0];
             record.extend(bytes);
             let parts = Parts(parts);
-            if let Some(sample) = sample(&record, parts, 0, regs) {
+            if let Some(sample) = parse_sample(&record, parts, 0, regs) {
                 prop_assert!(sample.counters.len() % 8 == 0 && sample.raw.len() <= record.len());
             }
-            if let Some((_, Other::Mmap(mmap))) = other(&record, asks) {
+            if let Some(SidebandRecord { body: Sideband::Mmap(mmap), .. }) = parse_sideband(&record, asks) {
                 prop_assert!(mmap.name.len() <= record.len());
             }
         }
@@ -352,7 +353,7 @@ mod tests {
     fn counters_follow_the_count_of_the_event() {
         let parts = Parts::ALWAYS.with(Parts::ADDR).with(Parts::READ).with(Parts::CALLCHAIN);
         let bytes = record(&[7, 2 << 32 | 1, 99, 0xAD, 3, 5, 11, 12, 1, 0xCA]);
-        let sample = sample(&bytes, parts, 4, (0, 0)).expect("a sample");
+        let sample = parse_sample(&bytes, parts, 4, (0, 0)).expect("a sample");
         assert_eq!((sample.pid, sample.tid, sample.time, sample.addr, sample.cpu), (1, 2, 99, 0xAD, 4));
         let counters: Vec<u64> = sample.counters.chunks_exact(8).map(|word| u64_at(word, 0)).collect();
         assert_eq!(counters, [11, 12]);
@@ -364,10 +365,10 @@ mod tests {
         let parts = Parts::ALWAYS.with(Parts::READ);
         for count in [3, u64::MAX, u64::MAX / 8, 1 << 61] {
             let bytes = record(&[7, 1, 99, count, 5]);
-            assert!(sample(&bytes, parts, 0, (0, 0)).is_none(), "{count}");
+            assert!(parse_sample(&bytes, parts, 0, (0, 0)).is_none(), "{count}");
         }
         let none = record(&[7, 1, 99, 0]);
-        assert_eq!(sample(&none, parts, 0, (0, 0)).expect("a sample").counters, [0; 0]);
+        assert_eq!(parse_sample(&none, parts, 0, (0, 0)).expect("a sample").counters, [0; 0]);
     }
 
     /// Builds a mapping with the build id flag and this field for device and inode or build id.
@@ -382,8 +383,8 @@ mod tests {
 
     #[test]
     fn build_id_counts_only_if_it_was_requested() {
-        let identity = |field, asks| match other(&mapping(field), asks) {
-            Some((_, Other::Mmap(mmap))) => match mmap.identity {
+        let identity = |field, asks| match parse_sideband(&mapping(field), asks) {
+            Some(SidebandRecord { body: Sideband::Mmap(mmap), .. }) => match mmap.identity {
                 Identity::Inode(inode) => Err(inode),
                 Identity::BuildId(id) => Ok(id.to_vec()),
             },

@@ -1,22 +1,20 @@
-//! The table of perf events that can be captured: one row per perf event of a family.
+//! The perf events that can be captured, and their samples.
 //!
 //! ```text
 //!   Spec { sched:sched_switch,     opened on each processor while one of the groups is enabled
 //!          groups: [CSWITCH],
 //!          hooks: [0x0524],        opened with a call chain if a stack of these hooks is enabled
-//!          fields: [prev_pid, …],  offsets come from the kernel's format description
-//!          on: switched }          called for each sample
+//!          fields: [prev_pid, …] } offsets come from the kernel's format description
 //! ```
 
 use traceweir_format::wire::{u8_at, u16_at, u32_at, u64_at};
 
 use crate::groups::{Group, Groups};
-use crate::out::{Hooks, Out};
 use crate::record::{self, Parts, Sample};
-use crate::state::State;
+use crate::settings::HookSet;
 use crate::tracefs::Field;
 
-/// The kind of perf event that a row opens.
+/// The kind of a perf event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Source {
     /// A tracepoint, by system and name.
@@ -25,19 +23,17 @@ pub(crate) enum Source {
     Software { counter: u64, period: u64 },
     /// The processor clock, sampled at the interval of profile source 0 (the timer).
     Profile,
-    /// The profile source with this index in `Wanted::profile_sources`, sampled at its interval.
+    /// The profile source with this index in `CaptureSettings::profile_sources`, sampled at its
+    /// interval.
     Counter(usize),
 }
-
-/// A function that handles one sample.
-pub(crate) type Handler = fn(&mut State, &Event<'_>, &mut Out<'_>);
 
 /// A perf event, and the kernel events that are made from it.
 #[derive(Debug)]
 pub(crate) struct Spec {
     pub(crate) source: Source,
-    /// The event is open while one of these groups is enabled. A row without groups is open while
-    /// the stack of one of its hooks is enabled.
+    /// The event is open while one of these groups is enabled. An event without groups is open
+    /// while the stack of one of its hooks is enabled.
     pub(crate) groups: &'static [Group],
     /// Kernel events made from this perf event. It is opened with call chains if the stack of one
     /// of them is enabled.
@@ -50,43 +46,31 @@ pub(crate) struct Spec {
     /// Whether each record wakes the session at once, because the handler must inspect something
     /// that soon disappears.
     pub(crate) wakes: bool,
-    /// Whether only captures of scope `Own` use this row; other captures use a tracepoint instead.
+    /// Whether only captures of scope `Own` use this event; other captures use a tracepoint
+    /// instead.
     pub(crate) is_for_own: bool,
     /// A filter expression for the kernel, if only some of the events are needed.
     pub(crate) filter: Option<&'static str>,
-    pub(crate) on: Handler,
 }
 
 impl Spec {
-    /// Creates a row for a tracepoint with no extra sample parts.
-    pub(crate) const fn tracepoint(
-        (system, name): (&'static str, &'static str),
-        groups: &'static [Group],
-        hooks: &'static [u16],
-        fields: &'static [&'static str],
-        on: Handler,
-    ) -> Self {
-        let source = Source::Tracepoint(system, name);
-        Self {
-            source,
-            groups,
-            hooks,
-            fields,
-            parts: Parts(0),
-            wakes: false,
-            is_for_own: false,
-            filter: None,
-            on,
-        }
+    /// Returns whether the event has to be open.
+    pub(crate) fn is_enabled(&self, groups: &Groups, stacks: &HookSet) -> bool {
+        if self.groups.is_empty() { stacks.has_any(self.hooks) } else { groups.has_any(self.groups) }
     }
 
-    /// Returns whether the event has to be open.
-    pub(crate) fn is_wanted(&self, groups: &Groups, stacks: &Hooks) -> bool {
-        if self.groups.is_empty() { stacks.has_any(self.hooks) } else { groups.has_any(self.groups) }
+    /// Returns the name of the event for error messages.
+    pub(crate) fn name(&self) -> String {
+        match self.source {
+            Source::Tracepoint(system, name) => format!("{system}:{name}"),
+            Source::Software { counter, .. } => format!("software event {counter}"),
+            Source::Profile => "cpu-clock".to_owned(),
+            Source::Counter(index) => format!("profile source {index}"),
+        }
     }
 }
 
-/// A sample, with the tracepoint fields that its row lists.
+/// A sample, with the tracepoint fields that its specification lists.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Event<'a> {
     pub(crate) sample: Sample<'a>,

@@ -21,10 +21,10 @@ use std::os::unix::fs::MetadataExt;
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::control::Scope;
 use crate::error::{Error, Result};
-use crate::perf_ring::{Attr, Event};
+use crate::perf_ring::{Attr, PerfEvent};
 use crate::proc;
+use crate::settings::Scope;
 
 /// The largest number of file descriptors that stay free in captures that watch each thread: half
 /// of the limit, but at most this many. This is more than the daemon withholds from its clients, so
@@ -41,7 +41,7 @@ pub(crate) struct Targets {
     threads: BTreeSet<i32>,
     /// Processes that were not followed at the last search.
     unfollowed: BTreeSet<u32>,
-    left_out: u64,
+    unwatched: u64,
 }
 
 impl Targets {
@@ -50,7 +50,7 @@ impl Targets {
             raise_descriptor_limit();
         }
         let unfollowed = own_processes().into_iter().collect();
-        let mut targets = Self { scope, threads: BTreeSet::new(), unfollowed, left_out: 0 };
+        let mut targets = Self { scope, threads: BTreeSet::new(), unfollowed, unwatched: 0 };
         targets.find_new_threads(|_| false);
         targets
     }
@@ -73,13 +73,13 @@ impl Targets {
     }
 
     /// Returns the number of threads that are not watched for lack of resources.
-    pub(crate) const fn left_out(&self) -> u64 {
-        self.left_out
+    pub(crate) const fn unwatched(&self) -> u64 {
+        self.unwatched
     }
 
     /// Counts a thread or event that is not watched.
-    pub(crate) fn leave_out(&mut self) {
-        self.left_out = self.left_out.saturating_add(1);
+    pub(crate) fn count_unwatched(&mut self) {
+        self.unwatched = self.unwatched.saturating_add(1);
     }
 
     /// Finds threads of this user that are not watched yet. `is_followed` returns whether a process
@@ -96,7 +96,7 @@ impl Targets {
         for process in self.unfollowed.intersection(&unfollowed_before).copied() {
             for thread in threads_of(process) {
                 if self.threads.len() >= MAX_THREADS {
-                    self.left_out = self.left_out.saturating_add(1);
+                    self.unwatched = self.unwatched.saturating_add(1);
                 } else if self.threads.insert(thread) {
                     new.push(thread);
                 }
@@ -117,10 +117,16 @@ impl Targets {
     }
 
     /// Opens an event for a target. Returns `None` if the target is skipped.
-    pub(crate) fn open(&mut self, attr: &Attr, target: i32, cpu: i32, what: &str) -> Result<Option<Event>> {
-        match (Event::open(attr, target, cpu), self.scope) {
+    pub(crate) fn open(
+        &mut self,
+        attr: &Attr,
+        target: i32,
+        cpu: i32,
+        what: &str,
+    ) -> Result<Option<PerfEvent>> {
+        match (PerfEvent::open(attr, target, cpu), self.scope) {
             (Ok(event), Scope::Own) if is_in_reserve(&event, descriptor_limit()) => {
-                self.leave_out();
+                self.count_unwatched();
                 Ok(None)
             }
             (Ok(event), _) => Ok(Some(event)),
@@ -129,7 +135,7 @@ impl Targets {
                     Ok(None)
                 }
                 Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM) => {
-                    self.leave_out();
+                    self.count_unwatched();
                     Ok(None)
                 }
                 _ => Err(Error::system(what, error)),

@@ -103,7 +103,7 @@ impl Tracefs {
     }
 
     fn find(mount_point: &Path, debugfs: &Path) -> Result<Self> {
-        match Self::at(mount_point) {
+        match Self::open_at(mount_point) {
             Ok(tracefs) => return Ok(tracefs),
             // It is mounted. A mount of our own would have the same owner and mode.
             Err(error @ (Errno::ACCESS | Errno::PERM)) => {
@@ -116,14 +116,14 @@ impl Tracefs {
             Ok(root) => return Ok(Self { root }),
             Err(error) => error,
         };
-        Self::at(debugfs).map_err(|_| match refused {
+        Self::open_at(debugfs).map_err(|_| match refused {
             Errno::NODEV => Error::NotSupported { what: "tracefs".to_owned() },
             error => Error::NotMounted { source: error.into() },
         })
     }
 
     /// Opens the tracefs that is mounted at a directory.
-    pub(crate) fn at(mount_point: &Path) -> Result<Self, Errno> {
+    pub(crate) fn open_at(mount_point: &Path) -> Result<Self, Errno> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = openat(CWD, mount_point, flags, Mode::empty())?;
         statat(&root, "events", AtFlags::empty())?;

@@ -12,14 +12,14 @@ use traceweir_format::header::Record;
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::system::LIMITED_RING_COPIES;
 use traceweir_format::wire::{u32_at, u64_at};
-use traceweir_kernel::{Capture, Group, Scope, Wanted};
+use traceweir_kernel::{Capture, CaptureSettings, Group, Scope};
 
 #[path = "../../../tests/support/again.rs"]
 mod again;
 #[path = "capture/support.rs"]
 mod support;
 use again::again;
-use support::{Plain, groups, skip};
+use support::{NanosecondClock, groups, skip};
 
 /// Waits until no other test has rings, so that all of the user's locked memory is free.
 fn only_capture() -> MutexGuard<'static, ()> {
@@ -29,21 +29,24 @@ fn only_capture() -> MutexGuard<'static, ()> {
 
 /// Returns hook and payload of everything that is captured while `work` runs. `work` polls now and
 /// then, because the rings are small.
-fn capture_hooks(wanted: &Wanted, work: impl FnOnce(&mut dyn FnMut())) -> Option<Vec<(u16, Vec<u8>)>> {
-    let (mut capture, _) = match Capture::start(wanted, support::cpus(), 1) {
+fn capture_hooks(
+    settings: &CaptureSettings,
+    work: impl FnOnce(&mut dyn FnMut()),
+) -> Option<Vec<(u16, Vec<u8>)>> {
+    let (mut capture, _) = match Capture::start(settings, support::cpus(), 1) {
         Ok(started) => started,
         Err(error) => {
             skip::skip("kernel events", &error.to_string());
             return None;
         }
     };
-    capture.look(&Plain, false);
-    work(&mut || capture.look(&Plain, false));
-    capture.end(&Plain);
+    capture.poll(&NanosecondClock, false);
+    work(&mut || capture.poll(&NanosecondClock, false));
+    capture.end(&NanosecondClock);
     let mut seen = Vec::new();
     while let Some(next) = capture.peek(0) {
         let mut bytes = vec![0; next.length];
-        capture.take(0, &mut bytes);
+        capture.pop_into(0, &mut bytes);
         let record = Record::parse(&bytes, 0).expect("a record");
         seen.push((record.hook().unwrap_or(0), record.payload().to_vec()));
     }
@@ -64,12 +67,12 @@ fn unprivileged_user_captures_own_processes() {
             Group::NO_SYSCONFIG,
         ];
         // The size that every user may lock.
-        let wanted = Wanted {
+        let settings = CaptureSettings {
             groups: groups(&all),
             scope: Scope::Own,
             ring_bytes: 512 << 10,
             stacks: vec![0x0F2E],
-            ..Wanted::default()
+            ..CaptureSettings::default()
         };
         let mut child = 0;
         let work = |poll: &mut dyn FnMut()| {
@@ -83,7 +86,7 @@ fn unprivileged_user_captures_own_processes() {
             }
             assert!(begun.elapsed() > Duration::from_millis(50));
         };
-        let Some(seen) = capture_hooks(&wanted, work) else { return };
+        let Some(seen) = capture_hooks(&settings, work) else { return };
         let count = |hook: u16, at: usize, id: u32| {
             let has_id = |payload: &[u8]| u32_at(payload, at) == id;
             seen.iter().filter(|(seen_hook, payload)| *seen_hook == hook && has_id(payload)).count()
@@ -109,11 +112,11 @@ fn unprivileged_user_captures_own_processes() {
 #[test]
 fn events_before_a_change_follow_the_old_settings() {
     let _only = only_capture();
-    let with = |all: &[Group]| Wanted {
+    let with = |all: &[Group]| CaptureSettings {
         groups: groups(all),
         scope: Scope::Own,
         ring_bytes: 512 << 10,
-        ..Wanted::default()
+        ..CaptureSettings::default()
     };
     let (switches, none) = (with(&[Group::CSWITCH, Group::NO_SYSCONFIG]), with(&[Group::NO_SYSCONFIG]));
     let (mut capture, control) = match Capture::start(&none, support::cpus(), 1) {
@@ -123,11 +126,11 @@ fn events_before_a_change_follow_the_old_settings() {
     let me = rustix::thread::gettid().as_raw_nonzero().get();
     let switch = |times: u32| (0..times).for_each(|_| std::thread::sleep(Duration::from_micros(100)));
     let mut count_switches = || {
-        capture.look(&Plain, false);
+        capture.poll(&NanosecondClock, false);
         let mut count = 0;
         while let Some(next) = capture.peek(0) {
             let mut bytes = vec![0; next.length];
-            capture.take(0, &mut bytes);
+            capture.pop_into(0, &mut bytes);
             let record = Record::parse(&bytes, 0).expect("a record");
             let is_mine = || i64::from(u32_at(record.payload(), 4)) == i64::from(me);
             count += u32::from(record.hook() == Some(0x0524) && is_mine());
@@ -163,7 +166,7 @@ fn images_of(process: u32, capture: &mut Capture) -> Ids {
     let (mut images, mut ids) = (Ids::new(), BTreeMap::new());
     while let Some(next) = capture.peek(0) {
         let mut bytes = vec![0; next.length];
-        capture.take(0, &mut bytes);
+        capture.pop_into(0, &mut bytes);
         let record = Record::parse(&bytes, 0).expect("a record");
         let payload = record.payload();
         let base = u64_at(payload, 0);
@@ -181,29 +184,29 @@ fn images_of(process: u32, capture: &mut Capture) -> Ids {
 #[test]
 fn image_ids_do_not_depend_on_other_captures() {
     let _only = only_capture();
-    let with = |scope| Wanted {
+    let with = |scope| CaptureSettings {
         groups: groups(&[Group::PROCESS, Group::IMAGE_LOAD, Group::NO_SYSCONFIG]),
         scope,
         ring_bytes: 512 << 10,
-        ..Wanted::default()
+        ..CaptureSettings::default()
     };
     let (mut own, _) = match Capture::start(&with(Scope::Own), support::cpus(), 1) {
         Ok(started) => started,
         Err(error) => return skip::skip("kernel events", &error.to_string()),
     };
-    let everything = Wanted { ring_bytes: 4 << 20, ..with(Scope::Everything) };
+    let everything = CaptureSettings { ring_bytes: 4 << 20, ..with(Scope::Everything) };
     let (mut all, _) = match Capture::start(&everything, support::cpus(), 1) {
         Ok(started) => started,
         Err(error) => return skip::skip("events of the whole machine", &error.to_string()),
     };
     for capture in [&mut own, &mut all] {
-        capture.look(&Plain, false);
+        capture.poll(&NanosecondClock, false);
     }
     let mut child = Command::new("sh").args(["-c", "sleep 0.2"]).spawn().expect("a program");
     std::thread::sleep(Duration::from_millis(50));
     for capture in [&mut own, &mut all] {
         // The process is alive, so that its mappings can be inspected.
-        capture.look(&Plain, true);
+        capture.poll(&NanosecondClock, true);
     }
     assert!(child.wait().expect("an end").success());
     let (own, all) = (images_of(child.id(), &mut own), images_of(child.id(), &mut all));
@@ -219,21 +222,22 @@ fn rings_shrink_to_the_locked_memory_limit() {
         let mut sets = rustix::thread::capabilities(None).expect("capabilities");
         sets.effective.remove(rustix::thread::CapabilitySet::IPC_LOCK);
         rustix::thread::set_capabilities(None, sets).expect("fewer capabilities");
-        let wanted = |ring_bytes| Wanted {
+        let settings = |ring_bytes| CaptureSettings {
             groups: groups(&[Group::PROFILE, Group::NO_SYSCONFIG]),
             scope: Scope::Own,
             ring_bytes,
-            ..Wanted::default()
+            ..CaptureSettings::default()
         };
-        if let Err(error) = Capture::start(&wanted(64 << 10), support::cpus(), 1) {
+        if let Err(error) = Capture::start(&settings(64 << 10), support::cpus(), 1) {
             return skip::skip("kernel events", &error.to_string());
         }
-        let (mut capture, _) = Capture::start(&wanted(64 << 20), support::cpus(), 1).expect("smaller rings");
+        let (mut capture, _) =
+            Capture::start(&settings(64 << 20), support::cpus(), 1).expect("smaller rings");
         let limit = capture.stack_limit().expect("smaller copies");
         assert!(limit < (64 << 20) / LIMITED_RING_COPIES, "{limit}");
-        capture.look(&Plain, false);
+        capture.poll(&NanosecondClock, false);
         assert!(capture.peek(0).is_some(), "the start rundown");
-        capture.end(&Plain);
+        capture.end(&NanosecondClock);
     };
     std::thread::scope(|scope| scope.spawn(run).join()).expect("no panic");
 }
@@ -254,7 +258,7 @@ fn work(span: Duration) {
 fn small_rings_lose_nothing_without_polls() {
     let _only = only_capture();
     again(5, || {
-        let wanted = Wanted {
+        let settings = CaptureSettings {
             groups: groups(&[Group::PROFILE, Group::NO_SYSCONFIG]),
             scope: Scope::Own,
             ring_bytes: 512 << 10,
@@ -262,22 +266,22 @@ fn small_rings_lose_nothing_without_polls() {
             stack_bytes: 4 << 10,
             // Other programs of this user are sampled too.
             backlog_bytes: 256 << 20,
-            ..Wanted::default()
+            ..CaptureSettings::default()
         };
-        let (mut capture, _) = match Capture::start(&wanted, support::cpus(), 1) {
+        let (mut capture, _) = match Capture::start(&settings, support::cpus(), 1) {
             Ok(started) => started,
             Err(error) => return skip::skip("kernel events", &error.to_string()),
         };
         assert_eq!(capture.stack_limit(), Some(16 << 10), "32 copies fit");
-        capture.look(&Plain, false);
+        capture.poll(&NanosecondClock, false);
         // Each sample takes more than 4 KiB, so 128 ms fill the ring.
         work(Duration::from_millis(300));
-        capture.end(&Plain);
+        capture.end(&NanosecondClock);
         assert_eq!(capture.lost(), 0, "{:?}", capture.lost_by_cpu());
         let mut samples = 0;
         while let Some(next) = capture.peek(0) {
             let mut bytes = vec![0; next.length];
-            capture.take(0, &mut bytes);
+            capture.pop_into(0, &mut bytes);
             samples += u32::from(Record::parse(&bytes, 0).expect("a record").hook() == Some(0x0F2E));
         }
         assert!(samples > 100, "{samples} in 300 ms");
@@ -287,13 +291,13 @@ fn small_rings_lose_nothing_without_polls() {
 #[test]
 fn unlimited_rings_do_not_limit_stack_copies() {
     let _only = only_capture();
-    let wanted = Wanted {
+    let settings = CaptureSettings {
         groups: groups(&[Group::PROFILE, Group::NO_SYSCONFIG]),
         ring_bytes: 64 << 10,
         stack_bytes: 64 << 10,
-        ..Wanted::default()
+        ..CaptureSettings::default()
     };
-    match Capture::start(&wanted, support::cpus(), 1) {
+    match Capture::start(&settings, support::cpus(), 1) {
         Ok((capture, _)) => assert_eq!(capture.stack_limit(), None),
         Err(error) => skip::skip("events of the whole machine", &error.to_string()),
     }

@@ -71,7 +71,7 @@ impl Source {
     }
 
     fn note_losses(&self) {
-        self.losses.store(self.capture.lost(), self.capture.lost_by_cpu(), self.control.unread());
+        self.losses.store(self.capture.lost(), self.capture.lost_by_cpu(), self.control.abandoned_reads());
     }
 }
 
@@ -102,7 +102,7 @@ impl capture::Capture for Source {
     }
 
     fn poll(&mut self, clock: &dyn CaptureClock, all: bool) {
-        self.capture.look(&Clocks(clock), all);
+        self.capture.poll(&Clocks(clock), all);
         self.note_losses();
     }
 
@@ -112,7 +112,7 @@ impl capture::Capture for Source {
     }
 
     fn take(&mut self, stream: u16, out: &mut [u8]) {
-        self.capture.take(stream, out);
+        self.capture.pop_into(stream, out);
     }
 
     fn lost(&self) -> u64 {

@@ -23,7 +23,7 @@ use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::info::InfoClass;
 use traceweir_format::spec::status::Status;
 use traceweir_format::spec::system::is_system_provider;
-use traceweir_kernel::{Scope, Wanted};
+use traceweir_kernel::{CaptureSettings, Scope};
 use traceweir_session::config::is_system_logger;
 use traceweir_session::info::{Settings, System};
 use traceweir_transport::message::{Control, EnableParams, Message, SessionConfig, Update};
@@ -107,7 +107,7 @@ pub(crate) struct Enabling {
 /// A kernel change that is under way.
 pub(crate) struct Change {
     /// The sessions affected, in the order of the outcomes, and what each wants now.
-    steps: Vec<(u64, Wanted)>,
+    steps: Vec<(u64, CaptureSettings)>,
     new_settings: NewSettings,
     follow_up: FollowUp,
 }

@@ -11,7 +11,7 @@
 use traceweir_format::Guid;
 use traceweir_format::spec::access::DEFAULT_TRACE_SECURITY;
 use traceweir_format::spec::status::Status;
-use traceweir_kernel::Wanted;
+use traceweir_kernel::CaptureSettings;
 use traceweir_session::config::is_system_logger;
 use traceweir_session::{Config, Session, StartOptions};
 use traceweir_transport::map::check_headroom;
@@ -124,7 +124,7 @@ impl Service {
         &self,
         id: u64,
         config: Config,
-        wanted: Option<Wanted>,
+        wanted: Option<CaptureSettings>,
         (passed, terms): (PassedDescriptors, Terms),
         (pid, owner): (u32, Identity),
     ) {
@@ -204,7 +204,7 @@ impl Service {
 
 /// Opens the kernel capture of a session. A session that wants no events runs without one if none
 /// can be opened.
-fn capture(wanted: &Wanted, config: &Config) -> traceweir_session::Result<Option<OpenCapture>> {
+fn capture(wanted: &CaptureSettings, config: &Config) -> traceweir_session::Result<Option<OpenCapture>> {
     match kernel::begin(wanted, config.properties()) {
         Err(e) if !kernel::wants_events(&wanted.groups.0) => {
             log_warning!("session {:?} gets no kernel events: {e}", config.properties().name);

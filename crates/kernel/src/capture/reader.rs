@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   poll: how far each ring ──▶ read: the oldest of the next ──▶ sample: handler of its row
-//!         is written                  records, until a time  └─▶ other: all families, unwinder
+//!         is written                  records, until a time  └─▶ side-band: all families, unwinder
 //! ```
 //!
 //! 1. Times within a ring increase. The rings are merged by the time of their next record.
@@ -12,17 +12,17 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use super::relay::RingSource;
-use crate::family;
-use crate::family::process::Tasks;
+use crate::families::Families;
 use crate::groups::Groups;
-use crate::opened::{Opened, Route};
-use crate::out::{Beside, Out};
+use crate::open_events::{OpenEvents, Route};
+use crate::out::Out;
 use crate::perf_ring::{RECORD_HEAD, can_report_build_ids};
-use crate::record::{self, Other};
-use crate::spec;
-use crate::stack::register_count;
+use crate::record::{self, Sideband, SidebandRecord};
+use crate::settings::EventExtras;
+use crate::spec::Event;
+use crate::stack::registers;
 use crate::stack::unwind::Unwinder;
-use crate::state::State;
+use crate::tasks::Tasks;
 
 /// Bytes read from a ring after which the room is returned to the kernel.
 const RELEASE_AFTER: u64 = 64 << 10;
@@ -30,8 +30,8 @@ const RELEASE_AFTER: u64 = 64 << 10;
 /// Reads the rings in time order.
 pub(super) struct Reader<'a> {
     pub(super) rings: &'a mut [RingSource],
-    pub(super) opened: &'a Opened,
-    pub(super) state: &'a mut State,
+    pub(super) open_events: &'a OpenEvents,
+    pub(super) families: &'a mut Families,
     pub(super) lost: &'a mut [u64],
     /// Ids of events that are closed and whose successors have written a record.
     pub(super) replaced: Vec<u64>,
@@ -51,15 +51,15 @@ impl Reader<'_> {
         &mut self,
         time: u64,
         before: Groups,
-        beside: &'o Beside,
+        extras: &'o EventExtras,
         out: &mut Out<'o>,
     ) {
-        let wanted = (self.state.groups, out.beside);
-        (self.state.groups, out.beside) = (family::until_change(before, &wanted.0), beside);
+        let new = (self.families.context.groups, out.extras);
+        (self.families.context.groups, out.extras) = (self.families.groups_until_change(before), extras);
         self.read(time, out);
-        (self.state.groups, out.beside) = wanted;
+        (self.families.context.groups, out.extras) = new;
         (out.cpu, out.time, out.sample) = (0, out.time.max(time), None);
-        family::on_change(self.state, out);
+        self.families.on_settings_change(out);
     }
 
     /// Handles the polled records up to a time. Ring indices equal processor numbers only if no
@@ -88,7 +88,7 @@ impl Reader<'_> {
                     None => {
                         // The kernel reports further losses only before its next record here.
                         if self.rings.get(ring_index).is_some_and(RingSource::was_full) {
-                            family::forget(self.state);
+                            self.families.forget_after_loss();
                         }
                         break;
                     }
@@ -100,20 +100,20 @@ impl Reader<'_> {
 
     /// Returns the time of the next record of a ring.
     fn next_time(&mut self, ring_index: usize) -> Option<u64> {
-        let opened = self.opened;
+        let open_events = self.open_events;
         let cpu = usize::from(self.rings.get(ring_index)?.cpu());
         let Some(record) = self.rings.get_mut(ring_index)?.peek() else {
-            if self.rings.get_mut(ring_index)?.take_broken() {
-                lose(self.state, self.lost, cpu, 1);
+            if self.rings.get_mut(ring_index)?.take_damage() {
+                count_lost(self.families, self.lost, cpu, 1);
             }
             return None;
         };
         if !record::is_sample(record) {
-            return Some(record::time_of_other(record));
+            return Some(record::sideband_time(record));
         }
         // A sample of an unknown event is skipped at once.
-        let route = opened.routes.get(&record::id_of(record));
-        Some(route.map_or(0, |route| record::time_of_sample(record, route.parts)))
+        let route = open_events.routes.get(&record::event_id(record));
+        Some(route.map_or(0, |route| record::sample_time(record, route.parts)))
     }
 
     /// Handles the next record of a ring.
@@ -124,22 +124,24 @@ impl Reader<'_> {
         let length = record.len();
         (out.cpu, out.time, out.sample) = (cpu, time, None);
         if record::is_sample(record) {
-            let id = record::id_of(record);
-            if let Some(route) = self.opened.routes.get(&id) {
+            let id = record::event_id(record);
+            if let Some(route) = self.open_events.routes.get(&id) {
                 // Both are open for a moment: from the first record of the successor on, only the
                 // successor counts.
                 self.replaced.extend(route.replaces.filter(|old| !self.replaced.contains(old)));
                 if !self.replaced.contains(&id) {
-                    dispatch(route, record, cpu, self.state, out);
+                    dispatch(route, record, cpu, self.families, out);
                 }
             }
         } else {
-            match record::other(record, can_report_build_ids()) {
-                Some((_, Other::Lost(count))) => lose(self.state, self.lost, usize::from(cpu), count),
-                Some((context, other)) => {
-                    family::on_other(self.state, &context, &other, out);
+            match record::parse_sideband(record, can_report_build_ids()) {
+                Some(SidebandRecord { body: Sideband::Lost(count), .. }) => {
+                    count_lost(self.families, self.lost, usize::from(cpu), count)
+                }
+                Some(sideband) => {
+                    self.families.on_sideband(&sideband, out);
                     if let Some(unwinder) = out.unwinder.as_deref_mut() {
-                        follow(unwinder, &self.state.tasks, &other);
+                        update_unwinder(unwinder, &self.families.context.tasks, &sideband.body);
                     }
                 }
                 None => {}
@@ -153,42 +155,42 @@ impl Reader<'_> {
 }
 
 /// Adds at least `count` lost records of a processor, and drops state that they may have changed.
-fn lose(state: &mut State, lost: &mut [u64], cpu: usize, count: u64) {
-    family::forget(state);
+fn count_lost(families: &mut Families, lost: &mut [u64], cpu: usize, count: u64) {
+    families.forget_after_loss();
     if let Some(sum) = lost.get_mut(cpu) {
         *sum = sum.saturating_add(count);
     }
 }
 
 /// Passes a sample to the handler of its row.
-fn dispatch(route: &Route, record: &[u8], cpu: u16, state: &mut State, out: &mut Out<'_>) {
-    let registers = register_count();
-    let Some(sample) = record::sample(record, route.parts, cpu, (registers, registers)) else { return };
-    let event = spec::Event { sample, fields: &route.fields, tag: route.tag };
+fn dispatch(route: &Route, record: &[u8], cpu: u16, families: &mut Families, out: &mut Out<'_>) {
+    let count = registers::count();
+    let Some(sample) = record::parse_sample(record, route.parts, cpu, (count, count)) else { return };
+    let event = Event { sample, fields: &route.fields, tag: route.tag };
     let mut with_sample = Out {
         queues: &mut *out.queues,
         clock: out.clock,
-        beside: out.beside,
+        extras: out.extras,
         max_frames: out.max_frames,
         unwinder: out.unwinder.as_deref_mut(),
-        most: out.most,
+        max_bytes: out.max_bytes,
         too_large: &mut *out.too_large,
         scratch: std::mem::take(&mut out.scratch),
         cpu,
         time: sample.time,
         sample: Some(sample),
     };
-    (route.spec.on)(state, &event, &mut with_sample);
+    families.on_sample(route.row, &event, &mut with_sample);
     out.scratch = with_sample.scratch;
 }
 
 /// Updates the unwinder's modules of processes. `tasks` is the state after this record.
-fn follow(unwinder: &mut Unwinder, tasks: &Tasks, other: &Other<'_>) {
-    match other {
-        Other::Mmap(mmap) => unwinder.note_mapping(mmap),
-        Other::Comm { pid, is_exec: true, .. } => unwinder.forget_process(*pid),
+fn update_unwinder(unwinder: &mut Unwinder, tasks: &Tasks, record: &Sideband<'_>) {
+    match record {
+        Sideband::Mmap(mmap) => unwinder.note_mapping(mmap),
+        Sideband::Comm { pid, is_exec: true, .. } => unwinder.forget_process(*pid),
         // The first thread may exit long before the last one.
-        Other::Exit { pid, .. } if !tasks.knows(*pid) => unwinder.forget_process(*pid),
+        Sideband::Exit { pid, .. } if !tasks.has_process(*pid) => unwinder.forget_process(*pid),
         _ => {}
     }
 }

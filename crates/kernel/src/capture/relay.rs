@@ -22,7 +22,7 @@ use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::io::Errno;
 
 use crate::error::{Error, Result};
-use crate::perf_ring::{Event, RECORD_HEAD, Ring, get_processor_sooner, record_length};
+use crate::perf_ring::{PerfEvent, RECORD_HEAD, Ring, record_length, request_short_slices};
 
 /// Stack size of the thread that empties rings.
 const THREAD_STACK: usize = 128 << 10;
@@ -56,7 +56,7 @@ impl RingSource {
     }
 
     /// Returns the event that the ring belongs to.
-    pub(crate) fn event(&self) -> &Arc<Event> {
+    pub(crate) fn event(&self) -> &Arc<PerfEvent> {
         match self {
             Self::Mapped(ring) => ring.event(),
             Self::Relayed(ring) => &ring.event,
@@ -66,7 +66,7 @@ impl RingSource {
     /// Takes note of what has been written up to now.
     pub(crate) fn poll(&mut self) {
         match self {
-            Self::Mapped(ring) => drop(ring.look()),
+            Self::Mapped(ring) => drop(ring.poll()),
             Self::Relayed(ring) => ring.poll(),
         }
     }
@@ -113,18 +113,18 @@ impl RingSource {
 
     /// Returns whether the kernel may have losses to report, which it does only before its next
     /// record.
-    pub(crate) fn owes_losses(&self) -> bool {
+    pub(crate) fn has_unreported_losses(&self) -> bool {
         match self {
-            Self::Mapped(ring) => ring.owes_losses(),
-            Self::Relayed(ring) => ring.backlog().ring.owes_losses(),
+            Self::Mapped(ring) => ring.has_unreported_losses(),
+            Self::Relayed(ring) => ring.backlog().ring.has_unreported_losses(),
         }
     }
 
     /// Returns whether an unknown number of records was skipped since the last call.
-    pub(crate) fn take_broken(&mut self) -> bool {
+    pub(crate) fn take_damage(&mut self) -> bool {
         match self {
-            Self::Mapped(ring) => ring.take_broken(),
-            Self::Relayed(ring) => std::mem::take(&mut ring.is_broken),
+            Self::Mapped(ring) => ring.take_damage(),
+            Self::Relayed(ring) => std::mem::take(&mut ring.is_damaged),
         }
     }
 }
@@ -137,14 +137,14 @@ struct Backlog {
     records: Vec<u8>,
     most_bytes: usize,
     was_full: bool,
-    is_broken: bool,
+    is_damaged: bool,
 }
 
 impl Backlog {
     /// Moves records out of the ring while the backlog has room. Returns whether it moved any.
     fn fill(&mut self) -> bool {
         let before = self.records.len();
-        self.ring.look();
+        self.ring.poll();
         self.was_full |= self.ring.was_full();
         while self.records.len() < self.most_bytes
             && let Some(record) = self.ring.peek()
@@ -155,7 +155,7 @@ impl Backlog {
             // The kernel may be waiting for this room.
             self.ring.release();
         }
-        self.is_broken |= self.ring.take_broken();
+        self.is_damaged |= self.ring.take_damage();
         self.ring.release();
         self.records.len() > before
     }
@@ -164,21 +164,21 @@ impl Backlog {
 /// The reader's end of a [`Backlog`].
 #[derive(Debug)]
 pub(crate) struct RelayedRing {
-    event: Arc<Event>,
+    event: Arc<PerfEvent>,
     shared: Arc<Mutex<Backlog>>,
     /// Records of the last poll, and how far they have been read.
     records: Vec<u8>,
     at: usize,
     was_full: bool,
-    is_broken: bool,
+    is_damaged: bool,
 }
 
 impl RelayedRing {
     fn new(ring: Ring, most_bytes: usize) -> Self {
         let event = Arc::clone(ring.event());
-        let backlog = Backlog { ring, records: Vec::new(), most_bytes, was_full: false, is_broken: false };
+        let backlog = Backlog { ring, records: Vec::new(), most_bytes, was_full: false, is_damaged: false };
         let shared = Arc::new(Mutex::new(backlog));
-        Self { event, shared, records: Vec::new(), at: 0, was_full: false, is_broken: false }
+        Self { event, shared, records: Vec::new(), at: 0, was_full: false, is_damaged: false }
     }
 
     fn backlog(&self) -> MutexGuard<'_, Backlog> {
@@ -199,7 +199,7 @@ impl RelayedRing {
         backlog.fill();
         self.records.append(&mut backlog.records);
         self.was_full = std::mem::take(&mut backlog.was_full);
-        self.is_broken |= std::mem::take(&mut backlog.is_broken);
+        self.is_damaged |= std::mem::take(&mut backlog.is_damaged);
     }
 
     fn peek(&self) -> Option<&[u8]> {
@@ -276,7 +276,7 @@ fn signal(to: &OwnedFd) {
 
 /// Empties all rings whenever one of them has reached its watermark.
 fn run(waiting: &OwnedFd, backlogs: &[Arc<Mutex<Backlog>>], to_reader: &OwnedFd) {
-    get_processor_sooner();
+    request_short_slices();
     let mut events = Vec::with_capacity(backlogs.len().saturating_add(1));
     let mut idle = 0_u32;
     loop {
@@ -339,11 +339,11 @@ mod tests {
         let mut backlog = ring.backlog();
         assert!(backlog.fill());
         assert!(!backlog.fill());
-        assert_eq!((backlog.records.len(), backlog.ring.given_back()), (144, 144));
+        assert_eq!((backlog.records.len(), backlog.ring.released()), (144, 144));
         drop(backlog);
         assert_eq!(read(&mut source), [(0, 64), (1, 80), (2, 48), (3, 40)]);
         assert_eq!(read(&mut source), []);
-        assert!(!source.take_broken());
+        assert!(!source.take_damage());
     }
 
     #[test]
@@ -360,7 +360,7 @@ mod tests {
         bytes[64 + 6] = 7;
         let mut source = RingSource::Relayed(RelayedRing::new(Ring::forged(&bytes, 0), 1000));
         assert_eq!(read(&mut source), [(0, 64)]);
-        assert_eq!((source.take_broken(), source.take_broken()), (true, false));
+        assert_eq!((source.take_damage(), source.take_damage()), (true, false));
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Captures of forged rings, with contents that no kernel writes.
 
 use super::*;
-use crate::Plain;
-use crate::opened::Opened;
+use crate::clock::NanosecondClock;
+use crate::open_events::OpenEvents;
 use crate::perf_ring::RECORD_HEAD;
 use crate::record::Sample;
 use traceweir_format::wire::Put;
@@ -26,17 +26,17 @@ fn modules_are_known_until_the_last_thread_of_their_process_ends() {
     // Larger than any id that Linux assigns.
     let (process, thread) = (5_000_000, 5_000_001);
     let task = |kind, tid, parent| record(kind, &[process, parent, tid, parent, 0, 0]);
-    let (mut state, mut unwinder) = (State::default(), Unwinder::new().expect("a thread"));
-    let (mut queues, beside, mut too_large) = ([Queue::default()], Beside::default(), 0);
+    let (mut families, mut unwinder) = (Families::default(), Unwinder::new().expect("a thread"));
+    let (mut queues, extras, mut too_large) = ([Queue::default()], EventExtras::default(), 0);
     let mut handle = |record: Vec<u8>| {
         let mut rings = [RingSource::Mapped(Ring::forged(&record, 0))];
-        let opened = Opened::empty(&Wanted::default());
-        let mut out = Out::new(&mut queues, &Plain, &beside, &mut too_large);
+        let open_events = OpenEvents::empty(&CaptureSettings::default());
+        let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
         out.unwinder = Some(&mut unwinder);
         let sample = Sample { pid: process, user_regs: &[0; 64 * 8], ..Sample::default() };
         unwind(&mut out, &sample);
-        let (state, rings, lost) = (&mut state, &mut rings, &mut [0]);
-        let mut reader = Reader { rings, opened: &opened, state, lost, replaced: Vec::new() };
+        let (families, rings, lost) = (&mut families, &mut rings, &mut [0]);
+        let mut reader = Reader { rings, open_events: &open_events, families, lost, replaced: Vec::new() };
         reader.poll();
         reader.read(u64::MAX, &mut out);
         unwinder.has_process(process)
@@ -58,15 +58,15 @@ fn unwind(out: &mut Out<'_>, sample: &Sample<'_>) {
 fn read(bytes: [&[u8]; 2]) -> (Vec<u64>, bool, bool) {
     let [first, second] = bytes;
     let mut rings = [Ring::forged(first, 0), Ring::forged(second, 1)].map(RingSource::Mapped);
-    let (opened, mut state, mut lost) =
-        (Opened::empty(&Wanted::default()), State::default(), vec![0; rings.len()]);
-    state.schedule.runs_on(0, (7, 9));
-    let (mut queues, beside, mut too_large) = ([Queue::default()], Beside::default(), 0);
-    let mut out = Out::new(&mut queues, &Plain, &beside, &mut too_large);
+    let (open_events, mut families, mut lost) =
+        (OpenEvents::empty(&CaptureSettings::default()), Families::default(), vec![0; rings.len()]);
+    families.context.activity.set_running(0, 7, 9);
+    let (mut queues, extras, mut too_large) = ([Queue::default()], EventExtras::default(), 0);
+    let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
     let mut reader = Reader {
         rings: &mut rings,
-        opened: &opened,
-        state: &mut state,
+        open_events: &open_events,
+        families: &mut families,
         lost: &mut lost,
         replaced: Vec::new(),
     };
@@ -75,7 +75,7 @@ fn read(bytes: [&[u8]; 2]) -> (Vec<u64>, bool, bool) {
         reader.read(u64::MAX, &mut out);
     }
     let is_read = rings.iter_mut().all(|ring| ring.peek().is_none());
-    (lost, is_read, state.schedule.priority_on(0, 7) == 0)
+    (lost, is_read, families.context.activity.running_priority(0, 7) == 0)
 }
 
 #[test]
@@ -109,24 +109,25 @@ fn room_of_each_ring_is_released_independently() {
     let (busy, calm) = (unknown_record::<60_000>().repeat(3), unknown_record::<30_000>().repeat(3));
     let mut rings = [Ring::forged(&busy, 0), Ring::forged(&calm, 1)].map(RingSource::Mapped);
     rings.iter_mut().for_each(RingSource::poll);
-    let (opened, mut state, mut lost) = (Opened::empty(&Wanted::default()), State::default(), vec![0; 2]);
-    let (mut queues, beside, mut too_large) = ([Queue::default()], Beside::default(), 0);
-    let mut out = Out::new(&mut queues, &Plain, &beside, &mut too_large);
+    let (open_events, mut families, mut lost) =
+        (OpenEvents::empty(&CaptureSettings::default()), Families::default(), vec![0; 2]);
+    let (mut queues, extras, mut too_large) = ([Queue::default()], EventExtras::default(), 0);
+    let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
     let mut reader = Reader {
         rings: &mut rings,
-        opened: &opened,
-        state: &mut state,
+        open_events: &open_events,
+        families: &mut families,
         lost: &mut lost,
         replaced: Vec::new(),
     };
     for ring_index in [1, 0, 1, 0, 1, 0] {
         reader.handle(ring_index, 1, &mut out);
     }
-    let given_back = |source: &RingSource| match source {
-        RingSource::Mapped(ring) => ring.given_back(),
+    let released = |source: &RingSource| match source {
+        RingSource::Mapped(ring) => ring.released(),
         RingSource::Relayed(_) => 0,
     };
-    assert_eq!(rings.each_ref().map(given_back), [120_000, 90_000]);
+    assert_eq!(rings.each_ref().map(released), [120_000, 90_000]);
 }
 
 #[test]

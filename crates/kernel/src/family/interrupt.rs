@@ -12,48 +12,24 @@
 //!
 //! 1. An event is written at the exit and contains the time of the entry. Without a captured entry
 //!    no event is written.
-//! 2. A processor handles at most one interrupt and one softirq at a time, and an interrupt may
-//!    interrupt a softirq: two slots for each processor are enough.
-//! 3. The routine is the kernel's function for the softirq or vector, if the symbol table has it.
+//! 2. The routine is the kernel's function for the softirq or vector, if the symbol table has it.
 //!    The kernel does not report the handler of a device: 0.
 
 use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
+use super::{Context, Family, Row};
+use crate::activity::{Entry, EntryKind};
 use crate::groups::Group;
 use crate::kallsyms;
 use crate::out::Out;
-use crate::spec::{Event, Spec};
-use crate::state::State as All;
+use crate::spec::Event;
 
-/// Interrupts and softirqs in progress, and the addresses of their routines.
+/// The interrupt family. The entries in progress are in the context, because samples contain them.
 #[derive(Debug, Default)]
-pub(crate) struct State {
-    /// Entries in progress, by processor number.
-    cpus: Vec<Cpu>,
+pub(crate) struct Interrupts {
+    /// Addresses of the routines, once a group has needed them.
     routines: Option<Routines>,
-}
-
-/// The interrupt and the softirq that a processor is in.
-#[derive(Clone, Copy, Debug, Default)]
-struct Cpu {
-    interrupt: Option<Entry>,
-    softirq: Option<Entry>,
-}
-
-/// An entry whose exit has not been seen.
-#[derive(Clone, Copy, Debug)]
-struct Entry {
-    /// The kind, and the number of the interrupt within it.
-    source: (Kind, u32),
-    time: u64,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
-    Device,
-    Vector(usize),
-    Softirq,
 }
 
 const INTERRUPT: u16 = hook::ISR;
@@ -101,50 +77,62 @@ struct Routines {
 /// Builds the rows for entry and exit of a vector with this index in [`VECTORS`].
 macro_rules! vector {
     ($index:literal, $group:ident, $entry:literal, $exit:literal) => {{
-        const ENTRY: Spec = Spec::tracepoint(
+        const ENTRY: Row<Interrupts> = Row::tracepoint(
             ("irq_vectors", $entry),
             &[Group::$group],
             &[],
             &["vector"],
-            |state, event, _| {
-                on_entry(state, event, Kind::Vector($index));
-            },
+            |_, event, context, _| on_entry(event, EntryKind::Vector($index), context),
         );
-        const EXIT: Spec = Spec::tracepoint(
+        const EXIT: Row<Interrupts> = Row::tracepoint(
             ("irq_vectors", $exit),
             &[Group::$group],
             &[INTERRUPT],
             &["vector"],
-            |state, event, out| on_interrupt_exit(state, event, Kind::Vector($index), out),
+            |interrupts, event, context, out| {
+                interrupts.on_exit(event, EntryKind::Vector($index), context, out);
+            },
         );
         (ENTRY, EXIT)
     }};
 }
 
-const CLOCK: (Spec, Spec) = vector!(0, CLOCK_INTERRUPT, "local_timer_entry", "local_timer_exit");
-const RESCHEDULE: (Spec, Spec) = vector!(1, IPI, "reschedule_entry", "reschedule_exit");
-const CALL: (Spec, Spec) = vector!(2, IPI, "call_function_entry", "call_function_exit");
-const CALL_ONE: (Spec, Spec) = vector!(3, IPI, "call_function_single_entry", "call_function_single_exit");
-const WORK: (Spec, Spec) = vector!(4, IPI, "irq_work_entry", "irq_work_exit");
+const CLOCK: (Row<Interrupts>, Row<Interrupts>) =
+    vector!(0, CLOCK_INTERRUPT, "local_timer_entry", "local_timer_exit");
+const RESCHEDULE: (Row<Interrupts>, Row<Interrupts>) = vector!(1, IPI, "reschedule_entry", "reschedule_exit");
+const CALL: (Row<Interrupts>, Row<Interrupts>) = vector!(2, IPI, "call_function_entry", "call_function_exit");
+const CALL_ONE: (Row<Interrupts>, Row<Interrupts>) =
+    vector!(3, IPI, "call_function_single_entry", "call_function_single_exit");
+const WORK: (Row<Interrupts>, Row<Interrupts>) = vector!(4, IPI, "irq_work_entry", "irq_work_exit");
 
 /// Groups whose events contain addresses of kernel routines.
-pub(super) const ROUTINE_GROUPS: &[Group] = &[Group::DPC, Group::CLOCK_INTERRUPT, Group::IPI];
+pub(crate) const ROUTINE_GROUPS: &[Group] = &[Group::DPC, Group::CLOCK_INTERRUPT, Group::IPI];
 
-pub(crate) static SPECS: &[Spec] = &[
-    Spec::tracepoint(("irq", "irq_handler_entry"), &[Group::INTERRUPT], &[], &["irq"], |state, event, _| {
-        on_entry(state, event, Kind::Device);
-    }),
-    Spec::tracepoint(
+static ROWS: &[Row<Interrupts>] = &[
+    Row::tracepoint(
+        ("irq", "irq_handler_entry"),
+        &[Group::INTERRUPT],
+        &[],
+        &["irq"],
+        |_, event, context, _| on_entry(event, EntryKind::Device, context),
+    ),
+    Row::tracepoint(
         ("irq", "irq_handler_exit"),
         &[Group::INTERRUPT],
         &[INTERRUPT],
         &["irq", "ret"],
-        |state, event, out| on_interrupt_exit(state, event, Kind::Device, out),
+        |interrupts, event, context, out| interrupts.on_exit(event, EntryKind::Device, context, out),
     ),
-    Spec::tracepoint(("irq", "softirq_entry"), &[Group::DPC], &[], &["vec"], |state, event, _| {
-        on_entry(state, event, Kind::Softirq);
+    Row::tracepoint(("irq", "softirq_entry"), &[Group::DPC], &[], &["vec"], |_, event, context, _| {
+        on_entry(event, EntryKind::Softirq, context);
     }),
-    Spec::tracepoint(("irq", "softirq_exit"), &[Group::DPC], &[DPC, TIMER_DPC], &["vec"], on_softirq_exit),
+    Row::tracepoint(
+        ("irq", "softirq_exit"),
+        &[Group::DPC],
+        &[DPC, TIMER_DPC],
+        &["vec"],
+        Interrupts::on_softirq_exit,
+    ),
     CLOCK.0,
     CLOCK.1,
     RESCHEDULE.0,
@@ -161,77 +149,24 @@ pub(crate) static SPECS: &[Spec] = &[
 const NUMBER: usize = 0;
 const RETURNED: usize = 1;
 
-fn on_entry(state: &mut All, event: &Event<'_>, kind: Kind) {
-    let entry = Entry { source: (kind, event.u32(NUMBER)), time: event.sample.time };
-    let Some(cpu) = state.interrupts.cpu(event.sample.cpu) else { return };
-    match kind {
-        // No softirq runs inside an interrupt: the exit of an interrupt in progress was lost.
-        Kind::Softirq => *cpu = Cpu { interrupt: None, softirq: Some(entry) },
-        _ => cpu.interrupt = Some(entry),
+impl Family for Interrupts {
+    fn rows() -> &'static [Row<Self>] {
+        ROWS
     }
-}
 
-/// Removes the entry that belongs to an exit. Returns its time, if the entry was captured.
-fn take_entry_time(state: &mut All, event: &Event<'_>, kind: Kind) -> Option<u64> {
-    let cpu = state.interrupts.cpu(event.sample.cpu)?;
-    let slot = if kind == Kind::Softirq { &mut cpu.softirq } else { &mut cpu.interrupt };
-    let entry = slot.take()?;
-    (entry.source == (kind, event.u32(NUMBER))).then_some(entry.time)
-}
-
-fn on_interrupt_exit(state: &mut All, event: &Event<'_>, kind: Kind, out: &mut Out<'_>) {
-    let Some(time) = take_entry_time(state, event, kind) else { return };
-    let routines = state.interrupts.routines.as_ref();
-    let (routine, returned) = match kind {
-        Kind::Vector(index) => (routines.and_then(|routines| routines.vectors.get(index).copied()), 1),
-        _ => (None, event.u32(RETURNED)),
-    };
-    let mut payload = out.payload();
-    payload.put_i64(out.stamp(time)).put_u64(routine.unwrap_or(0));
-    payload.put_u8(u8::try_from(returned).unwrap_or(u8::MAX));
-    payload.put_u16(u16::try_from(event.u32(NUMBER)).unwrap_or(u16::MAX)).put_u8(0);
-    out.perfinfo(INTERRUPT, 2, payload);
-}
-
-fn on_softirq_exit(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    let Some(time) = take_entry_time(state, event, Kind::Softirq) else { return };
-    let number = event.u32(NUMBER);
-    let routines = state.interrupts.routines.as_ref();
-    let routine = routines.and_then(|routines| routines.softirqs.get(number as usize).copied());
-    let mut payload = out.payload();
-    payload.put_i64(out.stamp(time)).put_u64(routine.unwrap_or(0));
-    out.perfinfo(if TIMERS.contains(&number) { TIMER_DPC } else { DPC }, 2, payload);
-}
-
-impl State {
-    fn cpu(&mut self, cpu: u16) -> Option<&mut Cpu> {
-        let index = usize::from(cpu);
-        if self.cpus.len() <= index {
-            self.cpus.resize(index.saturating_add(1), Cpu::default());
+    /// Drops all entries, whose exits may no longer be captured, and finds the routines if a group
+    /// needs them.
+    fn on_settings_change(&mut self, context: &mut Context, _: &mut Out<'_>) {
+        context.activity.clear_entries();
+        if self.routines.is_none() && context.groups.has_any(ROUTINE_GROUPS) {
+            self.routines = Some(Routines::find());
         }
-        self.cpus.get_mut(index)
-    }
-
-    /// Returns whether a processor is in the interrupt of a device, and whether it is in a softirq,
-    /// as far as entries were captured.
-    pub(crate) fn activity_on(&self, cpu: u16) -> (bool, bool) {
-        let Some(cpu) = self.cpus.get(usize::from(cpu)) else { return (false, false) };
-        let is_device = |entry: &Entry| entry.source.0 == Kind::Device;
-        (cpu.interrupt.as_ref().is_some_and(is_device), cpu.softirq.is_some())
     }
 }
 
-/// Drops all entries after lost records: the next exit may belong to another entry.
-pub(crate) fn forget(state: &mut All) {
-    state.interrupts.cpus.clear();
-}
-
-/// Drops all entries, whose exits may no longer be captured, and finds the routines if a group
-/// needs them.
-pub(crate) fn on_change(state: &mut All) {
-    forget(state);
-    if state.interrupts.routines.is_none() && state.groups.has_any(ROUTINE_GROUPS) {
-        let mut routines = Routines::default();
+impl Routines {
+    fn find() -> Self {
+        let mut routines = Self::default();
         for (address, names) in routines.softirqs.iter_mut().zip(SOFTIRQS) {
             let mut addresses = names.iter().map(|name| kallsyms::address(name));
             *address = addresses.find(|address| *address != 0).unwrap_or(0);
@@ -239,7 +174,53 @@ pub(crate) fn on_change(state: &mut All) {
         for (address, name) in routines.vectors.iter_mut().zip(VECTORS) {
             *address = kallsyms::address(name);
         }
-        state.interrupts.routines = Some(routines);
+        routines
+    }
+}
+
+fn on_entry(event: &Event<'_>, kind: EntryKind, context: &mut Context) {
+    let entry = Entry { kind, number: event.u32(NUMBER), time: event.sample.time };
+    let Some(cpu) = context.activity.cpu(event.sample.cpu) else { return };
+    match kind {
+        // No softirq runs inside an interrupt: the exit of an interrupt in progress was lost.
+        EntryKind::Softirq => (cpu.interrupt, cpu.softirq) = (None, Some(entry)),
+        _ => cpu.interrupt = Some(entry),
+    }
+}
+
+/// Removes the entry that belongs to an exit. Returns its time, if the entry was captured.
+fn take_entry_time(event: &Event<'_>, kind: EntryKind, context: &mut Context) -> Option<u64> {
+    let cpu = context.activity.cpu(event.sample.cpu)?;
+    let slot = if kind == EntryKind::Softirq { &mut cpu.softirq } else { &mut cpu.interrupt };
+    let entry = slot.take()?;
+    (entry.kind == kind && entry.number == event.u32(NUMBER)).then_some(entry.time)
+}
+
+impl Interrupts {
+    fn on_exit(&mut self, event: &Event<'_>, kind: EntryKind, context: &mut Context, out: &mut Out<'_>) {
+        let Some(time) = take_entry_time(event, kind, context) else { return };
+        let routines = self.routines.as_ref();
+        let (routine, returned) = match kind {
+            EntryKind::Vector(index) => {
+                (routines.and_then(|routines| routines.vectors.get(index).copied()), 1)
+            }
+            _ => (None, event.u32(RETURNED)),
+        };
+        let mut payload = out.payload();
+        payload.put_i64(out.stamp(time)).put_u64(routine.unwrap_or(0));
+        payload.put_u8(u8::try_from(returned).unwrap_or(u8::MAX));
+        payload.put_u16(u16::try_from(event.u32(NUMBER)).unwrap_or(u16::MAX)).put_u8(0);
+        out.perfinfo(INTERRUPT, 2, payload);
+    }
+
+    fn on_softirq_exit(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
+        let Some(time) = take_entry_time(event, EntryKind::Softirq, context) else { return };
+        let number = event.u32(NUMBER);
+        let routines = self.routines.as_ref();
+        let routine = routines.and_then(|routines| routines.softirqs.get(number as usize).copied());
+        let mut payload = out.payload();
+        payload.put_i64(out.stamp(time)).put_u64(routine.unwrap_or(0));
+        out.perfinfo(if TIMERS.contains(&number) { TIMER_DPC } else { DPC }, 2, payload);
     }
 }
 
@@ -249,33 +230,35 @@ mod tests {
     use traceweir_format::wire::{u16_at, u64_at};
 
     use super::*;
-    use crate::Plain;
-    use crate::out::{Beside, Queue};
+    use crate::clock::NanosecondClock;
+    use crate::out::Queue;
     use crate::record::Sample;
+    use crate::settings::EventExtras;
     use crate::spec::Source;
     use crate::tracefs::Field;
 
     /// Passes samples of tracepoints, at times 1, 2 …, to their rows. Returns hook, entry time and
     /// vector of each event written.
     fn run_steps(steps: &[(&str, u16, u32)]) -> Vec<(u16, u64, u16)> {
-        let (mut state, mut queues) = (All::default(), vec![Queue::default()]);
+        let (mut interrupts, mut context) = (Interrupts::default(), Context::default());
+        let mut queues = vec![Queue::default()];
         let field = |offset| Some(Field { offset, size: 4, is_signed: false, is_data_loc: false });
-        let (nothing, mut too_large) = (Beside::default(), 0);
+        let (nothing, mut too_large) = (EventExtras::default(), 0);
         for (time, (name, cpu, number)) in (1..).zip(steps) {
             let is_named =
-                |spec: &&Spec| matches!(spec.source, Source::Tracepoint(_, point) if point == *name);
-            let spec = SPECS.iter().find(is_named);
+                |row: &&Row<_>| matches!(row.spec.source, Source::Tracepoint(_, point) if point == *name);
+            let row = ROWS.iter().find(is_named);
             let raw = [number.to_le_bytes(), 1_u32.to_le_bytes()].concat();
             let sample = Sample { time, cpu: *cpu, raw: &raw, ..Sample::default() };
             let event = Event { sample, fields: &[field(0), field(4)], tag: 0 };
-            let out = Out::new(&mut queues, &Plain, &nothing, &mut too_large);
+            let out = Out::new(&mut queues, &NanosecondClock, &nothing, &mut too_large);
             let mut out = Out { cpu: *cpu, time, ..out };
-            (spec.expect("a row").on)(&mut state, &event, &mut out);
+            (row.expect("a row").on_sample)(&mut interrupts, &event, &mut context, &mut out);
         }
         let mut all = Vec::new();
         while let Some(next) = queues[0].peek() {
             let mut bytes = vec![0; next.length];
-            queues[0].take(&mut bytes);
+            queues[0].pop_into(&mut bytes);
             let record = Record::parse(&bytes, 0).expect("a record");
             let (hook, payload) = (record.hook().expect("a hook"), record.payload());
             let vector = if hook == INTERRUPT { u16_at(payload, 17) } else { 0 };
@@ -295,16 +278,6 @@ mod tests {
             ("softirq_exit", 1, 1),
         ];
         assert_eq!(run_steps(&steps), [(INTERRUPT, 2, 36), (DPC, 1, 0), (TIMER_DPC, 3, 0)]);
-    }
-
-    #[test]
-    fn lost_records_drop_entries() {
-        let mut state = All::default();
-        let entry = Some(Entry { source: (Kind::Device, 36), time: 1 });
-        *state.interrupts.cpu(1).expect("a processor") = Cpu { interrupt: entry, softirq: entry };
-        assert_eq!(state.interrupts.activity_on(1), (true, true));
-        crate::family::forget(&mut state);
-        assert_eq!(state.interrupts.activity_on(1), (false, false));
     }
 
     #[test]

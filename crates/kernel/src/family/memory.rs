@@ -26,16 +26,16 @@ use perf_event_open_sys::bindings as sys;
 use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
+use super::{Context, Family, Handler, Row};
 use crate::groups::Group;
 use crate::out::Out;
 use crate::per_thread::PerThread;
-use crate::record::{Context, Other, Parts};
-use crate::spec::{Event, Source, Spec};
-use crate::state::State as All;
+use crate::record::{Parts, Sideband, SidebandRecord};
+use crate::spec::{Event, Source};
 
-/// Faults and system calls in progress, and the ends of heaps.
+/// The memory family: faults and system calls in progress, and the ends of heaps.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct Memory {
     /// The page and the time of each thread's last fault.
     faults: PerThread<(u64, u64)>,
     /// The call that each thread is in.
@@ -72,58 +72,135 @@ const RELEASE: u32 = 0x8000;
 const FAULT_HOOKS: &[u16] = &[DEMAND_ZERO, COPY_ON_WRITE, ACCESS_VIOLATION];
 const FAULT_FIELDS: &[&str] = &["address", "ip", "error_code"];
 
-const fn fault_row(name: &'static str) -> Spec {
-    Spec::tracepoint(("exceptions", name), &[Group::PAGE_FAULTS], FAULT_HOOKS, FAULT_FIELDS, on_fault)
+const fn fault_row(name: &'static str) -> Row<Memory> {
+    let groups = &[Group::PAGE_FAULTS];
+    Row::tracepoint(("exceptions", name), groups, FAULT_HOOKS, FAULT_FIELDS, Memory::on_fault)
 }
 
 const fn enter_row(
     name: &'static str,
     fields: &'static [&'static str],
-    on: fn(&mut All, &Event<'_>, &mut Out<'_>),
-) -> Spec {
-    Spec::tracepoint(("syscalls", name), &[Group::VIRTUAL_ALLOC], &[], fields, on)
+    on_sample: Handler<Memory>,
+) -> Row<Memory> {
+    Row::tracepoint(("syscalls", name), &[Group::VIRTUAL_ALLOC], &[], fields, on_sample)
 }
 
-const fn exit_row(name: &'static str, hooks: &'static [u16]) -> Spec {
-    Spec::tracepoint(("syscalls", name), &[Group::VIRTUAL_ALLOC], hooks, &["ret"], on_return)
+const fn exit_row(name: &'static str, hooks: &'static [u16]) -> Row<Memory> {
+    Row::tracepoint(("syscalls", name), &[Group::VIRTUAL_ALLOC], hooks, &["ret"], Memory::on_return)
 }
 
-pub(crate) static SPECS: &[Spec] = &[
+static ROWS: &[Row<Memory>] = &[
     fault_row("page_fault_user"),
     fault_row("page_fault_kernel"),
-    Spec {
-        source: Source::Software { counter: sys::PERF_COUNT_SW_PAGE_FAULTS_MAJ as u64, period: 1 },
-        groups: &[Group::HARD_FAULTS],
-        hooks: &[HARD_FAULT],
-        fields: &[],
-        parts: Parts::ADDR,
-        wakes: false,
-        is_for_own: false,
-        filter: None,
-        on: on_major_fault,
-    },
+    Row::new(
+        Source::Software { counter: sys::PERF_COUNT_SW_PAGE_FAULTS_MAJ as u64, period: 1 },
+        &[Group::HARD_FAULTS],
+        &[HARD_FAULT],
+        Parts::ADDR,
+        Memory::on_major_fault,
+    ),
     // Minor faults of single threads, where there are no tracepoints: the kernel's counter does not
     // report the kind of fault.
-    Spec {
-        source: Source::Software { counter: sys::PERF_COUNT_SW_PAGE_FAULTS_MIN as u64, period: 1 },
-        groups: &[Group::PAGE_FAULTS],
-        hooks: &[DEMAND_ZERO],
-        fields: &[],
-        parts: Parts::ADDR.with(Parts::IP),
-        wakes: false,
-        is_for_own: true,
-        filter: None,
-        on: on_minor_fault,
-    },
-    enter_row("sys_enter_mmap", &["len", "prot", "flags"], on_mmap),
+    Row::new(
+        Source::Software { counter: sys::PERF_COUNT_SW_PAGE_FAULTS_MIN as u64, period: 1 },
+        &[Group::PAGE_FAULTS],
+        &[DEMAND_ZERO],
+        Parts::ADDR.with(Parts::IP),
+        |_, event, _, out| write_minor_fault(event, out),
+    )
+    .for_own(),
+    enter_row("sys_enter_mmap", &["len", "prot", "flags"], Memory::on_mmap),
     exit_row("sys_exit_mmap", &[ALLOC]),
-    enter_row("sys_enter_munmap", &["addr", "len"], on_munmap),
+    enter_row("sys_enter_munmap", &["addr", "len"], |memory, event, _, _| {
+        memory.calls.put(event.sample.tid, Call::Unmap { start: event.u64(0), length: event.u64(1) });
+    }),
     exit_row("sys_exit_munmap", &[FREE]),
-    enter_row("sys_enter_mremap", &["addr", "old_len", "new_len"], on_mremap),
+    enter_row("sys_enter_mremap", &["addr", "old_len", "new_len"], |memory, event, _, _| {
+        let call = Call::Move { start: event.u64(0), old: event.u64(1), new: event.u64(2) };
+        memory.calls.put(event.sample.tid, call);
+    }),
     exit_row("sys_exit_mremap", &[ALLOC, FREE]),
-    enter_row("sys_enter_brk", &[], on_brk),
+    enter_row("sys_enter_brk", &[], |memory, event, _, _| memory.calls.put(event.sample.tid, Call::Break)),
     exit_row("sys_exit_brk", &[ALLOC, FREE]),
 ];
+
+impl Family for Memory {
+    fn rows() -> &'static [Row<Self>] {
+        ROWS
+    }
+
+    /// Drops the heap of a process id that has got a new address space.
+    fn on_sideband(&mut self, record: &SidebandRecord<'_>, _: &mut Context, _: &mut Out<'_>) {
+        match record.body {
+            Sideband::Comm { pid, is_exec: true, .. } => drop(self.breaks.take(pid)),
+            Sideband::Fork { pid, ppid, .. } if pid != ppid => drop(self.breaks.take(pid)),
+            _ => {}
+        }
+    }
+
+    /// Drops all state: the next exit or major fault may belong to another call or fault, and a
+    /// heap to another program.
+    fn forget_after_loss(&mut self) {
+        *self = Self::default();
+    }
+}
+
+impl Memory {
+    fn on_fault(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
+        let (address, ip, code) = (event.u64(0), event.u64(1), event.u64(2));
+        self.faults.put(event.sample.tid, (page_start(address), event.sample.time));
+        let hook = match (code & WAS_PRESENT != 0, code & WAS_WRITE != 0) {
+            (false, _) => DEMAND_ZERO,
+            (true, true) => COPY_ON_WRITE,
+            (true, false) => ACCESS_VIOLATION,
+        };
+        let mut payload = out.payload();
+        payload.put_u64(address).put_u64(ip);
+        out.perfinfo(hook, 2, payload);
+    }
+
+    fn on_major_fault(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
+        let sample = event.sample;
+        let fault = self.faults.take(sample.tid).filter(|(page, _)| *page == page_start(sample.addr));
+        let time = fault.map_or(sample.time, |(_, time)| time);
+        let mut payload = out.payload();
+        // The kernel reports neither the file nor the offset in it.
+        payload.put_i64(out.stamp(time)).put_u64(0).put_u64(sample.addr).put_u64(0);
+        payload.put_u32(sample.tid).put_u32(u32::try_from(page_size()).unwrap_or(u32::MAX));
+        out.perfinfo(HARD_FAULT, 2, payload);
+    }
+
+    fn on_mmap(&mut self, event: &Event<'_>, _: &mut Context, _: &mut Out<'_>) {
+        const ANONYMOUS: u64 = libc::MAP_ANONYMOUS as u64;
+        // A mapped file is not an allocation.
+        if event.u64(2) & ANONYMOUS == 0 {
+            self.calls.take(event.sample.tid);
+            return;
+        }
+        // Memory without any access is reserved but not committed.
+        let flags = if event.u64(1) == 0 { RESERVE } else { RESERVE | COMMIT };
+        self.calls.put(event.sample.tid, Call::Map { length: event.u64(0), flags });
+    }
+
+    fn on_return(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
+        let (pid, result) = (event.sample.pid, event.u64(0));
+        let Some(call) = self.calls.take(event.sample.tid) else { return };
+        let mut before = None;
+        if call == Call::Break {
+            before = self.breaks.take(pid);
+            self.breaks.put(pid, result);
+        }
+        for change in changes(call, before, result).into_iter().flatten() {
+            change.write(pid, out);
+        }
+    }
+}
+
+fn write_minor_fault(event: &Event<'_>, out: &mut Out<'_>) {
+    let mut payload = out.payload();
+    payload.put_u64(event.sample.addr).put_u64(event.sample.ip);
+    out.perfinfo(DEMAND_ZERO, 2, payload);
+}
 
 fn page_size() -> u64 {
     rustix::param::page_size() as u64
@@ -132,92 +209,6 @@ fn page_size() -> u64 {
 /// Rounds an address down to its page.
 fn page_start(address: u64) -> u64 {
     address & !page_size().wrapping_sub(1)
-}
-
-fn on_fault(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    let (address, ip, code) = (event.u64(0), event.u64(1), event.u64(2));
-    state.memory.faults.put(event.sample.tid, (page_start(address), event.sample.time));
-    let hook = match (code & WAS_PRESENT != 0, code & WAS_WRITE != 0) {
-        (false, _) => DEMAND_ZERO,
-        (true, true) => COPY_ON_WRITE,
-        (true, false) => ACCESS_VIOLATION,
-    };
-    let mut payload = out.payload();
-    payload.put_u64(address).put_u64(ip);
-    out.perfinfo(hook, 2, payload);
-}
-
-fn on_minor_fault(_: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    let mut payload = out.payload();
-    payload.put_u64(event.sample.addr).put_u64(event.sample.ip);
-    out.perfinfo(DEMAND_ZERO, 2, payload);
-}
-
-fn on_major_fault(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    let sample = event.sample;
-    let fault = state.memory.faults.take(sample.tid).filter(|(page, _)| *page == page_start(sample.addr));
-    let time = fault.map_or(sample.time, |(_, time)| time);
-    let mut payload = out.payload();
-    // The kernel reports neither the file nor the offset in it.
-    payload.put_i64(out.stamp(time)).put_u64(0).put_u64(sample.addr).put_u64(0);
-    payload.put_u32(sample.tid).put_u32(u32::try_from(page_size()).unwrap_or(u32::MAX));
-    out.perfinfo(HARD_FAULT, 2, payload);
-}
-
-fn on_mmap(state: &mut All, event: &Event<'_>, _: &mut Out<'_>) {
-    const ANONYMOUS: u64 = libc::MAP_ANONYMOUS as u64;
-    // A mapped file is not an allocation.
-    if event.u64(2) & ANONYMOUS == 0 {
-        state.memory.calls.take(event.sample.tid);
-        return;
-    }
-    // Memory without any access is reserved but not committed.
-    let flags = if event.u64(1) == 0 { RESERVE } else { RESERVE | COMMIT };
-    state.memory.calls.put(event.sample.tid, Call::Map { length: event.u64(0), flags });
-}
-
-fn on_munmap(state: &mut All, event: &Event<'_>, _: &mut Out<'_>) {
-    let call = Call::Unmap { start: event.u64(0), length: event.u64(1) };
-    state.memory.calls.put(event.sample.tid, call);
-}
-
-fn on_mremap(state: &mut All, event: &Event<'_>, _: &mut Out<'_>) {
-    let call = Call::Move { start: event.u64(0), old: event.u64(1), new: event.u64(2) };
-    state.memory.calls.put(event.sample.tid, call);
-}
-
-fn on_brk(state: &mut All, event: &Event<'_>, _: &mut Out<'_>) {
-    state.memory.calls.put(event.sample.tid, Call::Break);
-}
-
-fn on_return(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    let (pid, result) = (event.sample.pid, event.u64(0));
-    let Some(call) = state.memory.calls.take(event.sample.tid) else { return };
-    let before = match call {
-        Call::Break => state.memory.breaks.take(pid),
-        _ => None,
-    };
-    if call == Call::Break {
-        state.memory.breaks.put(pid, result);
-    }
-    for change in changes(call, before, result).into_iter().flatten() {
-        change.write(pid, out);
-    }
-}
-
-/// Drops the heap of a process id that has got a new address space.
-pub(crate) fn on_other(state: &mut All, _: &Context, other: &Other<'_>, _: &mut Out<'_>) {
-    match *other {
-        Other::Comm { pid, is_exec: true, .. } => drop(state.memory.breaks.take(pid)),
-        Other::Fork { pid, ppid, .. } if pid != ppid => drop(state.memory.breaks.take(pid)),
-        _ => {}
-    }
-}
-
-/// Drops all state after lost records: the next exit or major fault may belong to another call or
-/// fault, and a heap to another program.
-pub(crate) fn forget(state: &mut All) {
-    state.memory = State::default();
 }
 
 /// A range of memory that was allocated or released.
@@ -275,8 +266,9 @@ fn changes(call: Call, before: Option<u64>, result: u64) -> [Option<Change>; 2] 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Plain;
-    use crate::out::{Beside, Queue};
+    use crate::clock::NanosecondClock;
+    use crate::out::Queue;
+    use crate::settings::EventExtras;
 
     fn list_changes(call: Call, before: Option<u64>, result: u64) -> Vec<(u16, u64, u64, u32)> {
         let all = changes(call, before, result).into_iter().flatten();
@@ -303,30 +295,30 @@ mod tests {
 
     #[test]
     fn lost_records_drop_calls_faults_and_heaps() {
-        let mut state = All::default();
-        state.memory.calls.put(7, Call::Break);
-        state.memory.faults.put(7, (1, 2));
-        state.memory.breaks.put(7, 3);
-        crate::family::forget(&mut state);
-        assert_eq!((state.memory.calls.take(7), state.memory.faults.take(7)), (None, None));
-        assert_eq!(state.memory.breaks.take(7), None, "an exec may be among the lost records");
+        let mut memory = Memory::default();
+        memory.calls.put(7, Call::Break);
+        memory.faults.put(7, (1, 2));
+        memory.breaks.put(7, 3);
+        memory.forget_after_loss();
+        assert_eq!((memory.calls.take(7), memory.faults.take(7)), (None, None));
+        assert_eq!(memory.breaks.take(7), None, "an exec may be among the lost records");
     }
 
     #[test]
     fn heap_end_belongs_to_one_program_of_one_process() {
         // Larger than the largest id that Linux assigns.
         let process = 5_000_000;
-        let mut state = All::default();
-        let (mut queues, beside, mut too_large) = ([Queue::default()], Beside::default(), 0);
-        let mut out = Out::new(&mut queues, &Plain, &beside, &mut too_large);
-        let mut kept = |other| {
-            state.memory.breaks.put(process, 0x5555_0000);
-            let context = Context { time: 1, pid: process, tid: process };
-            crate::family::on_other(&mut state, &context, &other, &mut out);
-            state.memory.breaks.take(process).is_some()
+        let (mut memory, mut context) = (Memory::default(), Context::default());
+        let (mut queues, extras, mut too_large) = ([Queue::default()], EventExtras::default(), 0);
+        let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
+        let mut kept = |body| {
+            memory.breaks.put(process, 0x5555_0000);
+            let record = SidebandRecord { time: 1, pid: process, tid: process, body };
+            memory.on_sideband(&record, &mut context, &mut out);
+            memory.breaks.take(process).is_some()
         };
-        let comm = |is_exec| Other::Comm { pid: process, tid: process, name: b"a", is_exec };
-        let fork = |ppid, tid| Other::Fork { pid: process, ppid, tid, ptid: ppid };
+        let comm = |is_exec| Sideband::Comm { pid: process, tid: process, name: b"a", is_exec };
+        let fork = |ppid, tid| Sideband::Fork { pid: process, ppid, tid, ptid: ppid };
         assert!(!kept(fork(1, process)), "another process had this id");
         assert!(kept(fork(process, process + 1)), "a thread has the heap of its process");
         assert!(kept(comm(false)), "a new name is not a new program");

@@ -18,17 +18,16 @@
 use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
-use super::Rundown;
+use super::{Context, Family, Row, Rundown};
 use crate::counter::Counter;
 use crate::groups::Group;
 use crate::out::Out;
 use crate::record::Parts;
-use crate::spec::{Event, Source, Spec};
-use crate::state::State as All;
+use crate::spec::{Event, Source};
 
-/// The sources and counters that have been written.
+/// The sampling family: the sources and counters that have been written.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct Profile {
     /// Active sources, with the intervals last written.
     sources: Vec<Counter>,
     /// The counters read with events, as last written.
@@ -51,32 +50,17 @@ const PRIORITY_SHIFT: u32 = 3;
 const TIMER: (u32, &str) = (0, "Timer");
 
 /// Builds the row of the profile source at an index.
-const fn counter_row(index: usize) -> Spec {
-    Spec {
-        source: Source::Counter(index),
-        groups: &[Group::PMC_PROFILE],
-        hooks: &[COUNTER_SAMPLE],
-        fields: &[],
-        parts: Parts::IP,
-        wakes: false,
-        is_for_own: false,
-        filter: None,
-        on: on_counter_sample,
-    }
+const fn counter_row(index: usize) -> Row<Profile> {
+    let source = Source::Counter(index);
+    Row::new(source, &[Group::PMC_PROFILE], &[COUNTER_SAMPLE], Parts::IP, |_, event, _, out| {
+        write_counter_sample(event, out);
+    })
 }
 
-pub(crate) static SPECS: &[Spec] = &[
-    Spec {
-        source: Source::Profile,
-        groups: &[Group::PROFILE],
-        hooks: &[SAMPLE],
-        fields: &[],
-        parts: Parts::IP,
-        wakes: false,
-        is_for_own: false,
-        filter: None,
-        on: on_sample,
-    },
+static ROWS: &[Row<Profile>] = &[
+    Row::new(Source::Profile, &[Group::PROFILE], &[SAMPLE], Parts::IP, |_, event, context, out| {
+        write_sample(event, context, out);
+    }),
     counter_row(0),
     counter_row(1),
     counter_row(2),
@@ -86,35 +70,83 @@ pub(crate) static SPECS: &[Spec] = &[
     counter_row(6),
 ];
 
-fn on_sample(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    let sample = event.sample;
-    let mut flags = state.schedule.priority_on(sample.cpu, sample.tid) << PRIORITY_SHIFT;
-    let (is_in_interrupt, is_in_softirq) = state.interrupts.activity_on(sample.cpu);
-    flags |= if is_in_softirq { IN_DPC } else { 0 };
-    flags |= if is_in_interrupt { IN_ISR } else { 0 };
+impl Family for Profile {
+    fn rows() -> &'static [Row<Self>] {
+        ROWS
+    }
+
+    /// Writes the start or the end of all sources.
+    fn run_down(&mut self, when: Rundown, context: &mut Context, out: &mut Out<'_>) {
+        let hook = match when {
+            Rundown::Start => {
+                *self = Self::new(context);
+                write_counter_names(&self.counters, out);
+                COLLECTION_START
+            }
+            Rundown::End => COLLECTION_END,
+        };
+        for source in &self.sources {
+            write_interval(hook, source, source.interval, out);
+        }
+    }
+
+    /// Writes the sources that start, end or have a new interval.
+    fn on_settings_change(&mut self, context: &mut Context, out: &mut Out<'_>) {
+        let now = Self::new(context);
+        for before in &self.sources {
+            match now.sources.iter().find(|source| source.id == before.id) {
+                Some(source) if source.interval != before.interval => {
+                    write_interval(INTERVAL_SET, source, before.interval, out);
+                }
+                Some(_) => {}
+                None => write_interval(COLLECTION_END, before, before.interval, out),
+            }
+        }
+        for source in &now.sources {
+            if !self.sources.iter().any(|before| before.id == source.id) {
+                write_interval(COLLECTION_START, source, source.interval, out);
+            }
+        }
+        if self.counters != now.counters {
+            write_counter_names(&now.counters, out);
+        }
+        *self = now;
+    }
+}
+
+impl Profile {
+    /// Returns the sources and counters that the settings select.
+    fn new(context: &Context) -> Self {
+        let (settings, groups) = (&context.settings, &context.groups);
+        let (id, name) = TIMER;
+        let timer = Counter { id, name: name.to_owned(), interval: settings.interval };
+        let mut sources = Vec::new();
+        if groups.has(Group::PROFILE) {
+            sources.push(timer);
+        }
+        if groups.has(Group::PMC_PROFILE) {
+            sources.extend_from_slice(&settings.profile_sources);
+        }
+        Self { sources, counters: settings.counters.clone() }
+    }
+}
+
+fn write_sample(event: &Event<'_>, context: &Context, out: &mut Out<'_>) {
+    let (sample, activity) = (event.sample, &context.activity);
+    let mut flags = activity.running_priority(sample.cpu, sample.tid) << PRIORITY_SHIFT;
+    flags |= if activity.is_in_softirq(sample.cpu) { IN_DPC } else { 0 };
+    flags |= if activity.is_in_interrupt(sample.cpu) { IN_ISR } else { 0 };
     let mut payload = out.payload();
     payload.put_u64(sample.ip).put_u32(sample.tid).put_u16(1).put_u8(flags).put_u8(0);
     out.perfinfo(SAMPLE, 2, payload);
 }
 
-fn on_counter_sample(_: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
+fn write_counter_sample(event: &Event<'_>, out: &mut Out<'_>) {
     let sample = event.sample;
     let mut payload = out.payload();
     payload.put_u64(sample.ip).put_u32(sample.tid);
     payload.put_u16(u16::try_from(event.tag).unwrap_or(u16::MAX)).put_u16(0);
     out.perfinfo(COUNTER_SAMPLE, 2, payload);
-}
-
-/// Returns the sources that the enabled groups select.
-fn enabled_sources(state: &All) -> Vec<Counter> {
-    let (id, name) = TIMER;
-    let timer = state.groups.has(Group::PROFILE).then(|| Counter {
-        id,
-        name: name.to_owned(),
-        interval: state.interval,
-    });
-    let others = state.groups.has(Group::PMC_PROFILE).then(|| state.profile_sources.iter().cloned());
-    timer.into_iter().chain(others.into_iter().flatten()).collect()
 }
 
 /// Writes the interval of a source, with its name in the versions that have one.
@@ -141,42 +173,4 @@ fn write_counter_names(counters: &[Counter], out: &mut Out<'_>) {
     payload.put_u32(count);
     counters.iter().for_each(|counter| put_name(&mut payload, &counter.name));
     out.system(COUNTERS, 2, (0, 0), payload);
-}
-
-/// Writes the start or the end of all sources.
-pub(crate) fn run_down(state: &mut All, when: Rundown, out: &mut Out<'_>) {
-    let hook = match when {
-        Rundown::Start => {
-            state.profile = State { sources: enabled_sources(state), counters: state.counters.clone() };
-            write_counter_names(&state.profile.counters, out);
-            COLLECTION_START
-        }
-        Rundown::End => COLLECTION_END,
-    };
-    for source in &state.profile.sources {
-        write_interval(hook, source, source.interval, out);
-    }
-}
-
-/// Writes the sources that start, end or have a new interval.
-pub(crate) fn on_change(state: &mut All, out: &mut Out<'_>) {
-    let now = enabled_sources(state);
-    for before in &state.profile.sources {
-        match now.iter().find(|source| source.id == before.id) {
-            Some(source) if source.interval != before.interval => {
-                write_interval(INTERVAL_SET, source, before.interval, out);
-            }
-            Some(_) => {}
-            None => write_interval(COLLECTION_END, before, before.interval, out),
-        }
-    }
-    for source in &now {
-        if !state.profile.sources.iter().any(|before| before.id == source.id) {
-            write_interval(COLLECTION_START, source, source.interval, out);
-        }
-    }
-    if state.profile.counters != state.counters {
-        write_counter_names(&state.counters, out);
-    }
-    state.profile = State { sources: now, counters: state.counters.clone() };
 }

@@ -27,20 +27,19 @@
 use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
+use super::{Context, Family, Row};
 use crate::groups::Group;
 use crate::out::Out;
 use crate::per_thread::PerThread;
-use crate::record::{Context, Other};
-use crate::spec::{Event, Spec};
-use crate::state::State as All;
+use crate::record::{Sideband, SidebandRecord};
+use crate::spec::Event;
+use crate::tasks::convert_priority;
 
-/// Waiting and running threads.
+/// The context switch family.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct Schedule {
     /// When a thread became ready or was switched out, in nanoseconds.
     since: PerThread<u64>,
-    /// Thread and priority of the last switch on each processor.
-    running: Vec<(u32, u8)>,
 }
 
 const CONTEXT_SWITCH: u16 = hook::CONTEXT_SWITCH;
@@ -66,74 +65,103 @@ const FROM_DPC: u8 = 1;
 /// The reason of a ready event: the wait of the thread is over.
 const UNWAIT: u8 = 1;
 
-pub(crate) static SPECS: &[Spec] = &[
-    Spec::tracepoint(
+static ROWS: &[Row<Schedule>] = &[
+    Row::tracepoint(
         ("sched", "sched_switch"),
         &[Group::CSWITCH],
         &[CONTEXT_SWITCH],
         &["prev_pid", "prev_prio", "prev_state", "next_pid", "next_prio"],
-        on_switch,
+        Schedule::on_switch,
     ),
-    Spec::tracepoint(("sched", "sched_waking"), &[Group::DISPATCHER], &[READY_THREAD], WOKEN, on_waking),
-    Spec::tracepoint(
+    Row::tracepoint(
+        ("sched", "sched_waking"),
+        &[Group::DISPATCHER],
+        &[READY_THREAD],
+        WOKEN,
+        |schedule, event, _, out| schedule.write_ready(event, UNWAIT, out),
+    ),
+    Row::tracepoint(
         ("sched", "sched_wakeup_new"),
         &[Group::DISPATCHER],
         &[READY_THREAD],
         WOKEN,
-        on_wakeup_new,
+        |schedule, event, _, out| schedule.write_ready(event, 0, out),
     ),
-    Spec::tracepoint(
+    Row::tracepoint(
         ("sched", "sched_pi_setprio"),
         &[Group::PRIORITY],
         &[SET_PRIORITY],
         &["pid", "oldprio", "newprio"],
-        on_set_priority,
+        |_, event, _, out| write_set_priority(event, out),
     ),
 ];
 
-fn on_switch(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    let (new, old) = (event.u32(NEXT_PID), event.u32(PREV_PID));
-    let new_priority = thread_priority(new, event.number(NEXT_PRIO));
-    let old_priority = thread_priority(old, event.number(PREV_PRIO));
-    let switch_out = SwitchOut::new(old, event.number(PREV_STATE));
-    let schedule = &mut state.schedule;
-    let time = event.sample.time;
-    let waited = match schedule.since.take(new) {
-        Some(since) if new != 0 => out.clock.ticks(time.saturating_sub(since)),
-        _ => 0,
-    };
-    if old != 0 && switch_out.state != TERMINATED {
-        schedule.since.put(old, time);
+impl Family for Schedule {
+    fn rows() -> &'static [Row<Self>] {
+        ROWS
     }
-    schedule.runs_on(event.sample.cpu, (new, new_priority));
-    let mut payload = out.payload();
-    payload.put_u32(new).put_u32(old).put_u8(new_priority).put_u8(old_priority);
-    // The tracepoint reports no C-state, and Linux does not decrement priorities.
-    payload.put_u8(0).put_u8(0);
-    // Linux has no ideal processors.
-    payload.put_u8(switch_out.reason).put_u8(switch_out.mode).put_u8(switch_out.state).put_u8(0);
-    payload.put_u32(u32::try_from(waited).unwrap_or(u32::MAX)).put_u32(0);
-    out.perfinfo(CONTEXT_SWITCH, 2, payload);
+
+    /// Writes context switches of single threads. They have no tracepoint, and their records do not
+    /// name the other thread.
+    fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut Context, out: &mut Out<'_>) {
+        let Sideband::Switch { is_out, is_preempted } = record.body else { return };
+        if !context.groups.has(Group::CSWITCH) {
+            return;
+        }
+        let (new, old) = if is_out { (UNKNOWN, record.tid) } else { (record.tid, UNKNOWN) };
+        let (thread_state, reason) = match (is_out, is_preempted) {
+            (true, true) => (READY, WR_PREEMPTED),
+            (true, false) => (WAITING, USER_REQUEST),
+            // The other thread is unknown.
+            (false, _) => (0, 0),
+        };
+        let mut payload = out.payload();
+        payload.put_u32(new).put_u32(old).put_u32(0);
+        payload.put_u8(reason).put_u8(0).put_u8(thread_state).put_u8(0).put_u64(0);
+        out.perfinfo(CONTEXT_SWITCH, 2, payload);
+    }
+
+    fn forget_after_loss(&mut self) {
+        *self = Self::default();
+    }
 }
 
-fn on_waking(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    write_ready(state, event, UNWAIT, out);
+impl Schedule {
+    fn on_switch(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
+        let (new, old) = (event.u32(NEXT_PID), event.u32(PREV_PID));
+        let new_priority = thread_priority(new, event.number(NEXT_PRIO));
+        let old_priority = thread_priority(old, event.number(PREV_PRIO));
+        let switch_out = SwitchOut::new(old, event.number(PREV_STATE));
+        let time = event.sample.time;
+        let waited = match self.since.take(new) {
+            Some(since) if new != 0 => out.clock.ticks(time.saturating_sub(since)),
+            _ => 0,
+        };
+        if old != 0 && switch_out.state != TERMINATED {
+            self.since.put(old, time);
+        }
+        context.activity.set_running(event.sample.cpu, new, new_priority);
+        let mut payload = out.payload();
+        payload.put_u32(new).put_u32(old).put_u8(new_priority).put_u8(old_priority);
+        // The tracepoint reports no C-state, and Linux does not decrement priorities.
+        payload.put_u8(0).put_u8(0);
+        // Linux has no ideal processors.
+        payload.put_u8(switch_out.reason).put_u8(switch_out.mode).put_u8(switch_out.state).put_u8(0);
+        payload.put_u32(u32::try_from(waited).unwrap_or(u32::MAX)).put_u32(0);
+        out.perfinfo(CONTEXT_SWITCH, 2, payload);
+    }
+
+    fn write_ready(&mut self, event: &Event<'_>, reason: u8, out: &mut Out<'_>) {
+        let thread = event.u32(WOKEN_PID);
+        self.since.put(thread, event.sample.time);
+        let flags = if event.u32(WOKEN_FLAGS) & IN_INTERRUPT != 0 { FROM_DPC } else { 0 };
+        let mut payload = out.payload();
+        payload.put_u32(thread).put_u8(reason).put_u8(0).put_u8(flags).put_u8(0);
+        out.perfinfo(READY_THREAD, 2, payload);
+    }
 }
 
-fn on_wakeup_new(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    write_ready(state, event, 0, out);
-}
-
-fn write_ready(state: &mut All, event: &Event<'_>, reason: u8, out: &mut Out<'_>) {
-    let thread = event.u32(WOKEN_PID);
-    state.schedule.since.put(thread, event.sample.time);
-    let flags = if event.u32(WOKEN_FLAGS) & IN_INTERRUPT != 0 { FROM_DPC } else { 0 };
-    let mut payload = out.payload();
-    payload.put_u32(thread).put_u8(reason).put_u8(0).put_u8(flags).put_u8(0);
-    out.perfinfo(READY_THREAD, 2, payload);
-}
-
-fn on_set_priority(_: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
+fn write_set_priority(event: &Event<'_>, out: &mut Out<'_>) {
     let mut payload = out.payload();
     payload.put_u32(event.u32(0));
     let (old, new) = (convert_priority(event.number(1)), convert_priority(event.number(2)));
@@ -141,47 +169,8 @@ fn on_set_priority(_: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
     out.perfinfo(SET_PRIORITY, 3, payload);
 }
 
-impl State {
-    /// Records the thread that a processor switched to, and its priority.
-    pub(crate) fn runs_on(&mut self, cpu: u16, running: (u32, u8)) {
-        let index = usize::from(cpu);
-        if self.running.len() <= index {
-            self.running.resize(index.saturating_add(1), (0, 0));
-        }
-        if let Some(slot) = self.running.get_mut(index) {
-            *slot = running;
-        }
-    }
-
-    /// Returns the priority of the thread that runs on a processor; 0 if it is unknown.
-    pub(crate) fn priority_on(&self, cpu: u16, thread: u32) -> u8 {
-        let known = self.running.get(usize::from(cpu)).filter(|(running, _)| *running == thread);
-        known.map_or(0, |(_, priority)| *priority)
-    }
-}
-
-/// Drops all state after lost records: the running threads and the starts of waits are unknown.
-pub(crate) fn forget(state: &mut All) {
-    state.schedule = State::default();
-}
-
 fn thread_priority(thread: u32, linux: i64) -> u8 {
     if thread == 0 { 0 } else { convert_priority(linux) }
-}
-
-/// Converts a Linux priority (0 is the highest, 139 the lowest; below 0: deadline scheduling) to
-/// the scale of Windows.
-pub(crate) fn convert_priority(linux: i64) -> u8 {
-    match linux {
-        // Real time: 1 to 99 become 31 to 16.
-        ..100 => u8::try_from(31_i64.saturating_sub(linux.clamp(0, 99).saturating_mul(15).div_euclid(99)))
-            .unwrap_or(16),
-        // Nice −20 to 19 become 15 to 1.
-        _ => u8::try_from(
-            15_i64.saturating_sub(linux.min(139).saturating_sub(100).saturating_mul(14).div_euclid(39)),
-        )
-        .unwrap_or(1),
-    }
 }
 
 const READY: u8 = 1;
@@ -226,36 +215,12 @@ impl SwitchOut {
     }
 }
 
-/// Writes context switches of single threads. They have no tracepoint, and their records do not
-/// name the other thread.
-pub(crate) fn on_other(state: &mut All, context: &Context, other: &Other<'_>, out: &mut Out<'_>) {
-    let Other::Switch { is_out, is_preempted } = *other else { return };
-    if !state.groups.has(Group::CSWITCH) {
-        return;
-    }
-    let (new, old) = if is_out { (UNKNOWN, context.tid) } else { (context.tid, UNKNOWN) };
-    let (thread_state, reason) = match (is_out, is_preempted) {
-        (true, true) => (READY, WR_PREEMPTED),
-        (true, false) => (WAITING, USER_REQUEST),
-        // The other thread is unknown.
-        (false, _) => (0, 0),
-    };
-    let mut payload = out.payload();
-    payload.put_u32(new).put_u32(old).put_u32(0);
-    payload.put_u8(reason).put_u8(0).put_u8(thread_state).put_u8(0).put_u64(0);
-    out.perfinfo(CONTEXT_SWITCH, 2, payload);
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn priorities_keep_their_order_and_their_half_of_the_scale() {
-        let all: Vec<u8> = (-1..=140).map(convert_priority).collect();
-        assert!(all.windows(2).all(|pair| pair[0] >= pair[1]), "{all:?}");
-        assert_eq!([-1, 0, 98, 99].map(convert_priority), [31, 31, 17, 16]);
-        assert_eq!([100, 120, 139, 140].map(convert_priority), [15, 8, 1, 1]);
+    fn idle_thread_has_priority_0() {
         assert_eq!((thread_priority(0, 120), thread_priority(7, 120)), (0, 8));
     }
 
@@ -273,19 +238,10 @@ mod tests {
     }
 
     #[test]
-    fn running_priority_is_that_of_the_last_switch() {
-        let mut state = State::default();
-        assert_eq!(state.priority_on(3, 7), 0);
-        state.runs_on(3, (7, 9));
-        assert_eq!((state.priority_on(3, 7), state.priority_on(3, 8), state.priority_on(0, 7)), (9, 0, 0));
-    }
-
-    #[test]
-    fn lost_records_drop_running_and_waiting_threads() {
-        let mut state = All::default();
-        state.schedule.runs_on(3, (7, 9));
-        state.schedule.since.put(8, 1);
-        crate::family::forget(&mut state);
-        assert_eq!((state.schedule.priority_on(3, 7), state.schedule.since.take(8)), (0, None));
+    fn lost_records_drop_waiting_threads() {
+        let mut schedule = Schedule::default();
+        schedule.since.put(8, 1);
+        schedule.forget_after_loss();
+        assert_eq!(schedule.since.take(8), None);
     }
 }

@@ -15,11 +15,21 @@
 
 use traceweir_format::Result;
 
-use crate::capture::Captured;
-
 /// Capacity, in bytes and in entries, that a queue keeps.
 const KEPT_BYTES: usize = 4 << 20;
 const KEPT_ENTRIES: usize = 1 << 16;
+
+/// A description of the next record of a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuedRecord {
+    /// Length in bytes, without padding.
+    pub length: usize,
+    /// The time of the event, in raw counter units.
+    pub raw: u64,
+    /// Whether this is the stack of the preceding record, whose time it repeats in the first eight
+    /// bytes of its payload.
+    pub is_stack: bool,
+}
 
 /// The waiting records of one processor.
 #[derive(Debug, Default)]
@@ -39,13 +49,13 @@ struct Entry {
 
 impl Queue {
     /// Returns the next record.
-    pub(crate) fn peek(&self) -> Option<Captured> {
+    pub(crate) fn peek(&self) -> Option<QueuedRecord> {
         let Entry { length, raw, is_stack, .. } = *self.entries.get(self.next)?;
-        Some(Captured { length, raw, is_stack })
+        Some(QueuedRecord { length, raw, is_stack })
     }
 
     /// Copies the next record to `out`, truncated to its length, and removes it.
-    pub(crate) fn take(&mut self, out: &mut [u8]) {
+    pub(crate) fn pop_into(&mut self, out: &mut [u8]) {
         let Some(entry) = self.entries.get(self.next) else { return };
         let end = entry.start.saturating_add(entry.length.min(out.len()));
         if let (Some(from), Some(to)) =
@@ -59,18 +69,22 @@ impl Queue {
             || is_mostly_taken(self.taken(), self.bytes.len(), KEPT_BYTES)
             || is_mostly_taken(self.next, self.entries.len(), KEPT_ENTRIES)
         {
-            self.forget_taken();
+            self.drop_taken();
         }
     }
 
     /// Appends what `encode` writes. Returns whether encoding succeeded.
-    pub(super) fn push(&mut self, record: Captured, encode: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> bool {
+    pub(super) fn push(
+        &mut self,
+        record: QueuedRecord,
+        encode: impl FnOnce(&mut Vec<u8>) -> Result<()>,
+    ) -> bool {
         let start = self.bytes.len();
         if encode(&mut self.bytes).is_err() {
             self.bytes.truncate(start);
             return false;
         }
-        let Captured { length, raw, is_stack } = record;
+        let QueuedRecord { length, raw, is_stack } = record;
         self.entries.push(Entry { start, length, raw, is_stack });
         true
     }
@@ -106,7 +120,7 @@ impl Queue {
     }
 
     /// Moves the waiting records to the front and frees unused memory.
-    fn forget_taken(&mut self) {
+    fn drop_taken(&mut self) {
         let taken = self.taken();
         self.bytes.drain(..taken);
         self.entries.drain(..self.next);
@@ -137,7 +151,7 @@ mod tests {
     use super::*;
 
     fn put(queue: &mut Queue, number: u64, length: usize) {
-        let record = Captured { length, raw: number, is_stack: false };
+        let record = QueuedRecord { length, raw: number, is_stack: false };
         let byte = number.to_le_bytes()[0];
         assert!(queue.push(record, |bytes| {
             bytes.resize(bytes.len() + length, byte);
@@ -157,7 +171,7 @@ mod tests {
                 }
                 while queue.len() > 1 {
                     assert_eq!(queue.peek().map(|record| record.raw), Some(next));
-                    queue.take(&mut bytes);
+                    queue.pop_into(&mut bytes);
                     assert!(bytes.iter().all(|byte| *byte == next.to_le_bytes()[0]), "its own bytes");
                     next += 1;
                     assert!(queue.taken() <= KEPT_BYTES.max(queue.waiting()));
@@ -176,7 +190,7 @@ mod tests {
         (0..70_000).for_each(|number| put(&mut queue, number, 1));
         assert!(queue.bytes.capacity() > KEPT_BYTES && queue.entries.capacity() > KEPT_ENTRIES);
         while queue.peek().is_some() {
-            queue.take(&mut []);
+            queue.pop_into(&mut []);
         }
         assert_eq!((queue.waiting(), queue.bytes.len()), (0, 0));
         assert!(queue.bytes.capacity() <= KEPT_BYTES && queue.entries.capacity() <= KEPT_ENTRIES);

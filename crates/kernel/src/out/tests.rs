@@ -1,18 +1,23 @@
 //! Tests of the order of records and of the bounds of queues.
 
 use super::*;
-use crate::Plain;
+use crate::clock::NanosecondClock;
+use crate::settings::HookSet;
 
 #[test]
 fn stack_is_lost_with_its_event() {
     const HOOK: u16 = 0x0524;
     let (mut queues, mut too_large) = ([Queue::default()], 0);
-    let beside = Beside { stacks: Hooks::new(&[HOOK]), registers: Hooks::new(&[HOOK]), ..Beside::default() };
+    let extras = EventExtras {
+        stacks: HookSet::new(&[HOOK]),
+        registers: HookSet::new(&[HOOK]),
+        ..EventExtras::default()
+    };
     // One kernel frame and one user frame.
     let chain = [-128_i64 as u64, 0xFFFF_8000_0000_0000, -512_i64 as u64, 0x5555_0000];
     let chain: Vec<u8> = chain.iter().flat_map(|word| word.to_le_bytes()).collect();
     let sample = Sample { callchain: &chain, regs: &[0; 64 * 8], ..Sample::default() };
-    let mut out = Out::new(&mut queues, &Plain, &beside, &mut too_large);
+    let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
     (out.sample, out.max_frames) = (Some(sample), 8);
     for size in [8, 0x1_0000, 8] {
         out.perfinfo(HOOK, 2, vec![0; size]);
@@ -21,7 +26,7 @@ fn stack_is_lost_with_its_event() {
     assert_eq!(too_large, 2 * 4, "an event, both parts of its stack, its registers");
     let mut stacks = Vec::new();
     while let Some(next) = queues[0].peek() {
-        queues[0].take(&mut []);
+        queues[0].pop_into(&mut []);
         stacks.push(next.is_stack);
     }
     assert_eq!(stacks, [false, true, true, true].repeat(4));
@@ -31,13 +36,13 @@ fn stack_is_lost_with_its_event() {
 fn written_event_can_be_completed_after_its_stack() {
     const HOOK: u16 = 0x060F;
     let (mut queues, mut too_large) = ([Queue::default()], 0);
-    let beside = Beside { stacks: Hooks::new(&[HOOK]), ..Beside::default() };
-    let mut out = Out::new(&mut queues, &Plain, &beside, &mut too_large);
+    let extras = EventExtras { stacks: HookSet::new(&[HOOK]), ..EventExtras::default() };
+    let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
     let chain = [-512_i64 as u64, 0x5555_0000].map(u64::to_le_bytes).concat();
     (out.sample, out.max_frames) = (Some(Sample { callchain: &chain, ..Sample::default() }), 8);
     let [first, second] = [1, 2].map(|byte| out.perfinfo_to_complete(HOOK, 2, vec![byte; 8]));
     out.complete(second.expect("a written event"), 0x0A0B_0C0D);
-    out.complete(Written { queue: 0, payload: 1 << 20 }, 7);
+    out.complete(PayloadPosition { queue: 0, payload: 1 << 20 }, 7);
     let payload = first.expect("a written event").payload;
     assert_eq!(queues[0].bytes()[payload..payload + 8], [1; 8]);
     let payload = second.expect("a written event").payload;
@@ -49,9 +54,9 @@ fn written_event_can_be_completed_after_its_stack() {
 fn queues_are_bounded_together() {
     const RECORDS: usize = 10_000;
     let (mut queues, mut too_large) = ([Queue::default(), Queue::default()], 0);
-    let beside = Beside::default();
-    let mut out = Out::new(&mut queues, &Plain, &beside, &mut too_large);
-    out.most = 8 << 20;
+    let extras = EventExtras::default();
+    let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
+    out.max_bytes = 8 << 20;
     for number in 0..RECORDS {
         out.cpu = u16::from(number % 4 == 0);
         out.perfinfo(0x0301, 2, vec![0; 1 << 10]);
@@ -66,14 +71,14 @@ fn queues_are_bounded_together() {
 #[test]
 fn first_queue_leaves_the_others_their_shares() {
     const MOST: usize = 8 << 20;
-    let beside = Beside::default();
+    let extras = EventExtras::default();
     for size in [0, 1 << 10, 60 << 10] {
         let (mut queues, mut too_large) = (std::array::from_fn::<_, 4, _>(|_| Queue::default()), 0);
         for cpu in 0..4 {
             let before = too_large;
             while too_large == before {
-                let mut out = Out::new(&mut queues, &Plain, &beside, &mut too_large);
-                (out.most, out.cpu) = (MOST, cpu);
+                let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
+                (out.max_bytes, out.cpu) = (MOST, cpu);
                 out.perfinfo(0x0301, 2, vec![0; size]);
             }
         }
@@ -87,27 +92,27 @@ fn first_queue_leaves_the_others_their_shares() {
 
 #[test]
 fn queues_use_at_most_a_part_of_the_machines_memory() {
-    assert_eq!(most_queued_of(0, 64 << 30), MAX_QUEUED);
-    assert_eq!(most_queued_of(128 << 20, 64 << 30), MAX_QUEUED + (512 << 20));
-    assert_eq!(most_queued_of(16 * (64 << 20), 8 << 30), 1 << 30);
-    assert_eq!(most_queued_of(usize::MAX, 1 << 30), 128 << 20);
-    assert!(most_queued(0) > 0);
+    assert_eq!(max_queued_for_memory(0, 64 << 30), MAX_QUEUED);
+    assert_eq!(max_queued_for_memory(128 << 20, 64 << 30), MAX_QUEUED + (512 << 20));
+    assert_eq!(max_queued_for_memory(16 * (64 << 20), 8 << 30), 1 << 30);
+    assert_eq!(max_queued_for_memory(usize::MAX, 1 << 30), 128 << 20);
+    assert!(max_queued_bytes(0) > 0);
 }
 
 #[test]
 fn taken_records_free_room_though_one_always_waits() {
     const RECORD: usize = 16 << 10;
     let (mut queues, mut too_large) = ([Queue::default(), Queue::default()], 0);
-    let beside = Beside::default();
+    let extras = EventExtras::default();
     // Many times the bound of the queues.
     for poll in 0..200_u64 {
-        let mut out = Out::new(&mut queues, &Plain, &beside, &mut too_large);
-        (out.most, out.cpu, out.time) = (8 << 20, 1, poll);
+        let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
+        (out.max_bytes, out.cpu, out.time) = (8 << 20, 1, poll);
         for _ in 0..64 {
             out.perfinfo(0x0301, 2, vec![0; RECORD]);
         }
         while queues[1].len() > 1 {
-            queues[1].take(&mut []);
+            queues[1].pop_into(&mut []);
         }
     }
     assert_eq!(too_large, 0);

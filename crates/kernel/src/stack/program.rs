@@ -10,7 +10,7 @@
 //! 2. A file found by path is the mapped one only if the inode matches: the path may lead to
 //!    another file by now.
 //! 3. Tables are programs that the unwinder executes, and they may loop forever: only tables of
-//!    [trusted](crate::plain::Found::is_trusted) files are used.
+//!    [trusted](crate::plain::PlainFile::is_trusted) files are used.
 //! 4. Only the needed sections are read, the first of each name, up to a size limit. Tables without
 //!    an index are ignored: each frame would be searched from the beginning.
 
@@ -22,7 +22,7 @@ use std::sync::Arc;
 use object::elf;
 use object::read::elf::{FileHeader, SectionHeader};
 
-use crate::plain::{self, Found};
+use crate::plain::{self, PlainFile};
 
 /// The largest table that is read, in bytes. The table of a browser has about 10 MiB.
 const MAX_TABLE: u64 = 16 << 20;
@@ -59,15 +59,15 @@ pub(crate) fn read_tables(
     path: &str,
     inode: u64,
 ) -> Option<Option<Tables>> {
-    let ways = plain::ways(process, range, path).into_iter();
-    let mut files = ways.filter_map(|(way, flags)| plain::find(&way, flags));
-    let file = files.find(|file| file.now.inode == inode)?;
+    let paths = plain::mapped_file_paths(process, range, path).into_iter();
+    let mut files = paths.filter_map(|(path, flags)| plain::find(&path, flags));
+    let file = files.find(|file| file.version.inode == inode)?;
     Some(read_trusted(&file))
 }
 
 /// Reads the tables of a file if it is trusted.
-fn read_trusted(found: &Found) -> Option<Tables> {
-    let mut file = found.is_trusted.then(|| found.open()).flatten()?;
+fn read_trusted(plain: &PlainFile) -> Option<Tables> {
+    let mut file = plain.is_trusted.then(|| plain.open()).flatten()?;
     read(&mut file).ok()
 }
 

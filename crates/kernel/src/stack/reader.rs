@@ -20,7 +20,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::program::Tables;
-use crate::patient::{self, PATIENCE};
+use crate::blocking::{self, READ_TIMEOUT};
 
 /// The largest number of requests that wait for the thread.
 const MAX_REQUESTS: usize = 64;
@@ -76,7 +76,7 @@ impl Drop for Running {
 }
 
 /// A thread that reads tables. Dropping this value abandons the thread.
-pub(super) struct Reader {
+pub(super) struct TableReader {
     requests: SyncSender<(u32, Mapping)>,
     answers: Receiver<(FileKey, Answer)>,
     /// Files that were requested and not answered yet.
@@ -90,7 +90,7 @@ pub(super) struct Reader {
     counts: &'static Mutex<Counts>,
 }
 
-impl Reader {
+impl TableReader {
     /// Starts a thread. Returns `None` if that fails or too many threads hang.
     pub(super) fn start(read: &ReadTables) -> Option<Self> {
         Self::start_counted(&COUNTS, read)
@@ -160,12 +160,12 @@ impl Reader {
     }
 
     fn wait_for_answer(&mut self) -> Option<(FileKey, Answer)> {
-        let timeout = patient::allowed(PATIENCE, None)?;
+        let timeout = blocking::allowed_timeout(READ_TIMEOUT, None)?;
         let begun = Instant::now();
         let answer = self.answers.recv_timeout(timeout);
         self.is_gone = answer.as_ref().is_err_and(|error| *error == RecvTimeoutError::Disconnected);
         self.is_late = answer.is_err();
-        patient::pay(begun.elapsed(), None, self.is_late);
+        blocking::charge(begun.elapsed(), None, self.is_late);
         answer.ok()
     }
 
@@ -176,7 +176,7 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for TableReader {
     fn drop(&mut self) {
         let mut counts = lock(self.counts);
         counts.readers = counts.readers.saturating_sub(1);
@@ -202,7 +202,7 @@ mod tests {
         });
         static OWN: Mutex<Counts> = Mutex::new(Counts::ZERO);
         let mut hanging = 0;
-        while let Some(mut reader) = Reader::start_counted(&OWN, &read) {
+        while let Some(mut reader) = TableReader::start_counted(&OWN, &read) {
             let [first, second] = [mapping(7), mapping(8)];
             assert!(reader.request(1, &first) && reader.request(1, &first) && reader.request(1, &second));
             assert_eq!(reader.pending, [(0, 0, 7), (0, 0, 8)], "a file is requested once");
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(hanging, MAX_ABANDONED);
         drop(hold);
         let deadline = Instant::now() + Duration::from_secs(60);
-        while Reader::start_counted(&OWN, &read).is_none() {
+        while TableReader::start_counted(&OWN, &read).is_none() {
             assert!(Instant::now() < deadline, "the threads have ended");
             std::thread::sleep(Duration::from_millis(1));
         }
@@ -227,7 +227,7 @@ mod tests {
                 (0, 0, 6) => None,
                 _ => panic!("intended by this test"),
             });
-            let mut reader = Reader::start(&read).expect("a thread");
+            let mut reader = TableReader::start(&read).expect("a thread");
             assert!(reader.request(1, &mapping(6)) && reader.request(1, &mapping(7)));
             let deadline = Instant::now() + Duration::from_secs(60);
             let mut answered = 0;

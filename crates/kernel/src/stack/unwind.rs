@@ -27,9 +27,9 @@ use framehop::{
 };
 
 use super::program::{self, Tables};
-use super::reader::{Answer, FileKey, Mapping, ReadTables, Reader};
-use super::register;
-use crate::family::image::maps;
+use super::reader::{Answer, FileKey, Mapping, ReadTables, TableReader};
+use super::registers::register;
+use crate::maps;
 use crate::record::{Mmap, Sample};
 
 /// Upper bound for the bytes of all tables together.
@@ -75,7 +75,7 @@ pub(crate) struct Unwinder {
     given_up: HashSet<FileKey>,
     read: ReadTables,
     /// `None` while too many threads hang.
-    reader: Option<Reader>,
+    reader: Option<TableReader>,
     hangs_after: Duration,
 }
 
@@ -103,7 +103,7 @@ impl Unwinder {
             tables: HashMap::new(),
             bytes: 0,
             given_up: HashSet::new(),
-            reader: Some(Reader::start(&read)?),
+            reader: Some(TableReader::start(&read)?),
             read,
             hangs_after,
         })
@@ -245,7 +245,7 @@ impl Unwinder {
             self.reader = None;
         }
         if self.reader.is_none() {
-            self.reader = Reader::start(&self.read);
+            self.reader = TableReader::start(&self.read);
         }
     }
 
@@ -296,7 +296,7 @@ fn registers(regs: &[u8]) -> Option<(u64, u64, UnwindRegsNative)> {
 
 /// Lists the executable file mappings of a process, from /proc.
 fn mappings(process: u32) -> impl Iterator<Item = Mapping> {
-    let maps = maps::code_of(process).into_iter().filter(|map| map.inode != 0).take(MAX_MODULES);
+    let maps = maps::read_code_mappings(process).into_iter().filter(|map| map.inode != 0).take(MAX_MODULES);
     maps.map(|map| Mapping {
         range: map.start..map.end,
         offset: map.offset,

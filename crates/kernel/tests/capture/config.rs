@@ -1,7 +1,7 @@
 //! System configuration events, compared with what the machine itself reports.
 
 use traceweir_format::spec::event::class;
-use traceweir_kernel::{Group, Wanted};
+use traceweir_kernel::{CaptureSettings, Group};
 
 use crate::again::again;
 use crate::decoded::{DecodedEvent, capture};
@@ -19,7 +19,7 @@ fn with_opcode(events: &[DecodedEvent], opcode: u8) -> impl Iterator<Item = &Dec
 #[test]
 fn session_contains_the_system_configuration() {
     again(5, || {
-        let Some(events) = capture(&Wanted::default(), || {}) else { return };
+        let Some(events) = capture(&CaptureSettings::default(), || {}) else { return };
         let cpu = with_opcode(&events, 0x0A).next().expect("processors");
         assert_eq!(with_opcode(&events, 0x0A).count(), 1, "once, at the end");
         assert_eq!(cpu.header.0, std::process::id());
@@ -59,8 +59,9 @@ fn session_contains_the_system_configuration() {
 #[test]
 fn session_can_omit_the_system_configuration() {
     again(5, || {
-        let wanted = Wanted { groups: groups(&[Group::NO_SYSCONFIG]), ..Wanted::default() };
-        let Some(events) = capture(&wanted, || {}) else { return };
+        let settings =
+            CaptureSettings { groups: groups(&[Group::NO_SYSCONFIG]), ..CaptureSettings::default() };
+        let Some(events) = capture(&settings, || {}) else { return };
         assert!(events.is_empty(), "{events:?}");
     });
 }

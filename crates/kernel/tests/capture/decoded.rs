@@ -4,9 +4,9 @@
 use traceweir_format::Guid;
 use traceweir_format::header::Record;
 use traceweir_format::spec::event::class;
-use traceweir_kernel::{Capture, Wanted};
+use traceweir_kernel::{Capture, CaptureSettings};
 
-use crate::support::{Fields, Plain, cpus, skip};
+use crate::support::{Fields, NanosecondClock, cpus, skip};
 
 /// A captured event with its decoded payload.
 #[derive(Clone, Debug)]
@@ -37,8 +37,8 @@ impl DecodedEvent {
 }
 
 /// Returns all image and configuration events that are captured while `work` runs, in time order.
-pub(crate) fn capture(wanted: &Wanted, work: impl FnOnce()) -> Option<Vec<DecodedEvent>> {
-    let (mut capture, _control) = match Capture::start(wanted, cpus(), cpus()) {
+pub(crate) fn capture(settings: &CaptureSettings, work: impl FnOnce()) -> Option<Vec<DecodedEvent>> {
+    let (mut capture, _control) = match Capture::start(settings, cpus(), cpus()) {
         Ok(started) => started,
         Err(error) => {
             skip::skip("kernel events", &error.to_string());
@@ -46,13 +46,13 @@ pub(crate) fn capture(wanted: &Wanted, work: impl FnOnce()) -> Option<Vec<Decode
         }
     };
     let mut events = Vec::new();
-    capture.look(&Plain, false);
+    capture.poll(&NanosecondClock, false);
     work();
-    capture.end(&Plain);
+    capture.end(&NanosecondClock);
     for cpu in 0..cpus() {
         while let Some(next) = capture.peek(cpu) {
             let mut bytes = vec![0; next.length];
-            capture.take(cpu, &mut bytes);
+            capture.pop_into(cpu, &mut bytes);
             events.extend(read(&Record::parse(&bytes, cpu).expect("a record"), cpu, next.raw));
         }
     }

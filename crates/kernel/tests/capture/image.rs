@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use traceweir_format::spec::event::class;
-use traceweir_kernel::{Group, Wanted};
+use traceweir_kernel::{CaptureSettings, Group};
 
 use crate::again::again;
 use crate::decoded::{DecodedEvent, capture};
@@ -176,8 +176,11 @@ fn check_ids(events: &[DecodedEvent]) {
     }
 }
 
-fn wanted() -> Wanted {
-    Wanted { groups: groups(&[Group::IMAGE_LOAD, Group::NO_SYSCONFIG]), ..Wanted::default() }
+fn settings() -> CaptureSettings {
+    CaptureSettings {
+        groups: groups(&[Group::IMAGE_LOAD, Group::NO_SYSCONFIG]),
+        ..CaptureSettings::default()
+    }
 }
 
 fn real(path: &Path) -> PathBuf {
@@ -194,7 +197,7 @@ fn library_is_loaded_where_the_program_says_and_unloaded_with_it() {
             running = Some((program.pid, program.library, program.maps.clone()));
             program.end();
         };
-        let Some(events) = capture(&wanted(), work) else { return };
+        let Some(events) = capture(&settings(), work) else { return };
         let (pid, library, maps) = running.unwrap();
         check_ids(&events);
         let mut loads = last_loaded_images(&events, pid);
@@ -233,7 +236,7 @@ fn library_whose_addresses_differ_from_its_offsets_is_loaded_at_its_start() {
             running = Some((program.pid, program.library, program.maps.clone()));
             program.end();
         };
-        let Some(events) = capture(&wanted(), work) else { return };
+        let Some(events) = capture(&settings(), work) else { return };
         let (pid, library, maps) = running.unwrap();
         let load = last_loaded_images(&events, pid);
         assert!(load[&library].1.ends_with("/library.so"));
@@ -258,7 +261,7 @@ fn rundowns_contain_the_images_of_running_programs() {
         let Some(folder) = build_program(&["-no-pie"], &[]) else { return };
         let running = Running::start(folder.path(), &[]);
         let (pid, maps) = (running.pid, running.maps.clone());
-        let Some(events) = capture(&wanted(), || {}) else { return };
+        let Some(events) = capture(&settings(), || {}) else { return };
         running.end();
         check_ids(&events);
         for opcode in [RUNDOWN_START, RUNDOWN_END] {
@@ -292,7 +295,7 @@ fn images_of_an_earlier_program_with_threads_are_unloaded_when_it_ends() {
         let Some(folder) = build_program(&[], &[]) else { return };
         let running = Running::start(folder.path(), &["threads"]);
         let (pid, maps) = (running.pid, running.maps.clone());
-        let Some(events) = capture(&wanted(), || running.end()) else { return };
+        let Some(events) = capture(&settings(), || running.end()) else { return };
         assert_eq!(images_in_events(&events, UNLOAD, pid), images_in(&maps));
         assert!(images_in_events(&events, LOAD, pid).is_empty());
         assert!(images_in_events(&events, RUNDOWN_END, pid).is_empty());
@@ -318,7 +321,7 @@ fn library_visible_only_to_its_process_has_a_build_id() {
         };
         assert!(!inner.join("library.so").exists());
         let (pid, library, maps) = (running.pid, running.library, running.maps.clone());
-        let Some(events) = capture(&wanted(), || {}) else { return };
+        let Some(events) = capture(&settings(), || {}) else { return };
         assert_eq!(images_in_events(&events, RUNDOWN_START, pid), images_in(&maps));
         let is_id =
             |event: &&DecodedEvent| event.class == class::IMAGE_ID && event.number("ImageBase") == library;
@@ -330,7 +333,7 @@ fn library_visible_only_to_its_process_has_a_build_id() {
 #[test]
 fn kernel_is_the_first_image() {
     again(5, || {
-        let Some(events) = capture(&wanted(), || {}) else { return };
+        let Some(events) = capture(&settings(), || {}) else { return };
         let symbols = std::fs::read_to_string("/proc/kallsyms").unwrap_or_default();
         let text = symbols.lines().find(|line| line.ends_with(" _text")).unwrap_or("0");
         let text = u64::from_str_radix(text.split(' ').next().unwrap(), 16).unwrap();
@@ -361,7 +364,7 @@ fn forked_child_has_the_images_of_its_parent() {
             running = Some((program.pid, program.child.id(), program.maps.clone()));
             program.end();
         };
-        let Some(events) = capture(&wanted(), work) else { return };
+        let Some(events) = capture(&settings(), work) else { return };
         let (child, parent, maps) = running.unwrap();
         assert_ne!(child, parent);
         assert_eq!(images_in_events(&events, LOAD, child), images_in(&maps));
@@ -405,7 +408,7 @@ fn deleted_library_and_generated_code_keep_their_names() {
             code = u64::from_str_radix(line.trim().trim_start_matches("0x"), 16).unwrap();
             child = Some(maker);
         };
-        let Some(events) = capture(&wanted(), work) else { return };
+        let Some(events) = capture(&settings(), work) else { return };
         let mut child = child.unwrap();
         child.stdin.take().unwrap().write_all(b"\n").unwrap();
         assert!(child.wait().unwrap().success());

@@ -8,7 +8,7 @@ use traceweir_kernel::Group;
 
 use crate::again::again;
 use crate::support;
-use crate::support::{CapturedEvent, capture_changing, cpus, wanting, with_hooks};
+use crate::support::{CapturedEvent, capture_changing, cpus, settings_for, with_hooks};
 
 const INTERRUPT: u16 = 0x0F43;
 const DPC: u16 = 0x0F44;
@@ -35,7 +35,7 @@ fn is_timer(head: &str) -> bool {
 /// Captures a group for some time. Returns the events, and the least and the largest number of them
 /// according to the kernel's own counts.
 fn capture(group: Group, count: impl Fn() -> u64) -> Option<(Vec<CapturedEvent>, u64, u64)> {
-    let wanted = wanting(&[group]);
+    let settings = settings_for(&[group]);
     let (before, mut within) = (count(), 0);
     let work = |_: &traceweir_kernel::Control, _: &mut dyn FnMut()| {
         let first = count();
@@ -44,7 +44,7 @@ fn capture(group: Group, count: impl Fn() -> u64) -> Option<(Vec<CapturedEvent>,
         }
         within = count() - first;
     };
-    let (events, capture) = capture_changing(&wanted, work)?;
+    let (events, capture) = capture_changing(&settings, work)?;
     let most = count() - before;
     assert_eq!(capture.lost(), 0);
     // Each processor may be within an interrupt at both ends. Some kernels also skip everything

@@ -7,7 +7,7 @@ use std::os::fd::AsRawFd;
 use traceweir_kernel::Group;
 
 use crate::again::again;
-use crate::support::{CapturedEvent, Fresh, PAGE, capture, skip, this_thread, wanting, with_hooks};
+use crate::support::{CapturedEvent, Fresh, PAGE, capture, settings_for, skip, this_thread, with_hooks};
 
 const DEMAND_ZERO: u16 = 0x020B;
 const COPY_ON_WRITE: u16 = 0x020C;
@@ -37,7 +37,7 @@ fn fresh_page_faults_once_and_again_on_the_first_write() {
             read.read();
             read.write();
         };
-        let Some((events, capture)) = capture(&wanting(&[Group::PAGE_FAULTS]), work) else { return };
+        let Some((events, capture)) = capture(&settings_for(&[Group::PAGE_FAULTS]), work) else { return };
         assert_eq!(capture.lost(), 0);
         let pages = |memory: &Fresh| -> Vec<u64> {
             (0..PAGES as u64).map(|page| memory.start + page * PAGE as u64).collect()
@@ -83,7 +83,7 @@ fn faults_that_require_disk_access_are_hard_faults() {
             mapped.read();
             hard = hard_faults() - before;
         };
-        let Some((events, capture)) = capture(&wanting(&[Group::HARD_FAULTS, Group::PAGE_FAULTS]), work)
+        let Some((events, capture)) = capture(&settings_for(&[Group::HARD_FAULTS, Group::PAGE_FAULTS]), work)
         else {
             return;
         };
@@ -114,7 +114,7 @@ fn mapping_and_unmapping_are_recorded_as_alloc_and_free() {
             let fresh = Fresh::pages(PAGES);
             range = (fresh.start, fresh.length as u64);
         };
-        let Some((events, _)) = capture(&wanting(&[Group::VIRTUAL_ALLOC]), work) else { return };
+        let Some((events, _)) = capture(&settings_for(&[Group::VIRTUAL_ALLOC]), work) else { return };
         let pid = u64::from(std::process::id());
         let recorded = |hook| -> Vec<(u64, u64, u64)> {
             let all = with_hooks(&events, &[hook]);

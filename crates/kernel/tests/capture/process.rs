@@ -10,10 +10,10 @@ use std::sync::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use traceweir_format::header::Record;
 use traceweir_format::spec::event::class;
-use traceweir_kernel::{Capture, Control, Group, Wanted};
+use traceweir_kernel::{Capture, CaptureSettings, Control, Group};
 
 use crate::again::again;
-use crate::support::{Fields, Plain, cpus, groups, skip};
+use crate::support::{Fields, NanosecondClock, cpus, groups, skip};
 
 /// A captured record with its decoded payload.
 #[derive(Clone, Debug)]
@@ -58,15 +58,19 @@ fn decode(record: &Record<'_>) -> Fields {
     if is_ours { Fields::parse(record) } else { Fields::default() }
 }
 
-fn wanted() -> Wanted {
+fn settings() -> CaptureSettings {
     // Other processes may cause many events too.
-    Wanted { groups: groups(&[Group::PROCESS, Group::THREAD]), ring_bytes: 8 << 20, ..Wanted::default() }
+    CaptureSettings {
+        groups: groups(&[Group::PROCESS, Group::THREAD]),
+        ring_bytes: 8 << 20,
+        ..CaptureSettings::default()
+    }
 }
 
 fn drain(capture: &mut Capture, events: &mut Vec<CapturedEvent>) {
     while let Some(next) = capture.peek(0) {
         let mut bytes = vec![0; next.length];
-        capture.take(0, &mut bytes);
+        capture.pop_into(0, &mut bytes);
         let record = Record::parse(&bytes, 0).expect("a record");
         let hook = record.hook().unwrap_or(0);
         let has_ids = matches!(hook, 0x0301 | 0x0302 | 0x0501..=0x0504 | 0x0548);
@@ -79,13 +83,13 @@ fn drain(capture: &mut Capture, events: &mut Vec<CapturedEvent>) {
 /// Returns everything that is captured while `work` runs. Polls like a session: on each wake, and
 /// now and then.
 fn capture<T: Send>(
-    wanted: &Wanted,
+    settings: &CaptureSettings,
     work: impl FnOnce(&Control) -> T + Send,
 ) -> Option<(Vec<CapturedEvent>, T)> {
     /// Captures run one at a time, because each covers the whole machine.
     static TURN: Mutex<()> = Mutex::new(());
     let _turn = TURN.lock();
-    let (mut capture, control) = match Capture::start(wanted, cpus(), 1) {
+    let (mut capture, control) = match Capture::start(settings, cpus(), 1) {
         Ok(started) => started,
         Err(error) => {
             skip::skip("kernel events", &error.to_string());
@@ -93,19 +97,19 @@ fn capture<T: Send>(
         }
     };
     let mut events = Vec::new();
-    capture.look(&Plain, false);
+    capture.poll(&NanosecondClock, false);
     let done = std::thread::scope(|scope| {
         let worker = scope.spawn(|| work(&control));
         while !worker.is_finished() {
             let wake = capture.wake();
             let mut fds = [PollFd::new(&wake, PollFlags::IN)];
             let _ = rustix::event::poll(&mut fds, Some(&Timespec { tv_sec: 0, tv_nsec: 20_000_000 }));
-            capture.look(&Plain, false);
+            capture.poll(&NanosecondClock, false);
             drain(&mut capture, &mut events);
         }
         worker.join().expect("the work")
     });
-    capture.end(&Plain);
+    capture.end(&NanosecondClock);
     drain(&mut capture, &mut events);
     assert_eq!(capture.lost(), 0);
     Some((events, done))
@@ -127,7 +131,7 @@ fn events_of(events: &[CapturedEvent], pid: u32) -> Vec<&CapturedEvent> {
 fn fork_exec_and_kill_are_recorded_in_order() {
     again(5, || {
         let Some((events, (pid, status))) =
-            capture(&wanted(), |_| shell("(exit 3); (exit 4); sleep 0.5; : 'a b' \"\"; kill -9 $$"))
+            capture(&settings(), |_| shell("(exit 3); (exit 4); sleep 0.5; : 'a b' \"\"; kill -9 $$"))
         else {
             return;
         };
@@ -198,7 +202,7 @@ fn threads_are_recorded_with_their_names_and_ends() {
                 .unwrap();
             (child.id(), child.wait().unwrap())
         };
-        let Some((events, (pid, status))) = capture(&wanted(), work) else { return };
+        let Some((events, (pid, status))) = capture(&settings(), work) else { return };
         assert!(status.success());
         let own = events_of(&events, pid);
         let mut workers = BTreeSet::new();
@@ -269,10 +273,10 @@ fn alive() -> (BTreeSet<u32>, BTreeSet<u32>) {
 #[test]
 fn rundowns_contain_all_processes_and_threads() {
     again(5, || {
-        let mut wanted = wanted();
-        wanted.groups = groups(&[Group::PROCESS, Group::THREAD, Group::PROCESS_COUNTERS]);
+        let mut settings = settings();
+        settings.groups = groups(&[Group::PROCESS, Group::THREAD, Group::PROCESS_COUNTERS]);
         let (processes, threads) = alive();
-        let Some((events, (mut processes_end, mut threads_end))) = capture(&wanted, |_| {
+        let Some((events, (mut processes_end, mut threads_end))) = capture(&settings, |_| {
             std::thread::sleep(std::time::Duration::from_millis(60));
             alive()
         }) else {
@@ -287,8 +291,8 @@ fn rundowns_contain_all_processes_and_threads() {
         };
         let both =
             |a: &BTreeSet<u32>, b: &BTreeSet<u32>| a.intersection(b).copied().collect::<BTreeSet<u32>>();
-        let missing = |wanted: &BTreeSet<u32>, recorded: BTreeSet<u32>| {
-            wanted.difference(&recorded).copied().collect::<Vec<u32>>()
+        let missing = |expected: &BTreeSet<u32>, recorded: BTreeSet<u32>| {
+            expected.difference(&recorded).copied().collect::<Vec<u32>>()
         };
         assert_eq!(missing(&both(&processes, &processes_end), recorded(0x0303)), []);
         assert_eq!(missing(&both(&threads, &threads_end), recorded(0x0503)), []);
@@ -321,7 +325,7 @@ fn many_forks_lose_no_events_and_leave_no_processes() {
     again(5, || {
         const FORKS: usize = 2_000;
         let script = format!("i=0; while [ $i -lt {FORKS} ]; do (exit 5); i=$((i+1)); done");
-        let Some((events, (pid, status))) = capture(&wanted(), |_| shell(&script)) else { return };
+        let Some((events, (pid, status))) = capture(&settings(), |_| shell(&script)) else { return };
         assert!(status.success());
         let started: Vec<u32> = events
             .iter()
@@ -352,7 +356,7 @@ fn process_that_starts_while_a_capture_begins_is_recorded_once() {
             let script = "i=0; while [ $i -lt 300 ]; do (sleep 0.02) & i=$((i+1)); done; wait";
             let mut storm = Command::new("sh").args(["-c", script]).spawn().unwrap();
             std::thread::sleep(std::time::Duration::from_millis(20));
-            let done = capture(&wanted(), |_| storm.wait().unwrap());
+            let done = capture(&settings(), |_| storm.wait().unwrap());
             let Some((events, _)) = done else {
                 let _ = storm.wait();
                 return;
@@ -381,7 +385,7 @@ fn rundown_on_request_repeats_all_processes() {
             control.run_down();
             std::thread::sleep(std::time::Duration::from_millis(60));
         };
-        let Some((events, ())) = capture(&wanted(), work) else { return };
+        let Some((events, ())) = capture(&settings(), work) else { return };
         let me = std::process::id();
         assert_eq!(events.iter().filter(|event| event.is(0x0303, me)).count(), 2);
         assert_eq!(events.iter().filter(|event| event.is(0x0304, me)).count(), 1);
@@ -392,10 +396,10 @@ fn rundown_on_request_repeats_all_processes() {
 fn stacks_follow_starts_and_ends() {
     again(5, || {
         const FORKS: usize = 50;
-        let mut wanted = wanted();
-        wanted.stacks = vec![0x0301, 0x0501, 0x0302, 0x0502];
+        let mut settings = settings();
+        settings.stacks = vec![0x0301, 0x0501, 0x0302, 0x0502];
         let script = format!("i=0; while [ $i -lt {FORKS} ]; do (exit 5); i=$((i+1)); done");
-        let Some((events, (pid, _))) = capture(&wanted, |_| shell(&script)) else { return };
+        let Some((events, (pid, _))) = capture(&settings, |_| shell(&script)) else { return };
         let is_child = |event: &CapturedEvent| {
             matches!(event.hook, 0x0301 | 0x0302)
                 && !event.is_stack
@@ -457,7 +461,7 @@ fn task_events(how: &str) -> Option<Vec<(u16, i32)>> {
         child.wait().unwrap();
         child.id()
     };
-    let (events, pid) = capture(&wanted(), work)?;
+    let (events, pid) = capture(&settings(), work)?;
     let own = events_of(&events, pid);
     let brief = own.iter().map(|event| match event.hook {
         0x0301 | 0x0302 => (event.hook, event.status()),
@@ -513,7 +517,7 @@ fn process_in_another_namespace_is_recorded_with_its_id_there() {
             child.wait().unwrap();
             link
         };
-        let Some((events, link)) = capture(&wanted(), work) else { return };
+        let Some((events, link)) = capture(&settings(), work) else { return };
         let ids = |command: &str| -> Vec<String> {
             let starts = events
                 .iter()
@@ -545,7 +549,7 @@ fn programs_that_execute_others_at_once_are_distinguished() {
             child.wait().unwrap();
             child.id()
         };
-        let Some((events, pid)) = capture(&wanted(), work) else { return };
+        let Some((events, pid)) = capture(&settings(), work) else { return };
         let starts: Vec<&CapturedEvent> = events.iter().filter(|event| event.is(0x0301, pid)).collect();
         let path = script.to_str().unwrap();
         let lines: Vec<&str> = starts.iter().map(|event| event.text("CommandLine")).collect();
@@ -565,7 +569,7 @@ fn command_lines_of_short_programs_are_read_in_time() {
     again(5, || {
         const RUNS: usize = 200;
         let script = format!("i=0; while [ $i -lt {RUNS} ]; do /bin/true $i; i=$((i+1)); done");
-        let Some((events, (pid, _))) = capture(&wanted(), |_| shell(&script)) else { return };
+        let Some((events, (pid, _))) = capture(&settings(), |_| shell(&script)) else { return };
         let is_child = |event: &&CapturedEvent| event.number("ParentId") == i64::from(pid);
         let starts: Vec<&CapturedEvent> =
             events.iter().filter(|event| event.hook == 0x0301).filter(is_child).collect();

@@ -5,12 +5,12 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use traceweir_format::wire::u64_at;
-use traceweir_kernel::{Counter, Group, Wanted};
+use traceweir_kernel::{CaptureSettings, Counter, Group};
 
 use crate::again::again;
 use crate::support::{
-    CapturedEvent, Fresh, capture, capture_changing, cpus, groups, own_priority, pin, this_thread, wanting,
-    with_hooks,
+    CapturedEvent, Fresh, capture, capture_changing, cpus, groups, own_priority, pin, settings_for,
+    this_thread, with_hooks,
 };
 
 const SAMPLE: u16 = 0x0F2E;
@@ -69,8 +69,8 @@ fn thread_is_sampled_in_proportion_to_its_run_time() {
                 });
             });
         };
-        let wanted = wanting(&[Group::PROFILE, Group::CSWITCH]);
-        let Some((events, capture)) = capture(&wanted, work) else { return };
+        let settings = settings_for(&[Group::PROFILE, Group::CSWITCH]);
+        let Some((events, capture)) = capture(&settings, work) else { return };
         assert_eq!(capture.lost(), 0);
         let expected = f64::from(u32::try_from(ran.into_inner()).unwrap()) / 1000.0;
         let thread = thread.into_inner();
@@ -112,10 +112,10 @@ fn thread_is_sampled_in_proportion_to_its_run_time() {
 #[test]
 fn changed_interval_is_recorded_and_applied() {
     again(5, || {
-        let mut before = wanting(&[Group::PROFILE]);
+        let mut before = settings_for(&[Group::PROFILE]);
         before.interval = 20_000;
-        let after = Wanted { interval: 5_000, ..before.clone() };
-        let none = Wanted { groups: groups(&[]), ..after.clone() };
+        let after = CaptureSettings { interval: 5_000, ..before.clone() };
+        let none = CaptureSettings { groups: groups(&[]), ..after.clone() };
         let thread = this_thread();
         let mut ran = 0;
         let work = |control: &traceweir_kernel::Control, poll: &mut dyn FnMut()| {
@@ -167,8 +167,8 @@ fn send_and_receive(long: Duration) {
 fn samples_within_a_deferred_call_are_marked() {
     again(5, || {
         let thread = u64::from(this_thread());
-        let wanted = Wanted { interval: 2_000, ..wanting(&[Group::PROFILE, Group::DPC]) };
-        let Some((events, capture)) = capture(&wanted, || send_and_receive(Duration::from_millis(200)))
+        let settings = CaptureSettings { interval: 2_000, ..settings_for(&[Group::PROFILE, Group::DPC]) };
+        let Some((events, capture)) = capture(&settings, || send_and_receive(Duration::from_millis(200)))
         else {
             return;
         };
@@ -203,13 +203,13 @@ fn counter(id: u32, name: &str, interval: u32) -> Counter {
 fn counter_samples_after_each_interval() {
     again(5, || {
         const PAGES: usize = 500;
-        let wanted = Wanted {
+        let settings = CaptureSettings {
             profile_sources: vec![counter(PAGE_FAULTS, "PageFaults", 1)],
-            ..wanting(&[Group::PMC_PROFILE])
+            ..settings_for(&[Group::PMC_PROFILE])
         };
         let thread = u64::from(this_thread());
         let fresh = Fresh::pages(PAGES);
-        let Some((events, capture)) = capture(&wanted, || fresh.write()) else { return };
+        let Some((events, capture)) = capture(&settings, || fresh.write()) else { return };
         assert_eq!(capture.lost(), 0);
         let samples: Vec<_> =
             with_hooks(&events, &[COUNTER_SAMPLE]).iter().map(|event| event.fields()).collect();
@@ -227,14 +227,14 @@ fn counter_samples_after_each_interval() {
 #[test]
 fn counters_are_read_with_the_selected_events() {
     again(5, || {
-        let wanted = Wanted {
+        let settings = CaptureSettings {
             counters: vec![
                 counter(CONTEXT_SWITCHES, "ContextSwitches", 0),
                 counter(PAGE_FAULTS, "PageFaults", 0),
             ],
             counted: vec![0x0524],
             stacks: vec![0x0524],
-            ..wanting(&[Group::CSWITCH, Group::DISPATCHER])
+            ..settings_for(&[Group::CSWITCH, Group::DISPATCHER])
         };
         let work = || {
             pin(0);
@@ -244,7 +244,7 @@ fn counters_are_read_with_the_selected_events() {
             std::thread::sleep(Duration::from_millis(1));
             pin_to_all();
         };
-        let Some((events, capture)) = capture(&wanted, work) else { return };
+        let Some((events, capture)) = capture(&settings, work) else { return };
         assert_eq!(capture.lost(), 0);
         for cpu in 0..cpus() {
             let switches: Vec<&CapturedEvent> =
@@ -286,27 +286,27 @@ fn pin_to_all() {
 #[test]
 fn unknown_counter_is_missing_or_rejected() {
     again(5, || {
-        let wanted = Wanted {
+        let settings = CaptureSettings {
             profile_sources: vec![counter(0x1FFF, "no-such-event", 1)],
-            ..wanting(&[Group::PMC_PROFILE])
+            ..settings_for(&[Group::PMC_PROFILE])
         };
         let missing = |control: &traceweir_kernel::Control, _: &mut dyn FnMut()| {
-            assert_eq!(control.missing(), ["profile source no-such-event"]);
-            let with = Wanted {
+            assert_eq!(control.missing_events(), ["profile source no-such-event"]);
+            let with = CaptureSettings {
                 counters: vec![counter(0x1FFF, "no-such-event", 1)],
                 counted: vec![0x0524],
-                ..wanting(&[Group::CSWITCH])
+                ..settings_for(&[Group::CSWITCH])
             };
-            let cycles = Wanted {
+            let cycles = CaptureSettings {
                 profile_sources: vec![counter(19, "TotalCycles", 1_000_000)],
-                ..wanting(&[Group::PMC_PROFILE])
+                ..settings_for(&[Group::PMC_PROFILE])
             };
             control.set(&cycles).expect("missing sources are skipped");
             let has_counters = std::fs::exists("/sys/bus/event_source/devices/cpu").unwrap_or(false);
-            assert_eq!(control.missing().is_empty(), has_counters, "{:?}", control.missing());
+            assert_eq!(control.missing_events().is_empty(), has_counters, "{:?}", control.missing_events());
             let refused = control.set(&with).expect_err("no such counter");
             assert_eq!(refused.to_string(), "this kernel has no counter no-such-event");
         };
-        capture_changing(&wanted, missing);
+        capture_changing(&settings, missing);
     });
 }

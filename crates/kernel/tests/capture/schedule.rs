@@ -8,7 +8,9 @@ use std::time::Duration;
 use traceweir_kernel::{Group, now_ns};
 
 use crate::again::again;
-use crate::support::{CapturedEvent, capture, own_priority, pin, skip, this_thread, wanting, with_hooks};
+use crate::support::{
+    CapturedEvent, capture, own_priority, pin, settings_for, skip, this_thread, with_hooks,
+};
 
 const SWITCH: u16 = 0x0524;
 const READY: u16 = 0x0532;
@@ -47,7 +49,8 @@ fn sleeping_thread_is_switched_out_for_each_sleep() {
             // Waits until the thread has been switched out for the last time.
             std::thread::sleep(Duration::from_millis(50));
         };
-        let Some((events, capture)) = capture(&wanting(&[Group::CSWITCH, Group::DISPATCHER]), work) else {
+        let Some((events, capture)) = capture(&settings_for(&[Group::CSWITCH, Group::DISPATCHER]), work)
+        else {
             return;
         };
         assert_eq!(capture.lost(), 0);
@@ -154,7 +157,7 @@ fn switches_on_one_processor_match_the_kernel_counts() {
                 });
             });
         };
-        let Some((events, capture)) = capture(&wanting(&[Group::CSWITCH]), work) else { return };
+        let Some((events, capture)) = capture(&settings_for(&[Group::CSWITCH]), work) else { return };
         assert_eq!(capture.lost(), 0);
         let mut running: Option<u64> = None;
         let mut recorded = [(0, 0); 2];
@@ -245,7 +248,7 @@ fn inherited_priority_is_recorded_when_it_begins_and_ends() {
                 });
             });
         };
-        let Some((events, _)) = capture(&wanting(&[Group::PRIORITY]), work) else { return };
+        let Some((events, _)) = capture(&settings_for(&[Group::PRIORITY]), work) else { return };
         if !skip::can(may.into_inner() == 1, "root", "real-time priorities need CAP_SYS_NICE") {
             return;
         }

@@ -6,11 +6,11 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use traceweir_format::header::Record;
-use traceweir_kernel::{Capture, Groups, Wanted};
+use traceweir_kernel::{Capture, CaptureSettings, Groups};
 
 use crate::again::again;
 use crate::support;
-use crate::support::{Plain, skip};
+use crate::support::{NanosecondClock, skip};
 
 const SOURCE: &str = r#"
 #include <stdio.h>
@@ -54,10 +54,10 @@ fn sleeper(folder: &Path, flags: &[&str]) -> (Child, Vec<u64>) {
 }
 
 /// Returns the user frames of the switches away from the program while it sleeps some times.
-fn stacks(wanted: &Wanted, child: &mut Child) -> Option<Vec<Vec<u64>>> {
+fn stacks(settings: &CaptureSettings, child: &mut Child) -> Option<Vec<Vec<u64>>> {
     const ROUNDS: usize = 20;
     let cpus = support::cpus();
-    let (mut capture, _) = match Capture::start(wanted, cpus, cpus) {
+    let (mut capture, _) = match Capture::start(settings, cpus, cpus) {
         Ok(started) => started,
         Err(error) => {
             skip::skip("kernel events", &error.to_string());
@@ -65,19 +65,19 @@ fn stacks(wanted: &Wanted, child: &mut Child) -> Option<Vec<Vec<u64>>> {
         }
     };
     let mut input = child.stdin.take().expect("its input");
-    capture.look(&Plain, false);
+    capture.poll(&NanosecondClock, false);
     input.write_all(&[b'x'; ROUNDS]).expect("written");
     // It answers after each sleep.
     let mut answers = [0; ROUNDS];
     child.stdout.as_mut().expect("its output").read_exact(&mut answers).expect("answers");
-    capture.end(&Plain);
+    capture.end(&NanosecondClock);
     drop(input);
     child.wait().expect("ended");
     let mut user_stacks = Vec::new();
     for cpu in 0..cpus {
         while let Some(next) = capture.peek(cpu) {
             let mut bytes = vec![0; next.length];
-            capture.take(cpu, &mut bytes);
+            capture.pop_into(cpu, &mut bytes);
             let record = Record::parse(&bytes, cpu).expect("a record");
             let words: Vec<u64> = record
                 .payload()
@@ -112,13 +112,13 @@ fn assert_through(stacks: &[Vec<u64>], functions: &[u64]) {
     );
 }
 
-fn wanted(stack_bytes: u32) -> Wanted {
-    Wanted {
+fn settings(stack_bytes: u32) -> CaptureSettings {
+    CaptureSettings {
         groups: Groups([0x10, 0, 0, 0, 0, 0, 0, 0]),
         stacks: vec![0x0524],
         stack_bytes,
         ring_bytes: 8 << 20,
-        ..Wanted::default()
+        ..CaptureSettings::default()
     }
 }
 
@@ -128,7 +128,7 @@ fn program_without_frame_pointers_is_unwound_with_tables() {
         let folder = tempfile::tempdir().expect("a folder");
         for flags in [&["-fomit-frame-pointer"][..], &["-fomit-frame-pointer", "-no-pie"]] {
             let (mut child, functions) = sleeper(folder.path(), flags);
-            let Some(stacks) = stacks(&wanted(16 << 10), &mut child) else { return };
+            let Some(stacks) = stacks(&settings(16 << 10), &mut child) else { return };
             assert_through(&stacks, &functions);
         }
     });
@@ -139,7 +139,7 @@ fn program_with_frame_pointers_needs_no_tables() {
     again(5, || {
         let folder = tempfile::tempdir().expect("a folder");
         let (mut child, functions) = sleeper(folder.path(), &["-fno-omit-frame-pointer"]);
-        let Some(stacks) = stacks(&wanted(0), &mut child) else { return };
+        let Some(stacks) = stacks(&settings(0), &mut child) else { return };
         // The C library's function has no frame of its own, so its caller is skipped.
         assert_through(&stacks, &functions[1..]);
     });

@@ -9,15 +9,15 @@ use traceweir_format::header::{Family, Record};
 use traceweir_format::kernel::{FieldShape, Repeat, Ty, shape_of};
 use traceweir_format::security::Sid;
 use traceweir_format::wire::{u16_at, u32_at, u64_at};
-use traceweir_kernel::{Capture, Clock, Control, Group, Groups, Wanted};
+use traceweir_kernel::{Capture, CaptureSettings, Clock, Control, Group, Groups};
 
 #[path = "../../../../tests/support/skip.rs"]
 pub(crate) mod skip;
 
 /// A clock whose values are all nanoseconds.
-pub(crate) struct Plain;
+pub(crate) struct NanosecondClock;
 
-impl Clock for Plain {
+impl Clock for NanosecondClock {
     fn raw(&self, ns: u64) -> u64 {
         ns
     }
@@ -191,13 +191,13 @@ fn size_of_value(ty: Ty, bytes: &[u8]) -> Option<usize> {
     })
 }
 
-pub(crate) fn groups(wanted: &[Group]) -> Groups {
-    Groups::new(wanted)
+pub(crate) fn groups(groups: &[Group]) -> Groups {
+    Groups::new(groups)
 }
 
 /// Returns settings for some groups, with rings for the events of a busy machine during a test.
-pub(crate) fn wanting(wanted: &[Group]) -> Wanted {
-    Wanted { groups: groups(wanted), ring_bytes: 16 << 20, ..Wanted::default() }
+pub(crate) fn settings_for(groups: &[Group]) -> CaptureSettings {
+    CaptureSettings { groups: Groups::new(groups), ring_bytes: 16 << 20, ..CaptureSettings::default() }
 }
 
 pub(crate) fn cpus() -> u16 {
@@ -207,30 +207,33 @@ pub(crate) fn cpus() -> u16 {
 }
 
 /// Returns everything that is captured while `work` runs.
-pub(crate) fn capture(wanted: &Wanted, work: impl FnOnce()) -> Option<(Vec<CapturedEvent>, Capture)> {
-    capture_changing(wanted, |_, _| work())
+pub(crate) fn capture(
+    settings: &CaptureSettings,
+    work: impl FnOnce(),
+) -> Option<(Vec<CapturedEvent>, Capture)> {
+    capture_changing(settings, |_, _| work())
 }
 
 /// Like [`capture`], for work that changes the settings and polls in between.
 pub(crate) fn capture_changing(
-    wanted: &Wanted,
+    settings: &CaptureSettings,
     work: impl FnOnce(&Control, &mut dyn FnMut()),
 ) -> Option<(Vec<CapturedEvent>, Capture)> {
-    let (mut capture, control) = match Capture::start(wanted, cpus(), cpus()) {
+    let (mut capture, control) = match Capture::start(settings, cpus(), cpus()) {
         Ok(started) => started,
         Err(error) => {
             skip::skip("kernel events", &error.to_string());
             return None;
         }
     };
-    capture.look(&Plain, false);
-    work(&control, &mut || capture.look(&Plain, false));
-    capture.end(&Plain);
+    capture.poll(&NanosecondClock, false);
+    work(&control, &mut || capture.poll(&NanosecondClock, false));
+    capture.end(&NanosecondClock);
     let mut events = Vec::new();
     for cpu in 0..cpus() {
         while let Some(next) = capture.peek(cpu) {
             let mut bytes = vec![0; next.length];
-            capture.take(cpu, &mut bytes);
+            capture.pop_into(cpu, &mut bytes);
             let record = Record::parse(&bytes, cpu).expect("a record");
             let (payload, hook) = (record.payload().to_vec(), record.hook().unwrap_or(0));
             events.push(CapturedEvent { cpu, raw: next.raw, hook, is_stack: next.is_stack, payload, bytes });
@@ -241,11 +244,11 @@ pub(crate) fn capture_changing(
 
 /// Like [`capture_changing`], but repeats the capture if other load on the machine caused losses.
 pub(crate) fn capture_without_loss(
-    wanted: &Wanted,
+    settings: &CaptureSettings,
     mut work: impl FnMut(&Control, &mut dyn FnMut()),
 ) -> Option<Vec<CapturedEvent>> {
     for _ in 0..5 {
-        let (events, capture) = capture_changing(wanted, &mut work)?;
+        let (events, capture) = capture_changing(settings, &mut work)?;
         if capture.lost() == 0 {
             return Some(events);
         }

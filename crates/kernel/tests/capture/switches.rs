@@ -6,7 +6,7 @@
 use std::time::{Duration, Instant};
 
 use traceweir_format::wire::{u32_at, u64_at};
-use traceweir_kernel::{Group, Wanted};
+use traceweir_kernel::{CaptureSettings, Group};
 
 use crate::again::again;
 use crate::support;
@@ -16,10 +16,10 @@ use crate::support::{CapturedEvent, capture, capture_changing, groups, with_hook
 fn switches_between_two_threads_are_recorded() {
     again(5, || {
         const ROUNDS: usize = 200;
-        let wanted = Wanted {
+        let settings = CaptureSettings {
             groups: groups(&[Group::CSWITCH, Group::DISPATCHER]),
             stacks: vec![0x0524],
-            ..Wanted::default()
+            ..CaptureSettings::default()
         };
         let play = || {
             let (to, from) = (std::sync::mpsc::sync_channel::<()>(0), std::sync::mpsc::sync_channel::<()>(0));
@@ -37,7 +37,7 @@ fn switches_between_two_threads_are_recorded() {
             });
         };
         let begun = Instant::now();
-        let Some((events, capture)) = capture(&wanted, play) else { return };
+        let Some((events, capture)) = capture(&settings, play) else { return };
         assert!(begun.elapsed() < Duration::from_secs(30));
         let switches = events.iter().filter(|event| event.hook == 0x0524).count();
         let ready = events.iter().filter(|event| event.hook == 0x0532).count();
@@ -59,20 +59,20 @@ fn switches_between_two_threads_are_recorded() {
 #[test]
 fn rundown_is_written_once_when_its_groups_are_enabled() {
     again(5, || {
-        let nothing = support::wanting(&[]);
+        let nothing = support::settings_for(&[]);
         let (tasks, all) =
             ([Group::PROCESS, Group::THREAD], [Group::PROCESS, Group::THREAD, Group::IMAGE_LOAD]);
         let file = std::env::current_exe().and_then(std::fs::File::open).expect("a file");
         let changes = [
-            support::wanting(&tasks),
-            support::wanting(&all),
-            support::wanting(&[&all[..], &[Group::DISK_FILE_IO]].concat()),
-            support::wanting(&[&all[..], &[Group::DISK_FILE_IO, Group::FILE_IO]].concat()),
+            support::settings_for(&tasks),
+            support::settings_for(&all),
+            support::settings_for(&[&all[..], &[Group::DISK_FILE_IO]].concat()),
+            support::settings_for(&[&all[..], &[Group::DISK_FILE_IO, Group::FILE_IO]].concat()),
         ];
         let mut is_set = true;
         let captured = capture_changing(&nothing, |control, poll| {
-            for wanted in &changes {
-                is_set &= control.set(wanted).is_ok();
+            for settings in &changes {
+                is_set &= control.set(settings).is_ok();
                 poll();
                 poll();
             }
@@ -150,8 +150,11 @@ fn capture_without_tracefs() {
     let before = mounts();
     let is_tracefs = |line: &str| line.contains(" - tracefs ");
     assert!(!before.lines().any(is_tracefs), "{before}");
-    let wanted = Wanted { groups: groups(&[Group::CSWITCH, Group::DISPATCHER]), ..Wanted::default() };
-    let started = traceweir_kernel::Capture::start(&wanted, support::cpus(), 1);
+    let settings = CaptureSettings {
+        groups: groups(&[Group::CSWITCH, Group::DISPATCHER]),
+        ..CaptureSettings::default()
+    };
+    let started = traceweir_kernel::Capture::start(&settings, support::cpus(), 1);
     let (mut capture, control) = match started {
         Ok(started) => started,
         // Root without access to tracepoints, as in a container: the error names the command.
@@ -160,14 +163,14 @@ fn capture_without_tracefs() {
             return support::skip::skip("kernel events", &error.to_string());
         }
     };
-    assert_eq!(control.missing(), Vec::<String>::new());
+    assert_eq!(control.missing_events(), Vec::<String>::new());
     assert_eq!(mounts(), before, "during the capture");
     let has_switch = |capture: &mut traceweir_kernel::Capture| {
         std::thread::sleep(Duration::from_millis(1));
-        capture.look(&support::Plain, true);
+        capture.poll(&support::NanosecondClock, true);
         while let Some(next) = capture.peek(0) {
             let mut bytes = vec![0; next.length];
-            capture.take(0, &mut bytes);
+            capture.pop_into(0, &mut bytes);
             let record = traceweir_format::header::Record::parse(&bytes, 0).expect("a record");
             if record.hook() == Some(0x0524) {
                 return true;
@@ -179,6 +182,6 @@ fn capture_without_tracefs() {
     while !has_switch(&mut capture) {
         assert!(Instant::now() < deadline, "no context switch was captured");
     }
-    capture.end(&support::Plain);
+    capture.end(&support::NanosecondClock);
     assert_eq!(mounts(), before, "at the end");
 }

@@ -5,11 +5,11 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use traceweir_format::wire::u64_at;
-use traceweir_kernel::{Control, Group, Wanted};
+use traceweir_kernel::{CaptureSettings, Control, Group};
 
 use crate::again::again;
 use crate::support;
-use crate::support::{CapturedEvent, capture_without_loss, of_thread, this_thread, wanting, with_hooks};
+use crate::support::{CapturedEvent, capture_without_loss, of_thread, settings_for, this_thread, with_hooks};
 
 const ENTER: u16 = 0x0F33;
 const EXIT: u16 = 0x0F34;
@@ -25,7 +25,7 @@ fn address(name: &str) -> u64 {
 #[test]
 fn system_calls_of_a_thread_are_counted_and_named() {
     again(5, || {
-        let wanted = Wanted { stacks: vec![ENTER, EXIT], ..wanting(&[Group::SYSTEMCALL]) };
+        let settings = CaptureSettings { stacks: vec![ENTER, EXIT], ..settings_for(&[Group::SYSTEMCALL]) };
         let work = |_: &Control, _: &mut dyn FnMut()| {
             for _ in 0..CALLS {
                 // SAFETY: both return numbers; there is no process with the id −1.
@@ -34,7 +34,7 @@ fn system_calls_of_a_thread_are_counted_and_named() {
                 assert!(parent > 0 && group == -1);
             }
         };
-        let Some(events) = capture_without_loss(&wanted, work) else { return };
+        let Some(events) = capture_without_loss(&settings, work) else { return };
         let thread = this_thread();
         let enters = of_thread(&events, ENTER, thread);
         for name in ["__x64_sys_getppid", "__x64_sys_getpgid"] {
@@ -74,8 +74,8 @@ fn change_of_settings_neither_duplicates_nor_drops_events() {
         if !support::skip::can(address != 0, "kernel events", "kernel addresses are hidden") {
             return;
         }
-        let without = wanting(&[Group::SYSTEMCALL]);
-        let with = Wanted { stacks: vec![ENTER], ..without.clone() };
+        let without = settings_for(&[Group::SYSTEMCALL]);
+        let with = CaptureSettings { stacks: vec![ENTER], ..without.clone() };
         let mut calls = 0;
         let (is_over, is_changing) = (AtomicBool::new(false), AtomicBool::new(false));
         let work = |control: &Control, poll: &mut dyn FnMut()| {

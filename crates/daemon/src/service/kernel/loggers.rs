@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use traceweir_format::info::GroupMask;
 use traceweir_format::spec::status::Status;
-use traceweir_kernel::{Control as KernelControl, Scope, Wanted};
+use traceweir_kernel::{CaptureSettings, Control as KernelControl, Scope};
 use traceweir_session::config::has_reserved_slot;
 use traceweir_transport::message::SessionConfig;
 
@@ -37,7 +37,7 @@ pub(super) struct Running {
     /// Whether a thread is opening the capture; until it reports, no other capture is opened.
     pub(super) is_starting: bool,
     /// What the capture was last asked for, or will be.
-    pub(super) wanted: Wanted,
+    pub(super) wanted: CaptureSettings,
     /// `None` while there is no capture.
     pub(super) control: Option<KernelControl>,
     pub(super) losses: Option<Arc<Losses>>,
@@ -84,7 +84,7 @@ impl Kernels {
         config: &SessionConfig,
         groups: RequestedGroups,
         information: &Information,
-    ) -> Wanted {
+    ) -> CaptureSettings {
         let wanted = kernel::wanted_at_start(
             config,
             (&groups, &information.settings(id)),
@@ -192,7 +192,7 @@ impl Kernels {
 }
 
 pub(super) fn log_missing(name: &str, control: &KernelControl) {
-    let missing = control.missing();
+    let missing = control.missing_events();
     if !missing.is_empty() {
         log_client!("session {name:?}: this kernel does not have {}", missing.join(", "));
     }
@@ -215,7 +215,7 @@ mod tests {
             config: SessionConfig::default(),
             groups: RequestedGroups::default(),
             is_starting: false,
-            wanted: Wanted::default(),
+            wanted: CaptureSettings::default(),
             control: None,
             losses: Some(Arc::clone(&losses)),
         };

@@ -11,7 +11,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use traceweir_format::kernel::hook;
 use traceweir_format::wire::{Put, chunk, u8_at, u16_at, u32_at};
 
-use super::ConfigEvent;
+use super::event::ConfigEvent;
 use super::source::Source;
 
 /// The most addresses of the machine that are read.

@@ -13,8 +13,9 @@ use traceweir_format::kernel::hook;
 use traceweir_format::time::UNIX_EPOCH;
 use traceweir_format::wire::Put;
 
+use super::event::ConfigEvent;
+use super::processor;
 use super::source::{Source, parse_mask};
-use super::{ConfigEvent, processor};
 
 /// The most interrupts that are written.
 const MAX_INTERRUPTS: usize = 4096;

@@ -11,8 +11,8 @@
 use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
+use super::event::{ConfigEvent, put_wide};
 use super::source::{Source, parse_list, parse_mask};
-use super::{ConfigEvent, put_wide};
 
 /// The most processors that are written.
 const MAX_PROCESSORS: u32 = 4096;

@@ -3,7 +3,7 @@
 //! The kernel writes `/proc` and `/sys`, but names and labels in them come from firmware, devices
 //! and administrators. Reads are bounded, and only regular files are read.
 
-use crate::patient::{self, PATIENCE};
+use crate::blocking::{self, READ_TIMEOUT};
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -91,7 +91,7 @@ impl Source {
     pub(crate) fn space(&self, path: &str) -> Space {
         let path = path.to_owned();
         let query = move || rustix::fs::statvfs(path).ok();
-        let stat = self.is_this_machine().then(|| patient::within(PATIENCE, query)).flatten().flatten();
+        let stat = self.is_this_machine().then(|| blocking::run(READ_TIMEOUT, query)).flatten().flatten();
         stat.map_or_else(Space::default, |stat| Space {
             block_bytes: stat.f_frsize,
             blocks: stat.f_blocks,

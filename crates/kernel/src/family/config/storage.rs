@@ -15,8 +15,8 @@ use std::collections::HashSet;
 use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
+use super::event::{ConfigEvent, put_wide};
 use super::source::Source;
-use super::{ConfigEvent, put_wide};
 
 /// The unit of sizes in `/sys`, whatever the sector size of the disk.
 const SECTOR: u64 = 512;

@@ -13,7 +13,36 @@
 
 use std::collections::HashMap;
 
-use super::{Kind, SECTOR_SHIFT};
+/// The block layer counts in sectors of 512 bytes, whatever the sector size of the disk.
+pub(super) const SECTOR_SHIFT: u32 = 9;
+
+/// The kinds of requests that have events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) enum RequestKind {
+    Read,
+    Write,
+    Flush,
+}
+
+impl RequestKind {
+    /// Parses `rwbs`. Returns the kind, and whether the request is synchronous.
+    pub(super) fn parse(rwbs: &[u8]) -> Option<(Self, bool)> {
+        let (first, rest) = rwbs.split_first()?;
+        // The first F is a flush before another operation; a plain flush may have the letter twice.
+        let (first, rest) = match rest.split_first() {
+            Some((next @ (b'R' | b'W' | b'D' | b'F' | b'N' | b'Z'), rest)) if *first == b'F' => (next, rest),
+            _ => (first, rest),
+        };
+        let kind = match (first, rest.first()) {
+            (b'R', _) => Self::Read,
+            // Zone append: a write at the end of a zone.
+            (b'W', _) | (b'Z', Some(b'A')) => Self::Write,
+            (b'F', _) => Self::Flush,
+            _ => return None,
+        };
+        Some((kind, rest.contains(&b'S')))
+    }
+}
 
 /// The most pending requests; disks have queues of hundreds.
 const MAX_REQUESTS: usize = 1 << 16;
@@ -24,10 +53,10 @@ const MAX_EQUAL: u8 = 8;
 
 /// Device, sector and kind, by which issue and completion are matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct RequestKey {
     pub(super) dev: u32,
     pub(super) sector: u64,
-    pub(super) kind: Kind,
+    pub(super) kind: RequestKind,
 }
 
 /// A request that is issued and not completed.
@@ -49,7 +78,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    pub(super) fn new(key: &Key, bytes: u32, flags: u32, issued: u64, thread: u32) -> Self {
+    pub(super) fn new(key: &RequestKey, bytes: u32, flags: u32, issued: u64, thread: u32) -> Self {
         let first = key.sector;
         Self { irp: 0, first, flags, issued, thread, done: 0, left: bytes, is_requeued: false }
     }
@@ -69,7 +98,7 @@ pub(super) enum Completion {
 /// All pending requests.
 #[derive(Debug, Default)]
 pub(super) struct Requests {
-    pending: HashMap<(Key, u8), Request>,
+    pending: HashMap<(RequestKey, u8), Request>,
     /// Numbers for the parts of a split, by device and sector at which they will be issued.
     reserved: HashMap<(u32, u64), u64>,
     last_irp: u64,
@@ -78,7 +107,7 @@ pub(super) struct Requests {
 impl Requests {
     /// Adds a request that is issued to the driver. Returns its number, or `None` if it was issued
     /// before and requeued.
-    pub(super) fn issue(&mut self, key: Key, request: Request) -> Option<u64> {
+    pub(super) fn issue(&mut self, key: RequestKey, request: Request) -> Option<u64> {
         if let Some(again) = self.find(&key, |request| request.is_requeued) {
             if let Some(known) = self.pending.get_mut(&again) {
                 known.is_requeued = false;
@@ -89,7 +118,7 @@ impl Requests {
             self.pending.clear();
         }
         let irp = match self.reserved.remove(&(key.dev, key.sector)) {
-            Some(irp) if key.kind != Kind::Flush => irp,
+            Some(irp) if key.kind != RequestKind::Flush => irp,
             _ => self.next_irp(),
         };
         let index = (0..MAX_EQUAL).find(|nth| !self.pending.contains_key(&(key, *nth))).unwrap_or(0);
@@ -98,7 +127,7 @@ impl Requests {
     }
 
     /// Marks a request that the driver returned to the queue.
-    pub(super) fn requeue(&mut self, key: &Key) {
+    pub(super) fn requeue(&mut self, key: &RequestKey) {
         if let Some(slot) = self.find(key, |request| !request.is_requeued)
             && let Some(request) = self.pending.get_mut(&slot)
         {
@@ -107,7 +136,7 @@ impl Requests {
     }
 
     /// Handles the completion of `bytes` bytes of a request.
-    pub(super) fn complete(&mut self, key: &Key, bytes: u32, is_failed: bool) -> Completion {
+    pub(super) fn complete(&mut self, key: &RequestKey, bytes: u32, is_failed: bool) -> Completion {
         let slot = self.find(key, |request| !request.is_requeued);
         let Some(mut request) = slot.and_then(|slot| self.pending.remove(&slot)) else {
             return Completion::Unknown;
@@ -121,7 +150,7 @@ impl Requests {
             return Completion::Done(request);
         }
         let sector = key.sector.saturating_add(u64::from(bytes >> SECTOR_SHIFT));
-        self.pending.insert((Key { sector, ..*key }, MAX_EQUAL), request);
+        self.pending.insert((RequestKey { sector, ..*key }, MAX_EQUAL), request);
         Completion::Partial
     }
 
@@ -151,7 +180,7 @@ impl Requests {
 
     /// Finds the oldest of equal requests for which `matches` is true; the rest of a partly
     /// completed one is older than any.
-    fn find(&self, key: &Key, matches: impl Fn(&Request) -> bool) -> Option<(Key, u8)> {
+    fn find(&self, key: &RequestKey, matches: impl Fn(&Request) -> bool) -> Option<(RequestKey, u8)> {
         let candidate = |nth: u8| {
             let request = self.pending.get(&(*key, nth)).filter(|request| matches(request))?;
             Some((request.irp, nth))
@@ -165,7 +194,24 @@ impl Requests {
 mod tests {
     use super::*;
 
-    const KEY: Key = Key { dev: 1, sector: 100, kind: Kind::Write };
+    #[test]
+    fn rwbs_gives_kind_and_synchrony() {
+        let kind = |text: &str| RequestKind::parse(text.as_bytes());
+        assert_eq!(kind("R"), Some((RequestKind::Read, false)));
+        assert_eq!(kind("RA"), Some((RequestKind::Read, false)));
+        assert_eq!(kind("RSM"), Some((RequestKind::Read, true)));
+        assert_eq!(kind("WS"), Some((RequestKind::Write, true)));
+        assert_eq!(kind("FWFSM"), Some((RequestKind::Write, true)));
+        assert_eq!(kind("F"), Some((RequestKind::Flush, false)));
+        assert_eq!(kind("FF"), Some((RequestKind::Flush, false)));
+        assert_eq!(kind("FS"), Some((RequestKind::Flush, true)));
+        assert_eq!(kind("ZA"), Some((RequestKind::Write, false)));
+        for other in ["", "D", "DE", "DS", "FD", "N", "NS", "ZR", "?"] {
+            assert_eq!(kind(other), None, "{other}");
+        }
+    }
+
+    const KEY: RequestKey = RequestKey { dev: 1, sector: 100, kind: RequestKind::Write };
 
     fn request(bytes: u32, issued: u64) -> Request {
         Request::new(&KEY, bytes, 0, issued, 7)
@@ -188,7 +234,7 @@ mod tests {
             Completion::Unknown,
             "the rest is at another sector"
         );
-        let done = expect_done(requests.complete(&Key { sector: 108, ..KEY }, 4096, false));
+        let done = expect_done(requests.complete(&RequestKey { sector: 108, ..KEY }, 4096, false));
         assert_eq!((done.irp, done.first, done.done, done.issued), (irp, 100, 8192, 5));
         assert!(requests.pending.is_empty());
     }
@@ -229,7 +275,7 @@ mod tests {
         let mut requests = Requests::default();
         let (rest, first) = (requests.reserve_irp(1, 108), requests.reserve_irp(1, 100));
         assert_eq!(requests.issue(KEY, request(4096, 1)), Some(first));
-        assert_eq!(requests.issue(Key { sector: 108, ..KEY }, request(4096, 1)), Some(rest));
+        assert_eq!(requests.issue(RequestKey { sector: 108, ..KEY }, request(4096, 1)), Some(rest));
         assert!(requests.reserved.is_empty());
     }
 
@@ -237,7 +283,7 @@ mod tests {
     fn requests_that_never_complete_are_bounded() {
         let mut requests = Requests::default();
         for sector in 0..MAX_REQUESTS as u64 + 10 {
-            requests.issue(Key { sector, ..KEY }, request(512, 1));
+            requests.issue(RequestKey { sector, ..KEY }, request(512, 1));
             requests.reserve_irp(1, sector);
         }
         assert!(requests.pending.len() <= MAX_REQUESTS && requests.reserved.len() <= MAX_RESERVED);

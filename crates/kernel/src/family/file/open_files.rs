@@ -26,7 +26,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use super::proc_fd;
 use super::tables::Tables;
-use crate::now_ns;
+use crate::clock::now_ns;
 
 /// The most descriptors that are kept.
 const MAX_DESCRIPTORS: usize = 1 << 18;
@@ -424,5 +424,4 @@ impl OpenFiles {
 }
 
 #[cfg(test)]
-#[path = "open_files_tests.rs"]
 mod tests;

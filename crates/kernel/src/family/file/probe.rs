@@ -52,7 +52,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let definitions = folder.path().join(DEFINITIONS);
         std::fs::create_dir(folder.path().join("events")).unwrap();
-        let tracefs = Tracefs::at(folder.path()).unwrap();
+        let tracefs = Tracefs::open_at(folder.path()).unwrap();
         define(&tracefs);
         assert!(!definitions.exists(), "a kernel without probes");
         std::fs::write(&definitions, "").unwrap();

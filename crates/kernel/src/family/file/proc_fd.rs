@@ -7,8 +7,8 @@ use std::os::unix::ffi::OsStrExt;
 
 use rustix::fs::{CWD, StatxFlags};
 
-use crate::patient::{self, PATIENCE};
-use crate::plain::QUIETLY;
+use crate::blocking::{self, READ_TIMEOUT};
+use crate::plain::DONT_SYNC;
 use crate::proc;
 
 /// The most descriptors that are scanned when a capture begins.
@@ -25,7 +25,7 @@ pub(super) fn read_path(process: u32, descriptor: u32) -> Option<Box<str>> {
     let text = target.to_string_lossy();
     // A linked file may have a name with this suffix.
     let is_deleted = text.ends_with(DELETED)
-        && patient::within_of(process, PATIENCE, move || is_unlinked(&link)).unwrap_or(false);
+        && blocking::run_for_process(process, READ_TIMEOUT, move || is_unlinked(&link)).unwrap_or(false);
     let name = if is_deleted { text.strip_suffix(DELETED).unwrap_or(&text) } else { &text };
     Some(name.into())
 }
@@ -33,7 +33,7 @@ pub(super) fn read_path(process: u32, descriptor: u32) -> Option<Box<str>> {
 /// Whether the target of a link has no name left, as far as this machine knows: a network file
 /// system's server is not asked.
 fn is_unlinked(link: &str) -> bool {
-    let stat = rustix::fs::statx(CWD, link, QUIETLY, StatxFlags::NLINK);
+    let stat = rustix::fs::statx(CWD, link, DONT_SYNC, StatxFlags::NLINK);
     stat.is_ok_and(|stat| stat.stx_nlink == 0)
 }
 

@@ -18,8 +18,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::patient::{self, PATIENCE};
-use crate::plain::{self, Found, Now};
+use crate::blocking::{self, READ_TIMEOUT};
+use crate::plain::{self, FileVersion, PlainFile};
 use object::elf::{
     ELF_NOTE_GNU, ELFCLASS32, FileHeader32, FileHeader64, NT_GNU_BUILD_ID, PF_X, PT_LOAD, PT_NOTE,
 };
@@ -208,7 +208,7 @@ pub(crate) struct Mapping<'a> {
 /// Cache of the programs that were read.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
-    by_file: HashMap<Now, Arc<Program>>,
+    by_file: HashMap<FileVersion, Arc<Program>>,
     by_build_id: HashMap<(BuildId, Box<str>), Arc<Program>>,
     /// Files that may be opened until [`allow_reads`](Self::allow_reads) is called again.
     reads_left: usize,
@@ -244,13 +244,13 @@ impl Programs {
     /// Opens and reads the file of a mapping; `None` if no file with its identity is found.
     fn read_mapping(&mut self, mapping: &Mapping<'_>) -> Option<Arc<Program>> {
         let Mapping { pid, start, end, path, .. } = *mapping;
-        let ways = plain::ways(pid, &(start..end), path);
-        for (way, flags) in ways {
-            let found = patient::within_of(pid, PATIENCE, move || plain::find(&way, flags))?;
-            let Some(found) = found else { continue };
-            let now = found.now;
-            let program = self.read_file(pid, found);
-            if let Some(program) = program.filter(|program| mapping.is_file(&now, program)) {
+        let paths = plain::mapped_file_paths(pid, &(start..end), path);
+        for (path, flags) in paths {
+            let file = blocking::run_for_process(pid, READ_TIMEOUT, move || plain::find(&path, flags))?;
+            let Some(file) = file else { continue };
+            let version = file.version;
+            let program = self.read_file(pid, file);
+            if let Some(program) = program.filter(|program| mapping.is_file(&version, program)) {
                 return Some(program);
             }
         }
@@ -258,13 +258,13 @@ impl Programs {
     }
 
     /// Returns the program in a file, from the cache if the file has not changed.
-    fn read_file(&mut self, pid: u32, found: Found) -> Option<Arc<Program>> {
-        if let Some(cached) = self.by_file.get(&found.now) {
+    fn read_file(&mut self, pid: u32, file: PlainFile) -> Option<Arc<Program>> {
+        if let Some(cached) = self.by_file.get(&file.version) {
             return Some(Arc::clone(cached));
         }
-        let now = found.now;
-        let program = Arc::new(patient::within_of(pid, PATIENCE, move || read_program(&found))??);
-        insert_bounded(&mut self.by_file, now, &program);
+        let version = file.version;
+        let program = Arc::new(blocking::run_for_process(pid, READ_TIMEOUT, move || read_program(&file))??);
+        insert_bounded(&mut self.by_file, version, &program);
         Some(program)
     }
 }
@@ -272,10 +272,10 @@ impl Programs {
 impl Mapping<'_> {
     /// Whether a file is the mapped one. Some file systems report another device for a file than
     /// for its mapping, so only the inode is compared.
-    fn is_file(&self, now: &Now, program: &Program) -> bool {
+    fn is_file(&self, version: &FileVersion, program: &Program) -> bool {
         match self.identity {
             FileIdentity::BuildId(id) => program.build_id == Some(id),
-            FileIdentity::Inode(inode) => inode == now.inode,
+            FileIdentity::Inode(inode) => inode == version.inode,
         }
     }
 }
@@ -292,8 +292,8 @@ fn insert_bounded<K: std::hash::Hash + Eq>(
     cache.insert(key, Arc::clone(program));
 }
 
-fn read_program(found: &Found) -> Option<Program> {
-    Some(Program::read(&ReadCache::new(found.open()?)))
+fn read_program(file: &PlainFile) -> Option<Program> {
+    Some(Program::read(&ReadCache::new(file.open()?)))
 }
 
 #[cfg(test)]
@@ -375,7 +375,7 @@ mod tests {
         let plain = folder.path().join("plain");
         std::fs::copy(std::env::current_exe().unwrap(), &plain).unwrap();
         let path = plain.to_str().unwrap();
-        let inode = plain::find(path, OFlags::NOFOLLOW).expect("a plain file").now.inode;
+        let inode = plain::find(path, OFlags::NOFOLLOW).expect("a plain file").version.inode;
         let mut programs = Programs::default();
         let identity = FileIdentity::Inode(inode);
         let gone = Mapping { pid: u32::MAX, start: 0x1000, end: 0x2000, path, identity };

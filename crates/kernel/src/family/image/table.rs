@@ -14,8 +14,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::maps::{self, ANONYMOUS, MAX_MAPPINGS};
 use super::program::BuildId;
+use crate::maps::{self, ANONYMOUS, MAX_MAPPINGS};
 
 /// The most bytes that all images together may take.
 const MAX_BYTES: usize = 64 << 20;

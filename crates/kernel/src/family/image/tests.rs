@@ -3,13 +3,15 @@
 use traceweir_format::header::Record;
 
 use super::*;
-use crate::Plain;
+use crate::clock::NanosecondClock;
 use crate::groups::Groups;
-use crate::out::{Beside, Queue};
+use crate::out::Queue;
+use crate::settings::EventExtras;
 
-/// The state of a capture, fed with records by the tests.
+/// The images of a capture, fed with records by the tests.
 struct Stage {
-    state: All,
+    images: Images,
+    context: Context,
     queues: Vec<Queue>,
     lost: u64,
     time: u64,
@@ -17,21 +19,21 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
-        let groups = Groups([Group::IMAGE_LOAD.0, 0, 0, 0, 0, 0, 0, 0]);
-        let mut state = All { groups, ..All::default() };
-        poll(&mut state);
-        Self { state, queues: vec![Queue::default()], lost: 0, time: 1 }
+        let context = Context { groups: Groups::new(&[Group::IMAGE_LOAD]), ..Context::default() };
+        let mut images = Images::default();
+        images.begin_poll(&context);
+        Self { images, context, queues: vec![Queue::default()], lost: 0, time: 1 }
     }
 
     /// Handles a record. Returns hook and process of each image event written.
-    fn handle(&mut self, other: &Other<'_>) -> Vec<(u16, u32)> {
+    fn handle(&mut self, body: Sideband<'_>) -> Vec<(u16, u32)> {
         self.time += 1;
-        let nothing = Beside::default();
-        let out = Out::new(&mut self.queues, &Plain, &nothing, &mut self.lost);
+        let nothing = EventExtras::default();
+        let out = Out::new(&mut self.queues, &NanosecondClock, &nothing, &mut self.lost);
         let mut out = Out { time: self.time, ..out };
-        let context = Context { time: self.time, pid: 0, tid: 0 };
-        on_end(&mut self.state, &context, other, &mut out);
-        on_other(&mut self.state, &context, other, &mut out);
+        let record = SidebandRecord { time: self.time, pid: 0, tid: 0, body };
+        self.images.unload_ended(&record, &self.context, &mut out);
+        self.images.on_sideband(&record, &mut self.context, &mut out);
         self.take_written()
     }
 
@@ -39,7 +41,7 @@ impl Stage {
         let mut written = Vec::new();
         while let Some(next) = self.queues[0].peek() {
             let mut bytes = vec![0; next.length];
-            self.queues[0].take(&mut bytes);
+            self.queues[0].pop_into(&mut bytes);
             let record = Record::parse(&bytes, 0).unwrap();
             written.extend(record.hook().map(|hook| (hook, record.process_id())));
         }
@@ -47,10 +49,10 @@ impl Stage {
     }
 }
 
-fn mapped(pid: u32, start: u64, name: &[u8]) -> Other<'_> {
+fn mapped(pid: u32, start: u64, name: &[u8]) -> Sideband<'_> {
     let identity = Identity::Inode(0);
     let protection = libc::PROT_EXEC.cast_unsigned();
-    Other::Mmap(Mmap { pid, tid: pid, start, length: 0x1000, offset: 0, protection, identity, name })
+    Sideband::Mmap(Mmap { pid, tid: pid, start, length: 0x1000, offset: 0, protection, identity, name })
 }
 
 /// A process id that no process has.
@@ -60,46 +62,46 @@ const FREE_PID: u32 = 0x7FFF_FF00;
 fn images_unload_with_the_last_thread_and_with_an_exec() {
     let mut stage = Stage::new();
     let (first, second) = (FREE_PID, FREE_PID + 1);
-    let fork = |pid, ppid, tid| Other::Fork { pid, ppid, tid, ptid: ppid };
-    let exit = |pid, tid| Other::Exit { pid, ppid: 1, tid };
-    assert_eq!(stage.handle(&fork(first, 1, first)), []);
-    assert_eq!(stage.handle(&mapped(first, 0x1000, b"//anon")), [(0x030A, first)]);
-    assert_eq!(stage.handle(&mapped(first, 0x1000, b"//anon")), [], "again with other rights");
-    assert_eq!(stage.handle(&fork(first, first, first + 7)), [], "a thread");
-    assert_eq!(stage.handle(&fork(second, first, second)), [(0x030A, second)], "a child");
-    assert_eq!(stage.handle(&exit(first, first)), [], "another thread runs on");
-    assert_eq!(stage.handle(&exit(first, first + 7)), [(0x1402, first)]);
-    let exec = Other::Comm { pid: second, tid: second, name: b"new", is_exec: true };
-    assert_eq!(stage.handle(&exec), [(0x1402, second)]);
-    assert_eq!(stage.handle(&mapped(second, 0x9000, b"[vdso]")), [(0x030A, second)]);
+    let fork = |pid, ppid, tid| Sideband::Fork { pid, ppid, tid, ptid: ppid };
+    let exit = |pid, tid| Sideband::Exit { pid, ppid: 1, tid };
+    assert_eq!(stage.handle(fork(first, 1, first)), []);
+    assert_eq!(stage.handle(mapped(first, 0x1000, b"//anon")), [(0x030A, first)]);
+    assert_eq!(stage.handle(mapped(first, 0x1000, b"//anon")), [], "again with other rights");
+    assert_eq!(stage.handle(fork(first, first, first + 7)), [], "a thread");
+    assert_eq!(stage.handle(fork(second, first, second)), [(0x030A, second)], "a child");
+    assert_eq!(stage.handle(exit(first, first)), [], "another thread runs on");
+    assert_eq!(stage.handle(exit(first, first + 7)), [(0x1402, first)]);
+    let exec = Sideband::Comm { pid: second, tid: second, name: b"new", is_exec: true };
+    assert_eq!(stage.handle(exec), [(0x1402, second)]);
+    assert_eq!(stage.handle(mapped(second, 0x9000, b"[vdso]")), [(0x030A, second)]);
     assert_eq!(
-        stage.handle(&mapped(second, 0x9000, b"//anon")),
+        stage.handle(mapped(second, 0x9000, b"//anon")),
         [(0x1402, second), (0x030A, second)],
         "replaces the vDSO"
     );
-    assert_eq!(stage.handle(&Other::Comm { pid: second, tid: second, name: b"x", is_exec: false }), []);
-    assert_eq!(stage.handle(&exit(second, second)), [(0x1402, second)]);
-    assert_eq!(stage.handle(&exit(second, second)), [], "it is gone already");
-    assert!(stage.state.images.table.is_empty());
+    assert_eq!(stage.handle(Sideband::Comm { pid: second, tid: second, name: b"x", is_exec: false }), []);
+    assert_eq!(stage.handle(exit(second, second)), [(0x1402, second)]);
+    assert_eq!(stage.handle(exit(second, second)), [], "it is gone already");
+    assert!(stage.images.table.is_empty());
 }
 
 #[test]
 fn records_older_than_a_rundown_are_ignored() {
     let mut stage = Stage::new();
     let own = std::process::id();
-    stage.state.images.read_process(own);
-    assert_eq!(stage.handle(&mapped(own, 0x1000, b"//anon")), []);
+    stage.images.read_process(own);
+    assert_eq!(stage.handle(mapped(own, 0x1000, b"//anon")), []);
     stage.time = now_ns();
-    assert_eq!(stage.handle(&mapped(own, 0x1000, b"//anon")), [(0x030A, own)]);
+    assert_eq!(stage.handle(mapped(own, 0x1000, b"//anon")), [(0x030A, own)]);
 }
 
 #[test]
 fn process_gone_before_a_rundown_is_unloaded_by_its_exit_record() {
     let mut stage = Stage::new();
-    stage.handle(&mapped(FREE_PID, 0x1000, b"//anon"));
-    assert_eq!(stage.state.images.read_process(FREE_PID), []);
-    let exit = Other::Exit { pid: FREE_PID, ppid: 1, tid: FREE_PID };
-    assert_eq!(stage.handle(&exit), [(0x1402, FREE_PID)]);
+    stage.handle(mapped(FREE_PID, 0x1000, b"//anon"));
+    assert_eq!(stage.images.read_process(FREE_PID), []);
+    let exit = Sideband::Exit { pid: FREE_PID, ppid: 1, tid: FREE_PID };
+    assert_eq!(stage.handle(exit), [(0x1402, FREE_PID)]);
 }
 
 #[test]
@@ -107,39 +109,40 @@ fn forked_images_beyond_the_bound_are_counted_as_lost() {
     let mut stage = Stage::new();
     let name = [b"/".as_slice(), &[b'x'; 4000]].concat();
     for at in 1..=2000 {
-        stage.handle(&mapped(FREE_PID, at << 16, &name));
+        stage.handle(mapped(FREE_PID, at << 16, &name));
     }
     assert_eq!(stage.lost, 0);
     let written: usize = (1..=4)
         .map(|child| {
             let pid = FREE_PID + child;
-            stage.handle(&Other::Fork { pid, ppid: FREE_PID, tid: pid, ptid: FREE_PID }).len()
+            stage.handle(Sideband::Fork { pid, ppid: FREE_PID, tid: pid, ptid: FREE_PID }).len()
         })
         .sum();
 
     assert!((1000..5000).contains(&written), "{written}");
     assert_eq!(stage.lost, (4 * 2000 - written as u64) * 3);
-    poll(&mut stage.state);
-    assert_eq!(stage.handle(&mapped(FREE_PID + 1, 0x10, b"//anon")).len(), 1, "the next poll writes again");
+    stage.images.begin_poll(&stage.context);
+    assert_eq!(stage.handle(mapped(FREE_PID + 1, 0x10, b"//anon")).len(), 1, "the next poll writes again");
 }
 
 #[test]
 fn own_code_address_is_found_in_own_program() {
-    let mut images = State::default();
+    let mut images = Images::default();
     images.programs.allow_reads(1000);
     let here = own_code_address_is_found_in_own_program as fn() as usize as u64;
-    let image = images.find(std::process::id(), here).expect("an image");
+    let own = images.read_process(std::process::id());
+    let image = own.iter().find(|image| image.contains(here)).expect("an image");
     assert_eq!(Path::new(&*image.name), std::env::current_exe().unwrap().canonicalize().unwrap());
     assert!(image.base < here && here < image.end());
-    assert_eq!(images.find(std::process::id(), 0x10), None);
-    assert_eq!(images.find(u32::MAX, here), None);
+    assert!(!own.iter().any(|image| image.contains(0x10)));
+    assert_eq!(images.read_process(u32::MAX), []);
 }
 
 #[test]
 fn images_are_not_tracked_without_a_group() {
     let mut stage = Stage::new();
-    stage.handle(&mapped(FREE_PID, 0x1000, b"//anon"));
-    stage.state.groups = Groups::default();
-    assert_eq!(stage.handle(&mapped(FREE_PID, 0x9000, b"//anon")), []);
-    assert!(stage.state.images.table.is_empty());
+    stage.handle(mapped(FREE_PID, 0x1000, b"//anon"));
+    stage.context.groups = Groups::default();
+    assert_eq!(stage.handle(mapped(FREE_PID, 0x9000, b"//anon")), []);
+    assert!(stage.images.table.is_empty());
 }

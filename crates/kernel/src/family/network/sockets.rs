@@ -6,9 +6,9 @@
 //!   UDP    found in /proc ──▶ checked in each poll whether it is still the same
 //! ```
 //!
-//! 1. State changes of TCP connections are captured, so their entries are correct. UDP sockets are
-//!    opened and closed without a record: what `/proc` shows is used in the poll in which it was
-//!    read, and checked in later ones.
+//! 1. State changes of TCP connections are captured, so their entries are correct. UDP sockets
+//!    are opened and closed without a record: what `/proc` shows is used in the poll in which it
+//!    was read, and checked in later ones.
 //! 2. All tables are bounded, and so are the searches for unknown sockets: [`MAX_SEARCHES`] in a
 //!    poll, and one socket [once a second](RETRY_NS).
 
@@ -16,8 +16,8 @@ use std::collections::{HashMap, HashSet};
 
 use super::endpoints::Endpoints;
 use super::find::{self, ProcSocket};
-use crate::now_ns;
-use crate::out::Written;
+use crate::clock::now_ns;
+use crate::out::PayloadPosition;
 
 /// The process id of an unknown owner.
 pub(super) const UNKNOWN_PROCESS: u32 = u32::MAX;
@@ -62,12 +62,12 @@ struct UdpSocket {
 
 /// All known sockets.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(super) struct Sockets {
     tcp: HashMap<u64, Socket>,
     /// By socket and process: the same address in another process is another socket.
     udp: HashMap<(u64, u32), UdpSocket>,
     /// Accept events written in this poll whose connections have not been used yet.
-    accepted: HashMap<u64, Written>,
+    accepted: HashMap<u64, PayloadPosition>,
     /// When a search for a socket of a process last failed.
     not_found: HashMap<(u64, u32), u64>,
     poll: u64,
@@ -76,7 +76,7 @@ pub(crate) struct State {
     searches: u32,
 }
 
-impl State {
+impl Sockets {
     pub(super) fn begin_poll(&mut self) {
         self.poll = self.poll.wrapping_add(1);
         self.now = now_ns();
@@ -86,7 +86,7 @@ impl State {
 
     /// Stores the accept event of a new connection. `None`, for a connection that this side
     /// requested, removes that of an earlier socket at the same address.
-    pub(super) fn set_accepted(&mut self, sk: u64, written: Option<Written>) {
+    pub(super) fn set_accepted(&mut self, sk: u64, written: Option<PayloadPosition>) {
         self.accepted.remove(&sk);
         if let Some(written) = written.filter(|_| self.accepted.len() < MAX_SOCKETS) {
             self.accepted.insert(sk, written);
@@ -94,13 +94,13 @@ impl State {
     }
 
     /// Returns the accept event of a connection at its first use, if it can still be completed.
-    pub(super) fn take_accepted(&mut self, sk: u64) -> Option<Written> {
+    pub(super) fn take_accepted(&mut self, sk: u64) -> Option<PayloadPosition> {
         self.accepted.remove(&sk)
     }
 
     /// Drops all sockets. Failed searches are kept: a program that causes lost records must not
     /// cause endless searches.
-    pub(super) fn clear_sockets(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.tcp.clear();
         self.udp.clear();
         self.accepted.clear();
@@ -178,8 +178,8 @@ impl State {
             }
             self.udp.remove(&(sk, process));
         }
-        let search = |state: &Self| {
-            let own = state.udp.iter().filter(|((_, owner), _)| *owner == process);
+        let search = |sockets: &Self| {
+            let own = sockets.udp.iter().filter(|((_, owner), _)| *owner == process);
             let taken: HashSet<u64> = own.map(|(_, known)| known.socket.inode).collect();
             find::find_socket("udp", is_v6, sk, process, &taken)
         };
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn connection_is_owned_by_its_requester_or_first_user() {
-        let mut state = State::default();
+        let mut state = Sockets::default();
         state.insert(1, Socket::connecting(endpoints(0), 10));
         let requested = state.establish(1, endpoints(5));
         let (owner, is_connecting) = (requested.owner, requested.is_connecting);
@@ -239,7 +239,7 @@ mod tests {
 
     #[test]
     fn user_of_a_connection_owns_it() {
-        let mut state = State::default();
+        let mut state = Sockets::default();
         state.update_endpoints(1, endpoints(5));
         assert_eq!(state.use_tcp(1, 33, true), endpoints(5));
         assert_eq!(state.close(1, endpoints(5)).owner, 33);
@@ -249,7 +249,7 @@ mod tests {
 
     #[test]
     fn sockets_are_bounded_and_closed_ones_dropped_first() {
-        let mut state = State::default();
+        let mut state = Sockets::default();
         state.update_endpoints(0, endpoints(1));
         for sk in 1..MAX_SOCKETS as u64 + 10 {
             state.close(sk, endpoints(2));
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn searches_are_bounded_per_poll_and_per_socket() {
-        let mut state = State::default();
+        let mut state = Sockets::default();
         state.begin_poll();
         let mut searched = 0;
         for sk in [1; 50].into_iter().chain(2..100) {
@@ -269,10 +269,10 @@ mod tests {
             });
         }
         assert_eq!((searched, state.not_found.len()), (MAX_SEARCHES, MAX_SEARCHES as usize));
-        state.clear_sockets();
+        state.clear();
         state.search(100, 7, |_| panic!("lost records allow no further search"));
         state.begin_poll();
-        state.clear_sockets();
+        state.clear();
         state.search(1, 7, |_| panic!("the last search failed a moment ago"));
     }
 }

@@ -4,51 +4,54 @@ use traceweir_format::Record;
 use traceweir_format::wire::u32_at;
 
 use super::*;
-use crate::Plain;
+use crate::clock::NanosecondClock;
 use crate::groups::Groups;
-use crate::out::{Beside, Hooks, Queue};
+use crate::out::Queue;
+use crate::settings::{EventExtras, HookSet};
 
 /// Larger than the largest id that Linux assigns.
 const PARENT: u32 = 5_000_000;
 const CHILD: u32 = 5_000_001;
 const THREAD: u32 = 5_000_002;
 
-/// A table of tasks, and the queue of the events written for it.
+/// A process family with its tasks, and the queue of the events written for it.
 struct Bench {
-    state: All,
+    processes: Processes,
+    context: Context,
     queue: Queue,
-    beside: Beside,
+    extras: EventExtras,
 }
 
 impl Bench {
     fn new(stacks: &[u16]) -> Self {
-        let state = All { groups: Groups([3, 0, 0, 0, 0, 0, 0, 0]), ..All::default() };
+        let groups = Groups::new(&[Group::PROCESS, Group::THREAD]);
         Self {
-            state,
+            processes: Processes::default(),
+            context: Context { groups, ..Context::default() },
             queue: Queue::default(),
-            beside: Beside { stacks: Hooks::new(stacks), ..Beside::default() },
+            extras: EventExtras { stacks: HookSet::new(stacks), ..EventExtras::default() },
         }
     }
 
-    fn with(&mut self, work: impl FnOnce(&mut All, &mut Out<'_>)) {
+    fn with(&mut self, work: impl FnOnce(&mut Processes, &mut Context, &mut Out<'_>)) {
         let mut too_large = 0;
         let queues = std::slice::from_mut(&mut self.queue);
-        let mut out = Out::new(queues, &Plain, &self.beside, &mut too_large);
-        work(&mut self.state, &mut out);
+        let mut out = Out::new(queues, &NanosecondClock, &self.extras, &mut too_large);
+        work(&mut self.processes, &mut self.context, &mut out);
         assert_eq!(too_large, 0);
     }
 
-    fn handle(&mut self, other: &Other<'_>) {
-        let context = Context { time: 0, pid: PARENT, tid: PARENT };
-        self.with(|state, out| on_other(state, &context, other, out));
+    fn handle(&mut self, body: Sideband<'_>) {
+        let record = SidebandRecord { time: 0, pid: PARENT, tid: PARENT, body };
+        self.with(|processes, context, out| processes.on_sideband(&record, context, out));
     }
 
     fn fork(&mut self, pid: u32, tid: u32) {
-        self.handle(&Other::Fork { pid, ppid: PARENT, tid, ptid: PARENT });
+        self.handle(Sideband::Fork { pid, ppid: PARENT, tid, ptid: PARENT });
     }
 
     fn exit(&mut self, pid: u32, tid: u32) {
-        self.handle(&Other::Exit { pid, ppid: PARENT, tid });
+        self.handle(Sideband::Exit { pid, ppid: PARENT, tid });
     }
 
     /// Removes the events written so far; returns the hook and the thread or process of each.
@@ -56,7 +59,7 @@ impl Bench {
         let mut written = Vec::new();
         while let Some(next) = self.queue.peek() {
             let mut bytes = vec![0; next.length];
-            self.queue.take(&mut bytes);
+            self.queue.pop_into(&mut bytes);
             let record = Record::parse(&bytes, 0).expect("a record");
             let hook = record.hook().expect("a hook");
             let id = if hook >> 8 == 3 { u32_at(record.payload(), 8) } else { u32_at(record.payload(), 4) };
@@ -66,11 +69,11 @@ impl Bench {
     }
 
     fn is_empty(&self) -> bool {
-        let tasks = &self.state.tasks;
+        let tasks = &self.context.tasks;
         tasks.processes().next().is_none()
             && [CHILD, THREAD].iter().all(|id| tasks.process_of(*id).is_none())
-            && tasks.pending_starts.is_empty()
-            && tasks.written_exits.is_empty()
+            && self.processes.pending_starts.is_empty()
+            && self.processes.written_exits.is_empty()
     }
 }
 
@@ -79,10 +82,10 @@ fn process_life_is_written_in_order_and_leaves_no_state() {
     let mut bench = Bench::new(&[]);
     bench.fork(CHILD, CHILD);
     bench.fork(CHILD, THREAD);
-    assert_eq!(bench.state.tasks.process_of(THREAD), Some(CHILD));
-    bench.handle(&Other::Comm { pid: CHILD, tid: THREAD, name: b"a name of many letters", is_exec: false });
+    assert_eq!(bench.context.tasks.process_of(THREAD), Some(CHILD));
+    bench.handle(Sideband::Comm { pid: CHILD, tid: THREAD, name: b"a name of many letters", is_exec: false });
     bench.exit(CHILD, CHILD);
-    assert_eq!(bench.state.tasks.processes().collect::<Vec<_>>(), [CHILD], "one thread is left");
+    assert_eq!(bench.context.tasks.processes().collect::<Vec<_>>(), [CHILD], "one thread is left");
     bench.exit(CHILD, THREAD);
     let life = [
         (0x0301, CHILD),
@@ -105,9 +108,9 @@ fn exec_ends_one_program_and_starts_the_next() {
     bench.exit(CHILD, CHILD);
     bench.take_written();
     // The remaining thread takes the id of the first thread, which has ended.
-    bench.handle(&Other::Comm { pid: CHILD, tid: CHILD, name: b"next", is_exec: true });
+    bench.handle(Sideband::Comm { pid: CHILD, tid: CHILD, name: b"next", is_exec: true });
     assert_eq!(bench.take_written(), [(0x0502, THREAD), (0x0302, CHILD), (0x0301, CHILD), (0x0501, CHILD)]);
-    let tasks = &bench.state.tasks;
+    let tasks = &bench.context.tasks;
     assert_eq!((tasks.process_of(THREAD), tasks.process_of(CHILD)), (None, Some(CHILD)));
     assert_eq!(tasks.get(CHILD).map(|process| process.program.image.clone()), Some(b"next".to_vec()));
     bench.exit(CHILD, CHILD);
@@ -137,7 +140,7 @@ fn lost_exits_and_invalid_ids_leave_no_state() {
     for id in [0, u32::MAX] {
         bench.fork(id, id);
         bench.exit(id, id);
-        bench.handle(&Other::Comm { pid: id, tid: id, name: b"", is_exec: true });
+        bench.handle(Sideband::Comm { pid: id, tid: id, name: b"", is_exec: true });
     }
     assert_eq!(bench.take_written(), []);
     bench.exit(u32::MAX, THREAD);
@@ -147,12 +150,12 @@ fn lost_exits_and_invalid_ids_leave_no_state() {
 #[test]
 fn start_waits_for_its_stack_at_most_one_poll() {
     let mut bench = Bench::new(&[0x0501]);
-    poll(&mut bench.state);
+    bench.context.tasks.poll(true);
     bench.fork(CHILD, CHILD);
-    bench.with(finish_poll);
+    bench.with(Processes::finish_poll);
     assert_eq!(bench.take_written(), []);
-    poll(&mut bench.state);
-    bench.with(finish_poll);
+    bench.context.tasks.poll(true);
+    bench.with(Processes::finish_poll);
     assert_eq!(bench.take_written(), [(0x0301, CHILD), (0x0501, CHILD)]);
     bench.fork(CHILD, THREAD);
     bench.exit(CHILD, THREAD);

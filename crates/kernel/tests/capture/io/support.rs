@@ -2,10 +2,10 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use traceweir_format::header::Record;
-use traceweir_kernel::{Capture, Control, Group, Groups, Wanted};
+use traceweir_kernel::{Capture, CaptureSettings, Control, Group, Groups};
 
 use crate::support::skip::skip;
-use crate::support::{Fields, Plain, cpus};
+use crate::support::{Fields, NanosecondClock, cpus};
 
 /// The hook id of stacks.
 const STACK: u16 = 0x1820;
@@ -46,8 +46,9 @@ impl Running {
 
     pub(crate) fn start_with_rings(groups: &[Group], stacks: &[u16], ring_bytes: usize) -> Option<Self> {
         let groups = Groups::new(groups);
-        let wanted = Wanted { groups, stacks: stacks.to_vec(), ring_bytes, ..Wanted::default() };
-        match Capture::start(&wanted, cpus(), cpus()) {
+        let settings =
+            CaptureSettings { groups, stacks: stacks.to_vec(), ring_bytes, ..CaptureSettings::default() };
+        match Capture::start(&settings, cpus(), cpus()) {
             Ok((capture, control)) => {
                 let mut running = Self { capture, control };
                 running.poll();
@@ -62,11 +63,11 @@ impl Running {
 
     /// Returns whether the kernel has a tracepoint.
     pub(crate) fn has(&self, name: &str) -> bool {
-        !self.control.missing().iter().any(|missing| missing == name)
+        !self.control.missing_events().iter().any(|missing| missing == name)
     }
 
     pub(crate) fn poll(&mut self) {
-        self.capture.look(&Plain, false);
+        self.capture.poll(&NanosecondClock, false);
     }
 
     /// Waits until the capture requests a poll. Returns whether it did.
@@ -86,12 +87,12 @@ impl Running {
 
     /// Like [`end`](Self::end), but also returns the number of lost records.
     pub(crate) fn end_with_losses(mut self) -> (Vec<CapturedEvent>, u64) {
-        self.capture.end(&Plain);
+        self.capture.end(&NanosecondClock);
         let mut events = Vec::new();
         for cpu in 0..cpus() {
             while let Some(next) = self.capture.peek(cpu) {
                 let mut bytes = vec![0; next.length];
-                self.capture.take(cpu, &mut bytes);
+                self.capture.pop_into(cpu, &mut bytes);
                 let record = Record::parse(&bytes, cpu).expect("a record");
                 let Some(hook) = record.hook().filter(|hook| is_ours(*hook)) else { continue };
                 let fields = if hook == STACK { Fields::default() } else { Fields::parse(&record) };

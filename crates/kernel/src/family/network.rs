@@ -32,14 +32,18 @@ mod sockets;
 use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
+use self::endpoints::Endpoints;
+use self::sockets::{Socket, Sockets};
+use super::{Context, Family, Row};
 use crate::groups::Group;
-use crate::out::{Out, Written};
-use crate::spec::{Event, Spec};
-use crate::state::State as All;
+use crate::out::{Out, PayloadPosition};
+use crate::spec::Event;
 
-use endpoints::Endpoints;
-use sockets::Socket;
-pub(crate) use sockets::State;
+/// The network family.
+#[derive(Debug, Default)]
+pub(crate) struct Network {
+    sockets: Sockets,
+}
 
 /// Hooks of IPv4. Those of IPv6 are larger by [`IPV6`].
 const TCP_SEND: u16 = hook::TCP_SEND;
@@ -80,80 +84,74 @@ const SYN_RECV: i64 = 3;
 const CLOSE: i64 = 7;
 const LISTEN: i64 = 10;
 
-const fn with_filter(spec: Spec, filter: &'static str) -> Spec {
-    Spec { filter: Some(filter), ..spec }
-}
-
-pub(crate) static SPECS: &[Spec] = &[
-    with_filter(
-        Spec::tracepoint(
-            ("sock", "sock_send_length"),
-            &[Group::NETWORK],
-            &[TCP_SEND, TCP_SEND + IPV6, UDP_SEND, UDP_SEND + IPV6],
-            &["sk", "family", "protocol", "ret", "flags"],
-            on_send,
-        ),
-        TRANSFERS,
-    ),
-    with_filter(
-        Spec::tracepoint(
-            ("sock", "sock_recv_length"),
-            &[Group::NETWORK],
-            &[TCP_RECEIVE, TCP_RECEIVE + IPV6, UDP_RECEIVE, UDP_RECEIVE + IPV6],
-            &["sk", "family", "protocol", "ret", "flags"],
-            on_receive,
-        ),
-        TRANSFERS,
-    ),
-    with_filter(
-        Spec::tracepoint(
-            ("sock", "inet_sock_set_state"),
-            &[Group::NETWORK],
-            &[
-                TCP_CONNECT,
-                TCP_CONNECT + IPV6,
-                TCP_ACCEPT,
-                TCP_ACCEPT + IPV6,
-                TCP_DISCONNECT,
-                TCP_DISCONNECT + IPV6,
-                TCP_FAIL,
-            ],
-            &["skaddr", "sport", "dport", "saddr_v6", "daddr_v6", "oldstate", "newstate"],
-            on_state_change,
-        ),
-        "protocol == 6",
-    ),
-    Spec::tracepoint(
+static ROWS: &[Row<Network>] = &[
+    Row::tracepoint(
+        ("sock", "sock_send_length"),
+        &[Group::NETWORK],
+        &[TCP_SEND, TCP_SEND + IPV6, UDP_SEND, UDP_SEND + IPV6],
+        &["sk", "family", "protocol", "ret", "flags"],
+        Network::on_send,
+    )
+    .filtered(TRANSFERS),
+    Row::tracepoint(
+        ("sock", "sock_recv_length"),
+        &[Group::NETWORK],
+        &[TCP_RECEIVE, TCP_RECEIVE + IPV6, UDP_RECEIVE, UDP_RECEIVE + IPV6],
+        &["sk", "family", "protocol", "ret", "flags"],
+        Network::on_receive,
+    )
+    .filtered(TRANSFERS),
+    Row::tracepoint(
+        ("sock", "inet_sock_set_state"),
+        &[Group::NETWORK],
+        &[
+            TCP_CONNECT,
+            TCP_CONNECT + IPV6,
+            TCP_ACCEPT,
+            TCP_ACCEPT + IPV6,
+            TCP_DISCONNECT,
+            TCP_DISCONNECT + IPV6,
+            TCP_FAIL,
+        ],
+        &["skaddr", "sport", "dport", "saddr_v6", "daddr_v6", "oldstate", "newstate"],
+        Network::on_state_change,
+    )
+    .filtered("protocol == 6"),
+    Row::tracepoint(
         ("tcp", "tcp_rcv_space_adjust"),
         &[Group::NETWORK],
         &[],
         &["skaddr", "sport", "dport", "saddr_v6", "daddr_v6"],
-        on_space_adjust,
+        Network::on_space_adjust,
     ),
-    Spec::tracepoint(
+    Row::tracepoint(
         ("tcp", "tcp_retransmit_skb"),
         &[Group::NETWORK],
         &[TCP_RETRANSMIT, TCP_RETRANSMIT + IPV6, TCP_RECONNECT, TCP_RECONNECT + IPV6],
         &["skaddr", "sport", "dport", "saddr_v6", "daddr_v6", "?state"],
-        on_retransmit,
+        Network::on_retransmit,
     ),
-    Spec::tracepoint(
+    Row::tracepoint(
         ("udp", "udp_fail_queue_rcv_skb"),
         &[Group::NETWORK],
         &[UDP_FAIL],
         &["rc", "?family"],
-        on_udp_drop,
+        |_, event, _, out| write_udp_drop(event, out),
     ),
 ];
 
-/// Begins a poll: renews the bound on searches of `/proc`.
-pub(crate) fn poll(state: &mut All) {
-    state.network.begin_poll();
-}
+impl Family for Network {
+    fn rows() -> &'static [Row<Self>] {
+        ROWS
+    }
 
-/// Drops all known sockets after lost records.
-pub(crate) fn forget(state: &mut All) {
-    state.network.clear_sockets();
+    fn begin_poll(&mut self, _: &Context) {
+        self.sockets.begin_poll();
+    }
+
+    fn forget_after_loss(&mut self) {
+        self.sockets.clear();
+    }
 }
 
 /// Returns the socket and the endpoints of an event with addresses.
@@ -164,42 +162,82 @@ fn parse_endpoints(event: &Event<'_>) -> (u64, Endpoints) {
     (event.u64(socket), Endpoints::new((local, ports.0), (remote, ports.1)))
 }
 
-fn on_send(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    write_transfer(state, event, out, TCP_SEND, UDP_SEND);
-}
+impl Network {
+    fn on_send(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
+        self.write_transfer(event, TCP_SEND, UDP_SEND, out);
+    }
 
-fn on_receive(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    /// The call leaves the data in the queue, or reads errors instead of data.
-    const NO_DATA: u32 = (libc::MSG_PEEK | libc::MSG_ERRQUEUE) as u32;
-    if event.u32(FLAGS) & NO_DATA == 0 {
-        write_transfer(state, event, out, TCP_RECEIVE, UDP_RECEIVE);
+    fn on_receive(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
+        /// The call leaves the data in the queue, or reads errors instead of data.
+        const NO_DATA: u32 = (libc::MSG_PEEK | libc::MSG_ERRQUEUE) as u32;
+        if event.u32(FLAGS) & NO_DATA == 0 {
+            self.write_transfer(event, TCP_RECEIVE, UDP_RECEIVE, out);
+        }
     }
-}
 
-fn write_transfer(state: &mut All, event: &Event<'_>, out: &mut Out<'_>, tcp: u16, udp: u16) {
-    let (sk, process, size) = (event.u64(SK), event.sample.pid, event.u32(RET));
-    let is_v6 = event.u32(FAMILY) == libc::AF_INET6 as u32;
-    let is_tcp = event.u32(PROTOCOL) == TCP;
-    // 0 bytes are the end of a TCP stream; a UDP datagram may be empty.
-    if is_tcp && size == 0 {
-        return;
+    fn write_transfer(&mut self, event: &Event<'_>, tcp: u16, udp: u16, out: &mut Out<'_>) {
+        let (sk, process, size) = (event.u64(SK), event.sample.pid, event.u32(RET));
+        let is_v6 = event.u32(FAMILY) == libc::AF_INET6 as u32;
+        let is_tcp = event.u32(PROTOCOL) == TCP;
+        // 0 bytes are the end of a TCP stream; a UDP datagram may be empty.
+        if is_tcp && size == 0 {
+            return;
+        }
+        let sockets = &mut self.sockets;
+        if let Some(accepted) = sockets.take_accepted(sk).filter(|_| is_tcp) {
+            out.complete(accepted, process);
+        }
+        let endpoints =
+            if is_tcp { sockets.use_tcp(sk, process, is_v6) } else { sockets.use_udp(sk, process, is_v6) };
+        let hook = if is_tcp { tcp } else { udp };
+        let mut payload = out.payload();
+        endpoints.put(&mut payload, process, size, hook == UDP_RECEIVE);
+        if hook == TCP_SEND {
+            // The call has just returned; its start is unknown.
+            let now = to_tenths(event.sample.time);
+            payload.put_u32(now).put_u32(now);
+        }
+        payload.put_u32(0).put_u64(sk);
+        out.perfinfo(hook_for(hook, &endpoints), VERSION, payload);
     }
-    let network = &mut state.network;
-    if let Some(accepted) = network.take_accepted(sk).filter(|_| is_tcp) {
-        out.complete(accepted, process);
+
+    fn on_state_change(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
+        let (sk, endpoints) = parse_endpoints(event);
+        let sockets = &mut self.sockets;
+        match (event.number(OLD_STATE), event.number(NEW_STATE)) {
+            // The connecting program itself makes this change.
+            (_, SYN_SENT) => sockets.insert(sk, Socket::connecting(endpoints, event.sample.pid)),
+            (old @ (SYN_SENT | SYN_RECV), ESTABLISHED) => {
+                let socket = sockets.establish(sk, endpoints);
+                let is_ours = old == SYN_SENT || socket.is_connecting;
+                let hook = if is_ours { TCP_CONNECT } else { TCP_ACCEPT };
+                let written = write_connection(hook, sk, &socket, out);
+                sockets.set_accepted(sk, written.filter(|_| !is_ours));
+            }
+            (SYN_SENT, CLOSE) => {
+                sockets.remove(sk);
+                write_fail(TCP_FAIL, endpoints.is_v6, OTHER_REASON, out);
+            }
+            (LISTEN | SYN_RECV | CLOSE, _) => {}
+            (_, CLOSE) => {
+                let socket = sockets.close(sk, endpoints);
+                write_simple(TCP_DISCONNECT, sk, &socket, out);
+            }
+            _ => {}
+        }
     }
-    let endpoints =
-        if is_tcp { network.use_tcp(sk, process, is_v6) } else { network.use_udp(sk, process, is_v6) };
-    let hook = if is_tcp { tcp } else { udp };
-    let mut payload = out.payload();
-    endpoints.put(&mut payload, process, size, hook == UDP_RECEIVE);
-    if hook == TCP_SEND {
-        // The call has just returned; its start is unknown.
-        let now = to_tenths(event.sample.time);
-        payload.put_u32(now).put_u32(now);
+
+    fn on_space_adjust(&mut self, event: &Event<'_>, _: &mut Context, _: &mut Out<'_>) {
+        let (sk, endpoints) = parse_endpoints(event);
+        self.sockets.update_endpoints(sk, endpoints);
     }
-    payload.put_u32(0).put_u64(sk);
-    out.perfinfo(hook_for(hook, &endpoints), VERSION, payload);
+
+    fn on_retransmit(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
+        let (sk, endpoints) = parse_endpoints(event);
+        let socket = self.sockets.update_endpoints(sk, endpoints);
+        let hook = if event.number(STATE) == SYN_SENT { TCP_RECONNECT } else { TCP_RETRANSMIT };
+        write_simple(hook, sk, &socket, out);
+    }
 }
 
 /// Returns the hook for the address family of the endpoints.
@@ -212,48 +250,10 @@ fn to_tenths(ns: u64) -> u32 {
     u32::try_from(ns / 100_000_000).unwrap_or(u32::MAX)
 }
 
-fn on_state_change(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    let (sk, endpoints) = parse_endpoints(event);
-    let network = &mut state.network;
-    match (event.number(OLD_STATE), event.number(NEW_STATE)) {
-        // The connecting program itself makes this change.
-        (_, SYN_SENT) => network.insert(sk, Socket::connecting(endpoints, event.sample.pid)),
-        (old @ (SYN_SENT | SYN_RECV), ESTABLISHED) => {
-            let socket = network.establish(sk, endpoints);
-            let is_ours = old == SYN_SENT || socket.is_connecting;
-            let hook = if is_ours { TCP_CONNECT } else { TCP_ACCEPT };
-            let written = write_connection(hook, sk, &socket, out);
-            network.set_accepted(sk, written.filter(|_| !is_ours));
-        }
-        (SYN_SENT, CLOSE) => {
-            network.remove(sk);
-            write_fail(TCP_FAIL, endpoints.is_v6, OTHER_REASON, out);
-        }
-        (LISTEN | SYN_RECV | CLOSE, _) => {}
-        (_, CLOSE) => {
-            let socket = network.close(sk, endpoints);
-            write_simple(TCP_DISCONNECT, sk, &socket, out);
-        }
-        _ => {}
-    }
-}
-
-fn on_space_adjust(state: &mut All, event: &Event<'_>, _: &mut Out<'_>) {
-    let (sk, endpoints) = parse_endpoints(event);
-    state.network.update_endpoints(sk, endpoints);
-}
-
-fn on_retransmit(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    let (sk, endpoints) = parse_endpoints(event);
-    let socket = state.network.update_endpoints(sk, endpoints);
-    let hook = if event.number(STATE) == SYN_SENT { TCP_RECONNECT } else { TCP_RETRANSMIT };
-    write_simple(hook, sk, &socket, out);
-}
-
 /// The failure code for which no specific reason is known.
 const OTHER_REASON: u16 = 5;
 
-fn on_udp_drop(_: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
+fn write_udp_drop(event: &Event<'_>, out: &mut Out<'_>) {
     const INSUFFICIENT_RESOURCES: u16 = 1;
     let result = event.number(0).saturating_neg();
     let is_full = [libc::ENOMEM, libc::ENOBUFS].iter().any(|error| i64::from(*error) == result);
@@ -271,7 +271,7 @@ fn write_simple(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) {
 
 /// Writes the start of a connection. The kernel does not report options, windows and sequence
 /// numbers. The process, which is the first field, may be set later.
-fn write_connection(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) -> Option<Written> {
+fn write_connection(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) -> Option<PayloadPosition> {
     let mut payload = out.payload();
     socket.endpoints.put(&mut payload, socket.owner, 0, false);
     payload.put_u16(0).put_u16(0).put_u16(0).put_u16(0);

@@ -1,14 +1,14 @@
 //! Runs reads that other processes can block, with a timeout.
 //!
 //! ```text
-//!   within(timeout, work) ──▶ a worker thread runs it ──answer──▶ the caller, if it still waits
+//!   run(timeout, work) ──▶ a worker thread runs it ──answer──▶ the caller, if it still waits
 //!                                  └ blocks: the caller goes on, another worker runs the next work
 //! ```
 //!
 //! A file may lie on a file system served by a program, and so may the memory of a process: reading
 //! its command line, its mappings or the size of its program can block forever.
 //!
-//! A poll of a capture has a budget for such waits ([`begin`], [`end`]).
+//! A poll of a capture has a budget for such waits ([`begin_poll`], [`end_poll`]).
 //!
 //! - P1 No caller waits longer than its timeout.
 //! - P2 Nothing waits for a blocked worker. It becomes available again when its work returns.
@@ -29,7 +29,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The usual timeout of a read, on a busy machine: a thousand times its usual duration.
-pub(crate) const PATIENCE: Duration = Duration::from_millis(250);
+pub(crate) const READ_TIMEOUT: Duration = Duration::from_millis(250);
 /// The budget for all waits in one poll.
 const BUDGET: Duration = Duration::from_millis(500);
 /// Answers within this time do not reduce the budget.
@@ -39,7 +39,7 @@ const MAX_WORKERS: usize = 16;
 /// Stack size of a worker, which only reads files.
 const STACK: usize = 256 << 10;
 /// Thread name of a worker.
-const WORKER: &str = "weir-look";
+const WORKER: &str = "weir-read";
 
 type Job = Box<dyn FnOnce() + Send>;
 
@@ -61,7 +61,7 @@ struct Budget {
     left: Duration,
     /// Processes that caused a timeout.
     blocked: HashSet<u32>,
-    unread: u64,
+    abandoned: u64,
 }
 
 thread_local! {
@@ -70,24 +70,24 @@ thread_local! {
 }
 
 /// Begins a poll on this thread, with a full budget.
-pub(crate) fn begin() {
-    POLL.set(Some(Budget { left: BUDGET, blocked: HashSet::new(), unread: 0 }));
+pub(crate) fn begin_poll() {
+    POLL.set(Some(Budget { left: BUDGET, blocked: HashSet::new(), abandoned: 0 }));
 }
 
 /// Ends the poll on this thread. Returns how many reads were given up.
-pub(crate) fn end() -> u64 {
-    POLL.take().map_or(0, |budget| budget.unread)
+pub(crate) fn end_poll() -> u64 {
+    POLL.take().map_or(0, |budget| budget.abandoned)
 }
 
 /// Returns how much of a timeout the budget allows now. Returns `None`, and counts a read that was
 /// given up, if the budget is exhausted or the process has caused a timeout.
-pub(crate) fn allowed(timeout: Duration, process: Option<u32>) -> Option<Duration> {
+pub(crate) fn allowed_timeout(timeout: Duration, process: Option<u32>) -> Option<Duration> {
     POLL.with_borrow_mut(|poll| {
         let Some(budget) = poll else { return Some(timeout) };
         let allowed = timeout.min(budget.left.checked_div(2).unwrap_or_default());
         let is_blocked = process.is_some_and(|process| budget.blocked.contains(&process));
         if is_blocked || allowed < AT_ONCE {
-            budget.unread = budget.unread.saturating_add(1);
+            budget.abandoned = budget.abandoned.saturating_add(1);
             return None;
         }
         Some(allowed)
@@ -95,53 +95,53 @@ pub(crate) fn allowed(timeout: Duration, process: Option<u32>) -> Option<Duratio
 }
 
 /// Subtracts a wait from the budget. `is_timeout` is whether there was no answer.
-pub(crate) fn pay(took: Duration, process: Option<u32>, is_timeout: bool) {
+pub(crate) fn charge(took: Duration, process: Option<u32>, is_timeout: bool) {
     POLL.with_borrow_mut(|poll| {
         let Some(budget) = poll else { return };
         let free = if is_timeout { Duration::ZERO } else { AT_ONCE };
         budget.left = budget.left.saturating_sub(took.saturating_sub(free));
         if is_timeout {
-            budget.unread = budget.unread.saturating_add(1);
+            budget.abandoned = budget.abandoned.saturating_add(1);
             budget.blocked.extend(process);
         }
     });
 }
 
 /// Runs `work` on a worker thread and returns its result, or `None` on a timeout.
-pub(crate) fn within<T: Send + 'static>(
+pub(crate) fn run<T: Send + 'static>(
     timeout: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    run(timeout, None, work)
+    run_job(timeout, None, work)
 }
 
-/// Like [`within`], for work that reads something of a process (P6).
-pub(crate) fn within_of<T: Send + 'static>(
+/// Like [`run`], for work that reads something of a process (P6).
+pub(crate) fn run_for_process<T: Send + 'static>(
     process: u32,
     timeout: Duration,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    run(timeout, Some(process), work)
+    run_job(timeout, Some(process), work)
 }
 
-fn run<T: Send + 'static>(
+fn run_job<T: Send + 'static>(
     timeout: Duration,
     process: Option<u32>,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    let timeout = allowed(timeout, process)?;
+    let timeout = allowed_timeout(timeout, process)?;
     let Some(receiver) = start_job(work) else {
-        pay(Duration::ZERO, None, true);
+        charge(Duration::ZERO, None, true);
         return None;
     };
     match receiver.recv_timeout(timeout).ok() {
         // The time that the worker took, without delays from other load on this machine.
         Some((answer, took)) => {
-            pay(took, process, false);
+            charge(took, process, false);
             Some(answer)
         }
         None => {
-            pay(timeout, process, true);
+            charge(timeout, process, true);
             None
         }
     }
@@ -164,7 +164,7 @@ fn start_job<T: Send + 'static>(
 }
 
 /// Returns whether this thread is a worker, which survives panics.
-pub fn is_patient_worker() -> bool {
+pub fn is_blocking_worker() -> bool {
     std::thread::current().name() == Some(WORKER)
 }
 
@@ -202,7 +202,7 @@ mod tests {
     fn serve<T: Send + 'static>(work: impl Fn() -> T + Clone + Send + 'static) -> T {
         let deadline = Instant::now() + Duration::from_secs(120);
         loop {
-            if let Some(answer) = within(Duration::from_secs(60), work.clone()) {
+            if let Some(answer) = run(Duration::from_secs(60), work.clone()) {
                 return answer;
             }
             assert!(Instant::now() < deadline, "no worker is available");
@@ -215,7 +215,7 @@ mod tests {
         assert_eq!(serve(|| 7), 7);
         let (hold, held) = channel::<()>();
         let begun = Instant::now();
-        let blocked = within(Duration::from_millis(20), move || {
+        let blocked = run(Duration::from_millis(20), move || {
             let _ = held.recv();
         });
         assert_eq!(blocked, None);
@@ -230,36 +230,41 @@ mod tests {
         let deadline = Instant::now() + Duration::from_secs(120);
         while PANICS.load(Relaxed) < 2 * MAX_WORKERS {
             assert!(Instant::now() < deadline, "no worker is available");
-            let answer = within::<()>(Duration::from_secs(60), || {
+            let answer = run::<()>(Duration::from_secs(60), || {
                 PANICS.fetch_add(1, Relaxed);
                 panic!("intended by this test")
             });
             assert_eq!(answer, None);
         }
-        assert!(serve(is_patient_worker));
-        assert!(!is_patient_worker());
+        assert!(serve(is_blocking_worker));
+        assert!(!is_blocking_worker());
     }
 
     #[test]
     fn waits_of_a_poll_stay_within_its_budget() {
-        begin();
+        begin_poll();
         let begun = Instant::now();
         let (hold, held) = channel::<()>();
-        assert_eq!(within_of(7, PATIENCE, move || held.recv().is_ok()), None);
+        assert_eq!(run_for_process(7, READ_TIMEOUT, move || held.recv().is_ok()), None);
         let after_one = begun.elapsed();
         for _ in 0..1000 {
-            assert_eq!(within_of(7, PATIENCE, || 1), None, "the process has caused a timeout");
+            assert_eq!(run_for_process(7, READ_TIMEOUT, || 1), None, "the process has caused a timeout");
         }
-        assert!(begun.elapsed() - after_one < PATIENCE, "these calls return at once");
+        assert!(begun.elapsed() - after_one < READ_TIMEOUT, "these calls return at once");
         drop(hold);
         let slow = || std::thread::sleep(Duration::from_millis(10));
-        let served = (0..1000).filter(|number| within_of(100 + number, PATIENCE, slow).is_some()).count();
+        let served =
+            (0..1000).filter(|number| run_for_process(100 + number, READ_TIMEOUT, slow).is_some()).count();
         assert!(served < 100, "{served}");
-        assert!(allowed(PATIENCE, None).is_none());
-        assert!(end() >= 1 + 1000 + 900);
-        assert_eq!(allowed(PATIENCE, Some(7)), Some(PATIENCE), "outside of a poll");
-        begin();
-        assert_eq!(allowed(PATIENCE, Some(7)), Some(PATIENCE), "the next poll has a full budget");
-        assert_eq!(end(), 0);
+        assert!(allowed_timeout(READ_TIMEOUT, None).is_none());
+        assert!(end_poll() >= 1 + 1000 + 900);
+        assert_eq!(allowed_timeout(READ_TIMEOUT, Some(7)), Some(READ_TIMEOUT), "outside of a poll");
+        begin_poll();
+        assert_eq!(
+            allowed_timeout(READ_TIMEOUT, Some(7)),
+            Some(READ_TIMEOUT),
+            "the next poll has a full budget"
+        );
+        assert_eq!(end_poll(), 0);
     }
 }

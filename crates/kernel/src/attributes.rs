@@ -3,12 +3,11 @@
 use perf_event_open_sys::bindings as sys;
 use traceweir_format::spec::system::LIMITED_RING_COPIES;
 
-use crate::control::{Scope, Wanted};
 use crate::counter::{Code, Counter, MAX_COUNTERS};
 use crate::error::{Error, Result};
-use crate::out::Hooks;
 use crate::perf_ring::{Attr, can_report_build_ids};
 use crate::record::Parts;
+use crate::settings::{CaptureSettings, EventExtras, HookSet, Scope};
 use crate::spec::{Source, Spec};
 use crate::targets::Targets;
 use crate::tracefs::{Field, Format};
@@ -25,8 +24,8 @@ const OWN_WATERMARK: u32 = 64 << 10;
 /// mappings.
 ///
 /// Every event that reports mappings requests build ids: only then does the kernel's flag for a
-/// build id count ([`record::other`](crate::record::other)).
-pub(crate) fn tasks_attr(wanted: &Wanted) -> Attr {
+/// build id count ([`record::parse_sideband`](crate::record::parse_sideband)).
+pub(crate) fn tasks_attr(settings: &CaptureSettings) -> Attr {
     let mut attr = Attr {
         type_: sys::PERF_TYPE_SOFTWARE,
         config: u64::from(sys::PERF_COUNT_SW_DUMMY),
@@ -34,7 +33,7 @@ pub(crate) fn tasks_attr(wanted: &Wanted) -> Attr {
         clockid: libc::CLOCK_MONOTONIC_RAW,
         ..Attr::default()
     };
-    Targets::limit(wanted.scope, &mut attr);
+    Targets::limit(settings.scope, &mut attr);
     attr.set_disabled(1);
     attr.set_sample_id_all(1);
     attr.set_use_clockid(1);
@@ -44,18 +43,18 @@ pub(crate) fn tasks_attr(wanted: &Wanted) -> Attr {
     attr.set_comm(1);
     attr.set_comm_exec(1);
     attr.set_task(1);
-    attr.set_context_switch(u64::from(wanted.scope == Scope::Own));
+    attr.set_context_switch(u64::from(settings.scope == Scope::Own));
     attr.set_watermark(1);
-    attr.__bindgen_anon_2.wakeup_watermark = watermark(wanted);
+    attr.__bindgen_anon_2.wakeup_watermark = watermark(settings);
     attr
 }
 
 /// Returns the number of ring bytes that wakes the reader.
 ///
 /// An unprivileged reader has small rings and ordinary priority, so it is woken earlier.
-pub(crate) fn watermark(wanted: &Wanted) -> u32 {
-    let quarter = u32::try_from(wanted.ring_bytes / 4).unwrap_or(u32::MAX);
-    match wanted.scope {
+pub(crate) fn watermark(settings: &CaptureSettings) -> u32 {
+    let quarter = u32::try_from(settings.ring_bytes / 4).unwrap_or(u32::MAX);
+    match settings.scope {
         Scope::Everything => quarter,
         Scope::Own => quarter.min(OWN_WATERMARK),
     }
@@ -74,79 +73,33 @@ pub(crate) fn stack_copy_bytes(stack_bytes: u32, limit: Option<u32>) -> u32 {
     stack_bytes.min(most).next_multiple_of(8)
 }
 
-/// Returns whether a row has to be open for these settings.
-pub(crate) fn is_wanted(spec: &Spec, wanted: &Wanted, stacks: &Hooks) -> bool {
+/// Returns whether an event has to be open for these settings.
+pub(crate) fn is_needed(spec: &Spec, settings: &CaptureSettings, stacks: &HookSet) -> bool {
     let is_available = match spec.source {
-        Source::Counter(index) => wanted.profile_sources.get(index).is_some(),
+        Source::Counter(index) => settings.profile_sources.get(index).is_some(),
         _ => true,
     };
-    let is_allowed = match wanted.scope {
+    let is_allowed = match settings.scope {
         Scope::Everything => !spec.is_for_own,
         Scope::Own => !matches!(spec.source, Source::Tracepoint(..)),
     };
-    is_available && is_allowed && spec.is_wanted(&wanted.groups, stacks)
+    is_available && is_allowed && spec.is_enabled(&settings.groups, stacks)
 }
 
 /// Returns the codes of the counters that are read with events.
-pub(crate) fn members_of(wanted: &Wanted) -> Result<Vec<Code>> {
+pub(crate) fn counter_codes(settings: &CaptureSettings) -> Result<Vec<Code>> {
     let missing = |counter: &Counter| Error::NotSupported { what: format!("counter {}", counter.name) };
-    let counters = wanted.counters.iter().take(MAX_COUNTERS);
+    let counters = settings.counters.iter().take(MAX_COUNTERS);
     counters.map(|counter| counter.code().ok_or_else(|| missing(counter))).collect()
 }
 
-/// Returns the settings with which a row is opened.
-pub(crate) fn key_of(
-    spec: &Spec,
-    wanted: &Wanted,
-    (stacks, registers): (&Hooks, &Hooks),
-    members: &[Code],
-) -> Key {
-    let mut parts = Parts::ALWAYS.with(spec.parts);
-    if matches!(spec.source, Source::Tracepoint(..)) {
-        parts = parts.with(Parts::RAW);
-    }
-    if stacks.has_any(spec.hooks) {
-        parts = parts.with(Parts::CALLCHAIN);
-    }
-    if parts.has(Parts::CALLCHAIN) && wanted.stack_bytes > 0 {
-        parts = parts.with(Parts::REGS_USER).with(Parts::STACK_USER);
-    }
-    if registers.has_any(spec.hooks) {
-        parts = parts.with(Parts::REGS_INTR);
-    }
-    if !members.is_empty() {
-        parts = parts.with(Parts::READ);
-    }
-    let (source, period) = match spec.source {
-        Source::Profile => (None, u64::from(wanted.interval.max(1)).saturating_mul(100)),
-        Source::Counter(index) => {
-            let source = wanted.profile_sources.get(index).cloned();
-            let period = source.as_ref().map_or(0, Counter::period);
-            (source, period)
-        }
-        _ => (None, 0),
-    };
-    let stack_bytes = if parts.has(Parts::STACK_USER) { wanted.stack_bytes } else { 0 };
-    Key { parts, period, source, members: members.to_vec(), stack_bytes }
-}
-
-/// Returns the name of a row's event for error messages.
-pub(crate) fn name_of(spec: &Spec) -> String {
-    match spec.source {
-        Source::Tracepoint(system, name) => format!("{system}:{name}"),
-        Source::Software { counter, .. } => format!("software event {counter}"),
-        Source::Profile => "cpu-clock".to_owned(),
-        Source::Counter(index) => format!("profile source {index}"),
-    }
-}
-
-/// Finds the fields of a row in the kernel's format description of the tracepoint.
-pub(crate) fn fields_of(spec: &Spec, format: &Format) -> Result<Vec<Option<Field>>> {
+/// Finds the fields of a tracepoint in the kernel's format description of it.
+pub(crate) fn find_fields(spec: &Spec, format: &Format) -> Result<Vec<Option<Field>>> {
     let find = |name: &&str| match name.strip_prefix('?') {
         Some(optional) => Ok(format.field(optional)),
         None => match format.field(name) {
             Some(field) => Ok(Some(field)),
-            None => Err(Error::Format { name: name_of(spec), field: (*name).to_owned() }),
+            None => Err(Error::Format { name: spec.name(), field: (*name).to_owned() }),
         },
     };
     spec.fields.iter().map(find).collect()
@@ -159,9 +112,9 @@ pub(crate) fn max_frames() -> u16 {
     text.trim().parse::<u16>().unwrap_or(127).min(MAX_FRAMES)
 }
 
-/// The settings of an open row. If one of them changes, the row is opened again.
+/// The settings with which an event is open. If one of them changes, the event is opened again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Key {
+pub(crate) struct EventKey {
     pub(crate) parts: Parts,
     /// Counts between two samples, for events whose period can be set.
     pub(crate) period: u64,
@@ -172,16 +125,56 @@ pub(crate) struct Key {
     pub(crate) stack_bytes: u32,
 }
 
+impl EventKey {
+    /// Returns the settings with which an event is opened.
+    pub(crate) fn new(
+        spec: &Spec,
+        settings: &CaptureSettings,
+        extras: &EventExtras,
+        counters: &[Code],
+    ) -> Self {
+        let members = if extras.counted.has_any(spec.hooks) { counters } else { &[] };
+        let mut parts = Parts::ALWAYS.with(spec.parts);
+        if matches!(spec.source, Source::Tracepoint(..)) {
+            parts = parts.with(Parts::RAW);
+        }
+        if extras.stacks.has_any(spec.hooks) {
+            parts = parts.with(Parts::CALLCHAIN);
+        }
+        if parts.has(Parts::CALLCHAIN) && settings.stack_bytes > 0 {
+            parts = parts.with(Parts::REGS_USER).with(Parts::STACK_USER);
+        }
+        if extras.registers.has_any(spec.hooks) {
+            parts = parts.with(Parts::REGS_INTR);
+        }
+        if !members.is_empty() {
+            parts = parts.with(Parts::READ);
+        }
+        let (source, period) = match spec.source {
+            Source::Profile => (None, u64::from(settings.interval.max(1)).saturating_mul(100)),
+            Source::Counter(index) => {
+                let source = settings.profile_sources.get(index).cloned();
+                let period = source.as_ref().map_or(0, Counter::period);
+                (source, period)
+            }
+            _ => (None, 0),
+        };
+        let stack_bytes = if parts.has(Parts::STACK_USER) { settings.stack_bytes } else { 0 };
+        Self { parts, period, source, members: members.to_vec(), stack_bytes }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn own_rings_wake_early_and_hold_many_stack_copies() {
-        let wanted = |scope, ring_bytes| Wanted { scope, ring_bytes, ..Wanted::default() };
-        assert_eq!(watermark(&wanted(Scope::Everything, 16 << 20)), 4 << 20);
-        assert_eq!(watermark(&wanted(Scope::Own, 2 << 20)), 64 << 10);
-        assert_eq!(watermark(&wanted(Scope::Own, 64 << 10)), 16 << 10);
+        let settings =
+            |scope, ring_bytes| CaptureSettings { scope, ring_bytes, ..CaptureSettings::default() };
+        assert_eq!(watermark(&settings(Scope::Everything, 16 << 20)), 4 << 20);
+        assert_eq!(watermark(&settings(Scope::Own, 2 << 20)), 64 << 10);
+        assert_eq!(watermark(&settings(Scope::Own, 64 << 10)), 16 << 10);
         let limited = |stack_bytes, ring_bytes| stack_copy_bytes(stack_bytes, Some(stack_limit(ring_bytes)));
         assert_eq!(limited(16 << 10, 2 << 20), 16 << 10);
         assert_eq!(limited(64 << 10, 16 << 20), MAX_STACK_BYTES);

@@ -25,7 +25,7 @@ use rustix::net::netlink::{CONNECTOR, SocketAddrNetlink};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use traceweir_format::wire::{Put, u32_at, u64_at};
 
-use crate::now_ns;
+use crate::clock::now_ns;
 
 /// The connector's id for process events, which is also its multicast group.
 const CN_IDX_PROC: u32 = 1;

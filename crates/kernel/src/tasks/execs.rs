@@ -26,9 +26,9 @@ use perf_event_open_sys::bindings as sys;
 use traceweir_format::wire::u64_at;
 
 use super::facts::{self, MAX_COMMAND_LINE};
-use crate::perf_ring::{Attr, Event, RECORD_HEAD, Ring};
+use crate::perf_ring::{Attr, PerfEvent, RECORD_HEAD, Ring};
 use crate::record::{self, Parts};
-use crate::spec;
+use crate::spec::Event;
 use crate::tracefs::{Field, Tracefs};
 
 /// Bytes of stack copied with an exec: the gap, the pointers and a long command line.
@@ -112,7 +112,7 @@ impl Execs {
         attr.__bindgen_anon_1.sample_period = 1;
         attr.set_sample_id_all(1);
         attr.set_use_clockid(1);
-        let open = |cpu| Event::open(&attr, -1, cpu).and_then(|event| Ring::new(event, RING_BYTES));
+        let open = |cpu| PerfEvent::open(&attr, -1, cpu).and_then(|event| Ring::new(event, RING_BYTES));
         for cpu in 0..i32::from(u16::MAX) {
             match open(cpu) {
                 Ok(ring) => execs.rings.push(ring),
@@ -142,7 +142,7 @@ impl Execs {
         let mut new_processes = Vec::new();
         let mut rings = std::mem::take(&mut self.rings);
         for ring in &mut rings {
-            ring.look();
+            ring.poll();
             while let Some(record) = ring.peek() {
                 let length = record.len();
                 if record::is_sample(record) {
@@ -165,8 +165,8 @@ impl Execs {
 
     /// Stores the exec of a sample and returns its process id.
     fn add_sample(&mut self, record: &[u8]) -> Option<u32> {
-        let sample = record::sample(record, PARTS, 0, (1, 0)).filter(|_| self.count < MAX_EXECS)?;
-        let event = spec::Event { sample, fields: &[self.file_name], tag: 0 };
+        let sample = record::parse_sample(record, PARTS, 0, (1, 0)).filter(|_| self.count < MAX_EXECS)?;
+        let event = Event { sample, fields: &[self.file_name], tag: 0 };
         let exec = Exec {
             time: sample.time,
             file_name: event.text(0).to_vec(),

@@ -14,17 +14,26 @@
 //! T4 A task that a scan of `/proc` finds while its start record may still lie in a ring is
 //! *early*: it is written only when it is certain that there is no such record.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod connector;
+mod execs;
+pub(crate) mod facts;
+mod scan;
+
+pub(crate) use self::scan::Zombie;
+
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use traceweir_format::linux::{boot_key, start_key};
 
-use super::connector::Connector;
-use super::execs::{Exec, Execs};
-use super::facts::{self, AppIdentity, NO_SESSION, Name, Program, Stat};
-use crate::family::schedule::convert_priority;
-use crate::now_ns;
+use self::connector::Connector;
+use self::execs::{Exec, Execs};
+use self::facts::{AppIdentity, NO_SESSION, Name, Program, Stat};
+use crate::clock::now_ns;
+
+/// The exit status of a process whose status is unknown: no exit code and no signal has this value.
+const UNKNOWN_STATUS: i32 = i32::MIN;
 
 /// How far the times of records and the ticks of `/proc` may disagree.
 const SLACK_NS: u64 = 30_000_000;
@@ -38,10 +47,6 @@ pub(crate) struct Tasks {
     processes: BTreeMap<u32, Process>,
     /// The process of each thread.
     threads: BTreeMap<u32, u32>,
-    /// Starts whose stack has not arrived yet, by the creating thread.
-    pub(super) pending_starts: BTreeMap<u32, PendingStart>,
-    /// Threads whose end was written with its stack, until their EXIT record arrives.
-    pub(super) written_exits: BTreeSet<u32>,
     connector: Option<Connector>,
     execs: Option<Execs>,
     clock: BootClock,
@@ -52,61 +57,65 @@ pub(crate) struct Tasks {
     read_until: u64,
     /// When this poll began.
     poll_began: u64,
-    pub(super) polls: u32,
-    pub(super) scans: u32,
+    pub(crate) polls: u32,
+    pub(crate) scans: u32,
     /// Whether the table contains early tasks.
-    pub(super) has_early: bool,
+    pub(crate) has_early: bool,
     wait_left: Duration,
 }
 
 /// A process that is alive.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
-    pub(super) start_ticks: u64,
-    pub(super) key: u64,
-    pub(super) parent: u32,
-    pub(super) session: u32,
-    pub(super) user: Option<u32>,
+    pub(crate) start_ticks: u64,
+    pub(crate) key: u64,
+    pub(crate) parent: u32,
+    pub(crate) session: u32,
+    pub(crate) user: Option<u32>,
     /// The id in the innermost PID namespace.
-    pub(super) inner: Option<u32>,
-    pub(super) program: Arc<Program>,
-    pub(super) app: Arc<AppIdentity>,
-    pub(super) threads: BTreeMap<u32, Thread>,
+    pub(crate) inner: Option<u32>,
+    pub(crate) program: Arc<Program>,
+    pub(crate) app: Arc<AppIdentity>,
+    pub(crate) threads: BTreeMap<u32, Thread>,
     /// Number of the last scan that saw the process; 0 if no scan has.
-    pub(super) seen: u32,
+    pub(crate) seen: u32,
     /// The poll that found the process early.
-    pub(super) early: Option<u32>,
+    pub(crate) early: Option<u32>,
 }
 
 /// A thread that is alive.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Thread {
-    pub(super) name: Name,
+pub(crate) struct Thread {
+    pub(crate) name: Name,
     /// On the scale of Windows.
-    pub(super) priority: u8,
+    pub(crate) priority: u8,
     /// Mask of the first 64 processors that the thread may run on; 0 if it is unknown.
-    pub(super) affinity: u64,
-    pub(super) seen: u32,
-    pub(super) early: Option<u32>,
+    pub(crate) affinity: u64,
+    pub(crate) seen: u32,
+    pub(crate) early: Option<u32>,
 }
 
 impl Thread {
     /// Builds a thread from its `/proc` files.
-    pub(super) fn from_proc(tid: u32, stat: &Stat) -> Self {
+    fn from_proc(tid: u32, stat: &Stat) -> Self {
         let (name, priority) = (stat.name, convert_priority(stat.priority));
         Self { name, priority, affinity: facts::affinity(tid), ..Self::default() }
     }
 }
 
-/// A start whose stack has not arrived yet.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PendingStart {
-    pub(super) creator: (u32, u32),
-    pub(super) process: u32,
-    pub(super) thread: u32,
-    pub(super) time: u64,
-    pub(super) cpu: u16,
-    pub(super) poll: u32,
+/// Converts a Linux priority (0 is the highest, 139 the lowest; below 0: deadline scheduling) to
+/// the scale of Windows.
+pub(crate) fn convert_priority(linux: i64) -> u8 {
+    match linux {
+        // Real time: 1 to 99 become 31 to 16.
+        ..100 => u8::try_from(31_i64.saturating_sub(linux.clamp(0, 99).saturating_mul(15).div_euclid(99)))
+            .unwrap_or(16),
+        // Nice −20 to 19 become 15 to 1.
+        _ => u8::try_from(
+            15_i64.saturating_sub(linux.min(139).saturating_sub(100).saturating_mul(14).div_euclid(39)),
+        )
+        .unwrap_or(1),
+    }
 }
 
 /// Converts times of perf records to the clock ticks of `/proc`.
@@ -139,8 +148,6 @@ impl Default for Tasks {
         Self {
             processes: BTreeMap::new(),
             threads: BTreeMap::new(),
-            pending_starts: BTreeMap::new(),
-            written_exits: BTreeSet::new(),
             connector: None,
             execs: None,
             clock: BootClock::now(),
@@ -168,42 +175,71 @@ impl Tasks {
     }
 
     /// Whether a process is in the table.
-    pub(crate) fn knows(&self, process: u32) -> bool {
+    pub(crate) fn has_process(&self, process: u32) -> bool {
         self.processes.contains_key(&process)
     }
 
-    pub(super) fn get(&self, process: u32) -> Option<&Process> {
+    pub(crate) fn get(&self, process: u32) -> Option<&Process> {
         self.processes.get(&process)
     }
 
-    pub(super) fn get_mut(&mut self, process: u32) -> Option<&mut Process> {
+    pub(crate) fn get_mut(&mut self, process: u32) -> Option<&mut Process> {
         self.processes.get_mut(&process)
     }
 
     /// Returns the process connector, which the first call opens.
-    pub(super) fn connector(&mut self) -> &mut Connector {
+    fn connector(&mut self) -> &mut Connector {
         self.connector.get_or_insert_with(Connector::open)
     }
 
+    /// Drops the exit status of a thread that was not the last of its process.
+    pub(crate) fn drop_exit_status(&mut self, thread: u32) {
+        self.connector().remove_status(thread);
+    }
+
+    /// Returns the exit status of a process whose last thread was `tid`.
+    pub(crate) fn find_exit_status(&mut self, (pid, tid): (u32, u32), time: u64) -> i32 {
+        let Some(process) = self.get(pid) else { return UNKNOWN_STATUS };
+        let (started, can_read) = (process.start_ticks, self.can_read_exit_code(process));
+        loop {
+            if let Some(status) = self.connector().take_status(tid, time) {
+                return connector::exit_status(status);
+            }
+            // `/proc` has the code until the parent has waited for the process; after that the
+            // connector's message has arrived or is on its way.
+            let stat = facts::stat(&pid.to_string()).filter(|stat| stat.start_ticks.abs_diff(started) <= 1);
+            if let Some(stat) = stat {
+                return status_from_code(stat.exit_code, can_read);
+            }
+            self.connector().drain();
+            if let Some(status) = self.connector().take_status(tid, time) {
+                return connector::exit_status(status);
+            }
+            if !self.connector().is_open() || !self.wait_briefly() {
+                return UNKNOWN_STATUS;
+            }
+        }
+    }
+
     /// Whether `/proc` shows us the exit code of a process.
-    pub(super) fn can_read_exit_code(&self, process: &Process) -> bool {
+    fn can_read_exit_code(&self, process: &Process) -> bool {
         self.can_trace || process.user == Some(rustix::process::geteuid().as_raw())
     }
 
-    pub(super) fn entries(&self) -> impl Iterator<Item = (u32, &Process)> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = (u32, &Process)> {
         self.processes.iter().map(|(pid, process)| (*pid, process))
     }
 
-    pub(super) fn entries_mut(&mut self) -> impl Iterator<Item = (u32, &mut Process)> {
+    fn entries_mut(&mut self) -> impl Iterator<Item = (u32, &mut Process)> {
         self.processes.iter_mut().map(|(pid, process)| (*pid, process))
     }
 
-    pub(super) fn thread(&self, thread: u32) -> Option<&Thread> {
+    pub(crate) fn thread(&self, thread: u32) -> Option<&Thread> {
         self.get(self.process_of(thread)?)?.threads.get(&thread)
     }
 
     /// Begins a poll. `are_execs_wanted`: whether the arguments of execs are captured.
-    pub(super) fn poll(&mut self, are_execs_wanted: bool) {
+    pub(crate) fn poll(&mut self, are_execs_wanted: bool) {
         self.polls = self.polls.wrapping_add(1);
         (self.read_until, self.poll_began) = (self.poll_began, now_ns());
         self.clock = BootClock::now();
@@ -218,18 +254,18 @@ impl Tasks {
 
     /// Returns the number of this poll if the record of a start at these ticks may not have been
     /// read yet.
-    pub(super) fn poll_if_early(&self, start_ticks: u64) -> Option<u32> {
+    fn poll_if_early(&self, start_ticks: u64) -> Option<u32> {
         let is_early = start_ticks >= self.clock.ticks(self.read_until.saturating_sub(SLACK_NS));
         is_early.then_some(self.polls)
     }
 
     /// Inserts a process and replaces one with the same id whose exit record was lost.
-    pub(super) fn insert(&mut self, pid: u32, process: Process) {
+    pub(crate) fn insert(&mut self, pid: u32, process: Process) {
         self.remove(pid);
         self.processes.insert(pid, process);
     }
 
-    pub(super) fn remove(&mut self, pid: u32) -> Option<Process> {
+    pub(crate) fn remove(&mut self, pid: u32) -> Option<Process> {
         let process = self.processes.remove(&pid)?;
         for tid in process.threads.keys() {
             self.threads.remove(tid);
@@ -238,7 +274,7 @@ impl Tasks {
     }
 
     /// Inserts a thread into its process, if that is in the table.
-    pub(super) fn insert_thread(&mut self, pid: u32, tid: u32, thread: Thread) {
+    pub(crate) fn insert_thread(&mut self, pid: u32, tid: u32, thread: Thread) {
         if let Some(old) = self.threads.insert(tid, pid)
             && old != pid
             && let Some(process) = self.processes.get_mut(&old)
@@ -255,7 +291,7 @@ impl Tasks {
         }
     }
 
-    pub(super) fn remove_thread(&mut self, tid: u32) {
+    pub(crate) fn remove_thread(&mut self, tid: u32) {
         if let Some(pid) = self.threads.remove(&tid)
             && let Some(process) = self.processes.get_mut(&pid)
         {
@@ -264,7 +300,7 @@ impl Tasks {
     }
 
     /// Builds the child that `parent` forked at `time` (nanoseconds).
-    pub(super) fn new_child(&self, parent: u32, pid: u32, time: u64) -> Process {
+    pub(crate) fn new_child(&self, parent: u32, pid: u32, time: u64) -> Process {
         let start_ticks = self.clock.ticks(time);
         let key = start_key(self.boot, start_ticks, pid);
         match self.get(parent) {
@@ -290,7 +326,7 @@ impl Tasks {
     }
 
     /// Builds a process from its `/proc` files.
-    pub(super) fn process_from_proc(&self, pid: u32, stat: &Stat) -> Process {
+    fn process_from_proc(&self, pid: u32, stat: &Stat) -> Process {
         let status = facts::status(pid).unwrap_or_default();
         Process {
             start_ticks: stat.start_ticks,
@@ -308,7 +344,7 @@ impl Tasks {
     }
 
     /// Builds the process of the idle threads.
-    pub(super) fn idle_process(&self) -> Process {
+    pub(crate) fn idle_process(&self) -> Process {
         let program = Program { image: b"swapper".to_vec(), ..Program::default() };
         Process {
             start_ticks: 0,
@@ -327,7 +363,7 @@ impl Tasks {
 
     /// Builds a process whose start record is missing from what `/proc` still has; a `parent` other
     /// than 0 takes precedence.
-    pub(super) fn read_process(&self, pid: u32, parent: u32) -> Process {
+    pub(crate) fn read_process(&self, pid: u32, parent: u32) -> Process {
         let mut process = match facts::stat(&pid.to_string()) {
             Some(stat) => self.process_from_proc(pid, &stat),
             None => Process { session: NO_SESSION, ..self.process_from_proc(pid, &Stat::default()) },
@@ -339,7 +375,7 @@ impl Tasks {
     }
 
     /// Builds a thread that inherits from its creator; if that is unknown, from `/proc`.
-    pub(super) fn new_thread(&self, creator: u32, tid: u32) -> Thread {
+    pub(crate) fn new_thread(&self, creator: u32, tid: u32) -> Thread {
         match self.thread(creator) {
             Some(by) => Thread { seen: 0, early: None, ..*by },
             None => {
@@ -350,7 +386,7 @@ impl Tasks {
 
     /// Updates a process after an exec at `time`: its program, and user, session and package, which
     /// may have changed since the fork.
-    pub(super) fn update_after_exec(&mut self, pid: u32, name: &[u8], time: u64) {
+    pub(crate) fn update_after_exec(&mut self, pid: u32, name: &[u8], time: u64) {
         let program = Arc::new(self.find_program(pid, name, time));
         let status = facts::status(pid);
         let session = facts::audit_session(pid);
@@ -380,7 +416,7 @@ impl Tasks {
 
     /// Sleeps for a moment. Returns false, without sleeping, once this poll has used up its waiting
     /// time.
-    pub(super) fn wait_briefly(&mut self) -> bool {
+    fn wait_briefly(&mut self) -> bool {
         if self.wait_left.is_zero() {
             return false;
         }
@@ -389,6 +425,11 @@ impl Tasks {
         self.wait_left = self.wait_left.saturating_sub(begun.elapsed());
         true
     }
+}
+
+/// Converts the exit code of `/proc/PID/stat`, which is also 0 for readers without permission.
+fn status_from_code(code: u32, can_read: bool) -> i32 {
+    if code == 0 && !can_read { UNKNOWN_STATUS } else { connector::exit_status(code) }
 }
 
 /// Builds a program from its exec. If the arguments are unknown, the path passed to `execve`,
@@ -401,4 +442,17 @@ fn program_from_exec(name: &[u8], exec: Exec) -> Program {
     }
     let path = if exec.path.is_empty() { exec.file_name } else { exec.path };
     Program::new(if path.starts_with(b"/") { path } else { Vec::new() }, name, line)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn priorities_keep_their_order_and_their_half_of_the_scale() {
+        let all: Vec<u8> = (-1..=140).map(convert_priority).collect();
+        assert!(all.windows(2).all(|pair| pair[0] >= pair[1]), "{all:?}");
+        assert_eq!([-1, 0, 98, 99].map(convert_priority), [31, 31, 17, 16]);
+        assert_eq!([100, 120, 139, 140].map(convert_priority), [15, 8, 1, 1]);
+    }
 }

@@ -5,9 +5,9 @@ use traceweir_format::kernel::hook;
 use traceweir_format::security::Sid;
 use traceweir_format::wire::Put;
 
-use super::facts;
-use super::tasks::{Process, Thread};
 use crate::out::Out;
+use crate::tasks::facts;
+use crate::tasks::{Process, Thread};
 
 pub(super) const PROCESS_START: u16 = hook::PROCESS_START;
 pub(super) const PROCESS_END: u16 = hook::PROCESS_END;
@@ -24,8 +24,6 @@ const THREAD_NAME: u16 = hook::THREAD_SET_NAME;
 
 /// The exit status of a running process.
 pub(super) const STILL_ACTIVE: i32 = 259;
-/// The exit status of a process whose status is unknown: no exit code and no signal has this value.
-pub(super) const NOT_KNOWN: i32 = i32::MIN;
 
 /// Flags of a process: it has an application id, it belongs to a package.
 const HAS_APPLICATION: u32 = 1;
@@ -35,7 +33,7 @@ const IS_PACKAGED: u32 = 8;
 const TOKEN_USER: [u64; 2] = [16, 0];
 
 /// Writes the start or end of a process. `by`: the process and thread that the header names.
-pub(super) fn process(
+pub(super) fn write_process(
     hook: u16,
     by: (u32, u32),
     pid: u32,
@@ -49,7 +47,7 @@ pub(super) fn process(
 }
 
 /// Writes a process of a rundown.
-pub(super) fn process_rundown(hook: u16, pid: u32, process: &Process, status: i32, out: &mut Out<'_>) {
+pub(super) fn write_process_rundown(hook: u16, pid: u32, process: &Process, status: i32, out: &mut Out<'_>) {
     let mut payload = out.payload();
     put_process(pid, process, status, &mut payload);
     out.perfinfo(hook, 4, payload);
@@ -83,7 +81,7 @@ fn put_process(pid: u32, process: &Process, status: i32, payload: &mut Vec<u8>) 
 }
 
 /// Writes a start, end or rundown of a thread.
-pub(super) fn thread(hook: u16, by: (u32, u32), ids: (u32, u32), thread: &Thread, out: &mut Out<'_>) {
+pub(super) fn write_thread(hook: u16, by: (u32, u32), ids: (u32, u32), thread: &Thread, out: &mut Out<'_>) {
     let (pid, tid) = ids;
     let mut payload = out.payload();
     payload.put_u32(pid).put_u32(tid);
@@ -98,14 +96,14 @@ pub(super) fn thread(hook: u16, by: (u32, u32), ids: (u32, u32), thread: &Thread
 }
 
 /// Writes the new name of a thread.
-pub(super) fn thread_name(by: (u32, u32), (pid, tid): (u32, u32), name: &[u8], out: &mut Out<'_>) {
+pub(super) fn write_thread_name(by: (u32, u32), (pid, tid): (u32, u32), name: &[u8], out: &mut Out<'_>) {
     let mut payload = out.payload();
     payload.put_u32(pid).put_u32(tid).put_wide_z(&String::from_utf8_lossy(name));
     out.system(THREAD_NAME, 2, by, payload);
 }
 
 /// Writes the memory counters of a process that still has memory.
-pub(super) fn counters(hook: u16, pid: u32, out: &mut Out<'_>) {
+pub(super) fn write_counters(hook: u16, pid: u32, out: &mut Out<'_>) {
     let (Some(status), Some(stat)) = (facts::status(pid), facts::stat(&pid.to_string())) else { return };
     let Some(sizes) = status.sizes else { return };
     let mut payload = out.payload();

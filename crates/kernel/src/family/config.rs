@@ -13,6 +13,7 @@
 //! 3. The build of the kernel (0x0042) is in the header of each log file already: the session
 //!    writes it.
 
+mod event;
 mod network;
 mod platform;
 mod processor;
@@ -25,15 +26,15 @@ use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::class;
 use traceweir_format::wire::Put;
 
+use self::event::ConfigEvent;
 use self::source::Source;
-use super::Rundown;
+use super::{Context, Family, Rundown};
 use crate::groups::{Group, Groups};
-use crate::out::Out;
-use crate::state::State as All;
+use crate::out::{Out, writer_ids};
 
-/// Progress of the configuration events.
+/// The family of configuration events.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct Config {
     /// Whether the events of the start have been written.
     is_begun: bool,
 }
@@ -48,80 +49,53 @@ const BUILD_INFO: u8 = 32;
 const SYSTEM_PATHS: u8 = 33;
 const VOLUME_MAPPING: u8 = 35;
 
-/// An event about the machine.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct ConfigEvent {
-    hook: u16,
-    version: u8,
-    payload: Vec<u8>,
-}
-
-impl ConfigEvent {
-    const fn new(hook: u16, version: u8, payload: Vec<u8>) -> Self {
-        Self { hook, version, payload }
-    }
-}
-
-/// Appends text in a field of `units` UTF-16 units, filled with NULs, at least one. Text that is
-/// too long is cut between characters.
-fn put_wide(out: &mut Vec<u8>, text: &str, units: usize) {
-    let mut left = units;
-    for character in text.chars() {
-        let Some(rest) = left.checked_sub(character.len_utf16()).filter(|rest| *rest > 0) else { break };
-        left = rest;
-        for unit in character.encode_utf16(&mut [0; 2]) {
-            out.put_u16(*unit);
-        }
-    }
-    for _ in 0..left {
-        out.put_u16(0);
-    }
-}
-
 /// Whether the events of a Config group are written.
-fn is_wanted(groups: &Groups, group: Group) -> bool {
+fn is_enabled(groups: &Groups, group: Group) -> bool {
     !groups.has(Group::NO_SYSCONFIG) || groups.has(group)
 }
 
 /// Collects the events that are written at the end.
 fn collect_events(source: &Source, groups: &Groups) -> Vec<ConfigEvent> {
     let mut events = Vec::new();
-    if is_wanted(groups, SYSTEM) {
+    if is_enabled(groups, SYSTEM) {
         processor::add_events(source, &mut events);
         platform::add_events(source, &mut events);
     }
-    if is_wanted(groups, STORAGE) {
+    if is_enabled(groups, STORAGE) {
         storage::add_events(source, &mut events);
     }
-    if is_wanted(groups, NETWORK) {
+    if is_enabled(groups, NETWORK) {
         network::add_events(source, &mut events);
     }
     events
 }
 
-/// Writes the events of the start at the first call, and the others at later calls and at the end.
-pub(crate) fn run_down(state: &mut All, when: Rundown, out: &mut Out<'_>) {
-    let source = Source::new("/");
-    let is_begun = std::mem::replace(&mut state.config.is_begun, true);
-    if !is_begun {
-        write_start(&source, &state.groups, out);
-    }
-    if is_begun || when == Rundown::End {
-        for ConfigEvent { hook, version, payload } in collect_events(&source, &state.groups) {
-            out.system(hook, version, crate::writer(), payload);
+impl Family for Config {
+    /// Writes the events of the start at the first call, and the others at later calls and at the
+    /// end.
+    fn run_down(&mut self, when: Rundown, context: &mut Context, out: &mut Out<'_>) {
+        let (source, groups) = (Source::new("/"), &context.groups);
+        let is_begun = std::mem::replace(&mut self.is_begun, true);
+        if !is_begun {
+            write_start(&source, groups, out);
         }
-        if is_wanted(&state.groups, SYSTEM) {
-            out.classic(class::SYS_CONFIG_EX, BUILD_INFO, 0, (0, 0), platform::build_info(&source));
+        if is_begun || when == Rundown::End {
+            for ConfigEvent { hook, version, payload } in collect_events(&source, groups) {
+                out.system(hook, version, writer_ids(), payload);
+            }
+            if is_enabled(groups, SYSTEM) {
+                out.classic(class::SYS_CONFIG_EX, BUILD_INFO, 0, (0, 0), platform::build_info(&source));
+            }
         }
     }
 }
 
 /// Writes the events of the start: TCP settings, and system paths, which map `/` to `/`.
 fn write_start(source: &Source, groups: &Groups, out: &mut Out<'_>) {
-    if is_wanted(groups, NETWORK) {
+    if is_enabled(groups, NETWORK) {
         out.perfinfo(NETWORK_SETTINGS, 2, network::settings(source));
     }
-    if is_wanted(groups, SYSTEM) {
+    if is_enabled(groups, SYSTEM) {
         for opcode in [SYSTEM_PATHS, VOLUME_MAPPING] {
             let mut payload = out.payload();
             payload.put_wide_z("/").put_wide_z("/");

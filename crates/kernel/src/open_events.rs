@@ -1,17 +1,18 @@
 //! The open perf events, and the handlers that their samples go to.
 //!
 //! ```text
-//!   Wanted ──▶ rows for its groups ──▶ one event per row, target and processor, with call
-//!                                      chains if stacks are enabled
-//!              compared with the open rows: opens what is missing, then closes the rest
+//!   CaptureSettings ──▶ rows for its groups ──▶ one event per row, target and processor,
+//!                                               with call chains if stacks are enabled
+//!       compared with the open rows: opens what is missing, then closes the rest
+//!
+//!   change ─▶ rows, tasks: opened, disabled ──begin──▶ all enabled ──▶ further threads are
+//!                                                                      watched when found
 //! ```
 //!
 //! 1. A change is atomic: all new events are opened before the first old one is closed.
 //! 2. A row whose tracepoint this kernel lacks, or has with other fields, is skipped and listed by
-//!    [`Control::missing`](crate::Control::missing), unless the row carries counters. Any other
-//!    error, such as a missing permission, fails the change.
-
-mod watch;
+//!    [`Control::missing_events`](crate::Control::missing_events), unless the row carries counters.
+//!    Any other error, such as a missing permission, fails the change.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::CString;
@@ -21,21 +22,21 @@ use std::sync::Arc;
 
 use perf_event_open_sys::bindings as sys;
 
-use crate::asked::{
-    Key, fields_of, is_wanted, key_of, max_frames, members_of, name_of, stack_copy_bytes, watermark,
+use crate::attributes::{
+    EventKey, counter_codes, find_fields, is_needed, max_frames, stack_copy_bytes, tasks_attr, watermark,
 };
+use crate::clock::now_ns;
 use crate::closing::Closing;
-use crate::control::Wanted;
 use crate::counter::{Code, Counter};
 use crate::error::{Error, Result};
-use crate::family::{self, file::probe};
+use crate::families::{self, RowId};
+use crate::family::file::probe;
 use crate::groups::Groups;
-use crate::now_ns;
-use crate::out::{Beside, Hooks};
-use crate::perf_ring::{Attr, Event};
+use crate::perf_ring::{Attr, PerfEvent};
 use crate::record::Parts;
+use crate::settings::{CaptureSettings, EventExtras, Scope};
 use crate::spec::{Source, Spec};
-use crate::stack;
+use crate::stack::registers;
 use crate::targets::Targets;
 use crate::tracefs::{Field, Format, Tracefs};
 
@@ -56,12 +57,12 @@ impl Hasher for ById {
     }
 }
 
-/// The handler of an event, and what it needs to parse the samples.
+/// The row of an event, and what is needed to parse its samples.
 #[derive(Clone, Debug)]
 pub(crate) struct Route {
-    pub(crate) spec: &'static Spec,
+    pub(crate) row: RowId,
     pub(crate) parts: Parts,
-    pub(crate) fields: Arc<[Option<Field>]>,
+    pub(crate) fields: Fields,
     /// The id of the profile source, if the event has one.
     pub(crate) tag: u32,
     /// The id of the event on the same processor that this one replaces, while the ring may contain
@@ -72,15 +73,17 @@ pub(crate) struct Route {
 /// The positions of a row's fields in the raw data.
 type Fields = Arc<[Option<Field>]>;
 
+/// Routes by event id.
+type Routes = HashMap<u64, Route, BuildHasherDefault<ById>>;
+
 /// The table of open events.
 #[derive(Debug)]
-pub(crate) struct Opened {
-    pub(crate) wanted: Wanted,
-    /// Open rows, by their index in `family::specs`.
-    rows: HashMap<usize, Row>,
-    pub(crate) routes: HashMap<u64, Route, BuildHasherDefault<ById>>,
-    /// The hook ids of `wanted` as sets.
-    pub(crate) beside: Beside,
+pub(crate) struct OpenEvents {
+    pub(crate) settings: CaptureSettings,
+    rows: HashMap<RowId, OpenRow>,
+    pub(crate) routes: Routes,
+    /// The hook ids of `settings` as sets.
+    pub(crate) extras: EventExtras,
     pub(crate) missing: Vec<String>,
     /// Opened for the first tracepoint.
     tracefs: Option<Tracefs>,
@@ -88,14 +91,14 @@ pub(crate) struct Opened {
     /// The processes or threads for which events are opened.
     pub(crate) targets: Targets,
     /// Events that report forks, exits, names and mappings of single threads.
-    tasks: Vec<Event>,
+    tasks: Vec<PerfEvent>,
     /// Whether events stay disabled: before [`begin`](Self::begin) and after [`end`](Self::end).
     is_silent: bool,
     /// The number of changes, from which the capture recognizes a new one.
     pub(crate) changes: u64,
     /// The time, in nanoseconds, of the first change since the last poll, and the hook ids before
     /// that change.
-    pub(crate) before: Option<(u64, Beside)>,
+    pub(crate) before: Option<(u64, EventExtras)>,
     /// The largest stack copy per event, if locked memory limits the rings.
     pub(crate) stack_limit: Option<u32>,
     /// Counts this capture as closing after its end. As the last field it is dropped after all
@@ -105,28 +108,36 @@ pub(crate) struct Opened {
 
 /// An open row, with one event per target and processor.
 #[derive(Debug)]
-struct Row {
-    key: Key,
+struct OpenRow {
+    key: EventKey,
     attr: Attr,
     spec: &'static Spec,
-    fields: Arc<[Option<Field>]>,
-    events: Vec<(u64, Event)>,
+    fields: Fields,
+    events: Vec<(u64, PerfEvent)>,
     /// Counters that are read with the events and stay open as long as they do.
-    _members: Vec<Event>,
+    members: Vec<PerfEvent>,
 }
 
-impl Opened {
+impl OpenRow {
+    /// Returns the route of an event of this row.
+    fn route(&self, row: RowId, replaces: Option<u64>) -> Route {
+        let tag = self.key.source.as_ref().map_or(0, |source| source.id);
+        Route { row, parts: self.key.parts, fields: Arc::clone(&self.fields), tag, replaces }
+    }
+}
+
+impl OpenEvents {
     /// Creates a table without open events.
-    pub(crate) fn empty(wanted: &Wanted) -> Self {
+    pub(crate) fn empty(settings: &CaptureSettings) -> Self {
         Self {
-            wanted: Wanted { groups: Groups::default(), ..wanted.clone() },
+            settings: CaptureSettings { groups: Groups::default(), ..settings.clone() },
             rows: HashMap::new(),
             routes: HashMap::default(),
-            beside: Beside::default(),
+            extras: EventExtras::default(),
             missing: Vec::new(),
             tracefs: None,
             formats: HashMap::new(),
-            targets: Targets::new(wanted.scope),
+            targets: Targets::new(settings.scope),
             tasks: Vec::new(),
             is_silent: true,
             changes: 0,
@@ -137,77 +148,49 @@ impl Opened {
     }
 
     /// Opens and closes events so that they match new settings.
-    pub(crate) fn change(&mut self, wanted: &Wanted, rings: &[Arc<Event>]) -> Result<()> {
+    pub(crate) fn change(&mut self, settings: &CaptureSettings, rings: &[Arc<PerfEvent>]) -> Result<()> {
         // The rings keep their size, which may be smaller than requested.
-        let wanted = &Wanted { ring_bytes: self.wanted.ring_bytes, ..wanted.clone() };
-        let (stacks, registers) = (Hooks::new(&wanted.stacks), Hooks::new(&wanted.registers));
-        let counted = Hooks::new(&wanted.counted);
-        let members = members_of(wanted)?;
+        let settings = &CaptureSettings { ring_bytes: self.settings.ring_bytes, ..settings.clone() };
+        let extras = EventExtras::new(settings);
+        let counters = counter_codes(settings)?;
         let mut missing = Vec::new();
-        let mut rows = HashMap::new();
-        for (index, spec) in family::specs().enumerate() {
-            if !is_wanted(spec, wanted, &stacks) {
+        let mut new_rows = Vec::new();
+        for (id, spec) in families::specs().filter(|(_, spec)| is_needed(spec, settings, &extras.stacks)) {
+            let key = EventKey::new(spec, settings, &extras, &counters);
+            if self.rows.get(&id).is_some_and(|row| row.key == key) {
                 continue;
             }
-            let members = if counted.has_any(spec.hooks) { &members[..] } else { &[] };
-            let key = key_of(spec, wanted, (&stacks, &registers), members);
-            if self.rows.get(&index).is_some_and(|row| row.key == key) {
-                continue;
-            }
-            let opened = match self.attr_of(spec, wanted, &key) {
-                Ok(Some((attr, fields))) => {
-                    let ids = self.targets.ids();
-                    let open = open(&mut self.targets, (spec, &attr), &key.members, (&ids, rings));
-                    open.map(|opened_row| (opened_row, attr, fields))
-                }
-                // A tracepoint with other fields counts as a missing one.
-                Ok(None) | Err(Error::Format { .. }) => Err(Error::NotSupported { what: name_of(spec) }),
-                Err(error) => Err(error),
-            };
-            match opened {
-                Ok((events, attr, fields)) => drop(rows.insert(index, (events, attr, key, spec, fields))),
+            let (has_counters, source) = (!key.members.is_empty(), key.source.clone());
+            match self.open_row(spec, settings, key, rings) {
+                Ok(row) => new_rows.push((id, row)),
                 // An event without its counters would not match the settings.
-                Err(Error::NotSupported { .. }) if key.members.is_empty() => {
-                    let source = key.source.as_ref().map(|source| format!("profile source {}", source.name));
-                    missing.push(source.unwrap_or_else(|| name_of(spec)));
+                Err(Error::NotSupported { .. }) if !has_counters => {
+                    let name = source.map(|source| format!("profile source {}", source.name));
+                    missing.push(name.unwrap_or_else(|| spec.name()));
                 }
                 Err(error) => return Err(error),
             }
         }
         // From here on nothing can fail. No new event has reported anything yet.
-        let (now, beside) = (now_ns(), std::mem::take(&mut self.beside));
-        self.before.get_or_insert((now, beside));
-        let stays =
-            |index: &usize| family::specs().nth(*index).is_some_and(|spec| is_wanted(spec, wanted, &stacks));
-        let gone: Vec<usize> =
-            self.rows.keys().copied().filter(|index| !stays(index) || rows.contains_key(index)).collect();
-        for (index, ((events, _members), attr, key, spec, fields)) in rows {
-            let tag = key.source.as_ref().map_or(0, |source| source.id);
-            let old = self.rows.get(&index).map_or(&[][..], |row| &row.events);
-            let old = by_target_and_cpu(old);
-            for (id, event) in &events {
-                let replaces = old.get(&(event.target(), event.cpu())).copied();
-                let (parts, fields) = (key.parts, Arc::clone(&fields));
-                let route = Route { spec, parts, fields, tag, replaces };
-                self.routes.insert(*id, route);
+        let extras_before = std::mem::replace(&mut self.extras, extras);
+        self.before.get_or_insert((now_ns(), extras_before));
+        for (id, row) in new_rows {
+            let old = self.rows.remove(&id);
+            let old_events = by_target_and_cpu(old.as_ref().map_or(&[], |old| &old.events));
+            for (event_id, event) in &row.events {
+                let replaces = old_events.get(&(event.target(), event.cpu())).copied();
+                self.routes.insert(*event_id, row.route(id, replaces));
                 if !self.is_silent {
                     // Errors are ignored as in `begin`.
                     let _ = event.enable();
                 }
             }
-            if let Some(old) = self.rows.insert(index, Row { key, attr, spec, fields, events, _members }) {
-                self.close(old);
-            }
+            self.rows.insert(id, row);
+            old.into_iter().for_each(close);
         }
-        for index in gone {
-            if !stays(&index)
-                && let Some(old) = self.rows.remove(&index)
-            {
-                self.close(old);
-            }
-        }
-        self.beside = Beside { stacks, registers, counted };
-        (self.missing, self.wanted) = (missing, wanted.clone());
+        let is_unneeded = |_: &RowId, row: &mut OpenRow| !is_needed(row.spec, settings, &self.extras.stacks);
+        self.rows.extract_if(is_unneeded).for_each(|(_, row)| close(row));
+        (self.missing, self.settings) = (missing, settings.clone());
         if self.tasks.is_empty() {
             let ids = self.targets.ids();
             self.watch_tasks(&ids, rings);
@@ -216,11 +199,32 @@ impl Opened {
         Ok(())
     }
 
+    /// Opens the events of a row for all targets.
+    fn open_row(
+        &mut self,
+        spec: &'static Spec,
+        settings: &CaptureSettings,
+        key: EventKey,
+        rings: &[Arc<PerfEvent>],
+    ) -> Result<OpenRow> {
+        let (attr, fields) = match self.build_attr(spec, settings, &key) {
+            Ok(Some(found)) => found,
+            // A tracepoint with other fields counts as a missing one.
+            Ok(None) | Err(Error::Format { .. }) => {
+                return Err(Error::NotSupported { what: spec.name() });
+            }
+            Err(error) => return Err(error),
+        };
+        let ids = self.targets.ids();
+        let (events, members) = open(&mut self.targets, (spec, &attr), &key.members, (&ids, rings))?;
+        Ok(OpenRow { key, attr, spec, fields, events, members })
+    }
+
     /// Returns the number of records that the open events of a processor have lost.
     pub(crate) fn lost_on(&self, cpu: i32) -> u64 {
         let rows = self.rows.values().flat_map(|row| row.events.iter().map(|(_, event)| event));
         let all = rows.chain(&self.tasks).filter(|event| event.cpu() == cpu);
-        all.filter_map(Event::lost).fold(0, u64::saturating_add)
+        all.filter_map(PerfEvent::lost).fold(0, u64::saturating_add)
     }
 
     /// Removes the routes of closed events. Call this after reading all records from before the
@@ -234,18 +238,87 @@ impl Opened {
         });
     }
 
-    /// Disables and closes the events of a row. Their routes stay until all their records are read;
-    /// the kernel never reuses ids.
-    fn close(&mut self, row: Row) {
-        for (_, event) in &row.events {
+    /// Enables all open events, and from now on also those that are opened later.
+    pub(crate) fn begin(&mut self) {
+        self.is_silent = false;
+        let rows = self.rows.values().flat_map(|row| row.events.iter().map(|(_, event)| event));
+        for event in self.tasks.iter().chain(rows) {
+            // Not expected to fail: the same credentials have just opened the event.
+            let _ = event.enable();
+        }
+    }
+
+    /// Disables all open events, and those that are opened later. Dropping the table closes them.
+    pub(crate) fn end(&mut self) {
+        self.is_silent = true;
+        let rows = self.rows.values().flat_map(|row| row.events.iter().map(|(_, event)| event));
+        for event in self.tasks.iter().chain(rows) {
+            // Errors are ignored as in `begin`.
             let _ = event.disable();
+        }
+        self.closing.get_or_insert_with(Closing::begin);
+    }
+
+    /// Watches threads that are not descendants of watched threads.
+    pub(crate) fn watch_new_threads(&mut self, rings: &[Arc<PerfEvent>], is_followed: impl Fn(u32) -> bool) {
+        let new = self.targets.find_new_threads(is_followed);
+        self.watch(&new, rings);
+    }
+
+    /// Opens the task events and all rows for these threads, as far as possible.
+    fn watch(&mut self, threads: &[i32], rings: &[Arc<PerfEvent>]) {
+        self.watch_tasks(threads, rings);
+        for (row_id, row) in &mut self.rows {
+            let opened = open(&mut self.targets, (row.spec, &row.attr), &row.key.members, (threads, rings));
+            let Ok((events, members)) = opened else {
+                self.targets.count_unwatched();
+                continue;
+            };
+            for (event_id, event) in &events {
+                self.routes.insert(*event_id, row.route(*row_id, None));
+                if !self.is_silent {
+                    let _ = event.enable();
+                }
+            }
+            row.events.extend(events);
+            row.members.extend(members);
+        }
+    }
+
+    /// Opens the task events of these threads, in captures that watch each thread separately. A
+    /// thread that cannot be watched is counted and skipped.
+    fn watch_tasks(&mut self, threads: &[i32], rings: &[Arc<PerfEvent>]) {
+        if self.settings.scope == Scope::Everything {
+            return;
+        }
+        let what = "tasks of a thread";
+        let attr = tasks_attr(&self.settings);
+        let enable = |event: &PerfEvent| if self.is_silent { Ok(()) } else { event.enable() };
+        for (id, ring) in threads.iter().flat_map(|id| rings.iter().map(move |ring| (*id, ring))) {
+            // The events of the rings already report the tasks of their owner.
+            if id == Targets::owner(Scope::Own) {
+                continue;
+            }
+            match self.targets.open(&attr, id, ring.cpu(), what) {
+                Ok(Some(event)) if event.write_to(ring).and_then(|()| enable(&event)).is_ok() => {
+                    self.tasks.push(event);
+                }
+                // `Targets::open` has counted it if necessary.
+                Ok(None) => {}
+                Ok(Some(_)) | Err(_) => self.targets.count_unwatched(),
+            }
         }
     }
 
     /// Returns the attributes and field positions of a row, or `None` if this kernel lacks it.
-    fn attr_of(&mut self, spec: &Spec, wanted: &Wanted, key: &Key) -> Result<Option<(Attr, Fields)>> {
+    fn build_attr(
+        &mut self,
+        spec: &Spec,
+        settings: &CaptureSettings,
+        key: &EventKey,
+    ) -> Result<Option<(Attr, Fields)>> {
         let mut attr = Attr { sample_type: key.parts.0, ..Attr::default() };
-        Targets::limit(wanted.scope, &mut attr);
+        Targets::limit(settings.scope, &mut attr);
         attr.set_disabled(1);
         attr.set_sample_id_all(1);
         attr.set_use_clockid(1);
@@ -254,17 +327,17 @@ impl Opened {
             attr.__bindgen_anon_2.wakeup_events = 1;
         } else {
             attr.set_watermark(1);
-            attr.__bindgen_anon_2.wakeup_watermark = watermark(wanted);
+            attr.__bindgen_anon_2.wakeup_watermark = watermark(settings);
         }
         if key.parts.has(Parts::CALLCHAIN) {
             attr.sample_max_stack = max_frames();
         }
         if key.parts.has(Parts::STACK_USER) {
             attr.sample_stack_user = stack_copy_bytes(key.stack_bytes, self.stack_limit);
-            attr.sample_regs_user = stack::register_mask();
+            attr.sample_regs_user = registers::mask();
         }
         if key.parts.has(Parts::REGS_INTR) {
-            attr.sample_regs_intr = stack::register_mask();
+            attr.sample_regs_intr = registers::mask();
         }
         if key.parts.has(Parts::READ) {
             attr.read_format = u64::from(sys::PERF_FORMAT_GROUP);
@@ -275,7 +348,7 @@ impl Opened {
                 let Some(format) = self.format(system, name)? else { return Ok(None) };
                 (attr.type_, attr.config) = (sys::PERF_TYPE_TRACEPOINT, format.id);
                 attr.__bindgen_anon_1.sample_period = 1;
-                fields = fields_of(spec, &format)?;
+                fields = find_fields(spec, &format)?;
             }
             Source::Software { counter, period } => {
                 (attr.type_, attr.config) = (sys::PERF_TYPE_SOFTWARE, counter);
@@ -317,7 +390,7 @@ impl Opened {
     }
 }
 
-impl Drop for Opened {
+impl Drop for OpenEvents {
     fn drop(&mut self) {
         // A probe can only be removed when no event is open on it.
         self.rows.clear();
@@ -325,20 +398,28 @@ impl Drop for Opened {
     }
 }
 
+/// Disables and closes the events of a row. Their routes stay until all their records are read; the
+/// kernel never reuses ids.
+fn close(row: OpenRow) {
+    for (_, event) in &row.events {
+        let _ = event.disable();
+    }
+}
+
 /// The events of a row with their ids, and the counters that are read with them.
-type Open = (Vec<(u64, Event)>, Vec<Event>);
+type Open = (Vec<(u64, PerfEvent)>, Vec<PerfEvent>);
 
 /// Converts a filter error: the kernel rejects a filter if it lacks one of the fields.
 fn filter_failed(spec: &Spec, error: io::Error) -> Error {
     match error.raw_os_error() {
-        Some(libc::EINVAL) => Error::NotSupported { what: name_of(spec) },
-        _ => Error::system(name_of(spec), error),
+        Some(libc::EINVAL) => Error::NotSupported { what: spec.name() },
+        _ => Error::system(spec.name(), error),
     }
 }
 
 /// Maps target and processor to event id. The order of events carries no meaning, because targets
 /// change from one opening of a row to the next.
-fn by_target_and_cpu(events: &[(u64, Event)]) -> HashMap<(i32, i32), u64> {
+fn by_target_and_cpu(events: &[(u64, PerfEvent)]) -> HashMap<(i32, i32), u64> {
     events.iter().map(|(id, event)| ((event.target(), event.cpu()), *id)).collect()
 }
 
@@ -348,12 +429,12 @@ fn open(
     targets: &mut Targets,
     (spec, attr): (&Spec, &Attr),
     members: &[Code],
-    (ids, rings): (&[i32], &[Arc<Event>]),
+    (ids, rings): (&[i32], &[Arc<PerfEvent>]),
 ) -> Result<Open> {
-    let failed = |e| Error::system(name_of(spec), e);
+    let failed = |e| Error::system(spec.name(), e);
     let (mut events, mut counters) = (Vec::with_capacity(rings.len()), Vec::new());
     for (id, ring) in ids.iter().flat_map(|id| rings.iter().map(move |ring| (*id, ring))) {
-        let Some(event) = targets.open(attr, id, ring.cpu(), &name_of(spec))? else { continue };
+        let Some(event) = targets.open(attr, id, ring.cpu(), &spec.name())? else { continue };
         event.write_to(ring).map_err(failed)?;
         if let Some(filter) = spec.filter.and_then(|filter| CString::new(filter).ok()) {
             event.filter(&filter).map_err(|e| filter_failed(spec, e))?;
@@ -364,7 +445,7 @@ fn open(
             attr.set_use_clockid(1);
             attr.clockid = libc::CLOCK_MONOTONIC_RAW;
             let counter_failed = |e| Error::system("counter for an event", e);
-            counters.push(event.open_beside(&attr, id, ring.cpu()).map_err(counter_failed)?);
+            counters.push(event.open_in_group(&attr, id, ring.cpu()).map_err(counter_failed)?);
         }
         events.push((event.id().map_err(failed)?, event));
     }

@@ -13,7 +13,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use crate::patient::{self, PATIENCE};
+use crate::blocking::{self, READ_TIMEOUT};
 
 /// The most bytes of one process's list that are read.
 const MAX_BYTES: u64 = 64 << 20;
@@ -40,10 +40,10 @@ pub(crate) struct CodeMapping {
 }
 
 /// Returns the executable mappings of a process; none if it is gone or must not be inspected.
-pub(crate) fn code_of(pid: u32) -> Vec<CodeMapping> {
+pub(crate) fn read_code_mappings(pid: u32) -> Vec<CodeMapping> {
     let read = move || File::open(format!("/proc/{pid}/maps")).map_or_else(|_| Vec::new(), parse_code);
     // A process that keeps changing its mappings can block this read, so it has a timeout.
-    patient::within_of(pid, PATIENCE, read).unwrap_or_default()
+    blocking::run_for_process(pid, READ_TIMEOUT, read).unwrap_or_default()
 }
 
 /// Returns the executable mappings in a list.
@@ -146,9 +146,9 @@ mod tests {
 
     #[test]
     fn own_process_has_code_and_threads() {
-        let mappings = code_of(std::process::id());
+        let mappings = read_code_mappings(std::process::id());
         assert!(mappings.iter().any(|mapping| is_file(&mapping.name)), "{mappings:?}");
         assert!(count_threads(std::process::id()) >= 1);
-        assert_eq!(code_of(u32::MAX), []);
+        assert_eq!(read_code_mappings(u32::MAX), []);
     }
 }

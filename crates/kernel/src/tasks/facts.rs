@@ -19,64 +19,64 @@ use std::sync::Arc;
 
 use traceweir_format::linux::{cgroup, stat_fields};
 
-use crate::patient::{self, PATIENCE};
+use crate::blocking::{self, READ_TIMEOUT};
 use crate::proc;
 
 /// The most bytes that are read of a file.
 const MAX_READ_BYTES: u64 = 64 << 10;
 /// The most bytes of arguments that a command line shows.
-pub(super) const MAX_COMMAND_LINE: usize = 8 << 10;
+pub(crate) const MAX_COMMAND_LINE: usize = 8 << 10;
 /// Linux' value for a process without an audit session, and the documented value for a process
 /// without a session.
-pub(super) const NO_SESSION: u32 = u32::MAX;
+pub(crate) const NO_SESSION: u32 = u32::MAX;
 
 /// The program that a process runs.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Program {
+pub(crate) struct Program {
     /// Path of the executable; empty for kernel threads and where the kernel does not reveal it.
-    pub(super) path: Vec<u8>,
+    pub(crate) path: Vec<u8>,
     /// The last component of the path, or the thread name.
-    pub(super) image: Vec<u8>,
-    pub(super) command_line: String,
+    pub(crate) image: Vec<u8>,
+    pub(crate) command_line: String,
 }
 
 /// Package, application and PID namespace of a process.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct AppIdentity {
+pub(crate) struct AppIdentity {
     /// The container, or the package of a process outside containers.
-    pub(super) package: String,
-    pub(super) application: String,
+    pub(crate) package: String,
+    pub(crate) application: String,
     /// The PID namespace, if it is not ours.
-    pub(super) namespace: Option<u64>,
+    pub(crate) namespace: Option<u64>,
 }
 
 /// Fields of `/proc/PID/stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Stat {
-    pub(super) name: Name,
-    pub(super) state: u8,
-    pub(super) parent: u32,
-    pub(super) faults: u64,
+pub(crate) struct Stat {
+    pub(crate) name: Name,
+    pub(crate) state: u8,
+    pub(crate) parent: u32,
+    pub(crate) faults: u64,
     /// On the scale of the scheduler's tracepoints: 0 is the highest, 139 the lowest.
-    pub(super) priority: i64,
-    pub(super) start_ticks: u64,
+    pub(crate) priority: i64,
+    pub(crate) start_ticks: u64,
     /// Encoded as `wait()` returns it; 0 while the process runs, and for readers without
     /// permission.
-    pub(super) exit_code: u32,
+    pub(crate) exit_code: u32,
 }
 
 /// The name of a thread, at most 16 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Name([u8; 16]);
+pub(crate) struct Name([u8; 16]);
 
 impl Name {
-    pub(super) fn new(text: &[u8]) -> Self {
+    pub(crate) fn new(text: &[u8]) -> Self {
         let mut name = [0; 16];
         name.iter_mut().zip(text).for_each(|(to, from)| *to = *from);
         Self(name)
     }
 
-    pub(super) fn as_bytes(&self) -> &[u8] {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
         crate::record::text(&self.0)
     }
 }
@@ -86,7 +86,7 @@ fn read(path: &str) -> Option<Vec<u8>> {
 }
 
 /// Reads the `stat` file of a process or thread. `task` is `PID` or `PID/task/TID`.
-pub(super) fn stat(task: &str) -> Option<Stat> {
+pub(crate) fn stat(task: &str) -> Option<Stat> {
     parse_stat(&read(&format!("/proc/{task}/stat"))?)
 }
 
@@ -118,20 +118,20 @@ fn parse_stat(text: &[u8]) -> Option<Stat> {
 
 impl Stat {
     /// Whether the task has ended and waits for its parent.
-    pub(super) fn is_zombie(&self) -> bool {
+    pub(crate) fn is_zombie(&self) -> bool {
         matches!(self.state, b'Z' | b'X')
     }
 }
 
 /// Reads the program of a process. `is_fresh`: the program has just started and cannot have changed
 /// its arguments.
-pub(super) fn program(pid: u32, name: &[u8], is_fresh: bool) -> Program {
+pub(crate) fn program(pid: u32, name: &[u8], is_fresh: bool) -> Program {
     let command_line = arguments(pid).map(|bytes| command_line(&bytes, is_fresh)).unwrap_or_default();
     Program::new(executable(pid), name, command_line)
 }
 
 /// Returns the path of a process's executable; empty if it has none.
-pub(super) fn executable(pid: u32) -> Vec<u8> {
+pub(crate) fn executable(pid: u32) -> Vec<u8> {
     let path = std::fs::read_link(format!("/proc/{pid}/exe"));
     let mut path = path.map(|path| path.into_os_string().into_vec()).unwrap_or_default();
     // The suffix that the kernel adds to the path of an unlinked file.
@@ -143,7 +143,7 @@ pub(super) fn executable(pid: u32) -> Vec<u8> {
 
 impl Program {
     /// Takes the image name from the path or, where that is empty, from the thread name.
-    pub(super) fn new(path: Vec<u8>, name: &[u8], command_line: String) -> Self {
+    pub(crate) fn new(path: Vec<u8>, name: &[u8], command_line: String) -> Self {
         let last = path.rsplit(|byte| *byte == b'/').next().filter(|last| !last.is_empty());
         let image = last.unwrap_or(name).to_vec();
         Self { path, image, command_line }
@@ -152,16 +152,16 @@ impl Program {
 
 /// Returns the arguments of a process, each with its terminating zero, cut at one byte more than a
 /// command line keeps. Empty while an exec is not finished.
-pub(super) fn arguments(pid: u32) -> Option<Vec<u8>> {
+pub(crate) fn arguments(pid: u32) -> Option<Vec<u8>> {
     let limit = u64::try_from(MAX_COMMAND_LINE).ok()?.saturating_add(1);
     let read = move || proc::read(&format!("/proc/{pid}/cmdline"), limit);
     // The arguments lie in the memory of the process, which can block reads of it (for example with
     // userfaultfd), so the read has a timeout.
-    patient::within_of(pid, PATIENCE, read).flatten()
+    blocking::run_for_process(pid, READ_TIMEOUT, read).flatten()
 }
 
 /// Joins arguments into one line.
-pub(super) fn command_line(bytes: &[u8], is_fresh: bool) -> String {
+pub(crate) fn command_line(bytes: &[u8], is_fresh: bool) -> String {
     let kept = bytes.get(..MAX_COMMAND_LINE).unwrap_or(bytes);
     let mut arguments = kept.strip_suffix(&[0]).unwrap_or(kept);
     if !is_fresh {
@@ -208,27 +208,27 @@ fn quote(argument: &str, line: &mut String) {
 
 /// Fields of `/proc/PID/status`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Status {
+pub(crate) struct Status {
     /// The effective user id.
-    pub(super) user: Option<u32>,
+    pub(crate) user: Option<u32>,
     /// The id in the innermost PID namespace, if that is not ours.
-    pub(super) inner: Option<u32>,
+    pub(crate) inner: Option<u32>,
     /// `None` for kernel threads and for processes that have released their memory.
-    pub(super) sizes: Option<Sizes>,
+    pub(crate) sizes: Option<Sizes>,
 }
 
 /// Memory sizes of a process in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Sizes {
-    pub(super) peak_virtual: u64,
-    pub(super) peak_resident: u64,
-    pub(super) virtual_size: u64,
-    pub(super) resident: u64,
+pub(crate) struct Sizes {
+    pub(crate) peak_virtual: u64,
+    pub(crate) peak_resident: u64,
+    pub(crate) virtual_size: u64,
+    pub(crate) resident: u64,
     /// Anonymous memory, resident or swapped out.
-    pub(super) private: u64,
+    pub(crate) private: u64,
 }
 
-pub(super) fn status(pid: u32) -> Option<Status> {
+pub(crate) fn status(pid: u32) -> Option<Status> {
     let bytes = read(&format!("/proc/{pid}/status"))?;
     Some(parse_status(&String::from_utf8_lossy(&bytes)))
 }
@@ -262,7 +262,7 @@ fn innermost_id(ids: &str) -> Option<u32> {
 
 /// Reads package, application and namespace of a process. `is_nested`: its PID namespace is below
 /// ours.
-pub(super) fn app_identity(pid: u32, is_nested: bool) -> Arc<AppIdentity> {
+pub(crate) fn app_identity(pid: u32, is_nested: bool) -> Arc<AppIdentity> {
     let groups = read(&format!("/proc/{pid}/cgroup")).unwrap_or_default();
     let groups = String::from_utf8_lossy(&groups);
     let package = cgroup::container(&groups).or_else(|| cgroup::package(&groups)).unwrap_or_default();
@@ -280,7 +280,7 @@ fn namespace(pid: u32) -> Option<u64> {
 impl AppIdentity {
     /// Writes `ApplicationId`: the application or, in another PID namespace, that namespace and the
     /// process id in it.
-    pub(super) fn write_application_id(&self, inner: Option<u32>, out: &mut String) {
+    pub(crate) fn write_application_id(&self, inner: Option<u32>, out: &mut String) {
         out.clear();
         match (self.namespace, inner) {
             (Some(namespace), Some(inner)) => drop(write!(out, "pid:[{namespace}]:{inner}")),
@@ -291,13 +291,13 @@ impl AppIdentity {
 }
 
 /// Returns the audit session of the login that a process belongs to.
-pub(super) fn audit_session(pid: u32) -> u32 {
+pub(crate) fn audit_session(pid: u32) -> u32 {
     let text = read(&format!("/proc/{pid}/sessionid")).unwrap_or_default();
     std::str::from_utf8(&text).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(NO_SESSION)
 }
 
 /// Whether this process has `CAP_SYS_PTRACE`.
-pub(super) fn has_cap_sys_ptrace() -> bool {
+pub(crate) fn has_cap_sys_ptrace() -> bool {
     const CAP_SYS_PTRACE: u64 = 1 << 19;
     let status = read("/proc/self/status").unwrap_or_default();
     let status = String::from_utf8_lossy(&status);
@@ -306,7 +306,7 @@ pub(super) fn has_cap_sys_ptrace() -> bool {
 }
 
 /// Counts the open file descriptors of a process.
-pub(super) fn count_descriptors(pid: u32) -> u32 {
+pub(crate) fn count_descriptors(pid: u32) -> u32 {
     // Newer kernels report the count as the size of the directory.
     let size = std::fs::metadata(format!("/proc/{pid}/fd")).map(|folder| folder.len()).unwrap_or(0);
     let count = || proc::descriptors_of(pid).take(1 << 16).count();
@@ -314,7 +314,7 @@ pub(super) fn count_descriptors(pid: u32) -> u32 {
 }
 
 /// Returns the mask of the first 64 processors that a thread may run on; 0 if it is unknown.
-pub(super) fn affinity(tid: u32) -> u64 {
+pub(crate) fn affinity(tid: u32) -> u64 {
     let id = i32::try_from(tid).ok().and_then(rustix::process::Pid::from_raw);
     let Some(Ok(set)) = id.map(|id| rustix::thread::sched_getaffinity(Some(id))) else { return 0 };
     (0..64).filter(|cpu| set.is_set(*cpu)).fold(0, |mask, cpu| mask | 1 << cpu)

@@ -16,31 +16,44 @@ mod names;
 use traceweir_format::kernel::hook;
 use traceweir_format::wire::Put;
 
+use super::{Context, Family, Row};
 use crate::groups::Group;
 use crate::kallsyms;
 use crate::out::Out;
-use crate::spec::{Event, Spec};
-use crate::state::State as All;
+use crate::spec::Event;
 
-/// Addresses of the kernel's entry functions.
+/// The system call family.
 #[derive(Debug, Default)]
-pub(crate) struct State {
-    /// By system call number; empty until the group is enabled.
+pub(crate) struct SystemCalls {
+    /// Addresses of the kernel's entry functions by system call number; empty until the group is
+    /// enabled.
     entries: Vec<u64>,
 }
 
 /// Prefix of the names of entry functions.
 #[cfg(target_arch = "x86_64")]
-pub(crate) const PREFIX: &str = "__x64_sys_";
+const PREFIX: &str = "__x64_sys_";
 #[cfg(not(target_arch = "x86_64"))]
-pub(crate) const PREFIX: &str = "__arm64_sys_";
+const PREFIX: &str = "__arm64_sys_";
 
 const ENTER: u16 = hook::SYSCALL_ENTER;
 const EXIT: u16 = hook::SYSCALL_EXIT;
 
-pub(crate) static SPECS: &[Spec] = &[
-    Spec::tracepoint(("raw_syscalls", "sys_enter"), &[Group::SYSTEMCALL], &[ENTER], &["id"], on_enter),
-    Spec::tracepoint(("raw_syscalls", "sys_exit"), &[Group::SYSTEMCALL], &[EXIT], &["ret"], on_exit),
+static ROWS: &[Row<SystemCalls>] = &[
+    Row::tracepoint(
+        ("raw_syscalls", "sys_enter"),
+        &[Group::SYSTEMCALL],
+        &[ENTER],
+        &["id"],
+        SystemCalls::on_enter,
+    ),
+    Row::tracepoint(
+        ("raw_syscalls", "sys_exit"),
+        &[Group::SYSTEMCALL],
+        &[EXIT],
+        &["ret"],
+        |_, event, _, out| write_exit(event, out),
+    ),
 ];
 
 /// Whether a symbol is an entry function of a system call.
@@ -48,25 +61,33 @@ pub(crate) fn is_entry(name: &str) -> bool {
     name.starts_with(PREFIX)
 }
 
-fn on_enter(state: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
-    let number = usize::try_from(event.number(0)).unwrap_or(usize::MAX);
-    let address = state.syscalls.entries.get(number).copied().unwrap_or(0);
-    let mut payload = out.payload();
-    payload.put_u64(address);
-    out.perfinfo(ENTER, 2, payload);
+impl Family for SystemCalls {
+    fn rows() -> &'static [Row<Self>] {
+        ROWS
+    }
+
+    /// Finds the entry functions when their group is enabled first.
+    fn on_settings_change(&mut self, context: &mut Context, _: &mut Out<'_>) {
+        if context.groups.has(Group::SYSTEMCALL) && self.entries.is_empty() {
+            self.entries = find_entries(kallsyms::address);
+        }
+    }
 }
 
-fn on_exit(_: &mut All, event: &Event<'_>, out: &mut Out<'_>) {
+impl SystemCalls {
+    fn on_enter(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
+        let number = usize::try_from(event.number(0)).unwrap_or(usize::MAX);
+        let address = self.entries.get(number).copied().unwrap_or(0);
+        let mut payload = out.payload();
+        payload.put_u64(address);
+        out.perfinfo(ENTER, 2, payload);
+    }
+}
+
+fn write_exit(event: &Event<'_>, out: &mut Out<'_>) {
     let mut payload = out.payload();
     payload.put_u32(event.u32(0));
     out.perfinfo(EXIT, 2, payload);
-}
-
-/// Finds the entry functions when their group is enabled first.
-pub(crate) fn on_change(state: &mut All) {
-    if state.groups.has(Group::SYSTEMCALL) && state.syscalls.entries.is_empty() {
-        state.syscalls.entries = find_entries(kallsyms::address);
-    }
 }
 
 /// Returns the addresses of the entry functions by number. `address` finds the address of a symbol.

@@ -22,10 +22,9 @@
 //! 6. Linux does not report that code was unmapped: an unload is written when other code is mapped
 //!    there, or when the process ends.
 
-pub(crate) mod kernel;
-pub(crate) mod maps;
-pub(crate) mod program;
-pub(crate) mod table;
+mod kernel;
+mod program;
+mod table;
 #[cfg(test)]
 mod tests;
 
@@ -36,32 +35,27 @@ use traceweir_format::spec::event::class;
 use traceweir_format::wire::Put;
 
 use self::kernel::Kernel;
-use self::maps::VDSO;
 use self::program::{BuildId, FileIdentity, ImageLayout, Mapping, Program, Programs};
 use self::table::{Image, Table};
-use super::Rundown;
+use super::{Context, Family, Rundown};
+use crate::clock::now_ns;
 use crate::groups::Group;
-use crate::now_ns;
-use crate::out::Out;
+use crate::maps::{self, VDSO};
+use crate::out::{Out, writer_ids};
 use crate::proc;
-use crate::record::{Context, Identity, Mmap, Other};
-use crate::state::State as All;
+use crate::record::{Identity, Mmap, Sideband, SidebandRecord};
+use crate::tasks::Tasks;
 
-/// Images of all processes and of the kernel.
+/// The image family: images of all processes and of the kernel.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct Images {
     table: Table,
     programs: Programs,
     kernel: Kernel,
-    /// The images of the last rundown.
-    kernel_images: Vec<Image>,
     /// The build id of the vDSO in 64-bit processes, once it has been read.
     vdso: Option<Option<BuildId>>,
-    /// Bytes that may be written until [`poll`] is called again.
+    /// Bytes that may be written until the next poll.
     bytes_left: usize,
-    /// Whether addresses were looked up: then images are tracked even if no session records their
-    /// events.
-    has_lookups: bool,
 }
 
 /// The kind of an image event, with its hook.
@@ -92,24 +86,7 @@ const RECORDS: (u64, usize) = (3, 288);
 /// The thread id in the headers of a rundown's ids.
 const NO_THREAD: u32 = u32::MAX;
 
-impl State {
-    /// Returns the image of a process at an address, or that of the kernel for kernel addresses.
-    /// The mappings of an unknown process are read now.
-    #[cfg(test)]
-    pub(crate) fn find(&mut self, pid: u32, address: u64) -> Option<&Image> {
-        self.has_lookups = true;
-        if address >> 63 != 0 {
-            if self.kernel_images.is_empty() {
-                self.kernel_images = self.kernel.images(Path::new("/"));
-            }
-            return self.kernel_images.iter().find(|image| image.contains(address));
-        }
-        if self.table.process_mut(pid).is_none() {
-            self.read_process(pid);
-        }
-        self.table.find_image(pid, address)
-    }
-
+impl Images {
     /// Reserves the bytes for the events of an image. Returns false if too few are left.
     fn reserve_bytes(&mut self, image: &Image) -> bool {
         let cost = image.name.len().saturating_mul(5).saturating_add(RECORDS.1);
@@ -123,7 +100,7 @@ impl State {
     fn read_process(&mut self, pid: u32) -> Vec<Image> {
         let (since, threads) = (now_ns(), maps::count_threads(pid));
         let mut images = Vec::new();
-        for mapping in maps::code_of(pid) {
+        for mapping in maps::read_code_mappings(pid) {
             let is_file = mapping.inode != 0 && maps::is_file(&mapping.name);
             let identity = is_file.then_some(FileIdentity::Inode(mapping.inode));
             let (range, name) = ((mapping.start, mapping.end), mapping.name.as_str());
@@ -171,7 +148,7 @@ impl State {
 
     /// Adds a mapping to the table. Returns the image if it is new; `gone` receives the images that
     /// it replaced.
-    fn on_mmap(&mut self, mmap: &Mmap<'_>, gone: &mut Vec<Image>) -> Option<Image> {
+    fn add_mapping(&mut self, mmap: &Mmap<'_>, gone: &mut Vec<Image>) -> Option<Image> {
         let name = maps::image_name(mmap.name);
         let identity = match mmap.identity {
             Identity::BuildId(id) => BuildId::new(id).map(FileIdentity::BuildId),
@@ -188,140 +165,156 @@ impl State {
 fn read_vdso_build_id() -> Option<BuildId> {
     use std::os::unix::fs::FileExt;
     const MAX_VDSO: u64 = 1 << 20;
-    let own = maps::code_of(std::process::id()).into_iter().find(|mapping| mapping.name == VDSO)?;
+    let own =
+        maps::read_code_mappings(std::process::id()).into_iter().find(|mapping| mapping.name == VDSO)?;
     let length = own.end.checked_sub(own.start).filter(|length| *length <= MAX_VDSO)?;
     let mut bytes = vec![0; usize::try_from(length).ok()?];
     std::fs::File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, own.start).ok()?;
     Program::read(&*bytes).build_id
 }
 
-/// Whether images are tracked; if not, the table is emptied.
-fn is_tracking(state: &mut All) -> bool {
-    let is_tracking = state.groups.has(Group::IMAGE_LOAD) || state.images.has_lookups;
-    if !is_tracking && !state.images.table.is_empty() {
-        state.images.table = Table::default();
-    }
-    is_tracking
-}
-
-/// Finds the kernel's images before the capture begins, because that takes long.
-pub(crate) fn prepare(state: &mut All) {
-    if state.groups.has(Group::IMAGE_LOAD) {
-        state.images.kernel_images = state.images.kernel.images(Path::new("/"));
-    }
-}
-
-/// Unloads the images of a program that ends. Called before the other families handle the record,
-/// so that the unloads precede the end of the process.
-pub(crate) fn on_end(state: &mut All, context: &Context, other: &Other<'_>, out: &mut Out<'_>) {
-    if !is_tracking(state) {
-        return;
-    }
-    let (Other::Exit { pid, tid, .. } | Other::Comm { pid, tid, is_exec: true, .. }) = *other else { return };
-    let process = state.images.table.process_mut(pid);
-    let Some(process) = process.filter(|process| process.since <= context.time) else { return };
-    let gone = if matches!(other, Other::Exit { .. }) {
-        process.threads = process.threads.saturating_sub(1);
-        if process.threads > 0 {
+impl Family for Images {
+    /// Handles a mapping, and a fork, which copies the mappings of the parent.
+    fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut Context, out: &mut Out<'_>) {
+        if !self.is_tracking(context) {
             return;
         }
-        state.images.table.remove_process(pid)
-    } else {
-        process.threads = 1;
-        state.images.table.take_images(pid)
-    };
-    write_all(state, ImageEvent::Unload, (pid, tid), &gone, out);
+        // Records older than the last reading of /proc are part of the table already.
+        let is_new = |table: &mut Table, pid| {
+            table.process_mut(pid).is_none_or(|process| process.since <= record.time)
+        };
+        match &record.body {
+            Sideband::Mmap(mmap) if mmap.protection & libc::PROT_EXEC.cast_unsigned() != 0 => {
+                if !is_new(&mut self.table, mmap.pid) {
+                    return;
+                }
+                let (mut gone, ids) = (Vec::new(), (mmap.pid, mmap.tid));
+                let loaded = self.add_mapping(mmap, &mut gone);
+                self.write_all(ImageEvent::Unload, ids, &gone, context, out);
+                if let Some(image) = loaded.filter(|_| context.groups.has(Group::IMAGE_LOAD)) {
+                    write_image(ImageEvent::Load, ids, &image, out);
+                }
+            }
+            Sideband::Fork { pid, ppid, .. } if pid == ppid => {
+                let process = self.table.process_mut(*pid);
+                if let Some(process) = process.filter(|process| process.since <= record.time) {
+                    process.threads = process.threads.saturating_add(1);
+                }
+            }
+            Sideband::Fork { pid, ppid, tid, .. } if is_new(&mut self.table, *pid) => {
+                let (gone, inherited) = self.table.fork_process(*ppid, *pid, record.time);
+                self.write_all(ImageEvent::Unload, (*pid, *tid), &gone, context, out);
+                self.write_all(ImageEvent::Load, (*pid, *tid), &inherited, context, out);
+            }
+            _ => {}
+        }
+    }
+
+    /// Writes the rundown of all images: the kernel's first, then those of each process.
+    fn run_down(&mut self, when: Rundown, context: &mut Context, out: &mut Out<'_>) {
+        if !context.groups.has(Group::IMAGE_LOAD) {
+            return;
+        }
+        let event = if when == Rundown::Start { ImageEvent::RundownStart } else { ImageEvent::RundownEnd };
+        let images = self.kernel.images(Path::new("/"));
+        if let Some(own) = images.first().filter(|image| &*image.name == kernel::KERNEL) {
+            let mut payload = out.payload();
+            payload.put_u64(own.base);
+            out.perfinfo(KERNEL_BASE, 2, payload);
+        }
+        let (max_of_one, mut left_of_all) = MAX_RUNDOWN;
+        self.bytes_left = left_of_all;
+        self.write_all(event, (0, NO_THREAD), &images, context, out);
+        let (_, max_files_of_one, mut files_left) = MAX_FILES;
+        for pid in processes(&context.tasks) {
+            self.programs.allow_reads(max_files_of_one.min(files_left));
+            let images = self.read_process(pid);
+            files_left = files_left.saturating_sub(images.len());
+            let allowed = max_of_one.min(left_of_all);
+            self.bytes_left = allowed;
+            self.write_all(event, (pid, NO_THREAD), &images, context, out);
+            left_of_all = left_of_all.saturating_sub(allowed.saturating_sub(self.bytes_left));
+        }
+        self.begin_poll(context);
+    }
+
+    /// Renews the bounds on bytes written and files opened.
+    fn begin_poll(&mut self, _: &Context) {
+        self.bytes_left = MAX_EVENT_BYTES;
+        self.programs.allow_reads(MAX_FILES.0);
+    }
 }
 
-/// Handles a mapping, and a fork, which copies the mappings of the parent.
-pub(crate) fn on_other(state: &mut All, context: &Context, other: &Other<'_>, out: &mut Out<'_>) {
-    if !is_tracking(state) {
-        return;
+impl Images {
+    /// Whether images are tracked; if not, the table is emptied.
+    fn is_tracking(&mut self, context: &Context) -> bool {
+        let is_tracking = context.groups.has(Group::IMAGE_LOAD);
+        if !is_tracking && !self.table.is_empty() {
+            self.table = Table::default();
+        }
+        is_tracking
     }
-    // Records older than the last reading of /proc are part of the table already.
-    let is_new =
-        |table: &mut Table, pid| table.process_mut(pid).is_none_or(|process| process.since <= context.time);
-    match other {
-        Other::Mmap(mmap) if mmap.protection & libc::PROT_EXEC.cast_unsigned() != 0 => {
-            if !is_new(&mut state.images.table, mmap.pid) {
+
+    /// Finds the kernel's images before the capture begins, because that takes long.
+    pub(crate) fn prepare(&mut self, context: &Context) {
+        if context.groups.has(Group::IMAGE_LOAD) {
+            self.kernel.images(Path::new("/"));
+        }
+    }
+
+    /// Unloads the images of a program that ends. Called before all families handle the record, so
+    /// that the unloads precede the end of the process.
+    pub(crate) fn unload_ended(&mut self, record: &SidebandRecord<'_>, context: &Context, out: &mut Out<'_>) {
+        if !self.is_tracking(context) {
+            return;
+        }
+        let (Sideband::Exit { pid, tid, .. } | Sideband::Comm { pid, tid, is_exec: true, .. }) = record.body
+        else {
+            return;
+        };
+        let process = self.table.process_mut(pid);
+        let Some(process) = process.filter(|process| process.since <= record.time) else { return };
+        let gone = if matches!(record.body, Sideband::Exit { .. }) {
+            process.threads = process.threads.saturating_sub(1);
+            if process.threads > 0 {
                 return;
             }
-            let (mut gone, ids) = (Vec::new(), (mmap.pid, mmap.tid));
-            let loaded = state.images.on_mmap(mmap, &mut gone);
-            write_all(state, ImageEvent::Unload, ids, &gone, out);
-            if let Some(image) = loaded.filter(|_| state.groups.has(Group::IMAGE_LOAD)) {
-                write_image(ImageEvent::Load, ids, &image, out);
-            }
-        }
-        Other::Fork { pid, ppid, .. } if pid == ppid => {
-            let process = state.images.table.process_mut(*pid);
-            if let Some(process) = process.filter(|process| process.since <= context.time) {
-                process.threads = process.threads.saturating_add(1);
-            }
-        }
-        Other::Fork { pid, ppid, tid, .. } if is_new(&mut state.images.table, *pid) => {
-            let (gone, inherited) = state.images.table.fork_process(*ppid, *pid, context.time);
-            write_all(state, ImageEvent::Unload, (*pid, *tid), &gone, out);
-            write_all(state, ImageEvent::Load, (*pid, *tid), &inherited, out);
-        }
-        _ => {}
-    }
-}
-
-/// Writes the rundown of all images: the kernel's first, then those of each process.
-pub(crate) fn run_down(state: &mut All, when: Rundown, out: &mut Out<'_>) {
-    if !state.groups.has(Group::IMAGE_LOAD) {
-        return;
-    }
-    let event = if when == Rundown::Start { ImageEvent::RundownStart } else { ImageEvent::RundownEnd };
-    let images = state.images.kernel.images(Path::new("/"));
-    if let Some(own) = images.first().filter(|image| &*image.name == kernel::KERNEL) {
-        let mut payload = out.payload();
-        payload.put_u64(own.base);
-        out.perfinfo(KERNEL_BASE, 2, payload);
-    }
-    let (max_of_one, mut left_of_all) = MAX_RUNDOWN;
-    state.images.bytes_left = left_of_all;
-    write_all(state, event, (0, NO_THREAD), &images, out);
-    state.images.kernel_images = images;
-    let (_, max_files_of_one, mut files_left) = MAX_FILES;
-    for pid in processes(state) {
-        state.images.programs.allow_reads(max_files_of_one.min(files_left));
-        let images = state.images.read_process(pid);
-        files_left = files_left.saturating_sub(images.len());
-        let allowed = max_of_one.min(left_of_all);
-        state.images.bytes_left = allowed;
-        write_all(state, event, (pid, NO_THREAD), &images, out);
-        left_of_all = left_of_all.saturating_sub(allowed.saturating_sub(state.images.bytes_left));
-    }
-    poll(state);
-}
-
-/// Begins a poll: renews the bounds on bytes written and files opened.
-pub(crate) fn poll(state: &mut All) {
-    state.images.bytes_left = MAX_EVENT_BYTES;
-    state.images.programs.allow_reads(MAX_FILES.0);
-}
-
-fn processes(state: &All) -> Vec<u32> {
-    let known: Vec<u32> = state.tasks.processes().collect();
-    if known.is_empty() { proc::processes().collect() } else { known }
-}
-
-/// Writes events for images if their group is enabled, and counts those beyond the bound as lost.
-fn write_all(state: &mut All, event: ImageEvent, ids: (u32, u32), images: &[Image], out: &mut Out<'_>) {
-    if !state.groups.has(Group::IMAGE_LOAD) {
-        return;
-    }
-    let mut lost = state.images.table.take_lost();
-    for image in images {
-        if state.images.reserve_bytes(image) {
-            write_image(event, ids, image, out);
+            self.table.remove_process(pid)
         } else {
-            lost = lost.saturating_add(1);
-        }
+            process.threads = 1;
+            self.table.take_images(pid)
+        };
+        self.write_all(ImageEvent::Unload, (pid, tid), &gone, context, out);
     }
-    *out.too_large = out.too_large.saturating_add(lost.saturating_mul(RECORDS.0));
+
+    /// Writes events for images if their group is enabled, and counts those beyond the bound as
+    /// lost.
+    fn write_all(
+        &mut self,
+        event: ImageEvent,
+        ids: (u32, u32),
+        images: &[Image],
+        context: &Context,
+        out: &mut Out<'_>,
+    ) {
+        if !context.groups.has(Group::IMAGE_LOAD) {
+            return;
+        }
+        let mut lost = self.table.take_lost();
+        for image in images {
+            if self.reserve_bytes(image) {
+                write_image(event, ids, image, out);
+            } else {
+                lost = lost.saturating_add(1);
+            }
+        }
+        *out.too_large = out.too_large.saturating_add(lost.saturating_mul(RECORDS.0));
+    }
+}
+
+fn processes(tasks: &Tasks) -> Vec<u32> {
+    let known: Vec<u32> = tasks.processes().collect();
+    if known.is_empty() { proc::processes().collect() } else { known }
 }
 
 /// Writes the ids of an image and then its event.
@@ -336,7 +329,7 @@ fn write_image(event: ImageEvent, (pid, tid): (u32, u32), image: &Image, out: &m
     match (is_rundown, pid) {
         (false, _) => out.system(hook, VERSION, (pid, tid), payload),
         // The header of a kernel image names the process that writes the event.
-        (true, 0) => out.system(hook, VERSION, crate::writer(), payload),
+        (true, 0) => out.system(hook, VERSION, writer_ids(), payload),
         (true, _) => out.perfinfo(hook, VERSION, payload),
     }
 }

@@ -1,0 +1,99 @@
+//! What each processor does: the thread that it runs, and the interrupt and softirq that it is in,
+//! as far as the enabled groups capture switches and entries.
+//!
+//! A processor handles at most one interrupt and one softirq at a time, and an interrupt may
+//! interrupt a softirq: two slots for each processor are enough.
+
+/// The activity of all processors.
+#[derive(Debug, Default)]
+pub(crate) struct Activity {
+    cpus: Vec<Cpu>,
+}
+
+/// The activity of one processor.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Cpu {
+    /// Thread and priority of the last switch.
+    running: Option<(u32, u8)>,
+    pub(crate) interrupt: Option<Entry>,
+    pub(crate) softirq: Option<Entry>,
+}
+
+/// The entry of an interrupt or softirq whose exit has not been seen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Entry {
+    pub(crate) kind: EntryKind,
+    /// The number of the interrupt within its kind.
+    pub(crate) number: u32,
+    pub(crate) time: u64,
+}
+
+/// The kind of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum EntryKind {
+    Device,
+    /// An interrupt of the processor itself, by its index in the table of vectors.
+    Vector(usize),
+    Softirq,
+}
+
+impl Activity {
+    /// Returns the activity of a processor.
+    pub(crate) fn cpu(&mut self, cpu: u16) -> Option<&mut Cpu> {
+        let index = usize::from(cpu);
+        if self.cpus.len() <= index {
+            self.cpus.resize(index.saturating_add(1), Cpu::default());
+        }
+        self.cpus.get_mut(index)
+    }
+
+    /// Records the thread that a processor switched to, and its priority.
+    pub(crate) fn set_running(&mut self, cpu: u16, thread: u32, priority: u8) {
+        if let Some(cpu) = self.cpu(cpu) {
+            cpu.running = Some((thread, priority));
+        }
+    }
+
+    /// Returns the priority of the thread that runs on a processor; 0 if it is unknown.
+    pub(crate) fn running_priority(&self, cpu: u16, thread: u32) -> u8 {
+        let running = self.cpus.get(usize::from(cpu)).and_then(|cpu| cpu.running);
+        running.filter(|(running, _)| *running == thread).map_or(0, |(_, priority)| priority)
+    }
+
+    /// Returns whether a processor is in the interrupt of a device.
+    pub(crate) fn is_in_interrupt(&self, cpu: u16) -> bool {
+        let interrupt = self.cpus.get(usize::from(cpu)).and_then(|cpu| cpu.interrupt);
+        interrupt.is_some_and(|entry| entry.kind == EntryKind::Device)
+    }
+
+    /// Returns whether a processor is in a softirq.
+    pub(crate) fn is_in_softirq(&self, cpu: u16) -> bool {
+        self.cpus.get(usize::from(cpu)).is_some_and(|cpu| cpu.softirq.is_some())
+    }
+
+    /// Drops the entries of all processors.
+    pub(crate) fn clear_entries(&mut self) {
+        for cpu in &mut self.cpus {
+            (cpu.interrupt, cpu.softirq) = (None, None);
+        }
+    }
+
+    /// Drops the activity of all processors.
+    pub(crate) fn clear(&mut self) {
+        self.cpus.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn running_priority_is_that_of_the_last_switch() {
+        let mut activity = Activity::default();
+        assert_eq!(activity.running_priority(3, 7), 0);
+        activity.set_running(3, 7, 9);
+        let priorities = [(3, 7), (3, 8), (0, 7)].map(|(cpu, thread)| activity.running_priority(cpu, thread));
+        assert_eq!(priorities, [9, 0, 0]);
+    }
+}

@@ -1,0 +1,224 @@
+//! All families of a capture: passes records to them in the right order.
+
+use traceweir_format::kernel::hook;
+use traceweir_format::logfile::group_masks;
+
+use crate::family::config::Config;
+use crate::family::disk::Disks;
+use crate::family::file::{self, Files};
+use crate::family::image::Images;
+use crate::family::interrupt::{self, Interrupts};
+use crate::family::memory::Memory;
+use crate::family::network::Network;
+use crate::family::process::{self, Processes};
+use crate::family::profile::Profile;
+use crate::family::schedule::Schedule;
+use crate::family::syscall::{self, SystemCalls};
+use crate::family::{Context, Family, Rundown};
+use crate::groups::{Group, Groups};
+use crate::kallsyms;
+use crate::out::Out;
+use crate::record::SidebandRecord;
+use crate::settings::CaptureSettings;
+use crate::spec::{Event, Spec};
+
+/// Declares the families of a capture. Their order is that in which they handle records and write
+/// their rundown: the process family updates the tasks that the following ones use.
+macro_rules! families {
+    ($($field:ident: $family:ident,)*) => {
+        /// All families, and the facts that they share.
+        #[derive(Debug, Default)]
+        pub(crate) struct Families {
+            pub(crate) context: Context,
+            $(pub(crate) $field: $family,)*
+        }
+
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        enum FamilyId {
+            $($family,)*
+        }
+
+        const FAMILY_COUNT: usize = [$(FamilyId::$family,)*].len();
+
+        /// Returns the perf events of all families.
+        pub(crate) fn specs() -> impl Iterator<Item = (RowId, &'static Spec)> {
+            std::iter::empty()$(.chain(specs_of::<$family>(FamilyId::$family)))*
+        }
+
+        impl Families {
+            fn all(&mut self) -> ([&mut dyn Family; FAMILY_COUNT], &mut Context) {
+                ([$(&mut self.$field,)*], &mut self.context)
+            }
+
+            /// Passes a sample to the handler of its row.
+            pub(crate) fn on_sample(&mut self, row: RowId, event: &Event<'_>, out: &mut Out<'_>) {
+                match row.family {
+                    $(FamilyId::$family => {
+                        if let Some(row) = $family::rows().get(row.index) {
+                            (row.on_sample)(&mut self.$field, event, &mut self.context, out);
+                        }
+                    })*
+                }
+            }
+        }
+    };
+}
+
+families! {
+    config: Config,
+    processes: Processes,
+    images: Images,
+    schedule: Schedule,
+    interrupts: Interrupts,
+    system_calls: SystemCalls,
+    memory: Memory,
+    disks: Disks,
+    files: Files,
+    network: Network,
+    profile: Profile,
+}
+
+/// Identifies a row: its family, and its index there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct RowId {
+    family: FamilyId,
+    index: usize,
+}
+
+fn specs_of<F: Family>(family: FamilyId) -> impl Iterator<Item = (RowId, &'static Spec)> {
+    let rows = F::rows().iter().enumerate();
+    rows.map(move |(index, row)| (RowId { family, index }, &row.spec))
+}
+
+/// Reads the kernel's symbols, if these groups need them, before their first event is opened. The
+/// reading is slow, and no ring may fill up meanwhile.
+pub(crate) fn read_symbols(groups: Groups) {
+    if groups.has_any(interrupt::ROUTINE_GROUPS) || groups.has(Group::SYSTEMCALL) {
+        kallsyms::read_once(|name| syscall::is_entry(name) || interrupt::is_routine(name));
+    }
+}
+
+/// Groups that begin with a rundown. What the rundown has written may have ended before the groups
+/// were enabled, and those ends are written too.
+const RUNDOWN_GROUPS: [&[Group]; 3] = [process::GROUPS, &[Group::IMAGE_LOAD], file::NAME_GROUPS];
+
+impl Families {
+    /// Creates the families of a capture. Must run before its rings are opened: a task that started
+    /// before that is in none of them.
+    pub(crate) fn new(settings: &CaptureSettings) -> Self {
+        let context = Context { groups: settings.groups, settings: settings.clone(), ..Context::default() };
+        let mut families = Self { context, ..Self::default() };
+        families.images.prepare(&families.context);
+        families
+    }
+
+    /// Applies new settings. They count for the records that are handled from now on.
+    pub(crate) fn apply_settings(&mut self, settings: &CaptureSettings) {
+        self.context.groups = settings.groups;
+        self.context.settings.clone_from(settings);
+    }
+
+    /// Passes a side-band record to all families.
+    pub(crate) fn on_sideband(&mut self, record: &SidebandRecord<'_>, out: &mut Out<'_>) {
+        // Images are unloaded before the end of their process is written, and loaded after its
+        // start.
+        self.images.unload_ended(record, &self.context, out);
+        let (families, context) = self.all();
+        for family in families {
+            family.on_sideband(record, context, out);
+        }
+    }
+
+    /// Drops state that lost records may have made wrong.
+    pub(crate) fn forget_after_loss(&mut self) {
+        let (families, context) = self.all();
+        for family in families {
+            family.forget_after_loss();
+        }
+        context.activity.clear();
+    }
+
+    /// Writes the rundown of the machine, processes, threads, images, open files and intervals, and
+    /// the event that ends it.
+    pub(crate) fn run_down(&mut self, when: Rundown, out: &mut Out<'_>) {
+        let (families, context) = self.all();
+        for family in families {
+            family.run_down(when, context, out);
+        }
+        let mut payload = out.payload();
+        match when {
+            Rundown::Start => out.perfinfo(hook::RUNDOWN_COMPLETE, 2, payload),
+            Rundown::End => {
+                payload.extend_from_slice(&group_masks(&context.groups.0));
+                out.perfinfo(hook::END_GROUP_MASKS, 2, payload);
+            }
+        }
+    }
+
+    /// Writes the rundown of the groups that have been enabled since `before`.
+    pub(crate) fn run_down_new_groups(&mut self, before: &Groups, out: &mut Out<'_>) {
+        let context = &mut self.context;
+        let enabled = context.groups;
+        // The groups that were enabled before have had their rundown.
+        context.groups = enabled.without(before);
+        if context.groups.has_any(process::GROUPS) {
+            self.processes.run_down(Rundown::Start, context, out);
+        }
+        self.images.run_down(Rundown::Start, context, out);
+        if !before.has_any(file::NAME_GROUPS) {
+            self.files.run_down(Rundown::Start, context, out);
+        }
+        context.groups = enabled;
+    }
+
+    /// Returns the groups for which records from before a change are handled: those enabled until
+    /// then, and the new groups that begin with a rundown.
+    pub(crate) fn groups_until_change(&self, before: Groups) -> Groups {
+        let enabled = &self.context.groups;
+        RUNDOWN_GROUPS.iter().fold(before, |all, groups| all.with_enabled(enabled, groups))
+    }
+
+    /// Handles a change of groups, intervals or sources since the last poll.
+    pub(crate) fn on_settings_change(&mut self, out: &mut Out<'_>) {
+        let (families, context) = self.all();
+        for family in families {
+            family.on_settings_change(context, out);
+        }
+    }
+
+    /// Begins a poll: reads sources other than the rings, and what would be gone later.
+    pub(crate) fn begin_poll(&mut self) {
+        self.context.tasks.poll(self.context.groups.has_any(process::EXEC_GROUPS));
+        let (families, context) = self.all();
+        for family in families {
+            family.begin_poll(context);
+        }
+    }
+
+    /// Finishes a poll: writes the events that had to wait until all rings were read.
+    pub(crate) fn finish_poll(&mut self, out: &mut Out<'_>) {
+        self.processes.finish_poll(&mut self.context, out);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::activity::{Entry, EntryKind};
+
+    #[test]
+    fn lost_records_drop_running_threads_and_interrupts() {
+        let mut families = Families::default();
+        let entry = Some(Entry { kind: EntryKind::Device, number: 36, time: 1 });
+        families.context.activity.set_running(1, 7, 9);
+        let cpu = families.context.activity.cpu(1).expect("a processor");
+        (cpu.interrupt, cpu.softirq) = (entry, entry);
+        let state = |families: &Families| {
+            let activity = &families.context.activity;
+            (activity.running_priority(1, 7), activity.is_in_interrupt(1), activity.is_in_softirq(1))
+        };
+        assert_eq!(state(&families), (9, true, true));
+        families.forget_after_loss();
+        assert_eq!(state(&families), (0, false, false));
+    }
+}

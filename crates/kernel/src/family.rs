@@ -1,0 +1,146 @@
+//! Families of kernel events: the perf events that each needs, and the handlers that convert them.
+//!
+//! ```text
+//!   Row: perf event ─▶ handler      Context: groups, tasks, processors (shared by all families)
+//!              │                         ▲
+//!   sample ────┴─▶ handler of the row ───┤
+//!   side-band record ─▶ on_sideband ─────┼─▶ state of the family ─▶ Out: finished records
+//!   start, end ─▶ run_down ──────────────┘
+//! ```
+//!
+//! Each family owns its state. No family uses another one: facts that several of them need are in
+//! the [`Context`].
+//!
+//! | module | kernel events | source |
+//! |---|---|---|
+//! | [`process`] | processes and threads: start, end, rundown | fork, exit, comm records, /proc |
+//! | [`image`] | images: load, unload, rundown, their ids | mmap records, /proc |
+//! | [`schedule`] | context switch, ready thread, priority | `sched:*` |
+//! | [`profile`] | samples and the sampling interval | cpu-clock |
+//! | [`interrupt`] | interrupts and deferred calls | `irq:*` |
+//! | [`syscall`] | system calls | `raw_syscalls:*` |
+//! | [`memory`] | page faults, virtual memory | `exceptions:*`, faults |
+//! | [`disk`] | disk requests | `block:*` |
+//! | [`mod@file`] | file names and operations | `syscalls:*` |
+//! | [`network`] | TCP and UDP | `tcp:*`, `sock:*`, `udp:*` |
+//! | [`config`] | description of the machine | /proc, /sys |
+
+pub(crate) mod config;
+pub(crate) mod disk;
+pub(crate) mod file;
+pub(crate) mod image;
+pub(crate) mod interrupt;
+pub(crate) mod memory;
+pub(crate) mod network;
+pub(crate) mod process;
+pub(crate) mod profile;
+pub(crate) mod schedule;
+pub(crate) mod syscall;
+
+use crate::activity::Activity;
+use crate::groups::{Group, Groups};
+use crate::out::Out;
+use crate::record::{Parts, SidebandRecord};
+use crate::settings::CaptureSettings;
+use crate::spec::{Event, Source, Spec};
+use crate::tasks::Tasks;
+
+/// The facts that all families share.
+#[derive(Debug, Default)]
+pub(crate) struct Context {
+    pub(crate) settings: CaptureSettings,
+    /// The groups whose events are written: those of `settings`, except while records from before a
+    /// change of settings are handled.
+    pub(crate) groups: Groups,
+    pub(crate) tasks: Tasks,
+    pub(crate) activity: Activity,
+}
+
+/// Whether a rundown belongs to the start or to the end of a capture.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Rundown {
+    Start,
+    End,
+}
+
+/// One family of kernel events, with its state.
+pub(crate) trait Family: 'static {
+    /// Returns the perf events that the family needs, with their handlers.
+    fn rows() -> &'static [Row<Self>]
+    where
+        Self: Sized,
+    {
+        &[]
+    }
+
+    /// Handles a side-band record: a fork, an exit, a name, a mapping or a switch.
+    fn on_sideband(&mut self, _: &SidebandRecord<'_>, _: &mut Context, _: &mut Out<'_>) {}
+
+    /// Writes what exists already at the start or at the end of a capture.
+    fn run_down(&mut self, _: Rundown, _: &mut Context, _: &mut Out<'_>) {}
+
+    /// Begins a poll: renews bounds and drops state that is no longer kept up to date.
+    fn begin_poll(&mut self, _: &Context) {}
+
+    /// Handles a change of groups, intervals or sources since the last poll.
+    fn on_settings_change(&mut self, _: &mut Context, _: &mut Out<'_>) {}
+
+    /// Drops state that lost records may have made wrong: the end of an operation may be among
+    /// them.
+    fn forget_after_loss(&mut self) {}
+}
+
+/// A function that handles one sample.
+pub(crate) type Handler<F> = fn(&mut F, &Event<'_>, &mut Context, &mut Out<'_>);
+
+/// A perf event of a family, and the handler of its samples.
+pub(crate) struct Row<F> {
+    pub(crate) spec: Spec,
+    pub(crate) on_sample: Handler<F>,
+}
+
+impl<F> Row<F> {
+    /// Creates a row for a tracepoint.
+    pub(crate) const fn tracepoint(
+        (system, name): (&'static str, &'static str),
+        groups: &'static [Group],
+        hooks: &'static [u16],
+        fields: &'static [&'static str],
+        on_sample: Handler<F>,
+    ) -> Self {
+        let mut row = Self::new(Source::Tracepoint(system, name), groups, hooks, Parts(0), on_sample);
+        row.spec.fields = fields;
+        row
+    }
+
+    /// Creates a row for an event without fields, whose samples have extra parts.
+    pub(crate) const fn new(
+        source: Source,
+        groups: &'static [Group],
+        hooks: &'static [u16],
+        parts: Parts,
+        on_sample: Handler<F>,
+    ) -> Self {
+        let spec =
+            Spec { source, groups, hooks, fields: &[], parts, wakes: false, is_for_own: false, filter: None };
+        Self { spec, on_sample }
+    }
+
+    /// Makes each record wake the session at once.
+    pub(crate) const fn waking(mut self) -> Self {
+        self.spec.wakes = true;
+        self
+    }
+
+    /// Lets the kernel filter the events.
+    pub(crate) const fn filtered(mut self, filter: &'static str) -> Self {
+        self.spec.filter = Some(filter);
+        self
+    }
+
+    /// Restricts the row to captures of scope `Own`.
+    pub(crate) const fn for_own(mut self) -> Self {
+        self.spec.is_for_own = true;
+        self
+    }
+}

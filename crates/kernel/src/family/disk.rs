@@ -1,0 +1,253 @@
+//! Disk requests: issue to the driver, completion, and splits.
+//!
+//! ```text
+//!   block:block_getrq        dev, rwbs with a flush   ──▶ the requesting thread ──▶ Flushes
+//!                            (a worker issues the flush to the driver)
+//!   block:block_rq_issue     dev, sector, bytes, rwbs ──▶ 0x010C, 0x010D, 0x010F
+//!                            start of a read, write, flush ──▶ Requests
+//!   block:block_rq_requeue   dev, sector, rwbs        ──▶ (issued again later: same request)
+//!   block:block_rq_complete  dev, sector, nr_sector   ──▶ 0x010A, 0x010B, 0x010E
+//!                            response time, thread, Irp ◀── Requests
+//!   block:block_split        dev, sector, new_sector  ──▶ 0x1B20
+//!
+//!   rwbs   [F: flush before] R W D F N Z… [F: forced unit access] [A: read ahead]
+//!          [S: synchronous] [M: metadata]
+//! ```
+//!
+//! 1. A start and its end have the same `Irp`: a number that the request gets when it is issued and
+//!    that no other request of the session gets.
+//! 2. The response time is that of driver and disk: from the first issue to the completion of the
+//!    last byte.
+//! 3. A request issued before the capture began has no start event: its `Irp` and response time are
+//!    0, its thread is [`UNKNOWN_THREAD`].
+//! 4. Only requests with a documented event are written: reads, writes and flushes.
+//! 5. The number of a disk is the kernel's device number, major << 20 | minor. It is always that of
+//!    the whole disk, as in the kernel's requests, and the configuration events name the disk by
+//!    it.
+//! 6. An empty completion without an issue is ignored: the kernel reports the end of a flush twice,
+//!    the second time as that of the empty write that requested it.
+//! 7. After lost records all pending requests are dropped: a request whose end was lost would be
+//!    taken for the next one at its sector.
+
+mod flushes;
+mod requests;
+
+use traceweir_format::kernel::hook;
+use traceweir_format::wire::Put;
+
+use self::flushes::Flushes;
+use self::requests::{Completion, Request, RequestKey, RequestKind, Requests, SECTOR_SHIFT};
+use super::{Context, Family, Row};
+use crate::groups::Group;
+use crate::out::Out;
+use crate::spec::Event;
+
+/// The disk family: requests and flushes that are pending.
+#[derive(Debug, Default)]
+pub(crate) struct Disks {
+    requests: Requests,
+    flushes: Flushes,
+}
+
+/// The thread of a request whose issue was not captured.
+const UNKNOWN_THREAD: u32 = u32::MAX;
+
+const READ: u16 = hook::DISK_READ;
+const WRITE: u16 = hook::DISK_WRITE;
+const READ_INIT: u16 = hook::DISK_READ_INIT;
+const WRITE_INIT: u16 = hook::DISK_WRITE_INIT;
+const FLUSH: u16 = hook::DISK_FLUSH;
+const FLUSH_INIT: u16 = hook::DISK_FLUSH_INIT;
+const SPLIT: u16 = hook::SPLIT_IO;
+
+/// Version of all events except the split.
+const VERSION: u8 = 3;
+const SPLIT_VERSION: u8 = 2;
+
+/// Indexes of the fields that all request rows begin with.
+const DEV: usize = 0;
+const SECTOR: usize = 1;
+const NR_SECTOR: usize = 2;
+const RWBS: usize = 3;
+const IOPRIO: usize = 4;
+/// Index of a field of an issue.
+const BYTES: usize = 5;
+/// Index of a field of a completion.
+const ERROR: usize = 5;
+/// Index of a field of a split.
+const NEW_SECTOR: usize = 2;
+
+/// Index of a field of `block_getrq`.
+const GETRQ_RWBS: usize = 1;
+
+/// Groups whose events are made from the requests of disks.
+const REQUEST_GROUPS: &[Group] = &[Group::DISK_IO, Group::DISK_IO_INIT];
+
+static ROWS: &[Row<Disks>] = &[
+    Row::tracepoint(("block", "block_getrq"), REQUEST_GROUPS, &[], &["dev", "rwbs"], Disks::on_getrq)
+        .filtered("rwbs ~ \"F*\""),
+    Row::tracepoint(
+        ("block", "block_rq_issue"),
+        REQUEST_GROUPS,
+        &[READ_INIT, WRITE_INIT, FLUSH_INIT],
+        &["dev", "sector", "nr_sector", "rwbs", "?ioprio", "bytes"],
+        Disks::on_issue,
+    ),
+    Row::tracepoint(
+        ("block", "block_rq_requeue"),
+        REQUEST_GROUPS,
+        &[],
+        &["dev", "sector", "nr_sector", "rwbs"],
+        Disks::on_requeue,
+    ),
+    Row::tracepoint(
+        ("block", "block_rq_complete"),
+        REQUEST_GROUPS,
+        &[READ, WRITE, FLUSH],
+        &["dev", "sector", "nr_sector", "rwbs", "?ioprio", "?error"],
+        Disks::on_complete,
+    ),
+    Row::tracepoint(
+        ("block", "block_split"),
+        &[Group::SPLIT_IO],
+        &[SPLIT],
+        &["dev", "sector", "new_sector"],
+        Disks::on_split,
+    ),
+];
+
+impl Family for Disks {
+    fn rows() -> &'static [Row<Self>] {
+        ROWS
+    }
+
+    fn forget_after_loss(&mut self) {
+        self.requests.clear();
+        self.flushes.clear_requests();
+    }
+}
+
+/// Returns the key of the request that an event is about, and whether it is synchronous; `None` if
+/// there are no events for its kind.
+fn parse_key(event: &Event<'_>) -> Option<(RequestKey, bool)> {
+    let (kind, is_sync) = RequestKind::parse(event.text(RWBS))?;
+    // A flush has no sector; drivers differ in what they leave there.
+    let sector = if kind == RequestKind::Flush { 0 } else { event.u64(SECTOR) };
+    Some((RequestKey { dev: event.u32(DEV), sector, kind }, is_sync))
+}
+
+impl Disks {
+    fn on_getrq(&mut self, event: &Event<'_>, _: &mut Context, _: &mut Out<'_>) {
+        if event.text(GETRQ_RWBS).first() == Some(&b'F') {
+            self.flushes.add_request(event.u32(DEV), event.sample.tid);
+        }
+    }
+
+    fn on_issue(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
+        let Some((key, is_sync)) = parse_key(event) else { return };
+        let (time, driver) = (event.sample.time, event.sample.tid);
+        let thread = if key.kind == RequestKind::Flush { self.flushes.take_requester(key.dev) } else { None };
+        let thread = thread.unwrap_or(driver);
+        let flags = request_flags(is_sync, event.has(IOPRIO).then(|| event.u64(IOPRIO)));
+        let request = Request::new(&key, event.u32(BYTES), flags, time, thread);
+        let Some(irp) = self.requests.issue(key, request) else { return };
+        if context.groups.has(Group::DISK_IO_INIT) {
+            let mut payload = out.payload();
+            payload.put_u64(irp).put_u32(thread);
+            out.system(start_hook(key.kind), VERSION, (event.sample.pid, driver), payload);
+        }
+    }
+
+    fn on_requeue(&mut self, event: &Event<'_>, _: &mut Context, _: &mut Out<'_>) {
+        if let Some((key, _)) = parse_key(event) {
+            self.requests.requeue(&key);
+        }
+    }
+
+    fn on_complete(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
+        let Some((key, is_sync)) = parse_key(event) else { return };
+        let bytes = event.u32(NR_SECTOR).checked_shl(SECTOR_SHIFT).unwrap_or(0);
+        let is_failed = event.number(ERROR) != 0;
+        let request = match self.requests.complete(&key, bytes, is_failed) {
+            Completion::Done(request) => request,
+            Completion::Partial => return,
+            Completion::Unknown if bytes == 0 && key.kind != RequestKind::Flush => return,
+            Completion::Unknown => {
+                let flags = request_flags(is_sync, event.has(IOPRIO).then(|| event.u64(IOPRIO)));
+                let mut request = Request::new(&key, bytes, flags, event.sample.time, UNKNOWN_THREAD);
+                request.done = if is_failed { 0 } else { bytes };
+                request
+            }
+        };
+        if context.groups.has(Group::DISK_IO) {
+            let response = out.clock.ticks(event.sample.time.saturating_sub(request.issued));
+            write_completion(&key, &request, response, out);
+        }
+    }
+
+    /// Handles the split of a request that was too large: its first part is issued now, the rest as
+    /// another request.
+    fn on_split(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
+        let dev = event.u32(DEV);
+        let parent = self.requests.reserve_irp(dev, event.u64(NEW_SECTOR));
+        let child = self.requests.reserve_irp(dev, event.u64(SECTOR));
+        let mut payload = out.payload();
+        payload.put_u64(parent).put_u64(child);
+        out.perfinfo(SPLIT, SPLIT_VERSION, payload);
+    }
+}
+
+const fn start_hook(kind: RequestKind) -> u16 {
+    match kind {
+        RequestKind::Read => READ_INIT,
+        RequestKind::Write => WRITE_INIT,
+        RequestKind::Flush => FLUSH_INIT,
+    }
+}
+
+/// Writes the end of a request.
+fn write_completion(key: &RequestKey, request: &Request, response: u64, out: &mut Out<'_>) {
+    let mut payload = out.payload();
+    payload.put_u32(key.dev).put_u32(request.flags);
+    if key.kind == RequestKind::Flush {
+        payload.put_u64(response).put_u64(request.irp).put_u32(request.thread);
+        out.perfinfo(FLUSH, VERSION, payload);
+        return;
+    }
+    payload.put_u32(request.done).put_u32(0);
+    payload.put_u64(request.first.checked_shl(SECTOR_SHIFT).unwrap_or(0));
+    // The block layer does not know which file a request is for.
+    payload.put_u64(0).put_u64(request.irp).put_u64(response).put_u32(request.thread);
+    out.perfinfo(if key.kind == RequestKind::Read { READ } else { WRITE }, VERSION, payload);
+}
+
+/// Returns the flags of a request, with its priority in bits 17 to 19.
+fn request_flags(is_sync: bool, priority: Option<u64>) -> u32 {
+    const SYNCHRONOUS: u32 = 4;
+    const PRIORITY_SHIFT: u32 = 17;
+    const VERY_LOW: u32 = 1;
+    const NORMAL: u32 = 3;
+    const HIGH: u32 = 4;
+    // The priority class is in the highest three of 16 bits: none, real time, best effort, idle.
+    let priority = match priority.map(|ioprio| (ioprio >> 13) & 7) {
+        Some(0 | 2) => NORMAL,
+        Some(1) => HIGH,
+        Some(3) => VERY_LOW,
+        _ => 0,
+    };
+    (priority << PRIORITY_SHIFT) | if is_sync { SYNCHRONOUS } else { 0 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn priority_follows_the_class() {
+        assert_eq!(request_flags(true, Some(0)), 3 << 17 | 4);
+        assert_eq!(request_flags(false, Some(1 << 13 | 4)), 4 << 17);
+        assert_eq!(request_flags(false, Some(2 << 13 | 7)), 3 << 17);
+        assert_eq!(request_flags(false, Some(3 << 13)), 1 << 17);
+        assert_eq!(request_flags(false, None), 0);
+    }
+}

@@ -1,0 +1,253 @@
+//! Files: their names, and the operations of programs on them, from system calls.
+//!
+//! ```text
+//!   sys_enter_*   tid ──▶ 0x0440 … 0x044A: operation starts, IrpPtr = its number ──▶ calls[tid]
+//!   sys_exit_*    tid ──▶ 0x044C: operation ends, with bytes and status        ◀──── calls[tid]
+//!
+//!   (process, descriptor) ──▶ open file: FileObject = FileKey │ position │ name
+//!       fork copies descriptors, clone and dup share them, exec and exit close them
+//!   name: from a kprobe or /proc/PID/fd/N ──▶ 0x0420 when confirmed, 0x0423 at the last close
+//!         files open before the capture: 0x0400 at the start; still open: 0x0424 at the end
+//! ```
+//!
+//! 1. An *open file* is the open file description that an open call creates: several descriptors,
+//!    in several processes, may share one. Its number is both `FileObject` and `FileKey`, because
+//!    the tracepoint does not say which file was opened. Numbers are not reused.
+//! 2. A name is written only when it is confirmed. A name that `/proc` gave for a descriptor is
+//!    confirmed once all records up to the time of reading are handled and none of them closed the
+//!    descriptor. A file that was closed sooner has no name, unless the probe reported the path.
+//! 3. Only files are captured, which is what has a path: no sockets, no pipes.
+//! 4. Only system calls are captured: accesses to mapped files and operations of io_uring are not.
+//! 5. All state is bounded. A descriptor that was dropped from it is looked up again and gets a new
+//!    number; so are all descriptors after lost records.
+
+mod calls;
+mod open_files;
+mod payload;
+mod pending_calls;
+pub(crate) mod probe;
+mod proc_fd;
+mod status;
+mod tables;
+
+use self::open_files::OpenFiles;
+use super::{Context, Family, Handler, Row, Rundown};
+use crate::groups::Group;
+use crate::out::Out;
+use crate::record::{Sideband, SidebandRecord};
+use crate::spec::Event;
+
+/// The file family: open files, and the calls in progress.
+#[derive(Debug, Default)]
+pub(crate) struct Files {
+    open_files: OpenFiles,
+    calls: pending_calls::PendingCalls,
+    /// Whether the files that were open when the capture began, or when names were enabled, have
+    /// been scanned.
+    is_scanned: bool,
+}
+
+/// Groups for which file names are written.
+pub(crate) const NAME_GROUPS: &[Group] = &[Group::DISK_FILE_IO, Group::FILE_IO, Group::FILE_IO_INIT];
+/// Groups for which operations are written.
+const OPERATION_GROUPS: &[Group] = &[Group::FILE_IO, Group::FILE_IO_INIT];
+
+/// Builds the row for the entry or the exit of a system call.
+const fn row(
+    name: &'static str,
+    groups: &'static [Group],
+    hooks: &'static [u16],
+    fields: &'static [&'static str],
+    on_sample: Handler<Files>,
+) -> Row<Files> {
+    Row::tracepoint(("syscalls", name), groups, hooks, fields, on_sample)
+}
+
+/// Builds the row for the exit of an open call. It wakes the session, because `/proc` shows a
+/// descriptor only while it is open.
+const fn open_exit_row(name: &'static str) -> Row<Files> {
+    row(name, NAME_GROUPS, &[payload::END], &["ret"], Files::exit).waking()
+}
+
+/// Builds both rows of each system call, and appends further rows.
+macro_rules! rows {
+    ($($name:literal $groups:ident $hooks:tt $fields:tt $on:path;)* [$($further:expr,)*]) => {
+        &[
+            $(
+                row(concat!("sys_enter_", $name), $groups, &$hooks, &$fields, $on),
+                row(concat!("sys_exit_", $name), $groups, &[payload::END], &["ret"], Files::exit),
+            )*
+            $($further,)*
+        ]
+    };
+}
+
+/// System calls on files. Each costs its callers time, so there are as few as possible.
+static ROWS: &[Row<Files>] = rows! {
+    "close" NAME_GROUPS [payload::CLEANUP, payload::CLOSE] ["fd"] Files::close;
+    "close_range" NAME_GROUPS [payload::CLEANUP, payload::CLOSE] ["fd", "max_fd", "flags"] Files::close_range;
+    "dup" NAME_GROUPS [] ["fildes"] Files::dup;
+    "dup2" NAME_GROUPS [] ["oldfd", "newfd"] Files::dup2;
+    "dup3" NAME_GROUPS [] ["oldfd", "newfd", "flags"] Files::dup2;
+    "lseek" OPERATION_GROUPS [] ["fd"] Files::seek;
+    "read" OPERATION_GROUPS [payload::READ] ["fd", "count"] Files::read;
+    "readv" OPERATION_GROUPS [payload::READ] ["fd"] Files::read;
+    "pread64" OPERATION_GROUPS [payload::READ] ["fd", "count", "pos"] Files::read;
+    "preadv" OPERATION_GROUPS [payload::READ] ["fd", "?", "pos_l"] Files::read;
+    "preadv2" OPERATION_GROUPS [payload::READ] ["fd", "?", "pos_l"] Files::read;
+    "write" OPERATION_GROUPS [payload::WRITE] ["fd", "count"] Files::write;
+    "writev" OPERATION_GROUPS [payload::WRITE] ["fd"] Files::write;
+    "pwrite64" OPERATION_GROUPS [payload::WRITE] ["fd", "count", "pos"] Files::write;
+    "pwritev" OPERATION_GROUPS [payload::WRITE] ["fd", "?", "pos_l"] Files::write;
+    "pwritev2" OPERATION_GROUPS [payload::WRITE] ["fd", "?", "pos_l"] Files::write;
+    "sendfile64" OPERATION_GROUPS [payload::READ, payload::WRITE] ["in_fd", "out_fd", "count", "offset"] Files::copy;
+    "copy_file_range" OPERATION_GROUPS [payload::READ, payload::WRITE] ["fd_in", "fd_out", "len", "off_in", "off_out"] Files::copy;
+    "fsync" OPERATION_GROUPS [payload::FLUSH] ["fd"] Files::flush;
+    "fdatasync" OPERATION_GROUPS [payload::FLUSH] ["fd"] Files::flush;
+    "ftruncate" OPERATION_GROUPS [payload::SET_INFO] ["fd", "length"] Files::truncate;
+    "truncate" OPERATION_GROUPS [payload::SET_INFO] ["?fd", "length"] Files::truncate;
+    "fallocate" OPERATION_GROUPS [payload::SET_INFO] ["fd", "len"] Files::allocate;
+    "fchmod" OPERATION_GROUPS [payload::SET_INFO] ["fd"] Files::set_basic;
+    "chmod" OPERATION_GROUPS [payload::SET_INFO] [] Files::set_basic;
+    "fchmodat" OPERATION_GROUPS [payload::SET_INFO] [] Files::set_basic;
+    "utimensat" OPERATION_GROUPS [payload::SET_INFO] [] Files::set_basic;
+    "newfstat" OPERATION_GROUPS [payload::QUERY_INFO] ["fd"] Files::query;
+    "unlink" OPERATION_GROUPS [payload::DELETE] [] Files::delete;
+    "unlinkat" OPERATION_GROUPS [payload::DELETE] [] Files::delete;
+    "rmdir" OPERATION_GROUPS [payload::DELETE] [] Files::delete;
+    "rename" OPERATION_GROUPS [payload::RENAME] [] Files::rename;
+    "renameat" OPERATION_GROUPS [payload::RENAME] [] Files::rename;
+    "renameat2" OPERATION_GROUPS [payload::RENAME] [] Files::rename;
+    "getdents64" OPERATION_GROUPS [payload::DIRECTORY] ["fd", "count"] Files::enumerate;
+    [
+        row("sys_enter_open", NAME_GROUPS, &[payload::CREATE], &["flags"], Files::open),
+        row("sys_enter_openat", NAME_GROUPS, &[payload::CREATE], &["flags"], Files::open),
+        row("sys_enter_openat2", NAME_GROUPS, &[payload::CREATE], &[], Files::openat2),
+        row("sys_enter_creat", NAME_GROUPS, &[payload::CREATE], &[], Files::creat),
+        // `F_DUPFD`, `F_SETFD` and `F_DUPFD_CLOEXEC`.
+        row("sys_enter_fcntl", NAME_GROUPS, &[], &["fd", "cmd", "arg"], Files::fcntl)
+            .filtered("cmd == 0 || cmd == 2 || cmd == 1030"),
+        row("sys_exit_fcntl", NAME_GROUPS, &[], &["ret"], Files::exit),
+        // The FORK record does not say whether descriptors are shared. This tracepoint follows it
+        // directly, before the child runs. The filter is `CLONE_FILES`.
+        Row::tracepoint(("task", "task_newtask"), NAME_GROUPS, &[], &["pid", "clone_flags"], Files::on_newtask)
+            .filtered("clone_flags & 0x400"),
+        open_exit_row("sys_exit_open"),
+        open_exit_row("sys_exit_openat"),
+        open_exit_row("sys_exit_openat2"),
+        open_exit_row("sys_exit_creat"),
+        Row::tracepoint((probe::SYSTEM, probe::OPEN), NAME_GROUPS, &[payload::CREATE], &["name"], Files::open_path),
+    ]
+};
+
+impl Family for Files {
+    fn rows() -> &'static [Row<Self>] {
+        ROWS
+    }
+
+    /// Handles FORK, COMM and EXIT records. Must run after the process family, which knows the
+    /// threads that are left.
+    fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut Context, out: &mut Out<'_>) {
+        let groups = context.groups;
+        if !groups.has_any(NAME_GROUPS) {
+            return;
+        }
+        payload::write_confirmed_names(&mut self.open_files, record.time, out);
+        let closed = match record.body {
+            Sideband::Fork { pid, ppid, .. } if pid != ppid => return self.open_files.fork(ppid, pid),
+            Sideband::Comm { pid, is_exec: true, .. } => self.open_files.exec(pid),
+            Sideband::Exit { pid, tid, .. } => {
+                self.calls.remove(tid);
+                // All threads share the descriptors, and the first thread may end long before the
+                // last.
+                if context.tasks.has_process(pid) {
+                    return;
+                }
+                self.open_files.exit(pid)
+            }
+            _ => return,
+        };
+        for file in closed {
+            let irps = [self.calls.next_irp(), self.calls.next_irp()];
+            payload::write_close(groups, &irps, file.key, record.tid, out);
+            irps.iter().for_each(|irp| payload::write_end(groups, *irp, 0, 0, out));
+            payload::write_name_delete(&file, out);
+        }
+    }
+
+    /// Writes the names of open files: those found in `/proc` when the capture begins or names are
+    /// enabled, and those known by then.
+    fn run_down(&mut self, when: Rundown, context: &mut Context, out: &mut Out<'_>) {
+        if !context.groups.has_any(NAME_GROUPS) {
+            return;
+        }
+        if when == Rundown::Start && !std::mem::replace(&mut self.is_scanned, true) {
+            proc_fd::scan_all(|process, descriptor, name| {
+                self.open_files.add_existing(process, descriptor, name);
+            });
+        }
+        let hook = if when == Rundown::Start { payload::NAME } else { payload::NAME_RUNDOWN };
+        for (key, name) in self.open_files.confirmed_names() {
+            payload::write_name(hook, key, name, out);
+        }
+    }
+
+    fn begin_poll(&mut self, context: &Context) {
+        if !context.groups.has_any(NAME_GROUPS) {
+            self.forget_after_loss();
+            self.is_scanned = false;
+        } else if !context.groups.has_any(OPERATION_GROUPS) {
+            self.open_files.forget_positions();
+        }
+    }
+
+    /// Drops all open files, because a close may have been lost: descriptors are looked up again.
+    fn forget_after_loss(&mut self) {
+        self.open_files.clear();
+        self.calls.clear();
+    }
+}
+
+impl Files {
+    /// Handles a new process that shares the descriptor table of its creator.
+    fn on_newtask(&mut self, event: &Event<'_>, _: &mut Context, _: &mut Out<'_>) {
+        const FILES: u64 = libc::CLONE_FILES as u64;
+        const THREAD: u64 = libc::CLONE_THREAD as u64;
+        let (child, flags) = (event.u32(0), event.u64(1));
+        if flags & (FILES | THREAD) == FILES {
+            self.open_files.share_table(event.sample.pid, child);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::NanosecondClock;
+    use crate::families::Families;
+    use crate::groups::Groups;
+    use crate::out::Queue;
+    use crate::settings::EventExtras;
+
+    #[test]
+    fn descriptors_are_open_until_the_last_thread_ends() {
+        // Larger than the largest id that Linux assigns.
+        let (process, thread) = (5_000_000, 5_000_001);
+        let mut families = Families::default();
+        families.context.groups = Groups::new(&[Group::DISK_FILE_IO]);
+        let (mut queues, extras, mut too_large) = ([Queue::default()], EventExtras::default(), 0);
+        let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
+        let mut handle = |families: &mut Families, body| {
+            let record = SidebandRecord { time: 1, pid: process, tid: process, body };
+            families.on_sideband(&record, &mut out);
+        };
+        let open_count = |families: &Families| families.files.open_files.confirmed_names().count();
+        handle(&mut families, Sideband::Fork { pid: process, ppid: 1, tid: process, ptid: 1 });
+        handle(&mut families, Sideband::Fork { pid: process, ppid: process, tid: thread, ptid: process });
+        families.files.open_files.add_existing(process, 3, "/a".into());
+        handle(&mut families, Sideband::Exit { pid: process, ppid: 1, tid: process });
+        assert_eq!(open_count(&families), 1, "another thread has it open");
+        handle(&mut families, Sideband::Exit { pid: process, ppid: 1, tid: thread });
+        assert_eq!(open_count(&families), 0);
+    }
+}

@@ -1,0 +1,336 @@
+//! Processes and threads: start, end, rundown, names, counters.
+//!
+//! ```text
+//!   FORK   pid = tid   ──▶ 0x0301 process start (program of the parent), 0x0501 thread start
+//!                          header: the thread that forked
+//!          pid ≠ tid   ──▶ 0x0501
+//!   COMM   exec        ──▶ 0x0502, 0x0302 (status 0), 0x0301, 0x0501 with one time
+//!                          program, user, package read anew from /proc
+//!          otherwise   ──▶ 0x0548 thread name
+//!   EXIT   a thread    ──▶ 0x0502; the last of its process: 0x0302 with the exit status
+//!                          status: connector, /proc
+//!   /proc              ──▶ rundown: 0x0303, 0x0503 at the start; 0x0304, 0x0504, 0x0327 at the end
+//! ```
+//!
+//! 1. The table of tasks is kept whatever groups are enabled, because other families use it. Events
+//!    are written for the enabled groups only.
+//! 2. Only tracepoints carry stacks. If the stack of a start is requested, the start is written
+//!    with `sched_process_fork`, which the kernel emits right after the FORK record, before the new
+//!    thread runs. If the stack of an end is requested, the end is written with
+//!    `sched_process_exit`, right before the EXIT record, which is then skipped. An exec has no
+//!    stack: it is written with the COMM record, before its image events, and its tracepoint comes
+//!    after those.
+//! 3. `sched_process_exec` wakes the session, so that `/proc` is read while the program runs. If
+//!    the program is already gone, the thread name serves as the image name.
+//! 4. `/proc` is read for an exec, for an exit status that the connector has not reported, and for
+//!    forks inside containers. Other forks and thread names read nothing.
+
+mod payload;
+mod rundown;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use super::{Context, Family, Row, Rundown};
+use crate::groups::Group;
+use crate::out::Out;
+use crate::record::{Sideband, SidebandRecord};
+use crate::spec::Event;
+use crate::tasks::facts::{self, Name, Program};
+use crate::tasks::{Process, Thread};
+
+/// Index of a field of `sched_process_exec`.
+const FILE_NAME: usize = 0;
+
+/// Groups for which execs are captured with their arguments.
+pub(crate) const EXEC_GROUPS: &[Group] = &[Group::PROCESS, Group::THREAD, Group::IMAGE_LOAD];
+/// Groups whose events this module writes.
+pub(crate) const GROUPS: &[Group] = &[Group::PROCESS, Group::THREAD, Group::PROCESS_COUNTERS];
+const STARTS: &[u16] = &[payload::PROCESS_START, payload::THREAD_START];
+const ENDS: &[u16] = &[payload::PROCESS_END, payload::THREAD_END];
+
+/// The process family. The table of tasks is in the context.
+#[derive(Debug, Default)]
+pub(crate) struct Processes {
+    /// Starts whose stack has not arrived yet, by the creating thread.
+    pending_starts: BTreeMap<u32, PendingStart>,
+    /// Threads whose end was written with its stack, until their EXIT record arrives.
+    written_exits: BTreeSet<u32>,
+}
+
+/// A start whose stack has not arrived yet.
+#[derive(Clone, Copy, Debug)]
+struct PendingStart {
+    creator: (u32, u32),
+    process: u32,
+    thread: u32,
+    time: u64,
+    cpu: u16,
+    poll: u32,
+}
+
+static ROWS: &[Row<Processes>] = &[
+    Row::tracepoint(
+        ("sched", "sched_process_exec"),
+        EXEC_GROUPS,
+        &[],
+        &["filename"],
+        |_, event, context, _| complete_program(event, context),
+    )
+    .waking(),
+    Row::tracepoint(("sched", "sched_process_fork"), &[], STARTS, &[], Processes::on_fork_tracepoint),
+    Row::tracepoint(("sched", "sched_process_exit"), &[], ENDS, &[], Processes::on_exit_tracepoint),
+];
+
+impl Family for Processes {
+    fn rows() -> &'static [Row<Self>] {
+        ROWS
+    }
+
+    /// Handles FORK, COMM and EXIT records.
+    fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut Context, out: &mut Out<'_>) {
+        match record.body {
+            Sideband::Fork { pid, ppid, tid, ptid } if is_valid_id(pid) && is_valid_id(tid) => {
+                self.on_fork((ppid, ptid), (pid, tid), context, out);
+            }
+            Sideband::Exit { tid, .. } if self.written_exits.remove(&tid) => {}
+            Sideband::Exit { pid, ppid, tid, .. } if is_valid_id(tid) => {
+                self.on_exit((pid, tid), ppid, context, out);
+            }
+            Sideband::Comm { pid, name, is_exec: true, .. } if is_valid_id(pid) => {
+                self.on_exec(pid, name, context, out);
+            }
+            Sideband::Comm { pid, tid, name, is_exec: false } if is_valid_id(tid) => {
+                on_rename((record.pid, record.tid), (pid, tid), name, context, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn run_down(&mut self, when: Rundown, context: &mut Context, out: &mut Out<'_>) {
+        if when == Rundown::End {
+            rundown::write_due_early(context, None, out);
+            while let Some((_, start)) = self.pending_starts.pop_first() {
+                start.write(context, out);
+            }
+        }
+        rundown::run_down(when, context, out);
+    }
+}
+
+impl Processes {
+    /// Finishes a poll: writes early tasks that turned out to have no start record, and pending
+    /// starts whose stack did not arrive. What this poll found waits for the next one, which reads
+    /// every record written until then.
+    pub(crate) fn finish_poll(&mut self, context: &mut Context, out: &mut Out<'_>) {
+        let poll = context.tasks.polls;
+        rundown::write_due_early(context, Some(poll), out);
+        self.pending_starts.retain(|_, start| {
+            let is_due = start.poll != poll;
+            if is_due {
+                start.write(context, out);
+            }
+            !is_due
+        });
+    }
+
+    fn on_fork(
+        &mut self,
+        creator: (u32, u32),
+        (pid, tid): (u32, u32),
+        context: &mut Context,
+        out: &mut Out<'_>,
+    ) {
+        self.write_pending_start(creator.1, context, out);
+        self.written_exits.remove(&tid);
+        let tasks = &mut context.tasks;
+        let thread = tasks.new_thread(creator.1, tid);
+        if pid == tid {
+            let process = tasks.new_child(creator.0, pid, out.time);
+            tasks.insert(pid, process);
+        } else if tasks.get(pid).is_none() {
+            // The record of the process's start was lost.
+            let early = Some(tasks.polls);
+            let process = Process { early, ..tasks.read_process(pid, 0) };
+            tasks.insert(pid, process);
+            tasks.has_early = true;
+        }
+        tasks.insert_thread(pid, tid, thread);
+        if out.extras.stacks.has_any(STARTS) {
+            let (time, cpu, poll) = (out.time, out.cpu, tasks.polls);
+            let pending = PendingStart { creator, process: pid, thread: tid, time, cpu, poll };
+            self.pending_starts.insert(creator.1, pending);
+        } else {
+            write_start(creator, (pid, tid), context, out);
+        }
+    }
+
+    /// Writes the start that the FORK record announced, with the stack of this sample.
+    fn on_fork_tracepoint(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
+        if let Some(start) = self.pending_starts.remove(&event.sample.tid) {
+            write_start(start.creator, (start.process, start.thread), context, out);
+        }
+    }
+
+    /// Writes the pending start of a creator, if there is one, without its stack.
+    fn write_pending_start(&mut self, creator: u32, context: &Context, out: &mut Out<'_>) {
+        if let Some(start) = self.pending_starts.remove(&creator) {
+            start.write(context, out);
+        }
+    }
+
+    fn on_exit_tracepoint(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
+        let ids @ (_, tid) = (event.sample.pid, event.sample.tid);
+        if is_valid_id(tid) {
+            self.on_exit(ids, 0, context, out);
+            self.written_exits.insert(tid);
+        }
+    }
+
+    /// Writes the end of a thread, and of its process if the thread was the last.
+    fn on_exit(&mut self, (pid, tid): (u32, u32), parent: u32, context: &mut Context, out: &mut Out<'_>) {
+        let pid = context.tasks.process_of(tid).unwrap_or(pid);
+        if !is_valid_id(pid) {
+            return;
+        }
+        self.ensure_started((pid, tid), parent, context, out);
+        if let Some(thread) = context.tasks.thread(tid).filter(|_| context.groups.has(Group::THREAD)) {
+            payload::write_thread(payload::THREAD_END, (pid, tid), (pid, tid), thread, out);
+        }
+        context.tasks.remove_thread(tid);
+        if context.tasks.get(pid).is_some_and(|process| process.threads.is_empty()) {
+            let status = context.tasks.find_exit_status((pid, tid), out.time);
+            if context.groups.has(Group::PROCESS_COUNTERS) {
+                payload::write_counters(payload::COUNTERS_END, pid, out);
+            }
+            if let Some(process) = context.tasks.remove(pid)
+                && context.groups.has(Group::PROCESS)
+            {
+                payload::write_process(payload::PROCESS_END, (pid, tid), pid, &process, status, out);
+            }
+        } else if tid != pid {
+            context.tasks.drop_exit_status(tid);
+        }
+    }
+
+    /// Writes the start or rundown of a thread if neither has been written so far: the thread is
+    /// older than the rings, its record was lost, or its start waits for a stack.
+    fn ensure_started(
+        &mut self,
+        (pid, tid): (u32, u32),
+        parent: u32,
+        context: &mut Context,
+        out: &mut Out<'_>,
+    ) {
+        if context.tasks.get(pid).is_none() {
+            let early = Some(context.tasks.polls);
+            let process = Process { early, ..context.tasks.read_process(pid, parent) };
+            context.tasks.insert(pid, process);
+        }
+        if context.tasks.thread(tid).is_none() {
+            let early = Some(context.tasks.polls);
+            let thread = Thread { early, ..context.tasks.new_thread(tid, tid) };
+            context.tasks.insert_thread(pid, tid, thread);
+        }
+        let mut pending = self.pending_starts.iter();
+        let creator = pending.find(|(_, start)| start.thread == tid).map(|(creator, _)| *creator);
+        if let Some(creator) = creator {
+            self.write_pending_start(creator, context, out);
+        }
+        rundown::write_early(pid, context, out);
+    }
+
+    /// Writes an exec: the end of one program and the start of the next under the same ids, with
+    /// the same time.
+    fn on_exec(&mut self, pid: u32, name: &[u8], context: &mut Context, out: &mut Out<'_>) {
+        let first = context.tasks.get(pid).and_then(|process| process.threads.keys().next().copied());
+        self.ensure_started((pid, first.unwrap_or(pid)), 0, context, out);
+        let (has_process, has_thread) =
+            (context.groups.has(Group::PROCESS), context.groups.has(Group::THREAD));
+        let by = (pid, pid);
+        let Some(process) = context.tasks.get(pid) else { return };
+        // The thread that called exec has the id of the first thread by now; the others have ended.
+        let last = process.threads.values().next_back().copied().unwrap_or_default();
+        if has_thread {
+            for (tid, thread) in &process.threads {
+                payload::write_thread(payload::THREAD_END, by, (pid, *tid), thread, out);
+            }
+        }
+        if has_process {
+            payload::write_process(payload::PROCESS_END, by, pid, process, 0, out);
+        }
+        let others: Vec<u32> = process.threads.keys().copied().filter(|tid| *tid != pid).collect();
+        for tid in others {
+            context.tasks.remove_thread(tid);
+        }
+        context.tasks.update_after_exec(pid, name, out.time);
+        let affinity = facts::affinity(pid);
+        let affinity = if affinity == 0 { last.affinity } else { affinity };
+        let thread = Thread { name: Name::new(name), affinity, seen: 0, ..last };
+        context.tasks.insert_thread(pid, pid, thread);
+        write_start(by, by, context, out);
+    }
+}
+
+impl PendingStart {
+    /// Writes the start without its stack.
+    fn write(&self, context: &Context, out: &mut Out<'_>) {
+        let (now, sample) = ((out.time, out.cpu), out.sample.take());
+        (out.time, out.cpu) = (self.time, self.cpu);
+        write_start(self.creator, (self.process, self.thread), context, out);
+        ((out.time, out.cpu), out.sample) = (now, sample);
+    }
+}
+
+/// Whether an id names a task: 0 stands for a task outside our PID namespace, −1 for a dead one.
+fn is_valid_id(id: u32) -> bool {
+    id != 0 && id != u32::MAX
+}
+
+fn write_start(creator: (u32, u32), (pid, tid): (u32, u32), context: &Context, out: &mut Out<'_>) {
+    let Some(process) = context.tasks.get(pid) else { return };
+    if pid == tid && context.groups.has(Group::PROCESS) {
+        payload::write_process(payload::PROCESS_START, creator, pid, process, payload::STILL_ACTIVE, out);
+    }
+    if let Some(thread) = process.threads.get(&tid).filter(|_| context.groups.has(Group::THREAD)) {
+        payload::write_thread(payload::THREAD_START, creator, (pid, tid), thread, out);
+    }
+}
+
+/// Completes the program of an exec, if `/proc` was read too early or too late before.
+fn complete_program(event: &Event<'_>, context: &mut Context) {
+    let pid = event.sample.pid;
+    let Some(process) = context.tasks.get_mut(pid) else { return };
+    let program = &process.program;
+    if !program.path.is_empty() && !program.command_line.is_empty() {
+        return;
+    }
+    let again = facts::program(pid, &program.image, true);
+    if !again.path.is_empty() {
+        process.program = Arc::new(again);
+    } else if program.path.is_empty() {
+        // The process is gone: only the path passed to `execve` is left.
+        let path = event.text(FILE_NAME).to_vec();
+        let image = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
+        let path = if path.starts_with(b"/") { path } else { Vec::new() };
+        process.program = Arc::new(Program { path, image, command_line: program.command_line.clone() });
+    }
+}
+
+fn on_rename(by: (u32, u32), (pid, tid): (u32, u32), name: &[u8], context: &mut Context, out: &mut Out<'_>) {
+    if let Some(process) = context.tasks.get_mut(pid) {
+        if let Some(thread) = process.threads.get_mut(&tid) {
+            thread.name = Name::new(name);
+        }
+        // A kernel thread runs no program: its thread name is its image name.
+        let has_no_program = process.program.path.is_empty() && process.program.command_line.is_empty();
+        if has_no_program && tid == pid {
+            process.program = Arc::new(Program::new(Vec::new(), name, String::new()));
+        }
+    }
+    if context.groups.has(Group::THREAD) {
+        payload::write_thread_name(by, (pid, tid), name, out);
+    }
+}

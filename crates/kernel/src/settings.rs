@@ -1,0 +1,107 @@
+//! The settings of a capture, as plain data.
+
+use crate::counter::Counter;
+use crate::groups::Groups;
+
+/// Default sampling interval of the timer, in 100 ns.
+const DEFAULT_INTERVAL: u32 = 10_000;
+
+/// The processes whose events are captured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Scope {
+    /// All processes. Needs `CAP_PERFMON` or a permissive `perf_event_paranoid`.
+    #[default]
+    Everything,
+    /// This user's own processes, as far as the kernel allows.
+    Own,
+}
+
+/// The settings of a capture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaptureSettings {
+    /// Groups of events to capture.
+    pub groups: Groups,
+    /// Hook ids of events that are followed by their stacks.
+    pub stacks: Vec<u16>,
+    /// Hook ids of events that are followed by their registers.
+    pub registers: Vec<u16>,
+    /// Sampling interval of the timer, in 100 ns.
+    pub interval: u32,
+    /// Profile sources that sample in addition to the timer while `Group::PMC_PROFILE` is enabled;
+    /// only the first seven are used.
+    pub profile_sources: Vec<Counter>,
+    /// Counters that are read with the events in `counted`; only the first seven are used.
+    pub counters: Vec<Counter>,
+    /// Hook ids of events whose headers carry `counters`.
+    pub counted: Vec<u16>,
+    /// Bytes of user stack copied with each stack, for unwinding with DWARF tables; 0 uses frame
+    /// pointers only.
+    pub stack_bytes: u32,
+    /// The processes whose events are captured.
+    pub scope: Scope,
+    /// Ring size of each processor in bytes.
+    pub ring_bytes: usize,
+    /// Bytes of ordinary memory per ring into which a ring is emptied, if locked memory limits the
+    /// rings.
+    pub backlog_bytes: usize,
+}
+
+impl Default for CaptureSettings {
+    fn default() -> Self {
+        Self {
+            groups: Groups::default(),
+            stacks: Vec::new(),
+            registers: Vec::new(),
+            interval: DEFAULT_INTERVAL,
+            profile_sources: Vec::new(),
+            counters: Vec::new(),
+            counted: Vec::new(),
+            stack_bytes: 0,
+            scope: Scope::Everything,
+            ring_bytes: 2 << 20,
+            backlog_bytes: 16 << 20,
+        }
+    }
+}
+
+/// A set of hook ids.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HookSet(Vec<u16>);
+
+impl HookSet {
+    pub(crate) fn new(hooks: &[u16]) -> Self {
+        let mut hooks = hooks.to_vec();
+        hooks.sort_unstable();
+        hooks.dedup();
+        Self(hooks)
+    }
+
+    pub(crate) fn has(&self, hook: u16) -> bool {
+        self.0.binary_search(&hook).is_ok()
+    }
+
+    pub(crate) fn has_any(&self, hooks: &[u16]) -> bool {
+        hooks.iter().any(|hook| self.has(*hook))
+    }
+}
+
+/// The events that are recorded with additional data, by hook id.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct EventExtras {
+    /// Events that are followed by their stacks.
+    pub(crate) stacks: HookSet,
+    /// Events that are followed by their registers.
+    pub(crate) registers: HookSet,
+    /// Events whose headers carry counters.
+    pub(crate) counted: HookSet,
+}
+
+impl EventExtras {
+    pub(crate) fn new(settings: &CaptureSettings) -> Self {
+        Self {
+            stacks: HookSet::new(&settings.stacks),
+            registers: HookSet::new(&settings.registers),
+            counted: HookSet::new(&settings.counted),
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Stacks and registers that follow kernel events.
+//!
+//! ```text
+//!   call chain   KERNEL marker │ frames … │ USER marker │ frames …   by the kernel's unwinder and
+//!                                                                    by frame pointers
+//!   or           user registers, copy of the user stack              by DWARF tables (unwind)
+//!
+//!   ──▶  0x1820  time of the event │ process │ thread │ frames, innermost first
+//!                (one record for each part: kernel, user)
+//!   ──▶  0x1830  time of the event │ process │ thread │ kinds │ count │ registers
+//! ```
+//!
+//! - S1 A part without frames is not written.
+//! - S2 A stack has at most 192 frames, as published, or fewer if the kernel's limit is lower.
+//! - S3 If the sample contains a copy of the user stack, it is unwound with DWARF tables, and the
+//!   frames from frame pointers, which are wrong for programs built without them, are ignored. They
+//!   are used if unwinding yields nothing.
+
+mod program;
+mod reader;
+pub(crate) mod registers;
+pub(crate) mod unwind;
+
+use traceweir_format::kernel::hook;
+use traceweir_format::wire::{Put, u64_at};
+
+/// Hook id and version of a stack-walk event.
+pub(crate) const STACK_WALK: (u16, u8) = (hook::STACK_WALK, 2);
+/// Values from here on are markers between the parts of a call chain.
+const FIRST_MARKER: u64 = -4095_i64 as u64;
+/// The marker before kernel frames.
+pub(crate) const KERNEL: u64 = -128_i64 as u64;
+/// The marker before user frames.
+pub(crate) const USER: u64 = -512_i64 as u64;
+
+/// Appends the frames of one part of a call chain.
+pub(crate) fn put_part(callchain: &[u8], part: u64, out: &mut Vec<u8>) {
+    let mut current = 0;
+    for frame in callchain.chunks_exact(8).map(|frame| u64_at(frame, 0)) {
+        if frame >= FIRST_MARKER {
+            current = frame;
+        } else if current == part && frame != 0 {
+            out.put_u64(frame);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_of_a_call_chain_are_separated() {
+        let chain = [KERNEL, 0xFFFF_FFFF_8100_0000, 0xFFFF_FFFF_8100_0001, USER, 0x5000, 0, 0x6000];
+        let bytes: Vec<u8> = chain.iter().flat_map(|word| word.to_le_bytes()).collect();
+        let part = |part| {
+            let mut out = Vec::new();
+            put_part(&bytes, part, &mut out);
+            out.chunks_exact(8).map(|word| u64_at(word, 0)).collect::<Vec<_>>()
+        };
+        assert_eq!(part(KERNEL), [0xFFFF_FFFF_8100_0000, 0xFFFF_FFFF_8100_0001]);
+        assert_eq!(part(USER), [0x5000, 0x6000]);
+    }
+}

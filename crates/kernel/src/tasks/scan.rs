@@ -1,0 +1,118 @@
+//! The scan of `/proc`, which finds the tasks that no record has reported.
+//!
+//! ```text
+//!   /proc ──▶ in the table ──▶ seen by this scan
+//!         └─▶ not in it ──▶ older than the records read so far ──▶ added
+//!                       └─▶ younger: added as early (T4)
+//! ```
+//!
+//! 1. A task that ended without a record (the ring was full) leaves the table at the second scan
+//!    that does not see it.
+//! 2. A process that starts or ends during the scan is left out; it is never an error.
+
+use super::{Process, Tasks, Thread, facts, status_from_code};
+use crate::proc;
+
+/// A process that has ended and whose parent has not waited for it.
+pub(crate) struct Zombie {
+    pub(crate) pid: u32,
+    pub(crate) process: Process,
+    pub(crate) status: i32,
+}
+
+impl Tasks {
+    /// Updates the table from `/proc`. Returns the zombies if `keeps_zombies`.
+    pub(crate) fn scan(&mut self, keeps_zombies: bool) -> Vec<Zombie> {
+        let before = self.scans;
+        self.scans = self.scans.wrapping_add(1);
+        let mut zombies = Vec::new();
+        for pid in proc::processes() {
+            let Some(stat) = facts::stat(&pid.to_string()) else { continue };
+            let early = self.poll_if_early(stat.start_ticks);
+            match self.get(pid).map(|known| known.start_ticks.abs_diff(stat.start_ticks) <= 1) {
+                Some(true) => self.refresh(pid),
+                // The exit of the known process and the start of this one are both in a ring.
+                Some(false) if early.is_some() => continue,
+                _ if stat.is_zombie() && proc::threads_of(pid).count() <= 1 => {
+                    if keeps_zombies {
+                        let process = self.process_from_proc(pid, &stat);
+                        let status = status_from_code(stat.exit_code, self.can_read_exit_code(&process));
+                        zombies.push(Zombie { pid, process, status });
+                    }
+                    continue;
+                }
+                _ => {
+                    let process = Process { early, ..self.process_from_proc(pid, &stat) };
+                    self.insert(pid, process);
+                    self.has_early |= early.is_some();
+                }
+            }
+            self.scan_threads(pid);
+            let scan = self.scans;
+            match self.get_mut(pid) {
+                // The process ended meanwhile; its exit record is in a ring.
+                Some(process) if process.threads.is_empty() => drop(self.remove(pid)),
+                Some(process) => process.seen = scan,
+                None => {}
+            }
+        }
+        self.remove_unseen(before);
+        zombies
+    }
+
+    /// Updates the user of a process, which changes without a record.
+    fn refresh(&mut self, pid: u32) {
+        if let Some(status) = facts::status(pid)
+            && let Some(process) = self.get_mut(pid)
+        {
+            process.user = status.user.or(process.user);
+        }
+    }
+
+    fn scan_threads(&mut self, pid: u32) {
+        let scan = self.scans;
+        for tid in proc::threads_of(pid) {
+            let Some(stat) = facts::stat(&format!("{pid}/task/{tid}")) else { continue };
+            // The first thread of a process can end before the others.
+            if stat.is_zombie() {
+                continue;
+            }
+            if let Some(known) = self.get_mut(pid).and_then(|process| process.threads.get_mut(&tid)) {
+                let now = Thread::from_proc(tid, &stat);
+                (known.seen, known.priority, known.affinity) = (scan, now.priority, now.affinity);
+                continue;
+            }
+            let early = self.poll_if_early(stat.start_ticks);
+            self.insert_thread(pid, tid, Thread { seen: scan, early, ..Thread::from_proc(tid, &stat) });
+            self.has_early |= early.is_some();
+        }
+    }
+
+    /// Removes tasks that neither this scan nor the one before saw. A task that no scan has seen yet
+    /// counts as seen by the one before.
+    fn remove_unseen(&mut self, before: u32) {
+        let scan = self.scans;
+        let mut gone = Vec::new();
+        for (pid, process) in self.entries_mut() {
+            let last_seen = process.seen;
+            if last_seen == 0 {
+                process.seen = before;
+            } else if last_seen != scan && last_seen < before {
+                gone.extend(process.threads.keys().map(|tid| (pid, *tid)));
+            }
+            for (tid, thread) in &mut process.threads {
+                if thread.seen == 0 {
+                    thread.seen = before;
+                } else if thread.seen != scan && thread.seen < before {
+                    gone.push((pid, *tid));
+                }
+            }
+        }
+        for (pid, tid) in gone {
+            self.remove_thread(tid);
+            if self.get(pid).is_some_and(|process| process.threads.is_empty()) {
+                self.remove(pid);
+            }
+        }
+    }
+}
