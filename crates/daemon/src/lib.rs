@@ -57,6 +57,6 @@ mod skip;
 pub use error::{Error, Result};
 pub use folders::Folders;
 pub use panics::end_at_panics;
-pub use server::{Options, Stopper, run, run_telling, run_until};
+pub use server::{Options, Stopper, run, run_with_ready, run_until};
 pub use traceweir_transport::inherited::close_inherited;
 pub use traceweir_transport::runtime::{RUNTIME_VARIABLE, RuntimeDir, Scope, trusted_variable};

@@ -96,11 +96,11 @@ pub fn run(options: Options) -> Result<()> {
 
 /// Like [`run`], and stops when the stopper is used.
 pub fn run_until(options: Options, stopper: &Stopper) -> Result<()> {
-    run_telling(options, stopper, || {})
+    run_with_ready(options, stopper, || {})
 }
 
 /// Like [`run_until`], and calls `ready` once new connections will be answered.
-pub fn run_telling(options: Options, stopper: &Stopper, ready: impl FnOnce()) -> Result<()> {
+pub fn run_with_ready(options: Options, stopper: &Stopper, ready: impl FnOnce()) -> Result<()> {
     let runtime = options.runtime.clone();
     let home = startup::Home::acquire(&runtime, options.listener)?;
     let mut server = Server::new(&runtime, home, stopper, (options.idle_exit, options.max_sessions))?;
@@ -189,7 +189,7 @@ impl Server {
             links: BTreeMap::new(),
             last_link: FIRST_LINK,
             expiries: BTreeSet::new(),
-            starter: Starter::new(Folders::of(runtime)),
+            starter: Starter::new(Folders::for_runtime(runtime)),
             janitor,
             descriptors: Descriptors::current(),
             is_stuck: false,
