@@ -144,7 +144,8 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Section>, ConfigError> {
             continue;
         }
         if let Some(rest) = line.strip_prefix('[') {
-            let heading = heading(rest).ok_or_else(|| ConfigError::new(number, "a section is [NAME] or [GUID]"))?;
+            let heading =
+                heading(rest).ok_or_else(|| ConfigError::new(number, "a section is [NAME] or [GUID]"))?;
             let next = Section { heading: heading.to_owned(), line: number, entries: Vec::new() };
             done.push(std::mem::replace(&mut section, next));
             continue;

@@ -44,7 +44,8 @@ fn runtime(daemon_choice: DaemonChoice) -> Result<RuntimeDir> {
 }
 
 fn autologgers(runtime: &RuntimeDir) -> Result<Autologgers> {
-    let folders = Folders::for_runtime(runtime).context("HOME is not set, so there is no folder for autologgers")?;
+    let folders =
+        Folders::for_runtime(runtime).context("HOME is not set, so there is no folder for autologgers")?;
     Ok(Autologgers::new(folders))
 }
 

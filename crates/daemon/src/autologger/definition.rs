@@ -28,7 +28,7 @@ use traceweir_format::spec::session::{
 use traceweir_transport::message::SessionConfig;
 
 use super::provider::{Correction, Provider};
-use crate::conf::{self, Entry, Section, ConfigError, quote};
+use crate::conf::{self, ConfigError, Entry, Section, quote};
 
 /// Maximum number of generations of a log.
 const MAX_GENERATIONS: u32 = 16;
@@ -122,7 +122,10 @@ impl Definition {
         for section in providers {
             let provider = Provider::read(section)?;
             if definition.providers.iter().any(|other| other.guid == provider.guid) {
-                return Err(ConfigError::new(section.line, format!("{} already has a section", section.heading)));
+                return Err(ConfigError::new(
+                    section.line,
+                    format!("{} already has a section", section.heading),
+                ));
             }
             definition.providers.push(provider);
         }

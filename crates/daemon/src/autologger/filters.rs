@@ -23,7 +23,7 @@ use traceweir_format::spec::enable::{
 };
 use traceweir_transport::message::Filter;
 
-use crate::conf::{Entry, ConfigError, quote};
+use crate::conf::{ConfigError, Entry, quote};
 
 /// How the bytes of a filter are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use traceweir_format::spec::enable::EVENT_FILTER_TYPE_NONE;
 use traceweir_transport::message::{EnableParams, Filter, MAX_FILTERS, MAX_PROVIDER_NAME};
 
 use super::filters;
-use crate::conf::{Entry, Section, ConfigError};
+use crate::conf::{ConfigError, Entry, Section};
 
 /// Describes a value that could not be used, and its replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,13 +73,17 @@ impl Provider {
 
     /// Reads a section.
     pub(super) fn read(section: &Section) -> Result<Self, ConfigError> {
-        let mut provider = Self::new(&section.heading).map_err(|reason| ConfigError::new(section.line, reason))?;
+        let mut provider =
+            Self::new(&section.heading).map_err(|reason| ConfigError::new(section.line, reason))?;
         provider.enabled = false;
         for entry in &section.entries {
             provider.set(entry)?;
         }
         if provider.filters.len() > MAX_FILTERS {
-            return Err(ConfigError::new(section.line, format!("a provider has at most {MAX_FILTERS} filters")));
+            return Err(ConfigError::new(
+                section.line,
+                format!("a provider has at most {MAX_FILTERS} filters"),
+            ));
         }
         Ok(provider)
     }

@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-use super::{MAX_BYTES, ConfigError};
+use super::{ConfigError, MAX_BYTES};
 
 /// Maximum number of files in one folder.
 const MAX_FILES: usize = 256;

@@ -7,7 +7,7 @@
 //! receives it; if not, a registration that was enabled is disabled.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use traceweir_format::Guid;
 use traceweir_format::spec::access::Rights;
@@ -15,12 +15,14 @@ use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableCode, EnableParams, MAX_PROVIDER_NAME, Message, SessionRef};
 
+use super::Service;
 use super::access::rights_to_run;
 use super::kernel::is_kernel_provider;
 use super::wait::Purpose;
-use super::{LinkId, ReplyTo, Service, log_enable, log_refusal};
 use crate::error::Refusal;
 use crate::filter::{self, Scope};
+use crate::ids::{LinkId, ReplyTo};
+use crate::log::{log_enable, log_refusal};
 use crate::registry::{NameMatch, Process, Target};
 
 /// The timeout value that means "wait forever".
@@ -61,21 +63,20 @@ impl Service {
         session: &SessionRef,
         call: EnableCall,
     ) -> Result<(), Refusal> {
-        self.refuse_when_leaving()?;
         call.check_name()?;
-        let (session, running) = self.sessions.find_running(session)?;
+        let (session, running) = self.core.sessions.find_running(session)?;
         let config = running.properties().config;
         if call.provider.is_null() {
             return Err(null_provider());
         }
         // Only a user who may run the session may change what it records.
-        self.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
+        self.core.access.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
         if is_kernel_provider(&call.provider) {
             return self.enable_kernel(reply_to, (session, &config), call);
         }
         let EnableCall { provider, code, params, name, timeout_ms } = call;
-        self.check_enable(reply_to.link, provider)?;
-        if self.waits.for_replies_to(reply_to.link).len() >= MAX_WAITS {
+        self.core.access.check_enable(reply_to.link, provider)?;
+        if self.providers.waits.for_replies_to(reply_to.link).len() >= MAX_WAITS {
             return Err(Refusal::new(Status::ERROR_BUSY, "too many calls of this controller are waiting"));
         }
         let target = Target::from_call(provider, params.property);
@@ -83,7 +84,7 @@ impl Service {
         params.property &= !EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
         let targets =
             self.select_registrations(reply_to.link, target, (session, &name), code, &params, scope)?;
-        let wait = (timeout_ms != 0).then(|| self.waits.next_id());
+        let wait = (timeout_ms != 0).then(|| self.providers.waits.next_id());
         let (mut waiting, mut failure) = (0, None);
         for (link, numbers) in targets {
             match self.send_to_process(link, &numbers, session, code, &params, wait) {
@@ -93,19 +94,19 @@ impl Service {
         }
         log_enable!(
             "{}, {} {provider} for session {:?}",
-            self.peer_name(reply_to.link),
+            self.core.access.peer_name(reply_to.link),
             verb(code),
             config.name
         );
         match (wait, failure) {
             (Some(wait), failure) if waiting > 0 => {
-                let deadline = Instant::now() + Duration::from_millis(u64::from(timeout_ms));
+                let deadline = self.core.turn.now + Duration::from_millis(u64::from(timeout_ms));
                 let deadline = (timeout_ms != FOREVER).then_some(deadline);
-                self.waits.begin(wait, waiting, deadline, Purpose::Answer(reply_to), failure);
+                self.providers.waits.begin(wait, waiting, deadline, Purpose::Answer(reply_to), failure);
             }
             (Some(_), Some(failure)) => return Err(failure),
             // A controller that does not wait is not informed of failures.
-            _ => self.reply(reply_to, Message::Done),
+            _ => self.core.turn.reply(reply_to, Message::Done),
         }
         Ok(())
     }
@@ -117,14 +118,10 @@ impl Service {
             if provider.is_null() {
                 return Err(null_provider());
             }
-            self.check_enable(reply_to.link, *provider)?;
+            self.core.access.check_enable(reply_to.link, *provider)?;
         }
-        self.reply(reply_to, Message::Done);
+        self.core.turn.reply(reply_to, Message::Done);
         Ok(())
-    }
-
-    pub(super) fn check_enable(&self, link: LinkId, provider: Guid) -> Result<(), Refusal> {
-        self.check_right(link, provider, Rights::TRACELOG_GUID_ENABLE)
     }
 
     /// Stores what the session wants, and returns the registrations that must be informed.
@@ -139,23 +136,23 @@ impl Service {
     ) -> Result<Vec<(LinkId, Vec<u32>)>, Refusal> {
         Ok(match code {
             EnableCode::Enable => {
-                self.registry.enable(target, session, params.clone(), scope, name)?;
-                if let Some((_, controller)) = self.starter(link) {
-                    self.registry.set_controller(target, session, controller);
+                self.providers.registry.enable(target, session, params.clone(), scope, name)?;
+                if let Some((_, controller)) = self.core.access.process_and_identity(link) {
+                    self.providers.registry.set_controller(target, session, controller);
                 }
-                self.admit_by_name(self.registry.matches_of_enable(target, session));
-                for (link, number) in self.registry.registrations_reached(target, session) {
-                    self.registry.count_left_out(link, number);
+                self.admit_by_name(self.providers.registry.matches_of_enable(target, session));
+                for (link, number) in self.providers.registry.registrations_reached(target, session) {
+                    self.providers.registry.count_left_out(link, number);
                 }
                 self.reached_registrations(target, session, |_, _| true)
             }
             EnableCode::Disable => {
                 let enabled =
                     self.reached_registrations(target, session, |_, enabled| enabled.contains(&session));
-                if self.registry.disable(target, session) { enabled } else { Vec::new() }
+                if self.providers.registry.disable(target, session) { enabled } else { Vec::new() }
             }
             EnableCode::CaptureState => {
-                if !self.registry.is_known(target) {
+                if !self.providers.registry.is_known(target) {
                     let reason = "no process has registered this provider and no session has enabled it";
                     return Err(Refusal::new(Status::ERROR_INVALID_FUNCTION, reason));
                 }
@@ -173,15 +170,17 @@ impl Service {
         for name_match in matches {
             let NameMatch { link, number, provider, session, ref controller } = name_match;
             let right = Rights::TRACELOG_GUID_ENABLE;
-            let is_permitted = self.access.missing(controller, provider, right).is_empty();
+            let is_permitted = self.core.access.rules().missing(controller, provider, right).is_empty();
             if !is_permitted {
-                let (name, uid) = (self.peer_name(link), controller.uid);
+                let (name, uid) = (self.core.access.peer_name(link), controller.uid);
                 log_refusal!(
                     "{name}: {provider} is not enabled by its name for session {session:#x}: uid {uid} has no {right} on it"
                 );
             }
-            let was_reached = self.registry.set_reached(&name_match, is_permitted);
-            if was_reached && !is_permitted && self.registry.combined_params(link, number, session).is_none()
+            let was_reached = self.providers.registry.set_reached(&name_match, is_permitted);
+            if was_reached
+                && !is_permitted
+                && self.providers.registry.combined_params(link, number, session).is_none()
             {
                 self.disable_registrations(link, vec![number], session, EnableParams::default(), 0);
             }
@@ -197,8 +196,8 @@ impl Service {
         test: impl Fn(&Process, &BTreeSet<u64>) -> bool,
     ) -> Vec<(LinkId, Vec<u32>)> {
         let mut targets: Vec<(LinkId, Vec<u32>)> = Vec::new();
-        for (link, number) in self.registry.registrations_reached(target, session) {
-            let Some(process) = self.registry.processes.get(&link) else { continue };
+        for (link, number) in self.providers.registry.registrations_reached(target, session) {
+            let Some(process) = self.providers.registry.processes.get(&link) else { continue };
             if !process
                 .registrations
                 .get(&number)
@@ -226,21 +225,21 @@ impl Service {
         wait: Option<u64>,
     ) -> Result<bool, Refusal> {
         let mut last_order = None;
-        for (combined, numbers) in self.registry.group_by_params(link, numbers, session) {
-            let effects_before = self.effects.len();
-            let order = match (wait, self.registry.processes.get_mut(&link)) {
+        for (combined, numbers) in self.providers.registry.group_by_params(link, numbers, session) {
+            let effects_before = self.core.turn.effects.len();
+            let order = match (wait, self.providers.registry.processes.get_mut(&link)) {
                 (Some(_), Some(process)) => process.next_order(),
                 _ => 0,
             };
             self.send_to_alike(link, numbers, session, (code, params, combined), order)?;
-            if self.effects.len() > effects_before {
+            if self.core.turn.effects.len() > effects_before {
                 last_order = Some(order);
             }
         }
-        Ok(match (wait, last_order, self.registry.processes.get_mut(&link)) {
+        Ok(match (wait, last_order, self.providers.registry.processes.get_mut(&link)) {
             // An acknowledgement covers all earlier orders, so waiting for the last one is enough.
             (Some(wait), Some(order), Some(process)) => {
-                self.waits.add_link(wait, link);
+                self.providers.waits.add_link(wait, link);
                 process.awaited.insert(order, wait).is_none()
             }
             _ => false,
@@ -282,8 +281,8 @@ impl Service {
     /// a process failed. The enable stays in effect in any case.
     pub(super) fn answer_enable(&mut self, reply_to: ReplyTo, outcome: Result<(), Refusal>) {
         match outcome {
-            Ok(()) => self.reply(reply_to, Message::Done),
-            Err(refusal) => self.refuse(reply_to, refusal),
+            Ok(()) => self.core.turn.reply(reply_to, Message::Done),
+            Err(refusal) => self.core.turn.refuse(reply_to, refusal),
         }
     }
 }

@@ -33,15 +33,16 @@ use traceweir_format::spec::info::{About, InfoClass, Rules};
 use traceweir_format::spec::status::Status;
 use traceweir_session::Session;
 use traceweir_session::config::{is_system_logger, stream_count};
-use traceweir_session::info::{Settings, local_answer, read_set};
+use traceweir_session::info::{local_answer, read_set};
 use traceweir_transport::cpu;
 use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionConfig, SessionRef};
 
+use super::Service;
 use super::access::rights_to_run;
 use super::kernel::{FollowUp, NewSettings, is_kernel_provider, only_for_system_loggers};
-use super::{LinkId, ReplyTo, Service, log_client};
 use crate::error::Refusal;
-use crate::process::{self, ProcessKey};
+use crate::ids::{LinkId, ReplyTo};
+use crate::log::log_client;
 use crate::registry::Target;
 
 /// Maximum size in bytes of the stack cache of a session that a guest has started.
@@ -56,8 +57,7 @@ impl Service {
         class: u32,
         data: &[u8],
     ) -> Result<(), Refusal> {
-        self.refuse_when_leaving()?;
-        let set = read_set(class, Some(data), data.len(), || self.information.machine())?;
+        let set = read_set(class, Some(data), data.len(), || self.core.information.machine())?;
         match set.class().rules().about {
             About::Session => self.set_of_session(reply_to, session, &set),
             About::System | About::Anything => self.set_of_system(reply_to, session, &set),
@@ -66,57 +66,42 @@ impl Service {
 
     fn set_of_system(&mut self, reply_to: ReplyTo, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
         check_nothing(session)?;
-        let (current, machine) = self.information.system_and_machine();
+        let (current, machine) = self.core.information.system_and_machine();
         let mut system = current.clone();
         let done = system.set(set, machine);
         if matches!(set, Set::SampledProfileInterval(_)) && done.is_ok() && system == *current {
             // Every user may set the interval that is already in force: it changes nothing.
-            self.reply(reply_to, Message::Done);
+            self.core.turn.reply(reply_to, Message::Done);
             return Ok(());
         }
-        self.check_profiling(reply_to.link)?;
+        self.core.access.check_profiling(reply_to.link)?;
         done.map_err(|e| not_done(set.class(), e.into()))?;
-        log_client!("{} is set by {}", set.class().name(), self.peer_name(reply_to.link));
+        log_client!("{} is set by {}", set.class().name(), self.core.access.peer_name(reply_to.link));
         self.change_kernel(NewSettings::System(system), FollowUp::Done(reply_to));
         Ok(())
-    }
-
-    /// Returns the settings of a session at its start: stacks of kernel events, if it asks for
-    /// some.
-    pub(super) fn settings_at_start(
-        &self,
-        config: &SessionConfig,
-        stacks: &[u8],
-    ) -> Result<Option<Settings>, Refusal> {
-        if stacks.is_empty() {
-            return Ok(None);
-        }
-        let class = InfoClass::TraceStackTracingInfo;
-        check_kind(class.rules(), config)?;
-        let set = Set::from_bytes(class.number(), Some(stacks), stacks.len()).map_err(refusal)?;
-        let mut settings = Settings::default();
-        settings.set(&set, self.information.machine()).map_err(|e| not_done(class, e.into()))?;
-        Ok(Some(settings))
     }
 
     fn set_of_session(&mut self, reply_to: ReplyTo, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
         if let (Set::ProviderBinaryTracking(on), Some(private)) = (set, self.find_private(session)) {
             self.track_private(reply_to, private, *on)?;
-            self.reply(reply_to, Message::Done);
+            self.core.turn.reply(reply_to, Message::Done);
             return Ok(());
         }
         let class = set.class();
         let (id, config) = self.session_to_set(reply_to, session, class)?;
-        let mut settings = self.information.settings(id);
-        settings.set(set, self.information.machine()).map_err(|e| not_done(class, e.into()))?;
+        let mut settings = self.core.information.settings(id);
+        settings.set(set, self.core.information.machine()).map_err(|e| not_done(class, e.into()))?;
         if let Set::PeriodicCaptureState(Some(periodic)) = set {
             if periodic.providers.iter().any(is_kernel_provider) {
                 if !is_system_logger(&config) {
                     return Err(only_for_system_loggers());
                 }
-                self.check_kernel_access(reply_to.link, &config)?;
+                self.core.access.check_kernel_access(reply_to.link, &config)?;
             }
-            periodic.providers.iter().try_for_each(|provider| self.check_enable(reply_to.link, *provider))?;
+            periodic
+                .providers
+                .iter()
+                .try_for_each(|provider| self.core.access.check_enable(reply_to.link, *provider))?;
         }
         match set {
             Set::SystemTraceEnableFlags(mask) => {
@@ -127,9 +112,9 @@ impl Service {
             | Set::PmcEventList(_)
             | Set::PmcCounterList(_) => self.set_capture_setting(reply_to, id, None, settings),
             set => {
-                self.information.keep(id, settings);
+                self.core.information.keep(id, settings);
                 self.carry_out(id, set, &config);
-                self.reply(reply_to, Message::Done);
+                self.core.turn.reply(reply_to, Message::Done);
                 Ok(())
             }
         }
@@ -144,16 +129,15 @@ impl Service {
         configuration: u32,
         events: &[u8],
     ) -> Result<(), Refusal> {
-        self.refuse_when_leaving()?;
         let class = InfoClass::TraceLbrEventListInfo;
         let branches = Branches::from_bytes(configuration, events).map_err(refusal)?;
         let (id, config) = self.session_to_set(reply_to, session, class)?;
-        let mut settings = self.information.settings(id);
-        let done = settings.set_branches(&branches, self.information.machine());
+        let mut settings = self.core.information.settings(id);
+        let done = settings.set_branches(&branches, self.core.information.machine());
         done.map_err(|e| not_done(class, e.into()))?;
-        self.information.keep(id, settings);
+        self.core.information.keep(id, settings);
         log_no_effect(&config, class);
-        self.reply(reply_to, Message::Done);
+        self.core.turn.reply(reply_to, Message::Done);
         Ok(())
     }
 
@@ -167,9 +151,9 @@ impl Service {
     ) -> Result<(u64, SessionConfig), Refusal> {
         let rules = class.rules();
         let (id, config) = self.session_of(reply_to, session, class, rules.is_privileged)?;
-        self.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
+        self.core.access.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
         if rules.is_privileged {
-            self.check_profiling(reply_to.link)?;
+            self.core.access.check_profiling(reply_to.link)?;
         }
         check_kind(rules, &config)?;
         Ok((id, config))
@@ -178,15 +162,17 @@ impl Service {
     fn carry_out(&mut self, session: u64, set: &Set, config: &SessionConfig) {
         match set {
             Set::DisallowList(providers) => {
-                for (link, numbers) in self.registry.set_disallowed(session, providers) {
+                for (link, numbers) in self.providers.registry.set_disallowed(session, providers) {
                     // If there is no region, that is logged and retried.
                     let params = EnableParams::default();
                     let _ = self.send_to_process(link, &numbers, session, EnableCode::Enable, &params, None);
                 }
             }
-            Set::PeriodicCaptureState(periodic) => self.information.repeat(session, periodic.as_ref()),
+            Set::PeriodicCaptureState(periodic) => {
+                self.core.information.repeat(session, periodic.as_ref(), self.core.turn.now);
+            }
             Set::ProviderBinaryTracking(true) => {
-                for (link, numbers) in self.registry.enabled_for(session) {
+                for (link, numbers) in self.providers.registry.enabled_for(session) {
                     self.request_modules(link, numbers, session);
                 }
             }
@@ -204,10 +190,10 @@ impl Service {
     /// Turns the storing of equal stacks only once on or off in a session. Guests may have many
     /// sessions, so their caches are small.
     fn cache_stacks(&mut self, id: u64) {
-        let is_guests = self.sessions.get_mut(id).is_some_and(|entry| entry.owner.is_guest);
-        let (cache, scope) = self.information.settings(id).stack_cache();
+        let is_guests = self.core.sessions.get_mut(id).is_some_and(|entry| entry.owner.is_guest);
+        let (cache, scope) = self.core.information.settings(id).stack_cache();
         let most = if is_guests { MAX_CACHE_OF_GUEST } else { u32::MAX };
-        if let Some(session) = self.sessions.running_session(id) {
+        if let Some(session) = self.core.sessions.running_session(id) {
             let cache = cache.map(|caching| StackCaching { bytes: caching.bytes.min(most), ..caching });
             session.cache_stacks(cache, scope);
         }
@@ -216,7 +202,7 @@ impl Service {
     /// Asks some registrations to report their modules to a session.
     pub(super) fn request_modules(&mut self, link: LinkId, registrations: Vec<u32>, session: u64) {
         if !registrations.is_empty() {
-            self.send(link, 0, Message::TellModules { registrations, session });
+            self.core.turn.send(link, Message::TellModules { registrations, session });
         }
     }
 
@@ -224,7 +210,7 @@ impl Service {
     pub(super) fn capture_due_states(&mut self, now: Instant) {
         let mut due = Vec::new();
         for (session, periodic) in
-            self.information.periodic.iter_mut().filter(|(_, periodic)| periodic.next <= now)
+            self.core.information.periodic.iter_mut().filter(|(_, periodic)| periodic.next <= now)
         {
             // A daemon that could not run in time asks once, not for each missed time.
             let on_schedule = periodic.next + periodic.every;
@@ -267,7 +253,7 @@ impl Service {
             }
             About::Anything => self.answer_of_system(reply_to, query)?,
         };
-        self.reply(reply_to, Message::Information { data: answer.to_bytes() });
+        self.core.turn.reply(reply_to, Message::Information { data: answer.to_bytes() });
         Ok(())
     }
 
@@ -278,27 +264,30 @@ impl Service {
         query: Query,
     ) -> Result<Answer, Refusal> {
         let (id, config) = self.session_of(reply_to, session, query.class(), false)?;
-        self.check_right(reply_to.link, config.guid, Rights::WMIGUID_QUERY)?;
+        self.core.access.check_right(reply_to.link, config.guid, Rights::WMIGUID_QUERY)?;
         check_kind(query.class().rules(), &config)?;
-        let groups = || self.sessions.running_session(id).map(Session::groups).unwrap_or_default();
+        let groups = || self.core.sessions.running_session(id).map(Session::groups).unwrap_or_default();
         match query {
             Query::SystemTraceEnableFlags => Ok(Answer::SystemTraceEnableFlags(groups())),
             Query::StreamCount => Ok(Answer::StreamCount(stream_count(&config, cpu::possible()).into())),
-            query => self.information.settings(id).answer(query).ok_or_else(not_queried),
+            query => self.core.information.settings(id).answer(query).ok_or_else(not_queried),
         }
     }
 
     fn answer_of_system(&self, reply_to: ReplyTo, query: Query) -> Result<Answer, Refusal> {
-        let machine = self.information.machine();
+        let machine = self.core.information.machine();
         Ok(match query {
-            Query::SampledProfileInterval(source) => self.information.system.interval(source, machine)?,
+            Query::SampledProfileInterval(source) => {
+                self.core.information.system.interval(source, machine)?
+            }
             Query::MaxLoggers => {
-                Answer::MaxLoggers(u32::try_from(self.sessions.max_sessions()).unwrap_or(u32::MAX))
+                Answer::MaxLoggers(u32::try_from(self.core.sessions.max_sessions()).unwrap_or(u32::MAX))
             }
             Query::PmcSessions => {
-                let shown = self.sessions_shown_to(reply_to.link).into_iter();
+                let shown = self.core.sessions.shown_to(&self.core.access, reply_to.link).into_iter();
                 let all = shown.filter_map(|properties| {
-                    self.information
+                    self.core
+                        .information
                         .sessions
                         .get(&properties.id)?
                         .pmc_session((properties.id & 0xFFFF) as u16)
@@ -316,15 +305,21 @@ impl Service {
         provider: Guid,
         from: u32,
     ) -> Result<(), Refusal> {
-        let shown: Option<Vec<u64>> = self
-            .is_guest(reply_to.link)
-            .then(|| self.sessions_shown_to(reply_to.link).iter().map(|session| session.id).collect());
+        let is_guest = self.core.access.is_guest(reply_to.link);
+        let shown: Option<Vec<u64>> = is_guest.then(|| {
+            self.core
+                .sessions
+                .shown_to(&self.core.access, reply_to.link)
+                .iter()
+                .map(|session| session.id)
+                .collect()
+        });
         let is_shown = |id: u64| shown.as_ref().is_none_or(|shown| shown.contains(&id));
-        let Some(page) = self.registry.registrations_page(provider, from, &is_shown) else {
+        let Some(page) = self.providers.registry.registrations_page(provider, from, &is_shown) else {
             let reason = "no process has registered this provider and no session has enabled it";
             return Err(Refusal::new(Status::ERROR_WMI_GUID_NOT_FOUND, reason));
         };
-        self.reply(reply_to, page);
+        self.core.turn.reply(reply_to, page);
         Ok(())
     }
 
@@ -340,28 +335,13 @@ impl Service {
         if let Some(private) = self.find_private(session).filter(|_| !session.is_nothing()) {
             self.check_owner(reply_to, private, false)?;
             if is_privileged {
-                self.check_profiling(reply_to.link)?;
+                self.core.access.check_profiling(reply_to.link)?;
             }
             let reason = format!("{} is not for private sessions", class.name());
             return Err(Refusal::new(Status::ERROR_NOT_SUPPORTED, reason));
         }
-        let (id, running) = self.sessions.find_running(session)?;
+        let (id, running) = self.core.sessions.find_running(session)?;
         Ok((id, running.properties().config))
-    }
-
-    /// Checks that the peer of a connection may profile the system. Its process must be the one
-    /// that connected, and must have had the right then and still have it: a process can execute
-    /// another program meanwhile, whose right must not serve the holder of the connection.
-    pub(super) fn check_profiling(&self, link: LinkId) -> Result<(), Refusal> {
-        let may = self.clients.get(&link).is_some_and(|client| {
-            let may = client.could_profile && process::may_profile(client.peer.pid, client.peer.uid);
-            may && client.process.is_some() && ProcessKey::from_pid(client.peer.pid) == client.process
-        });
-        if may {
-            return Ok(());
-        }
-        let reason = "profiling the system requires CAP_PERFMON or CAP_SYS_ADMIN: run as root, or grant it with setcap cap_perfmon+ep PROGRAM";
-        Err(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, reason))
     }
 }
 

@@ -17,25 +17,24 @@ mod ask;
 mod loggers;
 
 use traceweir_format::Guid;
-use traceweir_format::info::GroupMask;
-use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::info::InfoClass;
 use traceweir_format::spec::status::Status;
 use traceweir_format::spec::system::is_system_provider;
-use traceweir_kernel::{Scope, Wanted};
-use traceweir_session::config::is_system_logger;
+use traceweir_kernel::Wanted;
 use traceweir_session::info::{Settings, System};
-use traceweir_transport::message::{Control, EnableParams, Message, SessionConfig, Update};
+use traceweir_transport::message::{Control, EnableParams, Message};
 
-use super::control::spawn_file_thread;
-use super::notice::{Notice, Promise};
-use super::sessions::not_running;
-use super::{LinkId, ReplyTo, Service, log_client};
+use super::notice::{Notice, spawn_file_thread};
+use super::sessions::UpdateRequest;
+use super::turn::Turn;
+use super::{Core, Service};
 use crate::error::Refusal;
 use crate::filter;
+use crate::ids::ReplyTo;
 use crate::kernel::{self, OpenCapture, RequestedGroups};
 use crate::limits::{Claimant, MAX_WAITING, MAX_WAITING_OF_GUEST, MAX_WAITING_OF_GUESTS};
+use crate::log::log_client;
 use crate::logfile::PassedDescriptors;
 use crate::registry::Target;
 
@@ -69,23 +68,17 @@ impl Waiting {
 }
 
 /// The settings that are stored once the kernel has accepted them.
-pub(crate) enum NewSettings {
+pub(super) enum NewSettings {
     Session { id: u64, groups: RequestedGroups, settings: Box<Settings> },
     System(System),
 }
 
 /// What follows once the kernel has accepted a change.
-pub(crate) enum FollowUp {
+pub(super) enum FollowUp {
     /// Reply that the change is done.
     Done(ReplyTo),
     /// Carry out the rest of an update; if that is refused, the requested groups are restored.
-    Update {
-        reply_to: ReplyTo,
-        id: u64,
-        update: Box<Update>,
-        passed: PassedDescriptors,
-        before: RequestedGroups,
-    },
+    Update(Box<UpdateRequest>),
     /// Store the enable in the registry, so that provider listings show it.
     Enabled {
         reply_to: ReplyTo,
@@ -97,15 +90,26 @@ pub(crate) enum FollowUp {
     Nothing,
 }
 
+impl FollowUp {
+    /// Refuses the request that waits for the change, if there is one.
+    fn refuse(self, turn: &mut Turn, refusal: Refusal) {
+        match self {
+            Self::Done(reply_to) | Self::Enabled { reply_to, .. } => turn.refuse(reply_to, refusal),
+            Self::Update(request) => turn.refuse(request.reply_to, refusal),
+            Self::Nothing => {}
+        }
+    }
+}
+
 /// An enable of a system provider, as the controller sent it.
-pub(crate) struct Enabling {
+pub(super) struct Enabling {
     params: EnableParams,
     scope: filter::Scope,
     name: String,
 }
 
 /// A kernel change that is under way.
-pub(crate) struct Change {
+struct Change {
     /// The sessions affected, in the order of the outcomes, and what each wants now.
     steps: Vec<(u64, Wanted)>,
     new_settings: NewSettings,
@@ -151,10 +155,10 @@ impl Service {
         message: Message,
         passed: PassedDescriptors,
     ) -> Result<Option<(Message, PassedDescriptors)>, Refusal> {
-        if !self.kernels.is_changing || !is_about_kernel(&message) {
+        if self.kernels.changing.is_none() || !is_about_kernel(&message) {
             return Ok(Some((message, passed)));
         }
-        let claimant = self.claimant(reply_to);
+        let claimant = self.core.access.claimant(reply_to.link);
         let waiting = self.kernels.waiting.iter().filter_map(Waiting::claimant);
         if waiting.clone().count() >= MAX_WAITING
             || !claimant.has_room(waiting, MAX_WAITING_OF_GUEST, MAX_WAITING_OF_GUESTS)
@@ -166,49 +170,9 @@ impl Service {
         Ok(None)
     }
 
-    /// Checks that the peer of a connection may have these groups: by its own right to profile the
-    /// system or by the access list of the kernel's GUID, and as far as the daemon itself can see
-    /// that much.
-    pub(super) fn check_kernel_events(&self, link: LinkId, groups: &GroupMask) -> Result<(), Refusal> {
-        if !kernel::wants_events(groups) {
-            return Ok(());
-        }
-        self.check_kernel_right(link)?;
-        if self.kernels.scope == Scope::Own
-            && let Some(group) = kernel::beyond_own(groups)
-        {
-            let reason = format!(
-                "{group}: without CAP_PERFMON the daemon sees processes, threads, images, context switches, samples and page faults of its own user only: \
-                 weir doctor shows the fix"
-            );
-            return Err(about_kernel_events(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, reason)));
-        }
-        Ok(())
-    }
-
-    /// Checks that the peer of a connection may start a session of this kind, read it, or have it
-    /// written to a file of its own: seeing what another user's session records shows as much of
-    /// the machine. The kind of session counts, not the groups it wants now: these can grow at any
-    /// moment.
-    pub(super) fn check_kernel_access(&self, link: LinkId, config: &SessionConfig) -> Result<(), Refusal> {
-        if is_system_logger(config) { self.check_kernel_right(link) } else { Ok(()) }
-    }
-
-    fn check_kernel_right(&self, link: LinkId) -> Result<(), Refusal> {
-        if self.has_right(link, SYSTEM_TRACE_CONTROL, Rights::TRACELOG_ACCESS_KERNEL_LOGGER) {
-            return Ok(());
-        }
-        self.check_profiling(link).map_err(about_kernel_events)
-    }
-
-    /// Forgets the capture of a session that begins to stop, or could not start.
-    pub(super) fn forget_kernel(&mut self, id: u64) {
-        drop_on_thread(self.kernels.forget(id));
-    }
-
     /// Asks the kernel for the new settings, if they differ from what is captured.
     pub(super) fn change_kernel(&mut self, new_settings: NewSettings, follow_up: FollowUp) {
-        let steps = self.kernels.steps(&new_settings, &self.information);
+        let steps = self.kernels.steps(&new_settings, &self.core.information);
         let change = Change {
             steps: steps.iter().map(|step| (step.session, step.wanted.clone())).collect(),
             new_settings,
@@ -218,33 +182,22 @@ impl Service {
             self.commit_change(change, Vec::new());
             return;
         }
-        self.kernels.is_changing = true;
-        let promise = Promise::new(&self.post, move |outcome| Notice::KernelChanged {
-            change: Box::new(change),
-            outcome,
-        });
+        self.kernels.changing = Some(change);
+        let promise = self.core.turn.promise(|outcome| Notice::KernelChanged { outcome });
         spawn_file_thread(move || promise.keep(kernel::apply_steps(&steps)));
     }
 
     /// Handles the outcome of a kernel change, then the requests that waited for it.
-    pub(super) fn kernel_changed(
-        &mut self,
-        change: Change,
-        outcome: traceweir_session::Result<Vec<Option<OpenCapture>>>,
-    ) {
-        self.kernels.is_changing = false;
+    pub(super) fn kernel_changed(&mut self, outcome: traceweir_session::Result<Vec<Option<OpenCapture>>>) {
+        let Some(change) = self.kernels.changing.take() else { return };
         match outcome {
             Ok(begun) => self.commit_change(change, begun),
             Err(e) => match change.follow_up {
-                FollowUp::Done(reply_to)
-                | FollowUp::Update { reply_to, .. }
-                | FollowUp::Enabled { reply_to, .. } => {
-                    self.refuse(reply_to, e.into());
-                }
                 FollowUp::Nothing => log_client!("the kernel capture stays as it was: {e}"),
+                follow_up => follow_up.refuse(&mut self.core.turn, e.into()),
             },
         }
-        while !self.kernels.is_changing
+        while self.kernels.changing.is_none()
             && let Some(next) = self.kernels.next_waiting()
         {
             match next {
@@ -265,7 +218,7 @@ impl Service {
                 continue;
             };
             running.wanted = wanted;
-            match (begun, self.sessions.running_session(id)) {
+            match (begun, self.core.sessions.running_session(id)) {
                 (Some(OpenCapture { source, control, losses, stack_bytes }), Some(session))
                     if running.control.is_none() =>
                 {
@@ -284,33 +237,31 @@ impl Service {
                 self.store_session_settings(id, groups, *settings)
             }
             NewSettings::System(system) => {
-                self.information.set_system(system);
+                self.core.information.set_system(system);
                 true
             }
         };
         match change.follow_up {
-            FollowUp::Done(reply_to) if is_stored => self.reply(reply_to, Message::Done),
-            FollowUp::Update { reply_to, id, update, passed, before } if is_stored => {
-                if let Err(refusal) = self.update_rest(reply_to, id, *update, passed, Some(before.clone())) {
-                    self.refuse(reply_to, refusal);
-                    self.restore_groups(id, before);
+            FollowUp::Done(reply_to) if is_stored => self.core.turn.reply(reply_to, Message::Done),
+            FollowUp::Update(request) if is_stored => {
+                let UpdateRequest { reply_to, id, ref before, .. } = *request;
+                let before = before.clone();
+                let Core { turn, access, sessions, .. } = &mut self.core;
+                if let Err(refusal) = sessions.update(turn, access, *request) {
+                    turn.refuse(reply_to, refusal);
+                    self.restore_groups(id, before.unwrap_or_default());
                 }
             }
             FollowUp::Enabled { reply_to, id, provider, enabling, before } if is_stored => {
                 match self.store_enable(id, provider, enabling) {
-                    Ok(()) => self.reply(reply_to, Message::Done),
+                    Ok(()) => self.core.turn.reply(reply_to, Message::Done),
                     Err(refusal) => {
-                        self.refuse(reply_to, refusal);
+                        self.core.turn.refuse(reply_to, refusal);
                         self.restore_groups(id, before);
                     }
                 }
             }
-            FollowUp::Done(reply_to)
-            | FollowUp::Update { reply_to, .. }
-            | FollowUp::Enabled { reply_to, .. } => {
-                self.refuse(reply_to, not_running());
-            }
-            FollowUp::Nothing => {}
+            follow_up => follow_up.refuse(&mut self.core.turn, Refusal::not_running()),
         }
     }
 
@@ -322,9 +273,11 @@ impl Service {
     ) -> Result<(), Refusal> {
         let target = Target::Provider(provider);
         match enabling.map(|enabling| *enabling) {
-            Some(Enabling { params, scope, name }) => self.registry.enable(target, id, params, scope, &name),
+            Some(Enabling { params, scope, name }) => {
+                self.providers.registry.enable(target, id, params, scope, &name)
+            }
             None => {
-                self.registry.disable(target, id);
+                self.providers.registry.disable(target, id);
                 Ok(())
             }
         }
@@ -333,13 +286,13 @@ impl Service {
     /// Stores the new settings of a session; returns whether the session still runs.
     fn store_session_settings(&mut self, id: u64, groups: RequestedGroups, settings: Settings) -> bool {
         let (Some(running), Some(session)) =
-            (self.kernels.all.get_mut(&id), self.sessions.running_session(id))
+            (self.kernels.all.get_mut(&id), self.core.sessions.running_session(id))
         else {
             return false;
         };
         session.set_groups(groups.combined());
         running.groups = groups;
-        self.information.keep(id, settings);
+        self.core.information.keep(id, settings);
         true
     }
 
@@ -349,11 +302,11 @@ impl Service {
         if !self.kernels.all.contains_key(&id) {
             return;
         }
-        if self.kernels.is_changing {
+        if self.kernels.changing.is_some() {
             self.kernels.adjust_later(id);
         } else {
             let (groups, settings) =
-                (self.kernels.requested_groups(id), Box::new(self.information.settings(id)));
+                (self.kernels.requested_groups(id), Box::new(self.core.information.settings(id)));
             self.change_kernel(NewSettings::Session { id, groups, settings }, FollowUp::Nothing);
         }
     }
@@ -368,13 +321,8 @@ impl Service {
 }
 
 /// Drops a capture that is no longer needed on a separate thread, since that takes long.
-fn drop_on_thread<T: Send + 'static>(capture: Option<T>) {
+pub(super) fn drop_on_thread<T: Send + 'static>(capture: Option<T>) {
     if let Some(capture) = capture {
         spawn_file_thread(move || drop(capture));
     }
-}
-
-/// Prefixes a refusal with its subject, since a session may be refused for other reasons.
-fn about_kernel_events(refusal: Refusal) -> Refusal {
-    Refusal { reason: format!("kernel events: {}", refusal.reason), ..refusal }
 }

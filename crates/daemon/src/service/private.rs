@@ -47,11 +47,11 @@ use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_P
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConfig, SessionRef};
 
-use super::sessions::{is_same_name, name_is_taken};
-use super::{LinkId, ReplyTo};
+use super::sessions::is_same_name;
 use crate::access::Identity;
 use crate::error::Refusal;
 use crate::filter::{self, Scope};
+use crate::ids::{LinkId, ReplyTo};
 use crate::limits::{self, Claimant};
 use crate::registry::Process;
 
@@ -187,7 +187,7 @@ impl Privates {
     /// Checks that another session may have this name.
     pub(super) fn check_name(&self, name: &str) -> Result<(), Refusal> {
         match self.find(&SessionRef::Name(name.to_owned())) {
-            Some(_) => Err(name_is_taken(name)),
+            Some(_) => Err(Refusal::name_taken(name)),
             None => Ok(()),
         }
     }

@@ -20,23 +20,25 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use traceweir_format::Guid;
 use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::session::EVENT_TRACE_INDEPENDENT_SESSION_MODE;
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::Traits;
-use traceweir_session::{Identity, SourceId, Threads};
+use traceweir_session::{Identity, Session, Threads};
 use traceweir_transport::abi::RegionParams;
 use traceweir_transport::enabled::Enabled;
 use traceweir_transport::map::{check_headroom, check_memory_file};
 use traceweir_transport::message::{EnableCode, EnableParams, Message, PROPERTY_INDEPENDENT};
 
+use super::Service;
 use super::wait::Purpose;
-use super::{LinkId, ReplyTo, Service, log_client, log_refusal, log_warning};
 use crate::error::Refusal;
+use crate::ids::{LinkId, ReplyTo};
 use crate::limits::{MAX_CLOSING, MAX_CLOSING_OF_GUESTS, MAX_OFFERED};
+use crate::log::{log_client, log_refusal, log_warning};
 use crate::logfile::PassedDescriptors;
 use crate::process;
 
@@ -49,38 +51,42 @@ impl Service {
         match message {
             Message::Register { registration, provider, traits, classic } => {
                 let registered = self.register(reply_to.link, registration, provider, &traits, classic);
-                if let Some(process) = self.registry.processes.get_mut(&reply_to.link) {
+                if let Some(process) = self.providers.registry.processes.get_mut(&reply_to.link) {
                     // The process discards unused offers when the reply arrives.
                     process.offered.clear();
                 }
                 match registered {
-                    Ok(()) => self.reply(reply_to, Message::Registered { registration }),
-                    Err(refusal) => self.refuse(reply_to, refusal),
+                    Ok(()) => self.core.turn.reply(reply_to, Message::Registered { registration }),
+                    Err(refusal) => self.core.turn.refuse(reply_to, refusal),
                 }
             }
             Message::SetTraits { registration, traits } => {
                 let taken = self.set_traits(reply_to.link, registration, &traits);
-                if let Some(process) = self.registry.processes.get_mut(&reply_to.link) {
+                if let Some(process) = self.providers.registry.processes.get_mut(&reply_to.link) {
                     process.offered.clear();
                 }
                 match taken {
-                    Ok(()) => self.reply(reply_to, Message::Done),
-                    Err(refusal) => self.refuse(reply_to, refusal),
+                    Ok(()) => self.core.turn.reply(reply_to, Message::Done),
+                    Err(refusal) => self.core.turn.refuse(reply_to, refusal),
                 }
             }
             Message::Unregister { registration } => {
-                if let Some(gone) = self.registry.unregister(reply_to.link, registration) {
+                if let Some(gone) = self.providers.registry.unregister(reply_to.link, registration) {
                     for session in gone.sessions {
                         self.close_unused(reply_to.link, session);
                     }
                 }
                 if reply_to.request != 0 {
-                    self.reply(reply_to, Message::Done);
+                    self.core.turn.reply(reply_to, Message::Done);
                 }
             }
             Message::Ack { order } => {
-                let waits =
-                    self.registry.processes.get_mut(&reply_to.link).map(|process| process.acknowledge(order));
+                let waits = self
+                    .providers
+                    .registry
+                    .processes
+                    .get_mut(&reply_to.link)
+                    .map(|process| process.acknowledge(order));
                 self.count_acknowledgements(waits.unwrap_or_default());
             }
             Message::Failed { order, registration, session, status, reason } => {
@@ -106,7 +112,7 @@ impl Service {
         session: u64,
         Refusal { status, reason }: Refusal,
     ) {
-        let Some(process) = self.registry.processes.get(&link) else { return };
+        let Some(process) = self.providers.registry.processes.get(&link) else { return };
         let pid = process.peer.pid;
         if order == 0 && registration.is_some() && status == Status::ERROR_TIMEOUT {
             // The registration is enabled; the events it wrote before that are lost.
@@ -114,7 +120,7 @@ impl Service {
                 log_client!(
                     "process {pid} wrote events before it was enabled for session {session:#x}: {reason:?}"
                 );
-                self.sessions.count_uncounted(session, link);
+                self.core.sessions.count_uncounted(session, link);
             }
             return;
         }
@@ -123,12 +129,12 @@ impl Service {
             && let Some(wait) = process.wait_for_order(order)
         {
             let reason = format!("process {pid}: {reason}; the request stays in effect");
-            self.waits.set_failure(wait, Refusal::new(status, reason));
+            self.providers.waits.set_failure(wait, Refusal::new(status, reason));
         }
         // An order without a registration: the region's own failure was reported before, or the
         // session is closed.
         if registration.is_some() || order == 0 {
-            self.registry.clear_enabled(link, registration, session);
+            self.providers.registry.clear_enabled(link, registration, session);
             self.close_unused(link, session);
         }
     }
@@ -142,21 +148,22 @@ impl Service {
         traits: &[u8],
         classic: bool,
     ) -> Result<(), Refusal> {
-        self.check_right(link, provider, Rights::TRACELOG_REGISTER_GUIDS)?;
+        self.core.access.check_right(link, provider, Rights::TRACELOG_REGISTER_GUIDS)?;
         // A guest's registrations must not use up the last memory; every other process at worst
         // waits for a region.
-        if self.clients.get(&link).is_some_and(|client| self.access.is_guest(&client.peer)) {
+        if self.core.access.client(link).is_some_and(|client| self.core.access.rules().is_guest(&client.peer))
+        {
             check_headroom(traits.len()).map_err(|e| Refusal::new(e.status(), e.to_string()))?;
         }
         self.check_joining(link, traits)?;
-        let added = self.registry.register(link, registration, provider, traits, classic);
+        let added = self.providers.registry.register(link, registration, provider, traits, classic);
         if let Err(refusal) = added {
-            log_refusal!("{}: {provider} is not registered: {refusal}", self.peer_name(link));
+            log_refusal!("{}: {provider} is not registered: {refusal}", self.core.access.peer_name(link));
             return Err(refusal);
         }
-        self.admit_by_name(self.registry.matches_of_registration(link, registration));
-        self.registry.count_left_out(link, registration);
-        let sessions = self.registry.wanted_by(link, registration);
+        self.admit_by_name(self.providers.registry.matches_of_registration(link, registration));
+        self.providers.registry.count_left_out(link, registration);
+        let sessions = self.providers.registry.wanted_by(link, registration);
         self.enable_registration(link, registration, sessions);
         self.join_privates_by_name(link, registration);
         self.join_privates(link, provider);
@@ -169,22 +176,23 @@ impl Service {
     fn set_traits(&mut self, link: LinkId, registration: u32, traits: &[u8]) -> Result<(), Refusal> {
         self.check_joining(link, traits)?;
         let params_by_session = |service: &Self| {
-            let sessions = service.registry.wanted_by(link, registration).into_iter();
+            let registry = &service.providers.registry;
+            let sessions = registry.wanted_by(link, registration).into_iter();
             sessions
-                .map(|session| (session, service.registry.combined_params(link, registration, session)))
+                .map(|session| (session, registry.combined_params(link, registration, session)))
                 .collect::<BTreeMap<_, _>>()
         };
         let before = params_by_session(self);
-        self.registry.set_traits(link, registration, traits)?;
-        self.admit_by_name(self.registry.matches_of_registration(link, registration));
-        self.registry.count_left_out(link, registration);
+        self.providers.registry.set_traits(link, registration, traits)?;
+        self.admit_by_name(self.providers.registry.matches_of_registration(link, registration));
+        self.providers.registry.count_left_out(link, registration);
         let changed = params_by_session(self)
             .into_iter()
             .filter(|(session, params)| before.get(session) != Some(params));
         let changed = changed.map(|(session, _)| session).collect();
         self.enable_registration(link, registration, changed);
         self.join_privates_by_name(link, registration);
-        if let Some((_, provider)) = self.registry.name_hash_and_guid(link, registration) {
+        if let Some((_, provider)) = self.providers.registry.name_hash_and_guid(link, registration) {
             self.request_modules_for_privates(link, provider);
         }
         Ok(())
@@ -192,7 +200,7 @@ impl Service {
 
     fn check_joining(&self, link: LinkId, traits: &[u8]) -> Result<(), Refusal> {
         match Traits::parse(traits).ok().and_then(|traits| traits.group()) {
-            Some(group) => self.check_right(link, group, Rights::TRACELOG_JOIN_GROUP),
+            Some(group) => self.core.access.check_right(link, group, Rights::TRACELOG_JOIN_GROUP),
             None => Ok(()),
         }
     }
@@ -201,7 +209,7 @@ impl Service {
     /// Such an enable carries no source.
     fn enable_registration(&mut self, link: LinkId, registration: u32, sessions: Vec<u64>) {
         for session in sessions {
-            if let Some(params) = self.registry.combined_params(link, registration, session) {
+            if let Some(params) = self.providers.registry.combined_params(link, registration, session) {
                 // A failure is logged; no controller waits for this.
                 let _ = self.enable_registrations(link, &[registration], session, params, 0);
             }
@@ -223,7 +231,7 @@ impl Service {
         }
         let (mut enabled, mut replaced) = (Vec::new(), BTreeSet::new());
         for number in numbers {
-            let Some(registration) = self.registry.registration(link, *number) else { continue };
+            let Some(registration) = self.providers.registry.registration(link, *number) else { continue };
             if registration.classic {
                 replaced.append(&mut registration.sessions);
             }
@@ -232,7 +240,7 @@ impl Service {
         }
         replaced.remove(&session);
         self.send_enable(link, enabled.clone(), session, EnableCode::Enable, params, order);
-        if self.information.tracks_binaries(session) {
+        if self.core.information.tracks_binaries(session) {
             self.request_modules(link, enabled, session);
         }
         for other in replaced {
@@ -251,7 +259,7 @@ impl Service {
         params: EnableParams,
         order: u32,
     ) {
-        let registry = &mut self.registry;
+        let registry = &mut self.providers.registry;
         numbers.retain(|number| {
             registry
                 .registration(link, *number)
@@ -265,7 +273,7 @@ impl Service {
 
     /// Sets the property bit of an enable that marks its session as independent.
     fn mark_independent(&self, session: u64, params: &mut EnableParams) {
-        let config = self.sessions.session(session).map(|session| session.properties().config);
+        let config = self.core.sessions.session(session).map(|session| session.properties().config);
         let is_independent =
             config.is_some_and(|config| config.log_file_mode & EVENT_TRACE_INDEPENDENT_SESSION_MODE != 0);
         params.property &= !PROPERTY_INDEPENDENT;
@@ -285,7 +293,7 @@ impl Service {
         self.mark_independent(session, &mut params);
         if !registrations.is_empty() {
             let params = Box::new(params);
-            self.send(link, 0, Message::Enable { order, registrations, session, code, params });
+            self.core.turn.send(link, Message::Enable { order, registrations, session, code, params });
         }
     }
 
@@ -300,53 +308,59 @@ impl Service {
         passed: &mut PassedDescriptors,
     ) {
         // Guests cannot read that file, and must not fill the daemon's descriptor table.
-        if self.is_guest(reply_to.link) {
+        if self.core.access.is_guest(reply_to.link) {
             return self.reject_out_of_role(reply_to);
         }
         let Some(memory) = passed.take_only() else { return self.reject_out_of_role(reply_to) };
-        let Some(process) = self.registry.processes.get_mut(&reply_to.link) else {
+        let Some(process) = self.providers.registry.processes.get_mut(&reply_to.link) else {
             return passed.put_back(memory);
         };
         let is_sound =
             params.check().is_ok() && check_memory_file(memory.as_fd(), params.layout.region_bytes()).is_ok();
-        let has_room = process.offered.len() < MAX_OFFERED && !self.descriptors.is_scarce(&memory, false);
+        let has_room =
+            process.offered.len() < MAX_OFFERED && !self.providers.descriptors.is_scarce(&memory, false);
         if is_sound && has_room && !process.regions.contains_key(&session) {
             process.offered.insert(session, (params, memory));
         } else {
             passed.put_back(memory);
-            self.sessions.count_uncounted(session, reply_to.link);
+            self.core.sessions.count_uncounted(session, reply_to.link);
         }
     }
 
     /// Returns what is enabled, for processes that start later; `None` if it has not changed since
     /// the last call.
     pub(crate) fn changed_enables(&mut self) -> Option<Vec<Enabled>> {
-        if !self.registry.take_changed() {
+        if !self.providers.registry.take_changed() {
             return None;
         }
         let mut regions = BTreeMap::new();
-        let may_name = |controller: &crate::access::Identity| !self.access.is_guest_user(controller.uid);
-        let enabled =
-            self.registry.enabled(may_name).into_iter().filter_map(|(target, name, id, mut params)| {
-                let region =
-                    *regions.entry(id).or_insert_with(|| self.sessions.running_session(id)?.next_region());
+        let may_name =
+            |controller: &crate::access::Identity| !self.core.access.rules().is_guest_user(controller.uid);
+        let enabled = self.providers.registry.enabled(may_name).into_iter().filter_map(
+            |(target, name, id, mut params)| {
+                let region = *regions
+                    .entry(id)
+                    .or_insert_with(|| self.core.sessions.running_session(id)?.next_region());
                 self.mark_independent(id, &mut params);
                 Some(Enabled { target, name, session: id, region: region?, params })
-            });
+            },
+        );
         Some(enabled.collect())
     }
 
     /// Makes sure that the process has a region for the session. Returns `false` if the process or
     /// session is gone, or the process may not write to the session.
     fn open_region(&mut self, link: LinkId, id: u64) -> Result<bool, Refusal> {
-        if !self.may_log(link, id) {
+        let (access, session) = (&self.core.access, self.core.sessions.session(id));
+        let may_log = |session: &Session| access.may_log(link, &session.properties().config);
+        if access.is_guest(link) && !session.is_none_or(may_log) {
             return Ok(false);
         }
-        let Some(process) = self.registry.processes.get_mut(&link) else { return Ok(false) };
+        let Some(process) = self.providers.registry.processes.get_mut(&link) else { return Ok(false) };
         if process.regions.contains_key(&id) {
             return Ok(true);
         }
-        let Some(session) = self.sessions.running_session(id).cloned() else { return Ok(false) };
+        let Some(session) = self.core.sessions.running_session(id).cloned() else { return Ok(false) };
         let (pid, uid) = (process.peer.pid, process.peer.uid);
         let identity = process.inspect(|pid| Identity::of(pid, uid));
         if let Some((params, memory)) = process.offered.remove(&id) {
@@ -358,13 +372,13 @@ impl Service {
             match session.adopt(memory.as_fd(), &params, identity, threads) {
                 Ok((source, wake)) => {
                     process.regions.insert(id, source);
-                    self.send_with(link, 0, Message::Region { session: id, params }, vec![wake]);
+                    self.core.turn.send_with(link, Message::Region { session: id, params }, vec![wake]);
                     return Ok(true);
                 }
                 // The process gets a region as any other does; the events it wrote before are lost.
                 Err(e) => {
                     log_client!("session {id:#x}: memory offered by process {pid} is not used: {e}");
-                    self.sessions.count_uncounted(id, link);
+                    self.core.sessions.count_uncounted(id, link);
                 }
             }
         }
@@ -374,7 +388,10 @@ impl Service {
         };
         let refusal = match session.attach(identity, process::threads_of(pid)) {
             Ok(attached)
-                if self.descriptors.is_scarce(&attached.wake, self.access.is_guest(&process.peer)) =>
+                if self
+                    .providers
+                    .descriptors
+                    .is_scarce(&attached.wake, self.core.access.rules().is_guest(&process.peer)) =>
             {
                 session.detach(attached.source);
                 Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "too few file descriptors are left")
@@ -382,7 +399,7 @@ impl Service {
             Ok(attached) => {
                 process.regions.insert(id, attached.source);
                 let message = Message::Region { session: id, params: attached.params };
-                self.send_with(link, 0, message, vec![attached.memory, attached.wake]);
+                self.core.turn.send_with(link, message, vec![attached.memory, attached.wake]);
                 return Ok(true);
             }
             Err(e) => Refusal::new(e.status(), e.to_string()),
@@ -400,12 +417,12 @@ impl Service {
         log_client!(
             "session {session:#x}: process {pid} has ended, and its id may belong to another process: its connection is not used"
         );
-        self.sessions.count_uncounted(session, link);
+        self.core.sessions.count_uncounted(session, link);
     }
 
     /// Closes the region of a process for a session if none of its registrations is enabled there.
     fn close_unused(&mut self, link: LinkId, session: u64) {
-        let Some(process) = self.registry.processes.get_mut(&link) else { return };
+        let Some(process) = self.providers.registry.processes.get_mut(&link) else { return };
         if process.has_enabled(session) {
             return;
         }
@@ -414,56 +431,72 @@ impl Service {
         let closing = process
             .awaited
             .values()
-            .filter(|id| matches!(self.waits.purpose(**id), Some(Purpose::Detach(..))));
-        let is_crowded = self.access.is_guest(&process.peer) && self.waits.closing() >= MAX_CLOSING_OF_GUESTS;
+            .filter(|id| matches!(self.providers.waits.purpose(**id), Some(Purpose::Detach(..))));
+        let is_crowded = self.core.access.rules().is_guest(&process.peer)
+            && self.providers.waits.closing() >= MAX_CLOSING_OF_GUESTS;
         if closing.count() >= MAX_CLOSING || is_crowded {
-            self.detach(session, source);
+            self.core.sessions.detach(session, source);
         } else {
-            let wait = self.waits.next_id();
+            let wait = self.providers.waits.next_id();
             process.awaited.insert(order, wait);
-            self.waits.add_link(wait, link);
-            self.waits.begin(
+            self.providers.waits.add_link(wait, link);
+            self.providers.waits.begin(
                 wait,
                 1,
-                Some(Instant::now() + DETACH_WITHIN),
+                Some(self.core.turn.now + DETACH_WITHIN),
                 Purpose::Detach(session, source),
                 None,
             );
         }
-        self.send(link, 0, Message::CloseSession { order, session });
+        self.core.turn.send(link, Message::CloseSession { order, session });
     }
 
     /// Counts the process, before its connection is closed for not reading, in the sessions that it
     /// writes to: events that it writes until it reconnects are counted nowhere.
     pub(crate) fn count_unread_losses(&mut self, link: LinkId) {
-        let regions =
-            self.registry.processes.get(&link).into_iter().flat_map(|process| process.regions.keys());
+        let regions = self
+            .providers
+            .registry
+            .processes
+            .get(&link)
+            .into_iter()
+            .flat_map(|process| process.regions.keys());
         for session in regions {
-            self.sessions.count_uncounted(*session, link);
+            self.core.sessions.count_uncounted(*session, link);
         }
     }
 
     /// Removes a process that has disconnected. Its published events are collected; the daemon does
     /// not wait for anything from it.
     pub(super) fn provider_disconnected(&mut self, link: LinkId) {
-        let Some(process) = self.registry.remove(link) else { return };
+        let Some(process) = self.providers.registry.remove(link) else { return };
         self.private_provider_left(link);
         // No registration came for this memory, so its events are lost.
         for session in process.offered.keys() {
-            self.sessions.count_uncounted(*session, link);
+            self.core.sessions.count_uncounted(*session, link);
         }
-        self.sessions.forget_link(link);
+        self.core.sessions.forget_link(link);
         for (session, source) in process.regions {
-            self.detach(session, source);
+            self.core.sessions.detach(session, source);
         }
         self.count_acknowledgements(process.awaited.into_values().collect());
+    }
+
+    /// Removes a wait; returns its purpose.
+    pub(super) fn cancel_wait(&mut self, wait: u64) -> Option<Purpose> {
+        for link in self.providers.waits.links(wait) {
+            if let Some(process) = self.providers.registry.processes.get_mut(link) {
+                process.awaited.retain(|_, awaited| *awaited != wait);
+            }
+        }
+        self.providers.waits.remove(wait)
     }
 
     /// Counts acknowledgements that have come, or that will never come.
     fn count_acknowledgements(&mut self, waits: Vec<u64>) {
         for wait in waits {
-            let failure = self.waits.failure(wait);
-            if let Some(purpose) = self.waits.acknowledge(wait) {
+            let failure = self.providers.waits.failure(wait);
+            if let Some(purpose) = self.providers.waits.acknowledge(wait) {
                 self.wait_ended(purpose, failure.map_or(Ok(()), Err));
             }
         }
@@ -477,15 +510,9 @@ impl Service {
                 if let Err(refusal) = outcome {
                     log_warning!("session {session:#x} stops nevertheless: {refusal}");
                 }
-                self.finish_stop(session);
+                self.core.sessions.finish_stop(&self.core.turn, session);
             }
-            Purpose::Detach(session, source) => self.detach(session, source),
-        }
-    }
-
-    fn detach(&self, session: u64, source: SourceId) {
-        if let Some(session) = self.sessions.session(session) {
-            session.detach(source);
+            Purpose::Detach(session, source) => self.core.sessions.detach(session, source),
         }
     }
 }

@@ -12,8 +12,10 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::{LinkId, Service, log_client};
+use super::Service;
 use crate::error::Refusal;
+use crate::ids::LinkId;
+use crate::log::log_client;
 
 /// Delay before the next attempt.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -37,34 +39,36 @@ impl Unserved {
 impl Service {
     /// Records that a process gets no region for a session.
     pub(super) fn add_unserved(&mut self, link: LinkId, session: u64, pid: u32, reason: &Refusal) {
-        if !self.unserved.all.insert((link, session)) {
+        if !self.providers.unserved.all.insert((link, session)) {
             return;
         }
         log_client!("process {pid} gets no region for session {session:#x}: {reason}");
-        self.sessions.count_uncounted(session, link);
-        self.unserved.next_attempt.get_or_insert(Instant::now() + RETRY_DELAY);
+        self.core.sessions.count_uncounted(session, link);
+        self.providers.unserved.next_attempt.get_or_insert(self.core.turn.now + RETRY_DELAY);
     }
 
     /// Retries the processes, as far as there is room now.
     pub(super) fn serve_unserved(&mut self, now: Instant) {
-        if self.unserved.next_attempt.is_none_or(|at| now < at) {
+        if self.providers.unserved.next_attempt.is_none_or(|at| now < at) {
             return;
         }
-        let batch: Vec<(LinkId, u64)> = self.unserved.all.iter().copied().take(MAX_PER_TICK).collect();
+        let batch: Vec<(LinkId, u64)> =
+            self.providers.unserved.all.iter().copied().take(MAX_PER_TICK).collect();
         for (link, session) in batch {
             if !self.serve(link, session) {
                 break;
             }
-            self.unserved.all.remove(&(link, session));
+            self.providers.unserved.all.remove(&(link, session));
         }
-        self.unserved.next_attempt = (!self.unserved.all.is_empty()).then(|| now + RETRY_DELAY);
+        self.providers.unserved.next_attempt =
+            (!self.providers.unserved.all.is_empty()).then(|| now + RETRY_DELAY);
     }
 
     /// Enables what a session wants from a process, which may be nothing by now; returns `false` if
     /// there is still no region.
     fn serve(&mut self, link: LinkId, session: u64) -> bool {
-        let missing = self.registry.missing_registrations(link, session);
-        let groups = self.registry.group_by_params(link, &missing, session).into_iter();
+        let missing = self.providers.registry.missing_registrations(link, session);
+        let groups = self.providers.registry.group_by_params(link, &missing, session).into_iter();
         let mut groups = groups.filter_map(|(params, numbers)| Some((params?, numbers)));
         groups.all(|(params, numbers)| self.enable_registrations(link, &numbers, session, params, 0).is_ok())
     }

@@ -6,7 +6,13 @@ use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
 use traceweir_format::info::PeriodicCaptureState;
+use traceweir_format::info::Set;
+use traceweir_format::spec::info::InfoClass;
 use traceweir_session::info::{Machine, Settings, System};
+use traceweir_transport::message::SessionConfig;
+
+use super::{check_kind, not_done, refusal};
+use crate::error::Refusal;
 
 /// All settings of sessions and of the system.
 #[derive(Debug, Default)]
@@ -56,6 +62,24 @@ impl Information {
         (&self.system, self.machine())
     }
 
+    /// Returns the settings of a session at its start: stacks of kernel events, if it asks for
+    /// some.
+    pub(in crate::service) fn settings_at_start(
+        &self,
+        config: &SessionConfig,
+        stacks: &[u8],
+    ) -> Result<Option<Settings>, Refusal> {
+        if stacks.is_empty() {
+            return Ok(None);
+        }
+        let class = InfoClass::TraceStackTracingInfo;
+        check_kind(class.rules(), config)?;
+        let set = Set::from_bytes(class.number(), Some(stacks), stacks.len()).map_err(refusal)?;
+        let mut settings = Settings::default();
+        settings.set(&set, self.machine()).map_err(|e| not_done(class, e.into()))?;
+        Ok(Some(settings))
+    }
+
     /// Replaces the settings of the system.
     pub(in crate::service) fn set_system(&mut self, system: System) {
         self.system = system;
@@ -70,11 +94,12 @@ impl Information {
         self.sessions.get(&session).cloned().unwrap_or_default()
     }
 
-    pub(super) fn repeat(&mut self, session: u64, periodic: Option<&PeriodicCaptureState>) {
+    /// Sets whose state a session requests periodically, from `now` on.
+    pub(super) fn repeat(&mut self, session: u64, periodic: Option<&PeriodicCaptureState>, now: Instant) {
         self.periodic.remove(&session);
         let Some(PeriodicCaptureState { seconds, providers }) = periodic else { return };
         let every = Duration::from_secs(u64::from(*seconds));
-        let (next, providers) = (Instant::now() + every, providers.clone());
+        let (next, providers) = (now + every, providers.clone());
         self.periodic.insert(session, Periodic { every, next, providers });
     }
 }

@@ -8,32 +8,32 @@ use traceweir_format::spec::status::Status;
 use traceweir_format::spec::system::groups_of;
 use traceweir_session::config::{check_enable_flags, is_system_logger};
 use traceweir_session::info::Settings;
-use traceweir_transport::message::{EnableCode, Message, SessionConfig, SessionRef, Update};
+use traceweir_transport::message::{EnableCode, Message, SessionConfig, SessionRef};
 
 use super::{Enabling, FollowUp, NewSettings};
 use crate::error::Refusal;
 use crate::filter;
+use crate::ids::ReplyTo;
 use crate::kernel::RequestedGroups;
-use crate::logfile::PassedDescriptors;
+use crate::service::Service;
 use crate::service::enable::EnableCall;
-use crate::service::{ReplyTo, Service};
+use crate::service::sessions::UpdateRequest;
 
 impl Service {
-    /// Updates a system logger with new EnableFlags.
+    /// Updates a system logger with new EnableFlags; the rest of the update follows.
     pub(in crate::service) fn update_groups(
         &mut self,
-        reply_to: ReplyTo,
-        (id, config): (u64, &SessionConfig),
+        config: &SessionConfig,
         flags: u32,
-        update: Update,
-        passed: PassedDescriptors,
+        mut request: UpdateRequest,
     ) -> Result<(), Refusal> {
         check_enable_flags(config, flags)?;
-        let before = self.kernels.requested_groups(id);
+        let (id, before) = (request.id, self.kernels.requested_groups(request.id));
         let groups = before.clone().with_flags(flags);
-        self.check_changed_groups(reply_to, id, &groups)?;
-        let settings = Box::new(self.information.settings(id));
-        let follow_up = FollowUp::Update { reply_to, id, update: Box::new(update), passed, before };
+        self.check_changed_groups(request.reply_to, id, &groups)?;
+        request.before = Some(before);
+        let settings = Box::new(self.core.information.settings(id));
+        let follow_up = FollowUp::Update(Box::new(request));
         self.change_kernel(NewSettings::Session { id, groups, settings }, follow_up);
         Ok(())
     }
@@ -67,7 +67,7 @@ impl Service {
         if combined == self.kernels.combined_groups(id) {
             Ok(())
         } else {
-            self.check_kernel_events(reply_to.link, &combined)
+            self.kernels.check_events(&self.core.access, reply_to.link, &combined)
         }
     }
 
@@ -77,11 +77,15 @@ impl Service {
         reply_to: ReplyTo,
         session: &SessionRef,
     ) -> Result<(), Refusal> {
-        let (id, running) = self.sessions.find_running(session)?;
-        self.check_right(reply_to.link, running.properties().config.guid, Rights::WMIGUID_QUERY)?;
+        let (id, running) = self.core.sessions.find_running(session)?;
+        self.core.access.check_right(
+            reply_to.link,
+            running.properties().config.guid,
+            Rights::WMIGUID_QUERY,
+        )?;
         let losses = self.kernels.all.get(&id).and_then(|running| running.losses.as_ref());
         let lost = losses.map(|losses| losses.all()).unwrap_or_default();
-        self.reply(reply_to, Message::KernelLosses { lost });
+        self.core.turn.reply(reply_to, Message::KernelLosses { lost });
         Ok(())
     }
 
@@ -103,12 +107,12 @@ impl Service {
             let reason = "the kernel as a whole cannot be enabled: choose its events with EnableFlags, a group mask or system providers";
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
         }
-        self.check_right(reply_to.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
+        self.core.access.check_right(reply_to.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
         let (params, scope) = filter::resolve(&provider, params)?;
         if code == EnableCode::CaptureState {
-            self.check_kernel_access(reply_to.link, config)?;
+            self.core.access.check_kernel_access(reply_to.link, config)?;
             self.kernels.run_down(id);
-            self.reply(reply_to, Message::Done);
+            self.core.turn.reply(reply_to, Message::Done);
             return Ok(());
         }
         let is_wanted = code == EnableCode::Enable;
@@ -117,7 +121,7 @@ impl Service {
         let groups = before.clone().with_provider(provider, groups);
         self.check_changed_groups(reply_to, id, &groups)?;
         let enabling = is_wanted.then(|| Box::new(Enabling { params, scope, name }));
-        let settings = Box::new(self.information.settings(id));
+        let settings = Box::new(self.core.information.settings(id));
         let follow_up = FollowUp::Enabled { reply_to, id, provider, enabling, before };
         self.change_kernel(NewSettings::Session { id, groups, settings }, follow_up);
         Ok(())

@@ -9,11 +9,15 @@ use traceweir_kernel::{Control as KernelControl, Scope, Wanted};
 use traceweir_session::config::has_place_of_its_own;
 use traceweir_transport::message::SessionConfig;
 
-use super::{NewSettings, Waiting};
+#[cfg(test)]
+use super::FollowUp;
+use super::{Change, NewSettings, Waiting, drop_on_thread};
 use crate::error::Refusal;
+use crate::ids::LinkId;
 use crate::kernel::{self, Losses, RequestedGroups, Step};
+use crate::log::log_client;
+use crate::service::access::{AccessControl, about_kernel_events};
 use crate::service::info::Information;
-use crate::service::log_client;
 
 /// Maximum number of system loggers, and how many of these are reserved for the loggers that have a
 /// place of their own.
@@ -24,7 +28,8 @@ const KEPT_PLACES: usize = 2;
 pub(in crate::service) struct Kernels {
     pub(super) scope: Scope,
     pub(super) all: BTreeMap<u64, Running>,
-    pub(super) is_changing: bool,
+    /// The change that is under way.
+    pub(super) changing: Option<Change>,
     pub(super) waiting: VecDeque<Waiting>,
     /// Losses of sessions that are stopping, which are final once they have stopped.
     leaving: BTreeMap<u64, Arc<Losses>>,
@@ -53,13 +58,14 @@ impl Kernels {
     /// Creates an empty list for a daemon with this scope.
     pub(in crate::service) fn with_scope(scope: Scope) -> Self {
         let (all, waiting, leaving) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
-        Self { scope, all, is_changing: false, waiting, leaving }
+        Self { scope, all, changing: None, waiting, leaving }
     }
 
     /// Simulates a kernel change that takes long.
     #[cfg(test)]
     pub(in crate::service) fn simulate_change(&mut self) {
-        self.is_changing = true;
+        let (steps, new_settings) = (Vec::new(), NewSettings::System(Default::default()));
+        self.changing = Some(Change { steps, new_settings, follow_up: FollowUp::Nothing });
     }
 
     /// Checks that there is room for another system logger.
@@ -75,6 +81,31 @@ impl Kernels {
             "{others} sessions receive kernel events; of {MAX_SYSTEM_LOGGERS} such sessions {KEPT_PLACES} are reserved for the system's own: stop one"
         );
         Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason))
+    }
+
+    /// Checks that the peer of a connection may have these groups: by its own right to profile the
+    /// system or by the access list of the kernel's GUID, and as far as the daemon itself can see
+    /// that much.
+    pub(in crate::service) fn check_events(
+        &self,
+        access: &AccessControl,
+        link: LinkId,
+        groups: &GroupMask,
+    ) -> Result<(), Refusal> {
+        if !kernel::wants_events(groups) {
+            return Ok(());
+        }
+        access.check_kernel_right(link)?;
+        if self.scope == Scope::Own
+            && let Some(group) = kernel::beyond_own(groups)
+        {
+            let reason = format!(
+                "{group}: without CAP_PERFMON the daemon sees processes, threads, images, context switches, samples and page faults of its own user only: \
+                 weir doctor shows the fix"
+            );
+            return Err(about_kernel_events(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, reason)));
+        }
+        Ok(())
     }
 
     /// Adds a session; returns what its capture must be asked for.
@@ -114,16 +145,15 @@ impl Kernels {
         (running.control, running.losses) = (Some(control), Some(losses));
     }
 
-    /// Removes a session that begins to stop, or could not start. The returned handle may be the
-    /// last one of its capture; dropping it takes long.
-    #[must_use]
-    pub(super) fn forget(&mut self, id: u64) -> Option<KernelControl> {
+    /// Removes a session that begins to stop, or could not start.
+    pub(in crate::service) fn forget(&mut self, id: u64) {
         self.waiting.retain(|waiting| !waiting.is_adjust(id));
-        let Running { control, losses, .. } = self.all.remove(&id)?;
+        let Some(Running { control, losses, .. }) = self.all.remove(&id) else { return };
         if let Some(losses) = losses {
             self.leaving.insert(id, losses);
         }
-        control
+        // This may be the last handle of the capture.
+        drop_on_thread(control);
     }
 
     /// Queues a comparison of what a session wants with what it gets, at most once per session.
@@ -201,9 +231,9 @@ pub(super) fn log_missing(name: &str, control: &KernelControl) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::ReplyTo;
     use crate::limits::Claimant;
     use crate::logfile::PassedDescriptors;
-    use crate::service::ReplyTo;
     use traceweir_transport::message::Message;
     use traceweir_transport::socket::Janitor;
 
@@ -221,7 +251,7 @@ mod tests {
         };
         kernels.all.insert(7, running);
         losses.store(1, &[1, 0], 0);
-        assert!(kernels.forget(7).is_none());
+        kernels.forget(7);
         // The session ends: its capture finds more.
         losses.store(9, &[1, 5], 2);
         let expected = [
@@ -260,7 +290,7 @@ mod tests {
         (0..100).for_each(|_| kernels.adjust_later(7));
         kernels.adjust_later(8);
         assert_eq!(kernels.waiting.len(), 2);
-        assert!(kernels.forget(7).is_none());
+        kernels.forget(7);
         assert_eq!(kernels.waiting.len(), 1);
     }
 }

@@ -20,14 +20,14 @@ use super::owner::names_file;
 use super::{ANSWER_WITHIN, Enabled, MAX_ENABLES, Member, Private, Purpose, resolve_participants};
 use crate::error::Refusal;
 use crate::filter;
+use crate::ids::{LinkId, ReplyTo};
 use crate::limits::{Claimant, MAX_PRIVATES, MAX_PRIVATES_OF_GUEST};
 use crate::log::{log_client, log_enable, log_info};
 use crate::logfile::{NamedFiles, PassedDescriptors};
 use crate::registry::Target;
+use crate::service::Service;
 use crate::service::access::rights_to_run;
 use crate::service::enable::{EnableCall, verb};
-use crate::service::sessions::{name_is_taken, not_running};
-use crate::service::{LinkId, ReplyTo, Service};
 
 fn invalid(reason: &str) -> Refusal {
     Refusal::new(Status::ERROR_INVALID_PARAMETER, reason)
@@ -41,7 +41,6 @@ impl Service {
         config: SessionConfig,
         passed: &PassedDescriptors,
     ) -> Result<(), Refusal> {
-        self.refuse_when_leaving()?;
         passed.check(NamedFiles::Nothing)?;
         let has_no_guid = config.guid.is_null();
         let config = Config::for_private(config, cpu::possible())?.properties().clone();
@@ -51,28 +50,33 @@ impl Service {
         }
         let participants = resolve_participants(&config.guid, &config.filters)?;
         // A name that is the GUID of another session would hide that session.
-        if self.sessions.find_any(&name).is_some() {
-            return Err(name_is_taken(&config.name));
+        if self.core.sessions.find_any(&name).is_some() {
+            return Err(Refusal::name_taken(&config.name));
         }
         self.privates.check_name(&config.name)?;
         if self.privates.all.len() >= MAX_PRIVATES {
             let reason = format!("{MAX_PRIVATES} private sessions are running, the limit");
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
-        let owner = self.claimant(reply_to);
+        let owner = self.core.access.claimant(reply_to.link);
         let owners = self.privates.all.values().map(|private| private.owner);
         if !owner.has_room(owners, MAX_PRIVATES_OF_GUEST, MAX_PRIVATES) {
             let reason = format!("you run {MAX_PRIVATES_OF_GUEST} private sessions, the limit for one user");
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
-        self.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
-        let (_, identity) = self.starter(reply_to.link).ok_or_else(not_running)?;
+        self.core.access.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
+        let (_, identity) =
+            self.core.access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
         let starter = identity.uid;
         let order = self.privates.next_order(owner)?;
-        let id = self.sessions.next_id_with(self.privates.next_logger());
+        let id = self.core.sessions.next_id_with(self.privates.next_logger());
         let tied_to = config.tied.then_some(reply_to.link);
         let (provider, members, enables) = (config.guid, Default::default(), Default::default());
-        log_info!("private session {:?} started by {}", config.name, self.peer_name(reply_to.link));
+        log_info!(
+            "private session {:?} started by {}",
+            config.name,
+            self.core.access.peer_name(reply_to.link)
+        );
         let (gone, uncounted) = (Properties::default(), 0);
         let is_named = false;
         let private = Private {
@@ -91,6 +95,7 @@ impl Service {
         };
         self.privates.all.insert(id, private);
         let mut links: Vec<LinkId> = self
+            .providers
             .registry
             .registrations_of(Target::Provider(provider))
             .into_iter()
@@ -116,7 +121,7 @@ impl Service {
     /// whether it did.
     pub(super) fn join(&mut self, id: u64, link: LinkId, order: u32) -> bool {
         let (Some(private), Some(process)) =
-            (self.privates.all.get_mut(&id), self.registry.processes.get(&link))
+            (self.privates.all.get_mut(&id), self.providers.registry.processes.get(&link))
         else {
             return false;
         };
@@ -126,9 +131,10 @@ impl Service {
         // The groups of a peer that is not a guest are not looked up; the process itself compares
         // them.
         let identity = self
-            .clients
-            .get(&link)
-            .filter(|client| self.access.is_guest(&client.peer))
+            .core
+            .access
+            .client(link)
+            .filter(|client| self.core.access.rules().is_guest(&client.peer))
             .map(|client| &client.identity);
         if identity.is_some_and(|identity| private.is_outranked_by(identity)) {
             let (name, pid) = (&private.config.name, process.peer.pid);
@@ -148,11 +154,13 @@ impl Service {
             private.enables.iter().map(|(guid, enabled)| (*guid, enabled.params.clone())).collect();
         let starter = private.starter;
         let start = Message::PrivateStart { order, session: id, starter, config: Box::new(config) };
-        self.send(link, 0, start);
+        self.core.turn.send(link, start);
         for (provider, params) in enables {
             let (code, params) =
                 (EnableCode::Enable, Box::new(EnableParams { source: Guid::NULL, ..params }));
-            self.send(link, 0, Message::PrivateEnable { order: 0, session: id, provider, code, params });
+            self.core
+                .turn
+                .send(link, Message::PrivateEnable { order: 0, session: id, provider, code, params });
         }
         self.enable_names_in(id, link);
         self.request_private_modules(id, Some(link), None);
@@ -166,14 +174,12 @@ impl Service {
         id: u64,
         control: Control,
     ) -> Result<(), Refusal> {
-        // Processes answer this request, and a daemon that is shutting down does not wait for them.
-        self.refuse_when_leaving()?;
         self.check_owner(reply_to, id, names_file(&control))?;
         match control {
             Control::Query => self.ask_members(reply_to, id, Purpose::Query, |_| Control::Query),
             Control::Update(update) => {
                 check_update(&update)?;
-                self.privates.check_pending(self.claimant(reply_to))?;
+                self.privates.check_pending(self.core.access.claimant(reply_to.link))?;
                 if let Some(private) = self.privates.all.get_mut(&id) {
                     private.config.flush_timer = update.flush_timer.unwrap_or(private.config.flush_timer);
                     private.config.log_file = update.log_file.clone().or(private.config.log_file.take());
@@ -187,7 +193,7 @@ impl Service {
             }),
             Control::Stop => {
                 // Check before anything is done: a refused stop leaves the session as it was.
-                self.privates.check_pending(self.claimant(reply_to))?;
+                self.privates.check_pending(self.core.access.claimant(reply_to.link))?;
                 self.stop_private(Some(reply_to), id);
                 Ok(())
             }
@@ -210,21 +216,21 @@ impl Service {
         purpose: Purpose,
         make: impl Fn(&dyn Fn(Option<&Path>) -> Option<std::path::PathBuf>) -> Control,
     ) -> Result<(), Refusal> {
-        let uid = self.uid(reply_to)?;
-        let claimant = self.claimant(reply_to);
+        let uid = self.core.access.uid(reply_to.link)?;
+        let claimant = self.core.access.claimant(reply_to.link);
         let order = self.privates.next_order(claimant)?;
         let Some(private) = self.privates.all.get(&id) else { return Ok(()) };
         let is_quick = matches!(purpose, Purpose::Query);
         let within = if is_quick { ANSWER_WITHIN } else { private.within_for_disk() };
         let mut orders = Vec::new();
         for (link, member) in &private.members {
-            let pid = self.registry.processes.get(link).map_or(0, |process| process.peer.pid);
+            let pid = self.providers.registry.processes.get(link).map_or(0, |process| process.peer.pid);
             let name = |given: Option<&Path>| private.path_for(given, member.is_named, pid);
             orders.push((*link, make(&name)));
         }
         let waiting = orders.iter().map(|(link, _)| *link).collect();
         for (link, control) in orders {
-            self.send(link, 0, Message::PrivateControl { order, session: id, asker: uid, control });
+            self.core.turn.send(link, Message::PrivateControl { order, session: id, asker: uid, control });
         }
         self.await_processes(order, (Some(reply_to), claimant, id), purpose, waiting, Some(within));
         Ok(())
@@ -237,7 +243,7 @@ impl Service {
         let (name, members) = (&private.config.name, private.members.len());
         match reply_to {
             Some(reply_to) => {
-                let peer = self.peer_name(reply_to.link);
+                let peer = self.core.access.peer_name(reply_to.link);
                 log_info!("private session {name:?} is stopped by {peer}, in {members} processes");
             }
             None => log_info!("private session {name:?} stops in {members} processes"),
@@ -245,12 +251,14 @@ impl Service {
         let waiting: BTreeSet<LinkId> = private.members.keys().copied().collect();
         // Without a requester and with too much under way there is no wait; the processes get the
         // order nevertheless.
-        let claimant: Claimant = reply_to.map_or(private.owner, |reply_to| self.claimant(reply_to));
+        let claimant: Claimant =
+            reply_to.map_or(private.owner, |reply_to| self.core.access.claimant(reply_to.link));
         let order = self.privates.next_order(claimant);
-        let uid = reply_to.and_then(|reply_to| self.uid(reply_to).ok()).unwrap_or(private.starter);
+        let uid =
+            reply_to.and_then(|reply_to| self.core.access.uid(reply_to.link).ok()).unwrap_or(private.starter);
         for link in &waiting {
             let (order, control) = (*order.as_ref().unwrap_or(&0), Control::Stop);
-            self.send(*link, 0, Message::PrivateControl { order, session: id, asker: uid, control });
+            self.core.turn.send(*link, Message::PrivateControl { order, session: id, asker: uid, control });
         }
         match (order, reply_to) {
             (Ok(order), _) => {
@@ -258,7 +266,7 @@ impl Service {
                 let purpose = Purpose::Stop(Box::new(private));
                 self.await_processes(order, (reply_to, claimant, id), purpose, waiting, Some(within));
             }
-            (Err(refusal), Some(reply_to)) => self.refuse(reply_to, refusal),
+            (Err(refusal), Some(reply_to)) => self.core.turn.refuse(reply_to, refusal),
             (Err(_), None) => {}
         }
     }
@@ -271,14 +279,13 @@ impl Service {
         id: u64,
         call: EnableCall,
     ) -> Result<(), Refusal> {
-        self.refuse_when_leaving()?;
         call.check_name()?;
         let EnableCall { provider, code, params, name: called, timeout_ms } = call;
         self.check_owner(reply_to, id, false)?;
         if provider.is_null() || params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
             return Err(invalid("a private session enables providers by their GUID, not groups"));
         }
-        self.check_right(reply_to.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
+        self.core.access.check_right(reply_to.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
         if is_system_provider(&provider) {
             return Err(invalid("system providers can be enabled only on a system logger"));
         }
@@ -286,7 +293,7 @@ impl Service {
         if scope.is_some() {
             return Err(invalid("the processes of a private session are chosen when it is started"));
         }
-        let claimant = self.claimant(reply_to);
+        let claimant = self.core.access.claimant(reply_to.link);
         let order =
             if timeout_ms == 0 { 0 } else { self.privates.next_order_for(reply_to.link, claimant)? };
         let Some(private) = self.privates.all.get_mut(&id) else { return Ok(()) };
@@ -317,7 +324,7 @@ impl Service {
         }
         let members = self.privates.all.get(&id).map(|private| private.members.keys().copied().collect());
         let links: BTreeSet<LinkId> = members.unwrap_or_default();
-        let peer = self.peer_name(reply_to.link);
+        let peer = self.core.access.peer_name(reply_to.link);
         log_enable!("{peer}, {} {provider} for private session {name:?}", verb(code));
         for link in &links {
             let mut orders = Vec::new();
@@ -335,14 +342,16 @@ impl Service {
             for (index, (provider, code, params)) in all.into_iter().enumerate() {
                 let order = if index == last { order } else { 0 };
                 let params = Box::new(params);
-                self.send(*link, 0, Message::PrivateEnable { order, session: id, provider, code, params });
+                self.core
+                    .turn
+                    .send(*link, Message::PrivateEnable { order, session: id, provider, code, params });
             }
         }
         if code == EnableCode::Enable {
             self.request_private_modules(id, None, (!is_by_name).then_some(provider));
         }
         if order == 0 {
-            self.reply(reply_to, Message::Done);
+            self.core.turn.reply(reply_to, Message::Done);
             return Ok(());
         }
         let within = (timeout_ms != u32::MAX).then(|| Duration::from_millis(timeout_ms.into()));

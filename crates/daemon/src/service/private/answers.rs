@@ -13,10 +13,10 @@ use traceweir_transport::message::{Message, Properties, SessionConfig};
 
 use super::{OTHERS_WITHIN, Pending, Private, Purpose};
 use crate::error::Refusal;
+use crate::ids::{LinkId, ReplyTo};
 use crate::limits::Claimant;
 use crate::log::{log_client, log_warning};
-use crate::service::sessions::not_running;
-use crate::service::{LinkId, ReplyTo, Service};
+use crate::service::Service;
 
 impl Service {
     pub(super) fn await_processes(
@@ -27,7 +27,7 @@ impl Service {
         waiting: BTreeSet<LinkId>,
         within: Option<Duration>,
     ) {
-        let now = Instant::now();
+        let now = self.core.turn.now;
         let deadline = within.map(|within| now + within);
         let private = match &purpose {
             Purpose::Stop(private) => Some(&**private),
@@ -60,7 +60,7 @@ impl Service {
                 None
             }
             Err(refusal) => {
-                let pid = self.registry.processes.get(&link).map_or(0, |process| process.peer.pid);
+                let pid = self.providers.registry.processes.get(&link).map_or(0, |process| process.peer.pid);
                 let (name, reason, status) = (&private.config.name, &refusal.reason, refusal.status.0);
                 log_client!(
                     "process {pid} reports for private session {name:?}: {reason:?} (status {status})"
@@ -176,7 +176,7 @@ impl Service {
     /// Replies to the controller with the result of a request.
     pub(super) fn conclude(&mut self, pending: Pending) {
         let Pending { reply_to, session, purpose, succeeded, failure, .. } = pending;
-        self.used = Instant::now();
+        self.last_used = self.core.turn.now;
         let properties = match &purpose {
             Purpose::Stop(private) => Some(private.properties(session)),
             _ => self.privates.all.get(&session).map(|private| private.properties(session)),
@@ -193,10 +193,12 @@ impl Service {
         };
         let Some(reply_to) = reply_to else { return };
         match (failure, purpose, properties) {
-            (Some(refusal), ..) => self.refuse(reply_to, refusal),
-            (None, Purpose::Enable, _) => self.reply(reply_to, Message::Done),
-            (None, _, Some(properties)) => self.reply(reply_to, Message::Properties(Box::new(properties))),
-            (None, _, None) => self.refuse(reply_to, not_running()),
+            (Some(refusal), ..) => self.core.turn.refuse(reply_to, refusal),
+            (None, Purpose::Enable, _) => self.core.turn.reply(reply_to, Message::Done),
+            (None, _, Some(properties)) => {
+                self.core.turn.reply(reply_to, Message::Properties(Box::new(properties)))
+            }
+            (None, _, None) => self.core.turn.refuse(reply_to, Refusal::not_running()),
         }
     }
 }

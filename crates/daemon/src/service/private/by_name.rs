@@ -23,10 +23,11 @@ use traceweir_format::spec::access::Rights;
 use traceweir_transport::message::{EnableCode, EnableParams, Message};
 
 use super::{MAX_GUIDS_BY_NAME, Private};
+use crate::ids::LinkId;
 use crate::log::log_refusal;
 use crate::registry::Registry;
+use crate::service::Service;
 use crate::service::access::rights_to_run;
-use crate::service::{LinkId, Service};
 
 /// A change of what names enable in a process.
 #[derive(Clone, Copy, Debug)]
@@ -75,7 +76,7 @@ impl Service {
             return None;
         }
         let before = private.members.get(&link).and_then(|member| member.by_name.get(&provider));
-        let names = self.registry.names_of_guid(link, provider);
+        let names = self.providers.registry.names_of_guid(link, provider);
         let mut reaching = None;
         for hash in names.filter(|hash| private.enables_by_name(*hash)) {
             reaching = Some(hash);
@@ -133,7 +134,7 @@ impl Service {
         if left_out > 0
             && let Some(private) = self.privates.all.get(&id)
         {
-            let pid = self.registry.processes.get(&link).map_or(0, |process| process.peer.pid);
+            let pid = self.providers.registry.processes.get(&link).map_or(0, |process| process.peer.pid);
             let name = &private.config.name;
             log_refusal!(
                 "private session {name:?} enables {MAX_GUIDS_BY_NAME} GUIDs by name in process {pid}, the limit: {left_out} more are not enabled"
@@ -148,7 +149,7 @@ impl Service {
         let Some(private) = self.privates.all.get_mut(&id) else { return false };
         let Some(member) = private.members.get_mut(&link) else { return false };
         let enables = &private.enables;
-        let registry = &self.registry;
+        let registry = &self.providers.registry;
         let before = member.by_name.len();
         member.by_name.retain(|guid, _| {
             let is_registered = registry.numbers_of(link, *guid).next().is_some();
@@ -175,7 +176,7 @@ impl Service {
             let permitted = enabled.filter(|(guid, _)| self.may_run(private, **guid));
             return permitted.map(|(guid, _)| (*guid, code, params.clone())).collect();
         }
-        let guids = private.affected_guids(&self.registry, link, provider);
+        let guids = private.affected_guids(&self.providers.registry, link, provider);
         // The call itself disables its provider, which a name may still enable.
         let is_due = |guid, hash| hash == provider || (guid == provider && code == EnableCode::Disable);
         let orders = self.update_by_name(id, link, guids, is_due);
@@ -192,7 +193,7 @@ impl Service {
     pub(super) fn enable_names_in(&mut self, id: u64, link: LinkId) {
         let Some(private) = self.privates.all.get(&id) else { return };
         let hashes = private.enables.iter().filter(|(_, enabled)| enabled.is_by_name);
-        let guids = hashes.flat_map(|(hash, _)| self.registry.guids_named(link, *hash)).collect();
+        let guids = hashes.flat_map(|(hash, _)| self.providers.registry.guids_named(link, *hash)).collect();
         let orders = self.update_by_name(id, link, guids, |_, _| false);
         self.send_by_name(id, link, &orders);
     }
@@ -204,7 +205,9 @@ impl Service {
             };
             let params = Box::new(EnableParams { source: Guid::NULL, ..params });
             let provider = order.provider();
-            self.send(link, 0, Message::PrivateEnable { order: 0, session: id, provider, code, params });
+            self.core
+                .turn
+                .send(link, Message::PrivateEnable { order: 0, session: id, provider, code, params });
         }
     }
 
@@ -229,7 +232,7 @@ impl Service {
     /// is not the session's.
     fn missing_rights(&self, private: &Private, provider: Guid) -> Rights {
         let rights = rights_to_run(&private.config) | Rights::TRACELOG_GUID_ENABLE;
-        self.access.missing(&private.identity, provider, rights)
+        self.core.access.rules().missing(&private.identity, provider, rights)
     }
 
     fn may_run(&self, private: &Private, provider: Guid) -> bool {
@@ -257,11 +260,11 @@ impl Service {
         let mut links: BTreeSet<LinkId> = BTreeSet::new();
         // The registrations of one process are adjacent.
         let mut last = None;
-        for (link, provider) in self.registry.registrations_named(hash) {
+        for (link, provider) in self.providers.registry.registrations_named(hash) {
             let is_included = match last {
                 Some((checked, is_included)) if checked == link => is_included,
                 _ => {
-                    let process = self.registry.processes.get(&link);
+                    let process = self.providers.registry.processes.get(&link);
                     !private.members.contains_key(&link)
                         && process.is_some_and(|process| private.includes(process))
                 }
@@ -279,8 +282,10 @@ impl Service {
     /// Lets private sessions that enable a name reach a registration that was just added, or has
     /// just got that name.
     pub(in crate::service) fn join_privates_by_name(&mut self, link: LinkId, registration: u32) {
-        let Some((hash, provider)) = self.registry.name_hash_and_guid(link, registration) else { return };
-        let Some(process) = self.registry.processes.get(&link) else { return };
+        let Some((hash, provider)) = self.providers.registry.name_hash_and_guid(link, registration) else {
+            return;
+        };
+        let Some(process) = self.providers.registry.processes.get(&link) else { return };
         let reaching = self.privates.all.iter().filter_map(|(id, private)| {
             if !private.enables_by_name(hash) || private.enables.contains_key(&provider) {
                 return None;

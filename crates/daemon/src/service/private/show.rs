@@ -9,8 +9,9 @@ use traceweir_format::Guid;
 use traceweir_transport::message::{EnableEntry, EnableParams, Message, ProviderEntry};
 
 use super::Private;
+use crate::ids::{LinkId, ReplyTo};
 use crate::registry::Target;
-use crate::service::{LinkId, ReplyTo, Service};
+use crate::service::Service;
 
 impl Service {
     /// Returns a page of providers after a key, with the enables of private sessions.
@@ -25,7 +26,7 @@ impl Service {
             .flat_map(|(_, private)| private.enables.keys())
             .map(|guid| Target::Provider(*guid))
             .collect();
-        let entries = self.registry.providers(after, &others).map(|mut entry| {
+        let entries = self.providers.registry.providers(after, &others).map(|mut entry| {
             if !entry.is_group {
                 let enables =
                     shown.iter().filter_map(|(id, private)| self.private_entry(*id, private, &entry));
@@ -37,7 +38,8 @@ impl Service {
     }
 
     fn privates_shown_to(&self, reply_to: ReplyTo) -> Vec<(u64, &Private)> {
-        let (uid, sees_all) = (self.uid(reply_to).ok(), !self.is_guest(reply_to.link));
+        let (uid, sees_all) =
+            (self.core.access.uid(reply_to.link).ok(), !self.core.access.is_guest(reply_to.link));
         let is_shown = |private: &Private| sees_all || uid == Some(private.starter);
         self.privates
             .all
@@ -51,6 +53,7 @@ impl Service {
         let enabled = private.enables.get(&entry.provider)?;
         let EnableParams { level, match_any, match_all, property, ref filters, .. } = enabled.params;
         let registered_in: BTreeSet<LinkId> = self
+            .providers
             .registry
             .registrations_of(Target::Provider(entry.provider))
             .into_iter()

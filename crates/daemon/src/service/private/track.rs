@@ -5,7 +5,8 @@ use traceweir_format::Guid;
 
 use super::Private;
 use crate::error::Refusal;
-use crate::service::{LinkId, ReplyTo, Service};
+use crate::ids::{LinkId, ReplyTo};
+use crate::service::Service;
 
 impl Service {
     /// Turns the recording of provider modules in a private session on or off.
@@ -61,9 +62,10 @@ impl Service {
         };
         if let Some(provider) = provider {
             let is_wanted = is_enabled(&provider);
-            return self.registry.numbers_of(link, provider).filter(|_| is_wanted).collect();
+            return self.providers.registry.numbers_of(link, provider).filter(|_| is_wanted).collect();
         }
-        let registrations = self.registry.processes.get(&link).map(|process| &process.registrations);
+        let registrations =
+            self.providers.registry.processes.get(&link).map(|process| &process.registrations);
         let all = registrations.into_iter().flatten();
         let enabled = all.filter(|(_, registration)| is_enabled(&registration.provider));
         enabled.map(|(number, _)| *number).collect()
