@@ -29,19 +29,15 @@
 //! replies when the last piece arrives or the deadline passes.
 
 mod access;
-mod enable;
 mod info;
 mod kernel;
 mod lifecycle;
 mod notice;
 mod private;
-mod provide;
 mod providers;
 mod route;
 mod sessions;
 mod turn;
-mod unserved;
-mod wait;
 
 #[cfg(test)]
 mod tests;
@@ -49,6 +45,7 @@ mod tests;
 use std::time::{Duration, Instant};
 
 use traceweir_format::spec::status::Status;
+use traceweir_transport::enabled::Enabled;
 use traceweir_transport::message::{Message, Role, VERSIONS};
 use traceweir_transport::socket::{Envelope, Janitor, Peer};
 
@@ -183,15 +180,16 @@ impl Service {
         self.core.turn.now = now;
         let Some(client) = self.core.access.remove_client(link) else { return };
         match client.role {
-            Some(Role::Provider) => self.provider_disconnected(link),
+            Some(Role::Provider) => {
+                self.private_provider_left(link);
+                self.providers.disconnected(&mut self.core, link);
+            }
             Some(Role::Consumer) => {
                 self.core.sessions.close_consumer(&client.consumer_state);
                 self.last_used = now;
             }
             Some(Role::Controller) => {
-                for wait in self.providers.waits.for_replies_to(link) {
-                    self.cancel_wait(wait);
-                }
+                self.providers.controller_left(link);
                 self.private_controller_left(link);
                 for session in self.core.sessions.tied_to(link) {
                     self.begin_stop(session, None);
@@ -215,7 +213,7 @@ impl Service {
                 self.hello(reply_to, versions, role, instance, &program);
             }
             (Some(Role::Provider), Message::Region { session, params }) => {
-                self.region_offered(reply_to, session, params, &mut passed);
+                self.providers.region_offered(&mut self.core, reply_to, session, params, &mut passed);
             }
             (Some(Role::Provider), message) => self.handle_provider(reply_to, message),
             (Some(Role::Controller), message) => {
@@ -229,7 +227,7 @@ impl Service {
                     turn.refuse(reply_to, refusal);
                 }
             }
-            _ => self.reject_out_of_role(reply_to),
+            _ => self.core.turn.reject_out_of_role(reply_to),
         }
     }
 
@@ -286,34 +284,19 @@ impl Service {
         self.core.turn.refuse_and_close(ReplyTo { link, request: 0 }, refusal);
     }
 
-    fn reject_out_of_role(&mut self, reply_to: ReplyTo) {
-        let refusal =
-            Refusal::new(Status::ERROR_INVALID_PARAMETER, "this message is not allowed in this role");
-        self.core.turn.refuse_and_close(reply_to, refusal);
-    }
-
     /// Returns when [`tick`](Self::tick) next has work to do.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let others = [self.privates.deadline(), self.core.information.deadline()];
-        [self.providers.waits.deadline(), self.providers.unserved.deadline()]
-            .into_iter()
-            .chain(others)
-            .flatten()
-            .min()
+        let parts = [self.providers.deadline(), self.privates.deadline(), self.core.information.deadline()];
+        parts.into_iter().flatten().min()
     }
 
     /// Does what is due: ends expired waits, and retries enables for which there was no region.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.core.turn.now = now;
-        self.serve_unserved(now);
+        self.providers.retry_unserved(&mut self.core);
         self.expire_privates(now);
         self.capture_due_states(now);
-        for wait in self.providers.waits.expired(now) {
-            if let Some(purpose) = self.cancel_wait(wait) {
-                let reason = "a process did not answer in time; the request stays in effect";
-                self.wait_ended(purpose, Err(Refusal::new(Status::ERROR_TIMEOUT, reason)));
-            }
-        }
+        self.providers.tick(&mut self.core);
     }
 
     /// Returns whether the daemon has been idle for this long.
@@ -338,6 +321,18 @@ impl Service {
             && self.core.information.has_no_system_settings()
             && !self.core.access.clients().any(needs);
         is_idle.then(|| last_message.map_or(self.last_used, |last| last.max(self.last_used)))
+    }
+
+    /// Returns what is enabled, for processes that start later; `None` if it has not changed since
+    /// the last call.
+    pub(crate) fn changed_enables(&mut self) -> Option<Vec<Enabled>> {
+        self.providers.changed_enables(&self.core)
+    }
+
+    /// Counts a process whose connection is about to be closed because it does not read, in the
+    /// sessions that it writes to: events that it writes until it reconnects are counted nowhere.
+    pub(crate) fn count_unread_losses(&mut self, link: LinkId) {
+        self.providers.count_unread_losses(&mut self.core, link);
     }
 
     /// Stops all sessions and accepts no new work.

@@ -40,8 +40,9 @@ use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionCon
 use super::Service;
 use super::access::rights_to_run;
 use super::kernel::{FollowUp, NewSettings, is_kernel_provider, only_for_system_loggers};
+use super::providers::EnableOrder;
 use crate::error::Refusal;
-use crate::ids::{LinkId, ReplyTo};
+use crate::ids::ReplyTo;
 use crate::log::log_client;
 use crate::registry::Target;
 
@@ -162,10 +163,11 @@ impl Service {
     fn carry_out(&mut self, session: u64, set: &Set, config: &SessionConfig) {
         match set {
             Set::DisallowList(providers) => {
+                let order =
+                    EnableOrder { session, code: EnableCode::Enable, params: EnableParams::default() };
                 for (link, numbers) in self.providers.registry.set_disallowed(session, providers) {
                     // If there is no region, that is logged and retried.
-                    let params = EnableParams::default();
-                    let _ = self.send_to_process(link, &numbers, session, EnableCode::Enable, &params, None);
+                    let _ = self.providers.send_to_process(&mut self.core, link, &numbers, &order, None);
                 }
             }
             Set::PeriodicCaptureState(periodic) => {
@@ -173,7 +175,7 @@ impl Service {
             }
             Set::ProviderBinaryTracking(true) => {
                 for (link, numbers) in self.providers.registry.enabled_for(session) {
-                    self.request_modules(link, numbers, session);
+                    self.core.turn.request_modules(link, numbers, session);
                 }
             }
             Set::StackCaching(_) | Set::UnifiedStackCaching(_) => self.cache_stacks(session),
@@ -199,13 +201,6 @@ impl Service {
         }
     }
 
-    /// Asks some registrations to report their modules to a session.
-    pub(super) fn request_modules(&mut self, link: LinkId, registrations: Vec<u32>, session: u64) {
-        if !registrations.is_empty() {
-            self.core.turn.send(link, Message::TellModules { registrations, session });
-        }
-    }
-
     /// Requests the state of providers whose period has elapsed.
     pub(super) fn capture_due_states(&mut self, now: Instant) {
         let mut due = Vec::new();
@@ -223,14 +218,16 @@ impl Service {
                     self.kernels.run_down(session);
                     continue;
                 }
-                let targets =
-                    self.reached_registrations(Target::Provider(provider), session, |_, enabled| {
-                        enabled.contains(&session)
-                    });
+                let targets = self.providers.reached_registrations(
+                    Target::Provider(provider),
+                    session,
+                    |_, enabled| enabled.contains(&session),
+                );
+                let (code, params) = (EnableCode::CaptureState, EnableParams::default());
+                let order = EnableOrder { session, code, params };
                 for (link, numbers) in targets {
-                    let (code, params) = (EnableCode::CaptureState, EnableParams::default());
                     // Enabled registrations already have a region.
-                    let _ = self.send_to_process(link, &numbers, session, code, &params, None);
+                    let _ = self.providers.send_to_process(&mut self.core, link, &numbers, &order, None);
                 }
             }
         }

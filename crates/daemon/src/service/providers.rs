@@ -1,18 +1,28 @@
 //! Providers: the registry of processes and enables, and the acknowledgements that are awaited.
+//!
+//! `regions` gives processes the memory of sessions, `enable` carries out the calls of controllers,
+//! `wait` holds what waits for acknowledgements, and `unserved` what waits for room.
+
+mod enable;
+mod regions;
+mod unserved;
+mod wait;
+
+use std::time::{Duration, Instant};
 
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::Message;
 
 use super::Core;
 use super::access::Client;
-use super::unserved::Unserved;
-use super::wait::{Purpose, Waits};
 use crate::error::Refusal;
 use crate::ids::LinkId;
 use crate::limits::{Descriptors, MAX_PER_PROCESS, MAX_PROVIDERS};
+use crate::log::log_warning;
 use crate::registry::{Process, Registry};
-
-use std::time::Duration;
+pub(super) use enable::{EnableCall, EnableOrder, verb};
+use unserved::Unserved;
+use wait::{Purpose, Waits};
 
 /// How long a process may take to close a region before the session stops without its
 /// acknowledgement.
@@ -21,8 +31,8 @@ const CLOSE_WITHIN: Duration = Duration::from_secs(1);
 /// The processes that register providers, and what sessions enable in them.
 pub(super) struct Providers {
     pub(super) registry: Registry,
-    pub(super) waits: Waits,
-    pub(super) unserved: Unserved,
+    waits: Waits,
+    unserved: Unserved,
     pub(super) descriptors: Descriptors,
 }
 
@@ -82,6 +92,74 @@ impl Providers {
         } else {
             let deadline = Some(core.turn.now + CLOSE_WITHIN);
             self.waits.begin(wait, waiting, deadline, Purpose::Stop(id), None);
+        }
+    }
+
+    /// Handles an acknowledgement of all orders up to this one.
+    pub(super) fn acknowledge(&mut self, core: &mut Core, link: LinkId, order: u32) {
+        let waits = self.registry.processes.get_mut(&link).map(|process| process.acknowledge(order));
+        self.count_acknowledgements(core, waits.unwrap_or_default());
+    }
+
+    /// Drops the replies to a controller that has disconnected.
+    pub(super) fn controller_left(&mut self, link: LinkId) {
+        for wait in self.waits.for_replies_to(link) {
+            self.cancel_wait(wait);
+        }
+    }
+
+    /// Returns whether a reply to a connection waits for processes.
+    #[cfg(test)]
+    pub(super) fn has_waiting_reply(&self, link: LinkId) -> bool {
+        !self.waits.for_replies_to(link).is_empty()
+    }
+
+    /// Returns when [`tick`](Self::tick) next has work to do.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        [self.waits.deadline(), self.unserved.deadline()].into_iter().flatten().min()
+    }
+
+    /// Ends the waits whose deadline has passed.
+    pub(super) fn tick(&mut self, core: &mut Core) {
+        for wait in self.waits.expired(core.turn.now) {
+            if let Some(purpose) = self.cancel_wait(wait) {
+                let reason = "a process did not answer in time; the request stays in effect";
+                self.wait_ended(core, purpose, Err(Refusal::new(Status::ERROR_TIMEOUT, reason)));
+            }
+        }
+    }
+
+    /// Removes a wait; returns its purpose.
+    fn cancel_wait(&mut self, wait: u64) -> Option<Purpose> {
+        for link in self.waits.links(wait) {
+            if let Some(process) = self.registry.processes.get_mut(link) {
+                process.awaited.retain(|_, awaited| *awaited != wait);
+            }
+        }
+        self.waits.remove(wait)
+    }
+
+    /// Counts acknowledgements that have come, or that will never come.
+    fn count_acknowledgements(&mut self, core: &mut Core, waits: Vec<u64>) {
+        for wait in waits {
+            let failure = self.waits.failure(wait);
+            if let Some(purpose) = self.waits.acknowledge(wait) {
+                self.wait_ended(core, purpose, failure.map_or(Ok(()), Err));
+            }
+        }
+    }
+
+    /// Carries out the purpose of a wait that has ended.
+    fn wait_ended(&mut self, core: &mut Core, purpose: Purpose, outcome: Result<(), Refusal>) {
+        match purpose {
+            Purpose::Answer(reply_to) => core.turn.reply_done(reply_to, outcome),
+            Purpose::Stop(session) => {
+                if let Err(refusal) = outcome {
+                    log_warning!("session {session:#x} stops nevertheless: {refusal}");
+                }
+                core.sessions.finish_stop(&core.turn, session);
+            }
+            Purpose::Detach(session, source) => core.sessions.detach(session, source),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Dispatch of controller requests to the parts of the service.
+//! Dispatch of the messages of controllers and providers to the parts of the service.
 //!
 //! ```text
 //!   Start, Control ─▶ sessions, or privates where processes run it   Query… ─▶ a page, at once
@@ -6,12 +6,16 @@
 //!   …Information, QueryRegistrations ─▶ information                  QueryKernelLosses ─▶ kernels
 //! ```
 
+use traceweir_format::Guid;
+use traceweir_format::spec::status::Status;
 use traceweir_session::Session;
 use traceweir_session::config::is_system_logger;
 use traceweir_transport::message::{Control, Message, SessionRef};
 
-use super::enable::EnableCall;
+use super::access::rights_to_run;
+use super::kernel::is_kernel_provider;
 use super::private::is_private;
+use super::providers::EnableCall;
 use super::sessions::UpdateRequest;
 use super::{Core, Service, refuse_when};
 use crate::access::Change;
@@ -69,7 +73,14 @@ impl Service {
                     None => self.enable_provider(reply_to, &session, call),
                 }
             }
-            Message::CheckEnables { providers } => self.check_enables(reply_to, &providers),
+            Message::CheckEnables { providers } => {
+                for provider in &providers {
+                    check_provider(*provider)?;
+                    access.check_enable(reply_to.link, *provider)?;
+                }
+                turn.reply(reply_to, Message::Done);
+                Ok(())
+            }
             Message::QueryAll { from } => {
                 let shown = sessions.shown_to(access, reply_to.link);
                 turn.reply(reply_to, Message::sessions_page(&shown, from));
@@ -119,7 +130,7 @@ impl Service {
                 Ok(())
             }
             _ => {
-                self.reject_out_of_role(reply_to);
+                self.core.turn.reject_out_of_role(reply_to);
                 Ok(())
             }
         }
@@ -161,6 +172,76 @@ impl Service {
         }
     }
 
+    /// Enables or disables a provider for a session that is not private, or requests its state.
+    fn enable_provider(
+        &mut self,
+        reply_to: ReplyTo,
+        session: &SessionRef,
+        call: EnableCall,
+    ) -> Result<(), Refusal> {
+        call.check_name()?;
+        let (id, running) = self.core.sessions.find_running(session)?;
+        let config = running.properties().config;
+        check_provider(call.provider)?;
+        // Only a user who may run the session may change what it records.
+        self.core.access.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
+        if is_kernel_provider(&call.provider) {
+            self.enable_kernel(reply_to, (id, &config), call)
+        } else {
+            self.providers.enable(&mut self.core, reply_to, (id, &config.name), call)
+        }
+    }
+
+    /// Handles a message of a provider process.
+    pub(super) fn handle_provider(&mut self, reply_to: ReplyTo, message: Message) {
+        let (core, link) = (&mut self.core, reply_to.link);
+        match message {
+            Message::Register { registration, provider, traits, classic } => {
+                let registered =
+                    self.providers.register(core, link, registration, provider, &traits, classic);
+                if registered.is_ok() {
+                    self.join_privates_by_name(link, registration);
+                    self.join_privates(link, provider);
+                    self.request_modules_for_privates(link, provider);
+                }
+                self.providers.drop_offers(link);
+                match registered {
+                    Ok(()) => self.core.turn.reply(reply_to, Message::Registered { registration }),
+                    Err(refusal) => self.core.turn.refuse(reply_to, refusal),
+                }
+            }
+            Message::SetTraits { registration, traits } => {
+                let taken = self.providers.set_traits(core, link, registration, &traits);
+                if taken.is_ok() {
+                    self.join_privates_by_name(link, registration);
+                    let named = self.providers.registry.name_hash_and_guid(link, registration);
+                    if let Some((_, provider)) = named {
+                        self.request_modules_for_privates(link, provider);
+                    }
+                }
+                self.providers.drop_offers(link);
+                self.core.turn.reply_done(reply_to, taken);
+            }
+            Message::Unregister { registration } => {
+                self.providers.unregister(core, link, registration);
+                if reply_to.request != 0 {
+                    core.turn.reply(reply_to, Message::Done);
+                }
+            }
+            Message::Ack { order } => self.providers.acknowledge(core, link, order),
+            Message::Failed { order, registration, session, status, reason } => {
+                let refusal = Refusal::new(Status(status), reason);
+                self.providers.order_failed(core, link, order, registration, session, refusal);
+            }
+            Message::PrivateState { order, session, status, reason, properties } => {
+                let refusal = Refusal::new(Status(status), reason);
+                let outcome = if status == 0 { Ok(*properties) } else { Err(refusal) };
+                self.private_state(link, (order, session), outcome);
+            }
+            _ => core.turn.reject_out_of_role(reply_to),
+        }
+    }
+
     /// Finds a private session by id or name, or by the GUID of its provider if no other session
     /// has that.
     pub(super) fn find_private(&self, session: &SessionRef) -> Option<u64> {
@@ -171,4 +252,11 @@ impl Service {
             _ => None,
         })
     }
+}
+
+fn check_provider(provider: Guid) -> Result<(), Refusal> {
+    if provider.is_null() {
+        return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "the null GUID is not a provider"));
+    }
+    Ok(())
 }

@@ -5,6 +5,7 @@
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
+use traceweir_format::spec::status::Status;
 use traceweir_session::Result;
 use traceweir_transport::message::{Message, Properties};
 
@@ -72,6 +73,27 @@ impl Turn {
         match outcome {
             Ok(properties) => self.reply(reply_to, Message::Properties(Box::new(properties))),
             Err(e) => self.refuse(reply_to, e.into()),
+        }
+    }
+
+    /// Replies that a request is done, or refuses it.
+    pub(super) fn reply_done(&mut self, reply_to: ReplyTo, outcome: std::result::Result<(), Refusal>) {
+        match outcome {
+            Ok(()) => self.reply(reply_to, Message::Done),
+            Err(refusal) => self.refuse(reply_to, refusal),
+        }
+    }
+
+    /// Refuses a message that the sender's role does not allow, and closes its connection.
+    pub(super) fn reject_out_of_role(&mut self, reply_to: ReplyTo) {
+        let reason = "this message is not allowed in this role";
+        self.refuse_and_close(reply_to, Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
+    }
+
+    /// Asks some registrations of a process to report their modules to a session.
+    pub(super) fn request_modules(&mut self, link: LinkId, registrations: Vec<u32>, session: u64) {
+        if !registrations.is_empty() {
+            self.send(link, Message::TellModules { registrations, session });
         }
     }
 

@@ -27,7 +27,7 @@ use crate::logfile::{NamedFiles, PassedDescriptors};
 use crate::registry::Target;
 use crate::service::Service;
 use crate::service::access::rights_to_run;
-use crate::service::enable::{EnableCall, verb};
+use crate::service::providers::{EnableCall, verb};
 
 fn invalid(reason: &str) -> Refusal {
     Refusal::new(Status::ERROR_INVALID_PARAMETER, reason)

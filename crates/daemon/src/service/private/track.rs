@@ -49,7 +49,7 @@ impl Service {
         let registrations: Vec<(LinkId, Vec<u32>)> =
             links.into_iter().map(|link| (link, self.enabled_in(private, link, provider))).collect();
         for (link, numbers) in registrations {
-            self.request_modules(link, numbers, id);
+            self.core.turn.request_modules(link, numbers, id);
         }
     }
 

@@ -91,7 +91,8 @@ fn enable_by_name_reaches_only_guids_that_the_controller_may_enable() {
     let mut check_as = |uid| {
         let controller = Identity::without_groups(&Peer { pid: 1, uid, gid: uid });
         service.providers.registry.set_controller(target, 5, controller);
-        service.admit_by_name(service.providers.registry.matches_of_enable(target, 5));
+        let matches = service.providers.registry.matches_of_enable(target, 5);
+        service.providers.admit_by_name(&mut service.core, matches);
         // A registration that comes later is checked as well.
         register(&mut service, 2, 8);
         let reached = [1, 2].map(|number| service.providers.registry.wanted_by(1, number));

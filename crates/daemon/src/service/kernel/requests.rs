@@ -16,7 +16,7 @@ use crate::filter;
 use crate::ids::ReplyTo;
 use crate::kernel::RequestedGroups;
 use crate::service::Service;
-use crate::service::enable::EnableCall;
+use crate::service::providers::EnableCall;
 use crate::service::sessions::UpdateRequest;
 
 impl Service {
