@@ -265,11 +265,16 @@ impl Service {
             Notice::Changed { id, reply_to, keeps_file, before, outcome } => {
                 let outcome = sessions.finish_change(id, keeps_file, outcome);
                 if let (Err(_), Some(groups)) = (&outcome, before) {
-                    self.restore_groups(id, groups);
+                    self.kernels.restore_groups(&mut self.core, &mut self.providers.registry, id, groups);
                 }
                 self.core.turn.reply_with_properties(reply_to, outcome);
             }
-            Notice::KernelChanged { outcome } => self.kernel_changed(outcome),
+            Notice::KernelChanged { outcome } => {
+                self.kernels.changed(&mut self.core, &mut self.providers.registry, outcome);
+                while let Some(waiting) = self.kernels.next_waiting() {
+                    self.resume(waiting);
+                }
+            }
             Notice::Stopped { id, outcome } => self.session_stopped(id, outcome),
             Notice::ConsumerOpened { id, reply_to, outcome } => {
                 sessions.consumer_opened(turn, access, id, reply_to, outcome);

@@ -78,7 +78,12 @@ impl Service {
         self.core.access.check_profiling(reply_to.link)?;
         done.map_err(|e| not_done(set.class(), e.into()))?;
         log_client!("{} is set by {}", set.class().name(), self.core.access.peer_name(reply_to.link));
-        self.change_kernel(NewSettings::System(system), FollowUp::Done(reply_to));
+        self.kernels.change(
+            &mut self.core,
+            &mut self.providers.registry,
+            NewSettings::System(system),
+            FollowUp::Done(reply_to),
+        );
         Ok(())
     }
 
@@ -105,13 +110,20 @@ impl Service {
                 .try_for_each(|provider| self.core.access.check_enable(reply_to.link, *provider))?;
         }
         match set {
-            Set::SystemTraceEnableFlags(mask) => {
-                self.set_capture_setting(reply_to, id, Some(*mask), settings)
-            }
+            Set::SystemTraceEnableFlags(mask) => self.kernels.set(
+                &mut self.core,
+                &mut self.providers.registry,
+                reply_to,
+                id,
+                Some(*mask),
+                settings,
+            ),
             Set::StackTracing(_)
             | Set::ContextRegister { .. }
             | Set::PmcEventList(_)
-            | Set::PmcCounterList(_) => self.set_capture_setting(reply_to, id, None, settings),
+            | Set::PmcCounterList(_) => {
+                self.kernels.set(&mut self.core, &mut self.providers.registry, reply_to, id, None, settings)
+            }
             set => {
                 self.core.information.keep(id, settings);
                 self.carry_out(id, set, &config);

@@ -4,7 +4,7 @@
 //! ```text
 //!   Start ─▶ rights, room ─▶ Running ─(own thread: kernel::begin)─▶ began
 //!   Update of EnableFlags ─┐
-//!   classes 3 to 9, 28     ├─▶ change_kernel ─(own thread: kernel::apply_steps)─▶ KernelChanged
+//!   classes 3 to 9, 28     ├─▶ change ─(own thread: kernel::apply_steps)─▶ KernelChanged
 //!   enable of a system     │         │            ─▶ kept, passed to the session, answered
 //!   provider               ┘         └─ one at a time: later requests wait in order, guests last
 //! ```
@@ -13,8 +13,8 @@
 //! gets the reason. A session that wants no events starts without a capture if none can be opened,
 //! and gets one when it wants events.
 
-mod ask;
 mod loggers;
+mod requests;
 
 use traceweir_format::Guid;
 use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
@@ -25,10 +25,10 @@ use traceweir_kernel::Wanted;
 use traceweir_session::info::{Settings, System};
 use traceweir_transport::message::{Control, EnableParams, Message};
 
+use super::Core;
 use super::notice::{Notice, spawn_file_thread};
 use super::sessions::UpdateRequest;
 use super::turn::Turn;
-use super::{Core, Service};
 use crate::error::Refusal;
 use crate::filter;
 use crate::ids::ReplyTo;
@@ -36,14 +36,14 @@ use crate::kernel::{self, OpenCapture, RequestedGroups};
 use crate::limits::{Claimant, MAX_WAITING, MAX_WAITING_OF_GUEST, MAX_WAITING_OF_GUESTS};
 use crate::log::log_client;
 use crate::logfile::PassedDescriptors;
-use crate::registry::Target;
+use crate::registry::{Registry, Target};
 
-pub(super) use ask::only_for_system_loggers;
 pub(super) use loggers::Kernels;
 use loggers::log_missing;
+pub(super) use requests::only_for_system_loggers;
 
 /// What waits while the kernel is being asked for something else.
-enum Waiting {
+pub(super) enum Waiting {
     Request(ReplyTo, Claimant, Box<Message>, PassedDescriptors),
     /// Compare what a session wants with what it gets.
     Adjust(u64),
@@ -146,85 +146,93 @@ pub(super) fn is_kernel_provider(provider: &Guid) -> bool {
     *provider == SYSTEM_TRACE_CONTROL || is_system_provider(provider)
 }
 
-impl Service {
+impl Kernels {
     /// Queues a message while a kernel change is under way that it may affect; returns `None` if it
     /// was queued.
-    pub(super) fn defer_during_change(
+    pub(super) fn defer(
         &mut self,
+        core: &Core,
         reply_to: ReplyTo,
         message: Message,
         passed: PassedDescriptors,
     ) -> Result<Option<(Message, PassedDescriptors)>, Refusal> {
-        if self.kernels.changing.is_none() || !is_about_kernel(&message) {
+        if self.changing.is_none() || !is_about_kernel(&message) {
             return Ok(Some((message, passed)));
         }
-        let claimant = self.core.access.claimant(reply_to.link);
-        let waiting = self.kernels.waiting.iter().filter_map(Waiting::claimant);
+        let claimant = core.access.claimant(reply_to.link);
+        let waiting = self.waiting.iter().filter_map(Waiting::claimant);
         if waiting.clone().count() >= MAX_WAITING
             || !claimant.has_room(waiting, MAX_WAITING_OF_GUEST, MAX_WAITING_OF_GUESTS)
         {
             let reason = "too many changes of the kernel capture are under way";
             return Err(Refusal::new(Status::ERROR_BUSY, reason));
         }
-        self.kernels.waiting.push_back(Waiting::Request(reply_to, claimant, Box::new(message), passed));
+        self.waiting.push_back(Waiting::Request(reply_to, claimant, Box::new(message), passed));
         Ok(None)
     }
 
     /// Asks the kernel for the new settings, if they differ from what is captured.
-    pub(super) fn change_kernel(&mut self, new_settings: NewSettings, follow_up: FollowUp) {
-        let steps = self.kernels.steps(&new_settings, &self.core.information);
+    pub(super) fn change(
+        &mut self,
+        core: &mut Core,
+        registry: &mut Registry,
+        new_settings: NewSettings,
+        follow_up: FollowUp,
+    ) {
+        let steps = self.steps(&new_settings, &core.information);
         let change = Change {
             steps: steps.iter().map(|step| (step.session, step.wanted.clone())).collect(),
             new_settings,
             follow_up,
         };
         if steps.is_empty() {
-            self.commit_change(change, Vec::new());
+            self.commit_change(core, registry, change, Vec::new());
             return;
         }
-        self.kernels.changing = Some(change);
-        let promise = self.core.turn.promise(|outcome| Notice::KernelChanged { outcome });
+        self.changing = Some(change);
+        let promise = core.turn.promise(|outcome| Notice::KernelChanged { outcome });
         spawn_file_thread(move || promise.keep(kernel::apply_steps(&steps)));
     }
 
-    /// Handles the outcome of a kernel change, then the requests that waited for it.
-    pub(super) fn kernel_changed(&mut self, outcome: traceweir_session::Result<Vec<Option<OpenCapture>>>) {
-        let Some(change) = self.kernels.changing.take() else { return };
+    /// Handles the outcome of a kernel change.
+    pub(super) fn changed(
+        &mut self,
+        core: &mut Core,
+        registry: &mut Registry,
+        outcome: traceweir_session::Result<Vec<Option<OpenCapture>>>,
+    ) {
+        let Some(change) = self.changing.take() else { return };
         match outcome {
-            Ok(begun) => self.commit_change(change, begun),
+            Ok(begun) => self.commit_change(core, registry, change, begun),
             Err(e) => match change.follow_up {
                 FollowUp::Nothing => log_client!("the kernel capture stays as it was: {e}"),
-                follow_up => follow_up.refuse(&mut self.core.turn, e.into()),
+                follow_up => follow_up.refuse(&mut core.turn, e.into()),
             },
-        }
-        while self.kernels.changing.is_none()
-            && let Some(next) = self.kernels.next_waiting()
-        {
-            match next {
-                Waiting::Request(reply_to, _, message, passed) => {
-                    self.handle_controller(reply_to, *message, passed)
-                }
-                Waiting::Adjust(id) => self.adjust_kernel(id),
-            }
         }
     }
 
-    fn commit_change(&mut self, change: Change, begun: Vec<Option<OpenCapture>>) {
+    fn commit_change(
+        &mut self,
+        core: &mut Core,
+        registry: &mut Registry,
+        change: Change,
+        begun: Vec<Option<OpenCapture>>,
+    ) {
         let mut begun = begun.into_iter();
         for (id, wanted) in change.steps {
             let begun = begun.next().flatten();
-            let Some(running) = self.kernels.all.get_mut(&id) else {
+            let Some(running) = self.all.get_mut(&id) else {
                 drop_on_thread(begun);
                 continue;
             };
             running.wanted = wanted;
-            match (begun, self.core.sessions.running_session(id)) {
+            match (begun, core.sessions.running_session(id)) {
                 (Some(OpenCapture { source, control, losses, stack_bytes }), Some(session))
                     if running.control.is_none() =>
                 {
                     session.set_stack_bytes(stack_bytes);
                     session.capture(source);
-                    self.kernels.began(id, control, losses);
+                    self.began(id, control, losses);
                 }
                 (begun, _) => {
                     running.control.iter().for_each(|control| log_missing(&running.config.name, control));
@@ -234,88 +242,80 @@ impl Service {
         }
         let is_stored = match change.new_settings {
             NewSettings::Session { id, groups, settings } => {
-                self.store_session_settings(id, groups, *settings)
+                self.store_session_settings(core, id, groups, *settings)
             }
             NewSettings::System(system) => {
-                self.core.information.set_system(system);
+                core.information.set_system(system);
                 true
             }
         };
         match change.follow_up {
-            FollowUp::Done(reply_to) if is_stored => self.core.turn.reply(reply_to, Message::Done),
+            FollowUp::Done(reply_to) if is_stored => core.turn.reply(reply_to, Message::Done),
             FollowUp::Update(request) if is_stored => {
                 let UpdateRequest { reply_to, id, ref before, .. } = *request;
                 let before = before.clone();
-                let Core { turn, access, sessions, .. } = &mut self.core;
+                let Core { turn, access, sessions, .. } = core;
                 if let Err(refusal) = sessions.update(turn, access, *request) {
                     turn.refuse(reply_to, refusal);
-                    self.restore_groups(id, before.unwrap_or_default());
+                    self.restore_groups(core, registry, id, before.unwrap_or_default());
                 }
             }
             FollowUp::Enabled { reply_to, id, provider, enabling, before } if is_stored => {
-                match self.store_enable(id, provider, enabling) {
-                    Ok(()) => self.core.turn.reply(reply_to, Message::Done),
+                match store_enable(registry, id, provider, enabling) {
+                    Ok(()) => core.turn.reply(reply_to, Message::Done),
                     Err(refusal) => {
-                        self.core.turn.refuse(reply_to, refusal);
-                        self.restore_groups(id, before);
+                        core.turn.refuse(reply_to, refusal);
+                        self.restore_groups(core, registry, id, before);
                     }
                 }
             }
-            follow_up => follow_up.refuse(&mut self.core.turn, Refusal::not_running()),
-        }
-    }
-
-    fn store_enable(
-        &mut self,
-        id: u64,
-        provider: Guid,
-        enabling: Option<Box<Enabling>>,
-    ) -> Result<(), Refusal> {
-        let target = Target::Provider(provider);
-        match enabling.map(|enabling| *enabling) {
-            Some(Enabling { params, scope, name }) => {
-                self.providers.registry.enable(target, id, params, scope, &name)
-            }
-            None => {
-                self.providers.registry.disable(target, id);
-                Ok(())
-            }
+            follow_up => follow_up.refuse(&mut core.turn, Refusal::not_running()),
         }
     }
 
     /// Stores the new settings of a session; returns whether the session still runs.
-    fn store_session_settings(&mut self, id: u64, groups: RequestedGroups, settings: Settings) -> bool {
-        let (Some(running), Some(session)) =
-            (self.kernels.all.get_mut(&id), self.core.sessions.running_session(id))
+    fn store_session_settings(
+        &mut self,
+        core: &mut Core,
+        id: u64,
+        groups: RequestedGroups,
+        settings: Settings,
+    ) -> bool {
+        let (Some(running), Some(session)) = (self.all.get_mut(&id), core.sessions.running_session(id))
         else {
             return false;
         };
         session.set_groups(groups.combined());
         running.groups = groups;
-        self.core.information.keep(id, settings);
+        core.information.keep(id, settings);
         true
     }
 
     /// Compares what a session wants with what it gets, since something may have changed while it
     /// started.
-    pub(super) fn adjust_kernel(&mut self, id: u64) {
-        if !self.kernels.all.contains_key(&id) {
+    pub(super) fn adjust(&mut self, core: &mut Core, registry: &mut Registry, id: u64) {
+        if !self.all.contains_key(&id) {
             return;
         }
-        if self.kernels.changing.is_some() {
-            self.kernels.adjust_later(id);
+        if self.changing.is_some() {
+            self.adjust_later(id);
         } else {
-            let (groups, settings) =
-                (self.kernels.requested_groups(id), Box::new(self.core.information.settings(id)));
-            self.change_kernel(NewSettings::Session { id, groups, settings }, FollowUp::Nothing);
+            let (groups, settings) = (self.requested_groups(id), Box::new(core.information.settings(id)));
+            self.change(core, registry, NewSettings::Session { id, groups, settings }, FollowUp::Nothing);
         }
     }
 
     /// Restores the requested groups that a session had before.
-    pub(super) fn restore_groups(&mut self, id: u64, groups: RequestedGroups) {
-        if let Some(running) = self.kernels.all.get_mut(&id) {
+    pub(super) fn restore_groups(
+        &mut self,
+        core: &mut Core,
+        registry: &mut Registry,
+        id: u64,
+        groups: RequestedGroups,
+    ) {
+        if let Some(running) = self.all.get_mut(&id) {
             running.groups = groups;
-            self.adjust_kernel(id);
+            self.adjust(core, registry, id);
         }
     }
 }
@@ -324,5 +324,22 @@ impl Service {
 pub(super) fn drop_on_thread<T: Send + 'static>(capture: Option<T>) {
     if let Some(capture) = capture {
         spawn_file_thread(move || drop(capture));
+    }
+}
+
+/// Stores an enable of a system provider in the registry, so that provider listings show it.
+fn store_enable(
+    registry: &mut Registry,
+    id: u64,
+    provider: Guid,
+    enabling: Option<Box<Enabling>>,
+) -> Result<(), Refusal> {
+    let target = Target::Provider(provider);
+    match enabling.map(|enabling| *enabling) {
+        Some(Enabling { params, scope, name }) => registry.enable(target, id, params, scope, &name),
+        None => {
+            registry.disable(target, id);
+            Ok(())
+        }
     }
 }

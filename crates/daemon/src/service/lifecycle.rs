@@ -131,7 +131,7 @@ impl Service {
                 let properties = session.properties();
                 entry.state = State::Running(session);
                 self.kernels.started(id, kernel);
-                self.adjust_kernel(id);
+                self.kernels.adjust(&mut self.core, &mut self.providers.registry, id);
                 self.core.turn.reply_with_properties(reply_to, Ok(properties));
                 // The connection that the session is tied to may have closed while it started.
                 let has_lost_owner = tied_to.is_some_and(|link| self.core.access.client(link).is_none());

@@ -13,7 +13,7 @@ use traceweir_session::config::is_system_logger;
 use traceweir_transport::message::{Control, Message, SessionRef};
 
 use super::access::rights_to_run;
-use super::kernel::is_kernel_provider;
+use super::kernel::{Waiting, is_kernel_provider};
 use super::private::is_private;
 use super::providers::EnableCall;
 use super::sessions::UpdateRequest;
@@ -30,13 +30,25 @@ impl Service {
         message: Message,
         passed: PassedDescriptors,
     ) {
-        let (message, passed) = match self.defer_during_change(reply_to, message, passed) {
+        let (message, passed) = match self.kernels.defer(&self.core, reply_to, message, passed) {
             Ok(Some(now)) => now,
             Ok(None) => return,
             Err(refusal) => return self.core.turn.refuse(reply_to, refusal),
         };
         if let Err(refusal) = self.route(reply_to, message, passed) {
             self.core.turn.refuse(reply_to, refusal);
+        }
+    }
+
+    /// Carries out what waited for a kernel change.
+    pub(super) fn resume(&mut self, waiting: Waiting) {
+        match waiting {
+            Waiting::Request(reply_to, _, message, passed) => {
+                self.handle_controller(reply_to, *message, passed);
+            }
+            Waiting::Adjust(id) => {
+                self.kernels.adjust(&mut self.core, &mut self.providers.registry, id);
+            }
         }
     }
 
@@ -111,7 +123,9 @@ impl Service {
             Message::QueryInformation { session, class, input } => {
                 self.query_information(reply_to, &session, class, input)
             }
-            Message::QueryKernelLosses { session } => self.query_kernel_losses(reply_to, &session),
+            Message::QueryKernelLosses { session } => {
+                self.kernels.query_losses(&mut self.core, reply_to, &session)
+            }
             Message::QueryRegistrations { provider, from } => {
                 self.query_registrations(reply_to, provider, from)
             }
@@ -165,7 +179,13 @@ impl Service {
                 let flags = update.enable_flags.take_if(|_| is_system_logger(&config));
                 let request = UpdateRequest { reply_to, id, update, passed, before: None };
                 match flags {
-                    Some(flags) => self.update_groups(&config, flags, request),
+                    Some(flags) => self.kernels.update_groups(
+                        &mut self.core,
+                        &mut self.providers.registry,
+                        &config,
+                        flags,
+                        request,
+                    ),
                     None => sessions.update(turn, access, request),
                 }
             }
@@ -186,7 +206,8 @@ impl Service {
         // Only a user who may run the session may change what it records.
         self.core.access.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
         if is_kernel_provider(&call.provider) {
-            self.enable_kernel(reply_to, (id, &config), call)
+            let registry = &mut self.providers.registry;
+            self.kernels.enable(&mut self.core, registry, reply_to, (id, &config), call)
         } else {
             self.providers.enable(&mut self.core, reply_to, (id, &config.name), call)
         }

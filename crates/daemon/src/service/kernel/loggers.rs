@@ -163,8 +163,12 @@ impl Kernels {
         }
     }
 
-    /// Removes and returns the next to be served: the first that is not a guest's, else the first.
-    pub(super) fn next_waiting(&mut self) -> Option<Waiting> {
+    /// Removes and returns the next to be served, unless a change is under way: the first that is
+    /// not a guest's, else the first.
+    pub(in crate::service) fn next_waiting(&mut self) -> Option<Waiting> {
+        if self.changing.is_some() {
+            return None;
+        }
         let index = self.waiting.iter().position(|waiting| !waiting.is_guests()).unwrap_or(0);
         self.waiting.remove(index)
     }
