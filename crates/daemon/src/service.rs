@@ -181,7 +181,7 @@ impl Service {
         let Some(client) = self.core.access.remove_client(link) else { return };
         match client.role {
             Some(Role::Provider) => {
-                self.private_provider_left(link);
+                self.privates.provider_left(&mut self.core, link);
                 self.providers.disconnected(&mut self.core, link);
             }
             Some(Role::Consumer) => {
@@ -190,7 +190,7 @@ impl Service {
             }
             Some(Role::Controller) => {
                 self.providers.controller_left(link);
-                self.private_controller_left(link);
+                self.privates.controller_left(&mut self.core, link);
                 for session in self.core.sessions.tied_to(link) {
                     self.begin_stop(session, None);
                 }
@@ -299,7 +299,7 @@ impl Service {
     pub(crate) fn tick(&mut self, now: Instant) {
         self.core.turn.now = now;
         self.providers.retry_unserved(&mut self.core);
-        self.expire_privates(now);
+        self.privates.tick(&mut self.core);
         self.capture_due_states(now);
         self.providers.tick(&mut self.core);
     }
@@ -321,11 +321,13 @@ impl Service {
         // as use. Queries by a controller that has disconnected do not.
         let controllers = self.core.access.clients().filter(|client| client.role == Some(Role::Controller));
         let last_message = controllers.map(|client| client.last_message).max();
+        let last_used =
+            [Some(self.last_used), self.privates.last_used, last_message].into_iter().flatten().max();
         let is_idle = self.core.sessions.is_empty()
             && self.privates.is_empty()
             && self.core.information.has_no_system_settings()
             && !self.core.access.clients().any(needs);
-        is_idle.then(|| last_message.map_or(self.last_used, |last| last.max(self.last_used)))
+        last_used.filter(|_| is_idle)
     }
 
     /// Returns what is enabled, for processes that start later; `None` if it has not changed since

@@ -89,7 +89,7 @@ impl Service {
 
     fn set_of_session(&mut self, reply_to: ReplyTo, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
         if let (Set::ProviderBinaryTracking(on), Some(private)) = (set, self.find_private(session)) {
-            self.track_private(reply_to, private, *on)?;
+            self.privates.track(&mut self.core, &self.providers.registry, reply_to, private, *on)?;
             self.core.turn.reply(reply_to, Message::Done);
             return Ok(());
         }
@@ -342,7 +342,7 @@ impl Service {
         is_privileged: bool,
     ) -> Result<(u64, SessionConfig), Refusal> {
         if let Some(private) = self.find_private(session).filter(|_| !session.is_nothing()) {
-            self.check_owner(reply_to, private, false)?;
+            self.privates.check_owner(&self.core, reply_to, private, false)?;
             if is_privileged {
                 self.core.access.check_profiling(reply_to.link)?;
             }

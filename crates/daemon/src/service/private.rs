@@ -29,10 +29,10 @@
 //!    starter, root and the daemon's own user control it. Only its starter and root may name a
 //!    file, because processes open it with the rights of their own users.
 
-mod act;
 mod answers;
 mod by_name;
 mod owner;
+mod requests;
 mod show;
 mod track;
 
@@ -86,6 +86,8 @@ pub(super) struct Privates {
     pending: BTreeMap<u32, Pending>,
     last_order: u32,
     last_logger: u16,
+    /// When a request was last concluded.
+    pub(super) last_used: Option<Instant>,
 }
 
 /// One private session.

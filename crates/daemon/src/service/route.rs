@@ -62,7 +62,7 @@ impl Service {
         match message {
             Message::Start(config) if is_private(&config) => {
                 self.refuse_when_leaving()?;
-                self.start_private(reply_to, *config, &passed)
+                self.privates.start(&mut self.core, &self.providers.registry, reply_to, *config, &passed)
             }
             Message::Start(config) => {
                 self.refuse_when_leaving()?;
@@ -73,7 +73,13 @@ impl Service {
                     // Processes answer this request, and a daemon that is shutting down does not
                     // wait for them.
                     self.refuse_when_leaving()?;
-                    self.control_private(reply_to, private, control)
+                    self.privates.control(
+                        &mut self.core,
+                        &self.providers.registry,
+                        reply_to,
+                        private,
+                        control,
+                    )
                 }
                 None => self.control(reply_to, &session, control, passed),
             },
@@ -81,7 +87,13 @@ impl Service {
                 self.refuse_when_leaving()?;
                 let call = EnableCall { provider, code, params: *params, name, timeout_ms };
                 match self.find_private(&session) {
-                    Some(private) => self.enable_private(reply_to, private, call),
+                    Some(private) => self.privates.enable(
+                        &mut self.core,
+                        &self.providers.registry,
+                        reply_to,
+                        private,
+                        call,
+                    ),
                     None => self.enable_provider(reply_to, &session, call),
                 }
             }
@@ -104,7 +116,8 @@ impl Service {
                 Ok(())
             }
             Message::QueryProviders { after } => {
-                let mut page = self.providers_page(reply_to, after);
+                let mut page =
+                    self.privates.providers_page(&self.core, &self.providers.registry, reply_to, after);
                 let Core { turn, access, sessions, .. } = &mut self.core;
                 if let Message::Providers { providers, .. } = &mut page {
                     sessions.hide(access, reply_to.link, providers);
@@ -221,9 +234,13 @@ impl Service {
                 let registered =
                     self.providers.register(core, link, registration, provider, &traits, classic);
                 if registered.is_ok() {
-                    self.join_privates_by_name(link, registration);
-                    self.join_privates(link, provider);
-                    self.request_modules_for_privates(link, provider);
+                    self.privates.process_registered(
+                        core,
+                        &self.providers.registry,
+                        link,
+                        registration,
+                        provider,
+                    );
                 }
                 self.providers.drop_offers(link);
                 match registered {
@@ -234,11 +251,7 @@ impl Service {
             Message::SetTraits { registration, traits } => {
                 let taken = self.providers.set_traits(core, link, registration, &traits);
                 if taken.is_ok() {
-                    self.join_privates_by_name(link, registration);
-                    let named = self.providers.registry.name_hash_and_guid(link, registration);
-                    if let Some((_, provider)) = named {
-                        self.request_modules_for_privates(link, provider);
-                    }
+                    self.privates.name_registered(core, &self.providers.registry, link, registration);
                 }
                 self.providers.drop_offers(link);
                 self.core.turn.reply_done(reply_to, taken);
@@ -257,7 +270,7 @@ impl Service {
             Message::PrivateState { order, session, status, reason, properties } => {
                 let refusal = Refusal::new(Status(status), reason);
                 let outcome = if status == 0 { Ok(*properties) } else { Err(refusal) };
-                self.private_state(link, (order, session), outcome);
+                self.privates.state_reported(core, &self.providers.registry, link, (order, session), outcome);
             }
             _ => core.turn.reject_out_of_role(reply_to),
         }

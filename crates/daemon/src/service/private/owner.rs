@@ -9,25 +9,25 @@
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::Control;
 
+use super::Privates;
 use crate::error::Refusal;
 use crate::ids::ReplyTo;
 use crate::log::log_refusal;
-use crate::service::Service;
+use crate::service::Core;
 
-impl Service {
+impl Privates {
     /// Checks that the requester may control the session. Only the starter and root may name a
     /// file, because processes open it with the rights of their own users.
     pub(in crate::service) fn check_owner(
         &self,
+        core: &Core,
         reply_to: ReplyTo,
         id: u64,
         names_file: bool,
     ) -> Result<(), Refusal> {
-        let (uid, private) = (
-            self.core.access.uid(reply_to.link)?,
-            self.privates.all.get(&id).ok_or_else(Refusal::not_running)?,
-        );
-        let may = if names_file { uid == 0 } else { !self.core.access.is_guest(reply_to.link) };
+        let (uid, private) =
+            (core.access.uid(reply_to.link)?, self.all.get(&id).ok_or_else(Refusal::not_running)?);
+        let may = if names_file { uid == 0 } else { !core.access.is_guest(reply_to.link) };
         if may || uid == private.starter {
             return Ok(());
         }

@@ -694,7 +694,8 @@ fn name_that_is_set_later_reports_modules_to_private_sessions() {
     send(&mut service, ROOTS, private_of_app("a"));
     send(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
     let session = service.privates.ids()[0];
-    service.track_private(ReplyTo { link: ROOTS, request: 1 }, session, true).unwrap();
+    let (core, registry) = (&mut service.core, &service.providers.registry);
+    service.privates.track(core, registry, ReplyTo { link: ROOTS, request: 1 }, session, true).unwrap();
     let (provider, traits) = (Guid::from_u128(8), Vec::new());
     send(&mut service, 20, Message::Register { registration: 2, provider, traits, classic: false });
     service.effects();
