@@ -300,7 +300,7 @@ impl Service {
         self.core.turn.now = now;
         self.providers.retry_unserved(&mut self.core);
         self.privates.tick(&mut self.core);
-        self.capture_due_states(now);
+        self.capture_due_states();
         self.providers.tick(&mut self.core);
     }
 

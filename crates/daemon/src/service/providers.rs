@@ -10,13 +10,14 @@ mod wait;
 
 use std::time::{Duration, Instant};
 
+use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::Message;
 
 use super::Core;
 use super::access::Client;
 use crate::error::Refusal;
-use crate::ids::LinkId;
+use crate::ids::{LinkId, ReplyTo};
 use crate::limits::{Descriptors, MAX_PER_PROCESS, MAX_PROVIDERS};
 use crate::log::log_warning;
 use crate::registry::{Process, Registry};
@@ -161,5 +162,26 @@ impl Providers {
             }
             Purpose::Detach(session, source) => core.sessions.detach(session, source),
         }
+    }
+
+    /// Replies with the registrations of a provider.
+    pub(super) fn query_registrations(
+        &self,
+        core: &mut Core,
+        reply_to: ReplyTo,
+        provider: Guid,
+        from: u32,
+    ) -> Result<(), Refusal> {
+        let is_guest = core.access.is_guest(reply_to.link);
+        let shown: Option<Vec<u64>> = is_guest.then(|| {
+            core.sessions.shown_to(&core.access, reply_to.link).iter().map(|session| session.id).collect()
+        });
+        let is_shown = |id: u64| shown.as_ref().is_none_or(|shown| shown.contains(&id));
+        let Some(page) = self.registry.registrations_page(provider, from, &is_shown) else {
+            let reason = "no process has registered this provider and no session has enabled it";
+            return Err(Refusal::new(Status::ERROR_WMI_GUID_NOT_FOUND, reason));
+        };
+        core.turn.reply(reply_to, page);
+        Ok(())
     }
 }

@@ -6,6 +6,8 @@
 //!   …Information, QueryRegistrations ─▶ information                  QueryKernelLosses ─▶ kernels
 //! ```
 
+mod information;
+
 use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
 use traceweir_session::Session;
@@ -140,7 +142,7 @@ impl Service {
                 self.kernels.query_losses(&mut self.core, reply_to, &session)
             }
             Message::QueryRegistrations { provider, from } => {
-                self.query_registrations(reply_to, provider, from)
+                self.providers.query_registrations(&mut self.core, reply_to, provider, from)
             }
             Message::SetAccess { object, operation, sid, rights, allow } => {
                 let change = Change::new(operation, &sid, rights, allow)?;
