@@ -8,9 +8,9 @@
 //!   tick      ─┤        │             ▲
 //!   disconnected        └─ Session ───┘ Notice, from the session's threads
 //!
-//!   privates   providers   kernels       private sessions; registry and enables; system loggers
-//!          └───────┼──────────┘
-//!                 core                   turn (time, effects), access control, sessions, settings
+//!   private sessions   providers   system loggers
+//!              └───────────┼───────────┘
+//!                         core           turn (time, effects), access control, sessions, settings
 //! ```
 //!
 //! A part owns its state and knows only the parts below it. The service finds the part that a
@@ -29,6 +29,7 @@
 //! replies when the last piece arrives or the deadline passes.
 
 mod access;
+mod core;
 mod info;
 mod kernel;
 mod lifecycle;
@@ -57,27 +58,20 @@ use crate::logfile::PassedDescriptors;
 use crate::process::ProcessKey;
 pub(crate) use access::OWN;
 use access::{AccessControl, Client};
+use core::Core;
 pub(crate) use notice::{Notice, Post};
-use private::Privates;
+use private::PrivateSessions;
 use providers::Providers;
 use sessions::Sessions;
 pub(crate) use turn::Effect;
 use turn::Turn;
 
-/// The parts that all others use.
-struct Core {
-    turn: Turn,
-    access: AccessControl,
-    sessions: Sessions,
-    information: info::Information,
-}
-
 /// All state of the daemon.
 pub(crate) struct Service {
     core: Core,
     providers: Providers,
-    kernels: kernel::Kernels,
-    privates: Privates,
+    system_loggers: kernel::SystemLoggers,
+    private_sessions: PrivateSessions,
     /// The random number of this run.
     daemon: u64,
     janitor: Janitor,
@@ -106,8 +100,8 @@ impl Service {
                 information: info::Information::default(),
             },
             providers: Providers::default(),
-            kernels: kernel::Kernels::default(),
-            privates: Privates::default(),
+            system_loggers: kernel::SystemLoggers::default(),
+            private_sessions: PrivateSessions::default(),
             daemon,
             janitor,
             is_leaving: false,
@@ -181,7 +175,7 @@ impl Service {
         let Some(client) = self.core.access.remove_client(link) else { return };
         match client.role {
             Some(Role::Provider) => {
-                self.privates.provider_left(&mut self.core, link);
+                self.private_sessions.provider_left(&mut self.core, link);
                 self.providers.disconnected(&mut self.core, link);
             }
             Some(Role::Consumer) => {
@@ -190,7 +184,7 @@ impl Service {
             }
             Some(Role::Controller) => {
                 self.providers.controller_left(link);
-                self.privates.controller_left(&mut self.core, link);
+                self.private_sessions.controller_left(&mut self.core, link);
                 for session in self.core.sessions.tied_to(link) {
                     self.begin_stop(session, None);
                 }
@@ -265,13 +259,18 @@ impl Service {
             Notice::Changed { id, reply_to, keeps_file, before, outcome } => {
                 let outcome = sessions.finish_change(id, keeps_file, outcome);
                 if let (Err(_), Some(groups)) = (&outcome, before) {
-                    self.kernels.restore_groups(&mut self.core, &mut self.providers.registry, id, groups);
+                    self.system_loggers.restore_groups(
+                        &mut self.core,
+                        &mut self.providers.registry,
+                        id,
+                        groups,
+                    );
                 }
                 self.core.turn.reply_with_properties(reply_to, outcome);
             }
             Notice::KernelChanged { outcome } => {
-                self.kernels.changed(&mut self.core, &mut self.providers.registry, outcome);
-                while let Some(waiting) = self.kernels.next_waiting() {
+                self.system_loggers.changed(&mut self.core, &mut self.providers.registry, outcome);
+                while let Some(waiting) = self.system_loggers.next_waiting() {
                     self.resume(waiting);
                 }
             }
@@ -291,7 +290,8 @@ impl Service {
 
     /// Returns when [`tick`](Self::tick) next has work to do.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let parts = [self.providers.deadline(), self.privates.deadline(), self.core.information.deadline()];
+        let parts =
+            [self.providers.deadline(), self.private_sessions.deadline(), self.core.information.deadline()];
         parts.into_iter().flatten().min()
     }
 
@@ -299,7 +299,7 @@ impl Service {
     pub(crate) fn tick(&mut self, now: Instant) {
         self.core.turn.now = now;
         self.providers.retry_unserved(&mut self.core);
-        self.privates.tick(&mut self.core);
+        self.private_sessions.tick(&mut self.core);
         self.capture_due_states();
         self.providers.tick(&mut self.core);
     }
@@ -322,9 +322,9 @@ impl Service {
         let controllers = self.core.access.clients().filter(|client| client.role == Some(Role::Controller));
         let last_message = controllers.map(|client| client.last_message).max();
         let last_used =
-            [Some(self.last_used), self.privates.last_used, last_message].into_iter().flatten().max();
+            [Some(self.last_used), self.private_sessions.last_used, last_message].into_iter().flatten().max();
         let is_idle = self.core.sessions.is_empty()
-            && self.privates.is_empty()
+            && self.private_sessions.is_empty()
             && self.core.information.has_no_system_settings()
             && !self.core.access.clients().any(needs);
         last_used.filter(|_| is_idle)

@@ -25,7 +25,7 @@ use traceweir_kernel::Wanted;
 use traceweir_session::info::{Settings, System};
 use traceweir_transport::message::{Control, EnableParams, Message};
 
-use super::Core;
+use super::core::Core;
 use super::notice::{Notice, spawn_file_thread};
 use super::sessions::UpdateRequest;
 use super::turn::Turn;
@@ -38,7 +38,7 @@ use crate::log::log_client;
 use crate::logfile::PassedDescriptors;
 use crate::registry::{Registry, Target};
 
-pub(super) use loggers::Kernels;
+pub(super) use loggers::SystemLoggers;
 use loggers::log_missing;
 pub(super) use requests::only_for_system_loggers;
 
@@ -146,7 +146,7 @@ pub(super) fn is_kernel_provider(provider: &Guid) -> bool {
     *provider == SYSTEM_TRACE_CONTROL || is_system_provider(provider)
 }
 
-impl Kernels {
+impl SystemLoggers {
     /// Queues a message while a kernel change is under way that it may affect; returns `None` if it
     /// was queued.
     pub(super) fn defer(

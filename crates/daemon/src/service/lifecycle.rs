@@ -15,10 +15,11 @@ use traceweir_session::FAULT;
 use traceweir_session::config::is_system_logger;
 use traceweir_transport::message::{Properties, SessionConfig};
 
+use super::Service;
 use super::access::rights_to_run;
+use super::core::Core;
 use super::notice::Started;
 use super::sessions::{LogFile, State, check_config};
-use super::{Core, Service};
 use crate::error::Refusal;
 use crate::ids::ReplyTo;
 use crate::kernel::RequestedGroups;
@@ -47,11 +48,11 @@ impl Service {
         let requested = is_system_logger(raw).then(|| RequestedGroups::from_flags(raw.enable_flags));
         if let Some(requested) = &requested {
             self.core.access.check_kernel_access(reply_to.link, raw)?;
-            self.kernels.check_events(&self.core.access, reply_to.link, &requested.combined())?;
+            self.system_loggers.check_events(&self.core.access, reply_to.link, &requested.combined())?;
         }
         let settings = self.core.information.settings_at_start(raw, &stacks)?;
         self.core.sessions.check_name(&raw.name, &raw.guid)?;
-        self.privates.check_name(&raw.name)?;
+        self.private_sessions.check_name(&raw.name)?;
         let (pid, owner) =
             self.core.access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
         passed.check(NamedFiles::from_mode(raw.log_file_mode, raw.log_file.is_some()))?;
@@ -59,7 +60,8 @@ impl Service {
         let terms = Terms::for_log(raw, owner.uid);
         let claimant = self.core.access.claimant(reply_to.link);
         let room = self.core.sessions.check_room(claimant);
-        let room = room.and_then(|()| requested.as_ref().map_or(Ok(()), |_| self.kernels.check_room(raw)));
+        let room =
+            room.and_then(|()| requested.as_ref().map_or(Ok(()), |_| self.system_loggers.check_room(raw)));
         let config = match room.and_then(|()| self.core.sessions.fit_pool(config, claimant.is_guest)) {
             Ok(config) => config,
             Err(refusal) => {
@@ -76,8 +78,8 @@ impl Service {
             self.core.information.keep(id, settings);
         }
         let information = &self.core.information;
-        let wanted =
-            requested.map(|requested| self.kernels.add(id, config.properties(), requested, information));
+        let wanted = requested
+            .map(|requested| self.system_loggers.add(id, config.properties(), requested, information));
         self.core.sessions.launch(&self.core.turn, id, config, wanted, LogFile { passed, terms, pid, owner });
         Ok(())
     }
@@ -116,7 +118,7 @@ impl Service {
             return;
         }
         self.core.information.forget(id);
-        self.kernels.forget(id);
+        self.system_loggers.forget(id);
         self.providers.close_session(&mut self.core, id);
     }
 
@@ -130,8 +132,8 @@ impl Service {
                 log_info!("session {:?} started by {}", entry.name, entry.starter);
                 let properties = session.properties();
                 entry.state = State::Running(session);
-                self.kernels.started(id, kernel);
-                self.kernels.adjust(&mut self.core, &mut self.providers.registry, id);
+                self.system_loggers.started(id, kernel);
+                self.system_loggers.adjust(&mut self.core, &mut self.providers.registry, id);
                 self.core.turn.reply_with_properties(reply_to, Ok(properties));
                 // The connection that the session is tied to may have closed while it started.
                 let has_lost_owner = tied_to.is_some_and(|link| self.core.access.client(link).is_none());
@@ -143,7 +145,7 @@ impl Service {
                 let guid = entry.guid;
                 self.core.sessions.remove(id);
                 self.core.information.forget(id);
-                self.kernels.forget(id);
+                self.system_loggers.forget(id);
                 self.core.access.forget_generated(guid);
                 self.core.turn.reply_with_properties(reply_to, Err(e));
             }
@@ -187,7 +189,7 @@ impl Service {
                 self.core.access.forget_generated(entry.guid);
             }
         }
-        for lost in self.kernels.stopped(id) {
+        for lost in self.system_loggers.stopped(id) {
             log_client!("session {:?}: {lost}", entry.name);
         }
         self.last_used = self.core.turn.now;

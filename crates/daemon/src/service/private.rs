@@ -81,8 +81,8 @@ pub(super) fn is_private(config: &SessionConfig) -> bool {
 
 /// All private sessions, and the requests to their processes.
 #[derive(Debug, Default)]
-pub(super) struct Privates {
-    all: BTreeMap<u64, Private>,
+pub(super) struct PrivateSessions {
+    all: BTreeMap<u64, PrivateSession>,
     pending: BTreeMap<u32, Pending>,
     last_order: u32,
     last_logger: u16,
@@ -92,7 +92,7 @@ pub(super) struct Privates {
 
 /// One private session.
 #[derive(Debug)]
-struct Private {
+struct PrivateSession {
     /// The adjusted configuration; its GUID is the provider's.
     config: SessionConfig,
     /// The uid of the user who started the session.
@@ -148,7 +148,7 @@ enum Purpose {
     Change,
     Enable,
     /// The session was removed from the list.
-    Stop(Box<Private>),
+    Stop(Box<PrivateSession>),
 }
 
 /// A request that some processes have not answered yet.
@@ -167,13 +167,30 @@ struct Pending {
     others: Option<(Instant, BTreeSet<LinkId>)>,
 }
 
-impl Privates {
+impl Pending {
+    /// Creates a request that waits for no process yet.
+    fn new(reply_to: Option<ReplyTo>, claimant: Claimant, session: u64, purpose: Purpose) -> Self {
+        Self {
+            reply_to,
+            claimant,
+            session,
+            purpose,
+            waiting: BTreeSet::new(),
+            succeeded: 0,
+            failure: None,
+            deadline: None,
+            others: None,
+        }
+    }
+}
+
+impl PrivateSessions {
     /// Finds a session by id or name.
     pub(super) fn find(&self, reference: &SessionRef) -> Option<u64> {
         match reference {
             SessionRef::Id(id) => self.all.contains_key(id).then_some(*id),
             SessionRef::Name(name) => {
-                let has_name = |private: &Private| is_same_name(&private.config.name, name);
+                let has_name = |private: &PrivateSession| is_same_name(&private.config.name, name);
                 self.all.iter().find(|(_, private)| has_name(private)).map(|(id, _)| *id)
             }
         }
@@ -264,7 +281,7 @@ impl Privates {
     }
 
     /// Finds a session that a process may still report on: one that runs, or is being stopped.
-    fn find_reported(&mut self, session: u64) -> Option<&mut Private> {
+    fn find_reported(&mut self, session: u64) -> Option<&mut PrivateSession> {
         if let Some(private) = self.all.get_mut(&session) {
             return Some(private);
         }
@@ -277,7 +294,7 @@ impl Privates {
     }
 }
 
-impl Private {
+impl PrivateSession {
     /// Returns whether a process takes part, if it has registered the provider.
     fn includes(&self, process: &Process) -> bool {
         let peer = &process.peer;
@@ -370,7 +387,7 @@ fn resolve_participants(provider: &Guid, filters: &[Filter]) -> Result<Scope, Re
 }
 
 #[cfg(test)]
-impl Privates {
+impl PrivateSessions {
     /// Returns all ids in use, including those of sessions that are being stopped.
     pub(super) fn ids(&self) -> Vec<u64> {
         let stopping = self.pending.values().filter(|pending| matches!(pending.purpose, Purpose::Stop(_)));
@@ -388,8 +405,8 @@ mod tests {
     use super::*;
     use traceweir_transport::socket::Peer;
 
-    fn private(starter: u32, filters: &[Filter]) -> Private {
-        Private {
+    fn private(starter: u32, filters: &[Filter]) -> PrivateSession {
+        PrivateSession {
             config: SessionConfig::default(),
             starter,
             identity: Identity::without_groups(&Peer { pid: 1, uid: starter, gid: starter }),
@@ -429,7 +446,7 @@ mod tests {
     fn process_in_other_groups_than_the_starter_takes_no_part() {
         let peer = Peer { pid: 1, uid: 1000, gid: 1000 };
         let with_groups = |groups: &[u32]| Identity::with_groups(&peer, Some(groups.to_vec()));
-        let session = Private { identity: with_groups(&[27, 50]), ..private(1000, &[]) };
+        let session = PrivateSession { identity: with_groups(&[27, 50]), ..private(1000, &[]) };
         assert!(!session.is_outranked_by(&with_groups(&[27])) && !session.is_outranked_by(&with_groups(&[])));
         assert!(session.is_outranked_by(&with_groups(&[27, 42])));
         assert!(session.is_outranked_by(&Identity { gid: 42, ..with_groups(&[]) }));

@@ -14,8 +14,8 @@ use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::Message;
 
-use super::Core;
 use super::access::Client;
+use super::core::Core;
 use crate::error::Refusal;
 use crate::ids::{LinkId, ReplyTo};
 use crate::limits::{Descriptors, MAX_PER_PROCESS, MAX_PROVIDERS};

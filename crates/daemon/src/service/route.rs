@@ -1,9 +1,9 @@
 //! Dispatch of the messages of controllers and providers to the parts of the service.
 //!
 //! ```text
-//!   Start, Control ─▶ sessions, or privates where processes run it   Query… ─▶ a page, at once
-//!   EnableProvider, CheckEnables ─▶ providers, or privates           …Access… ─▶ access
-//!   …Information, QueryRegistrations ─▶ information                  QueryKernelLosses ─▶ kernels
+//!   Start, Control ─▶ sessions, or private where processes run it   Query… ─▶ a page, at once
+//!   EnableProvider, CheckEnables ─▶ providers, or private            …Access… ─▶ access
+//!   …Information, QueryRegistrations ─▶ information                  QueryKernelLosses ─▶ kernel
 //! ```
 
 mod information;
@@ -15,11 +15,12 @@ use traceweir_session::config::is_system_logger;
 use traceweir_transport::message::{Control, Message, SessionRef};
 
 use super::access::rights_to_run;
+use super::core::Core;
 use super::kernel::{Waiting, is_kernel_provider};
 use super::private::is_private;
 use super::providers::EnableCall;
 use super::sessions::UpdateRequest;
-use super::{Core, Service, refuse_when};
+use super::{Service, refuse_when};
 use crate::access::Change;
 use crate::error::Refusal;
 use crate::ids::ReplyTo;
@@ -32,8 +33,8 @@ impl Service {
         message: Message,
         passed: PassedDescriptors,
     ) {
-        let (message, passed) = match self.kernels.defer(&self.core, reply_to, message, passed) {
-            Ok(Some(now)) => now,
+        let (message, passed) = match self.system_loggers.defer(&self.core, reply_to, message, passed) {
+            Ok(Some(request)) => request,
             Ok(None) => return,
             Err(refusal) => return self.core.turn.refuse(reply_to, refusal),
         };
@@ -49,7 +50,7 @@ impl Service {
                 self.handle_controller(reply_to, *message, passed);
             }
             Waiting::Adjust(id) => {
-                self.kernels.adjust(&mut self.core, &mut self.providers.registry, id);
+                self.system_loggers.adjust(&mut self.core, &mut self.providers.registry, id);
             }
         }
     }
@@ -64,7 +65,13 @@ impl Service {
         match message {
             Message::Start(config) if is_private(&config) => {
                 self.refuse_when_leaving()?;
-                self.privates.start(&mut self.core, &self.providers.registry, reply_to, *config, &passed)
+                self.private_sessions.start(
+                    &mut self.core,
+                    &self.providers.registry,
+                    reply_to,
+                    *config,
+                    &passed,
+                )
             }
             Message::Start(config) => {
                 self.refuse_when_leaving()?;
@@ -75,7 +82,7 @@ impl Service {
                     // Processes answer this request, and a daemon that is shutting down does not
                     // wait for them.
                     self.refuse_when_leaving()?;
-                    self.privates.control(
+                    self.private_sessions.control(
                         &mut self.core,
                         &self.providers.registry,
                         reply_to,
@@ -89,7 +96,7 @@ impl Service {
                 self.refuse_when_leaving()?;
                 let call = EnableCall { provider, code, params: *params, name, timeout_ms };
                 match self.find_private(&session) {
-                    Some(private) => self.privates.enable(
+                    Some(private) => self.private_sessions.enable(
                         &mut self.core,
                         &self.providers.registry,
                         reply_to,
@@ -118,8 +125,12 @@ impl Service {
                 Ok(())
             }
             Message::QueryProviders { after } => {
-                let mut page =
-                    self.privates.providers_page(&self.core, &self.providers.registry, reply_to, after);
+                let mut page = self.private_sessions.providers_page(
+                    &self.core,
+                    &self.providers.registry,
+                    reply_to,
+                    after,
+                );
                 let Core { turn, access, sessions, .. } = &mut self.core;
                 if let Message::Providers { providers, .. } = &mut page {
                     sessions.hide(access, reply_to.link, providers);
@@ -139,7 +150,7 @@ impl Service {
                 self.query_information(reply_to, &session, class, input)
             }
             Message::QueryKernelLosses { session } => {
-                self.kernels.query_losses(&mut self.core, reply_to, &session)
+                self.system_loggers.query_losses(&mut self.core, reply_to, &session)
             }
             Message::QueryRegistrations { provider, from } => {
                 self.providers.query_registrations(&mut self.core, reply_to, provider, from)
@@ -194,7 +205,7 @@ impl Service {
                 let flags = update.enable_flags.take_if(|_| is_system_logger(&config));
                 let request = UpdateRequest { reply_to, id, update, passed, before: None };
                 match flags {
-                    Some(flags) => self.kernels.update_groups(
+                    Some(flags) => self.system_loggers.update_groups(
                         &mut self.core,
                         &mut self.providers.registry,
                         &config,
@@ -222,9 +233,9 @@ impl Service {
         self.core.access.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
         if is_kernel_provider(&call.provider) {
             let registry = &mut self.providers.registry;
-            self.kernels.enable(&mut self.core, registry, reply_to, (id, &config), call)
+            self.system_loggers.enable(&mut self.core, registry, reply_to, id, &config, call)
         } else {
-            self.providers.enable(&mut self.core, reply_to, (id, &config.name), call)
+            self.providers.enable(&mut self.core, reply_to, id, &config.name, call)
         }
     }
 
@@ -236,7 +247,7 @@ impl Service {
                 let registered =
                     self.providers.register(core, link, registration, provider, &traits, classic);
                 if registered.is_ok() {
-                    self.privates.process_registered(
+                    self.private_sessions.process_registered(
                         core,
                         &self.providers.registry,
                         link,
@@ -253,7 +264,7 @@ impl Service {
             Message::SetTraits { registration, traits } => {
                 let taken = self.providers.set_traits(core, link, registration, &traits);
                 if taken.is_ok() {
-                    self.privates.name_registered(core, &self.providers.registry, link, registration);
+                    self.private_sessions.name_registered(core, &self.providers.registry, link, registration);
                 }
                 self.providers.drop_offers(link);
                 self.core.turn.reply_done(reply_to, taken);
@@ -272,7 +283,14 @@ impl Service {
             Message::PrivateState { order, session, status, reason, properties } => {
                 let refusal = Refusal::new(Status(status), reason);
                 let outcome = if status == 0 { Ok(*properties) } else { Err(refusal) };
-                self.privates.state_reported(core, &self.providers.registry, link, (order, session), outcome);
+                self.private_sessions.state_reported(
+                    core,
+                    &self.providers.registry,
+                    link,
+                    order,
+                    session,
+                    outcome,
+                );
             }
             _ => core.turn.reject_out_of_role(reply_to),
         }
@@ -281,9 +299,9 @@ impl Service {
     /// Finds a private session by id or name, or by the GUID of its provider if no other session
     /// has that.
     pub(super) fn find_private(&self, session: &SessionRef) -> Option<u64> {
-        self.privates.find(session).or_else(|| match session {
+        self.private_sessions.find(session).or_else(|| match session {
             SessionRef::Name(name) if self.core.sessions.find_any(session).is_none() => {
-                self.privates.only_with_guid(name)
+                self.private_sessions.only_with_guid(name)
             }
             _ => None,
         })

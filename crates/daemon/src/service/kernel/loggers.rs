@@ -25,9 +25,9 @@ const MAX_SYSTEM_LOGGERS: usize = 8;
 const KEPT_PLACES: usize = 2;
 
 /// All system loggers.
-pub(in crate::service) struct Kernels {
+pub(in crate::service) struct SystemLoggers {
     pub(super) scope: Scope,
-    pub(super) all: BTreeMap<u64, Running>,
+    pub(super) all: BTreeMap<u64, SystemLogger>,
     /// The change that is under way.
     pub(super) changing: Option<Change>,
     pub(super) waiting: VecDeque<Waiting>,
@@ -36,7 +36,7 @@ pub(in crate::service) struct Kernels {
 }
 
 /// A system logger, from its start request on.
-pub(super) struct Running {
+pub(super) struct SystemLogger {
     pub(super) config: SessionConfig,
     pub(super) groups: RequestedGroups,
     /// Whether a thread is opening the capture; until it reports, no other capture is opened.
@@ -48,13 +48,13 @@ pub(super) struct Running {
     pub(super) losses: Option<Arc<Losses>>,
 }
 
-impl Default for Kernels {
+impl Default for SystemLoggers {
     fn default() -> Self {
         Self::with_scope(kernel::scope_of_daemon())
     }
 }
 
-impl Kernels {
+impl SystemLoggers {
     /// Creates an empty list for a daemon with this scope.
     pub(in crate::service) fn with_scope(scope: Scope) -> Self {
         let (all, waiting, leaving) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
@@ -123,7 +123,7 @@ impl Kernels {
             self.scope,
         );
         let (config, is_starting, control, losses) = (config.clone(), true, None, None);
-        let running = Running { config, groups, is_starting, wanted: wanted.clone(), control, losses };
+        let running = SystemLogger { config, groups, is_starting, wanted: wanted.clone(), control, losses };
         self.all.insert(id, running);
         wanted
     }
@@ -148,7 +148,7 @@ impl Kernels {
     /// Removes a session that begins to stop, or could not start.
     pub(in crate::service) fn forget(&mut self, id: u64) {
         self.waiting.retain(|waiting| !waiting.is_adjust(id));
-        let Some(Running { control, losses, .. }) = self.all.remove(&id) else { return };
+        let Some(SystemLogger { control, losses, .. }) = self.all.remove(&id) else { return };
         if let Some(losses) = losses {
             self.leaving.insert(id, losses);
         }
@@ -243,9 +243,9 @@ mod tests {
 
     #[test]
     fn losses_include_the_last_drain() {
-        let mut kernels = Kernels::with_scope(Scope::Own);
+        let mut system_loggers = SystemLoggers::with_scope(Scope::Own);
         let losses = Arc::new(Losses::new(2));
-        let running = Running {
+        let running = SystemLogger {
             config: SessionConfig::default(),
             groups: RequestedGroups::default(),
             is_starting: false,
@@ -253,9 +253,9 @@ mod tests {
             control: None,
             losses: Some(Arc::clone(&losses)),
         };
-        kernels.all.insert(7, running);
+        system_loggers.all.insert(7, running);
         losses.store(1, &[1, 0], 0);
-        kernels.forget(7);
+        system_loggers.forget(7);
         // The session ends: its capture finds more.
         losses.store(9, &[1, 5], 2);
         let expected = [
@@ -264,24 +264,24 @@ mod tests {
             "3 kernel events were too large, or too many at once",
             "2 process details were not read in time",
         ];
-        assert_eq!(kernels.stopped(7), expected);
-        assert!(kernels.stopped(7).is_empty(), "once");
+        assert_eq!(system_loggers.stopped(7), expected);
+        assert!(system_loggers.stopped(7).is_empty(), "once");
         assert!(Losses::new(2).messages().is_empty());
     }
 
     #[test]
     fn guests_are_served_last() {
-        let mut kernels = Kernels::with_scope(Scope::Own);
+        let mut system_loggers = SystemLoggers::with_scope(Scope::Own);
         let janitor = Janitor::new();
         for (link, is_guest) in [(1, true), (2, true), (3, false), (4, true), (5, false)] {
             let claimant = Claimant { uid: 7, is_guest };
             let passed = PassedDescriptors::new(Vec::new(), &janitor);
             let request =
                 Waiting::Request(ReplyTo { link, request: 0 }, claimant, Box::new(Message::Done), passed);
-            kernels.waiting.push_back(request);
+            system_loggers.waiting.push_back(request);
         }
-        kernels.adjust_later(9);
-        let served = std::iter::from_fn(|| kernels.next_waiting()).map(|waiting| match waiting {
+        system_loggers.adjust_later(9);
+        let served = std::iter::from_fn(|| system_loggers.next_waiting()).map(|waiting| match waiting {
             Waiting::Request(reply_to, ..) => reply_to.link,
             Waiting::Adjust(id) => id,
         });
@@ -290,11 +290,11 @@ mod tests {
 
     #[test]
     fn queued_adjustments_are_bounded_by_number_of_sessions() {
-        let mut kernels = Kernels::with_scope(Scope::Own);
-        (0..100).for_each(|_| kernels.adjust_later(7));
-        kernels.adjust_later(8);
-        assert_eq!(kernels.waiting.len(), 2);
-        kernels.forget(7);
-        assert_eq!(kernels.waiting.len(), 1);
+        let mut system_loggers = SystemLoggers::with_scope(Scope::Own);
+        (0..100).for_each(|_| system_loggers.adjust_later(7));
+        system_loggers.adjust_later(8);
+        assert_eq!(system_loggers.waiting.len(), 2);
+        system_loggers.forget(7);
+        assert_eq!(system_loggers.waiting.len(), 1);
     }
 }

@@ -10,17 +10,17 @@ use traceweir_session::config::{check_enable_flags, is_system_logger};
 use traceweir_session::info::Settings;
 use traceweir_transport::message::{EnableCode, Message, SessionConfig, SessionRef};
 
-use super::{Enabling, FollowUp, Kernels, NewSettings};
+use super::{Enabling, FollowUp, NewSettings, SystemLoggers};
 use crate::error::Refusal;
 use crate::filter;
 use crate::ids::ReplyTo;
 use crate::kernel::RequestedGroups;
 use crate::registry::Registry;
-use crate::service::Core;
+use crate::service::core::Core;
 use crate::service::providers::EnableCall;
 use crate::service::sessions::UpdateRequest;
 
-impl Kernels {
+impl SystemLoggers {
     /// Updates a system logger with new EnableFlags; the rest of the update follows.
     pub(in crate::service) fn update_groups(
         &mut self,
@@ -98,7 +98,8 @@ impl Kernels {
         core: &mut Core,
         registry: &mut Registry,
         reply_to: ReplyTo,
-        (id, config): (u64, &SessionConfig),
+        id: u64,
+        config: &SessionConfig,
         call: EnableCall,
     ) -> Result<(), Refusal> {
         let EnableCall { provider, code, params, name, .. } = call;

@@ -11,35 +11,32 @@ use std::time::Duration;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Message, Properties, SessionConfig};
 
-use super::{OTHERS_WITHIN, Pending, Private, Privates, Purpose};
+use super::{OTHERS_WITHIN, Pending, PrivateSession, PrivateSessions, Purpose};
 use crate::error::Refusal;
-use crate::ids::{LinkId, ReplyTo};
-use crate::limits::Claimant;
+use crate::ids::LinkId;
 use crate::log::{log_client, log_warning};
 use crate::registry::Registry;
-use crate::service::Core;
+use crate::service::core::Core;
 
-impl Privates {
+impl PrivateSessions {
+    /// Waits for processes to answer an order, at most for the given time.
     pub(super) fn await_processes(
         &mut self,
         core: &mut Core,
         order: u32,
-        (reply_to, claimant, session): (Option<ReplyTo>, Claimant, u64),
-        purpose: Purpose,
+        mut pending: Pending,
         waiting: BTreeSet<LinkId>,
         within: Option<Duration>,
     ) {
         let now = core.turn.now;
-        let deadline = within.map(|within| now + within);
-        let private = match &purpose {
+        pending.waiting = waiting;
+        pending.deadline = within.map(|within| now + within);
+        let private = match &pending.purpose {
             Purpose::Stop(private) => Some(&**private),
-            _ => self.all.get(&session),
+            _ => self.all.get(&pending.session),
         };
-        let others = private.map(Private::others).filter(|others| !others.is_empty());
-        let others = others.map(|others| (now + OTHERS_WITHIN, others));
-        let (succeeded, failure) = (0, None);
-        let pending =
-            Pending { reply_to, claimant, session, purpose, waiting, succeeded, failure, deadline, others };
+        let others = private.map(PrivateSession::others).filter(|others| !others.is_empty());
+        pending.others = others.map(|others| (now + OTHERS_WITHIN, others));
         self.pending.insert(order, pending);
         self.conclude_if_answered(core, order);
     }
@@ -50,7 +47,8 @@ impl Privates {
         core: &mut Core,
         registry: &Registry,
         link: LinkId,
-        (order, session): (u32, u64),
+        order: u32,
+        session: u64,
         outcome: Result<Properties, Refusal>,
     ) {
         let Some(private) = self.find_reported(session) else { return };

@@ -22,12 +22,13 @@ use traceweir_format::Guid;
 use traceweir_format::spec::access::Rights;
 use traceweir_transport::message::{EnableCode, EnableParams, Message};
 
-use super::{MAX_GUIDS_BY_NAME, Private, Privates};
+use super::{MAX_GUIDS_BY_NAME, PrivateSession, PrivateSessions};
 use crate::ids::LinkId;
 use crate::log::log_refusal;
 use crate::registry::Registry;
-use crate::service::Core;
 use crate::service::access::{AccessControl, rights_to_run};
+use crate::service::core::Core;
+use crate::service::providers::EnableOrder;
 
 /// A change of what names enable in a process.
 #[derive(Clone, Copy, Debug)]
@@ -49,7 +50,7 @@ impl OrderByName {
     }
 }
 
-impl Private {
+impl PrivateSession {
     fn enables_by_name(&self, hash: Guid) -> bool {
         self.enables.get(&hash).is_some_and(|enabled| enabled.is_by_name)
     }
@@ -68,14 +69,14 @@ impl Private {
     }
 }
 
-impl Privates {
+impl PrivateSessions {
     /// Returns the hash of the name by which a session enables a GUID in a process; prefers the
     /// name that enabled it before, if that still does.
     fn hash_reaching(
         &self,
         core: &Core,
         registry: &Registry,
-        private: &Private,
+        private: &PrivateSession,
         link: LinkId,
         provider: Guid,
     ) -> Option<Guid> {
@@ -182,10 +183,11 @@ impl Privates {
         &mut self,
         core: &Core,
         registry: &Registry,
-        (id, link): (u64, LinkId),
-        (provider, code): (Guid, EnableCode),
-        params: &EnableParams,
+        link: LinkId,
+        provider: Guid,
+        call: &EnableOrder,
     ) -> Vec<(Guid, EnableCode, EnableParams)> {
+        let &EnableOrder { session: id, code, ref params } = call;
         let Some(private) = self.all.get(&id) else { return Vec::new() };
         if code == EnableCode::CaptureState {
             let by_name = private.members.get(&link).map(|member| &member.by_name);
@@ -193,7 +195,7 @@ impl Privates {
             let permitted = enabled.filter(|(guid, _)| may_run(&core.access, private, **guid));
             return permitted.map(|(guid, _)| (*guid, code, params.clone())).collect();
         }
-        let guids = private.affected_guids(&registry, link, provider);
+        let guids = private.affected_guids(registry, link, provider);
         // The call itself disables its provider, which a name may still enable.
         let is_due = |guid, hash| hash == provider || (guid == provider && code == EnableCode::Disable);
         let orders = self.update_by_name(core, registry, id, link, guids, is_due);
@@ -306,17 +308,17 @@ impl Privates {
 
 /// Returns the rights that the starter of a session lacks to run it for a provider whose GUID
 /// is not the session's.
-fn missing_rights(access: &AccessControl, private: &Private, provider: Guid) -> Rights {
+fn missing_rights(access: &AccessControl, private: &PrivateSession, provider: Guid) -> Rights {
     let rights = rights_to_run(&private.config) | Rights::TRACELOG_GUID_ENABLE;
     access.rules().missing(&private.identity, provider, rights)
 }
 
-fn may_run(access: &AccessControl, private: &Private, provider: Guid) -> bool {
+fn may_run(access: &AccessControl, private: &PrivateSession, provider: Guid) -> bool {
     missing_rights(access, private, provider).is_empty()
 }
 
 /// Returns whether the starter of a session may run it for a provider, and logs a refusal.
-fn check_may_run(access: &AccessControl, private: &Private, provider: Guid) -> bool {
+fn check_may_run(access: &AccessControl, private: &PrivateSession, provider: Guid) -> bool {
     let missing = missing_rights(access, private, provider);
     if !missing.is_empty() {
         let (name, uid) = (&private.config.name, private.starter);

@@ -9,13 +9,13 @@
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::Control;
 
-use super::Privates;
+use super::PrivateSessions;
 use crate::error::Refusal;
 use crate::ids::ReplyTo;
 use crate::log::log_refusal;
-use crate::service::Core;
+use crate::service::core::Core;
 
-impl Privates {
+impl PrivateSessions {
     /// Checks that the requester may control the session. Only the starter and root may name a
     /// file, because processes open it with the rights of their own users.
     pub(in crate::service) fn check_owner(

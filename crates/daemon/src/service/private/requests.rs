@@ -17,7 +17,10 @@ use traceweir_transport::message::{
 };
 
 use super::owner::names_file;
-use super::{ANSWER_WITHIN, Enabled, MAX_ENABLES, Member, Private, Privates, Purpose, resolve_participants};
+use super::{
+    ANSWER_WITHIN, Enabled, MAX_ENABLES, Member, Pending, PrivateSession, PrivateSessions, Purpose,
+    resolve_participants,
+};
 use crate::error::Refusal;
 use crate::filter;
 use crate::ids::{LinkId, ReplyTo};
@@ -25,15 +28,15 @@ use crate::limits::{Claimant, MAX_PRIVATES, MAX_PRIVATES_OF_GUEST};
 use crate::log::{log_client, log_enable, log_info};
 use crate::logfile::{NamedFiles, PassedDescriptors};
 use crate::registry::{Registry, Target};
-use crate::service::Core;
 use crate::service::access::rights_to_run;
-use crate::service::providers::{EnableCall, verb};
+use crate::service::core::Core;
+use crate::service::providers::{EnableCall, EnableOrder, verb};
 
 fn invalid(reason: &str) -> Refusal {
     Refusal::new(Status::ERROR_INVALID_PARAMETER, reason)
 }
 
-impl Privates {
+impl PrivateSessions {
     /// Starts a private session in all processes of its provider that take part, now and later.
     pub(in crate::service) fn start(
         &mut self,
@@ -77,7 +80,7 @@ impl Privates {
         log_info!("private session {:?} started by {}", config.name, core.access.peer_name(reply_to.link));
         let (gone, uncounted) = (Properties::default(), 0);
         let is_named = false;
-        let private = Private {
+        let private = PrivateSession {
             config,
             starter,
             identity,
@@ -97,7 +100,13 @@ impl Privates {
         links.dedup();
         let waiting = links.into_iter().filter(|link| self.join(core, registry, id, *link, order)).collect();
         let within = Some(ANSWER_WITHIN);
-        self.await_processes(core, order, (Some(reply_to), owner, id), Purpose::Start, waiting, within);
+        self.await_processes(
+            core,
+            order,
+            Pending::new(Some(reply_to), owner, id, Purpose::Start),
+            waiting,
+            within,
+        );
         Ok(())
     }
 
@@ -258,7 +267,13 @@ impl Privates {
         for (link, control) in orders {
             core.turn.send(link, Message::PrivateControl { order, session: id, asker: uid, control });
         }
-        self.await_processes(core, order, (Some(reply_to), claimant, id), purpose, waiting, Some(within));
+        self.await_processes(
+            core,
+            order,
+            Pending::new(Some(reply_to), claimant, id, purpose),
+            waiting,
+            Some(within),
+        );
         Ok(())
     }
 
@@ -290,7 +305,13 @@ impl Privates {
             (Ok(order), _) => {
                 let within = private.within_for_disk();
                 let purpose = Purpose::Stop(Box::new(private));
-                self.await_processes(core, order, (reply_to, claimant, id), purpose, waiting, Some(within));
+                self.await_processes(
+                    core,
+                    order,
+                    Pending::new(reply_to, claimant, id, purpose),
+                    waiting,
+                    Some(within),
+                );
             }
             (Err(refusal), Some(reply_to)) => core.turn.refuse(reply_to, refusal),
             (Err(_), None) => {}
@@ -353,16 +374,17 @@ impl Privates {
         let links: BTreeSet<LinkId> = members.unwrap_or_default();
         let peer = core.access.peer_name(reply_to.link);
         log_enable!("{peer}, {} {provider} for private session {name:?}", verb(code));
+        let call = EnableOrder { session: id, code, params };
         for link in &links {
             let mut orders = Vec::new();
             // Processes that have just joined have been sent all GUIDs.
             if before.contains(link) {
-                orders = self.orders_by_name(core, registry, (id, *link), (provider, code), &params);
+                orders = self.orders_by_name(core, registry, *link, provider, &call);
             }
             // A GUID is disabled before its name enables it.
             let (after, first): (Vec<_>, Vec<_>) =
                 orders.into_iter().partition(|(guid, _, _)| *guid == provider);
-            let main = [(provider, code, params.clone())];
+            let main = [(provider, code, call.params.clone())];
             let all: Vec<_> = first.into_iter().chain(main).chain(after).collect();
             // The call is answered when all orders are done: the answer to the last order counts.
             let last = all.len().saturating_sub(1);
@@ -380,7 +402,13 @@ impl Privates {
             return Ok(());
         }
         let within = (timeout_ms != u32::MAX).then(|| Duration::from_millis(timeout_ms.into()));
-        self.await_processes(core, order, (Some(reply_to), claimant, id), Purpose::Enable, links, within);
+        self.await_processes(
+            core,
+            order,
+            Pending::new(Some(reply_to), claimant, id, Purpose::Enable),
+            links,
+            within,
+        );
         Ok(())
     }
 }

@@ -8,12 +8,12 @@ use std::collections::BTreeSet;
 use traceweir_format::Guid;
 use traceweir_transport::message::{EnableEntry, EnableParams, Message, ProviderEntry};
 
-use super::{Private, Privates};
+use super::{PrivateSession, PrivateSessions};
 use crate::ids::{LinkId, ReplyTo};
 use crate::registry::{Registry, Target};
-use crate::service::Core;
+use crate::service::core::Core;
 
-impl Privates {
+impl PrivateSessions {
     /// Returns a page of providers after a key, with the enables of private sessions.
     pub(in crate::service) fn providers_page(
         &self,
@@ -22,7 +22,7 @@ impl Privates {
         reply_to: ReplyTo,
         after: Option<(Guid, bool)>,
     ) -> Message {
-        let shown: Vec<(u64, &Private)> = self.shown_to(core, reply_to);
+        let shown: Vec<(u64, &PrivateSession)> = self.shown_to(core, reply_to);
         let others: BTreeSet<Target> = shown
             .iter()
             .flat_map(|(_, private)| private.enables.keys())
@@ -39,9 +39,9 @@ impl Privates {
         Message::providers_page(entries)
     }
 
-    fn shown_to(&self, core: &Core, reply_to: ReplyTo) -> Vec<(u64, &Private)> {
+    fn shown_to(&self, core: &Core, reply_to: ReplyTo) -> Vec<(u64, &PrivateSession)> {
         let (uid, sees_all) = (core.access.uid(reply_to.link).ok(), !core.access.is_guest(reply_to.link));
-        let is_shown = |private: &Private| sees_all || uid == Some(private.starter);
+        let is_shown = |private: &PrivateSession| sees_all || uid == Some(private.starter);
         self.all.iter().filter(|(_, private)| is_shown(private)).map(|(id, private)| (*id, private)).collect()
     }
 
@@ -49,7 +49,7 @@ impl Privates {
         &self,
         registry: &Registry,
         id: u64,
-        private: &Private,
+        private: &PrivateSession,
         entry: &ProviderEntry,
     ) -> Option<EnableEntry> {
         let enabled = private.enables.get(&entry.provider)?;

@@ -3,13 +3,13 @@
 
 use traceweir_format::Guid;
 
-use super::{Private, Privates};
+use super::{PrivateSession, PrivateSessions};
 use crate::error::Refusal;
 use crate::ids::{LinkId, ReplyTo};
 use crate::registry::Registry;
-use crate::service::Core;
+use crate::service::core::Core;
 
-impl Privates {
+impl PrivateSessions {
     /// Turns the recording of provider modules in a private session on or off.
     pub(in crate::service) fn track(
         &mut self,
@@ -76,7 +76,7 @@ impl Privates {
     fn enabled_in(
         &self,
         registry: &Registry,
-        private: &Private,
+        private: &PrivateSession,
         link: LinkId,
         provider: Option<Guid>,
     ) -> Vec<u32> {

@@ -23,7 +23,7 @@ use crate::filter::{self, Scope};
 use crate::ids::{LinkId, ReplyTo};
 use crate::log::{log_enable, log_refusal};
 use crate::registry::{NameMatch, Process, Target};
-use crate::service::Core;
+use crate::service::core::Core;
 
 /// The timeout value that means "wait forever".
 const FOREVER: u32 = u32::MAX;
@@ -70,7 +70,8 @@ impl Providers {
         &mut self,
         core: &mut Core,
         reply_to: ReplyTo,
-        (session, name_of_session): (u64, &str),
+        session: u64,
+        session_name: &str,
         call: EnableCall,
     ) -> Result<(), Refusal> {
         let EnableCall { provider, code, params, name, timeout_ms } = call;
@@ -95,7 +96,7 @@ impl Providers {
             "{}, {} {provider} for session {:?}",
             core.access.peer_name(reply_to.link),
             verb(code),
-            name_of_session
+            session_name
         );
         match (wait, failure) {
             (Some(wait), failure) if waiting > 0 => {

@@ -42,7 +42,7 @@ use crate::log::{log_client, log_refusal};
 use crate::logfile::PassedDescriptors;
 use crate::process;
 use crate::registry::Registry;
-use crate::service::Core;
+use crate::service::core::Core;
 use crate::service::sessions::Sessions;
 
 /// How long a process may take to close a region that it no longer needs.

@@ -16,7 +16,7 @@ use super::Providers;
 use crate::error::Refusal;
 use crate::ids::LinkId;
 use crate::log::log_client;
-use crate::service::Core;
+use crate::service::core::Core;
 
 /// Delay before the next attempt.
 const RETRY_DELAY: Duration = Duration::from_secs(1);

@@ -30,11 +30,12 @@ use crate::error::Refusal;
 use crate::ids::ReplyTo;
 use crate::log::log_client;
 use crate::registry::Target;
+use crate::service::Service;
 use crate::service::access::rights_to_run;
+use crate::service::core::Core;
 use crate::service::info::{check_kind, not_done, refusal};
 use crate::service::kernel::{FollowUp, NewSettings, is_kernel_provider, only_for_system_loggers};
 use crate::service::providers::EnableOrder;
-use crate::service::{Core, Service};
 
 /// Maximum size in bytes of the stack cache of a session that a guest has started.
 const MAX_CACHE_OF_GUEST: u32 = 1 << 20;
@@ -68,7 +69,7 @@ impl Service {
         self.core.access.check_profiling(reply_to.link)?;
         done.map_err(|e| not_done(set.class(), e.into()))?;
         log_client!("{} is set by {}", set.class().name(), self.core.access.peer_name(reply_to.link));
-        self.kernels.change(
+        self.system_loggers.change(
             &mut self.core,
             &mut self.providers.registry,
             NewSettings::System(system),
@@ -79,7 +80,7 @@ impl Service {
 
     fn set_of_session(&mut self, reply_to: ReplyTo, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
         if let (Set::ProviderBinaryTracking(on), Some(private)) = (set, self.find_private(session)) {
-            self.privates.track(&mut self.core, &self.providers.registry, reply_to, private, *on)?;
+            self.private_sessions.track(&mut self.core, &self.providers.registry, reply_to, private, *on)?;
             self.core.turn.reply(reply_to, Message::Done);
             return Ok(());
         }
@@ -100,7 +101,7 @@ impl Service {
                 .try_for_each(|provider| self.core.access.check_enable(reply_to.link, *provider))?;
         }
         match set {
-            Set::SystemTraceEnableFlags(mask) => self.kernels.set(
+            Set::SystemTraceEnableFlags(mask) => self.system_loggers.set(
                 &mut self.core,
                 &mut self.providers.registry,
                 reply_to,
@@ -111,9 +112,14 @@ impl Service {
             Set::StackTracing(_)
             | Set::ContextRegister { .. }
             | Set::PmcEventList(_)
-            | Set::PmcCounterList(_) => {
-                self.kernels.set(&mut self.core, &mut self.providers.registry, reply_to, id, None, settings)
-            }
+            | Set::PmcCounterList(_) => self.system_loggers.set(
+                &mut self.core,
+                &mut self.providers.registry,
+                reply_to,
+                id,
+                None,
+                settings,
+            ),
             set => {
                 self.core.information.keep(id, settings);
                 self.carry_out(id, set, &config);
@@ -208,7 +214,7 @@ impl Service {
         for (session, providers) in self.core.information.take_due(self.core.turn.now) {
             for provider in providers {
                 if is_kernel_provider(&provider) {
-                    self.kernels.run_down(session);
+                    self.system_loggers.run_down(session);
                     continue;
                 }
                 let targets = self.providers.reached_registrations(
@@ -264,7 +270,7 @@ impl Service {
         is_privileged: bool,
     ) -> Result<(u64, SessionConfig), Refusal> {
         if let Some(private) = self.find_private(session).filter(|_| !session.is_nothing()) {
-            self.privates.check_owner(&self.core, reply_to, private, false)?;
+            self.private_sessions.check_owner(&self.core, reply_to, private, false)?;
             if is_privileged {
                 self.core.access.check_profiling(reply_to.link)?;
             }

@@ -10,14 +10,14 @@ use traceweir_session::info::System;
 
 use super::*;
 use crate::kernel::RequestedGroups;
-use crate::service::kernel::{Kernels, NewSettings};
+use crate::service::kernel::{NewSettings, SystemLoggers};
 
 const PROCESSES: GroupMask = [0x1, 0, 0, 0, 0, 0, 0, 0];
 const DISKS: GroupMask = [0x100, 0, 0, 0, 0, 0, 0, 0];
 
 fn with_kernel_scope(scope: Scope, kernel_scope: KernelScope) -> Service {
     let mut service = service(scope);
-    service.kernels = Kernels::with_scope(kernel_scope);
+    service.system_loggers = SystemLoggers::with_scope(kernel_scope);
     connect(&mut service, 1, OWN);
     connect(&mut service, 2, STRANGER);
     service
@@ -25,7 +25,7 @@ fn with_kernel_scope(scope: Scope, kernel_scope: KernelScope) -> Service {
 
 fn refusal_status(service: &Service, link: LinkId, groups: &GroupMask) -> u32 {
     service
-        .kernels
+        .system_loggers
         .check_events(&service.core.access, link, groups)
         .err()
         .map_or(0, |refusal| refusal.status.0)
@@ -53,7 +53,7 @@ fn unprivileged_daemon_has_only_groups_of_own_processes() {
     let own = [0x0100_3017, 0x6, 0, 0, 0, 0, 0, 0];
     assert_eq!((refusal_status(&service, 1, &PROCESSES), refusal_status(&service, 1, &own)), (0, 0));
     assert_eq!(refusal_status(&service, 1, &DISKS), 1314);
-    let reason = service.kernels.check_events(&service.core.access, 1, &DISKS).unwrap_err().reason;
+    let reason = service.system_loggers.check_events(&service.core.access, 1, &DISKS).unwrap_err().reason;
     assert!(reason.starts_with("kernel events: DISK_IO") && reason.contains("weir doctor"), "{reason}");
 }
 
@@ -150,7 +150,7 @@ fn starting_session_gets_no_second_capture() {
     let (mut service, notices) = with_notices();
     let steps = |service: &Service| {
         let new_settings = NewSettings::System(System::default());
-        service.kernels.steps(&new_settings, &service.core.information).len()
+        service.system_loggers.steps(&new_settings, &service.core.information).len()
     };
     let (name, log_file_mode, enable_flags) = ("k".to_owned(), 0x0200_0100, 0x10);
     let config = SessionConfig { name, log_file_mode, enable_flags, ..SessionConfig::default() };
@@ -174,9 +174,9 @@ fn session_without_capture_gets_one_once_it_runs() {
     started.kernel = None;
     let groups = RequestedGroups::from_flags(0x10);
     let new_settings = NewSettings::Session { id, groups, settings: Box::default() };
-    assert_eq!(service.kernels.steps(&new_settings, &service.core.information).len(), 0);
+    assert_eq!(service.system_loggers.steps(&new_settings, &service.core.information).len(), 0);
     service.notice(Notice::Started { id, outcome: Ok(started) }, service.now());
-    assert_eq!(service.kernels.steps(&new_settings, &service.core.information).len(), 1);
+    assert_eq!(service.system_loggers.steps(&new_settings, &service.core.information).len(), 1);
 }
 
 #[test]
@@ -227,7 +227,7 @@ fn guests_cannot_fill_the_queue_of_kernel_requests() {
         send(&mut service, link, hello(Role::Controller, link));
         assert_eq!(sent(&mut service), [format!("{link} welcome 77")]);
     }
-    service.kernels.simulate_change();
+    service.system_loggers.simulate_change();
     let flood = |service: &mut Service, link: LinkId| {
         for _ in 0..100 {
             send(service, link, set(7, &Set::SystemTraceEnableFlags([0; 8])));

@@ -275,9 +275,9 @@ fn logger_ids_of_private_sessions_are_unique() {
         }
         sent(&mut service);
     }
-    service.privates.forget_last_logger();
+    service.private_sessions.forget_last_logger();
     send(&mut service, ROOTS, private("last"));
-    let mut ids = service.privates.ids();
+    let mut ids = service.private_sessions.ids();
     ids.extend((0..4).filter_map(|n| service.core.sessions.find_any(&SessionRef::Name(format!("s{n}")))));
     let loggers: BTreeSet<u64> = ids.iter().map(|id| id & 0xFFFF).collect();
     assert_eq!((loggers.len(), ids.len()), (128 + 128 + 1 + 4, 128 + 128 + 1 + 4));
@@ -456,11 +456,11 @@ fn requests_of_one_guest_are_bounded_and_a_refused_stop_stops_nothing() {
     connect(&mut service, ANNS, ANN);
     send(&mut service, ANNS, hello(Role::Controller, 99));
     sent(&mut service);
-    let before = service.privates.ids().len();
+    let before = service.private_sessions.ids().len();
     send(&mut service, ANNS, control("a", Control::Stop));
     send(&mut service, ANNS, private("c"));
     assert_eq!(sent(&mut service), ["2 refused 170"; 2]);
-    assert_eq!(service.privates.ids().len(), before, "the session still runs");
+    assert_eq!(service.private_sessions.ids().len(), before, "the session still runs");
     for link in [BOBS, ROOTS] {
         send(&mut service, link, timer("b"));
         assert_eq!(answer(&mut service).len(), 1, "{link} is passed on");
@@ -693,9 +693,12 @@ fn name_that_is_set_later_reports_modules_to_private_sessions() {
     register_app(&mut service, 20, 7, true);
     send(&mut service, ROOTS, private_of_app("a"));
     send(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
-    let session = service.privates.ids()[0];
+    let session = service.private_sessions.ids()[0];
     let (core, registry) = (&mut service.core, &service.providers.registry);
-    service.privates.track(core, registry, ReplyTo { link: ROOTS, request: 1 }, session, true).unwrap();
+    service
+        .private_sessions
+        .track(core, registry, ReplyTo { link: ROOTS, request: 1 }, session, true)
+        .unwrap();
     let (provider, traits) = (Guid::from_u128(8), Vec::new());
     send(&mut service, 20, Message::Register { registration: 2, provider, traits, classic: false });
     service.effects();
