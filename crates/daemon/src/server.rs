@@ -41,7 +41,7 @@ mod turns;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -181,7 +181,15 @@ impl Server {
         let janitor = Janitor::new();
         let access = Access::open(runtime, rustix::process::geteuid().as_raw());
         let post = inbox.sender(|notice| Incoming::Notice(Box::new(notice)));
-        let service = Service::new(access, max_sessions, random(), post, janitor.clone(), Instant::now());
+        let service = Service::new(
+            access,
+            max_sessions,
+            random(),
+            post,
+            janitor.clone(),
+            Instant::now(),
+            SystemTime::now(),
+        );
         startup::knock(runtime.clone(), janitor.clone(), inbox.sender(Incoming::Knocked));
         Ok(Self {
             epoll,

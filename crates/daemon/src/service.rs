@@ -43,7 +43,7 @@ mod turn;
 #[cfg(test)]
 mod tests;
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use traceweir_format::spec::status::Status;
 use traceweir_transport::enabled::Enabled;
@@ -91,12 +91,13 @@ impl Service {
         post: Post,
         janitor: Janitor,
         now: Instant,
+        started: SystemTime,
     ) -> Self {
         Self {
             core: Core {
                 turn: Turn::new(now, post),
                 access: AccessControl::new(access),
-                sessions: Sessions::new(max_sessions),
+                sessions: Sessions::new(max_sessions, started),
                 information: info::Information::default(),
             },
             providers: Providers::default(),

@@ -114,9 +114,10 @@ pub(super) struct Sessions {
 }
 
 impl Sessions {
-    /// Creates an empty list for at most `max_sessions` sessions.
-    pub(super) fn new(max_sessions: usize) -> Self {
-        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    /// Creates an empty list for at most `max_sessions` sessions of a daemon that started at this
+    /// time.
+    pub(super) fn new(max_sessions: usize, started: SystemTime) -> Self {
+        let seconds = started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         Self {
             max_sessions,
             pool_budget: limits::pool_budget(),

@@ -33,7 +33,15 @@ impl Service {
 }
 
 fn service(scope: Scope) -> Service {
-    Service::new(Access::new(scope, OWN), 4, 77, Arc::new(|_| {}), Janitor::new(), Instant::now())
+    Service::new(
+        Access::new(scope, OWN),
+        4,
+        77,
+        Arc::new(|_| {}),
+        Janitor::new(),
+        Instant::now(),
+        SystemTime::now(),
+    )
 }
 
 fn connect(service: &mut Service, link: LinkId, uid: u32) {
@@ -76,8 +84,15 @@ fn sent(service: &mut Service) -> Vec<String> {
 fn with_notices() -> (Service, std::sync::mpsc::Receiver<Notice>) {
     let (sender, notices) = std::sync::mpsc::channel();
     let post: Post = Arc::new(move |notice| drop(sender.send(notice)));
-    let mut service =
-        Service::new(Access::new(Scope::User, OWN), 4, 77, post, Janitor::new(), Instant::now());
+    let mut service = Service::new(
+        Access::new(Scope::User, OWN),
+        4,
+        77,
+        post,
+        Janitor::new(),
+        Instant::now(),
+        SystemTime::now(),
+    );
     connect(&mut service, 1, OWN);
     send(&mut service, 1, hello(Role::Controller, 1));
     (service, notices)
@@ -353,8 +368,15 @@ fn nonstoppable_session_runs_until_the_daemon_shuts_down() {
     let post: Post = Arc::new(move |notice| sender.lock().unwrap().send(notice).unwrap());
     // The daemon makes its own requests under its own uid.
     let own = rustix::process::geteuid().as_raw();
-    let mut service =
-        Service::new(Access::new(Scope::User, own), 4, 77, post, Janitor::new(), Instant::now());
+    let mut service = Service::new(
+        Access::new(Scope::User, own),
+        4,
+        77,
+        post,
+        Janitor::new(),
+        Instant::now(),
+        SystemTime::now(),
+    );
     connect(&mut service, 1, own);
     send(&mut service, 1, hello(Role::Controller, 1));
     let raw = SessionConfig { name: "boot".into(), log_file_mode: 0x140, ..SessionConfig::default() };

@@ -68,8 +68,15 @@ fn granting(rights: Rights) -> SecurityDescriptor {
 fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
     let (sender, notices) = std::sync::mpsc::channel();
     let post: Post = Arc::new(move |notice| drop(sender.send(notice)));
-    let mut service =
-        Service::new(Access::new(Scope::System, OWN), 4, 77, post, Janitor::new(), Instant::now());
+    let mut service = Service::new(
+        Access::new(Scope::System, OWN),
+        4,
+        77,
+        post,
+        Janitor::new(),
+        Instant::now(),
+        SystemTime::now(),
+    );
     service
         .core
         .access

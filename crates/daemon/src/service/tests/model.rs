@@ -209,8 +209,15 @@ impl Simulation {
     fn new(seed: u64) -> Self {
         let (sender, notices) = std::sync::mpsc::channel();
         let post: Post = Arc::new(move |notice| drop(sender.send(notice)));
-        let mut service =
-            Service::new(Access::new(Scope::User, OWN), SESSIONS, 77, post, Janitor::new(), Instant::now());
+        let mut service = Service::new(
+            Access::new(Scope::User, OWN),
+            SESSIONS,
+            77,
+            post,
+            Janitor::new(),
+            Instant::now(),
+            SystemTime::now(),
+        );
         connect(&mut service, 1, OWN);
         send(&mut service, 1, hello(Role::Controller, 1));
         for link in 2..=4 {
