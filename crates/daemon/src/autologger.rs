@@ -30,12 +30,12 @@ use std::time::Duration;
 use traceweir_session::Config;
 use traceweir_transport::cpu;
 
-pub use definition::{Corrected, Definition};
-pub use provider::Provider;
+pub use definition::Definition;
+pub use provider::{Correction, Provider};
 pub(crate) use starter::{Prepared, Starter, prepare};
 pub use state::State;
 
-pub use crate::conf::Wrong;
+pub use crate::conf::ConfigError;
 use crate::conf::trust;
 use crate::error::Refusal;
 use crate::filter;
@@ -61,7 +61,7 @@ impl Autologgers {
     }
 
     /// Returns the names of all autologgers, sorted.
-    pub fn names(&self) -> Result<Vec<String>, Wrong> {
+    pub fn names(&self) -> Result<Vec<String>, ConfigError> {
         trust::names_in(&self.folders.autologgers(), EXTENSION)
     }
 
@@ -72,7 +72,7 @@ impl Autologgers {
     }
 
     /// Reads a definition; `None` if there is none.
-    pub fn get(&self, name: &str) -> Result<Option<Definition>, Wrong> {
+    pub fn get(&self, name: &str) -> Result<Option<Definition>, ConfigError> {
         check_name(name)?;
         let Some(text) = trust::read(&self.file(name))? else { return Ok(None) };
         Definition::parse(name, &text).map(Some)
@@ -93,11 +93,11 @@ impl Autologgers {
 
     /// Checks a definition as the daemon will: returns what would be corrected, or the reason why
     /// it would not start.
-    pub fn judge(&self, definition: &Definition) -> Result<Vec<Corrected>, Wrong> {
+    pub fn check(&self, definition: &Definition) -> Result<Vec<Correction>, ConfigError> {
         let mut corrected = definition.clone();
         let notes = corrected.correct();
         let config = corrected.config(self.log_file(&corrected));
-        let refused = |e: Refusal| Wrong::new(0, format!("{e} (status {})", e.status.0));
+        let refused = |e: Refusal| ConfigError::new(0, format!("{e} (status {})", e.status.0));
         Config::for_autologger(config, cpu::possible()).map_err(|e| refused(e.into()))?;
         for provider in &corrected.providers {
             filter::resolve(&provider.guid, provider.params()).map_err(refused)?;
@@ -108,7 +108,7 @@ impl Autologgers {
     /// Writes a definition file in the form that the daemon reads; replaces an existing one
     /// atomically.
     pub fn put(&self, definition: &Definition) -> std::io::Result<()> {
-        let invalid = |e: Wrong| std::io::Error::new(std::io::ErrorKind::InvalidInput, e.to_string());
+        let invalid = |e: ConfigError| std::io::Error::new(std::io::ErrorKind::InvalidInput, e.to_string());
         check_name(&definition.name).map_err(invalid)?;
         let text = definition.to_text();
         Definition::parse(&definition.name, &text).map_err(invalid)?;
@@ -130,11 +130,11 @@ impl Autologgers {
 }
 
 /// Checks that a session of this name can have a file.
-fn check_name(name: &str) -> Result<(), Wrong> {
+fn check_name(name: &str) -> Result<(), ConfigError> {
     if trust::is_file_name(name) && name.len() <= 200 {
         return Ok(());
     }
-    Err(Wrong::new(
+    Err(ConfigError::new(
         0,
         "the name of an autologger is a file name: no slash, no leading dot, at most 200 bytes",
     ))
@@ -149,7 +149,7 @@ mod tests {
     #[test]
     fn definition_is_stored_until_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let all = Autologgers::new(Folders::of(&RuntimeDir::from_path(dir.path())).unwrap());
+        let all = Autologgers::new(Folders::for_runtime(&RuntimeDir::from_path(dir.path())).unwrap());
         assert_eq!(all.names(), Ok(vec![]));
         let mut app = Definition::new("My App", Guid::from_u128(7));
         app.providers.push(Provider::new("My.App").unwrap());
@@ -164,9 +164,9 @@ mod tests {
         assert!(all.get("../x").is_err() && all.get(".x").is_err() && all.get(&"n".repeat(201)).is_err());
         assert!(all.put(&Definition::new("a/b", Guid::from_u128(7))).is_err());
         assert!(all.put(&Definition::new("ab", Guid::NULL)).is_err(), "the daemon would refuse it");
-        assert_eq!(all.judge(&app), Ok(vec![]));
+        assert_eq!(all.check(&app), Ok(vec![]));
         app.log_file_mode = 3;
-        assert!(all.judge(&app).unwrap_err().reason.contains("87"), "sequential and circular");
+        assert!(all.check(&app).unwrap_err().reason.contains("87"), "sequential and circular");
         assert!(all.remove("My App").unwrap() && !all.remove("My App").unwrap());
         assert_eq!(all.names(), Ok(vec![]));
     }

@@ -53,21 +53,21 @@ pub(crate) struct Section {
 
 /// An error in a file, with its line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wrong {
+pub struct ConfigError {
     /// Number of the line, from 1; 0 for the file as a whole.
     pub line: usize,
     /// The message for users.
     pub reason: String,
 }
 
-impl Wrong {
+impl ConfigError {
     /// Creates an error for a line.
     pub(crate) fn new(line: usize, reason: impl Into<String>) -> Self {
         Self { line, reason: reason.into() }
     }
 }
 
-impl fmt::Display for Wrong {
+impl fmt::Display for ConfigError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.line {
             0 => f.write_str(&self.reason),
@@ -76,47 +76,47 @@ impl fmt::Display for Wrong {
     }
 }
 
-impl std::error::Error for Wrong {}
+impl std::error::Error for ConfigError {}
 
 impl Entry {
     /// Returns the value as a number of at most `max`.
-    pub(crate) fn number(&self, max: u64) -> Result<u64, Wrong> {
+    pub(crate) fn number(&self, max: u64) -> Result<u64, ConfigError> {
         match &self.value {
             Value::Number(number) if *number <= max => Ok(*number),
-            Value::Number(_) => Err(self.wrong(format!("{} is at most {max}", self.name))),
-            _ => Err(self.wrong(format!("{} is a number, such as 1 or 0x10", self.name))),
+            Value::Number(_) => Err(self.error(format!("{} is at most {max}", self.name))),
+            _ => Err(self.error(format!("{} is a number, such as 1 or 0x10", self.name))),
         }
     }
 
     /// Returns the value as a 32-bit number.
-    pub(crate) fn word(&self) -> Result<u32, Wrong> {
+    pub(crate) fn word(&self) -> Result<u32, ConfigError> {
         self.number(u64::from(u32::MAX)).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
     }
 
     /// Returns the value as text.
-    pub(crate) fn text(&self) -> Result<&str, Wrong> {
+    pub(crate) fn text(&self) -> Result<&str, ConfigError> {
         match &self.value {
             Value::Text(text) => Ok(text),
-            _ => Err(self.wrong(format!("{} is text in quotes", self.name))),
+            _ => Err(self.error(format!("{} is text in quotes", self.name))),
         }
     }
 
     /// Returns the value as a list of texts; a single text is a list of one.
-    pub(crate) fn texts(&self) -> Result<Vec<String>, Wrong> {
+    pub(crate) fn texts(&self) -> Result<Vec<String>, ConfigError> {
         self.each(|value| match value {
             Value::Text(text) if !text.is_empty() => Some(text.clone()),
             _ => None,
         })
-        .ok_or_else(|| self.wrong(format!("{0} is a list of texts: {0} = [\"one\", \"two\"]", self.name)))
+        .ok_or_else(|| self.error(format!("{0} is a list of texts: {0} = [\"one\", \"two\"]", self.name)))
     }
 
     /// Returns the value as a list of 16-bit numbers; a single number is a list of one.
-    pub(crate) fn numbers(&self) -> Result<Vec<u16>, Wrong> {
+    pub(crate) fn numbers(&self) -> Result<Vec<u16>, ConfigError> {
         self.each(|value| match value {
             Value::Number(number) => u16::try_from(*number).ok(),
             _ => None,
         })
-        .ok_or_else(|| self.wrong(format!("{0} is a list of numbers up to 65535: {0} = [1, 2]", self.name)))
+        .ok_or_else(|| self.error(format!("{0} is a list of numbers up to 65535: {0} = [1, 2]", self.name)))
     }
 
     fn each<T>(&self, convert: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
@@ -127,15 +127,15 @@ impl Entry {
     }
 
     /// Creates an error for this line.
-    pub(crate) fn wrong(&self, reason: impl Into<String>) -> Wrong {
-        Wrong::new(self.line, reason)
+    pub(crate) fn error(&self, reason: impl Into<String>) -> ConfigError {
+        ConfigError::new(self.line, reason)
     }
 }
 
 /// Parses a text into sections, the one without a heading first.
-pub(crate) fn parse(text: &str) -> Result<Vec<Section>, Wrong> {
+pub(crate) fn parse(text: &str) -> Result<Vec<Section>, ConfigError> {
     if text.len() > MAX_BYTES {
-        return Err(Wrong::new(0, format!("the file has more than {MAX_BYTES} bytes")));
+        return Err(ConfigError::new(0, format!("the file has more than {MAX_BYTES} bytes")));
     }
     let (mut done, mut section) = (Vec::new(), Section::default());
     for (number, line) in (1..).zip(text.lines()) {
@@ -144,14 +144,15 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Section>, Wrong> {
             continue;
         }
         if let Some(rest) = line.strip_prefix('[') {
-            let heading = heading(rest).ok_or_else(|| Wrong::new(number, "a section is [NAME] or [GUID]"))?;
+            let heading =
+                heading(rest).ok_or_else(|| ConfigError::new(number, "a section is [NAME] or [GUID]"))?;
             let next = Section { heading: heading.to_owned(), line: number, entries: Vec::new() };
             done.push(std::mem::replace(&mut section, next));
             continue;
         }
         let entry = entry(line, number)?;
         if section.entries.iter().any(|other| other.name == entry.name) {
-            return Err(entry.wrong(format!("{} is set twice", entry.name)));
+            return Err(entry.error(format!("{} is set twice", entry.name)));
         }
         section.entries.push(entry);
     }
@@ -166,18 +167,18 @@ fn heading(rest: &str) -> Option<&str> {
     (!heading.is_empty() && is_end(after)).then_some(heading)
 }
 
-fn entry(line: &str, number: usize) -> Result<Entry, Wrong> {
+fn entry(line: &str, number: usize) -> Result<Entry, ConfigError> {
     let Some((name, rest)) = line.split_once('=') else {
-        return Err(Wrong::new(number, "a line is NAME = VALUE, [SECTION] or # a comment"));
+        return Err(ConfigError::new(number, "a line is NAME = VALUE, [SECTION] or # a comment"));
     };
     let name = name.trim();
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     if name.is_empty() || !name.chars().all(is_name) {
-        return Err(Wrong::new(number, "a name has letters, digits and underscores only"));
+        return Err(ConfigError::new(number, "a name has letters, digits and underscores only"));
     }
-    let (value, after) = value(rest.trim_start(), true).map_err(|reason| Wrong::new(number, reason))?;
+    let (value, after) = value(rest.trim_start(), true).map_err(|reason| ConfigError::new(number, reason))?;
     if !is_end(after) {
-        return Err(Wrong::new(number, format!("there is more than one value for {name}")));
+        return Err(ConfigError::new(number, format!("there is more than one value for {name}")));
     }
     Ok(Entry { name: name.to_owned(), value, line: number })
 }

@@ -19,8 +19,6 @@
 //! is not included. The properties of a process are read once ([`Facts`]).
 
 mod facts;
-#[cfg(test)]
-mod truth;
 
 use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_PROVIDER_GROUP, EVENT_FILTER_TYPE_CONTAINER, EVENT_FILTER_TYPE_EXECUTABLE_NAME,

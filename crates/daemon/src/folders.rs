@@ -35,9 +35,8 @@ pub struct Folders {
 impl Folders {
     /// Returns the folders of a daemon; `None` for a user without a home.
     #[must_use]
-    pub fn of(runtime: &RuntimeDir) -> Option<Self> {
-        let is_systems =
-            || RuntimeDir::for_scope(Scope::System).is_ok_and(|system| system.path() == runtime.path());
+    pub fn for_runtime(runtime: &RuntimeDir) -> Option<Self> {
+        let is_systems = || RuntimeDir::for_scope(Scope::System).is_ok_and(|system| system.path() == runtime.path());
         match runtime.scope {
             Scope::System if is_systems() => Some(Self {
                 config: "/etc/traceweir".into(),
@@ -107,7 +106,7 @@ mod tests {
 
     #[test]
     fn named_folder_holds_everything_and_system_uses_standard_paths() {
-        let named = Folders::of(&RuntimeDir::from_path(Path::new("/x"))).unwrap();
+        let named = Folders::for_runtime(&RuntimeDir::from_path(Path::new("/x"))).unwrap();
         assert_eq!(named.autologgers(), Path::new("/x/autologger.d"));
         assert_eq!(named.settings(), Path::new("/x/traceweir.conf"));
         assert_eq!(named.security(), Path::new("/x/security.d"));
@@ -115,12 +114,12 @@ mod tests {
         let mut elsewhere = RuntimeDir::from_path(Path::new("/x"));
         elsewhere.scope = Scope::System;
         assert_eq!(
-            Folders::of(&elsewhere),
+            Folders::for_runtime(&elsewhere),
             Some(named),
             "a daemon in another folder does not use the system's paths"
         );
         if let Ok(runtime) = RuntimeDir::for_scope(Scope::System) {
-            let system = Folders::of(&runtime).unwrap();
+            let system = Folders::for_runtime(&runtime).unwrap();
             assert_eq!(system.autologgers(), Path::new("/etc/traceweir/autologger.d"));
             assert_eq!(system.security(), Path::new("/etc/traceweir/security.d"));
         }

@@ -20,7 +20,7 @@
 //! ```
 //!
 //! A guest is a user other than root and the daemon's own user. The kernel gives a new descriptor
-//! the lowest free number, so the number of one that was just created tells how many are open, give
+//! the lowest free number, so the number of one that was just created shows how many are open, give
 //! or take those closed since.
 
 use std::os::fd::{AsFd, AsRawFd};

@@ -47,8 +47,8 @@ use traceweir_transport::message::{EnableEntry, EnableParams, MAX_REGISTRATIONS,
 use crate::access::Identity;
 use crate::error::Refusal;
 use crate::filter::{Conditions, Scope};
+use crate::ids::LinkId;
 use crate::limits::MAX_REGISTRATIONS_OF_USER;
-use crate::service::LinkId;
 pub(crate) use by_name::NameMatch;
 pub(crate) use process::Process;
 

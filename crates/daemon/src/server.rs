@@ -41,7 +41,7 @@ mod turns;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::os::fd::{AsFd, OwnedFd};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{Timespec, epoll};
@@ -53,9 +53,10 @@ use crate::access::Access;
 use crate::autologger::Starter;
 use crate::error::{Error, Result};
 use crate::folders::Folders;
+use crate::ids::LinkId;
 use crate::limits::Descriptors;
 use crate::log::{log_info, log_warning};
-use crate::service::{Effect, LinkId, OWN, Service};
+use crate::service::{Effect, OWN, Service};
 use crate::settings::Settings;
 pub use inbox::Stopper;
 use inbox::{Inbox, Incoming};
@@ -96,11 +97,11 @@ pub fn run(options: Options) -> Result<()> {
 
 /// Like [`run`], and stops when the stopper is used.
 pub fn run_until(options: Options, stopper: &Stopper) -> Result<()> {
-    run_telling(options, stopper, || {})
+    run_with_ready(options, stopper, || {})
 }
 
 /// Like [`run_until`], and calls `ready` once new connections will be answered.
-pub fn run_telling(options: Options, stopper: &Stopper, ready: impl FnOnce()) -> Result<()> {
+pub fn run_with_ready(options: Options, stopper: &Stopper, ready: impl FnOnce()) -> Result<()> {
     let runtime = options.runtime.clone();
     let home = startup::Home::acquire(&runtime, options.listener)?;
     let mut server = Server::new(&runtime, home, stopper, (options.idle_exit, options.max_sessions))?;
@@ -180,7 +181,15 @@ impl Server {
         let janitor = Janitor::new();
         let access = Access::open(runtime, rustix::process::geteuid().as_raw());
         let post = inbox.sender(|notice| Incoming::Notice(Box::new(notice)));
-        let service = Service::new(access, max_sessions, random(), post, janitor.clone());
+        let service = Service::new(
+            access,
+            max_sessions,
+            random(),
+            post,
+            janitor.clone(),
+            Instant::now(),
+            SystemTime::now(),
+        );
         startup::knock(runtime.clone(), janitor.clone(), inbox.sender(Incoming::Knocked));
         Ok(Self {
             epoll,
@@ -189,7 +198,7 @@ impl Server {
             links: BTreeMap::new(),
             last_link: FIRST_LINK,
             expiries: BTreeSet::new(),
-            starter: Starter::new(Folders::of(runtime)),
+            starter: Starter::new(Folders::for_runtime(runtime)),
             janitor,
             descriptors: Descriptors::current(),
             is_stuck: false,
@@ -210,7 +219,7 @@ impl Server {
             self.apply_effects();
             let now = Instant::now();
             if self.stop_requests > 0 && leave_by.is_none() {
-                self.service.shut_down();
+                self.service.shut_down(now);
                 leave_by = Some(now + FINISH_WITHIN);
                 continue;
             }
@@ -279,7 +288,7 @@ impl Server {
     fn handle_inbox(&mut self) {
         for incoming in self.inbox.take_all() {
             match incoming {
-                Incoming::Notice(notice) => self.service.notice(*notice),
+                Incoming::Notice(notice) => self.service.notice(*notice, Instant::now()),
                 Incoming::Knocked(connection) => self.adopt(connection, true),
                 Incoming::Prepared(prepared) => {
                     let next = self.starter.handle_prepared(prepared);
@@ -374,14 +383,11 @@ impl Server {
 
     /// Returns whether there is no work, and no controller has sent a message for a moment.
     fn is_without_work(&self, now: Instant) -> bool {
-        self.service
-            .idle_since()
-            .is_some_and(|since| now.saturating_duration_since(since) >= SOCKET_CHECK_INTERVAL)
+        self.service.is_idle_for(SOCKET_CHECK_INTERVAL, now)
     }
 
     fn is_idle(&self, now: Instant) -> bool {
-        let since = self.service.idle_since();
-        self.idle_exit.zip(since).is_some_and(|(after, since)| now.saturating_duration_since(since) >= after)
+        self.idle_exit.is_some_and(|after| self.service.is_idle_for(after, now))
     }
 }
 

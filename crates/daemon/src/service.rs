@@ -1,12 +1,21 @@
-//! All state of the daemon. A message goes in and effects come out; no sockets are used here.
+//! The state of the daemon, in parts. A message goes in and effects come out; no sockets are used
+//! here, and no clock is read: the event loop passes the time in.
 //!
 //! ```text
-//!   connected ─┐                                   ┌─▶ Effect::Send { link, message, descriptors }
-//!   handle    ─┤                                   ├─▶ Effect::Close { link }
-//!   notice    ─┼─▶ clients, registry, sessions, waits
+//!   connected ─┐                                       ┌─▶ Effect::Send { link, message, … }
+//!   handle    ─┤                                       ├─▶ Effect::Close { link }
+//!   notice    ─┼─▶ Service ─▶ the part that is concerned
 //!   tick      ─┤        │             ▲
 //!   disconnected        └─ Session ───┘ Notice, from the session's threads
+//!
+//!   private sessions   providers   system loggers
+//!              └───────────┼───────────┘
+//!                         core           turn (time, effects), access control, sessions, settings
 //! ```
+//!
+//! A part owns its state and knows only the parts below it. The service finds the part that a
+//! message is for; where several parts take part, as when a session starts or ends, it calls them
+//! in order (`lifecycle`).
 //!
 //! A link is a number that identifies a connection and is never reused. Its life cycle:
 //!
@@ -16,143 +25,59 @@
 //! ```
 //!
 //! A request that needs acknowledgements from processes, or a finished file from a session's
-//! thread, does not block here. The service stores it as a wait or in the state of the session, and
+//! thread, does not block here. A part stores it as a wait or in the state of the session, and
 //! replies when the last piece arrives or the deadline passes.
 
 mod access;
-mod admit;
-mod ask;
-mod consume;
-mod control;
-mod enable;
-mod end;
+mod core;
 mod info;
 mod kernel;
+mod lifecycle;
 mod notice;
-mod own;
 mod private;
-mod provide;
+mod providers;
+mod route;
 mod sessions;
-mod start;
-mod unserved;
-mod wait;
+mod turn;
 
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
-use std::fmt;
-use std::os::fd::OwnedFd;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use traceweir_format::spec::status::Status;
-use traceweir_transport::message::{Message, Role};
+use traceweir_transport::enabled::Enabled;
+use traceweir_transport::message::{Message, Role, VERSIONS};
 use traceweir_transport::socket::{Envelope, Janitor, Peer};
 
 use crate::access::{Access, Identity};
 use crate::error::Refusal;
-use crate::limits::{Claimant, Descriptors};
-use crate::log::{log_audit, log_client, log_enable, log_info, log_refusal, log_warning};
-use crate::logfile::{Files, PassedDescriptors};
-use crate::process::{ProcessKey, may_profile};
-use crate::registry::Registry;
+use crate::ids::{LinkId, ReplyTo};
+use crate::log::log_refusal;
+use crate::logfile::PassedDescriptors;
+use crate::process::ProcessKey;
+pub(crate) use access::OWN;
+use access::{AccessControl, Client};
+use core::Core;
 pub(crate) use notice::{Notice, Post};
-pub(crate) use own::OWN;
-use private::Privates;
+use private::PrivateSessions;
+use providers::Providers;
 use sessions::Sessions;
-use unserved::Unserved;
-use wait::{Purpose, Waits};
-
-/// The number of a connection.
-pub(crate) type LinkId = u64;
-
-/// An action on a connection that the service requests; effects are carried out in order.
-#[derive(Debug)]
-pub(crate) enum Effect {
-    /// Send a message.
-    Send {
-        link: LinkId,
-        /// Number of the request that the message answers; 0 if it answers none.
-        request: u32,
-        message: Message,
-        /// File descriptors to send with the message.
-        descriptors: Vec<OwnedFd>,
-    },
-    /// Close the connection once everything queued was sent.
-    Close { link: LinkId },
-}
-
-/// The connection and request that a reply goes to.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ReplyTo {
-    link: LinkId,
-    request: u32,
-}
-
-/// Formats a peer as "uid U, process P" for the log.
-#[derive(Clone, Copy, Debug)]
-struct PeerName(Option<Peer>);
-
-impl fmt::Display for PeerName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0 {
-            Some(Peer { uid, pid, .. }) => write!(f, "uid {uid}, process {pid}"),
-            None => f.write_str("a process that has disconnected"),
-        }
-    }
-}
-
-/// The service's state of one connection.
-#[derive(Debug)]
-struct Client {
-    peer: Peer,
-    /// Key of the process, if the process was visible when it connected.
-    process: Option<ProcessKey>,
-    /// Whether the process had the right to profile the system when it connected.
-    could_profile: bool,
-    /// The peer with all its groups, once they have been looked up.
-    identity: Identity,
-    role: Option<Role>,
-    /// The daemon opened the connection, so only a provider can be at its other end.
-    knocked: bool,
-    /// The connection uses one of the descriptors reserved for controllers and sessions.
-    is_reserved: bool,
-    /// When the client last sent a message.
-    last_message: Instant,
-    /// The session that a consumer reads and its consumer number there.
-    consumer_state: ConsumerState,
-}
-
-/// The progress of a consumer connection.
-#[derive(Debug, PartialEq, Eq)]
-enum ConsumerState {
-    Nothing,
-    Opening,
-    Session { session: u64, consumer: traceweir_session::ConsumerId },
-}
+pub(crate) use turn::Effect;
+use turn::Turn;
 
 /// All state of the daemon.
 pub(crate) struct Service {
-    access: Access,
-    access_changes: access::Changes,
+    core: Core,
+    providers: Providers,
+    system_loggers: kernel::SystemLoggers,
+    private_sessions: PrivateSessions,
+    /// The random number of this run.
     daemon: u64,
-    post: Post,
-    clients: BTreeMap<LinkId, Client>,
-    registry: Registry,
-    sessions: Sessions,
-    privates: Privates,
-    waits: Waits,
-    files: Files,
-    unserved: Unserved,
-    information: info::Information,
-    kernels: kernel::Kernels,
-    /// Number of file checks under way for sessions that are about to be refused.
-    file_checks: usize,
-    descriptors: Descriptors,
     janitor: Janitor,
-    effects: Vec<Effect>,
-    leaving: bool,
-    used: Instant,
+    is_leaving: bool,
+    /// When the daemon was last in use, apart from messages of connected controllers.
+    last_used: Instant,
 }
 
 impl Service {
@@ -165,102 +90,103 @@ impl Service {
         daemon: u64,
         post: Post,
         janitor: Janitor,
+        now: Instant,
+        started: SystemTime,
     ) -> Self {
         Self {
-            access,
-            access_changes: access::Changes::default(),
+            core: Core {
+                turn: Turn::new(now, post),
+                access: AccessControl::new(access),
+                sessions: Sessions::new(max_sessions, started),
+                information: info::Information::default(),
+            },
+            providers: Providers::default(),
+            system_loggers: kernel::SystemLoggers::default(),
+            private_sessions: PrivateSessions::default(),
             daemon,
-            post,
-            clients: BTreeMap::new(),
-            registry: Registry::default(),
-            sessions: Sessions::new(max_sessions),
-            privates: Privates::default(),
-            waits: Waits::default(),
-            files: Files::default(),
-            unserved: Unserved::default(),
-            information: info::Information::default(),
-            kernels: kernel::Kernels::default(),
-            file_checks: 0,
-            descriptors: Descriptors::current(),
             janitor,
-            effects: Vec::new(),
-            leaving: false,
-            used: Instant::now(),
+            is_leaving: false,
+            last_used: now,
         }
     }
 
     /// Removes and returns the effects since the last call.
     pub(crate) fn effects(&mut self) -> Vec<Effect> {
-        std::mem::take(&mut self.effects)
+        std::mem::take(&mut self.core.turn.effects)
     }
 
     /// Adds a connection. `knocked`: the daemon opened it.
-    pub(crate) fn connected(&mut self, link: LinkId, peer: Peer, process: Option<ProcessKey>, knocked: bool) {
-        let (identity, last_message) = (Identity::without_groups(&peer), Instant::now());
-        let could_profile = may_profile(peer.pid, peer.uid);
-        let (role, consumer_state) = (None, ConsumerState::Nothing);
-        let is_reserved = false;
-        let client = Client {
-            peer,
-            process,
-            could_profile,
-            identity,
-            role,
-            knocked,
-            is_reserved,
-            last_message,
-            consumer_state,
-        };
-        self.clients.insert(link, client);
+    pub(crate) fn connected(
+        &mut self,
+        link: LinkId,
+        peer: Peer,
+        process: Option<ProcessKey>,
+        knocked: bool,
+        now: Instant,
+    ) {
+        self.core.turn.now = now;
+        self.core.access.add_client(link, Client::new(peer, process, knocked, now));
         if knocked {
-            self.send(link, 0, Message::Knock { versions: traceweir_transport::message::VERSIONS });
+            self.core.turn.send(link, Message::Knock { versions: VERSIONS });
         }
+    }
+
+    /// Adds the daemon itself as a controller.
+    pub(crate) fn admit_own(&mut self, now: Instant) {
+        self.core.access.add_own(now);
     }
 
     /// Returns the access rules.
     pub(crate) fn access(&self) -> &Access {
-        &self.access
+        self.core.access.rules()
     }
 
     /// Sets the identity of a connection's peer, once its groups have been looked up.
     pub(crate) fn set_identity(&mut self, link: LinkId, identity: Identity) {
-        if let Some(client) = self.clients.get_mut(&link) {
+        if let Some(client) = self.core.access.client_mut(link) {
             client.identity = identity;
         }
     }
 
     /// Marks a connection as using one of the descriptors reserved for controllers and sessions.
     pub(crate) fn mark_reserved(&mut self, link: LinkId) {
-        if let Some(client) = self.clients.get_mut(&link) {
+        if let Some(client) = self.core.access.client_mut(link) {
             client.is_reserved = true;
         }
     }
 
     /// Returns whether a connection has completed `Hello`.
     pub(crate) fn is_introduced(&self, link: LinkId) -> bool {
-        self.clients.get(&link).is_some_and(|client| client.role.is_some())
+        self.core.access.client(link).is_some_and(|client| client.role.is_some())
     }
 
     /// Returns whether a connection may send files: only controllers may.
     pub(crate) fn may_send_files(&self, link: LinkId) -> bool {
-        self.clients.get(&link).is_some_and(|client| client.role == Some(Role::Controller))
+        self.core.access.client(link).is_some_and(|client| client.role == Some(Role::Controller))
+    }
+
+    /// Sets how many MB stay free on the system's own file system when sessions start.
+    pub(crate) fn set_reserve_mb(&self, reserve: u32) {
+        self.core.sessions.set_reserve_mb(reserve);
     }
 
     /// Removes a connection and ends what depends on it.
-    pub(crate) fn disconnected(&mut self, link: LinkId) {
-        let Some(client) = self.clients.remove(&link) else { return };
+    pub(crate) fn disconnected(&mut self, link: LinkId, now: Instant) {
+        self.core.turn.now = now;
+        let Some(client) = self.core.access.remove_client(link) else { return };
         match client.role {
-            Some(Role::Provider) => self.provider_disconnected(link),
+            Some(Role::Provider) => {
+                self.private_sessions.provider_left(&mut self.core, link);
+                self.providers.disconnected(&mut self.core, link);
+            }
             Some(Role::Consumer) => {
-                self.close_consumer(&client.consumer_state);
-                self.used = Instant::now();
+                self.core.sessions.close_consumer(&client.consumer_state);
+                self.last_used = now;
             }
             Some(Role::Controller) => {
-                for wait in self.waits.for_replies_to(link) {
-                    self.cancel_wait(wait);
-                }
-                self.private_controller_left(link);
-                for session in self.sessions.tied_to(link) {
+                self.providers.controller_left(link);
+                self.private_sessions.controller_left(&mut self.core, link);
+                for session in self.core.sessions.tied_to(link) {
                     self.begin_stop(session, None);
                 }
             }
@@ -269,9 +195,10 @@ impl Service {
     }
 
     /// Handles a message.
-    pub(crate) fn handle(&mut self, link: LinkId, envelope: Envelope) {
-        let Some(client) = self.clients.get_mut(&link) else { return };
-        client.last_message = Instant::now();
+    pub(crate) fn handle(&mut self, link: LinkId, envelope: Envelope, now: Instant) {
+        self.core.turn.now = now;
+        let Some(client) = self.core.access.client_mut(link) else { return };
+        client.last_message = now;
         let role = client.role;
         let Envelope { request, message, descriptors } = envelope;
         let mut passed = PassedDescriptors::new(descriptors, &self.janitor);
@@ -281,60 +208,106 @@ impl Service {
                 self.hello(reply_to, versions, role, instance, &program);
             }
             (Some(Role::Provider), Message::Region { session, params }) => {
-                self.region_offered(reply_to, session, params, &mut passed);
+                self.providers.region_offered(&mut self.core, reply_to, session, params, &mut passed);
             }
             (Some(Role::Provider), message) => self.handle_provider(reply_to, message),
             (Some(Role::Controller), message) => {
                 self.handle_controller(reply_to, message, passed);
             }
             (Some(Role::Consumer), Message::OpenConsumer { session }) => {
-                if let Err(refusal) = self.open_consumer(reply_to, &session) {
-                    self.refuse(reply_to, refusal);
+                let Core { turn, access, sessions, .. } = &mut self.core;
+                let opened = refuse_when(self.is_leaving)
+                    .and_then(|()| sessions.open_consumer(turn, access, reply_to, &session));
+                if let Err(refusal) = opened {
+                    turn.refuse(reply_to, refusal);
                 }
             }
-            _ => self.reject_out_of_role(reply_to),
+            _ => self.core.turn.reject_out_of_role(reply_to),
+        }
+    }
+
+    fn hello(&mut self, reply_to: ReplyTo, versions: (u16, u16), role: Role, instance: u64, program: &str) {
+        let Core { turn, access, .. } = &mut self.core;
+        let admitted = access.admit(reply_to.link, versions, role).and_then(|version| {
+            if let Some(client) = access.client_mut(reply_to.link) {
+                if role == Role::Provider {
+                    self.providers.add_process(reply_to.link, client, instance)?;
+                }
+                client.role = Some(role);
+            }
+            Ok(version)
+        });
+        match admitted {
+            Ok(version) => turn.reply(reply_to, Message::Welcome { version, daemon: self.daemon }),
+            Err(refusal) => {
+                let (uid, pid) = access.peer(reply_to.link).map_or((0, 0), |peer| (peer.uid, peer.pid));
+                log_refusal!("{program} of uid {uid}, process {pid}: {refusal}");
+                turn.refuse_and_close(reply_to, refusal);
+            }
+        }
+    }
+
+    /// Handles a report of another thread.
+    pub(crate) fn notice(&mut self, notice: Notice, now: Instant) {
+        self.core.turn.now = now;
+        let Core { turn, access, sessions, .. } = &mut self.core;
+        match notice {
+            Notice::Started { id, outcome } => self.session_started(id, outcome),
+            Notice::FileChecked { reply_to, refusal, outcome } => {
+                sessions.file_checked(turn, reply_to, refusal, outcome);
+            }
+            Notice::Ended { id, status } => self.session_ended(id, status),
+            Notice::Changed { id, reply_to, keeps_file, before, outcome } => {
+                let outcome = sessions.finish_change(id, keeps_file, outcome);
+                if let (Err(_), Some(groups)) = (&outcome, before) {
+                    self.system_loggers.restore_groups(
+                        &mut self.core,
+                        &mut self.providers.registry,
+                        id,
+                        groups,
+                    );
+                }
+                self.core.turn.reply_with_properties(reply_to, outcome);
+            }
+            Notice::KernelChanged { outcome } => {
+                self.system_loggers.changed(&mut self.core, &mut self.providers.registry, outcome);
+                while let Some(waiting) = self.system_loggers.next_waiting() {
+                    self.resume(waiting);
+                }
+            }
+            Notice::Stopped { id, outcome } => self.session_stopped(id, outcome),
+            Notice::ConsumerOpened { id, reply_to, outcome } => {
+                sessions.consumer_opened(turn, access, id, reply_to, outcome);
+            }
+            Notice::AccessSaved { outcome } => access.list_saved(turn, outcome),
         }
     }
 
     /// Refuses and closes a connection that sent a malformed message.
     pub(crate) fn malformed(&mut self, link: LinkId, reason: &str) {
         let refusal = Refusal::new(Status::ERROR_INVALID_PARAMETER, reason);
-        self.refuse_and_close(ReplyTo { link, request: 0 }, refusal);
-    }
-
-    fn reject_out_of_role(&mut self, reply_to: ReplyTo) {
-        let refusal =
-            Refusal::new(Status::ERROR_INVALID_PARAMETER, "this message is not allowed in this role");
-        self.refuse_and_close(reply_to, refusal);
+        self.core.turn.refuse_and_close(ReplyTo { link, request: 0 }, refusal);
     }
 
     /// Returns when [`tick`](Self::tick) next has work to do.
     pub(crate) fn deadline(&self) -> Option<Instant> {
-        let others = [self.privates.deadline(), self.information.deadline()];
-        [self.waits.deadline(), self.unserved.deadline()].into_iter().chain(others).flatten().min()
+        let parts =
+            [self.providers.deadline(), self.private_sessions.deadline(), self.core.information.deadline()];
+        parts.into_iter().flatten().min()
     }
 
     /// Does what is due: ends expired waits, and retries enables for which there was no region.
     pub(crate) fn tick(&mut self, now: Instant) {
-        self.serve_unserved(now);
-        self.expire_privates(now);
-        self.capture_due_states(now);
-        for wait in self.waits.expired(now) {
-            if let Some(purpose) = self.cancel_wait(wait) {
-                let reason = "a process did not answer in time; the request stays in effect";
-                self.wait_ended(purpose, Err(Refusal::new(Status::ERROR_TIMEOUT, reason)));
-            }
-        }
+        self.core.turn.now = now;
+        self.providers.retry_unserved(&mut self.core);
+        self.private_sessions.tick(&mut self.core);
+        self.capture_due_states();
+        self.providers.tick(&mut self.core);
     }
 
-    /// Removes a wait; returns its purpose.
-    fn cancel_wait(&mut self, wait: u64) -> Option<Purpose> {
-        for link in self.waits.links(wait) {
-            if let Some(process) = self.registry.processes.get_mut(link) {
-                process.awaited.retain(|_, awaited| *awaited != wait);
-            }
-        }
-        self.waits.remove(wait)
+    /// Returns whether the daemon has been idle for this long.
+    pub(crate) fn is_idle_for(&self, time: Duration, now: Instant) -> bool {
+        self.idle_since().is_some_and(|since| now.saturating_duration_since(since) >= time)
     }
 
     /// Returns since when the daemon has been idle; `None` while it is in use, or while a new
@@ -347,83 +320,56 @@ impl Service {
         };
         // A controller that may be in the middle of its work is given time: its last message counts
         // as use. Queries by a controller that has disconnected do not.
-        let controllers = self.clients.values().filter(|client| client.role == Some(Role::Controller));
+        let controllers = self.core.access.clients().filter(|client| client.role == Some(Role::Controller));
         let last_message = controllers.map(|client| client.last_message).max();
-        let is_idle = self.sessions.is_empty()
-            && self.privates.is_empty()
-            && self.information.has_no_system_settings()
-            && !self.clients.values().any(needs);
-        is_idle.then(|| last_message.map_or(self.used, |last_message| last_message.max(self.used)))
+        let last_used =
+            [Some(self.last_used), self.private_sessions.last_used, last_message].into_iter().flatten().max();
+        let is_idle = self.core.sessions.is_empty()
+            && self.private_sessions.is_empty()
+            && self.core.information.has_no_system_settings()
+            && !self.core.access.clients().any(needs);
+        last_used.filter(|_| is_idle)
+    }
+
+    /// Returns what is enabled, for processes that start later; `None` if it has not changed since
+    /// the last call.
+    pub(crate) fn changed_enables(&mut self) -> Option<Vec<Enabled>> {
+        self.providers.changed_enables(&self.core)
+    }
+
+    /// Counts a process whose connection is about to be closed because it does not read, in the
+    /// sessions that it writes to: events that it writes until it reconnects are counted nowhere.
+    pub(crate) fn count_unread_losses(&mut self, link: LinkId) {
+        self.providers.count_unread_losses(&mut self.core, link);
     }
 
     /// Stops all sessions and accepts no new work.
-    pub(crate) fn shut_down(&mut self) {
-        self.leaving = true;
-        for id in self.sessions.running() {
+    pub(crate) fn shut_down(&mut self, now: Instant) {
+        self.core.turn.now = now;
+        self.is_leaving = true;
+        for id in self.core.sessions.running() {
             self.begin_stop(id, None);
         }
     }
 
     /// Returns whether all sessions have finished after [`shut_down`](Self::shut_down).
     pub(crate) fn is_finished(&self) -> bool {
-        self.leaving && self.sessions.is_empty()
+        self.is_leaving && self.core.sessions.is_empty()
     }
 
     /// Returns the names of sessions that have not finished, for the log.
     pub(crate) fn unfinished(&self) -> Vec<String> {
-        self.sessions.names()
+        self.core.sessions.names()
     }
 
     fn refuse_when_leaving(&self) -> Result<(), Refusal> {
-        if self.leaving {
-            return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "the daemon is shutting down"));
-        }
-        Ok(())
-    }
-
-    fn send(&mut self, link: LinkId, request: u32, message: Message) {
-        self.send_with(link, request, message, Vec::new());
-    }
-
-    fn send_with(&mut self, link: LinkId, request: u32, message: Message, descriptors: Vec<OwnedFd>) {
-        self.effects.push(Effect::Send { link, request, message, descriptors });
-    }
-
-    fn reply(&mut self, reply_to: ReplyTo, message: Message) {
-        self.send(reply_to.link, reply_to.request, message);
-    }
-
-    fn refuse(&mut self, reply_to: ReplyTo, refusal: Refusal) {
-        self.reply(reply_to, refusal.into_message());
-    }
-
-    fn refuse_and_close(&mut self, reply_to: ReplyTo, refusal: Refusal) {
-        self.refuse(reply_to, refusal);
-        self.effects.push(Effect::Close { link: reply_to.link });
-    }
-
-    fn peer(&self, link: LinkId) -> Option<Peer> {
-        self.clients.get(&link).map(|client| client.peer)
-    }
-
-    /// Formats the peer of a connection for the log.
-    fn peer_name(&self, link: LinkId) -> PeerName {
-        PeerName(self.peer(link))
-    }
-
-    /// Returns the user that resources are charged to; the user of a closed connection counts as a
-    /// guest.
-    fn claimant(&self, reply_to: ReplyTo) -> Claimant {
-        let uid = self.peer(reply_to.link).map_or(u32::MAX, |peer| peer.uid);
-        Claimant { uid, is_guest: self.is_guest(reply_to.link) }
-    }
-
-    /// Returns the process at the other end of a connection and its identity with all groups.
-    fn starter(&self, link: LinkId) -> Option<(u32, Identity)> {
-        self.clients.get(&link).map(|client| (client.peer.pid, client.identity.clone()))
+        refuse_when(self.is_leaving)
     }
 }
 
-/// How long a process may take to close a region before the session stops without its
-/// acknowledgement.
-const CLOSE_WITHIN: Duration = Duration::from_secs(1);
+fn refuse_when(is_leaving: bool) -> Result<(), Refusal> {
+    if is_leaving {
+        return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "the daemon is shutting down"));
+    }
+    Ok(())
+}

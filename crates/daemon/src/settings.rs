@@ -159,7 +159,7 @@ mod tests {
     fn file_writable_by_others_is_ignored() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
-        let folders = Folders::of(&crate::RuntimeDir::from_path(dir.path())).unwrap();
+        let folders = Folders::for_runtime(&crate::RuntimeDir::from_path(dir.path())).unwrap();
         std::fs::write(folders.settings(), "max_sessions = 77\n").unwrap();
         std::fs::set_permissions(folders.settings(), std::fs::Permissions::from_mode(0o644)).unwrap();
         assert_eq!(Settings::read(Some(&folders)).max_sessions, 77);

@@ -113,7 +113,7 @@ impl Booted {
 
     /// Returns what the daemon stored about the start of the autologger.
     fn state(&self) -> State {
-        Autologgers::new(Folders::of(&RuntimeDir::from_path(&self.folder)).unwrap()).state("Boot")
+        Autologgers::new(Folders::for_runtime(&RuntimeDir::from_path(&self.folder)).unwrap()).state("Boot")
     }
 
     /// Returns level, any and all that the session has for a provider.

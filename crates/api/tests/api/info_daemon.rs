@@ -67,7 +67,7 @@ fn every_call_of_the_table_has_the_expected_result() {
         let _provider = Provider::register(guid(0x7000), None).unwrap();
         let sessions = sessions_of_the_table(&mut controller, folder);
         let rows = Row::for_caller("any");
-        rows.iter().for_each(|row| row.check(&mut controller, &sessions, Machine::look()));
+        rows.iter().for_each(|row| row.check(&mut controller, &sessions, Machine::inspect()));
 
         let session_list: Vec<String> = sessions.iter().map(|(name, id)| format!("{name}={id}")).collect();
         let session_list = session_list.join(",");
@@ -130,7 +130,7 @@ fn lesser_role() {
         (name.to_owned(), id.parse().unwrap())
     });
     let sessions = sessions.collect();
-    Row::for_caller(caller).iter().for_each(|row| row.check(&mut controller, &sessions, Machine::look()));
+    Row::for_caller(caller).iter().for_each(|row| row.check(&mut controller, &sessions, Machine::inspect()));
 }
 
 impl Recording<'_> {

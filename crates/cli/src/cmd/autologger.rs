@@ -44,7 +44,8 @@ fn runtime(daemon_choice: DaemonChoice) -> Result<RuntimeDir> {
 }
 
 fn autologgers(runtime: &RuntimeDir) -> Result<Autologgers> {
-    let folders = Folders::of(runtime).context("HOME is not set, so there is no folder for autologgers")?;
+    let folders =
+        Folders::for_runtime(runtime).context("HOME is not set, so there is no folder for autologgers")?;
     Ok(Autologgers::new(folders))
 }
 
@@ -52,7 +53,7 @@ fn add(options: &AddAutologger) -> Result<()> {
     let runtime = runtime(options.daemon_choice)?;
     let all = autologgers(&runtime)?;
     let definition = definition(options)?;
-    let notes = all.judge(&definition).map_err(|e| anyhow!("autologger {}: {e}", plain(&options.name)))?;
+    let notes = all.check(&definition).map_err(|e| anyhow!("autologger {}: {e}", plain(&options.name)))?;
     for note in notes {
         eprintln!("warning: {}", plain(&note.0));
     }

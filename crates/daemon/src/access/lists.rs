@@ -17,7 +17,6 @@ use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::status::Status;
 
 use super::Identity;
-use super::store::StoredLists;
 use crate::error::Refusal;
 
 /// Maximum number of lists.
@@ -47,6 +46,15 @@ pub(crate) struct Lists {
     kernel_fallback: SecurityDescriptor,
     controllers: BTreeSet<Sid>,
     consumers: BTreeSet<Sid>,
+}
+
+/// The lists read from a folder.
+#[derive(Debug)]
+pub(super) struct StoredLists {
+    /// The lists, including those that grant nothing because they were not trusted.
+    pub(super) lists: BTreeMap<Guid, SecurityDescriptor>,
+    /// Whether all lists could be read.
+    pub(super) is_complete: bool,
 }
 
 /// A requested change of a list.

@@ -19,8 +19,8 @@ use traceweir_format::Guid;
 use traceweir_format::security::SecurityDescriptor;
 use traceweir_transport::runtime::RuntimeDir;
 
-use super::lists::{MAX_LIST_BYTES, MAX_LISTS, strict};
-use crate::conf::{Wrong, trust};
+use super::lists::{MAX_LIST_BYTES, MAX_LISTS, StoredLists, strict};
+use crate::conf::{ConfigError, trust};
 use crate::folders::{self, Folders};
 use crate::log::log_warning;
 
@@ -28,20 +28,11 @@ use crate::log::log_warning;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Folder(PathBuf);
 
-/// The lists read from a folder.
-#[derive(Debug)]
-pub(super) struct StoredLists {
-    /// The lists, including those that grant nothing because they were not trusted.
-    pub(super) lists: BTreeMap<Guid, SecurityDescriptor>,
-    /// Whether all lists could be read.
-    pub(super) is_complete: bool,
-}
-
 impl Folder {
     /// Returns the folder for the daemon of a runtime folder. For a user without a home the lists
     /// are in the runtime folder.
     pub(crate) fn for_daemon(runtime: &RuntimeDir) -> Self {
-        let folders = Folders::of(runtime).unwrap_or_else(|| Folders::within(runtime.path()));
+        let folders = Folders::for_runtime(runtime).unwrap_or_else(|| Folders::within(runtime.path()));
         Self(folders.security())
     }
 
@@ -55,8 +46,8 @@ impl Folder {
         stored
     }
 
-    fn read_into(&self, stored: &mut StoredLists) -> Result<(), Wrong> {
-        let failed = |e: io::Error| Wrong::new(0, e.to_string());
+    fn read_into(&self, stored: &mut StoredLists) -> Result<(), ConfigError> {
+        let failed = |e: io::Error| ConfigError::new(0, e.to_string());
         if !trust::check_folder(&self.0)? {
             return Ok(());
         }
@@ -77,7 +68,7 @@ impl Folder {
                 continue;
             };
             if stored.lists.len() >= MAX_LISTS {
-                return Err(Wrong::new(0, format!("there are more than {MAX_LISTS}")));
+                return Err(ConfigError::new(0, format!("there are more than {MAX_LISTS}")));
             }
             let list = read_list(&entry.path()).unwrap_or_else(|e| {
                 let path = entry.path();
@@ -108,13 +99,13 @@ impl Folder {
     }
 }
 
-fn read_list(path: &Path) -> Result<SecurityDescriptor, Wrong> {
+fn read_list(path: &Path) -> Result<SecurityDescriptor, ConfigError> {
     let Some(bytes) = trust::read_bytes(path, MAX_LIST_BYTES)? else {
-        return Err(Wrong::new(0, "it was removed meanwhile"));
+        return Err(ConfigError::new(0, "it was removed meanwhile"));
     };
-    let list = SecurityDescriptor::parse(&bytes).map_err(|e| Wrong::new(0, e.to_string()))?;
+    let list = SecurityDescriptor::parse(&bytes).map_err(|e| ConfigError::new(0, e.to_string()))?;
     if list.dacl.is_none() {
-        return Err(Wrong::new(0, "it has no DACL"));
+        return Err(ConfigError::new(0, "it has no DACL"));
     }
     Ok(list)
 }

@@ -145,7 +145,7 @@ fn number_and_size_of_lists_are_limited() {
     assert_eq!(refused, Some(234));
     assert!(access.lists.after(OBJECT, &add(1)).is_ok(), "a repeated entry takes no space");
     let many = (0..lists::MAX_LISTS as u128).map(|number| (Guid::from_u128(number << 64), lists::strict()));
-    access.lists = access.lists.with(store::StoredLists { lists: many.collect(), is_complete: true });
+    access.lists = access.lists.with(lists::StoredLists { lists: many.collect(), is_complete: true });
     assert_eq!(access.lists.after(OTHER, &add(1)).unwrap_err().status.0, 1450);
     assert!(access.lists.after(Guid::from_u128(1 << 64), &add(1)).is_ok(), "an existing list may change");
     assert!(access.lists.after(OTHER, &Change::Remove).is_ok());

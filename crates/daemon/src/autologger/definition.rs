@@ -12,7 +12,7 @@
 //!
 //! There are two kinds of mistakes. A file that is no definition at all (an invalid line, an
 //! unknown name, no GUID) is an error with its line. A value that cannot be used is corrected, and
-//! [`Corrected`] describes that for the log. Source: Documented ("Configuring and Starting an
+//! [`Correction`] describes that for the log. Source: Documented ("Configuring and Starting an
 //! AutoLogger Session").
 
 use std::path::{Path, PathBuf};
@@ -27,8 +27,8 @@ use traceweir_format::spec::session::{
 };
 use traceweir_transport::message::SessionConfig;
 
-use super::provider::Provider;
-use crate::conf::{self, Entry, Section, Wrong, quote};
+use super::provider::{Correction, Provider};
+use crate::conf::{self, ConfigError, Entry, Section, quote};
 
 /// Maximum number of generations of a log.
 const MAX_GENERATIONS: u32 = 16;
@@ -84,10 +84,6 @@ pub struct Definition {
     pub providers: Vec<Provider>,
 }
 
-/// Describes a value that could not be used, and its replacement.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Corrected(pub String);
-
 impl Definition {
     /// Creates a session with the published defaults, which is started.
     #[must_use]
@@ -110,7 +106,7 @@ impl Definition {
     }
 
     /// Parses the file of this name.
-    pub fn parse(name: &str, text: &str) -> Result<Self, Wrong> {
+    pub fn parse(name: &str, text: &str) -> Result<Self, ConfigError> {
         let mut definition = Self { start: false, ..Self::new(name, Guid::NULL) };
         let sections = conf::parse(text)?;
         let (top, providers) = sections.split_first().unwrap_or((const { &EMPTY }, &[]));
@@ -118,7 +114,7 @@ impl Definition {
             definition.set(entry)?;
         }
         if definition.guid.is_null() {
-            return Err(Wrong::new(
+            return Err(ConfigError::new(
                 0,
                 "Guid is missing: a session needs one of its own, for example from uuidgen",
             ));
@@ -126,20 +122,23 @@ impl Definition {
         for section in providers {
             let provider = Provider::read(section)?;
             if definition.providers.iter().any(|other| other.guid == provider.guid) {
-                return Err(Wrong::new(section.line, format!("{} already has a section", section.heading)));
+                return Err(ConfigError::new(
+                    section.line,
+                    format!("{} already has a section", section.heading),
+                ));
             }
             definition.providers.push(provider);
         }
         Ok(definition)
     }
 
-    fn set(&mut self, entry: &Entry) -> Result<(), Wrong> {
+    fn set(&mut self, entry: &Entry) -> Result<(), ConfigError> {
         match entry.name.as_str() {
             "Start" => self.start = entry.number(1)? == 1,
             "Guid" => {
                 let guid = entry.text()?.parse().ok().filter(|guid: &Guid| !guid.is_null());
                 self.guid =
-                    guid.ok_or_else(|| entry.wrong("Guid must be a GUID other than the null GUID"))?;
+                    guid.ok_or_else(|| entry.error("Guid must be a GUID other than the null GUID"))?;
             }
             "BufferSize" => self.buffer_size = entry.word()?,
             "MinimumBuffers" => self.minimum_buffers = entry.word()?,
@@ -148,7 +147,7 @@ impl Definition {
             "FileName" => {
                 let path = Path::new(entry.text()?);
                 if !path.is_absolute() {
-                    return Err(entry.wrong("FileName must be an absolute path"));
+                    return Err(entry.error("FileName must be an absolute path"));
                 }
                 self.file_name = Some(path.to_owned());
             }
@@ -159,7 +158,7 @@ impl Definition {
             // Accepted because existing files have them; the last two are stored in the state
             // folder.
             "DisableRealtimePersistence" | "Boot" | "Status" | "FileCounter" => drop(entry.word()?),
-            other => return Err(entry.wrong(format!("{other} is not a value of an autologger"))),
+            other => return Err(entry.error(format!("{other} is not a value of an autologger"))),
         }
         Ok(())
     }
@@ -196,10 +195,10 @@ impl Definition {
     }
 
     /// Corrects values that cannot be used; returns the corrections.
-    pub fn correct(&mut self) -> Vec<Corrected> {
+    pub fn correct(&mut self) -> Vec<Correction> {
         let mut notes = Vec::new();
         let mut note = |name: &str, given: String, used: String| {
-            notes.push(Corrected(format!("{name} {given} cannot be honoured: {used} it is")));
+            notes.push(Correction(format!("{name} {given} cannot be honoured: {used} it is")));
         };
         let mode = self.log_file_mode & !UNSUPPORTED_MODES;
         let kinds = FILE_MODES | EVENT_TRACE_REAL_TIME_MODE | EVENT_TRACE_BUFFERING_MODE;

@@ -23,7 +23,7 @@ use traceweir_format::spec::enable::{
 };
 use traceweir_transport::message::Filter;
 
-use crate::conf::{Entry, Wrong, quote};
+use crate::conf::{ConfigError, Entry, quote};
 
 /// How the bytes of a filter are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,7 +55,7 @@ const KINDS: [(&str, u32, Shape); 13] = [
 ];
 
 /// Parses the filter that a line sets; `None` if its name is not that of a filter.
-pub(super) fn read(entry: &Entry) -> Result<Option<Filter>, Wrong> {
+pub(super) fn read(entry: &Entry) -> Result<Option<Filter>, ConfigError> {
     let Some((name, kind, shape)) = KINDS.iter().find(|(name, ..)| *name == entry.name) else {
         return Ok(None);
     };
@@ -69,7 +69,7 @@ pub(super) fn read(entry: &Entry) -> Result<Option<Filter>, Wrong> {
     };
     match data.filter(|data| filter::check(*kind, data).is_ok()) {
         Some(data) => Ok(Some(Filter { kind: *kind, data })),
-        None => Err(entry.wrong(format!("{name} has too few or too many values"))),
+        None => Err(entry.error(format!("{name} has too few or too many values"))),
     }
 }
 
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
     use crate::conf::parse;
 
-    fn filter_of(text: &str) -> Result<Option<Filter>, Wrong> {
+    fn filter_of(text: &str) -> Result<Option<Filter>, ConfigError> {
         read(&parse(text).unwrap()[0].entries[0])
     }
 

@@ -4,9 +4,12 @@ use traceweir_format::Guid;
 use traceweir_format::spec::enable::EVENT_FILTER_TYPE_NONE;
 use traceweir_transport::message::{EnableParams, Filter, MAX_FILTERS, MAX_PROVIDER_NAME};
 
-use super::definition::Corrected;
 use super::filters;
-use crate::conf::{Entry, Section, Wrong};
+use crate::conf::{ConfigError, Entry, Section};
+
+/// Describes a value that could not be used, and its replacement.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Correction(pub String);
 
 /// What a session wants from a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,19 +72,23 @@ impl Provider {
     }
 
     /// Reads a section.
-    pub(super) fn read(section: &Section) -> Result<Self, Wrong> {
-        let mut provider = Self::new(&section.heading).map_err(|reason| Wrong::new(section.line, reason))?;
+    pub(super) fn read(section: &Section) -> Result<Self, ConfigError> {
+        let mut provider =
+            Self::new(&section.heading).map_err(|reason| ConfigError::new(section.line, reason))?;
         provider.enabled = false;
         for entry in &section.entries {
             provider.set(entry)?;
         }
         if provider.filters.len() > MAX_FILTERS {
-            return Err(Wrong::new(section.line, format!("a provider has at most {MAX_FILTERS} filters")));
+            return Err(ConfigError::new(
+                section.line,
+                format!("a provider has at most {MAX_FILTERS} filters"),
+            ));
         }
         Ok(provider)
     }
 
-    fn set(&mut self, entry: &Entry) -> Result<(), Wrong> {
+    fn set(&mut self, entry: &Entry) -> Result<(), ConfigError> {
         match entry.name.as_str() {
             "Enabled" => self.enabled = entry.number(1)? == 1,
             "EnableLevel" => self.level = entry.word()?,
@@ -92,10 +99,10 @@ impl Provider {
             "Status" => drop(entry.word()?),
             other => {
                 let Some(filter) = filters::read(entry)? else {
-                    return Err(entry.wrong(format!("{other} is not a value of a provider")));
+                    return Err(entry.error(format!("{other} is not a value of a provider")));
                 };
                 if self.filters.iter().any(|existing| existing.kind == filter.kind) {
-                    return Err(entry.wrong(format!("{other} contradicts another filter of its kind")));
+                    return Err(entry.error(format!("{other} contradicts another filter of its kind")));
                 }
                 self.filters.push(filter);
             }
@@ -124,11 +131,11 @@ impl Provider {
     }
 
     /// Corrects values that cannot be used.
-    pub(super) fn correct(&mut self) -> Option<Corrected> {
+    pub(super) fn correct(&mut self) -> Option<Correction> {
         let corrected = self.level.min(255);
         let note =
             format!("EnableLevel {} of {} cannot be honoured: {corrected} it is", self.level, self.heading);
-        (std::mem::replace(&mut self.level, corrected) != corrected).then_some(Corrected(note))
+        (std::mem::replace(&mut self.level, corrected) != corrected).then_some(Correction(note))
     }
 
     /// Returns the provider name, if the heading is a name that the protocol can carry.

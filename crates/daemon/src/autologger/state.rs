@@ -75,7 +75,7 @@ mod tests {
     #[test]
     fn state_is_read_back_and_a_damaged_file_counts_as_empty() {
         let dir = tempfile::tempdir().unwrap();
-        let folders = Folders::of(&RuntimeDir::from_path(dir.path())).unwrap();
+        let folders = Folders::for_runtime(&RuntimeDir::from_path(dir.path())).unwrap();
         assert_eq!(State::read(&folders, "a"), State::default());
         let state = State { status: Some(5), file_counter: 3, refused: vec![("My.App".to_owned(), 1450)] };
         state.write(&folders, "a").unwrap();

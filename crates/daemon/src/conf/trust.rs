@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-use super::{MAX_BYTES, Wrong};
+use super::{ConfigError, MAX_BYTES};
 
 /// Maximum number of files in one folder.
 const MAX_FILES: usize = 256;
@@ -28,14 +28,14 @@ const OTHERS_WRITE: u32 = 0o022;
 pub(crate) const UNFINISHED: &str = ".new-";
 
 /// Reads the text of a file; `None` if it does not exist.
-pub(crate) fn read(path: &Path) -> Result<Option<String>, Wrong> {
+pub(crate) fn read(path: &Path) -> Result<Option<String>, ConfigError> {
     let Some(bytes) = read_bytes(path, MAX_BYTES)? else { return Ok(None) };
-    String::from_utf8(bytes).map(Some).map_err(|_| Wrong::new(0, "it is not UTF-8 text"))
+    String::from_utf8(bytes).map(Some).map_err(|_| ConfigError::new(0, "it is not UTF-8 text"))
 }
 
 /// Reads a file of at most `max` bytes; `None` if it does not exist.
-pub(crate) fn read_bytes(path: &Path, max: usize) -> Result<Option<Vec<u8>>, Wrong> {
-    let error = |reason: String| Wrong::new(0, reason);
+pub(crate) fn read_bytes(path: &Path, max: usize) -> Result<Option<Vec<u8>>, ConfigError> {
+    let error = |reason: String| ConfigError::new(0, reason);
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
     let flags = i32::try_from(flags.bits()).unwrap_or(0);
     let file = match OpenOptions::new().read(true).custom_flags(flags).open(path) {
@@ -61,8 +61,8 @@ pub(crate) fn read_bytes(path: &Path, max: usize) -> Result<Option<Vec<u8>>, Wro
 }
 
 /// Returns whether a folder exists; fails if it is not trusted.
-pub(crate) fn check_folder(folder: &Path) -> Result<bool, Wrong> {
-    let error = |reason: String| Wrong::new(0, reason);
+pub(crate) fn check_folder(folder: &Path) -> Result<bool, ConfigError> {
+    let error = |reason: String| ConfigError::new(0, reason);
     match folder.symlink_metadata() {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(e) => Err(error(e.to_string())),
@@ -73,8 +73,8 @@ pub(crate) fn check_folder(folder: &Path) -> Result<bool, Wrong> {
 
 /// Returns the sorted names of the files with this extension in a folder, without the extension;
 /// none if there is no folder.
-pub(crate) fn names_in(folder: &Path, ending: &str) -> Result<Vec<String>, Wrong> {
-    let error = |reason: String| Wrong::new(0, format!("{}: {reason}", folder.display()));
+pub(crate) fn names_in(folder: &Path, ending: &str) -> Result<Vec<String>, ConfigError> {
+    let error = |reason: String| ConfigError::new(0, format!("{}: {reason}", folder.display()));
     if !check_folder(folder).map_err(|wrong| error(wrong.reason))? {
         return Ok(Vec::new());
     }

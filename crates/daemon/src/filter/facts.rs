@@ -37,7 +37,7 @@ impl Facts {
     }
 
     /// Creates the properties from the program name and the text of the control groups.
-    pub(super) fn from_text(executable: &str, groups: &str) -> Self {
+    pub(crate) fn from_text(executable: &str, groups: &str) -> Self {
         let lower = |name: Option<String>| name.unwrap_or_default().to_lowercase();
         Self {
             executable: executable.to_lowercase(),

@@ -18,7 +18,7 @@ use traceweir_format::Guid;
 
 use super::{Enable, Registry, Target};
 use crate::access::Identity;
-use crate::service::LinkId;
+use crate::ids::LinkId;
 
 /// A registration that an enable by name matches.
 #[derive(Clone, Debug)]

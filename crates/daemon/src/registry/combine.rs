@@ -30,7 +30,7 @@ use traceweir_format::spec::enable::{
 use traceweir_transport::message::{EnableParams, Filter};
 
 use super::{Enable, Process, Registration, Registry, Target};
-use crate::service::LinkId;
+use crate::ids::LinkId;
 
 /// Properties that leave events out: they apply only if all combined enables set them.
 const LEAVE_OUT: u32 = EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 | EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE;

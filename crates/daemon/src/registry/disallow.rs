@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use traceweir_format::Guid;
 
 use super::{Registry, Target};
-use crate::service::LinkId;
+use crate::ids::LinkId;
 
 impl Registry {
     /// Replaces the list of a session. Returns, by process, the registrations that change: those of

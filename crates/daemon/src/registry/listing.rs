@@ -6,7 +6,7 @@ use traceweir_format::Guid;
 use traceweir_transport::message::{EnableEntry, EnableParams, Message, RegistrationEntry};
 
 use super::{Registry, Target};
-use crate::service::LinkId;
+use crate::ids::LinkId;
 
 impl Registry {
     /// Returns a page of the registrations of a provider, starting at an index; `None` if the

@@ -1,3 +1,5 @@
+mod scopes;
+
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
 use traceweir_format::tracelogging::TraitsBuilder;
 use traceweir_transport::message::Filter;

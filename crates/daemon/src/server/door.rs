@@ -20,10 +20,10 @@ use traceweir_transport::socket::Connection;
 use super::link::Link;
 use super::{LINK_TIMEOUT, Server};
 use crate::access::Identity;
+use crate::ids::LinkId;
 use crate::limits::{Connections, MAX_LINKS, MAX_LINKS_OF_GUEST};
 use crate::log::{log_refusal, log_warning};
 use crate::process::ProcessKey;
-use crate::service::LinkId;
 
 /// Maximum number of connections accepted in one turn.
 const MAX_ACCEPTS_PER_TURN: usize = 64;
@@ -92,7 +92,7 @@ impl Server {
             return;
         }
         self.links.insert(id, link);
-        self.service.connected(id, peer, process, knocked);
+        self.service.connected(id, peer, process, knocked, Instant::now());
         if is_reserved {
             self.service.mark_reserved(id);
         }

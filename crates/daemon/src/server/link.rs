@@ -11,8 +11,8 @@ use traceweir_transport::Error;
 use traceweir_transport::message::Message;
 use traceweir_transport::socket::{Connection, Envelope, Peer};
 
-use super::LinkId;
 use crate::error::Refusal;
+use crate::ids::LinkId;
 
 /// Maximum bytes queued for a connection that does not read.
 pub(super) const MAX_QUEUED: usize = 1 << 20;

@@ -12,7 +12,7 @@ use rustix::event::epoll;
 
 use super::link::Link;
 use super::{FLUSH_WITHIN, LINK_TIMEOUT, Server};
-use crate::service::LinkId;
+use crate::ids::LinkId;
 
 impl Server {
     pub(super) fn flush(&mut self, id: LinkId) {
@@ -40,7 +40,7 @@ impl Server {
         if let Some(at) = link.expires {
             self.expiries.remove(&(at, id));
         }
-        self.service.disconnected(id);
+        self.service.disconnected(id, Instant::now());
     }
 
     /// Sets the deadline for activity on a link that is new or closed.

@@ -30,8 +30,8 @@ use traceweir_transport::socket::BACKLOG;
 
 use super::link::Received;
 use super::{FIRST_LINK, HANGUPS, INBOX, LINK_TIMEOUT, LISTENER, OWN_LISTENER, SIGNALS, STOPPER, Server};
+use crate::ids::LinkId;
 use crate::log::log_client;
-use crate::service::LinkId;
 
 /// Maximum number of messages of one connection handled in a row.
 const MAX_IN_A_ROW: usize = 32;
@@ -186,7 +186,7 @@ impl Server {
             self.turns.crowded = None;
             match link.receive() {
                 Received::Message(envelope) => {
-                    self.service.handle(id, envelope);
+                    self.service.handle(id, envelope, Instant::now());
                     self.after_hello(id);
                 }
                 Received::Nothing => break,

@@ -1,58 +1,56 @@
-//! The rights that each request needs, and how access lists are changed.
+//! Access control: the connections, the identity at the other end of each, and its rights.
 //!
 //! ```text
+//!   Hello ─▶ common version? ─▶ role allowed? ─▶ provider: new, and is there room? ─▶ Welcome
+//!                 └──────────────────┴───────────────┴─ no: Refused with the reason, Close,
+//!                                                       a line in the log
 //!   request ─▶ check_right(link, object, right) ─ missing ─▶ ERROR_ACCESS_DENIED, line in the log
 //!                              the error names the right, the object and the remedy
-//!
-//!   SetAccess    ─▶ waiting ─▶ the future list ─(own thread: file)─▶ AccessSaved
-//!   RemoveAccess ─┘   │                              ─▶ in effect, Done, a line in the log
-//!                     └─ one at a time: the next one starts from the result of the previous one
 //! ```
 //!
 //! Stopping and flushing a session requires the right to run one like it: the published table
 //! covers starting and updating, and a user who may replace the file of a session can end its
-//! recording.
+//! recording. `changes` holds how access lists are changed.
+//!
+//! The daemon is also a controller: it starts autologgers through the same requests as any
+//! controller, over the link [`OWN`], which has no connection. The server passes messages to this
+//! link on to the part of the daemon that made the request; the link is never closed.
 
-use std::collections::{BTreeSet, VecDeque};
+mod changes;
+mod client;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Instant;
 
 use traceweir_format::Guid;
-use traceweir_format::security::SecurityDescriptor;
 use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
+use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::session::{EVENT_TRACE_REAL_TIME_MODE, EVENT_TRACE_SECURE_MODE};
 use traceweir_format::spec::status::Status;
-use traceweir_transport::message::{
-    Control, Message, Properties, ProviderEntry, Role, SessionConfig, SessionRef,
-};
+use traceweir_session::config::is_system_logger;
+use traceweir_transport::message::{Role, SessionConfig, common_version};
 use traceweir_transport::socket::Peer;
 
-use super::control::spawn_file_thread;
-use super::notice::{Notice, Promise};
-use super::sessions::not_running;
-use super::{LinkId, ReplyTo, Service, log_audit, log_info, log_refusal};
-use crate::access::{Change, GROUP};
+use crate::access::{Access, GROUP, Identity};
 use crate::error::Refusal;
+use crate::ids::LinkId;
+use crate::limits::Claimant;
+use crate::log::log_refusal;
+use crate::process::{self, ProcessKey};
+use changes::Changes;
+pub(super) use client::{Client, ConsumerState, PeerName};
 
-/// Maximum number of access list changes that wait for the disk.
-const MAX_CHANGES: usize = 64;
+/// The link of the daemon itself; connections have higher numbers.
+pub(crate) const OWN: LinkId = 0;
 
-/// The changes of access lists under way.
-#[derive(Debug, Default)]
-pub(super) struct Changes {
-    waiting: VecDeque<ChangeRequest>,
-    /// The change that is being saved, and the list that will be in effect afterwards.
-    saving: Option<(ChangeRequest, Option<SecurityDescriptor>)>,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct ChangeRequest {
-    reply_to: ReplyTo,
-    /// The requesting process; its connection may be closed when the change is carried out.
-    peer: Peer,
-    object: Guid,
-    change: Change,
-    /// The object is a session with a generated GUID: its list lives no longer than the session, in
-    /// memory only.
-    is_temporary: bool,
+/// The connections and their rights.
+#[derive(Debug)]
+pub(super) struct AccessControl {
+    rules: Access,
+    clients: BTreeMap<LinkId, Client>,
+    changes: Changes,
+    /// GUIDs that were generated for sessions which run, or whose outcome is kept.
+    generated: BTreeSet<Guid>,
 }
 
 /// Returns the rights that running a session requires.
@@ -62,7 +60,7 @@ pub(super) fn rights_to_run(config: &SessionConfig) -> Rights {
 
 /// Returns the rights for a kind of session. A session that is neither live nor written to a file
 /// is in memory, to be written to a file later.
-fn rights_for(is_live: bool, has_file: bool) -> Rights {
+pub(super) fn rights_for(is_live: bool, has_file: bool) -> Rights {
     match (is_live, has_file) {
         (true, false) => Rights::TRACELOG_CREATE_REALTIME,
         (true, true) => Rights::TRACELOG_CREATE_REALTIME | Rights::TRACELOG_CREATE_ONDISK,
@@ -70,18 +68,98 @@ fn rights_for(is_live: bool, has_file: bool) -> Rights {
     }
 }
 
-/// Returns whether the request sends events to a new destination: a file that the controller names,
-/// or consumers.
-fn shows_events(control: &Control) -> bool {
-    match control {
-        Control::Update(update) => update.log_file.is_some() || update.real_time == Some(true),
-        Control::Flush { log_file } => log_file.is_some(),
-        Control::ConvertToRealTime => true,
-        Control::Query | Control::Outcome | Control::Stop | Control::Increment => false,
+impl AccessControl {
+    /// Creates access control by these rules, without connections.
+    pub(super) fn new(rules: Access) -> Self {
+        Self { rules, clients: BTreeMap::new(), changes: Changes::default(), generated: BTreeSet::new() }
     }
-}
 
-impl Service {
+    /// Returns the access rules.
+    pub(super) fn rules(&self) -> &Access {
+        &self.rules
+    }
+
+    /// Returns the access rules for modification.
+    #[cfg(test)]
+    pub(super) fn rules_mut(&mut self) -> &mut Access {
+        &mut self.rules
+    }
+
+    /// Adds a connection.
+    pub(super) fn add_client(&mut self, link: LinkId, client: Client) {
+        self.clients.insert(link, client);
+    }
+
+    /// Adds the daemon itself as a controller.
+    pub(super) fn add_own(&mut self, now: Instant) {
+        self.clients.insert(OWN, Client::own(now));
+    }
+
+    /// Removes a connection.
+    pub(super) fn remove_client(&mut self, link: LinkId) -> Option<Client> {
+        self.clients.remove(&link)
+    }
+
+    pub(super) fn client(&self, link: LinkId) -> Option<&Client> {
+        self.clients.get(&link)
+    }
+
+    pub(super) fn client_mut(&mut self, link: LinkId) -> Option<&mut Client> {
+        self.clients.get_mut(&link)
+    }
+
+    /// Returns all connections.
+    pub(super) fn clients(&self) -> impl Iterator<Item = &Client> {
+        self.clients.values()
+    }
+
+    pub(super) fn peer(&self, link: LinkId) -> Option<Peer> {
+        self.client(link).map(|client| client.peer)
+    }
+
+    /// Formats the peer of a connection for the log.
+    pub(super) fn peer_name(&self, link: LinkId) -> PeerName {
+        PeerName(self.peer(link))
+    }
+
+    /// Returns the user at the other end of a connection.
+    pub(super) fn uid(&self, link: LinkId) -> Result<u32, Refusal> {
+        self.peer(link).map(|peer| peer.uid).ok_or_else(closed)
+    }
+
+    /// Returns the user that resources are charged to; the user of a closed connection counts as a
+    /// guest.
+    pub(super) fn claimant(&self, link: LinkId) -> Claimant {
+        Claimant { uid: self.uid(link).unwrap_or(u32::MAX), is_guest: self.is_guest(link) }
+    }
+
+    /// Returns the process at the other end of a connection and its identity with all groups.
+    pub(super) fn process_and_identity(&self, link: LinkId) -> Option<(u32, Identity)> {
+        self.client(link).map(|client| (client.peer.pid, client.identity.clone()))
+    }
+
+    /// Returns whether access lists and the limits for guests apply to the peer of a connection.
+    pub(super) fn is_guest(&self, link: LinkId) -> bool {
+        self.peer(link).is_none_or(|peer| self.rules.is_guest(&peer))
+    }
+
+    /// Checks that the peer of a connection may have a role; returns the version of the protocol.
+    pub(super) fn admit(&self, link: LinkId, versions: (u16, u16), role: Role) -> Result<u16, Refusal> {
+        let version = common_version(versions).map_err(|e| Refusal::new(e.status(), e.to_string()))?;
+        let client = self.client(link).ok_or_else(closed)?;
+        if client.knocked && role != Role::Provider {
+            return Err(Refusal::new(
+                Status::ERROR_INVALID_PARAMETER,
+                "a connection that the daemon opened is for a provider only",
+            ));
+        }
+        if !self.rules.allows(&client.identity, role) {
+            let reason = admission_refusal(role, client.peer.uid);
+            return Err(Refusal::new(Status::ERROR_ACCESS_DENIED, reason));
+        }
+        Ok(version)
+    }
+
     /// Checks that the peer of a connection has these rights on a session, provider or group, given
     /// by GUID. Logs a refusal.
     pub(super) fn check_right(
@@ -90,10 +168,8 @@ impl Service {
         object: Guid,
         right: impl Into<Rights>,
     ) -> Result<(), Refusal> {
-        let Some(client) = self.clients.get(&link) else {
-            return Err(Refusal::new(Status::ERROR_INVALID_HANDLE, "the connection is closed"));
-        };
-        let missing = self.access.missing(&client.identity, object, right.into());
+        let client = self.client(link).ok_or_else(closed)?;
+        let missing = self.rules.missing(&client.identity, object, right.into());
         if missing.is_empty() {
             return Ok(());
         }
@@ -105,208 +181,65 @@ impl Service {
 
     /// Like [`check_right`](Self::check_right), without logging a refusal.
     pub(super) fn has_right(&self, link: LinkId, object: Guid, right: Rights) -> bool {
-        let client = self.clients.get(&link);
-        client.is_some_and(|client| self.access.missing(&client.identity, object, right).is_empty())
+        self.client(link).is_some_and(|client| self.rules.missing(&client.identity, object, right).is_empty())
     }
 
-    pub(super) fn is_guest(&self, link: LinkId) -> bool {
-        self.peer(link).is_none_or(|peer| self.access.is_guest(&peer))
+    /// Checks that the peer of a connection may enable a provider at all, in whichever session.
+    pub(super) fn check_enable(&self, link: LinkId, provider: Guid) -> Result<(), Refusal> {
+        self.check_right(link, provider, Rights::TRACELOG_GUID_ENABLE)
     }
 
-    /// Checks that a controller may do this to a session.
-    pub(super) fn check_control(
-        &self,
-        link: LinkId,
-        session: &SessionRef,
-        control: &Control,
-    ) -> Result<(), Refusal> {
-        if !self.is_guest(link) {
-            return Ok(());
-        }
-        if matches!(control, Control::Outcome) {
-            let guid = self.sessions.outcome(session)?.config.guid;
-            return self.check_right(link, guid, Rights::WMIGUID_QUERY);
-        }
-        let id = self.sessions.find(session)?;
-        let config = self.sessions.properties(id).ok_or_else(not_running)?.config;
-        let right = match control {
-            Control::Query | Control::Outcome => Rights::WMIGUID_QUERY,
-            Control::Update(update) => {
-                let becomes_live = update.real_time == Some(true);
-                match (becomes_live, update.log_file.is_some()) {
-                    (false, false) => rights_to_run(&config),
-                    (live, file) => rights_to_run(&config) | rights_for(live, file),
-                }
-            }
-            Control::ConvertToRealTime => rights_to_run(&config) | Rights::TRACELOG_CREATE_REALTIME,
-            Control::Flush { log_file: Some(_) } => rights_to_run(&config) | Rights::TRACELOG_CREATE_ONDISK,
-            Control::Stop | Control::Flush { .. } | Control::Increment => rights_to_run(&config),
-        };
-        self.check_right(link, config.guid, right)?;
-        if shows_events(control) { self.check_kernel_access(link, &config) } else { Ok(()) }
-    }
-
-    /// Returns the sessions that the peer of a connection may query.
-    pub(super) fn sessions_shown_to(&self, link: LinkId) -> Vec<Properties> {
-        self.shown_to(link, self.sessions.all_properties())
-    }
-
-    /// Returns the ended sessions that the peer of a connection may query.
-    pub(super) fn ended_shown_to(&self, link: LinkId) -> Vec<Properties> {
-        self.shown_to(link, self.sessions.ended())
-    }
-
-    fn shown_to(&self, link: LinkId, mut sessions: Vec<Properties>) -> Vec<Properties> {
-        if self.is_guest(link) {
-            sessions.retain(|session| self.has_right(link, session.config.guid, Rights::WMIGUID_QUERY));
-        }
-        sessions
-    }
-
-    /// Removes the sessions that the peer of a connection may not query from a list of providers.
-    pub(super) fn hide_sessions(&self, link: LinkId, providers: &mut [ProviderEntry]) {
-        if !self.is_guest(link) {
-            return;
-        }
-        let shown: BTreeSet<u64> = self.sessions_shown_to(link).iter().map(|session| session.id).collect();
-        for provider in providers {
-            provider.sessions.retain(|enable| shown.contains(&enable.session));
-        }
-    }
-
-    /// Returns whether a process may write to a session: a secure session requires the right. A
-    /// process without it gets no error, since it did not request anything.
-    pub(super) fn may_log(&self, link: LinkId, session: u64) -> bool {
-        if !self.is_guest(link) {
-            return true;
-        }
-        let Some(config) = self.sessions.session(session).map(|session| session.properties().config) else {
-            return true;
-        };
+    /// Returns whether a guest's process may write to a session: a secure session requires the
+    /// right. A process without it gets no error, since it did not request anything.
+    pub(super) fn may_log(&self, link: LinkId, config: &SessionConfig) -> bool {
         config.log_file_mode & EVENT_TRACE_SECURE_MODE == 0
             || self.check_right(link, config.guid, Rights::TRACELOG_LOG_EVENT).is_ok()
     }
 
-    /// Answers queries about access lists, and begins to change them.
-    pub(super) fn handle_access(&mut self, reply_to: ReplyTo, message: Message) -> Result<(), Refusal> {
-        match message {
-            Message::SetAccess { object, operation, sid, rights, allow } => {
-                let change = Change::new(operation, &sid, rights, allow)?;
-                self.change_access(reply_to, object, change)
-            }
-            Message::RemoveAccess { object } => self.change_access(reply_to, object, Change::Remove),
-            Message::QueryAccess { object } => {
-                let descriptor = self.access.lists.list_for(object).to_bytes();
-                let descriptor = descriptor.map_err(|e| Refusal::new(e.status(), e.to_string()))?;
-                self.reply(reply_to, Message::Access { descriptor });
-                Ok(())
-            }
-            Message::QueryAccessLists { from } => {
-                let page = Message::access_lists_page(&self.access.lists.objects(), from);
-                self.reply(reply_to, page);
-                Ok(())
-            }
-            _ => {
-                self.reject_out_of_role(reply_to);
-                Ok(())
-            }
-        }
+    /// Checks that the peer of a connection may start a session of this kind, read it, or have it
+    /// written to a file of its own: seeing what another user's session records shows as much of
+    /// the machine. The kind of session counts, not the groups it wants now: these can grow at any
+    /// moment.
+    pub(super) fn check_kernel_access(&self, link: LinkId, config: &SessionConfig) -> Result<(), Refusal> {
+        if is_system_logger(config) { self.check_kernel_right(link) } else { Ok(()) }
     }
 
-    fn change_access(&mut self, reply_to: ReplyTo, object: Guid, change: Change) -> Result<(), Refusal> {
-        self.refuse_when_leaving()?;
-        if object.is_null() {
-            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "the null GUID is not an object"));
+    /// Checks that the peer of a connection may see kernel events: by the access list of the
+    /// kernel's GUID, or by its own right to profile the system.
+    pub(super) fn check_kernel_right(&self, link: LinkId) -> Result<(), Refusal> {
+        if self.has_right(link, SYSTEM_TRACE_CONTROL, Rights::TRACELOG_ACCESS_KERNEL_LOGGER) {
+            return Ok(());
         }
-        self.check_right(reply_to.link, object, Rights::WMIGUID_SET)?;
-        if self.access_changes.waiting.len() >= MAX_CHANGES {
-            return Err(Refusal::new(Status::ERROR_BUSY, "too many changes of access lists are under way"));
-        }
-        if let Some(peer) = self.peer(reply_to.link) {
-            let is_temporary = self.sessions.generated.contains(&object);
-            self.access_changes.waiting.push_back(ChangeRequest {
-                reply_to,
-                peer,
-                object,
-                change,
-                is_temporary,
-            });
-        }
-        self.begin_next_change();
-        Ok(())
+        self.check_profiling(link).map_err(about_kernel_events)
     }
 
-    /// Begins the next change, unless one is being saved.
-    fn begin_next_change(&mut self) {
-        while self.access_changes.saving.is_none()
-            && let Some(request) = self.access_changes.waiting.pop_front()
-        {
-            // An earlier change may have removed the right to this one.
-            let may = self.check_right(request.reply_to.link, request.object, Rights::WMIGUID_SET);
-            let is_there = !request.is_temporary || self.sessions.generated.contains(&request.object);
-            let may = may.and_then(|()| if is_there { Ok(()) } else { Err(not_running()) });
-            match may.and_then(|()| self.access.lists.after(request.object, &request.change)) {
-                Ok(list) => self.save_access(request, list),
-                Err(refusal) => self.refuse(request.reply_to, refusal),
-            }
-        }
-    }
-
-    /// Saves a changed list, on a thread of its own because the disk may be slow.
-    fn save_access(&mut self, request: ChangeRequest, list: Option<(SecurityDescriptor, Vec<u8>)>) {
-        let (list, bytes) = list.unzip();
-        self.access_changes.saving = Some((request, list));
-        let folder = self.access.folder.clone().filter(|_| !request.is_temporary);
-        let Some(folder) = folder else { return self.finish_change(Ok(Ok(()))) };
-        let promise = Promise::new(&self.post, |outcome| Notice::AccessSaved { outcome });
-        spawn_file_thread(move || {
-            promise.keep(Ok(match bytes {
-                Some(bytes) => folder.save(request.object, &bytes),
-                None => folder.remove(request.object),
-            }));
+    /// Checks that the peer of a connection may profile the system. Its process must be the one
+    /// that connected, and must have had the right then and still have it: a process can execute
+    /// another program meanwhile, whose right must not serve the holder of the connection.
+    pub(super) fn check_profiling(&self, link: LinkId) -> Result<(), Refusal> {
+        let may = self.client(link).is_some_and(|client| {
+            let may = client.could_profile && process::may_profile(client.peer.pid, client.peer.uid);
+            may && client.process.is_some() && ProcessKey::from_pid(client.peer.pid) == client.process
         });
-    }
-
-    /// Removes a generated GUID, and its access list, when its session is no longer known.
-    pub(super) fn forget_generated(&mut self, guid: Guid) {
-        if self.sessions.generated.remove(&guid) && self.access.lists.has_list(guid) {
-            self.access.lists.put(guid, None);
-            log_info!("access to {guid} is removed with its session, whose GUID was generated");
+        if may {
+            return Ok(());
         }
-    }
-
-    /// Handles the result of saving a change; if saving failed, the list stays as it was.
-    pub(super) fn access_saved(&mut self, outcome: traceweir_session::Result<std::io::Result<()>>) {
-        self.finish_change(outcome);
-        self.begin_next_change();
-    }
-
-    fn finish_change(&mut self, outcome: traceweir_session::Result<std::io::Result<()>>) {
-        let Some((request, list)) = self.access_changes.saving.take() else { return };
-        let ChangeRequest { reply_to, peer: Peer { uid, pid, .. }, object, change, is_temporary } = request;
-        let failure = match outcome {
-            Ok(Ok(())) => None,
-            Ok(Err(e)) => Some((traceweir_transport::error::status_of(&e), e.to_string())),
-            Err(e) => Some((Status::ERROR_NO_SYSTEM_RESOURCES, e.to_string())),
-        };
-        match failure {
-            None => {
-                self.access.lists.put(object, list);
-                let until = if is_temporary { ", for as long as the session is known" } else { "" };
-                log_audit!("access to {object} changed by uid {uid}, process {pid}: {change}{until}");
-                self.reply(reply_to, Message::Done);
-            }
-            Some((status, reason)) => {
-                log_audit!("access to {object} not changed for uid {uid}, process {pid}: {change}: {reason}");
-                let reason = format!("the access list cannot be saved and stays as it was: {reason}");
-                self.refuse(reply_to, Refusal::new(status, reason));
-            }
-        }
+        let reason = "profiling the system requires CAP_PERFMON or CAP_SYS_ADMIN: run as root, or grant it with setcap cap_perfmon+ep PROGRAM";
+        Err(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, reason))
     }
 }
 
+/// Prefixes a refusal with its subject, since a session may be refused for other reasons.
+pub(super) fn about_kernel_events(refusal: Refusal) -> Refusal {
+    Refusal { reason: format!("kernel events: {}", refusal.reason), ..refusal }
+}
+
+fn closed() -> Refusal {
+    Refusal::new(Status::ERROR_INVALID_HANDLE, "the connection is closed")
+}
+
 /// Returns the reason why a user is refused who is in no access list.
-pub(super) fn admission_refusal(role: Role, uid: u32) -> String {
+fn admission_refusal(role: Role, uid: u32) -> String {
     match role {
         Role::Provider => format!(
             "this daemon serves its own user and root only, and uid {uid} is neither; the system daemon serves all users (weir daemon --system)"

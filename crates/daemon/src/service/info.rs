@@ -1,84 +1,85 @@
-//! Information classes: requests of TraceSetInformation, TraceQueryInformation and
-//! EnumerateTraceGuidsEx to the daemon.
+//! Settings by information class: those of sessions, and those of the system.
 //!
-//! ```text
-//!   class, length, elements ─▶ session ─▶ right, privilege ─▶ kind ─▶ machine ─▶ content
-//!   50     24      24, 87      87, 4201   5      1314         87, 50  50         87
-//!       ─▶ kept, and carried out
-//!
-//!   10 disallow list   ─▶ registry; registrations of enabled groups receive what is wanted now
-//!   16 periodic state  ─▶ tick, every so many seconds ─▶ Enable (capture state), to registrations
-//!                         that the session has enabled
-//!   18 binary tracking ─▶ ReportModules, to enabled registrations and after each later enable
-//!   24, 26 cache       ─▶ the session
-//!   3 to 6, 8, 9, 28   ─▶ kernel: the capture changes, or nothing is kept; answered then
-//!   others             ─▶ kept
-//! ```
-//!
-//! The published order of checks holds: each check is made when all before it have passed. A
-//! request that fails changes nothing. Settings of a session are forgotten when it begins to stop.
-//! Settings of the system last as long as the daemon runs; the daemon does not exit while any are
-//! set.
+//! Settings of a session are forgotten when it begins to stop. Settings of the system last as long
+//! as the daemon runs; the daemon does not exit while any are set. `route/information` checks the
+//! requests.
 
-mod store;
-
-pub(super) use store::Information;
-
-use std::time::Instant;
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use traceweir_format::Guid;
-use traceweir_format::info::{Answer, Branches, Query, Set, StackCaching};
-use traceweir_format::spec::access::Rights;
-use traceweir_format::spec::info::{About, InfoClass, Rules};
+use traceweir_format::info::{Answer, PeriodicCaptureState, Query, Set};
+use traceweir_format::spec::info::{InfoClass, Rules};
 use traceweir_format::spec::status::Status;
 use traceweir_session::Session;
 use traceweir_session::config::{is_system_logger, stream_count};
-use traceweir_session::info::{Settings, local_answer, read_set};
+use traceweir_session::info::{Machine, Settings, System, local_answer};
 use traceweir_transport::cpu;
-use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionConfig, SessionRef};
+use traceweir_transport::message::{Properties, SessionConfig};
 
-use super::access::rights_to_run;
-use super::kernel::{FollowUp, NewSettings, is_kernel_provider, only_for_system_loggers};
-use super::{LinkId, ReplyTo, Service, log_client};
+use super::sessions::Sessions;
 use crate::error::Refusal;
-use crate::process::{self, ProcessKey};
-use crate::registry::Target;
+use crate::log::log_client;
 
-/// Maximum size in bytes of the stack cache of a session that a guest has started.
-const MAX_CACHE_OF_GUEST: u32 = 1 << 20;
+/// All settings of sessions and of the system.
+#[derive(Debug, Default)]
+pub(super) struct Information {
+    sessions: BTreeMap<u64, Settings>,
+    periodic: BTreeMap<u64, Periodic>,
+    system: System,
+    machine: OnceCell<Machine>,
+}
 
-impl Service {
-    /// Sets information of a session, or of the system.
-    pub(super) fn set_information(
-        &mut self,
-        reply_to: ReplyTo,
-        session: &SessionRef,
-        class: u32,
-        data: &[u8],
-    ) -> Result<(), Refusal> {
-        self.refuse_when_leaving()?;
-        let set = read_set(class, Some(data), data.len(), || self.information.machine())?;
-        match set.class().rules().about {
-            About::Session => self.set_of_session(reply_to, session, &set),
-            About::System | About::Anything => self.set_of_system(reply_to, session, &set),
-        }
+/// The providers whose state a session requests periodically.
+#[derive(Debug)]
+struct Periodic {
+    every: Duration,
+    next: Instant,
+    providers: Vec<Guid>,
+}
+
+impl Information {
+    /// Returns when the next periodic state request is due.
+    pub(super) fn deadline(&self) -> Option<Instant> {
+        self.periodic.values().map(|periodic| periodic.next).min()
     }
 
-    fn set_of_system(&mut self, reply_to: ReplyTo, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
-        check_nothing(session)?;
-        let (current, machine) = self.information.system_and_machine();
-        let mut system = current.clone();
-        let done = system.set(set, machine);
-        if matches!(set, Set::SampledProfileInterval(_)) && done.is_ok() && system == *current {
-            // Every user may set the interval that is already in force: it changes nothing.
-            self.reply(reply_to, Message::Done);
-            return Ok(());
+    /// Returns whether no setting is stored that outlives sessions.
+    pub(super) fn has_no_system_settings(&self) -> bool {
+        self.system.is_default()
+    }
+
+    /// Removes the settings of a session that begins to stop.
+    pub(super) fn forget(&mut self, session: u64) {
+        self.sessions.remove(&session);
+        self.periodic.remove(&session);
+    }
+
+    /// Returns the sessions whose period has elapsed, with the providers whose state is due.
+    pub(super) fn take_due(&mut self, now: Instant) -> Vec<(u64, Vec<Guid>)> {
+        let mut due = Vec::new();
+        for (session, periodic) in self.periodic.iter_mut().filter(|(_, periodic)| periodic.next <= now) {
+            // A daemon that could not run in time asks once, not for each missed time.
+            let on_schedule = periodic.next + periodic.every;
+            periodic.next = if on_schedule > now { on_schedule } else { now + periodic.every };
+            due.push((*session, periodic.providers.clone()));
         }
-        self.check_profiling(reply_to.link)?;
-        done.map_err(|e| not_done(set.class(), e.into()))?;
-        log_client!("{} is set by {}", set.class().name(), self.peer_name(reply_to.link));
-        self.change_kernel(NewSettings::System(system), FollowUp::Done(reply_to));
-        Ok(())
+        due
+    }
+
+    /// Returns whether a session records the modules of its providers.
+    pub(super) fn tracks_binaries(&self, session: u64) -> bool {
+        self.sessions.get(&session).is_some_and(Settings::tracks_binaries)
+    }
+
+    pub(super) fn machine(&self) -> &Machine {
+        self.machine.get_or_init(Machine::inspect)
+    }
+
+    /// Returns the settings of the system, and the features of the machine.
+    pub(super) fn system_and_machine(&self) -> (&System, &Machine) {
+        (&self.system, self.machine())
     }
 
     /// Returns the settings of a session at its start: stacks of kernel events, if it asks for
@@ -95,293 +96,77 @@ impl Service {
         check_kind(class.rules(), config)?;
         let set = Set::from_bytes(class.number(), Some(stacks), stacks.len()).map_err(refusal)?;
         let mut settings = Settings::default();
-        settings.set(&set, self.information.machine()).map_err(|e| not_done(class, e.into()))?;
+        settings.set(&set, self.machine()).map_err(|e| not_done(class, e.into()))?;
         Ok(Some(settings))
     }
 
-    fn set_of_session(&mut self, reply_to: ReplyTo, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
-        if let (Set::ProviderBinaryTracking(on), Some(private)) = (set, self.find_private(session)) {
-            self.track_private(reply_to, private, *on)?;
-            self.reply(reply_to, Message::Done);
-            return Ok(());
-        }
-        let class = set.class();
-        let (id, config) = self.session_to_set(reply_to, session, class)?;
-        let mut settings = self.information.settings(id);
-        settings.set(set, self.information.machine()).map_err(|e| not_done(class, e.into()))?;
-        if let Set::PeriodicCaptureState(Some(periodic)) = set {
-            if periodic.providers.iter().any(is_kernel_provider) {
-                if !is_system_logger(&config) {
-                    return Err(only_for_system_loggers());
-                }
-                self.check_kernel_access(reply_to.link, &config)?;
-            }
-            periodic.providers.iter().try_for_each(|provider| self.check_enable(reply_to.link, *provider))?;
-        }
-        match set {
-            Set::SystemTraceEnableFlags(mask) => {
-                self.set_capture_setting(reply_to, id, Some(*mask), settings)
-            }
-            Set::StackTracing(_)
-            | Set::ContextRegister { .. }
-            | Set::PmcEventList(_)
-            | Set::PmcCounterList(_) => self.set_capture_setting(reply_to, id, None, settings),
-            set => {
-                self.information.keep(id, settings);
-                self.carry_out(id, set, &config);
-                self.reply(reply_to, Message::Done);
-                Ok(())
-            }
-        }
+    /// Replaces the settings of the system.
+    pub(super) fn set_system(&mut self, system: System) {
+        self.system = system;
     }
 
-    /// Configures the recording of last branches at kernel events: sets both of its classes, or
-    /// none.
-    pub(super) fn configure_branches(
-        &mut self,
-        reply_to: ReplyTo,
-        session: &SessionRef,
-        configuration: u32,
-        events: &[u8],
-    ) -> Result<(), Refusal> {
-        self.refuse_when_leaving()?;
-        let class = InfoClass::TraceLbrEventListInfo;
-        let branches = Branches::from_bytes(configuration, events).map_err(refusal)?;
-        let (id, config) = self.session_to_set(reply_to, session, class)?;
-        let mut settings = self.information.settings(id);
-        let done = settings.set_branches(&branches, self.information.machine());
-        done.map_err(|e| not_done(class, e.into()))?;
-        self.information.keep(id, settings);
-        log_no_effect(&config, class);
-        self.reply(reply_to, Message::Done);
-        Ok(())
+    /// Stores the settings of a session.
+    pub(super) fn keep(&mut self, session: u64, settings: Settings) {
+        self.sessions.insert(session, settings);
     }
 
-    /// Finds the session, if the peer may set this class and the session is of a kind that supports
-    /// it.
-    fn session_to_set(
+    pub(super) fn settings(&self, session: u64) -> Settings {
+        self.sessions.get(&session).cloned().unwrap_or_default()
+    }
+
+    /// Sets whose state a session requests periodically, from `now` on.
+    pub(super) fn repeat(&mut self, session: u64, periodic: Option<&PeriodicCaptureState>, now: Instant) {
+        self.periodic.remove(&session);
+        let Some(PeriodicCaptureState { seconds, providers }) = periodic else { return };
+        let every = Duration::from_secs(u64::from(*seconds));
+        let (next, providers) = (now + every, providers.clone());
+        self.periodic.insert(session, Periodic { every, next, providers });
+    }
+
+    /// Answers a query about a session.
+    pub(super) fn answer_of_session(
         &self,
-        reply_to: ReplyTo,
-        session: &SessionRef,
-        class: InfoClass,
-    ) -> Result<(u64, SessionConfig), Refusal> {
-        let rules = class.rules();
-        let (id, config) = self.session_of(reply_to, session, class, rules.is_privileged)?;
-        self.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
-        if rules.is_privileged {
-            self.check_profiling(reply_to.link)?;
-        }
-        check_kind(rules, &config)?;
-        Ok((id, config))
-    }
-
-    fn carry_out(&mut self, session: u64, set: &Set, config: &SessionConfig) {
-        match set {
-            Set::DisallowList(providers) => {
-                for (link, numbers) in self.registry.set_disallowed(session, providers) {
-                    // If there is no region, that is logged and retried.
-                    let params = EnableParams::default();
-                    let _ = self.send_to_process(link, &numbers, session, EnableCode::Enable, &params, None);
-                }
-            }
-            Set::PeriodicCaptureState(periodic) => self.information.repeat(session, periodic.as_ref()),
-            Set::ProviderBinaryTracking(true) => {
-                for (link, numbers) in self.registry.enabled_for(session) {
-                    self.request_modules(link, numbers, session);
-                }
-            }
-            Set::StackCaching(_) | Set::UnifiedStackCaching(_) => self.cache_stacks(session),
-            // Later enables no longer ask for modules; there is nothing to undo.
-            Set::ProviderBinaryTracking(false) => {}
-            Set::LbrConfiguration(_) | Set::LbrEventList(_) => log_no_effect(config, set.class()),
-            // Applied by the kernel, refused, or of the system: these do not get here.
-            Set::SystemTraceEnableFlags(_) | Set::StackTracing(_) | Set::ContextRegister { .. } => {}
-            Set::PmcEventList(_) | Set::PmcCounterList(_) => {}
-            Set::CutPeriodicCaptureState | Set::SampledProfileInterval(_) | Set::ProfileSourceConfig(_) => {}
-        }
-    }
-
-    /// Turns the storing of equal stacks only once on or off in a session. Guests may have many
-    /// sessions, so their caches are small.
-    fn cache_stacks(&mut self, id: u64) {
-        let is_guests = self.sessions.get_mut(id).is_some_and(|entry| entry.owner.is_guest);
-        let (cache, scope) = self.information.settings(id).stack_cache();
-        let most = if is_guests { MAX_CACHE_OF_GUEST } else { u32::MAX };
-        if let Some(session) = self.sessions.running_session(id) {
-            let cache = cache.map(|caching| StackCaching { bytes: caching.bytes.min(most), ..caching });
-            session.cache_stacks(cache, scope);
-        }
-    }
-
-    /// Asks some registrations to report their modules to a session.
-    pub(super) fn request_modules(&mut self, link: LinkId, registrations: Vec<u32>, session: u64) {
-        if !registrations.is_empty() {
-            self.send(link, 0, Message::ReportModules { registrations, session });
-        }
-    }
-
-    /// Requests the state of providers whose period has elapsed.
-    pub(super) fn capture_due_states(&mut self, now: Instant) {
-        let mut due = Vec::new();
-        for (session, periodic) in
-            self.information.periodic.iter_mut().filter(|(_, periodic)| periodic.next <= now)
-        {
-            // A daemon that could not run in time asks once, not for each missed time.
-            let on_schedule = periodic.next + periodic.every;
-            periodic.next = if on_schedule > now { on_schedule } else { now + periodic.every };
-            due.push((*session, periodic.providers.clone()));
-        }
-        for (session, providers) in due {
-            for provider in providers {
-                if is_kernel_provider(&provider) {
-                    self.kernels.run_down(session);
-                    continue;
-                }
-                let targets =
-                    self.reached_registrations(Target::Provider(provider), session, |_, enabled| {
-                        enabled.contains(&session)
-                    });
-                for (link, numbers) in targets {
-                    let (code, params) = (EnableCode::CaptureState, EnableParams::default());
-                    // Enabled registrations already have a region.
-                    let _ = self.send_to_process(link, &numbers, session, code, &params, None);
-                }
-            }
-        }
-    }
-
-    /// Answers a query about a session, or the system.
-    pub(super) fn query_information(
-        &mut self,
-        reply_to: ReplyTo,
-        session: &SessionRef,
-        class: u32,
-        input: u32,
-    ) -> Result<(), Refusal> {
-        let query = Query::new(class, input).map_err(refusal)?;
-        let answer = match query.class().rules().about {
-            About::Session => self.answer_of_session(reply_to, session, query)?,
-            About::System => {
-                check_nothing(session)?;
-                self.answer_of_system(reply_to, query)?
-            }
-            About::Anything => self.answer_of_system(reply_to, query)?,
-        };
-        self.reply(reply_to, Message::Information { data: answer.to_bytes() });
-        Ok(())
-    }
-
-    fn answer_of_session(
-        &self,
-        reply_to: ReplyTo,
-        session: &SessionRef,
+        sessions: &Sessions,
+        id: u64,
+        config: &SessionConfig,
         query: Query,
     ) -> Result<Answer, Refusal> {
-        let (id, config) = self.session_of(reply_to, session, query.class(), false)?;
-        self.check_right(reply_to.link, config.guid, Rights::WMIGUID_QUERY)?;
-        check_kind(query.class().rules(), &config)?;
-        let groups = || self.sessions.running_session(id).map(Session::groups).unwrap_or_default();
+        check_kind(query.class().rules(), config)?;
+        let groups = || sessions.running_session(id).map(Session::groups).unwrap_or_default();
         match query {
             Query::SystemTraceEnableFlags => Ok(Answer::SystemTraceEnableFlags(groups())),
-            Query::StreamCount => Ok(Answer::StreamCount(stream_count(&config, cpu::possible()).into())),
-            query => self.information.settings(id).answer(query).ok_or_else(not_queried),
+            Query::StreamCount => Ok(Answer::StreamCount(stream_count(config, cpu::possible()).into())),
+            query => self.settings(id).answer(query).ok_or_else(not_queried),
         }
     }
 
-    fn answer_of_system(&self, reply_to: ReplyTo, query: Query) -> Result<Answer, Refusal> {
-        let machine = self.information.machine();
+    /// Answers a query about the system. `shown`: the sessions that the requester may query.
+    pub(super) fn answer_of_system(
+        &self,
+        sessions: &Sessions,
+        shown: impl FnOnce() -> Vec<Properties>,
+        query: Query,
+    ) -> Result<Answer, Refusal> {
+        let machine = self.machine();
         Ok(match query {
-            Query::SampledProfileInterval(source) => self.information.system.interval(source, machine)?,
+            Query::SampledProfileInterval(source) => self.system.interval(source, machine)?,
             Query::MaxLoggers => {
-                Answer::MaxLoggers(u32::try_from(self.sessions.max_sessions()).unwrap_or(u32::MAX))
+                Answer::MaxLoggers(u32::try_from(sessions.max_sessions()).unwrap_or(u32::MAX))
             }
             Query::PmcSessions => {
-                let shown = self.sessions_shown_to(reply_to.link).into_iter();
+                let shown = shown().into_iter();
                 let all = shown.filter_map(|properties| {
-                    self.information
-                        .sessions
-                        .get(&properties.id)?
-                        .pmc_session((properties.id & 0xFFFF) as u16)
+                    self.sessions.get(&properties.id)?.pmc_session((properties.id & 0xFFFF) as u16)
                 });
                 Answer::PmcSessions(all.collect())
             }
             query => local_answer(query, || machine)?.ok_or_else(not_queried)?,
         })
     }
-
-    /// Replies with the registrations of a provider.
-    pub(super) fn query_registrations(
-        &mut self,
-        reply_to: ReplyTo,
-        provider: Guid,
-        from: u32,
-    ) -> Result<(), Refusal> {
-        let shown: Option<Vec<u64>> = self
-            .is_guest(reply_to.link)
-            .then(|| self.sessions_shown_to(reply_to.link).iter().map(|session| session.id).collect());
-        let is_shown = |id: u64| shown.as_ref().is_none_or(|shown| shown.contains(&id));
-        let Some(page) = self.registry.registrations_page(provider, from, &is_shown) else {
-            let reason = "no process has registered this provider and no session has enabled it";
-            return Err(Refusal::new(Status::ERROR_WMI_GUID_NOT_FOUND, reason));
-        };
-        self.reply(reply_to, page);
-        Ok(())
-    }
-
-    /// Finds a running session that is not private. For a private session the error is a missing
-    /// right or privilege, or else that the class is not supported there.
-    fn session_of(
-        &self,
-        reply_to: ReplyTo,
-        session: &SessionRef,
-        class: InfoClass,
-        is_privileged: bool,
-    ) -> Result<(u64, SessionConfig), Refusal> {
-        if let Some(private) = self.find_private(session).filter(|_| !session.is_nothing()) {
-            self.check_owner(reply_to, private, false)?;
-            if is_privileged {
-                self.check_profiling(reply_to.link)?;
-            }
-            let reason = format!("{} is not for private sessions", class.name());
-            return Err(Refusal::new(Status::ERROR_NOT_SUPPORTED, reason));
-        }
-        let (id, running) = self.sessions.find_running(session)?;
-        Ok((id, running.properties().config))
-    }
-
-    /// Checks that the peer of a connection may profile the system. Its process must be the one
-    /// that connected, and must have had the right then and still have it: a process can execute
-    /// another program meanwhile, whose right must not serve the holder of the connection.
-    pub(super) fn check_profiling(&self, link: LinkId) -> Result<(), Refusal> {
-        let may = self.clients.get(&link).is_some_and(|client| {
-            let may = client.could_profile && process::may_profile(client.peer.pid, client.peer.uid);
-            may && client.process.is_some() && ProcessKey::from_pid(client.peer.pid) == client.process
-        });
-        if may {
-            return Ok(());
-        }
-        let reason = "profiling the system requires CAP_PERFMON or CAP_SYS_ADMIN: run as root, or grant it with setcap cap_perfmon+ep PROGRAM";
-        Err(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, reason))
-    }
 }
 
-fn log_no_effect(config: &SessionConfig, class: InfoClass) {
-    log_client!(
-        "session {:?}: {} is stored but has no effect: this version does not record branches",
-        config.name,
-        class.name()
-    );
-}
-
-fn check_nothing(session: &SessionRef) -> Result<(), Refusal> {
-    if session.is_nothing() {
-        return Ok(());
-    }
-    let reason = "this information is about the system: the session id must be 0";
-    Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason))
-}
-
-fn check_kind(rules: Rules, config: &SessionConfig) -> Result<(), Refusal> {
+/// Checks that a session is of a kind that supports an information class.
+pub(super) fn check_kind(rules: Rules, config: &SessionConfig) -> Result<(), Refusal> {
     if rules.is_of_system_loggers && !is_system_logger(config) {
         let reason = "this is about kernel events, which only a SYSTEM_LOGGER_MODE session receives";
         return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
@@ -393,12 +178,13 @@ fn not_queried() -> Refusal {
     Refusal::new(Status::ERROR_NOT_SUPPORTED, "this information class cannot be queried")
 }
 
-fn refusal(e: traceweir_format::Error) -> Refusal {
+/// Returns the refusal for malformed information.
+pub(super) fn refusal(e: traceweir_format::Error) -> Refusal {
     Refusal::new(e.status(), e.to_string())
 }
 
 /// Logs a refusal about something that the machine does not support.
-fn not_done(class: InfoClass, refusal: Refusal) -> Refusal {
+pub(super) fn not_done(class: InfoClass, refusal: Refusal) -> Refusal {
     if refusal.status == Status::ERROR_NOT_SUPPORTED {
         log_client!("{} is not set: {refusal}", class.name());
     }

@@ -4,7 +4,7 @@
 //! ```text
 //!   Start ─▶ rights, room ─▶ Running ─(own thread: kernel::begin)─▶ began
 //!   Update of EnableFlags ─┐
-//!   classes 3 to 9, 28     ├─▶ change_kernel ─(own thread: kernel::apply_steps)─▶ KernelChanged
+//!   classes 3 to 9, 28     ├─▶ change ─(own thread: kernel::apply_steps)─▶ KernelChanged
 //!   enable of a system     │         │            ─▶ kept, passed to the session, answered
 //!   provider               ┘         └─ one at a time: later requests wait in order, guests last
 //! ```
@@ -13,38 +13,37 @@
 //! gets the reason. A session that wants no events starts without a capture if none can be opened,
 //! and gets one when it wants events.
 
-mod ask;
 mod loggers;
+mod requests;
 
 use traceweir_format::Guid;
-use traceweir_format::info::GroupMask;
-use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::info::InfoClass;
 use traceweir_format::spec::status::Status;
 use traceweir_format::spec::system::is_system_provider;
-use traceweir_kernel::{CaptureSettings, Scope};
-use traceweir_session::config::is_system_logger;
+use traceweir_kernel::CaptureSettings;
 use traceweir_session::info::{Settings, System};
-use traceweir_transport::message::{Control, EnableParams, Message, SessionConfig, Update};
+use traceweir_transport::message::{Control, EnableParams, Message};
 
-use super::control::spawn_file_thread;
-use super::notice::{Notice, Promise};
-use super::sessions::not_running;
-use super::{LinkId, ReplyTo, Service, log_client};
+use super::core::Core;
+use super::notice::{Notice, spawn_file_thread};
+use super::sessions::UpdateRequest;
+use super::turn::Turn;
 use crate::error::Refusal;
 use crate::filter;
+use crate::ids::ReplyTo;
 use crate::kernel::{self, OpenCapture, RequestedGroups};
 use crate::limits::{Claimant, MAX_WAITING, MAX_WAITING_OF_GUEST, MAX_WAITING_OF_GUESTS};
+use crate::log::log_client;
 use crate::logfile::PassedDescriptors;
-use crate::registry::Target;
+use crate::registry::{Registry, Target};
 
-pub(super) use ask::only_for_system_loggers;
-pub(super) use loggers::Kernels;
+pub(super) use loggers::SystemLoggers;
 use loggers::log_missing;
+pub(super) use requests::only_for_system_loggers;
 
 /// What waits while the kernel is being asked for something else.
-enum Waiting {
+pub(super) enum Waiting {
     Request(ReplyTo, Claimant, Box<Message>, PassedDescriptors),
     /// Compare what a session wants with what it gets.
     Adjust(u64),
@@ -69,23 +68,17 @@ impl Waiting {
 }
 
 /// The settings that are stored once the kernel has accepted them.
-pub(crate) enum NewSettings {
+pub(super) enum NewSettings {
     Session { id: u64, groups: RequestedGroups, settings: Box<Settings> },
     System(System),
 }
 
 /// What follows once the kernel has accepted a change.
-pub(crate) enum FollowUp {
+pub(super) enum FollowUp {
     /// Reply that the change is done.
     Done(ReplyTo),
     /// Carry out the rest of an update; if that is refused, the requested groups are restored.
-    Update {
-        reply_to: ReplyTo,
-        id: u64,
-        update: Box<Update>,
-        passed: PassedDescriptors,
-        before: RequestedGroups,
-    },
+    Update(Box<UpdateRequest>),
     /// Store the enable in the registry, so that provider listings show it.
     Enabled {
         reply_to: ReplyTo,
@@ -97,15 +90,26 @@ pub(crate) enum FollowUp {
     Nothing,
 }
 
+impl FollowUp {
+    /// Refuses the request that waits for the change, if there is one.
+    fn refuse(self, turn: &mut Turn, refusal: Refusal) {
+        match self {
+            Self::Done(reply_to) | Self::Enabled { reply_to, .. } => turn.refuse(reply_to, refusal),
+            Self::Update(request) => turn.refuse(request.reply_to, refusal),
+            Self::Nothing => {}
+        }
+    }
+}
+
 /// An enable of a system provider, as the controller sent it.
-pub(crate) struct Enabling {
+pub(super) struct Enabling {
     params: EnableParams,
     scope: filter::Scope,
     name: String,
 }
 
 /// A kernel change that is under way.
-pub(crate) struct Change {
+struct Change {
     /// The sessions affected, in the order of the outcomes, and what each wants now.
     steps: Vec<(u64, CaptureSettings)>,
     new_settings: NewSettings,
@@ -142,136 +146,93 @@ pub(super) fn is_kernel_provider(provider: &Guid) -> bool {
     *provider == SYSTEM_TRACE_CONTROL || is_system_provider(provider)
 }
 
-impl Service {
+impl SystemLoggers {
     /// Queues a message while a kernel change is under way that it may affect; returns `None` if it
     /// was queued.
-    pub(super) fn defer_during_change(
+    pub(super) fn defer(
         &mut self,
+        core: &Core,
         reply_to: ReplyTo,
         message: Message,
         passed: PassedDescriptors,
     ) -> Result<Option<(Message, PassedDescriptors)>, Refusal> {
-        if !self.kernels.is_changing || !is_about_kernel(&message) {
+        if self.changing.is_none() || !is_about_kernel(&message) {
             return Ok(Some((message, passed)));
         }
-        let claimant = self.claimant(reply_to);
-        let waiting = self.kernels.waiting.iter().filter_map(Waiting::claimant);
+        let claimant = core.access.claimant(reply_to.link);
+        let waiting = self.waiting.iter().filter_map(Waiting::claimant);
         if waiting.clone().count() >= MAX_WAITING
             || !claimant.has_room(waiting, MAX_WAITING_OF_GUEST, MAX_WAITING_OF_GUESTS)
         {
             let reason = "too many changes of the kernel capture are under way";
             return Err(Refusal::new(Status::ERROR_BUSY, reason));
         }
-        self.kernels.waiting.push_back(Waiting::Request(reply_to, claimant, Box::new(message), passed));
+        self.waiting.push_back(Waiting::Request(reply_to, claimant, Box::new(message), passed));
         Ok(None)
     }
 
-    /// Checks that the peer of a connection may have these groups: by its own right to profile the
-    /// system or by the access list of the kernel's GUID, and as far as the daemon itself can see
-    /// that much.
-    pub(super) fn check_kernel_events(&self, link: LinkId, groups: &GroupMask) -> Result<(), Refusal> {
-        if !kernel::wants_events(groups) {
-            return Ok(());
-        }
-        self.check_kernel_right(link)?;
-        if self.kernels.scope == Scope::Own
-            && let Some(group) = kernel::beyond_own(groups)
-        {
-            let reason = format!(
-                "{group}: without CAP_PERFMON the daemon sees processes, threads, images, context switches, samples and page faults of its own user only: \
-                 weir doctor shows the fix"
-            );
-            return Err(about_kernel_events(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, reason)));
-        }
-        Ok(())
-    }
-
-    /// Checks that the peer of a connection may start a session of this kind, read it, or have it
-    /// written to a file of its own: seeing what another user's session records shows as much of
-    /// the machine. The kind of session counts, not the groups it wants now: these can grow at any
-    /// moment.
-    pub(super) fn check_kernel_access(&self, link: LinkId, config: &SessionConfig) -> Result<(), Refusal> {
-        if is_system_logger(config) { self.check_kernel_right(link) } else { Ok(()) }
-    }
-
-    fn check_kernel_right(&self, link: LinkId) -> Result<(), Refusal> {
-        if self.has_right(link, SYSTEM_TRACE_CONTROL, Rights::TRACELOG_ACCESS_KERNEL_LOGGER) {
-            return Ok(());
-        }
-        self.check_profiling(link).map_err(about_kernel_events)
-    }
-
-    /// Forgets the capture of a session that begins to stop, or could not start.
-    pub(super) fn forget_kernel(&mut self, id: u64) {
-        drop_on_thread(self.kernels.forget(id));
-    }
-
     /// Asks the kernel for the new settings, if they differ from what is captured.
-    pub(super) fn change_kernel(&mut self, new_settings: NewSettings, follow_up: FollowUp) {
-        let steps = self.kernels.steps(&new_settings, &self.information);
+    pub(super) fn change(
+        &mut self,
+        core: &mut Core,
+        registry: &mut Registry,
+        new_settings: NewSettings,
+        follow_up: FollowUp,
+    ) {
+        let steps = self.steps(&new_settings, &core.information);
         let change = Change {
             steps: steps.iter().map(|step| (step.session, step.wanted.clone())).collect(),
             new_settings,
             follow_up,
         };
         if steps.is_empty() {
-            self.commit_change(change, Vec::new());
+            self.commit_change(core, registry, change, Vec::new());
             return;
         }
-        self.kernels.is_changing = true;
-        let promise = Promise::new(&self.post, move |outcome| Notice::KernelChanged {
-            change: Box::new(change),
-            outcome,
-        });
+        self.changing = Some(change);
+        let promise = core.turn.promise(|outcome| Notice::KernelChanged { outcome });
         spawn_file_thread(move || promise.keep(kernel::apply_steps(&steps)));
     }
 
-    /// Handles the outcome of a kernel change, then the requests that waited for it.
-    pub(super) fn kernel_changed(
+    /// Handles the outcome of a kernel change.
+    pub(super) fn changed(
         &mut self,
-        change: Change,
+        core: &mut Core,
+        registry: &mut Registry,
         outcome: traceweir_session::Result<Vec<Option<OpenCapture>>>,
     ) {
-        self.kernels.is_changing = false;
+        let Some(change) = self.changing.take() else { return };
         match outcome {
-            Ok(begun) => self.commit_change(change, begun),
+            Ok(begun) => self.commit_change(core, registry, change, begun),
             Err(e) => match change.follow_up {
-                FollowUp::Done(reply_to)
-                | FollowUp::Update { reply_to, .. }
-                | FollowUp::Enabled { reply_to, .. } => {
-                    self.refuse(reply_to, e.into());
-                }
                 FollowUp::Nothing => log_client!("the kernel capture stays as it was: {e}"),
+                follow_up => follow_up.refuse(&mut core.turn, e.into()),
             },
-        }
-        while !self.kernels.is_changing
-            && let Some(next) = self.kernels.next_waiting()
-        {
-            match next {
-                Waiting::Request(reply_to, _, message, passed) => {
-                    self.handle_controller(reply_to, *message, passed)
-                }
-                Waiting::Adjust(id) => self.adjust_kernel(id),
-            }
         }
     }
 
-    fn commit_change(&mut self, change: Change, begun: Vec<Option<OpenCapture>>) {
+    fn commit_change(
+        &mut self,
+        core: &mut Core,
+        registry: &mut Registry,
+        change: Change,
+        begun: Vec<Option<OpenCapture>>,
+    ) {
         let mut begun = begun.into_iter();
         for (id, wanted) in change.steps {
             let begun = begun.next().flatten();
-            let Some(running) = self.kernels.all.get_mut(&id) else {
+            let Some(running) = self.all.get_mut(&id) else {
                 drop_on_thread(begun);
                 continue;
             };
             running.wanted = wanted;
-            match (begun, self.sessions.running_session(id)) {
+            match (begun, core.sessions.running_session(id)) {
                 (Some(OpenCapture { source, control, losses, stack_bytes }), Some(session))
                     if running.control.is_none() =>
                 {
                     session.set_stack_bytes(stack_bytes);
                     session.capture(source);
-                    self.kernels.began(id, control, losses);
+                    self.began(id, control, losses);
                 }
                 (begun, _) => {
                     running.control.iter().for_each(|control| log_missing(&running.config.name, control));
@@ -281,100 +242,104 @@ impl Service {
         }
         let is_stored = match change.new_settings {
             NewSettings::Session { id, groups, settings } => {
-                self.store_session_settings(id, groups, *settings)
+                self.store_session_settings(core, id, groups, *settings)
             }
             NewSettings::System(system) => {
-                self.information.set_system(system);
+                core.information.set_system(system);
                 true
             }
         };
         match change.follow_up {
-            FollowUp::Done(reply_to) if is_stored => self.reply(reply_to, Message::Done),
-            FollowUp::Update { reply_to, id, update, passed, before } if is_stored => {
-                if let Err(refusal) = self.update_rest(reply_to, id, *update, passed, Some(before.clone())) {
-                    self.refuse(reply_to, refusal);
-                    self.restore_groups(id, before);
+            FollowUp::Done(reply_to) if is_stored => core.turn.reply(reply_to, Message::Done),
+            FollowUp::Update(request) if is_stored => {
+                let UpdateRequest { reply_to, id, ref before, .. } = *request;
+                let before = before.clone();
+                let Core { turn, access, sessions, .. } = core;
+                if let Err(refusal) = sessions.update(turn, access, *request) {
+                    turn.refuse(reply_to, refusal);
+                    self.restore_groups(core, registry, id, before.unwrap_or_default());
                 }
             }
             FollowUp::Enabled { reply_to, id, provider, enabling, before } if is_stored => {
-                match self.store_enable(id, provider, enabling) {
-                    Ok(()) => self.reply(reply_to, Message::Done),
+                match store_enable(registry, id, provider, enabling) {
+                    Ok(()) => core.turn.reply(reply_to, Message::Done),
                     Err(refusal) => {
-                        self.refuse(reply_to, refusal);
-                        self.restore_groups(id, before);
+                        core.turn.refuse(reply_to, refusal);
+                        self.restore_groups(core, registry, id, before);
                     }
                 }
             }
-            FollowUp::Done(reply_to)
-            | FollowUp::Update { reply_to, .. }
-            | FollowUp::Enabled { reply_to, .. } => {
-                self.refuse(reply_to, not_running());
-            }
-            FollowUp::Nothing => {}
-        }
-    }
-
-    fn store_enable(
-        &mut self,
-        id: u64,
-        provider: Guid,
-        enabling: Option<Box<Enabling>>,
-    ) -> Result<(), Refusal> {
-        let target = Target::Provider(provider);
-        match enabling.map(|enabling| *enabling) {
-            Some(Enabling { params, scope, name }) => self.registry.enable(target, id, params, scope, &name),
-            None => {
-                self.registry.disable(target, id);
-                Ok(())
-            }
+            follow_up => follow_up.refuse(&mut core.turn, Refusal::not_running()),
         }
     }
 
     /// Stores the new settings of a session; returns whether the session still runs.
-    fn store_session_settings(&mut self, id: u64, groups: RequestedGroups, settings: Settings) -> bool {
-        let (Some(running), Some(session)) =
-            (self.kernels.all.get_mut(&id), self.sessions.running_session(id))
+    fn store_session_settings(
+        &mut self,
+        core: &mut Core,
+        id: u64,
+        groups: RequestedGroups,
+        settings: Settings,
+    ) -> bool {
+        let (Some(running), Some(session)) = (self.all.get_mut(&id), core.sessions.running_session(id))
         else {
             return false;
         };
         session.set_groups(groups.combined());
         running.groups = groups;
-        self.information.keep(id, settings);
+        core.information.keep(id, settings);
         true
     }
 
     /// Compares what a session wants with what it gets, since something may have changed while it
     /// started.
-    pub(super) fn adjust_kernel(&mut self, id: u64) {
-        if !self.kernels.all.contains_key(&id) {
+    pub(super) fn adjust(&mut self, core: &mut Core, registry: &mut Registry, id: u64) {
+        if !self.all.contains_key(&id) {
             return;
         }
-        if self.kernels.is_changing {
-            self.kernels.adjust_later(id);
+        if self.changing.is_some() {
+            self.adjust_later(id);
         } else {
-            let (groups, settings) =
-                (self.kernels.requested_groups(id), Box::new(self.information.settings(id)));
-            self.change_kernel(NewSettings::Session { id, groups, settings }, FollowUp::Nothing);
+            let (groups, settings) = (self.requested_groups(id), Box::new(core.information.settings(id)));
+            self.change(core, registry, NewSettings::Session { id, groups, settings }, FollowUp::Nothing);
         }
     }
 
     /// Restores the requested groups that a session had before.
-    pub(super) fn restore_groups(&mut self, id: u64, groups: RequestedGroups) {
-        if let Some(running) = self.kernels.all.get_mut(&id) {
+    pub(super) fn restore_groups(
+        &mut self,
+        core: &mut Core,
+        registry: &mut Registry,
+        id: u64,
+        groups: RequestedGroups,
+    ) {
+        if let Some(running) = self.all.get_mut(&id) {
             running.groups = groups;
-            self.adjust_kernel(id);
+            self.adjust(core, registry, id);
         }
     }
 }
 
 /// Drops a capture that is no longer needed on a separate thread, since that takes long.
-fn drop_on_thread<T: Send + 'static>(capture: Option<T>) {
+pub(super) fn drop_on_thread<T: Send + 'static>(capture: Option<T>) {
     if let Some(capture) = capture {
         spawn_file_thread(move || drop(capture));
     }
 }
 
-/// Prefixes a refusal with its subject, since a session may be refused for other reasons.
-fn about_kernel_events(refusal: Refusal) -> Refusal {
-    Refusal { reason: format!("kernel events: {}", refusal.reason), ..refusal }
+/// Stores an enable of a system provider in the registry, so that provider listings show it.
+fn store_enable(
+    registry: &mut Registry,
+    id: u64,
+    provider: Guid,
+    enabling: Option<Box<Enabling>>,
+) -> Result<(), Refusal> {
+    let target = Target::Provider(provider);
+    match enabling.map(|enabling| *enabling) {
+        Some(Enabling { params, scope, name }) => registry.enable(target, id, params, scope, &name),
+        None => {
+            registry.disable(target, id);
+            Ok(())
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! Reports from session threads to the service.
+//! Threads that work for the service, and their reports.
 //!
 //! A session calls its callback exactly once, on its own thread. [`Promise`] guarantees this: if a
 //! session drops its callback without calling it, the service receives [`Error::Ended`], so no
@@ -8,13 +8,14 @@ use std::sync::Arc;
 
 use traceweir_format::spec::status::Status;
 use traceweir_kernel::Control;
-use traceweir_session::{Error, OpenedConsumer, Result, Session};
+use traceweir_session::{Error, Live, Result, Session};
+use traceweir_transport::map::check_headroom;
 use traceweir_transport::message::Properties;
 
-use super::ReplyTo;
-use super::kernel::Change;
 use crate::error::Refusal;
+use crate::ids::ReplyTo;
 use crate::kernel::{Losses, OpenCapture, RequestedGroups};
+use crate::log::log_warning;
 use crate::logfile::Claim;
 
 /// A report that a session's thread has finished something.
@@ -44,7 +45,6 @@ pub(crate) enum Notice {
     },
     /// The kernel was asked for other events.
     KernelChanged {
-        change: Box<Change>,
         /// The captures that have begun.
         outcome: Result<Vec<Option<OpenCapture>>>,
     },
@@ -118,6 +118,22 @@ impl<T: 'static> Promise<T> {
 impl<T> Drop for Promise<T> {
     fn drop(&mut self) {
         self.post_once(Err(Error::Ended));
+    }
+}
+
+/// Stack size of a thread for file operations.
+pub(super) const FILE_STACK: usize = 2 << 20;
+
+/// Runs file operations, which may block, on a thread of their own. If no thread can be created,
+/// the closure is dropped, and its promise with it.
+pub(super) fn spawn_file_thread(work: impl FnOnce() + Send + 'static) {
+    // A new thread that finds no memory for its signal stack aborts the process.
+    if let Err(e) = check_headroom(FILE_STACK) {
+        log_warning!("no thread for a file: {e}");
+        return;
+    }
+    if let Err(e) = std::thread::Builder::new().name("weir-file".into()).stack_size(FILE_STACK).spawn(work) {
+        log_warning!("no thread for a file: {e}");
     }
 }
 

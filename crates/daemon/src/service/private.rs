@@ -29,10 +29,10 @@
 //!    starter, root and the daemon's own user control it. Only its starter and root may name a
 //!    file, because processes open it with the rights of their own users.
 
-mod act;
 mod answers;
 mod by_name;
 mod owner;
+mod requests;
 mod show;
 mod track;
 
@@ -47,11 +47,11 @@ use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_P
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConfig, SessionRef};
 
-use super::sessions::{is_same_name, name_is_taken};
-use super::{LinkId, ReplyTo};
+use super::sessions::is_same_name;
 use crate::access::Identity;
 use crate::error::Refusal;
 use crate::filter::{self, Scope};
+use crate::ids::{LinkId, ReplyTo};
 use crate::limits::{self, Claimant};
 use crate::registry::Process;
 
@@ -81,16 +81,18 @@ pub(super) fn is_private(config: &SessionConfig) -> bool {
 
 /// All private sessions, and the requests to their processes.
 #[derive(Debug, Default)]
-pub(super) struct Privates {
-    all: BTreeMap<u64, Private>,
+pub(super) struct PrivateSessions {
+    all: BTreeMap<u64, PrivateSession>,
     pending: BTreeMap<u32, Pending>,
     last_order: u32,
     last_logger: u16,
+    /// When a request was last concluded.
+    pub(super) last_used: Option<Instant>,
 }
 
 /// One private session.
 #[derive(Debug)]
-struct Private {
+struct PrivateSession {
     /// The adjusted configuration; its GUID is the provider's.
     config: SessionConfig,
     /// The uid of the user who started the session.
@@ -146,7 +148,7 @@ enum Purpose {
     Change,
     Enable,
     /// The session was removed from the list.
-    Stop(Box<Private>),
+    Stop(Box<PrivateSession>),
 }
 
 /// A request that some processes have not answered yet.
@@ -165,13 +167,30 @@ struct Pending {
     others: Option<(Instant, BTreeSet<LinkId>)>,
 }
 
-impl Privates {
+impl Pending {
+    /// Creates a request that waits for no process yet.
+    fn new(reply_to: Option<ReplyTo>, claimant: Claimant, session: u64, purpose: Purpose) -> Self {
+        Self {
+            reply_to,
+            claimant,
+            session,
+            purpose,
+            waiting: BTreeSet::new(),
+            succeeded: 0,
+            failure: None,
+            deadline: None,
+            others: None,
+        }
+    }
+}
+
+impl PrivateSessions {
     /// Finds a session by id or name.
     pub(super) fn find(&self, reference: &SessionRef) -> Option<u64> {
         match reference {
             SessionRef::Id(id) => self.all.contains_key(id).then_some(*id),
             SessionRef::Name(name) => {
-                let has_name = |private: &Private| is_same_name(&private.config.name, name);
+                let has_name = |private: &PrivateSession| is_same_name(&private.config.name, name);
                 self.all.iter().find(|(_, private)| has_name(private)).map(|(id, _)| *id)
             }
         }
@@ -187,7 +206,7 @@ impl Privates {
     /// Checks that another session may have this name.
     pub(super) fn check_name(&self, name: &str) -> Result<(), Refusal> {
         match self.find(&SessionRef::Name(name.to_owned())) {
-            Some(_) => Err(name_is_taken(name)),
+            Some(_) => Err(Refusal::name_taken(name)),
             None => Ok(()),
         }
     }
@@ -262,7 +281,7 @@ impl Privates {
     }
 
     /// Finds a session that a process may still report on: one that runs, or is being stopped.
-    fn find_reported(&mut self, session: u64) -> Option<&mut Private> {
+    fn find_reported(&mut self, session: u64) -> Option<&mut PrivateSession> {
         if let Some(private) = self.all.get_mut(&session) {
             return Some(private);
         }
@@ -275,7 +294,7 @@ impl Privates {
     }
 }
 
-impl Private {
+impl PrivateSession {
     /// Returns whether a process takes part, if it has registered the provider.
     fn includes(&self, process: &Process) -> bool {
         let peer = &process.peer;
@@ -368,7 +387,7 @@ fn resolve_participants(provider: &Guid, filters: &[Filter]) -> Result<Scope, Re
 }
 
 #[cfg(test)]
-impl Privates {
+impl PrivateSessions {
     /// Returns all ids in use, including those of sessions that are being stopped.
     pub(super) fn ids(&self) -> Vec<u64> {
         let stopping = self.pending.values().filter(|pending| matches!(pending.purpose, Purpose::Stop(_)));
@@ -386,8 +405,8 @@ mod tests {
     use super::*;
     use traceweir_transport::socket::Peer;
 
-    fn private(starter: u32, filters: &[Filter]) -> Private {
-        Private {
+    fn private(starter: u32, filters: &[Filter]) -> PrivateSession {
+        PrivateSession {
             config: SessionConfig::default(),
             starter,
             identity: Identity::without_groups(&Peer { pid: 1, uid: starter, gid: starter }),
@@ -427,7 +446,7 @@ mod tests {
     fn process_in_other_groups_than_the_starter_takes_no_part() {
         let peer = Peer { pid: 1, uid: 1000, gid: 1000 };
         let with_groups = |groups: &[u32]| Identity::with_groups(&peer, Some(groups.to_vec()));
-        let session = Private { identity: with_groups(&[27, 50]), ..private(1000, &[]) };
+        let session = PrivateSession { identity: with_groups(&[27, 50]), ..private(1000, &[]) };
         assert!(!session.is_outranked_by(&with_groups(&[27])) && !session.is_outranked_by(&with_groups(&[])));
         assert!(session.is_outranked_by(&with_groups(&[27, 42])));
         assert!(session.is_outranked_by(&Identity { gid: 42, ..with_groups(&[]) }));

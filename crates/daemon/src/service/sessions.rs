@@ -8,18 +8,27 @@
 //! reused as late as possible; the generation begins at the daemon's start time and never repeats,
 //! so that a stale id matches no session, even after a restart.
 
+mod consume;
+mod control;
+mod start;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
-use traceweir_session::Session;
+use traceweir_session::{Session, SourceId};
 use traceweir_transport::message::{Properties, SessionRef};
 
-use super::{LinkId, PeerName, ReplyTo};
+use super::access::PeerName;
+use super::notice::Notice;
+use super::turn::Turn;
 use crate::error::Refusal;
+use crate::ids::{LinkId, ReplyTo};
 use crate::limits::{self, Claimant};
-use crate::logfile::Claim;
+use crate::logfile::{Claim, Files};
+pub(super) use control::UpdateRequest;
+pub(super) use start::{LogFile, check_config};
 
 /// The state of a session.
 pub(super) enum State {
@@ -98,14 +107,17 @@ pub(super) struct Sessions {
     all: BTreeMap<u64, Entry>,
     /// Final properties of the last sessions, the latest first.
     outcomes: VecDeque<Properties>,
-    /// GUIDs that were generated for sessions which run, or whose outcome is kept.
-    pub(super) generated: BTreeSet<Guid>,
+    /// The files that sessions write.
+    pub(super) files: Files,
+    /// Number of file checks under way for sessions that are about to be refused.
+    pub(super) file_checks: usize,
 }
 
 impl Sessions {
-    /// Creates an empty list for at most `max_sessions` sessions.
-    pub(super) fn new(max_sessions: usize) -> Self {
-        let seconds = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+    /// Creates an empty list for at most `max_sessions` sessions of a daemon that started at this
+    /// time.
+    pub(super) fn new(max_sessions: usize, started: SystemTime) -> Self {
+        let seconds = started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         Self {
             max_sessions,
             pool_budget: limits::pool_budget(),
@@ -113,7 +125,8 @@ impl Sessions {
             last_logger: 0,
             all: BTreeMap::new(),
             outcomes: VecDeque::new(),
-            generated: BTreeSet::new(),
+            files: Files::default(),
+            file_checks: 0,
         }
     }
 
@@ -126,7 +139,7 @@ impl Sessions {
     pub(super) fn check_name(&self, name: &str, guid: &Guid) -> Result<(), Refusal> {
         // A name that is the GUID of another session would make that name ambiguous.
         if self.find_any(&SessionRef::Name(name.to_owned())).is_some() {
-            return Err(name_is_taken(name));
+            return Err(Refusal::name_taken(name));
         }
         let is_taken = |entry: &Entry| entry.guid == *guid || entry.name.parse() == Ok(*guid);
         if self.all.values().any(is_taken) {
@@ -225,7 +238,7 @@ impl Sessions {
             let reason = "no session is named: give its name, or its id, which is not 0";
             return Refusal::new(Status::ERROR_INVALID_PARAMETER, reason);
         }
-        let Some(outcome) = self.find_outcome(reference) else { return not_running() };
+        let Some(outcome) = self.find_outcome(reference) else { return Refusal::not_running() };
         let (name, status) = (&outcome.config.name, Status(outcome.end_status));
         let reason = match status {
             Status::ERROR_SUCCESS => format!("session {name:?} has ended"),
@@ -250,6 +263,29 @@ impl Sessions {
     pub(super) fn forget_link(&mut self, link: LinkId) {
         for entry in self.all.values_mut() {
             entry.uncounted.connected.remove(&link);
+        }
+    }
+
+    /// Marks a running session as stopping; returns `false` if it is not running.
+    pub(super) fn begin_stop(&mut self, id: u64, reply_to: Option<ReplyTo>) -> bool {
+        let Some(session) = self.running_session(id).cloned() else { return false };
+        let Some(entry) = self.all.get_mut(&id) else { return false };
+        entry.state = State::Stopping { session, reply_to };
+        true
+    }
+
+    /// Lets the session collect the rest and finish its file, once no process writes to it any
+    /// more.
+    pub(super) fn finish_stop(&self, turn: &Turn, id: u64) {
+        if let Some(session) = self.session(id) {
+            session.stop(turn.promise(move |outcome| Notice::Stopped { id, outcome }).into_callback());
+        }
+    }
+
+    /// Detaches the region of a process from a session.
+    pub(super) fn detach(&self, id: u64, source: SourceId) {
+        if let Some(session) = self.session(id) {
+            session.detach(source);
         }
     }
 
@@ -294,7 +330,7 @@ impl Sessions {
     /// Finds a session that is running, and not stopping.
     pub(super) fn find_running(&self, reference: &SessionRef) -> Result<(u64, &Session), Refusal> {
         let id = self.find(reference)?;
-        self.running_session(id).map(|session| (id, session)).ok_or_else(not_running)
+        self.running_session(id).map(|session| (id, session)).ok_or_else(Refusal::not_running)
     }
 
     fn named(&self, name: &str) -> Option<u64> {
@@ -335,16 +371,6 @@ impl Sessions {
 pub(super) fn is_same_name(a: &str, b: &str) -> bool {
     let guid = |name: &str| name.parse::<Guid>().ok();
     a.to_lowercase() == b.to_lowercase() || guid(a).is_some_and(|a| guid(b) == Some(a))
-}
-
-/// Returns the refusal for a name that a session already has.
-pub(super) fn name_is_taken(name: &str) -> Refusal {
-    Refusal::new(Status::ERROR_ALREADY_EXISTS, format!("a session {name:?} is running"))
-}
-
-/// Returns the refusal for a session that is not running.
-pub(super) fn not_running() -> Refusal {
-    Refusal::new(Status::ERROR_WMI_INSTANCE_NOT_FOUND, "no such session is running")
 }
 
 #[cfg(test)]

@@ -19,22 +19,43 @@ use traceweir_transport::message::{
 };
 use traceweir_transport::runtime::Scope;
 
-use crate::limits::MAX_PROVIDERS;
+use crate::limits::{Descriptors, MAX_PROVIDERS};
 use crate::registry::Process;
 
 const OWN: u32 = 1000;
 const STRANGER: u32 = 1001;
 
+impl Service {
+    /// Returns the time of the test's clock, which [`Service::tick`] sets.
+    fn now(&self) -> Instant {
+        self.core.turn.now
+    }
+}
+
 fn service(scope: Scope) -> Service {
-    Service::new(Access::new(scope, OWN), 4, 77, Arc::new(|_| {}), Janitor::new())
+    Service::new(
+        Access::new(scope, OWN),
+        4,
+        77,
+        Arc::new(|_| {}),
+        Janitor::new(),
+        Instant::now(),
+        SystemTime::now(),
+    )
 }
 
 fn connect(service: &mut Service, link: LinkId, uid: u32) {
-    service.connected(link, Peer { pid: 100, uid, gid: uid }, ProcessKey::from_pid(100), false);
+    service.connected(
+        link,
+        Peer { pid: 100, uid, gid: uid },
+        ProcessKey::from_pid(100),
+        false,
+        service.now(),
+    );
 }
 
 fn send(service: &mut Service, link: LinkId, message: Message) {
-    service.handle(link, Envelope { request: 9, message, descriptors: Vec::new() });
+    service.handle(link, Envelope { request: 9, message, descriptors: Vec::new() }, service.now());
 }
 
 fn hello(role: Role, instance: u64) -> Message {
@@ -63,7 +84,15 @@ fn sent(service: &mut Service) -> Vec<String> {
 fn with_notices() -> (Service, std::sync::mpsc::Receiver<Notice>) {
     let (sender, notices) = std::sync::mpsc::channel();
     let post: Post = Arc::new(move |notice| drop(sender.send(notice)));
-    let mut service = Service::new(Access::new(Scope::User, OWN), 4, 77, post, Janitor::new());
+    let mut service = Service::new(
+        Access::new(Scope::User, OWN),
+        4,
+        77,
+        post,
+        Janitor::new(),
+        Instant::now(),
+        SystemTime::now(),
+    );
     connect(&mut service, 1, OWN);
     send(&mut service, 1, hello(Role::Controller, 1));
     (service, notices)
@@ -72,9 +101,9 @@ fn with_notices() -> (Service, std::sync::mpsc::Receiver<Notice>) {
 fn started(service: &mut Service, notices: &std::sync::mpsc::Receiver<Notice>) -> u64 {
     let config = SessionConfig { name: "s".into(), log_file_mode: 0x100, ..SessionConfig::default() };
     send(service, 1, Message::Start(Box::new(config)));
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
     sent(service);
-    service.sessions.running().pop().unwrap()
+    service.core.sessions.running().pop().unwrap()
 }
 
 fn enable(session: u64, timeout_ms: u32) -> Message {
@@ -138,7 +167,7 @@ fn process_has_one_provider_connection_at_a_time() {
     send(&mut service, 2, hello(Role::Provider, 5));
     send(&mut service, 3, hello(Role::Provider, 6));
     assert_eq!(sent(&mut service), ["1 welcome 77", "2 refused 183", "2 close", "3 welcome 77"]);
-    service.disconnected(1);
+    service.disconnected(1, service.now());
     connect(&mut service, 4, OWN);
     send(&mut service, 4, hello(Role::Provider, 5));
     assert_eq!(sent(&mut service), ["4 welcome 77"]);
@@ -147,7 +176,7 @@ fn process_has_one_provider_connection_at_a_time() {
 #[test]
 fn only_a_provider_answers_a_knock() {
     let mut service = service(Scope::User);
-    service.connected(1, Peer { pid: 100, uid: OWN, gid: OWN }, None, true);
+    service.connected(1, Peer { pid: 100, uid: OWN, gid: OWN }, None, true, service.now());
     assert!(sent(&mut service).first().is_some_and(|first| first.contains("Knock")));
     send(&mut service, 1, hello(Role::Controller, 1));
     assert_eq!(sent(&mut service), ["1 refused 87", "1 close"]);
@@ -249,12 +278,12 @@ fn registry_follows_registrations_and_disconnects() {
         },
     );
     assert_eq!(sent(&mut service), ["1 welcome 77", "1 registered 4", "1 registered 5", "1 refused 87"]);
-    assert_eq!(service.registry.providers(None, &BTreeSet::new()).count(), 1);
+    assert_eq!(service.providers.registry.providers(None, &BTreeSet::new()).count(), 1);
     send(&mut service, 1, Message::Unregister { registration: 4 });
     send(&mut service, 1, Message::Ack { order: 12345 });
     assert_eq!(sent(&mut service), ["1 Done"]);
-    service.disconnected(1);
-    assert!(service.registry.providers(None, &BTreeSet::new()).next().is_none());
+    service.disconnected(1, service.now());
+    assert!(service.providers.registry.providers(None, &BTreeSet::new()).next().is_none());
 }
 
 #[test]
@@ -267,9 +296,27 @@ fn daemon_is_idle_without_sessions_and_consumers() {
     connect(&mut service, 2, OWN);
     send(&mut service, 2, hello(Role::Consumer, 1));
     assert!(service.idle_since().is_none());
-    let before = Instant::now();
-    service.disconnected(2);
-    assert!(service.idle_since().is_some_and(|since| since >= before), "idle since the consumer left");
+    let later = service.now() + Duration::from_secs(7);
+    service.disconnected(2, later);
+    assert_eq!(service.idle_since(), Some(later), "idle since the consumer left");
+}
+
+#[test]
+fn sessions_and_consumers_keep_the_daemon_running() {
+    let (mut service, notices) = with_notices();
+    let session = started(&mut service, &notices);
+    let idle = Duration::from_secs(4);
+    let later = service.now() + idle * 100;
+    assert!(!service.is_idle_for(idle, later), "a session keeps the daemon running");
+    connect(&mut service, 2, OWN);
+    send(&mut service, 2, hello(Role::Consumer, 1));
+    send(&mut service, 1, Message::Control { session: SessionRef::Id(session), control: Control::Stop });
+    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
+    assert!(service.core.sessions.is_empty());
+    assert!(!service.is_idle_for(idle, later), "a consumer keeps the daemon running");
+    service.disconnected(2, later);
+    assert!(!service.is_idle_for(idle, later + idle - Duration::from_millis(1)));
+    assert!(service.is_idle_for(idle, later + idle));
 }
 
 #[test]
@@ -277,7 +324,7 @@ fn daemon_that_shuts_down_starts_no_session() {
     let mut service = service(Scope::User);
     connect(&mut service, 1, OWN);
     send(&mut service, 1, hello(Role::Controller, 1));
-    service.shut_down();
+    service.shut_down(service.now());
     assert!(service.is_finished());
     sent(&mut service);
     send(&mut service, 1, Message::Start(Box::default()));
@@ -288,14 +335,14 @@ fn daemon_that_shuts_down_starts_no_session() {
 fn first_stop_of_a_session_that_ends_by_itself_gets_the_outcome() {
     let (mut service, notices) = with_notices();
     let session = started(&mut service, &notices);
-    service.notice(Notice::Ended { id: session, status: Status::ERROR_DISK_FULL });
+    service.notice(Notice::Ended { id: session, status: Status::ERROR_DISK_FULL }, service.now());
     let stop = || Message::Control { session: SessionRef::Id(session), control: Control::Stop };
     send(&mut service, 1, stop());
     assert_eq!(sent(&mut service), [] as [String; 0]);
     send(&mut service, 1, stop());
     assert_eq!(sent(&mut service), ["1 refused 2402"]);
     assert!(service.idle_since().is_none());
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
     assert!(sent(&mut service).iter().any(|line| line.starts_with("1 Properties")));
     assert!(service.idle_since().is_some());
 }
@@ -307,11 +354,11 @@ fn session_that_ends_before_its_start_is_reported_is_stopped() {
     send(&mut service, 1, Message::Start(Box::new(config)));
     let start = notices.recv_timeout(Duration::from_secs(30)).unwrap();
     let Notice::Started { id, .. } = start else { panic!("not started") };
-    service.notice(Notice::Ended { id, status: Status::ERROR_DISK_FULL });
-    service.notice(start);
+    service.notice(Notice::Ended { id, status: Status::ERROR_DISK_FULL }, service.now());
+    service.notice(start, service.now());
     assert!(sent(&mut service).iter().any(|line| line.starts_with("1 Properties")), "it did run");
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
-    assert!(service.sessions.is_empty());
+    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
+    assert!(service.core.sessions.is_empty());
 }
 
 #[test]
@@ -321,21 +368,29 @@ fn nonstoppable_session_runs_until_the_daemon_shuts_down() {
     let post: Post = Arc::new(move |notice| sender.lock().unwrap().send(notice).unwrap());
     // The daemon makes its own requests under its own uid.
     let own = rustix::process::geteuid().as_raw();
-    let mut service = Service::new(Access::new(Scope::User, own), 4, 77, post, Janitor::new());
+    let mut service = Service::new(
+        Access::new(Scope::User, own),
+        4,
+        77,
+        post,
+        Janitor::new(),
+        Instant::now(),
+        SystemTime::now(),
+    );
     connect(&mut service, 1, own);
     send(&mut service, 1, hello(Role::Controller, 1));
     let raw = SessionConfig { name: "boot".into(), log_file_mode: 0x140, ..SessionConfig::default() };
     send(&mut service, 1, Message::Start(Box::new(raw.clone())));
     assert_eq!(sent(&mut service), ["1 welcome 77", "1 refused 87"], "not for controllers");
-    service.admit_own();
+    service.admit_own(service.now());
     let passed = PassedDescriptors::new(Vec::new(), &service.janitor);
-    service.start(ReplyTo { link: own::OWN, request: 9 }, raw, passed).unwrap();
-    service.notice(notices.recv().unwrap());
+    service.start(ReplyTo { link: access::OWN, request: 9 }, raw, passed).unwrap();
+    service.notice(notices.recv().unwrap(), service.now());
     sent(&mut service);
     let session = SessionRef::Name("BOOT".into());
     send(&mut service, 1, Message::Control { session, control: Control::Stop });
     assert_eq!(sent(&mut service), ["1 refused 5"]);
-    service.shut_down();
-    service.notice(notices.recv().unwrap());
+    service.shut_down(service.now());
+    service.notice(notices.recv().unwrap(), service.now());
     assert!(service.is_finished());
 }

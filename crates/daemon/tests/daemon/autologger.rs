@@ -36,7 +36,7 @@ fn text(number: u32, more: &str) -> String {
 }
 
 fn state(dir: &Path, name: &str) -> State {
-    Autologgers::new(Folders::of(&RuntimeDir::from_path(&dir.join("run"))).unwrap()).state(name)
+    Autologgers::new(Folders::for_runtime(&RuntimeDir::from_path(&dir.join("run"))).unwrap()).state(name)
 }
 
 fn query(controller: &mut Client, name: &str) -> Message {

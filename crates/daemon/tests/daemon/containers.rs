@@ -19,7 +19,7 @@ const SOCKET: &str = "TRACEWEIR_TEST_SOCKET";
 /// Exit code of that program if it was enabled.
 const ENABLED: i32 = 42;
 
-/// Registers, and exits with a code that tells whether it was enabled.
+/// Registers, and exits with a code that shows whether it was enabled.
 fn play_provider(socket: &Path) -> ! {
     let connection = Connection::connect(socket, PATIENCE).unwrap();
     let mut provider = Client::welcome(connection, Role::Provider);

@@ -1,9 +1,7 @@
 //! Private sessions passed on to simulated processes: honest ones, slow ones and lying ones.
 
-use std::time::{Duration, Instant};
-
 use traceweir_format::Guid;
-use traceweir_transport::message::{Control, EnableCode, Message, Properties, SessionConfig, SessionRef};
+use traceweir_transport::message::{Control, Message, Properties, SessionConfig, SessionRef};
 
 use crate::util::*;
 
@@ -118,30 +116,6 @@ fn session_fails_with_the_first_reason_if_all_processes_refuse() {
     assert_eq!(status(&controller.receive()), 1450);
     assert_eq!(controller.status(query("App")), 4201);
     one.assert_quiet();
-}
-
-#[test]
-fn process_that_does_not_answer_times_out() {
-    let daemon = Daemon::start();
-    let (mut controller, mut one) = (daemon.controller(), daemon.provider());
-    one.register_quietly(1, PROVIDER);
-    let began = Instant::now();
-    let now = properties(controller.request(start(private("App"))));
-    assert!(began.elapsed() > Duration::from_secs(4), "the process gets time");
-    assert_eq!(now.processes, 0);
-    let (order, session, _) = receive_start(&mut one);
-    send_state(&one, order, session, 0, 7);
-    controller.send(&enable(session, PROVIDER, EnableCode::Enable, 50));
-    assert_eq!(status(&controller.receive()), 1460, "the enable stays in effect");
-    assert!(matches!(one.receive(), Message::PrivateEnable { session: id, .. } if id == session));
-    controller.send(&query("App"));
-    let (order, _) = receive_control(&mut one);
-    send_state(&one, order, session, 0, 8);
-    assert_eq!(properties(controller.receive()).events, 8, "a late report still counts");
-    let mut two = daemon.provider();
-    two.register(1, PROVIDER);
-    receive_start(&mut two);
-    assert!(matches!(two.receive(), Message::PrivateEnable { order: 0, .. }), "for later processes");
 }
 
 #[test]

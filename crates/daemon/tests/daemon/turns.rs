@@ -1,6 +1,6 @@
 //! Order of service: the requests of one user delay no other user for long, and disconnect none.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use traceweir_format::security::Sid;
@@ -12,6 +12,9 @@ use crate::util::*;
 
 /// The longest acceptable delay of a request that is handled at once.
 const AT_ONCE: Duration = Duration::from_secs(1);
+
+/// How long a controller without an answer counts as held back.
+const HELD_BACK: Duration = Duration::from_millis(250);
 
 fn register(registration: u32) -> Message {
     Message::Register { registration, provider: PROVIDER, traits: Vec::new(), classic: false }
@@ -81,15 +84,22 @@ fn guest_who_fills_a_process_queue_is_held_back_until_it_is_read() {
     let filters = (1..=8).map(|kind| Filter { kind, data: vec![7; 1024] }).collect();
     let params = EnableParams { level: 4, filters, ..EnableParams::default() };
     const CALLS: usize = 300;
+    let answered = AtomicUsize::new(0);
     std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..CALLS {
                 let call = enable_with(session, PROVIDER, EnableCode::Enable, params.clone(), 0);
                 assert_eq!(ann.request(call), Message::Done);
+                answered.fetch_add(1, Ordering::Relaxed);
             }
         });
         // The process is busy while more messages come than the daemon queues for a process.
-        std::thread::sleep(Duration::from_secs(2));
+        until("the controller is held back", || {
+            let before = answered.load(Ordering::Relaxed);
+            std::thread::sleep(HELD_BACK);
+            before > 0 && answered.load(Ordering::Relaxed) == before
+        });
+        assert!(answered.load(Ordering::Relaxed) < CALLS, "the queue holds fewer messages");
         let began = Instant::now();
         assert!(matches!(root.request(Message::QueryAll { from: 0 }), Message::Sessions { .. }));
         assert!(began.elapsed() < AT_ONCE, "root is answered meanwhile");

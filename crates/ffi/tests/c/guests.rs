@@ -34,7 +34,7 @@ fn every_call_of_the_table_of_information_returns_the_same_from_c() {
     if !is_root() {
         return;
     }
-    let Machine { has_counters, has_branches } = Machine::look();
+    let Machine { has_counters, has_branches } = Machine::inspect();
     let (workshop, daemon, logs) = (Workshop::new(), Daemon::for_all(), tempfile::tempdir().unwrap());
     let_in(&daemon);
     // The guest can read files here, too.

@@ -208,7 +208,7 @@ fn profile_sources_and_counters_match_the_machine() {
         let _daemon = DaemonInProcess::new(folder);
         let mut controller = connected(folder);
         let mut ask = |query| controller.query_information(&NO_SESSION, query);
-        let has_counters = Machine::look().has_counters;
+        let has_counters = Machine::inspect().has_counters;
         let Answer::ProfileSourceList(sources) = ask(Query::ProfileSourceList).unwrap() else {
             panic!("another answer")
         };
@@ -478,7 +478,7 @@ fn missing_counters_and_branches_are_refused_with_a_reason() {
         let _daemon = DaemonInProcess::with_log(folder, &log);
         let mut controller = connected(folder);
         let session = SessionRef::Id(controller.start(&live("deep", SYSTEM_LOGGER)).unwrap().id);
-        let Machine { has_counters, has_branches } = Machine::look();
+        let Machine { has_counters, has_branches } = Machine::inspect();
         let cycles = ProfileInterval { source: 19, interval: 70_000 };
         let all = [
             (&NO_SESSION, Set::SampledProfileInterval(cycles), has_counters),

@@ -4,7 +4,7 @@ use traceweir_transport::message::{EnableParams, Filter};
 
 const GUID: Guid = Guid::from_u128(0x1234);
 
-fn parse(text: &str) -> Result<Definition, Wrong> {
+fn parse(text: &str) -> Result<Definition, ConfigError> {
     Definition::parse("App", &format!("Guid = \"{GUID}\"\n{text}"))
 }
 

@@ -9,11 +9,15 @@ use traceweir_kernel::{CaptureSettings, Control as KernelControl, Scope};
 use traceweir_session::config::has_reserved_slot;
 use traceweir_transport::message::SessionConfig;
 
-use super::{NewSettings, Waiting};
+#[cfg(test)]
+use super::FollowUp;
+use super::{Change, NewSettings, Waiting, drop_on_thread};
 use crate::error::Refusal;
+use crate::ids::LinkId;
 use crate::kernel::{self, Losses, RequestedGroups, Step};
+use crate::log::log_client;
+use crate::service::access::{AccessControl, about_kernel_events};
 use crate::service::info::Information;
-use crate::service::log_client;
 
 /// Maximum number of system loggers, and how many of these are reserved for the loggers that have a
 /// place of their own.
@@ -21,17 +25,18 @@ const MAX_SYSTEM_LOGGERS: usize = 8;
 const KEPT_PLACES: usize = 2;
 
 /// All system loggers.
-pub(in crate::service) struct Kernels {
+pub(in crate::service) struct SystemLoggers {
     pub(super) scope: Scope,
-    pub(super) all: BTreeMap<u64, Running>,
-    pub(super) is_changing: bool,
+    pub(super) all: BTreeMap<u64, SystemLogger>,
+    /// The change that is under way.
+    pub(super) changing: Option<Change>,
     pub(super) waiting: VecDeque<Waiting>,
     /// Losses of sessions that are stopping, which are final once they have stopped.
     leaving: BTreeMap<u64, Arc<Losses>>,
 }
 
 /// A system logger, from its start request on.
-pub(super) struct Running {
+pub(super) struct SystemLogger {
     pub(super) config: SessionConfig,
     pub(super) groups: RequestedGroups,
     /// Whether a thread is opening the capture; until it reports, no other capture is opened.
@@ -43,23 +48,24 @@ pub(super) struct Running {
     pub(super) losses: Option<Arc<Losses>>,
 }
 
-impl Default for Kernels {
+impl Default for SystemLoggers {
     fn default() -> Self {
         Self::with_scope(kernel::scope_of_daemon())
     }
 }
 
-impl Kernels {
+impl SystemLoggers {
     /// Creates an empty list for a daemon with this scope.
     pub(in crate::service) fn with_scope(scope: Scope) -> Self {
         let (all, waiting, leaving) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
-        Self { scope, all, is_changing: false, waiting, leaving }
+        Self { scope, all, changing: None, waiting, leaving }
     }
 
     /// Simulates a kernel change that takes long.
     #[cfg(test)]
     pub(in crate::service) fn simulate_change(&mut self) {
-        self.is_changing = true;
+        let (steps, new_settings) = (Vec::new(), NewSettings::System(Default::default()));
+        self.changing = Some(Change { steps, new_settings, follow_up: FollowUp::Nothing });
     }
 
     /// Checks that there is room for another system logger.
@@ -77,6 +83,31 @@ impl Kernels {
         Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason))
     }
 
+    /// Checks that the peer of a connection may have these groups: by its own right to profile the
+    /// system or by the access list of the kernel's GUID, and as far as the daemon itself can see
+    /// that much.
+    pub(in crate::service) fn check_events(
+        &self,
+        access: &AccessControl,
+        link: LinkId,
+        groups: &GroupMask,
+    ) -> Result<(), Refusal> {
+        if !kernel::wants_events(groups) {
+            return Ok(());
+        }
+        access.check_kernel_right(link)?;
+        if self.scope == Scope::Own
+            && let Some(group) = kernel::beyond_own(groups)
+        {
+            let reason = format!(
+                "{group}: without CAP_PERFMON the daemon sees processes, threads, images, context switches, samples and page faults of its own user only: \
+                 weir doctor shows the fix"
+            );
+            return Err(about_kernel_events(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, reason)));
+        }
+        Ok(())
+    }
+
     /// Adds a session; returns what its capture must be asked for.
     pub(in crate::service) fn add(
         &mut self,
@@ -92,7 +123,7 @@ impl Kernels {
             self.scope,
         );
         let (config, is_starting, control, losses) = (config.clone(), true, None, None);
-        let running = Running { config, groups, is_starting, wanted: wanted.clone(), control, losses };
+        let running = SystemLogger { config, groups, is_starting, wanted: wanted.clone(), control, losses };
         self.all.insert(id, running);
         wanted
     }
@@ -114,16 +145,15 @@ impl Kernels {
         (running.control, running.losses) = (Some(control), Some(losses));
     }
 
-    /// Removes a session that begins to stop, or could not start. The returned handle may be the
-    /// last one of its capture; dropping it takes long.
-    #[must_use]
-    pub(super) fn forget(&mut self, id: u64) -> Option<KernelControl> {
+    /// Removes a session that begins to stop, or could not start.
+    pub(in crate::service) fn forget(&mut self, id: u64) {
         self.waiting.retain(|waiting| !waiting.is_adjust(id));
-        let Running { control, losses, .. } = self.all.remove(&id)?;
+        let Some(SystemLogger { control, losses, .. }) = self.all.remove(&id) else { return };
         if let Some(losses) = losses {
             self.leaving.insert(id, losses);
         }
-        control
+        // This may be the last handle of the capture.
+        drop_on_thread(control);
     }
 
     /// Queues a comparison of what a session wants with what it gets, at most once per session.
@@ -133,8 +163,12 @@ impl Kernels {
         }
     }
 
-    /// Removes and returns the next to be served: the first that is not a guest's, else the first.
-    pub(super) fn next_waiting(&mut self) -> Option<Waiting> {
+    /// Removes and returns the next to be served, unless a change is under way: the first that is
+    /// not a guest's, else the first.
+    pub(in crate::service) fn next_waiting(&mut self) -> Option<Waiting> {
+        if self.changing.is_some() {
+            return None;
+        }
         let index = self.waiting.iter().position(|waiting| !waiting.is_guests()).unwrap_or(0);
         self.waiting.remove(index)
     }
@@ -201,17 +235,17 @@ pub(super) fn log_missing(name: &str, control: &KernelControl) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::ReplyTo;
     use crate::limits::Claimant;
     use crate::logfile::PassedDescriptors;
-    use crate::service::ReplyTo;
     use traceweir_transport::message::Message;
     use traceweir_transport::socket::Janitor;
 
     #[test]
     fn losses_include_the_last_drain() {
-        let mut kernels = Kernels::with_scope(Scope::Own);
+        let mut system_loggers = SystemLoggers::with_scope(Scope::Own);
         let losses = Arc::new(Losses::new(2));
-        let running = Running {
+        let running = SystemLogger {
             config: SessionConfig::default(),
             groups: RequestedGroups::default(),
             is_starting: false,
@@ -219,9 +253,9 @@ mod tests {
             control: None,
             losses: Some(Arc::clone(&losses)),
         };
-        kernels.all.insert(7, running);
+        system_loggers.all.insert(7, running);
         losses.store(1, &[1, 0], 0);
-        assert!(kernels.forget(7).is_none());
+        system_loggers.forget(7);
         // The session ends: its capture finds more.
         losses.store(9, &[1, 5], 2);
         let expected = [
@@ -230,24 +264,24 @@ mod tests {
             "3 kernel events were too large, or too many at once",
             "2 process details were not read in time",
         ];
-        assert_eq!(kernels.stopped(7), expected);
-        assert!(kernels.stopped(7).is_empty(), "once");
+        assert_eq!(system_loggers.stopped(7), expected);
+        assert!(system_loggers.stopped(7).is_empty(), "once");
         assert!(Losses::new(2).messages().is_empty());
     }
 
     #[test]
     fn guests_are_served_last() {
-        let mut kernels = Kernels::with_scope(Scope::Own);
+        let mut system_loggers = SystemLoggers::with_scope(Scope::Own);
         let janitor = Janitor::new();
         for (link, is_guest) in [(1, true), (2, true), (3, false), (4, true), (5, false)] {
             let claimant = Claimant { uid: 7, is_guest };
             let passed = PassedDescriptors::new(Vec::new(), &janitor);
             let request =
                 Waiting::Request(ReplyTo { link, request: 0 }, claimant, Box::new(Message::Done), passed);
-            kernels.waiting.push_back(request);
+            system_loggers.waiting.push_back(request);
         }
-        kernels.adjust_later(9);
-        let served = std::iter::from_fn(|| kernels.next_waiting()).map(|waiting| match waiting {
+        system_loggers.adjust_later(9);
+        let served = std::iter::from_fn(|| system_loggers.next_waiting()).map(|waiting| match waiting {
             Waiting::Request(reply_to, ..) => reply_to.link,
             Waiting::Adjust(id) => id,
         });
@@ -256,11 +290,11 @@ mod tests {
 
     #[test]
     fn queued_adjustments_are_bounded_by_number_of_sessions() {
-        let mut kernels = Kernels::with_scope(Scope::Own);
-        (0..100).for_each(|_| kernels.adjust_later(7));
-        kernels.adjust_later(8);
-        assert_eq!(kernels.waiting.len(), 2);
-        assert!(kernels.forget(7).is_none());
-        assert_eq!(kernels.waiting.len(), 1);
+        let mut system_loggers = SystemLoggers::with_scope(Scope::Own);
+        (0..100).for_each(|_| system_loggers.adjust_later(7));
+        system_loggers.adjust_later(8);
+        assert_eq!(system_loggers.waiting.len(), 2);
+        system_loggers.forget(7);
+        assert_eq!(system_loggers.waiting.len(), 1);
     }
 }

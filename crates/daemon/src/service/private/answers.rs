@@ -6,50 +6,52 @@
 //! ```
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Message, Properties, SessionConfig};
 
-use super::{OTHERS_WITHIN, Pending, Private, Purpose};
+use super::{OTHERS_WITHIN, Pending, PrivateSession, PrivateSessions, Purpose};
 use crate::error::Refusal;
-use crate::limits::Claimant;
+use crate::ids::LinkId;
 use crate::log::{log_client, log_warning};
-use crate::service::sessions::not_running;
-use crate::service::{LinkId, ReplyTo, Service};
+use crate::registry::Registry;
+use crate::service::core::Core;
 
-impl Service {
+impl PrivateSessions {
+    /// Waits for processes to answer an order, at most for the given time.
     pub(super) fn await_processes(
         &mut self,
+        core: &mut Core,
         order: u32,
-        (reply_to, claimant, session): (Option<ReplyTo>, Claimant, u64),
-        purpose: Purpose,
+        mut pending: Pending,
         waiting: BTreeSet<LinkId>,
         within: Option<Duration>,
     ) {
-        let now = Instant::now();
-        let deadline = within.map(|within| now + within);
-        let private = match &purpose {
+        let now = core.turn.now;
+        pending.waiting = waiting;
+        pending.deadline = within.map(|within| now + within);
+        let private = match &pending.purpose {
             Purpose::Stop(private) => Some(&**private),
-            _ => self.privates.all.get(&session),
+            _ => self.all.get(&pending.session),
         };
-        let others = private.map(Private::others).filter(|others| !others.is_empty());
-        let others = others.map(|others| (now + OTHERS_WITHIN, others));
-        let (succeeded, failure) = (0, None);
-        let pending =
-            Pending { reply_to, claimant, session, purpose, waiting, succeeded, failure, deadline, others };
-        self.privates.pending.insert(order, pending);
-        self.conclude_if_answered(order);
+        let others = private.map(PrivateSession::others).filter(|others| !others.is_empty());
+        pending.others = others.map(|others| (now + OTHERS_WITHIN, others));
+        self.pending.insert(order, pending);
+        self.conclude_if_answered(core, order);
     }
 
     /// Handles a process's report on an order. Reports of processes that take no part are ignored.
-    pub(in crate::service) fn private_state(
+    pub(in crate::service) fn state_reported(
         &mut self,
+        core: &mut Core,
+        registry: &Registry,
         link: LinkId,
-        (order, session): (u32, u64),
+        order: u32,
+        session: u64,
         outcome: Result<Properties, Refusal>,
     ) {
-        let Some(private) = self.privates.find_reported(session) else { return };
+        let Some(private) = self.find_reported(session) else { return };
         let Some(member) = private.members.get_mut(&link) else { return };
         let failure = match outcome {
             Ok(properties) => {
@@ -60,7 +62,7 @@ impl Service {
                 None
             }
             Err(refusal) => {
-                let pid = self.registry.processes.get(&link).map_or(0, |process| process.peer.pid);
+                let pid = registry.processes.get(&link).map_or(0, |process| process.peer.pid);
                 let (name, reason, status) = (&private.config.name, &refusal.reason, refusal.status.0);
                 log_client!(
                     "process {pid} reports for private session {name:?}: {reason:?} (status {status})"
@@ -74,23 +76,22 @@ impl Service {
                 Some(Refusal::new(refusal.status, format!("process {pid}: {refusal}")))
             }
         };
-        if let Some(pending) =
-            self.privates.pending.get_mut(&order).filter(|pending| pending.session == session)
+        if let Some(pending) = self.pending.get_mut(&order).filter(|pending| pending.session == session)
             && pending.waiting.remove(&link)
         {
             pending.succeeded += usize::from(failure.is_none());
             pending.failure = pending.failure.take().or(failure);
         }
-        self.conclude_if_answered(order);
+        self.conclude_if_answered(core, order);
     }
 
     /// Removes a process that has disconnected from its private sessions.
-    pub(in crate::service) fn private_provider_left(&mut self, link: LinkId) {
-        for private in self.privates.all.values_mut() {
+    pub(in crate::service) fn provider_left(&mut self, core: &mut Core, link: LinkId) {
+        for private in self.all.values_mut() {
             private.remove_member(link);
         }
         let mut orders = Vec::new();
-        for (order, pending) in &mut self.privates.pending {
+        for (order, pending) in &mut self.pending {
             if let Purpose::Stop(private) = &mut pending.purpose {
                 private.remove_member(link);
             }
@@ -99,30 +100,29 @@ impl Service {
             }
         }
         for order in orders {
-            self.conclude_if_answered(order);
+            self.conclude_if_answered(core, order);
         }
     }
 
     /// Removes a controller that has disconnected: its requests get no reply, and sessions tied to
     /// it end.
-    pub(in crate::service) fn private_controller_left(&mut self, link: LinkId) {
+    pub(in crate::service) fn controller_left(&mut self, core: &mut Core, link: LinkId) {
         let is_requester = |pending: &Pending| pending.reply_to.is_some_and(|reply_to| reply_to.link == link);
         // A pending enable is dropped; a start or stop goes on without a reply.
-        self.privates
-            .pending
+        self.pending
             .retain(|_, pending| !(is_requester(pending) && matches!(pending.purpose, Purpose::Enable)));
-        for pending in self.privates.pending.values_mut() {
+        for pending in self.pending.values_mut() {
             pending.reply_to = pending.reply_to.filter(|reply_to| reply_to.link != link);
         }
-        for id in self.privates.tied_to(link) {
-            self.stop_private(None, id);
+        for id in self.tied_to(link) {
+            self.stop(core, None, id);
         }
     }
 
     /// Stops waiting for the processes of other users whose deadline has passed.
-    pub(super) fn expire_others(&mut self, now: Instant) {
-        let mut orders = Vec::new();
-        for (order, pending) in &mut self.privates.pending {
+    pub(super) fn expire_others(&mut self, core: &mut Core) {
+        let (now, mut orders) = (core.turn.now, Vec::new());
+        for (order, pending) in &mut self.pending {
             let Some((_, others)) = pending.others.take_if(|(deadline, _)| *deadline <= now) else {
                 continue;
             };
@@ -138,54 +138,50 @@ impl Service {
             }
         }
         for order in orders {
-            self.conclude_if_answered(order);
+            self.conclude_if_answered(core, order);
         }
     }
 
     /// Ends the requests whose deadline has passed.
-    pub(in crate::service) fn expire_privates(&mut self, now: Instant) {
-        self.expire_others(now);
+    pub(in crate::service) fn tick(&mut self, core: &mut Core) {
+        self.expire_others(core);
+        let now = core.turn.now;
         let is_late = |pending: &Pending| pending.deadline.is_some_and(|deadline| deadline <= now);
-        let late: Vec<u32> = self
-            .privates
-            .pending
-            .iter()
-            .filter(|(_, pending)| is_late(pending))
-            .map(|(order, _)| *order)
-            .collect();
+        let late: Vec<u32> =
+            self.pending.iter().filter(|(_, pending)| is_late(pending)).map(|(order, _)| *order).collect();
         for order in late {
-            if let Some(mut pending) = self.privates.pending.remove(&order) {
+            if let Some(mut pending) = self.pending.remove(&order) {
                 let reason = "a process did not answer in time; the request stays in effect";
                 let late = Refusal::new(Status::ERROR_TIMEOUT, reason);
                 // A start succeeds even if a process is slow.
                 let late = Some(late).filter(|_| !matches!(pending.purpose, Purpose::Start));
                 pending.failure = pending.failure.take().or(late);
-                self.conclude(pending);
+                self.conclude(core, pending);
             }
         }
     }
 
-    pub(super) fn conclude_if_answered(&mut self, order: u32) {
-        if self.privates.pending.get(&order).is_some_and(|pending| pending.waiting.is_empty())
-            && let Some(pending) = self.privates.pending.remove(&order)
+    pub(super) fn conclude_if_answered(&mut self, core: &mut Core, order: u32) {
+        if self.pending.get(&order).is_some_and(|pending| pending.waiting.is_empty())
+            && let Some(pending) = self.pending.remove(&order)
         {
-            self.conclude(pending);
+            self.conclude(core, pending);
         }
     }
 
     /// Replies to the controller with the result of a request.
-    pub(super) fn conclude(&mut self, pending: Pending) {
+    pub(super) fn conclude(&mut self, core: &mut Core, pending: Pending) {
         let Pending { reply_to, session, purpose, succeeded, failure, .. } = pending;
-        self.used = Instant::now();
+        self.last_used = Some(core.turn.now);
         let properties = match &purpose {
             Purpose::Stop(private) => Some(private.properties(session)),
-            _ => self.privates.all.get(&session).map(|private| private.properties(session)),
+            _ => self.all.get(&session).map(|private| private.properties(session)),
         };
         let failure = match purpose {
             // A process may refuse while others run the session; if none runs it, there is no
             // session.
             Purpose::Start if succeeded == 0 && failure.is_some() => {
-                self.stop_private(None, session);
+                self.stop(core, None, session);
                 failure
             }
             Purpose::Start | Purpose::Query => None,
@@ -193,10 +189,12 @@ impl Service {
         };
         let Some(reply_to) = reply_to else { return };
         match (failure, purpose, properties) {
-            (Some(refusal), ..) => self.refuse(reply_to, refusal),
-            (None, Purpose::Enable, _) => self.reply(reply_to, Message::Done),
-            (None, _, Some(properties)) => self.reply(reply_to, Message::Properties(Box::new(properties))),
-            (None, _, None) => self.refuse(reply_to, not_running()),
+            (Some(refusal), ..) => core.turn.refuse(reply_to, refusal),
+            (None, Purpose::Enable, _) => core.turn.reply(reply_to, Message::Done),
+            (None, _, Some(properties)) => {
+                core.turn.reply(reply_to, Message::Properties(Box::new(properties)))
+            }
+            (None, _, None) => core.turn.refuse(reply_to, Refusal::not_running()),
         }
     }
 }

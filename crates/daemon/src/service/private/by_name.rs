@@ -22,11 +22,13 @@ use traceweir_format::Guid;
 use traceweir_format::spec::access::Rights;
 use traceweir_transport::message::{EnableCode, EnableParams, Message};
 
-use super::{MAX_GUIDS_BY_NAME, Private};
+use super::{MAX_GUIDS_BY_NAME, PrivateSession, PrivateSessions};
+use crate::ids::LinkId;
 use crate::log::log_refusal;
 use crate::registry::Registry;
-use crate::service::access::rights_to_run;
-use crate::service::{LinkId, Service};
+use crate::service::access::{AccessControl, rights_to_run};
+use crate::service::core::Core;
+use crate::service::providers::EnableOrder;
 
 /// A change of what names enable in a process.
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +50,7 @@ impl OrderByName {
     }
 }
 
-impl Private {
+impl PrivateSession {
     fn enables_by_name(&self, hash: Guid) -> bool {
         self.enables.get(&hash).is_some_and(|enabled| enabled.is_by_name)
     }
@@ -67,15 +69,22 @@ impl Private {
     }
 }
 
-impl Service {
+impl PrivateSessions {
     /// Returns the hash of the name by which a session enables a GUID in a process; prefers the
     /// name that enabled it before, if that still does.
-    fn hash_reaching(&self, private: &Private, link: LinkId, provider: Guid) -> Option<Guid> {
+    fn hash_reaching(
+        &self,
+        core: &Core,
+        registry: &Registry,
+        private: &PrivateSession,
+        link: LinkId,
+        provider: Guid,
+    ) -> Option<Guid> {
         if private.enables.contains_key(&provider) {
             return None;
         }
         let before = private.members.get(&link).and_then(|member| member.by_name.get(&provider));
-        let names = self.registry.names_of_guid(link, provider);
+        let names = registry.names_of_guid(link, provider);
         let mut reaching = None;
         for hash in names.filter(|hash| private.enables_by_name(*hash)) {
             reaching = Some(hash);
@@ -83,13 +92,15 @@ impl Service {
                 break;
             }
         }
-        reaching.filter(|_| self.may_run(private, provider))
+        reaching.filter(|_| may_run(&core.access, private, provider))
     }
 
     /// Updates which of these GUIDs a session enables by name in a process, and returns the orders
     /// that the process must get. GUIDs for which `is_due` returns true are enabled again.
     fn update_by_name(
         &mut self,
+        core: &Core,
+        registry: &Registry,
         id: u64,
         link: LinkId,
         guids: BTreeSet<Guid>,
@@ -99,22 +110,22 @@ impl Service {
         let mut left_out = 0_usize;
         let mut has_made_room = false;
         for provider in guids {
-            let Some(private) = self.privates.all.get(&id) else { break };
+            let Some(private) = self.all.get(&id) else { break };
             let Some(member) = private.members.get(&link) else { break };
             let before = member.by_name.get(&provider).copied();
-            let now = self.hash_reaching(private, link, provider);
+            let now = self.hash_reaching(core, registry, private, link, provider);
             let is_enabled_itself = private.enables.contains_key(&provider);
             let is_full = before.is_none() && member.by_name.len() >= MAX_GUIDS_BY_NAME;
             if now.is_some() && is_full {
                 // Registrations do not change meanwhile, so a second attempt would find no more
                 // room.
                 let is_first = !std::mem::replace(&mut has_made_room, true);
-                if !(is_first && self.drop_unregistered(id, link, &mut orders)) {
+                if !(is_first && self.drop_unregistered(registry, id, link, &mut orders)) {
                     left_out = left_out.saturating_add(1);
                     continue;
                 }
             }
-            let private = self.privates.all.get_mut(&id);
+            let private = self.all.get_mut(&id);
             let Some(member) = private.and_then(|private| private.members.get_mut(&link)) else { break };
             match now {
                 Some(hash) => {
@@ -131,9 +142,9 @@ impl Service {
             }
         }
         if left_out > 0
-            && let Some(private) = self.privates.all.get(&id)
+            && let Some(private) = self.all.get(&id)
         {
-            let pid = self.registry.processes.get(&link).map_or(0, |process| process.peer.pid);
+            let pid = registry.processes.get(&link).map_or(0, |process| process.peer.pid);
             let name = &private.config.name;
             log_refusal!(
                 "private session {name:?} enables {MAX_GUIDS_BY_NAME} GUIDs by name in process {pid}, the limit: {left_out} more are not enabled"
@@ -144,11 +155,17 @@ impl Service {
 
     /// Makes room among the GUIDs that a session enables by name in a process by disabling those
     /// without a registration. Returns whether there were any.
-    fn drop_unregistered(&mut self, id: u64, link: LinkId, orders: &mut Vec<OrderByName>) -> bool {
-        let Some(private) = self.privates.all.get_mut(&id) else { return false };
+    fn drop_unregistered(
+        &mut self,
+        registry: &Registry,
+        id: u64,
+        link: LinkId,
+        orders: &mut Vec<OrderByName>,
+    ) -> bool {
+        let Some(private) = self.all.get_mut(&id) else { return false };
         let Some(member) = private.members.get_mut(&link) else { return false };
         let enables = &private.enables;
-        let registry = &self.registry;
+        let registry = &registry;
         let before = member.by_name.len();
         member.by_name.retain(|guid, _| {
             let is_registered = registry.numbers_of(link, *guid).next().is_some();
@@ -164,21 +181,24 @@ impl Service {
     /// which may be the hash of their name, or have a name that is enabled.
     pub(super) fn orders_by_name(
         &mut self,
-        (id, link): (u64, LinkId),
-        (provider, code): (Guid, EnableCode),
-        params: &EnableParams,
+        core: &Core,
+        registry: &Registry,
+        link: LinkId,
+        provider: Guid,
+        call: &EnableOrder,
     ) -> Vec<(Guid, EnableCode, EnableParams)> {
-        let Some(private) = self.privates.all.get(&id) else { return Vec::new() };
+        let &EnableOrder { session: id, code, ref params } = call;
+        let Some(private) = self.all.get(&id) else { return Vec::new() };
         if code == EnableCode::CaptureState {
             let by_name = private.members.get(&link).map(|member| &member.by_name);
             let enabled = by_name.into_iter().flatten().filter(|(_, hash)| **hash == provider);
-            let permitted = enabled.filter(|(guid, _)| self.may_run(private, **guid));
+            let permitted = enabled.filter(|(guid, _)| may_run(&core.access, private, **guid));
             return permitted.map(|(guid, _)| (*guid, code, params.clone())).collect();
         }
-        let guids = private.affected_guids(&self.registry, link, provider);
+        let guids = private.affected_guids(registry, link, provider);
         // The call itself disables its provider, which a name may still enable.
         let is_due = |guid, hash| hash == provider || (guid == provider && code == EnableCode::Disable);
-        let orders = self.update_by_name(id, link, guids, is_due);
+        let orders = self.update_by_name(core, registry, id, link, guids, is_due);
         let is_needed = |order: &OrderByName| !matches!(order, OrderByName::Disable { provider: guid } if *guid == provider);
         let orders = orders.into_iter().filter(is_needed);
         let with_params = orders.filter_map(|order| {
@@ -189,22 +209,22 @@ impl Service {
     }
 
     /// Orders a process that has just joined a session to enable what the session enables by name.
-    pub(super) fn enable_names_in(&mut self, id: u64, link: LinkId) {
-        let Some(private) = self.privates.all.get(&id) else { return };
+    pub(super) fn enable_names_in(&mut self, core: &mut Core, registry: &Registry, id: u64, link: LinkId) {
+        let Some(private) = self.all.get(&id) else { return };
         let hashes = private.enables.iter().filter(|(_, enabled)| enabled.is_by_name);
-        let guids = hashes.flat_map(|(hash, _)| self.registry.guids_named(link, *hash)).collect();
-        let orders = self.update_by_name(id, link, guids, |_, _| false);
-        self.send_by_name(id, link, &orders);
+        let guids = hashes.flat_map(|(hash, _)| registry.guids_named(link, *hash)).collect();
+        let orders = self.update_by_name(core, registry, id, link, guids, |_, _| false);
+        self.send_by_name(core, id, link, &orders);
     }
 
-    fn send_by_name(&mut self, id: u64, link: LinkId, orders: &[OrderByName]) {
+    fn send_by_name(&mut self, core: &mut Core, id: u64, link: LinkId, orders: &[OrderByName]) {
         for order in orders {
             let Some((code, params)) = self.params_for(id, *order, &EnableParams::default()) else {
                 continue;
             };
             let params = Box::new(EnableParams { source: Guid::NULL, ..params });
             let provider = order.provider();
-            self.send(link, 0, Message::PrivateEnable { order: 0, session: id, provider, code, params });
+            core.turn.send(link, Message::PrivateEnable { order: 0, session: id, provider, code, params });
         }
     }
 
@@ -218,84 +238,93 @@ impl Service {
     ) -> Option<(EnableCode, EnableParams)> {
         match order {
             OrderByName::Enable { hash, .. } => {
-                let enabled = self.privates.all.get(&id)?.enables.get(&hash)?;
+                let enabled = self.all.get(&id)?.enables.get(&hash)?;
                 Some((EnableCode::Enable, enabled.params.clone()))
             }
             OrderByName::Disable { .. } => Some((EnableCode::Disable, to_disable.clone())),
         }
     }
 
-    /// Returns the rights that the starter of a session lacks to run it for a provider whose GUID
-    /// is not the session's.
-    fn missing_rights(&self, private: &Private, provider: Guid) -> Rights {
-        let rights = rights_to_run(&private.config) | Rights::TRACELOG_GUID_ENABLE;
-        self.access.missing(&private.identity, provider, rights)
-    }
-
-    fn may_run(&self, private: &Private, provider: Guid) -> bool {
-        self.missing_rights(private, provider).is_empty()
-    }
-
-    /// Returns whether the starter of a session may run it for a provider, and logs a refusal.
-    fn check_may_run(&self, private: &Private, provider: Guid) -> bool {
-        let missing = self.missing_rights(private, provider);
-        if !missing.is_empty() {
-            let (name, uid) = (&private.config.name, private.starter);
-            log_refusal!(
-                "{provider} is not enabled by its name for private session {name:?}: uid {uid} has no {missing} on it"
-            );
-        }
-        missing.is_empty()
-    }
-
     /// Starts a session in the processes that have registered a name under a GUID other than its
     /// hash, if that hash is the session's own GUID.
-    pub(super) fn join_by_name(&mut self, id: u64, hash: Guid) {
-        let Some(private) = self.privates.all.get(&id).filter(|private| private.config.guid == hash) else {
+    pub(super) fn join_by_name(&mut self, core: &mut Core, registry: &Registry, id: u64, hash: Guid) {
+        let Some(private) = self.all.get(&id).filter(|private| private.config.guid == hash) else {
             return;
         };
         let mut links: BTreeSet<LinkId> = BTreeSet::new();
         // The registrations of one process are adjacent.
         let mut last = None;
-        for (link, provider) in self.registry.registrations_named(hash) {
+        for (link, provider) in registry.registrations_named(hash) {
             let is_included = match last {
                 Some((checked, is_included)) if checked == link => is_included,
                 _ => {
-                    let process = self.registry.processes.get(&link);
+                    let process = registry.processes.get(&link);
                     !private.members.contains_key(&link)
                         && process.is_some_and(|process| private.includes(process))
                 }
             };
             last = Some((link, is_included));
-            if is_included && !links.contains(&link) && self.check_may_run(private, provider) {
+            if is_included && !links.contains(&link) && check_may_run(&core.access, private, provider) {
                 links.insert(link);
             }
         }
         for link in links {
-            self.join(id, link, 0);
+            self.join(core, registry, id, link, 0);
         }
     }
 
     /// Lets private sessions that enable a name reach a registration that was just added, or has
     /// just got that name.
-    pub(in crate::service) fn join_privates_by_name(&mut self, link: LinkId, registration: u32) {
-        let Some((hash, provider)) = self.registry.name_hash_and_guid(link, registration) else { return };
-        let Some(process) = self.registry.processes.get(&link) else { return };
-        let reaching = self.privates.all.iter().filter_map(|(id, private)| {
+    pub(super) fn reach_by_name(
+        &mut self,
+        core: &mut Core,
+        registry: &Registry,
+        link: LinkId,
+        registration: u32,
+    ) {
+        let Some((hash, provider)) = registry.name_hash_and_guid(link, registration) else {
+            return;
+        };
+        let Some(process) = registry.processes.get(&link) else { return };
+        let reaching = self.all.iter().filter_map(|(id, private)| {
             if !private.enables_by_name(hash) || private.enables.contains_key(&provider) {
                 return None;
             }
             let is_member = private.members.contains_key(&link);
             let is_included = is_member || (private.config.guid == hash && private.includes(process));
-            (is_included && self.check_may_run(private, provider)).then_some((*id, is_member))
+            (is_included && check_may_run(&core.access, private, provider)).then_some((*id, is_member))
         });
         for (id, is_member) in reaching.collect::<Vec<_>>() {
             if is_member {
-                let orders = self.update_by_name(id, link, BTreeSet::from([provider]), |_, _| false);
-                self.send_by_name(id, link, &orders);
+                let orders =
+                    self.update_by_name(core, registry, id, link, BTreeSet::from([provider]), |_, _| false);
+                self.send_by_name(core, id, link, &orders);
             } else {
-                self.join(id, link, 0);
+                self.join(core, registry, id, link, 0);
             }
         }
     }
+}
+
+/// Returns the rights that the starter of a session lacks to run it for a provider whose GUID
+/// is not the session's.
+fn missing_rights(access: &AccessControl, private: &PrivateSession, provider: Guid) -> Rights {
+    let rights = rights_to_run(&private.config) | Rights::TRACELOG_GUID_ENABLE;
+    access.rules().missing(&private.identity, provider, rights)
+}
+
+fn may_run(access: &AccessControl, private: &PrivateSession, provider: Guid) -> bool {
+    missing_rights(access, private, provider).is_empty()
+}
+
+/// Returns whether the starter of a session may run it for a provider, and logs a refusal.
+fn check_may_run(access: &AccessControl, private: &PrivateSession, provider: Guid) -> bool {
+    let missing = missing_rights(access, private, provider);
+    if !missing.is_empty() {
+        let (name, uid) = (&private.config.name, private.starter);
+        log_refusal!(
+            "{provider} is not enabled by its name for private session {name:?}: uid {uid} has no {missing} on it"
+        );
+    }
+    missing.is_empty()
 }

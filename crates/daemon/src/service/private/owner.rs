@@ -9,22 +9,25 @@
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::Control;
 
+use super::PrivateSessions;
 use crate::error::Refusal;
+use crate::ids::ReplyTo;
 use crate::log::log_refusal;
-use crate::service::sessions::not_running;
-use crate::service::{ReplyTo, Service};
+use crate::service::core::Core;
 
-impl Service {
+impl PrivateSessions {
     /// Checks that the requester may control the session. Only the starter and root may name a
     /// file, because processes open it with the rights of their own users.
     pub(in crate::service) fn check_owner(
         &self,
+        core: &Core,
         reply_to: ReplyTo,
         id: u64,
         names_file: bool,
     ) -> Result<(), Refusal> {
-        let (uid, private) = (self.uid(reply_to)?, self.privates.all.get(&id).ok_or_else(not_running)?);
-        let may = if names_file { uid == 0 } else { !self.is_guest(reply_to.link) };
+        let (uid, private) =
+            (core.access.uid(reply_to.link)?, self.all.get(&id).ok_or_else(Refusal::not_running)?);
+        let may = if names_file { uid == 0 } else { !core.access.is_guest(reply_to.link) };
         if may || uid == private.starter {
             return Ok(());
         }
@@ -35,12 +38,6 @@ impl Service {
             "a private session {what} the user who started it (uid {starter}) and root; start one of your own"
         );
         Err(Refusal::new(Status::ERROR_ACCESS_DENIED, reason))
-    }
-
-    /// Returns the user who made a request.
-    pub(super) fn uid(&self, reply_to: ReplyTo) -> Result<u32, Refusal> {
-        let closed = || Refusal::new(Status::ERROR_INVALID_HANDLE, "the connection is closed");
-        self.peer(reply_to.link).map(|peer| peer.uid).ok_or_else(closed)
     }
 }
 

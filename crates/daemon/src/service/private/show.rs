@@ -8,27 +8,30 @@ use std::collections::BTreeSet;
 use traceweir_format::Guid;
 use traceweir_transport::message::{EnableEntry, EnableParams, Message, ProviderEntry};
 
-use super::Private;
-use crate::registry::Target;
-use crate::service::{LinkId, ReplyTo, Service};
+use super::{PrivateSession, PrivateSessions};
+use crate::ids::{LinkId, ReplyTo};
+use crate::registry::{Registry, Target};
+use crate::service::core::Core;
 
-impl Service {
+impl PrivateSessions {
     /// Returns a page of providers after a key, with the enables of private sessions.
     pub(in crate::service) fn providers_page(
         &self,
+        core: &Core,
+        registry: &Registry,
         reply_to: ReplyTo,
         after: Option<(Guid, bool)>,
     ) -> Message {
-        let shown: Vec<(u64, &Private)> = self.privates_shown_to(reply_to);
+        let shown: Vec<(u64, &PrivateSession)> = self.shown_to(core, reply_to);
         let others: BTreeSet<Target> = shown
             .iter()
             .flat_map(|(_, private)| private.enables.keys())
             .map(|guid| Target::Provider(*guid))
             .collect();
-        let entries = self.registry.providers(after, &others).map(|mut entry| {
+        let entries = registry.providers(after, &others).map(|mut entry| {
             if !entry.is_group {
                 let enables =
-                    shown.iter().filter_map(|(id, private)| self.private_entry(*id, private, &entry));
+                    shown.iter().filter_map(|(id, private)| self.entry(registry, *id, private, &entry));
                 entry.privates = enables.collect();
             }
             entry
@@ -36,22 +39,22 @@ impl Service {
         Message::providers_page(entries)
     }
 
-    fn privates_shown_to(&self, reply_to: ReplyTo) -> Vec<(u64, &Private)> {
-        let (uid, sees_all) = (self.uid(reply_to).ok(), !self.is_guest(reply_to.link));
-        let is_shown = |private: &Private| sees_all || uid == Some(private.starter);
-        self.privates
-            .all
-            .iter()
-            .filter(|(_, private)| is_shown(private))
-            .map(|(id, private)| (*id, private))
-            .collect()
+    fn shown_to(&self, core: &Core, reply_to: ReplyTo) -> Vec<(u64, &PrivateSession)> {
+        let (uid, sees_all) = (core.access.uid(reply_to.link).ok(), !core.access.is_guest(reply_to.link));
+        let is_shown = |private: &PrivateSession| sees_all || uid == Some(private.starter);
+        self.all.iter().filter(|(_, private)| is_shown(private)).map(|(id, private)| (*id, private)).collect()
     }
 
-    fn private_entry(&self, id: u64, private: &Private, entry: &ProviderEntry) -> Option<EnableEntry> {
+    fn entry(
+        &self,
+        registry: &Registry,
+        id: u64,
+        private: &PrivateSession,
+        entry: &ProviderEntry,
+    ) -> Option<EnableEntry> {
         let enabled = private.enables.get(&entry.provider)?;
         let EnableParams { level, match_any, match_all, property, ref filters, .. } = enabled.params;
-        let registered_in: BTreeSet<LinkId> = self
-            .registry
+        let registered_in: BTreeSet<LinkId> = registry
             .registrations_of(Target::Provider(entry.provider))
             .into_iter()
             .map(|(link, _)| link)

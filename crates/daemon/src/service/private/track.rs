@@ -3,40 +3,57 @@
 
 use traceweir_format::Guid;
 
-use super::Private;
+use super::{PrivateSession, PrivateSessions};
 use crate::error::Refusal;
-use crate::service::{LinkId, ReplyTo, Service};
+use crate::ids::{LinkId, ReplyTo};
+use crate::registry::Registry;
+use crate::service::core::Core;
 
-impl Service {
+impl PrivateSessions {
     /// Turns the recording of provider modules in a private session on or off.
-    pub(in crate::service) fn track_private(
+    pub(in crate::service) fn track(
         &mut self,
+        core: &mut Core,
+        registry: &Registry,
         reply_to: ReplyTo,
         id: u64,
         on: bool,
     ) -> Result<(), Refusal> {
-        self.check_owner(reply_to, id, false)?;
-        if let Some(private) = self.privates.all.get_mut(&id) {
+        self.check_owner(core, reply_to, id, false)?;
+        if let Some(private) = self.all.get_mut(&id) {
             private.tracks_binaries = on;
         }
-        self.request_private_modules(id, None, None);
+        self.request_modules(core, registry, id, None, None);
         Ok(())
     }
 
     /// Requests the modules of a provider that a process has just registered, for the private
     /// sessions that the process already runs.
-    pub(in crate::service) fn request_modules_for_privates(&mut self, link: LinkId, provider: Guid) {
-        let tracking = self.privates.all.iter().filter(|(_, private)| private.tracks_binaries);
+    pub(super) fn request_modules_of(
+        &mut self,
+        core: &mut Core,
+        registry: &Registry,
+        link: LinkId,
+        provider: Guid,
+    ) {
+        let tracking = self.all.iter().filter(|(_, private)| private.tracks_binaries);
         let ids: Vec<u64> = tracking.map(|(id, _)| *id).collect();
         for id in ids {
-            self.request_private_modules(id, Some(link), Some(provider));
+            self.request_modules(core, registry, id, Some(link), Some(provider));
         }
     }
 
     /// Asks processes to report the modules of registrations to a session that tracks binaries: of
     /// all that the session has enabled, of one process, or of one provider.
-    pub(super) fn request_private_modules(&mut self, id: u64, link: Option<LinkId>, provider: Option<Guid>) {
-        let Some(private) = self.privates.all.get(&id).filter(|private| private.tracks_binaries) else {
+    pub(super) fn request_modules(
+        &mut self,
+        core: &mut Core,
+        registry: &Registry,
+        id: u64,
+        link: Option<LinkId>,
+        provider: Option<Guid>,
+    ) {
+        let Some(private) = self.all.get(&id).filter(|private| private.tracks_binaries) else {
             return;
         };
         let links: Vec<LinkId> = private
@@ -45,25 +62,33 @@ impl Service {
             .copied()
             .filter(|member| link.is_none_or(|link| link == *member))
             .collect();
-        let registrations: Vec<(LinkId, Vec<u32>)> =
-            links.into_iter().map(|link| (link, self.enabled_in(private, link, provider))).collect();
+        let registrations: Vec<(LinkId, Vec<u32>)> = links
+            .into_iter()
+            .map(|link| (link, self.enabled_in(registry, private, link, provider)))
+            .collect();
         for (link, numbers) in registrations {
-            self.request_modules(link, numbers, id);
+            core.turn.request_modules(link, numbers, id);
         }
     }
 
     /// Returns the numbers of the registrations in a process that a session enables, by their GUID
     /// or by name: all, or those of one GUID.
-    fn enabled_in(&self, private: &Private, link: LinkId, provider: Option<Guid>) -> Vec<u32> {
+    fn enabled_in(
+        &self,
+        registry: &Registry,
+        private: &PrivateSession,
+        link: LinkId,
+        provider: Option<Guid>,
+    ) -> Vec<u32> {
         let by_name = private.members.get(&link).map(|member| &member.by_name);
         let is_enabled = |guid: &Guid| {
             private.enables.contains_key(guid) || by_name.is_some_and(|guids| guids.contains_key(guid))
         };
         if let Some(provider) = provider {
             let is_wanted = is_enabled(&provider);
-            return self.registry.numbers_of(link, provider).filter(|_| is_wanted).collect();
+            return registry.numbers_of(link, provider).filter(|_| is_wanted).collect();
         }
-        let registrations = self.registry.processes.get(&link).map(|process| &process.registrations);
+        let registrations = registry.processes.get(&link).map(|process| &process.registrations);
         let all = registrations.into_iter().flatten();
         let enabled = all.filter(|(_, registration)| is_enabled(&registration.provider));
         enabled.map(|(number, _)| *number).collect()

@@ -21,7 +21,7 @@ fn entry(name: &str, guid: u128) -> Entry {
 
 #[test]
 fn guests_cannot_use_all_sessions_nor_one_guest_all_of_theirs() {
-    let mut sessions = Sessions::new(64);
+    let mut sessions = Sessions::new(64, UNIX_EPOCH);
     let (root, guest) = (Claimant { uid: 0, is_guest: false }, |uid| Claimant { uid, is_guest: true });
     let mut start_all = |claimant: Claimant| {
         let mut started = 0;
@@ -34,12 +34,15 @@ fn guests_cannot_use_all_sessions_nor_one_guest_all_of_theirs() {
         started
     };
     assert_eq!([guest(1), guest(2), guest(3), root].map(&mut start_all), [32, 24, 0, 8]);
-    assert_eq!(Sessions::new(64).pool_left(true) / 3, Sessions::new(64).pool_left(false) / 4);
+    assert_eq!(
+        Sessions::new(64, UNIX_EPOCH).pool_left(true) / 3,
+        Sessions::new(64, UNIX_EPOCH).pool_left(false) / 4
+    );
 }
 
 #[test]
 fn names_in_any_case_and_guids_are_unique() {
-    let mut sessions = Sessions::new(2);
+    let mut sessions = Sessions::new(2, UNIX_EPOCH);
     let id = sessions.next_id();
     sessions.insert(id, entry("Ångström", 1));
     let status = |name: &str, guid| {
@@ -63,7 +66,7 @@ fn names_in_any_case_and_guids_are_unique() {
 
 #[test]
 fn both_spellings_of_a_guid_find_the_session() {
-    let mut sessions = Sessions::new(4);
+    let mut sessions = Sessions::new(4, UNIX_EPOCH);
     let (bare, braced) = (Guid::from_u128(9).to_string(), format!("{{{}}}", Guid::from_u128(9)));
     let id = sessions.next_id();
     sessions.insert(id, entry(&braced, 1));
@@ -76,7 +79,7 @@ fn both_spellings_of_a_guid_find_the_session() {
 
 #[test]
 fn logger_ids_are_reused_late_and_session_ids_never() {
-    let mut sessions = Sessions::new(64);
+    let mut sessions = Sessions::new(64, UNIX_EPOCH);
     let kept = sessions.next_id();
     sessions.insert(kept, entry("kept", 1));
     let mut seen = BTreeSet::from([kept]);

@@ -14,10 +14,10 @@ fn waiting_calls_are_bounded_and_end_with_their_controller() {
     assert!(!sent(&mut service).contains(&"1 refused 170".into()));
     send(&mut service, 1, enable(session, u32::MAX));
     assert_eq!(sent(&mut service), ["1 refused 170"]);
-    assert_eq!(service.registry.processes[&2].awaited.len(), 64);
-    service.disconnected(1);
-    assert!(service.registry.processes[&2].awaited.is_empty());
-    assert_eq!(service.waits.for_replies_to(1), [] as [u64; 0]);
+    assert_eq!(service.providers.registry.processes[&2].awaited.len(), 64);
+    service.disconnected(1, service.now());
+    assert!(service.providers.registry.processes[&2].awaited.is_empty());
+    assert!(!service.providers.has_waiting_reply(1));
 }
 
 #[test]
@@ -32,7 +32,7 @@ fn expired_wait_leaves_no_state() {
     assert_eq!(sent(&mut service), [] as [String; 0]);
     service.tick(deadline);
     assert_eq!(sent(&mut service), ["1 refused 1460"]);
-    assert!(service.registry.processes[&2].awaited.is_empty());
+    assert!(service.providers.registry.processes[&2].awaited.is_empty());
     assert_eq!(service.deadline(), None);
 }
 
@@ -42,12 +42,12 @@ fn process_without_region_is_counted_and_served_when_there_is_room() {
     let session = started(&mut service, &notices);
     send(&mut service, 1, enable(session, 0));
     sent(&mut service);
-    service.descriptors = Descriptors::limited_to(0);
+    service.providers.descriptors = Descriptors::limited_to(0);
     register(&mut service, 2);
     let messages = sent(&mut service);
     assert_eq!(messages, ["2 welcome 77", "2 registered 1"], "no region, and no enable without one");
     let lost = |service: &Service| {
-        let properties = service.sessions.properties(session).unwrap();
+        let properties = service.core.sessions.properties(session).unwrap();
         assert_eq!((properties.events_lost, properties.lost_by_cause.sum()), (0, 0));
         properties.uncounted_processes
     };
@@ -58,7 +58,7 @@ fn process_without_region_is_counted_and_served_when_there_is_room() {
     let next_attempt = service.deadline().unwrap();
     service.tick(next_attempt);
     assert_eq!(sent(&mut service), [] as [String; 0], "still none");
-    service.descriptors = Descriptors::current();
+    service.providers.descriptors = Descriptors::current();
     let next_attempt = service.deadline().unwrap();
     service.tick(next_attempt);
     let messages = sent(&mut service);
@@ -73,10 +73,10 @@ fn ended_process_is_counted_and_does_not_fail_the_enable() {
     register(&mut service, 2);
     sent(&mut service);
     // The id now belongs to another process.
-    service.registry.processes.get_mut(&2).unwrap().peer.pid = std::process::id();
+    service.providers.registry.processes.get_mut(&2).unwrap().peer.pid = std::process::id();
     send(&mut service, 1, enable(session, 5000));
     assert_eq!(sent(&mut service), ["1 Done"]);
-    assert_eq!(service.sessions.properties(session).unwrap().uncounted_processes, 1);
+    assert_eq!(service.core.sessions.properties(session).unwrap().uncounted_processes, 1);
 }
 
 #[test]
@@ -84,10 +84,10 @@ fn disconnected_or_disabled_process_gets_no_region_later() {
     let (mut service, notices) = with_notices();
     let session = started(&mut service, &notices);
     send(&mut service, 1, enable(session, 0));
-    service.descriptors = Descriptors::limited_to(0);
+    service.providers.descriptors = Descriptors::limited_to(0);
     register(&mut service, 2);
     register(&mut service, 3);
-    service.disconnected(2);
+    service.disconnected(2, service.now());
     let disable = Message::EnableProvider {
         session: SessionRef::Id(session),
         provider: Guid::from_u128(1),
@@ -98,7 +98,7 @@ fn disconnected_or_disabled_process_gets_no_region_later() {
     };
     send(&mut service, 1, disable);
     sent(&mut service);
-    service.descriptors = Descriptors::current();
+    service.providers.descriptors = Descriptors::current();
     let next_attempt = service.deadline().unwrap();
     service.tick(next_attempt);
     assert_eq!((sent(&mut service), service.deadline()), (vec![], None));
@@ -118,27 +118,27 @@ fn buffers_of_all_sessions_together_are_bounded() {
             Some(Effect::Send { message: Message::Refused { status, .. }, .. }) => Err(status),
             Some(other) => panic!("{other:?}"),
             None => {
-                service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+                service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
                 service.effects();
-                let id = service.sessions.running().pop().unwrap();
-                Ok((id, service.sessions.properties(id).unwrap().config))
+                let id = service.core.sessions.running().pop().unwrap();
+                Ok((id, service.core.sessions.properties(id).unwrap().config))
             }
         }
     };
     let least = start(&mut service, "a", 1).unwrap().1.maximum_buffers;
     let mib = |buffers: u32| u64::from(buffers) << 20;
-    service.sessions.pool_budget = mib(3 * least + 5);
+    service.core.sessions.pool_budget = mib(3 * least + 5);
     let (second, config) = start(&mut service, "b", 10_000).unwrap();
     assert_eq!(config.maximum_buffers, 2 * least + 5, "what is left");
     assert_eq!(start(&mut service, "c", 0).unwrap_err(), 1450);
-    service.sessions.pool_budget = mib(3 * least + 7);
+    service.core.sessions.pool_budget = mib(3 * least + 7);
     let update = Update { maximum_buffers: Some(10_000), ..Update::default() };
     let control = Control::Update(update);
     send(&mut service, 1, Message::Control { session: SessionRef::Id(second), control });
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
-    let updated = service.sessions.properties(second).unwrap().config.maximum_buffers;
+    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
+    let updated = service.core.sessions.properties(second).unwrap().config.maximum_buffers;
     assert_eq!(updated, 2 * least + 7);
-    assert_eq!(service.sessions.pool_left(false), 0);
+    assert_eq!(service.core.sessions.pool_left(false), 0);
 }
 
 #[test]
@@ -146,7 +146,11 @@ fn providers_leave_connections_for_controllers() {
     let mut service = service(Scope::System);
     for link in 0..u64::try_from(MAX_PROVIDERS).unwrap() {
         let pid = u32::try_from(link).unwrap() + 2;
-        service.registry.processes.insert(link, Process::new(Peer { pid, uid: STRANGER, gid: 1 }, None, 1));
+        service
+            .providers
+            .registry
+            .processes
+            .insert(link, Process::new(Peer { pid, uid: STRANGER, gid: 1 }, None, 1));
     }
     connect(&mut service, 9000, 0);
     connect(&mut service, 9001, OWN);
@@ -167,7 +171,7 @@ fn pending_changes_of_a_session_are_bounded() {
     assert_eq!(sent(&mut service), [] as [String; 0]);
     send(&mut service, 1, flush());
     assert_eq!(sent(&mut service), ["1 refused 170"]);
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
     sent(&mut service);
     send(&mut service, 1, flush());
     assert_eq!(sent(&mut service), [] as [String; 0], "one has finished");

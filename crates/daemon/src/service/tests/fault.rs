@@ -40,10 +40,10 @@ impl Capture for PanickingCapture {
 fn start(service: &mut Service, notices: &Receiver<Notice>, name: &str) -> u64 {
     let config = SessionConfig { name: name.into(), log_file_mode: 0x100, ..SessionConfig::default() };
     send(service, 1, Message::Start(Box::new(config)));
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
     let answers = sent(service);
     assert!(answers.len() == 1 && answers[0].contains("Properties"), "{answers:?}");
-    service.sessions.find(&SessionRef::Name(name.into())).unwrap()
+    service.core.sessions.find(&SessionRef::Name(name.into())).unwrap()
 }
 
 #[test]
@@ -53,18 +53,18 @@ fn session_whose_collector_panics_fails_and_frees_its_name() {
     let (failing, healthy) =
         (start(&mut service, &notices, "failing"), start(&mut service, &notices, "healthy"));
     let capture = PanickingCapture(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
-    service.sessions.session(failing).unwrap().capture(Box::new(capture));
+    service.core.sessions.session(failing).unwrap().capture(Box::new(capture));
     let next = || notices.recv_timeout(Duration::from_secs(30)).unwrap();
-    while service.sessions.session(failing).is_some() {
-        service.notice(next());
+    while service.core.sessions.session(failing).is_some() {
+        service.notice(next(), service.now());
     }
-    let outcome = service.sessions.outcome(&SessionRef::Id(failing)).expect("the outcome is kept");
+    let outcome = service.core.sessions.outcome(&SessionRef::Id(failing)).expect("the outcome is kept");
     assert_eq!(outcome.end_status, FAULT.0);
-    assert_eq!(service.sessions.running(), [healthy]);
+    assert_eq!(service.core.sessions.running(), [healthy]);
     let query =
         Message::Control { session: SessionRef::Id(healthy), control: Control::Flush { log_file: None } };
     send(&mut service, 1, query);
-    service.notice(next());
+    service.notice(next(), service.now());
     assert!(sent(&mut service)[0].contains("Properties"), "the other session works");
     assert_ne!(start(&mut service, &notices, "failing"), failing);
 }

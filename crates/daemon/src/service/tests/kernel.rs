@@ -11,21 +11,25 @@ use traceweir_session::info::System;
 
 use super::*;
 use crate::kernel::RequestedGroups;
-use crate::service::kernel::{Kernels, NewSettings};
+use crate::service::kernel::{NewSettings, SystemLoggers};
 
 const PROCESSES: GroupMask = [0x1, 0, 0, 0, 0, 0, 0, 0];
 const DISKS: GroupMask = [0x100, 0, 0, 0, 0, 0, 0, 0];
 
 fn with_kernel_scope(scope: Scope, kernel_scope: KernelScope) -> Service {
     let mut service = service(scope);
-    service.kernels = Kernels::with_scope(kernel_scope);
+    service.system_loggers = SystemLoggers::with_scope(kernel_scope);
     connect(&mut service, 1, OWN);
     connect(&mut service, 2, STRANGER);
     service
 }
 
 fn refusal_status(service: &Service, link: LinkId, groups: &GroupMask) -> u32 {
-    service.check_kernel_events(link, groups).err().map_or(0, |refusal| refusal.status.0)
+    service
+        .system_loggers
+        .check_events(&service.core.access, link, groups)
+        .err()
+        .map_or(0, |refusal| refusal.status.0)
 }
 
 #[test]
@@ -37,10 +41,10 @@ fn guest_needs_profiling_right_or_kernel_access_list() {
     let mut list = SecurityDescriptor::built_in(OWN, None);
     let may = |rights| Ace::new(AceKind::Allow, Sid::user(STRANGER), rights);
     list.dacl.as_mut().unwrap().add(may(Rights::TRACELOG_CREATE_REALTIME));
-    service.access.lists.put(SYSTEM_TRACE_CONTROL, Some(list.clone()));
+    service.core.access.rules_mut().lists.put(SYSTEM_TRACE_CONTROL, Some(list.clone()));
     assert_eq!(refusal_status(&service, 2, &PROCESSES), 1314, "another right");
     list.dacl.as_mut().unwrap().add(may(Rights::TRACELOG_ACCESS_KERNEL_LOGGER));
-    service.access.lists.put(SYSTEM_TRACE_CONTROL, Some(list));
+    service.core.access.rules_mut().lists.put(SYSTEM_TRACE_CONTROL, Some(list));
     assert_eq!(refusal_status(&service, 2, &DISKS), 0);
 }
 
@@ -50,7 +54,7 @@ fn unprivileged_daemon_has_only_groups_of_own_processes() {
     let own = [0x0100_3017, 0x6, 0, 0, 0, 0, 0, 0];
     assert_eq!((refusal_status(&service, 1, &PROCESSES), refusal_status(&service, 1, &own)), (0, 0));
     assert_eq!(refusal_status(&service, 1, &DISKS), 1314);
-    let reason = service.check_kernel_events(1, &DISKS).unwrap_err().reason;
+    let reason = service.system_loggers.check_events(&service.core.access, 1, &DISKS).unwrap_err().reason;
     assert!(reason.starts_with("kernel events: DISK_IO") && reason.contains("weir doctor"), "{reason}");
 }
 
@@ -65,8 +69,21 @@ fn granting(rights: Rights) -> SecurityDescriptor {
 fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
     let (sender, notices) = std::sync::mpsc::channel();
     let post: Post = Arc::new(move |notice| drop(sender.send(notice)));
-    let mut service = Service::new(Access::new(Scope::System, OWN), 4, 77, post, Janitor::new());
-    service.access.lists.put(DEFAULT_TRACE_SECURITY, Some(granting(Rights::WMIGUID_ALL_ACCESS)));
+    let mut service = Service::new(
+        Access::new(Scope::System, OWN),
+        4,
+        77,
+        post,
+        Janitor::new(),
+        Instant::now(),
+        SystemTime::now(),
+    );
+    service
+        .core
+        .access
+        .rules_mut()
+        .lists
+        .put(DEFAULT_TRACE_SECURITY, Some(granting(Rights::WMIGUID_ALL_ACCESS)));
     for (link, uid, role) in
         [(1, OWN, Role::Controller), (2, STRANGER, Role::Controller), (3, STRANGER, Role::Consumer)]
     {
@@ -85,13 +102,13 @@ fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
             if let Some(answer) = sent(service).pop() {
                 return answer;
             }
-            service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+            service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
         }
     };
     let refused = "2 refused 1314";
     assert_eq!(answer(&mut service, 2, Message::Start(Box::new(config("its own")))), refused);
     answer(&mut service, 1, Message::Start(Box::new(config("s"))));
-    let id = service.sessions.running().pop().unwrap();
+    let id = service.core.sessions.running().pop().unwrap();
     let session = || SessionRef::Id(id);
     let control = |control| Message::Control { session: session(), control };
     let mine = || Some("/mine.etl".into());
@@ -115,7 +132,7 @@ fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
         timeout_ms: 0,
     };
     for provider in [SYSTEM_TRACE_CONTROL, SYSTEM_PROVIDERS[0].1] {
-        service.access.lists.put(provider, Some(granting(Rights::TRACELOG_GUID_ENABLE)));
+        service.core.access.rules_mut().lists.put(provider, Some(granting(Rights::TRACELOG_GUID_ENABLE)));
         assert_eq!(answer(&mut service, 2, state(provider)), refused);
     }
     let read = || Message::OpenConsumer { session: session() };
@@ -125,7 +142,7 @@ fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
         "a request that shows no events"
     );
     let rights = Rights::TRACELOG_ACCESS_KERNEL_LOGGER | Rights::TRACELOG_GUID_ENABLE;
-    service.access.lists.put(SYSTEM_TRACE_CONTROL, Some(granting(rights)));
+    service.core.access.rules_mut().lists.put(SYSTEM_TRACE_CONTROL, Some(granting(rights)));
     assert_eq!(answer(&mut service, 2, state(SYSTEM_TRACE_CONTROL)), "2 Done");
     assert!(answer(&mut service, 3, read()).starts_with("3 Consumer"));
     answer(&mut service, 2, control(Control::Stop));
@@ -141,13 +158,13 @@ fn starting_session_gets_no_second_capture() {
     let (mut service, notices) = with_notices();
     let steps = |service: &Service| {
         let new_settings = NewSettings::System(System::default());
-        service.kernels.steps(&new_settings, &service.information).len()
+        service.system_loggers.steps(&new_settings, &service.core.information).len()
     };
     let (name, log_file_mode, enable_flags) = ("k".to_owned(), 0x0200_0100, 0x10);
     let config = SessionConfig { name, log_file_mode, enable_flags, ..SessionConfig::default() };
     send(&mut service, 1, Message::Start(Box::new(config)));
     assert_eq!(steps(&service), 0, "the outcome of the first capture is still open");
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
     assert_eq!(steps(&service), 0, "the session has a capture, or could not start");
 }
 
@@ -165,9 +182,9 @@ fn session_without_capture_gets_one_once_it_runs() {
     started.kernel = None;
     let groups = RequestedGroups::from_flags(0x10);
     let new_settings = NewSettings::Session { id, groups, settings: Box::default() };
-    assert_eq!(service.kernels.steps(&new_settings, &service.information).len(), 0);
-    service.notice(Notice::Started { id, outcome: Ok(started) });
-    assert_eq!(service.kernels.steps(&new_settings, &service.information).len(), 1);
+    assert_eq!(service.system_loggers.steps(&new_settings, &service.core.information).len(), 0);
+    service.notice(Notice::Started { id, outcome: Ok(started) }, service.now());
+    assert_eq!(service.system_loggers.steps(&new_settings, &service.core.information).len(), 1);
 }
 
 #[test]
@@ -175,14 +192,14 @@ fn requests_during_a_kernel_change_are_answered_after_it_in_order() {
     let (mut service, notices) = with_notices();
     sent(&mut service);
     let next = |service: &mut Service| {
-        service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
+        service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
         sent(service)
     };
     let (name, log_file_mode) = ("k".to_owned(), 0x0200_0100);
     let config = SessionConfig { name, log_file_mode, ..SessionConfig::default() };
     send(&mut service, 1, Message::Start(Box::new(config)));
     assert_eq!(next(&mut service).len(), 1, "the session starts even without kernel events");
-    let id = service.sessions.running().pop().unwrap();
+    let id = service.core.sessions.running().pop().unwrap();
     send(&mut service, 1, set(id, &Set::SystemTraceEnableFlags([0x10, 0, 0, 0, 0, 0, 0, 0])));
     let stacks = vec![ClassicEventId { class: THREAD, opcode: 36 }];
     send(&mut service, 1, set(id, &Set::StackTracing(stacks)));
@@ -198,7 +215,7 @@ fn requests_during_a_kernel_change_are_answered_after_it_in_order() {
     assert!(is_accepted || ["1 refused 50", "1 refused 1314"].contains(&answers[0].as_str()), "{answers:?}");
     assert_eq!(answers[1..], ["1 Done", "1 Done"]);
     send(&mut service, 1, Message::Control { session: SessionRef::Id(id), control: Control::Stop });
-    while service.sessions.running_session(id).is_some() || service.sessions.session(id).is_some() {
+    while service.core.sessions.running_session(id).is_some() || service.core.sessions.session(id).is_some() {
         next(&mut service);
     }
 }
@@ -213,12 +230,12 @@ fn guests_cannot_fill_the_queue_of_kernel_requests() {
         list.dacl.as_mut().unwrap().add(may);
         connect(&mut service, link, uid);
     }
-    service.access.lists.put(DEFAULT_TRACE_SECURITY, Some(list));
+    service.core.access.rules_mut().lists.put(DEFAULT_TRACE_SECURITY, Some(list));
     for link in 1..10 {
         send(&mut service, link, hello(Role::Controller, link));
         assert_eq!(sent(&mut service), [format!("{link} welcome 77")]);
     }
-    service.kernels.simulate_change();
+    service.system_loggers.simulate_change();
     let flood = |service: &mut Service, link: LinkId| {
         for _ in 0..100 {
             send(service, link, set(7, &Set::SystemTraceEnableFlags([0; 8])));
@@ -249,9 +266,9 @@ fn system_logger_can_start_with_stacks() {
         assert_eq!(sent(&mut service), [format!("1 refused {status}")], "{mode:#x} {stacks:?}");
     }
     send(&mut service, 1, start(0x0200_0100, &list));
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap());
-    let id = service.sessions.running().pop().unwrap();
-    assert_eq!(service.information.settings(id).stack_hooks(), [hook::CONTEXT_SWITCH]);
-    let config = service.sessions.running_session(id).unwrap().properties().config;
+    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
+    let id = service.core.sessions.running().pop().unwrap();
+    assert_eq!(service.core.information.settings(id).stack_hooks(), [0x0524]);
+    let config = service.core.sessions.running_session(id).unwrap().properties().config;
     assert_eq!(config.kernel_stacks, [0; 0], "the settings hold it");
 }

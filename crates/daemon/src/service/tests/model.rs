@@ -185,6 +185,7 @@ impl Processes {
                     service.handle(
                         link,
                         Envelope { request: 0, message: Message::Ack { order }, descriptors: Vec::new() },
+                        service.now(),
                     );
                 }
                 Message::Refused { status, .. } => self.refused.push(status),
@@ -208,12 +209,26 @@ impl Simulation {
     fn new(seed: u64) -> Self {
         let (sender, notices) = std::sync::mpsc::channel();
         let post: Post = Arc::new(move |notice| drop(sender.send(notice)));
-        let mut service = Service::new(Access::new(Scope::User, OWN), SESSIONS, 77, post, Janitor::new());
+        let mut service = Service::new(
+            Access::new(Scope::User, OWN),
+            SESSIONS,
+            77,
+            post,
+            Janitor::new(),
+            Instant::now(),
+            SystemTime::now(),
+        );
         connect(&mut service, 1, OWN);
         send(&mut service, 1, hello(Role::Controller, 1));
         for link in 2..=4 {
             let pid = if is_own(link) { std::process::id() } else { 1 };
-            service.connected(link, Peer { pid, uid: OWN, gid: OWN }, ProcessKey::from_pid(pid), false);
+            service.connected(
+                link,
+                Peer { pid, uid: OWN, gid: OWN },
+                ProcessKey::from_pid(pid),
+                false,
+                service.now(),
+            );
             send(&mut service, link, hello(Role::Provider, link));
         }
         service.effects();
@@ -241,10 +256,11 @@ impl Simulation {
             ..SessionConfig::default()
         };
         send(&mut self.service, 1, Message::Start(Box::new(config)));
-        self.service.notice(self.notices.recv_timeout(Duration::from_secs(30)).unwrap());
+        self.service.notice(self.notices.recv_timeout(Duration::from_secs(30)).unwrap(), self.service.now());
         self.service.effects();
         let known = self.sessions.clone();
-        self.sessions.extend(self.service.sessions.running().into_iter().filter(|id| !known.contains(id)));
+        self.sessions
+            .extend(self.service.core.sessions.running().into_iter().filter(|id| !known.contains(id)));
     }
 
     fn traits(&mut self) -> (Vec<u8>, Option<Guid>) {
@@ -358,7 +374,7 @@ impl Simulation {
             Message::Control { session: SessionRef::Id(session), control: Control::Stop },
         );
         self.receive();
-        self.service.notice(self.notices.recv_timeout(Duration::from_secs(30)).unwrap());
+        self.service.notice(self.notices.recv_timeout(Duration::from_secs(30)).unwrap(), self.service.now());
         self.model.disable(|call| call.session == session);
         self.start();
     }

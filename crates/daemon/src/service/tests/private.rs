@@ -91,14 +91,14 @@ fn answer(service: &mut Service) -> Vec<(LinkId, Option<u32>)> {
                 (*link, *order, *session, None)
             }
             _ => {
-                service.effects.push(effect);
+                service.core.turn.effects.push(effect);
                 continue;
             }
         };
         asked.push((link, user));
         let (status, reason, properties) = (0, String::new(), Box::default());
         let state = Message::PrivateState { order, session, status, reason, properties };
-        service.handle(link, Envelope { request: 0, message: state, descriptors: Vec::new() });
+        service.handle(link, Envelope { request: 0, message: state, descriptors: Vec::new() }, service.now());
     }
     asked
 }
@@ -208,7 +208,7 @@ fn daemon_that_shuts_down_forwards_no_request() {
     let mut service = prepare(ALL);
     send(&mut service, ANNS, private("a"));
     answer(&mut service);
-    service.shut_down();
+    service.shut_down(service.now());
     sent(&mut service);
     for message in [private("b"), control("a", Control::Query), enable("a", EnableCode::Enable)] {
         send(&mut service, ANNS, message);
@@ -275,10 +275,10 @@ fn logger_ids_of_private_sessions_are_unique() {
         }
         sent(&mut service);
     }
-    service.privates.forget_last_logger();
+    service.private_sessions.forget_last_logger();
     send(&mut service, ROOTS, private("last"));
-    let mut ids = service.privates.ids();
-    ids.extend((0..4).filter_map(|n| service.sessions.find_any(&SessionRef::Name(format!("s{n}")))));
+    let mut ids = service.private_sessions.ids();
+    ids.extend((0..4).filter_map(|n| service.core.sessions.find_any(&SessionRef::Name(format!("s{n}")))));
     let loggers: BTreeSet<u64> = ids.iter().map(|id| id & 0xFFFF).collect();
     assert_eq!((loggers.len(), ids.len()), (128 + 128 + 1 + 4, 128 + 128 + 1 + 4));
 }
@@ -295,10 +295,20 @@ fn orders(service: &mut Service) -> Vec<(LinkId, u32, u64)> {
     service.effects().into_iter().filter_map(order).collect()
 }
 
-fn state(service: &mut Service, link: LinkId, (order, session): (u32, u64), status: u32) {
-    let (reason, properties) = (String::new(), Box::new(Properties { events: 5, ..Properties::default() }));
+fn state(service: &mut Service, link: LinkId, order: (u32, u64), status: u32) {
+    state_with_events(service, link, order, status, 5);
+}
+
+fn state_with_events(
+    service: &mut Service,
+    link: LinkId,
+    (order, session): (u32, u64),
+    status: u32,
+    events: u64,
+) {
+    let (reason, properties) = (String::new(), Box::new(Properties { events, ..Properties::default() }));
     let state = Message::PrivateState { order, session, status, reason, properties };
-    service.handle(link, Envelope { request: 0, message: state, descriptors: Vec::new() });
+    service.handle(link, Envelope { request: 0, message: state, descriptors: Vec::new() }, service.now());
 }
 
 /// Returns the events and the uncounted processes that a controller was sent.
@@ -322,7 +332,7 @@ fn session_of_root_does_not_wait_for_processes_of_others_but_counts_them() {
     assert_eq!(asked.len(), 2, "both take part");
     state(&mut service, ANNS_PROCESS, (asked[0].1, session), 0);
     assert_eq!(reported_counts(&mut service), [], "the other process still has time");
-    let soon = Instant::now() + Duration::from_millis(1100);
+    let soon = service.now() + Duration::from_millis(1100);
     assert!(service.deadline().is_some_and(|at| at < soon));
     service.tick(soon);
     assert_eq!(
@@ -333,8 +343,59 @@ fn session_of_root_does_not_wait_for_processes_of_others_but_counts_them() {
 
     send(&mut service, ROOTS, control("r", Control::Stop));
     assert_eq!(orders(&mut service).len(), 2);
-    service.tick(Instant::now() + Duration::from_millis(1100));
+    service.tick(service.now() + Duration::from_millis(1100));
     assert_eq!(reported_counts(&mut service), [(5, 2)], "neither process reported how it ended");
+}
+
+#[test]
+fn process_that_does_not_answer_times_out() {
+    let mut service = prepare(ALL);
+    send(&mut service, ANNS, private("a"));
+    let asked = orders(&mut service);
+    let [(ANNS_PROCESS, order, session)] = asked[..] else { panic!("{asked:?}") };
+    let deadline = service.now() + Duration::from_secs(5);
+    assert_eq!(service.deadline(), Some(deadline), "the process gets time");
+    service.tick(deadline - Duration::from_millis(1));
+    assert!(service.effects().is_empty());
+    service.tick(deadline);
+    let processes = |effect: &Effect| match effect {
+        Effect::Send { link: ANNS, message: Message::Properties(properties), .. } => properties.processes,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(service.effects().iter().map(processes).collect::<Vec<_>>(), [0]);
+    state_with_events(&mut service, ANNS_PROCESS, (order, session), 0, 7);
+
+    let Message::EnableProvider { session: named, provider, code, params, name, .. } =
+        enable("a", EnableCode::Enable)
+    else {
+        panic!()
+    };
+    let timeout_ms = 50;
+    send(
+        &mut service,
+        ANNS,
+        Message::EnableProvider { session: named, provider, code, params, name, timeout_ms },
+    );
+    let is_enable = |effect: &Effect, own_order: bool| matches!(effect, Effect::Send { message: Message::PrivateEnable { order, .. }, .. } if (*order != 0) == own_order);
+    assert!(service.effects().iter().any(|effect| is_enable(effect, true)));
+    service.tick(service.now() + Duration::from_millis(50));
+    assert_eq!(sent(&mut service), ["2 refused 1460"], "the enable stays in effect");
+
+    send(&mut service, ANNS, control("a", Control::Query));
+    let asked = orders(&mut service);
+    state_with_events(&mut service, ANNS_PROCESS, (asked[0].1, session), 0, 8);
+    assert_eq!(reported_counts(&mut service), [(8, 0)], "a late report still counts");
+
+    let later = 12;
+    connect(&mut service, later, ANN);
+    send(&mut service, later, hello(Role::Provider, later));
+    service.effects();
+    let register =
+        Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false };
+    send(&mut service, later, register);
+    let effects = service.effects();
+    assert!(matches!(&effects[0], Effect::Send { message: Message::PrivateStart { .. }, .. }));
+    assert!(is_enable(&effects[1], false), "for later processes: {effects:?}");
 }
 
 #[test]
@@ -353,7 +414,13 @@ fn processes_of_others_named_by_filters_get_five_seconds() {
     let mut service = prepare(ALL);
     // A process of Ann's that really exists on the system.
     let (pid, link) = (std::process::id(), 12);
-    service.connected(link, Peer { pid, uid: ANN, gid: ANN }, ProcessKey::from_pid(pid), false);
+    service.connected(
+        link,
+        Peer { pid, uid: ANN, gid: ANN },
+        ProcessKey::from_pid(pid),
+        false,
+        service.now(),
+    );
     send(&mut service, link, hello(Role::Provider, link));
     let register =
         Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false };
@@ -368,8 +435,7 @@ fn processes_of_others_named_by_filters_get_five_seconds() {
     state(&mut service, link, (order, session), 0);
     assert_eq!(reported_counts(&mut service), [(5, 0)]);
     send(&mut service, ROOTS, control("r", Control::Stop));
-    let within = service.deadline().unwrap() - Instant::now();
-    assert!(within <= Duration::from_secs(5) && within > Duration::from_secs(4), "{within:?}");
+    assert_eq!(service.deadline().unwrap() - service.now(), Duration::from_secs(5));
 }
 
 #[test]
@@ -386,15 +452,15 @@ fn requests_of_one_guest_are_bounded_and_a_refused_stop_stops_nothing() {
     let refused = sent(&mut service).iter().filter(|line| *line == "2 refused 170").count();
     assert_eq!(refused, 300 - crate::limits::MAX_PENDING_OF_GUEST, "her process answered nothing");
     // Reconnecting does not raise the limit.
-    service.disconnected(ANNS);
+    service.disconnected(ANNS, service.now());
     connect(&mut service, ANNS, ANN);
     send(&mut service, ANNS, hello(Role::Controller, 99));
     sent(&mut service);
-    let before = service.privates.ids().len();
+    let before = service.private_sessions.ids().len();
     send(&mut service, ANNS, control("a", Control::Stop));
     send(&mut service, ANNS, private("c"));
     assert_eq!(sent(&mut service), ["2 refused 170"; 2]);
-    assert_eq!(service.privates.ids().len(), before, "the session still runs");
+    assert_eq!(service.private_sessions.ids().len(), before, "the session still runs");
     for link in [BOBS, ROOTS] {
         send(&mut service, link, timer("b"));
         assert_eq!(answer(&mut service).len(), 1, "{link} is passed on");
@@ -627,8 +693,12 @@ fn name_that_is_set_later_reports_modules_to_private_sessions() {
     register_app(&mut service, 20, 7, true);
     send(&mut service, ROOTS, private_of_app("a"));
     send(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
-    let session = service.privates.ids()[0];
-    service.track_private(ReplyTo { link: ROOTS, request: 1 }, session, true).unwrap();
+    let session = service.private_sessions.ids()[0];
+    let (core, registry) = (&mut service.core, &service.providers.registry);
+    service
+        .private_sessions
+        .track(core, registry, ReplyTo { link: ROOTS, request: 1 }, session, true)
+        .unwrap();
     let (provider, traits) = (Guid::from_u128(8), Vec::new());
     send(&mut service, 20, Message::Register { registration: 2, provider, traits, classic: false });
     service.effects();

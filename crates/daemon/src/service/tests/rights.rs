@@ -7,6 +7,7 @@ use rustix::thread::{CapabilitySet, capabilities, gettid, set_capabilities};
 use traceweir_format::tracelogging::TraitsBuilder;
 
 use super::*;
+use crate::process::may_profile;
 use crate::registry::Target;
 
 /// A thread that raises and drops its capabilities on command; the kernel checks it like a process
@@ -41,7 +42,13 @@ impl ChangingThread {
 
     fn connect(&self, service: &mut Service, link: LinkId) {
         let uid = rustix::process::geteuid().as_raw();
-        service.connected(link, Peer { pid: self.pid, uid, gid: 0 }, ProcessKey::from_pid(self.pid), false);
+        service.connected(
+            link,
+            Peer { pid: self.pid, uid, gid: 0 },
+            ProcessKey::from_pid(self.pid),
+            false,
+            service.now(),
+        );
     }
 }
 
@@ -56,7 +63,9 @@ fn profiling_right_is_needed_when_connecting_and_when_requesting() {
     let process = ChangingThread::new();
     process.raise(false);
     process.connect(&mut service, 1);
-    let refused = |service: &Service, link| service.check_profiling(link).err().map(|refusal| refusal.status);
+    let refused = |service: &Service, link| {
+        service.core.access.check_profiling(link).err().map(|refusal| refusal.status)
+    };
     assert_eq!(refused(&service, 1), Some(Status::ERROR_PRIVILEGE_NOT_HELD));
     process.raise(true);
     assert_eq!(refused(&service, 1), Some(Status::ERROR_PRIVILEGE_NOT_HELD), "gained after connecting");
@@ -78,14 +87,15 @@ fn enable_by_name_reaches_only_guids_that_the_controller_may_enable() {
     };
     register(&mut service, 1, 7);
     let target = Target::Provider(Guid::from_provider_name("Some.App"));
-    service.registry.enable(target, 5, EnableParams::default(), None, "Some.App").unwrap();
+    service.providers.registry.enable(target, 5, EnableParams::default(), None, "Some.App").unwrap();
     let mut check_as = |uid| {
         let controller = Identity::without_groups(&Peer { pid: 1, uid, gid: uid });
-        service.registry.set_controller(target, 5, controller);
-        service.admit_by_name(service.registry.matches_of_enable(target, 5));
+        service.providers.registry.set_controller(target, 5, controller);
+        let matches = service.providers.registry.matches_of_enable(target, 5);
+        service.providers.admit_by_name(&mut service.core, matches);
         // A registration that comes later is checked as well.
         register(&mut service, 2, 8);
-        let reached = [1, 2].map(|number| service.registry.wanted_by(1, number));
+        let reached = [1, 2].map(|number| service.providers.registry.wanted_by(1, number));
         send(&mut service, 1, Message::Unregister { registration: 2 });
         reached
     };

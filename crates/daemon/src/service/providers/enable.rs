@@ -7,21 +7,23 @@
 //! receives it; if not, a registration that was enabled is disabled.
 
 use std::collections::BTreeSet;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use traceweir_format::Guid;
 use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
-use traceweir_transport::message::{EnableCode, EnableParams, MAX_PROVIDER_NAME, Message, SessionRef};
+use traceweir_transport::message::{EnableCode, EnableParams, MAX_PROVIDER_NAME, Message};
 
-use super::access::rights_to_run;
-use super::kernel::is_kernel_provider;
+use super::Providers;
+use super::regions::send_enable;
 use super::wait::Purpose;
-use super::{LinkId, ReplyTo, Service, log_enable, log_refusal};
 use crate::error::Refusal;
 use crate::filter::{self, Scope};
+use crate::ids::{LinkId, ReplyTo};
+use crate::log::{log_enable, log_refusal};
 use crate::registry::{NameMatch, Process, Target};
+use crate::service::core::Core;
 
 /// The timeout value that means "wait forever".
 const FOREVER: u32 = u32::MAX;
@@ -30,18 +32,26 @@ const MAX_WAITS: usize = 64;
 
 /// The parameters of a controller's enable call.
 #[derive(Debug)]
-pub(super) struct EnableCall {
-    pub(super) provider: Guid,
-    pub(super) code: EnableCode,
-    pub(super) params: EnableParams,
+pub(in crate::service) struct EnableCall {
+    pub(in crate::service) provider: Guid,
+    pub(in crate::service) code: EnableCode,
+    pub(in crate::service) params: EnableParams,
     /// The name that the controller gives the provider.
-    pub(super) name: String,
-    pub(super) timeout_ms: u32,
+    pub(in crate::service) name: String,
+    pub(in crate::service) timeout_ms: u32,
+}
+
+/// What is sent to registrations for a session.
+#[derive(Debug)]
+pub(in crate::service) struct EnableOrder {
+    pub(in crate::service) session: u64,
+    pub(in crate::service) code: EnableCode,
+    pub(in crate::service) params: EnableParams,
 }
 
 impl EnableCall {
     /// Refuses a name that is too long, or that could control the terminal it is printed on.
-    pub(super) fn check_name(&self) -> Result<(), Refusal> {
+    pub(in crate::service) fn check_name(&self) -> Result<(), Refusal> {
         let is_long = self.name.encode_utf16().count() > MAX_PROVIDER_NAME;
         if is_long || self.name.contains(char::is_control) {
             let reason = format!(
@@ -53,97 +63,72 @@ impl EnableCall {
     }
 }
 
-impl Service {
-    /// Enables or disables a provider, or requests its state.
-    pub(super) fn enable_provider(
+impl Providers {
+    /// Enables or disables a provider, or requests its state, for a session that the caller may
+    /// run.
+    pub(in crate::service) fn enable(
         &mut self,
+        core: &mut Core,
         reply_to: ReplyTo,
-        session: &SessionRef,
+        session: u64,
+        session_name: &str,
         call: EnableCall,
     ) -> Result<(), Refusal> {
-        self.refuse_when_leaving()?;
-        call.check_name()?;
-        let (session, running) = self.sessions.find_running(session)?;
-        let config = running.properties().config;
-        if call.provider.is_null() {
-            return Err(null_provider());
-        }
-        // Only a user who may run the session may change what it records.
-        self.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
-        if is_kernel_provider(&call.provider) {
-            return self.enable_kernel(reply_to, (session, &config), call);
-        }
         let EnableCall { provider, code, params, name, timeout_ms } = call;
-        self.check_enable(reply_to.link, provider)?;
+        core.access.check_enable(reply_to.link, provider)?;
         if self.waits.for_replies_to(reply_to.link).len() >= MAX_WAITS {
             return Err(Refusal::new(Status::ERROR_BUSY, "too many calls of this controller are waiting"));
         }
         let target = Target::from_call(provider, params.property);
         let (mut params, scope) = filter::resolve(&provider, params)?;
         params.property &= !EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
-        let targets =
-            self.select_registrations(reply_to.link, target, (session, &name), code, &params, scope)?;
+        let order = EnableOrder { session, code, params };
+        let targets = self.select_registrations(core, reply_to.link, target, &name, &order, scope)?;
         let wait = (timeout_ms != 0).then(|| self.waits.next_id());
         let (mut waiting, mut failure) = (0, None);
         for (link, numbers) in targets {
-            match self.send_to_process(link, &numbers, session, code, &params, wait) {
+            match self.send_to_process(core, link, &numbers, &order, wait) {
                 Ok(waits) => waiting += usize::from(waits),
                 Err(refusal) => failure = failure.or(Some(refusal)),
             }
         }
         log_enable!(
             "{}, {} {provider} for session {:?}",
-            self.peer_name(reply_to.link),
+            core.access.peer_name(reply_to.link),
             verb(code),
-            config.name
+            session_name
         );
         match (wait, failure) {
             (Some(wait), failure) if waiting > 0 => {
-                let deadline = Instant::now() + Duration::from_millis(u64::from(timeout_ms));
+                let deadline = core.turn.now + Duration::from_millis(u64::from(timeout_ms));
                 let deadline = (timeout_ms != FOREVER).then_some(deadline);
                 self.waits.begin(wait, waiting, deadline, Purpose::Answer(reply_to), failure);
             }
             (Some(_), Some(failure)) => return Err(failure),
             // A controller that does not wait is not informed of failures.
-            _ => self.reply(reply_to, Message::Done),
+            _ => core.turn.reply(reply_to, Message::Done),
         }
         Ok(())
-    }
-
-    /// Checks that the peer of a connection may enable these providers at all, in whichever
-    /// session.
-    pub(super) fn check_enables(&mut self, reply_to: ReplyTo, providers: &[Guid]) -> Result<(), Refusal> {
-        for provider in providers {
-            if provider.is_null() {
-                return Err(null_provider());
-            }
-            self.check_enable(reply_to.link, *provider)?;
-        }
-        self.reply(reply_to, Message::Done);
-        Ok(())
-    }
-
-    pub(super) fn check_enable(&self, link: LinkId, provider: Guid) -> Result<(), Refusal> {
-        self.check_right(link, provider, Rights::TRACELOG_GUID_ENABLE)
     }
 
     /// Stores what the session wants, and returns the registrations that must be informed.
     fn select_registrations(
         &mut self,
+        core: &mut Core,
         link: LinkId,
         target: Target,
-        (session, name): (u64, &str),
-        code: EnableCode,
-        params: &EnableParams,
+        name: &str,
+        order: &EnableOrder,
         scope: Scope,
     ) -> Result<Vec<(LinkId, Vec<u32>)>, Refusal> {
+        let &EnableOrder { session, code, ref params } = order;
         Ok(match code {
             EnableCode::Enable => {
                 self.registry.enable(target, session, params.clone(), scope, name)?;
-                if let Some((_, controller)) = self.starter(link) {
+                if let Some((_, controller)) = core.access.process_and_identity(link) {
                     self.registry.set_controller(target, session, controller);
                 }
-                self.admit_by_name(self.registry.matches_of_enable(target, session));
+                self.admit_by_name(core, self.registry.matches_of_enable(target, session));
                 for (link, number) in self.registry.registrations_reached(target, session) {
                     self.registry.count_left_out(link, number);
                 }
@@ -169,13 +154,13 @@ impl Service {
 
     /// Lets enables by name reach the registrations that they match, if the controller has the
     /// right to enable the GUID.
-    pub(super) fn admit_by_name(&mut self, matches: Vec<NameMatch>) {
+    pub(in crate::service) fn admit_by_name(&mut self, core: &mut Core, matches: Vec<NameMatch>) {
         for name_match in matches {
             let NameMatch { link, number, provider, session, ref controller } = name_match;
             let right = Rights::TRACELOG_GUID_ENABLE;
-            let is_permitted = self.access.missing(controller, provider, right).is_empty();
+            let is_permitted = core.access.rules().missing(controller, provider, right).is_empty();
             if !is_permitted {
-                let (name, uid) = (self.peer_name(link), controller.uid);
+                let (name, uid) = (core.access.peer_name(link), controller.uid);
                 log_refusal!(
                     "{name}: {provider} is not enabled by its name for session {session:#x}: uid {uid} has no {right} on it"
                 );
@@ -183,14 +168,14 @@ impl Service {
             let was_reached = self.registry.set_reached(&name_match, is_permitted);
             if was_reached && !is_permitted && self.registry.combined_params(link, number, session).is_none()
             {
-                self.disable_registrations(link, vec![number], session, EnableParams::default(), 0);
+                self.disable_registrations(core, link, vec![number], session, EnableParams::default(), 0);
             }
         }
     }
 
     /// Returns the registrations that a session reaches through a target and that pass the test, by
     /// process.
-    pub(super) fn reached_registrations(
+    pub(in crate::service) fn reached_registrations(
         &self,
         target: Target,
         session: u64,
@@ -216,24 +201,23 @@ impl Service {
 
     /// Sends an enable call to some registrations of one process; returns whether the wait now
     /// includes the process. Fails if the process can get no region.
-    pub(super) fn send_to_process(
+    pub(in crate::service) fn send_to_process(
         &mut self,
+        core: &mut Core,
         link: LinkId,
         numbers: &[u32],
-        session: u64,
-        code: EnableCode,
-        params: &EnableParams,
+        call: &EnableOrder,
         wait: Option<u64>,
     ) -> Result<bool, Refusal> {
         let mut last_order = None;
-        for (combined, numbers) in self.registry.group_by_params(link, numbers, session) {
-            let effects_before = self.effects.len();
+        for (combined, numbers) in self.registry.group_by_params(link, numbers, call.session) {
+            let effects_before = core.turn.effects.len();
             let order = match (wait, self.registry.processes.get_mut(&link)) {
                 (Some(_), Some(process)) => process.next_order(),
                 _ => 0,
             };
-            self.send_to_alike(link, numbers, session, (code, params, combined), order)?;
-            if self.effects.len() > effects_before {
+            self.send_to_alike(core, link, numbers, call, combined, order)?;
+            if core.turn.effects.len() > effects_before {
                 last_order = Some(order);
             }
         }
@@ -250,12 +234,14 @@ impl Service {
     /// Sends an enable call to registrations from which the session wants the same.
     fn send_to_alike(
         &mut self,
+        core: &mut Core,
         link: LinkId,
         numbers: Vec<u32>,
-        session: u64,
-        (code, params, combined): (EnableCode, &EnableParams, Option<EnableParams>),
+        call: &EnableOrder,
+        combined: Option<EnableParams>,
         order: u32,
     ) -> Result<(), Refusal> {
+        let &EnableOrder { session, code, ref params } = call;
         match (code, combined) {
             (EnableCode::CaptureState, combined) => {
                 // A state capture uses the level and the masks that the session has set before.
@@ -264,36 +250,23 @@ impl Service {
                     (requested.level, requested.match_any, requested.match_all) =
                         (level, match_any, match_all);
                 }
-                self.send_enable(link, numbers, session, code, requested, order);
+                send_enable(core, link, numbers, session, code, requested, order);
                 Ok(())
             }
             (EnableCode::Enable | EnableCode::Disable, Some(combined)) => {
                 let params = EnableParams { source: params.source, ..combined };
-                self.enable_registrations(link, &numbers, session, params, order)
+                self.enable_registrations(core, link, &numbers, session, params, order)
             }
             (EnableCode::Enable | EnableCode::Disable, None) => {
-                self.disable_registrations(link, numbers, session, params.clone(), order);
+                self.disable_registrations(core, link, numbers, session, params.clone(), order);
                 Ok(())
             }
         }
     }
-
-    /// Replies to an enable call when all processes have acknowledged, the deadline has passed, or
-    /// a process failed. The enable stays in effect in any case.
-    pub(super) fn answer_enable(&mut self, reply_to: ReplyTo, outcome: Result<(), Refusal>) {
-        match outcome {
-            Ok(()) => self.reply(reply_to, Message::Done),
-            Err(refusal) => self.refuse(reply_to, refusal),
-        }
-    }
-}
-
-fn null_provider() -> Refusal {
-    Refusal::new(Status::ERROR_INVALID_PARAMETER, "the null GUID is not a provider")
 }
 
 /// Returns the verb for a call in the log.
-pub(super) fn verb(code: EnableCode) -> &'static str {
+pub(in crate::service) fn verb(code: EnableCode) -> &'static str {
     match code {
         EnableCode::Enable => "enables",
         EnableCode::Disable => "disables",

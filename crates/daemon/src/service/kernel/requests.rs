@@ -8,88 +8,98 @@ use traceweir_format::spec::status::Status;
 use traceweir_format::spec::system::groups_of;
 use traceweir_session::config::{check_enable_flags, is_system_logger};
 use traceweir_session::info::Settings;
-use traceweir_transport::message::{EnableCode, Message, SessionConfig, SessionRef, Update};
+use traceweir_transport::message::{EnableCode, Message, SessionConfig, SessionRef};
 
-use super::{Enabling, FollowUp, NewSettings};
+use super::{Enabling, FollowUp, NewSettings, SystemLoggers};
 use crate::error::Refusal;
 use crate::filter;
+use crate::ids::ReplyTo;
 use crate::kernel::RequestedGroups;
-use crate::logfile::PassedDescriptors;
-use crate::service::enable::EnableCall;
-use crate::service::{ReplyTo, Service};
+use crate::registry::Registry;
+use crate::service::core::Core;
+use crate::service::providers::EnableCall;
+use crate::service::sessions::UpdateRequest;
 
-impl Service {
-    /// Updates a system logger with new EnableFlags.
+impl SystemLoggers {
+    /// Updates a system logger with new EnableFlags; the rest of the update follows.
     pub(in crate::service) fn update_groups(
         &mut self,
-        reply_to: ReplyTo,
-        (id, config): (u64, &SessionConfig),
+        core: &mut Core,
+        registry: &mut Registry,
+        config: &SessionConfig,
         flags: u32,
-        update: Update,
-        passed: PassedDescriptors,
+        mut request: UpdateRequest,
     ) -> Result<(), Refusal> {
         check_enable_flags(config, flags)?;
-        let before = self.kernels.requested_groups(id);
+        let (id, before) = (request.id, self.requested_groups(request.id));
         let groups = before.clone().with_flags(flags);
-        self.check_changed_groups(reply_to, id, &groups)?;
-        let settings = Box::new(self.information.settings(id));
-        let follow_up = FollowUp::Update { reply_to, id, update: Box::new(update), passed, before };
-        self.change_kernel(NewSettings::Session { id, groups, settings }, follow_up);
+        self.check_changed_groups(core, request.reply_to, id, &groups)?;
+        request.before = Some(before);
+        let settings = Box::new(core.information.settings(id));
+        let follow_up = FollowUp::Update(Box::new(request));
+        self.change(core, registry, NewSettings::Session { id, groups, settings }, follow_up);
         Ok(())
     }
 
     /// Changes a setting of a session that affects what is captured.
-    pub(in crate::service) fn set_capture_setting(
+    pub(in crate::service) fn set(
         &mut self,
+        core: &mut Core,
+        registry: &mut Registry,
         reply_to: ReplyTo,
         id: u64,
         mask: Option<GroupMask>,
         settings: Settings,
     ) -> Result<(), Refusal> {
-        let mut groups = self.kernels.requested_groups(id);
+        let mut groups = self.requested_groups(id);
         if let Some(mask) = mask {
             groups = groups.with_mask(mask);
-            self.check_changed_groups(reply_to, id, &groups)?;
+            self.check_changed_groups(core, reply_to, id, &groups)?;
         }
         let settings = Box::new(settings);
-        self.change_kernel(NewSettings::Session { id, groups, settings }, FollowUp::Done(reply_to));
+        self.change(core, registry, NewSettings::Session { id, groups, settings }, FollowUp::Done(reply_to));
         Ok(())
     }
 
     /// Checks the right to the requested groups; a request that changes nothing needs no right.
     fn check_changed_groups(
         &self,
+        core: &Core,
         reply_to: ReplyTo,
         id: u64,
         groups: &RequestedGroups,
     ) -> Result<(), Refusal> {
         let combined = groups.combined();
-        if combined == self.kernels.combined_groups(id) {
+        if combined == self.combined_groups(id) {
             Ok(())
         } else {
-            self.check_kernel_events(reply_to.link, &combined)
+            self.check_events(&core.access, reply_to.link, &combined)
         }
     }
 
     /// Replies with the number of events that the kernel dropped, by processor.
-    pub(in crate::service) fn query_kernel_losses(
+    pub(in crate::service) fn query_losses(
         &mut self,
+        core: &mut Core,
         reply_to: ReplyTo,
         session: &SessionRef,
     ) -> Result<(), Refusal> {
-        let (id, running) = self.sessions.find_running(session)?;
-        self.check_right(reply_to.link, running.properties().config.guid, Rights::WMIGUID_QUERY)?;
-        let losses = self.kernels.all.get(&id).and_then(|running| running.losses.as_ref());
+        let (id, running) = core.sessions.find_running(session)?;
+        core.access.check_right(reply_to.link, running.properties().config.guid, Rights::WMIGUID_QUERY)?;
+        let losses = self.all.get(&id).and_then(|running| running.losses.as_ref());
         let lost = losses.map(|losses| losses.all()).unwrap_or_default();
-        self.reply(reply_to, Message::KernelLosses { lost });
+        core.turn.reply(reply_to, Message::KernelLosses { lost });
         Ok(())
     }
 
     /// Enables a part of the kernel for a session, disables it, or requests a rundown.
-    pub(in crate::service) fn enable_kernel(
+    pub(in crate::service) fn enable(
         &mut self,
+        core: &mut Core,
+        registry: &mut Registry,
         reply_to: ReplyTo,
-        (id, config): (u64, &SessionConfig),
+        id: u64,
+        config: &SessionConfig,
         call: EnableCall,
     ) -> Result<(), Refusal> {
         let EnableCall { provider, code, params, name, .. } = call;
@@ -103,23 +113,23 @@ impl Service {
             let reason = "the kernel as a whole cannot be enabled: choose its events with EnableFlags, a group mask or system providers";
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
         }
-        self.check_right(reply_to.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
+        core.access.check_right(reply_to.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
         let (params, scope) = filter::resolve(&provider, params)?;
         if code == EnableCode::CaptureState {
-            self.check_kernel_access(reply_to.link, config)?;
-            self.kernels.run_down(id);
-            self.reply(reply_to, Message::Done);
+            core.access.check_kernel_access(reply_to.link, config)?;
+            self.run_down(id);
+            core.turn.reply(reply_to, Message::Done);
             return Ok(());
         }
         let is_wanted = code == EnableCode::Enable;
         let groups = groups_of(&provider, params.match_any, params.match_all).filter(|_| is_wanted);
-        let before = self.kernels.requested_groups(id);
+        let before = self.requested_groups(id);
         let groups = before.clone().with_provider(provider, groups);
-        self.check_changed_groups(reply_to, id, &groups)?;
+        self.check_changed_groups(core, reply_to, id, &groups)?;
         let enabling = is_wanted.then(|| Box::new(Enabling { params, scope, name }));
-        let settings = Box::new(self.information.settings(id));
+        let settings = Box::new(core.information.settings(id));
         let follow_up = FollowUp::Enabled { reply_to, id, provider, enabling, before };
-        self.change_kernel(NewSettings::Session { id, groups, settings }, follow_up);
+        self.change(core, registry, NewSettings::Session { id, groups, settings }, follow_up);
         Ok(())
     }
 }

@@ -17,12 +17,18 @@
 //! masks, which the daemon passes on unchanged in every case here. The tests therefore check these
 //! values in what the registration receives: level, masks and the filters of events.
 
+use traceweir_format::Guid;
 use traceweir_format::filter::encode;
-use traceweir_format::spec::enable::{EVENT_ENABLE_PROPERTY_ENABLE_SILOS, EVENT_FILTER_TYPE_EVENT_ID};
-use traceweir_transport::message::Filter;
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_ENABLE_SILOS, EVENT_FILTER_TYPE_CONTAINER, EVENT_FILTER_TYPE_EVENT_ID,
+    EVENT_FILTER_TYPE_EXECUTABLE_NAME, EVENT_FILTER_TYPE_PACKAGE_APP_ID, EVENT_FILTER_TYPE_PACKAGE_ID,
+    EVENT_FILTER_TYPE_PID,
+};
+use traceweir_transport::message::{EnableParams, Filter};
 use traceweir_transport::socket::Peer;
 
-use super::*;
+use crate::filter::{Facts, Scope, resolve};
+use crate::process::ProcessKey;
 use crate::registry::{Process, Registry, Target};
 
 const PROVIDER: Guid = Guid::from_u128(7);

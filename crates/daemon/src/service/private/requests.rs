@@ -17,31 +17,35 @@ use traceweir_transport::message::{
 };
 
 use super::owner::names_file;
-use super::{ANSWER_WITHIN, Enabled, MAX_ENABLES, Member, Private, Purpose, resolve_participants};
+use super::{
+    ANSWER_WITHIN, Enabled, MAX_ENABLES, Member, Pending, PrivateSession, PrivateSessions, Purpose,
+    resolve_participants,
+};
 use crate::error::Refusal;
 use crate::filter;
+use crate::ids::{LinkId, ReplyTo};
 use crate::limits::{Claimant, MAX_PRIVATES, MAX_PRIVATES_OF_GUEST};
 use crate::log::{log_client, log_enable, log_info};
 use crate::logfile::{NamedFiles, PassedDescriptors};
-use crate::registry::Target;
+use crate::registry::{Registry, Target};
 use crate::service::access::rights_to_run;
-use crate::service::enable::{EnableCall, verb};
-use crate::service::sessions::{name_is_taken, not_running};
-use crate::service::{LinkId, ReplyTo, Service};
+use crate::service::core::Core;
+use crate::service::providers::{EnableCall, EnableOrder, verb};
 
 fn invalid(reason: &str) -> Refusal {
     Refusal::new(Status::ERROR_INVALID_PARAMETER, reason)
 }
 
-impl Service {
+impl PrivateSessions {
     /// Starts a private session in all processes of its provider that take part, now and later.
-    pub(in crate::service) fn start_private(
+    pub(in crate::service) fn start(
         &mut self,
+        core: &mut Core,
+        registry: &Registry,
         reply_to: ReplyTo,
         config: SessionConfig,
         passed: &PassedDescriptors,
     ) -> Result<(), Refusal> {
-        self.refuse_when_leaving()?;
         passed.check(NamedFiles::Nothing)?;
         let has_no_guid = config.guid.is_null();
         let config = Config::for_private(config, cpu::possible())?.properties().clone();
@@ -51,31 +55,32 @@ impl Service {
         }
         let participants = resolve_participants(&config.guid, &config.filters)?;
         // A name that is the GUID of another session would hide that session.
-        if self.sessions.find_any(&name).is_some() {
-            return Err(name_is_taken(&config.name));
+        if core.sessions.find_any(&name).is_some() {
+            return Err(Refusal::name_taken(&config.name));
         }
-        self.privates.check_name(&config.name)?;
-        if self.privates.all.len() >= MAX_PRIVATES {
+        self.check_name(&config.name)?;
+        if self.all.len() >= MAX_PRIVATES {
             let reason = format!("{MAX_PRIVATES} private sessions are running, the limit");
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
-        let owner = self.claimant(reply_to);
-        let owners = self.privates.all.values().map(|private| private.owner);
+        let owner = core.access.claimant(reply_to.link);
+        let owners = self.all.values().map(|private| private.owner);
         if !owner.has_room(owners, MAX_PRIVATES_OF_GUEST, MAX_PRIVATES) {
             let reason = format!("you run {MAX_PRIVATES_OF_GUEST} private sessions, the limit for one user");
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
-        self.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
-        let (_, identity) = self.starter(reply_to.link).ok_or_else(not_running)?;
+        core.access.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
+        let (_, identity) =
+            core.access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
         let starter = identity.uid;
-        let order = self.privates.next_order(owner)?;
-        let id = self.sessions.next_id_with(self.privates.next_logger());
+        let order = self.next_order(owner)?;
+        let id = core.sessions.next_id_with(self.next_logger());
         let tied_to = config.tied.then_some(reply_to.link);
         let (provider, members, enables) = (config.guid, Default::default(), Default::default());
-        log_info!("private session {:?} started by {}", config.name, self.peer_name(reply_to.link));
+        log_info!("private session {:?} started by {}", config.name, core.access.peer_name(reply_to.link));
         let (gone, uncounted) = (Properties::default(), 0);
         let is_named = false;
-        let private = Private {
+        let private = PrivateSession {
             config,
             starter,
             identity,
@@ -89,35 +94,65 @@ impl Service {
             uncounted,
             tracks_binaries: false,
         };
-        self.privates.all.insert(id, private);
-        let mut links: Vec<LinkId> = self
-            .registry
-            .registrations_of(Target::Provider(provider))
-            .into_iter()
-            .map(|(link, _)| link)
-            .collect();
+        self.all.insert(id, private);
+        let mut links: Vec<LinkId> =
+            registry.registrations_of(Target::Provider(provider)).into_iter().map(|(link, _)| link).collect();
         links.dedup();
-        let waiting = links.into_iter().filter(|link| self.join(id, *link, order)).collect();
+        let waiting = links.into_iter().filter(|link| self.join(core, registry, id, *link, order)).collect();
         let within = Some(ANSWER_WITHIN);
-        self.await_processes(order, (Some(reply_to), owner, id), Purpose::Start, waiting, within);
+        self.await_processes(
+            core,
+            order,
+            Pending::new(Some(reply_to), owner, id, Purpose::Start),
+            waiting,
+            within,
+        );
         Ok(())
     }
 
     /// Starts the private sessions of a provider in a process that has just registered it.
-    pub(in crate::service) fn join_privates(&mut self, link: LinkId, provider: Guid) {
-        let wanted = self.privates.all.iter().filter(|(_, private)| private.config.guid == provider);
+    pub(in crate::service) fn process_registered(
+        &mut self,
+        core: &mut Core,
+        registry: &Registry,
+        link: LinkId,
+        registration: u32,
+        provider: Guid,
+    ) {
+        self.reach_by_name(core, registry, link, registration);
+        let wanted = self.all.iter().filter(|(_, private)| private.config.guid == provider);
         let ids: Vec<u64> = wanted.map(|(id, _)| *id).collect();
         for id in ids {
-            self.join(id, link, 0);
+            self.join(core, registry, id, link, 0);
+        }
+        self.request_modules_of(core, registry, link, provider);
+    }
+
+    /// Lets private sessions reach a registration that has just got its name.
+    pub(in crate::service) fn name_registered(
+        &mut self,
+        core: &mut Core,
+        registry: &Registry,
+        link: LinkId,
+        registration: u32,
+    ) {
+        self.reach_by_name(core, registry, link, registration);
+        if let Some((_, provider)) = registry.name_hash_and_guid(link, registration) {
+            self.request_modules_of(core, registry, link, provider);
         }
     }
 
     /// Starts a session in a process, if the process takes part and does not run it yet; returns
     /// whether it did.
-    pub(super) fn join(&mut self, id: u64, link: LinkId, order: u32) -> bool {
-        let (Some(private), Some(process)) =
-            (self.privates.all.get_mut(&id), self.registry.processes.get(&link))
-        else {
+    pub(super) fn join(
+        &mut self,
+        core: &mut Core,
+        registry: &Registry,
+        id: u64,
+        link: LinkId,
+        order: u32,
+    ) -> bool {
+        let (Some(private), Some(process)) = (self.all.get_mut(&id), registry.processes.get(&link)) else {
             return false;
         };
         if private.members.contains_key(&link) || !private.includes(process) {
@@ -125,10 +160,10 @@ impl Service {
         }
         // The groups of a peer that is not a guest are not looked up; the process itself compares
         // them.
-        let identity = self
-            .clients
-            .get(&link)
-            .filter(|client| self.access.is_guest(&client.peer))
+        let identity = core
+            .access
+            .client(link)
+            .filter(|client| core.access.rules().is_guest(&client.peer))
             .map(|client| &client.identity);
         if identity.is_some_and(|identity| private.is_outranked_by(identity)) {
             let (name, pid) = (&private.config.name, process.peer.pid);
@@ -148,47 +183,51 @@ impl Service {
             private.enables.iter().map(|(guid, enabled)| (*guid, enabled.params.clone())).collect();
         let starter = private.starter;
         let start = Message::PrivateStart { order, session: id, starter, config: Box::new(config) };
-        self.send(link, 0, start);
+        core.turn.send(link, start);
         for (provider, params) in enables {
             let (code, params) =
                 (EnableCode::Enable, Box::new(EnableParams { source: Guid::NULL, ..params }));
-            self.send(link, 0, Message::PrivateEnable { order: 0, session: id, provider, code, params });
+            core.turn.send(link, Message::PrivateEnable { order: 0, session: id, provider, code, params });
         }
-        self.enable_names_in(id, link);
-        self.request_private_modules(id, Some(link), None);
+        self.enable_names_in(core, registry, id, link);
+        self.request_modules(core, registry, id, Some(link), None);
         true
     }
 
     /// Controls a private session in all its processes.
-    pub(in crate::service) fn control_private(
+    pub(in crate::service) fn control(
         &mut self,
+        core: &mut Core,
+        registry: &Registry,
         reply_to: ReplyTo,
         id: u64,
         control: Control,
     ) -> Result<(), Refusal> {
-        // Processes answer this request, and a daemon that is shutting down does not wait for them.
-        self.refuse_when_leaving()?;
-        self.check_owner(reply_to, id, names_file(&control))?;
+        self.check_owner(core, reply_to, id, names_file(&control))?;
         match control {
-            Control::Query => self.ask_members(reply_to, id, Purpose::Query, |_| Control::Query),
+            Control::Query => {
+                self.ask_members(core, registry, reply_to, id, Purpose::Query, |_| Control::Query)
+            }
             Control::Update(update) => {
                 check_update(&update)?;
-                self.privates.check_pending(self.claimant(reply_to))?;
-                if let Some(private) = self.privates.all.get_mut(&id) {
+                self.check_pending(core.access.claimant(reply_to.link))?;
+                if let Some(private) = self.all.get_mut(&id) {
                     private.config.flush_timer = update.flush_timer.unwrap_or(private.config.flush_timer);
                     private.config.log_file = update.log_file.clone().or(private.config.log_file.take());
                 }
-                self.ask_members(reply_to, id, Purpose::Change, |name| {
+                self.ask_members(core, registry, reply_to, id, Purpose::Change, |name| {
                     Control::Update(Update { log_file: name(update.log_file.as_deref()), ..update.clone() })
                 })
             }
-            Control::Flush { log_file } => self.ask_members(reply_to, id, Purpose::Change, |name| {
-                Control::Flush { log_file: name(log_file.as_deref()) }
-            }),
+            Control::Flush { log_file } => {
+                self.ask_members(core, registry, reply_to, id, Purpose::Change, |name| Control::Flush {
+                    log_file: name(log_file.as_deref()),
+                })
+            }
             Control::Stop => {
                 // Check before anything is done: a refused stop leaves the session as it was.
-                self.privates.check_pending(self.claimant(reply_to))?;
-                self.stop_private(Some(reply_to), id);
+                self.check_pending(core.access.claimant(reply_to.link))?;
+                self.stop(core, Some(reply_to), id);
                 Ok(())
             }
             Control::Outcome => {
@@ -205,39 +244,47 @@ impl Service {
     /// Passes a request on to all processes, each with the name of its own file.
     fn ask_members(
         &mut self,
+        core: &mut Core,
+        registry: &Registry,
         reply_to: ReplyTo,
         id: u64,
         purpose: Purpose,
         make: impl Fn(&dyn Fn(Option<&Path>) -> Option<std::path::PathBuf>) -> Control,
     ) -> Result<(), Refusal> {
-        let uid = self.uid(reply_to)?;
-        let claimant = self.claimant(reply_to);
-        let order = self.privates.next_order(claimant)?;
-        let Some(private) = self.privates.all.get(&id) else { return Ok(()) };
+        let uid = core.access.uid(reply_to.link)?;
+        let claimant = core.access.claimant(reply_to.link);
+        let order = self.next_order(claimant)?;
+        let Some(private) = self.all.get(&id) else { return Ok(()) };
         let is_quick = matches!(purpose, Purpose::Query);
         let within = if is_quick { ANSWER_WITHIN } else { private.within_for_disk() };
         let mut orders = Vec::new();
         for (link, member) in &private.members {
-            let pid = self.registry.processes.get(link).map_or(0, |process| process.peer.pid);
+            let pid = registry.processes.get(link).map_or(0, |process| process.peer.pid);
             let name = |given: Option<&Path>| private.path_for(given, member.is_named, pid);
             orders.push((*link, make(&name)));
         }
         let waiting = orders.iter().map(|(link, _)| *link).collect();
         for (link, control) in orders {
-            self.send(link, 0, Message::PrivateControl { order, session: id, user: uid, control });
+            core.turn.send(link, Message::PrivateControl { order, session: id, asker: uid, control });
         }
-        self.await_processes(order, (Some(reply_to), claimant, id), purpose, waiting, Some(within));
+        self.await_processes(
+            core,
+            order,
+            Pending::new(Some(reply_to), claimant, id, purpose),
+            waiting,
+            Some(within),
+        );
         Ok(())
     }
 
     /// Ends a session in all its processes; no process joins it any more. If `reply_to` is given,
     /// the caller has checked that there is room for the request.
-    pub(in crate::service) fn stop_private(&mut self, reply_to: Option<ReplyTo>, id: u64) {
-        let Some(private) = self.privates.all.remove(&id) else { return };
+    pub(in crate::service) fn stop(&mut self, core: &mut Core, reply_to: Option<ReplyTo>, id: u64) {
+        let Some(private) = self.all.remove(&id) else { return };
         let (name, members) = (&private.config.name, private.members.len());
         match reply_to {
             Some(reply_to) => {
-                let peer = self.peer_name(reply_to.link);
+                let peer = core.access.peer_name(reply_to.link);
                 log_info!("private session {name:?} is stopped by {peer}, in {members} processes");
             }
             None => log_info!("private session {name:?} stops in {members} processes"),
@@ -245,40 +292,49 @@ impl Service {
         let waiting: BTreeSet<LinkId> = private.members.keys().copied().collect();
         // Without a requester and with too much under way there is no wait; the processes get the
         // order nevertheless.
-        let claimant: Claimant = reply_to.map_or(private.owner, |reply_to| self.claimant(reply_to));
-        let order = self.privates.next_order(claimant);
-        let uid = reply_to.and_then(|reply_to| self.uid(reply_to).ok()).unwrap_or(private.starter);
+        let claimant: Claimant =
+            reply_to.map_or(private.owner, |reply_to| core.access.claimant(reply_to.link));
+        let order = self.next_order(claimant);
+        let uid =
+            reply_to.and_then(|reply_to| core.access.uid(reply_to.link).ok()).unwrap_or(private.starter);
         for link in &waiting {
             let (order, control) = (*order.as_ref().unwrap_or(&0), Control::Stop);
-            self.send(*link, 0, Message::PrivateControl { order, session: id, user: uid, control });
+            core.turn.send(*link, Message::PrivateControl { order, session: id, asker: uid, control });
         }
         match (order, reply_to) {
             (Ok(order), _) => {
                 let within = private.within_for_disk();
                 let purpose = Purpose::Stop(Box::new(private));
-                self.await_processes(order, (reply_to, claimant, id), purpose, waiting, Some(within));
+                self.await_processes(
+                    core,
+                    order,
+                    Pending::new(reply_to, claimant, id, purpose),
+                    waiting,
+                    Some(within),
+                );
             }
-            (Err(refusal), Some(reply_to)) => self.refuse(reply_to, refusal),
+            (Err(refusal), Some(reply_to)) => core.turn.refuse(reply_to, refusal),
             (Err(_), None) => {}
         }
     }
 
     /// Enables or disables a provider, or requests its state, in all processes of a private
     /// session.
-    pub(in crate::service) fn enable_private(
+    pub(in crate::service) fn enable(
         &mut self,
+        core: &mut Core,
+        registry: &Registry,
         reply_to: ReplyTo,
         id: u64,
         call: EnableCall,
     ) -> Result<(), Refusal> {
-        self.refuse_when_leaving()?;
         call.check_name()?;
         let EnableCall { provider, code, params, name: called, timeout_ms } = call;
-        self.check_owner(reply_to, id, false)?;
+        self.check_owner(core, reply_to, id, false)?;
         if provider.is_null() || params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
             return Err(invalid("a private session enables providers by their GUID, not groups"));
         }
-        self.check_right(reply_to.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
+        core.access.check_right(reply_to.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
         if is_system_provider(&provider) {
             return Err(invalid("system providers can be enabled only on a system logger"));
         }
@@ -286,10 +342,9 @@ impl Service {
         if scope.is_some() {
             return Err(invalid("the processes of a private session are chosen when it is started"));
         }
-        let claimant = self.claimant(reply_to);
-        let order =
-            if timeout_ms == 0 { 0 } else { self.privates.next_order_for(reply_to.link, claimant)? };
-        let Some(private) = self.privates.all.get_mut(&id) else { return Ok(()) };
+        let claimant = core.access.claimant(reply_to.link);
+        let order = if timeout_ms == 0 { 0 } else { self.next_order_for(reply_to.link, claimant)? };
+        let Some(private) = self.all.get_mut(&id) else { return Ok(()) };
         let mut is_by_name = false;
         match code {
             EnableCode::Enable => {
@@ -313,40 +368,47 @@ impl Service {
         let name = private.config.name.clone();
         let before: BTreeSet<LinkId> = private.members.keys().copied().collect();
         if is_by_name {
-            self.join_by_name(id, provider);
+            self.join_by_name(core, registry, id, provider);
         }
-        let members = self.privates.all.get(&id).map(|private| private.members.keys().copied().collect());
+        let members = self.all.get(&id).map(|private| private.members.keys().copied().collect());
         let links: BTreeSet<LinkId> = members.unwrap_or_default();
-        let peer = self.peer_name(reply_to.link);
+        let peer = core.access.peer_name(reply_to.link);
         log_enable!("{peer}, {} {provider} for private session {name:?}", verb(code));
+        let call = EnableOrder { session: id, code, params };
         for link in &links {
             let mut orders = Vec::new();
             // Processes that have just joined have been sent all GUIDs.
             if before.contains(link) {
-                orders = self.orders_by_name((id, *link), (provider, code), &params);
+                orders = self.orders_by_name(core, registry, *link, provider, &call);
             }
             // A GUID is disabled before its name enables it.
             let (after, first): (Vec<_>, Vec<_>) =
                 orders.into_iter().partition(|(guid, _, _)| *guid == provider);
-            let main = [(provider, code, params.clone())];
+            let main = [(provider, code, call.params.clone())];
             let all: Vec<_> = first.into_iter().chain(main).chain(after).collect();
             // The call is answered when all orders are done: the answer to the last order counts.
             let last = all.len().saturating_sub(1);
             for (index, (provider, code, params)) in all.into_iter().enumerate() {
                 let order = if index == last { order } else { 0 };
                 let params = Box::new(params);
-                self.send(*link, 0, Message::PrivateEnable { order, session: id, provider, code, params });
+                core.turn.send(*link, Message::PrivateEnable { order, session: id, provider, code, params });
             }
         }
         if code == EnableCode::Enable {
-            self.request_private_modules(id, None, (!is_by_name).then_some(provider));
+            self.request_modules(core, registry, id, None, (!is_by_name).then_some(provider));
         }
         if order == 0 {
-            self.reply(reply_to, Message::Done);
+            core.turn.reply(reply_to, Message::Done);
             return Ok(());
         }
         let within = (timeout_ms != u32::MAX).then(|| Duration::from_millis(timeout_ms.into()));
-        self.await_processes(order, (Some(reply_to), claimant, id), Purpose::Enable, links, within);
+        self.await_processes(
+            core,
+            order,
+            Pending::new(Some(reply_to), claimant, id, Purpose::Enable),
+            links,
+            within,
+        );
         Ok(())
     }
 }

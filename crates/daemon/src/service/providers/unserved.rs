@@ -12,8 +12,11 @@
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::{LinkId, Service, log_client};
+use super::Providers;
 use crate::error::Refusal;
+use crate::ids::LinkId;
+use crate::log::log_client;
+use crate::service::core::Core;
 
 /// Delay before the next attempt.
 const RETRY_DELAY: Duration = Duration::from_secs(1);
@@ -29,30 +32,38 @@ pub(super) struct Unserved {
 
 impl Unserved {
     /// Returns when the next attempt is due.
-    pub(super) fn deadline(&self) -> Option<Instant> {
+    pub(in crate::service) fn deadline(&self) -> Option<Instant> {
         self.next_attempt
     }
 }
 
-impl Service {
+impl Providers {
     /// Records that a process gets no region for a session.
-    pub(super) fn add_unserved(&mut self, link: LinkId, session: u64, pid: u32, reason: &Refusal) {
+    pub(in crate::service) fn add_unserved(
+        &mut self,
+        core: &mut Core,
+        link: LinkId,
+        session: u64,
+        pid: u32,
+        reason: &Refusal,
+    ) {
         if !self.unserved.all.insert((link, session)) {
             return;
         }
         log_client!("process {pid} gets no region for session {session:#x}: {reason}");
-        self.sessions.count_uncounted(session, link);
-        self.unserved.next_attempt.get_or_insert(Instant::now() + RETRY_DELAY);
+        core.sessions.count_uncounted(session, link);
+        self.unserved.next_attempt.get_or_insert(core.turn.now + RETRY_DELAY);
     }
 
     /// Retries the processes, as far as there is room now.
-    pub(super) fn serve_unserved(&mut self, now: Instant) {
+    pub(in crate::service) fn retry_unserved(&mut self, core: &mut Core) {
+        let now = core.turn.now;
         if self.unserved.next_attempt.is_none_or(|at| now < at) {
             return;
         }
         let batch: Vec<(LinkId, u64)> = self.unserved.all.iter().copied().take(MAX_PER_TICK).collect();
         for (link, session) in batch {
-            if !self.serve(link, session) {
+            if !self.serve(core, link, session) {
                 break;
             }
             self.unserved.all.remove(&(link, session));
@@ -62,10 +73,12 @@ impl Service {
 
     /// Enables what a session wants from a process, which may be nothing by now; returns `false` if
     /// there is still no region.
-    fn serve(&mut self, link: LinkId, session: u64) -> bool {
+    fn serve(&mut self, core: &mut Core, link: LinkId, session: u64) -> bool {
         let missing = self.registry.missing_registrations(link, session);
         let groups = self.registry.group_by_params(link, &missing, session).into_iter();
         let mut groups = groups.filter_map(|(params, numbers)| Some((params?, numbers)));
-        groups.all(|(params, numbers)| self.enable_registrations(link, &numbers, session, params, 0).is_ok())
+        groups.all(|(params, numbers)| {
+            self.enable_registrations(core, link, &numbers, session, params, 0).is_ok()
+        })
     }
 }

@@ -16,8 +16,8 @@ use std::time::Instant;
 
 use traceweir_session::SourceId;
 
-use super::{LinkId, ReplyTo};
 use crate::error::Refusal;
+use crate::ids::{LinkId, ReplyTo};
 
 /// The action that follows when a wait ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,82 @@
+//! What the service knows of one connection.
+
+use std::fmt;
+use std::time::Instant;
+
+use traceweir_transport::message::Role;
+use traceweir_transport::socket::Peer;
+
+use crate::access::Identity;
+use crate::process::{ProcessKey, may_profile};
+
+/// The service's state of one connection.
+#[derive(Debug)]
+pub(in crate::service) struct Client {
+    pub(in crate::service) peer: Peer,
+    /// Key of the process, if the process was visible when it connected.
+    pub(in crate::service) process: Option<ProcessKey>,
+    /// Whether the process had the right to profile the system when it connected.
+    pub(super) could_profile: bool,
+    /// The peer with all its groups, once they have been looked up.
+    pub(in crate::service) identity: Identity,
+    pub(in crate::service) role: Option<Role>,
+    /// The daemon opened the connection, so only a provider can be at its other end.
+    pub(in crate::service) knocked: bool,
+    /// The connection uses one of the descriptors reserved for controllers and sessions.
+    pub(in crate::service) is_reserved: bool,
+    /// When the client last sent a message.
+    pub(in crate::service) last_message: Instant,
+    /// The session that a consumer reads and its consumer number there.
+    pub(in crate::service) consumer_state: ConsumerState,
+}
+
+impl Client {
+    /// Creates the state of a connection that has just been made. `knocked`: the daemon opened it.
+    pub(in crate::service) fn new(
+        peer: Peer,
+        process: Option<ProcessKey>,
+        knocked: bool,
+        now: Instant,
+    ) -> Self {
+        Self {
+            peer,
+            process,
+            could_profile: may_profile(peer.pid, peer.uid),
+            identity: Identity::without_groups(&peer),
+            role: None,
+            knocked,
+            is_reserved: false,
+            last_message: now,
+            consumer_state: ConsumerState::Nothing,
+        }
+    }
+
+    /// Creates the state of the daemon's link to itself, which has no connection.
+    pub(super) fn own(now: Instant) -> Self {
+        let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let peer = Peer { pid: std::process::id(), uid, gid };
+        let role = Some(Role::Controller);
+        Self { could_profile: false, role, ..Self::new(peer, None, false, now) }
+    }
+}
+
+/// The progress of a consumer connection.
+#[derive(Debug, PartialEq, Eq)]
+pub(in crate::service) enum ConsumerState {
+    Nothing,
+    Opening,
+    Session { session: u64, consumer: u64 },
+}
+
+/// Formats a peer as "uid U, process P" for the log.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::service) struct PeerName(pub(in crate::service) Option<Peer>);
+
+impl fmt::Display for PeerName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Some(Peer { uid, pid, .. }) => write!(f, "uid {uid}, process {pid}"),
+            None => f.write_str("a process that has disconnected"),
+        }
+    }
+}

@@ -1,0 +1,205 @@
+//! How a session starts, runs and ends: the order in which the parts of the service take part.
+//!
+//! ```text
+//!   Start ─▶ checks, in the published order ─▶ Starting ─▶ Started ─▶ Running ─▶ Properties
+//!   Stop ─▶ Stopping, CloseSession to all ─▶ Acks, or a second ─▶ Session::stop ─▶ Stopped
+//!       ─▶ Properties
+//!   end by itself, shut down ─▶ as Stop, without a reply
+//! ```
+
+use traceweir_format::Guid;
+use traceweir_format::spec::access::DEFAULT_TRACE_SECURITY;
+use traceweir_format::spec::session::EVENT_TRACE_NONSTOPPABLE_MODE;
+use traceweir_format::spec::status::Status;
+use traceweir_session::FAULT;
+use traceweir_session::config::is_system_logger;
+use traceweir_transport::message::{Properties, SessionConfig};
+
+use super::Service;
+use super::access::rights_to_run;
+use super::core::Core;
+use super::notice::Started;
+use super::sessions::{LogFile, State, check_config};
+use crate::error::Refusal;
+use crate::ids::ReplyTo;
+use crate::kernel::RequestedGroups;
+use crate::log::{log_client, log_info, log_warning};
+use crate::logfile::{NamedFiles, PassedDescriptors, Terms};
+
+impl Service {
+    /// Starts a session.
+    pub(super) fn start(
+        &mut self,
+        reply_to: ReplyTo,
+        mut config: SessionConfig,
+        passed: PassedDescriptors,
+    ) -> Result<(), Refusal> {
+        let generated = if config.guid.is_null() { Some(random_guid()?) } else { None };
+        config.guid = generated.unwrap_or(config.guid);
+        // From here on the settings hold the stack configuration.
+        let stacks = std::mem::take(&mut config.kernel_stacks);
+        let config = check_config(reply_to.link, config)?;
+        let raw = config.properties();
+        // A session name can imply a fixed GUID, which then replaces the generated one.
+        let is_generated = generated == Some(raw.guid);
+        // A generated GUID has no access list of its own; the default list applies.
+        let access_object = if is_generated { DEFAULT_TRACE_SECURITY } else { raw.guid };
+        self.core.access.check_right(reply_to.link, access_object, rights_to_run(raw))?;
+        let requested = is_system_logger(raw).then(|| RequestedGroups::from_flags(raw.enable_flags));
+        if let Some(requested) = &requested {
+            self.core.access.check_kernel_access(reply_to.link, raw)?;
+            self.system_loggers.check_events(&self.core.access, reply_to.link, &requested.combined())?;
+        }
+        let settings = self.core.information.settings_at_start(raw, &stacks)?;
+        self.core.sessions.check_name(&raw.name, &raw.guid)?;
+        self.private_sessions.check_name(&raw.name)?;
+        let (pid, owner) =
+            self.core.access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
+        passed.check(NamedFiles::from_mode(raw.log_file_mode, raw.log_file.is_some()))?;
+        // The published order checks disk space before the number of sessions and their memory.
+        let terms = Terms::for_log(raw, owner.uid);
+        let claimant = self.core.access.claimant(reply_to.link);
+        let room = self.core.sessions.check_room(claimant);
+        let room =
+            room.and_then(|()| requested.as_ref().map_or(Ok(()), |_| self.system_loggers.check_room(raw)));
+        let config = match room.and_then(|()| self.core.sessions.fit_pool(config, claimant.is_guest)) {
+            Ok(config) => config,
+            Err(refusal) => {
+                let Core { turn, sessions, .. } = &mut self.core;
+                return sessions.refuse_after_file_check(turn, reply_to, passed, terms, refusal);
+            }
+        };
+        let raw = config.properties();
+        let id = self.core.sessions.add(&self.core.access, reply_to, claimant, raw);
+        if is_generated {
+            self.core.access.add_generated(raw.guid);
+        }
+        if let Some(settings) = settings {
+            self.core.information.keep(id, settings);
+        }
+        let information = &self.core.information;
+        let wanted = requested
+            .map(|requested| self.system_loggers.add(id, config.properties(), requested, information));
+        self.core.sessions.launch(&self.core.turn, id, config, wanted, LogFile { passed, terms, pid, owner });
+        Ok(())
+    }
+
+    pub(super) fn stop(&mut self, reply_to: ReplyTo, id: u64) -> Result<(), Refusal> {
+        let mode =
+            self.core.sessions.session(id).map_or(0, |session| session.properties().config.log_file_mode);
+        if mode & EVENT_TRACE_NONSTOPPABLE_MODE != 0 {
+            let reason = "the session is non-stoppable: it runs for as long as its daemon";
+            return Err(Refusal::new(Status::ERROR_ACCESS_DENIED, reason));
+        }
+        match self.core.sessions.get_mut(id).map(|entry| &mut entry.state) {
+            Some(State::Running(_)) => {
+                log_info!(
+                    "session {:?} is stopped by {}",
+                    self.core.sessions.name(id),
+                    self.core.access.peer_name(reply_to.link)
+                );
+                self.begin_stop(id, Some(reply_to));
+            }
+            // The session is ending by itself: the first controller that stops it gets the outcome.
+            Some(State::Stopping { reply_to: waiting @ None, .. }) => *waiting = Some(reply_to),
+            Some(State::Stopping { .. }) => {
+                let reason = "the session is already stopping";
+                return Err(Refusal::new(Status::ERROR_ACTIVE_CONNECTIONS, reason));
+            }
+            Some(State::Starting { .. }) | None => return Err(Refusal::not_running()),
+        }
+        Ok(())
+    }
+
+    /// Sends all processes of a session the order to stop writing; the session stops when they have
+    /// acknowledged.
+    pub(super) fn begin_stop(&mut self, id: u64, reply_to: Option<ReplyTo>) {
+        if !self.core.sessions.begin_stop(id, reply_to) {
+            return;
+        }
+        self.core.information.forget(id);
+        self.system_loggers.forget(id);
+        self.providers.close_session(&mut self.core, id);
+    }
+
+    pub(super) fn session_started(&mut self, id: u64, outcome: traceweir_session::Result<Started>) {
+        let Some(entry) = self.core.sessions.get_mut(id) else { return };
+        let State::Starting { reply_to, ended } = entry.state else { return };
+        let tied_to = entry.tied_to;
+        match outcome {
+            Ok(Started { session, claim, kernel }) => {
+                entry.file = claim;
+                log_info!("session {:?} started by {}", entry.name, entry.starter);
+                let properties = session.properties();
+                entry.state = State::Running(session);
+                self.system_loggers.started(id, kernel);
+                self.system_loggers.adjust(&mut self.core, &mut self.providers.registry, id);
+                self.core.turn.reply_with_properties(reply_to, Ok(properties));
+                // The connection that the session is tied to may have closed while it started.
+                let has_lost_owner = tied_to.is_some_and(|link| self.core.access.client(link).is_none());
+                if ended.is_some() || self.is_leaving || has_lost_owner {
+                    self.begin_stop(id, None);
+                }
+            }
+            Err(e) => {
+                let guid = entry.guid;
+                self.core.sessions.remove(id);
+                self.core.information.forget(id);
+                self.system_loggers.forget(id);
+                self.core.access.forget_generated(guid);
+                self.core.turn.reply_with_properties(reply_to, Err(e));
+            }
+        }
+    }
+
+    pub(super) fn session_ended(&mut self, id: u64, status: Status) {
+        let Some(entry) = self.core.sessions.get_mut(id) else { return };
+        if status == FAULT {
+            log_warning!(
+                "session {:?} failed because of a bug in this program, reported above; its file keeps what was written before, other sessions continue",
+                entry.name
+            );
+        } else {
+            log_info!("session {:?} ended by itself: {status}", entry.name);
+        }
+        match &mut entry.state {
+            State::Starting { ended, .. } => *ended = Some(status),
+            State::Running(_) => self.begin_stop(id, None),
+            State::Stopping { .. } => {}
+        }
+    }
+
+    pub(super) fn session_stopped(&mut self, id: u64, outcome: traceweir_session::Result<Properties>) {
+        let Some(entry) = self.core.sessions.remove(id) else { return };
+        let outcome = outcome.map(|properties| entry.with_uncounted(properties));
+        match &outcome {
+            Ok(properties) => {
+                let uncounted = match properties.uncounted_processes {
+                    0 => String::new(),
+                    processes => format!("; events of {processes} processes lost, count unknown"),
+                };
+                let (events, lost) = (properties.events, properties.events_lost);
+                log_info!("session {:?} stopped: {events} events, {lost} lost{uncounted}", entry.name);
+                if let Some(forgotten) = self.core.sessions.remember(properties.clone()) {
+                    self.core.access.forget_generated(forgotten.config.guid);
+                }
+            }
+            Err(e) => {
+                log_warning!("session {:?} stopped: {e}", entry.name);
+                self.core.access.forget_generated(entry.guid);
+            }
+        }
+        for lost in self.system_loggers.stopped(id) {
+            log_client!("session {:?}: {lost}", entry.name);
+        }
+        self.last_used = self.core.turn.now;
+        if let State::Stopping { reply_to: Some(reply_to), .. } = entry.state {
+            self.core.turn.reply_with_properties(reply_to, outcome);
+        }
+    }
+}
+
+fn random_guid() -> Result<Guid, Refusal> {
+    let none = || Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "no random numbers");
+    traceweir_session::config::new_guid().ok_or_else(none)
+}

@@ -1,0 +1,316 @@
+//! Dispatch of the messages of controllers and providers to the parts of the service.
+//!
+//! ```text
+//!   Start, Control ─▶ sessions, or private where processes run it   Query… ─▶ a page, at once
+//!   EnableProvider, CheckEnables ─▶ providers, or private            …Access… ─▶ access
+//!   …Information, QueryRegistrations ─▶ information                  QueryKernelLosses ─▶ kernel
+//! ```
+
+mod information;
+
+use traceweir_format::Guid;
+use traceweir_format::spec::status::Status;
+use traceweir_session::Session;
+use traceweir_session::config::is_system_logger;
+use traceweir_transport::message::{Control, Message, SessionRef};
+
+use super::access::rights_to_run;
+use super::core::Core;
+use super::kernel::{Waiting, is_kernel_provider};
+use super::private::is_private;
+use super::providers::EnableCall;
+use super::sessions::UpdateRequest;
+use super::{Service, refuse_when};
+use crate::access::Change;
+use crate::error::Refusal;
+use crate::ids::ReplyTo;
+use crate::logfile::{NamedFiles, PassedDescriptors};
+
+impl Service {
+    pub(super) fn handle_controller(
+        &mut self,
+        reply_to: ReplyTo,
+        message: Message,
+        passed: PassedDescriptors,
+    ) {
+        let (message, passed) = match self.system_loggers.defer(&self.core, reply_to, message, passed) {
+            Ok(Some(request)) => request,
+            Ok(None) => return,
+            Err(refusal) => return self.core.turn.refuse(reply_to, refusal),
+        };
+        if let Err(refusal) = self.route(reply_to, message, passed) {
+            self.core.turn.refuse(reply_to, refusal);
+        }
+    }
+
+    /// Carries out what waited for a kernel change.
+    pub(super) fn resume(&mut self, waiting: Waiting) {
+        match waiting {
+            Waiting::Request(reply_to, _, message, passed) => {
+                self.handle_controller(reply_to, *message, passed);
+            }
+            Waiting::Adjust(id) => {
+                self.system_loggers.adjust(&mut self.core, &mut self.providers.registry, id);
+            }
+        }
+    }
+
+    fn route(
+        &mut self,
+        reply_to: ReplyTo,
+        message: Message,
+        passed: PassedDescriptors,
+    ) -> Result<(), Refusal> {
+        let Core { turn, access, sessions, .. } = &mut self.core;
+        match message {
+            Message::Start(config) if is_private(&config) => {
+                self.refuse_when_leaving()?;
+                self.private_sessions.start(
+                    &mut self.core,
+                    &self.providers.registry,
+                    reply_to,
+                    *config,
+                    &passed,
+                )
+            }
+            Message::Start(config) => {
+                self.refuse_when_leaving()?;
+                self.start(reply_to, *config, passed)
+            }
+            Message::Control { session, control } => match self.find_private(&session) {
+                Some(private) => {
+                    // Processes answer this request, and a daemon that is shutting down does not
+                    // wait for them.
+                    self.refuse_when_leaving()?;
+                    self.private_sessions.control(
+                        &mut self.core,
+                        &self.providers.registry,
+                        reply_to,
+                        private,
+                        control,
+                    )
+                }
+                None => self.control(reply_to, &session, control, passed),
+            },
+            Message::EnableProvider { session, provider, code, params, name, timeout_ms } => {
+                self.refuse_when_leaving()?;
+                let call = EnableCall { provider, code, params: *params, name, timeout_ms };
+                match self.find_private(&session) {
+                    Some(private) => self.private_sessions.enable(
+                        &mut self.core,
+                        &self.providers.registry,
+                        reply_to,
+                        private,
+                        call,
+                    ),
+                    None => self.enable_provider(reply_to, &session, call),
+                }
+            }
+            Message::CheckEnables { providers } => {
+                for provider in &providers {
+                    check_provider(*provider)?;
+                    access.check_enable(reply_to.link, *provider)?;
+                }
+                turn.reply(reply_to, Message::Done);
+                Ok(())
+            }
+            Message::QueryAll { from } => {
+                let shown = sessions.shown_to(access, reply_to.link);
+                turn.reply(reply_to, Message::sessions_page(&shown, from));
+                Ok(())
+            }
+            Message::QueryEnded { from } => {
+                let shown = sessions.ended_shown_to(access, reply_to.link);
+                turn.reply(reply_to, Message::sessions_page(&shown, from));
+                Ok(())
+            }
+            Message::QueryProviders { after } => {
+                let mut page = self.private_sessions.providers_page(
+                    &self.core,
+                    &self.providers.registry,
+                    reply_to,
+                    after,
+                );
+                let Core { turn, access, sessions, .. } = &mut self.core;
+                if let Message::Providers { providers, .. } = &mut page {
+                    sessions.hide(access, reply_to.link, providers);
+                }
+                turn.reply(reply_to, page);
+                Ok(())
+            }
+            Message::SetInformation { session, class, data } => {
+                self.refuse_when_leaving()?;
+                self.set_information(reply_to, &session, class, &data)
+            }
+            Message::ConfigureBranches { session, configuration, events } => {
+                self.refuse_when_leaving()?;
+                self.configure_branches(reply_to, &session, configuration, &events)
+            }
+            Message::QueryInformation { session, class, input } => {
+                self.query_information(reply_to, &session, class, input)
+            }
+            Message::QueryKernelLosses { session } => {
+                self.system_loggers.query_losses(&mut self.core, reply_to, &session)
+            }
+            Message::QueryRegistrations { provider, from } => {
+                self.providers.query_registrations(&mut self.core, reply_to, provider, from)
+            }
+            Message::SetAccess { object, operation, sid, rights, allow } => {
+                let change = Change::new(operation, &sid, rights, allow)?;
+                refuse_when(self.is_leaving)?;
+                access.change_list(turn, reply_to, object, change)
+            }
+            Message::RemoveAccess { object } => {
+                refuse_when(self.is_leaving)?;
+                access.change_list(turn, reply_to, object, Change::Remove)
+            }
+            Message::QueryAccess { object } => access.reply_with_list(turn, reply_to, object),
+            Message::QueryAccessLists { from } => {
+                access.reply_with_objects(turn, reply_to, from);
+                Ok(())
+            }
+            _ => {
+                self.core.turn.reject_out_of_role(reply_to);
+                Ok(())
+            }
+        }
+    }
+
+    /// Controls a session that is not private.
+    fn control(
+        &mut self,
+        reply_to: ReplyTo,
+        session: &SessionRef,
+        control: Control,
+        passed: PassedDescriptors,
+    ) -> Result<(), Refusal> {
+        let Core { turn, access, sessions, .. } = &mut self.core;
+        sessions.check_control(access, reply_to.link, session, &control)?;
+        match control {
+            Control::Query => sessions.query(turn, reply_to, session),
+            Control::Outcome => sessions.query_outcome(turn, reply_to, session),
+            Control::Flush { log_file } => sessions.flush(turn, access, reply_to, session, log_file, passed),
+            Control::Increment => sessions.change(turn, reply_to, session, Session::increment),
+            Control::ConvertToRealTime => {
+                sessions.change(turn, reply_to, session, Session::convert_to_real_time)
+            }
+            Control::Stop => {
+                let id = sessions.find(session)?;
+                self.stop(reply_to, id)
+            }
+            Control::Update(mut update) => {
+                let (id, running) = sessions.find_running(session)?;
+                let config = running.properties().config;
+                passed.check(NamedFiles::from_mode(config.log_file_mode, update.log_file.is_some()))?;
+                let flags = update.enable_flags.take_if(|_| is_system_logger(&config));
+                let request = UpdateRequest { reply_to, id, update, passed, before: None };
+                match flags {
+                    Some(flags) => self.system_loggers.update_groups(
+                        &mut self.core,
+                        &mut self.providers.registry,
+                        &config,
+                        flags,
+                        request,
+                    ),
+                    None => sessions.update(turn, access, request),
+                }
+            }
+        }
+    }
+
+    /// Enables or disables a provider for a session that is not private, or requests its state.
+    fn enable_provider(
+        &mut self,
+        reply_to: ReplyTo,
+        session: &SessionRef,
+        call: EnableCall,
+    ) -> Result<(), Refusal> {
+        call.check_name()?;
+        let (id, running) = self.core.sessions.find_running(session)?;
+        let config = running.properties().config;
+        check_provider(call.provider)?;
+        // Only a user who may run the session may change what it records.
+        self.core.access.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
+        if is_kernel_provider(&call.provider) {
+            let registry = &mut self.providers.registry;
+            self.system_loggers.enable(&mut self.core, registry, reply_to, id, &config, call)
+        } else {
+            self.providers.enable(&mut self.core, reply_to, id, &config.name, call)
+        }
+    }
+
+    /// Handles a message of a provider process.
+    pub(super) fn handle_provider(&mut self, reply_to: ReplyTo, message: Message) {
+        let (core, link) = (&mut self.core, reply_to.link);
+        match message {
+            Message::Register { registration, provider, traits, classic } => {
+                let registered =
+                    self.providers.register(core, link, registration, provider, &traits, classic);
+                if registered.is_ok() {
+                    self.private_sessions.process_registered(
+                        core,
+                        &self.providers.registry,
+                        link,
+                        registration,
+                        provider,
+                    );
+                }
+                self.providers.drop_offers(link);
+                match registered {
+                    Ok(()) => self.core.turn.reply(reply_to, Message::Registered { registration }),
+                    Err(refusal) => self.core.turn.refuse(reply_to, refusal),
+                }
+            }
+            Message::SetTraits { registration, traits } => {
+                let taken = self.providers.set_traits(core, link, registration, &traits);
+                if taken.is_ok() {
+                    self.private_sessions.name_registered(core, &self.providers.registry, link, registration);
+                }
+                self.providers.drop_offers(link);
+                self.core.turn.reply_done(reply_to, taken);
+            }
+            Message::Unregister { registration } => {
+                self.providers.unregister(core, link, registration);
+                if reply_to.request != 0 {
+                    core.turn.reply(reply_to, Message::Done);
+                }
+            }
+            Message::Ack { order } => self.providers.acknowledge(core, link, order),
+            Message::Failed { order, registration, session, status, reason } => {
+                let refusal = Refusal::new(Status(status), reason);
+                self.providers.order_failed(core, link, order, registration, session, refusal);
+            }
+            Message::PrivateState { order, session, status, reason, properties } => {
+                let refusal = Refusal::new(Status(status), reason);
+                let outcome = if status == 0 { Ok(*properties) } else { Err(refusal) };
+                self.private_sessions.state_reported(
+                    core,
+                    &self.providers.registry,
+                    link,
+                    order,
+                    session,
+                    outcome,
+                );
+            }
+            _ => core.turn.reject_out_of_role(reply_to),
+        }
+    }
+
+    /// Finds a private session by id or name, or by the GUID of its provider if no other session
+    /// has that.
+    pub(super) fn find_private(&self, session: &SessionRef) -> Option<u64> {
+        self.private_sessions.find(session).or_else(|| match session {
+            SessionRef::Name(name) if self.core.sessions.find_any(session).is_none() => {
+                self.private_sessions.only_with_guid(name)
+            }
+            _ => None,
+        })
+    }
+}
+
+fn check_provider(provider: Guid) -> Result<(), Refusal> {
+    if provider.is_null() {
+        return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "the null GUID is not a provider"));
+    }
+    Ok(())
+}

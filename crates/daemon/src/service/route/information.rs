@@ -1,0 +1,299 @@
+//! Information classes: requests of TraceSetInformation, TraceQueryInformation and
+//! EnumerateTraceGuidsEx to the daemon.
+//!
+//! ```text
+//!   class, length, elements ─▶ session ─▶ right, privilege ─▶ kind ─▶ machine ─▶ content
+//!   50     24      24, 87      87, 4201   5      1314         87, 50  50         87
+//!       ─▶ kept, and carried out
+//!
+//!   10 disallow list   ─▶ registry; registrations of enabled groups receive what is wanted now
+//!   16 periodic state  ─▶ tick, every so many seconds ─▶ Enable (capture state), to registrations
+//!                         that the session has enabled
+//!   18 binary tracking ─▶ ReportModules, to enabled registrations and after each later enable
+//!   24, 26 cache       ─▶ the session
+//!   3 to 6, 8, 9, 28   ─▶ kernel: the capture changes, or nothing is kept; answered then
+//!   others             ─▶ kept
+//! ```
+//!
+//! The published order of checks holds: each check is made when all before it have passed. A
+//! request that fails changes nothing.
+
+use traceweir_format::info::{Branches, Query, Set, StackCaching};
+use traceweir_format::spec::access::Rights;
+use traceweir_format::spec::info::{About, InfoClass};
+use traceweir_format::spec::status::Status;
+use traceweir_session::config::is_system_logger;
+use traceweir_session::info::read_set;
+use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionConfig, SessionRef};
+
+use crate::error::Refusal;
+use crate::ids::ReplyTo;
+use crate::log::log_client;
+use crate::registry::Target;
+use crate::service::Service;
+use crate::service::access::rights_to_run;
+use crate::service::core::Core;
+use crate::service::info::{check_kind, not_done, refusal};
+use crate::service::kernel::{FollowUp, NewSettings, is_kernel_provider, only_for_system_loggers};
+use crate::service::providers::EnableOrder;
+
+/// Maximum size in bytes of the stack cache of a session that a guest has started.
+const MAX_CACHE_OF_GUEST: u32 = 1 << 20;
+
+impl Service {
+    /// Sets information of a session, or of the system.
+    pub(in crate::service) fn set_information(
+        &mut self,
+        reply_to: ReplyTo,
+        session: &SessionRef,
+        class: u32,
+        data: &[u8],
+    ) -> Result<(), Refusal> {
+        let set = read_set(class, Some(data), data.len(), || self.core.information.machine())?;
+        match set.class().rules().about {
+            About::Session => self.set_of_session(reply_to, session, &set),
+            About::System | About::Anything => self.set_of_system(reply_to, session, &set),
+        }
+    }
+
+    fn set_of_system(&mut self, reply_to: ReplyTo, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
+        check_nothing(session)?;
+        let (current, machine) = self.core.information.system_and_machine();
+        let mut system = current.clone();
+        let done = system.set(set, machine);
+        if matches!(set, Set::SampledProfileInterval(_)) && done.is_ok() && system == *current {
+            // Every user may set the interval that is already in force: it changes nothing.
+            self.core.turn.reply(reply_to, Message::Done);
+            return Ok(());
+        }
+        self.core.access.check_profiling(reply_to.link)?;
+        done.map_err(|e| not_done(set.class(), e.into()))?;
+        log_client!("{} is set by {}", set.class().name(), self.core.access.peer_name(reply_to.link));
+        self.system_loggers.change(
+            &mut self.core,
+            &mut self.providers.registry,
+            NewSettings::System(system),
+            FollowUp::Done(reply_to),
+        );
+        Ok(())
+    }
+
+    fn set_of_session(&mut self, reply_to: ReplyTo, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
+        if let (Set::ProviderBinaryTracking(on), Some(private)) = (set, self.find_private(session)) {
+            self.private_sessions.track(&mut self.core, &self.providers.registry, reply_to, private, *on)?;
+            self.core.turn.reply(reply_to, Message::Done);
+            return Ok(());
+        }
+        let class = set.class();
+        let (id, config) = self.session_to_set(reply_to, session, class)?;
+        let mut settings = self.core.information.settings(id);
+        settings.set(set, self.core.information.machine()).map_err(|e| not_done(class, e.into()))?;
+        if let Set::PeriodicCaptureState(Some(periodic)) = set {
+            if periodic.providers.iter().any(is_kernel_provider) {
+                if !is_system_logger(&config) {
+                    return Err(only_for_system_loggers());
+                }
+                self.core.access.check_kernel_access(reply_to.link, &config)?;
+            }
+            periodic
+                .providers
+                .iter()
+                .try_for_each(|provider| self.core.access.check_enable(reply_to.link, *provider))?;
+        }
+        match set {
+            Set::SystemTraceEnableFlags(mask) => self.system_loggers.set(
+                &mut self.core,
+                &mut self.providers.registry,
+                reply_to,
+                id,
+                Some(*mask),
+                settings,
+            ),
+            Set::StackTracing(_)
+            | Set::ContextRegister { .. }
+            | Set::PmcEventList(_)
+            | Set::PmcCounterList(_) => self.system_loggers.set(
+                &mut self.core,
+                &mut self.providers.registry,
+                reply_to,
+                id,
+                None,
+                settings,
+            ),
+            set => {
+                self.core.information.keep(id, settings);
+                self.carry_out(id, set, &config);
+                self.core.turn.reply(reply_to, Message::Done);
+                Ok(())
+            }
+        }
+    }
+
+    /// Configures the recording of last branches at kernel events: sets both of its classes, or
+    /// none.
+    pub(in crate::service) fn configure_branches(
+        &mut self,
+        reply_to: ReplyTo,
+        session: &SessionRef,
+        configuration: u32,
+        events: &[u8],
+    ) -> Result<(), Refusal> {
+        let class = InfoClass::TraceLbrEventListInfo;
+        let branches = Branches::from_bytes(configuration, events).map_err(refusal)?;
+        let (id, config) = self.session_to_set(reply_to, session, class)?;
+        let mut settings = self.core.information.settings(id);
+        let done = settings.set_branches(&branches, self.core.information.machine());
+        done.map_err(|e| not_done(class, e.into()))?;
+        self.core.information.keep(id, settings);
+        log_no_effect(&config, class);
+        self.core.turn.reply(reply_to, Message::Done);
+        Ok(())
+    }
+
+    /// Finds the session, if the peer may set this class and the session is of a kind that supports
+    /// it.
+    fn session_to_set(
+        &self,
+        reply_to: ReplyTo,
+        session: &SessionRef,
+        class: InfoClass,
+    ) -> Result<(u64, SessionConfig), Refusal> {
+        let rules = class.rules();
+        let (id, config) = self.session_of(reply_to, session, class, rules.is_privileged)?;
+        self.core.access.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
+        if rules.is_privileged {
+            self.core.access.check_profiling(reply_to.link)?;
+        }
+        check_kind(rules, &config)?;
+        Ok((id, config))
+    }
+
+    fn carry_out(&mut self, session: u64, set: &Set, config: &SessionConfig) {
+        match set {
+            Set::DisallowList(providers) => {
+                let order =
+                    EnableOrder { session, code: EnableCode::Enable, params: EnableParams::default() };
+                for (link, numbers) in self.providers.registry.set_disallowed(session, providers) {
+                    // If there is no region, that is logged and retried.
+                    let _ = self.providers.send_to_process(&mut self.core, link, &numbers, &order, None);
+                }
+            }
+            Set::PeriodicCaptureState(periodic) => {
+                self.core.information.repeat(session, periodic.as_ref(), self.core.turn.now);
+            }
+            Set::ProviderBinaryTracking(true) => {
+                for (link, numbers) in self.providers.registry.enabled_for(session) {
+                    self.core.turn.request_modules(link, numbers, session);
+                }
+            }
+            Set::StackCaching(_) | Set::UnifiedStackCaching(_) => self.cache_stacks(session),
+            // Later enables no longer ask for modules; there is nothing to undo.
+            Set::ProviderBinaryTracking(false) => {}
+            Set::LbrConfiguration(_) | Set::LbrEventList(_) => log_no_effect(config, set.class()),
+            // Applied by the kernel, refused, or of the system: these do not get here.
+            Set::SystemTraceEnableFlags(_) | Set::StackTracing(_) | Set::ContextRegister { .. } => {}
+            Set::PmcEventList(_) | Set::PmcCounterList(_) => {}
+            Set::CutPeriodicCaptureState | Set::SampledProfileInterval(_) | Set::ProfileSourceConfig(_) => {}
+        }
+    }
+
+    /// Turns the storing of equal stacks only once on or off in a session. Guests may have many
+    /// sessions, so their caches are small.
+    fn cache_stacks(&mut self, id: u64) {
+        let is_guests = self.core.sessions.get_mut(id).is_some_and(|entry| entry.owner.is_guest);
+        let (cache, scope) = self.core.information.settings(id).stack_cache();
+        let most = if is_guests { MAX_CACHE_OF_GUEST } else { u32::MAX };
+        if let Some(session) = self.core.sessions.running_session(id) {
+            let cache = cache.map(|caching| StackCaching { bytes: caching.bytes.min(most), ..caching });
+            session.cache_stacks(cache, scope);
+        }
+    }
+
+    /// Requests the state of providers whose period has elapsed.
+    pub(in crate::service) fn capture_due_states(&mut self) {
+        for (session, providers) in self.core.information.take_due(self.core.turn.now) {
+            for provider in providers {
+                if is_kernel_provider(&provider) {
+                    self.system_loggers.run_down(session);
+                    continue;
+                }
+                let targets = self.providers.reached_registrations(
+                    Target::Provider(provider),
+                    session,
+                    |_, enabled| enabled.contains(&session),
+                );
+                let (code, params) = (EnableCode::CaptureState, EnableParams::default());
+                let order = EnableOrder { session, code, params };
+                for (link, numbers) in targets {
+                    // Enabled registrations already have a region.
+                    let _ = self.providers.send_to_process(&mut self.core, link, &numbers, &order, None);
+                }
+            }
+        }
+    }
+
+    /// Answers a query about a session, or the system.
+    pub(in crate::service) fn query_information(
+        &mut self,
+        reply_to: ReplyTo,
+        session: &SessionRef,
+        class: u32,
+        input: u32,
+    ) -> Result<(), Refusal> {
+        let query = Query::new(class, input).map_err(refusal)?;
+        let answer = match query.class().rules().about {
+            About::Session => {
+                let (id, config) = self.session_of(reply_to, session, query.class(), false)?;
+                self.core.access.check_right(reply_to.link, config.guid, Rights::WMIGUID_QUERY)?;
+                self.core.information.answer_of_session(&self.core.sessions, id, &config, query)?
+            }
+            about => {
+                if about == About::System {
+                    check_nothing(session)?;
+                }
+                let Core { access, sessions, information, .. } = &self.core;
+                let shown = || sessions.shown_to(access, reply_to.link);
+                information.answer_of_system(sessions, shown, query)?
+            }
+        };
+        self.core.turn.reply(reply_to, Message::Information { data: answer.to_bytes() });
+        Ok(())
+    }
+
+    /// Finds a running session that is not private. For a private session the error is a missing
+    /// right or privilege, or else that the class is not supported there.
+    fn session_of(
+        &self,
+        reply_to: ReplyTo,
+        session: &SessionRef,
+        class: InfoClass,
+        is_privileged: bool,
+    ) -> Result<(u64, SessionConfig), Refusal> {
+        if let Some(private) = self.find_private(session).filter(|_| !session.is_nothing()) {
+            self.private_sessions.check_owner(&self.core, reply_to, private, false)?;
+            if is_privileged {
+                self.core.access.check_profiling(reply_to.link)?;
+            }
+            let reason = format!("{} is not for private sessions", class.name());
+            return Err(Refusal::new(Status::ERROR_NOT_SUPPORTED, reason));
+        }
+        let (id, running) = self.core.sessions.find_running(session)?;
+        Ok((id, running.properties().config))
+    }
+}
+
+fn log_no_effect(config: &SessionConfig, class: InfoClass) {
+    log_client!(
+        "session {:?}: {} is stored but has no effect: this version does not record branches",
+        config.name,
+        class.name()
+    );
+}
+
+fn check_nothing(session: &SessionRef) -> Result<(), Refusal> {
+    if session.is_nothing() {
+        return Ok(());
+    }
+    let reason = "this information is about the system: the session id must be 0";
+    Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason))
+}

@@ -1,0 +1,318 @@
+//! Requests about running sessions: query, update, flush.
+//!
+//! ```text
+//!   Update, Flush, … ─▶ counted ─(own thread: check and empty the file)─▶ the session's thread
+//!       ─▶ Changed ─▶ Properties
+//! ```
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use traceweir_format::spec::access::Rights;
+use traceweir_format::spec::session::EVENT_TRACE_BUFFERING_MODE;
+use traceweir_format::spec::status::Status;
+use traceweir_session::{Done, Session};
+use traceweir_transport::message::{
+    Control, Message, Properties, ProviderEntry, SessionConfig, SessionRef, Update,
+};
+
+use super::Sessions;
+use crate::error::Refusal;
+use crate::ids::{LinkId, ReplyTo};
+use crate::kernel::RequestedGroups;
+use crate::logfile::{Claim, NamedFiles, OpenedFiles, PassedDescriptors, Terms, next_file};
+use crate::service::access::{AccessControl, rights_for, rights_to_run};
+use crate::service::notice::{Notice, Promise, spawn_file_thread};
+use crate::service::turn::Turn;
+
+/// Maximum number of updates and flushes of one session under way.
+const MAX_CHANGES: usize = 64;
+/// The refusal for a flush to a file of a session that is not a flight recorder.
+const NO_SNAPSHOT: &str = "only a flight recorder writes snapshots";
+
+/// An update of a session.
+pub(in crate::service) struct UpdateRequest {
+    pub(in crate::service) reply_to: ReplyTo,
+    pub(in crate::service) id: u64,
+    pub(in crate::service) update: Update,
+    /// The file that the update names.
+    pub(in crate::service) passed: PassedDescriptors,
+    /// The kernel groups requested before, if the same request has changed them.
+    pub(in crate::service) before: Option<RequestedGroups>,
+}
+
+/// Returns whether the request sends events to a new destination: a file that the controller names,
+/// or consumers.
+fn shows_events(control: &Control) -> bool {
+    match control {
+        Control::Update(update) => update.log_file.is_some() || update.real_time == Some(true),
+        Control::Flush { log_file } => log_file.is_some(),
+        Control::ConvertToRealTime => true,
+        Control::Query | Control::Outcome | Control::Stop | Control::Increment => false,
+    }
+}
+
+impl Sessions {
+    /// Checks that a controller may do this to a session.
+    pub(in crate::service) fn check_control(
+        &self,
+        access: &AccessControl,
+        link: LinkId,
+        session: &SessionRef,
+        control: &Control,
+    ) -> Result<(), Refusal> {
+        if !access.is_guest(link) {
+            return Ok(());
+        }
+        if matches!(control, Control::Outcome) {
+            let guid = self.outcome(session)?.config.guid;
+            return access.check_right(link, guid, Rights::WMIGUID_QUERY);
+        }
+        let id = self.find(session)?;
+        let config = self.properties(id).ok_or_else(Refusal::not_running)?.config;
+        let right = match control {
+            Control::Query | Control::Outcome => Rights::WMIGUID_QUERY,
+            Control::Update(update) => {
+                let becomes_live = update.real_time == Some(true);
+                match (becomes_live, update.log_file.is_some()) {
+                    (false, false) => rights_to_run(&config),
+                    (live, file) => rights_to_run(&config) | rights_for(live, file),
+                }
+            }
+            Control::ConvertToRealTime => rights_to_run(&config) | Rights::TRACELOG_CREATE_REALTIME,
+            Control::Flush { log_file: Some(_) } => rights_to_run(&config) | Rights::TRACELOG_CREATE_ONDISK,
+            Control::Stop | Control::Flush { .. } | Control::Increment => rights_to_run(&config),
+        };
+        access.check_right(link, config.guid, right)?;
+        if shows_events(control) { access.check_kernel_access(link, &config) } else { Ok(()) }
+    }
+
+    /// Replies with the properties of a session.
+    pub(in crate::service) fn query(
+        &self,
+        turn: &mut Turn,
+        reply_to: ReplyTo,
+        session: &SessionRef,
+    ) -> Result<(), Refusal> {
+        let id = self.find(session)?;
+        let properties = self.properties(id).ok_or_else(Refusal::not_running)?;
+        turn.reply(reply_to, Message::Properties(Box::new(properties)));
+        Ok(())
+    }
+
+    /// Replies with the final properties of a session that has ended.
+    pub(in crate::service) fn query_outcome(
+        &self,
+        turn: &mut Turn,
+        reply_to: ReplyTo,
+        session: &SessionRef,
+    ) -> Result<(), Refusal> {
+        let outcome = self.outcome(session)?.clone();
+        turn.reply(reply_to, Message::Properties(Box::new(outcome)));
+        Ok(())
+    }
+
+    /// Carries out a change that needs no file.
+    pub(in crate::service) fn change(
+        &mut self,
+        turn: &Turn,
+        reply_to: ReplyTo,
+        session: &SessionRef,
+        change: impl FnOnce(&Session, Done<Properties>),
+    ) -> Result<(), Refusal> {
+        let (id, session) = self.find_running(session)?;
+        let session = session.clone();
+        self.count_change(id)?;
+        change(
+            &session,
+            promise_change(turn, id, reply_to, false, None)
+                .completed_by(|properties| (properties, None))
+                .into_callback(),
+        );
+        Ok(())
+    }
+
+    /// Updates everything except the kernel events.
+    pub(in crate::service) fn update(
+        &mut self,
+        turn: &Turn,
+        access: &AccessControl,
+        request: UpdateRequest,
+    ) -> Result<(), Refusal> {
+        let UpdateRequest { reply_to, id, mut update, passed, before } = request;
+        let session = self.running_session(id).ok_or_else(Refusal::not_running)?.clone();
+        let config = session.properties().config;
+        self.count_change(id)?;
+        self.bound_pool(id, &session, &mut update, access.is_guest(reply_to.link));
+        let promise = promise_change(turn, id, reply_to, true, before);
+        if update.log_file.is_none() {
+            session.update(
+                update,
+                None,
+                promise.completed_by(|properties| (properties, None)).into_callback(),
+            );
+            return Ok(());
+        }
+        let (_, owner) = access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
+        let (files, terms) = (self.files.clone(), Terms::for_log(&config, owner.uid));
+        spawn_file_thread(move || match passed.open(&files, &terms) {
+            Ok(OpenedFiles { file, claim, folder, rights }) => {
+                keep_room(&session, &terms);
+                let done = promise.completed_by(|properties| (properties, claim)).into_callback();
+                match (file, folder) {
+                    (Some(file), Some(folder)) => {
+                        let next_file = next_file(folder, owner.into(), rights, files, terms);
+                        session.update_with_sequence(update, file, next_file, done);
+                    }
+                    (file, _) => session.update(update, file, done),
+                }
+            }
+            Err(e) => promise.keep(Err(e)),
+        });
+        Ok(())
+    }
+
+    /// Limits a requested number of buffers to the memory available, and reserves that memory for
+    /// the session.
+    fn bound_pool(&mut self, id: u64, session: &Session, update: &mut Update, is_guest: bool) {
+        let (raw, left) = (session.properties().config, self.pool_left(is_guest));
+        let (Some(requested), Some(entry)) = (&mut update.maximum_buffers, self.get_mut(id)) else {
+            return;
+        };
+        let most = buffers_in(left.saturating_add(entry.pool_bytes), &raw);
+        *requested = (*requested).min(most.max(raw.maximum_buffers));
+        entry.pool_bytes = entry.pool_bytes.max(pool_bytes(&raw, *requested));
+    }
+
+    /// Writes the buffers of a session to its file, or those of a flight recorder to a snapshot.
+    pub(in crate::service) fn flush(
+        &mut self,
+        turn: &Turn,
+        access: &AccessControl,
+        reply_to: ReplyTo,
+        session: &SessionRef,
+        log_file: Option<PathBuf>,
+        passed: PassedDescriptors,
+    ) -> Result<(), Refusal> {
+        let (id, session) = self.find_running(session)?;
+        let session = session.clone();
+        passed.check(NamedFiles::from_mode(0, log_file.is_some()))?;
+        // Check before the file is emptied: a file that is not written stays unchanged.
+        let mode = session.properties().config.log_file_mode;
+        if log_file.is_some() && mode & EVENT_TRACE_BUFFERING_MODE == 0 {
+            return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, NO_SNAPSHOT));
+        }
+        let (_, owner) = access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
+        let terms = Terms::for_snapshot(owner.uid);
+        self.count_change(id)?;
+        let promise = promise_change(turn, id, reply_to, false, None);
+        let Some(path) = log_file else {
+            session.flush(None, promise.completed_by(|properties| (properties, None)).into_callback());
+            return Ok(());
+        };
+        let files = self.files.clone();
+        spawn_file_thread(move || match passed.open(&files, &terms) {
+            Ok(OpenedFiles { file, claim, .. }) => {
+                keep_room(&session, &terms);
+                let done = promise.completed_by(|properties| (properties, claim)).into_callback();
+                session.flush(file.map(|file| (file, path)), done);
+            }
+            Err(e) => promise.keep(Err(e)),
+        });
+        Ok(())
+    }
+
+    fn count_change(&mut self, id: u64) -> Result<(), Refusal> {
+        let entry = self.get_mut(id).ok_or_else(Refusal::not_running)?;
+        if entry.changes >= MAX_CHANGES {
+            return Err(Refusal::new(Status::ERROR_BUSY, "too many changes of this session are under way"));
+        }
+        entry.changes += 1;
+        Ok(())
+    }
+
+    /// Finishes a change. A file that the session no longer uses, or never used, becomes free for
+    /// others.
+    pub(in crate::service) fn finish_change(
+        &mut self,
+        id: u64,
+        keeps_file: bool,
+        outcome: traceweir_session::Result<(Properties, Option<Claim>)>,
+    ) -> traceweir_session::Result<Properties> {
+        let Some(entry) = self.get_mut(id) else { return outcome.map(|(properties, _)| properties) };
+        entry.changes = entry.changes.saturating_sub(1);
+        let (properties, claim) = outcome?;
+        if keeps_file {
+            entry.file = claim.or(entry.file.take());
+        }
+        // A session converted to real time no longer uses its file.
+        entry.file = entry.file.take().filter(|_| properties.config.log_file.is_some());
+        if entry.changes == 0 {
+            entry.pool_bytes = pool_bytes(&properties.config, properties.config.maximum_buffers);
+        }
+        Ok(entry.with_uncounted(properties))
+    }
+
+    /// Returns the sessions that the peer of a connection may query.
+    pub(in crate::service) fn shown_to(&self, access: &AccessControl, link: LinkId) -> Vec<Properties> {
+        filter_shown(access, link, self.all_properties())
+    }
+
+    /// Returns the ended sessions that the peer of a connection may query.
+    pub(in crate::service) fn ended_shown_to(&self, access: &AccessControl, link: LinkId) -> Vec<Properties> {
+        filter_shown(access, link, self.ended())
+    }
+
+    /// Removes the sessions that the peer of a connection may not query from a list of providers.
+    pub(in crate::service) fn hide(
+        &self,
+        access: &AccessControl,
+        link: LinkId,
+        providers: &mut [ProviderEntry],
+    ) {
+        if !access.is_guest(link) {
+            return;
+        }
+        let shown: BTreeSet<u64> = self.shown_to(access, link).iter().map(|session| session.id).collect();
+        for provider in providers {
+            provider.sessions.retain(|enable| shown.contains(&enable.session));
+        }
+    }
+}
+
+/// Keeps the sessions that the peer of a connection may query.
+fn filter_shown(access: &AccessControl, link: LinkId, mut sessions: Vec<Properties>) -> Vec<Properties> {
+    if access.is_guest(link) {
+        sessions.retain(|session| access.has_right(link, session.config.guid, Rights::WMIGUID_QUERY));
+    }
+    sessions
+}
+
+/// Returns the promise of a change of a session.
+fn promise_change(
+    turn: &Turn,
+    id: u64,
+    reply_to: ReplyTo,
+    keeps_file: bool,
+    before: Option<RequestedGroups>,
+) -> Promise<(Properties, Option<Claim>)> {
+    turn.promise(move |outcome| Notice::Changed { id, reply_to, keeps_file, before, outcome })
+}
+
+/// Records the disk space terms of the file that the session uses next.
+fn keep_room(session: &Session, terms: &Terms) {
+    if !terms.has_roots_room() {
+        session.give_up_reserved_blocks();
+    }
+}
+
+/// Returns the size in bytes of a number of buffers of a session.
+pub(super) fn pool_bytes(config: &SessionConfig, buffers: u32) -> u64 {
+    u64::from(config.buffer_size).saturating_mul(1024).saturating_mul(u64::from(buffers))
+}
+
+/// Returns how many buffers of a session fit into a number of bytes.
+pub(super) fn buffers_in(bytes: u64, config: &SessionConfig) -> u32 {
+    let buffers = bytes.checked_div(pool_bytes(config, 1)).unwrap_or(0);
+    u32::try_from(buffers).unwrap_or(u32::MAX)
+}
