@@ -136,13 +136,8 @@ impl Head<'_> {
             ..EventDescriptor::default()
         };
         let (activity, related) = (self.activity.as_ref(), self.related.as_ref());
-        let _ = self.route.provider.write_self_described(
-            &descriptor,
-            metadata,
-            activity,
-            related,
-            &[values.payload()],
-        );
+        let event = self.route.provider.event(&descriptor).metadata(metadata);
+        let _ = event.activity(activity).related(related).write(&[values.payload()]);
     }
 }
 

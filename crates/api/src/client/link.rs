@@ -27,7 +27,8 @@ use traceweir_transport::runtime::{RuntimeDir, Scope, is_privileged_by_file};
 use traceweir_transport::socket::{Connection, Held, Janitor, Listener};
 use traceweir_transport::{Error, Result};
 
-use super::{process, rights};
+use super::rights;
+use crate::process;
 
 /// The longest time that connecting to a daemon may take.
 const CONNECT: Duration = Duration::from_millis(500);

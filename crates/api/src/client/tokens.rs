@@ -30,8 +30,8 @@ use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use traceweir_transport::socket::Held;
 
-use super::outlets::{OUTLETS, numbers};
-use super::process;
+use crate::process;
+use crate::process::outlets::{OUTLETS, numbers};
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 /// Bytes of requests that are read at once; many requests wake the control thread no more than one

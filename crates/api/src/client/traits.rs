@@ -26,7 +26,7 @@ use super::link::Peer;
 use super::shared::{Command, Setting, Shared, Thread};
 use super::{Client, REPLY_TIMEOUT, callbacks};
 use crate::error::{Error, Result};
-use crate::provider::{Decoding, Handle, Traits};
+use crate::registration::{Decoding, Handle, Traits};
 
 /// Sets the traits of a registration that has none.
 pub(crate) fn set_traits(handle: Handle, traits: &[u8]) -> Result<()> {

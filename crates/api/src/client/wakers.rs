@@ -21,13 +21,14 @@ use std::time::Duration;
 
 use traceweir_transport::ring::Doorbell;
 
-use super::promise::Promise;
+use super::Client;
 use super::shared::{Job, Thread};
 use super::tokens::{Bell, Tokens};
-use super::{Client, process};
+use crate::process;
+use crate::process::promise::Promise;
 
 /// Rung by writers for their outlets, and by threads with requests for the control thread.
-pub(crate) static DOORBELL: Doorbell = Doorbell::new();
+pub(super) static DOORBELL: Doorbell = Doorbell::new();
 
 /// The control thread's handle to the waking thread.
 #[derive(Debug)]
@@ -97,7 +98,7 @@ impl Wakers {
 impl Client {
     /// Runs `work` on a thread that shares the library's descriptors, and waits for it for at most
     /// `within`. `None` if it takes longer, panics, or there is no such thread.
-    pub(crate) fn in_library<T: Send + 'static>(
+    pub(super) fn in_library<T: Send + 'static>(
         &'static self,
         within: Duration,
         work: impl FnOnce() -> T + Send + 'static,
