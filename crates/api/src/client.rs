@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `shared` | the state that all threads share under one lock |
 //! | `control` | the control thread: sockets, greeting, announcing |
-//! | `control/again` | reconnecting to a daemon that dropped the connection |
+//! | `control/reconnect` | reconnecting to a daemon that dropped the connection |
 //! | `control/early` | registrations that do not wait for a busy daemon |
 //! | `control/orders` | requests of daemons, and the end of a daemon |
 //! | `control/private` | private sessions that a daemon starts in this process |
@@ -25,7 +25,7 @@
 //! | `traits` | traits that are set after the registration |
 //! | `callbacks` | the thread that runs callbacks, with the program's descriptors |
 //! | `wakers` | the thread that writes eventfds for writers |
-//! | `tokens` | the descriptors of that thread |
+//! | `eventfds` | the descriptors of that thread |
 //!
 //! Invariants
 //!
@@ -45,11 +45,11 @@
 
 mod callbacks;
 mod control;
+mod eventfds;
 mod link;
 pub(crate) mod private;
 mod rights;
 mod shared;
-mod tokens;
 mod traits;
 mod wakers;
 

@@ -3,17 +3,17 @@
 //! ```text
 //!   start: listen, connect ─▶ Hello ─▶ Welcome ─▶ Register … ─▶ Region, Enable …, Registered
 //!   later: a daemon connects ─▶ Knock ─▶ Hello ─▶ Welcome ─▶ (the same)
-//!   a daemon drops the connection but runs (`again`) ─▶ connect ─▶ Hello ─▶ Welcome ─▶ (the same)
+//!   a daemon drops the connection but runs (`reconnect`) ─▶ connect ─▶ Hello ─▶ (the same)
 //! ```
 //!
 //! A daemon that connects while it is connected already refuses the second connection; a daemon
 //! that restarted welcomes this process, and the connection to its predecessor ends by itself. So
 //! every connection is independent, and a session belongs to the connection over which it came.
 
-mod again;
 mod early;
 mod orders;
 mod private;
+mod reconnect;
 mod repair;
 
 use std::convert::Infallible;
@@ -37,9 +37,9 @@ use super::wakers::Wakers;
 use super::{Client, REPLY_TIMEOUT, notify_callbacks};
 use crate::process::{self, fork, outlets};
 use crate::registration::{Handle, Traits};
-use again::Reconnects;
 use private::Member;
-use repair::Missed;
+use reconnect::Reconnects;
+use repair::MissedSessions;
 
 /// Maximum number of connections; an untrusted process could make more.
 const MAX_PEERS: usize = 16;
@@ -69,7 +69,7 @@ pub(super) struct Control {
     /// When folders that lacked a descriptor are tried again.
     try_at: Option<Instant>,
     /// Sessions that must count this process when they enable it again.
-    missed: Missed,
+    missed: MissedSessions,
 }
 
 /// Runs the control thread. Returns only if the system refuses what it needs.
@@ -91,7 +91,7 @@ pub(super) fn run(client: &'static Client, callbacks: Callbacks) -> std::io::Res
         callbacks,
         wakers,
         try_at: None,
-        missed: Missed::default(),
+        missed: MissedSessions::default(),
     };
     control.open_links();
     loop {

@@ -293,7 +293,7 @@ impl PendingRequest {
 
 /// A session that a registration was enabled for before the daemon's enable arrived.
 #[derive(Debug)]
-pub(super) struct Early {
+pub(super) struct EarlyEnable {
     pub(super) session: u64,
     /// The parameters of the enable in the daemon's file.
     pub(super) params: EnableParams,
@@ -323,7 +323,7 @@ pub(super) struct Peer {
     last_request: u32,
     outbox: VecDeque<(u32, Message, Option<Held>)>,
     /// Registrations that were enabled before the daemon's enable arrived.
-    pub(super) early: Vec<Early>,
+    pub(super) early: Vec<EarlyEnable>,
     /// Sessions whose memory this process made and the daemon has not taken yet, with the request
     /// that follows the memory.
     pub(super) offered: Vec<(u64, PendingRequest)>,

@@ -44,7 +44,7 @@ pub(super) struct Shared {
     pub(super) table: Table,
     pub(super) interned: Interned,
     /// Traits that were sent to daemons and that not all have accepted.
-    pub(super) settings: Vec<Setting>,
+    pub(super) settings: Vec<PendingTraits>,
     /// The daemons' answers to awaited registrations: number, and the reason of a refusal.
     pub(super) verdicts: Vec<(u32, Option<(Status, String)>)>,
     /// Filters that arrived for registrations whose threads will call the callback themselves.
@@ -103,7 +103,7 @@ fn keep<T>(all: &mut Vec<&'static T>, is_equal: impl Fn(&T) -> bool, make: impl 
 
 /// Traits on their way to the daemons.
 #[derive(Debug)]
-pub(super) struct Setting {
+pub(super) struct PendingTraits {
     pub(super) registration: u32,
     pub(super) traits: &'static Traits,
     /// The control thread has sent them to all daemons that know the registration.

@@ -19,7 +19,7 @@ use traceweir_transport::message::EnableParams;
 use traceweir_transport::ring::{RegionSource, create_memory};
 
 use super::Control;
-use crate::client::link::{Early, Peer, PendingRequest};
+use crate::client::link::{EarlyEnable, Peer, PendingRequest};
 use crate::client::shared::Shared;
 use crate::client::wakers::DOORBELL;
 use crate::error::Result;
@@ -78,10 +78,11 @@ impl Control {
     pub(super) fn end_early(&mut self, at: usize, answered: PendingRequest) {
         let peer = &mut self.peers[at];
         let (owner, registration) = (Owner::Peer(peer.id), answered.registration());
-        let unwanted: Vec<Early> = peer.early.extract_if(.., |early| early.pending == answered).collect();
+        let unwanted: Vec<EarlyEnable> =
+            peer.early.extract_if(.., |early| early.pending == answered).collect();
         let mut is_changed = false;
         let mut shared = self.client.lock();
-        for Early { session, .. } in unwanted {
+        for EarlyEnable { session, .. } in unwanted {
             let outlet = shared.table.find(owner, session).map(|open| open.outlet);
             if let (Some(outlet), Some(handle)) = (outlet, Handle::from_number(registration)) {
                 is_changed |= handle.slot().disable_sessions(1 << outlet);
@@ -138,12 +139,12 @@ impl Shared {
         else {
             return false;
         };
-        peer.early.push(Early { session, params: wanted.params.clone(), pending });
+        peer.early.push(EarlyEnable { session, params: wanted.params.clone(), pending });
         self.enable(handle, outlet, ticket, &wanted.params) != Change::None
     }
 }
 
-impl Early {
+impl EarlyEnable {
     /// Returns whether the daemon's enable equals the one in its file, which the callback has
     /// already.
     pub(super) fn is_confirmed_by(&self, params: &EnableParams) -> bool {

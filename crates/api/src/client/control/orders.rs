@@ -22,7 +22,7 @@ use traceweir_transport::message::{EnableCode, EnableParams, Message};
 use traceweir_transport::ring::{RegionSource, prepare_wake};
 
 use super::Control;
-use crate::client::link::{Early, PendingRequest};
+use crate::client::link::{EarlyEnable, PendingRequest};
 use crate::client::shared::{Refused, Shared};
 use crate::client::wakers::{DOORBELL, Wakers};
 use crate::error::Error;
@@ -136,9 +136,10 @@ impl Control {
     }
 
     /// Removes and returns the early enable that the daemon decides about now, if there was one.
-    fn take_early(&mut self, at: usize, registration: u32, session: u64) -> Option<Early> {
-        let is_meant =
-            |early: &mut Early| (early.pending.registration(), early.session) == (registration, session);
+    fn take_early(&mut self, at: usize, registration: u32, session: u64) -> Option<EarlyEnable> {
+        let is_meant = |early: &mut EarlyEnable| {
+            (early.pending.registration(), early.session) == (registration, session)
+        };
         self.peers[at].early.extract_if(.., is_meant).last()
     }
 
@@ -193,7 +194,7 @@ impl Control {
         session: u64,
         code: EnableCode,
         params: &EnableParams,
-        early: Option<&Early>,
+        early: Option<&EarlyEnable>,
     ) -> Result<(), OrderFailure> {
         let mut shared = self.client.lock();
         let Some(handle) = Handle::from_number(registration) else { return Ok(()) };

@@ -2,12 +2,12 @@
 //!
 //! ```text
 //!   the library has its own table ─▶ the program cannot reach it: nothing to do
-//!   a sandbox refuses that ─▶ high numbers, checked before each use (`tokens`, `socket::Held`)
+//!   a sandbox refuses that ─▶ high numbers, checked before each use (`eventfds`, `socket::Held`)
 //!        └─ a number is not ours any more ─▶ neither used nor closed, and forgotten
 //!             the bell of the control thread  made again
 //!             a listener                      listens again, under another name
 //!             a connection, an eventfd        the connection is lost (`control`)
-//!                                             ─▶ reconnect (`again`)
+//!                                             ─▶ connected again (`reconnect`)
 //!                                             ─▶ each session that comes back counts the process
 //! ```
 //!
@@ -33,9 +33,9 @@ const MAX_MISSED: usize = 256;
 /// Sessions that may have missed events while the library had lost its descriptors: folder and
 /// session.
 #[derive(Debug, Default)]
-pub(super) struct Missed(VecDeque<(usize, u64)>);
+pub(super) struct MissedSessions(VecDeque<(usize, u64)>);
 
-impl Missed {
+impl MissedSessions {
     fn add(&mut self, link: usize, session: u64) {
         if !self.0.contains(&(link, session)) {
             self.0.push_back((link, session));

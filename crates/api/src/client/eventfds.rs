@@ -181,7 +181,7 @@ impl Drop for Seal {
 
 /// The eventfds that wake the owners of outlets.
 #[derive(Debug)]
-pub(super) struct Tokens {
+pub(super) struct WakeEventfds {
     eventfds: [Option<OwnedFd>; OUTLETS],
     /// Only in a table that the program shares.
     seal: Option<Seal>,
@@ -189,7 +189,7 @@ pub(super) struct Tokens {
     lost: u64,
 }
 
-impl Tokens {
+impl WakeEventfds {
     pub(super) const fn new() -> Self {
         Self { eventfds: [const { None }; OUTLETS], seal: None, lost: 0 }
     }
@@ -323,18 +323,18 @@ mod tests {
     #[test]
     fn eventfd_of_the_program_is_neither_written_nor_closed() {
         shared(|| {
-            let (mut tokens, owners) = (Tokens::new(), counter());
-            assert!(tokens.set(3, rustix::io::dup(&owners).unwrap()));
-            assert!(tokens.set(4, counter()));
-            assert!(tokens.wake(1 << 3) && read(&owners) == Ok(8));
+            let (mut wakes, owners) = (WakeEventfds::new(), counter());
+            assert!(wakes.set(3, rustix::io::dup(&owners).unwrap()));
+            assert!(wakes.set(4, counter()));
+            assert!(wakes.wake(1 << 3) && read(&owners) == Ok(8));
 
-            let number = tokens.eventfds[3].as_ref().unwrap().as_raw_fd();
+            let number = wakes.eventfds[3].as_ref().unwrap().as_raw_fd();
             assert!(number >= process::lowest_number());
             let programs = replace(number, counter());
-            assert!(!tokens.wake(1 << 3 | 1 << 4));
+            assert!(!wakes.wake(1 << 3 | 1 << 4));
             assert_eq!((read(&owners), read(&programs)), (Err(Errno::AGAIN), Err(Errno::AGAIN)));
-            assert_eq!((tokens.take_lost(), tokens.take_lost()), (1 << 3, 0), "the other is there");
-            tokens.clear(u64::MAX);
+            assert_eq!((wakes.take_lost(), wakes.take_lost()), (1 << 3, 0), "the other is there");
+            wakes.clear(u64::MAX);
             assert_eq!(read(&programs), Err(Errno::AGAIN), "it was closed");
         });
     }
@@ -342,17 +342,17 @@ mod tests {
     #[test]
     fn seal_whose_numbers_are_taken_changes_nothing_of_the_program() {
         shared(|| {
-            let mut tokens = Tokens::new();
-            assert!(tokens.set(0, counter()));
-            let number = tokens.eventfds[0].as_ref().unwrap().as_raw_fd();
-            let epoll_number = tokens.seal.as_ref().unwrap().epoll.as_ref().unwrap().as_raw_fd();
+            let mut wakes = WakeEventfds::new();
+            assert!(wakes.set(0, counter()));
+            let number = wakes.eventfds[0].as_ref().unwrap().as_raw_fd();
+            let epoll_number = wakes.seal.as_ref().unwrap().epoll.as_ref().unwrap().as_raw_fd();
             // The program watches its own eventfd by its own instance, under the numbers of ours.
             let programs = replace(number, counter());
             let watch = replace(epoll_number, epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
             epoll::add(&watch, &programs, epoll::EventData::new_u64(7), epoll::EventFlags::IN).unwrap();
-            assert!(!tokens.wake(1));
-            assert_eq!(tokens.take_lost(), 1);
-            assert!(tokens.set(0, counter()) && tokens.wake(1), "a new seal");
+            assert!(!wakes.wake(1));
+            assert_eq!(wakes.take_lost(), 1);
+            assert!(wakes.set(0, counter()) && wakes.wake(1), "a new seal");
 
             assert_eq!(read(&programs), Err(Errno::AGAIN));
             wake(programs.as_fd());
