@@ -215,7 +215,7 @@ impl ProviderRef {
     // application's call in every build.
     #[inline(always)]
     pub fn write(&self, descriptor: &EventDescriptor, data: &[&[u8]]) -> Result<(), WriteError> {
-        self.event(descriptor).write(data)
+        self.offer(&Event::new(descriptor, data))
     }
 
     /// Writes an event with activity ids (EventWriteTransfer).
@@ -229,7 +229,15 @@ impl ProviderRef {
         related: Option<&Guid>,
         data: &[&[u8]],
     ) -> Result<(), WriteError> {
-        self.event(descriptor).activity(activity).related(related).write(data)
+        self.offer(&Event { activity, related, ..Event::new(descriptor, data) })
+    }
+
+    #[inline(always)]
+    fn offer(&self, event: &Event<'_>) -> Result<(), WriteError> {
+        if !self.enabled(event.descriptor.level, event.descriptor.keyword) {
+            return Ok(());
+        }
+        write::write(self.slot(), event)
     }
 
     /// Prepares an event with activity ids, metadata or excluded sessions.
@@ -320,13 +328,13 @@ impl<'a> EventBuilder<'a> {
     #[inline(always)]
     pub fn write(self, data: &[&[u8]]) -> Result<(), WriteError> {
         let Self { provider, descriptor, metadata, activity, related, excluded, flags } = self;
-        if !provider.enabled(descriptor.level, descriptor.keyword) {
-            return Ok(());
-        }
         let event = Event { metadata, activity, related, ..Event::new(descriptor, data) };
         // Usually known at compile time.
         if excluded == 0 && flags == 0 {
-            return write::write(provider.slot(), &event);
+            return provider.offer(&event);
+        }
+        if !provider.enabled(descriptor.level, descriptor.keyword) {
+            return Ok(());
         }
         write::write_excluding(provider.slot(), &event, &Options::excluding(excluded, flags)?)
     }

@@ -2,8 +2,8 @@
 //! part for controllers.
 //!
 //! Headers of events hold addresses of a class or of data. This module passes what lies there to
-//! the core together with the header ([`PointerTargets`]). A NULL address passes nothing, which the core
-//! refuses when it needs it. TraceMessage and TraceMessageVa are inline functions of the header
+//! the core together with the header ([`PointerTargets`]). A NULL address passes nothing, which the
+//! core refuses when it needs it. TraceMessage and TraceMessageVa are inline functions of the header
 //! that make an array of their arguments: only the compiler knows how variable arguments are
 //! passed.
 

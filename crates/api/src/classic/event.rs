@@ -11,8 +11,8 @@
 //! The record is that of `traceweir_format::header::classic`; the owner of the session fills in
 //! process and time stamp.
 //!
-//! Addresses are not followed here: the data that they point to is passed in [`PointerTargets`], and
-//! compared with the header.
+//! Addresses are not followed here: the data that they point to is passed in [`PointerTargets`],
+//! and compared with the header.
 
 use traceweir_format::Guid;
 use traceweir_format::header::classic;

@@ -14,9 +14,10 @@ impl ProviderRef {
     /// Writes an event from C's data descriptors (EventWrite, EventWriteTransfer, EventWriteEx).
     ///
     /// The enable state is checked first, then the parameters. [`WriteError::InvalidParameter`]
-    /// means more than [`MAX_BLOCKS`](super::MAX_BLOCKS) blocks, a block with a size but no address, other `flags`
-    /// than those of [`EventBuilder::flags`](super::EventBuilder::flags), and, if the provider has descriptor types, a type of
-    /// 4 or more, one of 1 to 3 twice, or a time stamp of other than 8 bytes.
+    /// means more than [`MAX_BLOCKS`](super::MAX_BLOCKS) blocks, a block with a size but no
+    /// address, other `flags` than those of [`EventBuilder::flags`](super::EventBuilder::flags),
+    /// and, if the provider has descriptor types, a type of 4 or more, one of 1 to 3 twice, or a
+    /// time stamp of other than 8 bytes.
     ///
     /// This is for a façade: it is inlined into the calling function, and a call stack begins at
     /// the caller of that function.

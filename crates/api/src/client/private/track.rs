@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   track_binaries ─▶ registrations that the session has enabled ─┐
-//!   enable ─────────▶ those of the provider ──────────────────────┼─▶ a `registration::module` record
+//!   enable ─────────▶ those of the provider ──────────────────────┼─▶ a record of the module
 //!   register ───────▶ the new one, if the session enables it ─────┘
 //! ```
 //!
