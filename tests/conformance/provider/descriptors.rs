@@ -222,10 +222,10 @@ fn descriptors_are_checked_only_for_listeners(_stage: &Stage) {
     assert_eq!(write(&provider, &event(1, 4, 1), &[wrong]), 0);
     let handle = provider.handle();
     drop(provider);
-    // SAFETY: a stale registration reads nothing; the block is NULL.
-    let written = handle
-        .provider()
-        .and_then(|found| unsafe { found.write_descriptors(&event(1, 4, 1), 0, 0, None, None, &[wrong]) });
+    let written = handle.provider().and_then(|found| {
+        // SAFETY: a stale registration reads nothing; the block is NULL.
+        unsafe { found.write_descriptors(&event(1, 4, 1), 0, 0, None, None, &[wrong]) }
+    });
     assert_eq!(written.unwrap_err().status().0, 6);
 }
 

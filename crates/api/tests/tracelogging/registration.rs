@@ -209,10 +209,9 @@ fn event_written_by_callback_during_registration_has_the_traits() {
     let ids = [*RUNDOWN.id(), *pinned.id()];
     let written = recorded(&ids, || {
         // SAFETY: both providers are statics.
-        assert_eq!(
-            unsafe { (RUNDOWN.register_with_callback(on_enable, 1), pinned.as_ref().register()) },
-            (0, 0)
-        );
+        let registered =
+            unsafe { (RUNDOWN.register_with_callback(on_enable, 1), pinned.as_ref().register()) };
+        assert_eq!(registered, (0, 0));
     });
     RUNDOWN.unregister();
     pinned.unregister();
