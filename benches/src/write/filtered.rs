@@ -78,7 +78,7 @@ fn emit_named(provider: &Provider, metadata: &[u8], text: &[u8], count: u64) -> 
         #[allow(clippy::cast_possible_truncation)] // The low half is the number, as in `ours`.
         let (number, value) = ((i as u32).to_le_bytes(), i.wrapping_mul(0x9e37).to_le_bytes());
         let data: [&[u8]; 3] = [&number, &value, black_box(text)];
-        failed += u64::from(provider.write_self_described(&NAMED, metadata, None, None, &data).is_err());
+        failed += u64::from(provider.event(&NAMED).metadata(metadata).write(&data).is_err());
     }
     failed
 }

@@ -48,7 +48,7 @@ fn tick(provider: &Provider, metadata: &[u8], thread: u32, count: u64, refused: 
         EventDescriptor { channel: CHANNEL_TRACELOGGING, level: 4, keyword: 1, ..EventDescriptor::default() };
     for number in 0..count {
         let data: [&[u8]; 2] = [&thread.to_le_bytes(), &number.to_le_bytes()];
-        if provider.write_self_described(&event, metadata, None, None, &data).is_err() {
+        if provider.event(&event).metadata(metadata).write(&data).is_err() {
             refused.fetch_add(1, Ordering::Relaxed);
         }
         if count == u64::MAX {

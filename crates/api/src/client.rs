@@ -12,21 +12,20 @@
 //!
 //! | File | Contents |
 //! |---|---|
-//! | `control` | the control thread: sockets, greeting, announcing |
-//! | `again` | reconnecting to a daemon that dropped the connection |
-//! | `early` | registrations that do not wait for a busy daemon |
-//! | `orders` | requests of daemons, and the end of a daemon |
-//! | `traits` | traits that are set after the registration |
 //! | `shared` | the state that all threads share under one lock |
-//! | `outlets` | which session uses which outlet |
-//! | `private` | private sessions that a daemon starts in this process |
+//! | `control` | the control thread: sockets, greeting, announcing |
+//! | `control/reconnect` | reconnecting to a daemon that dropped the connection |
+//! | `control/early` | registrations that do not wait for a busy daemon |
+//! | `control/orders` | requests of daemons, and the end of a daemon |
+//! | `control/private` | private sessions that a daemon starts in this process |
+//! | `control/repair` | recovery from descriptors that the program closed |
+//! | `link` | the folders and connections of daemons |
 //! | `rights` | for which users files are opened, and which daemons are trusted |
-//! | `fork` | detection of forked children |
+//! | `private` | sessions in this process |
+//! | `traits` | traits that are set after the registration |
 //! | `callbacks` | the thread that runs callbacks, with the program's descriptors |
 //! | `wakers` | the thread that writes eventfds for writers |
-//! | `tokens` | the descriptors of that thread |
-//! | `repair` | recovery from descriptors that the program closed |
-//! | `process` | signals, fork and exit handlers, protection against unloading |
+//! | `eventfds` | the descriptors of that thread |
 //!
 //! Invariants
 //!
@@ -38,28 +37,19 @@
 //! 3. Registering succeeds whatever the system refuses (socket, folder, thread); the reason is kept
 //!    for [`link_state`]. It fails if a daemon forbids it and none allows it, within the time that
 //!    a registration waits.
-//! 4. A process uses only the client that it made itself; see `fork`.
+//! 4. A process uses only the client that it made itself; see `process::fork`.
 //! 5. No descriptor of the link is in the program's table: the program may close every number and
 //!    use it for its own files (`process`). If a sandbox refuses both `close_range` and `unshare`,
 //!    they are there, under high numbers, and each is checked before it is used or closed
-//!    (`repair`).
+//!    (`control/repair`).
 
-mod again;
 mod callbacks;
-pub(crate) mod control;
-mod early;
-pub(crate) mod fork;
+mod control;
+mod eventfds;
 mod link;
-mod orders;
-pub(crate) mod outlets;
-mod private;
-pub(crate) mod process;
-pub(crate) mod promise;
-mod repair;
+pub(crate) mod private;
 mod rights;
 mod shared;
-pub(crate) mod thread;
-mod tokens;
 mod traits;
 mod wakers;
 
@@ -73,15 +63,14 @@ use traceweir_transport::message::{EnableParams, Filter};
 use traceweir_transport::runtime::random;
 
 use crate::error::{Error, Result};
-use crate::provider::{Decoding, EnableCallback, Handle, New};
+use crate::process::outlets::Open;
+use crate::process::promise::Promise;
+use crate::process::{self, fork, outlets};
+use crate::registration::{Decoding, EnableCallback, Handle, NewRegistration};
 use callbacks::Callbacks;
-use outlets::Open;
-use promise::Promise;
-pub(crate) use shared::Shared;
-use shared::{Command, Refused, Thread};
+use shared::{Command, Shared, Thread};
 pub(crate) use traits::set_traits;
-pub(crate) use wakers::DOORBELL;
-use wakers::Wakers;
+use wakers::{DOORBELL, Wakers};
 
 /// The longest time that a registration waits for daemons.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
@@ -107,11 +96,11 @@ pub(crate) struct Client {
 }
 
 /// The result of ending sessions.
-pub(crate) struct Closed {
+struct Closed {
     /// Registrations whose callbacks must run.
-    pub(crate) changed: Vec<Handle>,
+    changed: Vec<Handle>,
     /// No write was in progress any more.
-    pub(crate) quiet: bool,
+    quiet: bool,
 }
 
 /// Describes how this process reaches daemons, or why it does not, in lines for people.
@@ -132,45 +121,56 @@ pub fn link_state() -> Vec<String> {
     lines
 }
 
-/// Registers a provider and waits until every responsive daemon knows it; `known` gets the handle
-/// before the callback runs.
+/// Registers a provider and waits until every responsive daemon knows it; `store_handle`
+/// gets the handle before the callback runs.
 pub(crate) fn register(
     provider: Guid,
     traits: Option<&[u8]>,
     callback: Option<EnableCallback>,
     origin: usize,
-    known: impl FnOnce(Handle),
+    store_handle: impl FnOnce(Handle),
 ) -> Result<Handle> {
     let mut shared = Client::get().lock();
     let decoding = traits.and_then(|traits| Decoding::from_traits(traits, provider));
     let decoding = decoding.map(|decoding| shared.interned.decoding(decoding));
     let traits = traits.map(|traits| shared.interned.traits(traits));
     drop(shared);
-    enter(Handle::claim_for(New { provider, traits, decoding, classes: None, callback, origin })?, known)
+    enter(
+        Handle::claim_for(NewRegistration { provider, traits, decoding, classes: None, callback, origin })?,
+        store_handle,
+    )
 }
 
-/// Registers a classic provider; `known` gets the handle before the callback runs.
+/// Registers a classic provider; `store_handle` gets the handle before the callback runs.
 pub(crate) fn register_classic(
     provider: Guid,
     classes: &[Guid],
     callback: EnableCallback,
-    known: impl FnOnce(Handle),
+    store_handle: impl FnOnce(Handle),
 ) -> Result<Handle> {
     let classes = Some(Client::get().lock().interned.classes(classes));
-    let new = New { provider, traits: None, decoding: None, classes, callback: Some(callback), origin: 0 };
-    enter(Handle::claim_for(new)?, known)
+    let new = NewRegistration {
+        provider,
+        traits: None,
+        decoding: None,
+        classes,
+        callback: Some(callback),
+        origin: 0,
+    };
+    enter(Handle::claim_for(new)?, store_handle)
 }
 
-/// Announces a registration, passes the handle to `known`, and only then calls the callback with
-/// the sessions that have it enabled already: the callback may write events, which need the handle.
-fn enter(handle: Handle, known: impl FnOnce(Handle)) -> Result<Handle> {
+/// Announces a registration, passes the handle to `store_handle`, and only then calls the callback
+/// with the sessions that have it enabled already: the callback may write events, which need the
+/// handle.
+fn enter(handle: Handle, store_handle: impl FnOnce(Handle)) -> Result<Handle> {
     let client = Client::get();
     let verdict = client.announce(handle);
     if verdict.is_ok() {
-        known(handle);
+        store_handle(handle);
     }
-    // After `known`, which may set traits: sessions that enable their name or group bring filters
-    // too.
+    // After `store_handle`, which may set traits: sessions that enable their name or group bring
+    // filters too.
     let filter = client.lock().take_filter(handle.number());
     match verdict {
         Ok(()) => {
@@ -227,7 +227,7 @@ impl Client {
     }
 
     /// Returns the client of this process, if it has one.
-    pub(crate) fn existing() -> Option<&'static Self> {
+    fn existing() -> Option<&'static Self> {
         CLIENT.get()
     }
 
@@ -247,13 +247,13 @@ impl Client {
         }
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, Shared> {
+    fn lock(&self) -> MutexGuard<'_, Shared> {
         self.shared.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the lock, unless another thread holds it for too long: for exit handlers, which may
     /// have interrupted the holder.
-    pub(crate) fn lock_for(&self, within: Duration) -> Option<MutexGuard<'_, Shared>> {
+    fn lock_for(&self, within: Duration) -> Option<MutexGuard<'_, Shared>> {
         let deadline = Instant::now() + within;
         loop {
             match self.shared.try_lock() {
@@ -369,7 +369,7 @@ impl Client {
 
     /// Runs callbacks on the control thread and waits for them for a limited time; runs them on
     /// this thread if there is no other.
-    pub(crate) fn run_callbacks(&'static self, changed: Vec<Handle>, source: Guid, filter: Option<Filter>) {
+    fn run_callbacks(&'static self, changed: Vec<Handle>, source: Guid, filter: Option<Filter>) {
         if changed.is_empty() {
             return;
         }
@@ -384,9 +384,9 @@ impl Client {
     }
 
     /// Requests the state of providers, in the same way as [`run_callbacks`](Self::run_callbacks).
-    pub(crate) fn capture(&'static self, providers: Vec<Handle>, outlet: u8, params: &EnableParams) {
+    fn capture(&'static self, providers: Vec<Handle>, outlet: u8, params: &EnableParams) {
         if !callbacks::may_wait_for_control() || !matches!(self.lock().thread, Thread::Running) {
-            return providers.into_iter().for_each(|handle| orders::capture(handle, outlet, params));
+            return providers.into_iter().for_each(|handle| handle.slot().capture_state(outlet, params));
         }
         let (params, done) = (Box::new(params.clone()), Promise::new());
         self.lock().commands.push(Command::Capture { providers, outlet, params, done: done.clone() });
@@ -396,12 +396,12 @@ impl Client {
 
     /// Sets the eventfd, owned by the library, that wakes the owner of an outlet; `false` if there
     /// is no thread for it.
-    pub(crate) fn set_wake(&self, outlet: u8, wake: OwnedFd) -> bool {
+    fn set_wake(&self, outlet: u8, wake: OwnedFd) -> bool {
         self.wakers.get().map(|wakers| wakers.set(outlet, wake)).is_some()
     }
 
     /// Runs callbacks on the control thread, without waiting.
-    pub(crate) fn run_callbacks_later(&'static self, changed: Vec<Handle>) {
+    fn run_callbacks_later(&'static self, changed: Vec<Handle>) {
         if !changed.is_empty() {
             let done = Promise::new();
             self.lock().commands.push(Command::RunCallbacks {
@@ -419,7 +419,7 @@ impl Client {
     /// Not quiet means that a thread was stopped in the middle of a write for longer than closing
     /// an outlet waits. The rest of its write has no effect, but its event is neither stored nor
     /// counted.
-    pub(crate) fn end_sessions(&self, which: impl Fn(&Open) -> bool) -> Closed {
+    fn end_sessions(&self, which: impl Fn(&Open) -> bool) -> Closed {
         let mut shared = self.lock();
         let outlets = shared.table.remove(which);
         let changed = Handle::all().filter(|h| outlets != 0 && h.slot().disable_sessions(outlets)).collect();
@@ -477,7 +477,7 @@ extern "C" fn after_fork() {
 /// its parent's.
 extern "C" fn at_exit() {
     let Some(client) = CLIENT.get() else { return };
-    crate::private::finish_all();
+    private::finish_all(client);
     // The exiting thread may have been interrupted inside the lock. A socket file left behind is
     // harmless: a daemon removes it.
     if let Some(shared) = client.lock_for(Duration::from_millis(100)) {

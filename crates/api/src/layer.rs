@@ -32,7 +32,7 @@
 //! | `builder` | settings |
 //! | `routes` | targets, providers, keywords, levels |
 //! | `naming` | providers of targets that appear at run time |
-//! | `interest`, `settle` | answers to callsites, and when they are renewed |
+//! | `interest` | answers to callsites, and when they are renewed |
 //! | `values`, `describe` | one event as payload and metadata |
 //! | `span` | the state of a span |
 //!
@@ -77,7 +77,6 @@ mod describe;
 mod interest;
 mod naming;
 mod routes;
-mod settle;
 mod span;
 mod values;
 
@@ -97,7 +96,7 @@ pub use builder::{BuiltLayer, LayerBuilder};
 use describe::{MetadataCache, Scratch};
 pub use interest::EtwFilter;
 use interest::Home;
-pub use routes::MAX_TARGETS;
+pub use naming::MAX_TARGETS;
 use routes::{Route, Routes, etw_level};
 use values::Values;
 
@@ -137,13 +136,8 @@ impl Head<'_> {
             ..EventDescriptor::default()
         };
         let (activity, related) = (self.activity.as_ref(), self.related.as_ref());
-        let _ = self.route.provider.write_self_described(
-            &descriptor,
-            metadata,
-            activity,
-            related,
-            &[values.payload()],
-        );
+        let event = self.route.provider.event(&descriptor).metadata(metadata);
+        let _ = event.activity(activity).related(related).write(&[values.payload()]);
     }
 }
 

@@ -78,6 +78,12 @@ pub mod relog;
 pub mod tracelogging;
 
 mod client;
+mod event;
+mod filter;
+mod logfile;
+mod process;
+mod registration;
+mod write;
 
 #[doc(hidden)]
 pub use tracelogging::__tlg;

@@ -5,7 +5,9 @@
 
 use std::ffi::c_void;
 
-use traceweir::provider::{self, DataDescriptor, EnableCallback, EnableNotice, Handle, MAX_BLOCKS, Provider};
+use traceweir::provider::{
+    self, DataDescriptor, EnableCallback, EnableNotice, Handle, MAX_BLOCKS, Provider, ProviderRef,
+};
 use traceweir::{EventDescriptor, Guid, Status, WriteError};
 use traceweir_format::spec::event::EVENT_ACTIVITY_CTRL_SET_ID;
 
@@ -77,9 +79,9 @@ pub unsafe extern "C" fn EventRegister(
         // Afterwards the memory belongs to the program.
         // SAFETY: by the contract.
         let store_handle = |registered: Handle| unsafe { ptr::store(handle, registered.to_raw()) };
-        match Provider::register_known(provider, callback, origin, store_handle) {
+        match Provider::register_with_handle(provider, callback, origin, store_handle) {
             Ok(registered) => {
-                let _kept_by_the_program = Handle::from_provider(registered);
+                let _kept_by_the_program = registered.into_handle();
                 Status::ERROR_SUCCESS
             }
             Err(error) => error.status(),
@@ -117,7 +119,7 @@ pub unsafe extern "C" fn EventSetInformation(
     })
 }
 
-/// Returns whether any session may record an event; [`Handle::event_enabled`].
+/// Returns whether any session may record an event; [`ProviderRef::event_enabled`].
 ///
 /// # Safety
 ///
@@ -127,18 +129,19 @@ pub unsafe extern "C" fn EventEnabled(handle: u64, descriptor: *const EventDescr
     boundary::guarded(0, || {
         // SAFETY: by the contract.
         let descriptor = unsafe { ptr::copied(descriptor) };
-        let enabled = Handle::from_raw(handle)
+        let enabled = ProviderRef::from_raw(handle)
+            .ok()
             .zip(descriptor)
-            .is_some_and(|(handle, event)| handle.event_enabled(&event));
+            .is_some_and(|(provider, event)| provider.event_enabled(&event));
         u8::from(enabled)
     })
 }
 
-/// Returns whether any session may record events of a level and keyword; [`Handle::enabled`].
+/// Returns whether any session may record events of a level and keyword; [`ProviderRef::enabled`].
 #[unsafe(no_mangle)]
 pub extern "C" fn EventProviderEnabled(handle: u64, level: u8, keyword: u64) -> u8 {
     boundary::guarded(0, || {
-        u8::from(Handle::from_raw(handle).is_some_and(|handle| handle.enabled(level, keyword)))
+        u8::from(ProviderRef::from_raw(handle).is_ok_and(|provider| provider.enabled(level, keyword)))
     })
 }
 
@@ -155,29 +158,29 @@ struct WriteArguments {
 }
 
 impl WriteArguments {
-    /// Writes the event; [`Handle::write_descriptors`].
+    /// Writes the event; [`ProviderRef::write_descriptors`].
     ///
     /// # Safety
     ///
     /// As [`EventWriteEx`].
     #[inline(always)]
     unsafe fn write(self) -> Result<(), WriteError> {
-        let handle = Handle::from_raw(self.handle).ok_or(WriteError::InvalidHandle)?;
+        let provider = ProviderRef::from_raw(self.handle)?;
         // SAFETY: by the contract.
         let Some(descriptor) = (unsafe { ptr::copied(self.descriptor) }) else {
-            return missing(handle, 0, 0);
+            return missing(&provider, 0, 0);
         };
         // One more than an event can have is enough for the write to be refused.
         let count = (self.count as usize).min(MAX_BLOCKS.saturating_add(1));
         // SAFETY: by the contract.
         let Some(blocks) = (unsafe { ptr::array(self.data, count) }) else {
-            return missing(handle, descriptor.level, descriptor.keyword);
+            return missing(&provider, descriptor.level, descriptor.keyword);
         };
         // SAFETY: by the contract.
         let (activity, related) = unsafe { (ptr::copied(self.activity), ptr::copied(self.related)) };
         // SAFETY: by the contract.
         unsafe {
-            handle.write_descriptors(
+            provider.write_descriptors(
                 &descriptor,
                 self.filter,
                 self.flags,
@@ -191,8 +194,8 @@ impl WriteArguments {
 
 /// Returns the result of a write with a NULL that is not allowed: an error if any session listens.
 #[cold]
-fn missing(handle: Handle, level: u8, keyword: u64) -> Result<(), WriteError> {
-    if handle.enabled(level, keyword) { Err(WriteError::InvalidParameter) } else { Ok(()) }
+fn missing(provider: &ProviderRef, level: u8, keyword: u64) -> Result<(), WriteError> {
+    if provider.enabled(level, keyword) { Err(WriteError::InvalidParameter) } else { Ok(()) }
 }
 
 /// Writes an event.
@@ -209,7 +212,7 @@ pub unsafe extern "C" fn EventWrite(
 ) -> u32 {
     let (activity, related) = (std::ptr::null(), std::ptr::null());
     // SAFETY: by the contract.
-    if unsafe { provider::write_straight(handle, descriptor, activity, related, count, data) } {
+    if unsafe { provider::try_straight(handle, descriptor, activity, related, count, data) } {
         return Status::ERROR_SUCCESS.0;
     }
     let arguments =
@@ -234,7 +237,7 @@ pub unsafe extern "C" fn EventWriteTransfer(
     data: *const DataDescriptor,
 ) -> u32 {
     // SAFETY: by the contract.
-    if unsafe { provider::write_straight(handle, descriptor, activity, related, count, data) } {
+    if unsafe { provider::try_straight(handle, descriptor, activity, related, count, data) } {
         return Status::ERROR_SUCCESS.0;
     }
     let arguments =
@@ -263,7 +266,7 @@ pub unsafe extern "C" fn TraceweirWriteDescribed(
 ) -> u32 {
     // SAFETY: by the contract.
     let written = unsafe {
-        provider::write_described_straight(handle, descriptor, metadata, metadata_bytes, count, data)
+        provider::try_straight_described(handle, descriptor, metadata, metadata_bytes, count, data)
     };
     u32::from(written)
 }
@@ -290,7 +293,7 @@ pub unsafe extern "C" fn EventWriteEx(
     boundary::status(|| unsafe { arguments.write() })
 }
 
-/// Writes a string as an event; [`Handle::write_wide_string`].
+/// Writes a string as an event; [`ProviderRef::write_wide_string`].
 ///
 /// # Safety
 ///
@@ -298,8 +301,8 @@ pub unsafe extern "C" fn EventWriteEx(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn EventWriteString(handle: u64, level: u8, keyword: u64, text: *const u16) -> u32 {
     boundary::status(|| {
-        let handle = Handle::from_raw(handle).ok_or(WriteError::InvalidHandle)?;
-        if !handle.enabled(level, keyword) {
+        let provider = ProviderRef::from_raw(handle)?;
+        if !provider.enabled(level, keyword) {
             return Ok(());
         }
         if text.is_null() {
@@ -310,7 +313,7 @@ pub unsafe extern "C" fn EventWriteString(handle: u64, level: u8, keyword: u64, 
         // The terminator is written too.
         // SAFETY: none of the `length` units is 0, so by the contract one more follows them.
         let bytes = unsafe { ptr::array(text.cast::<u8>(), length.saturating_add(1).saturating_mul(2)) };
-        handle.write_wide_string(level, keyword, bytes.unwrap_or_default())
+        provider.write_wide_string(level, keyword, bytes.unwrap_or_default())
     })
 }
 

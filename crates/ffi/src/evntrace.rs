@@ -2,8 +2,8 @@
 //! part for controllers.
 //!
 //! Headers of events hold addresses of a class or of data. This module passes what lies there to
-//! the core together with the header ([`Behind`]). A NULL address passes nothing, which the core
-//! refuses when it needs it. TraceMessage and TraceMessageVa are inline functions of the header
+//! the core together with the header ([`PointerTargets`]). A NULL address passes nothing, which the
+//! core refuses when it needs it. TraceMessage and TraceMessageVa are inline functions of the header
 //! that make an array of their arguments: only the compiler knows how variable arguments are
 //! passed.
 
@@ -18,7 +18,7 @@ mod sessions;
 use std::ffi::{c_char, c_void};
 
 use traceweir::classic::{
-    self, Behind, InstanceInfo, MAX_ARGUMENTS, MAX_CLASSES, MAX_FIELDS, Notice, TraceError, flag,
+    self, InstanceInfo, MAX_ARGUMENTS, MAX_CLASSES, MAX_FIELDS, Notice, PointerTargets, TraceError, flag,
 };
 use traceweir::{Guid, Status};
 use traceweir_format::header::message::{TRACE_MESSAGE_COMPONENTID, TRACE_MESSAGE_GUID};
@@ -140,7 +140,7 @@ unsafe fn register(
         unsafe { ptr::store(handle, registration.raw()) };
     };
     let callback = Box::new(move |notice: &Notice| callee.call(notice));
-    match classic::register_known(control, &guids, callback, store_handles) {
+    match classic::register_with_handles(control, &guids, callback, store_handles) {
         Ok((registration, status)) => {
             let _kept_by_the_program = registration.into_raw();
             status
@@ -245,7 +245,7 @@ pub unsafe extern "C" fn TraceEvent(logger: u64, header: *const EventTraceHeader
         // SAFETY: by the contract.
         let (fields, count) = unsafe { fields_of(head.flags, data) };
         let fields = fields.get(..count).unwrap_or_default();
-        classic::trace_event(logger, block, &Behind { class: class.as_ref(), fields })
+        classic::trace_event(logger, block, &PointerTargets { class: class.as_ref(), fields })
     })
 }
 
@@ -278,7 +278,7 @@ pub unsafe extern "C" fn TraceEventInstance(
             block,
             &instance,
             parent.as_ref(),
-            &Behind { class: None, fields },
+            &PointerTargets { class: None, fields },
         )
     })
 }

@@ -159,7 +159,7 @@ fn write_all(provider: &Provider) {
     for (number, (name, level, keyword)) in (100u32..).zip(NAMED) {
         let metadata = MetadataBuilder::new(name, 0).finish().unwrap().to_vec();
         let data = [&number.to_le_bytes()[..]];
-        provider.write_self_described(&event(0, level, keyword), &metadata, None, None, &data).unwrap();
+        provider.event(&event(0, level, keyword)).metadata(&metadata).write(&data).unwrap();
     }
 }
 

@@ -211,7 +211,7 @@ fn exclude_in_private(stage: &Stage) {
     let (strict, provider, guid) = stage.listened(&with(EXCLUDE_INPRIVATE));
     let other = stage.start(&stage.config());
     stage.enable(&other, guid, &EnableParams::default());
-    provider.write_ex(&event(1, 4, 1), 0, 2, None, None, &[]).unwrap();
+    provider.event(&event(1, 4, 1)).flags(2).write(&[]).unwrap();
     provider.write(&event(2, 4, 1), &[]).unwrap();
     let ids = |seen: Vec<Seen>| seen.iter().map(|event| event.descriptor.id).collect::<Vec<_>>();
     assert_eq!((ids(stage.stop(strict)), ids(stage.stop(other))), (vec![2], vec![1, 2]));

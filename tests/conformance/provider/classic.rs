@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use traceweir::classic::{
-    self, Behind, Event, INVALID_LOGGER, InstanceInfo, Notice, Registration, Request, TraceError,
+    self, Event, INVALID_LOGGER, InstanceInfo, Notice, PointerTargets, Registration, Request, TraceError,
     create_instance_id, enable_flags, enable_level, flag, trace, trace_event, trace_event_instance,
 };
 use traceweir::controller::{EnableCode, EnableParams, SessionConfig};
@@ -211,7 +211,7 @@ fn no_level(stage: &Stage) {
 
 fn one_block(stage: &Stage) {
     let (session, own, logger) = Classic::listened(stage, &stage.config());
-    trace_event(logger, &own.block(48, TRACED, b"data"), &Behind::default()).unwrap();
+    trace_event(logger, &own.block(48, TRACED, b"data"), &PointerTargets::default()).unwrap();
     let seen = records(stage, session, |record| {
         let d = record.descriptor();
         let version = u16::from_le_bytes([record.bytes()[6], record.bytes()[7]]);
@@ -224,7 +224,7 @@ fn ids_are_filled_in(stage: &Stage) {
     let (session, own, logger) = Classic::listened(stage, &stage.config());
     let thread = std::fs::read_link("/proc/thread-self").unwrap();
     let thread: u32 = thread.file_name().unwrap().to_str().unwrap().parse().unwrap();
-    trace_event(logger, &own.block(48, TRACED, b""), &Behind::default()).unwrap();
+    trace_event(logger, &own.block(48, TRACED, b""), &PointerTargets::default()).unwrap();
     let seen = records(stage, session, |record| (record.process_id(), record.thread_id(), record.time() > 0));
     assert_eq!(seen, [(std::process::id(), thread, true)]);
 }
@@ -232,7 +232,7 @@ fn ids_are_filled_in(stage: &Stage) {
 fn untraced_events(stage: &Stage) {
     let (session, own, logger) = Classic::listened(stage, &stage.config());
     for flags in [0, 0x40000, 0x80000, 0x200] {
-        assert_eq!(code(trace_event(logger, &own.block(48, flags, b""), &Behind::default())), 186);
+        assert_eq!(code(trace_event(logger, &own.block(48, flags, b""), &PointerTargets::default())), 186);
     }
     assert_eq!(payloads(stage, session).len(), 0);
 }
@@ -240,15 +240,15 @@ fn untraced_events(stage: &Stage) {
 fn log_wnode(stage: &Stage) {
     let (session, own, logger) = Classic::listened(stage, &stage.config());
     let block = own.block(48, TRACED | flag::WNODE_FLAG_LOG_WNODE, b"x");
-    assert_eq!(trace_event(logger, &block, &Behind::default()), Ok(()));
+    assert_eq!(trace_event(logger, &block, &PointerTargets::default()), Ok(()));
     assert_eq!(payloads(stage, session), [b"x"]);
 }
 
 fn classes_by_address(stage: &Stage) {
     let (session, own, logger) = Classic::listened(stage, &stage.config());
     let (block, other) = (own.block(48, TRACED | flag::WNODE_FLAG_USE_GUID_PTR, b""), new_provider());
-    trace_event(logger, &block, &Behind { class: Some(&other), fields: &[] }).unwrap();
-    assert_eq!(code(trace_event(logger, &block, &Behind::default())), 87, "nothing is there");
+    trace_event(logger, &block, &PointerTargets { class: Some(&other), fields: &[] }).unwrap();
+    assert_eq!(code(trace_event(logger, &block, &PointerTargets::default())), 87, "nothing is there");
     assert_eq!(records(stage, session, |record| record.provider()), [other]);
 }
 
@@ -258,7 +258,7 @@ fn fields(stage: &Stage) {
         let field = |length: &u32| [&[0xAA; 8][..], &length.to_le_bytes(), &[0; 4]].concat();
         let fields: Vec<u8> = described.iter().flat_map(field).collect();
         let block = own.block(48, TRACED | flag::WNODE_FLAG_USE_MOF_PTR, &fields);
-        code(trace_event(logger, &block, &Behind { class: None, fields: data }))
+        code(trace_event(logger, &block, &PointerTargets { class: None, fields: data }))
     };
     assert_eq!(write(&[b"abc", b"", b"de"], &[3, 0, 2]), 0);
     assert_eq!(write(&[&b"x"[..]; 16], &[1; 16]), 0);
@@ -272,7 +272,7 @@ fn stamps_are_kept(stage: &Stage) {
     let (session, own, logger) = Classic::listened(stage, &stage.config());
     let mut block = own.block(48, TRACED | flag::WNODE_FLAG_USE_TIMESTAMP, b"");
     block[0x10..0x18].copy_from_slice(&12_345_i64.to_le_bytes());
-    trace_event(logger, &block, &Behind::default()).unwrap();
+    trace_event(logger, &block, &PointerTargets::default()).unwrap();
     trace(logger, &Event { time: Some(67), ..own.event(1) }, &[]).unwrap();
     let mut times = records(stage, session, |record| record.time());
     times.sort_unstable();
@@ -282,7 +282,7 @@ fn stamps_are_kept(stage: &Stage) {
 fn wrong_sizes(stage: &Stage) {
     let (session, own, logger) = Classic::listened(stage, &stage.config());
     let right = own.block(48, TRACED, b"data");
-    let write = |block: &[u8]| code(trace_event(logger, block, &Behind::default()));
+    let write = |block: &[u8]| code(trace_event(logger, block, &PointerTargets::default()));
     for size in [0_u16, 47, 53, u16::MAX] {
         let mut block = right.clone();
         block[..2].copy_from_slice(&size.to_le_bytes());
@@ -296,7 +296,7 @@ fn instances(stage: &Stage) {
     let (session, own, logger) = Classic::listened(stage, &stage.config());
     let classes: Vec<u64> = own.registration.class_handles().collect();
     let (parent, child) = (create_instance_id(classes[1]).unwrap(), create_instance_id(classes[0]).unwrap());
-    let (block, behind) = (own.block(56, TRACED, b"i"), Behind::default());
+    let (block, behind) = (own.block(56, TRACED, b"i"), PointerTargets::default());
     trace_event_instance(logger, &block, &child, Some(&parent), &behind).unwrap();
     trace_event_instance(logger, &block, &parent, None, &behind).unwrap();
     let seen = records(stage, session, |record| {
@@ -313,7 +313,13 @@ fn untraced_instances(stage: &Stage) {
     let (_session, own, logger) = Classic::listened(stage, &stage.config());
     let info = create_instance_id(own.registration.class_handles().next().unwrap()).unwrap();
     let write = |header, flags| {
-        code(trace_event_instance(logger, &own.block(header, flags, b""), &info, None, &Behind::default()))
+        code(trace_event_instance(
+            logger,
+            &own.block(header, flags, b""),
+            &info,
+            None,
+            &PointerTargets::default(),
+        ))
     };
     assert_eq!((write(56, 0), write(48, TRACED), write(56, TRACED)), (1004, 87, 0));
 }
@@ -336,7 +342,7 @@ fn instances_of_nothing(stage: &Stage) {
         assert_eq!(create_instance_id(wrong).unwrap_err().status().0, 87, "{wrong:#x}");
         let (info, right) = (InstanceInfo { class: wrong, id: 1 }, InstanceInfo { class, id: 1 });
         let write = |of, parent| {
-            trace_event_instance(logger, &own.block(56, TRACED, b""), of, parent, &Behind::default())
+            trace_event_instance(logger, &own.block(56, TRACED, b""), of, parent, &PointerTargets::default())
         };
         assert_eq!(code(write(&info, None)), 87);
         assert_eq!(code(write(&right, Some(&info))), 87);
@@ -348,7 +354,7 @@ fn wrong_loggers(stage: &Stage) {
     let modern = Provider::register(new_provider(), None).unwrap();
     stage.enable(&session, own.control, &EnableParams::default());
     for wrong in [0, 1, INVALID_LOGGER, 0xFFFF, logger ^ 1 << 32, modern.handle().to_raw()] {
-        assert_eq!(code(trace_event(wrong, &[], &Behind::default())), 6, "{wrong:#x}");
+        assert_eq!(code(trace_event(wrong, &[], &PointerTargets::default())), 6, "{wrong:#x}");
         assert_eq!(code(trace(wrong, &own.event(1), &[])), 6, "{wrong:#x}");
     }
     stage.end(session);
@@ -361,8 +367,8 @@ fn classic_too_large(stage: &Stage) {
     let (session, own, logger) = Classic::listened(stage, &config);
     let most = (16 << 10) - 72 - 48;
     let block = |length| own.block(48, TRACED, &vec![0; length]);
-    assert_eq!(code(trace_event(logger, &block(most), &Behind::default())), 0);
-    assert_eq!(code(trace_event(logger, &block(most + 1), &Behind::default())), 234);
+    assert_eq!(code(trace_event(logger, &block(most), &PointerTargets::default())), 0);
+    assert_eq!(code(trace_event(logger, &block(most + 1), &PointerTargets::default())), 234);
     assert_eq!(code(trace(logger, &own.event(1), &[&[0; 70_000]])), 234);
     assert_eq!(stage.end(session).events_lost, 2);
 }

@@ -71,7 +71,7 @@ fn block(kind: u8, data: &[u8]) -> DataDescriptor {
 /// Writes an event of these blocks and returns the status.
 fn write(provider: &Provider, descriptor: &EventDescriptor, blocks: &[DataDescriptor]) -> u32 {
     // SAFETY: the rules here describe bytes that they own, or NULL.
-    let written = unsafe { provider.handle().write_descriptors(descriptor, 0, 0, None, None, blocks) };
+    let written = unsafe { provider.write_descriptors(descriptor, 0, 0, None, None, blocks) };
     written.map_or_else(|e| e.status().0, |()| 0)
 }
 
@@ -222,8 +222,10 @@ fn descriptors_are_checked_only_for_listeners(_stage: &Stage) {
     assert_eq!(write(&provider, &event(1, 4, 1), &[wrong]), 0);
     let handle = provider.handle();
     drop(provider);
-    // SAFETY: a stale registration reads nothing; the block is NULL.
-    let written = unsafe { handle.write_descriptors(&event(1, 4, 1), 0, 0, None, None, &[wrong]) };
+    let written = handle.provider().and_then(|found| {
+        // SAFETY: a stale registration reads nothing; the block is NULL.
+        unsafe { found.write_descriptors(&event(1, 4, 1), 0, 0, None, None, &[wrong]) }
+    });
     assert_eq!(written.unwrap_err().status().0, 6);
 }
 
@@ -235,14 +237,7 @@ fn all_parameters(stage: &Stage) {
         let descriptor = event(id, 4, 1);
         // SAFETY: the block lies in a constant.
         let written = unsafe {
-            provider.handle().write_descriptors(
-                &descriptor,
-                exclude,
-                flags,
-                Some(&activity),
-                Some(&related),
-                &blocks,
-            )
+            provider.write_descriptors(&descriptor, exclude, flags, Some(&activity), Some(&related), &blocks)
         };
         written.map_or_else(|e| e.status().0, |()| 0)
     };

@@ -76,7 +76,7 @@ fn the_first_callback_has_no_source(stage: &Stage) {
 fn unregistering_nothing(stage: &Stage) {
     let (session, provider, guid) = stage.listened(&EnableParams::default());
     assert_eq!(Handle::from_raw(0), None);
-    let handle = Handle::from_provider(Provider::register(guid, None).unwrap());
+    let handle = Provider::register(guid, None).unwrap().into_handle();
     assert!(handle.unregister().is_ok());
     assert_eq!(handle.unregister().unwrap_err().status().0, 6);
     assert_eq!(Handle::from_raw(handle.to_raw()), None);
@@ -128,8 +128,11 @@ fn unregistering_inside(stage: &Stage) {
 
 fn stale_handles_do_not_write(stage: &Stage) {
     let (session, provider, guid) = stage.listened(&EnableParams::default());
-    let handle = Handle::from_provider(Provider::register(guid, None).unwrap());
-    let write = || handle.write(&event(1, 4, 1), None, None, None, &[]).map_err(|e| e.status().0);
+    let handle = Provider::register(guid, None).unwrap().into_handle();
+    let write = || {
+        let written = handle.provider().and_then(|found| found.write(&event(1, 4, 1), &[]));
+        written.map_err(|e| e.status().0)
+    };
     assert_eq!(write(), Ok(()));
     handle.unregister().unwrap();
     assert_eq!(write(), Err(6));
@@ -139,10 +142,11 @@ fn stale_handles_do_not_write(stage: &Stage) {
 
 fn stale_handles_are_not_enabled(stage: &Stage) {
     let (_session, _provider, guid) = stage.listened(&EnableParams::default());
-    let handle = Handle::from_provider(Provider::register(guid, None).unwrap());
-    assert!(handle.enabled(4, 1));
+    let handle = Provider::register(guid, None).unwrap().into_handle();
+    let is_enabled = || handle.provider().is_ok_and(|found| found.enabled(4, 1));
+    assert!(is_enabled());
     handle.unregister().unwrap();
-    assert!(!handle.enabled(4, 1));
+    assert!(!is_enabled());
 }
 
 fn registrations_are_listed(stage: &Stage) {

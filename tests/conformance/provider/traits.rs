@@ -68,7 +68,10 @@ fn traits_are_attached(stage: &Stage) {
     stage.enable(&session, guid, &EnableParams::default());
     provider.write(&event(1, 4, 1), &[b"x"]).unwrap();
     provider
-        .write_self_described(&event(2, 4, 1), b"\x06\0\0ab\0", None, Some(&Guid::from_u128(9)), &[])
+        .event(&event(2, 4, 1))
+        .metadata(b"\x06\0\0ab\0")
+        .related(&Guid::from_u128(9))
+        .write(&[])
         .unwrap();
     provider.write_string(4, 1, "text").unwrap();
     let seen = stage.stop(session);
@@ -103,9 +106,9 @@ fn traits_are_set_once(stage: &Stage) {
 
 fn traits_of_nothing(_stage: &Stage) {
     let provider = Provider::register(new_provider(), None).unwrap();
-    let handle = provider.handle();
+    let found = provider.handle().provider().unwrap();
     drop(provider);
-    assert_eq!(status(handle.set_traits(&blob(b"n\0", &[]))), 87);
+    assert_eq!(status(found.set_traits(&blob(b"n\0", &[]))), 87);
 }
 
 fn wrong_traits_are_not_set(stage: &Stage) {

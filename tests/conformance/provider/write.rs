@@ -86,8 +86,10 @@ fn the_order_of_checks(stage: &Stage) {
     let (_session, provider, _guid) = stage.listened(&wants(4, 1, 0));
     let handle = provider.handle();
     let blocks = vec![&b"x"[..]; 129];
-    let write =
-        |level| handle.write(&event(1, level, 1), None, None, None, &blocks).map_err(|e| e.status().0);
+    let write = |level| {
+        let written = handle.provider().and_then(|found| found.write(&event(1, level, 1), &blocks));
+        written.map_err(|e| e.status().0)
+    };
     assert_eq!(write(4), Err(87));
     assert_eq!(write(5), Ok(()), "no session takes it");
     drop(provider);
@@ -193,9 +195,9 @@ fn all_ways_are_ex(stage: &Stage) {
     let (activity, related) = (Guid::from_u128(5), Guid::from_u128(6));
     let (what, data) = (event(1, 4, 1), [&b"the"[..], b"data"]);
     provider.write(&what, &data).unwrap();
-    provider.write_ex(&what, 0, 0, None, None, &data).unwrap();
+    provider.event(&what).flags(1).write(&data).unwrap();
     provider.write_transfer(&what, Some(&activity), Some(&related), &data).unwrap();
-    provider.write_ex(&what, 0, 0, Some(&activity), Some(&related), &data).unwrap();
+    provider.event(&what).activity(&activity).related(&related).flags(1).write(&data).unwrap();
     let mut seen = records(stage, session, |record| record.bytes().to_vec());
     for record in &mut seen {
         // All fields except the time.
@@ -213,16 +215,16 @@ fn exclusion(stage: &Stage) {
     let chain = chain_of(&calls.last());
     let bit = |data: &[u8]| chain.iter().find(|(bytes, _)| bytes == data).unwrap().1;
     for (id, exclude) in [(1, bit(b"one")), (2, bit(b"two")), (3, bit(b"one") | bit(b"two")), (4, 0)] {
-        provider.write_ex(&event(id, 4, 1), exclude, 0, None, None, &[]).unwrap();
+        provider.event(&event(id, 4, 1)).exclude(exclude).write(&[]).unwrap();
     }
-    provider.write_ex(&event(5, 4, 1), !(bit(b"one") | bit(b"two")), 0, None, None, &[]).unwrap();
+    provider.event(&event(5, 4, 1)).exclude(!(bit(b"one") | bit(b"two"))).write(&[]).unwrap();
     let ids = |session| stage.stop(session).iter().map(|seen| seen.descriptor.id).collect::<Vec<_>>();
     assert_eq!((ids(one), ids(two)), (vec![2, 4, 5], vec![1, 4, 5]));
 }
 
 fn no_faulting(stage: &Stage) {
     let (session, provider, _guid) = stage.listened(&EnableParams::default());
-    provider.write_ex(&event(1, 4, 1), 0, 1, None, None, &[b"x"]).unwrap();
+    provider.event(&event(1, 4, 1)).flags(1).write(&[b"x"]).unwrap();
     assert_eq!(stage.stop(session)[0].payload, b"x");
 }
 
@@ -233,7 +235,7 @@ fn written_in_private(stage: &Stage) {
     let with = stage.start(&stage.config());
     stage.enable(&with, guid, &EnableParams::default());
     for (id, flags) in [(1, 0), (2, 2), (3, 3), (4, 1)] {
-        provider.write_ex(&event(id, 4, 1), 0, flags, None, None, &[]).unwrap();
+        provider.event(&event(id, 4, 1)).flags(flags).write(&[]).unwrap();
     }
     let ids = |session| stage.stop(session).iter().map(|seen| seen.descriptor.id).collect::<Vec<_>>();
     assert_eq!((ids(without), ids(with)), (vec![1, 4], vec![1, 2, 3, 4]));
@@ -242,7 +244,7 @@ fn written_in_private(stage: &Stage) {
 fn other_write_flags(stage: &Stage) {
     let (session, provider, _guid) = stage.listened(&EnableParams::default());
     for flags in [4, 5, 0x8000_0000, u32::MAX] {
-        let written = provider.write_ex(&event(1, 4, 1), 0, flags, None, None, &[]);
+        let written = provider.event(&event(1, 4, 1)).flags(flags).write(&[]);
         assert_eq!(written.map_err(|e| e.status().0), Err(87), "{flags:#x}");
     }
     assert_eq!(stage.stop(session), []);

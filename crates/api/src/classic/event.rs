@@ -11,8 +11,8 @@
 //! The record is that of `traceweir_format::header::classic`; the owner of the session fills in
 //! process and time stamp.
 //!
-//! Addresses are not followed here: the data that they point to is passed in [`Behind`], and
-//! compared with the header.
+//! Addresses are not followed here: the data that they point to is passed in [`PointerTargets`],
+//! and compared with the header.
 
 use traceweir_format::Guid;
 use traceweir_format::header::classic;
@@ -63,7 +63,7 @@ pub struct Event {
 
 /// The data that the addresses in a header point to.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Behind<'a> {
+pub struct PointerTargets<'a> {
     /// The class, with [`flag::WNODE_FLAG_USE_GUID_PTR`].
     pub class: Option<&'a Guid>,
     /// The data of each field, with [`flag::WNODE_FLAG_USE_MOF_PTR`].
@@ -151,7 +151,7 @@ pub fn trace(logger: u64, event: &Event, data: &[&[u8]]) -> Result<(), TraceErro
 /// MOF_FIELDs that describe them.
 ///
 /// The checks come in this order: logger, flags, sizes.
-pub fn trace_event(logger: u64, block: &[u8], behind: &Behind<'_>) -> Result<(), TraceError> {
+pub fn trace_event(logger: u64, block: &[u8], targets: &PointerTargets<'_>) -> Result<(), TraceError> {
     let logger = Logger::find(logger)?;
     if Block::flags_of(block, classic::SIZE)? & WNODE_FLAG_TRACED_GUID == 0 {
         return Err(TraceError::InvalidFlagNumber);
@@ -160,9 +160,9 @@ pub fn trace_event(logger: u64, block: &[u8], behind: &Behind<'_>) -> Result<(),
     let block = Block::read(block, classic::SIZE)?;
     let class = match block.flags & WNODE_FLAG_USE_GUID_PTR {
         0 => block_class,
-        _ => *behind.class.ok_or(TraceError::InvalidParameter)?,
+        _ => *targets.class.ok_or(TraceError::InvalidParameter)?,
     };
-    block.with_data(behind.fields, |data| write(&logger, &block.head, &class, data))
+    block.with_data(targets.fields, |data| write(&logger, &block.head, &class, data))
 }
 
 fn write(logger: &Logger, head: &Head, class: &Guid, data: &[&[u8]]) -> Result<(), TraceError> {

@@ -22,8 +22,8 @@ use traceweir_format::spec::event::HeaderType;
 use super::event::flag::WNODE_FLAG_TRACED_GUID;
 use super::event::{Block, Head};
 use super::logger::{Logger, PREFIX};
-use super::{Behind, MAX_CLASSES, TraceError};
-use crate::provider::{Handle, MAX_REGISTRATIONS};
+use super::{MAX_CLASSES, PointerTargets, TraceError};
+use crate::registration::{Handle, MAX_REGISTRATIONS};
 
 /// Bytes of EVENT_INSTANCE_HEADER, as a caller fills it.
 const HEADER: usize = 56;
@@ -72,7 +72,7 @@ pub fn trace_event_instance(
     block: &[u8],
     instance: &InstanceInfo,
     parent: Option<&InstanceInfo>,
-    behind: &Behind<'_>,
+    targets: &PointerTargets<'_>,
 ) -> Result<(), TraceError> {
     let logger = Logger::find(logger)?;
     if Block::flags_of(block, HEADER)? & WNODE_FLAG_TRACED_GUID == 0 {
@@ -85,7 +85,7 @@ pub fn trace_event_instance(
         parent: parent.map(named).transpose()?.unwrap_or(Guid::NULL),
         ids: u64::from(instance.id) | parent.map_or(0, |parent| u64::from(parent.id)) << 32,
     };
-    block.with_data(behind.fields, |data| write(&logger, &block.head, &of, data))
+    block.with_data(targets.fields, |data| write(&logger, &block.head, &of, data))
 }
 
 /// The classes and numbers of an instance in a record.

@@ -13,9 +13,9 @@ use traceweir_format::header::MAX_RECORD;
 use traceweir_transport::ring::{Block, Failure, Gather, Ticket};
 
 use super::TraceError;
-use crate::client::fork::{self, Writer};
-use crate::client::outlets;
-use crate::provider::Handle;
+use crate::process::outlets;
+use crate::process::thread::{self, Writer};
+use crate::registration::Handle;
 
 /// The number that is never a valid logger.
 pub const INVALID_LOGGER: u64 = u64::MAX;
@@ -73,10 +73,10 @@ impl Logger {
     /// Returns the id of the calling thread, if it may write. In a forked child that has not
     /// registered again, events for the parent's session are lost.
     pub(super) fn thread(&self) -> Result<u32, TraceError> {
-        match fork::writer() {
+        match thread::writer() {
             Writer::Thread(thread) => Ok(thread),
             Writer::Forked(inherited) if inherited & (1 << self.outlet) != 0 => self.lose(TraceError::NoRoom),
-            Writer::Forked(_) => Ok(fork::thread_id()),
+            Writer::Forked(_) => Ok(thread::thread_id()),
         }
     }
 

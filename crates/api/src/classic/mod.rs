@@ -72,9 +72,9 @@ use traceweir_format::spec::status::Status;
 
 use crate::client;
 use crate::error::{Error, Result};
-use crate::provider::{EnableNotice, Handle};
+use crate::registration::{EnableNotice, Handle};
 
-pub use event::{Behind, Event, MAX_FIELDS, flag, trace, trace_event};
+pub use event::{Event, MAX_FIELDS, PointerTargets, flag, trace, trace_event};
 pub use instance::{InstanceInfo, create_instance_id, trace_event_instance};
 pub use logger::{INVALID_LOGGER, enable_flags, enable_level};
 pub use message::{MAX_ARGUMENTS, trace_message};
@@ -214,17 +214,17 @@ pub fn register_with_status(
     classes: &[Guid],
     callback: Callback,
 ) -> Result<(Registration, Status)> {
-    register_known(control, classes, callback, |_| ())
+    register_with_handles(control, classes, callback, |_| ())
 }
 
-/// Like [`register_with_status`], and passes the registration to `known` before the callback can
-/// run, which may use its numbers.
+/// Like [`register_with_status`], and passes the registration to `store_handles` before the
+/// callback can run, which may use its numbers.
 #[doc(hidden)]
-pub fn register_known(
+pub fn register_with_handles(
     control: Guid,
     classes: &[Guid],
     callback: Callback,
-    known: impl FnOnce(&Registration),
+    store_handles: impl FnOnce(&Registration),
 ) -> Result<(Registration, Status)> {
     if classes.len() > MAX_CLASSES {
         let reason = format!("a provider registers at most {MAX_CLASSES} classes");
@@ -236,7 +236,7 @@ pub fn register_known(
     let entered = |handle| {
         // Set once, here.
         let _ = adapter.handle.set(handle);
-        known(&std::mem::ManuallyDrop::new(Registration { handle, classes: classes.len() }));
+        store_handles(&std::mem::ManuallyDrop::new(Registration { handle, classes: classes.len() }));
     };
     let handle = client::register_classic(control, classes, pass_on, entered)?;
     adapter.is_registering.store(false, Ordering::Relaxed);

@@ -9,7 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
 use std::{cell::Cell, io};
 
-use super::process;
+use crate::process;
 
 type Job = Box<dyn FnOnce() + Send>;
 

@@ -3,12 +3,18 @@
 //! ```text
 //!   start: listen, connect ─▶ Hello ─▶ Welcome ─▶ Register … ─▶ Region, Enable …, Registered
 //!   later: a daemon connects ─▶ Knock ─▶ Hello ─▶ Welcome ─▶ (the same)
-//!   a daemon drops the connection but runs (`again`) ─▶ connect ─▶ Hello ─▶ Welcome ─▶ (the same)
+//!   a daemon drops the connection but runs (`reconnect`) ─▶ connect ─▶ Hello ─▶ (the same)
 //! ```
 //!
 //! A daemon that connects while it is connected already refuses the second connection; a daemon
 //! that restarted welcomes this process, and the connection to its predecessor ends by itself. So
 //! every connection is independent, and a session belongs to the connection over which it came.
+
+mod early;
+mod orders;
+mod private;
+mod reconnect;
+mod repair;
 
 use std::convert::Infallible;
 use std::os::fd::AsFd;
@@ -24,14 +30,16 @@ use traceweir_transport::message::{EnableParams, Filter, Message, Role, VERSIONS
 use traceweir_transport::runtime::RuntimeDir;
 use traceweir_transport::socket::{Connection, Envelope};
 
-use super::again::Reconnects;
 use super::callbacks::Callbacks;
 use super::link::{ConnectionKind, Link, Peer, PendingRequest};
-use super::private::Member;
-use super::repair::Missed;
+use super::shared::Command;
 use super::wakers::Wakers;
-use super::{Client, Command, REPLY_TIMEOUT, fork, notify_callbacks, orders, outlets, process};
-use crate::provider::{Handle, Traits};
+use super::{Client, REPLY_TIMEOUT, notify_callbacks};
+use crate::process::{self, fork, outlets};
+use crate::registration::{Handle, Traits};
+use private::Member;
+use reconnect::Reconnects;
+use repair::MissedSessions;
 
 /// Maximum number of connections; an untrusted process could make more.
 const MAX_PEERS: usize = 16;
@@ -44,24 +52,24 @@ const MAX_TRAITS_BYTES: usize = 32 * 1024;
 
 /// The state of the control thread, the only thread that uses sockets.
 pub(super) struct Control {
-    pub(super) client: &'static Client,
-    pub(super) links: Vec<Link>,
-    pub(super) reconnects: Reconnects,
-    pub(super) peers: Vec<Peer>,
+    client: &'static Client,
+    links: Vec<Link>,
+    reconnects: Reconnects,
+    peers: Vec<Peer>,
     next_peer: u64,
     program: String,
     /// Private sessions that daemons started.
-    pub(super) members: Vec<Member>,
+    members: Vec<Member>,
     /// In a forked child: when to stop waiting for sessions of its own.
     parent_deadline: Instant,
     /// Runs work that needs the program's descriptors.
-    pub(super) callbacks: Callbacks,
+    callbacks: Callbacks,
     /// Writes eventfds for the threads of the program.
-    pub(super) wakers: &'static Wakers,
+    wakers: &'static Wakers,
     /// When folders that lacked a descriptor are tried again.
     try_at: Option<Instant>,
     /// Sessions that must count this process when they enable it again.
-    pub(super) missed: Missed,
+    missed: MissedSessions,
 }
 
 /// Runs the control thread. Returns only if the system refuses what it needs.
@@ -83,7 +91,7 @@ pub(super) fn run(client: &'static Client, callbacks: Callbacks) -> std::io::Res
         callbacks,
         wakers,
         try_at: None,
-        missed: Missed::default(),
+        missed: MissedSessions::default(),
     };
     control.open_links();
     loop {
@@ -295,7 +303,7 @@ impl Control {
     /// Requests a provider's state on the callback thread.
     pub(super) fn capture(&self, handle: Handle, outlet: u8, params: &EnableParams) {
         let params = params.clone();
-        let _ = self.callbacks.run(move || orders::capture(handle, outlet, &params));
+        let _ = self.callbacks.run(move || handle.slot().capture_state(outlet, &params));
     }
 
     /// Announces a registration to all daemons.

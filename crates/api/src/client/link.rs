@@ -27,7 +27,8 @@ use traceweir_transport::runtime::{RuntimeDir, Scope, is_privileged_by_file};
 use traceweir_transport::socket::{Connection, Held, Janitor, Listener};
 use traceweir_transport::{Error, Result};
 
-use super::{process, rights};
+use super::rights;
+use crate::process;
 
 /// The longest time that connecting to a daemon may take.
 const CONNECT: Duration = Duration::from_millis(500);
@@ -292,7 +293,7 @@ impl PendingRequest {
 
 /// A session that a registration was enabled for before the daemon's enable arrived.
 #[derive(Debug)]
-pub(super) struct Early {
+pub(super) struct EarlyEnable {
     pub(super) session: u64,
     /// The parameters of the enable in the daemon's file.
     pub(super) params: EnableParams,
@@ -322,7 +323,7 @@ pub(super) struct Peer {
     last_request: u32,
     outbox: VecDeque<(u32, Message, Option<Held>)>,
     /// Registrations that were enabled before the daemon's enable arrived.
-    pub(super) early: Vec<Early>,
+    pub(super) early: Vec<EarlyEnable>,
     /// Sessions whose memory this process made and the daemon has not taken yet, with the request
     /// that follows the memory.
     pub(super) offered: Vec<(u64, PendingRequest)>,

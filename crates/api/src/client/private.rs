@@ -1,251 +1,415 @@
-//! Private sessions that a controller starts from outside: a daemon forwards the request, and this
-//! process runs the session.
+//! The sessions that run in this process, for its own code and for daemons (`control/private`).
 //!
-//! ```text
-//!   PrivateStart ──▶ session in this process's memory, file opened with its rights ┐
-//!   PrivateEnable ─▶ providers of this process                                     ├▶ PrivateState
-//!   PrivateControl ▶ query: at once; update, flush, stop: on a separate thread     ┘
-//!   the daemon is gone ─▶ the session ends, its file is finalised
-//! ```
-//!
-//! 1. The control thread starts and enables sessions in order, with the callback thread for
-//!    enables: orders that a daemon sends before `Registered` are done when a registration returns,
-//!    so a process that starts later records its first event.
-//! 2. Work that waits for a disk never blocks the control thread. A few such orders may be in
-//!    progress; the next one is refused as busy.
-//! 3. A session runs, and continues in another file, only for this process's user and for root, and
-//!    if this process is more privileged than its user, only for root: no other user chooses which
-//!    files are written with its rights (`rights`). `private` handles the file in all cases.
-//! 4. The descriptors of a private session belong to the library (`private`).
+//! Files and eventfds of a session are in the library's descriptor table (`process`), where the
+//! program cannot close them: code that uses or drops them runs on threads that share that table
+//! (`Client::in_library`). If a sandbox refuses such a table, they are in the program's, which must
+//! not close them: only the eventfd that writers ring is checked there.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+mod file;
+mod track;
 
+use std::fs::File;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
+use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE};
 use traceweir_format::spec::status::Status;
-use traceweir_transport::message::{
-    Control as Wanted, EnableCode, EnableParams, Message, Properties, SessionConfig, Update,
-};
+use traceweir_format::spec::system::is_system_provider;
+use traceweir_format::{Guid, filter};
+use traceweir_session::{Config, Done, Identity, StartOptions, Session};
+use traceweir_transport::cpu;
+use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConfig, Update};
 
-use super::control::Control;
-use super::outlets::Owner;
-use super::rights::DaemonCredentials;
-use super::shared::Command;
-use super::{Client, orders, process};
+use super::Client;
+use super::shared::{FileId, Running, Shared};
+use super::wakers::DOORBELL;
 use crate::error::{Error, Result};
-use crate::private::PrivateSession;
-use crate::provider::Handle;
+use crate::logfile::LogFile;
+use crate::process::outlets::{Open, Owner};
+use crate::process::promise::Promise;
+use crate::process::{self, fork, thread};
+use crate::registration::enable::Change;
+use crate::registration::{Handle, provider_filter};
+use file::{ReservedFile, identity};
+pub(crate) use track::not_for_private;
 
-/// Maximum number of orders that wait for a disk at the same time.
-const MAX_UNDER_WAY: usize = 16;
+/// Maximum number of private sessions that a process starts itself.
+pub const MAX_PRIVATE: usize = 3;
+/// Maximum number of private sessions of one process that controllers start from outside.
+pub const MAX_PRIVATE_FROM_OUTSIDE: usize = 8;
 
-static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
+/// Mode flags that every private session has.
+const PRIVATE_MODES: u32 = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
 
-/// A session that a daemon started in this process.
+/// The longest time that a stop waits for the disk.
+const STOP: Duration = Duration::from_secs(3600);
+/// The longest time that the exit of the process waits for the disk.
+const EXIT: Duration = Duration::from_secs(10);
+
+/// A session in this process, which needs no daemon.
+///
+/// It is finalised by `stop`, on drop, or at the exit of the process.
 #[derive(Debug)]
-pub(super) struct Member {
-    peer: u64,
-    /// The number that the daemon gave it.
-    session: u64,
-    run: Arc<PrivateSession>,
+pub struct PrivateSession {
+    id: u64,
+    /// Serial number of the process that started it.
+    serial: u32,
+    running: bool,
 }
 
-/// The connection and order that a reply goes to.
-#[derive(Clone, Copy, Debug)]
-struct ReplyTarget {
-    peer: u64,
-    order: u32,
-    session: u64,
+/// Sends a session a request and waits for its result.
+fn wait_for_session(ask: impl FnOnce(Done<Properties>)) -> Result<Properties> {
+    let answer = Promise::new();
+    let keep = answer.clone();
+    ask(Box::new(move |result| keep.keep(result)));
+    Ok(answer.wait(STOP).unwrap_or(Err(traceweir_session::Error::Ended))?)
 }
 
-impl ReplyTarget {
-    fn answer(self, outcome: Result<Properties>) -> Message {
-        let Self { order, session, .. } = self;
-        let (status, reason, properties) = match outcome {
-            Ok(properties) => (0, String::new(), properties),
-            Err(e) => (e.status().0, e.to_string().chars().take(1000).collect(), Properties::default()),
-        };
-        Message::PrivateState { order, session, status, reason, properties: Box::new(properties) }
-    }
-}
-
-impl Control {
-    /// Runs a session for a controller of a daemon.
-    pub(super) fn private_start(
-        &mut self,
-        at: usize,
-        order: u32,
-        session: u64,
-        starter: u32,
-        config: &SessionConfig,
-    ) {
-        let target = self.reply_target(at, order, session);
-        let daemon = self.daemon_credentials(at);
-        let outcome = self.begin_private(target, &daemon, starter, config);
-        self.peers[at].queue(target.answer(outcome));
+impl PrivateSession {
+    /// Starts a private session.
+    ///
+    /// Adds PRIVATE_LOGGER_MODE | PRIVATE_IN_PROC to the mode. A process can run three at a time.
+    pub fn start(config: &SessionConfig) -> Result<Self> {
+        let mut raw = config.clone();
+        raw.log_file_mode |= PRIVATE_MODES;
+        Self::start_by(raw, Config::new, false)
     }
 
-    fn begin_private(
-        &mut self,
-        target: ReplyTarget,
-        daemon: &DaemonCredentials,
-        starter: u32,
-        config: &SessionConfig,
-    ) -> Result<Properties> {
-        let is_known = self.member(target).is_some();
-        // Rights are checked on the thread that opens the file.
-        daemon.check(starter)?;
-        if is_known {
-            let reason = "this process runs the private session already";
-            return Err(Error::refused(Status::ERROR_ALREADY_EXISTS, reason));
+    /// Starts a session that a controller requested through a daemon. At most eight in a process.
+    pub(crate) fn start_from_outside(config: &SessionConfig) -> Result<Self> {
+        Self::start_by(config.clone(), Config::for_private, true)
+    }
+
+    fn start_by(
+        mut raw: SessionConfig,
+        judge: fn(SessionConfig, u16) -> traceweir_session::Result<Config>,
+        from_outside: bool,
+    ) -> Result<Self> {
+        let client = Client::get();
+        if let Some(path) = &mut raw.log_file {
+            *path =
+                std::path::absolute(&*path).map_err(|source| Error::File { path: path.clone(), source })?;
         }
-        let run = PrivateSession::start_from_outside(config)?;
-        let properties = run.query();
-        self.members.push(Member { peer: target.peer, session: target.session, run: Arc::new(run) });
-        Ok(properties)
+        // Validated before the file is opened: a wrong configuration leaves no empty file behind.
+        let config = judge(raw, cpu::possible())?;
+        let starter = thread::thread_id();
+        let begun = client.in_library(STOP, move || open_and_begin(client, config, starter, from_outside));
+        let id = begun.unwrap_or_else(|| Err(no_thread()))?;
+        Ok(Self { id, serial: fork::serial(), running: true })
     }
 
-    /// Enables or disables a provider, or requests its state.
-    pub(super) fn private_enable(
-        &mut self,
-        at: usize,
-        (order, session): (u32, u64),
-        provider: traceweir_format::Guid,
-        code: EnableCode,
-        params: &EnableParams,
-    ) {
-        let target = self.reply_target(at, order, session);
-        let (client, params) = (self.client, params.clone());
-        let outcome = self.member(target).ok_or_else(gone).and_then(|run| {
-            self.in_program(move || {
-                match code {
-                    EnableCode::Enable => run.enable(provider, &params)?,
-                    EnableCode::Disable => run.disable(provider)?,
-                    EnableCode::CaptureState => {
-                        let open = client.lock().table.find(Owner::Private, run.id()).map(|open| open.outlet);
-                        let outlet = open.ok_or_else(gone)?;
-                        for handle in Handle::all().filter(|handle| handle.slot().provider() == provider) {
-                            orders::capture(handle, outlet, &params);
-                        }
-                    }
+    /// Enables a provider of this process, whether it is registered now or later.
+    pub fn enable(&self, provider: Guid, params: &EnableParams) -> Result<()> {
+        let client = self.client()?;
+        if provider.is_null() || params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
+            let reason = "a private session enables providers by GUID, not groups";
+            return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
+        }
+        if is_system_provider(&provider) {
+            let reason = "a system provider is enabled on a system logger only";
+            return Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
+        }
+        check_filters(provider, &params.filters)?;
+        let mut shared = client.lock();
+        let open = shared.table.find(Owner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
+        open.enables.retain(|(p, _)| *p != provider);
+        // Applied to later registrations, whose callbacks get no source.
+        open.enables.push((provider, params.clone()));
+        let (outlet, ticket, tracks) = (open.outlet, open.ticket, open.tracks_binaries);
+        let mut changed = Vec::new();
+        let mut refused = None;
+        for handle in Handle::all().filter(|h| h.slot().provider() == provider) {
+            let change = shared.enable(handle, outlet, ticket, params);
+            if change != Change::None {
+                changed.push(handle);
+            }
+            refused = refused.or(change.refusal());
+        }
+        drop(shared);
+        if tracks {
+            client.send_modules(self.id, |handle| handle.slot().provider() == provider);
+        }
+        client.run_callbacks(changed, params.source, provider_filter(&params.filters).cloned());
+        refused.map_or(Ok(()), |(status, reason)| Err(Error::refused(status, reason)))
+    }
+
+    /// Disables a provider for this session.
+    pub fn disable(&self, provider: Guid) -> Result<()> {
+        let client = self.client()?;
+        let mut shared = client.lock();
+        let open = shared.table.find(Owner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
+        open.enables.retain(|(p, _)| *p != provider);
+        let outlet = open.outlet;
+        let changed = Handle::all()
+            .filter(|h| h.slot().provider() == provider && h.slot().disable_sessions(1 << outlet))
+            .collect();
+        drop(shared);
+        client.run_callbacks(changed, Guid::NULL, None);
+        Ok(())
+    }
+
+    /// Requests that a provider of this process write its state.
+    ///
+    /// Fails with `ERROR_INVALID_FUNCTION` if the provider is neither registered nor enabled.
+    pub fn capture_state(&self, provider: Guid, params: &EnableParams) -> Result<()> {
+        let client = self.client()?;
+        check_filters(provider, &params.filters)?;
+        let handles: Vec<Handle> = Handle::all().filter(|h| h.slot().provider() == provider).collect();
+        let mut shared = client.lock();
+        let open = shared.table.find(Owner::Private, self.id).ok_or(traceweir_session::Error::Ended)?;
+        if handles.is_empty() && !open.enables.iter().any(|(enabled, _)| *enabled == provider) {
+            let reason = "the provider is neither registered nor enabled";
+            return Err(Error::refused(Status::ERROR_INVALID_FUNCTION, reason));
+        }
+        let outlet = open.outlet;
+        drop(shared);
+        client.capture(handles, outlet, params);
+        Ok(())
+    }
+
+    /// Returns the properties and statistics of the session; defaults in a forked child.
+    #[must_use]
+    pub fn query(&self) -> Properties {
+        let Ok(client) = self.client() else { return Properties::default() };
+        let id = self.id;
+        let query = move || session_of(client, id).map(|session| session.properties()).unwrap_or_default();
+        client.in_library(STOP, query).unwrap_or_default()
+    }
+
+    /// Returns whether the session accepts events.
+    ///
+    /// It does until it is stopped or ends by itself, at the limit of its file or after a write
+    /// error. Always false in a forked child.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.client().is_ok_and(|client| client.lock().table.find(Owner::Private, self.id).is_some())
+    }
+
+    /// Writes buffered events to the file; a flight recorder writes its snapshot to `file` or its
+    /// own.
+    ///
+    /// The file is opened as at the start.
+    pub fn flush(&self, file: Option<&Path>) -> Result<Properties> {
+        let (client, id, file) = (self.client()?, self.id, file.map(Path::to_owned));
+        let flush = move || {
+            let session = session_of(client, id)?;
+            let to = file.map(|path| ReservedFile::open(client, id, &path)).transpose()?;
+            let opened = to.as_ref().map(|to| Ok::<_, Error>((to.clone_file()?, to.log.path().to_owned())));
+            let changed =
+                opened.transpose().and_then(|file| wait_for_session(|done| session.flush(file, done)));
+            if let Some(to) = to {
+                to.release(changed.is_err());
+            }
+            changed
+        };
+        client.in_library(STOP, flush).unwrap_or_else(|| Err(no_thread()))
+    }
+
+    /// Changes the flush timer or continues in another file, which is opened as at the start.
+    ///
+    /// Nothing else can be changed in a private session.
+    pub fn update(&self, update: &Update) -> Result<Properties> {
+        let (client, id, update) = (self.client()?, self.id, update.clone());
+        let change = move || {
+            let session = session_of(client, id)?;
+            let to =
+                update.log_file.as_deref().map(|path| ReservedFile::open(client, id, path)).transpose()?;
+            let log_file = to.as_ref().map(|to| to.log.path().to_owned());
+            let update = Update { log_file, ..update };
+            let file = to.as_ref().map(ReservedFile::clone_file).transpose();
+            let changed = file.and_then(|file| wait_for_session(|done| session.update(update, file, done)));
+            if let Some(to) = to {
+                if changed.is_ok() {
+                    to.becomes_log();
                 }
-                Ok(run.query())
-            })
-        });
-        self.peers[at].queue(target.answer(outcome));
-    }
-
-    /// Queries, changes or ends a session.
-    pub(super) fn private_control(
-        &mut self,
-        at: usize,
-        (order, session): (u32, u64),
-        asker: u32,
-        wanted: Wanted,
-    ) {
-        let target = self.reply_target(at, order, session);
-        let Some(run) = self.member(target) else {
-            return self.peers[at].queue(target.answer(Err(gone())));
+                to.release(changed.is_err());
+            }
+            changed
         };
-        let daemon = self.daemon_credentials(at);
-        match wanted {
-            Wanted::Query => self.peers[at].queue(target.answer(Ok(run.query()))),
-            Wanted::Stop => {
-                self.members.retain(|member| (member.peer, member.session) != (target.peer, session));
-                self.apart(at, target, move || run.end());
-            }
-            Wanted::Update(Update { flush_timer, log_file, .. }) => self.apart(at, target, move || {
-                log_file.as_ref().map_or(Ok(()), |_| daemon.check(asker))?;
-                // The daemon has refused other changes that would have had an effect.
-                run.update(&Update { flush_timer, log_file, ..Update::default() })
-            }),
-            Wanted::Flush { log_file } => self.apart(at, target, move || {
-                log_file.as_ref().map_or(Ok(()), |_| daemon.check(asker))?;
-                run.flush(log_file.as_deref())
-            }),
-            Wanted::Outcome | Wanted::Increment | Wanted::ConvertToRealTime => {
-                let reason = "private sessions do not support this operation";
-                self.peers[at]
-                    .queue(target.answer(Err(Error::refused(Status::ERROR_INVALID_FUNCTION, reason))));
-            }
-        }
+        client.in_library(STOP, change).unwrap_or_else(|| Err(no_thread()))
     }
 
-    /// Returns the owner and number of a session that a daemon names: the daemon's, or a private
-    /// one that runs here.
-    pub(super) fn owner_of(&self, at: usize, session: u64) -> (Owner, u64) {
-        match self.member(self.reply_target(at, 0, session)) {
-            Some(run) => (Owner::Private, run.id()),
-            None => (Owner::Peer(self.peers[at].id), session),
-        }
+    /// Collects all events and finalises the file.
+    pub fn stop(mut self) -> Result<Properties> {
+        let client = self.client()?;
+        self.running = false;
+        finish(client, self.id, STOP).unwrap_or(Err(traceweir_session::Error::Ended.into()))
     }
 
-    /// Ends the sessions of a daemon that is gone, as if it had stopped them.
-    pub(super) fn end_private(&mut self, peer: u64) {
-        let (ended, rest) =
-            std::mem::take(&mut self.members).into_iter().partition(|member| member.peer == peer);
-        self.members = rest;
-        let ended: Vec<Member> = ended;
-        if !ended.is_empty() {
-            // Dropping a session finalises its file; without a thread for that, it happens here.
-            let _ = process::spawn_quiet("traceweir-end", move || drop(ended));
-        }
+    fn client(&self) -> Result<&'static Client> {
+        let mine = Client::existing().filter(|_| fork::serial() == self.serial);
+        mine.ok_or_else(|| {
+            let reason = "a private session belongs to the process that started it";
+            Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason)
+        })
     }
 
-    fn reply_target(&self, at: usize, order: u32, session: u64) -> ReplyTarget {
-        ReplyTarget { peer: self.peers[at].id, order, session }
+    /// Returns the number of the session in this process.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 
-    fn daemon_credentials(&self, at: usize) -> DaemonCredentials {
-        DaemonCredentials::from_connection(&self.peers[at].connection)
+    /// Stops the session like [`stop`](Self::stop), while others still hold it: their calls fail
+    /// from then on.
+    pub fn end(&self) -> Result<Properties> {
+        finish(self.client()?, self.id, STOP).unwrap_or(Err(traceweir_session::Error::Ended.into()))
     }
+}
 
-    fn member(&self, target: ReplyTarget) -> Option<Arc<PrivateSession>> {
-        let is_meant = |member: &&Member| (member.peer, member.session) == (target.peer, target.session);
-        self.members.iter().find(is_meant).map(|member| Arc::clone(&member.run))
+/// Returns a running session. It must be used and dropped on threads that share the library's
+/// descriptors.
+fn session_of(client: &Client, id: u64) -> Result<Session> {
+    let shared = client.lock();
+    let found = shared.private.iter().find(|r| r.id == id);
+    found.and_then(|r| r.session.clone()).ok_or_else(|| traceweir_session::Error::Ended.into())
+}
+
+fn no_thread() -> Error {
+    Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, "this process has no thread for private sessions")
+}
+
+/// Opens the log file and starts the session.
+fn open_and_begin(client: &'static Client, config: Config, starter: u32, from_outside: bool) -> Result<u64> {
+    let log = config.properties().log_file.as_deref().map(LogFile::open).transpose()?;
+    let file = log.as_ref().map(|l| l.file().try_clone()).transpose();
+    let begun = file
+        .map_err(|e| traceweir_session::Error::File(e).into())
+        .and_then(|f| begin(client, config, f, starter, from_outside));
+    if begun.is_err()
+        && let Some(log) = log
+    {
+        log.discard();
     }
+    begun
+}
 
-    /// Runs `work`, which runs callbacks, on the callback thread.
-    fn in_program<T: Send + 'static>(&self, work: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
-        let failed =
-            || Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, "the request ended in a panic"));
-        self.callbacks.run(work).unwrap_or_else(failed)
-    }
-
-    /// Runs work that may wait for a disk on a separate thread.
-    fn apart(
-        &mut self,
-        at: usize,
-        target: ReplyTarget,
-        work: impl FnOnce() -> Result<Properties> + Send + 'static,
-    ) {
-        let client = self.client;
-        let busy =
-            || Error::refused(Status::ERROR_BUSY, "too many changes of private sessions are under way");
-        if UNDER_WAY.fetch_add(1, Ordering::Relaxed) >= MAX_UNDER_WAY {
-            UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
-            return self.peers[at].queue(target.answer(Err(busy())));
-        }
-        let spawned = process::spawn_quiet("traceweir-priv", move || {
-            let answer = target.answer(work());
-            UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
-            client.send_later(target.peer, answer);
-        });
-        if spawned.is_err() {
-            UNDER_WAY.fetch_sub(1, Ordering::Relaxed);
-            self.peers[at].queue(target.answer(Err(busy())));
+impl Drop for PrivateSession {
+    fn drop(&mut self) {
+        if self.running
+            && let Ok(client) = self.client()
+        {
+            let _ = finish(client, self.id, STOP);
         }
     }
 }
 
-impl Client {
-    /// Sends a message to a daemon through the control thread, if it is still connected.
-    fn send_later(&self, peer: u64, message: Message) {
-        self.lock().commands.push(Command::Send { peer, message: Box::new(message) });
-        self.wake();
+/// Checks the rules of filters; filters that select processes make no sense in a session of one
+/// process.
+fn check_filters(provider: Guid, filters: &[Filter]) -> Result<()> {
+    let refused = |reason: String| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
+    if filters.iter().any(|one| filter::is_scope(one.kind)) {
+        return refused(
+            "a private session runs in one process: enable the provider without process filters".to_owned(),
+        );
+    }
+    let all = filters.iter().map(|one| (one.kind, one.data.as_slice()));
+    filter::check_all(all, &provider, false).or_else(|e| refused(e.to_string()))
+}
+
+/// Starts the session and opens its outlet. Without the lock: the session's threads may call back
+/// while they start.
+fn begin(
+    client: &'static Client,
+    config: Config,
+    file: Option<File>,
+    starter: u32,
+    from_outside: bool,
+) -> Result<u64> {
+    let identity = file.as_ref().and_then(identity);
+    let id = client.lock().reserve_private(identity, from_outside)?;
+    let starter = (std::process::id(), starter);
+    let on_end = Box::new(move |_| {
+        let closed = client.end_sessions(is_private(id));
+        client.run_callbacks_later(closed.changed);
+    });
+    let place = StartOptions { id, file, next_file: None, may_use_reserved_blocks: true, starter, on_end };
+    let begun = process::quietly(|| Session::start(config, place)).map_err(Error::from).and_then(|session| {
+        client
+            .lock()
+            .private
+            .iter_mut()
+            .filter(|r| r.id == id)
+            .for_each(|r| r.session = Some(session.clone()));
+        open_outlet(client, id, &session)
+    });
+    if let Err(e) = begun {
+        finish(client, id, STOP);
+        return Err(e);
+    }
+    Ok(id)
+}
+
+fn open_outlet(client: &Client, id: u64, session: &Session) -> Result<()> {
+    let (params, wake) = session.region_params()?;
+    let reader = client.lock().table.open(Owner::Private, id, |line, outlet| {
+        if !client.set_wake(line, wake) {
+            return Err(no_thread());
+        }
+        Ok(outlet.open_private_with_doorbell(&params, &DOORBELL, line)?)
+    })?;
+    let own = Identity::read(std::process::id(), rustix::process::getuid().as_raw());
+    session.attach_private(reader, own)?;
+    Ok(())
+}
+
+fn is_private(id: u64) -> impl Fn(&Open) -> bool {
+    move |open| open.owner == Owner::Private && open.session == id
+}
+
+/// Closes the session to writers, runs callbacks, collects the rest and finalises the file. `None`
+/// if it did not end in time, or another thread ended it.
+fn finish(client: &'static Client, id: u64, within: Duration) -> Option<Result<Properties>> {
+    let closed = client.end_sessions(is_private(id));
+    client.run_callbacks(closed.changed, Guid::NULL, None);
+    let stop = move || {
+        let mut shared = client.lock();
+        let at = shared.private.iter().position(|r| r.id == id)?;
+        let session = shared.private.swap_remove(at).session;
+        drop(shared);
+        let answer = Promise::new();
+        let keep = answer.clone();
+        session?.stop(Box::new(move |result| keep.keep(result)));
+        answer.wait(within).map(|result| result.map_err(Error::from))
+    };
+    client.in_library(within, stop).flatten()
+}
+
+/// Finalises all running private sessions at the exit of the process.
+pub(super) fn finish_all(client: &'static Client) {
+    let deadline = Instant::now() + EXIT;
+    let Some(ids) =
+        client.lock_for(Duration::from_secs(1)).map(|s| s.private.iter().map(|r| r.id).collect::<Vec<_>>())
+    else {
+        return;
+    };
+    for id in ids {
+        let _ = finish(client, id, deadline.saturating_duration_since(Instant::now()));
     }
 }
 
-fn gone() -> Error {
-    let reason = "this process does not run the private session";
-    Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason)
+impl Shared {
+    /// Reserves a place and a number for a private session, if the limit allows it and no other
+    /// session writes its file.
+    fn reserve_private(&mut self, file: Option<FileId>, from_outside: bool) -> Result<u64> {
+        let most = if from_outside { MAX_PRIVATE_FROM_OUTSIDE } else { MAX_PRIVATE };
+        if self.private.iter().filter(|r| r.from_outside == from_outside).count() >= most {
+            let reason = format!("this process has {most} private sessions already");
+            return Err(Error::refused(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
+        }
+        if self.private.iter().any(|r| r.writes(file)) {
+            return Err(Error::refused(
+                Status::ERROR_BAD_PATHNAME,
+                "another private session writes this file",
+            ));
+        }
+        self.private_started += 1;
+        // The logger id is the lowest free one; the bits above distinguish sessions with one logger
+        // id.
+        let taken = |logger: u64| self.private.iter().any(|r| r.id & 0xFFFF == logger);
+        let logger = (1..).find(|l| !taken(*l)).unwrap_or(1);
+        let id = self.private_started << 16 | logger;
+        self.private.push(Running { id, session: None, file, reserved: Vec::new(), from_outside });
+        Ok(id)
+    }
 }

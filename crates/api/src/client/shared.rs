@@ -5,13 +5,15 @@ use std::path::PathBuf;
 
 use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
+use traceweir_session::Session;
 use traceweir_transport::message::{EnableParams, Filter, Message};
+use traceweir_transport::ring::Ticket;
 
-use super::fork;
-use super::outlets::{Owner, Table};
-use super::promise::Promise;
-use crate::private::Running;
-use crate::provider::{Classes, Decoding, Handle, Module, Traits};
+use crate::process::fork;
+use crate::process::outlets::{Owner, Table};
+use crate::process::promise::Promise;
+use crate::registration::enable::Change;
+use crate::registration::{Classes, Decoding, Handle, Module, Traits, provider_filter};
 
 /// Maximum number of lines for people.
 const MAX_NOTES: usize = 32;
@@ -21,7 +23,7 @@ pub(super) type Job = Box<dyn FnOnce() + Send>;
 
 /// The state under the lock.
 #[derive(Default)]
-pub(crate) struct Shared {
+pub(super) struct Shared {
     pub(super) thread: Thread,
     /// The control thread has not yet tried all daemons.
     pub(super) starting: bool,
@@ -39,10 +41,10 @@ pub(crate) struct Shared {
     pub(super) commands: Vec<Command>,
     /// Work that waits for a thread that shares the library's descriptors.
     pub(super) jobs: Vec<Job>,
-    pub(crate) table: Table,
+    pub(super) table: Table,
     pub(super) interned: Interned,
     /// Traits that were sent to daemons and that not all have accepted.
-    pub(super) settings: Vec<Setting>,
+    pub(super) settings: Vec<PendingTraits>,
     /// The daemons' answers to awaited registrations: number, and the reason of a refusal.
     pub(super) verdicts: Vec<(u32, Option<(Status, String)>)>,
     /// Filters that arrived for registrations whose threads will call the callback themselves.
@@ -50,8 +52,8 @@ pub(crate) struct Shared {
     /// Provider sockets, to be removed at exit.
     pub(super) sockets: Vec<PathBuf>,
     /// Running private sessions, and the number started so far.
-    pub(crate) private: Vec<Running>,
-    pub(crate) private_started: u64,
+    pub(super) private: Vec<Running>,
+    pub(super) private_started: u64,
     /// Number of daemons that sent a Welcome.
     pub(super) daemons: u32,
     /// Sessions whose memory this process could not use.
@@ -101,7 +103,7 @@ fn keep<T>(all: &mut Vec<&'static T>, is_equal: impl Fn(&T) -> bool, make: impl 
 
 /// Traits on their way to the daemons.
 #[derive(Debug)]
-pub(super) struct Setting {
+pub(super) struct PendingTraits {
     pub(super) registration: u32,
     pub(super) traits: &'static Traits,
     /// The control thread has sent them to all daemons that know the registration.
@@ -121,6 +123,35 @@ pub(super) struct Refused {
     pub(super) session: u64,
     pub(super) status: Status,
     pub(super) reason: String,
+}
+
+/// Device and inode of a file.
+pub(super) type FileId = (u64, u64);
+
+/// A private session of this process.
+pub(super) struct Running {
+    pub(super) id: u64,
+    /// Missing while it starts.
+    pub(super) session: Option<Session>,
+    /// Identity of its log file.
+    pub(super) file: Option<FileId>,
+    /// Identities of files that changes in progress have reserved.
+    pub(super) reserved: Vec<FileId>,
+    /// A controller started it through a daemon.
+    pub(super) from_outside: bool,
+}
+
+impl Running {
+    /// Returns whether it writes a file or has reserved it.
+    pub(super) fn writes(&self, file: Option<FileId>) -> bool {
+        file.is_some_and(|id| self.file == Some(id) || self.reserved.contains(&id))
+    }
+}
+
+impl std::fmt::Debug for Running {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Running").field("id", &self.id).field("file", &self.file).finish_non_exhaustive()
+    }
 }
 
 #[derive(Debug, Default)]
@@ -222,6 +253,25 @@ impl Shared {
             self.starting || self.greeting != 0 || self.awaited.iter().any(|(_, n)| *n == number);
         // In a forked child, until the child's own sessions have replaced the parent's.
         is_unanswered || !fork::is_ready()
+    }
+
+    /// Enables a registration for a session and returns the result.
+    pub(super) fn enable(
+        &mut self,
+        handle: Handle,
+        outlet: u8,
+        ticket: Ticket,
+        params: &EnableParams,
+    ) -> Change {
+        let change = handle.enable_session(outlet, ticket, params);
+        if let Some(filter) = provider_filter(&params.filters)
+            && handle.slot().is_registering()
+        {
+            // With several sessions the last filter, as with a callback that runs for each.
+            self.filters.retain(|(number, _)| *number != handle.number());
+            self.filters.push((handle.number(), filter.clone()));
+        }
+        change
     }
 
     /// Enables a new registration for the private sessions of this process that want it.

@@ -23,10 +23,10 @@ use traceweir_format::tracelogging;
 use traceweir_transport::message::Message;
 
 use super::link::Peer;
-use super::shared::{Command, Setting, Shared, Thread};
+use super::shared::{Command, PendingTraits, Shared, Thread};
 use super::{Client, REPLY_TIMEOUT, callbacks};
 use crate::error::{Error, Result};
-use crate::provider::{Decoding, Handle, Traits};
+use crate::registration::{Decoding, Handle, Traits};
 
 /// Sets the traits of a registration that has none.
 pub(crate) fn set_traits(handle: Handle, traits: &[u8]) -> Result<()> {
@@ -50,7 +50,7 @@ pub(crate) fn set_traits(handle: Handle, traits: &[u8]) -> Result<()> {
         // A callback cannot wait for the control thread, which waits for it: the traits are sent,
         // and the answers recorded.
         if callbacks::may_wait_for_control() {
-            shared.settings.push(Setting::new(number, traits));
+            shared.settings.push(PendingTraits::new(number, traits));
             shared = client.await_traits(shared, number);
             shared.take_setting(number)?;
         }
@@ -66,7 +66,7 @@ fn invalid(reason: impl Into<String>) -> Error {
     Error::refused(Status::ERROR_INVALID_PARAMETER, reason)
 }
 
-impl Setting {
+impl PendingTraits {
     fn new(registration: u32, traits: &'static Traits) -> Self {
         Self { registration, traits, is_sent: false, awaited: Vec::new(), accepted: false, refused: None }
     }
@@ -94,7 +94,7 @@ impl Client {
 }
 
 impl Shared {
-    fn setting(&mut self, registration: u32) -> Option<&mut Setting> {
+    fn setting(&mut self, registration: u32) -> Option<&mut PendingTraits> {
         self.settings.iter_mut().find(|setting| setting.registration == registration)
     }
 
@@ -122,7 +122,7 @@ impl Shared {
             return Ok(());
         };
         match self.settings.swap_remove(at) {
-            Setting { accepted: false, refused: Some((status, reason)), .. } => {
+            PendingTraits { accepted: false, refused: Some((status, reason)), .. } => {
                 Err(Error::refused(status, reason))
             }
             _ => Ok(()),
@@ -156,7 +156,7 @@ impl Shared {
     /// Sends traits that other daemons are answering to a daemon that has just connected.
     pub(super) fn queue_pending_traits(&mut self, peer: &mut Peer, registration: u32) {
         let id = peer.id;
-        let is_unsent = |setting: &&mut Setting| setting.is_sent && !setting.awaited.contains(&id);
+        let is_unsent = |setting: &&mut PendingTraits| setting.is_sent && !setting.awaited.contains(&id);
         if let Some(setting) = self.setting(registration).filter(is_unsent) {
             setting.awaited.push(id);
             peer.queue_request(Message::SetTraits { registration, traits: setting.traits.bytes().to_vec() });

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! The control thread starts this thread, which shares its descriptor table, where all eventfds are
-//! (`tokens`). An eventfd is written even if its outlet was closed meanwhile and serves another
+//! (`eventfds`). An eventfd is written even if its outlet was closed meanwhile and serves another
 //! session: that wakes the owner of the other session needlessly, which is harmless.
 //!
 //! It also starts a thread for each job that needs descriptors of this table
@@ -21,27 +21,28 @@ use std::time::Duration;
 
 use traceweir_transport::ring::Doorbell;
 
-use super::promise::Promise;
+use super::Client;
+use super::eventfds::{Bell, WakeEventfds};
 use super::shared::{Job, Thread};
-use super::tokens::{Bell, Tokens};
-use super::{Client, process};
+use crate::process;
+use crate::process::promise::Promise;
 
 /// Rung by writers for their outlets, and by threads with requests for the control thread.
-pub(crate) static DOORBELL: Doorbell = Doorbell::new();
+pub(super) static DOORBELL: Doorbell = Doorbell::new();
 
 /// The control thread's handle to the waking thread.
 #[derive(Debug)]
 pub(super) struct Wakers {
     bell: Arc<Mutex<Arc<Bell>>>,
-    tokens: Arc<Mutex<Tokens>>,
+    eventfds: Arc<Mutex<WakeEventfds>>,
 }
 
 impl Wakers {
     /// Starts the waking thread. Called by the control thread, whose descriptor table it shares.
     pub(super) fn start(client: &'static Client) -> io::Result<Self> {
         let bell = Arc::new(Mutex::new(Arc::new(Bell::new()?)));
-        let tokens = Arc::new(Mutex::new(Tokens::new()));
-        let wakers = Self { bell: Arc::clone(&bell), tokens: Arc::clone(&tokens) };
+        let eventfds = Arc::new(Mutex::new(WakeEventfds::new()));
+        let wakers = Self { bell: Arc::clone(&bell), eventfds: Arc::clone(&eventfds) };
         process::spawn_quiet("traceweir-wake", move || {
             // While owners wait to be woken, rings fill.
             process::raise_priority();
@@ -51,7 +52,7 @@ impl Wakers {
                     lock(&bell).ring();
                     client.start_jobs();
                 }
-                if rings.outlets != 0 && !lock(&tokens).wake(rings.outlets) {
+                if rings.outlets != 0 && !lock(&eventfds).wake(rings.outlets) {
                     // The control thread reconnects if an eventfd is lost.
                     lock(&bell).ring();
                 }
@@ -78,26 +79,26 @@ impl Wakers {
 
     /// Sets the eventfd that an outlet's rings are written to.
     pub(super) fn set(&self, outlet: u8, wake: OwnedFd) {
-        if !lock(&self.tokens).set(outlet, wake) {
+        if !lock(&self.eventfds).set(outlet, wake) {
             lock(&self.bell).ring();
         }
     }
 
     /// Closes the eventfds of outlets.
     pub(super) fn clear(&self, outlets: u64) {
-        lock(&self.tokens).clear(outlets);
+        lock(&self.eventfds).clear(outlets);
     }
 
     /// Returns the outlets whose eventfds the program closed since the last call.
     pub(super) fn take_lost(&self) -> u64 {
-        lock(&self.tokens).take_lost()
+        lock(&self.eventfds).take_lost()
     }
 }
 
 impl Client {
     /// Runs `work` on a thread that shares the library's descriptors, and waits for it for at most
     /// `within`. `None` if it takes longer, panics, or there is no such thread.
-    pub(crate) fn in_library<T: Send + 'static>(
+    pub(super) fn in_library<T: Send + 'static>(
         &'static self,
         within: Duration,
         work: impl FnOnce() -> T + Send + 'static,

@@ -28,8 +28,8 @@ use traceweir_transport::message::Role;
 use traceweir_transport::runtime::{RUNTIME_VARIABLE, RuntimeDir, Scope, trusted_variable};
 
 use super::find::Link;
-use crate::client::process::spawn_quiet;
 use crate::error::{Error, Result};
+use crate::process::spawn_quiet;
 
 /// The variable that names the program to start.
 const DAEMON_VARIABLE: &str = "TRACEWEIR_DAEMON";

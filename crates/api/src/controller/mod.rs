@@ -48,7 +48,6 @@ mod ask;
 mod find;
 pub mod info;
 mod launch;
-pub(crate) mod logfile;
 mod private;
 
 use std::path::{Path, PathBuf};
@@ -66,8 +65,8 @@ use traceweir_transport::runtime::RuntimeDir;
 pub use traceweir_transport::runtime::{Scope, is_privileged_by_file};
 
 use crate::error::{Error, Result};
+use crate::logfile::{Log, descriptors};
 pub(crate) use find::{Link, first_of, folders, unexpected};
-use logfile::{Log, descriptors};
 use private::is_private;
 
 /// Timeout of an ordinary answer.

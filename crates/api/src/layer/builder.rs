@@ -13,8 +13,8 @@ use tracing_subscriber::registry::LookupSpan;
 
 use super::EtwLayer;
 use super::interest::{EtwFilter, Home};
-use super::naming::{Named, Rule};
-use super::routes::{ByTarget, MAX_TARGETS, Routes};
+use super::naming::{MAX_TARGETS, Named, Rule};
+use super::routes::{ByTarget, Routes};
 use crate::Provider;
 use crate::error::{Error, Result};
 use crate::provider::EnableNotice;

@@ -19,11 +19,23 @@
 //!    if it knows only one, and the callback thread has none. A layer that does not know its
 //!    subscriber (it is inside a layer that does not pass that on) always answers as in 2.
 //!
-//! The first rebuild comes a second after the layer became part of a subscriber (`settle`).
+//! The first rebuild comes a second after the layer became part of a subscriber.
+//!
+//! ```text
+//!   a layer becomes part of a subscriber ──▶ waits in the list     first in it: the thread starts
+//!     ──▶ its time comes: rebuild, if it still exists              none left: the thread ends
+//! ```
+//!
+//! 1. Until then the layer gives no level hint, because `tracing-subscriber` takes the one at the
+//!    start as the permanent level of the `log` crate.
+//! 2. One thread serves all layers of the process, however many subscribers a program makes and
+//!    drops; the list has those that still exist.
+//! 3. Without the thread, callsites stay correct and are a little slower.
 
 use std::cell::Cell;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, TryLockError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError, Weak};
 use std::time::{Duration, Instant};
 
 use tracing_core::dispatcher::{self, Dispatch, WeakDispatch};
@@ -32,8 +44,8 @@ use tracing_core::{Event, LevelFilter, Metadata, Subscriber};
 use tracing_log::NormalizeEvent;
 use tracing_subscriber::layer::{Context, Filter};
 
+use super::naming;
 use super::routes::Routes;
-use super::{naming, settle};
 
 /// How long a thread waits for the rebuild of another, which may be waiting for this thread's
 /// callback to end.
@@ -52,7 +64,7 @@ impl Home {
     /// Stores the subscriber that the layer became part of.
     pub(super) fn found(self: &Arc<Self>, dispatch: &Dispatch) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(dispatch.downgrade());
-        settle::later(self);
+        schedule_first_rebuild(self);
     }
 
     fn dispatch(&self) -> Option<Dispatch> {
@@ -91,6 +103,56 @@ impl Home {
             }
         }
     }
+}
+
+/// The time from the start of a subscriber to the first rebuild.
+const FIRST_REBUILD_DELAY: Duration = Duration::from_secs(1);
+
+/// The layers that wait for their first rebuild.
+struct Waiting {
+    /// In the order of their times.
+    homes: VecDeque<(Instant, Weak<Home>)>,
+    /// The process whose thread serves them: a forked child has the list and not the thread.
+    served_in: Option<u32>,
+}
+
+fn waiting() -> MutexGuard<'static, Waiting> {
+    static WAITING: Mutex<Waiting> = Mutex::new(Waiting { homes: VecDeque::new(), served_in: None });
+    WAITING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Schedules the first rebuild of a layer.
+fn schedule_first_rebuild(home: &Arc<Home>) {
+    let mut waiting = waiting();
+    waiting.homes.retain(|(_, home)| home.strong_count() != 0);
+    let now = Instant::now();
+    waiting.homes.push_back((now.checked_add(FIRST_REBUILD_DELAY).unwrap_or(now), Arc::downgrade(home)));
+    let here = Some(std::process::id());
+    if waiting.served_in != here {
+        let started =
+            std::thread::Builder::new().name("traceweir-layer".to_owned()).spawn(run_first_rebuilds);
+        waiting.served_in = started.ok().and(here);
+    }
+}
+
+/// Runs the thread until no layer waits.
+fn run_first_rebuilds() {
+    while let Some((due, home)) = next_waiting() {
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+        if let Some(home) = home.upgrade() {
+            home.rebuild();
+        }
+    }
+}
+
+/// Returns the layer whose time comes first; with `None`, the thread ends.
+fn next_waiting() -> Option<(Instant, Weak<Home>)> {
+    let mut waiting = waiting();
+    let next = waiting.homes.pop_front();
+    if next.is_none() {
+        waiting.served_in = None;
+    }
+    next
 }
 
 /// Marks a rebuild until drop, also if a subscriber panics in it.

@@ -21,8 +21,10 @@ use std::cell::Cell;
 use std::fmt;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use super::routes::MAX_TARGETS;
 use crate::{Provider, Result};
+
+/// Maximum number of targets that one layer may name.
+pub const MAX_TARGETS: usize = 256;
 
 thread_local! {
     static NAMING: Cell<bool> = const { Cell::new(false) };

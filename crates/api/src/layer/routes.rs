@@ -16,9 +16,6 @@ use tracing_core::Level;
 use super::naming::Named;
 use crate::Provider;
 
-/// Maximum number of targets that one layer may name.
-pub const MAX_TARGETS: usize = 256;
-
 /// Levels of `tracing` from the rarest to the most frequent, with their ETW levels.
 pub(super) const LEVELS: [(Level, u8); 5] =
     [(Level::ERROR, 2), (Level::WARN, 3), (Level::INFO, 4), (Level::DEBUG, 5), (Level::TRACE, 6)];

@@ -139,8 +139,8 @@ impl Values {
     fn entries(&self) -> impl Iterator<Item = (Described, &[u8])> {
         let mut rest = self.payload.as_slice();
         self.shape.iter().map_while(move |described| {
-            let (value, behind) = described.split(rest)?;
-            rest = behind;
+            let (value, tail) = described.split(rest)?;
+            rest = tail;
             Some((*described, value))
         })
     }

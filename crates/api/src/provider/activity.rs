@@ -21,7 +21,7 @@ use traceweir_format::spec::event::{
 };
 use traceweir_format::spec::status::Status;
 
-use crate::client::thread;
+use crate::process::thread;
 
 /// Returns the thread's activity id.
 #[inline]

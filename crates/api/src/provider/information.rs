@@ -14,7 +14,7 @@
 use traceweir_format::spec::event::EventInfoClass as Class;
 use traceweir_format::spec::status::Status;
 
-use super::{Handle, Provider};
+use super::ProviderRef;
 use crate::client;
 use crate::error::{Error, Result};
 
@@ -23,38 +23,31 @@ use crate::error::{Error, Result};
 /// `info` is `None` for NULL with a length of 0. NULL with another length is an error that the
 /// class check precedes: the caller passes 0 as `raw` for it.
 pub fn set_information(raw: u64, class: u32, info: Option<&[u8]>) -> Status {
-    let done = check_class(class).and_then(|class| match Handle::from_raw(raw) {
-        Some(handle) => handle.set(class, info),
-        None => Err(gone()),
+    let done = check_class(class).and_then(|class| match ProviderRef::from_raw(raw) {
+        Ok(provider) => provider.set(class, info),
+        Err(_) => Err(gone()),
     });
     done.map_or_else(|e| e.status(), |()| Status::ERROR_SUCCESS)
 }
 
-impl Provider {
-    /// Sets a property of the registration (EventSetInformation); see [`Handle::set_information`].
-    pub fn set_information(&self, class: u32, info: Option<&[u8]>) -> Result<()> {
-        self.handle().set_information(class, info)
-    }
-}
-
-impl Handle {
+impl ProviderRef {
     /// Sets a property of the registration (EventSetInformation): `class` is one of
     /// `EventInfoClass`, `info` its bytes.
     ///
     /// Fails with ERROR_NOT_SUPPORTED for an unknown class, with ERROR_INVALID_PARAMETER for a
     /// registration that has ended and for bytes that do not fit the class, and like
     /// [`set_traits`](Self::set_traits) for traits.
-    pub fn set_information(self, class: u32, info: Option<&[u8]>) -> Result<()> {
+    pub fn set_information(&self, class: u32, info: Option<&[u8]>) -> Result<()> {
         let class = check_class(class)?;
-        if self.is_current() { self.set(class, info) } else { Err(gone()) }
+        if self.handle.is_current() { self.set(class, info) } else { Err(gone()) }
     }
 
-    fn set(self, class: Class, info: Option<&[u8]>) -> Result<()> {
+    fn set(&self, class: Class, info: Option<&[u8]>) -> Result<()> {
         match (class, info) {
-            (Class::EventProviderBinaryTrackInfo, _) => client::track_binary(self),
+            (Class::EventProviderBinaryTrackInfo, _) => client::track_binary(self.handle),
             (Class::EventProviderSetTraits, Some(traits)) => self.set_traits(traits),
             (Class::EventProviderUseDescriptorType, Some(&[yes])) => {
-                self.slot.use_types(yes != 0);
+                self.slot().set_descriptor_types(yes != 0);
                 Ok(())
             }
             _ => Err(invalid(format!("the buffer has the wrong size for information class {}", class.0))),

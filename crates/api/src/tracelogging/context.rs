@@ -24,7 +24,10 @@ use traceweir_transport::ring::Blocks;
 
 use super::types::Level;
 use super::values::Id;
+use crate::client;
+use crate::event::Event;
 use crate::provider::{EnableCallback, EnableNotice, Handle, Provider, WriteError, set_information};
+use crate::write;
 
 /// A function that runs when sessions enable or disable a provider, or request its state.
 ///
@@ -161,13 +164,13 @@ impl Context {
             }
         });
         // Before the callback runs, which may write: its events carry the traits too.
-        let known = |handle: Handle| {
+        let store_handle = |handle: Handle| {
             self.handle.store(handle.to_raw(), Ordering::Release);
-            let _ = handle.set_traits(traits);
+            let _ = client::set_traits(handle, traits);
         };
-        let status = match Provider::register_known(id, Some(notify), 0, known) {
+        let status = match Provider::register_with_handle(id, Some(notify), 0, store_handle) {
             Ok(provider) => {
-                let _kept_here = Handle::from_provider(provider);
+                let _kept_here = provider.into_handle();
                 Status::ERROR_SUCCESS
             }
             Err(error) => error.status(),
@@ -203,12 +206,16 @@ impl Context {
         related: Option<&Guid>,
         data: Blocks<'_>,
     ) -> u32 {
-        match Handle::from_raw_of_any_kind(self.handle.load(Ordering::Relaxed)) {
-            Some(handle) => {
-                status_of(handle.write_let_through(descriptor, metadata, activity, related, data)).0
-            }
-            None => WriteError::InvalidHandle.status().0,
+        let Some(handle) = Handle::from_raw_of_any_kind(self.handle.load(Ordering::Relaxed)) else {
+            return WriteError::InvalidHandle.status().0;
+        };
+        // Usually known at compile time.
+        if activity.is_none() && related.is_none() {
+            return status_of(write::write_described(handle.slot(), descriptor, metadata, data)).0;
         }
+        let metadata = Some(metadata);
+        let event = Event { metadata, activity, related, ..Event::from_blocks(descriptor, data.all()) };
+        status_of(write::write(handle.slot(), &event)).0
     }
 
     /// Sets a property of the registration (TraceLoggingSetInformation) and returns an HRESULT.

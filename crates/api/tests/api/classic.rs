@@ -8,8 +8,9 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 
 use traceweir::classic::{
-    self, Behind, Event, INVALID_LOGGER, Notice, Registration, Request, TraceError, create_instance_id,
-    enable_flags, enable_level, flag, trace, trace_event, trace_event_instance, trace_message,
+    self, Event, INVALID_LOGGER, Notice, PointerTargets, Registration, Request, TraceError,
+    create_instance_id, enable_flags, enable_level, flag, trace, trace_event, trace_event_instance,
+    trace_message,
 };
 use traceweir::controller::{Controller, EnableCode, EnableParams, Properties, SessionConfig, SessionRef};
 use traceweir::provider::Handle;
@@ -124,14 +125,14 @@ fn events_have_class_type_and_data_of_their_provider() {
         );
         let logger = notice.logger;
 
-        trace_event(logger, &block(48, TRACED, 0, b"data"), &Behind::default()).unwrap();
+        trace_event(logger, &block(48, TRACED, 0, b"data"), &PointerTargets::default()).unwrap();
         let pointer = block(48, TRACED | flag::WNODE_FLAG_USE_GUID_PTR, 0, b"");
-        trace_event(logger, &pointer, &Behind { class: Some(&OTHER_CLASS), fields: &[] }).unwrap();
+        trace_event(logger, &pointer, &PointerTargets { class: Some(&OTHER_CLASS), fields: &[] }).unwrap();
         let fields = [field(3), field(0), field(2)].concat();
         let fields = block(48, TRACED | flag::WNODE_FLAG_USE_MOF_PTR, 0, &fields);
-        trace_event(logger, &fields, &Behind { class: None, fields: &[b"abc", b"", b"de"] }).unwrap();
+        trace_event(logger, &fields, &PointerTargets { class: None, fields: &[b"abc", b"", b"de"] }).unwrap();
         let stamped = block(48, TRACED | flag::WNODE_FLAG_USE_TIMESTAMP, 12345, b"then");
-        trace_event(logger, &stamped, &Behind::default()).unwrap();
+        trace_event(logger, &stamped, &PointerTargets::default()).unwrap();
         let event = Event { class: CLASS, kind: 1, level: 9, version: 2, time: None };
         trace(logger, &event, &[b"pl", b"ain"]).unwrap();
 
@@ -139,9 +140,16 @@ fn events_have_class_type_and_data_of_their_provider() {
         let parent = create_instance_id(classes[1]).unwrap();
         let child = create_instance_id(classes[0]).unwrap();
         assert_eq!((parent.id, child.id), (1, 2));
-        trace_event_instance(logger, &block(56, TRACED, 0, b"i"), &child, Some(&parent), &Behind::default())
+        trace_event_instance(
+            logger,
+            &block(56, TRACED, 0, b"i"),
+            &child,
+            Some(&parent),
+            &PointerTargets::default(),
+        )
+        .unwrap();
+        trace_event_instance(logger, &block(56, TRACED, 0, b""), &parent, None, &PointerTargets::default())
             .unwrap();
-        trace_event_instance(logger, &block(56, TRACED, 0, b""), &parent, None, &Behind::default()).unwrap();
         assert_eq!(controller.stop(&SessionRef::Id(session.id)).unwrap().events_lost, 0);
 
         let me = (std::process::id(), rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs());
@@ -185,7 +193,7 @@ fn each_invalid_call_has_its_documented_status() {
         enable(&mut controller, &session, CONTROL, 0, 0);
         let logger = last(&notices).0.logger;
         assert_eq!((enable_level(logger), enable_flags(logger)), (Ok(0), Ok(0)), "0 stays 0");
-        let none = Behind::default();
+        let none = PointerTargets::default();
         let status = |outcome: Result<(), TraceError>| outcome.err().map_or(0, |e| e.status().0);
         let event = |block: &[u8]| status(trace_event(logger, block, &none));
 
@@ -205,7 +213,7 @@ fn each_invalid_call_has_its_documented_status() {
         let mof = |fields: usize, extra: &[u8], given: &[&[u8]]| {
             let data = [field(1).repeat(fields), extra.to_vec()].concat();
             let block = block(48, TRACED | flag::WNODE_FLAG_USE_MOF_PTR, 0, &data);
-            status(trace_event(logger, &block, &Behind { class: None, fields: given }))
+            status(trace_event(logger, &block, &PointerTargets { class: None, fields: given }))
         };
         assert_eq!(mof(16, b"", &[&b"x"[..]; 16]), 0);
         assert_eq!(mof(17, b"", &[&b"x"[..]; 17]), 87);

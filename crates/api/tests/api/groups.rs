@@ -167,8 +167,8 @@ fn session_without_a_daemon_cannot_enable_groups() {
         // Traits can be set without a daemon.
         let provider = Provider::register(MEMBER, None).unwrap();
         provider.set_traits(&traits("Alone")).unwrap();
-        assert_eq!(provider.handle().set_traits(&traits("Alone")).unwrap_err().status().0, 87);
-        let stale = provider.handle();
+        assert_eq!(provider.set_traits(&traits("Alone")).unwrap_err().status().0, 87);
+        let stale = provider.handle().provider().unwrap();
         drop(provider);
         assert_eq!(stale.set_traits(&traits("Alone")).unwrap_err().status().0, 87);
     });

@@ -55,7 +55,7 @@ fn write_all(provider: &Provider) {
     }
     for (number, name) in [(100_u64, "hundred"), (101, "more")] {
         let metadata = MetadataBuilder::new(name, 0).finish().unwrap().to_vec();
-        provider.write_self_described(&event(0), &metadata, None, None, &[&number.to_le_bytes()]).unwrap();
+        provider.event(&event(0)).metadata(&metadata).write(&[&number.to_le_bytes()]).unwrap();
     }
 }
 

@@ -96,7 +96,7 @@ fn denied_group(folder: &Path) {
     write();
     // Nothing was set, so the provider can try again.
     let handle = Handle::from_raw(provider.handle().to_raw()).unwrap();
-    handle.set_traits(&traits_of_group()).unwrap();
+    handle.provider().unwrap().set_traits(&traits_of_group()).unwrap();
     assert!(
         provider.enabled(3, 0) && !provider.enabled(4, 0),
         "the enable of the group applies when the call returns"

@@ -271,7 +271,7 @@ fn kinds_of_events(folder: &Path) {
     let (activity, related) = (traceweir::provider::activity::create(), Guid::from_u128(9));
     provider.write_transfer(&event(3), Some(&activity), Some(&related), &[b"transfer"]).unwrap();
     let metadata = b"\x08\x00\x00name\0";
-    provider.write_self_described(&event(4), metadata, None, None, &[b"described"]).unwrap();
+    provider.event(&event(4)).metadata(metadata).write(&[b"described"]).unwrap();
     assert_eq!(provider.write_string(4, 0, &"x".repeat(40_000)), Err(traceweir::WriteError::TooLarge));
     assert_eq!(session.stop().unwrap().events_lost, 0);
     let trace = etl::Trace::open(std::fs::File::open(folder.join("kinds.etl")).unwrap()).unwrap();

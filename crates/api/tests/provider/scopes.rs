@@ -217,7 +217,7 @@ impl Table {
                 let number = self.number.to_le_bytes();
                 match tracelogging {
                     false => provider.write(&event(7), &[&number]),
-                    true => provider.write_self_described(&event(0), &self.metadata, None, None, &[&number]),
+                    true => provider.event(&event(0)).metadata(&self.metadata).write(&[&number]),
                 }
                 .unwrap();
                 for (due, row) in self.due.iter_mut().zip(rows) {

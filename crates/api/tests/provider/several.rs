@@ -28,7 +28,7 @@ fn write_ex_excludes_sessions_by_mask_and_by_inprivate_flag() {
 
 fn excluded(folder: &Path) {
     let provider = Provider::register(PROVIDER, None).unwrap();
-    let ex = |exclude, flags| provider.write_ex(&event(1), exclude, flags, None, None, &[b"x"]);
+    let ex = |exclude, flags| provider.event(&event(1)).exclude(exclude).flags(flags).write(&[b"x"]);
     assert_eq!(ex(u64::MAX, u32::MAX), Ok(()), "no session is enabled: arguments are not checked");
     let start = |name: &str, property| {
         let session = PrivateSession::start(&sequential(name, folder.join(name))).unwrap();
@@ -59,13 +59,13 @@ fn excluded(folder: &Path) {
         assert_eq!(ex(0, flags), Err(WriteError::InvalidParameter));
     }
     let handle = provider.handle();
-    handle.write_ex(&event(1), 2, 0, None, None, &[]).unwrap();
+    handle.provider().unwrap().event(&event(1)).exclude(2).write(&[]).unwrap();
     assert_eq!(numbers(&first, &second), (7, 4));
     for session in [first, second] {
         assert_eq!(session.stop().unwrap().events_lost, 0, "an excluded event does not count as lost");
     }
     drop(provider);
-    let gone = handle.write_ex(&event(1), 0, u32::MAX, None, None, &[]);
+    let gone = handle.provider().and_then(|found| found.event(&event(1)).flags(u32::MAX).write(&[]));
     assert_eq!(gone, Err(WriteError::InvalidHandle), "the handle is checked first");
 }
 
@@ -95,7 +95,7 @@ fn edges(folder: &Path) {
         // A related activity takes 24 bytes.
         let items = |length: usize| provider.write_transfer(&event(3), None, related, &[&payload[..length]]);
         assert_eq!((items(largest - 24), items(largest - 23)), (Ok(()), Err(failure)));
-        let ex = |length: usize| provider.write_ex(&event(4), 0, 0, None, None, &[&payload[..length]]);
+        let ex = |length: usize| provider.event(&event(4)).flags(1).write(&[&payload[..length]]);
         assert_eq!((ex(largest), ex(largest + 1)), (Ok(()), Err(failure)));
         assert_eq!(provider.write(&event(5), &blocks[..MAX_BLOCKS]), Ok(()));
         assert_eq!(provider.write(&event(6), &blocks), Err(WriteError::InvalidParameter));

@@ -38,10 +38,11 @@ fn stale_handles(folder: &Path) {
     assert!(Handle::from_raw(u64::MAX).is_none());
     let session = PrivateSession::start(&sequential("stale", folder.join("stale.etl"))).unwrap();
     session.enable(PROVIDER, &everything()).unwrap();
-    let first = Handle::from_provider(Provider::register(PROVIDER, None).unwrap());
+    let first = Provider::register(PROVIDER, None).unwrap().into_handle();
     assert_eq!(Handle::from_raw(first.to_raw()), Some(first));
-    assert!(first.enabled(4, 0));
-    first.write(&event(1), None, None, None, &[&1u64.to_le_bytes()]).unwrap();
+    let found = first.provider().unwrap();
+    assert!(found.enabled(4, 0));
+    found.write(&event(1), &[&1u64.to_le_bytes()]).unwrap();
     first.unregister().unwrap();
 
     // Later registrations reuse the slot, as many as there are slots; the old handle matches none
@@ -51,11 +52,12 @@ fn stale_handles(folder: &Path) {
         assert_ne!(other.handle(), first);
     }
     assert!(Handle::from_raw(first.to_raw()).is_none());
-    assert!(!first.enabled(0, 0));
+    assert!(!first.provider().is_ok_and(|found| found.enabled(0, 0)));
     assert_eq!(first.unregister(), Err(WriteError::InvalidHandle));
     // The handle is checked before the other arguments.
     let blocks = [&[][..]; 200];
-    assert_eq!(first.write(&event(1), None, None, None, &blocks), Err(WriteError::InvalidHandle));
+    let written = first.provider().and_then(|found| found.write(&event(1), &blocks));
+    assert_eq!(written, Err(WriteError::InvalidHandle));
     session.stop().unwrap();
     assert_eq!(read(&folder.join("stale.etl")).0.len(), 1);
 }

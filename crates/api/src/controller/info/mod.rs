@@ -57,7 +57,7 @@ use traceweir_transport::message::{EnableEntry, Message, RegistrationEntry, Sess
 
 use super::{Controller, REPLY_TIMEOUT, not_running, unexpected};
 use crate::error::{Error, Result};
-use crate::provider::Handle;
+use crate::registration::Handle;
 
 /// The session reference for requests about the system.
 pub const NO_SESSION: SessionRef = SessionRef::Id(0);

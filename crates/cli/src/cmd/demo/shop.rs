@@ -133,13 +133,8 @@ impl Shop {
         let channel = CHANNEL_TRACELOGGING;
         let descriptor = EventDescriptor { channel, level, opcode, keyword: 1, ..Default::default() };
         // The session counts an event that it loses; the shop continues.
-        let _ = self.provider.write_self_described(
-            &descriptor,
-            metadata.finish()?,
-            Some(activity),
-            None,
-            &[payload],
-        );
+        let event = self.provider.event(&descriptor).metadata(metadata.finish()?).activity(activity);
+        let _ = event.write(&[payload]);
         std::thread::sleep(self.pause);
         Ok(())
     }

@@ -11,7 +11,7 @@
 use traceweir_format::spec::session::EVENT_TRACE_PRIVATE_IN_PROC;
 use traceweir_format::spec::status::Status;
 use traceweir_kernel::CaptureSettings;
-use traceweir_session::{Config, Place, Session};
+use traceweir_session::{Config, Session, StartOptions};
 use traceweir_transport::cpu;
 use traceweir_transport::map::check_headroom;
 use traceweir_transport::message::SessionConfig;

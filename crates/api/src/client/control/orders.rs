@@ -1,0 +1,305 @@
+//! Orders of a daemon, carried out by the control thread in the order in which they arrive.
+//!
+//! | Message | Effect |
+//! |---|---|
+//! | Region | maps the memory into a free outlet; or confirms memory of this process (`early`) |
+//! | Enable | updates the entry of each named registration, runs its callback, acknowledges |
+//! | ReportModules | sends the session a record with the module of each registration |
+//! | CloseSession | clears all entries, closes the outlet, acknowledges; then runs callbacks |
+//! | Registered | lets the registering thread continue |
+//! | Private… | runs a private session here (`private`) |
+//!
+//! A daemon can send orders for sessions or registrations that have ended: those are acknowledged
+//! and otherwise ignored. A failure is reported (`Failed`) before it is acknowledged: no outlet is
+//! free, the memory cannot be mapped, the registration has no entry left.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use traceweir_format::Guid;
+use traceweir_format::spec::status::Status;
+use traceweir_transport::abi::RegionParams;
+use traceweir_transport::message::{EnableCode, EnableParams, Message};
+use traceweir_transport::ring::{RegionSource, prepare_wake};
+
+use super::Control;
+use crate::client::link::{EarlyEnable, PendingRequest};
+use crate::client::shared::{Refused, Shared};
+use crate::client::wakers::{DOORBELL, Wakers};
+use crate::error::Error;
+use crate::process::fork;
+use crate::process::outlets::Owner;
+use crate::registration::enable::Change;
+use crate::registration::{Handle, provider_filter};
+
+/// The reason why an order of a daemon failed.
+struct OrderFailure {
+    /// The registration that it concerns; none if it is the session as a whole.
+    registration: Option<u32>,
+    status: Status,
+    reason: String,
+}
+
+impl From<Error> for OrderFailure {
+    fn from(e: Error) -> Self {
+        Self { registration: None, status: e.status(), reason: e.to_string() }
+    }
+}
+
+impl Control {
+    /// Carries an order out; an error ends the connection.
+    pub(super) fn order(
+        &mut self,
+        at: usize,
+        message: Message,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), traceweir_transport::Error> {
+        let owner = Owner::Peer(self.peers[at].id);
+        match message {
+            Message::Region { session, params } if self.peers[at].has_offered(session) => {
+                self.peers[at].offered.retain(|(offered, _)| *offered != session);
+                if descriptors.len() == 1 {
+                    self.region_taken(owner, session, descriptors);
+                } else {
+                    // The daemon made memory before it read of ours, which is dropped.
+                    let _ = self.client.end_sessions(|o| o.owner == owner && o.session == session);
+                    if let Err(failure) = self.region(owner, session, &params, descriptors) {
+                        self.failed(at, 0, session, failure);
+                    }
+                }
+            }
+            Message::Region { session, params } => {
+                if let Err(failure) = self.region(owner, session, &params, descriptors) {
+                    self.failed(at, 0, session, failure);
+                }
+            }
+            Message::Registered { registration } => {
+                self.peers[at].registered(registration);
+                self.end_early(at, PendingRequest::Register(registration));
+                self.registered(at, registration);
+            }
+            Message::Enable { order, registrations, session, code, params } => {
+                for registration in registrations {
+                    let early = self.take_early(at, registration, session);
+                    self.note_late(at, registration, session, code, early.is_some());
+                    let done = self.enable(owner, registration, session, code, &params, early.as_ref());
+                    let Err(failure) = done else { continue };
+                    let is_of_session = failure.registration.is_none();
+                    // The missing memory of the session was reported when it arrived.
+                    if order != 0 || !is_of_session {
+                        self.failed(at, order, session, failure);
+                    }
+                    if is_of_session {
+                        break;
+                    }
+                }
+                self.acknowledge(at, order);
+            }
+            Message::ReportModules { registrations, session } => {
+                let (owner, session) = self.owner_of(at, session);
+                for registration in registrations {
+                    self.send_module(owner, registration, session);
+                }
+            }
+            Message::CloseSession { order, session } => self.close(at, order, session),
+            Message::PrivateStart { order, session, starter, config } => {
+                self.private_start(at, order, session, starter, &config);
+            }
+            Message::PrivateControl { order, session, user, control } => {
+                self.private_control(at, (order, session), user, control);
+            }
+            Message::PrivateEnable { order, session, provider, code, params } => {
+                self.private_enable(at, (order, session), provider, code, &params);
+            }
+            other => return Err(traceweir_transport::Error::Unexpected(other.kind())),
+        }
+        Ok(())
+    }
+
+    fn registered(&self, at: usize, registration: u32) {
+        let id = self.peers[at].id;
+        let mut shared = self.client.lock();
+        shared.answered(id, registration, None);
+        shared.late.retain(|(p, number)| *number != registration || (*p != id && *p != 0));
+        drop(shared);
+        self.client.changed.notify_all();
+    }
+
+    fn acknowledge(&mut self, at: usize, order: u32) {
+        if order != 0 {
+            self.peers[at].queue(Message::Ack { order });
+        }
+    }
+
+    fn failed(&mut self, at: usize, order: u32, session: u64, failure: OrderFailure) {
+        let OrderFailure { registration, status, reason } = failure;
+        self.peers[at].queue(Message::Failed { order, registration, session, status: status.0, reason });
+    }
+
+    /// Removes and returns the early enable that the daemon decides about now, if there was one.
+    fn take_early(&mut self, at: usize, registration: u32, session: u64) -> Option<EarlyEnable> {
+        let is_meant = |early: &mut EarlyEnable| {
+            (early.pending.registration(), early.session) == (registration, session)
+        };
+        self.peers[at].early.extract_if(.., is_meant).last()
+    }
+
+    /// Reports a registration of which the session may have missed events: the process continued
+    /// before the daemon answered the registration or its traits and the daemon's file did not
+    /// enable it (`was_early`), or the program had closed the connection.
+    fn note_late(&mut self, at: usize, registration: u32, session: u64, code: EnableCode, was_early: bool) {
+        let id = self.peers[at].id;
+        let reason = if self.take_missed(at, session, code) {
+            "the program closed descriptors of the library"
+        } else if code == EnableCode::Enable && !was_early && self.client.lock().is_late(id, registration) {
+            "the process went on before the daemon answered its registration or its traits"
+        } else {
+            return;
+        };
+        let (status, reason) = (Status::ERROR_TIMEOUT, reason.to_owned());
+        self.failed(at, 0, session, OrderFailure { registration: Some(registration), status, reason });
+    }
+
+    /// Sets the eventfd to wake the daemon, which has taken the memory that this process made.
+    fn region_taken(&self, owner: Owner, session: u64, descriptors: Vec<OwnedFd>) {
+        let outlet = self.client.lock().table.find(owner, session).map(|open| open.outlet);
+        let wake = descriptors.into_iter().next().filter(|wake| prepare_wake(wake.as_fd()).is_ok());
+        if let (Some(outlet), Some(wake)) = (outlet, wake) {
+            self.wakers.set(outlet, wake);
+            // Rings before this had no effect.
+            DOORBELL.ring_outlet(outlet);
+        }
+    }
+
+    fn region(
+        &self,
+        owner: Owner,
+        session: u64,
+        params: &RegionParams,
+        descriptors: Vec<OwnedFd>,
+    ) -> Result<(), OrderFailure> {
+        let mut shared = self.client.lock();
+        shared.refused.retain(|r| (r.owner, r.session) != (owner, session));
+        let opened = shared.open_region(owner, session, params, descriptors, self.wakers);
+        opened.map_err(|e| {
+            let (status, reason) = (e.status(), e.to_string());
+            shared.refused.push(Refused { owner, session, status, reason });
+            e.into()
+        })
+    }
+
+    fn enable(
+        &self,
+        owner: Owner,
+        registration: u32,
+        session: u64,
+        code: EnableCode,
+        params: &EnableParams,
+        early: Option<&EarlyEnable>,
+    ) -> Result<(), OrderFailure> {
+        let mut shared = self.client.lock();
+        let Some(handle) = Handle::from_number(registration) else { return Ok(()) };
+        let Some((outlet, ticket)) = shared.table.find(owner, session).map(|o| (o.outlet, o.ticket)) else {
+            return shared.check_usable(owner, session);
+        };
+        let change = match code {
+            EnableCode::Enable => shared.enable(handle, outlet, ticket, params),
+            EnableCode::Disable if handle.slot().disable_sessions(1 << outlet) => Change::Changed,
+            EnableCode::Disable => Change::None,
+            EnableCode::CaptureState => {
+                drop(shared);
+                self.capture(handle, outlet, params);
+                return Ok(());
+            }
+        };
+        drop(shared);
+        // A forked child that takes over its parent's sessions has no change to report.
+        let is_known = change == Change::Changed
+            && code == EnableCode::Enable
+            && early.is_some_and(|early| early.is_confirmed_by(params));
+        if change != Change::None && !is_known && fork::is_ready() {
+            self.run_callbacks(vec![handle], params.source, provider_filter(&params.filters));
+        }
+        change.refusal().map_or(Ok(()), |(status, reason)| {
+            Err(OrderFailure { registration: Some(registration), status, reason: reason.to_owned() })
+        })
+    }
+
+    /// Sends a session the module of a registration, unless the registration sends it to all
+    /// sessions.
+    fn send_module(&self, owner: Owner, registration: u32, session: u64) {
+        let Some(handle) = Handle::from_number(registration) else { return };
+        if handle.slot().sends_module() {
+            return;
+        }
+        // Takes the loader's lock, which must not be waited for under the client's lock (see
+        // `client::track_binary`).
+        let module = handle.find_module();
+        let outlet = self.client.lock().table.find(owner, session).map(|open| open.outlet);
+        if let Some(outlet) = outlet {
+            handle.slot().send_module_to(outlet, &module);
+        }
+    }
+
+    /// Closes a session to writers and acknowledges it. Callbacks come last: they may take long.
+    fn close(&mut self, at: usize, order: u32, session: u64) {
+        let owner = Owner::Peer(self.peers[at].id);
+        self.peers[at].offered.retain(|(offered, _)| *offered != session);
+        self.peers[at].early.retain(|early| early.session != session);
+        let closed = self.client.end_sessions(|o| o.owner == owner && o.session == session);
+        self.client.lock().refused.retain(|r| (r.owner, r.session) != (owner, session));
+        if !closed.quiet {
+            let reason = "a thread was stopped in the middle of a write, whose event is lost and not counted";
+            let (status, reason) = (Status::ERROR_TIMEOUT, reason.to_owned());
+            self.failed(at, order, session, OrderFailure { registration: None, status, reason });
+        }
+        self.acknowledge(at, order);
+        // A connection that is gone is noticed soon enough.
+        let _ = self.peers[at].flush();
+        self.run_callbacks(closed.changed, Guid::NULL, None);
+    }
+
+    /// Ends the sessions of a daemon that is gone.
+    pub(super) fn end_peer(&self, peer: u64) {
+        let owner = Owner::Peer(peer);
+        let closed = self.client.end_sessions(|o| o.owner == owner);
+        self.client.lock().refused.retain(|r| r.owner != owner);
+        self.run_callbacks(closed.changed, Guid::NULL, None);
+    }
+}
+
+impl Shared {
+    /// Maps a session's memory into a free outlet.
+    fn open_region(
+        &mut self,
+        owner: Owner,
+        session: u64,
+        params: &RegionParams,
+        descriptors: Vec<OwnedFd>,
+        wakers: &Wakers,
+    ) -> Result<(), Error> {
+        let refuse = |reason: &str| Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason));
+        let mut descriptors = descriptors.into_iter();
+        let (Some(memory), Some(wake)) = (descriptors.next(), descriptors.next()) else {
+            return refuse("memory comes with two descriptors");
+        };
+        if self.table.find(owner, session).is_some() {
+            return refuse("the session has memory in this process already");
+        }
+        prepare_wake(wake.as_fd())?;
+        self.table.open(owner, session, |line, outlet| {
+            let ticket = outlet.open(RegionSource::Doorbell { memory, doorbell: &DOORBELL, line }, params)?;
+            // No entry names the outlet yet, so nothing rings before this.
+            wakers.set(line, wake);
+            Ok((ticket, ()))
+        })
+    }
+
+    /// Checks an order for a session that is not open here: it has ended, which is no error, or was
+    /// never opened.
+    fn check_usable(&self, owner: Owner, session: u64) -> Result<(), OrderFailure> {
+        match self.refused.iter().find(|r| (r.owner, r.session) == (owner, session)) {
+            Some(r) => Err(OrderFailure { registration: None, status: r.status, reason: r.reason.clone() }),
+            None => Ok(()),
+        }
+    }
+}

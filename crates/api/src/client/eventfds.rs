@@ -1,0 +1,387 @@
+//! The descriptors of the waking thread: the bell of the control thread, and the eventfds of
+//! outlets.
+//!
+//! ```text
+//!                       table of the library           table of the program (in some sandboxes)
+//!   control thread      eventfd                        two ends of a connection, `Held`
+//!   owner of an outlet  eventfd                        eventfd, known by the epoll of the seal
+//! ```
+//!
+//! All eventfds share one inode, so `fstat` cannot distinguish those of the library from those of
+//! the program. The seal can: an epoll instance finds what it watches by number *and* open file.
+//!
+//! ```text
+//!   1  fstat(socket of the seal)         device and inode ─▶ the socket is ours
+//!   2  epoll_ctl(MOD, epoll, socket)     succeeds ─▶ the epoll instance watches our socket:
+//!                                        it is ours
+//!   3  epoll_ctl(MOD, epoll, eventfd)    succeeds ─▶ the number leads to the file that was
+//!                                        added: it is ours
+//! ```
+//!
+//! Steps 2 and 3 change nothing of the program: its own epoll instance does not watch our socket,
+//! so step 2 fails there, and so does every call on what is no epoll instance. Nothing waits for
+//! the instance.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, IntoRawFd, OwnedFd};
+
+use rustix::event::{EventfdFlags, epoll, eventfd};
+use rustix::io::{Errno, fcntl_dupfd_cloexec};
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
+use traceweir_transport::socket::Held;
+
+use crate::process;
+use crate::process::outlets::{OUTLETS, numbers};
+
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+/// Bytes of requests that are read at once; many requests wake the control thread no more than one
+/// does.
+const REQUESTS: usize = 4096;
+
+/// The descriptor that wakes the control thread.
+#[derive(Debug)]
+pub(super) enum Bell {
+    /// Only the library can close it.
+    Counter(OwnedFd),
+    /// The program can close either end. Closing the far one wakes a thread that waits for the near
+    /// one.
+    Pair { near: Held, far: Held },
+}
+
+impl Bell {
+    pub(super) fn new() -> io::Result<Self> {
+        if !process::shares_descriptors() {
+            return Ok(Self::Counter(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
+        }
+        let (near, far) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+        let (near, far) = (guard(near), guard(far));
+        process::remember(near.as_fd());
+        process::remember(far.as_fd());
+        Ok(Self::Pair { near, far })
+    }
+
+    /// Wakes the control thread.
+    pub(super) fn ring(&self) {
+        match self {
+            Self::Counter(counter) => wake(counter.as_fd()),
+            // A full connection wakes as well.
+            Self::Pair { far, .. } if far.is_own() => {
+                let _ = rustix::net::send(far, b"!", SendFlags::NOSIGNAL | SendFlags::DONTWAIT);
+            }
+            Self::Pair { .. } => {}
+        }
+    }
+
+    /// Consumes all rings so far.
+    pub(super) fn drain(&self) {
+        match self {
+            Self::Counter(counter) => {
+                let _ = rustix::io::read(counter, &mut [0_u8; 8]);
+            }
+            Self::Pair { near, .. } if near.is_own() => {
+                let _ = rustix::net::recv(near, &mut [0_u8; REQUESTS][..], RecvFlags::DONTWAIT);
+            }
+            Self::Pair { .. } => {}
+        }
+    }
+
+    /// Forgets a bell that the program closed, before another one takes its numbers.
+    pub(super) fn forget(&self) {
+        if let Self::Pair { near, far } = self {
+            process::forget(near.as_fd());
+            process::forget(far.as_fd());
+        }
+    }
+
+    /// Returns whether the program has closed none of its descriptors.
+    pub(super) fn is_own(&self) -> bool {
+        match self {
+            Self::Counter(_) => true,
+            Self::Pair { near, far } => near.is_own() && far.is_own(),
+        }
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match self {
+            Self::Counter(counter) => counter.as_fd(),
+            Self::Pair { near, .. } => near.as_fd(),
+        }
+    }
+}
+
+/// Distinguishes eventfds of the library from others.
+#[derive(Debug)]
+struct Seal {
+    socket: Held,
+    /// Present until this is dropped.
+    epoll: Option<OwnedFd>,
+}
+
+impl Seal {
+    fn new() -> io::Result<Self> {
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None)?;
+        let socket = guard(socket);
+        let epoll = move_up(epoll::create(epoll::CreateFlags::CLOEXEC)?)?;
+        epoll::add(&epoll, &socket, epoll::EventData::new_u64(0), epoll::EventFlags::empty())?;
+        process::remember(socket.as_fd());
+        Ok(Self { socket, epoll: Some(epoll) })
+    }
+
+    fn watches(&self, descriptor: BorrowedFd<'_>) -> bool {
+        let (data, none) = (epoll::EventData::new_u64(0), epoll::EventFlags::empty());
+        let epoll = self.epoll.as_ref();
+        epoll.is_some_and(|epoll| epoll::modify(epoll, descriptor, data, none).is_ok())
+    }
+
+    /// Returns whether the program has closed none of its descriptors.
+    fn is_own(&self) -> bool {
+        self.socket.is_own() && self.watches(self.socket.as_fd())
+    }
+
+    /// Returns whether the number of an eventfd still leads to the adopted file.
+    fn owns(&self, eventfd: &OwnedFd) -> bool {
+        self.is_own() && self.watches(eventfd.as_fd())
+    }
+
+    /// Takes ownership of an eventfd, under a high number.
+    fn adopt(&self, eventfd: OwnedFd) -> io::Result<OwnedFd> {
+        let high = move_up(eventfd)?;
+        let (data, none) = (epoll::EventData::new_u64(0), epoll::EventFlags::empty());
+        let added = match &self.epoll {
+            Some(epoll) if self.is_own() => epoll::add(epoll, &high, data, none),
+            _ => Err(Errno::BADF),
+        };
+        match added {
+            // The same file was here before, under the same number, and lives on in the daemon.
+            Ok(()) | Err(Errno::EXIST) => Ok(high),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Closes an eventfd if it is still ours.
+    fn release(&self, eventfd: OwnedFd) {
+        if self.owns(&eventfd) {
+            let _ = self.epoll.as_ref().map(|epoll| epoll::delete(epoll, &eventfd));
+        } else {
+            abandon(eventfd);
+        }
+    }
+}
+
+impl Drop for Seal {
+    fn drop(&mut self) {
+        process::forget(self.socket.as_fd());
+        if !self.is_own() {
+            self.epoll.take().into_iter().for_each(abandon);
+        }
+    }
+}
+
+/// The eventfds that wake the owners of outlets.
+#[derive(Debug)]
+pub(super) struct WakeEventfds {
+    eventfds: [Option<OwnedFd>; OUTLETS],
+    /// Only in a table that the program shares.
+    seal: Option<Seal>,
+    /// Outlets whose eventfds the program closed.
+    lost: u64,
+}
+
+impl WakeEventfds {
+    pub(super) const fn new() -> Self {
+        Self { eventfds: [const { None }; OUTLETS], seal: None, lost: 0 }
+    }
+
+    /// Sets the eventfd that wakes the owner of an outlet; `false` if it is lost at once.
+    pub(super) fn set(&mut self, outlet: u8, eventfd: OwnedFd) -> bool {
+        self.clear(1 << (usize::from(outlet) % OUTLETS));
+        let adopted = if process::shares_descriptors() { self.adopt(eventfd) } else { Ok(eventfd) };
+        let at = usize::from(outlet) % OUTLETS;
+        self.lost |= u64::from(adopted.is_err()) << at;
+        self.eventfds[at] = adopted.ok();
+        self.eventfds[at].is_some()
+    }
+
+    fn adopt(&mut self, eventfd: OwnedFd) -> io::Result<OwnedFd> {
+        if !self.seal.as_ref().is_some_and(Seal::is_own) {
+            self.lose(u64::MAX);
+            // Dropped before another one takes its numbers.
+            self.seal = None;
+            self.seal = Some(Seal::new()?);
+        }
+        self.seal.as_ref().map_or_else(|| Err(Errno::BADF.into()), |seal| seal.adopt(eventfd))
+    }
+
+    /// Closes the eventfds of outlets.
+    pub(super) fn clear(&mut self, outlets: u64) {
+        for outlet in numbers(outlets) {
+            let Some(eventfd) = self.eventfds[usize::from(outlet)].take() else { continue };
+            match &self.seal {
+                Some(seal) => seal.release(eventfd),
+                None => drop(eventfd),
+            }
+        }
+        self.lost &= !outlets;
+    }
+
+    /// Wakes the owners of outlets; `false` if the program closed an eventfd.
+    pub(super) fn wake(&mut self, outlets: u64) -> bool {
+        let mut closed = 0;
+        for outlet in numbers(outlets) {
+            let Some(eventfd) = &self.eventfds[usize::from(outlet)] else { continue };
+            if self.seal.as_ref().is_none_or(|seal| seal.owns(eventfd)) {
+                wake(eventfd.as_fd());
+            } else {
+                closed |= 1 << outlet;
+            }
+        }
+        self.lose(closed);
+        closed == 0
+    }
+
+    /// Forgets eventfds that the program closed, and returns the outlets that have none now.
+    pub(super) fn take_lost(&mut self) -> u64 {
+        let all = self.eventfds.iter().enumerate();
+        let closed = all.filter(|(_, eventfd)| match (eventfd, &self.seal) {
+            (Some(eventfd), Some(seal)) => !seal.owns(eventfd),
+            _ => false,
+        });
+        let closed = closed.fold(0, |outlets, (outlet, _)| outlets | 1 << outlet);
+        self.lose(closed);
+        std::mem::take(&mut self.lost)
+    }
+
+    /// Forgets eventfds without closing their numbers.
+    fn lose(&mut self, outlets: u64) {
+        for outlet in numbers(outlets) {
+            if let Some(eventfd) = self.eventfds[usize::from(outlet)].take() {
+                abandon(eventfd);
+                self.lost |= 1 << outlet;
+            }
+        }
+    }
+}
+
+/// Guards a descriptor that has an inode of its own.
+fn guard(descriptor: OwnedFd) -> Held {
+    Held::guarded(descriptor, process::lowest_number())
+}
+
+/// Moves a descriptor to a high number, where one is free.
+fn move_up(descriptor: OwnedFd) -> io::Result<OwnedFd> {
+    match fcntl_dupfd_cloexec(&descriptor, process::lowest_number()) {
+        Err(Errno::MFILE | Errno::INVAL) => Ok(descriptor),
+        moved => Ok(moved?),
+    }
+}
+
+/// Leaves a number open that belongs to the program by now.
+fn abandon(descriptor: OwnedFd) {
+    let _ = descriptor.into_raw_fd();
+}
+
+fn wake(eventfd: BorrowedFd<'_>) {
+    // A full counter wakes as well.
+    let _ = rustix::io::write(eventfd, &1_u64.to_ne_bytes());
+}
+
+#[cfg(test)]
+#[allow(unsafe_code)]
+mod tests {
+    use std::os::fd::{AsRawFd, FromRawFd, RawFd};
+
+    use super::*;
+
+    /// Runs a test as a library thread that shares the program's descriptors.
+    fn shared(test: impl FnOnce() + Send + 'static) {
+        let thread = std::thread::spawn(|| {
+            process::share_descriptors();
+            test();
+        });
+        thread.join().unwrap();
+    }
+
+    fn counter() -> OwnedFd {
+        eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap()
+    }
+
+    /// Makes a number of the library lead to a file that the program opened.
+    fn replace(number: RawFd, with: OwnedFd) -> OwnedFd {
+        // SAFETY: the tested code holds the number, and must not close it any more.
+        unsafe {
+            assert_eq!(libc::dup2(with.as_raw_fd(), number), number);
+            OwnedFd::from_raw_fd(number)
+        }
+    }
+
+    fn read(counter: &OwnedFd) -> rustix::io::Result<usize> {
+        rustix::io::read(counter, &mut [0; 8])
+    }
+
+    #[test]
+    fn eventfd_of_the_program_is_neither_written_nor_closed() {
+        shared(|| {
+            let (mut wakes, owners) = (WakeEventfds::new(), counter());
+            assert!(wakes.set(3, rustix::io::dup(&owners).unwrap()));
+            assert!(wakes.set(4, counter()));
+            assert!(wakes.wake(1 << 3) && read(&owners) == Ok(8));
+
+            let number = wakes.eventfds[3].as_ref().unwrap().as_raw_fd();
+            assert!(number >= process::lowest_number());
+            let programs = replace(number, counter());
+            assert!(!wakes.wake(1 << 3 | 1 << 4));
+            assert_eq!((read(&owners), read(&programs)), (Err(Errno::AGAIN), Err(Errno::AGAIN)));
+            assert_eq!((wakes.take_lost(), wakes.take_lost()), (1 << 3, 0), "the other is there");
+            wakes.clear(u64::MAX);
+            assert_eq!(read(&programs), Err(Errno::AGAIN), "it was closed");
+        });
+    }
+
+    #[test]
+    fn seal_whose_numbers_are_taken_changes_nothing_of_the_program() {
+        shared(|| {
+            let mut wakes = WakeEventfds::new();
+            assert!(wakes.set(0, counter()));
+            let number = wakes.eventfds[0].as_ref().unwrap().as_raw_fd();
+            let epoll_number = wakes.seal.as_ref().unwrap().epoll.as_ref().unwrap().as_raw_fd();
+            // The program watches its own eventfd by its own instance, under the numbers of ours.
+            let programs = replace(number, counter());
+            let watch = replace(epoll_number, epoll::create(epoll::CreateFlags::CLOEXEC).unwrap());
+            epoll::add(&watch, &programs, epoll::EventData::new_u64(7), epoll::EventFlags::IN).unwrap();
+            assert!(!wakes.wake(1));
+            assert_eq!(wakes.take_lost(), 1);
+            assert!(wakes.set(0, counter()) && wakes.wake(1), "a new seal");
+
+            assert_eq!(read(&programs), Err(Errno::AGAIN));
+            wake(programs.as_fd());
+            let mut events: Vec<epoll::Event> = Vec::with_capacity(1);
+            epoll::wait(&watch, rustix::buffer::spare_capacity(&mut events), None).unwrap();
+            assert_eq!(events.first().map(|event| event.data.u64()), Some(7));
+        });
+    }
+
+    #[test]
+    fn closing_the_far_end_of_a_bell_wakes_the_control_thread() {
+        shared(|| {
+            let bell = Bell::new().unwrap();
+            let Bell::Pair { near, far } = &bell else { panic!("not a pair") };
+            bell.ring();
+            bell.drain();
+            assert!(bell.is_own());
+            let number = far.as_fd().as_raw_fd();
+            let (other, end) =
+                rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, FLAGS, None).unwrap();
+            let programs = replace(number, other);
+            let mut ready = [rustix::event::PollFd::new(near, rustix::event::PollFlags::IN)];
+            assert_eq!(rustix::event::poll(&mut ready, None), Ok(1));
+            bell.ring();
+            assert!(!bell.is_own());
+            assert_eq!(rustix::io::read(&end, &mut [0; 8]), Err(Errno::AGAIN), "it was written");
+            bell.forget();
+            drop(bell);
+            assert_eq!(rustix::io::write(&programs, b"!"), Ok(1), "it was closed");
+        });
+    }
+}

@@ -1,0 +1,70 @@
+//! The log files of private sessions, of which no two sessions may write or reserve the same.
+
+use std::fs::File;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use traceweir_format::spec::status::Status;
+
+use crate::client::Client;
+use crate::client::shared::FileId;
+use crate::error::{Error, Result};
+use crate::logfile::LogFile;
+
+pub(super) fn identity(file: &File) -> Option<FileId> {
+    file.metadata().ok().map(|m| (m.dev(), m.ino()))
+}
+
+/// A file that a change is about to write, reserved for one session.
+pub(super) struct ReservedFile {
+    client: &'static Client,
+    session: u64,
+    pub(super) log: LogFile,
+    identity: Option<FileId>,
+}
+
+impl ReservedFile {
+    pub(super) fn clone_file(&self) -> Result<File> {
+        self.log.file().try_clone().map_err(|e| traceweir_session::Error::File(e).into())
+    }
+
+    /// Makes this file the log file of the session.
+    pub(super) fn becomes_log(&self) {
+        let mut shared = self.client.lock();
+        shared.private.iter_mut().filter(|r| r.id == self.session).for_each(|r| r.file = self.identity);
+    }
+
+    /// Ends the reservation. An unused file is removed if it is new.
+    pub(super) fn release(self, is_unused: bool) {
+        let mut shared = self.client.lock();
+        for running in shared.private.iter_mut().filter(|r| r.id == self.session) {
+            running.reserved.retain(|id| Some(*id) != self.identity);
+        }
+        drop(shared);
+        if is_unused {
+            self.log.discard();
+        }
+    }
+}
+
+impl ReservedFile {
+    /// Opens and reserves a file that no private session writes or has reserved.
+    pub(super) fn open(client: &'static Client, session: u64, path: &Path) -> Result<Self> {
+        let log = LogFile::open(path)?;
+        let identity = identity(log.file());
+        let mut shared = client.lock();
+        let is_written = shared.private.iter().any(|r| r.writes(identity));
+        if !is_written && let Some(own) = shared.private.iter_mut().find(|r| r.id == session) {
+            own.reserved.extend(identity);
+            return Ok(Self { client, session, log, identity });
+        }
+        drop(shared);
+        log.discard();
+        let reason = "a private session writes this file";
+        Err(if is_written {
+            Error::refused(Status::ERROR_BAD_PATHNAME, reason)
+        } else {
+            traceweir_session::Error::Ended.into()
+        })
+    }
+}

@@ -1,0 +1,170 @@
+//! The payload of an event as one run of bytes over its blocks: positions, numbers, texts. Only
+//! numbers are copied.
+
+use traceweir_format::filter::payload::fold;
+use traceweir_format::header::MAX_RECORD;
+
+use crate::event::{Event, Payload};
+
+/// The payload blocks of an event.
+#[derive(Clone, Copy)]
+pub(super) struct Blocks<'e, 'a> {
+    event: &'e Event<'a>,
+    length: u32,
+}
+
+impl<'e, 'a> Blocks<'e, 'a> {
+    pub(super) fn new(event: &'e Event<'a>) -> Self {
+        // An event with more bytes than a record is refused later; here it is read up to that
+        // limit.
+        let length = event.payload().fold(0, |sum, block| block.len().saturating_add(sum).min(MAX_RECORD));
+        Self { event, length: length as u32 }
+    }
+
+    /// Returns the bytes of all blocks.
+    pub(super) fn length(self) -> u32 {
+        self.length
+    }
+
+    /// Iterates over at most `count` bytes from a position on.
+    fn bytes(self, start: u32, count: u32) -> Bytes<'a> {
+        let mut skip = start as usize;
+        let mut blocks = self.event.payload();
+        let mut block: &[u8] = &[];
+        for first in blocks.by_ref() {
+            if let Some(found) = first.get(skip..).filter(|found| !found.is_empty()) {
+                block = found;
+                break;
+            }
+            skip -= first.len();
+        }
+        Bytes { block, blocks, left: count }
+    }
+
+    /// Reads a little-endian number of at most eight bytes at a position.
+    pub(super) fn number(self, start: u32, bytes: u32) -> Option<u64> {
+        let mut word = [0; 8];
+        let mut source = self.bytes(start, bytes);
+        for to in word.iter_mut().take(bytes as usize) {
+            *to = source.next()?;
+        }
+        (bytes <= 8).then_some(u64::from_le_bytes(word))
+    }
+
+    /// Returns the bytes up to and including the next NUL of `width` bytes; a text without one ends
+    /// with the payload. `None` if no byte is left.
+    pub(super) fn until_nul(self, start: u32, width: u32) -> Option<u32> {
+        let (mut seen, mut zeros) = (0_u32, 0);
+        for byte in self.bytes(start, u32::MAX) {
+            seen += 1;
+            zeros = if byte == 0 { zeros + 1 } else { 0 };
+            if seen.is_multiple_of(width) {
+                if zeros >= width {
+                    return Some(seen);
+                }
+                zeros = 0;
+            }
+        }
+        (seen > 0).then_some(seen)
+    }
+
+    /// Iterates over the characters of a text up to its NUL.
+    pub(super) fn text(self, start: u32, bytes: u32, wide: bool) -> Text<'a> {
+        Text { source: self.bytes(start, bytes), wide, ended: false }
+    }
+}
+
+#[derive(Clone)]
+struct Bytes<'a> {
+    block: &'a [u8],
+    blocks: Payload<'a>,
+    left: u32,
+}
+
+impl Iterator for Bytes<'_> {
+    type Item = u8;
+
+    #[inline]
+    fn next(&mut self) -> Option<u8> {
+        self.left = self.left.checked_sub(1)?;
+        loop {
+            if let [first, rest @ ..] = self.block {
+                self.block = rest;
+                return Some(*first);
+            }
+            self.block = self.blocks.next()?;
+        }
+    }
+}
+
+/// The case-folded characters of a text. Invalid bytes get numbers that no character has.
+pub(super) struct Text<'a> {
+    source: Bytes<'a>,
+    wide: bool,
+    ended: bool,
+}
+
+/// Added to bytes that are not UTF-8, to distinguish them from all characters.
+const NO_CHARACTER: u32 = 0x11_0000;
+
+impl Iterator for Text<'_> {
+    type Item = u32;
+
+    fn next(&mut self) -> Option<u32> {
+        if self.ended {
+            return None;
+        }
+        let character = if self.wide { self.utf16() } else { self.utf8() };
+        self.ended = matches!(character, None | Some(0));
+        character.filter(|c| *c != 0).map(fold)
+    }
+}
+
+impl Text<'_> {
+    fn utf16(&mut self) -> Option<u32> {
+        let first = unit(&mut self.source)?;
+        if !(0xD800..0xDC00).contains(&first) {
+            return Some(first);
+        }
+        let mut ahead = self.source.clone();
+        match unit(&mut ahead) {
+            Some(second @ 0xDC00..0xE000) => {
+                self.source = ahead;
+                Some(0x1_0000 + ((first - 0xD800) << 10) + (second - 0xDC00))
+            }
+            _ => Some(first),
+        }
+    }
+
+    fn utf8(&mut self) -> Option<u32> {
+        let first = self.source.next()?;
+        let (more, start) = match first {
+            0..0x80 => return Some(first.into()),
+            0xC2..0xE0 => (1, first & 0x1F),
+            0xE0..0xF0 => (2, first & 0x0F),
+            0xF0..0xF5 => (3, first & 0x07),
+            _ => return Some(NO_CHARACTER + u32::from(first)),
+        };
+        let mut ahead = self.source.clone();
+        let mut character = u32::from(start);
+        for _ in 0..more {
+            match ahead.next() {
+                Some(byte @ 0x80..0xC0) => character = character << 6 | u32::from(byte & 0x3F),
+                _ => return Some(NO_CHARACTER + u32::from(first)),
+            }
+        }
+        // An overlong encoding is not a character.
+        let least = [0, 0x80, 0x800, 0x1_0000][more];
+        match char::from_u32(character).filter(|_| character >= least) {
+            Some(_) => {
+                self.source = ahead;
+                Some(character)
+            }
+            None => Some(NO_CHARACTER + u32::from(first)),
+        }
+    }
+}
+
+fn unit(source: &mut Bytes<'_>) -> Option<u32> {
+    Some(u32::from(u16::from_le_bytes([source.next()?, source.next()?])))
+}

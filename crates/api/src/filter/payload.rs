@@ -1,0 +1,299 @@
+//! Payload filters: compilation, and evaluation over the blocks of an event.
+//!
+//! ```text
+//!   section      filters      filter…
+//!   filter       words of all │ id, version << 16, flags << 24, fields << 32, predicates << 40 │
+//!                field… │ predicate…
+//!   field        as in the blob (`traceweir_format::filter::payload`)
+//!   predicate    words of all │ field, type << 8, operator << 16 │ operand
+//!   operand      low, high │ GUID as two words │ characters      character, fallback << 32…
+//! ```
+//!
+//! Text search uses the method of Knuth, Morris and Pratt: each character of the payload is read
+//! once, so blocks need not be joined and a long repetitive payload costs no more than another.
+//! `fallback` is its table.
+//!
+//! A payload that ends before a field fails the predicates on it. A field that refers to such a
+//! field ends the walk as well.
+
+use traceweir_format::filter::payload::{Count, Field, Filters, MAX_FIELDS, Shape, Type, Value, fold};
+use traceweir_format::spec::enable::PayloadOperator as Operator;
+
+use super::bytes::{Blocks, Text};
+use super::cells::Words;
+use crate::event::Event;
+
+const ANY: u64 = 1 << 24;
+const REQUIRED: u64 = 2 << 24;
+const FILTER_HEAD: usize = 2;
+const PREDICATE_HEAD: usize = 2;
+
+/// Compiles the section of a payload filter.
+pub(super) fn compile(filters: &Filters<'_>) -> Vec<u64> {
+    let mut out = vec![filters.iter().count() as u64];
+    for filter in filters.iter() {
+        let start = out.len();
+        let (fields, predicates) = (filter.fields().count() as u64, filter.predicates().count() as u64);
+        let flags = if filter.any { ANY } else { 0 } | if filter.required { REQUIRED } else { 0 };
+        let head = key(filter.event_id, filter.event_version) | flags | fields << 32 | predicates << 40;
+        out.extend([0, head]);
+        out.extend(filter.fields().map(Field::to_word));
+        for predicate in filter.predicates() {
+            let operand = operand(&predicate.value);
+            let what = u64::from(predicate.field)
+                | u64::from(predicate.kind.to_byte()) << 8
+                | u64::from(predicate.operator.0) << 16;
+            out.extend([(PREDICATE_HEAD + operand.len()) as u64, what]);
+            out.extend(operand);
+        }
+        out[start] = (out.len() - start) as u64;
+    }
+    out
+}
+
+#[inline(always)]
+fn key(id: u16, version: u8) -> u64 {
+    u64::from(id) | u64::from(version) << 16
+}
+
+fn operand(value: &Value<'_>) -> Vec<u64> {
+    match value {
+        // The low half is the number itself; the type determines the sign.
+        Value::Numbers(low, high) => vec![*low as u64, *high as u64],
+        Value::Guid(guid) => {
+            guid.to_bytes().as_chunks().0.iter().map(|half| u64::from_le_bytes(*half)).collect()
+        }
+        Value::Text(text) => {
+            let wanted: Vec<u32> = text.chars().map(|c| fold(c.into())).collect();
+            let mut out = vec![wanted.len() as u64];
+            out.extend(wanted.iter().zip(borders(&wanted)).map(|(c, back)| u64::from(*c) | back << 32));
+            out
+        }
+    }
+}
+
+/// Returns the failure function: for each position, the length of the longest proper prefix that
+/// ends there.
+fn borders(text: &[u32]) -> Vec<u64> {
+    let mut out = vec![0; text.len()];
+    let mut length = 0;
+    for at in 1..text.len() {
+        while length > 0 && text[at] != text[length] {
+            length = out[length - 1] as usize;
+        }
+        length += usize::from(text[at] == text[length]);
+        out[at] = length as u64;
+    }
+    out
+}
+
+/// Returns whether a payload filter passes an event: all required filters pass and, if there are
+/// others, one of them does.
+#[inline(never)] // So that id and name checks need no room for its frame.
+pub(super) fn passes(words: Words<'_>, at: usize, event: &Event<'_>) -> bool {
+    let (mut others, mut one_passed) = (false, false);
+    let mut filter = at + 1;
+    for _ in 0..words.size(at) {
+        let head = words.get(filter + 1);
+        if head & 0xFF_FFFF == key(event.descriptor.id, event.descriptor.version) {
+            let passed = || filter_passes(words, filter, head, event);
+            if head & REQUIRED != 0 {
+                if !passed() {
+                    return false;
+                }
+            } else {
+                others = true;
+                one_passed = one_passed || passed();
+            }
+        }
+        filter += words.size(filter);
+    }
+    !others || one_passed
+}
+
+fn filter_passes(words: Words<'_>, at: usize, head: u64, event: &Event<'_>) -> bool {
+    let (fields, predicates) = ((head >> 32) as usize & 0xFF, head >> 40 & 0xFF);
+    let blocks = Blocks::new(event);
+    let mut walked = FieldPositions { found: [(0, 0); MAX_FIELDS], count: 0 };
+    walk(&mut walked, words, at + FILTER_HEAD, fields, blocks);
+    let any = head & ANY != 0;
+    let mut predicate = at + FILTER_HEAD + fields;
+    for _ in 0..predicates {
+        let holds = holds(words, predicate, &walked, blocks).unwrap_or(false);
+        if holds == any {
+            return any;
+        }
+        predicate += words.size(predicate);
+    }
+    !any
+}
+
+/// The positions of the fields: the start of each and the bytes of its first element, both in 16
+/// bits, as a record has no more. This is on the stack of a signal handler.
+struct FieldPositions {
+    found: [(u16, u16); MAX_FIELDS],
+    count: usize,
+}
+
+impl FieldPositions {
+    /// Returns start and size of a field; `None` if the payload ends before it.
+    fn get(&self, field: u8) -> Option<(u32, u32)> {
+        let (start, first) = *self.found.get(..self.count)?.get(usize::from(field))?;
+        Some((start.into(), first.into()))
+    }
+
+    /// Adds the next field; `None` if there is no room for it.
+    fn push(&mut self, start: u32, first: u32) -> Option<()> {
+        *self.found.get_mut(self.count)? = (u16::try_from(start).ok()?, u16::try_from(first).ok()?);
+        self.count += 1;
+        Some(())
+    }
+}
+
+/// Finds the positions of the fields.
+#[inline(never)]
+fn walk(places: &mut FieldPositions, words: Words<'_>, at: usize, count: usize, blocks: Blocks<'_, '_>) {
+    let mut start = 0;
+    for index in 0..count {
+        let Some(field) = Field::from_word(words.get(at + index)) else { break };
+        let number = |earlier: u8| {
+            let (start, bytes) = places.get(earlier)?;
+            u32::try_from(blocks.number(start, bytes.min(8))?).ok()
+        };
+        let Some((first, all)) = extent(field, start, number, blocks) else { break };
+        let Some(()) = places.push(start, first) else { break };
+        start += all;
+    }
+}
+
+/// Returns the bytes of a field's first element and of all; `None` if the payload ends before.
+fn extent(
+    field: Field,
+    start: u32,
+    number: impl Fn(u8) -> Option<u32>,
+    blocks: Blocks<'_, '_>,
+) -> Option<(u32, u32)> {
+    let count = match field.count {
+        Count::Fixed(count) => u32::from(count),
+        Count::Field(earlier) => number(earlier)?,
+    };
+    let fixed = match field.shape {
+        Shape::Fixed(bytes) => Some(u32::from(bytes)),
+        Shape::Length { field, unit } => Some(number(field)?.checked_mul(u32::from(unit))?),
+        _ => None,
+    };
+    if let Some(bytes) = fixed {
+        let all = bytes.checked_mul(count)?;
+        return (start.checked_add(all)? <= blocks.length())
+            .then_some((if count == 0 { 0 } else { bytes }, all));
+    }
+    let (mut first, mut all) = (None, 0);
+    // Each element takes at least one byte, so the payload bounds the steps.
+    for _ in 0..count {
+        let bytes = element(field.shape, start + all, blocks)?;
+        first = first.or(Some(bytes));
+        all += bytes;
+    }
+    Some((first.unwrap_or(0), all))
+}
+
+/// Returns the bytes of an element that encodes its own length.
+fn element(shape: Shape, start: u32, blocks: Blocks<'_, '_>) -> Option<u32> {
+    let bytes = match shape {
+        Shape::Utf16Z => blocks.until_nul(start, 2)?,
+        Shape::AnsiZ => blocks.until_nul(start, 1)?,
+        Shape::Counted => 2 + blocks.number(start, 2)? as u32,
+        // Revision, number of parts, authority of six bytes, parts of four.
+        Shape::Sid => 8 + 4 * blocks.number(start + 1, 1)? as u32,
+        Shape::Fixed(_) | Shape::Length { .. } => return None,
+    };
+    (start + bytes <= blocks.length()).then_some(bytes)
+}
+
+/// Returns whether a predicate holds; `None` if its field is missing.
+#[inline(never)]
+fn holds(words: Words<'_>, at: usize, places: &FieldPositions, blocks: Blocks<'_, '_>) -> Option<bool> {
+    let what = words.get(at + 1);
+    let (field, kind, operator) =
+        (what as u8, Type::from_byte((what >> 8) as u8)?, Operator((what >> 16) as u16));
+    let (start, bytes) = places.get(field)?;
+    let operand = at + PREDICATE_HEAD;
+    Some(match kind {
+        Type::Integer { bytes: width, signed } => {
+            let value = blocks.number(start, u32::from(width)).filter(|_| bytes >= u32::from(width))?;
+            let low = extend(words.get(operand), 8, signed);
+            compare(operator, extend(value, width, signed), low, extend(words.get(operand + 1), 8, signed))
+        }
+        Type::Guid => {
+            let halves = (blocks.number(start, 8)?, blocks.number(start + 8, 8).filter(|_| bytes >= 16)?);
+            let equal = halves == (words.get(operand), words.get(operand + 1));
+            equal == (operator == Operator::IS)
+        }
+        Type::Utf16 => text_holds(words, operand, operator, blocks.text(start, bytes, true)),
+        Type::Ansi => text_holds(words, operand, operator, blocks.text(start, bytes, false)),
+    })
+}
+
+/// Sign-extends or zero-extends a number of `bytes` bytes.
+fn extend(bits: u64, bytes: u8, signed: bool) -> i128 {
+    let shift = 64 - 8 * u32::from(bytes.clamp(1, 8));
+    if signed {
+        i128::from((bits << shift).cast_signed() >> shift)
+    } else {
+        i128::from(bits << shift >> shift)
+    }
+}
+
+fn compare(operator: Operator, value: i128, low: i128, high: i128) -> bool {
+    match operator {
+        Operator::EQ | Operator::IS => value == low,
+        Operator::NE | Operator::ISNOT => value != low,
+        Operator::LE => value <= low,
+        Operator::GT => value > low,
+        Operator::LT => value < low,
+        Operator::GE => value >= low,
+        Operator::BETWEEN => (low..=high).contains(&value),
+        Operator::NOTBETWEEN => !(low..=high).contains(&value),
+        Operator::MODULO => value.checked_rem(low) == Some(0),
+        _ => false,
+    }
+}
+
+fn text_holds(words: Words<'_>, at: usize, operator: Operator, text: Text<'_>) -> bool {
+    match operator {
+        Operator::CONTAINS => contains(words, at, text),
+        Operator::DOESNTCONTAIN => !contains(words, at, text),
+        Operator::IS => text_equals(words, at, text),
+        _ => !text_equals(words, at, text),
+    }
+}
+
+fn text_equals(words: Words<'_>, at: usize, text: Text<'_>) -> bool {
+    let length = words.size(at);
+    let mut seen = 0;
+    for character in text {
+        if seen >= length || words.get(at + 1 + seen) as u32 != character {
+            return false;
+        }
+        seen += 1;
+    }
+    seen == length
+}
+
+fn contains(words: Words<'_>, at: usize, text: Text<'_>) -> bool {
+    let length = words.size(at);
+    let wanted = |index: usize| words.get(at + 1 + index) as u32;
+    let mut matched = 0;
+    for character in text {
+        while matched > 0 && (matched >= length || wanted(matched) != character) {
+            // Always a step back, whatever the word contains: the content may be changing.
+            let back = (words.get(at + matched) >> 32) as usize;
+            matched = back.min(matched - 1);
+        }
+        matched += usize::from(wanted(matched) == character);
+        if matched >= length {
+            return true;
+        }
+    }
+    length == 0
+}

@@ -1,0 +1,242 @@
+//! Payload filters against a direct reading of the payload, in one and in several blocks.
+
+use proptest::prelude::*;
+use traceweir_format::Guid;
+use traceweir_format::filter::payload::{Builder, Count, Event as Of, Field, Operand, Shape, Type};
+use traceweir_format::spec::enable::PayloadOperator as Op;
+
+use super::*;
+
+const U32: Type = Type::Integer { bytes: 4, signed: false };
+const I16: Type = Type::Integer { bytes: 2, signed: true };
+
+fn blob(events: &[(Of, bool)]) -> Filter {
+    let mut out = Builder::new();
+    events.iter().for_each(|(event, required)| out.add(event, *required).unwrap());
+    Filter { kind: EVENT_FILTER_TYPE_PAYLOAD, data: out.finish().unwrap() }
+}
+
+/// Returns a filter on event 7 version 1 with one field and one predicate.
+fn single(shape: Shape, kind: Type, operator: Op, operand: Operand<'_>) -> Filter {
+    let mut event = Of::new(7, 1, false);
+    let field = event.field(Field::one(shape)).unwrap();
+    event.predicate(field, kind, operator, operand).unwrap();
+    blob(&[(event, false)])
+}
+
+fn passes_blocks(filter: &Filter, data: &[&[u8]]) -> bool {
+    let (slot, enable) = enable(0, vec![filter.clone()]);
+    let d = EventDescriptor { version: 1, ..event(7, 4, 1) };
+    let passed = passes(enable.filters.number, &Event::new(&d, data));
+    slot.disable_sessions(u64::MAX);
+    passed
+}
+
+/// Asserts the same result for one block, single bytes, and two halves around an empty block.
+fn passes_payload(filter: &Filter, payload: &[u8]) -> bool {
+    let whole = passes_blocks(filter, &[payload]);
+    let bytes: Vec<&[u8]> = payload.chunks(1).collect();
+    assert_eq!(passes_blocks(filter, &bytes), whole, "{payload:?}");
+    let (one, two) = payload.split_at(payload.len() / 2);
+    assert_eq!(passes_blocks(filter, &[&[], one, &[], &[], two]), whole, "{payload:?}");
+    whole
+}
+
+fn utf16(text: &str) -> Vec<u8> {
+    text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect()
+}
+
+#[test]
+fn numbers_compare_with_their_signs() {
+    for (operator, operand, holds) in [
+        (Op::EQ, Operand::Number(-3), [false, true, false, false]),
+        (Op::NE, Operand::Number(-3), [true, false, true, true]),
+        (Op::LE, Operand::Number(-3), [true, true, false, false]),
+        (Op::GT, Operand::Number(-3), [false, false, true, true]),
+        (Op::LT, Operand::Number(-3), [true, false, false, false]),
+        (Op::GE, Operand::Number(-3), [false, true, true, true]),
+        (Op::BETWEEN, Operand::Range(-3, 0), [false, true, true, false]),
+        (Op::NOTBETWEEN, Operand::Range(-3, 0), [true, false, false, true]),
+        (Op::BETWEEN, Operand::Range(5, -5), [false; 4]),
+        (Op::MODULO, Operand::Number(3), [false, true, true, false]),
+        (Op::IS, Operand::Number(-3), [false, true, false, false]),
+        (Op::ISNOT, Operand::Number(-3), [true, false, true, true]),
+    ] {
+        let filter = single(Shape::Fixed(2), I16, operator, operand);
+        let seen = [-4_i16, -3, 0, 7].map(|n| passes_payload(&filter, &n.to_le_bytes()));
+        assert_eq!(seen, holds, "{operator:?}");
+    }
+    let large = single(
+        Shape::Fixed(8),
+        Type::Integer { bytes: 8, signed: false },
+        Op::GE,
+        Operand::Number(i128::from(u64::MAX)),
+    );
+    assert!(passes_payload(&large, &u64::MAX.to_le_bytes()));
+    assert!(!passes_payload(&large, &(u64::MAX - 1).to_le_bytes()));
+    let short = single(Shape::Fixed(2), I16, Op::NE, Operand::Number(1));
+    assert!(!passes_payload(&short, &[9]) && !passes_payload(&short, &[]), "a field that is not there fails");
+}
+
+#[test]
+fn texts_compare_without_regard_to_case() {
+    for (kind, shape) in [(Type::Utf16, Shape::Utf16Z), (Type::Ansi, Shape::AnsiZ)] {
+        let bytes =
+            |text: &str| if kind == Type::Utf16 { utf16(text) } else { [text.as_bytes(), b"\0"].concat() };
+        for (operator, wanted, text, holds) in [
+            (Op::CONTAINS, "ÖL", "Rohöl brennt", true),
+            (Op::CONTAINS, "öl", "rohoel", false),
+            (Op::CONTAINS, "aab", "AAAB", true),
+            (Op::CONTAINS, "abab", "ababb", true),
+            (Op::CONTAINS, "abac", "ababac", true),
+            (Op::CONTAINS, "", "x", true),
+            (Op::CONTAINS, "", "", true),
+            (Op::CONTAINS, "x", "", false),
+            (Op::DOESNTCONTAIN, "x", "", true),
+            (Op::DOESNTCONTAIN, "X", "axb", false),
+            (Op::IS, "Grün𝄞", "grÜN𝄞", true),
+            (Op::IS, "grü", "grün", false),
+            (Op::IS, "grün", "grü", false),
+            (Op::IS, "", "", true),
+            (Op::ISNOT, "grün", "GRÜN", false),
+            (Op::ISNOT, "grün", "blau", true),
+        ] {
+            let filter = single(shape, kind, operator, Operand::Text(wanted));
+            assert_eq!(
+                passes_payload(&filter, &bytes(text)),
+                holds,
+                "{kind:?} {operator:?} {wanted:?} {text:?}"
+            );
+            assert!(!passes_payload(&filter, &[]), "no byte is no field");
+        }
+        let unended = single(shape, kind, Op::IS, Operand::Text("ab"));
+        let text = bytes("ab");
+        assert!(passes_payload(&unended, &text[..text.len() - 1]), "a text may end with the payload");
+    }
+    // Invalid text is not equal to any text, and harmless.
+    let broken = single(Shape::AnsiZ, Type::Ansi, Op::CONTAINS, Operand::Text("b"));
+    assert!(passes_payload(&broken, b"\xFF\xC3b\0") && passes_payload(&broken, b"\xF0\x9Fb"));
+    let lone = single(Shape::Utf16Z, Type::Utf16, Op::CONTAINS, Operand::Text("b"));
+    assert!(passes_payload(&lone, &[0, 0xD8, b'b', 0, 0, 0]) && !passes_payload(&lone, &[0, 0xD8]));
+}
+
+#[test]
+fn guids_are_equal_or_not() {
+    let guid = Guid::from_u128(0x0123_4567_89AB_CDEF_0011_2233_4455_6677);
+    let other = Guid::from_u128(0x0123_4567_89AB_CDEF_0011_2233_4455_6678);
+    for (operator, is) in [(Op::IS, true), (Op::ISNOT, false)] {
+        let filter = single(Shape::Fixed(16), Type::Guid, operator, Operand::Guid(guid));
+        assert_eq!(passes_payload(&filter, &guid.to_bytes()), is);
+        assert_eq!(passes_payload(&filter, &other.to_bytes()), !is);
+        assert!(!passes_payload(&filter, &guid.to_bytes()[..15]));
+    }
+}
+
+#[test]
+fn field_is_found_after_fields_of_every_shape() {
+    let mut event = Of::new(7, 1, false);
+    let length = event.field(Field::one(Shape::Fixed(1))).unwrap();
+    let count = event.field(Field::one(Shape::Fixed(2))).unwrap();
+    for field in [
+        Field::one(Shape::Utf16Z),
+        Field::one(Shape::AnsiZ),
+        Field::one(Shape::Counted),
+        Field::one(Shape::Sid),
+        Field::one(Shape::Length { field: length, unit: 2 }),
+        Field { shape: Shape::Fixed(3), count: Count::Fixed(2) },
+        Field { shape: Shape::AnsiZ, count: Count::Field(count) },
+        Field { shape: Shape::Fixed(4), count: Count::Fixed(0) },
+    ] {
+        event.field(field).unwrap();
+    }
+    let wanted = event.field(Field::one(Shape::Fixed(4))).unwrap();
+    event.predicate(wanted, U32, Op::EQ, Operand::Number(0x1234_5678)).unwrap();
+    let filter = blob(&[(event, false)]);
+    let mut payload = vec![3, 2, 0];
+    payload.extend(utf16("x\u{100}"));
+    payload.extend(b"yz\0");
+    payload.extend(b"\x05\0abcde");
+    payload.extend([1, 2, 0, 0, 0, 0, 0, 5, 0, 0, 0, 0, 1, 1, 1, 1]);
+    payload.extend([9; 6]);
+    payload.extend([8; 6]);
+    payload.extend(b"one\0two\0");
+    let whole = [payload.clone(), 0x1234_5678_u32.to_le_bytes().to_vec(), vec![7; 9]].concat();
+    assert!(passes_payload(&filter, &whole));
+    assert!(!passes_payload(&filter, &[payload.clone(), vec![0; 4]].concat()));
+    for cut in 0..payload.len() + 4 {
+        assert!(!passes_payload(&filter, &whole[..cut]), "{cut}");
+    }
+}
+
+#[test]
+fn filters_of_one_event_combine_by_their_flags() {
+    let of = |id, version, any, wanted: &[u32]| {
+        let mut event = Of::new(id, version, any);
+        let field = event.field(Field::one(Shape::Fixed(4))).unwrap();
+        wanted
+            .iter()
+            .for_each(|n| event.predicate(field, U32, Op::LE, Operand::Number((*n).into())).unwrap());
+        event
+    };
+    let five = 5_u32.to_le_bytes();
+    for (events, passed) in [
+        (vec![(of(7, 1, false, &[5, 4]), false)], false),
+        (vec![(of(7, 1, true, &[5, 4]), false)], true),
+        (vec![(of(7, 1, true, &[4, 4]), false)], false),
+        (vec![(of(7, 1, false, &[5]), true), (of(7, 1, false, &[4]), false)], false),
+        (vec![(of(7, 1, false, &[5]), true), (of(7, 1, false, &[5]), false)], true),
+        (vec![(of(7, 1, false, &[4]), true), (of(7, 1, false, &[5]), false)], false),
+        (vec![(of(7, 1, false, &[4]), false), (of(7, 1, false, &[5]), false)], true),
+        (vec![(of(7, 1, false, &[5]), true), (of(7, 1, false, &[5]), true)], true),
+        (vec![(of(8, 1, false, &[4]), true), (of(7, 2, false, &[4]), true)], true),
+    ] {
+        assert_eq!(passes_payload(&blob(&events), &five), passed, "{events:?}");
+    }
+    let (slot, enable) = enable(0, vec![blob(&[(of(7, 1, false, &[4]), true)])]);
+    let (d, metadata) = (EventDescriptor { version: 1, ..event(7, 4, 1) }, metadata("n"));
+    let data: [&[u8]; 1] = [&five];
+    let event = Event { metadata: Some(&metadata), ..Event::new(&d, &data) };
+    assert!(passes(enable.filters.number, &event), "TraceLogging events are not checked");
+    slot.disable_sessions(u64::MAX);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn text_search_agrees_with_plain_search(
+        text in "[abAB]{0,40}", wanted in "[ab]{0,6}", before in any::<u32>(), cut in 0_usize..50,
+    ) {
+        let mut event = Of::new(7, 1, false);
+        event.field(Field::one(Shape::Fixed(4))).unwrap();
+        let field = event.field(Field::one(Shape::AnsiZ)).unwrap();
+        event.predicate(field, Type::Ansi, Op::CONTAINS, Operand::Text(&wanted)).unwrap();
+        let filter = blob(&[(event, false)]);
+        let payload = [&before.to_le_bytes()[..], text.as_bytes(), b"\0"].concat();
+        let (one, two) = payload.split_at(cut.min(payload.len()));
+        prop_assert_eq!(passes_blocks(&filter, &[one, two]), text.to_lowercase().contains(&wanted));
+    }
+
+    #[test]
+    fn arbitrary_blob_and_payload_are_harmless(
+        at in 0_usize..400, value: u8, payload in prop::collection::vec(any::<u8>(), 0..200),
+    ) {
+        let mut event = Of::new(7, 1, true);
+        let number = event.field(Field::one(Shape::Fixed(2))).unwrap();
+        event.field(Field { shape: Shape::Counted, count: Count::Field(number) }).unwrap();
+        let text = event.field(Field::one(Shape::Length { field: number, unit: 1 })).unwrap();
+        event.predicate(number, I16, Op::MODULO, Operand::Number(5)).unwrap();
+        event.predicate(text, Type::Utf16, Op::CONTAINS, Operand::Text("abc")).unwrap();
+        let mut filter = blob(&[(event.clone(), true), (event, false)]);
+        let at = at % filter.data.len();
+        filter.data[at] = value;
+        let slot = Slot::new();
+        let params = EnableParams { filters: vec![filter], ..EnableParams::default() };
+        if slot.enable_session(3, Ticket(1), &params).refusal().is_none() {
+            let enable = slot.enable_of_outlet(3).unwrap();
+            let d = EventDescriptor { version: 1, ..super::event(7, 4, 1) };
+            let _ = passes(enable.filters.number, &Event::new(&d, &[&payload]));
+            slot.disable_sessions(u64::MAX);
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Detection of forked children, which must not use the state of their parent.
+//!
+//! ```text
+//!   one page, zeroed by the kernel in a forked child (MADV_WIPEONFORK)
+//!
+//!   ready    serial number of the process once writers may write; 0 in a child until it has
+//!            registered again
+//!   serial   number of the process since the library's first use, 1, 2, …; 0 in a child
+//!            without a client
+//!   making   a thread is making the client right now
+//!   fresh    outlets that this process opened itself; all others are its parent's
+//! ```
+//!
+//! After a fork the regions of the parent stay mapped, and the entries of the registrations still
+//! name them. A writer compares `ready` with the number that its thread remembers: equal on the
+//! usual path, one load and one compare, which validates the remembered thread id as well. In a
+//! child they differ; then the event is counted as lost in the sessions of the parent, through the
+//! shared memory, until the child's own sessions replace them.
+//!
+//! Invariants
+//!
+//! 1. `ready` is 0 or the serial number of this very process.
+//! 2. Only the process that made a client uses it: it is found while `serial` is not 0, which is
+//!    set after it was made. A child makes its own and leaves the memory of the other alone; locks
+//!    in there may be held by threads that do not exist in the child.
+//!
+//! If the kernel has no MADV_WIPEONFORK (before 4.14), the page is plain memory and the fork
+//! handler zeroes it; a raw `clone` is not noticed there.
+#![allow(unsafe_code)]
+
+use std::ptr;
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+struct Page {
+    ready: AtomicU64,
+    serial: AtomicU32,
+    making: AtomicU32,
+    fresh: AtomicU64,
+}
+
+/// Used until the wiped page exists.
+static PLAIN: Page = Page {
+    ready: AtomicU64::new(0),
+    serial: AtomicU32::new(0),
+    making: AtomicU32::new(0),
+    fresh: AtomicU64::new(0),
+};
+
+static PAGE: AtomicPtr<Page> = AtomicPtr::new((&raw const PLAIN).cast_mut());
+
+/// Serial numbers assigned so far; a child continues from its parent's.
+static SERIALS: AtomicU32 = AtomicU32::new(0);
+
+#[inline(always)]
+fn page() -> &'static Page {
+    // SAFETY: `PLAIN`, or a page mapped by `wiped_page` and never unmapped; all zero bytes are a
+    // valid `Page`, and so is the page after a fork.
+    unsafe { &*PAGE.load(Ordering::Acquire) }
+}
+
+/// Maps the page that a fork wipes; `None` if the system cannot.
+fn wiped_page() -> Option<*mut Page> {
+    let size = rustix::param::page_size();
+    // SAFETY: a new private anonymous mapping; nothing else is touched.
+    let at = unsafe {
+        libc::mmap(
+            ptr::null_mut(),
+            size,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if at == libc::MAP_FAILED {
+        return None;
+    }
+    // SAFETY: the mapping made above, whole.
+    if unsafe { libc::madvise(at, size, libc::MADV_WIPEONFORK) } == 0 {
+        return Some(at.cast());
+    }
+    // SAFETY: the mapping made above, which no other code knows.
+    unsafe { libc::munmap(at, size) };
+    None
+}
+
+/// Returns the serial number of the process once writers may write.
+#[inline(always)]
+pub(super) fn ready() -> u64 {
+    page().ready.load(Ordering::Relaxed)
+}
+
+/// Returns the number of this process among those that used the library; 0 in a forked child before
+/// it has a client.
+pub(crate) fn serial() -> u32 {
+    page().serial.load(Ordering::Acquire)
+}
+
+/// Returns whether this process was forked from one that used the library, and has not used it
+/// itself.
+pub(crate) fn is_forked() -> bool {
+    serial() == 0 && SERIALS.load(Ordering::Relaxed) != 0
+}
+
+/// Returns the outlets of the parent's sessions.
+pub(crate) fn inherited() -> u64 {
+    !page().fresh.load(Ordering::Relaxed)
+}
+
+/// Records that this process opened an outlet.
+pub(crate) fn set_fresh(outlet: u8) {
+    page().fresh.fetch_or(1 << outlet, Ordering::Relaxed);
+}
+
+/// Returns whether writers may write: always, except in a forked child that has not registered
+/// again.
+pub(crate) fn is_ready() -> bool {
+    page().ready.load(Ordering::Relaxed) != 0
+}
+
+/// Lets writers write.
+pub(crate) fn set_ready() {
+    page().ready.store(u64::from(serial()), Ordering::Relaxed);
+}
+
+/// Zeroes the page in the fork handler of a child if the kernel did not.
+pub(crate) fn wipe() {
+    let page = page();
+    if ptr::eq(page, &PLAIN) {
+        page.ready.store(0, Ordering::Relaxed);
+        page.fresh.store(0, Ordering::Relaxed);
+        page.making.store(0, Ordering::Relaxed);
+        page.serial.store(0, Ordering::Relaxed);
+    }
+}
+
+/// A value that every process makes for itself.
+pub(crate) struct PerProcess<T> {
+    value: AtomicPtr<T>,
+}
+
+impl<T: Sync> PerProcess<T> {
+    pub(crate) const fn new() -> Self {
+        Self { value: AtomicPtr::new(ptr::null_mut()) }
+    }
+
+    /// Returns the value of this process, if it was made.
+    pub(crate) fn get(&'static self) -> Option<&'static T> {
+        // SAFETY: `serial` is set (release) after the value was stored, and is 0 again in a child;
+        // values are leaked, never freed.
+        if serial() == 0 { None } else { unsafe { self.value.load(Ordering::Acquire).as_ref() } }
+    }
+
+    /// Returns the value of this process, and makes it if there is none. `first` is false in a
+    /// forked child of a process that used the library.
+    pub(crate) fn get_or_make(&'static self, make: impl FnOnce(bool) -> T) -> &'static T {
+        let mut make = Some(make);
+        loop {
+            if let Some(value) = self.get() {
+                return value;
+            }
+            let page = page();
+            if page.making.compare_exchange(0, 1, Ordering::Acquire, Ordering::Relaxed).is_err() {
+                std::thread::sleep(Duration::from_micros(50));
+                continue;
+            }
+            if serial() == 0
+                && let Some(make) = make.take()
+            {
+                self.make_now(make);
+            }
+            page.making.store(0, Ordering::Release);
+        }
+    }
+
+    fn make_now(&self, make: impl FnOnce(bool) -> T) {
+        let first = SERIALS.load(Ordering::Relaxed) == 0;
+        self.value.store(Box::into_raw(Box::new(make(first))), Ordering::Release);
+        let serial = SERIALS.fetch_add(1, Ordering::Relaxed).wrapping_add(1).max(1);
+        let wiped = if first { wiped_page() } else { None };
+        // SAFETY: mapped just now and never unmapped; all zero bytes are a valid `Page`.
+        let target = wiped.map_or_else(page, |wiped| unsafe { &*wiped });
+        // Before the new page is published: a thread that sees a page without a serial number would
+        // make a second client.
+        target.serial.store(serial, Ordering::Release);
+        PAGE.store(ptr::from_ref(target).cast_mut(), Ordering::Release);
+    }
+}

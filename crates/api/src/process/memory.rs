@@ -1,0 +1,57 @@
+//! A session region in this process that a test reads itself.
+
+use traceweir_transport::abi::{Layout, RegionParams};
+use traceweir_transport::clock::Counter;
+use traceweir_transport::cpu;
+use traceweir_transport::ring::{RegionReader, Ticket};
+
+use super::outlets;
+
+/// The region of one outlet; each test uses its own outlets.
+pub(crate) struct Memory {
+    pub(crate) outlet: u8,
+    pub(crate) ticket: Ticket,
+    reader: RegionReader,
+}
+
+impl Memory {
+    pub(crate) fn open(outlet: u8) -> Self {
+        let params = RegionParams {
+            layout: Layout::new(cpu::possible(), 1 << 16).unwrap(),
+            clock: Counter::best(),
+            wake_at: 1 << 16,
+            max_record: 65_535,
+        };
+        let wake = rustix::event::eventfd(0, rustix::event::EventfdFlags::NONBLOCK).unwrap();
+        let (ticket, reader) = outlets::get(outlet).open_private(&params, wake).unwrap();
+        Self { outlet, ticket, reader }
+    }
+
+    /// Returns the number of events counted as lost.
+    pub(crate) fn lost(&mut self) -> u64 {
+        self.reader.lost()
+    }
+
+    /// Returns the records that arrived since the last call, with their processors, and asserts
+    /// that none were lost.
+    pub(crate) fn arrived(&mut self) -> Vec<(u16, Vec<u8>)> {
+        let mut all = Vec::new();
+        for ring in self.reader.rings() {
+            ring.poll().unwrap();
+            while let Some(head) = ring.peek().unwrap() {
+                let mut bytes = vec![0; head.length];
+                ring.take(&mut bytes);
+                all.push((head.cpu, bytes));
+            }
+            ring.release();
+        }
+        assert_eq!(self.reader.lost(), 0);
+        all
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        assert!(outlets::get(self.outlet).close());
+    }
+}

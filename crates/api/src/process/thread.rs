@@ -1,0 +1,189 @@
+//! The state of a thread in one block of thread-local memory, so that an event finds it with one
+//! access.
+//!
+//! ```text
+//!   ready      serial number of the process when the id was taken (see `fork`); all ones: never
+//!   id         of the thread
+//!   activity   its current activity (EventActivityIdControl)
+//! ```
+//!
+//! In a shared library the compiler finds such memory by a function of the loader, which may change
+//! most registers: 3 ns of an event. A descriptor (TLSDESC) gives the same by a call that changes
+//! one register, also in a library that is loaded later; in a program the linker turns it into one
+//! addition. Stable Rust cannot request it, so the block is declared in assembly where that is
+//! known to work.
+#![allow(unsafe_code)]
+
+use std::cell::Cell;
+use std::sync::atomic::{Ordering, compiler_fence};
+
+use traceweir_format::Guid;
+
+use super::fork;
+
+/// The thread-local block; see the module documentation.
+#[repr(C)]
+pub(crate) struct ThisThread {
+    ready: Cell<u64>,
+    id: Cell<u32>,
+    activity: Cell<Guid>,
+}
+
+#[cfg(not(all(target_arch = "x86_64", target_env = "gnu", not(miri))))]
+mod block {
+    use super::{Cell, Guid, ThisThread};
+
+    thread_local! {
+        // No destructor and no lazy initialization: a signal handler may read it.
+        static THIS: ThisThread = const {
+            ThisThread { ready: Cell::new(u64::MAX), id: Cell::new(0), activity: Cell::new(Guid::NULL) }
+        };
+    }
+
+    /// Returns the address of the block.
+    #[inline(always)]
+    pub(super) fn this() -> *const ThisThread {
+        THIS.with(std::ptr::from_ref)
+    }
+}
+
+#[cfg(all(target_arch = "x86_64", target_env = "gnu", not(miri)))]
+mod block {
+    use std::arch::{asm, global_asm};
+    use std::mem::offset_of;
+
+    use super::ThisThread;
+
+    // Named after the version: a program may contain several versions of this library.
+    macro_rules! name {
+        () => {
+            concat!(
+                "traceweir_this_thread_",
+                env!("CARGO_PKG_VERSION_MAJOR"),
+                "_",
+                env!("CARGO_PKG_VERSION_MINOR"),
+                "_",
+                env!("CARGO_PKG_VERSION_PATCH")
+            )
+        };
+    }
+
+    global_asm!(
+        ".pushsection .tdata.traceweir, \"awT\", @progbits",
+        ".balign 16",
+        concat!(".globl ", name!()),
+        concat!(".hidden ", name!()),
+        concat!(".type ", name!(), ", @object"),
+        concat!(".size ", name!(), ", {size}"),
+        concat!(name!(), ":"),
+        ".quad -1",
+        ".zero {size} - 8",
+        ".popsection",
+        size = const size_of::<ThisThread>(),
+    );
+
+    const _: () = assert!(align_of::<ThisThread>() <= 16 && offset_of!(ThisThread, ready) == 0);
+
+    /// Returns the address of the block.
+    #[inline(always)]
+    pub(super) fn this() -> *const ThisThread {
+        let this: *const ThisThread;
+        // SAFETY: the sequence of the ABI's thread-local storage descriptors for x86-64, which the
+        // linker knows and may replace: it changes `rax` and the flags. Not `nostack`, since it is
+        // a call. Up to glibc 2.39 the first access of a thread to a library that was loaded late
+        // may change vector registers as well.
+        unsafe {
+            asm!(
+                concat!("lea rax, [rip + ", name!(), "@TLSDESC]"),
+                concat!("call qword ptr [rax + ", name!(), "@TLSCALL]"),
+                "add rax, qword ptr fs:[0]",
+                out("rax") this,
+                out("xmm0") _, out("xmm1") _, out("xmm2") _, out("xmm3") _, out("xmm4") _, out("xmm5") _, out("xmm6") _, out("xmm7") _,
+                out("xmm8") _, out("xmm9") _, out("xmm10") _, out("xmm11") _, out("xmm12") _, out("xmm13") _, out("xmm14") _, out("xmm15") _,
+                options(nomem),
+            );
+        }
+        this
+    }
+}
+
+/// Returns the block of this thread. It lives as long as the thread; callers must not keep it.
+#[inline(always)]
+fn this<'a>() -> &'a ThisThread {
+    // SAFETY: memory of this thread without a destructor, initialised from the start; only this
+    // thread has it, and a reference does not go to another one (it is not `Sync`).
+    unsafe { &*block::this() }
+}
+
+impl ThisThread {
+    /// Returns the id of the thread.
+    #[inline(always)]
+    pub(crate) fn id(&self) -> u32 {
+        self.id.get()
+    }
+
+    /// Borrows the activity id in memory. Only for reading until the write is over, while it is not
+    /// set.
+    #[inline(always)]
+    pub(crate) fn activity_in_memory(&self) -> &Guid {
+        // SAFETY: the cell is this thread's. A signal handler that sets the activity restores the
+        // former one, or the event gets the new one or parts of both: initialised bytes in any
+        // case, which are copied by one move.
+        unsafe { &*self.activity.as_ptr() }
+    }
+}
+
+/// Returns the block of this thread if its id belongs to this process. It lives as long as the
+/// thread; callers must not keep it.
+#[inline(always)]
+pub(crate) fn ready<'a>() -> Option<&'a ThisThread> {
+    let this = this();
+    let ready = fork::ready();
+    (this.ready.get() == ready).then_some(this)
+}
+
+/// The thread or process that writes an event.
+pub(crate) enum Writer {
+    /// A thread of this process, by its id.
+    Thread(u32),
+    /// A forked child that has not registered again, with the outlets of its parent.
+    Forked(u64),
+}
+
+/// Identifies the writer, on the path of every event.
+#[inline(always)]
+pub(crate) fn writer() -> Writer {
+    ready().map_or_else(identify, |this| Writer::Thread(this.id()))
+}
+
+/// Identifies a writer whose thread has no id of this process yet, and stores the id.
+#[cold]
+fn identify() -> Writer {
+    let ready = fork::ready();
+    if ready == 0 {
+        return Writer::Forked(fork::inherited());
+    }
+    let this = this();
+    let id = thread_id();
+    this.id.set(id);
+    // A signal handler on this thread sees the number only together with its id.
+    compiler_fence(Ordering::Release);
+    this.ready.set(ready);
+    Writer::Thread(id)
+}
+
+/// Returns the id of the calling thread.
+pub(crate) fn thread_id() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get().unsigned_abs()
+}
+
+/// Returns the activity id of the thread.
+#[inline]
+pub(crate) fn activity() -> Guid {
+    this().activity.get()
+}
+
+/// Sets the activity id of the thread and returns the former one.
+pub(crate) fn set_activity(id: Guid) -> Guid {
+    this().activity.replace(id)
+}

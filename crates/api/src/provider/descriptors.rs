@@ -1,0 +1,47 @@
+//! Writing from data descriptors, for a façade that C programs call.
+//!
+//! `unsafe` is allowed here because C programs describe their data by addresses.
+#![allow(unsafe_code)]
+
+use traceweir_format::Guid;
+use traceweir_format::spec::event::EventDescriptor;
+
+use super::{DataDescriptor, ProviderRef, WriteError};
+use crate::event::Event;
+use crate::write::{self, Options};
+
+impl ProviderRef {
+    /// Writes an event from C's data descriptors (EventWrite, EventWriteTransfer, EventWriteEx).
+    ///
+    /// The enable state is checked first, then the parameters. [`WriteError::InvalidParameter`]
+    /// means more than [`MAX_BLOCKS`](super::MAX_BLOCKS) blocks, a block with a size but no
+    /// address, other `flags` than those of [`EventBuilder::flags`](super::EventBuilder::flags),
+    /// and, if the provider has descriptor types, a type of 4 or more, one of 1 to 3 twice, or a
+    /// time stamp of other than 8 bytes.
+    ///
+    /// This is for a façade: it is inlined into the calling function, and a call stack begins at
+    /// the caller of that function.
+    ///
+    /// # Safety
+    ///
+    /// Each block's address is NULL, or that of as many bytes as its size says, which can be read
+    /// and do not change during the call.
+    #[inline(always)]
+    pub unsafe fn write_descriptors(
+        &self,
+        descriptor: &EventDescriptor,
+        excluded: u64,
+        flags: u32,
+        activity: Option<&Guid>,
+        related: Option<&Guid>,
+        blocks: &[DataDescriptor],
+    ) -> Result<(), WriteError> {
+        if !self.enabled(descriptor.level, descriptor.keyword) {
+            return Ok(());
+        }
+        let options = Options::excluding(excluded, flags)?;
+        let event = Event { activity, related, ..Event::from_blocks(descriptor, &[]) };
+        // SAFETY: the caller promises that the bytes of each block can be read.
+        unsafe { write::write_descriptors(self.slot(), event, options, blocks) }
+    }
+}

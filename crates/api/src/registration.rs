@@ -1,0 +1,485 @@
+//! Registrations: a table of 1024 slots in static memory.
+//!
+//! ```text
+//!   handle  = generation (upper 32 bits) │ slot index + 1        a number that C programs can keep
+//!   slot    ┌─ line 0 ────────────────────────────────────────────────────────────┐
+//!           │ level  strict  any  all  active │ provider (16) │ traits │ generation │ claimed │
+//!           │     read by every write                                              │
+//!           ├─ line 1 ────────────────────────────────────────────────────────────┤
+//!           │ version  notified  turn  callback  doomed  flags  decoding  classes … │
+//!           │     read by registering threads, the control thread, and writers     │
+//!           │     whose registration is of a rarer kind                            │
+//!           ├─ entries ───────────────────────────────────────────────────────────┤
+//!           │ 32 × 32 bytes, see `enable`                                          │
+//!           └──────────────────────────────────────────────────────────────────────┘
+//! ```
+//!
+//! A slot is never freed, so a stale handle, a signal handler or a forked child always finds valid
+//! memory. The generation is odd while the slot is in use and shows whether the registration has
+//! ended.
+//!
+//! Invariants
+//!
+//! 1. `claimed` is set by compare-exchange. Only the thread that set it fills the slot, and only
+//!    the thread that moved the generation from odd to even empties it.
+//! 2. Only the thread that holds the `turn` (see `callback`) reads, calls or removes the callback,
+//!    so no callback is freed during a call.
+//! 3. Traits, the header words derived from them, lists of classes and modules are interned and
+//!    never freed.
+//! 4. Traits are set once, by `fill` or later under the client's lock, after the words derived from
+//!    them: a writer that finds traits finds those too.
+//!
+//! Nothing here waits for a daemon; the client announces registrations.
+#![allow(unsafe_code)]
+
+#[deny(unsafe_code)]
+mod callback;
+#[deny(unsafe_code)]
+pub(crate) mod enable;
+mod module;
+mod parts;
+
+use std::ptr;
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+
+use traceweir_format::Guid;
+use traceweir_format::spec::status::Status;
+use traceweir_transport::message::EnableParams;
+use traceweir_transport::ring::Ticket;
+
+use crate::error::{Error, Result};
+use callback::Turn;
+pub(crate) use callback::provider_filter;
+pub use callback::{EnableCallback, EnableNotice};
+use enable::{Change, Entry, MAX_ENTRIES};
+pub(crate) use module::Module;
+pub(crate) use parts::{Classes, Decoding, NewRegistration, Traits};
+pub use traceweir_transport::message::MAX_REGISTRATIONS;
+
+/// A registration, or a free slot for one.
+#[repr(C, align(64))]
+pub(crate) struct Slot {
+    level: AtomicU32,
+    strict: AtomicU32,
+    any: AtomicU64,
+    all: AtomicU64,
+    active: AtomicU64,
+    provider: [AtomicU64; 2],
+    traits: AtomicPtr<Traits>,
+    generation: AtomicU32,
+    claimed: AtomicBool,
+    /// Data descriptors have types even without traits.
+    typed: AtomicBool,
+    version: AtomicU64,
+    notified: AtomicU64,
+    turn: Turn,
+    callback: AtomicPtr<EnableCallback>,
+    /// A callback that was unregistered from within itself, to be freed when it has returned.
+    doomed: AtomicPtr<EnableCallback>,
+    /// The registering thread calls the callback itself, and no other thread does.
+    registering: AtomicBool,
+    /// The last call of the callback reported "enabled".
+    reported_enabled: AtomicBool,
+    /// A classic provider: one session at a time, written to by `classic`.
+    classic: AtomicBool,
+    decoding: AtomicPtr<Decoding>,
+    classes: AtomicPtr<Classes>,
+    /// An address in the module that the provider belongs to; 0 for the module of this code.
+    origin: AtomicUsize,
+    /// That module, if sessions record it.
+    module: AtomicPtr<Module>,
+    entries: [Entry; MAX_ENTRIES],
+}
+
+// A number in control messages has ten bits for the slot.
+const _: () = assert!(MAX_REGISTRATIONS == 1 << 10);
+const _: () = assert!(size_of::<Slot>() <= 1216 && std::mem::offset_of!(Slot, version) == 64);
+
+static TABLE: [Slot; MAX_REGISTRATIONS] = [const { Slot::new() }; MAX_REGISTRATIONS];
+
+/// Where the next search for a free slot begins: slots are reused late.
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+impl Slot {
+    pub(crate) const fn new() -> Self {
+        Self {
+            level: AtomicU32::new(0),
+            strict: AtomicU32::new(0),
+            any: AtomicU64::new(0),
+            all: AtomicU64::new(0),
+            active: AtomicU64::new(0),
+            provider: [AtomicU64::new(0), AtomicU64::new(0)],
+            traits: AtomicPtr::new(ptr::null_mut()),
+            generation: AtomicU32::new(0),
+            claimed: AtomicBool::new(false),
+            typed: AtomicBool::new(false),
+            version: AtomicU64::new(0),
+            notified: AtomicU64::new(0),
+            turn: Turn::new(),
+            callback: AtomicPtr::new(ptr::null_mut()),
+            doomed: AtomicPtr::new(ptr::null_mut()),
+            registering: AtomicBool::new(false),
+            reported_enabled: AtomicBool::new(false),
+            classic: AtomicBool::new(false),
+            decoding: AtomicPtr::new(ptr::null_mut()),
+            classes: AtomicPtr::new(ptr::null_mut()),
+            origin: AtomicUsize::new(0),
+            module: AtomicPtr::new(ptr::null_mut()),
+            entries: [const { Entry::new() }; MAX_ENTRIES],
+        }
+    }
+
+    /// Returns the provider id as the two words of an event header.
+    #[inline(always)]
+    pub(crate) fn provider_words(&self) -> [u64; 2] {
+        [self.provider[0].load(Ordering::Relaxed), self.provider[1].load(Ordering::Relaxed)]
+    }
+
+    /// Returns the id of the provider.
+    pub(crate) fn provider(&self) -> Guid {
+        guid_of(self.provider_words())
+    }
+
+    /// Returns the traits that every event carries; empty if there are none.
+    #[inline(always)]
+    pub(crate) fn traits(&self) -> &'static [u8] {
+        let traits = self.traits.load(Ordering::Acquire);
+        // SAFETY: null, or a leaked `Traits` (invariant 3) published by the release store in
+        // `set_traits`.
+        unsafe { traits.as_ref() }.map_or(&[], Traits::bytes)
+    }
+
+    /// Returns whether the registration has traits.
+    #[inline(always)]
+    pub(crate) fn has_traits(&self) -> bool {
+        !self.traits.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Returns the traits as an extended data item; empty if there are none. `None` if the traits
+    /// also change the header.
+    #[inline(always)]
+    pub(crate) fn traits_item(&self, another_follows: bool) -> Option<&'static [u64]> {
+        // SAFETY: as in `traits`.
+        let Some(traits) = (unsafe { self.traits.load(Ordering::Acquire).as_ref() }) else {
+            return Some(&[]);
+        };
+        // Stored before the traits (invariant 4).
+        let is_plain = self.decoding.load(Ordering::Relaxed).is_null();
+        is_plain.then(|| traits.item(another_follows))
+    }
+
+    /// Borrows the provider id in the layout of an event header.
+    #[inline(always)]
+    pub(crate) fn provider_in_memory(&self) -> &[AtomicU64; 2] {
+        &self.provider
+    }
+
+    /// Returns the header words for traits that name a GUID to decode by. Needed only if there are
+    /// traits.
+    #[inline]
+    pub(crate) fn decoding(&self) -> Option<&'static Decoding> {
+        // SAFETY: null, or a leaked `Decoding` (invariant 3) published by the release store in
+        // `set_traits`.
+        unsafe { self.decoding.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Sets the traits of all later events. Called once, under the client's lock or before the
+    /// registration is published.
+    pub(crate) fn set_traits(&self, traits: Option<&'static Traits>, decoding: Option<&'static Decoding>) {
+        self.decoding.store(leaked(decoding), Ordering::Release);
+        self.traits.store(leaked(traits), Ordering::Release);
+    }
+
+    /// Returns whether data descriptors have types: the provider requested it, or has traits.
+    #[inline(always)]
+    pub(crate) fn has_descriptor_types(&self) -> bool {
+        self.typed.load(Ordering::Relaxed) || !self.traits.load(Ordering::Relaxed).is_null()
+    }
+
+    /// Sets whether data descriptors have types without traits.
+    pub(crate) fn set_descriptor_types(&self, yes: bool) {
+        self.typed.store(yes, Ordering::Relaxed);
+    }
+
+    /// Returns whether this is the registration of a classic provider.
+    // Part of every write by handle, and inlined into other crates.
+    #[inline(always)]
+    pub(crate) fn is_classic(&self) -> bool {
+        self.classic.load(Ordering::Relaxed)
+    }
+
+    /// Returns the event classes of a classic provider.
+    pub(crate) fn classes(&self) -> &'static [Guid] {
+        // SAFETY: null, or a leaked `Classes` (invariant 3) published by the release store in
+        // `fill`.
+        unsafe { self.classes.load(Ordering::Acquire).as_ref() }.map_or(&[], |c| &c.0)
+    }
+
+    /// Returns the number of the current registration, as [`Handle::to_raw`].
+    pub(crate) fn raw(&self) -> u64 {
+        raw_of(self.generation.load(Ordering::Acquire), self)
+    }
+
+    /// Returns an address in the module that the provider belongs to.
+    pub(crate) fn origin(&self) -> usize {
+        match self.origin.load(Ordering::Relaxed) {
+            0 => Self::origin as *const () as usize,
+            address => address,
+        }
+    }
+
+    /// Returns the module that sessions record, if any.
+    pub(crate) fn module(&self) -> Option<&'static Module> {
+        // SAFETY: null, or a leaked `Module` (invariant 3) published by the release store in
+        // `set_module`.
+        unsafe { self.module.load(Ordering::Acquire).as_ref() }
+    }
+
+    /// Makes sessions record the module from now on. Requires the client's lock.
+    pub(crate) fn set_module(&self, module: Option<&'static Module>) {
+        self.module.store(leaked(module), Ordering::Release);
+    }
+
+    /// Returns whether the registration has a callback.
+    pub(crate) fn has_callback(&self) -> bool {
+        !self.callback.load(Ordering::Acquire).is_null()
+    }
+
+    /// Calls the callback, if there is one. The caller holds the turn.
+    pub(crate) fn with_callback(&self, call: impl FnOnce(&EnableCallback)) {
+        // SAFETY: null, or a box leaked by `fill`. Only `drop_callback` frees it: under the turn,
+        // which the caller holds, or through `doomed` below, after the call.
+        if let Some(callback) = unsafe { self.callback.load(Ordering::Acquire).as_ref() } {
+            call(callback);
+        }
+        let doomed = self.doomed.swap(ptr::null_mut(), Ordering::AcqRel);
+        if !doomed.is_null() {
+            // SAFETY: `drop_callback` took it out of `callback`, and this thread alone took it out
+            // of `doomed`; no call of it is running any more.
+            drop(unsafe { Box::from_raw(doomed) });
+        }
+    }
+
+    fn fill(&self, new: NewRegistration) -> u32 {
+        let words = new.provider.to_words();
+        self.provider[0].store(words[0], Ordering::Relaxed);
+        self.provider[1].store(words[1], Ordering::Relaxed);
+        self.set_traits(new.traits, new.decoding);
+        self.set_descriptor_types(false);
+        self.origin.store(new.origin, Ordering::Relaxed);
+        self.set_module(None);
+        self.classic.store(new.classes.is_some(), Ordering::Relaxed);
+        self.classes.store(leaked(new.classes), Ordering::Release);
+        let callback = new.callback.map_or(ptr::null_mut(), |c| Box::into_raw(Box::new(c)));
+        self.callback.store(callback, Ordering::Release);
+        self.version.store(0, Ordering::Relaxed);
+        self.notified.store(0, Ordering::Relaxed);
+        self.reported_enabled.store(false, Ordering::Relaxed);
+        self.registering.store(true, Ordering::SeqCst);
+        // Odd from now on. Pairs with the acquire loads of `is_current`.
+        self.generation.fetch_add(1, Ordering::Release).wrapping_add(1)
+    }
+
+    /// Waits for a running callback, unless called from inside it, and frees it.
+    fn drop_callback(&self) {
+        let turn = self.turn.acquire();
+        let callback = self.callback.swap(ptr::null_mut(), Ordering::AcqRel);
+        if callback.is_null() {
+            return;
+        }
+        // Inside the callback, its caller frees it. If one is doomed already, that one is running
+        // and this one never ran.
+        let running = turn.is_none()
+            && self
+                .doomed
+                .compare_exchange(ptr::null_mut(), callback, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok();
+        if !running {
+            // SAFETY: leaked by `fill` and taken out by this thread alone; it is not running,
+            // because this thread holds the turn or another callback is running.
+            drop(unsafe { Box::from_raw(callback) });
+        }
+    }
+}
+
+/// Converts a leaked reference to the pointer that `AtomicPtr` stores. No code writes through it.
+fn leaked<T>(value: Option<&'static T>) -> *mut T {
+    value.map_or(ptr::null_mut(), |value| ptr::from_ref(value).cast_mut())
+}
+
+fn guid_of(words: [u64; 2]) -> Guid {
+    let mut bytes = [0; 16];
+    bytes[..8].copy_from_slice(&words[0].to_le_bytes());
+    bytes[8..].copy_from_slice(&words[1].to_le_bytes());
+    Guid::from_bytes(&bytes)
+}
+
+/// A copyable reference to a registration that may have ended.
+///
+/// [`Provider`](crate::Provider) is the owner that unregisters it; [`provider`](Self::provider)
+/// returns the functions of a registration that has not ended.
+#[derive(Clone, Copy)]
+pub struct Handle {
+    slot: &'static Slot,
+    generation: u32,
+}
+
+impl std::fmt::Debug for Handle {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Handle({:#x})", self.to_raw())
+    }
+}
+
+impl PartialEq for Handle {
+    fn eq(&self, other: &Self) -> bool {
+        self.to_raw() == other.to_raw()
+    }
+}
+
+impl Eq for Handle {}
+
+impl Handle {
+    /// Claims a free slot for a provider with plain traits, without announcing it.
+    #[cfg(test)]
+    pub(crate) fn claim(
+        provider: Guid,
+        traits: Option<&'static Traits>,
+        callback: Option<EnableCallback>,
+    ) -> Result<Self> {
+        Self::claim_for(NewRegistration {
+            provider,
+            traits,
+            decoding: None,
+            classes: None,
+            callback,
+            origin: 0,
+        })
+    }
+
+    /// Claims a free slot, without announcing the registration.
+    pub(crate) fn claim_for(new: NewRegistration) -> Result<Self> {
+        let start = NEXT.fetch_add(1, Ordering::Relaxed);
+        for step in 0..MAX_REGISTRATIONS {
+            let index = start.wrapping_add(step) % MAX_REGISTRATIONS;
+            let slot = &TABLE[index];
+            if slot.claimed.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                NEXT.store(index + 1, Ordering::Relaxed);
+                return Ok(Self { slot, generation: slot.fill(new) });
+            }
+        }
+        Err(Error::refused(
+            Status::ERROR_NO_SYSTEM_RESOURCES,
+            format!("this process has {MAX_REGISTRATIONS} registrations already"),
+        ))
+    }
+
+    /// Returns the number that identifies the registration outside Rust; never 0.
+    #[must_use]
+    pub fn to_raw(self) -> u64 {
+        raw_of(self.generation, self.slot)
+    }
+
+    /// Finds the registration with this number.
+    ///
+    /// Returns `None` for a number that no current registration has, and for the number of a
+    /// classic provider, whose events are written by other functions.
+    #[inline]
+    #[must_use]
+    pub fn from_raw(raw: u64) -> Option<Self> {
+        Self::from_raw_of_any_kind(raw).filter(|handle| !handle.slot.is_classic())
+    }
+
+    /// Finds the registration with this number, for any kind of provider.
+    #[inline]
+    pub(crate) fn from_raw_of_any_kind(raw: u64) -> Option<Self> {
+        let index = usize::try_from(raw & 0xFFFF_FFFF).ok()?.checked_sub(1)?;
+        let handle = Self { slot: TABLE.get(index)?, generation: u32::try_from(raw >> 32).ok()? };
+        handle.is_current().then_some(handle)
+    }
+
+    /// Returns whether the provider is still registered.
+    #[inline]
+    #[must_use]
+    pub fn is_current(self) -> bool {
+        self.generation & 1 == 1 && self.slot.generation.load(Ordering::Acquire) == self.generation
+    }
+
+    /// Returns the number in control messages: slot index and the generation bits that fit.
+    pub(crate) fn number(self) -> u32 {
+        self.generation << 10 | self.index() as u32
+    }
+
+    /// Finds the registration with this number of a control message.
+    pub(crate) fn from_number(number: u32) -> Option<Self> {
+        let slot = &TABLE[number as usize % MAX_REGISTRATIONS];
+        let handle = Self { slot, generation: slot.generation.load(Ordering::Acquire) };
+        (handle.is_current() && handle.number() == number).then_some(handle)
+    }
+
+    /// Iterates over all current registrations.
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
+        TABLE
+            .iter()
+            .map(|slot| Self { slot, generation: slot.generation.load(Ordering::Acquire) })
+            .filter(|h| h.generation & 1 == 1)
+    }
+
+    #[inline(always)]
+    pub(crate) fn slot(self) -> &'static Slot {
+        self.slot
+    }
+
+    /// Enables the registration for a session or changes its parameters, and sends a new session
+    /// the module. Requires the client's lock. A classic provider has one session at a time: this
+    /// call replaces the former one.
+    pub(crate) fn enable_session(self, outlet: u8, ticket: Ticket, params: &EnableParams) -> Change {
+        let before = self.slot.enable_of_outlet(outlet);
+        let change = self.change_session(outlet, ticket, params);
+        if before.is_none_or(|before| before.ticket != ticket) {
+            self.slot.resend_module(outlet);
+        }
+        change
+    }
+
+    fn change_session(self, outlet: u8, ticket: Ticket, params: &EnableParams) -> Change {
+        if !self.slot.is_classic() {
+            return self.slot.enable_session(outlet, ticket, params);
+        }
+        let match_any = params.match_any & u64::from(u32::MAX);
+        let narrow = EnableParams { level: params.level, match_any, ..EnableParams::default() };
+        let change = self.slot.enable_session(outlet, ticket, &narrow);
+        let took_over = self.slot.disable_sessions(!(1 << outlet));
+        if took_over { Change::Changed } else { change }
+    }
+
+    /// Ends the registration, so that no writer and no message finds it; `false` if another thread
+    /// did.
+    pub(crate) fn retire(self) -> bool {
+        let next = self.generation.wrapping_add(1);
+        self.generation & 1 == 1
+            && self
+                .slot
+                .generation
+                .compare_exchange(self.generation, next, Ordering::AcqRel, Ordering::Relaxed)
+                .is_ok()
+    }
+
+    /// Frees the callback of a retired registration and its slot, after the entries were cleared.
+    pub(crate) fn release(self) {
+        self.slot.drop_callback();
+        // Pairs with the acquire in `claim_for`.
+        self.slot.claimed.store(false, Ordering::Release);
+    }
+
+    fn index(self) -> usize {
+        index_of(self.slot)
+    }
+}
+
+fn index_of(slot: &Slot) -> usize {
+    (ptr::from_ref(slot).addr() - TABLE.as_ptr().addr()) / size_of::<Slot>()
+}
+
+fn raw_of(generation: u32, slot: &Slot) -> u64 {
+    u64::from(generation) << 32 | (index_of(slot) as u64 + 1)
+}

@@ -1,0 +1,249 @@
+//! Enable callbacks: which thread calls them, when, and with which arguments.
+//!
+//! ```text
+//!   change of an entry ──▶ version += 1 ──▶ notify: acquire the turn;
+//!                                           while version ≠ notified: notified = version, call
+//! ```
+//!
+//! Invariants
+//!
+//! 1. Callbacks of one registration never overlap: the caller holds its turn.
+//! 2. Every change is followed by a call that shows the state after it. The caller reads the state
+//!    after it acquired the turn, so calls arrive in order.
+//! 3. While a thread registers, it alone calls: before it returns, on its own stack. The control
+//!    thread reads `registering` after the change, and the registering thread checks for changes
+//!    after it has cleared `registering`, both sequentially consistent: one of them calls.
+//! 4. A turn held by a thread that a fork left behind in the parent counts as free.
+//!
+//! The callback gets one filter: the chain of all sessions' schematized filters, each with the bit
+//! of its session; without any, the filter of a provider-defined type in the call that made the
+//! change. It also gets all filters of such types.
+//!
+//! A panic in a callback is contained, and the registration continues.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use traceweir_format::Guid;
+use traceweir_format::filter::{append_to_chain, is_of_provider};
+use traceweir_format::spec::enable::EVENT_FILTER_TYPE_SCHEMATIZED as SCHEMATIZED;
+use traceweir_transport::message::{EnableParams, Filter};
+
+use super::Slot;
+use super::enable::Combined;
+use crate::process::{fork, thread};
+
+/// The arguments of an enable callback.
+#[derive(Clone, Debug)]
+pub struct EnableNotice<'a> {
+    /// The source id that the controller gave, or the null GUID.
+    pub source: Guid,
+    /// 0 disabled, 1 enabled, 2 capture state.
+    pub code: u32,
+    /// The level of the only session, or the highest of several.
+    pub level: u8,
+    /// The any-mask of the only session, or the union of several.
+    pub match_any: u64,
+    /// The all-mask of the only session, or the intersection of several.
+    pub match_all: u64,
+    /// Type and bytes of one filter for the provider, if there is any: the schematized filters of
+    /// all sessions in one chain (`traceweir_format::filter::Header::chain`), or else a filter
+    /// whose type the provider defines.
+    pub filter: Option<(u32, &'a [u8])>,
+    /// All filters of all sessions whose types the provider defines.
+    pub own_filters: &'a [(u32, &'a [u8])],
+}
+
+/// A function that runs when sessions enable, change or disable the provider or request its state.
+///
+/// It runs on the library's control thread, except for the call during a registration. Calls for
+/// one registration never overlap. It should be quick and make no controller calls. It may write
+/// events and drop the [`Provider`](crate::Provider).
+pub type EnableCallback = Box<dyn Fn(&EnableNotice<'_>) + Send + Sync>;
+
+/// The exclusive right to call the callback of one registration.
+pub(crate) struct Turn {
+    /// Serial number of the process (upper half) and id of the thread; 0 when the turn is free.
+    owner: AtomicU64,
+}
+
+/// Releases the turn on drop.
+pub(crate) struct TurnGuard<'a>(&'a Turn);
+
+impl Turn {
+    pub(crate) const fn new() -> Self {
+        Self { owner: AtomicU64::new(0) }
+    }
+
+    /// Waits for the turn; `None` if this thread holds it already, which means inside the callback.
+    pub(crate) fn acquire(&self) -> Option<TurnGuard<'_>> {
+        let process = u64::from(fork::serial());
+        let me = process << 32 | u64::from(thread::thread_id());
+        loop {
+            let owner = self.owner.load(Ordering::Relaxed);
+            if owner == me {
+                return None;
+            }
+            let free = owner == 0 || owner >> 32 != process;
+            // Pairs with the release in `drop`: the effects of the last caller are visible.
+            if free && self.owner.compare_exchange(owner, me, Ordering::Acquire, Ordering::Relaxed).is_ok() {
+                return Some(TurnGuard(self));
+            }
+            if !free {
+                // Rare (two threads at one registration) and as long as one callback: no reason for
+                // a queue.
+                std::thread::sleep(Duration::from_micros(200));
+            }
+        }
+    }
+}
+
+impl Drop for TurnGuard<'_> {
+    fn drop(&mut self) {
+        self.0.owner.store(0, Ordering::Release);
+    }
+}
+
+/// Returns the filter of a call whose type the provider defines, if there is one.
+pub(crate) fn provider_filter(filters: &[Filter]) -> Option<&Filter> {
+    filters.iter().find(|f| is_of_provider(f.kind))
+}
+
+/// The filters that a callback gets.
+#[derive(Debug, Default)]
+struct CallbackFilters {
+    /// Schematized filters, concatenated.
+    chain: Vec<u8>,
+    last: usize,
+    /// Filters whose types the provider defines.
+    own: Vec<(u32, Vec<u8>)>,
+}
+
+impl CallbackFilters {
+    /// Collects the filters of all sessions.
+    fn of_sessions(slot: &Slot) -> Self {
+        let mut collected = Self::default();
+        for (bit, filters) in slot.filters() {
+            if let Some(filter) = filters.schematized() {
+                collected.add(&filter, bit);
+            }
+            collected.own.extend(filters.own());
+        }
+        collected
+    }
+
+    /// Collects the filters of one call of the session with this bit.
+    fn of_call(filters: &[Filter], bit: u64) -> Self {
+        let mut collected = Self::default();
+        for filter in filters {
+            match filter.kind {
+                SCHEMATIZED => collected.add(&filter.data, bit),
+                kind if is_of_provider(kind) => collected.own.push((kind, filter.data.clone())),
+                _ => {}
+            }
+        }
+        collected
+    }
+
+    fn add(&mut self, filter: &[u8], bit: u64) {
+        append_to_chain(&mut self.chain, &mut self.last, filter, bit);
+    }
+}
+
+impl Slot {
+    /// Calls the callback with a change, unless the registering thread will.
+    pub(crate) fn notify(&self, source: Guid, filter: Option<&Filter>) {
+        if !self.registering.load(Ordering::SeqCst) {
+            self.call_with_changes(source, filter);
+        }
+    }
+
+    /// Calls the callback on the registering thread and lets the control thread call from now on.
+    pub(crate) fn registered(&self, filter: Option<&Filter>) {
+        self.registering.store(false, Ordering::SeqCst);
+        self.call_with_changes(Guid::NULL, filter);
+    }
+
+    /// Marks the current state as reported to the callback.
+    pub(crate) fn forget_changes(&self) {
+        self.notified.store(self.version.load(Ordering::SeqCst), Ordering::Relaxed);
+    }
+
+    /// Returns whether the registering thread is still waiting for the daemons.
+    pub(crate) fn is_registering(&self) -> bool {
+        self.registering.load(Ordering::SeqCst)
+    }
+
+    /// Lets the control thread call the callback in a forked child, where the registering thread
+    /// does not exist.
+    pub(crate) fn abandon_registering(&self) {
+        self.registering.store(false, Ordering::SeqCst);
+    }
+
+    fn call_with_changes(&self, mut source: Guid, mut filter: Option<&Filter>) {
+        let Some(_turn) = self.turn.acquire() else {
+            // Inside the callback: the loop below, further up this stack, finds the change.
+            return;
+        };
+        loop {
+            let version = self.version.load(Ordering::SeqCst);
+            if self.notified.swap(version, Ordering::Relaxed) == version {
+                return;
+            }
+            let state = self.combined(u64::MAX);
+            if state.is_some() || self.reported_enabled.load(Ordering::Relaxed) {
+                self.reported_enabled.store(state.is_some(), Ordering::Relaxed);
+                let off = Combined { level: 0, any: 0, all: 0 };
+                let filters = CallbackFilters::of_sessions(self);
+                self.call(source, u32::from(state.is_some()), state.unwrap_or(off), &filters, filter);
+            }
+            (source, filter) = (Guid::NULL, None);
+        }
+    }
+
+    /// Calls the callback to write the provider's state to the session of an outlet, with the level
+    /// and masks of that session and the filters of the request.
+    pub(crate) fn capture_state(&self, outlet: u8, params: &EnableParams) {
+        let requested = Combined { level: params.level, any: params.match_any, all: params.match_all };
+        let enable = self.enable_of_outlet(outlet);
+        let state = enable.map_or(requested, |enable| Combined {
+            level: enable.level,
+            any: enable.any,
+            all: enable.all,
+        });
+        self.resend_module(outlet);
+        if let Some(_turn) = self.turn.acquire() {
+            let filters = CallbackFilters::of_call(&params.filters, 1 << (outlet & 63));
+            self.call(params.source, 2, state, &filters, None);
+        }
+    }
+
+    fn call(
+        &self,
+        source: Guid,
+        code: u32,
+        state: Combined,
+        filters: &CallbackFilters,
+        of_call: Option<&Filter>,
+    ) {
+        let own: Vec<(u32, &[u8])> =
+            filters.own.iter().map(|(kind, data)| (*kind, data.as_slice())).collect();
+        let chain = (!filters.chain.is_empty()).then_some((SCHEMATIZED, filters.chain.as_slice()));
+        let of_call = of_call.map(|filter| (filter.kind, filter.data.as_slice()));
+        let notice = EnableNotice {
+            source,
+            code,
+            level: state.level,
+            match_any: state.any,
+            match_all: state.all,
+            filter: chain.or(of_call).or(own.first().copied()),
+            own_filters: &own,
+        };
+        self.with_callback(|callback| {
+            // A panic of the application's callback must not end the control thread, on which all
+            // providers of the process depend.
+            let _ = catch_unwind(AssertUnwindSafe(|| callback(&notice)));
+        });
+    }
+}

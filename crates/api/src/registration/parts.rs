@@ -1,0 +1,92 @@
+//! The parts of a registration that are interned, never freed, and stored as events carry them.
+
+use traceweir_format::Guid;
+use traceweir_format::header::extended::ITEM_HEAD;
+use traceweir_format::spec::event::ExtType;
+use traceweir_format::tracelogging;
+
+use super::{EnableCallback, guid_of};
+use crate::event::item_head;
+
+/// The traits of a provider, as every event carries them.
+#[derive(Debug)]
+pub(crate) struct Traits {
+    bytes: Box<[u8]>,
+    /// The extended data item in whole words: as the last item of an event, and with a successor.
+    items: [Box<[u64]>; 2],
+}
+
+impl Traits {
+    /// Stores these bytes, of which there is at least one.
+    pub(crate) fn new(bytes: &[u8]) -> Self {
+        let item = |another_follows| {
+            let head = item_head(ExtType::PROV_TRAITS, bytes.len(), another_follows).to_le_bytes();
+            let whole: Vec<u8> = head.iter().chain(bytes).copied().collect();
+            let word = |chunk: &[u8]| {
+                let mut word = [0; 8];
+                word[..chunk.len()].copy_from_slice(chunk);
+                u64::from_ne_bytes(word)
+            };
+            whole.chunks(8).map(word).collect()
+        };
+        Self { bytes: bytes.into(), items: [item(false), item(true)] }
+    }
+
+    /// Returns the extended data item.
+    #[inline(always)]
+    pub(crate) fn item(&self, another_follows: bool) -> &[u64] {
+        let [last, followed] = &self.items;
+        if another_follows { followed } else { last }
+    }
+
+    /// Returns the bytes as the provider passed them.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// The header words of events whose traits name another GUID to decode by.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Decoding {
+    /// The decode GUID as header words.
+    pub(crate) provider: [u64; 2],
+    /// The extended data item that names the provider. It precedes the traits.
+    pub(crate) control: [u8; CONTROL_ITEM],
+}
+
+/// Bytes of the item that names the controlling GUID: head and GUID.
+const CONTROL_ITEM: usize = ITEM_HEAD + 16;
+
+impl Decoding {
+    /// Derives the words from the traits; `None` if events are decoded by the provider's own GUID.
+    pub(crate) fn from_traits(traits: &[u8], provider: Guid) -> Option<Self> {
+        let decode = tracelogging::Traits::parse(traits).ok()?.decode_guid()?;
+        let mut control = [0; CONTROL_ITEM];
+        control[..ITEM_HEAD].copy_from_slice(&item_head(ExtType::CONTROL_GUID, 16, true).to_le_bytes());
+        control[ITEM_HEAD..].copy_from_slice(&provider.to_bytes());
+        Some(Self { provider: decode.to_words(), control })
+    }
+}
+
+impl Decoding {
+    /// Returns the GUID that events are decoded by.
+    pub(crate) fn guid(&self) -> Guid {
+        guid_of(self.provider)
+    }
+}
+
+/// The classes of events that a classic provider writes.
+#[derive(Debug)]
+pub(crate) struct Classes(pub(crate) Box<[Guid]>);
+
+/// The contents of a new registration.
+pub(crate) struct NewRegistration {
+    pub(crate) provider: Guid,
+    pub(crate) traits: Option<&'static Traits>,
+    pub(crate) decoding: Option<&'static Decoding>,
+    /// The event classes of a classic provider.
+    pub(crate) classes: Option<&'static Classes>,
+    pub(crate) callback: Option<EnableCallback>,
+    /// An address in the module that the provider belongs to; 0 for the module of this code.
+    pub(crate) origin: usize,
+}

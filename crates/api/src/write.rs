@@ -1,0 +1,224 @@
+//! One event's way to every session that wants it.
+//!
+//! ```text
+//!   slices, data descriptors, blocks of macros ──▶ `Event`            provider, descriptor, string
+//!   1  enabled?          level and keyword, then filters              `registration::enable`
+//!   2  usual event       one session that requests only events:
+//!                        straight into the ring                       straight
+//!   3  everything else   sessions are chosen, the record is composed
+//!                        on the stack or in a pool, and written
+//!                        to each                                      staged, compose
+//! ```
+//!
+//! | File | Contents |
+//! |---|---|
+//! | `descriptor`, `string` | data descriptors of C programs, and texts, as events |
+//! | `straight` | step 2 |
+//! | `staged` | step 3: choice of sessions, delivery to several |
+//! | `compose` | the bytes of a record: header and extended data items |
+//! | `stage`, `scratch` | the memory in which a record is composed: on the stack, in a pool |
+//! | `keys`, `stack` | event keys and call stacks |
+//!
+//! Invariants
+//!
+//! 1. A write allocates nothing and takes no lock, and calls the system at most to wake a session's
+//!    owner: a signal handler may write.
+//! 2. An event that a session wants ends up in the session's ring or in its count of lost events,
+//!    unless it is refused as invalid or too large for any session.
+//! 3. A write uses at most 2 KiB of stack, whatever the event contains and sessions request: blocks
+//!    stay where the caller described them, and larger records are composed in a pool (`scratch`).
+//!    An exhausted pool counts as a lost event.
+//! 4. A forked child that has not registered again writes no byte to a region of the parent; see
+//!    `process::fork`.
+//! 5. Functions between the program and the first function that is not inlined are always inlined:
+//!    the call stack of an event begins at the program's call in every build.
+
+mod compose;
+mod descriptor;
+mod keys;
+mod scratch;
+mod stack;
+mod stage;
+mod staged;
+mod straight;
+mod string;
+#[cfg(test)]
+mod tests;
+
+use traceweir_format::spec::event::{
+    EVENT_WRITE_FLAG_INPRIVATE, EVENT_WRITE_FLAG_NO_FAULTING, EventDescriptor,
+};
+use traceweir_format::spec::status::Status;
+use traceweir_transport::ring::{Block, Blocks};
+
+use crate::event::{Event, MAX_BLOCKS};
+use crate::registration::Slot;
+
+pub(crate) use descriptor::write_descriptors;
+pub use descriptor::{DataDescriptor, try_straight, try_straight_described};
+pub(crate) use string::{write_string, write_wide_string};
+
+/// The reason why a write did not reach every session that wants the event.
+///
+/// The session counts the last three as lost events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum WriteError {
+    /// The provider is no longer registered.
+    #[error("the provider is not registered any more")]
+    InvalidHandle,
+    /// More than 128 blocks, or another invalid parameter.
+    #[error("a parameter is invalid")]
+    InvalidParameter,
+    /// The event is larger than 64 KiB.
+    #[error("the event is larger than 64 KiB")]
+    TooLarge,
+    /// The event is lost because it does not fit into a session's buffer, or because it is larger
+    /// than 64 KiB together with the stack and key that the session requests.
+    #[error("the event does not fit into a session's buffer")]
+    MoreData,
+    /// The event is lost because a session has no free buffer space.
+    #[error("a session has no free buffer space")]
+    NoRoom,
+    /// The event is lost because the backlog of a live session without a consumer is full.
+    #[error("the backlog of a live session without a consumer is full: consume or stop it")]
+    LogFileFull,
+}
+
+impl WriteError {
+    /// Returns the Win32 status that the published API returns for this error.
+    #[must_use]
+    pub const fn status(self) -> Status {
+        match self {
+            Self::InvalidHandle => Status::ERROR_INVALID_HANDLE,
+            Self::InvalidParameter => Status::ERROR_INVALID_PARAMETER,
+            Self::TooLarge => Status::ERROR_ARITHMETIC_OVERFLOW,
+            Self::MoreData => Status::ERROR_MORE_DATA,
+            Self::NoRoom => Status::ERROR_NOT_ENOUGH_MEMORY,
+            Self::LogFileFull => Status::STATUS_LOG_FILE_FULL,
+        }
+    }
+}
+
+/// Values that only some callers pass with an event.
+///
+/// They are separate from [`Event`], and handled in separate functions, so that the usual event
+/// does not pay for them.
+#[derive(Clone, Copy)]
+pub(crate) struct Options<'a> {
+    /// The provider's metadata, for a registration without traits.
+    traits: &'a [u8],
+    /// The time stamp in the clock of the session.
+    stamp: Option<u64>,
+    /// Bits of the sessions that do not get the event.
+    excluded: u64,
+    /// Sessions that reject in-private events do not get it either.
+    in_private: bool,
+    /// Number of library functions between the program and the function that calls step 3, which
+    /// the call stack of the event leaves out.
+    frames: usize,
+}
+
+impl Options<'_> {
+    const NONE: Self = Self { traits: &[], stamp: None, excluded: 0, in_private: false, frames: 0 };
+
+    /// Reads the arguments of EventWriteEx. Bits without a session change nothing.
+    #[inline(always)]
+    pub(crate) fn excluding(sessions: u64, flags: u32) -> Result<Self, WriteError> {
+        if flags & !(EVENT_WRITE_FLAG_NO_FAULTING | EVENT_WRITE_FLAG_INPRIVATE) != 0 {
+            return Err(WriteError::InvalidParameter);
+        }
+        let in_private = flags & EVENT_WRITE_FLAG_INPRIVATE != 0;
+        Ok(Self { excluded: sessions, in_private, ..Self::NONE })
+    }
+}
+
+/// Writes an event that passed level and keyword.
+#[inline(always)]
+pub(crate) fn write(slot: &Slot, event: &Event<'_>) -> Result<(), WriteError> {
+    // Before a frame for the record exists: an event that a filter rejects costs a fraction of a
+    // write.
+    let Some(passed_cell) = slot.check_filters(event) else { return Ok(()) };
+    // Copied to the stack only now, when it is written.
+    let event = *event;
+    deliver(slot, &event, passed_cell)
+}
+
+#[inline(never)]
+fn deliver(slot: &Slot, event: &Event<'_>, passed_cell: u16) -> Result<(), WriteError> {
+    let Some(payload) = Blocks::of_slices(event.blocks) else { return too_large(event) };
+    if straight::try_write(slot, event, payload, passed_cell) {
+        return Ok(());
+    }
+    staged::deliver(slot, event, &Options::NONE, passed_cell)
+}
+
+/// Returns the error for an event with a block larger than any record.
+#[cold]
+fn too_large(event: &Event<'_>) -> Result<(), WriteError> {
+    Err(if event.blocks.len() > MAX_BLOCKS { WriteError::InvalidParameter } else { WriteError::TooLarge })
+}
+
+/// Writes a self-described event without activity ids that passed level and keyword.
+// All arguments fit in registers. The sizes of the blocks are added up where the blocks are made:
+// the compiler usually knows most of them there.
+#[inline(always)]
+pub(crate) fn write_described(
+    slot: &Slot,
+    descriptor: &EventDescriptor,
+    metadata: &[u8],
+    payload: Blocks<'_>,
+) -> Result<(), WriteError> {
+    if slot.filters_of_all().is_some() {
+        let event = Event { metadata: Some(metadata), ..Event::from_blocks(descriptor, payload.all()) };
+        return write(slot, &event);
+    }
+    deliver_described(slot, descriptor, metadata, payload.all(), payload.bytes())
+}
+
+#[inline(never)]
+fn deliver_described(
+    slot: &Slot,
+    descriptor: &EventDescriptor,
+    metadata: &[u8],
+    blocks: &[Block<'_>],
+    bytes: usize,
+) -> Result<(), WriteError> {
+    let event = Event { metadata: Some(metadata), ..Event::from_blocks(descriptor, blocks) };
+    if straight::try_write(slot, &event, Blocks::counted(blocks, bytes), 0) {
+        return Ok(());
+    }
+    write_with(slot, &event, &Options { frames: 1, ..Options::NONE })
+}
+
+/// Writes an event to all sessions except excluded ones. It passed level and keyword, and its
+/// blocks are slices.
+#[inline(never)]
+pub(crate) fn write_excluding(
+    slot: &Slot,
+    event: &Event<'_>,
+    options: &Options<'_>,
+) -> Result<(), WriteError> {
+    let Some(passed_cell) = slot.check_filters(event) else { return Ok(()) };
+    if Blocks::of_slices(event.blocks).is_none() {
+        return too_large(event);
+    }
+    staged::deliver(slot, event, options, passed_cell)
+}
+
+/// Writes an event with options that passed level and keyword. Its blocks have less than 4 GiB.
+#[inline(always)]
+fn write_with(slot: &Slot, event: &Event<'_>, options: &Options<'_>) -> Result<(), WriteError> {
+    let Some(passed_cell) = slot.check_filters(event) else { return Ok(()) };
+    deliver_staged(slot, event, options, passed_cell)
+}
+
+/// Step 3 in a function of its own.
+#[inline(never)]
+fn deliver_staged(
+    slot: &Slot,
+    event: &Event<'_>,
+    options: &Options<'_>,
+    passed_cell: u16,
+) -> Result<(), WriteError> {
+    staged::deliver(slot, event, options, passed_cell)
+}

@@ -1,0 +1,240 @@
+//! The bytes of a record: header, extended data items, payload.
+//!
+//! The bytes are those of the file (`traceweir_format::header::event`), except for the time stamp
+//! and the process id, which stay zero: the owner of the session fills them in. Extended data items
+//! come in this order: traits (12), schema (11), related activity (1), event key (10), stack (6).
+//! If the traits name a GUID to decode by, the header has that GUID and an item (14) before all
+//! others has the provider's own.
+
+use traceweir_format::header::event;
+use traceweir_format::header::extended::ITEM_HEAD;
+use traceweir_format::spec::event::{EVENT_HEADER_FLAG_EXTENDED_INFO, ExtType, HeaderType};
+
+use super::Options;
+use super::stage::Stage;
+use crate::event::{Event, item_head};
+use crate::process::thread;
+use crate::registration::{Decoding, Slot};
+
+/// The bits of the first header word other than size and flags.
+pub(super) const MARKER: u64 = (HeaderType::EVENT_HEADER64.0 as u64) << 16 | 0xC0 << 24;
+
+/// Bytes of the usual items besides traits and metadata: heads and padding of both, and a related
+/// activity.
+const ITEMS_AROUND: usize = 2 * (ITEM_HEAD + 7) + ITEM_HEAD + 16;
+
+const ZEROS: [u8; 8] = [0; 8];
+
+/// All that the plain record of an event is composed from.
+#[derive(Clone, Copy)]
+pub(super) struct RecordSource<'a> {
+    pub(super) slot: &'a Slot,
+    pub(super) event: &'a Event<'a>,
+    pub(super) options: &'a Options<'a>,
+    pub(super) thread: u32,
+}
+
+impl<'a> RecordSource<'a> {
+    /// Returns the traits that the event carries: those of the registration, else those of the
+    /// call.
+    #[inline(always)]
+    fn traits(&self) -> &'a [u8] {
+        let traits = self.slot.traits();
+        if traits.is_empty() { self.options.traits } else { traits }
+    }
+
+    /// Returns whether the items of the plain record fit into the staged words and its payload is
+    /// one run of blocks.
+    #[inline(always)]
+    pub(super) fn is_small(&self) -> bool {
+        let traits = self.traits();
+        let bytes = traits.len().saturating_add(self.event.metadata.map_or(0, <[u8]>::len));
+        let is_decoded_otherwise = !traits.is_empty() && self.slot.decoding().is_some();
+        !is_decoded_otherwise
+            && !self.event.is_mixed
+            && Stage::has_room_for_items(bytes.saturating_add(ITEMS_AROUND))
+    }
+
+    /// Composes the plain record of such an event and returns its size in bytes.
+    #[inline(always)]
+    pub(super) fn compose_small(&self, stage: &mut Stage<'a>) -> usize {
+        let (event, traits) = (self.event, self.traits());
+        stage.begin(self.header());
+        if traits.is_empty() && event.metadata.is_none() && event.related.is_none() {
+            return self.finish(stage, 0);
+        }
+        let follows_schema = event.related.is_some();
+        let follows_traits = event.metadata.is_some() || follows_schema;
+        let traits = (item_head(ExtType::PROV_TRAITS, traits.len(), follows_traits), traits);
+        let schema = event
+            .metadata
+            .map(|metadata| (item_head(ExtType::EVENT_SCHEMA_TL, metadata.len(), follows_schema), metadata));
+        let related = event.related.map(|id| {
+            let [low, high] = id.to_words();
+            [item_head(ExtType::RELATED_ACTIVITYID, 16, false), low, high]
+        });
+        stage.stage_items([(!traits.1.is_empty()).then_some(traits), schema], related);
+        self.finish(stage, EVENT_HEADER_FLAG_EXTENDED_INFO)
+    }
+
+    /// Composes the record with any items and returns its size in bytes. The size field of a record
+    /// above `MAX_RECORD` is wrong.
+    #[inline(never)]
+    pub(super) fn compose(&self, stage: &mut Stage<'a>, items: &'a Items<'a>) -> usize {
+        stage.begin(self.header());
+        if items.any {
+            if !items.traits.1.is_empty()
+                && let Some(decoding) = self.slot.decoding()
+            {
+                decode_by(stage, decoding);
+            }
+            items.push_to(stage);
+        }
+        self.finish(stage, if items.any { EVENT_HEADER_FLAG_EXTENDED_INFO } else { 0 })
+    }
+
+    /// Appends the payload, writes the first header word and returns the size in bytes.
+    #[inline(always)]
+    fn finish(&self, stage: &mut Stage<'a>, flags: u16) -> usize {
+        if self.event.is_mixed {
+            stage.push_payload_among(self.event.blocks);
+        } else {
+            stage.push_payload(self.event.blocks);
+        }
+        stage.set_first(stage.size() as u64 | MARKER | u64::from(self.event.flags | flags) << 32);
+        stage.size()
+    }
+
+    /// Returns EVENT_HEADER as words, except for the first word; the offsets are those of
+    /// `traceweir_format::header::event`.
+    #[inline(always)]
+    fn header(&self) -> [u64; event::SIZE / 8] {
+        let provider = self.slot.provider_words();
+        let d = self.event.descriptor;
+        let descriptor = u64::from(d.id)
+            | u64::from(d.version) << 16
+            | u64::from(d.channel) << 24
+            | u64::from(d.level) << 32
+            | u64::from(d.opcode) << 40
+            | u64::from(d.task) << 48;
+        let activity = match self.event.activity {
+            Some(id) => id.to_words(),
+            None => thread::activity().to_words(),
+        };
+        let stamp = self.options.stamp.unwrap_or(0);
+        [
+            0,
+            u64::from(self.thread),
+            stamp,
+            provider[0],
+            provider[1],
+            descriptor,
+            d.keyword,
+            0,
+            activity[0],
+            activity[1],
+        ]
+    }
+}
+
+/// Sets the GUID to decode by, which differs from the provider.
+#[cold]
+fn decode_by(stage: &mut Stage<'_>, decoding: &'static Decoding) {
+    stage.set_provider(decoding.provider);
+    stage.push(&decoding.control);
+}
+
+/// The head of an extended data item in memory.
+type ItemHead = [u8; ITEM_HEAD];
+
+fn head(kind: ExtType, length: usize, another_follows: bool) -> ItemHead {
+    item_head(kind, length, another_follows).to_le_bytes()
+}
+
+/// The extended data items of one event: heads that stay in memory until the record is written, and
+/// the data in the caller's memory.
+pub(super) struct Items<'a> {
+    any: bool,
+    traits: (ItemHead, &'a [u8]),
+    schema: (ItemHead, Option<&'a [u8]>),
+    related: (ItemHead, Option<[u8; 16]>),
+    extras: &'a Extras<'a>,
+}
+
+impl<'a> Items<'a> {
+    /// Builds the items of the event, followed by those that only some sessions get.
+    pub(super) fn new(source: &RecordSource<'a>, extras: &'a Extras<'a>) -> Self {
+        let (traits, metadata, related) = (source.traits(), source.event.metadata, source.event.related);
+        let follows_related = !extras.is_empty();
+        let follows_schema = related.is_some() || follows_related;
+        let follows_traits = metadata.is_some() || follows_schema;
+        Self {
+            any: follows_traits || !traits.is_empty(),
+            traits: (head(ExtType::PROV_TRAITS, traits.len(), follows_traits), traits),
+            schema: (
+                head(ExtType::EVENT_SCHEMA_TL, metadata.map_or(0, <[u8]>::len), follows_schema),
+                metadata,
+            ),
+            related: (
+                head(ExtType::RELATED_ACTIVITYID, 16, follows_related),
+                related.map(|id| id.to_bytes()),
+            ),
+            extras,
+        }
+    }
+
+    fn push_to(&'a self, stage: &mut Stage<'a>) {
+        if !self.traits.1.is_empty() {
+            push_item(stage, &self.traits.0, self.traits.1);
+        }
+        if let Some(metadata) = self.schema.1 {
+            push_item(stage, &self.schema.0, metadata);
+        }
+        if let Some(related) = &self.related.1 {
+            push_item(stage, &self.related.0, related);
+        }
+        self.extras.push_to(stage);
+    }
+}
+
+/// Items that only some sessions get.
+pub(super) struct Extras<'a> {
+    key: (ItemHead, Option<[u8; 8]>),
+    stack: (ItemHead, Option<&'a [u8]>),
+}
+
+impl<'a> Extras<'a> {
+    pub(super) fn new(key: Option<u64>, stack: Option<&'a [u8]>) -> Self {
+        Self {
+            key: (head(ExtType::EVENT_KEY, 8, stack.is_some()), key.map(u64::to_le_bytes)),
+            stack: (head(ExtType::STACK_TRACE64, stack.map_or(0, <[u8]>::len), false), stack),
+        }
+    }
+
+    /// Returns whether there are no extra items; then no item may be linked to them.
+    fn is_empty(&self) -> bool {
+        self.key.1.is_none() && self.stack.1.is_none()
+    }
+
+    /// Returns the bytes that the items add to a record.
+    pub(super) fn size(&self) -> usize {
+        // Both are whole words.
+        self.key.1.map_or(0, |key| ITEM_HEAD + key.len())
+            + self.stack.1.map_or(0, |frames| ITEM_HEAD + frames.len())
+    }
+
+    fn push_to(&'a self, stage: &mut Stage<'a>) {
+        if let Some(key) = &self.key.1 {
+            push_item(stage, &self.key.0, key);
+        }
+        if let Some(frames) = self.stack.1 {
+            push_item(stage, &self.stack.0, frames);
+        }
+    }
+}
+
+fn push_item<'a>(stage: &mut Stage<'a>, head: &'a ItemHead, data: &'a [u8]) {
+    stage.push(head);
+    stage.push(data);
+    stage.push(ZEROS.get(..data.len().wrapping_neg() % 8).unwrap_or(&[]));
+}

@@ -1,0 +1,393 @@
+//! Events from the data descriptors of C programs: EVENT_DATA_DESCRIPTOR.
+//!
+//! ```text
+//!   ptr u64 │ size u32 │ type u8 │ reserved u8, u16        16 bytes, a block each, 128 at most
+//!
+//!   type   0 payload                       ─▶ after the others
+//!          1 metadata of the event         ─▶ item 11
+//!          2 metadata of the provider      ─▶ item 12; dropped if the registration has traits
+//!          3 time stamp, 8 bytes           ─▶ header: the session keeps it
+//! ```
+//!
+//! Types count once the provider enabled them (EventSetInformation: descriptor types, or traits);
+//! before, the type byte may be anything and every block is payload. Each of the types 1 to 3 may
+//! appear at most once.
+//!
+//! The blocks are checked and used in the caller's list; no other list is built.
+#![allow(unsafe_code)]
+
+use traceweir_format::Guid;
+use traceweir_format::spec::event::{
+    EVENT_DATA_DESCRIPTOR_TYPE_EVENT_METADATA as EVENT_METADATA, EVENT_DATA_DESCRIPTOR_TYPE_NONE as NONE,
+    EVENT_DATA_DESCRIPTOR_TYPE_PROVIDER_METADATA as PROVIDER_METADATA,
+    EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE as TIMESTAMP_OVERRIDE, EventDescriptor,
+};
+use traceweir_transport::ring::{Block, Blocks};
+
+use super::straight::{Target, UsualEvent};
+use super::{Options, WriteError};
+use crate::event::{Event, MAX_BLOCKS};
+use crate::registration::{Handle, Slot};
+
+/// EVENT_DATA_DESCRIPTOR: a block of an event's data, as C programs describe it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DataDescriptor {
+    /// Address of the first byte.
+    pub ptr: u64,
+    /// Number of bytes.
+    pub size: u32,
+    /// Type of the block, if the provider has descriptor types; otherwise ignored.
+    pub kind: u8,
+    /// Reserved; zero.
+    pub reserved1: u8,
+    /// Reserved; zero.
+    pub reserved2: u16,
+}
+
+const _: () = assert!(size_of::<DataDescriptor>() == 16 && align_of::<DataDescriptor>() == 8);
+const _: () = assert!(std::mem::offset_of!(DataDescriptor, kind) == 12);
+
+impl DataDescriptor {
+    /// Describes a block of payload.
+    #[must_use]
+    pub fn new(data: &[u8]) -> Self {
+        Self::of_kind(NONE, data)
+    }
+
+    /// Describes a block of this type. A size above 4 GiB is truncated; no event can be that large.
+    #[must_use]
+    pub fn of_kind(kind: u8, data: &[u8]) -> Self {
+        let size = u32::try_from(data.len()).unwrap_or(u32::MAX);
+        Self { ptr: data.as_ptr().expose_provenance() as u64, size, kind, ..Self::default() }
+    }
+
+    /// Returns whether the block has an address or needs none.
+    #[inline(always)]
+    fn has_address(&self) -> bool {
+        self.ptr != 0 || self.size == 0
+    }
+
+    /// Returns the bytes; a NULL address has none.
+    ///
+    /// # Safety
+    ///
+    /// `ptr` is NULL, or `size` bytes there can be read and do not change for `'a`.
+    #[inline(always)]
+    unsafe fn bytes<'a>(&self) -> Result<&'a [u8], WriteError> {
+        if self.ptr == 0 {
+            return if self.size == 0 { Ok(&[]) } else { Err(WriteError::InvalidParameter) };
+        }
+        let at = std::ptr::with_exposed_provenance(self.ptr as usize);
+        // SAFETY: not NULL, so the caller promises `size` readable bytes.
+        Ok(unsafe { std::slice::from_raw_parts(at, self.size as usize) })
+    }
+}
+
+/// The blocks of an event, sorted by type.
+struct Sorted<'a> {
+    payload: &'a [Block<'a>],
+    /// `payload` also contains other blocks.
+    is_mixed: bool,
+    metadata: Option<&'a [u8]>,
+    provider: Option<&'a [u8]>,
+    stamp: Option<u64>,
+}
+
+/// The blocks other than payload.
+#[derive(Default)]
+struct Typed<'a> {
+    metadata: Option<&'a [u8]>,
+    provider: Option<&'a [u8]>,
+    stamp: Option<&'a [u8]>,
+}
+
+impl<'a> Typed<'a> {
+    /// Adds a block.
+    // A separate function, so that the loop over the payload stays small.
+    #[cold]
+    fn add(&mut self, kind: u8, bytes: &'a [u8]) -> Result<(), WriteError> {
+        let field = match kind {
+            EVENT_METADATA => &mut self.metadata,
+            PROVIDER_METADATA => &mut self.provider,
+            TIMESTAMP_OVERRIDE if bytes.len() == 8 => &mut self.stamp,
+            _ => return Err(WriteError::InvalidParameter),
+        };
+        if field.replace(bytes).is_some() { Err(WriteError::InvalidParameter) } else { Ok(()) }
+    }
+}
+
+impl<'a> Sorted<'a> {
+    /// Checks and sorts blocks. Their types count if `typed`.
+    ///
+    /// # Safety
+    ///
+    /// As [`DataDescriptor::bytes`], of each block.
+    #[inline(always)]
+    unsafe fn new(blocks: &'a [DataDescriptor], typed: bool) -> Result<Self, WriteError> {
+        if blocks.len() > MAX_BLOCKS {
+            return Err(WriteError::InvalidParameter);
+        }
+        let mut typed_blocks = Typed::default();
+        let mut others = blocks;
+        // The order of TraceLogging, metadata first: two comparisons instead of a branch for every
+        // block.
+        if typed
+            && let [provider, metadata, rest @ ..] = blocks
+            && (provider.kind, metadata.kind) == (PROVIDER_METADATA, EVENT_METADATA)
+        {
+            // SAFETY: the caller promises that the bytes of each block can be read.
+            let (provider, metadata) = unsafe { (provider.bytes()?, metadata.bytes()?) };
+            typed_blocks = Typed { provider: Some(provider), metadata: Some(metadata), stamp: None };
+            others = rest;
+        }
+        let mut is_mixed = false;
+        for block in others {
+            // SAFETY: as above.
+            let bytes = unsafe { block.bytes() }?;
+            if typed && block.kind != NONE {
+                typed_blocks.add(block.kind, bytes)?;
+                is_mixed = true;
+            }
+        }
+        if is_mixed {
+            (others, is_mixed) = trimmed(others);
+        }
+        let Typed { metadata, provider, stamp } = typed_blocks;
+        // SAFETY: as above; the loop refused blocks that have a size but no address.
+        let payload = unsafe { Block::from_described(others.as_ptr().cast(), others.len()) };
+        let stamp = stamp.and_then(|bytes| bytes.first_chunk()).map(|bytes| u64::from_ne_bytes(*bytes));
+        Ok(Self { payload, is_mixed, metadata, provider, stamp })
+    }
+}
+
+/// Returns the blocks from the first to the last payload block, and whether others are between
+/// them.
+#[cold]
+fn trimmed(mut blocks: &[DataDescriptor]) -> (&[DataDescriptor], bool) {
+    while let [first, rest @ ..] = blocks
+        && first.kind != NONE
+    {
+        blocks = rest;
+    }
+    while let [rest @ .., last] = blocks
+        && last.kind != NONE
+    {
+        blocks = rest;
+    }
+    (blocks, blocks.iter().any(|block| block.kind != NONE))
+}
+
+/// Writes an event from data descriptors that passed level and keyword, to all sessions except
+/// excluded ones. `event` has no metadata and blocks yet.
+///
+/// # Safety
+///
+/// As [`DataDescriptor::bytes`], of each descriptor.
+#[inline(always)]
+pub(crate) unsafe fn write_descriptors(
+    slot: &Slot,
+    event: Event<'_>,
+    options: Options<'_>,
+    descriptors: &[DataDescriptor],
+) -> Result<(), WriteError> {
+    // SAFETY: the caller promises that the bytes of each descriptor can be read.
+    let sorted = unsafe { Sorted::new(descriptors, slot.has_descriptor_types()) }?;
+    let Sorted { payload, is_mixed, metadata, provider, stamp } = sorted;
+    let options = Options { traits: provider.unwrap_or(&[]), stamp, frames: 1, ..options };
+    super::write_with(slot, &Event { metadata, blocks: payload, is_mixed, ..event }, &options)
+}
+
+/// Writes an event that a C program passes to EventWriteTransfer, for a façade, if it is a usual
+/// one.
+///
+/// Returns whether it was written; otherwise the caller takes the longer way, which checks
+/// everything again.
+///
+/// # Safety
+///
+/// Pointers are NULL or valid: `data` has `count` elements, and each of them is NULL or the address
+/// of as many bytes as its size says, which do not change during the call.
+// Inlined into the function that a C program calls: one frame for both.
+#[doc(hidden)]
+#[inline(always)]
+pub unsafe fn try_straight(
+    handle: u64,
+    descriptor: *const EventDescriptor,
+    activity: *const Guid,
+    related: *const Guid,
+    count: u32,
+    data: *const DataDescriptor,
+) -> bool {
+    let Some(handle) = Handle::from_raw(handle) else { return false };
+    let has_blocks = !data.is_null() && data.is_aligned();
+    if descriptor.is_null() || !related.is_null() || count as usize > MAX_BLOCKS || count != 0 && !has_blocks
+    {
+        return false;
+    }
+    // SAFETY: `descriptor` is not NULL, so the caller promises that it is valid, as is `activity`
+    // unless it is NULL; bytes need no alignment.
+    let (descriptor, activity) =
+        unsafe { (&*descriptor.cast::<[u8; 16]>(), activity.cast::<[u8; 16]>().as_ref()) };
+    // SAFETY: not NULL and aligned, and the caller promises `count` elements.
+    let blocks = if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(data, count as usize) } };
+    let slot = handle.slot();
+    let Some(target) = Target::find(slot, descriptor, 0) else { return false };
+    let (mut metadata, mut payload) = (None, blocks);
+    let typed = slot.has_descriptor_types();
+    if typed
+        && let [provider, event, rest @ ..] = blocks
+        && (provider.kind, event.kind) == (PROVIDER_METADATA, EVENT_METADATA)
+    {
+        // The provider's metadata come with the registration; otherwise this is an event of a rarer
+        // kind.
+        // SAFETY: the caller promises that the bytes of each element can be read.
+        let (true, Ok(bytes)) = (slot.has_traits() && provider.has_address(), unsafe { event.bytes() })
+        else {
+            return false;
+        };
+        (metadata, payload) = (Some(bytes), rest);
+    }
+    // SAFETY: as above.
+    let Some(payload) = (unsafe { plain_blocks(payload, typed) }) else { return false };
+    UsualEvent { descriptor, flags: 0, metadata, activity, payload }.try_write(&target)
+}
+
+/// Writes an event of the TraceLogging macros of C, for a façade, if it is a usual one.
+///
+/// Descriptor and metadata are constants of the program, there are no activity ids, and the
+/// provider's metadata come with the registration.
+///
+/// # Safety
+///
+/// `descriptor` and `metadata` are valid, the latter for `metadata_bytes`; `data` as in
+/// [`try_straight`], but never NULL.
+#[doc(hidden)]
+#[inline(always)]
+pub unsafe fn try_straight_described(
+    handle: u64,
+    descriptor: *const EventDescriptor,
+    metadata: *const u8,
+    metadata_bytes: u32,
+    count: u32,
+    data: *const DataDescriptor,
+) -> bool {
+    let Some(handle) = Handle::from_raw(handle) else { return false };
+    let slot = handle.slot();
+    if count as usize > MAX_BLOCKS || !slot.has_traits() {
+        return false;
+    }
+    // SAFETY: the caller promises that all three are valid, for so many bytes and elements; a
+    // descriptor as bytes needs no alignment.
+    let (descriptor, metadata, blocks) = unsafe {
+        (
+            &*descriptor.cast::<[u8; 16]>(),
+            std::slice::from_raw_parts(metadata, metadata_bytes as usize),
+            std::slice::from_raw_parts(data, count as usize),
+        )
+    };
+    // SAFETY: the caller promises that the bytes of each element can be read.
+    let Some(payload) = (unsafe { plain_blocks(blocks, true) }) else { return false };
+    let Some(target) = Target::find(slot, descriptor, 0) else { return false };
+    UsualEvent { descriptor, flags: 0, metadata: Some(metadata), activity: None, payload }.try_write(&target)
+}
+
+/// Returns the blocks if all are payload; `None` if one is missing or of another kind.
+///
+/// # Safety
+///
+/// As [`DataDescriptor::bytes`], of each block.
+#[inline(always)]
+unsafe fn plain_blocks(blocks: &[DataDescriptor], typed: bool) -> Option<Blocks<'_>> {
+    let mut bytes = 0_usize;
+    for block in blocks {
+        if !block.has_address() || typed && block.kind != NONE {
+            return None;
+        }
+        // Less than 2³² each, and few.
+        bytes = bytes.wrapping_add(block.size as usize);
+    }
+    // SAFETY: every block that has a size has an address, where the caller promises as many bytes;
+    // `bytes` is their sum.
+    Some(unsafe { Blocks::described(blocks.as_ptr().cast(), blocks.len(), bytes) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Payload, event metadata, provider metadata and time stamp of sorted blocks.
+    type Outcome = Result<(Vec<Vec<u8>>, Option<Vec<u8>>, Option<Vec<u8>>, Option<u64>), WriteError>;
+
+    fn sorted(blocks: &[DataDescriptor], typed: bool) -> Outcome {
+        // SAFETY: every block here is NULL, or made from bytes that live on.
+        let sorted = unsafe { Sorted::new(blocks, typed) }?;
+        let own = |bytes: &[u8]| bytes.to_vec();
+        let descriptor = EventDescriptor::default();
+        let event = Event { is_mixed: sorted.is_mixed, ..Event::from_blocks(&descriptor, sorted.payload) };
+        let payload = event.payload().map(own).collect();
+        Ok((payload, sorted.metadata.map(own), sorted.provider.map(own), sorted.stamp))
+    }
+
+    fn block(kind: u8, data: &'static [u8]) -> DataDescriptor {
+        DataDescriptor::of_kind(kind, data)
+    }
+
+    const STAMP: &[u8] = &[1, 0, 0, 0, 0, 0, 0, 0x10];
+    const REFUSED: Outcome = Err(WriteError::InvalidParameter);
+
+    #[test]
+    fn without_types_every_block_is_payload() {
+        let blocks = [block(1, b"one"), block(2, b""), block(3, b"x"), block(255, b"y"), block(1, b"again")];
+        let all = [&b"one"[..], b"", b"x", b"y", b"again"].map(<[u8]>::to_vec).to_vec();
+        assert_eq!(sorted(&blocks, false), Ok((all, None, None, None)));
+    }
+
+    #[test]
+    fn typed_blocks_are_sorted_at_any_position() {
+        let blocks = [block(0, b"a"), block(3, STAMP), block(1, b"meta"), block(0, b""), block(2, b"traits")];
+        let (payload, metadata, provider, stamp) = sorted(&blocks, true).unwrap();
+        assert_eq!(payload, [b"a".to_vec(), Vec::new()]);
+        assert_eq!((metadata, provider), (Some(b"meta".to_vec()), Some(b"traits".to_vec())));
+        assert_eq!(stamp, Some(0x1000_0000_0000_0001));
+        let blocks = [block(2, b"traits"), block(1, b"meta"), block(0, b"a"), block(3, STAMP), block(0, b"")];
+        let usual = sorted(&blocks, true).unwrap();
+        let expected = (vec![b"a".to_vec(), Vec::new()], Some(b"meta".to_vec()), Some(b"traits".to_vec()));
+        assert_eq!((usual.0, usual.1, usual.2, usual.3), (expected.0, expected.1, expected.2, stamp));
+    }
+
+    #[test]
+    fn unknown_and_repeated_types_are_refused() {
+        for kind in [4, 5, 128, 255] {
+            assert_eq!(sorted(&[block(kind, b"x")], true), REFUSED, "{kind}");
+        }
+        for kind in [1, 2, 3] {
+            assert_eq!(sorted(&[block(kind, STAMP), block(0, b"x"), block(kind, STAMP)], true), REFUSED);
+        }
+        for again in [1, 2] {
+            assert_eq!(sorted(&[block(2, b"t"), block(1, b"m"), block(again, b"x")], true), REFUSED);
+        }
+        for wrong in [&b""[..], b"1234567", b"123456789"] {
+            assert_eq!(sorted(&[block(3, wrong)], true), REFUSED, "{wrong:?}");
+        }
+    }
+
+    #[test]
+    fn null_address_has_no_bytes() {
+        let null = |size, kind| DataDescriptor { size, kind, ..DataDescriptor::default() };
+        for typed in [false, true] {
+            assert_eq!(sorted(&[null(0, 0)], typed), Ok((vec![Vec::new()], None, None, None)));
+            assert_eq!(sorted(&[block(0, b"x"), null(1, 0)], typed), REFUSED);
+        }
+        assert_eq!(sorted(&[null(0, 1)], true), Ok((vec![], Some(vec![]), None, None)));
+        assert_eq!(sorted(&[null(8, 3)], true), REFUSED);
+    }
+
+    #[test]
+    fn more_than_128_blocks_are_refused() {
+        let blocks = vec![block(0, b"b"); MAX_BLOCKS + 1];
+        assert_eq!(sorted(&blocks, true), REFUSED);
+        assert_eq!(sorted(&blocks[1..], true).unwrap().0.len(), MAX_BLOCKS);
+        assert_eq!(sorted(&[], true), Ok((vec![], None, None, None)));
+    }
+}

@@ -1,0 +1,343 @@
+use std::cell::Cell;
+use std::ffi::c_void;
+use std::hint::black_box;
+
+use super::*;
+
+/// Captures the caller's stack as a write does: with a frame of this library in between.
+#[inline(never)]
+fn taken() -> Box<Frames> {
+    let mut frames = Box::new(Frames::new());
+    let inside = 0_u64;
+    let inside = (&raw const inside).addr();
+    capture(&mut frames, &mut Unwinding::new(), StackStart { inside, caller: inside, skip: 0 });
+    black_box(frames)
+}
+
+mod oracle {
+    //! The unwinder of the runtime library.
+
+    use super::*;
+
+    type Each = extern "C" fn(*mut c_void, *mut c_void) -> i32;
+    unsafe extern "C" {
+        fn _Unwind_Backtrace(each: Each, data: *mut c_void) -> i32;
+        fn _Unwind_GetIP(context: *mut c_void) -> usize;
+    }
+
+    extern "C" fn each(context: *mut c_void, data: *mut c_void) -> i32 {
+        // SAFETY: the vector that `frames` passes; the context of this call.
+        unsafe { (*data.cast::<Vec<u64>>()).push(_Unwind_GetIP(context) as u64) };
+        0
+    }
+
+    #[inline(never)]
+    pub(super) fn frames() -> Vec<u64> {
+        let mut frames = Vec::<u64>::new();
+        // SAFETY: the callback takes what is passed here.
+        unsafe { _Unwind_Backtrace(each, (&raw mut frames).cast()) };
+        frames
+    }
+}
+
+/// Returns whether an address is in a function, which has a limited size here.
+fn is_in(address: u64, function: usize) -> bool {
+    (function as u64..function as u64 + 600).contains(&address)
+}
+
+#[inline(never)]
+fn inner(depth: u32) -> Box<Frames> {
+    if depth == 0 { black_box(taken()) } else { black_box(inner(depth - 1)) }
+}
+
+#[inline(never)]
+fn outer(depth: u32) -> Box<Frames> {
+    black_box(inner(depth))
+}
+
+#[test]
+fn frames_begin_at_the_caller_and_name_each_function() {
+    let frames = outer(0);
+    let found = frames.addresses();
+    assert!(is_in(found[0], inner as fn(u32) -> Box<Frames> as usize), "{found:x?}");
+    assert!(is_in(found[1], outer as fn(u32) -> Box<Frames> as usize), "{found:x?}");
+    assert!(
+        is_in(found[2], frames_begin_at_the_caller_and_name_each_function as fn() as usize),
+        "{found:x?}"
+    );
+    assert_eq!(frames.data().len(), 8 + 8 * found.len());
+    assert_eq!(frames.data()[..8], [0; 8], "match id");
+}
+
+#[test]
+fn runtime_library_finds_the_same_frames() {
+    #[inline(never)]
+    fn both() -> (Box<Frames>, Vec<u64>) {
+        (black_box(taken()), black_box(oracle::frames()))
+    }
+    for run in 0..2 {
+        let (ours, theirs) = black_box(both());
+        let ours = ours.addresses();
+        // Both begin in `both`, at different calls; from its caller on they agree.
+        let start = theirs.iter().position(|address| *address == ours[1]).expect("a common frame");
+        // Some versions of the runtime library report the address 0 at the end.
+        let theirs: Vec<_> = theirs[start..].iter().copied().filter(|address| *address != 0).collect();
+        assert_eq!(ours[1..], theirs, "run {run}: from the tables, then remembered");
+        assert!(ours.len() > 5);
+    }
+}
+
+#[test]
+fn deep_recursion_gives_192_innermost_frames() {
+    let frames = outer(500);
+    assert_eq!(frames.addresses().len(), MAX_FRAMES);
+    assert!(frames.addresses().iter().all(|f| is_in(*f, inner as fn(u32) -> Box<Frames> as usize)));
+    assert_eq!(frames.data().len(), 8 * 193);
+    assert!(outer(100).addresses().len() > 102);
+}
+
+#[test]
+fn requested_frames_are_skipped() {
+    #[inline(never)]
+    fn without_the_first() -> Frames {
+        let mut frames = Frames::new();
+        let inside = 0_u64;
+        let inside = (&raw const inside).addr();
+        capture(&mut frames, &mut Unwinding::new(), StackStart { inside, caller: inside, skip: 1 });
+        black_box(frames)
+    }
+    #[inline(never)]
+    fn skipped() -> Frames {
+        black_box(without_the_first())
+    }
+    let frames = black_box(skipped());
+    let test = requested_frames_are_skipped as fn() as usize;
+    assert!(is_in(frames.addresses()[0], test));
+}
+
+/// Walks by frame pointers alone over words on this stack; `fill` gets their address and returns
+/// where to begin.
+fn by_pointers(words: &mut [usize; 16], fill: impl Fn(usize, &mut [usize; 16]) -> usize) -> Vec<u64> {
+    let at = words.as_ptr().expose_provenance();
+    let fp = fill(at, words);
+    black_box(&mut *words);
+    let mut frames = Frames::new();
+    let registers = Registers { pc: 0x5000, sp: at, fp, link: 0, exact: true };
+    let mut work = Work::new();
+    let readable = Readable::here(at, at, at, &mut work);
+    walk(&mut frames, registers, StackStart { inside: 0, caller: at, skip: 0 }, &readable, |_| None);
+    frames.addresses().to_vec()
+}
+
+#[test]
+fn valid_frame_pointer_chain_is_followed_to_its_end() {
+    let found = by_pointers(&mut [0; 16], |at, words| {
+        (words[0], words[1]) = (at + 8 * 4, 0x1_0001);
+        (words[4], words[5]) = (at + 8 * 10, 0x1_0002);
+        (words[10], words[11]) = (0, 0x1_0003);
+        at
+    });
+    assert_eq!(found, [0x1_0001, 0x1_0002, 0x1_0003]);
+}
+
+#[test]
+fn smashed_frame_pointer_chain_ends_at_the_damage() {
+    let heap = Box::leak(Box::new([0x4141_4141_usize; 4])).as_ptr().expose_provenance();
+    for smashed in [1, 8, 0x4141_4141_4141_4141, usize::MAX, usize::MAX - 7, usize::MAX & !15, heap] {
+        let found = by_pointers(&mut [0; 16], |at, words| {
+            (words[0], words[1]) = (smashed, 0x1_0001);
+            at
+        });
+        assert!(found.len() <= 1, "{smashed:#x}: {found:x?}");
+        assert!(by_pointers(&mut [0; 16], |_, _| smashed).is_empty(), "{smashed:#x}");
+    }
+    for (next, code) in [(0, 0x1_0001), (4, 0), (4, 1), (1, 0x1_0001)] {
+        // To itself, to no code, and to an unaligned address.
+        let found = by_pointers(&mut [0; 16], |at, words| {
+            (words[0], words[1]) = (at + 8 * next + usize::from(next == 1), code);
+            at
+        });
+        assert!(found.len() <= 1, "{next} {code}: {found:x?}");
+    }
+    let into_the_stack = by_pointers(&mut [0; 16], |at, words| {
+        (words[0], words[1]) = (at + 32, at + 64);
+        at
+    });
+    assert!(into_the_stack.is_empty(), "a stack holds no code");
+}
+
+#[test]
+fn tables_unwind_despite_a_wrong_frame_pointer() {
+    for smashed in [0, 7, 0x4141_4141_4141_4141, usize::MAX] {
+        let here = Registers { fp: smashed, ..here() };
+        let mut frames = Frames::new();
+        let inside = 0_u64;
+        let inside = (&raw const inside).addr();
+        let mut work = Work::new();
+        let readable = Readable::here(here.sp, inside, inside, &mut work);
+        walk(&mut frames, here, StackStart { inside, caller: inside, skip: 0 }, &readable, |pc| {
+            tables::rule(pc, &mut Rows::new())
+        });
+        // How far it gets depends on which functions keep frame pointers; the walk must only end.
+        black_box(frames.addresses().len());
+    }
+}
+
+thread_local! {
+    static SEEN: Cell<Option<Box<Frames>>> = const { Cell::new(None) };
+}
+
+extern "C" fn handler(_signal: i32) {
+    SEEN.set(Some(taken()));
+}
+
+#[inline(never)]
+fn interrupted() {
+    // SAFETY: sends a signal for which a handler is there.
+    unsafe { libc::raise(libc::SIGUSR2) };
+    black_box(());
+}
+
+fn with_handler(flags: i32) -> Box<Frames> {
+    // SAFETY: a handler of the right type; the signal is used by these tests alone.
+    unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = handler as extern "C" fn(i32) as usize;
+        action.sa_flags = flags;
+        libc::sigaction(libc::SIGUSR2, &raw const action, std::ptr::null_mut());
+    }
+    interrupted();
+    SEEN.take().expect("the handler ran")
+}
+
+#[test]
+fn signal_handler_captures_the_interrupted_stack() {
+    let mut memory = vec![0_u8; 64 << 10];
+    // Separate threads: the handler is the first, and then the second, to capture a stack.
+    for (flags, asks_first) in [(0, true), (0, false), (libc::SA_ONSTACK, true), (libc::SA_ONSTACK, false)] {
+        let memory = &mut memory;
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                let stack =
+                    libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: memory.len() };
+                let mut before = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: 0, ss_size: 0 };
+                // SAFETY: the memory outlives its use as a stack, which ends below.
+                assert_eq!(unsafe { libc::sigaltstack(&raw const stack, &raw mut before) }, 0);
+                if !asks_first {
+                    black_box(taken());
+                }
+                let frames = with_handler(flags);
+                let found = frames.addresses();
+                let at = |function| found.iter().position(|address| is_in(*address, function));
+                let inside = at(handler as extern "C" fn(i32) as usize);
+                let outside = at(interrupted as fn() as usize);
+                assert_eq!(inside, Some(0), "{flags} {asks_first}: {found:x?}");
+                assert!(outside > inside, "{flags} {asks_first}: {found:x?}");
+                // SAFETY: the stack of before.
+                unsafe { libc::sigaltstack(&raw const before, std::ptr::null_mut()) };
+            });
+        });
+    }
+}
+
+/// Calls a function on another stack.
+#[cfg(target_arch = "x86_64")]
+fn on_stack(top: *mut u8, function: extern "C" fn()) {
+    // SAFETY: `top` is the aligned end of memory that is large enough; the function returns, and
+    // the stack pointer is put back.
+    unsafe {
+        std::arch::asm!(
+            "mov r12, rsp", "mov rsp, {top}", "call {function}", "mov rsp, r12",
+            top = in(reg) top, function = in(reg) function, out("r12") _, clobber_abi("C"),
+        );
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[test]
+fn coroutine_stack_is_read_only_in_its_used_part() {
+    extern "C" fn routine() {
+        SEEN.set(Some(black_box(taken())));
+    }
+    let length = 256 << 10;
+    // SAFETY: a new mapping; the last page of it may not be read.
+    let (memory, end) = unsafe {
+        let memory = libc::mmap(
+            std::ptr::null_mut(),
+            length,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        );
+        assert_ne!(memory, libc::MAP_FAILED);
+        let end = memory.cast::<u8>().add(length - 4096);
+        assert_eq!(libc::mprotect(end.cast(), 4096, libc::PROT_NONE), 0);
+        (memory, end)
+    };
+    for _ in 0..2 {
+        on_stack(end, routine);
+        let frames = SEEN.take().unwrap();
+        assert!(is_in(frames.addresses()[0], routine as extern "C" fn() as usize));
+    }
+    // SAFETY: mapped above; no code runs there any more.
+    unsafe { libc::munmap(memory, length) };
+    assert!(black_box(taken()).addresses().len() > 3, "the thread's own stack is not forgotten");
+}
+
+#[test]
+#[ignore = "prints figures, judges nothing"]
+fn cost_of_a_stack() {
+    fn measure(what: &str, depth: u32, mut once: impl FnMut() -> usize) {
+        let frames = once();
+        // The best of many runs, because other programs run too.
+        let each = (0..500).map(|_| {
+            let start = std::time::Instant::now();
+            for _ in 0..20 {
+                black_box(once());
+            }
+            start.elapsed().as_nanos() / 20
+        });
+        let each = each.min().unwrap_or(0);
+        println!("{what}, depth {depth}: {frames} frames, {each} ns");
+    }
+    #[inline(never)]
+    fn at(depth: u32, then: &mut dyn FnMut()) {
+        if depth == 0 {
+            then()
+        } else {
+            at(depth - 1, then)
+        }
+        black_box(());
+    }
+    let here = cost_of_a_stack as fn() as usize;
+    measure("a rule that is new", 0, || tables::find(black_box(here), &mut Rows::new()).map_or(0, |_| 1));
+    let mut chain = [0; 200];
+    let start = chain.as_mut_ptr().expose_provenance();
+    for (index, pair) in chain.chunks_exact_mut(2).enumerate() {
+        (pair[0], pair[1]) = (if index < 99 { start + 16 * (index + 1) } else { 0 }, 0x1_0000);
+    }
+    black_box(&mut chain);
+    measure("frame pointers", 100, || {
+        let mut frames = Frames::new();
+        let registers = Registers { pc: 0x5000, sp: start, fp: start, link: 0, exact: true };
+        walk(
+            &mut frames,
+            registers,
+            StackStart { inside: 0, caller: start, skip: 0 },
+            &Readable::here(start, start, start, &mut Work::new()),
+            |_| None,
+        );
+        frames.addresses().len()
+    });
+    for depth in [0, 10, 100] {
+        at(depth, &mut || {
+            measure("tables", depth, || {
+                let mut frames = Frames::new();
+                capture(&mut frames, &mut Unwinding::new(), StackStart { inside: 0, caller: 0, skip: 0 });
+                frames.addresses().len()
+            });
+            measure("runtime library", depth, || oracle::frames().len());
+        });
+    }
+}

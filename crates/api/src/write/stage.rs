@@ -1,0 +1,404 @@
+//! The memory in which a record is composed.
+//!
+//! ```text
+//!   words ┌────────┬──────────────┬───────┬────────────────┐        rest
+//!         │ prefix │ EVENT_HEADER │ items │ small blocks   │   +    [in place] [in place] …
+//!         └────────┴──────────────┴───────┴────────────────┘
+//!           16       80             as many blocks as fit           from the first block on that is
+//!                                                                   large or does not fit
+//! ```
+//!
+//! Most events are a header and a few numbers. They are gathered here with a handful of moves, so
+//! that the restartable sequence copies one run of bytes. A large block is copied once, from the
+//! caller's memory.
+//!
+//! The words lie on the writer's stack, and the rest is the end of the caller's own list of blocks,
+//! so no list is built. Only a record whose items do not fit, or whose payload is not the end of
+//! such a list, needs its own list (`parts`), which is too large for a stack (scratch.rs).
+//!
+//! Invariants
+//!
+//! 1. `words[..ceil(filled / 8)]` and `parts[..count]` are initialised; nothing else is ever read.
+//!    Clearing either array would cost as much as the whole event.
+//! 2. `filled <= CAPACITY`; eight bytes of slack after it take the zeros that complete the last
+//!    word.
+//! 3. Once there is a part or a rest, nothing is added to the words: bytes keep their order. There
+//!    is no rest if there are parts.
+#![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
+
+use traceweir_format::header::event;
+use traceweir_format::header::extended::ITEM_HEAD;
+use traceweir_transport::abi::PREFIX_BYTES;
+use traceweir_transport::ring::{Block, Gather};
+
+/// Blocks above this size are copied from the caller's memory.
+const SMALL: usize = 64;
+/// Bytes that can be staged, including the prefix.
+const CAPACITY: usize = 320;
+pub(super) const WORDS: usize = CAPACITY / 8 + 1;
+/// 128 data blocks, and six extended data items of head, data and padding.
+pub(super) const PARTS: usize = 128 + 6 * 3;
+
+/// Memory for the beginning of a record.
+pub(super) type Words = [MaybeUninit<u64>; WORDS];
+/// Memory for the list of blocks that follow the words.
+pub(super) type Parts<'a> = [MaybeUninit<Block<'a>>; PARTS];
+
+/// A record under construction.
+pub(super) struct Stage<'a> {
+    words: &'a mut Words,
+    filled: usize,
+    parts: &'a mut [MaybeUninit<Block<'a>>],
+    count: usize,
+    /// Blocks that follow the words.
+    rest: &'a [Block<'a>],
+    /// Bytes of the parts, or of the rest.
+    rest_bytes: usize,
+}
+
+impl<'a> Stage<'a> {
+    /// Words before anything was written to them.
+    pub(super) const EMPTY: Words = [const { MaybeUninit::uninit() }; WORDS];
+
+    /// Creates an empty stage; [`begin`](Self::begin) comes next.
+    #[inline(always)]
+    pub(super) const fn new(words: &'a mut Words) -> Self {
+        Self { words, filled: 0, parts: &mut [], count: 0, rest: &[], rest_bytes: 0 }
+    }
+
+    /// Creates an empty stage with room for items of any size and for any list of blocks.
+    pub(super) const fn with_parts(words: &'a mut Words, parts: &'a mut Parts<'a>) -> Self {
+        Self { words, filled: 0, parts, count: 0, rest: &[], rest_bytes: 0 }
+    }
+
+    /// Begins a record with these words (little-endian), after room for the prefix.
+    #[inline(always)]
+    pub(super) fn begin<const N: usize>(&mut self, head: [u64; N]) {
+        const { assert!(PREFIX_BYTES == 16 && PREFIX_BYTES + N * 8 <= CAPACITY) };
+        self.words[0].write(0);
+        self.words[1].write(0);
+        // By index, so that the loop is unrolled and the words go from registers to their final
+        // place.
+        #[allow(clippy::needless_range_loop)]
+        for i in 0..N {
+            self.words[2 + i].write(head[i].to_le());
+        }
+        self.filled = PREFIX_BYTES + N * 8;
+    }
+
+    /// Overwrites the first word of the record.
+    #[inline(always)]
+    pub(super) fn set_first(&mut self, word: u64) {
+        self.words[2].write(word.to_le());
+    }
+
+    /// Overwrites the provider in an event header (at 0x18).
+    pub(super) fn set_provider(&mut self, words: [u64; 2]) {
+        self.words[2 + 3].write(words[0].to_le());
+        self.words[2 + 4].write(words[1].to_le());
+    }
+
+    /// Returns the bytes of the record so far.
+    #[inline(always)]
+    pub(super) fn size(&self) -> usize {
+        self.filled - PREFIX_BYTES + self.rest_bytes
+    }
+
+    /// Appends a part of an item; copies it now if it is small. Only with parts.
+    pub(super) fn push(&mut self, bytes: &'a [u8]) {
+        if self.count != 0 || !self.copy_small_one(bytes) {
+            self.push_part(Block::new(bytes));
+        }
+    }
+
+    /// Appends the payload, after which nothing is appended. Small blocks are copied now; from the
+    /// first large one on, blocks are copied when the record is written.
+    #[inline(always)]
+    pub(super) fn push_payload(&mut self, blocks: &'a [Block<'a>]) {
+        if self.count != 0 {
+            return blocks.iter().for_each(|block| self.push_part(*block));
+        }
+        let mut staged = 0;
+        // In a register: through `self` it would be stored and loaded again for each block.
+        let mut filled = self.filled;
+        let base = self.words.as_mut_ptr().cast::<u8>();
+        for block in blocks {
+            let bytes = block.bytes();
+            if bytes.len() > SMALL || filled + bytes.len() > CAPACITY {
+                break;
+            }
+            // SAFETY: `filled + len <= CAPACITY`, so the bytes lie inside `words`, which is
+            // borrowed mutably; `bytes` cannot overlap it.
+            unsafe { copy_small(base.add(filled), bytes) };
+            filled += bytes.len();
+            staged += 1;
+        }
+        self.filled = filled;
+        self.rest = blocks.get(staged..).unwrap_or(&[]);
+        self.rest_bytes = self.rest.iter().fold(0, |sum, block| sum.saturating_add(block.len()));
+    }
+
+    /// Appends the payload of a list that also contains other blocks. Only with parts.
+    pub(super) fn push_payload_among(&mut self, blocks: &'a [Block<'a>]) {
+        for block in blocks.iter().filter(|block| block.kind() == 0) {
+            self.push(block.bytes());
+        }
+    }
+
+    /// Copies the bytes after the staged ones if they are small and fit, and returns whether it
+    /// did.
+    fn copy_small_one(&mut self, bytes: &[u8]) -> bool {
+        let fits = bytes.len() <= SMALL && self.filled + bytes.len() <= CAPACITY;
+        if fits {
+            // SAFETY: as above.
+            unsafe { copy_small(self.words.as_mut_ptr().cast::<u8>().add(self.filled), bytes) };
+            self.filled += bytes.len();
+        }
+        fits
+    }
+
+    /// Returns whether [`stage_items`](Self::stage_items) has room for items of this size,
+    /// including heads and padding.
+    #[inline(always)]
+    pub(super) const fn has_room_for_items(bytes: usize) -> bool {
+        bytes <= CAPACITY - PREFIX_BYTES - event::SIZE
+    }
+
+    /// Appends extended data items to an event header, each a head, data and zeros up to a multiple
+    /// of eight. Nothing may follow the header yet, and
+    /// [`has_room_for_items`](Self::has_room_for_items) must hold for all of them.
+    ///
+    /// They are staged in whole words: a word composed by two stores would have to wait for both
+    /// when it is copied on.
+    #[inline(always)]
+    pub(super) fn stage_items(&mut self, items: [Option<(u64, &[u8])>; 2], last: Option<[u64; 3]>) {
+        let base = self.words.as_mut_ptr().cast::<u8>();
+        let mut filled = PREFIX_BYTES + event::SIZE;
+        debug_assert_eq!(self.filled, filled);
+        for (head, data) in items.into_iter().flatten() {
+            // SAFETY: the caller checked the room; header and items are whole words, so everything
+            // ends at `CAPACITY` at the latest. `words` is borrowed mutably, so `data` does not
+            // overlap it.
+            unsafe {
+                base.add(filled).cast::<u64>().write(head.to_le());
+                copy_padded(base.add(filled + ITEM_HEAD), data);
+            }
+            filled += ITEM_HEAD + data.len().next_multiple_of(8);
+        }
+        if let Some(words) = last {
+            // SAFETY: as above.
+            unsafe { base.add(filled).cast::<[u64; 3]>().write(words.map(u64::to_le)) };
+            filled += size_of_val(&words);
+        }
+        self.filled = filled;
+    }
+
+    fn push_part(&mut self, block: Block<'a>) {
+        // The callers bound the number of blocks; an excess part would give a record of a wrong
+        // length, hence no silent drop.
+        debug_assert!(self.count < self.parts.len());
+        if let Some(part) = self.parts.get_mut(self.count)
+            && block.len() != 0
+        {
+            part.write(block);
+            self.count += 1;
+            self.rest_bytes = self.rest_bytes.saturating_add(block.len());
+        }
+    }
+
+    /// Returns the record in the form that the transport writes.
+    #[inline(always)]
+    pub(super) fn gather(&mut self) -> Gather<'_> {
+        let base = self.words.as_mut_ptr().cast::<u8>();
+        // SAFETY: `filled <= CAPACITY`, and `words` holds eight bytes more. The write completes the
+        // last word (invariant 2), so that all bytes of `words[..ceil(filled / 8)]` are
+        // initialised.
+        unsafe { base.add(self.filled).cast::<u64>().write_unaligned(0) };
+        // SAFETY: invariant 1; any bits are a u64; the slice borrows `self` mutably through the
+        // result.
+        let staged = unsafe {
+            std::slice::from_raw_parts_mut(self.words.as_mut_ptr().cast::<u64>(), self.filled.div_ceil(8))
+        };
+        // SAFETY: the first `count` parts were written by `push_part`, the only place that raises
+        // `count`.
+        let parts =
+            unsafe { std::slice::from_raw_parts(self.parts.as_ptr().cast::<Block<'a>>(), self.count) };
+        let rest = if parts.is_empty() { self.rest } else { parts };
+        Gather { staged, staged_bytes: self.filled - PREFIX_BYTES, rest, flags: 0 }
+    }
+}
+
+/// Copies up to [`SMALL`] bytes by a few moves that may overlap: a call to the general `memcpy`
+/// costs more than the rest of the gathering.
+///
+/// # Safety
+///
+/// `to` is valid for writes of `from.len()` bytes, at most [`SMALL`], and does not overlap `from`.
+#[inline(always)]
+unsafe fn copy_small(to: *mut u8, from: &[u8]) {
+    let (at, n) = (from.as_ptr(), from.len());
+    // SAFETY: each move covers bytes inside `0..n` of both, by the condition of its branch.
+    unsafe {
+        match n {
+            8 => step::<8>(to, at),
+            4 => step::<4>(to, at),
+            0 => {}
+            1..=3 => {
+                step::<1>(to, at);
+                step::<1>(to.add(n / 2), at.add(n / 2));
+                step::<1>(to.add(n - 1), at.add(n - 1));
+            }
+            5..=7 => {
+                step::<4>(to, at);
+                step::<4>(to.add(n - 4), at.add(n - 4));
+            }
+            9..=16 => {
+                step::<8>(to, at);
+                step::<8>(to.add(n - 8), at.add(n - 8));
+            }
+            17..=32 => {
+                step::<16>(to, at);
+                step::<16>(to.add(n - 16), at.add(n - 16));
+            }
+            _ => {
+                step::<32>(to, at);
+                step::<32>(to.add(n - 32), at.add(n - 32));
+            }
+        }
+    }
+}
+
+/// Copies bytes in whole words, the last one completed by zeros, and stores no target byte twice.
+///
+/// # Safety
+///
+/// `to` is valid for writes of `from.len()` bytes rounded up to a multiple of eight, and does not
+/// overlap `from`.
+#[inline(always)]
+unsafe fn copy_padded(to: *mut u8, from: &[u8]) {
+    let (at, n) = (from.as_ptr(), from.len());
+    // SAFETY: each read covers bytes inside `0..n`, by the condition of its branch; each write
+    // covers the same range, and the last one the rest of its word.
+    unsafe {
+        if n < 8 {
+            let mut last = [0; 8];
+            copy_small(last.as_mut_ptr(), from);
+            if n != 0 {
+                step::<8>(to, last.as_ptr());
+            }
+            return;
+        }
+        let mut done = 0;
+        while done + 16 <= n {
+            step::<16>(to.add(done), at.add(done));
+            done += 16;
+        }
+        if done + 8 <= n {
+            step::<8>(to.add(done), at.add(done));
+            done += 8;
+        }
+        if done < n {
+            let last = u64::from_le_bytes(at.add(n - 8).cast::<[u8; 8]>().read());
+            let last = last >> (8 * (8 - (n - done)) as u32);
+            to.add(done).cast::<[u8; 8]>().write(last.to_le_bytes());
+        }
+    }
+}
+
+/// Copies `N` bytes with plain moves.
+///
+/// # Safety
+///
+/// Both sides are valid for `N` bytes.
+#[inline(always)]
+unsafe fn step<const N: usize>(to: *mut u8, from: *const u8) {
+    // SAFETY: by the contract; an array of bytes needs no alignment.
+    unsafe { to.cast::<[u8; N]>().write(from.cast::<[u8; N]>().read()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn bytes_of(gather: &Gather<'_>) -> Vec<u8> {
+        let mut all: Vec<u8> = gather.staged.iter().flat_map(|w| w.to_ne_bytes()).collect();
+        assert!(
+            all[PREFIX_BYTES + gather.staged_bytes..].iter().all(|b| *b == 0),
+            "the last word is completed by zeros"
+        );
+        all.truncate(PREFIX_BYTES + gather.staged_bytes);
+        all.drain(..PREFIX_BYTES);
+        for part in gather.rest {
+            all.extend_from_slice(part.bytes());
+        }
+        all
+    }
+
+    #[test]
+    fn blocks_of_every_size_keep_their_bytes_and_order() {
+        let source: Vec<u8> = (0..600u32).map(|i| (i * 7 + 3) as u8).collect();
+        for first in 0..=300 {
+            for second in [0, 1, 3, 8, 40, 65, 200] {
+                let blocks = [&source[..first], &source[first..first + second], &source[5..12]];
+                let want = [&[1, 2, 3, 4, 5, 6, 7, 8][..], &blocks.concat()].concat();
+                let (mut words, mut parts) = (Stage::EMPTY, [const { MaybeUninit::uninit() }; PARTS]);
+                let mut stage = Stage::new(&mut words);
+                stage.begin([0x0807_0605_0403_0201]);
+                stage.push_payload(Block::from_slices(&blocks));
+                assert_eq!(stage.size(), want.len());
+                assert_eq!(bytes_of(&stage.gather()), want, "{first} {second}");
+                // As items, and the last as payload.
+                let mut words = Stage::EMPTY;
+                let mut stage = Stage::with_parts(&mut words, &mut parts);
+                stage.begin([0x0807_0605_0403_0201]);
+                blocks[..2].iter().for_each(|block| stage.push(block));
+                stage.push_payload(Block::from_slices(&blocks[2..]));
+                assert_eq!(stage.size(), want.len());
+                assert_eq!(bytes_of(&stage.gather()), want, "{first} {second}");
+            }
+        }
+    }
+
+    #[test]
+    fn items_of_every_size_are_padded_with_zeros() {
+        let source: Vec<u8> = (0..600u32).map(|i| (i * 7 + 3) as u8 | 1).collect();
+        for length in 0..=80 {
+            for more in [0, 3, 8, 80] {
+                let bytes = ITEM_HEAD + length + 7 + ITEM_HEAD + more + 7 + ITEM_HEAD + 16 + b"tail".len();
+                assert!(Stage::has_room_for_items(bytes));
+                // Memory that was not written must not show.
+                let mut words = [MaybeUninit::new(u64::MAX); WORDS];
+                let mut stage = Stage::new(&mut words);
+                stage.begin([7; 10]);
+                let mut want: Vec<u8> = [7u64; 10].iter().flat_map(|w| w.to_le_bytes()).collect();
+                let (first, second) = (&source[..length], &source[1..1 + more]);
+                for (head, data) in [(1_u64, first), (2, second)] {
+                    want.extend_from_slice(&head.to_le_bytes());
+                    want.extend_from_slice(data);
+                    want.resize(want.len().next_multiple_of(8), 0);
+                }
+                stage.stage_items([Some((1, first)), Some((2, second))], Some([3, 4, 5]));
+                [3_u64, 4, 5].iter().for_each(|word| want.extend_from_slice(&word.to_le_bytes()));
+                let tail = [&b"tail"[..]];
+                stage.push_payload(Block::from_slices(&tail));
+                want.extend_from_slice(b"tail");
+                assert_eq!(bytes_of(&stage.gather()), want, "{length} {more}");
+            }
+        }
+    }
+
+    #[test]
+    fn many_small_blocks_run_over_into_the_rest() {
+        let blocks = [&[0xA5u8; 17][..]; 128];
+        let mut words = Stage::EMPTY;
+        let mut stage = Stage::new(&mut words);
+        stage.begin([0; 10]);
+        stage.push_payload(Block::from_slices(&blocks));
+        assert_eq!(stage.size(), 80 + 128 * 17);
+        let gather = stage.gather();
+        assert!(!gather.rest.is_empty());
+        assert_eq!(bytes_of(&gather).len(), 80 + 128 * 17);
+    }
+}

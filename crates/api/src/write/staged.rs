@@ -1,0 +1,314 @@
+//! Step 3: an event for several sessions, for one that requests additional data, or of a rarer
+//! kind.
+//!
+//! ```text
+//!   choose  by level, keyword, exclusion, in-private flag and filters     ──▶ chosen sessions
+//!   check   room in all chosen sessions that are not independent, before the first write
+//!           (nothing is reserved: best effort)
+//!   write   to each: the plain record, or one with event key and stack; flags request the items
+//!           that only the session's owner can add
+//!           a session without room: counted there, and withheld from (and counted in) all
+//!           others that are not independent
+//! ```
+//!
+//! | Property of an enable | Effect on the event | Done by |
+//! |---|---|---|
+//! | SID, TS_ID, PSM_KEY, PROCESS_START_KEY, SOURCE_CONTAINER_TRACKING | items 2, 3, 9, 13, 16 |
+//! the owner of the session, requested by a flag in the ring |
+//! | STACK_TRACE | item 6: the frames from the caller of the write on (`stack`) | this module |
+//! | EVENT_KEY | item 10: the same in all sessions that get the event (`keys`) | this module |
+//! | EXCLUDE_INPRIVATE | not delivered if written as in private | this module |
+//!
+//! A record with a key or a stack, or with large metadata, is composed in memory of a pool
+//! (`scratch`); all others on the stack. If the whole pool is in use, all chosen sessions count the
+//! event as lost.
+
+use traceweir_format::header::MAX_RECORD;
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_EVENT_KEY as EVENT_KEY,
+    EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE as EXCLUDE_INPRIVATE,
+    EVENT_ENABLE_PROPERTY_PROCESS_START_KEY as START_KEY, EVENT_ENABLE_PROPERTY_PSM_KEY as PSM_KEY,
+    EVENT_ENABLE_PROPERTY_SID as SID, EVENT_ENABLE_PROPERTY_SOURCE_CONTAINER_TRACKING as CONTAINER,
+    EVENT_ENABLE_PROPERTY_TS_ID as TS_ID,
+};
+use traceweir_format::spec::event::EVENT_HEADER_FLAG_STRING_ONLY;
+use traceweir_transport::abi;
+use traceweir_transport::message::PROPERTY_INDEPENDENT as INDEPENDENT;
+use traceweir_transport::ring::Failure;
+
+use super::compose::{Extras, Items, RecordSource};
+use super::scratch::{Claim, Composer, Scratch};
+use super::stage::Stage;
+use super::{Options, WriteError, keys, stack};
+use crate::event::{Event, MAX_BLOCKS};
+use crate::filter;
+use crate::process::outlets;
+use crate::process::thread::{self, Writer};
+use crate::registration::Slot;
+use crate::registration::enable::SessionEnable;
+
+/// Chooses the sessions, composes the record and writes it. `passed_cell` is the result of
+/// [`Slot::check_filters`]. Inlined into its callers, where call stacks begin.
+///
+/// Another function composes the record: filters and call stacks, which need more stack than the
+/// rest, are finished before a frame holds a record, or work on records in the pool.
+#[inline(always)]
+pub(super) fn deliver(
+    slot: &Slot,
+    event: &Event<'_>,
+    options: &Options<'_>,
+    passed_cell: u16,
+) -> Result<(), WriteError> {
+    if event.blocks.len() > MAX_BLOCKS {
+        return Err(WriteError::InvalidParameter);
+    }
+    let thread = match thread::writer() {
+        Writer::Thread(thread) => thread,
+        Writer::Forked(inherited) => in_forked_child(slot, event, inherited)?,
+    };
+    let mark = 0_u8;
+    let mut delivery = Delivery::new(RecordSource { slot, event, options, thread });
+    delivery.choose(passed_cell);
+    if delivery.chosen == 0 {
+        return Ok(());
+    }
+    let needs_items = delivery.with_stack | delivery.with_key != 0;
+    if !needs_items && delivery.source.is_small() {
+        return delivery.compose_on_stack();
+    }
+    delivery.compose_in_pool(std::hint::black_box(&raw const mark).addr())
+}
+
+/// One event on its way to sessions.
+struct Delivery<'e> {
+    source: RecordSource<'e>,
+    /// Bits of the sessions that get the event, that get a stack with it, and that get a key.
+    chosen: u64,
+    with_stack: u64,
+    with_key: u64,
+    /// Data of the stack item.
+    frames: &'e [u8],
+    key: u64,
+}
+
+/// How the record that is written gets composed.
+enum Composed<'s, 'a> {
+    /// Once, and equal for all sessions.
+    Once(&'s mut Stage<'a>),
+    /// For each session.
+    PerSession(&'s mut Composer),
+}
+
+impl<'e> Delivery<'e> {
+    #[inline(always)]
+    fn new(source: RecordSource<'e>) -> Self {
+        Self { source, chosen: 0, with_stack: 0, with_key: 0, frames: &[], key: 0 }
+    }
+
+    /// Chooses the sessions that want the event and are not excluded. `passed_cell` is the cell of
+    /// filters that already passed the event, or 0.
+    #[inline(never)]
+    fn choose(&mut self, passed_cell: u16) {
+        let RecordSource { slot, event, options, .. } = self.source;
+        for enable in slot.session_enables() {
+            let is_excluded = options.excluded & enable.bit() != 0
+                || options.in_private && enable.property & EXCLUDE_INPRIVATE != 0;
+            if is_excluded || !enable.takes(event.descriptor.level, event.descriptor.keyword) {
+                continue;
+            }
+            // The check covered the filters of the session that was the only one then; this one may
+            // differ.
+            let is_passed = passed_cell != 0 && passed_cell == enable.filters.number;
+            if enable.filtered && !is_passed && !filter::passes(enable.filters.number, event) {
+                continue;
+            }
+            self.chosen |= enable.bit();
+            if enable.property & EVENT_KEY != 0 {
+                self.with_key |= enable.bit();
+            }
+            if enable.wants_stack(event) {
+                self.with_stack |= enable.bit();
+            }
+        }
+    }
+
+    fn chosen_sessions(&self) -> impl Iterator<Item = SessionEnable> {
+        self.source.slot.session_enables().filter(|enable| self.chosen & enable.bit() != 0)
+    }
+
+    /// Composes the record in this function's frame and writes it.
+    #[inline(never)]
+    fn compose_on_stack(&self) -> Result<(), WriteError> {
+        let source = self.source;
+        let mut words = Stage::EMPTY;
+        let mut stage = Stage::new(&mut words);
+        let size = source.compose_small(&mut stage);
+        if size > MAX_RECORD {
+            return Err(WriteError::TooLarge);
+        }
+        self.publish_to_all(size, Composed::Once(&mut stage))
+    }
+
+    /// Writes records that are composed in the pool. `inside` is an address in the frame of the
+    /// function that was called to write.
+    #[inline(never)]
+    fn compose_in_pool(&mut self, inside: usize) -> Result<(), WriteError> {
+        let Some(mut claim) = Claim::new() else {
+            self.chosen_sessions().for_each(|enable| outlets::get(enable.outlet).count_lost(enable.ticket));
+            return Err(WriteError::NoRoom);
+        };
+        let Scratch { composer, frames, unwinding } = &mut *claim;
+        let size = self.compose(composer, &Extras::new(None, None), |_| ());
+        if size > MAX_RECORD {
+            return Err(WriteError::TooLarge);
+        }
+        if self.with_key != 0 {
+            self.key = keys::next(unwinding.work.bytes());
+        }
+        if self.with_stack != 0 {
+            // A string has one more function of this library between its caller and the record.
+            let is_string = self.source.event.flags & EVENT_HEADER_FLAG_STRING_ONLY != 0;
+            let skip = self.source.options.frames + usize::from(is_string);
+            let caller = std::ptr::from_ref(self.source.event).addr();
+            stack::capture(frames, unwinding, stack::StackStart { inside, caller, skip });
+        }
+        Delivery { frames: frames.data(), ..*self }.publish_to_all(size, Composed::PerSession(composer))
+    }
+
+    /// Composes the record, passes it to `then` and returns its size in bytes.
+    #[inline(never)]
+    fn compose(
+        &self,
+        composer: &mut Composer,
+        extras: &Extras<'_>,
+        then: impl FnOnce(&mut Stage<'_>),
+    ) -> usize {
+        let source = self.source;
+        let items = Items::new(&source, extras);
+        let mut stage = composer.stage();
+        let size = source.compose(&mut stage, &items);
+        then(&mut stage);
+        size
+    }
+
+    /// Returns why one of the sessions that are not independent cannot take the event. `size` is
+    /// that of the plain record.
+    #[inline(never)]
+    fn find_obstacle(&self, size: usize) -> Option<WriteError> {
+        self.chosen_sessions().filter(|enable| enable.property & INDEPENDENT == 0).find_map(|enable| {
+            let size = size + self.extras(&enable).size();
+            if size > MAX_RECORD {
+                return Some(WriteError::MoreData);
+            }
+            outlets::get(enable.outlet).check_room(enable.ticket, size).err().and_then(write_error)
+        })
+    }
+
+    /// Returns the items that a session gets besides the plain record.
+    fn extras(&self, enable: &SessionEnable) -> Extras<'_> {
+        let key = (self.with_key & enable.bit() != 0).then_some(self.key);
+        let has_stack = self.with_stack & enable.bit() != 0;
+        Extras::new(key, has_stack.then_some(self.frames))
+    }
+
+    /// Writes the event to all chosen sessions. `size` is that of the plain record.
+    #[inline(never)]
+    fn publish_to_all(&self, size: usize, mut record: Composed<'_, '_>) -> Result<(), WriteError> {
+        let is_for_one = self.chosen & self.chosen.wrapping_sub(1) == 0;
+        let obstacle = if is_for_one { None } else { self.find_obstacle(size) };
+        let mut result = obstacle.map_or(Ok(()), Err);
+        for enable in self.chosen_sessions() {
+            if obstacle.is_some() && enable.property & INDEPENDENT == 0 {
+                outlets::get(enable.outlet).count_lost(enable.ticket);
+                continue;
+            }
+            let written = match &mut record {
+                Composed::Once(stage) => self.publish(&enable, stage),
+                Composed::PerSession(composer) => self.compose_for_session(&enable, size, composer),
+            };
+            result = result.and(written);
+        }
+        result
+    }
+
+    /// Composes the record of one session in the pool and writes it.
+    fn compose_for_session(
+        &self,
+        enable: &SessionEnable,
+        size: usize,
+        composer: &mut Composer,
+    ) -> Result<(), WriteError> {
+        let extras = self.extras(enable);
+        if size + extras.size() > MAX_RECORD {
+            // The event itself is not too large; the items of this session make it so, which is a
+            // loss of this session.
+            outlets::get(enable.outlet).count_lost(enable.ticket);
+            return Err(WriteError::MoreData);
+        }
+        let mut written = Ok(());
+        self.compose(composer, &extras, |stage| written = self.publish(enable, stage));
+        written
+    }
+
+    /// Writes a composed record into the ring of a session.
+    fn publish(&self, enable: &SessionEnable, stage: &mut Stage<'_>) -> Result<(), WriteError> {
+        let mut record = stage.gather();
+        let keep_stamp = if self.source.options.stamp.is_some() { abi::KEEP_STAMP } else { 0 };
+        record.flags = keep_stamp | owner_flags(enable.property);
+        let written = outlets::get(enable.outlet).write(enable.ticket, self.source.thread, &mut record);
+        written.err().and_then(write_error).map_or(Ok(()), Err)
+    }
+}
+
+/// Counts the event as lost in every session of these outlets that wants it, and returns whether
+/// any does.
+#[cold]
+fn count_lost(slot: &Slot, event: &Event<'_>, outlets: u64) -> bool {
+    let mut any = false;
+    for enable in slot.session_enables() {
+        if outlets & (1 << enable.outlet) != 0 && enable.wants(event) {
+            outlets::get(enable.outlet).count_lost(enable.ticket);
+            any = true;
+        }
+    }
+    any
+}
+
+/// Counts an event as lost because the pool is exhausted.
+#[cold]
+pub(super) fn lose(slot: &Slot, event: &Event<'_>) -> Result<(), WriteError> {
+    if count_lost(slot, event, u64::MAX) { Err(WriteError::NoRoom) } else { Ok(()) }
+}
+
+/// Handles a write in a forked child that has not registered again.
+///
+/// The parent's sessions that want the event count it as lost. A registration with sessions of the
+/// child writes to those.
+#[cold]
+fn in_forked_child(slot: &Slot, event: &Event<'_>, inherited: u64) -> Result<u32, WriteError> {
+    if count_lost(slot, event, inherited) { Err(WriteError::NoRoom) } else { Ok(thread::thread_id()) }
+}
+
+/// Converts a ring failure to a write error; `None` if the session ended meanwhile, since no
+/// session wants the event then.
+#[inline(always)]
+fn write_error(failure: Failure) -> Option<WriteError> {
+    match failure {
+        Failure::Closed => None,
+        Failure::Full => Some(WriteError::NoRoom),
+        Failure::OwnerFull => Some(WriteError::LogFileFull),
+        Failure::TooLarge => Some(WriteError::MoreData),
+    }
+}
+
+/// Returns the record flags that request items from the owner of the session.
+fn owner_flags(property: u32) -> u16 {
+    const REQUESTED: [(u32, u16); 5] = [
+        (SID, abi::WITH_SID),
+        (TS_ID, abi::WITH_TS_ID),
+        (PSM_KEY, abi::WITH_PSM_KEY),
+        (START_KEY, abi::WITH_START_KEY),
+        (CONTAINER, abi::WITH_CONTAINER),
+    ];
+    REQUESTED.iter().fold(0, |flags, (bit, flag)| if property & bit != 0 { flags | flag } else { flags })
+}
