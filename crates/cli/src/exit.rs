@@ -8,7 +8,7 @@ use anstream::eprintln;
 use rustix::fs::{Access, access};
 use traceweir::{Error, Status};
 
-use crate::export::{plain_lines, plain_path};
+use crate::text::{plain_lines, plain_path};
 
 /// The result of a command that ran to its end. Later variants are more serious.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,6 +64,12 @@ pub(crate) fn print(error: &anyhow::Error) {
     if let Some(hint) = error.chain().find_map(|e| e.downcast_ref::<Error>()).and_then(hint) {
         eprintln!("  {hint}");
     }
+}
+
+/// Prints a warning to standard error.
+pub(crate) fn warn(warning: &str) {
+    let style = anstyle::AnsiColor::Yellow.on_default().bold();
+    eprintln!("{style}warning:{style:#} {}", plain_lines(warning));
 }
 
 /// Formats a status with number and documented name, to follow a sentence.

@@ -2,7 +2,6 @@
 #![forbid(unsafe_code)]
 
 mod analysis;
-mod binaries;
 mod cli;
 mod cmd;
 mod event;
@@ -21,13 +20,15 @@ mod pdb_file;
 mod printer;
 mod processes;
 mod progress;
+mod schema_files;
 mod sessions;
 mod signals;
 #[cfg(test)]
 #[path = "../../../tests/support/skip.rs"]
 mod skip;
 mod symbols;
-mod table;
+mod text;
+mod tracefs;
 mod traces;
 
 use clap::Parser;

@@ -12,8 +12,6 @@
 //! itself. A long trace of self-describing events needs none.
 
 use std::cell::RefCell;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -28,18 +26,15 @@ use traceweir_format::spec::event::{ExtType, class};
 use traceweir_format::stack_key::{Definitions, StackKey};
 use traceweir_format::time::{Clock, FileTime};
 
-use crate::binaries;
 use crate::cli::Schemas;
 use crate::event::{Event, EventContext, Flow, describe};
-use crate::exit::Outcome;
-use crate::export::plain_path;
+use crate::exit::{self, Outcome};
 use crate::images::Images;
 use crate::input::{self, Input};
 use crate::progress::Progress;
+use crate::schema_files::{files_of, load_traced_programs, manifest_files, read_schema_file};
 use crate::symbols::{self, Symbols};
-
-/// Maximum size of a manifest, PE, ELF or TMF file.
-const MAX_SCHEMA_FILE: u64 = 512 << 20;
+use crate::text::plain_path;
 
 /// Traces up to this size are always surveyed first.
 const SHORT: u64 = 32 << 20;
@@ -68,6 +63,13 @@ pub(crate) struct Reading {
     pub(crate) outcome: Outcome,
     /// Defects, one line each.
     pub(crate) warnings: Vec<String>,
+}
+
+impl Reading {
+    /// Prints the defects to standard error.
+    pub(crate) fn print_warnings(&self) {
+        self.warnings.iter().for_each(|warning| exit::warn(warning));
+    }
 }
 
 impl Traces {
@@ -117,7 +119,7 @@ impl Traces {
             *surveyed = true;
             survey(&traces, decoder, SurveyTargets { actors, images, symbols, stacks }, *data_on_terminal)?;
             if *binaries {
-                binaries::load(decoder);
+                load_traced_programs(decoder);
             }
         }
         walk(inputs, *data_on_terminal, |file, clock, record| {
@@ -132,7 +134,7 @@ impl Traces {
                     *data_on_terminal,
                 )?;
                 if *binaries {
-                    binaries::load(decoder);
+                    load_traced_programs(decoder);
                 }
             }
             let Some(actors) = actors.get_mut(file) else { return Ok(Flow::Continue) };
@@ -369,44 +371,4 @@ fn warn_of_lines(file: &Path, warnings: &[(usize, &'static str)]) {
     if warnings.len() > SHOWN {
         anstream::eprintln!("warning: {}: and {} more", plain_path(file), warnings.len() - SHOWN);
     }
-}
-
-/// Returns the manifests that a path names: itself, or the files of a folder.
-pub(crate) fn manifest_files(path: &Path) -> Result<Vec<PathBuf>> {
-    files_of(path, &["man", "xml", "manifest", "dll", "exe", "sys", "so", "mui", "efi"])
-}
-
-/// Returns the file itself, or the files of a folder with one of the extensions, sorted by name.
-fn files_of(path: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
-    let about = || format!("cannot open {}", path.display());
-    if !path.metadata().with_context(about)?.is_dir() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let mut files = Vec::new();
-    for entry in path.read_dir().with_context(about)? {
-        let file = entry.with_context(about)?.path();
-        let extension = file.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
-        if file.is_file() && extension.is_some_and(|e| extensions.contains(&e.as_str())) {
-            files.push(file);
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
-/// Reads a file that should contain schemas.
-pub(crate) fn read_schema_file(path: &Path) -> Result<Vec<u8>> {
-    let size = path.metadata().with_context(|| path.display().to_string())?.len();
-    if size > MAX_SCHEMA_FILE {
-        bail!("{} is too large for a manifest ({size} bytes)", path.display());
-    }
-    let about = || format!("cannot read {}", path.display());
-    let mut bytes = Vec::new();
-    // A file that is not regular has no reliable size.
-    File::open(path)
-        .with_context(about)?
-        .take(MAX_SCHEMA_FILE)
-        .read_to_end(&mut bytes)
-        .with_context(about)?;
-    Ok(bytes)
 }

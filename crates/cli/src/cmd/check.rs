@@ -7,14 +7,14 @@ use std::path::Path;
 
 use anstream::eprintln;
 use anyhow::Result;
+use traceweir_decode::format::json_string;
 use traceweir_format::etl::{self, Finding};
 
-use super::grouped;
 use crate::cli::Check;
 use crate::exit::{self, Outcome};
-use crate::export::write_json_string;
 use crate::input::{self, Input};
 use crate::output::Output;
+use crate::text::grouped;
 
 /// Maximum number of faults to print, and of remarks; all are counted.
 const SHOWN: u64 = 100_000;
@@ -77,13 +77,15 @@ fn print(file: &str, finding: &Finding, json: bool, out: &mut Vec<u8>) {
     let is_remark = rule.is_remark();
     if json {
         out.extend_from_slice(b"{\"file\":");
-        write_json_string(file, out);
+        json_string(file, out);
         let tail = format!(",\"rule\":\"{rule}\",\"remark\":{is_remark},\"offset\":{offset},\"detail\":");
         out.extend_from_slice(tail.as_bytes());
-        write_json_string(detail, out);
+        json_string(detail, out);
         out.extend_from_slice(b"}\n");
     } else {
         let remark = if is_remark { "remark: " } else { "" };
-        out.extend_from_slice(format!("{file}: {offset:#010x}: {remark}{rule}: {detail}\n").as_bytes());
+        out.extend_from_slice(
+            format!("{file}: {offset:#010x}: {remark}{rule}: {detail}\n").as_bytes(),
+        );
     }
 }

@@ -5,8 +5,8 @@ use traceweir::Status;
 
 use crate::cli::{ErrorText, NamedStatus, StatusCode};
 use crate::exit::{Outcome, print};
-use crate::export::Object;
 use crate::output::Output;
+use crate::text::Object;
 
 /// Runs `weir error`. Unknown codes are errors; the others are still printed.
 pub(super) fn run(options: &ErrorText) -> Result<Outcome> {

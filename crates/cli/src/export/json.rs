@@ -20,11 +20,6 @@ pub(super) struct Json {
     message: Vec<u8>,
 }
 
-/// Appends a JSON string with quotes.
-pub(crate) fn write_json_string(text: &str, out: &mut Vec<u8>) {
-    json_string(text, out);
-}
-
 impl Json {
     pub(super) fn new(style: Style) -> Self {
         let (walker, messages, message) = (Walker::default(), Messages::default(), Vec::new());
