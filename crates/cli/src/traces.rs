@@ -160,50 +160,17 @@ pub(crate) fn walk(
 ) -> Result<Reading> {
     let traces: Vec<&Trace<TraceFile>> = inputs.iter().map(|i| &i.trace).collect();
     let total = traces.iter().map(|t| t.file_size()).sum();
-    let mut streams: Vec<Events<'_, TraceFile>> = traces.iter().map(|t| t.events()).collect();
+    let mut together = Together::new(traces.iter().copied());
     let mut progress = Progress::new(total, "reading", data_on_terminal);
-    if let ([stream], [trace]) = (&mut streams[..], &traces[..]) {
-        loop {
-            let read = stream.bytes_read();
-            progress.update(|| read);
-            let Some(record) = stream.next()? else { break };
-            if each(0, trace.clock(), &record)? == Flow::Stop {
-                break;
-            }
-        }
-    } else {
-        merge(&mut streams, &traces, &mut progress, each)?;
-    }
-    progress.done();
-    Ok(collect_defects(inputs, &streams))
-}
-
-/// Reads the records of several traces as one stream.
-fn merge(
-    streams: &mut [Events<'_, TraceFile>],
-    traces: &[&Trace<TraceFile>],
-    progress: &mut Progress,
-    mut each: impl FnMut(usize, &Clock, &Record<'_>) -> Result<Flow>,
-) -> Result<()> {
-    let mut turns = Together::default();
-    for (file, (stream, trace)) in streams.iter_mut().zip(traces).enumerate() {
-        turns.settle(file, stream, trace.clock());
-    }
-    while let Some(file) = turns.turn() {
-        progress.update(|| streams.iter().map(Events::bytes_read).sum());
-        let (Some(stream), Some(trace)) = (streams.get_mut(file), traces.get(file)) else { break };
-        // The last buffers of a stream may be empty; the other streams continue.
-        if let Some(record) = stream.next()?
-            && each(file, trace.clock(), &record)? == Flow::Stop
-        {
+    while let Some(file) = together.turn() {
+        progress.update(|| together.bytes_read());
+        let (Some(record), Some(trace)) = (together.read(file)?, traces.get(file)) else { continue };
+        if each(file, trace.clock(), &record)? == Flow::Stop {
             break;
         }
-        turns.settle(file, stream, trace.clock());
-        while let Some(stream) = turns.excess().and_then(|file| streams.get_mut(file)) {
-            stream.park();
-        }
     }
-    Ok(())
+    progress.done();
+    Ok(collect_defects(inputs, together.events()))
 }
 
 /// Returns whether to survey before the first event: a short trace costs little, and kernel events
@@ -276,7 +243,10 @@ fn survey(
     Ok(())
 }
 
-fn collect_defects(inputs: &[Input], streams: &[Events<'_, TraceFile>]) -> Reading {
+fn collect_defects<'t>(
+    inputs: &'t [Input],
+    streams: impl Iterator<Item = &'t Events<'t, TraceFile>>,
+) -> Reading {
     let mut reading = Reading::default();
     for (input, stream) in inputs.iter().zip(streams) {
         let trace = &input.trace;

@@ -1,8 +1,8 @@
-//! Chooses the next file among many that are read as one stream.
+//! Reads many files as one stream in time order.
 //!
 //! ```text
-//!   settle(file) ──▶ heap by (wall time, file) ──▶ turn() ──▶ one event of that file
-//!                └─▶ memory of open buffers ──▶ excess(): the longest open file, to be freed
+//!   queue(file) ──▶ heap by (wall time, file) ──▶ turn() ──▶ read(file): one event of that file
+//!               └─▶ memory of open buffers ──▶ excess(): the longest open file, to be freed
 //! ```
 //!
 //! 1. Only the file that was read has a new next event. The others keep their positions in the
@@ -14,15 +14,122 @@ use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
 use core::cmp::Reverse;
 
-use super::{Events, ReadAt};
+use super::{Events, ReadAt, Trace};
+use crate::Result;
+use crate::header::Record;
 use crate::time::{Clock, FileTime};
 
 /// Memory for open buffers of all files together; above it, buffers are freed and loaded again.
 const TOGETHER: usize = 256 << 20;
 
-/// The order in which files that are read together take turns.
+/// Several files that are read as one stream in time order.
+///
+/// The reader asks for the file whose [turn](Self::turn) it is, and [reads](Self::read) one event
+/// of it.
+#[derive(Debug)]
+pub struct Together<'t, R> {
+    files: Vec<File<'t, R>>,
+    turns: Turns,
+    /// Whether all files are in the queue, except that of the last turn.
+    has_begun: bool,
+    last: Option<usize>,
+}
+
+#[derive(Debug)]
+struct File<'t, R> {
+    clock: &'t Clock,
+    events: Events<'t, R>,
+    is_done: bool,
+}
+
+impl<'t, R: ReadAt> Together<'t, R> {
+    /// Starts at the first events of all files.
+    pub fn new(traces: impl IntoIterator<Item = &'t Trace<R>>) -> Self {
+        let file =
+            |trace: &'t Trace<R>| File { clock: trace.clock(), events: trace.events(), is_done: false };
+        let files = traces.into_iter().map(file).collect();
+        Self { files, turns: Turns::default(), has_begun: false, last: None }
+    }
+
+    /// Returns the file whose next event is the earliest, the first of several; `None` at the end
+    /// of all files.
+    ///
+    /// A file whose [ends of buffers](Events::note_ends) are wanted also has a turn for those after
+    /// its last event.
+    #[inline(always)]
+    pub fn turn(&mut self) -> Option<usize> {
+        match &self.files[..] {
+            [only] => (!only.is_done).then_some(0),
+            _ => self.earliest(),
+        }
+    }
+
+    #[inline(never)]
+    fn earliest(&mut self) -> Option<usize> {
+        if !self.has_begun {
+            self.has_begun = true;
+            (0..self.files.len()).for_each(|file| self.queue(file));
+        }
+        if let Some(file) = self.last {
+            self.queue(file);
+            while let Some(file) = self.turns.excess().and_then(|file| self.files.get_mut(file)) {
+                file.events.park();
+            }
+        }
+        self.last = self.turns.next();
+        self.last
+    }
+
+    /// Queues a file that was read.
+    #[inline]
+    fn queue(&mut self, file: usize) {
+        let Some(File { clock, events, is_done }) = self.files.get_mut(file) else { return };
+        if *is_done || self.turns.queue(file, events, clock) {
+            return;
+        }
+        if events.has_end() {
+            self.turns.hold(file);
+        } else {
+            *is_done = true;
+        }
+    }
+
+    /// Reads the next event of the file whose turn it is; `None` if it has no more.
+    #[inline(always)]
+    pub fn read(&mut self, file: usize) -> Result<Option<Record<'_>>> {
+        let Some(File { events, is_done, .. }) = self.files.get_mut(file) else { return Ok(None) };
+        let record = events.next()?;
+        *is_done = record.is_none();
+        Ok(record)
+    }
+
+    /// Gives a file no further turn.
+    pub fn end(&mut self, file: usize) {
+        if let Some(file) = self.files.get_mut(file) {
+            file.is_done = true;
+        }
+    }
+
+    /// Returns the events of one file.
+    pub fn events_mut(&mut self, file: usize) -> Option<&mut Events<'t, R>> {
+        self.files.get_mut(file).map(|file| &mut file.events)
+    }
+
+    /// Returns the events of each file.
+    pub fn events(&self) -> impl Iterator<Item = &Events<'t, R>> {
+        self.files.iter().map(|file| &file.events)
+    }
+
+    /// Returns the number of bytes that have been read of all files.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.events().map(Events::bytes_read).fold(0, u64::saturating_add)
+    }
+}
+
+/// The order in which the files take turns.
 #[derive(Debug, Default)]
-pub struct Together {
+struct Turns {
     heap: BinaryHeap<Reverse<(FileTime, usize)>>,
     /// The file that has the next turn regardless of time.
     held: Option<usize>,
@@ -39,10 +146,9 @@ struct Memory {
     is_in_order: bool,
 }
 
-impl Together {
-    /// Queues a file by the time of its next event. Called at the start and whenever the file was
-    /// read. False if the file has no more events.
-    pub fn settle<R: ReadAt>(&mut self, file: usize, events: &mut Events<'_, R>, clock: &Clock) -> bool {
+impl Turns {
+    /// Queues a file by the time of its next event. Returns false if the file has no more events.
+    fn queue<R: ReadAt>(&mut self, file: usize, events: &mut Events<'_, R>, clock: &Clock) -> bool {
         let time = events.likely_time();
         self.note(file, events.resident_bytes());
         let Some(raw) = time else { return false };
@@ -55,19 +161,19 @@ impl Together {
     }
 
     /// Gives a file the next turn.
-    pub fn hold(&mut self, file: usize) {
+    fn hold(&mut self, file: usize) {
         self.held = Some(file);
     }
 
     /// Returns the file with the earliest next event.
     #[inline]
-    pub fn turn(&mut self) -> Option<usize> {
+    fn next(&mut self) -> Option<usize> {
         self.held.take().or_else(|| self.heap.pop().map(|Reverse((_, file))| file))
     }
 
     /// Returns a file that must [free its memory](Events::park), as long as there are such files.
     /// One file always keeps its memory.
-    pub fn excess(&mut self) -> Option<usize> {
+    fn excess(&mut self) -> Option<usize> {
         while self.total > TOGETHER {
             let oldest = self.order.pop_front()?;
             let Some(memory) = self.open.get_mut(oldest) else { continue };
@@ -107,18 +213,18 @@ mod tests {
 
     #[test]
     fn ties_go_to_the_first_file_and_held_file_goes_first() {
-        let mut turns = Together::default();
+        let mut turns = Turns::default();
         for turn in [(5, 2), (3, 1), (5, 0), (3, 7)] {
             turns.heap.push(Reverse((FileTime(turn.0), turn.1)));
         }
         turns.hold(9);
-        let all: Vec<_> = core::iter::from_fn(|| turns.turn()).collect();
+        let all: Vec<_> = core::iter::from_fn(|| turns.next()).collect();
         assert_eq!(all, [9, 1, 7, 0, 2]);
     }
 
     #[test]
     fn oldest_files_free_memory_until_the_rest_fits() {
-        let mut turns = Together::default();
+        let mut turns = Turns::default();
         for file in 0..10 {
             turns.note(file, TOGETHER / 4);
         }
