@@ -53,6 +53,16 @@ pub(crate) fn unnamed_event(record: &Record<'_>) -> String {
     }
 }
 
+/// Describes why an event is not decoded, with the option that would help.
+fn describe_undecoded(reason: &Undecoded) -> String {
+    let advice = match reason {
+        Undecoded::NoSchema => ": give its manifest or binary with --manifest",
+        Undecoded::NoMessageFormat => ": give its TMF with --tmf or its PDB with --pdb",
+        _ => "",
+    };
+    format!("{reason}{advice}")
+}
+
 /// Appends an id; -1 if there is none.
 fn push_id(id: u32, out: &mut Vec<u8>) {
     if id == u32::MAX {

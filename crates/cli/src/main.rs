@@ -1,6 +1,7 @@
 //! The `weir` command: records, decodes, checks and repairs event traces.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod analysis;
 mod cli;
 mod cmd;

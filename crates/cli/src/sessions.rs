@@ -26,7 +26,7 @@ use traceweir_format::spec::session::{
 };
 
 use crate::cli::{DaemonChoice, KernelEvents};
-use crate::exit::numbered;
+use crate::exit::{self, numbered};
 use crate::grammar::EnableRequest;
 use crate::text::{plain, plain_path};
 
@@ -58,7 +58,8 @@ pub(crate) fn find(daemon_choice: DaemonChoice) -> Result<Option<Controller>> {
     if found.is_none()
         && let Some(reason) = Controller::passed_over(daemon_choice.scope())?
     {
-        eprintln!("note: the system's daemon is running, but refuses you: {reason}");
+        let hint = exit::hint(&reason).map(|hint| format!(" ({hint})")).unwrap_or_default();
+        eprintln!("note: the system's daemon is running, but refuses you: {reason}{hint}");
     }
     Ok(found)
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 use anstream::eprintln;
 use anyhow::Result;
 use traceweir_decode::format::json_string;
-use traceweir_format::etl::{self, Finding};
+use traceweir_format::etl::{self, Finding, Rule};
 
 use crate::cli::Check;
 use crate::exit::{self, Outcome};
@@ -75,17 +75,18 @@ fn check_file(file: &Input, json: bool, output: &mut Output) -> Result<Outcome> 
 fn print(file: &str, finding: &Finding, json: bool, out: &mut Vec<u8>) {
     let Finding { rule, offset, detail } = finding;
     let is_remark = rule.is_remark();
+    let advice = if *rule == Rule::NotFinalised { " (weir repair writes a finalised copy)" } else { "" };
     if json {
         out.extend_from_slice(b"{\"file\":");
         json_string(file, out);
         let tail = format!(",\"rule\":\"{rule}\",\"remark\":{is_remark},\"offset\":{offset},\"detail\":");
         out.extend_from_slice(tail.as_bytes());
-        json_string(detail, out);
+        json_string(&format!("{detail}{advice}"), out);
         out.extend_from_slice(b"}\n");
     } else {
         let remark = if is_remark { "remark: " } else { "" };
         out.extend_from_slice(
-            format!("{file}: {offset:#010x}: {remark}{rule}: {detail}\n").as_bytes(),
+            format!("{file}: {offset:#010x}: {remark}{rule}: {detail}{advice}\n").as_bytes(),
         );
     }
 }
