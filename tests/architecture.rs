@@ -1,5 +1,8 @@
-//! Checks that ARCHITECTURE.md is true: its folders exist, and its edges between crates are those
-//! of the manifests.
+//! Checks that ARCHITECTURE.md is true: its folders exist, its edges between crates are those of the
+//! manifests, and no files import each other in a circle.
+
+mod cycles;
+mod modules;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

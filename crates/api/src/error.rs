@@ -22,7 +22,7 @@ pub enum Error {
     /// No daemon answers and none could be started.
     #[error("no tracing daemon: {reason}")]
     NoDaemon {
-        /// The attempts that were made, and how to fix it.
+        /// The attempts that were made.
         reason: String,
     },
     /// A daemon runs but does not answer, or speaks another version of the protocol.

@@ -3,6 +3,7 @@
 mod access;
 mod ask;
 mod autologger;
+mod daemon_choice;
 mod doctor;
 mod error;
 mod kernel;
@@ -23,6 +24,7 @@ use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 pub(crate) use access::{Access, AccessEntry, AccessList, AccessRemove, AccessShow, AccessVerb};
 pub(crate) use ask::Ask;
 pub(crate) use autologger::{AddAutologger, Autologger, AutologgerVerb, ListAutologgers, NamedAutologger};
+pub(crate) use daemon_choice::DaemonChoice;
 pub(crate) use doctor::{Doctor, Need};
 pub(crate) use error::{ErrorText, NamedStatus, StatusCode};
 pub(crate) use kernel::{KERNEL, KernelChange, KernelEvents};
@@ -34,14 +36,14 @@ pub(crate) use providers::{
 pub(crate) use relog::Relog;
 pub(crate) use report::{Flame, FlameKind, Report, ReportCpu, ReportDisk, ReportSched, ReportVerb, Tables};
 pub(crate) use sessions::{
-    ConvertToRealtime, Daemon, DaemonChoice, Demo, DemoShop, Flush, Increment, List, Query, Record, Start,
-    Stop, Switch, Update, Watch,
+    ConvertToRealtime, Daemon, Demo, DemoShop, Flush, Increment, List, Query, Record, Start, Stop, Switch,
+    Update, Watch,
 };
 pub(crate) use shape::{ClockName, Shape};
 pub(crate) use shims::Shims;
 
-use crate::filter::{Moment, parse_level, parse_mask, parse_moment};
 use crate::symbols::SymbolArgs;
+use crate::text::{Moment, parse_level, parse_mask, parse_moment};
 
 const AFTER_HELP: &str = "\
 Examples:

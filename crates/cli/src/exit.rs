@@ -8,7 +8,7 @@ use anstream::eprintln;
 use rustix::fs::{Access, access};
 use traceweir::{Error, Status};
 
-use crate::export::{plain_lines, plain_path};
+use crate::text::{plain_lines, plain_path};
 
 /// The result of a command that ran to its end. Later variants are more serious.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,6 +66,12 @@ pub(crate) fn print(error: &anyhow::Error) {
     }
 }
 
+/// Prints a warning to standard error.
+pub(crate) fn warn(warning: &str) {
+    let style = anstyle::AnsiColor::Yellow.on_default().bold();
+    eprintln!("{style}warning:{style:#} {}", plain_lines(warning));
+}
+
 /// Formats a status with number and documented name, to follow a sentence.
 pub(crate) fn numbered(status: Option<Status>) -> String {
     match status.map(|status| (status.0, status.name())) {
@@ -98,8 +104,8 @@ pub(crate) fn status_of(error: &anyhow::Error) -> Option<Status> {
     error.chain().find_map(library_status)
 }
 
-/// Returns what the user can do about an error.
-fn hint(error: &Error) -> Option<String> {
+/// Returns what the user can do about an error. The libraries name the cause only.
+pub(crate) fn hint(error: &Error) -> Option<String> {
     match error {
         Error::File { path, source } if source.kind() == ErrorKind::PermissionDenied => {
             return Some(match path.parent().filter(|folder| access(*folder, Access::WRITE_OK).is_err()) {
@@ -108,10 +114,18 @@ fn hint(error: &Error) -> Option<String> {
             });
         }
         Error::Unreachable { socket, .. } => return kill_hint(socket),
+        Error::NoDaemon { reason } if reason.starts_with("the system's daemon does not run") => {
+            let hint = "start it with `systemctl start traceweir.socket` or, as root, `weir daemon --system`";
+            return Some(hint.to_owned());
+        }
         _ => {}
     }
     let hint = match error.status() {
-        Status::ERROR_ACCESS_DENIED if is_refusal_of_daemon(error) => {
+        Status::ERROR_ACCESS_DENIED if is_refusal(error, "may not connect") => {
+            "the system's daemon is for root and the group traceweir: usermod -aG traceweir USER; \
+             your own needs no rights: --user"
+        }
+        Status::ERROR_ACCESS_DENIED if is_refusal(error, "may not control") => {
             "the system's daemon is controlled by root and the members of the group traceweir; \
              your own daemon (--user) serves your own programs without any privilege"
         }
@@ -130,9 +144,10 @@ fn hint(error: &Error) -> Option<String> {
     Some(hint.to_owned())
 }
 
-/// Returns whether the daemon refused the client, as opposed to a file or process permission.
-fn is_refusal_of_daemon(error: &Error) -> bool {
-    matches!(error, Error::Refused { reason, .. } if reason.contains("may not control"))
+/// Returns whether the daemon or its socket refused the client with these words, as opposed to a
+/// file or process permission.
+fn is_refusal(error: &Error, words: &str) -> bool {
+    matches!(error, Error::Refused { reason, .. } if reason.contains(words))
 }
 
 /// Returns how to end a daemon that does not answer; its lock file contains its pid.
@@ -203,6 +218,16 @@ mod tests {
         let error = Error::refused(Status::ERROR_PRIVILEGE_NOT_HELD, "profiling takes CAP_PERFMON");
         assert!(hint(&error).unwrap().starts_with("weir doctor "));
         assert!(is_not_permitted(&error.into()));
+    }
+
+    #[test]
+    fn unreachable_daemon_of_the_system_hints_at_its_users_and_its_start() {
+        let reason = "uid 1000 may not connect to /run/traceweir/control.sock: …";
+        let refused = hint(&Error::refused(Status::ERROR_ACCESS_DENIED, reason)).unwrap();
+        assert!(refused.contains("usermod -aG traceweir USER") && refused.contains("--user"), "{refused}");
+        let reason = "the system's daemon does not run (no listener at /run/…)".to_owned();
+        assert!(hint(&Error::NoDaemon { reason }).unwrap().contains("weir daemon --system"));
+        assert_eq!(hint(&Error::NoDaemon { reason: "no program".to_owned() }), None);
     }
 
     #[test]

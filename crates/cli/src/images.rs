@@ -75,6 +75,36 @@ pub(crate) struct DebugId {
     pub(crate) path: Arc<str>,
 }
 
+impl DebugId {
+    /// Number of bytes of a build id in a trace.
+    const BYTES: usize = 20;
+
+    /// Returns whether it stands for a build id, which a trace truncates or pads with zeros.
+    pub(crate) fn is_build(&self, build_id: &[u8]) -> bool {
+        let mut padded = [0; Self::BYTES];
+        padded.iter_mut().zip(build_id).for_each(|(to, from)| *to = *from);
+        !build_id.is_empty() && padded == self.bytes()
+    }
+
+    /// Returns the build ids that it may stand for: zeros at the end may belong to it or not.
+    pub(crate) fn possible_builds(&self) -> Vec<Vec<u8>> {
+        let bytes = self.bytes();
+        let fits = |length: &usize| bytes.iter().skip(*length).all(|byte| *byte == 0);
+        [Self::BYTES, 16, 8]
+            .into_iter()
+            .filter(fits)
+            .map(|length| bytes.iter().take(length).copied().collect())
+            .collect()
+    }
+
+    fn bytes(&self) -> [u8; Self::BYTES] {
+        let mut bytes = [0; Self::BYTES];
+        let source = self.signature.to_bytes().into_iter().chain(self.age.to_le_bytes());
+        bytes.iter_mut().zip(source).for_each(|(to, from)| *to = from);
+        bytes
+    }
+}
+
 /// A loaded image.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Image {

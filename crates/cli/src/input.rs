@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 use traceweir::consumer::TraceFile;
 use traceweir_format::etl::Trace;
 
-use crate::export::plain;
+use crate::text::plain;
 
 /// Maximum ratio of unpacked to packed bytes. Traces with much padding reach a few hundred.
 const MAX_RATIO: u64 = 1000;

@@ -20,10 +20,10 @@ use traceweir_format::spec::event::class;
 use traceweir_format::stack_key::Definitions;
 use traceweir_format::time::FileTime;
 
-use crate::binaries;
 use crate::cli::Schemas;
 use crate::event::{Event, EventContext, Flow, describe};
 use crate::output::Output;
+use crate::schema_files::load_traced_programs;
 use crate::traces::load_schemas;
 
 /// How long output is collected before it is written.
@@ -58,7 +58,7 @@ pub(crate) fn read(
         if event.record.provider() == class::EVENT_TRACE {
             decoder.observe(event.record);
             if decoder.has_tracked() && !schemas.no_binaries {
-                binaries::load(&mut decoder);
+                load_traced_programs(&mut decoder);
             }
             return ControlFlow::Continue(());
         }

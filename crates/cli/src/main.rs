@@ -1,8 +1,8 @@
 //! The `weir` command: records, decodes, checks and repairs event traces.
 #![forbid(unsafe_code)]
 
+mod advice;
 mod analysis;
-mod binaries;
 mod cli;
 mod cmd;
 mod event;
@@ -21,13 +21,15 @@ mod pdb_file;
 mod printer;
 mod processes;
 mod progress;
+mod schema_files;
 mod sessions;
 mod signals;
 #[cfg(test)]
 #[path = "../../../tests/support/skip.rs"]
 mod skip;
 mod symbols;
-mod table;
+mod text;
+mod tracefs;
 mod traces;
 
 use clap::Parser;

@@ -7,11 +7,11 @@ use traceweir_decode::Undecoded;
 use traceweir_decode::format::Style;
 
 use crate::cli::{Format, Show};
-use crate::cmd::grouped;
 use crate::event::{Event, Flow};
 use crate::export::{self, Sink};
 use crate::filter::Filter;
 use crate::grep::Grep;
+use crate::text::grouped;
 
 /// Writes the events that pass the filters.
 pub(crate) struct Printer<'f> {

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use traceweir::controller::Properties;
 
-use crate::cmd::grouped;
+use crate::text::grouped;
 
 /// How long work must take before progress is shown.
 const SHOW_DELAY: Duration = Duration::from_millis(400);

@@ -26,9 +26,9 @@ use traceweir_format::spec::session::{
 };
 
 use crate::cli::{DaemonChoice, KernelEvents};
-use crate::exit::numbered;
-use crate::export::{plain, plain_path};
+use crate::exit::{self, numbered};
 use crate::grammar::EnableRequest;
+use crate::text::{plain, plain_path};
 
 pub(crate) use by_name::{list_once, note_same_names};
 pub(crate) use enable_text::format_filter;
@@ -58,9 +58,20 @@ pub(crate) fn find(daemon_choice: DaemonChoice) -> Result<Option<Controller>> {
     if found.is_none()
         && let Some(reason) = Controller::passed_over(daemon_choice.scope())?
     {
-        eprintln!("note: the system's daemon is running, but refuses you: {reason}");
+        let hint = exit::hint(&reason).map(|hint| format!(" ({hint})")).unwrap_or_default();
+        eprintln!("note: the system's daemon is running, but refuses you: {reason}{hint}");
     }
     Ok(found)
+}
+
+/// Returns the message if no daemon runs.
+pub(crate) fn no_daemon_message(daemon_choice: DaemonChoice, usual: &'static str) -> &'static str {
+    if daemon_choice.system {
+        "the system's daemon is not running: the service manager starts it (systemctl start traceweir.socket), \
+         or root does (weir daemon --system)"
+    } else {
+        usual
+    }
 }
 
 /// Connects to the daemon; starts the user's own if none runs.

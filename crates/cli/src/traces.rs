@@ -12,8 +12,6 @@
 //! itself. A long trace of self-describing events needs none.
 
 use std::cell::RefCell;
-use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
@@ -22,24 +20,21 @@ use traceweir_decode::Decoder;
 use traceweir_decode::actors::Actors;
 use traceweir_decode::plain;
 use traceweir_format::binary_path::BinaryPath;
-use traceweir_format::etl::{Events, FileQueue, Trace};
+use traceweir_format::etl::{Events, MergedFiles, Trace};
 use traceweir_format::header::{Family, Record};
 use traceweir_format::spec::event::{ExtType, class};
 use traceweir_format::stack_key::{Definitions, StackKey};
 use traceweir_format::time::{Clock, FileTime};
 
-use crate::binaries;
 use crate::cli::Schemas;
 use crate::event::{Event, EventContext, Flow, describe};
-use crate::exit::Outcome;
-use crate::export::plain_path;
+use crate::exit::{self, Outcome};
 use crate::images::Images;
 use crate::input::{self, Input};
 use crate::progress::Progress;
+use crate::schema_files::{files_of, load_traced_programs, manifest_files, read_schema_file};
 use crate::symbols::{self, Symbols};
-
-/// Maximum size of a manifest, PE, ELF or TMF file.
-const MAX_SCHEMA_FILE: u64 = 512 << 20;
+use crate::text::plain_path;
 
 /// Traces up to this size are always surveyed first.
 const SHORT: u64 = 32 << 20;
@@ -68,6 +63,13 @@ pub(crate) struct Reading {
     pub(crate) outcome: Outcome,
     /// Defects, one line each.
     pub(crate) warnings: Vec<String>,
+}
+
+impl Reading {
+    /// Prints the defects to standard error.
+    pub(crate) fn print_warnings(&self) {
+        self.warnings.iter().for_each(|warning| exit::warn(warning));
+    }
 }
 
 impl Traces {
@@ -117,7 +119,7 @@ impl Traces {
             *surveyed = true;
             survey(&traces, decoder, SurveyTargets { actors, images, symbols, stacks }, *data_on_terminal)?;
             if *binaries {
-                binaries::load(decoder);
+                load_traced_programs(decoder);
             }
         }
         walk(inputs, *data_on_terminal, |file, clock, record| {
@@ -132,7 +134,7 @@ impl Traces {
                     *data_on_terminal,
                 )?;
                 if *binaries {
-                    binaries::load(decoder);
+                    load_traced_programs(decoder);
                 }
             }
             let Some(actors) = actors.get_mut(file) else { return Ok(Flow::Continue) };
@@ -158,50 +160,17 @@ pub(crate) fn walk(
 ) -> Result<Reading> {
     let traces: Vec<&Trace<TraceFile>> = inputs.iter().map(|i| &i.trace).collect();
     let total = traces.iter().map(|t| t.file_size()).sum();
-    let mut streams: Vec<Events<'_, TraceFile>> = traces.iter().map(|t| t.events()).collect();
+    let mut files = MergedFiles::new(traces.iter().copied());
     let mut progress = Progress::new(total, "reading", data_on_terminal);
-    if let ([stream], [trace]) = (&mut streams[..], &traces[..]) {
-        loop {
-            let read = stream.bytes_read();
-            progress.update(|| read);
-            let Some(record) = stream.next()? else { break };
-            if each(0, trace.clock(), &record)? == Flow::Stop {
-                break;
-            }
-        }
-    } else {
-        merge(&mut streams, &traces, &mut progress, each)?;
-    }
-    progress.done();
-    Ok(collect_defects(inputs, &streams))
-}
-
-/// Reads the records of several traces as one stream.
-fn merge(
-    streams: &mut [Events<'_, TraceFile>],
-    traces: &[&Trace<TraceFile>],
-    progress: &mut Progress,
-    mut each: impl FnMut(usize, &Clock, &Record<'_>) -> Result<Flow>,
-) -> Result<()> {
-    let mut queue = FileQueue::default();
-    for (file, (stream, trace)) in streams.iter_mut().zip(traces).enumerate() {
-        queue.push(file, stream, trace.clock());
-    }
-    while let Some(file) = queue.pop() {
-        progress.update(|| streams.iter().map(Events::bytes_read).sum());
-        let (Some(stream), Some(trace)) = (streams.get_mut(file), traces.get(file)) else { break };
-        // The last buffers of a stream may be empty; the other streams continue.
-        if let Some(record) = stream.next()?
-            && each(file, trace.clock(), &record)? == Flow::Stop
-        {
+    while let Some(file) = files.next_file() {
+        progress.update(|| files.bytes_read());
+        let (Some(record), Some(trace)) = (files.read(file)?, traces.get(file)) else { continue };
+        if each(file, trace.clock(), &record)? == Flow::Stop {
             break;
         }
-        queue.push(file, stream, trace.clock());
-        while let Some(stream) = queue.excess().and_then(|file| streams.get_mut(file)) {
-            stream.park();
-        }
     }
-    Ok(())
+    progress.done();
+    Ok(collect_defects(inputs, files.events()))
 }
 
 /// Returns whether to survey before the first event: a short trace costs little, and kernel events
@@ -275,7 +244,10 @@ fn survey(
     Ok(())
 }
 
-fn collect_defects(inputs: &[Input], streams: &[Events<'_, TraceFile>]) -> Reading {
+fn collect_defects<'t>(
+    inputs: &'t [Input],
+    streams: impl Iterator<Item = &'t Events<'t, TraceFile>>,
+) -> Reading {
     let mut reading = Reading::default();
     for (input, stream) in inputs.iter().zip(streams) {
         let trace = &input.trace;
@@ -370,44 +342,4 @@ fn warn_of_lines(file: &Path, warnings: &[(usize, &'static str)]) {
     if warnings.len() > SHOWN {
         anstream::eprintln!("warning: {}: and {} more", plain_path(file), warnings.len() - SHOWN);
     }
-}
-
-/// Returns the manifests that a path names: itself, or the files of a folder.
-pub(crate) fn manifest_files(path: &Path) -> Result<Vec<PathBuf>> {
-    files_of(path, &["man", "xml", "manifest", "dll", "exe", "sys", "so", "mui", "efi"])
-}
-
-/// Returns the file itself, or the files of a folder with one of the extensions, sorted by name.
-fn files_of(path: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
-    let about = || format!("cannot open {}", path.display());
-    if !path.metadata().with_context(about)?.is_dir() {
-        return Ok(vec![path.to_owned()]);
-    }
-    let mut files = Vec::new();
-    for entry in path.read_dir().with_context(about)? {
-        let file = entry.with_context(about)?.path();
-        let extension = file.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
-        if file.is_file() && extension.is_some_and(|e| extensions.contains(&e.as_str())) {
-            files.push(file);
-        }
-    }
-    files.sort();
-    Ok(files)
-}
-
-/// Reads a file that should contain schemas.
-pub(crate) fn read_schema_file(path: &Path) -> Result<Vec<u8>> {
-    let size = path.metadata().with_context(|| path.display().to_string())?.len();
-    if size > MAX_SCHEMA_FILE {
-        bail!("{} is too large for a manifest ({size} bytes)", path.display());
-    }
-    let about = || format!("cannot read {}", path.display());
-    let mut bytes = Vec::new();
-    // A file that is not regular has no reliable size.
-    File::open(path)
-        .with_context(about)?
-        .take(MAX_SCHEMA_FILE)
-        .read_to_end(&mut bytes)
-        .with_context(about)?;
-    Ok(bytes)
 }

@@ -260,10 +260,10 @@ mod tests {
     }
 
     #[test]
-    fn capture_error_keeps_status_and_names_a_remedy() {
+    fn capture_error_keeps_status_and_reason() {
         let source = std::io::Error::from_raw_os_error(13);
         let denied = traceweir_kernel::Error::NotPermitted { what: "x".into(), source };
         assert_eq!(capture_error(&denied).status(), denied.status());
-        assert!(capture_error(&denied).to_string().contains("weir doctor"));
+        assert!(capture_error(&denied).to_string().contains("x is not permitted"));
     }
 }

@@ -57,7 +57,7 @@ impl Error {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Undecoded {
     /// No schema source describes the event.
-    #[error("no schema for this event: give its manifest or binary with --manifest")]
+    #[error("no schema for this event")]
     NoSchema,
     /// A kernel event of a group or type without a published layout.
     #[error("no published layout for kernel event {hook:#06x} version {version}")]
@@ -68,7 +68,7 @@ pub enum Undecoded {
         version: u8,
     },
     /// No TMF file or PDB describes this WPP message.
-    #[error("no message format for this WPP event: give its TMF with --tmf or its PDB with --pdb")]
+    #[error("no message format for this WPP event")]
     NoMessageFormat,
     /// The schema that comes with the event is not usable.
     #[error("metadata of the event is not usable: {0}")]

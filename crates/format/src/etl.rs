@@ -7,7 +7,7 @@
 //! ```
 
 mod check;
-mod file_queue;
+mod merged_files;
 mod index;
 mod lane;
 mod load;
@@ -17,7 +17,7 @@ mod repair;
 mod writer;
 
 pub use check::{Finding, Rule, check};
-pub use file_queue::FileQueue;
+pub use merged_files::MergedFiles;
 pub use index::BufferRef;
 pub use load::unpack;
 pub use merge::{Damage, Events};

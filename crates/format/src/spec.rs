@@ -1,7 +1,6 @@
 //! Documented constants under their published names, without logic.
 
 pub mod access;
-mod advice;
 pub mod enable;
 pub mod event;
 pub mod info;

@@ -15,7 +15,7 @@ pub const MOUNT_TRACEFS: &str = "mount -t tracefs tracefs /sys/kernel/tracing";
 #[non_exhaustive]
 pub enum Error {
     /// The system denies access: paranoid settings or missing capabilities.
-    #[error("{what} is not permitted ({source}); run `weir doctor` for the fix")]
+    #[error("{what} is not permitted ({source})")]
     NotPermitted {
         /// The object that could not be opened.
         what: String,

@@ -212,8 +212,7 @@ fn is_denied(error: &traceweir_transport::Error) -> bool {
 fn access_denied(socket: &Path) -> Error {
     let (uid, socket) = (rustix::process::geteuid().as_raw(), socket.display());
     let reason = format!(
-        "uid {uid} may not connect to {socket}: the permissions of the socket, or of a folder on the way to it, are for others \
-         (the system's daemon is for root and the group traceweir: usermod -aG traceweir USER; your own needs no rights: --user)"
+        "uid {uid} may not connect to {socket}: the permissions of the socket, or of a folder on the way to it, are for others"
     );
     Error::refused(Status::ERROR_ACCESS_DENIED, reason)
 }

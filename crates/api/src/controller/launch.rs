@@ -131,11 +131,7 @@ pub(super) fn start(folders: &[RuntimeDir], search: &Search) -> Result<Link> {
 
 fn no_system_daemon(dir: Option<&RuntimeDir>) -> Error {
     let socket = dir.map(RuntimeDir::control_socket).unwrap_or_default();
-    let reason = format!(
-        "the system's daemon does not run (no listener at {}); start it with `systemctl start traceweir.socket` or, as root, \
-         `weir daemon --system`",
-        socket.display()
-    );
+    let reason = format!("the system's daemon does not run (no listener at {})", socket.display());
     Error::NoDaemon { reason }
 }
 
@@ -319,7 +315,7 @@ mod tests {
             return;
         }
         let search = Search { named: None, folders: Vec::new() };
-        assert!(reason(start(&[system], &search)).contains("weir daemon --system"));
+        assert!(reason(start(&[system], &search)).contains("the system's daemon does not run"));
     }
 
     #[test]

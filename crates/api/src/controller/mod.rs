@@ -11,7 +11,7 @@
 //! |---|---|---|
 //! | [`Controller::find`] | never | `Ok(None)`: an idle system, no sessions, no providers |
 //! | [`Controller::find_or_start`] | the user's, for root the system's, or that of the named folder
-//! | [`Error::NoDaemon`], with instructions |
+//! | [`Error::NoDaemon`] |
 //!
 //! ```no_run
 //! use traceweir::Guid;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use traceweir_decode::stack::{Joined, Stack};
 use traceweir_format::header::NO_ID;
 
-use super::known::TraceFacts;
+use super::trace_facts::TraceFacts;
 use super::{FunctionId, Functions, Kind, ProcessId, Processes, ReportEvent};
 
 /// Maximum number of thread names.

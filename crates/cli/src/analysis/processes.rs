@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use traceweir_format::header::NO_ID;
 
-use crate::filter::matches;
+use crate::text::matches;
 
 /// Maximum number of processes; further ones are merged into one.
 const MAX_PROCESSES: usize = 1 << 17;

@@ -1,7 +1,6 @@
 //! Reads the events of a report, each with its whole stack.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 
 use anyhow::Result;
 use traceweir_decode::Decoder;
@@ -13,66 +12,21 @@ use traceweir_format::stack_key::Definitions;
 use traceweir_format::stack_walk::StackWalk;
 use traceweir_format::time::{Clock, FileTime};
 
-use super::bearers::StackOwners;
+use super::event::{Occurrence, ReportEvent, Transfer};
 use super::fields::numbers;
-use super::known::TraceFacts;
 use super::scheduler::Switch;
-use crate::binaries;
+use super::stack_owners::StackOwners;
+use super::trace_facts::TraceFacts;
 use crate::cli::Schemas;
 use crate::event::{EventContext, Flow, describe};
-use crate::filter::{Filter, Moment};
+use crate::filter::Filter;
+use crate::schema_files::load_traced_programs;
 use crate::symbols::{Options, SymbolArgs};
+use crate::text::Moment;
 use crate::traces::{Reading, Traces, walk};
 
 /// Flags of a sample that was taken in a DPC or an ISR.
 const IN_INTERRUPT: u64 = 3;
-
-/// An event of a report.
-#[derive(Clone, Debug)]
-pub(crate) struct ReportEvent {
-    /// Index of its trace.
-    pub(crate) file: usize,
-    pub(crate) cpu: u16,
-    pub(crate) pointer_size: usize,
-    /// Its timestamp, by the clock of its trace.
-    pub(crate) stamp: i64,
-    /// Nanoseconds since the first trace began.
-    pub(crate) time: i64,
-    pub(crate) what: Occurrence,
-}
-
-/// What an event reports.
-#[derive(Clone, Debug)]
-pub(crate) enum Occurrence {
-    /// A processor was executing at an address in a thread.
-    Sample { thread: u32, address: u64, weight: u64, is_idle: bool },
-    /// The sampling interval, in units of 100 ns.
-    Interval(u64),
-    /// A processor switched from one thread to another.
-    Switch(Switch),
-    /// Several switches in a compact form, which is not decoded.
-    Switches,
-    /// A thread became ready to run.
-    Ready { thread: u32 },
-    /// A disk operation completed.
-    Transfer(Transfer),
-    /// An event that was selected by name.
-    Chosen { pid: u32, thread: u32 },
-}
-
-/// A read, write or flush of a disk.
-#[derive(Clone, Debug)]
-pub(crate) struct Transfer {
-    pub(crate) disk: u32,
-    pub(crate) operation: &'static str,
-    pub(crate) bytes: u64,
-    /// Duration in nanoseconds, if the event contains it.
-    pub(crate) took: Option<u64>,
-    pub(crate) thread: Option<u32>,
-    /// The process in the header, for versions that contain no thread.
-    pub(crate) pid: u32,
-    pub(crate) file: Option<Arc<str>>,
-}
 
 /// The events that a report needs.
 #[derive(Debug, Default)]
@@ -157,7 +111,7 @@ impl Analysis {
             Ok(Flow::Continue)
         })?;
         if by_name && !schemas.no_binaries {
-            binaries::load(&mut traces.decoder);
+            load_traced_programs(&mut traces.decoder);
         }
         let filter = Filter::by_event(&wants.events);
         let nanos = |moment: Moment| moment.after(start).0.saturating_sub(start.0).saturating_mul(100);

@@ -3,8 +3,7 @@
 use clap::{ArgGroup, Args, Subcommand};
 use traceweir::controller::access::Rights;
 
-use super::DaemonChoice;
-use super::sessions::DAEMON;
+use super::daemon_choice::{DAEMON, DaemonChoice};
 
 const AFTER_ACCESS: &str = "\
 OBJECT is one of

@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use crate::filter::parse_duration;
 use crate::grammar::{Kernel, Stacks, parse_kernel, parse_stacks};
+use crate::text::parse_duration;
 
 /// Syntax of `--kernel`, for help pages.
 pub(crate) const KERNEL: &str = "\

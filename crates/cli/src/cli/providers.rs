@@ -8,11 +8,11 @@ use clap::{ArgGroup, Args};
 
 use super::number::pid;
 use super::{DaemonChoice, invalid};
-use crate::filter::parse_duration;
 use crate::grammar::{
     EnableRequest, GRAMMAR, ManifestNames, Mask, Mistake, ProviderList, Severity, Unusable, parse_keywords,
     parse_providers, parse_severity, read_file,
 };
+use crate::text::parse_duration;
 
 /// Providers given with `-p` and `--provider-file`.
 #[derive(Debug, Default, Args)]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::{Files, Filters, Schemas};
-use crate::filter::{Moment, parse_moment};
+use crate::text::{Moment, parse_moment};
 
 /// The longest text of a mark, in bytes.
 const LONGEST_MARK: usize = 512;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand, ValueEnum};
 
 use super::{Files, Schemas};
-use crate::filter::{Moment, parse_moment};
 use crate::symbols::SymbolArgs;
+use crate::text::{Moment, parse_moment};
 
 const AFTER_REPORT: &str = "\
 Examples:

@@ -5,39 +5,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args, ValueEnum};
-use traceweir::controller::Scope;
 
 use super::number::{buffers, pid, seconds, sessions};
-use super::{EventFilters, Format, KERNEL, KernelChange, KernelEvents, Providers, Schemas, Shape, Show};
-use crate::filter::parse_duration;
+use super::{
+    DaemonChoice, EventFilters, Format, KERNEL, KernelChange, KernelEvents, Providers, Schemas, Shape, Show,
+};
 use crate::grammar::GRAMMAR;
-
-/// Help heading of the options that choose a daemon.
-pub(super) const DAEMON: &str = "Daemon (TRACEWEIR_RUNTIME_DIR, if set, overrides both)";
-
-/// The daemon to connect to.
-#[derive(Clone, Copy, Debug, Default, Args)]
-#[command(next_help_heading = DAEMON)]
-pub(crate) struct DaemonChoice {
-    /// Use the system's daemon [default for root, and where it runs and permits; else your own]
-    #[arg(long, conflicts_with = "user")]
-    pub(crate) system: bool,
-    /// Use your own daemon
-    #[arg(long)]
-    pub(crate) user: bool,
-}
-
-impl DaemonChoice {
-    /// Returns the scope that was asked for, or `None` for the default. A folder in
-    /// `TRACEWEIR_RUNTIME_DIR` overrides both.
-    pub(crate) fn scope(self) -> Option<Scope> {
-        match self {
-            Self { system: true, .. } => Some(Scope::System),
-            Self { user: true, .. } => Some(Scope::User),
-            _ => None,
-        }
-    }
-}
+use crate::text::parse_duration;
 
 const AFTER_START: &str = "\
 Examples:

@@ -11,7 +11,7 @@ use traceweir_format::spec::session::{
 };
 
 use super::number::{buffers, kib, mib, seconds};
-use crate::filter::parse_mask;
+use crate::text::parse_mask;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum ClockName {

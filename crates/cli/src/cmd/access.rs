@@ -20,10 +20,10 @@ use traceweir_daemon::{RuntimeDir, Scope};
 
 use crate::cli::{Access, AccessEntry, AccessList, AccessRemove, AccessShow, AccessVerb, DaemonChoice};
 use crate::exit::Outcome;
-use crate::export::{Object, array, plain};
 use crate::grammar::parse_provider;
 use crate::output::Output;
 use crate::sessions;
+use crate::text::{Object, array, plain};
 
 /// Rights that apply only to sessions.
 const SESSION_RIGHTS: Rights = Rights(

@@ -15,10 +15,10 @@ use traceweir::Status;
 use traceweir::controller::Properties;
 
 use crate::exit::{Outcome, sentence, status_of};
-use crate::export::{Object, array};
 use crate::grammar::EnableRequest;
 use crate::output::Output;
 use crate::sessions::{self, SessionState};
+use crate::text::{Object, array};
 
 /// The result of a command.
 #[derive(Debug, Default)]

@@ -13,13 +13,11 @@ use traceweir::controller::{Controller, SessionRef};
 use traceweir::{Error, Guid, Status};
 use traceweir_format::spec::info::{About, software_source};
 
-use super::{counted, grouped};
 use crate::cli::{Ask, misuse};
 use crate::exit::Outcome;
-use crate::export::{Object, array, plain};
 use crate::output::Output;
 use crate::sessions;
-use crate::table::table;
+use crate::text::{Object, array, counted, grouped, plain, table};
 
 /// First id of sources that the processor names. Sources below have the same id on every machine;
 /// those from here on are only listed.

@@ -19,11 +19,10 @@ use crate::cli::{
     AddAutologger, AutologgerVerb, ClockName, DaemonChoice, ListAutologgers, NamedAutologger, buffer_size,
 };
 use crate::exit::Outcome;
-use crate::export::{Object, array, plain, plain_path, shell};
 use crate::grammar::{EnableRequest, Filters};
 use crate::output::Output;
 use crate::sessions::{self, mode_names};
-use crate::table::{lines, table};
+use crate::text::{Object, array, lines, plain, plain_path, shell, table};
 
 /// Runs `weir autologger`.
 pub(super) fn run(verb: &AutologgerVerb) -> Result<Outcome> {

@@ -7,14 +7,14 @@ use std::path::Path;
 
 use anstream::eprintln;
 use anyhow::Result;
-use traceweir_format::etl::{self, Finding};
+use traceweir_decode::format::json_string;
+use traceweir_format::etl::{self, Finding, Rule};
 
-use super::grouped;
 use crate::cli::Check;
 use crate::exit::{self, Outcome};
-use crate::export::write_json_string;
 use crate::input::{self, Input};
 use crate::output::Output;
+use crate::text::grouped;
 
 /// Maximum number of faults to print, and of remarks; all are counted.
 const SHOWN: u64 = 100_000;
@@ -75,15 +75,18 @@ fn check_file(file: &Input, json: bool, output: &mut Output) -> Result<Outcome> 
 fn print(file: &str, finding: &Finding, json: bool, out: &mut Vec<u8>) {
     let Finding { rule, offset, detail } = finding;
     let is_remark = rule.is_remark();
+    let advice = if *rule == Rule::NotFinalised { " (weir repair writes a finalised copy)" } else { "" };
     if json {
         out.extend_from_slice(b"{\"file\":");
-        write_json_string(file, out);
+        json_string(file, out);
         let tail = format!(",\"rule\":\"{rule}\",\"remark\":{is_remark},\"offset\":{offset},\"detail\":");
         out.extend_from_slice(tail.as_bytes());
-        write_json_string(detail, out);
+        json_string(&format!("{detail}{advice}"), out);
         out.extend_from_slice(b"}\n");
     } else {
         let remark = if is_remark { "remark: " } else { "" };
-        out.extend_from_slice(format!("{file}: {offset:#010x}: {remark}{rule}: {detail}\n").as_bytes());
+        out.extend_from_slice(
+            format!("{file}: {offset:#010x}: {remark}{rule}: {detail}{advice}\n").as_bytes(),
+        );
     }
 }

@@ -11,13 +11,12 @@ use traceweir::{Error, Status};
 use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_REAL_TIME_MODE};
 
 use super::answer::{self, Answer};
-use super::{counted, grouped};
 use crate::cli::{ConvertToRealtime, Flush, Increment, Query, Stop, Switch, Update};
 use crate::exit::Outcome;
-use crate::export::{plain, plain_path, shell};
 use crate::output::Output;
 use crate::progress::Waiting;
 use crate::sessions::{self, KernelState, SessionState, controller_of};
+use crate::text::{counted, grouped, plain, plain_path, shell};
 
 /// Runs `weir stop`.
 pub(super) fn stop(options: &Stop) -> Result<Answer> {

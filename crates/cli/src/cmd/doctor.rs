@@ -18,11 +18,12 @@
 
 mod check;
 mod families;
+mod files;
 mod hardware;
 mod kernel;
 mod machine;
 mod page;
-mod patience;
+mod pending_query;
 mod perf;
 mod place;
 mod process;
@@ -41,7 +42,6 @@ use crate::cli::{Doctor, Need};
 use crate::exit::Outcome;
 use crate::output::Output;
 use crate::sessions;
-pub(crate) use machine::has_kprobes;
 
 use check::{Check, blocking_checks};
 use machine::{Machine, SystemFacts};

@@ -9,7 +9,6 @@ use anyhow::{Result, bail};
 use traceweir_decode::format::Style;
 
 use self::joined::Lines;
-use super::warn;
 use crate::cli::{Dump, Format, Show};
 use crate::exit::Outcome;
 use crate::filter::Filter;
@@ -53,7 +52,7 @@ pub(super) fn run(options: &Dump) -> Result<Outcome> {
     printer.end(output.buffer());
     output.flush()?;
     printer.report();
-    warn(&reading);
+    reading.print_warnings();
     Ok(reading.outcome)
 }
 
@@ -74,6 +73,6 @@ fn with_stacks(options: &Dump, traces: &mut Traces, filter: &Filter, output: &mu
     )?;
     lines.into_inner().end(output.buffer());
     output.flush()?;
-    warn(&reading);
+    reading.print_warnings();
     Ok(reading.outcome)
 }

@@ -11,9 +11,9 @@ use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 
 use super::answer::Answer;
 use crate::cli::{Enable, SessionProviders};
-use crate::export::plain;
 use crate::grammar::{EnableRequest, ManifestNames};
 use crate::sessions::{self, controller_of, warn_of_delay};
+use crate::text::plain;
 
 /// Runs `weir enable`.
 pub(super) fn enable(options: &Enable) -> Result<Answer> {

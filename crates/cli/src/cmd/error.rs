@@ -3,10 +3,11 @@
 use anyhow::{Result, anyhow};
 use traceweir::Status;
 
+use crate::advice::advice;
 use crate::cli::{ErrorText, NamedStatus, StatusCode};
 use crate::exit::{Outcome, print};
-use crate::export::Object;
 use crate::output::Output;
+use crate::text::Object;
 
 /// Runs `weir error`. Unknown codes are errors; the others are still printed.
 pub(super) fn run(options: &ErrorText) -> Result<Outcome> {
@@ -33,7 +34,7 @@ fn page(StatusCode { typed, status, named }: &StatusCode, json: bool) -> Option<
     let win32 = status.win32();
     let (name, text, advice) = match named {
         Some(NamedStatus { name, text, advice }) => (*name, *text, Some(*advice)),
-        None => (win32.name()?, status.meaning()?, win32.advice()),
+        None => (win32.name()?, status.meaning()?, advice(win32)),
     };
     if json {
         let mut object = Object::new();

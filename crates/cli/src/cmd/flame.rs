@@ -20,13 +20,12 @@ use std::path::Path;
 use anstream::eprintln;
 use anyhow::{Result, bail};
 
-use super::{counted, grouped, warn};
 use crate::analysis::{Analysis, Wants};
 use crate::cli::{Flame, FlameKind};
 use crate::exit::Outcome;
-use crate::export::{plain, plain_path};
 use crate::input::is_same_file;
 use crate::output::Output;
+use crate::text::{counted, grouped, plain, plain_path};
 use graph::{Graph, Measure};
 
 /// The output format.
@@ -73,7 +72,7 @@ pub(super) fn run(options: &Flame) -> Result<Outcome> {
     if measure == Measure::Events && graph.without_stack == graph.events {
         print_stack_hint(&analysis.events_with_stacks());
     }
-    warn(&reading);
+    reading.print_warnings();
     Ok(reading.outcome)
 }
 

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use traceweir_decode::format::json_string;
 use traceweir_format::Guid;
 use traceweir_format::kernel::class_name;
 use traceweir_format::kernel::hook;
@@ -12,14 +13,13 @@ use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::text::until_nul8;
 use traceweir_format::time::{Clock, ClockKind, FileTime};
 
-use super::{grouped, warn};
 use crate::cli::Info;
 use crate::event::{Event, Flow};
 use crate::exit::{self, Outcome};
-use crate::export::{plain, write_json_string};
 use crate::input::Input;
 use crate::output::Output;
 use crate::sessions::mode_names;
+use crate::text::{grouped, plain};
 use crate::traces::Traces;
 
 /// What a pass over the events finds.
@@ -57,7 +57,7 @@ fn show_file(path: &PathBuf, options: &Info, output: &mut Output) -> Result<Outc
         output.buffer().extend_from_slice(text.as_bytes());
     }
     output.flush()?;
-    warn(&reading);
+    reading.print_warnings();
     Ok(reading.outcome)
 }
 
@@ -163,7 +163,7 @@ fn json(input: &Input, survey: &Survey) -> String {
     let trace = &input.trace;
     let h = trace.header();
     let mut out = b"{\"file\":".to_vec();
-    let string = |text: &str, out: &mut Vec<u8>| write_json_string(text, out);
+    let string = |text: &str, out: &mut Vec<u8>| json_string(text, out);
     string(&input.name, &mut out);
     out.extend_from_slice(b",\"session\":");
     string(&h.session_name, &mut out);

@@ -4,13 +4,12 @@ use anstream::eprintln;
 use anyhow::Result;
 use traceweir::controller::{Controller, Properties};
 
-use super::{grouped, providers};
-use crate::cli::{DaemonChoice, List, ListProviders};
+use super::providers;
+use crate::cli::{List, ListProviders};
 use crate::exit::Outcome;
-use crate::export::plain;
 use crate::output::Output;
 use crate::sessions::{self, SessionState, is_at_limit, mode_names};
-use crate::table::{lines, table};
+use crate::text::{grouped, lines, plain, table};
 
 /// Runs `weir list`.
 pub(super) fn run(options: &List) -> Result<Outcome> {
@@ -23,7 +22,7 @@ pub(super) fn run(options: &List) -> Result<Outcome> {
     }
     let Some(mut controller) = sessions::find(options.daemon_choice)? else {
         let idle = "no daemon is running, so there is no session (weir start and weir record start one)";
-        eprintln!("{}", no_daemon_message(options.daemon_choice, idle));
+        eprintln!("{}", sessions::no_daemon_message(options.daemon_choice, idle));
         return Ok(Outcome::Fine);
     };
     let all = all(&mut controller)?;
@@ -37,16 +36,6 @@ pub(super) fn run(options: &List) -> Result<Outcome> {
     output.buffer().extend_from_slice(text.as_bytes());
     output.flush()?;
     Ok(Outcome::Fine)
-}
-
-/// Returns the message if no daemon runs.
-pub(super) fn no_daemon_message(daemon_choice: DaemonChoice, usual: &'static str) -> &'static str {
-    if daemon_choice.system {
-        "the system's daemon is not running: the service manager starts it (systemctl start traceweir.socket), \
-         or root does (weir daemon --system)"
-    } else {
-        usual
-    }
 }
 
 /// Returns the running sessions, then those that ended by themselves and have not been started

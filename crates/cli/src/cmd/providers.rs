@@ -11,16 +11,12 @@ use anyhow::Result;
 use traceweir::Guid;
 use traceweir::controller::{EnableEntry, Properties, ProviderEntry};
 
-use super::counted;
-use super::list::no_daemon_message;
 use crate::cli::ListProviders;
 use crate::exit::Outcome;
-use crate::export::{Object, array, plain};
-use crate::filter::matches;
 use crate::grammar::property_names;
 use crate::output::Output;
 use crate::sessions;
-use crate::table::{lines, table};
+use crate::text::{Object, array, counted, lines, matches, plain, table};
 
 /// Maximum number of pids to show for a provider; JSON contains all.
 const SHOWN: usize = 8;
@@ -30,7 +26,7 @@ pub(super) fn run(options: &ListProviders) -> Result<Outcome> {
     let Some(mut controller) = sessions::find(options.daemon_choice)? else {
         let idle = "no daemon is running, so no provider is known; weir start, weir record and weir watch start one, \
                     which then finds running programs";
-        eprintln!("{}", no_daemon_message(options.daemon_choice, idle));
+        eprintln!("{}", sessions::no_daemon_message(options.daemon_choice, idle));
         return Ok(Outcome::Fine);
     };
     let sessions = controller.query_all()?;

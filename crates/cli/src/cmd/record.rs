@@ -26,14 +26,13 @@ use traceweir::controller::Properties;
 use traceweir::{Guid, Status};
 use traceweir_format::spec::system::is_system_provider;
 
-use super::counted;
 use crate::cli::{self, Record};
 use crate::exit::{self, Outcome};
-use crate::export::{plain_path, shell_path};
 use crate::grammar::EnableRequest;
 use crate::progress::{Counter, Waiting};
 use crate::sessions::{self, Ended, OwnSession};
 use crate::signals::{self, INTERRUPTED};
+use crate::text::{counted, plain_path, shell_path};
 
 /// Exit status if recording fails while a command is given.
 const RECORDING_FAILED: u8 = 125;

@@ -22,14 +22,13 @@ use traceweir_decode::format::Style;
 use traceweir_format::header::Record;
 use traceweir_format::time::FileTime;
 
-use super::{print_warning, warn};
 use crate::cli::{Filters, Relog};
 use crate::event::{Event, Flow};
-use crate::exit::Outcome;
-use crate::export::plain_path;
+use crate::exit::{self, Outcome};
 use crate::filter::Filter;
 use crate::grep::Grep;
 use crate::signals::{INTERRUPTED, on_interrupt};
+use crate::text::plain_path;
 use crate::traces::{Reading, Traces, walk};
 use marks::Marks;
 
@@ -65,10 +64,10 @@ pub(super) fn run(options: &Relog) -> Result<Outcome> {
     marks.put_rest(&mut output)?;
     let done = output.finish()?;
     eprintln!("{}", report::line(&path, &done, &tally));
-    warn(&reading);
+    reading.print_warnings();
     let outside = Marks::new(&options.mark, traces.start()).outside(report::span(&traces, &tally));
     let silence = report::silence(&tally, &chosen.filter);
-    report::mended(&done).into_iter().chain(silence).chain(outside).for_each(|text| print_warning(&text));
+    report::mended(&done).into_iter().chain(silence).chain(outside).for_each(|text| exit::warn(&text));
     Ok(reading.outcome)
 }
 

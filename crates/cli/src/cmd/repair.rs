@@ -7,10 +7,10 @@ use anstream::eprintln;
 use anyhow::{Context, Result, bail};
 use traceweir_format::{Error, etl};
 
-use super::grouped;
 use crate::cli::Repair;
 use crate::exit::Outcome;
 use crate::input::{self, Input};
+use crate::text::grouped;
 
 /// Maximum number of holes to print; all are counted.
 const SHOWN_HOLES: usize = 20;

@@ -7,11 +7,10 @@ use traceweir::controller::{Properties, SessionRef};
 use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_REAL_TIME_MODE};
 
 use super::answer::Answer;
-use super::grouped;
 use crate::cli::{self, Start};
-use crate::export::{plain, plain_path, shell};
 use crate::grammar::EnableRequest;
 use crate::sessions::{self, OwnSession};
+use crate::text::{grouped, plain, plain_path, shell};
 
 /// Runs `weir start`.
 pub(super) fn run(options: &Start) -> Result<Answer> {

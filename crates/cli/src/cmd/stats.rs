@@ -5,18 +5,18 @@ use std::fmt::Write;
 use std::sync::Arc;
 
 use anyhow::Result;
-use traceweir_decode::format::Style;
+use traceweir_decode::format::{Style, json_string};
 use traceweir_format::Guid;
 use traceweir_format::header::NO_ID;
 
-use super::{grouped, warn};
 use crate::cli::{GroupBy, Stats};
 use crate::event::{Event, Flow};
 use crate::exit::Outcome;
-use crate::export::{plain, unnamed_event, write_json_string};
+use crate::export::unnamed_event;
 use crate::filter::Filter;
 use crate::grep::Grep;
 use crate::output::Output;
+use crate::text::{grouped, plain};
 use crate::traces::Traces;
 
 /// Events and bytes of one group.
@@ -84,7 +84,7 @@ pub(super) fn run(options: &Stats) -> Result<Outcome> {
     let text = counts.print(options);
     output.buffer().extend_from_slice(text.as_bytes());
     output.flush()?;
-    warn(&reading);
+    reading.print_warnings();
     Ok(reading.outcome)
 }
 
@@ -165,7 +165,7 @@ impl Counts {
             let label = self.label(key);
             if json {
                 let mut out = format!("{{\"by\":\"{name}\",\"name\":").into_bytes();
-                write_json_string(&label, &mut out);
+                json_string(&label, &mut out);
                 page.push_str(&String::from_utf8_lossy(&out));
                 self.json_ids(key, page);
                 let rate = rate(count.events);

@@ -16,16 +16,15 @@ use traceweir::controller::{SessionConfig, SessionRef};
 use traceweir_decode::format::Style;
 use traceweir_format::spec::session::EVENT_TRACE_REAL_TIME_MODE;
 
-use super::counted;
 use crate::cli::{self, Watch};
 use crate::exit::{self, Outcome};
-use crate::export::{plain, plain_path};
 use crate::filter::Filter;
 use crate::grammar::EnableRequest;
 use crate::live::{self, Screen};
 use crate::printer::Printer;
 use crate::sessions::{self, Ended, OwnSession};
 use crate::signals::{self, INTERRUPTED};
+use crate::text::{counted, plain, plain_path};
 
 /// Runs `weir watch`.
 pub(super) fn run(options: &Watch) -> Result<Outcome> {

@@ -8,7 +8,7 @@ use traceweir_format::header::Record;
 
 use super::fields::TextFields;
 use super::stamp::push_milliseconds;
-use super::{Sink, Stamp, items, push_hex, push_id};
+use super::{Sink, Stamp, describe_undecoded, items, push_hex, push_id};
 use crate::cli::Show;
 use crate::event::Event;
 use traceweir_decode::expand::MessageExpander;
@@ -186,7 +186,7 @@ impl Sink for Csv {
         }
         out.push(b',');
         if let Some((reason, _)) = undecoded {
-            push_cell(reason.to_string().as_bytes(), out);
+            push_cell(describe_undecoded(reason).as_bytes(), out);
         }
         out.push(b',');
         push_context(event, out);

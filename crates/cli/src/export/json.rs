@@ -7,7 +7,7 @@ use traceweir_format::Guid;
 
 use super::fields::JsonFields;
 use super::stamp::push_milliseconds;
-use super::{Sink, Stamp, frames, items, push_hex, push_id};
+use super::{Sink, Stamp, describe_undecoded, frames, items, push_hex, push_id};
 use crate::event::Event;
 use traceweir_decode::expand::MessageExpander;
 
@@ -18,11 +18,6 @@ pub(super) struct Json {
     walker: Walker,
     messages: MessageExpander,
     message: Vec<u8>,
-}
-
-/// Appends a JSON string with quotes.
-pub(crate) fn write_json_string(text: &str, out: &mut Vec<u8>) {
-    json_string(text, out);
 }
 
 impl Json {
@@ -72,7 +67,7 @@ impl Json {
             Ok(found) => found,
             Err(reason) => {
                 out.push(b'}');
-                undecoded(&reason.to_string(), event.record.payload(), out);
+                undecoded(&describe_undecoded(reason), event.record.payload(), out);
                 return None;
             }
         };
@@ -87,7 +82,7 @@ impl Json {
                 push_hex(extra, out);
                 out.push(b'"');
             }
-            Err(reason) => undecoded(&reason.to_string(), found.payload, out),
+            Err(reason) => undecoded(&describe_undecoded(reason), found.payload, out),
         }
         self.message.clear();
         if self.messages.expand(found, event.record.pointer_size(), self.style, &mut self.message).is_some() {

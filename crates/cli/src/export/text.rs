@@ -14,7 +14,7 @@ use traceweir_decode::schema::Origin;
 use traceweir_decode::walk::Walker;
 
 use super::fields::TextFields;
-use super::{Sink, Stamp, frames, items, push_hex, push_id, unnamed_event};
+use super::{Sink, Stamp, describe_undecoded, frames, items, push_hex, push_id, unnamed_event};
 use crate::cli::Show;
 use crate::event::Event;
 use traceweir_decode::expand::MessageExpander;
@@ -171,7 +171,7 @@ impl Text {
             }
         }
         out.extend_from_slice(b" (");
-        push_line(reason.to_string().as_bytes(), out);
+        push_line(describe_undecoded(reason).as_bytes(), out);
         out.push(b')');
         self.paint(PLAIN, out);
     }

@@ -14,7 +14,7 @@ use traceweir_format::header::Family;
 use traceweir_format::spec::event::class;
 
 use super::fields::{MAX_FIELDS, is_hidden};
-use super::{Sink, Stamp, items, push_hex};
+use super::{Sink, Stamp, describe_undecoded, items, push_hex};
 use crate::event::Event;
 use traceweir_decode::expand::MessageExpander;
 
@@ -84,7 +84,7 @@ impl Xml {
                 push_hex(event.record.payload(), out);
                 out.extend_from_slice(b"</BinaryEventData>\r\n\t<ProcessingErrorData>\r\n");
                 element("\t\t", "ErrorCode", &reason.status().0.to_string(), out);
-                element("\t\t", "DataItemName", &reason.to_string(), out);
+                element("\t\t", "DataItemName", &describe_undecoded(reason), out);
                 out.extend_from_slice(b"\t</ProcessingErrorData>\r\n");
                 return None;
             }
@@ -108,7 +108,7 @@ impl Xml {
             Err(reason) => {
                 out.extend_from_slice(b"\t<ProcessingErrorData>\r\n");
                 element("\t\t", "ErrorCode", &reason.status().0.to_string(), out);
-                element("\t\t", "DataItemName", &reason.to_string(), out);
+                element("\t\t", "DataItemName", &describe_undecoded(reason), out);
                 out.extend_from_slice(b"\t\t<EventPayload>");
                 push_hex(found.payload, out);
                 out.extend_from_slice(b"</EventPayload>\r\n\t</ProcessingErrorData>\r\n");

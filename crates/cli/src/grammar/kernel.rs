@@ -25,9 +25,8 @@ use traceweir_format::spec::system::{
     GROUP_TWINS, KERNEL_GROUPS, NO_SYSCONFIG, OWN_GROUPS, add_group, has_group,
 };
 
+use crate::text::parse_mask;
 pub(crate) use absent::absent_groups;
-
-use crate::filter::parse_mask;
 
 /// Maximum number of events in one list (`TraceStackTracingInfo`).
 const MAX_STACKS: usize = 256;

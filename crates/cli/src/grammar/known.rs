@@ -14,8 +14,8 @@ use super::payload;
 use super::scan::Piece;
 use super::spelling::{Bits, Id, Level, Spelled};
 use super::{EnableRequest, Mask, Severity};
-use crate::filter::EXPECTED_LEVEL;
-use crate::traces::{manifest_files, read_schema_file};
+use crate::schema_files::{manifest_files, read_schema_file};
+use crate::text::EXPECTED_LEVEL;
 
 /// Maximum number of names of one provider to list: each of 64 bits, twice.
 const MAX_NAMES: usize = 128;

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::ops::Range;
 
-use crate::export::plain;
+use crate::text::plain;
 
 /// An error in an argument.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,5 +1,7 @@
 //! Parses `@option` and `@option=value`.
 
+use std::ops::Range;
+
 use traceweir_format::filter::encode;
 use traceweir_format::spec::enable::{
     EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0, EVENT_ENABLE_PROPERTY_ENABLE_SILOS,
@@ -13,7 +15,7 @@ use traceweir_format::spec::enable::{
 use super::filters::Choice;
 use super::mistake::Mistake;
 use super::scan::{Piece, Scanner};
-use super::spelling::{Spelled, bits, guid, level, since};
+use super::spelling::{Spelled, bits, guid, level};
 
 /// Options without a value, and their property bits.
 pub(super) const FLAGS: [(&str, u32); 12] = [
@@ -356,4 +358,9 @@ fn range(text: &str) -> Option<(u32, u32)> {
         Some((first, last)) => number(first).zip(number(last)),
         None => number(text).map(|one| (one, one)),
     }
+}
+
+/// Returns the range from a start to the position of the scanner.
+fn since(scanner: &Scanner<'_>, start: usize) -> Range<usize> {
+    start..scanner.position()
 }

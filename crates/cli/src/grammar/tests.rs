@@ -38,7 +38,8 @@ fn name_of_several_words_ends_at_a_colon() {
         (&format!("{guid} 0x10 0x5 My Provider"), "My Provider", 0x10, 5),
         (&format!("{guid} 0x10 0x5 \"My: Provider\" + B"), "My: Provider", 0x10, 5),
     ] {
-        let first = spelling::providers(text).unwrap().remove(0).resolve(&ManifestNames::default()).unwrap();
+        let first =
+            provider::parse_providers(text).unwrap().remove(0).resolve(&ManifestNames::default()).unwrap();
         assert_eq!((first.name.as_str(), first.keywords, first.level), (name, keywords, level), "{text}");
         assert_eq!(first.guid == HASHED, text.starts_with('{'), "{text}");
     }
@@ -53,7 +54,7 @@ fn name_means_the_provider_that_the_session_enables() {
     let enabled = vec![("Shop".to_owned(), one), ("Bar".to_owned(), one), ("Bar".to_owned(), two)];
     let mut known = ManifestNames::default();
     known.enabled = enabled;
-    let resolve = |text: &str| spelling::providers(text).unwrap()[0].resolve(&known);
+    let resolve = |text: &str| provider::parse_providers(text).unwrap()[0].resolve(&known);
     assert_eq!(resolve("shop").unwrap().guid, one);
     assert_eq!(resolve("*shop").unwrap().guid, Guid::from_provider_name("shop"));
     assert_eq!(resolve("Other").unwrap().guid, Guid::from_provider_name("Other"));

@@ -9,8 +9,8 @@ use anstream::eprintln;
 use traceweir::Guid;
 use traceweir::controller::{EnableEntry, ProviderEntry};
 
-use crate::export::plain;
 use crate::grammar::EnableRequest;
+use crate::text::plain;
 
 /// Returns the GUIDs that enables of a registered provider may use: its own, and the hash of each
 /// name that it is enabled by.

@@ -3,12 +3,12 @@
 use std::fmt::{self, Write};
 
 use traceweir::controller::{EnableEntry, Filter};
+use traceweir_decode::format::json_string;
 use traceweir_format::filter::{self, EventIds, EventNames, Gate, Header, LevelKeyword, payload};
 use traceweir_format::spec::enable as spec;
 
-use crate::cmd::counted;
-use crate::export::{Object, array, plain, write_json_string};
 use crate::grammar::property_names;
+use crate::text::{Object, array, counted, plain};
 
 /// Filter types, and the command-line option for each.
 const FILTERS: [(u32, &str); 13] = [
@@ -84,7 +84,7 @@ impl Value {
             Self::Number(number) => number.to_string(),
             Self::Text(text) => {
                 let mut out = Vec::new();
-                write_json_string(text, &mut out);
+                json_string(text, &mut out);
                 String::from_utf8_lossy(&out).into_owned()
             }
         }

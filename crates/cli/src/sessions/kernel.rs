@@ -21,11 +21,11 @@ use traceweir_format::spec::session::EVENT_TRACE_SYSTEM_LOGGER_MODE;
 use traceweir_format::spec::system::{LIMITED_RING_COPIES, has_group, is_system_provider};
 
 use crate::cli::{KernelChange, KernelEvents};
-use crate::cmd::has_kprobes;
-use crate::export::{Object, array};
 use crate::grammar::{
     EnableRequest, Kernel, Stacks, absent_groups, default_stacks, event_names, group_names,
 };
+use crate::text::{Object, array};
+use crate::tracefs::has_kprobes;
 
 /// Profile source of the timer, which every machine has.
 const TIMER: u32 = 0;

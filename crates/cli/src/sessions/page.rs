@@ -27,8 +27,7 @@ use super::by_name::is_listed_with_others;
 use super::kernel::KernelState;
 use super::report::{counts_kib, has, is_at_limit};
 use super::{enable_text, mode_names};
-use crate::cmd::grouped;
-use crate::export::{Object, array, plain, plain_path};
+use crate::text::{Object, array, grouped, plain, plain_path};
 
 /// Whether a session is running or has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -23,10 +23,9 @@ use traceweir_format::spec::system::is_system_provider;
 use traceweir_format::tracelogging::Traits;
 
 use super::by_name;
-use crate::cmd::counted;
-use crate::export::plain;
 use crate::grammar::EnableRequest;
 use crate::processes;
+use crate::text::{counted, plain};
 
 /// How long a daemon that was just started may take to find the running processes.
 const REGISTRATION_TIMEOUT: Duration = Duration::from_millis(400);

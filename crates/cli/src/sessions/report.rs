@@ -20,9 +20,8 @@ use traceweir_format::spec::session::{
 };
 
 use super::is_private;
-use crate::cmd::{counted, grouped};
 use crate::exit::Outcome;
-use crate::export::{plain, plain_path};
+use crate::text::{counted, grouped, plain, plain_path};
 
 /// Files up to this size are read at the end of a session to count their events: another session
 /// may have started the file, or this session may have started in another file.

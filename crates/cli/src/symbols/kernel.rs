@@ -16,7 +16,7 @@ use std::sync::Arc;
 use traceweir_decode::symbols::elf::{Parts, build_id_of_notes};
 use traceweir_decode::symbols::{Dwarf, Elf, Table, demangle, listing};
 
-use super::module::{frames, is_build, possible_builds};
+use super::module::frames;
 use super::search;
 use super::warnings::Warnings;
 use super::{Frame, Options};
@@ -130,7 +130,7 @@ fn kernels_in(folder: &Path) -> Vec<PathBuf> {
 /// Reads a vmlinux of the traced build, or a System.map.
 fn read(options: &Options, path: &Path, base: u64, id: Option<&DebugId>) -> Option<Source> {
     let parts = Parts { symbols: true, dwarf: !options.without_lines };
-    let is_match = |build_id: &[u8]| id.is_none_or(|id| is_build(build_id, id));
+    let is_match = |build_id: &[u8]| id.is_none_or(|id| id.is_build(build_id));
     let (table, dwarf) = match Elf::read(search::open(path)?, parts, |identity| is_match(&identity.build_id))
     {
         Ok(elf) => elf.map(|elf| (elf.symbols, elf.dwarf))?,
@@ -142,7 +142,7 @@ fn read(options: &Options, path: &Path, base: u64, id: Option<&DebugId>) -> Opti
 
 /// Finds a vmlinux in the folders of debug files.
 fn by_build(options: &Options, base: u64, image: &Image) -> Option<Source> {
-    let builds = image.id.as_ref().map(possible_builds).unwrap_or_default();
+    let builds = image.id.as_ref().map(DebugId::possible_builds).unwrap_or_default();
     let files = builds.iter().flat_map(|build| search::debug_files(options, "", build, None));
     files.into_iter().find_map(|file| read(options, &file.path, base, image.id.as_ref()))
 }
@@ -159,7 +159,7 @@ fn read_running_kernel(options: &Options, base: u64, id: Option<&DebugId>) -> Re
     }
     let own = notes(&options.local_path("/sys/kernel/notes"));
     let own = own.as_deref().and_then(build_id_of_notes);
-    let is_same_build = id.zip(own).is_none_or(|(id, own)| is_build(own, id));
+    let is_same_build = id.zip(own).is_none_or(|(id, own)| id.is_build(own));
     if !is_same_build || !table.kernel_start().any(|first| first == base) {
         return Err(
             "the trace is of another boot or machine, whose symbols are not here; give its System.map or vmlinux with --symbol-path",

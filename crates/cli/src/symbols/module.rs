@@ -15,8 +15,6 @@ use super::warnings::Warnings;
 use super::{Frame, Key, Options};
 use crate::images::DebugId;
 
-/// Number of bytes of a build id in a trace.
-const ID_BYTES: usize = 20;
 /// Maximum size of a file whose checksum is computed.
 const MAX_CHECKED: u64 = 1 << 30;
 
@@ -35,31 +33,6 @@ pub(super) struct Module {
 /// Returns the file name of a path.
 pub(super) fn name_of(path: &str) -> Arc<str> {
     path.rsplit(['\\', '/']).next().unwrap_or_default().into()
-}
-
-/// Returns whether a build id is the one in a trace, which is truncated or padded with zeros.
-pub(super) fn is_build(build_id: &[u8], id: &DebugId) -> bool {
-    let mut padded = [0; ID_BYTES];
-    padded.iter_mut().zip(build_id).for_each(|(to, from)| *to = *from);
-    !build_id.is_empty() && padded == id_bytes(id)
-}
-
-fn id_bytes(id: &DebugId) -> [u8; ID_BYTES] {
-    let mut bytes = [0; ID_BYTES];
-    let source = id.signature.to_bytes().into_iter().chain(id.age.to_le_bytes());
-    bytes.iter_mut().zip(source).for_each(|(to, from)| *to = from);
-    bytes
-}
-
-/// Returns the build ids that a trace may mean: zeros at the end may belong to it or not.
-pub(super) fn possible_builds(id: &DebugId) -> Vec<Vec<u8>> {
-    let bytes = id_bytes(id);
-    let fits = |length: &usize| bytes.iter().skip(*length).all(|byte| *byte == 0);
-    [ID_BYTES, 16, 8]
-        .into_iter()
-        .filter(fits)
-        .map(|length| bytes.iter().take(length).copied().collect())
-        .collect()
 }
 
 impl Module {
@@ -90,7 +63,7 @@ impl Module {
         let program = find_program(options, (path, id), size, parts, warnings);
         let (builds, link) = match &program {
             Some(elf) => (vec![elf.identity.build_id.clone()], elf.identity.debug_link.clone()),
-            None => (id.map(possible_builds).unwrap_or_default(), None),
+            None => (id.map(DebugId::possible_builds).unwrap_or_default(), None),
         };
         let is_complete = program
             .as_ref()
@@ -220,14 +193,14 @@ fn find_program(
     parts: Parts,
     warnings: &mut Warnings,
 ) -> Option<Elf> {
-    let builds = id.map(possible_builds).unwrap_or_default();
+    let builds = id.map(DebugId::possible_builds).unwrap_or_default();
     let mut candidates = search::programs(options, path);
     candidates.extend(builds.iter().flat_map(|build| search::executables(options, build)));
     let mut other = None;
     for candidate in candidates {
         let Some(file) = candidate.open() else { continue };
         let is_match = |identity: &Identity| match id {
-            Some(id) => is_build(&identity.build_id, id),
+            Some(id) => id.is_build(&identity.build_id),
             None => identity.extent >= size,
         };
         match Elf::read(file, parts, is_match) {

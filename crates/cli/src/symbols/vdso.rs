@@ -10,7 +10,6 @@ use std::os::unix::fs::FileExt;
 use traceweir_decode::symbols::Elf;
 use traceweir_decode::symbols::elf::Parts;
 
-use super::module::is_build;
 use crate::images::DebugId;
 
 /// Maximum size in bytes; it has a few pages.
@@ -27,7 +26,7 @@ pub(super) fn is_vdso(path: &str) -> bool {
 pub(super) fn read_own(id: &DebugId) -> Option<Elf> {
     let bytes = bytes()?;
     let parts = Parts { symbols: true, dwarf: false };
-    Elf::read(Cursor::new(bytes), parts, |identity| is_build(&identity.build_id, id)).ok()?
+    Elf::read(Cursor::new(bytes), parts, |identity| id.is_build(&identity.build_id)).ok()?
 }
 
 /// Returns the bytes of the vDSO in this process.

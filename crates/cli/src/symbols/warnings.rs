@@ -6,7 +6,7 @@ use std::collections::{BTreeSet, HashSet};
 use anstream::eprintln;
 use traceweir_decode::symbols::Table;
 
-use crate::export::plain;
+use crate::text::plain;
 
 /// Maximum number of warnings about single files.
 const MAX_WARNINGS: usize = 32;

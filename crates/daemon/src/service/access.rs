@@ -242,7 +242,7 @@ fn closed() -> Refusal {
 fn admission_refusal(role: Role, uid: u32) -> String {
     match role {
         Role::Provider => format!(
-            "this daemon serves its own user and root only, and uid {uid} is neither; the system daemon serves all users (weir daemon --system)"
+            "this daemon serves its own user and root only, and uid {uid} is neither; the system daemon serves all users"
         ),
         Role::Controller => format!(
             "uid {uid} may not control this daemon's sessions: no list grants it one of the rights query, change-access, create-realtime, \

@@ -403,7 +403,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
 
     /// Returns the stamp of the next event as far as it is known without loading anything: exact
     /// except for a buffer whose stamps decrease.
-    pub fn likely_time(&mut self) -> Option<i64> {
+    pub(super) fn likely_time(&mut self) -> Option<i64> {
         if let Some(slot) = self.current.filter(|_| core::mem::take(&mut self.step)) {
             let lane = self.lanes.get_mut(slot).and_then(|lane| lane.step().then_some(&*lane));
             match lane.map(|lane| Turn::new(lane.time, lane.cpu, lane.buffer, slot)) {
@@ -425,19 +425,19 @@ impl<'t, R: ReadAt> Events<'t, R> {
     /// Returns whether the reload limit is used up, so that the caller should read this file to its
     /// end.
     #[must_use]
-    pub fn is_hurried(&self) -> bool {
+    pub(super) fn is_hurried(&self) -> bool {
         self.reloads == 0
     }
 
     /// Returns the bytes of memory that open buffers take.
     #[must_use]
-    pub fn resident_bytes(&self) -> usize {
+    pub(super) fn resident_bytes(&self) -> usize {
         self.open_bytes
     }
 
     /// Frees the memory of open buffers; they are loaded again when needed. For readers of many
     /// files at once.
-    pub fn park(&mut self) {
+    pub(super) fn park(&mut self) {
         if self.step {
             return;
         }

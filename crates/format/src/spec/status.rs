@@ -5,8 +5,7 @@
 //!   0x80071069 ─┐
 //!   0xC0000296 ─┼─ win32() ─▶ 4201 ─▶ name()    ERROR_WMI_INSTANCE_NOT_FOUND
 //!         4201 ─┘                  ─▶ text()    its meaning, one line
-//!                                  ─▶ advice()  cause and remedy (`spec/advice`)
-//!   any of them ── meaning() ─▶ the text that FormatMessage, decoded events and `weir error` show
+//!   any of them ── meaning() ─▶ the text that FormatMessage and decoded events show
 //! ```
 //!
 //! Source: Documented ("System Error Codes", "NTSTATUS Values"); the texts are our own. They end

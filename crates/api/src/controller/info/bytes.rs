@@ -125,8 +125,7 @@ pub fn set_bytes<'a>(
             Some(daemon) => daemon.set_information(&session, &set),
             None if about == About::Session => Err(not_running(&session)),
             None => {
-                let reason =
-                    "it keeps the settings of the system, and none runs: start one with `weir daemon`";
+                let reason = "it keeps the settings of the system, and none runs";
                 Err(Error::NoDaemon { reason: reason.to_owned() })
             }
         }),

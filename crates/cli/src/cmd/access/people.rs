@@ -9,7 +9,7 @@ use anyhow::{Result, anyhow};
 use traceweir::controller::access::{Principal, Sid};
 use traceweir_daemon::accounts::{self, accounts};
 
-use crate::export::plain;
+use crate::text::plain;
 
 /// The user or the group database.
 #[derive(Clone, Copy)]

@@ -4,7 +4,7 @@ use traceweir_daemon::machine::Counter;
 
 use super::check::{Advice, Check, Subject};
 use super::machine::Machine;
-use crate::cmd::counted;
+use crate::text::counted;
 
 /// Runs the checks of this module.
 pub(super) fn checks(machine: &Machine) -> Vec<Check> {

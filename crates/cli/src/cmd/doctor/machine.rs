@@ -20,11 +20,11 @@ use std::path::{Path, PathBuf};
 use traceweir_daemon::machine::{self, Counter, Perf};
 
 use super::families::{FAMILIES, tracepoints};
+use super::files::{Files, MAX_FILE_BYTES};
 use super::process::Process;
 use super::service::Folder;
+use crate::tracefs;
 
-/// Maximum number of bytes to read from a file.
-pub(super) const MAX_FILE_BYTES: u64 = 1 << 20;
 /// Bytes of `/proc/kallsyms` that must contain a symbol with an address, if addresses are shown.
 const ADDRESS_SEARCH_BYTES: u64 = 64 << 10;
 /// Bytes of `/proc/kallsyms` to search for the kind of unwinder.
@@ -149,32 +149,6 @@ impl Machine {
     }
 }
 
-/// Files below a root folder.
-#[derive(Clone, Copy)]
-pub(super) struct Files<'a>(pub(super) &'a Path);
-
-impl Files<'_> {
-    /// Returns the beginning of a file.
-    pub(super) fn bytes(self, path: &str) -> Option<Vec<u8>> {
-        let mut bytes = Vec::new();
-        File::open(self.0.join(path)).ok()?.take(MAX_FILE_BYTES).read_to_end(&mut bytes).ok()?;
-        Some(bytes)
-    }
-
-    /// Returns the beginning of a file as text.
-    pub(super) fn text(self, path: &str) -> Option<String> {
-        Some(String::from_utf8_lossy(&self.bytes(path)?).into_owned())
-    }
-
-    fn word(self, path: &str) -> Option<String> {
-        self.text(path).map(|text| text.trim().to_owned()).filter(|word| !word.is_empty())
-    }
-
-    fn number(self, path: &str) -> Option<i64> {
-        self.word(path)?.parse().ok()
-    }
-}
-
 fn knobs(files: Files<'_>) -> Knobs {
     let number = |name: &str| files.number(&format!("proc/sys/kernel/{name}"));
     Knobs {
@@ -253,17 +227,11 @@ fn bracketed_mode(modes: &str) -> Option<String> {
     Some(rest.split_once(']')?.0.to_owned())
 }
 
-/// Returns whether this kernel has kprobes, which read paths as system calls received them; `None`
-/// if unknown.
-pub(crate) fn has_kprobes() -> Option<bool> {
-    tracing(Files(Path::new("/")), None).has_kprobes
-}
-
 fn tracing(files: Files<'_>, kprobes_built: Option<bool>) -> Tracing {
     let filesystems = files.text("proc/filesystems").unwrap_or_default();
     let mut tracing = Tracing {
         is_known: filesystems.lines().any(|line| line.trim_start_matches("nodev").trim() == "tracefs"),
-        mounted: mounted(&files.text("proc/self/mounts").unwrap_or_default()),
+        mounted: tracefs::find_mount(&files.text("proc/self/mounts").unwrap_or_default()),
         has_kprobes: kprobes_built,
         ..Tracing::default()
     };
@@ -281,25 +249,6 @@ fn tracing(files: Files<'_>, kprobes_built: Option<bool>) -> Tracing {
         tracing.missing = kinds.filter(|(_, missing)| !missing.is_empty()).collect();
     }
     tracing
-}
-
-/// Returns where tracefs is mounted: by itself, else below debugfs.
-fn mounted(mounts: &str) -> Option<PathBuf> {
-    let all = || {
-        mounts.lines().filter_map(|line| {
-            let mut words = line.split(' ');
-            let (_, path, kind) = (words.next()?, words.next()?, words.next()?);
-            Some((path.replace("\\040", " "), kind))
-        })
-    };
-    let own = all().filter(|(_, kind)| *kind == "tracefs").map(|(path, _)| PathBuf::from(path));
-    // The usual path is preferred over other mounts.
-    let usual = Path::new("/sys/kernel/tracing");
-    let own: Vec<PathBuf> = own.collect();
-    let best = own.iter().find(|path| *path == usual).or_else(|| own.first()).cloned();
-    let older =
-        || all().find(|(_, kind)| *kind == "debugfs").map(|(path, _)| Path::new(&path).join("tracing"));
-    best.or_else(older)
 }
 
 /// Returns the number of perf file descriptors of a system session with every kind of event, on

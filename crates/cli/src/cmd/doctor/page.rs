@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use super::check::{Check, State, blocking_checks};
 use crate::cli::Need;
-use crate::export::{Object, array, plain};
+use crate::text::{Object, array, plain};
 
 /// Formats the page: needs first, then checks. Passed checks are explained only if `shows_all`.
 pub(super) fn page(checks: &[Check], asked: &[Need], shows_all: bool) -> String {

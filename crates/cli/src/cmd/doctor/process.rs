@@ -8,7 +8,7 @@ use std::path::Path;
 
 use traceweir_daemon::machine::container;
 
-use super::machine::Files;
+use super::files::Files;
 
 pub(super) const CAP_DAC_OVERRIDE: u32 = 1;
 pub(super) const CAP_DAC_READ_SEARCH: u32 = 2;

@@ -8,7 +8,7 @@ use traceweir::Status;
 use traceweir::controller::{Controller, Scope};
 use traceweir_daemon::{RUNTIME_VARIABLE, RuntimeDir, trusted_variable};
 
-use super::machine::Files;
+use super::files::Files;
 use super::process::Process;
 use crate::processes;
 

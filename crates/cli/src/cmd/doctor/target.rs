@@ -7,7 +7,7 @@
 //!
 //! Each step is checked as far as it is visible: a process of another user shows neither its
 //! environment nor its libraries, and one that hangs may never show them
-//! ([`patience`](super::patience)).
+//! ([`pending_query`](super::pending_query)).
 
 use std::ffi::OsStr;
 use std::fs;
@@ -20,10 +20,10 @@ use traceweir_daemon::RUNTIME_VARIABLE as VARIABLE;
 use traceweir_daemon::machine::container;
 
 use super::check::{Advice, Check, Subject};
-use super::machine::{Files, MAX_FILE_BYTES};
-use super::patience::{ANSWER_TIMEOUT, NoAnswer, PendingQuery};
+use super::files::{Files, MAX_FILE_BYTES};
+use super::pending_query::{ANSWER_TIMEOUT, NoAnswer, PendingQuery};
 use super::process::field;
-use crate::cmd::counted;
+use crate::text::{counted, shell};
 
 /// Maximum number of providers to name.
 const SHOWN: usize = 8;
@@ -199,7 +199,7 @@ impl Target {
             Some(named) if *named == daemon.named => FOLDER.fine("same as yours"),
             Some(Some(named)) => {
                 let named = named.display().to_string();
-                let now = format!("{VARIABLE}={} weir …", crate::export::shell(&named));
+                let now = format!("{VARIABLE}={} weir …", shell(&named));
                 FOLDER
                     .missing(format!("its {VARIABLE} is {named}, yours differs or is not set"))
                     .advise(Advice::once(now))

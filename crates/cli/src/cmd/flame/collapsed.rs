@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use super::graph::{Graph, Measure};
-use crate::export::plain;
+use crate::text::plain;
 
 /// Maximum size of all lines in bytes: a stack of a thousand long names can take a few hundred
 /// thousand, and there can be a million stacks.

@@ -9,7 +9,7 @@ use crate::analysis::{
     ThreadSelection, TraceFacts, Tree, Window, is_truncated,
 };
 use crate::cli::Flame;
-use crate::cmd::{counted, grouped};
+use crate::text::{counted, grouped};
 
 /// What a stack is weighted by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

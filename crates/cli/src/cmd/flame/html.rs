@@ -12,10 +12,11 @@
 //! H2 Names from the trace are in the data and nowhere else. There `<` is written as `\u003c`, so
 //! that no name can end the element, and the script passes names to the page only as text.
 
+use traceweir_decode::format::json_string;
+
 use super::graph::{Graph, Measure};
 use crate::analysis::{Kind, ShownNode};
-use crate::cmd::counted;
-use crate::export::{Object, array};
+use crate::text::{Object, array, counted};
 
 const PAGE: &str = include_str!("page.html");
 const STYLE: &str = include_str!("page.css");
@@ -54,7 +55,7 @@ fn data(graph: &Graph, nodes: &[ShownNode], hidden: usize) -> String {
     let all = graph.paths.functions.all();
     let functions = used.iter().filter_map(|index| all.get(*index)).map(|function| {
         let mut label = Vec::new();
-        crate::export::write_json_string(&function.label(), &mut label);
+        json_string(&function.label(), &mut label);
         let kind = kind(function.kind);
         format!("[{},\"{kind}\",{}]", String::from_utf8_lossy(&label), u8::from(function.is_inlined))
     });

@@ -13,7 +13,7 @@
 
 use super::graph::{Graph, Measure};
 use crate::analysis::FunctionId;
-use crate::export::Object;
+use crate::text::Object;
 
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
 /// Maximum size of all stacks in bytes.

@@ -15,9 +15,9 @@ use traceweir::controller::access::Sid;
 
 use super::enabled_by;
 use crate::cmd::access::name_of;
-use crate::export::plain;
 use crate::processes;
 use crate::sessions;
+use crate::text::plain;
 
 /// Formats the page of a provider; `called` is the name on the command line.
 pub(super) fn page(p: &ProviderEntry, names: &BTreeMap<u64, &str>, called: &str) -> String {

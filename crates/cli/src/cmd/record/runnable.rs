@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, access};
 
-use crate::export::plain;
+use crate::text::plain;
 
 const CANNOT_RUN: u8 = 126;
 const NOT_FOUND: u8 = 127;

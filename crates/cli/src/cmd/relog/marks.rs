@@ -10,8 +10,7 @@ use traceweir_format::time::FileTime;
 use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 use traceweir_format::wire::Put;
 
-use crate::export::plain;
-use crate::filter::Moment;
+use crate::text::{Moment, plain};
 
 /// The provider of marks.
 const PROVIDER: &str = "Traceweir.Relog";

@@ -4,8 +4,8 @@ use traceweir::relog::Summary;
 use traceweir_format::time::FileTime;
 
 use super::Tally;
-use crate::cmd::{counted, grouped};
 use crate::filter::Filter;
+use crate::text::{counted, grouped};
 use crate::traces::Traces;
 
 /// Formats what was written, and how many of the events read are not in it.

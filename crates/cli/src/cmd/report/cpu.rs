@@ -14,9 +14,8 @@ use crate::analysis::{
     Wants, Window, is_truncated,
 };
 use crate::cli::{ReportCpu, Schemas};
-use crate::cmd::{counted, grouped, warn};
 use crate::exit::Outcome;
-use crate::export::Object;
+use crate::text::{Object, counted, grouped};
 use crate::traces::Reading;
 
 /// Maximum number of rows of one table. Functions, modules and processes have their own limits;
@@ -37,7 +36,7 @@ pub(super) fn run(options: &ReportCpu) -> Result<Outcome> {
     samples.headline(&analysis, &reading, &mut page);
     samples.tables(&mut page);
     page.print()?;
-    warn(&reading);
+    reading.print_warnings();
     Ok(reading.outcome)
 }
 

@@ -13,10 +13,9 @@ use crate::analysis::{
     Wants, Window,
 };
 use crate::cli::{ReportDisk, Schemas};
-use crate::cmd::{counted, grouped, warn};
 use crate::exit::Outcome;
-use crate::export::Object;
 use crate::symbols::SymbolArgs;
+use crate::text::{Object, counted, grouped};
 use crate::traces::Reading;
 
 /// Maximum number of rows of all tables; further ones are added up in one.
@@ -38,7 +37,7 @@ pub(super) fn run(options: &ReportDisk) -> Result<Outcome> {
     let mut page = Page::new(options.tables);
     disks.print(&analysis, &reading, &mut page);
     page.print()?;
-    warn(&reading);
+    reading.print_warnings();
     Ok(reading.outcome)
 }
 

@@ -6,11 +6,9 @@ use anyhow::Result;
 
 use crate::analysis::{Analysis, Latencies};
 use crate::cli::Tables;
-use crate::cmd::{counted, grouped};
 use crate::exit::Outcome;
-use crate::export::{Object, plain};
 use crate::output::Output;
-use crate::table::table;
+use crate::text::{Object, counted, grouped, plain, table};
 use crate::traces::Reading;
 
 /// Maximum number of characters of a name in a table; JSON contains the whole name.

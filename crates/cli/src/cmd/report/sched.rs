@@ -16,7 +16,6 @@ use crate::analysis::{
     ThreadSelection, TraceFacts, Tree, Wants, Window, is_truncated,
 };
 use crate::cli::{ReportSched, Schemas};
-use crate::cmd::warn;
 use crate::exit::Outcome;
 
 /// Maximum number of threads; further ones are added up in one row.
@@ -38,7 +37,7 @@ pub(super) fn run(options: &ReportSched) -> Result<Outcome> {
     let mut page = Page::new(options.tables);
     machine.print(&analysis, &reading, &mut page);
     page.print()?;
-    warn(&reading);
+    reading.print_warnings();
     Ok(reading.outcome)
 }
 

@@ -100,8 +100,7 @@ impl SystemLoggers {
             && let Some(group) = kernel::beyond_own(groups)
         {
             let reason = format!(
-                "{group}: without CAP_PERFMON the daemon sees processes, threads, images, context switches, samples and page faults of its own user only: \
-                 weir doctor shows the fix"
+                "{group}: without CAP_PERFMON the daemon sees processes, threads, images, context switches, samples and page faults of its own user only"
             );
             return Err(about_kernel_events(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, reason)));
         }

@@ -55,7 +55,7 @@ fn unprivileged_daemon_has_only_groups_of_own_processes() {
     assert_eq!((refusal_status(&service, 1, &PROCESSES), refusal_status(&service, 1, &own)), (0, 0));
     assert_eq!(refusal_status(&service, 1, &DISKS), 1314);
     let reason = service.system_loggers.check_events(&service.core.access, 1, &DISKS).unwrap_err().reason;
-    assert!(reason.starts_with("kernel events: DISK_IO") && reason.contains("weir doctor"), "{reason}");
+    assert!(reason.starts_with("kernel events: DISK_IO") && reason.contains("CAP_PERFMON"), "{reason}");
 }
 
 /// Returns an access list that grants another user these rights.

@@ -37,7 +37,7 @@ impl<R: ReadAt> Checker<'_, R> {
     pub(super) fn log_file_header(&mut self) -> Result<()> {
         let h = self.trace.header();
         if !self.trace.is_finalised() {
-            let detail = "EndTime is 0: the session never finalised the file (weir repair does), or it is still being written";
+            let detail = "EndTime is 0: the session never finalised the file, or it is still being written";
             self.header_found(Rule::NotFinalised, logfile::at::END_TIME, detail.to_string());
         }
         let there = self.trace.buffers().len() as u64;

@@ -2,14 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use traceweir_decode::format::json_string;
+
 use super::super::page::{
     Page, milliseconds, name, percent, percentiles, put_fraction, put_percentiles, put_pid, recorded, share,
     summary,
 };
 use super::{Cause, Machine, Processor, Totals};
 use crate::analysis::{Analysis, ProcessId};
-use crate::cmd::{counted, grouped};
-use crate::export::{Object, array, plain, write_json_string};
+use crate::text::{Object, array, counted, grouped, plain};
 use crate::traces::Reading;
 
 /// Maximum number of functions of a blocked stack in text; JSON contains all.
@@ -289,6 +290,6 @@ impl Machine {
 
 fn json_text(text: &str) -> String {
     let mut out = Vec::new();
-    write_json_string(text, &mut out);
+    json_string(text, &mut out);
     String::from_utf8_lossy(&out).into_owned()
 }

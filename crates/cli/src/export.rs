@@ -5,14 +5,11 @@ mod fields;
 mod frames;
 mod items;
 mod json;
-mod object;
 mod stamp;
 mod text;
 mod xml;
 
 pub(crate) use fields::MAX_FIELDS;
-pub(crate) use json::write_json_string;
-pub(crate) use object::{Object, array};
 use stamp::Stamp;
 use text::Text;
 pub(crate) use text::push_frame;
@@ -56,6 +53,16 @@ pub(crate) fn unnamed_event(record: &Record<'_>) -> String {
     }
 }
 
+/// Describes why an event is not decoded, with the option that would help.
+fn describe_undecoded(reason: &Undecoded) -> String {
+    let advice = match reason {
+        Undecoded::NoSchema => ": give its manifest or binary with --manifest",
+        Undecoded::NoMessageFormat => ": give its TMF with --tmf or its PDB with --pdb",
+        _ => "",
+    };
+    format!("{reason}{advice}")
+}
+
 /// Appends an id; -1 if there is none.
 fn push_id(id: u32, out: &mut Vec<u8>) {
     if id == u32::MAX {
@@ -65,65 +72,10 @@ fn push_id(id: u32, out: &mut Vec<u8>) {
     }
 }
 
-/// Escapes text for one line of a terminal, whatever it contains.
-pub(crate) fn plain(text: &str) -> String {
-    let mut out = Vec::new();
-    traceweir_decode::format::push_line(text.as_bytes(), &mut out);
-    String::from_utf8_lossy(&out).into_owned()
-}
-
-/// Escapes text of several lines, such as an error with an illustration.
-pub(crate) fn plain_lines(text: &str) -> String {
-    let lines: Vec<String> = text.lines().map(plain).collect();
-    lines.join("\n")
-}
-
-/// Escapes a path for one line of a terminal.
-pub(crate) fn plain_path(path: &std::path::Path) -> String {
-    plain(&path.display().to_string())
-}
-
-/// Quotes a word of a command line, if a shell would split it.
-pub(crate) fn shell(word: &str) -> String {
-    let word = plain(word);
-    let is_plain = |c: char| {
-        c.is_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | '+' | ':' | '@' | '%' | ',' | '=')
-    };
-    if !word.is_empty() && word.chars().all(is_plain) {
-        word
-    } else {
-        format!("'{}'", word.replace('\'', "'\\''"))
-    }
-}
-
-/// Quotes a path of a command line.
-pub(crate) fn shell_path(path: &std::path::Path) -> String {
-    shell(&path.display().to_string())
-}
-
 /// Appends bytes as pairs of hexadecimal digits.
 fn push_hex(bytes: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     for b in bytes {
         out.extend_from_slice(&[DIGITS[usize::from(b >> 4)], DIGITS[usize::from(b & 15)]]);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shell_words_are_quoted_where_needed() {
-        for (word, quoted) in [
-            ("App", "App"),
-            ("/tmp/a-b_1.etl", "/tmp/a-b_1.etl"),
-            ("My App", "'My App'"),
-            ("it's", r"'it'\''s'"),
-            ("a;b", "'a;b'"),
-            ("", "''"),
-        ] {
-            assert_eq!(shell(word), quoted, "{word}");
-        }
     }
 }

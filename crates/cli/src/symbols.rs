@@ -22,8 +22,8 @@
 //! 4. An answer is never empty and never a guess: an unknown address is a frame without a function.
 
 mod args;
+mod generated_code;
 mod kernel;
-mod made_code;
 mod module;
 mod search;
 mod vdso;
@@ -35,8 +35,8 @@ use std::sync::Arc;
 use traceweir_decode::Decoder;
 use traceweir_format::header::Record;
 
+use self::generated_code::GeneratedCode;
 use self::kernel::Kernel;
-use self::made_code::GeneratedCode;
 use self::module::Module;
 use self::warnings::Warnings;
 use crate::images::{DebugId, Images};
@@ -150,7 +150,7 @@ impl Symbols {
             let name = image.name().to_owned();
             return self.answer(Lookup::Kernel(address), |symbols| symbols.in_kernel(&name, address, offset));
         }
-        if made_code::is_anonymous_memory(&image.path) {
+        if generated_code::is_anonymous_memory(&image.path) {
             let module = Some(module::name_of(&image.path));
             return self
                 .generated_code((process, address, time), Frame { module, offset, ..Frame::default() });

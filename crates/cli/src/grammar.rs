@@ -39,6 +39,7 @@ mod mistake;
 mod option;
 mod payload;
 mod print;
+mod provider;
 mod scan;
 mod spelling;
 #[cfg(test)]
@@ -206,7 +207,7 @@ pub(crate) struct ProviderList(pub(crate) Vec<Spelled>);
 
 /// Parses providers separated by `+`, `,` or `;`.
 pub(crate) fn parse_providers(text: &str) -> Result<ProviderList, String> {
-    spelling::providers(text).map(ProviderList).map_err(|mistake| mistake.to_string())
+    provider::parse_providers(text).map(ProviderList).map_err(|mistake| mistake.to_string())
 }
 
 /// Returns the option names of enable properties; bits without a name are left out.
@@ -216,7 +217,7 @@ pub(crate) fn property_names(property: u32) -> Vec<&'static str> {
 
 /// Parses one provider, without manifests.
 pub(crate) fn parse_provider(text: &str) -> Result<EnableRequest, String> {
-    let all = spelling::providers(text).map_err(|mistake| mistake.to_string())?;
+    let all = provider::parse_providers(text).map_err(|mistake| mistake.to_string())?;
     let [one] = &all[..] else {
         return Err("expected one provider; a name with + , or ; must be quoted".to_owned());
     };
@@ -236,7 +237,7 @@ pub(crate) fn read_file(path: &Path, known: &ManifestNames) -> Result<Vec<Enable
     let mut all = Vec::new();
     for (number, line) in file::lines(path).map_err(Unusable::Unread)? {
         let wrong = |mistake| Unusable::Wrong(format!("{}:{number}: {mistake}", path.display()));
-        for spelled in spelling::providers(&line).map_err(wrong)? {
+        for spelled in provider::parse_providers(&line).map_err(wrong)? {
             all.push(spelled.resolve(known).map_err(wrong)?);
         }
     }

@@ -16,23 +16,25 @@
 //! A2  Everything that grows with a trace has a limit; what exceeds it is counted and reported.
 //! A3  Nothing is invented: unknown threads have no process, unknown addresses no function.
 
-mod bearers;
+mod event;
 mod fields;
 mod functions;
-mod known;
 mod latency;
 mod names;
 mod path;
 mod processes;
 mod scheduler;
+mod stack_owners;
 mod stream;
+mod trace_facts;
 mod tree;
 
+pub(crate) use event::{Occurrence, ReportEvent, Transfer};
 pub(crate) use functions::{FunctionId, Functions, Kind};
-pub(crate) use known::TraceFacts;
 pub(crate) use latency::Latencies;
 pub(crate) use path::{Paths, TRUNCATED, is_truncated};
 pub(crate) use processes::{ProcessId, Processes, ThreadSelection};
 pub(crate) use scheduler::{Back, Ran, Scheduler, Switch};
-pub(crate) use stream::{Analysis, Occurrence, ReportEvent, Transfer, Wants, Window};
+pub(crate) use stream::{Analysis, Wants, Window};
+pub(crate) use trace_facts::TraceFacts;
 pub(crate) use tree::{NodeId, ShownNode, Tree};

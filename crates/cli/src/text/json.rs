@@ -1,6 +1,6 @@
 //! Writes one JSON object, member by member, for reports that are not events.
 
-use super::write_json_string;
+use traceweir_decode::format::json_string;
 
 /// The largest integer that is written as a number; JSON readers lose digits of larger ones, so
 /// those are strings.
@@ -22,14 +22,14 @@ impl Object {
         if self.out.len() > 1 {
             self.out.push(b',');
         }
-        write_json_string(key, &mut self.out);
+        json_string(key, &mut self.out);
         self.out.push(b':');
         &mut self.out
     }
 
     /// Adds a string.
     pub(crate) fn text(&mut self, key: &str, value: &str) -> &mut Self {
-        write_json_string(value, self.key(key));
+        json_string(value, self.key(key));
         self
     }
 

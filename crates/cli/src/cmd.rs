@@ -27,15 +27,10 @@ mod start;
 mod stats;
 mod watch;
 
-pub(crate) use doctor::has_kprobes;
-
-use anstream::eprintln;
 use anyhow::Result;
 
 use crate::cli::{Cli, Command};
 use crate::exit::Outcome;
-use crate::export::plain_lines;
-use crate::traces::Reading;
 
 /// Runs the subcommand.
 pub(crate) fn run(cli: Cli) -> Result<Outcome> {
@@ -75,38 +70,4 @@ pub(crate) fn run(cli: Cli) -> Result<Outcome> {
         Command::Autologger(options) => autologger::run(&options.verb),
         Command::Daemon(options) => daemon::run(&options),
     }
-}
-
-/// Prints the warnings of reading a trace to standard error.
-fn warn(reading: &Reading) {
-    reading.warnings.iter().for_each(|warning| print_warning(warning));
-}
-
-/// Prints a warning to standard error.
-fn print_warning(warning: &str) {
-    let style = anstyle::AnsiColor::Yellow.on_default().bold();
-    eprintln!("{style}warning:{style:#} {}", plain_lines(warning));
-}
-
-/// Formats a count with its noun, in plural where needed: "3 events".
-pub(crate) fn counted(n: u64, noun: &str) -> String {
-    let ending = match n {
-        1 => "",
-        _ if ["s", "ch", "sh"].iter().any(|end| noun.ends_with(end)) => "es",
-        _ => "s",
-    };
-    format!("{} {noun}{ending}", grouped(n))
-}
-
-/// Formats a number with thousands separators.
-pub(crate) fn grouped(n: u64) -> String {
-    let digits = n.to_string();
-    let mut out = String::with_capacity(digits.len() + digits.len() / 3);
-    for (i, c) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            out.push(',');
-        }
-        out.push(c);
-    }
-    out
 }

@@ -1,0 +1,52 @@
+//! The events that reports are made of.
+
+use std::sync::Arc;
+
+use super::scheduler::Switch;
+
+/// An event of a report.
+#[derive(Clone, Debug)]
+pub(crate) struct ReportEvent {
+    /// Index of its trace.
+    pub(crate) file: usize,
+    pub(crate) cpu: u16,
+    pub(crate) pointer_size: usize,
+    /// Its timestamp, by the clock of its trace.
+    pub(crate) stamp: i64,
+    /// Nanoseconds since the first trace began.
+    pub(crate) time: i64,
+    pub(crate) what: Occurrence,
+}
+
+/// What an event reports.
+#[derive(Clone, Debug)]
+pub(crate) enum Occurrence {
+    /// A processor was executing at an address in a thread.
+    Sample { thread: u32, address: u64, weight: u64, is_idle: bool },
+    /// The sampling interval, in units of 100 ns.
+    Interval(u64),
+    /// A processor switched from one thread to another.
+    Switch(Switch),
+    /// Several switches in a compact form, which is not decoded.
+    Switches,
+    /// A thread became ready to run.
+    Ready { thread: u32 },
+    /// A disk operation completed.
+    Transfer(Transfer),
+    /// An event that was selected by name.
+    Chosen { pid: u32, thread: u32 },
+}
+
+/// A read, write or flush of a disk.
+#[derive(Clone, Debug)]
+pub(crate) struct Transfer {
+    pub(crate) disk: u32,
+    pub(crate) operation: &'static str,
+    pub(crate) bytes: u64,
+    /// Duration in nanoseconds, if the event contains it.
+    pub(crate) took: Option<u64>,
+    pub(crate) thread: Option<u32>,
+    /// The process in the header, for versions that contain no thread.
+    pub(crate) pid: u32,
+    pub(crate) file: Option<Arc<str>>,
+}

@@ -1,0 +1,69 @@
+//! Files that contain schemas: those that the user names, and programs that a trace names.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use anstream::eprintln;
+use anyhow::{Context, Result, bail};
+use traceweir::consumer::open_program;
+use traceweir_decode::{Decoder, Error};
+
+/// Maximum size of a manifest, PE, ELF or TMF file.
+const MAX_SCHEMA_FILE: u64 = 512 << 20;
+
+/// Returns the manifests that a path names: itself, or the files of a folder.
+pub(crate) fn manifest_files(path: &Path) -> Result<Vec<PathBuf>> {
+    files_of(path, &["man", "xml", "manifest", "dll", "exe", "sys", "so", "mui", "efi"])
+}
+
+/// Returns the file itself, or the files of a folder with one of the extensions, sorted by name.
+pub(crate) fn files_of(path: &Path, extensions: &[&str]) -> Result<Vec<PathBuf>> {
+    let about = || format!("cannot open {}", path.display());
+    if !path.metadata().with_context(about)?.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let mut files = Vec::new();
+    for entry in path.read_dir().with_context(about)? {
+        let file = entry.with_context(about)?.path();
+        let extension = file.extension().and_then(|e| e.to_str()).map(str::to_ascii_lowercase);
+        if file.is_file() && extension.is_some_and(|e| extensions.contains(&e.as_str())) {
+            files.push(file);
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Reads a file that should contain schemas.
+pub(crate) fn read_schema_file(path: &Path) -> Result<Vec<u8>> {
+    let size = path.metadata().with_context(|| path.display().to_string())?.len();
+    if size > MAX_SCHEMA_FILE {
+        bail!("{} is too large for a manifest ({size} bytes)", path.display());
+    }
+    let about = || format!("cannot read {}", path.display());
+    let mut bytes = Vec::new();
+    // A file that is not regular has no reliable size.
+    File::open(path)
+        .with_context(about)?
+        .take(MAX_SCHEMA_FILE)
+        .read_to_end(&mut bytes)
+        .with_context(about)?;
+    Ok(bytes)
+}
+
+/// Loads the compiled manifests of the programs that the trace has named since the last call. The
+/// author of the trace chose the paths, so [`open_program`] opens them with care.
+pub(crate) fn load_traced_programs(decoder: &mut Decoder) {
+    for tracked in decoder.take_tracked() {
+        let Some(file) = open_program(Path::new(&tracked.path)) else { continue };
+        // Most programs contain no manifest. A program with another manifest than the traced one is
+        // worth a warning.
+        if let Err(Error::Binary(reason)) = decoder.add_tracked(&tracked, file) {
+            eprintln!(
+                "warning: {}: {reason}; events of its providers may lack their names",
+                tracked.path.escape_debug()
+            );
+        }
+    }
+}

@@ -1,0 +1,244 @@
+//! Reads many files as one stream in time order.
+//!
+//! ```text
+//!   push(file) ──▶ heap by (wall time, file) ──▶ next_file() ──▶ read(file): one event of that file
+//!               └─▶ memory of open buffers ──▶ excess(): the longest open file, to be freed
+//! ```
+//!
+//! 1. Only the file that was read has a new next event. The others keep their positions in the
+//!    heap, so an event costs the logarithm of the number of files.
+//! 2. Of equal times, the first file comes first.
+//! 3. A file that has used up its reload limit is read to the end of its open buffers.
+
+use alloc::collections::{BinaryHeap, VecDeque};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+
+use super::{Events, ReadAt, Trace};
+use crate::Result;
+use crate::header::Record;
+use crate::time::{Clock, FileTime};
+
+/// Memory for open buffers of all files together; above it, buffers are freed and loaded again.
+const MAX_OPEN_BYTES: usize = 256 << 20;
+
+/// Several files that are read as one stream in time order.
+///
+/// The reader asks for the file whose [turn](Self::next_file) it is, and [reads](Self::read) one event
+/// of it.
+#[derive(Debug)]
+pub struct MergedFiles<'t, R> {
+    files: Vec<File<'t, R>>,
+    queue: FileQueue,
+    /// Whether all files are in the queue, except that of the last turn.
+    has_begun: bool,
+    last: Option<usize>,
+}
+
+#[derive(Debug)]
+struct File<'t, R> {
+    clock: &'t Clock,
+    events: Events<'t, R>,
+    is_done: bool,
+}
+
+impl<'t, R: ReadAt> MergedFiles<'t, R> {
+    /// Starts at the first events of all files.
+    pub fn new(traces: impl IntoIterator<Item = &'t Trace<R>>) -> Self {
+        let file =
+            |trace: &'t Trace<R>| File { clock: trace.clock(), events: trace.events(), is_done: false };
+        let files = traces.into_iter().map(file).collect();
+        Self { files, queue: FileQueue::default(), has_begun: false, last: None }
+    }
+
+    /// Returns the file whose next event is the earliest, the first of several; `None` at the end
+    /// of all files.
+    ///
+    /// A file whose [ends of buffers](Events::note_ends) are wanted also has a turn for those after
+    /// its last event.
+    #[inline(always)]
+    pub fn next_file(&mut self) -> Option<usize> {
+        match &self.files[..] {
+            [only] => (!only.is_done).then_some(0),
+            _ => self.earliest(),
+        }
+    }
+
+    #[inline(never)]
+    fn earliest(&mut self) -> Option<usize> {
+        if !self.has_begun {
+            self.has_begun = true;
+            (0..self.files.len()).for_each(|file| self.schedule(file));
+        }
+        if let Some(file) = self.last {
+            self.schedule(file);
+            while let Some(file) = self.queue.excess().and_then(|file| self.files.get_mut(file)) {
+                file.events.park();
+            }
+        }
+        self.last = self.queue.pop();
+        self.last
+    }
+
+    /// Puts a file that was read back into the queue.
+    #[inline]
+    fn schedule(&mut self, file: usize) {
+        let Some(File { clock, events, is_done }) = self.files.get_mut(file) else { return };
+        if *is_done || self.queue.push(file, events, clock) {
+            return;
+        }
+        if events.has_end() {
+            self.queue.push_front(file);
+        } else {
+            *is_done = true;
+        }
+    }
+
+    /// Reads the next event of the file whose turn it is; `None` if it has no more.
+    #[inline(always)]
+    pub fn read(&mut self, file: usize) -> Result<Option<Record<'_>>> {
+        let Some(File { events, is_done, .. }) = self.files.get_mut(file) else { return Ok(None) };
+        let record = events.next()?;
+        *is_done = record.is_none();
+        Ok(record)
+    }
+
+    /// Gives a file no further turn.
+    pub fn end(&mut self, file: usize) {
+        if let Some(file) = self.files.get_mut(file) {
+            file.is_done = true;
+        }
+    }
+
+    /// Returns the events of one file.
+    pub fn events_mut(&mut self, file: usize) -> Option<&mut Events<'t, R>> {
+        self.files.get_mut(file).map(|file| &mut file.events)
+    }
+
+    /// Returns the events of each file.
+    pub fn events(&self) -> impl Iterator<Item = &Events<'t, R>> {
+        self.files.iter().map(|file| &file.events)
+    }
+
+    /// Returns the number of bytes that have been read of all files.
+    #[must_use]
+    pub fn bytes_read(&self) -> u64 {
+        self.events().map(Events::bytes_read).fold(0, u64::saturating_add)
+    }
+}
+
+/// The order in which the files are read.
+#[derive(Debug, Default)]
+struct FileQueue {
+    heap: BinaryHeap<Reverse<(FileTime, usize)>>,
+    /// The file that has the next turn regardless of time.
+    front: Option<usize>,
+    /// Memory of each file; `total` is the sum.
+    open: Vec<Memory>,
+    total: usize,
+    /// Files that have open buffers, oldest first; some may have freed them already.
+    order: VecDeque<usize>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Memory {
+    bytes: usize,
+    is_in_order: bool,
+}
+
+impl FileQueue {
+    /// Queues a file by the time of its next event. Returns false if the file has no more events.
+    fn push<R: ReadAt>(&mut self, file: usize, events: &mut Events<'_, R>, clock: &Clock) -> bool {
+        let time = events.likely_time();
+        self.note(file, events.resident_bytes());
+        let Some(raw) = time else { return false };
+        if events.is_hurried() && events.resident_bytes() > 0 {
+            self.push_front(file);
+        } else {
+            self.heap.push(Reverse((clock.file_time(raw), file)));
+        }
+        true
+    }
+
+    /// Gives a file the next turn.
+    fn push_front(&mut self, file: usize) {
+        self.front = Some(file);
+    }
+
+    /// Returns the file with the earliest next event.
+    #[inline]
+    fn pop(&mut self) -> Option<usize> {
+        self.front.take().or_else(|| self.heap.pop().map(|Reverse((_, file))| file))
+    }
+
+    /// Returns a file that must [free its memory](Events::park), as long as there are such files.
+    /// One file always keeps its memory.
+    fn excess(&mut self) -> Option<usize> {
+        while self.total > MAX_OPEN_BYTES {
+            let oldest = self.order.pop_front()?;
+            let Some(memory) = self.open.get_mut(oldest) else { continue };
+            if memory.bytes == self.total {
+                self.order.push_front(oldest);
+                return None;
+            }
+            memory.is_in_order = false;
+            let bytes = core::mem::take(&mut memory.bytes);
+            if bytes > 0 {
+                self.total = self.total.saturating_sub(bytes);
+                return Some(oldest);
+            }
+        }
+        None
+    }
+
+    /// Records how much memory a file has.
+    #[inline]
+    fn note(&mut self, file: usize, bytes: usize) {
+        if self.open.len() <= file {
+            self.open.resize(file.saturating_add(1), Memory::default());
+        }
+        let Some(memory) = self.open.get_mut(file) else { return };
+        self.total = self.total.saturating_sub(memory.bytes).saturating_add(bytes);
+        memory.bytes = bytes;
+        if bytes > 0 && !core::mem::replace(&mut memory.is_in_order, true) {
+            self.order.push_back(file);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use alloc::vec;
+
+    #[test]
+    fn ties_go_to_the_first_file_and_front_file_goes_first() {
+        let mut queue = FileQueue::default();
+        for turn in [(5, 2), (3, 1), (5, 0), (3, 7)] {
+            queue.heap.push(Reverse((FileTime(turn.0), turn.1)));
+        }
+        queue.push_front(9);
+        let all: Vec<_> = core::iter::from_fn(|| queue.pop()).collect();
+        assert_eq!(all, [9, 1, 7, 0, 2]);
+    }
+
+    #[test]
+    fn oldest_files_free_memory_until_the_rest_fits() {
+        let mut queue = FileQueue::default();
+        for file in 0..10 {
+            queue.note(file, MAX_OPEN_BYTES / 4);
+        }
+        queue.note(1, 0);
+        let gone: Vec<_> = core::iter::from_fn(|| queue.excess()).collect();
+        assert_eq!(gone, [0, 2, 3, 4, 5]);
+        queue.note(6, MAX_OPEN_BYTES * 2);
+        let gone: Vec<_> = core::iter::from_fn(|| queue.excess()).collect();
+        assert_eq!((gone, queue.total), (vec![6], MAX_OPEN_BYTES / 4 * 3));
+        for file in [7, 8] {
+            queue.note(file, 0);
+        }
+        queue.note(9, MAX_OPEN_BYTES * 2);
+        assert_eq!((queue.excess(), queue.excess()), (None, None), "one keeps its own");
+        assert_eq!((queue.total, queue.order.len()), (MAX_OPEN_BYTES * 2, 1));
+    }
+}

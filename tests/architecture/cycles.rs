@@ -1,0 +1,430 @@
+//! Checks that no files of a crate import each other in a circle. A module and its ancestors may.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::Path;
+
+use super::modules::{Crate, Import, Sources};
+use crate::util::root;
+
+/// The cycles that are still there, one paragraph each: the crate, then its files below `src`. The
+/// list only becomes shorter.
+const KNOWN_CYCLES: &str = "\
+api:
+    client.rs
+    client/shared.rs
+    client/traits.rs
+    client/wakers.rs
+    private.rs
+    provider/mod.rs
+api:
+    client/again.rs
+    client/control.rs
+    client/orders.rs
+    client/private.rs
+    client/repair.rs
+api:
+    client/fork.rs
+    client/thread.rs
+api:
+    layer/interest.rs
+    layer/settle.rs
+api:
+    layer/naming.rs
+    layer/routes.rs
+api:
+    provider/binary.rs
+    provider/callback.rs
+    provider/deliver.rs
+    provider/enable.rs
+    provider/filter.rs
+    provider/registration.rs
+    provider/write.rs
+api:
+    provider/filter/compile.rs
+    provider/filter/table.rs
+benches:
+    write/filtered.rs
+    write/ours.rs
+build:
+    c/mod.rs
+    manifest.rs
+    rust/mod.rs
+daemon:
+    access/lists.rs
+    access/store.rs
+daemon:
+    autologger/definition.rs
+    autologger/provider.rs
+daemon:
+    registry.rs
+    service.rs
+daemon:
+    service/control.rs
+    service/kernel.rs
+    service/notice.rs
+decode:
+    source/kernel.rs
+    walk/header_names.rs
+decode:
+    source/known.rs
+    tdh/image.rs
+    tdh/library.rs
+    tdh/lists.rs
+    tdh/questions.rs
+    tdh/wpp.rs
+ffi:
+    consumer/deliver.rs
+    consumer/handles.rs
+    consumer/references.rs
+    consumer/schemas.rs
+format:
+    etl/merge.rs
+    etl/reader.rs
+format:
+    header/event.rs
+    header/extended.rs
+format:
+    info/form.rs
+    info/set.rs
+kernel:
+    asked.rs
+    capture.rs
+    control.rs
+    family/config/mod.rs
+    family/disk/mod.rs
+    family/file/mod.rs
+    family/image/mod.rs
+    family/interrupt.rs
+    family/memory.rs
+    family/mod.rs
+    family/network/sockets.rs
+    family/process/execs.rs
+    family/process/tasks.rs
+    family/profile.rs
+    family/schedule.rs
+    family/syscall/mod.rs
+    kallsyms.rs
+    opened.rs
+    out.rs
+    out/queue.rs
+    spec.rs
+    state.rs
+    targets.rs
+session:
+    collect.rs
+    engine.rs
+    engine/shared.rs
+    output.rs
+transport:
+    enabled.rs
+    runtime.rs
+transport:
+    ring/gather.rs
+    ring/straight.rs
+transport:
+    ring/outlet.rs
+    ring/rseq.rs
+    ring/rseq_absent.rs
+";
+
+/// Files of one crate that import each other in a circle, and the imports between them.
+#[derive(Debug, PartialEq, Eq)]
+struct Cycle {
+    files: BTreeSet<String>,
+    imports: Vec<Import>,
+}
+
+/// Returns the cycles of a graph of imports.
+fn find_cycles(imports: &BTreeSet<Import>) -> Vec<Cycle> {
+    let mut reached: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for import in imports {
+        reached.entry(&import.from).or_default().insert(&import.to);
+    }
+    // Follows the imports of imports until nothing is added.
+    loop {
+        let mut has_grown = false;
+        for file in reached.keys().copied().collect::<Vec<_>>() {
+            let next = reached[file].iter().filter_map(|next| reached.get(next)).flatten().copied();
+            let next: BTreeSet<&str> = next.collect();
+            let all = reached.entry(file).or_default();
+            let before = all.len();
+            all.extend(next);
+            has_grown |= all.len() > before;
+        }
+        if !has_grown {
+            break;
+        }
+    }
+    let reaches = |from: &str, to: &str| reached.get(from).is_some_and(|files| files.contains(to));
+    let mut cycles: Vec<Cycle> = Vec::new();
+    for file in reached.keys().copied().filter(|file| reaches(file, file)) {
+        if cycles.iter().any(|cycle| cycle.files.contains(file)) {
+            continue;
+        }
+        let files = reached[file].iter().filter(|other| reaches(other, file));
+        let files: BTreeSet<String> = files.map(|other| (*other).to_owned()).collect();
+        let mut imports: Vec<Import> = imports
+            .iter()
+            .filter(|import| files.contains(&import.from) && files.contains(&import.to))
+            .cloned()
+            .collect();
+        // One import shows an edge.
+        imports.dedup_by(|next, first| (&next.from, &next.to) == (&first.from, &first.to));
+        cycles.push(Cycle { files, imports });
+    }
+    cycles
+}
+
+/// Returns the cycles of the crate whose root is the file `root`.
+fn cycles_of(sources: &Sources, root: &str) -> Vec<Cycle> {
+    find_cycles(&Crate::read(sources, root).imports())
+}
+
+/// Adds the source files below a folder; `prefix` is its path in the result.
+fn add_sources(folder: &Path, prefix: &str, sources: &mut Sources) {
+    for entry in std::fs::read_dir(folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let key = if prefix.is_empty() { name } else { format!("{prefix}/{name}") };
+        if path.is_dir() {
+            add_sources(&path, &key, sources);
+        } else if key.ends_with(".rs") {
+            let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            sources.insert(key, text);
+        }
+    }
+}
+
+/// Returns the folders of the workspace's crates by name.
+fn crate_folders() -> BTreeMap<String, std::path::PathBuf> {
+    let mut folders = BTreeMap::from([("benches".to_owned(), root().join("benches"))]);
+    for parent in ["crates", "compat", "examples"] {
+        for entry in std::fs::read_dir(root().join(parent)).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.join("Cargo.toml").is_file() {
+                let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                let name = if parent == "crates" { name } else { format!("{parent}/{name}") };
+                folders.insert(name, path);
+            }
+        }
+    }
+    folders
+}
+
+/// Formats a cycle as [`KNOWN_CYCLES`] lists it.
+fn listed(name: &str, files: &BTreeSet<String>) -> String {
+    let mut text = format!("{name}:\n");
+    for file in files {
+        let _ = writeln!(text, "    {file}");
+    }
+    text
+}
+
+/// Returns the paragraphs of [`KNOWN_CYCLES`], formatted like [`listed`].
+fn known_cycles() -> BTreeSet<String> {
+    let mut cycles: Vec<String> = Vec::new();
+    for line in KNOWN_CYCLES.lines() {
+        match cycles.last_mut() {
+            Some(cycle) if line.starts_with(' ') => *cycle = format!("{cycle}{line}\n"),
+            _ => cycles.push(format!("{line}\n")),
+        }
+    }
+    cycles.into_iter().collect()
+}
+
+/// Describes the cycles that are not listed, and the listed ones that are gone; empty if there are
+/// none.
+fn differences(cycles: &[(String, Cycle)], mut known: BTreeSet<String>) -> String {
+    let mut report = String::new();
+    for (name, cycle) in cycles {
+        let text = listed(name, &cycle.files);
+        if known.remove(&text) {
+            continue;
+        }
+        let _ = writeln!(report, "\nThese files import each other in a circle.\n{text}");
+        for Import { from, to, path } in &cycle.imports {
+            let _ = writeln!(report, "  {from} -> {to}: {path}");
+        }
+    }
+    for cycle in known {
+        let _ = writeln!(report, "\nThis listed cycle is gone or has changed: remove it.\n{cycle}");
+    }
+    report
+}
+
+#[test]
+fn files_do_not_import_each_other_in_circles() {
+    let mut cycles = Vec::new();
+    for (name, folder) in crate_folders() {
+        let mut sources = Sources::new();
+        add_sources(&folder.join("src"), "", &mut sources);
+        let roots = ["lib.rs", "main.rs"].into_iter().filter(|root| sources.contains_key(*root));
+        let found = roots.flat_map(|root| cycles_of(&sources, root));
+        cycles.extend(found.map(|cycle| (name.clone(), cycle)));
+    }
+    let report = differences(&cycles, known_cycles());
+    assert!(report.is_empty(), "{report}");
+}
+
+#[test]
+fn listed_cycle_is_accepted_only_while_it_exists() {
+    let files = [
+        ("lib.rs", "mod a; mod b;"),
+        ("a.rs", "use crate::b::B; pub struct A;"),
+        ("b.rs", "use crate::a::A; pub struct B;"),
+    ];
+    let sources = files.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
+    let cycles: Vec<_> =
+        cycles_of(&sources, "lib.rs").into_iter().map(|cycle| ("x".to_owned(), cycle)).collect();
+    let known = BTreeSet::from(["x:\n    a.rs\n    b.rs\n".to_owned()]);
+    assert_eq!(differences(&cycles, known.clone()), "");
+    let unlisted = differences(&cycles, BTreeSet::new());
+    assert!(unlisted.contains("  a.rs -> b.rs: crate::b::B\n  b.rs -> a.rs: crate::a::A\n"), "{unlisted}");
+    assert!(differences(&[], known).contains("is gone"));
+}
+
+/// Returns the cycles of a made-up crate, each as the names of its files.
+fn cycles_in(files: &[(&str, &str)]) -> Vec<Vec<String>> {
+    let sources = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+    cycles_of(&sources, "lib.rs").into_iter().map(|cycle| cycle.files.into_iter().collect()).collect()
+}
+
+/// Returns the imports of a made-up crate as "from -> to: path".
+fn imports_in(files: &[(&str, &str)]) -> Vec<String> {
+    let sources = files.iter().map(|(path, text)| ((*path).to_owned(), (*text).to_owned())).collect();
+    let imports = Crate::read(&sources, "lib.rs").imports();
+    imports.into_iter().map(|Import { from, to, path }| format!("{from} -> {to}: {path}")).collect()
+}
+
+#[test]
+fn cycle_through_an_inline_path_is_found() {
+    let files = [
+        ("lib.rs", "mod a; mod b; mod c;"),
+        ("a.rs", "use crate::b::B; pub struct A(B);"),
+        ("b.rs", "pub struct B; fn f() { if true { super::c::g(); } }"),
+        ("c.rs", "pub fn g() { let _ = matches!(x, crate::a::A(_)); }"),
+    ];
+    assert_eq!(cycles_in(&files), [["a.rs", "b.rs", "c.rs"]]);
+    let imports = ["a.rs -> b.rs: crate::b::B", "b.rs -> c.rs: super::c::g", "c.rs -> a.rs: crate::a::A"];
+    assert_eq!(imports_in(&files), imports);
+}
+
+#[test]
+fn cycle_through_an_imported_module_is_found() {
+    let files = [
+        ("lib.rs", "mod a; mod b;"),
+        ("a.rs", "use crate::b; pub fn f() { b::g::<u8>() }"),
+        ("b.rs", "use super::{a as other}; pub fn g<T>() { other::f() }"),
+    ];
+    assert_eq!(cycles_in(&files), [["a.rs", "b.rs"]]);
+}
+
+#[test]
+fn separate_cycles_are_reported_separately() {
+    let files = [
+        ("lib.rs", "mod a; mod b; mod c; mod d;"),
+        ("a.rs", "use crate::b::B; pub struct A;"),
+        ("b.rs", "use crate::a::A; use crate::c::C; pub struct B;"),
+        ("c.rs", "use crate::d::D; pub struct C;"),
+        ("d.rs", "use crate::c::C; pub struct D;"),
+    ];
+    assert_eq!(cycles_in(&files), [["a.rs", "b.rs"], ["c.rs", "d.rs"]]);
+}
+
+#[test]
+fn re_export_leads_to_the_defining_file() {
+    let files = [
+        ("lib.rs", "mod a; mod front; pub use front::Deep as Renamed;"),
+        ("front/mod.rs", "mod deep; mod all; pub use deep::Deep; pub use all::*;"),
+        ("front/deep.rs", "pub struct Deep;"),
+        ("front/all.rs", "pub fn each() {}"),
+        ("a.rs", "use crate::{Renamed, front::{self, Deep}}; fn f() { front::each(); }"),
+    ];
+    let imports = [
+        "a.rs -> front/all.rs: front::each",
+        "a.rs -> front/deep.rs: crate::Renamed",
+        "a.rs -> front/deep.rs: crate::front::Deep",
+    ];
+    assert_eq!(imports_in(&files), imports);
+}
+
+#[test]
+fn item_and_module_may_share_a_name() {
+    let files = [
+        ("lib.rs", "mod a; mod front;"),
+        ("front.rs", "mod table; pub use table::table;"),
+        ("front/table.rs", "pub fn table() {}"),
+        ("a.rs", "use crate::front::table; fn f() { table() }"),
+    ];
+    assert_eq!(imports_in(&files), ["a.rs -> front/table.rs: crate::front::table"]);
+}
+
+#[test]
+fn glob_import_leads_to_the_files_of_the_names_that_are_used() {
+    let files = [
+        ("lib.rs", "mod a; mod b; mod prelude;"),
+        ("prelude.rs", "pub use crate::a::A; pub use crate::b::B;"),
+        ("a.rs", "pub struct A;"),
+        ("b.rs", "use crate::prelude::*; pub struct B(A);"),
+    ];
+    assert_eq!(cycles_in(&files), [["b.rs", "prelude.rs"]]);
+    assert!(imports_in(&files).contains(&"b.rs -> a.rs: crate::prelude".to_owned()));
+}
+
+#[test]
+fn module_and_its_ancestors_may_import_each_other() {
+    let files = [
+        ("lib.rs", "mod a; pub struct Root; use a::child::Child;"),
+        ("a.rs", "pub mod child; pub struct A; use child::Child;"),
+        ("a/child.rs", "use super::A; use crate::Root; pub struct Child;"),
+    ];
+    assert_eq!(imports_in(&files), [""; 0]);
+}
+
+#[test]
+fn cousins_may_not_import_each_other() {
+    let files = [
+        ("lib.rs", "mod a; mod b;"),
+        ("a.rs", "pub mod x;"),
+        ("a/x.rs", "use crate::b::y::Y; pub struct X;"),
+        ("b.rs", "pub mod y;"),
+        ("b/y.rs", "use crate::a::x::X; pub struct Y;"),
+    ];
+    assert_eq!(cycles_in(&files), [["a/x.rs", "b/y.rs"]]);
+}
+
+#[test]
+fn imports_of_tests_do_not_count() {
+    let files = [
+        ("lib.rs", "mod a; mod b;"),
+        ("a.rs", "use crate::b::B; pub struct A; #[cfg(test)] mod tests;"),
+        (
+            "b.rs",
+            "pub struct B; #[cfg(test)] use crate::{a::A, a}; #[cfg(all(test, unix))] fn f<T, U>() { crate::a::f() }
+             #[cfg(test)] mod tests { use crate::a::A; } struct C { #[cfg(test)] a: crate::a::A, b: u8 }
+             #[cfg(any(test, unix))] fn g() { crate::b::B; }",
+        ),
+    ];
+    assert_eq!(imports_in(&files), ["a.rs -> b.rs: crate::b::B"]);
+}
+
+#[test]
+fn inline_modules_belong_to_their_file() {
+    let files = [
+        ("lib.rs", "mod a; mod b;"),
+        ("a.rs", "pub mod inner { pub fn f() { super::super::b::g() } }"),
+        ("b.rs", "pub fn g() { crate::a::inner::f() }"),
+    ];
+    assert_eq!(cycles_in(&files), [["a.rs", "b.rs"]]);
+}
+
+#[test]
+fn exported_macro_is_found_at_the_root() {
+    let files = [
+        ("lib.rs", "mod a; mod b;"),
+        ("a.rs", "#[macro_export] macro_rules! m { ($e:expr) => { $crate::b::g($e) } }"),
+        ("b.rs", "pub fn g(n: u8) { crate::m!(n) }"),
+    ];
+    assert_eq!(cycles_in(&files), [["a.rs", "b.rs"]]);
+}
