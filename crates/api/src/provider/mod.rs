@@ -74,6 +74,7 @@ pub use write::MAX_BLOCKS;
 pub use write::straight::{write_described_straight, write_straight};
 
 /// The arguments of an enable callback.
+#[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct EnableNotice<'a> {
     /// The source id that the controller gave, or the null GUID.
@@ -104,6 +105,7 @@ pub type EnableCallback = Box<dyn Fn(&EnableNotice<'_>) + Send + Sync>;
 /// The reason why a write did not reach every session that wants the event.
 ///
 /// The session counts the last three as lost events.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// The provider is no longer registered.

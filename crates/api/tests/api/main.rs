@@ -18,6 +18,7 @@ mod machine;
 #[path = "../support/recording.rs"]
 mod recording;
 mod relog;
+mod sessions;
 #[path = "../../../../tests/support/skip.rs"]
 mod skip;
 #[path = "../support/by_hand.rs"]
