@@ -15,6 +15,7 @@ mod info_asked;
 mod info_daemon;
 #[path = "../../../../tests/support/machine.rs"]
 mod machine;
+mod public_api;
 #[path = "../support/recording.rs"]
 mod recording;
 mod relog;
