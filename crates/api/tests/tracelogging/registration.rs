@@ -208,8 +208,8 @@ fn event_written_by_callback_during_registration_has_the_traits() {
     let pinned = PINNED.get_or_init(|| Box::pin(Dynamic::new(name, options.callback(on_enable, 2))));
     let ids = [*RUNDOWN.id(), *pinned.id()];
     let written = recorded(&ids, || {
-        // SAFETY: both providers are statics.
         assert_eq!(
+            // SAFETY: both providers are statics.
             unsafe { (RUNDOWN.register_with_callback(on_enable, 1), pinned.as_ref().register()) },
             (0, 0)
         );

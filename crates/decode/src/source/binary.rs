@@ -9,10 +9,10 @@
 //!        │ message table, if there is one │ padding │ CRIM …
 //! ```
 //!
-//! Both hold the same two structures, which [`wevt`] and [`messages`](super::messages) read. The
-//! message compiler produces the PE form; language files (`.mui`) use the same resource ids. The
-//! ELF form is this project's own: the bytes of the two PE resources, one after the other,
-//! little-endian on every machine. A message table that begins with a zero is empty, so padding at
+//! Both hold the same two structures, which [`wevt`](super::wevt) and
+//! [`messages`](super::messages) read. The message compiler produces the PE form; language files
+//! (`.mui`) use the same resource ids. The ELF form is this project's own: the bytes of the two PE
+//! resources, one after the other, little-endian on every machine. A message table that begins with a zero is empty, so padding at
 //! the end of the section does no harm. If several parts of a program have manifests, the linker
 //! concatenates their sections.
 //!
@@ -25,16 +25,10 @@
 #[cfg(feature = "binaries")]
 mod containers;
 
-use super::messages::MessageTable;
-use super::provider::ProviderSchemas;
-use super::wevt;
-#[cfg(not(feature = "binaries"))]
-use crate::Error;
-use crate::Result;
 #[cfg(feature = "binaries")]
 pub use containers::load;
 #[cfg(feature = "binaries")]
-pub(super) use containers::unreadable;
+pub(super) use containers::{section_providers, unreadable};
 
 /// The ELF section with the compiled manifest and its messages.
 pub const ELF_SECTION: &str = ".etw_manifest";
@@ -70,46 +64,22 @@ pub fn provider_binary_kind(bytes: &[u8]) -> Kind {
 
 /// Reads the providers that a PE or ELF file describes.
 ///
-/// Returns [`Error::NoMetadata`] if the file is sound but describes none.
+/// Returns [`Error::NoMetadata`](crate::Error::NoMetadata) if the file is sound but describes none.
 #[cfg(not(feature = "binaries"))]
-pub fn load(_bytes: &[u8]) -> Result<Vec<ProviderSchemas>> {
-    Err(Error::Binary("this program is built without the feature `binaries`".into()))
+pub fn load(_bytes: &[u8]) -> crate::Result<Vec<super::ProviderSchemas>> {
+    Err(crate::Error::Binary("this program is built without the feature `binaries`".into()))
 }
 
 /// Returns the content of section [`ELF_SECTION`] for a compiled manifest.
 #[cfg(feature = "xml")]
 #[must_use]
-pub fn section(compiled: &wevt::Compiled) -> Vec<u8> {
+pub fn section(compiled: &super::wevt::Compiled) -> Vec<u8> {
     let mut section = compiled.template.clone();
     for part in [&compiled.messages[..], &[]] {
         section.resize(section.len().next_multiple_of(4), 0);
         section.extend_from_slice(part);
     }
     section
-}
-
-/// Reads the providers of all manifests in a section.
-#[cfg(feature = "binaries")]
-pub(in crate::source) fn section_providers(section: &[u8]) -> Result<Vec<ProviderSchemas>> {
-    let mut providers = Vec::new();
-    let mut rest = section;
-    loop {
-        let blob = wevt::bounded(rest)?;
-        rest = rest.get(blob.len().next_multiple_of(4)..).unwrap_or_default();
-        let messages = match rest {
-            [] | [b'C', b'R', b'I', b'M', ..] => MessageTable::default(),
-            table => MessageTable::parse(table)?,
-        };
-        rest = rest.get(messages.extent().next_multiple_of(4)..).unwrap_or_default();
-        providers.extend(wevt::providers(blob, &messages)?);
-        while let [0, 0, 0, 0, padded @ ..] = rest {
-            rest = padded;
-        }
-        // A tail that does not begin a manifest is other padding.
-        if !rest.starts_with(b"CRIM") {
-            return Ok(providers);
-        }
-    }
 }
 
 #[cfg(test)]

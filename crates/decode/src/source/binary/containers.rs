@@ -6,7 +6,7 @@ use object::read::pe::{
 };
 use object::{Endianness, LittleEndian as LE, Object, ObjectSection};
 
-use super::{ELF_SECTION, Kind, provider_binary_kind, section_providers};
+use super::{ELF_SECTION, Kind, provider_binary_kind};
 use crate::source::messages::MessageTable;
 use crate::source::provider::ProviderSchemas;
 use crate::source::wevt;
@@ -46,6 +46,29 @@ fn elf<'data>(file: &impl Object<'data>) -> Result<Vec<ProviderSchemas>> {
     let section =
         section.ok_or_else(|| Error::NoMetadata(format!("the ELF file has no section {ELF_SECTION}")))?;
     section_providers(section.data().map_err(unreadable)?)
+}
+
+/// Reads the providers of all manifests in a section.
+pub(in crate::source) fn section_providers(section: &[u8]) -> Result<Vec<ProviderSchemas>> {
+    let mut providers = Vec::new();
+    let mut rest = section;
+    loop {
+        let blob = wevt::bounded(rest)?;
+        rest = rest.get(blob.len().next_multiple_of(4)..).unwrap_or_default();
+        let messages = match rest {
+            [] | [b'C', b'R', b'I', b'M', ..] => MessageTable::default(),
+            table => MessageTable::parse(table)?,
+        };
+        rest = rest.get(messages.extent().next_multiple_of(4)..).unwrap_or_default();
+        providers.extend(wevt::providers(blob, &messages)?);
+        while let [0, 0, 0, 0, padded @ ..] = rest {
+            rest = padded;
+        }
+        // A tail that does not begin a manifest is other padding.
+        if !rest.starts_with(b"CRIM") {
+            return Ok(providers);
+        }
+    }
 }
 
 fn pe<'data, Pe: ImageNtHeaders>(
