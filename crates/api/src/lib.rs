@@ -35,7 +35,7 @@
 //!     let event = event?;
 //!     println!("{} {}/{} dish={}", event.time(), event.provider(), event.name(), event.field("dish")?);
 //! }
-//! # Ok::<(), traceweir::Error>(())
+//! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
 //! | Module | Purpose |
