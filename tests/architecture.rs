@@ -6,6 +6,7 @@ mod modules;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::process::Command;
 
 use crate::util::root;
 
@@ -93,6 +94,32 @@ fn documented_edges_match_the_manifests() {
         assert!(documented.insert(from, to).is_none(), "documented twice: {line}");
     }
     assert_eq!(documented, edges_of_manifests());
+}
+
+#[test]
+fn program_that_only_writes_events_links_no_decoder() {
+    let tree = Command::new(env!("CARGO"))
+        .args([
+            "tree",
+            "--offline",
+            "-p",
+            "traceweir",
+            "--no-default-features",
+            "-e",
+            "normal",
+            "--prefix",
+            "none",
+        ])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(tree.status.success(), "{}", String::from_utf8_lossy(&tree.stderr));
+    let tree = String::from_utf8(tree.stdout).expect("names of packages");
+    let packages: BTreeSet<&str> = tree.lines().filter_map(|line| line.split(' ').next()).collect();
+    assert!(packages.contains("traceweir-transport"), "{packages:?}");
+    for parser in ["traceweir-decode", "quick-xml", "object", "pdb2", "gimli"] {
+        assert!(!packages.contains(parser), "{parser} is linked: {packages:?}");
+    }
 }
 
 #[test]

@@ -30,16 +30,33 @@ fn find<'a>(events: &'a [Value], name: &str) -> Vec<&'a Value> {
     events.iter().filter(|e| e["event"] == name).collect()
 }
 
-#[test]
-fn rust_example_records_its_orders_and_their_activities() {
+/// Builds an example and returns the path of its program.
+fn build_example(package: &str) -> PathBuf {
     let built = Command::new(env!("CARGO"))
-        .args(["build", "-q", "-p", "traceweir-example-rust"])
+        .args(["build", "-q", "-p", package])
         .current_dir(root())
         .env("CARGO_TARGET_DIR", target())
         .env("CARGO_INCREMENTAL", "0")
         .status();
     assert!(built.unwrap().success());
-    let program = target().join("debug/traceweir-example-rust");
+    target().join("debug").join(package)
+}
+
+#[test]
+fn record_example_prints_its_own_events_decoded() {
+    let folder = tempfile::tempdir().unwrap();
+    let program = build_example("traceweir-example-record");
+    let output = Command::new(program).arg(folder.path().join("bakery.etl")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let lines: Vec<&str> = printed.lines().collect();
+    assert_eq!((lines[0], lines.len()), ("3 events recorded, 0 lost", 4));
+    assert!(lines[1].ends_with("Z Example.Bakery/Baked number=0 bread=rye"), "{}", lines[1]);
+}
+
+#[test]
+fn rust_example_records_its_orders_and_their_activities() {
+    let program = build_example("traceweir-example-rust");
     let events = recorded("*Example.Kitchen,*Example.Kitchen.Specials", &program);
     assert_eq!(events.len(), 12, "open, three times three, specials, closed");
     let orders = find(&events, "Order");

@@ -31,7 +31,7 @@ pub(crate) fn run_ours(trace: &Path) -> Result<(Duration, u64)> {
 /// Prints the number of events of a file.
 pub(crate) fn count(path: &Path) -> Result<()> {
     let mut count = 0_u64;
-    process(vec![Trace::open_file(path)?], |item| {
+    process(vec![Trace::open(path)?], |item| {
         if let Item::Event(event) = item {
             count += 1;
             black_box(&event);

@@ -30,9 +30,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use traceweir::Guid;
 use traceweir::controller::info::{ClassicEventId, Set};
-use traceweir::controller::{Controller, SessionConfig, SessionRef};
+use traceweir::{Guid, LogFileMode, Session};
 
 use crate::error::{Error, Result};
 use crate::figure::{self, Figure, Rounds, Unit, Wanted};
@@ -47,8 +46,6 @@ pub(crate) use self::workload::{echo, ping_pong};
 
 /// The enable flag EVENT_TRACE_FLAG_CSWITCH.
 const CSWITCH: u32 = 0x10;
-/// EVENT_TRACE_SYSTEM_LOGGER_MODE, and a sequential file.
-const MODE: u32 = 0x0200_0000 | 1;
 /// The class and type of a context switch.
 const SWITCH: ClassicEventId =
     ClassicEventId { class: Guid::from_u128(0x3d6f_a8d1_fe05_11d0_9dda_00c0_4fd7_ba7c), opcode: 36 };
@@ -184,36 +181,27 @@ impl Bench<'_> {
     #[allow(clippy::cast_precision_loss)] // Nanoseconds of seconds are far below 2⁵³.
     fn ours(&mut self, kind: Kind, load: Load) -> Result<Run> {
         let file = self.folder.join("ours.etl");
-        let mut controller = self.daemon.controller()?;
-        let config = SessionConfig {
-            name: "bench-kernel".into(),
-            log_file: Some(file.clone()),
-            log_file_mode: MODE,
-            enable_flags: CSWITCH,
-            buffer_size: BUFFER_KIB,
-            minimum_buffers: BUFFERS / 2,
-            maximum_buffers: BUFFERS,
-            stack_bytes: if kind == Kind::Unwound { STACK_BYTES } else { 0 },
-            ..SessionConfig::default()
-        };
-        let session = SessionRef::Id(controller.start(&config)?.id);
-        let run = self.under(&mut controller, &session, kind, load);
-        let stopped = controller.stop(&session)?;
+        let session = Session::builder("bench-kernel")
+            .daemon_at(self.daemon.runtime())
+            .log_file(&file)
+            .mode(LogFileMode::SYSTEM_LOGGER)
+            .kernel_flags(CSWITCH)
+            .buffer_kib(BUFFER_KIB)
+            .minimum_buffers(BUFFERS / 2)
+            .maximum_buffers(BUFFERS)
+            .kernel_stack_bytes(if kind == Kind::Unwound { STACK_BYTES } else { 0 })
+            .start()?;
+        let run = self.under(&session, kind, load);
+        let stopped = session.stop()?;
         let _ = std::fs::remove_file(&file);
         let took = run?;
         let is_whole = stopped.events_lost == 0 && stopped.events >= load.switches();
-        Ok(is_whole.then_some((took, stopped.collector_ns as f64 / load.switches() as f64)))
+        Ok(is_whole.then_some((took, stopped.collector_time.as_nanos() as f64 / load.switches() as f64)))
     }
 
-    fn under(
-        &mut self,
-        controller: &mut Controller,
-        session: &SessionRef,
-        kind: Kind,
-        load: Load,
-    ) -> Result<f64> {
+    fn under(&mut self, session: &Session, kind: Kind, load: Load) -> Result<f64> {
         if kind != Kind::Plain {
-            controller.set_information(session, &Set::StackTracing(vec![SWITCH]))?;
+            session.set_information(&Set::StackTracing(vec![SWITCH]))?;
         }
         self.workload.run(load)
     }

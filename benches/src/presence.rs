@@ -195,10 +195,10 @@ pub(crate) fn stay(registrations: u32, write: bool) -> Result<()> {
 
 /// The role `hold`: a session that enables the bench's provider, until the input ends.
 pub(crate) fn hold(file: &Path) -> Result<()> {
-    let mut controller = ours::controller()?;
-    let session = ours::start_session(&mut controller, &ours::plain_session(file))?;
+    ours::wait_for_daemon()?;
+    let session = ours::start_session(ours::plain_session(file), None)?;
     let waited = say_ready_and_wait();
-    controller.stop(&session)?;
+    session.stop()?;
     waited
 }
 

@@ -90,13 +90,10 @@ fuzz_target!(|data: &[u8]| {
     std::fs::write(&input, arguments.0).expect("a file");
     // Removes the output of the previous run.
     let _ = std::fs::remove_file(&output);
-    let settings = Settings {
-        compressed: flags & 1 != 0,
-        buffer_size: (flags & 2 != 0).then(|| u32::from(size) * 1024),
-        from: (flags & 4 != 0).then_some(FileTime(132_000_000_500_000_000)),
-        to: (flags & 8 != 0).then_some(FileTime(132_000_000_900_000_000)),
-        new: flags & 16 != 0,
-    };
+    let from = (flags & 4 != 0).then_some(FileTime(132_000_000_500_000_000));
+    let to = (flags & 8 != 0).then_some(FileTime(132_000_000_900_000_000));
+    let mut settings = Settings::default().compressed(flags & 1 != 0).window(from, to).new_file(flags & 16 != 0);
+    settings.buffer_size = (flags & 2 != 0).then(|| u32::from(size) * 1024);
     match relogged(&input, &output, times, settings, changes) {
         Ok(events) => sound(&output, events),
         Err(error) => {

@@ -10,11 +10,8 @@
 
 use std::hint::black_box;
 
-use traceweir::controller::{Controller, EnableCode, EnableParams, Filter};
-use traceweir::{EventDescriptor, Provider};
-use traceweir_format::spec::enable::{
-    EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME, EVENT_FILTER_TYPE_PID,
-};
+use traceweir::session::Filter;
+use traceweir::{EventDescriptor, Provider, Session};
 use traceweir_format::tracelogging::MetadataBuilder;
 
 use crate::error::{Error, Result};
@@ -38,23 +35,19 @@ impl FilterKind {
         }
     }
 
-    /// Returns the parameters that enable everything except what the filter rejects.
-    pub(crate) fn params(self) -> EnableParams {
-        let filter = match self {
+    /// Returns the filter, which admits none of the events that [`emit`](Self::emit) offers.
+    pub(crate) fn filter(self) -> Filter {
+        match self {
             Self::Ids => {
-                let ids = (0..64_u16).flat_map(|n| (1000 + 7 * n).to_le_bytes());
-                Filter {
-                    kind: EVENT_FILTER_TYPE_EVENT_ID,
-                    data: [1, 0, 64, 0].into_iter().chain(ids).collect(),
-                }
+                let ids: Vec<u16> = (0..64).map(|n| 1000 + 7 * n).collect();
+                Filter::event_ids(&ids)
             }
             Self::Names => {
-                let head = [0; 17].into_iter().chain([1, 16, 0]);
-                let names = (0..16).flat_map(|n| format!("RequestStopped{n}\0").into_bytes());
-                Filter { kind: EVENT_FILTER_TYPE_EVENT_NAME, data: head.chain(names).collect() }
+                let names: Vec<String> = (0..16).map(|n| format!("RequestStopped{n}")).collect();
+                let names: Vec<&str> = names.iter().map(String::as_str).collect();
+                Filter::event_names(&names)
             }
-        };
-        EnableParams { filters: vec![filter], ..EnableParams::default() }
+        }
     }
 
     /// Offers `count` events; returns the number of failed writes.
@@ -85,28 +78,20 @@ fn emit_named(provider: &Provider, metadata: &[u8], text: &[u8], count: u64) -> 
 
 /// A session that has the bench's provider enabled only in a process that is not measured.
 pub(crate) struct Elsewhere {
-    controller: Controller,
-    session: traceweir::controller::SessionRef,
+    session: Session,
 }
 
 impl Elsewhere {
     /// Starts the session in a daemon.
     pub(crate) fn start(daemon: &Daemon, file: &std::path::Path) -> Result<Self> {
-        let mut controller = Controller::find_at(daemon.runtime())?
-            .ok_or_else(|| Error::Unfit("no daemon answers".to_owned()))?;
-        let session = traceweir::controller::SessionRef::Id(controller.start(&ours::plain_session(file))?.id);
-        let data = std::process::id().to_le_bytes().to_vec();
-        let params = EnableParams {
-            filters: vec![Filter { kind: EVENT_FILTER_TYPE_PID, data }],
-            ..EnableParams::default()
-        };
-        controller.enable(&session, ours::PROVIDER, EnableCode::Enable, &params, 0)?;
-        Ok(Self { controller, session })
+        let session = ours::plain_session(file).daemon_at(daemon.runtime());
+        let filter = Filter::process_ids(&[std::process::id()]);
+        Ok(Self { session: ours::start_session(session, Some(filter))? })
     }
 
     /// Stops the session.
-    pub(crate) fn stop(mut self) -> Result<()> {
-        self.controller.stop(&self.session)?;
+    pub(crate) fn stop(self) -> Result<()> {
+        self.session.stop()?;
         Ok(())
     }
 }

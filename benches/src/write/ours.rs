@@ -19,11 +19,9 @@ use std::time::{Duration, Instant};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use traceweir::controller::{
-    Controller, EnableCode, EnableParams, Properties, Scope, SessionConfig, SessionRef,
-};
-use traceweir::tracelogging::Level;
-use traceweir::{EventDescriptor, Guid, Provider, write_event};
+use traceweir::controller::Controller;
+use traceweir::session::{Filter, Scope, SessionBuilder};
+use traceweir::{EventDescriptor, Guid, Level, Provider, Session, write_event};
 
 use crate::error::{Error, Result};
 use crate::peer::this_program;
@@ -47,7 +45,6 @@ pub(crate) const HEAD_BYTES: u64 = 16 + 80;
 /// rounded up: traits and metadata with their heads.
 pub(crate) const SELF_DESCRIBED_BYTES: u64 = 96;
 const BUFFER_KIB: u32 = 256;
-const SEQUENTIAL: u32 = 1;
 const LEVEL: u8 = 4;
 const KEYWORD: u64 = 1;
 pub(crate) const DESCRIPTOR: EventDescriptor =
@@ -134,12 +131,6 @@ impl Daemon {
             thread::sleep(Duration::from_millis(10));
         }
         Ok(this)
-    }
-
-    /// Connects to this daemon.
-    pub(crate) fn controller(&self) -> Result<Controller> {
-        let none = || Error::Unfit("no daemon answers".to_owned());
-        Controller::find_at(&self.runtime)?.ok_or_else(none)
     }
 
     /// Returns a command that runs this program in another role, under this daemon.
@@ -236,12 +227,12 @@ pub(crate) fn find_weir(given: Option<&Path>) -> Result<PathBuf> {
     Err(Error::Program { program: beside.display().to_string(), reason })
 }
 
-/// Waits for the daemon that the environment names, and connects.
-pub(crate) fn controller() -> Result<Controller> {
+/// Waits for the daemon that the environment names.
+pub(crate) fn wait_for_daemon() -> Result<()> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
         match Controller::find(Some(Scope::Named)) {
-            Ok(Some(controller)) => return Ok(controller),
+            Ok(Some(_)) => return Ok(()),
             Ok(None) if Instant::now() > deadline => {
                 return Err(Error::Unfit("no daemon answers".to_owned()));
             }
@@ -251,45 +242,35 @@ pub(crate) fn controller() -> Result<Controller> {
     }
 }
 
-/// Returns a sequential session with the default memory of sessions.
-pub(crate) fn plain_session(file: &Path) -> SessionConfig {
-    SessionConfig {
-        name: format!("bench-{}", std::process::id()),
-        log_file_mode: SEQUENTIAL,
-        log_file: Some(file.to_owned()),
-        ..SessionConfig::default()
-    }
+/// Returns a sequential session with the default memory of sessions, in the daemon that the
+/// environment names.
+pub(crate) fn plain_session(file: &Path) -> SessionBuilder {
+    Session::builder(format!("bench-{}", std::process::id())).log_file(file).scope(Scope::Named)
 }
 
 /// Returns a sequential session with as much memory as the peer under the same load.
-fn session_like_the_peers(file: &Path, load: &Load) -> SessionConfig {
+fn session_like_the_peers(file: &Path, load: &Load) -> SessionBuilder {
     let processors = thread::available_parallelism().map_or(1, usize::from) as u64;
     let (kind, ring_bytes) = match load.pattern {
         Pattern::Burst { .. } => (Kind::Snapshot, RING_BYTES),
         Pattern::Paced { .. } => (Kind::File, PACED_RING_BYTES),
     };
     let buffers = buffers_beside_regions(processors, kind, ring_bytes);
-    SessionConfig {
-        buffer_size: BUFFER_KIB,
-        minimum_buffers: buffers,
-        maximum_buffers: buffers,
-        ring_bytes,
-        ..plain_session(file)
+    plain_session(file)
+        .buffer_kib(BUFFER_KIB)
+        .minimum_buffers(buffers)
+        .maximum_buffers(buffers)
+        .ring_bytes(ring_bytes)
+}
+
+/// Starts a session and enables the bench's provider in it, with a filter if there is one.
+pub(crate) fn start_session(session: SessionBuilder, filter: Option<Filter>) -> Result<Session> {
+    let session = session.start()?;
+    let enable = session.enable(PROVIDER).timeout(Duration::ZERO);
+    match filter {
+        Some(filter) => enable.filter(filter).apply()?,
+        None => enable.apply()?,
     }
-}
-
-/// Starts a session and enables the bench's provider in it.
-pub(crate) fn start_session(controller: &mut Controller, config: &SessionConfig) -> Result<SessionRef> {
-    start_session_with(controller, config, &EnableParams::default())
-}
-
-fn start_session_with(
-    controller: &mut Controller,
-    config: &SessionConfig,
-    params: &EnableParams,
-) -> Result<SessionRef> {
-    let session = SessionRef::Id(controller.start(config)?.id);
-    controller.enable(&session, PROVIDER, EnableCode::Enable, params, 0)?;
     Ok(session)
 }
 
@@ -372,23 +353,23 @@ pub(crate) struct WriterOptions {
 /// The role `ours`: runs one round and prints its result.
 pub(crate) fn run_round(file: &Path, writer: &WriterOptions, arguments: &[String]) -> Result<()> {
     let load = Load::parse(arguments).ok_or_else(|| Error::Unfit(format!("no load: {arguments:?}")))?;
-    let mut controller = controller()?;
-    let params = writer.filter.map(FilterKind::params).unwrap_or_default();
-    let session = start_session_with(&mut controller, &session_like_the_peers(file, &load), &params)?;
+    wait_for_daemon()?;
+    let filter = writer.filter.map(FilterKind::filter);
+    let session = start_session(session_like_the_peers(file, &load), filter)?;
     let (written, failed) = match &writer.program {
         // The results of its macros are ignored; the session's counts show events that did not
         // arrive.
         Some(program) => (Program::run_at(program, &load)?, 0),
         None => write_here(writer, &load)?,
     };
-    let Properties { events_lost, events, collector_ns, .. } = controller.stop(&session)?;
+    let summary = session.stop()?;
     let round = Round {
         written,
         failed,
-        lost: events_lost,
-        collected: events,
+        lost: summary.events_lost,
+        collected: summary.events,
         offered: if writer.filter.is_some() { 0 } else { load.offered().unwrap_or(written.events) },
-        drain_ns: collector_ns,
+        drain_ns: u64::try_from(summary.collector_time.as_nanos()).unwrap_or(u64::MAX),
     };
     println!("{}", round.line());
     Ok(())

@@ -10,20 +10,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use traceweir::classic::{self, Event, INVALID_LOGGER};
-use traceweir::controller::{EnableParams, SessionConfig};
-use traceweir::{Guid, PrivateSession, Status};
+use traceweir::{Guid, Keywords, Level, LogFileMode, Session, Status};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let file = std::env::args_os().nth(1).ok_or("usage: classic_messages FILE")?;
     let control = Guid::from_provider_name("Example-Classic");
     let class = Guid::from_provider_name("Example-Classic-Transfer");
-    let session = PrivateSession::start(&SessionConfig {
-        name: "classic".to_owned(),
-        log_file_mode: 0x8001, // EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_USE_LOCAL_SEQUENCE
-        log_file: Some(file.into()),
-        ..SessionConfig::default()
-    })?;
-    session.enable(control, &EnableParams { level: 4, match_any: 1, ..EnableParams::default() })?;
+    let session = Session::builder("classic")
+        .log_file(file)
+        .mode(LogFileMode::USE_LOCAL_SEQUENCE)
+        .in_process()
+        .start()?;
+    session.enable(control).level(Level::Informational).keywords(Keywords::new(1)).apply()?;
 
     let logger = Arc::new(AtomicU64::new(INVALID_LOGGER));
     let logger_in_callback = Arc::clone(&logger);

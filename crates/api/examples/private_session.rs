@@ -7,8 +7,7 @@
 use std::error::Error;
 use std::path::PathBuf;
 
-use traceweir::controller::{EnableParams, SessionConfig};
-use traceweir::{EventDescriptor, Guid, PrivateSession, Provider};
+use traceweir::{EventDescriptor, Guid, Provider, Session};
 
 fn main() -> Result<(), Box<dyn Error>> {
     let mut arguments = std::env::args_os().skip(1);
@@ -17,13 +16,8 @@ fn main() -> Result<(), Box<dyn Error>> {
 
     let id = Guid::from_provider_name("Example-PrivateSession");
     let provider = Provider::register(id, None)?;
-    let session = PrivateSession::start(&SessionConfig {
-        name: "example".to_owned(),
-        log_file_mode: 1,
-        log_file: Some(file),
-        ..SessionConfig::default()
-    })?;
-    session.enable(id, &EnableParams::default())?;
+    let session = Session::builder("example").log_file(file).in_process().start()?;
+    session.enable(id).apply()?;
     let event = EventDescriptor { id: 1, level: 4, ..EventDescriptor::default() };
     let mut refused = 0;
     for number in 0..count {

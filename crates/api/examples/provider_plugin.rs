@@ -4,10 +4,7 @@
 //! `dlclose` must not unmap the code of the library's control thread: the library keeps itself
 //! loaded once a provider was registered.
 
-use std::path::PathBuf;
-
-use traceweir::controller::{EnableParams, SessionConfig};
-use traceweir::{EventDescriptor, Guid, PrivateSession, Provider};
+use traceweir::{EventDescriptor, Guid, Provider, Session};
 use traceweir_format::spec::event::EventInfoClass;
 
 /// Registers, writes `count` events to the file of a private session named by `PLUGIN_FILE`, and
@@ -35,14 +32,9 @@ fn run(count: u32) -> Option<u64> {
     let provider = Provider::register(id, None).ok()?;
     // Readers of the trace can find this library, and the manifest that it contains.
     provider.set_information(EventInfoClass::EventProviderBinaryTrackInfo.0, None).ok()?;
-    let session = PrivateSession::start(&SessionConfig {
-        name: "plugin".to_owned(),
-        log_file_mode: 1,
-        log_file: Some(PathBuf::from(std::env::var_os("PLUGIN_FILE")?)),
-        ..SessionConfig::default()
-    })
-    .ok()?;
-    session.enable(id, &EnableParams::default()).ok()?;
+    let file = std::env::var_os("PLUGIN_FILE")?;
+    let session = Session::builder("plugin").log_file(file).in_process().start().ok()?;
+    session.enable(id).apply().ok()?;
     let event = EventDescriptor { id: 1, level: 4, ..EventDescriptor::default() };
     for number in 0..count {
         provider.write(&event, &[&number.to_le_bytes()]).ok()?;

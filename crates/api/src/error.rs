@@ -50,6 +50,32 @@ pub enum Error {
     /// A file or buffer that cannot be read.
     #[error(transparent)]
     Format(#[from] traceweir_format::Error),
+    /// A manifest or file of message formats that cannot be used.
+    #[cfg(feature = "decode")]
+    #[error(transparent)]
+    Schema(#[from] traceweir_decode::Error),
+    /// An event could not be decoded, so that a requested field is unknown.
+    #[cfg(feature = "decode")]
+    #[error(transparent)]
+    Undecoded(#[from] traceweir_decode::Undecoded),
+    /// A decoded event has no such field.
+    #[cfg(feature = "decode")]
+    #[error("event {event} has no field {field}")]
+    NoField {
+        /// Name of the event.
+        event: String,
+        /// Name of the field.
+        field: String,
+    },
+    /// A value of a decoded event is of another type than the requested one.
+    #[cfg(feature = "decode")]
+    #[error("{value} is not a value of type {type_name}")]
+    ValueType {
+        /// The value as text.
+        value: String,
+        /// Name of the requested type.
+        type_name: String,
+    },
 }
 
 impl Error {
@@ -63,6 +89,14 @@ impl Error {
             Self::Transport(e) => e.status(),
             Self::Session(e) => e.status(),
             Self::Format(e) => e.status(),
+            #[cfg(feature = "decode")]
+            Self::Schema(e) => e.status(),
+            #[cfg(feature = "decode")]
+            Self::Undecoded(e) => e.status(),
+            #[cfg(feature = "decode")]
+            Self::NoField { .. } => Status::ERROR_NOT_FOUND,
+            #[cfg(feature = "decode")]
+            Self::ValueType { .. } => Status::ERROR_INVALID_PARAMETER,
         }
     }
 

@@ -2,60 +2,56 @@
 //! consumers read the events.
 //!
 //! ```text
-//!   Provider::write ──▶ ring in shared memory ──▶ session (in the daemon, or in this process)
-//!                                                   ├─▶ .etl file ──▶ consumer::process
-//!                                                   └─▶ live ───────▶ consumer::process
+//!   Provider::write ──▶ ring in shared memory ──▶ session (in a daemon, or in this process)
+//!                                                   ├─▶ .etl file ──▶ Trace::open ─────┐
+//!                                                   └─▶ live ───────▶ Session::trace ──┴─▶ decoded()
 //! ```
-//!
-//! | Module | Purpose |
-//! |---|---|
-//! | [`provider`] | Registers providers and writes events |
-//! | [`tracelogging`] | Writes self-describing events through macros |
-//! | [`classic`] | Supports programs written for the older provider interface |
-//! | [`controller`] | Starts, configures and stops sessions of a daemon |
-//! | [`consumer`] | Reads files and live sessions in time order |
-//! | [`relog`] | Writes one file from others: cut, filtered, changed, merged |
-//! | `layer` (feature `tracing`) | Records events and spans of the `tracing` and `log` macros |
-//! | [`private`] | Runs sessions inside the traced process, without a daemon |
 //!
 //! A program that records itself and reads the result:
 //!
 //! ```
-//! use std::ops::ControlFlow;
-//! use traceweir::consumer::{self, Item, Trace};
-//! use traceweir::controller::{EnableParams, SessionConfig};
-//! use traceweir::private::PrivateSession;
-//! use traceweir::{EventDescriptor, Guid, Provider};
+//! use traceweir::{Level, Session, Trace};
+//!
+//! traceweir::define_provider!(SHOP, "Contoso.Shop");
 //!
 //! # let folder = tempfile::tempdir()?;
-//! # let file = folder.path().join("self.etl");
-//! let id = Guid::from_provider_name("Example-Lunch");
-//! let session = PrivateSession::start(&SessionConfig {
-//!     name: "lunch".to_owned(),
-//!     log_file_mode: 1, // EVENT_TRACE_FILE_MODE_SEQUENTIAL
-//!     log_file: Some(file.clone()),
-//!     ..SessionConfig::default()
-//! })?;
-//! session.enable(id, &EnableParams { level: 4, ..EnableParams::default() })?;
+//! # let file = folder.path().join("lunch.etl");
+//! // Record: in this process without a daemon, or, without `in_process`, through a daemon that is
+//! // started on demand and records all processes.
+//! let session = Session::builder("lunch").log_file(&file).in_process().start()?;
+//! session.enable("Contoso.Shop").level(Level::Verbose).apply()?;
 //!
-//! let lunch = Provider::register(id, None)?;
-//! let served = EventDescriptor { id: 1, level: 4, ..EventDescriptor::default() };
-//! lunch.write(&served, &[&2u32.to_le_bytes(), b"soup\0"])?;
-//! lunch.write(&served, &[&1u32.to_le_bytes(), b"pie\0"])?;
-//! assert_eq!(session.stop()?.events_lost, 0);
+//! // Write: events describe themselves.
+//! // SAFETY: the provider is a static of the program, which is never unloaded.
+//! unsafe { SHOP.register() };
+//! traceweir::write_event!(SHOP, "Served", level(Informational), str8("dish", "soup"), u32("guests", &2));
+//! traceweir::write_event!(SHOP, "Served", level(Informational), str8("dish", "pie"), u32("guests", &1));
 //!
-//! let mut dishes = Vec::new();
-//! consumer::process(vec![Trace::open_file(&file)?], |item| {
-//!     if let Item::Event(event) = item
-//!         && event.record.provider() == id
-//!     {
-//!         dishes.push(event.record.payload()[4..].to_vec());
-//!     }
-//!     ControlFlow::Continue(())
-//! })?;
-//! assert_eq!(dishes, [&b"soup\0"[..], b"pie\0"]);
+//! let summary = session.stop()?;
+//! assert_eq!((summary.events, summary.events_lost), (2, 0));
+//!
+//! // Read: decoded events, from files or a live session.
+//! for event in Trace::open(&file)?.decoded() {
+//!     let event = event?;
+//!     println!("{} {}/{} dish={}", event.time(), event.provider(), event.name(), event.field("dish")?);
+//! }
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! | Module | Purpose |
+//! |---|---|
+//! | [`session`] | Starts, changes and stops sessions, and enables providers in them |
+//! | [`decoded`] (feature `decode`) | Reads decoded events of files and live sessions |
+//! | [`tracelogging`] | Writes self-describing events through macros |
+//! | [`provider`] | Registers providers and writes events of any kind |
+//! | `layer` (feature `tracing`) | Records events and spans of the `tracing` and `log` macros |
+//! | [`consumer`] | Reads records of files and live sessions in time order, without decoding |
+//! | [`relog`] | Writes one file from others: cut, filtered, changed, merged |
+//! | [`classic`] | Supports programs written for the older provider interface |
+//! | [`controller`] | Finds daemons; access rights and information classes |
+//!
+//! The feature `decode` is on by default. A program that only writes events turns it off with
+//! `default-features = false`, and then links no parser of schemas.
 //!
 //! `unsafe` is denied except in files that state why they need it: the table of registrations, the
 //! record on the stack, the call stack, the data of C programs, the process hooks of the library
@@ -66,15 +62,19 @@
 pub mod classic;
 pub mod consumer;
 pub mod controller;
+#[cfg(feature = "decode")]
+pub mod decoded;
 pub mod error;
 #[cfg(feature = "tracing")]
 pub mod layer;
 #[doc(hidden)]
 pub mod manifest;
 pub mod output;
+#[doc(hidden)]
 pub mod private;
 pub mod provider;
 pub mod relog;
+pub mod session;
 pub mod tracelogging;
 
 mod client;
@@ -88,9 +88,18 @@ mod write;
 #[doc(hidden)]
 pub use tracelogging::__tlg;
 
+pub use consumer::Trace;
+#[cfg(feature = "decode")]
+pub use decoded::DecodedEvent;
 pub use error::{Error, Result};
+#[doc(hidden)]
 pub use private::PrivateSession;
 pub use provider::{Provider, WriteError};
+pub use session::Session;
+pub use tracelogging::{Level, Opcode};
 pub use traceweir_format::Guid;
-pub use traceweir_format::spec::event::EventDescriptor;
+pub use traceweir_format::spec::enable::{ControlCode, EnableProperties};
+pub use traceweir_format::spec::event::{EventDescriptor, Keywords};
+pub use traceweir_format::spec::session::{LogFileMode, SessionId};
 pub use traceweir_format::spec::status::Status;
+pub use traceweir_format::time::{ClockKind, FileTime};

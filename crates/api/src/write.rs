@@ -61,6 +61,7 @@ pub(crate) use string::{write_string, write_wide_string};
 /// The reason why a write did not reach every session that wants the event.
 ///
 /// The session counts the last three as lost events.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WriteError {
     /// The provider is no longer registered.

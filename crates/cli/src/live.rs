@@ -52,6 +52,7 @@ pub(crate) fn read(
                 lost.buffers = lost.buffers.saturating_add(more.buffers);
                 return ControlFlow::Continue(());
             }
+            _ => return ControlFlow::Continue(()),
         };
         stacks.observe(event.record);
         // The header of the session is not an event of a provider.

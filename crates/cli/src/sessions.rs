@@ -15,10 +15,8 @@ use std::time::{Duration, Instant};
 
 use anstream::eprintln;
 use anyhow::{Context, Result, anyhow};
-use traceweir::controller::{
-    Controller, EnableCode, Properties, ProviderEntry, Scope, SessionConfig, SessionRef,
-};
-use traceweir::{Error, Guid, Status};
+use traceweir::controller::{Controller, Properties, ProviderEntry, Scope, SessionConfig, SessionRef};
+use traceweir::{ControlCode, Error, Guid, Status};
 use traceweir_daemon::RuntimeDir;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::session::{
@@ -353,7 +351,7 @@ fn enable(
     pids: &[u32],
 ) -> Result<()> {
     let params = wanted.params(pids);
-    let (guid, name, code) = (wanted.guid, wanted.called(), EnableCode::Enable);
+    let (guid, name, code) = (wanted.guid, wanted.called(), ControlCode::Enable);
     let done = controller.enable_named(session, guid, name, code, &params, ENABLE_TIMEOUT_MS);
     warn_of_delay(done).with_context(|| format!("cannot enable {}", plain(&wanted.name)))
 }

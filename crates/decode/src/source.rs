@@ -15,13 +15,16 @@
 //! caller passes all records of the file to [`Decoder::observe`]. [`MAX_KEPT_FIELDS`] bounds what a
 //! hostile trace can make the decoder keep.
 
+mod absent;
 pub mod binary;
 mod builtin;
 pub mod embedded;
 mod event;
+#[cfg(feature = "binaries")]
 pub(crate) mod identified;
 mod in_trace;
 pub mod kernel;
+#[cfg(feature = "xml")]
 pub mod manifest;
 pub mod messages;
 pub mod prepared;
@@ -33,6 +36,10 @@ mod tracked;
 pub mod wevt;
 pub mod wpp;
 
+#[cfg(not(feature = "binaries"))]
+pub(crate) use absent::identified;
+#[cfg(not(feature = "xml"))]
+pub(crate) use absent::manifest;
 pub use event::{Event, EventKind};
 pub use prepared::PreparedSchema;
 pub use provider::{EventSchema, FilterSchema, Name, Named, ProviderSchemas};

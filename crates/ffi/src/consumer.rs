@@ -74,7 +74,7 @@ pub unsafe extern "C" fn ProcessTrace(
         // Copied: a callback may change the array.
         let handles = handles.to_vec();
         // SAFETY: by the contract.
-        let window = unsafe { Window { from: file_time(start), to: file_time(end) } };
+        let window = unsafe { Window::new(file_time(start), file_time(end)) };
         process(&handles, &window).err().unwrap_or(Status::ERROR_SUCCESS)
     })
 }

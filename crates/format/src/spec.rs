@@ -1,4 +1,4 @@
-//! Documented constants under their published names, without logic.
+//! Documented constants under their published names, and types for numbers and bit sets.
 
 pub mod access;
 pub mod enable;

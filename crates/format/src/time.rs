@@ -64,6 +64,23 @@ impl fmt::Display for FileTime {
     }
 }
 
+#[cfg(feature = "std")]
+impl From<FileTime> for std::time::SystemTime {
+    fn from(time: FileTime) -> Self {
+        let units = time.0.saturating_sub(UNIX_EPOCH);
+        // 100 ns units of an `i64` are less than 2⁶⁴ microseconds.
+        let distance = core::time::Duration::from_micros(units.unsigned_abs() / 10).saturating_add(
+            core::time::Duration::from_nanos((units.unsigned_abs() % 10).saturating_mul(100)),
+        );
+        let time = if units < 0 {
+            Self::UNIX_EPOCH.checked_sub(distance)
+        } else {
+            Self::UNIX_EPOCH.checked_add(distance)
+        };
+        time.unwrap_or(Self::UNIX_EPOCH)
+    }
+}
+
 impl fmt::Debug for FileTime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(self, f)
@@ -142,7 +159,7 @@ fn days_to(year: i32, month: u8, day: u8) -> Option<i64> {
 }
 
 /// The unit of a session's stamps.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ClockKind {
     /// The performance counter, `PerfFreq` ticks per second.
     Qpc,
@@ -161,6 +178,33 @@ impl ClockKind {
             Self::SystemTime => 2,
             Self::CpuCycles => 3,
         }
+    }
+
+    /// Returns the clock with a clock type of a log-file header; `None` if there is none.
+    #[must_use]
+    pub const fn from_number(number: u32) -> Option<Self> {
+        Some(match number {
+            1 => Self::Qpc,
+            2 => Self::SystemTime,
+            3 => Self::CpuCycles,
+            _ => return None,
+        })
+    }
+}
+
+impl fmt::Display for ClockKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Qpc => "performance counter",
+            Self::SystemTime => "system time",
+            Self::CpuCycles => "CPU cycles",
+        })
+    }
+}
+
+impl From<ClockKind> for u32 {
+    fn from(kind: ClockKind) -> Self {
+        kind.number()
     }
 }
 

@@ -153,8 +153,8 @@ fn low_latency(stage: &Stage) {
 }
 
 fn missing_files(stage: &Stage) {
-    assert_eq!(status(Trace::open_file(&stage.path())), 2);
-    assert_eq!(status(Trace::open_file(&stage.folder().join("missing").join("x.etl"))), 3);
+    assert_eq!(status(Trace::open(stage.path())), 2);
+    assert_eq!(status(Trace::open(stage.folder().join("missing").join("x.etl"))), 3);
 }
 
 fn log_to(stage: &Stage, path: PathBuf) -> u32 {

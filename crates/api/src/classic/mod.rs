@@ -83,6 +83,7 @@ pub use message::{MAX_ARGUMENTS, trace_message};
 pub const MAX_CLASSES: usize = 1 << 16;
 
 /// The request that a control callback gets.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Request {
     /// A session enables events, or changes its parameters (WMI_ENABLE_EVENTS).
@@ -106,6 +107,7 @@ impl Request {
 }
 
 /// The arguments of a control callback.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Notice {
     /// The request to handle.
@@ -123,6 +125,7 @@ pub struct Notice {
 pub type Callback = Box<dyn Fn(&Notice) -> Status + Send + Sync>;
 
 /// The reason why an event or message was not written. The session counts lost events.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TraceError {
     /// The logger is not valid, or not any more.

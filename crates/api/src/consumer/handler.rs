@@ -19,6 +19,7 @@ use super::{Event, Item, Lost, TraceFile};
 use crate::error::Result;
 
 /// The items that a handler wants of a trace.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interest {
     /// Events only.
@@ -41,6 +42,7 @@ impl Interest {
 }
 
 /// A loss, and the position in the stream where it was noticed.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug)]
 pub struct Loss {
     /// The lost events and buffers.
@@ -94,12 +96,21 @@ impl<F: FnMut(Item<'_>) -> ControlFlow<()>> Handler for Each<F> {
 }
 
 /// The wall times between which events are delivered, both inclusive.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Window {
     /// The earliest time, if limited.
     pub from: Option<FileTime>,
     /// The latest time, if limited.
     pub to: Option<FileTime>,
+}
+
+impl Window {
+    /// Creates a window; `None` is no limit.
+    #[must_use]
+    pub const fn new(from: Option<FileTime>, to: Option<FileTime>) -> Self {
+        Self { from, to }
+    }
 }
 
 /// A handler that only gets items within a window.
@@ -143,6 +154,7 @@ impl<H: Handler> Handler for Within<'_, H> {
 }
 
 /// A buffer whose events have been delivered.
+#[non_exhaustive]
 #[derive(Debug)]
 pub struct Buffer<'b> {
     /// Index of the trace.

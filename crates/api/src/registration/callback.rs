@@ -35,6 +35,7 @@ use super::enable::Combined;
 use crate::process::{fork, thread};
 
 /// The arguments of an enable callback.
+#[non_exhaustive]
 #[derive(Clone, Debug)]
 pub struct EnableNotice<'a> {
     /// The source id that the controller gave, or the null GUID.

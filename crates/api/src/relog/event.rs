@@ -13,6 +13,7 @@ use crate::consumer::Event;
 use crate::error::{Error, Result};
 
 /// The kind of a new event.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EventKind {
     /// An event with EVENT_HEADER: provider, descriptor, activity.

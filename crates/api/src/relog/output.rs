@@ -42,6 +42,7 @@ const MAX_KINDS: usize = 4096;
 const KEYS: u64 = 1 << 26;
 
 /// Statistics of the written file.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Number of events, including the log-file header and all others of the header buffer.

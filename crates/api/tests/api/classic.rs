@@ -293,7 +293,9 @@ fn classic_provider_belongs_to_the_last_enabling_session() {
 
         let (session, params) = (SessionRef::Id(b.id), EnableParams::default());
         controller.enable(&session, CONTROL, EnableCode::CaptureState, &params, 30_000).unwrap();
-        assert_eq!(last(&notices), (Notice { request: Request::CaptureState, ..notice }, Some(2), Some(2)));
+        let mut captured = notice;
+        captured.request = Request::CaptureState;
+        assert_eq!(last(&notices), (captured, Some(2), Some(2)));
 
         // A private session can enable the provider, too.
         let private = PrivateSession::start(&sequential("private", folder)).unwrap();

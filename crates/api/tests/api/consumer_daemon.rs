@@ -76,7 +76,7 @@ fn note(seen: &Mutex<Received>, item: &Item<'_>) {
             seen.numbers.push(u64::from_le_bytes(event.record.payload().try_into().unwrap()));
             seen.times.push(event.time);
         }
-        Item::Event(_) => {}
+        _ => {}
     }
 }
 
@@ -222,7 +222,7 @@ fn two_consumers_and_the_file_get_all_events() {
         write(&provider, 0..3000);
         let ended = controller.stop(&named("both")).unwrap();
         assert_eq!((ended.events, ended.events_lost), (3000, 0));
-        let (reader, from_file) = consume(Trace::open_file(&log).unwrap());
+        let (reader, from_file) = consume(Trace::open(&log).unwrap());
         reader.join().unwrap().unwrap();
         assert_eq!(sorted(&from_file.lock().unwrap().numbers), (0..3000).collect::<Vec<_>>());
         for (thread, seen) in consumers {

@@ -111,7 +111,7 @@ fn feed(buffers: Vec<Vec<u8>>, received: &mut RecordingHandler) -> (Vec<Status>,
 /// Reads the same file by its name.
 fn read(name: &str, interest: Interest, window: &Window) -> RecordingHandler {
     let mut received = RecordingHandler { interest, ..RecordingHandler::default() };
-    deliver(vec![Trace::open_file(&fixture(name)).unwrap()], window, &mut received).unwrap();
+    deliver(vec![Trace::open(&fixture(name)).unwrap()], window, &mut received).unwrap();
     received
 }
 
@@ -166,18 +166,18 @@ fn time_window_includes_both_ends() {
     let all = read("manifest.etl", Interest::Events, &Window::default()).events;
     let (first, last) = (FileTime(all[all.len() / 3].1), FileTime(all[all.len() / 2].1));
     for window in [
-        Window { from: Some(first), to: Some(last) },
-        Window { from: Some(first), to: None },
-        Window { from: None, to: Some(last) },
-        Window { from: Some(first), to: Some(first) },
+        Window::new(Some(first), Some(last)),
+        Window::new(Some(first), None),
+        Window::new(None, Some(last)),
+        Window::new(Some(first), Some(first)),
     ] {
         let inside = |time| window.from.is_none_or(|f| time >= f.0) && window.to.is_none_or(|t| time <= t.0);
         let want: Vec<_> = all.iter().copied().filter(|e| inside(e.1)).collect();
         assert!(!want.is_empty());
         assert_eq!(read("manifest.etl", Interest::Events, &window).events, want);
     }
-    let backwards = Window { from: Some(last), to: Some(FileTime(last.0 - 1)) };
-    let trace = Trace::open_file(&fixture("manifest.etl")).unwrap();
+    let backwards = Window::new(Some(last), Some(FileTime(last.0 - 1)));
+    let trace = Trace::open(&fixture("manifest.etl")).unwrap();
     let error = deliver(vec![trace], &backwards, &mut RecordingHandler::default()).unwrap_err();
     assert_eq!(error.status(), Status::ERROR_INVALID_TIME);
 }
@@ -225,7 +225,7 @@ fn invalid_and_foreign_buffers_are_refused() {
 fn fed_trace_cannot_be_combined_with_others() {
     let (trace, _feeder) = Trace::from_buffers().unwrap();
     assert_eq!((trace.kind(), trace.header().processors), (Kind::Buffers, 0));
-    let file = Trace::open_file(&fixture("manifest.etl")).unwrap();
+    let file = Trace::open(&fixture("manifest.etl")).unwrap();
     let error = deliver(vec![trace, file], &Window::default(), &mut RecordingHandler::default()).unwrap_err();
     assert_eq!(error.status(), Status::ERROR_INVALID_PARAMETER);
 }

@@ -37,7 +37,7 @@ fn read(traces: Vec<Trace>) -> Vec<(usize, i64)> {
         match item {
             Item::Event(event) if event.record.hook() == Some(0) => {}
             Item::Event(event) => events.push((event.trace, event.time.0 - START)),
-            Item::Lost(lost) => panic!("{lost:?}"),
+            other => panic!("{other:?}"),
         }
         ControlFlow::Continue(())
     })
@@ -46,7 +46,7 @@ fn read(traces: Vec<Trace>) -> Vec<(usize, i64)> {
 }
 
 fn status(path: &Path) -> Status {
-    Trace::open_file(path).unwrap_err().status()
+    Trace::open(path).unwrap_err().status()
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn several_files_are_read_in_wall_time_order() {
     let early: Vec<i64> = (0..2000).map(|n| n * 10_000).collect();
     let late: Vec<i64> = (0..2000).map(|n| n * 7_000).collect();
     let paths = [file(folder.path(), "a.etl", 0, &early), file(folder.path(), "b.etl", 1, &late)];
-    let events = read(paths.iter().map(|p| Trace::open_file(p).unwrap()).collect());
+    let events = read(paths.iter().map(|p| Trace::open(p).unwrap()).collect());
     let mut expected: Vec<(usize, i64)> = early.iter().map(|&t| (0, t)).collect();
     expected.extend(late.iter().map(|&t| (1, t + 10_000_000)));
     expected.sort_by_key(|&(trace, time)| (time, trace));
@@ -65,7 +65,7 @@ fn several_files_are_read_in_wall_time_order() {
 #[test]
 fn single_file_has_its_header_and_all_its_events() {
     let folder = tempfile::tempdir().unwrap();
-    let trace = Trace::open_file(&file(folder.path(), "a.etl", 0, &[1, 2, 3])).unwrap();
+    let trace = Trace::open(&file(folder.path(), "a.etl", 0, &[1, 2, 3])).unwrap();
     assert_eq!(trace.header().processors, 2);
     assert_eq!(read(vec![trace]), [(0, 1), (0, 2), (0, 3)]);
 }
@@ -75,7 +75,7 @@ fn closed_file_ends_while_the_others_continue() {
     let folder = tempfile::tempdir().unwrap();
     let paths =
         [file(folder.path(), "a.etl", 0, &[10, 30, 50]), file(folder.path(), "b.etl", 0, &[20, 40, 60])];
-    let traces: Vec<Trace> = paths.iter().map(|p| Trace::open_file(p).unwrap()).collect();
+    let traces: Vec<Trace> = paths.iter().map(|p| Trace::open(p).unwrap()).collect();
     let closer = traces[0].closer();
     let mut seen = Vec::new();
     process(traces, |item| {
@@ -95,7 +95,7 @@ fn closed_file_ends_while_the_others_continue() {
 #[test]
 fn callback_that_breaks_ends_processing() {
     let folder = tempfile::tempdir().unwrap();
-    let trace = Trace::open_file(&file(folder.path(), "a.etl", 0, &[1, 2, 3])).unwrap();
+    let trace = Trace::open(&file(folder.path(), "a.etl", 0, &[1, 2, 3])).unwrap();
     let mut count = 0;
     process(vec![trace], |_| {
         count += 1;
@@ -125,7 +125,7 @@ fn file_that_cannot_be_opened_has_the_documented_status() {
 fn one_to_sixty_four_traces_can_be_processed_together() {
     let folder = tempfile::tempdir().unwrap();
     let path = file(folder.path(), "a.etl", 0, &[1]);
-    let open = |n: usize| (0..n).map(|_| Trace::open_file(&path).unwrap()).collect::<Vec<_>>();
+    let open = |n: usize| (0..n).map(|_| Trace::open(&path).unwrap()).collect::<Vec<_>>();
     let status = |traces| process(traces, |_| ControlFlow::Continue(())).map_err(|e| e.status());
     assert_eq!(status(open(0)), Err(Status::ERROR_BAD_LENGTH));
     assert_eq!(status(open(65)), Err(Status::ERROR_BAD_LENGTH));

@@ -130,6 +130,7 @@ fn describe_item(item: &Item<'_>) -> Delivered {
             assert_eq!(event.time, FileTime(START + time * 10), "wall time follows from the clock");
             Delivered::Event { trace: event.trace, cpu: event.record.cpu(), time }
         }
+        other => panic!("{other:?}"),
     }
 }
 
@@ -213,7 +214,7 @@ fn losses_precede_events_of_the_buffer_that_reports_them() {
     let event = |time| Delivered::Event { trace: 0, cpu: 0, time };
     // All buffers are in the queue before the consumer reads the first, so the first buffer with a
     // flag reports the total.
-    let total = Delivered::Lost(Lost { events: 30, buffers: 2 });
+    let total = Delivered::Lost(Lost::new(30, 2));
     assert_eq!(delivered, [event(5), total, event(15), event(25), event(35)]);
 }
 
@@ -226,7 +227,7 @@ fn loss_without_following_buffer_is_reported_at_the_end() {
     queue.end();
     let (thread, delivered) = consume(vec![trace]);
     thread.join().unwrap().unwrap();
-    assert_eq!(delivered.lock().unwrap().last(), Some(&Delivered::Lost(Lost { events: 9, buffers: 1 })));
+    assert_eq!(delivered.lock().unwrap().last(), Some(&Delivered::Lost(Lost::new(9, 1))));
 }
 
 #[test]
@@ -281,10 +282,7 @@ fn slow_consumer_gets_count_of_its_losses() {
     thread.join().unwrap().unwrap();
     assert_eq!((pushed, lost), (2 * SLOTS as usize, 20 - u64::from(SLOTS)));
     assert_eq!(times(&delivered).len(), pushed);
-    assert_eq!(
-        delivered.lock().unwrap().last(),
-        Some(&Delivered::Lost(Lost { events: lost * 2, buffers: lost }))
-    );
+    assert_eq!(delivered.lock().unwrap().last(), Some(&Delivered::Lost(Lost::new(lost * 2, lost))));
 }
 
 #[test]
@@ -293,7 +291,7 @@ fn files_and_live_sessions_cannot_be_mixed() {
     let path = session.fake.path().join("a.etl");
     let options = Options { processors: 1, ..Default::default() };
     std::fs::write(&path, options.header_buffer().unwrap()).unwrap();
-    let traces = vec![session.open().0, Trace::open_file(&path).unwrap()];
+    let traces = vec![session.open().0, Trace::open(&path).unwrap()];
     let error = process(traces, |_| panic!("nothing is delivered")).unwrap_err();
     assert_eq!(error.status(), Status::ERROR_INVALID_PARAMETER);
 }

@@ -88,7 +88,7 @@ fn session_runs_from_start_to_stop() {
     let ended = controller.stop(&by_id).unwrap();
     assert_eq!((ended.events, ended.events_lost), (0, 0));
     assert_eq!(status(controller.query(&by_id)), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
-    let trace = traceweir::consumer::Trace::open_file(&log).unwrap();
+    let trace = traceweir::consumer::Trace::open(&log).unwrap();
     assert_eq!(trace.header().session_name, "Lunch");
     assert!(trace.header().end_time.0 != 0, "finalised");
 }
@@ -160,7 +160,7 @@ fn flight_recorder_writes_snapshot_to_the_file_of_the_flush() {
     controller.start(&config).unwrap();
     let snapshot = folder.path().join("snapshot.etl");
     controller.flush(&named("black box"), Some(snapshot.clone())).unwrap();
-    let trace = traceweir::consumer::Trace::open_file(&snapshot).unwrap();
+    let trace = traceweir::consumer::Trace::open(&snapshot).unwrap();
     assert_eq!(trace.header().session_name, "black box");
     controller.stop(&named("black box")).unwrap();
 }
@@ -225,7 +225,7 @@ fn file_sequence(folder: &Path, name: &str) -> SessionConfig {
 }
 
 fn is_final(path: &Path) -> bool {
-    let trace = traceweir::consumer::Trace::open_file(path).unwrap();
+    let trace = traceweir::consumer::Trace::open(path).unwrap();
     trace.header().end_time.0 != 0 && trace.header().file_name == path.to_str().unwrap()
 }
 

@@ -15,9 +15,11 @@ mod info_asked;
 mod info_daemon;
 #[path = "../../../../tests/support/machine.rs"]
 mod machine;
+mod public_api;
 #[path = "../support/recording.rs"]
 mod recording;
 mod relog;
+mod sessions;
 #[path = "../../../../tests/support/skip.rs"]
 mod skip;
 #[path = "../support/by_hand.rs"]

@@ -170,7 +170,7 @@ proptest! {
         let input = Options { compressed: packed, ..options() };
         let input = file(&folder.path().join("in.etl"), input, &records, ended(9));
         let out = folder.path().join("out.etl");
-        let settings = Settings { compressed: pack, ..Settings::default() };
+        let settings = Settings::default().compressed(pack);
         let done = all(std::slice::from_ref(&input), &out, settings);
         prop_assert_eq!(seen(&out), seen(&input));
         prop_assert_eq!(findings(&out), Vec::<String>::new());
@@ -198,7 +198,7 @@ fn header_keeps_its_fields_and_is_marked_as_relogged() {
     let counts = Counts { events_lost: 5, buffers_lost: 2, ..ended(9) };
     let input = file(&folder.path().join("in.etl"), before, &[(2, event(6_000, 1, b"x"))], counts);
     let out = folder.path().join("out.etl");
-    let done = all(std::slice::from_ref(&input), &out, Settings { compressed: false, ..Settings::default() });
+    let done = all(std::slice::from_ref(&input), &out, Settings::default().compressed(false));
     let (before, after) = (open(&input).header().clone(), open(&out).header().clone());
     assert_eq!(after.log_file_mode, 0x10001);
     assert_eq!(

@@ -54,7 +54,7 @@ fn recorded(providers: &[Guid], work: impl FnOnce()) -> Vec<WrittenEvent> {
 
 fn read(file: &Path, providers: &[Guid]) -> Vec<WrittenEvent> {
     let mut all = Vec::new();
-    consumer::process(vec![Trace::open_file(file).unwrap()], |item| {
+    consumer::process(vec![Trace::open(file).unwrap()], |item| {
         if let Item::Event(event) = item
             && providers.contains(&event.record.provider())
         {

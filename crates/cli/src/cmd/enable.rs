@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anstream::eprintln;
 use anyhow::{Context, Result};
-use traceweir::Guid;
-use traceweir::controller::{Controller, EnableCode, EnableEntry, EnableParams, ProviderEntry, SessionRef};
+use traceweir::controller::{Controller, EnableEntry, EnableParams, ProviderEntry, SessionRef};
+use traceweir::{ControlCode, Guid};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 
 use super::answer::Answer;
@@ -26,7 +26,7 @@ pub(super) fn enable(options: &Enable) -> Result<Answer> {
     let all = options.wanted(&known)?;
     for wanted in &all {
         let (params, timeout) = (wanted.params(&options.pid), milliseconds(targets.timeout));
-        let (guid, name, code) = (wanted.guid, wanted.called(), EnableCode::Enable);
+        let (guid, name, code) = (wanted.guid, wanted.called(), ControlCode::Enable);
         let done = controller.enable_named(&session, guid, name, code, &params, timeout);
         warn_of_delay(done).with_context(|| cannot("enable", wanted, &targets.name))?;
     }
@@ -73,7 +73,7 @@ fn enabled_in(controller: &mut Controller, session: &SessionRef) -> Vec<(String,
 
 /// Runs `weir disable`.
 pub(super) fn disable(options: &SessionProviders) -> Result<Answer> {
-    send_request(options, "disable", EnableCode::Disable, |wanted| {
+    send_request(options, "disable", ControlCode::Disable, |wanted| {
         // The only relevant property is whether a group is meant.
         EnableParams { property: wanted.property, ..EnableParams::default() }
     })
@@ -81,13 +81,13 @@ pub(super) fn disable(options: &SessionProviders) -> Result<Answer> {
 
 /// Runs `weir capture-state`.
 pub(super) fn capture_state(options: &SessionProviders) -> Result<Answer> {
-    send_request(options, "capture the state of", EnableCode::CaptureState, |wanted| wanted.params(&[]))
+    send_request(options, "capture the state of", ControlCode::CaptureState, |wanted| wanted.params(&[]))
 }
 
 fn send_request(
     options: &SessionProviders,
     verb: &str,
-    code: EnableCode,
+    code: ControlCode,
     params: impl Fn(&EnableRequest) -> EnableParams,
 ) -> Result<Answer> {
     let mut known = ManifestNames::load(&options.manifest)?;
@@ -104,7 +104,7 @@ fn send_request(
         if is_enabled == Some(false) {
             eprintln!("{} is not enabled in session {}", plain(&wanted.name), plain(&options.name));
         }
-        if code == EnableCode::CaptureState && !registered.contains(&wanted.guid) {
+        if code == ControlCode::CaptureState && !registered.contains(&wanted.guid) {
             eprintln!("no process has registered {}, so no state was written", plain(&wanted.name));
         }
     }

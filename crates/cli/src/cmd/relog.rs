@@ -99,7 +99,7 @@ fn settings(options: &Relog, traces: &Traces, filter: &Filter) -> Settings {
     let is_input_compressed = || traces.inputs.iter().any(|input| input.trace.is_compressed());
     let (from, to) = filter.span();
     let compressed = options.compress || !options.decompress && is_input_compressed();
-    Settings { compressed, from, to, new: !options.force, ..Settings::default() }
+    Settings::default().compressed(compressed).window(from, to).new_file(!options.force)
 }
 
 /// Which events are kept.

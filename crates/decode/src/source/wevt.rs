@@ -48,6 +48,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 pub(in crate::source) mod texts;
+#[cfg(feature = "xml")]
 mod write;
 
 use std::collections::HashMap;
@@ -63,6 +64,7 @@ use crate::source::provider::{EventSchema, ProviderSchemas};
 use crate::{Error, Result};
 use names::Tables;
 use texts::Texts;
+#[cfg(feature = "xml")]
 pub use write::{Compiled, compile};
 
 /// The attribute of PRVA that holds the provider's name.

@@ -29,8 +29,12 @@ use crate::Schema;
 mod inserts;
 mod items;
 mod lines;
+#[cfg(feature = "pdb")]
 pub mod pdb;
 pub mod tmf;
+
+#[cfg(not(feature = "pdb"))]
+pub(crate) use super::absent::pdb;
 
 /// The most messages that one file may describe.
 pub const MAX_MESSAGES: usize = 1_000_000;

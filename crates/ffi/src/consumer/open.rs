@@ -21,7 +21,7 @@ use super::layout::{
 use super::names::{Name, Text};
 use crate::{boundary, last_error, ptr};
 
-/// Opens a file or a live session; [`Trace::open_file`], [`Trace::open_live`]. Fills the structure
+/// Opens a file or a live session; [`Trace::open`], [`Trace::open_live`]. Fills the structure
 /// with the header of the trace.
 ///
 /// # Safety
@@ -111,7 +111,7 @@ fn open_named(file: Option<&Name>, logger: Option<&Name>, mode: u32) -> Result<T
 }
 
 fn open_file(name: &Name) -> Result<Trace, Status> {
-    Trace::open_file(Path::new(&name.text)).map_err(|error| error.status())
+    Trace::open(Path::new(&name.text)).map_err(|error| error.status())
 }
 
 fn open_live(name: &Name) -> Result<Trace, Status> {
@@ -119,7 +119,7 @@ fn open_live(name: &Name) -> Result<Trace, Status> {
     Trace::open_live(None, &session).map_err(|error| error.status())
 }
 
-/// Opens a file; [`Trace::open_file`].
+/// Opens a file; [`Trace::open`].
 ///
 /// # Safety
 ///

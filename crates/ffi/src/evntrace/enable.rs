@@ -1,7 +1,7 @@
 //! evntrace.h for controllers: providers enabled in sessions, and the list of them.
 
-use traceweir::controller::{Controller, EnableCode, EnableParams, Filter, ProviderEntry};
-use traceweir::{Guid, Status};
+use traceweir::controller::{Controller, EnableParams, Filter, ProviderEntry};
+use traceweir::{ControlCode, Guid, Status};
 
 use super::filters;
 use super::sessions::{self, SessionSelector};
@@ -108,12 +108,7 @@ fn enable(
     options: EnableOptions,
     timeout_ms: u32,
 ) -> Status {
-    let code = match code {
-        0 => EnableCode::Disable,
-        1 => EnableCode::Enable,
-        2 => EnableCode::CaptureState,
-        _ => return Status::ERROR_INVALID_PARAMETER,
-    };
+    let Some(code) = ControlCode::from_number(code) else { return Status::ERROR_INVALID_PARAMETER };
     let Some(provider) = provider else { return Status::ERROR_INVALID_PARAMETER };
     let EnableOptions { property, source, filters } = options;
     let params = EnableParams { level, match_any, match_all, property, source, filters };

@@ -16,10 +16,8 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use traceweir::controller::{
-    Controller, EnableCode, EnableParams, Properties, SessionConfig, SessionRef, Update,
-};
-use traceweir::{Error, Guid, PrivateSession, Result, Status};
+use traceweir::controller::{Controller, EnableParams, Properties, SessionConfig, SessionRef, Update};
+use traceweir::{ControlCode, Error, Guid, PrivateSession, Result, Status};
 use traceweir_format::spec::session::{
     EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE,
 };
@@ -233,15 +231,15 @@ impl Target {
     pub(super) fn enable(
         &self,
         provider: Guid,
-        code: EnableCode,
+        code: ControlCode,
         params: &EnableParams,
         timeout_ms: u32,
     ) -> Result<()> {
         match (self, code) {
             (Self::Other(session), code) => daemon()?.enable(session, provider, code, params, timeout_ms),
-            (Self::Own(session), EnableCode::Enable) => session.enable(provider, params),
-            (Self::Own(session), EnableCode::Disable) => session.disable(provider),
-            (Self::Own(session), EnableCode::CaptureState) => session.capture_state(provider, params),
+            (Self::Own(session), ControlCode::Enable) => session.enable(provider, params),
+            (Self::Own(session), ControlCode::Disable) => session.disable(provider),
+            (Self::Own(session), ControlCode::CaptureState) => session.capture_state(provider, params),
         }
     }
 }

@@ -3,6 +3,143 @@
 //! Source: Documented ("ENABLE_TRACE_PARAMETERS structure", "EVENT_FILTER_DESCRIPTOR structure",
 //! evntprov.h).
 
+use core::fmt;
+use core::ops::{BitOr, BitOrAssign};
+
+/// The operation of an enable call (EVENT_CONTROL_CODE_…).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum ControlCode {
+    /// Disables the provider (EVENT_CONTROL_CODE_DISABLE_PROVIDER).
+    Disable,
+    /// Enables the provider (EVENT_CONTROL_CODE_ENABLE_PROVIDER).
+    Enable,
+    /// Requests the provider's state (EVENT_CONTROL_CODE_CAPTURE_STATE).
+    CaptureState,
+}
+
+impl ControlCode {
+    /// Returns the code with a published number; `None` if there is none.
+    #[must_use]
+    pub const fn from_number(number: u32) -> Option<Self> {
+        Some(match number {
+            0 => Self::Disable,
+            1 => Self::Enable,
+            2 => Self::CaptureState,
+            _ => return None,
+        })
+    }
+
+    /// Returns the published number.
+    #[must_use]
+    pub const fn number(self) -> u32 {
+        match self {
+            Self::Disable => 0,
+            Self::Enable => 1,
+            Self::CaptureState => 2,
+        }
+    }
+}
+
+impl fmt::Display for ControlCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Disable => "disable",
+            Self::Enable => "enable",
+            Self::CaptureState => "capture state",
+        })
+    }
+}
+
+impl From<ControlCode> for u32 {
+    fn from(code: ControlCode) -> Self {
+        code.number()
+    }
+}
+
+/// What a session adds to the events of a provider, and which of them it takes
+/// (`EVENT_ENABLE_PROPERTY_…`).
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct EnableProperties(u32);
+
+impl EnableProperties {
+    /// No property.
+    pub const NONE: Self = Self(0);
+    /// Adds the user's security identifier to each event.
+    pub const SID: Self = Self(EVENT_ENABLE_PROPERTY_SID);
+    /// Adds the terminal session to each event.
+    pub const TS_ID: Self = Self(EVENT_ENABLE_PROPERTY_TS_ID);
+    /// Adds a call stack to each event.
+    pub const STACK_TRACE: Self = Self(EVENT_ENABLE_PROPERTY_STACK_TRACE);
+    /// Adds the package to each event.
+    pub const PSM_KEY: Self = Self(EVENT_ENABLE_PROPERTY_PSM_KEY);
+    /// Leaves out events of keyword 0.
+    pub const IGNORE_KEYWORD_0: Self = Self(EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0);
+    /// Enables all providers of a group, which the GUID names.
+    pub const PROVIDER_GROUP: Self = Self(EVENT_ENABLE_PROPERTY_PROVIDER_GROUP);
+    /// Takes events of keyword 0, regardless of the keyword masks.
+    pub const ENABLE_KEYWORD_0: Self = Self(EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0);
+    /// Adds the process start key to each event.
+    pub const PROCESS_START_KEY: Self = Self(EVENT_ENABLE_PROPERTY_PROCESS_START_KEY);
+    /// Adds a key that is the same in all sessions that get the event.
+    pub const EVENT_KEY: Self = Self(EVENT_ENABLE_PROPERTY_EVENT_KEY);
+    /// Leaves out events of private browsing.
+    pub const EXCLUDE_INPRIVATE: Self = Self(EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE);
+    /// Enables providers inside containers too.
+    pub const ENABLE_SILOS: Self = Self(EVENT_ENABLE_PROPERTY_ENABLE_SILOS);
+    /// Adds the container to each event.
+    pub const SOURCE_CONTAINER_TRACKING: Self = Self(EVENT_ENABLE_PROPERTY_SOURCE_CONTAINER_TRACKING);
+
+    /// Creates properties from their bits.
+    #[must_use]
+    pub const fn new(bits: u32) -> Self {
+        Self(bits)
+    }
+
+    /// Returns the bits.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// Returns whether all bits of `other` are set.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for EnableProperties {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for EnableProperties {
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+impl fmt::Display for EnableProperties {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl From<u32> for EnableProperties {
+    fn from(bits: u32) -> Self {
+        Self(bits)
+    }
+}
+
+impl From<EnableProperties> for u32 {
+    fn from(properties: EnableProperties) -> Self {
+        properties.0
+    }
+}
+
 /// The caller's security identifier is added to each event.
 pub const EVENT_ENABLE_PROPERTY_SID: u32 = 0x0000_0001;
 /// The terminal session is added to each event.

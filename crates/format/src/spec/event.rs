@@ -4,6 +4,9 @@
 //! Source: Documented ("EVENT_DESCRIPTOR", "EVENT_HEADER", "EVENT_HEADER_EXTENDED_DATA_ITEM");
 //! header types and the group-to-class table Observed.
 
+use core::fmt;
+use core::ops::{BitAnd, BitOr, BitOrAssign};
+
 use crate::guid::Guid;
 
 /// The identity of an event within its provider (EVENT_DESCRIPTOR).
@@ -60,6 +63,89 @@ impl EventDescriptor {
             i[0], i[1], version, channel, level, opcode, t[0], t[1], k[0], k[1], k[2], k[3], k[4], k[5],
             k[6], k[7],
         ]
+    }
+}
+
+/// Keyword bits: the categories of an event, or those that a session selects.
+///
+/// ```
+/// use traceweir_format::spec::event::Keywords;
+///
+/// const NETWORK: Keywords = Keywords::new(0x1);
+/// const DISK: Keywords = Keywords::new(0x2);
+/// assert_eq!((NETWORK | DISK).to_string(), "0x3");
+/// assert!((NETWORK | DISK).contains(DISK));
+/// ```
+#[repr(transparent)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Keywords(u64);
+
+impl Keywords {
+    /// No keyword. A session that selects no keyword gets the events of all of them.
+    pub const NONE: Self = Self(0);
+    /// Every keyword.
+    pub const ALL: Self = Self(u64::MAX);
+
+    /// Creates keywords from their bits.
+    #[must_use]
+    pub const fn new(bits: u64) -> Self {
+        Self(bits)
+    }
+
+    /// Returns the bits.
+    #[must_use]
+    pub const fn bits(self) -> u64 {
+        self.0
+    }
+
+    /// Returns whether all keywords of `other` are set.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+
+    /// Returns whether at least one keyword of `other` is set.
+    #[must_use]
+    pub const fn intersects(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
+}
+
+impl BitOr for Keywords {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+impl BitOrAssign for Keywords {
+    fn bitor_assign(&mut self, other: Self) {
+        self.0 |= other.0;
+    }
+}
+
+impl BitAnd for Keywords {
+    type Output = Self;
+    fn bitand(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+}
+
+impl fmt::Display for Keywords {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#x}", self.0)
+    }
+}
+
+impl From<u64> for Keywords {
+    fn from(bits: u64) -> Self {
+        Self(bits)
+    }
+}
+
+impl From<Keywords> for u64 {
+    fn from(keywords: Keywords) -> Self {
+        keywords.0
     }
 }
 

@@ -1,17 +1,7 @@
 //! Providers in messages: enable parameters, and the state that a daemon reports.
 
 use traceweir_format::Guid;
-
-/// The operation of an enable call.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EnableCode {
-    /// Disables the provider (EVENT_CONTROL_CODE_DISABLE_PROVIDER).
-    Disable,
-    /// Enables the provider (EVENT_CONTROL_CODE_ENABLE_PROVIDER).
-    Enable,
-    /// Requests the provider's state (EVENT_CONTROL_CODE_CAPTURE_STATE).
-    CaptureState,
-}
+pub use traceweir_format::spec::enable::ControlCode as EnableCode;
 
 /// One filter of an enable call (EVENT_FILTER_DESCRIPTOR).
 #[derive(Clone, Debug, PartialEq, Eq)]

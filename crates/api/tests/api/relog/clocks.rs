@@ -128,7 +128,7 @@ fn cut_moves_the_start_by_whole_seconds_and_no_event() {
     let mut relogger = Relogger::new();
     relogger.add_file(&input).unwrap();
     relogger.set_output(&out);
-    relogger.set(Settings { from: Some(from), to: Some(to), ..Settings::default() });
+    relogger.set(Settings::default().window(Some(from), Some(to)));
     let done = relogger
         .process(
             |event: &Event<'_>, output: &mut Output| {
@@ -163,7 +163,7 @@ fn event_kept_or_added_before_the_cut_limits_the_new_start() {
         let mut relogger = Relogger::new();
         relogger.add_file(&input).unwrap();
         relogger.set_output(&out);
-        relogger.set(Settings { from: Some(cut), ..Settings::default() });
+        relogger.set(Settings::default().window(Some(cut), None));
         let mut number = -1;
         let done = relogger
             .process(|event: &Event<'_>, output: &mut Output| {

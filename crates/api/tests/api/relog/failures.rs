@@ -39,7 +39,7 @@ fn relogging_needs_inputs_and_a_different_output() {
         let mut wrong = Relogger::new();
         wrong.add_file(&input).unwrap();
         wrong.set_output(&folder.path().join("out.etl"));
-        wrong.set(Settings { buffer_size: Some(size), ..Settings::default() });
+        wrong.set(Settings::default().buffer_bytes(size));
         assert_eq!(status(wrong), Status::ERROR_INVALID_PARAMETER, "{size}");
     }
     assert_eq!(

@@ -22,7 +22,7 @@ fn live_session_is_relogged_until_it_stops() {
         let session = SessionRef::Id(controller.start(&config).unwrap().id);
         controller.enable(&session, PROVIDER, EnableCode::Enable, &EnableParams::default(), 10_000).unwrap();
         let mut relogger = Relogger::new();
-        relogger.add_live(None, &SessionRef::Name("live".into())).unwrap();
+        relogger.add_live("live").unwrap();
         relogger.set_output(&out);
         let relogging = std::thread::spawn(move || relogger.process(keep));
         let descriptor = EventDescriptor { id: 1, level: 4, ..EventDescriptor::default() };

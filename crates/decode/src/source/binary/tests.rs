@@ -3,6 +3,7 @@
 use traceweir_format::wire::Put;
 
 use super::*;
+use crate::Error;
 use crate::source::wevt::build::{Bytes, compiled, hostile, message_table, messages};
 
 /// The load address of the only section of a built PE file.

@@ -59,8 +59,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use traceweir_format::spec::status::Status;
 use traceweir_format::time::FileTime;
-use traceweir_transport::message::SessionRef;
-use traceweir_transport::runtime::Scope;
 
 use crate::consumer::{self, Closer, Event, Item, Trace};
 use crate::error::{Error, Result};
@@ -70,6 +68,7 @@ pub use input::{Input, is_log_file_header};
 pub use output::{Output, Summary};
 
 /// Settings of the output.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
     /// Compress buffers.
@@ -90,6 +89,36 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self { compressed: true, buffer_size: None, from: None, to: None, new: false }
+    }
+}
+
+impl Settings {
+    /// Sets whether buffers are compressed.
+    #[must_use]
+    pub const fn compressed(mut self, compressed: bool) -> Self {
+        self.compressed = compressed;
+        self
+    }
+
+    /// Sets the size of a buffer in bytes.
+    #[must_use]
+    pub const fn buffer_bytes(mut self, bytes: u32) -> Self {
+        self.buffer_size = Some(bytes);
+        self
+    }
+
+    /// Sets the earliest and the latest wanted time; `None` is no limit.
+    #[must_use]
+    pub const fn window(mut self, from: Option<FileTime>, to: Option<FileTime>) -> Self {
+        (self.from, self.to) = (from, to);
+        self
+    }
+
+    /// Sets whether the output must be a new file.
+    #[must_use]
+    pub const fn new_file(mut self, new: bool) -> Self {
+        self.new = new;
+        self
     }
 }
 
@@ -143,17 +172,17 @@ impl Relogger {
     }
 
     /// Adds a file and returns its index, which [`Event::trace`] has. Fails like
-    /// [`Trace::open_file`].
+    /// [`Trace::open`].
     pub fn add_file(&mut self, path: &Path) -> Result<usize> {
-        let trace = Trace::open_file(path)?;
+        let trace = Trace::open(path)?;
         self.paths.push(path.to_owned());
         Ok(self.add(trace))
     }
 
-    /// Adds a live session. Files and live sessions cannot be mixed. Fails like
-    /// [`Trace::open_live`].
-    pub fn add_live(&mut self, scope: Option<Scope>, session: &SessionRef) -> Result<usize> {
-        Ok(self.add(Trace::open_live(scope, session)?))
+    /// Adds a live session by its name. Files and live sessions cannot be mixed. Fails like
+    /// [`Trace::live`].
+    pub fn add_live(&mut self, session: &str) -> Result<usize> {
+        Ok(self.add(Trace::live(session)?))
     }
 
     /// Adds an open trace and returns its index.

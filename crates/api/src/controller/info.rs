@@ -2,9 +2,10 @@
 //! TraceQueryInformation, EnumerateTraceGuidsEx.
 //!
 //! ```text
-//!   Set ──────▶ set_information ────▶ daemon ─▶ session │ system          typed, for Rust
-//!   Query ────▶ query_information ──▶ daemon, or this machine ─▶ Answer
-//!   GUID ─────▶ registrations, group_info
+//!   Set ──────▶ Session::set_information, Controller::set_system ────▶ daemon
+//!   Query ────▶ Session::query_information, Controller::query_system ─▶ daemon, or this machine
+//!                                                                        ─▶ Answer
+//!   GUID ─────▶ Controller::group_info
 //!
 //!   class, buffer, length ──▶ set_bytes, query_bytes, enumerate_bytes     the same as bytes, for C
 //! ```
@@ -15,27 +16,26 @@
 //! | the system | [`NO_SESSION`] | 5, 6, 7, 11, 25, 27 |
 //! | the system, whatever session is named | any | 17, 19, 22 |
 //!
-//! Private sessions support class 18 only; for one that this process runs itself, see
-//! [`PrivateSession::track_binaries`](crate::PrivateSession::track_binaries).
+//! Private sessions support class 18 only.
 //!
 //! ```no_run
-//! use traceweir::controller::info::{Answer, NO_SESSION, Query, Set};
-//! use traceweir::controller::{Controller, SessionRef};
+//! use traceweir::Session;
+//! use traceweir::controller::Controller;
+//! use traceweir::controller::info::{Answer, Query, Set};
 //! # fn main() -> traceweir::Result<()> {
-//! let mut controller = Controller::find_or_start(None)?;
-//! let session = SessionRef::Name("lunch".into());
-//! controller.set_information(&session, &Set::ProviderBinaryTracking(true))?;
-//! let answer = controller.query_information(&session, Query::StreamCount)?;
-//! if let Answer::StreamCount(streams) = answer {
+//! let session = Session::open("lunch")?;
+//! session.set_information(&Set::ProviderBinaryTracking(true))?;
+//! if let Answer::StreamCount(streams) = session.query_information(Query::StreamCount)? {
 //!     println!("{streams} streams");
 //! }
-//! println!("{:?}", controller.query_information(&NO_SESSION, Query::MaxLoggers)?);
+//! println!("{:?}", Controller::find_or_start(None)?.query_system(Query::MaxLoggers)?);
 //! # Ok(())
 //! # }
 //! ```
 
 mod bytes;
 
+#[doc(hidden)]
 pub use bytes::{
     Asked, Outcome, Room, ask, configure_last_branch_record_bytes, enumerate_bytes, query_bytes, set_bytes,
 };
@@ -60,6 +60,7 @@ use crate::error::{Error, Result};
 use crate::registration::Handle;
 
 /// The session reference for requests about the system.
+#[doc(hidden)]
 pub const NO_SESSION: SessionRef = SessionRef::Id(0);
 impl Controller {
     /// Sets an information class of a session, or of the system ([`NO_SESSION`]). A failure changes
@@ -69,6 +70,7 @@ impl Controller {
     /// sessions; with `ERROR_INVALID_PARAMETER` for a session of the wrong kind, and for
     /// meaningless contents; with `ERROR_PRIVILEGE_NOT_HELD` if profiling the system is not
     /// allowed.
+    #[doc(hidden)]
     pub fn set_information(&mut self, session: &SessionRef, set: &Set) -> Result<()> {
         let (class, data) = (set.class().number(), set.to_bytes());
         // A list that is too long for a message is too long for its class.
@@ -81,6 +83,7 @@ impl Controller {
     }
 
     /// Queries an information class of a session, or of the system ([`NO_SESSION`]).
+    #[doc(hidden)]
     pub fn query_information(&mut self, session: &SessionRef, query: Query) -> Result<Answer> {
         check_about(session, query.class())?;
         if let Some(answer) = local_answer(query, Machine::inspect)? {
@@ -93,10 +96,24 @@ impl Controller {
         }
     }
 
+    /// Sets an information class of the system; see [`Session::set_information`] for one of a
+    /// session.
+    ///
+    /// [`Session::set_information`]: crate::Session::set_information
+    pub fn set_system(&mut self, set: &Set) -> Result<()> {
+        self.set_information(&NO_SESSION, set)
+    }
+
+    /// Queries an information class of the system.
+    pub fn query_system(&mut self, query: Query) -> Result<Answer> {
+        self.query_information(&NO_SESSION, query)
+    }
+
     /// Returns the number of kernel events of a session that the kernel dropped, by processor.
     ///
     /// They are among the lost events in the session's properties. Empty if the session receives no
     /// kernel events.
+    #[doc(hidden)]
     pub fn kernel_losses(&mut self, session: &SessionRef) -> Result<Vec<u64>> {
         let session = session.clone();
         match self.ask(&Message::QueryKernelLosses { session }, &[], REPLY_TIMEOUT)? {
@@ -110,6 +127,7 @@ impl Controller {
     ///
     /// Sets [`Set::LbrConfiguration`] and [`Set::LbrEventList`] in one call, neither if the other
     /// is refused.
+    #[doc(hidden)]
     pub fn configure_last_branch_record(
         &mut self,
         session: &SessionRef,
@@ -129,6 +147,7 @@ impl Controller {
     /// Returns the registrations of a provider, with the enables of each session.
     ///
     /// Fails with `ERROR_WMI_GUID_NOT_FOUND` if it is neither registered nor enabled.
+    #[doc(hidden)]
     pub fn registrations(&mut self, provider: Guid) -> Result<Vec<RegistrationEntry>> {
         self.pages(
             |from| Message::QueryRegistrations { provider, from },

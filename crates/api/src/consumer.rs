@@ -1,9 +1,9 @@
 //! Consumers: the events of files and of live sessions, in time order.
 //!
 //! ```text
-//!   Trace::open_file ──▶ format::etl ───────────────┐
+//!   Trace::open ──▶ format::etl ────────────────────┐
 //!                                                   ├─ merged by time ──▶ process(…, |item| …)
-//!   Trace::open_live ──▶ queue of finished buffers ─┘    Event, Lost
+//!   Trace::live ──▶ queue of finished buffers ──────┘    Event, Lost
 //!
 //!   Trace::from_buffers ──▶ buffers of the program ──▶ deliver(…, &mut handler)
 //!                                                        Event, Lost, Buffer
@@ -12,13 +12,13 @@
 //! ```no_run
 //! use std::ops::ControlFlow;
 //! use traceweir::consumer::{Item, Trace, process};
-//! use traceweir::controller::SessionRef;
 //! # fn main() -> traceweir::Result<()> {
-//! let trace = Trace::open_live(None, &SessionRef::Name("lunch".into()))?;
+//! let trace = Trace::live("lunch")?;
 //! process(vec![trace], |item| {
 //!     match item {
 //!         Item::Event(event) => println!("{} {:?}", event.time, event.record.provider()),
 //!         Item::Lost(lost) => eprintln!("{} events lost", lost.events),
+//!         _ => {}
 //!     }
 //!     ControlFlow::Continue(())
 //! })
@@ -36,7 +36,7 @@
 //! 4. No callback runs after [`Closer::close`] has returned, unless it was called from within a
 //!    callback.
 //!
-//! This module does not interpret payloads.
+//! This module does not interpret payloads; the module `decoded` does, on top of it.
 
 mod close;
 mod fed;
@@ -82,6 +82,7 @@ pub use trace_file::TraceFile;
 const MAX_TRACES: usize = 64;
 
 /// One event, as a callback gets it.
+#[non_exhaustive]
 #[derive(Debug)]
 pub struct Event<'e> {
     /// The record of the event.
@@ -97,6 +98,7 @@ pub struct Event<'e> {
 /// Events or buffers that were lost before this point of the stream.
 ///
 /// Both counts are 0 if a buffer only shows that there was a loss, not how much.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Lost {
     /// Number of lost events, as far as they are counted.
@@ -105,7 +107,16 @@ pub struct Lost {
     pub buffers: u64,
 }
 
+impl Lost {
+    /// Creates the counts of a loss.
+    #[must_use]
+    pub const fn new(events: u64, buffers: u64) -> Self {
+        Self { events, buffers }
+    }
+}
+
 /// An item that a consumer gets.
+#[non_exhaustive]
 #[derive(Debug)]
 pub enum Item<'e> {
     /// An event of a trace.
@@ -129,6 +140,7 @@ enum Source {
 }
 
 /// The kind of source that a trace comes from.
+#[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A log file.
@@ -140,12 +152,13 @@ pub enum Kind {
 }
 
 impl Trace {
-    /// Opens a file.
+    /// Opens a log file.
     ///
     /// Fails with `ERROR_FILE_NOT_FOUND`; with `ERROR_PATH_NOT_FOUND` if the folder is missing;
     /// with `ERROR_FILE_CORRUPT` if the file is not a log; with `ERROR_BAD_PATHNAME` if it is not a
     /// regular file.
-    pub fn open_file(path: &Path) -> Result<Self> {
+    pub fn open(path: impl AsRef<Path>) -> Result<Self> {
+        let path = path.as_ref();
         // Opening a pipe would wait for a writer, and opening a device may have effects.
         let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK | OFlags::NOCTTY;
         let file = rustix::fs::open(path, flags, Mode::empty()).map(File::from);
@@ -161,20 +174,30 @@ impl Trace {
         Ok(Self { source: Source::File(Box::new(trace)), gate: Gate::new()? })
     }
 
+    /// Opens a live session of a daemon by its name, ignoring case, or by its GUID in text form.
+    ///
+    /// Events written after the return are delivered. Fails with `ERROR_WMI_INSTANCE_NOT_FOUND` if
+    /// no such session runs, no daemon runs, or the session is not real-time.
+    pub fn live(name: &str) -> Result<Self> {
+        Self::open_live(None, &SessionRef::Name(name.to_owned()))
+    }
+
     /// Opens a live session. Events written after the return are delivered.
     ///
     /// Fails with `ERROR_WMI_INSTANCE_NOT_FOUND` if no such session runs, no daemon runs, or the
     /// session is not real-time.
+    #[doc(hidden)]
     pub fn open_live(scope: Option<Scope>, session: &SessionRef) -> Result<Self> {
         Self::open_live_in(&folders(scope)?, session)
     }
 
     /// Opens a live session of the daemon of this runtime folder, ignoring `TRACEWEIR_RUNTIME_DIR`.
+    #[doc(hidden)]
     pub fn open_live_at(folder: &Path, session: &SessionRef) -> Result<Self> {
         Self::open_live_in(&[RuntimeDir::from_path(folder)], session)
     }
 
-    fn open_live_in(folders: &[RuntimeDir], session: &SessionRef) -> Result<Self> {
+    pub(crate) fn open_live_in(folders: &[RuntimeDir], session: &SessionRef) -> Result<Self> {
         let live = Live::open(folders, session)?;
         Ok(Self { source: Source::Live(Box::new(live)), gate: Gate::new()? })
     }

@@ -1,4 +1,4 @@
-//! Controllers: start, query, update, flush and stop sessions, enable providers in them.
+//! Controllers: find or start a daemon, and control its sessions, providers and access rights.
 //!
 //! ```text
 //!   Controller ──one request──▶ daemon     start: the log file is opened here, with the caller's
@@ -6,6 +6,9 @@
 //!                                                 a file sequence the first one, and the folder
 //!                                                 for the others
 //! ```
+//!
+//! Programs use [`Session`](crate::Session) for sessions. A controller is for what concerns the
+//! daemon as a whole: access rights ([`access`]) and information about the system ([`info`]).
 //!
 //! | Call | Starts a daemon | No daemon |
 //! |---|---|---|
@@ -15,20 +18,11 @@
 //!
 //! ```no_run
 //! use traceweir::Guid;
-//! use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef};
+//! use traceweir::controller::Controller;
 //! # fn main() -> traceweir::Result<()> {
 //! let mut controller = Controller::find_or_start(None)?;
-//! let config = SessionConfig {
-//!     name: "lunch".into(),
-//!     log_file: Some("lunch.etl".into()),
-//!     ..Default::default()
-//! };
-//! let session = SessionRef::Id(controller.start(&config)?.id);
-//! let provider = Guid::from_provider_name("Acme.Lunch");
-//! controller.enable(&session, provider, EnableCode::Enable, &EnableParams::default(), 1000)?;
-//! // … events are written …
-//! let end = controller.stop(&session)?;
-//! println!("{} events, {} lost", end.events, end.events_lost);
+//! let provider = Guid::from_provider_name("Contoso.Shop");
+//! println!("{:?}", controller.access(provider)?);
 //! # Ok(())
 //! # }
 //! ```
@@ -39,8 +33,7 @@
 //!    A request that changes something and was sent is never repeated.
 //! 3. A session does not end with its controller.
 //!
-//! Private sessions of this process need no controller: they are in [`private`](crate::private).
-//! Those that a controller starts in the processes of a provider (`PRIVATE_LOGGER_MODE`, with the
+//! Sessions in this process need no controller. Private sessions that a controller starts in the processes of a provider (`PRIVATE_LOGGER_MODE`, with the
 //! provider's GUID) open their files there, with the rights of each process.
 
 pub mod access;
@@ -57,6 +50,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_FILE_MODE_NEWFILE};
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Control, Message, Role};
+#[doc(hidden)]
 pub use traceweir_transport::message::{
     EnableCode, EnableEntry, EnableParams, Filter, LostByCause, MAX_PROVIDER_NAME, Properties, ProviderEntry,
     RegistrationEntry, SessionConfig, SessionRef, Update,
@@ -136,8 +130,16 @@ impl Controller {
         self.link.socket()
     }
 
+    /// Returns the runtime folder of the daemon.
+    pub(crate) fn folder(&self) -> RuntimeDir {
+        let socket = self.link.socket();
+        let folder = self.folders.iter().find(|folder| folder.control_socket() == socket);
+        folder.cloned().unwrap_or_else(|| RuntimeDir::at(socket.parent().unwrap_or(Path::new("."))))
+    }
+
     /// Validates a session by the rules that need no daemon, in the published order of errors,
     /// without starting a daemon.
+    #[doc(hidden)]
     pub fn check_start(config: &SessionConfig) -> Result<()> {
         let judge = match is_private(config) {
             true => traceweir_session::Config::for_private,
@@ -151,6 +153,7 @@ impl Controller {
     ///
     /// The log file is opened here, with the rights of the caller. Relative paths count from the
     /// working directory. If the daemon refuses, a log file that the call created is removed again.
+    #[doc(hidden)]
     pub fn start(&mut self, config: &SessionConfig) -> Result<Properties> {
         // In the published order of errors the properties come before the file.
         Self::check_start(config)?;
@@ -177,17 +180,20 @@ impl Controller {
     }
 
     /// Returns the properties and statistics of a session.
+    #[doc(hidden)]
     pub fn query(&mut self, session: &SessionRef) -> Result<Properties> {
         self.control(session, Control::Query, None, REPLY_TIMEOUT)
     }
 
     /// Returns the final properties of a session that ended recently; `end_status` gives the reason
     /// if it ended by itself.
+    #[doc(hidden)]
     pub fn outcome(&mut self, session: &SessionRef) -> Result<Properties> {
         self.control(session, Control::Outcome, None, REPLY_TIMEOUT)
     }
 
     /// Returns the properties of all sessions.
+    #[doc(hidden)]
     pub fn query_all(&mut self) -> Result<Vec<Properties>> {
         self.pages(
             |from| Message::QueryAll { from },
@@ -200,6 +206,7 @@ impl Controller {
 
     /// Returns the recently ended sessions that the daemon remembers, the latest first; see
     /// [`outcome`](Self::outcome).
+    #[doc(hidden)]
     pub fn ended(&mut self) -> Result<Vec<Properties>> {
         self.pages(
             |from| Message::QueryEnded { from },
@@ -211,6 +218,7 @@ impl Controller {
     }
 
     /// Changes a session. A new log file is opened here, as in [`start`](Self::start).
+    #[doc(hidden)]
     pub fn update(&mut self, session: &SessionRef, update: &Update) -> Result<Properties> {
         let mut update = update.clone();
         let log = match &update.log_file {
@@ -236,6 +244,7 @@ impl Controller {
     ///
     /// For any other session, a `file` is refused with `ERROR_INVALID_PARAMETER` and stays
     /// unchanged.
+    #[doc(hidden)]
     pub fn flush(&mut self, session: &SessionRef, file: Option<PathBuf>) -> Result<Properties> {
         if let Some(path) = &file {
             let config = self.query(session)?.config;
@@ -255,6 +264,7 @@ impl Controller {
     /// Continues in the next file of a sequence (`EVENT_TRACE_FILE_MODE_NEWFILE`) now.
     ///
     /// Fails with `ERROR_INVALID_FUNCTION` if the session writes no sequence.
+    #[doc(hidden)]
     pub fn increment(&mut self, session: &SessionRef) -> Result<Properties> {
         self.control(session, Control::Increment, None, DISK_TIMEOUT)
     }
@@ -262,11 +272,13 @@ impl Controller {
     /// Finishes the log file of a session, which delivers live from now on.
     ///
     /// Fails with `ERROR_INVALID_FUNCTION` if it has none.
+    #[doc(hidden)]
     pub fn convert_to_real_time(&mut self, session: &SessionRef) -> Result<Properties> {
         self.control(session, Control::ConvertToRealTime, None, DISK_TIMEOUT)
     }
 
     /// Stops a session: every event written before the call is in its file or counted as lost.
+    #[doc(hidden)]
     pub fn stop(&mut self, session: &SessionRef) -> Result<Properties> {
         self.control(session, Control::Stop, None, DISK_TIMEOUT)
     }
@@ -275,6 +287,7 @@ impl Controller {
     ///
     /// Waits for all processes for at most `timeout_ms` (0: not at all, `u32::MAX`: forever). After
     /// a timeout the status is `ERROR_TIMEOUT`, and the enable stays in effect.
+    #[doc(hidden)]
     pub fn enable(
         &mut self,
         session: &SessionRef,
@@ -291,6 +304,7 @@ impl Controller {
     /// The name is for providers that report none; [`providers`](Self::providers) returns it as
     /// [`EnableEntry::name`]. An empty name changes nothing. Fails with `ERROR_INVALID_PARAMETER`
     /// past 255 UTF-16 units, and for control characters.
+    #[doc(hidden)]
     pub fn enable_named(
         &mut self,
         session: &SessionRef,
@@ -332,6 +346,7 @@ impl Controller {
     }
 
     /// Returns all providers that are registered or enabled.
+    #[doc(hidden)]
     pub fn providers(&mut self) -> Result<Vec<ProviderEntry>> {
         let mut all: Vec<ProviderEntry> = Vec::new();
         loop {

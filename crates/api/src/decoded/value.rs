@@ -1,0 +1,331 @@
+//! Fields of decoded events and their values.
+
+use std::fmt;
+use std::sync::Arc;
+
+use traceweir_decode::Undecoded;
+use traceweir_decode::format::{self, Style};
+use traceweir_decode::schema;
+use traceweir_decode::source::Found;
+use traceweir_decode::value::Value as Raw;
+use traceweir_decode::walk::{Visitor, Walker};
+use traceweir_format::Guid;
+use traceweir_format::time::{Civil, FileTime};
+
+use crate::error::{Error, Result};
+
+/// The largest size of the fields of one event in memory, in bytes. A few bytes of a hostile trace
+/// can describe many values.
+const MAX_FIELD_BYTES: usize = 4 << 20;
+
+/// A field of a decoded event: its name and value.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Field {
+    name: Arc<str>,
+    value: Value,
+}
+
+impl Field {
+    /// Returns the name of the field.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Returns the value of the field.
+    #[must_use]
+    pub fn value(&self) -> &Value {
+        &self.value
+    }
+}
+
+/// A value of a decoded event: a number, text, bytes, an array or a structure.
+///
+/// `Display` formats it as the schema says: hexadecimal, by the names of a map, as a network address
+/// or a date. The functions `as_…` return `None` if the value is of another type; `TryFrom`
+/// converts to a number, text or GUID, or fails.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value {
+    data: Data,
+    /// The value as the schema shows it; empty for arrays and structures.
+    text: String,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Data {
+    Null,
+    Signed(i64),
+    Unsigned(u64),
+    Float(f64),
+    Bool(bool),
+    Guid(Guid),
+    Time(FileTime),
+    Text,
+    Bytes(Vec<u8>),
+    Array(Vec<Value>),
+    Struct(Vec<Field>),
+}
+
+impl Value {
+    fn new(field: &schema::Field, raw: &Raw<'_>) -> Self {
+        let data = match *raw {
+            Raw::Null => Data::Null,
+            Raw::I8(v) => Data::Signed(v.into()),
+            Raw::I16(v) => Data::Signed(v.into()),
+            Raw::I32(v) => Data::Signed(v.into()),
+            Raw::I64(v) => Data::Signed(v),
+            Raw::U8(v) => Data::Unsigned(v.into()),
+            Raw::U16(v) => Data::Unsigned(v.into()),
+            Raw::U32(v) => Data::Unsigned(v.into()),
+            Raw::U64(v) | Raw::Pointer(v) => Data::Unsigned(v),
+            Raw::F32(v) => Data::Float(v.into()),
+            Raw::F64(v) => Data::Float(v),
+            Raw::Bool(v) => Data::Bool(v),
+            Raw::Guid(v) => Data::Guid(v),
+            Raw::FileTime(v) => Data::Time(FileTime(v)),
+            Raw::SystemTime(parts) => system_time(parts).map_or(Data::Null, Data::Time),
+            Raw::Text16(_) | Raw::Text8(_) => Data::Text,
+            Raw::Sid(bytes) | Raw::Bytes(bytes) => Data::Bytes(bytes.to_owned()),
+        };
+        let mut text = Vec::new();
+        format::text(field, raw, Style::default(), &mut text);
+        let text =
+            String::from_utf8(text).unwrap_or_else(|e| String::from_utf8_lossy(e.as_bytes()).into_owned());
+        Self { data, text }
+    }
+
+    /// Returns an integer that is not negative.
+    #[must_use]
+    pub fn as_u64(&self) -> Option<u64> {
+        match self.data {
+            Data::Unsigned(number) => Some(number),
+            Data::Signed(number) => u64::try_from(number).ok(),
+            _ => None,
+        }
+    }
+
+    /// Returns an integer that fits into an `i64`.
+    #[must_use]
+    pub fn as_i64(&self) -> Option<i64> {
+        match self.data {
+            Data::Unsigned(number) => i64::try_from(number).ok(),
+            Data::Signed(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// Returns a floating-point number.
+    #[must_use]
+    pub fn as_f64(&self) -> Option<f64> {
+        match self.data {
+            Data::Float(number) => Some(number),
+            _ => None,
+        }
+    }
+
+    /// Returns a truth value.
+    #[must_use]
+    pub fn as_bool(&self) -> Option<bool> {
+        match self.data {
+            Data::Bool(value) => Some(value),
+            _ => None,
+        }
+    }
+
+    /// Returns text.
+    #[must_use]
+    pub fn as_str(&self) -> Option<&str> {
+        match self.data {
+            Data::Text => Some(&self.text),
+            _ => None,
+        }
+    }
+
+    /// Returns bytes, also those of a security identifier.
+    #[must_use]
+    pub fn as_bytes(&self) -> Option<&[u8]> {
+        match &self.data {
+            Data::Bytes(bytes) => Some(bytes),
+            _ => None,
+        }
+    }
+
+    /// Returns a GUID.
+    #[must_use]
+    pub fn as_guid(&self) -> Option<Guid> {
+        match self.data {
+            Data::Guid(guid) => Some(guid),
+            _ => None,
+        }
+    }
+
+    /// Returns a point in time.
+    #[must_use]
+    pub fn as_time(&self) -> Option<FileTime> {
+        match self.data {
+            Data::Time(time) => Some(time),
+            _ => None,
+        }
+    }
+
+    /// Returns the elements of an array.
+    #[must_use]
+    pub fn as_array(&self) -> Option<&[Self]> {
+        match &self.data {
+            Data::Array(elements) => Some(elements),
+            _ => None,
+        }
+    }
+
+    /// Returns the members of a structure.
+    #[must_use]
+    pub fn as_struct(&self) -> Option<&[Field]> {
+        match &self.data {
+            Data::Struct(members) => Some(members),
+            _ => None,
+        }
+    }
+
+    /// Returns a member of a structure by its name.
+    #[must_use]
+    pub fn member(&self, name: &str) -> Option<&Self> {
+        self.as_struct()?.iter().find(|member| member.name() == name).map(Field::value)
+    }
+
+    fn is_not(&self, type_name: &str) -> Error {
+        Error::ValueType { value: self.to_string(), type_name: type_name.to_owned() }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.data {
+            Data::Array(elements) => {
+                f.write_str("[")?;
+                for (index, element) in elements.iter().enumerate() {
+                    let separator = if index == 0 { "" } else { " " };
+                    write!(f, "{separator}{element}")?;
+                }
+                f.write_str("]")
+            }
+            Data::Struct(members) => {
+                f.write_str("{")?;
+                for (index, Field { name, value }) in members.iter().enumerate() {
+                    let separator = if index == 0 { "" } else { " " };
+                    write!(f, "{separator}{name}={value}")?;
+                }
+                f.write_str("}")
+            }
+            _ => f.pad(&self.text),
+        }
+    }
+}
+
+macro_rules! integers {
+    ($($integer:ident)*) => {$(
+        impl TryFrom<&Value> for $integer {
+            type Error = Error;
+            fn try_from(value: &Value) -> Result<Self> {
+                let number = match value.data {
+                    Data::Signed(number) => Self::try_from(number).ok(),
+                    Data::Unsigned(number) => Self::try_from(number).ok(),
+                    _ => None,
+                };
+                number.ok_or_else(|| value.is_not(stringify!($integer)))
+            }
+        }
+    )*};
+}
+
+integers! { i8 i16 i32 i64 u8 u16 u32 u64 usize }
+
+macro_rules! others {
+    ($($type:ident by $function:ident)*) => {$(
+        impl TryFrom<&Value> for $type {
+            type Error = Error;
+            fn try_from(value: &Value) -> Result<Self> {
+                value.$function().map($type::from).ok_or_else(|| value.is_not(stringify!($type)))
+            }
+        }
+    )*};
+}
+
+others! { f64 by as_f64  bool by as_bool  String by as_str  Guid by as_guid  FileTime by as_time }
+
+fn system_time([year, month, _, day, hour, minute, second, millisecond]: [u16; 8]) -> Option<FileTime> {
+    let byte = |part: u16| u8::try_from(part).ok();
+    FileTime::from_civil(&Civil {
+        year: year.into(),
+        month: byte(month)?,
+        day: byte(day)?,
+        hour: byte(hour)?,
+        minute: byte(minute)?,
+        second: byte(second)?,
+        units: u32::from(millisecond).checked_mul(10_000)?,
+    })
+}
+
+/// Returns the fields of an event, and the reason if the payload ends early or is damaged.
+pub(super) fn collect(
+    walker: &mut Walker,
+    found: &Found<'_, '_>,
+    pointer_size: usize,
+) -> (Vec<Field>, Option<Undecoded>) {
+    let mut collector = Collector::default();
+    let walked = walker.walk(&found.known.schema, found.payload, pointer_size, &mut collector);
+    (collector.fields, walked.err())
+}
+
+/// Collects values into fields.
+#[derive(Default)]
+struct Collector {
+    fields: Vec<Field>,
+    /// The arrays and structures that have begun and not ended, the innermost last.
+    open: Vec<Data>,
+    bytes: usize,
+}
+
+impl Collector {
+    fn add(&mut self, field: &schema::Field, value: Value) {
+        let name = || field.name.clone();
+        self.bytes = self.bytes.saturating_add(size_of::<Field>()).saturating_add(value.text.len());
+        match self.open.last_mut() {
+            Some(Data::Array(elements)) => elements.push(value),
+            Some(Data::Struct(members)) => members.push(Field { name: name(), value }),
+            _ => self.fields.push(Field { name: name(), value }),
+        }
+    }
+
+    fn close(&mut self, field: &schema::Field) {
+        if let Some(data) = self.open.pop() {
+            self.add(field, Value { data, text: String::new() });
+        }
+    }
+}
+
+impl<'p> Visitor<'p> for Collector {
+    fn value(&mut self, _index: usize, field: &schema::Field, value: Raw<'p>) {
+        let value = Value::new(field, &value);
+        self.add(field, value);
+    }
+
+    fn begin_array(&mut self, _index: usize, _field: &schema::Field, _count: usize) {
+        self.open.push(Data::Array(Vec::new()));
+    }
+
+    fn end_array(&mut self, _index: usize, field: &schema::Field) {
+        self.close(field);
+    }
+
+    fn begin_struct(&mut self, _index: usize, _field: &schema::Field) {
+        self.open.push(Data::Struct(Vec::new()));
+    }
+
+    fn end_struct(&mut self, _index: usize, field: &schema::Field) {
+        self.close(field);
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes > MAX_FIELD_BYTES
+    }
+}

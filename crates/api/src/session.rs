@@ -1,0 +1,310 @@
+//! Sessions: they record the events of providers to a file, or deliver them live.
+//!
+//! A session runs in this process, without a daemon, or in a daemon that is started on demand and
+//! collects the events of all processes.
+//!
+//! ```
+//! use traceweir::{EventDescriptor, Guid, Keywords, Level, Provider, Session};
+//!
+//! # let folder = tempfile::tempdir()?;
+//! # let file = folder.path().join("lunch.etl");
+//! let session = Session::builder("lunch").log_file(&file).in_process().start()?;
+//! session.enable("Contoso.Shop").level(Level::Verbose).keywords(Keywords::new(0x10)).apply()?;
+//!
+//! let shop = Provider::register(Guid::from_provider_name("Contoso.Shop"), None)?;
+//! let served = EventDescriptor { id: 1, level: 4, keyword: 0x10, ..EventDescriptor::default() };
+//! shop.write(&served, &[b"soup\0"])?;
+//!
+//! let summary = session.stop()?;
+//! assert_eq!((summary.events, summary.events_lost), (1, 0));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! | | In this process | In a daemon |
+//! |---|---|---|
+//! | Events | of this process | of all processes that the user may trace, and of the kernel |
+//! | Live delivery, provider groups | no | yes |
+//! | When the [`Session`] is dropped | it stops | it runs on, unless [`stop_on_drop`] was set |
+//! | When the program ends | it stops | the same |
+//!
+//! Sessions in a daemon are found again by name with [`Session::open`], also by other programs.
+//!
+//! [`stop_on_drop`]: SessionBuilder::stop_on_drop
+
+mod builder;
+mod enable;
+mod filter;
+mod summary;
+
+pub use builder::SessionBuilder;
+pub use enable::{Enable, ProviderId};
+pub use filter::Filter;
+pub use summary::{LostEvents, SessionSummary};
+pub use traceweir_transport::runtime::Scope;
+
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use traceweir_format::spec::enable::ControlCode;
+use traceweir_format::spec::session::SessionId;
+use traceweir_format::spec::status::Status;
+use traceweir_transport::message::{Properties, SessionRef, Update as UpdateMessage};
+
+use crate::consumer::Trace;
+use crate::controller::info::{Answer, Query, Set};
+use crate::controller::{Controller, not_running};
+use crate::error::{Error, Result};
+use crate::private::PrivateSession;
+use builder::whole_seconds;
+
+/// A running session.
+///
+/// [`Session::builder`] starts one, [`Session::open`] finds one that a daemon runs.
+#[derive(Debug)]
+pub struct Session {
+    place: Place,
+}
+
+/// The process that runs a session.
+#[derive(Debug)]
+enum Place {
+    Here(PrivateSession),
+    Daemon { controller: Mutex<Controller>, id: SessionId },
+}
+
+impl Session {
+    /// Returns a builder for a session of this name, which is unique among the sessions of a
+    /// daemon.
+    pub fn builder(name: impl Into<String>) -> SessionBuilder {
+        SessionBuilder::new(name.into())
+    }
+
+    /// Opens a session that a daemon runs, by its name, ignoring case, or by its GUID in text form.
+    ///
+    /// Fails with `ERROR_WMI_INSTANCE_NOT_FOUND` if no such session runs.
+    pub fn open(name: &str) -> Result<Self> {
+        let session = SessionRef::Name(name.to_owned());
+        let Some(mut controller) = Controller::find(None)? else { return Err(not_running(&session)) };
+        let id = SessionId::new(controller.query(&session)?.id);
+        Ok(Self::in_daemon(controller, id))
+    }
+
+    /// Returns all sessions of the daemon that this user controls; none if no daemon runs.
+    pub fn list() -> Result<Vec<SessionSummary>> {
+        let Some(mut controller) = Controller::find(None)? else { return Ok(Vec::new()) };
+        Ok(controller.query_all()?.into_iter().map(SessionSummary::from_message).collect())
+    }
+
+    fn in_daemon(controller: Controller, id: SessionId) -> Self {
+        Self { place: Place::Daemon { controller: Mutex::new(controller), id } }
+    }
+
+    /// Returns the id of the session; sessions of a process have numbers of their own.
+    #[must_use]
+    pub fn id(&self) -> SessionId {
+        match &self.place {
+            Place::Here(session) => SessionId::new(session.id()),
+            Place::Daemon { id, .. } => *id,
+        }
+    }
+
+    /// Returns a builder that enables a provider, by GUID or by name, whether it is registered now
+    /// or later.
+    ///
+    /// ```no_run
+    /// # use traceweir::{Guid, Keywords, Level, Session};
+    /// # fn enable(session: &Session) -> traceweir::Result<()> {
+    /// session.enable("Contoso.Shop").level(Level::Warning).apply()?;
+    /// session.enable(Guid::from_u128(0x68fdd900_4a3e_11d1_84f4_0000f80464e3)).apply()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn enable(&self, provider: impl Into<ProviderId>) -> Enable<'_> {
+        Enable::new(self, provider.into(), ControlCode::Enable)
+    }
+
+    /// Disables a provider in this session.
+    pub fn disable(&self, provider: impl Into<ProviderId>) -> Result<()> {
+        Enable::new(self, provider.into(), ControlCode::Disable).apply()
+    }
+
+    /// Requests that a provider write its state.
+    ///
+    /// Fails with `ERROR_INVALID_FUNCTION` if the provider is neither registered nor enabled.
+    pub fn capture_state(&self, provider: impl Into<ProviderId>) -> Result<()> {
+        Enable::new(self, provider.into(), ControlCode::CaptureState).apply()
+    }
+
+    /// Returns the settings and counters of the session.
+    pub fn query(&self) -> Result<SessionSummary> {
+        self.control(|session| Ok(session.query()), |controller, session| controller.query(session))
+    }
+
+    /// Returns a builder that changes settings of the running session.
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # fn change(session: &traceweir::Session) -> traceweir::Result<()> {
+    /// session.update().flush_timer(Duration::from_secs(5)).log_file("dinner.etl").apply()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn update(&self) -> SessionUpdate<'_> {
+        SessionUpdate { session: self, changes: UpdateMessage::default() }
+    }
+
+    /// Writes all buffered events to the log file, or delivers them.
+    pub fn flush(&self) -> Result<SessionSummary> {
+        self.control(|session| session.flush(None), |controller, session| controller.flush(session, None))
+    }
+
+    /// Writes the memory of a flight recorder ([`LogFileMode::BUFFERING`]) to a file.
+    ///
+    /// Fails with `ERROR_INVALID_PARAMETER` for any other session.
+    ///
+    /// [`LogFileMode::BUFFERING`]: crate::LogFileMode::BUFFERING
+    pub fn snapshot(&self, file: impl AsRef<Path>) -> Result<SessionSummary> {
+        let file = file.as_ref();
+        self.control(
+            |session| session.flush(Some(file)),
+            |controller, session| controller.flush(session, Some(file.to_owned())),
+        )
+    }
+
+    /// Continues in the next file of a file sequence ([`LogFileMode::NEWFILE`]).
+    ///
+    /// Fails with `ERROR_INVALID_FUNCTION` if the session writes no sequence.
+    ///
+    /// [`LogFileMode::NEWFILE`]: crate::LogFileMode::NEWFILE
+    pub fn next_file(&self) -> Result<SessionSummary> {
+        let reason = "a session in this process writes one file";
+        self.control(
+            |_| Err(Error::refused(Status::ERROR_INVALID_FUNCTION, reason)),
+            |controller, session| controller.increment(session),
+        )
+    }
+
+    /// Sets an information class of the session (TraceSetInformation).
+    ///
+    /// Fails with `ERROR_NOT_SUPPORTED` if the machine lacks the hardware, and for most classes in a
+    /// session of this process.
+    pub fn set_information(&self, set: &Set) -> Result<()> {
+        match &self.place {
+            Place::Here(session) => session.set_information(set),
+            Place::Daemon { controller, id } => {
+                lock(controller).set_information(&SessionRef::Id(id.number()), set)
+            }
+        }
+    }
+
+    /// Queries an information class of the session (TraceQueryInformation).
+    ///
+    /// Fails with `ERROR_NOT_SUPPORTED` for a session of this process.
+    pub fn query_information(&self, query: Query) -> Result<Answer> {
+        match &self.place {
+            Place::Here(_) => {
+                let reason = "a session in this process has no information classes";
+                Err(Error::refused(Status::ERROR_NOT_SUPPORTED, reason))
+            }
+            Place::Daemon { controller, id } => {
+                lock(controller).query_information(&SessionRef::Id(id.number()), query)
+            }
+        }
+    }
+
+    /// Opens the live events of a session that was started with
+    /// [`real_time`](SessionBuilder::real_time).
+    ///
+    /// Events written after the return are delivered. Fails with `ERROR_WMI_INSTANCE_NOT_FOUND` if
+    /// the session does not deliver live, which sessions in this process never do.
+    pub fn trace(&self) -> Result<Trace> {
+        match &self.place {
+            Place::Here(_) => {
+                let reason = "a session in this process writes to its file and delivers nothing live";
+                Err(Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason))
+            }
+            Place::Daemon { controller, id } => {
+                let folder = lock(controller).folder();
+                Trace::open_live_in(&[folder], &SessionRef::Id(id.number()))
+            }
+        }
+    }
+
+    /// Stops the session: every event written before the call is in its file or counted as lost.
+    pub fn stop(self) -> Result<SessionSummary> {
+        let properties = match self.place {
+            Place::Here(session) => session.stop()?,
+            Place::Daemon { controller, id } => lock(&controller).stop(&SessionRef::Id(id.number()))?,
+        };
+        Ok(SessionSummary::from_message(properties))
+    }
+
+    fn control(
+        &self,
+        here: impl FnOnce(&PrivateSession) -> Result<Properties>,
+        in_daemon: impl FnOnce(&mut Controller, &SessionRef) -> Result<Properties>,
+    ) -> Result<SessionSummary> {
+        let properties = match &self.place {
+            Place::Here(session) => here(session)?,
+            Place::Daemon { controller, id } => {
+                in_daemon(&mut lock(controller), &SessionRef::Id(id.number()))?
+            }
+        };
+        Ok(SessionSummary::from_message(properties))
+    }
+}
+
+fn lock(controller: &Mutex<Controller>) -> MutexGuard<'_, Controller> {
+    // A panic during a call leaves an abandoned request, whose answer is ignored.
+    controller.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Changes of a running session; [`Session::update`] creates it.
+#[derive(Debug)]
+#[must_use = "an update changes nothing until it is applied"]
+pub struct SessionUpdate<'s> {
+    session: &'s Session,
+    changes: UpdateMessage,
+}
+
+impl SessionUpdate<'_> {
+    /// Sets the time after which partly filled buffers are written, rounded up to whole seconds.
+    pub fn flush_timer(mut self, timer: Duration) -> Self {
+        self.changes.flush_timer = Some(whole_seconds(timer));
+        self
+    }
+
+    /// Sets the largest number of buffers.
+    pub fn maximum_buffers(mut self, buffers: u32) -> Self {
+        self.changes.maximum_buffers = Some(buffers);
+        self
+    }
+
+    /// Switches live delivery on or off.
+    pub fn real_time(mut self, on: bool) -> Self {
+        self.changes.real_time = Some(on);
+        self
+    }
+
+    /// Continues in another log file.
+    pub fn log_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.changes.log_file = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// Selects other groups of kernel events (EnableFlags); for system loggers only.
+    pub fn kernel_flags(mut self, flags: u32) -> Self {
+        self.changes.enable_flags = Some(flags);
+        self
+    }
+
+    /// Applies the changes.
+    pub fn apply(self) -> Result<SessionSummary> {
+        let Self { session, changes } = self;
+        session.control(
+            |session| session.update(&changes),
+            |controller, session| controller.update(session, &changes),
+        )
+    }
+}

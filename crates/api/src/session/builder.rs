@@ -1,0 +1,233 @@
+//! Builds and starts sessions.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use traceweir_format::Guid;
+use traceweir_format::spec::session::{LogFileMode, SessionId};
+use traceweir_format::time::ClockKind;
+use traceweir_transport::message::SessionConfig;
+use traceweir_transport::runtime::Scope;
+
+use super::{Place, Session};
+use crate::controller::Controller;
+use crate::error::Result;
+use crate::private::PrivateSession;
+
+/// Modes that determine how a log file is written, or that there is none.
+const FILE_MODES: LogFileMode = LogFileMode::SEQUENTIAL
+    .union(LogFileMode::CIRCULAR)
+    .union(LogFileMode::APPEND)
+    .union(LogFileMode::NEWFILE)
+    .union(LogFileMode::BUFFERING);
+
+/// The place in which a session is started.
+#[derive(Clone, Debug)]
+enum Target {
+    InProcess,
+    Daemon(Option<Scope>),
+    DaemonAt(PathBuf),
+}
+
+/// Settings of a session to be started; [`Session::builder`] creates it.
+///
+/// Settings that are not made have the defaults of ETW: buffers of 64 KiB, two for each processor
+/// and 20 more, no size limit, the performance counter as clock.
+///
+/// ```no_run
+/// use std::time::Duration;
+/// use traceweir::{LogFileMode, Session};
+///
+/// // The newest 100 MiB of events, written at least once a second.
+/// let session = Session::builder("ring")
+///     .log_file("ring.etl")
+///     .mode(LogFileMode::CIRCULAR)
+///     .maximum_file_mib(100)
+///     .flush_timer(Duration::from_secs(1))
+///     .start()?;
+/// # Ok::<(), traceweir::Error>(())
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "a session does not run until it is started"]
+pub struct SessionBuilder {
+    target: Target,
+    config: SessionConfig,
+}
+
+impl SessionBuilder {
+    pub(super) fn new(name: String) -> Self {
+        let config = SessionConfig { name, ..SessionConfig::default() };
+        Self { target: Target::Daemon(None), config }
+    }
+
+    /// Runs the session in this process, without a daemon. It gets the events of this process only.
+    ///
+    /// A process can run three such sessions at a time.
+    pub fn in_process(mut self) -> Self {
+        self.target = Target::InProcess;
+        self
+    }
+
+    /// Runs the session in the daemon of this scope: that of the system, or that of the user.
+    ///
+    /// Without this call, a running daemon of the system is preferred if the user may control it.
+    pub fn scope(mut self, scope: Scope) -> Self {
+        self.target = Target::Daemon(Some(scope));
+        self
+    }
+
+    /// Runs the session in the daemon of this runtime folder.
+    pub fn daemon_at(mut self, folder: impl Into<PathBuf>) -> Self {
+        self.target = Target::DaemonAt(folder.into());
+        self
+    }
+
+    /// Writes the events to this file, which is opened with the rights of this process.
+    ///
+    /// The log is sequential unless [`mode`](Self::mode) selects another kind.
+    pub fn log_file(mut self, path: impl AsRef<Path>) -> Self {
+        self.config.log_file = Some(path.as_ref().to_owned());
+        self
+    }
+
+    /// Adds mode bits, such as [`LogFileMode::CIRCULAR`].
+    pub fn mode(mut self, mode: LogFileMode) -> Self {
+        self.config.log_file_mode |= mode.bits();
+        self
+    }
+
+    /// Delivers the events live, to [`Session::trace`] or to another program; a log file may be
+    /// written too.
+    pub fn real_time(self) -> Self {
+        self.mode(LogFileMode::REAL_TIME)
+    }
+
+    /// Keeps the newest events in memory only, until [`Session::snapshot`] writes them.
+    pub fn flight_recorder(self) -> Self {
+        self.mode(LogFileMode::BUFFERING)
+    }
+
+    /// Sets the GUID of the session; without one, it gets a random GUID.
+    pub fn guid(mut self, guid: Guid) -> Self {
+        self.config.guid = guid;
+        self
+    }
+
+    /// Sets the clock of the time stamps.
+    pub fn clock(mut self, clock: ClockKind) -> Self {
+        self.config.clock = clock.number();
+        self
+    }
+
+    /// Sets the size of a buffer in KiB, 4 to 16384.
+    pub fn buffer_kib(mut self, kib: u32) -> Self {
+        self.config.buffer_size = kib;
+        self
+    }
+
+    /// Sets the smallest number of buffers.
+    pub fn minimum_buffers(mut self, buffers: u32) -> Self {
+        self.config.minimum_buffers = buffers;
+        self
+    }
+
+    /// Sets the largest number of buffers.
+    pub fn maximum_buffers(mut self, buffers: u32) -> Self {
+        self.config.maximum_buffers = buffers;
+        self
+    }
+
+    /// Sets the size limit of the log file in MiB. The mode determines what happens at the limit.
+    pub fn maximum_file_mib(mut self, mib: u32) -> Self {
+        self.config.maximum_file_size = mib;
+        self
+    }
+
+    /// Sets the time after which partly filled buffers are written, rounded up to whole seconds.
+    ///
+    /// Without it, full buffers are written; a live session uses one second.
+    pub fn flush_timer(mut self, timer: Duration) -> Self {
+        self.config.flush_timer = whole_seconds(timer);
+        self
+    }
+
+    /// Sets the number of full buffers that are written together.
+    pub fn flush_threshold(mut self, buffers: u32) -> Self {
+        self.config.flush_threshold = buffers;
+        self
+    }
+
+    /// Delivers each event within milliseconds, at the price of more processor time.
+    pub fn low_latency(mut self) -> Self {
+        self.config.low_latency = true;
+        self
+    }
+
+    /// Selects groups of kernel events (EnableFlags), for system loggers.
+    pub fn kernel_flags(mut self, flags: u32) -> Self {
+        self.config.enable_flags = flags;
+        self
+    }
+
+    /// Copies this many bytes of user stack with each stack of a kernel event, so that stacks of
+    /// programs without frame pointers can be unwound.
+    pub fn kernel_stack_bytes(mut self, bytes: u32) -> Self {
+        self.config.stack_bytes = bytes;
+        self
+    }
+
+    /// Sets the size of the ring that each process writes to, in bytes for each processor.
+    pub fn ring_bytes(mut self, bytes: u32) -> Self {
+        self.config.ring_bytes = bytes;
+        self
+    }
+
+    /// Stops a session of a daemon when its [`Session`] is dropped or this program ends, even by a
+    /// crash. A session in this process always does so.
+    pub fn stop_on_drop(mut self) -> Self {
+        self.config.tied = true;
+        self
+    }
+
+    /// Starts the session; starts a daemon if one is needed and none runs.
+    ///
+    /// Fails with `ERROR_ALREADY_EXISTS` if a session of this name runs; with
+    /// `ERROR_INVALID_PARAMETER` for modes that contradict each other; with `ERROR_BAD_PATHNAME` if
+    /// the mode needs a log file and none is set; with [`Error::NoDaemon`](crate::Error::NoDaemon)
+    /// if no daemon could be started.
+    pub fn start(self) -> Result<Session> {
+        let Self { target, mut config } = self;
+        if config.log_file.is_some() && !LogFileMode::new(config.log_file_mode).intersects(FILE_MODES) {
+            config.log_file_mode |= LogFileMode::SEQUENTIAL.bits();
+        }
+        let controller = match target {
+            Target::InProcess => {
+                return Ok(Session { place: Place::Here(PrivateSession::start(&config)?) });
+            }
+            Target::Daemon(scope) => Controller::find_or_start(scope),
+            Target::DaemonAt(folder) => Controller::find_or_start_at(&folder),
+        };
+        let mut controller = controller?;
+        let id = SessionId::new(controller.start(&config)?.id);
+        Ok(Session::in_daemon(controller, id))
+    }
+}
+
+/// Returns a duration in seconds, rounded up.
+pub(super) fn whole_seconds(duration: Duration) -> u32 {
+    let seconds = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() != 0));
+    u32::try_from(seconds).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn flush_timers_round_up_to_whole_seconds() {
+        assert_eq!(whole_seconds(Duration::ZERO), 0);
+        assert_eq!(whole_seconds(Duration::from_millis(1)), 1);
+        assert_eq!(whole_seconds(Duration::from_secs(3)), 3);
+        assert_eq!(whole_seconds(Duration::MAX), u32::MAX);
+    }
+}

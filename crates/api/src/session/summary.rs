@@ -1,0 +1,128 @@
+//! Settings and counters of a session.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use traceweir_format::Guid;
+use traceweir_format::spec::session::{LogFileMode, SessionId};
+use traceweir_format::spec::status::Status;
+use traceweir_format::time::ClockKind;
+use traceweir_transport::message::{LostByCause, Properties};
+
+/// The settings and counters of a session, at the time of a call or when it stopped.
+#[non_exhaustive]
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionSummary {
+    /// Id of the session.
+    pub id: SessionId,
+    /// Name of the session.
+    pub name: String,
+    /// GUID of the session.
+    pub guid: Guid,
+    /// Mode bits after adjustment.
+    pub mode: LogFileMode,
+    /// Clock of the time stamps.
+    pub clock: Option<ClockKind>,
+    /// Absolute path of the log file, if there is one.
+    pub log_file: Option<PathBuf>,
+    /// Size limit of the log file in bytes, if it has one.
+    pub maximum_file_bytes: Option<u64>,
+    /// Size of a buffer in KiB.
+    pub buffer_kib: u32,
+    /// Smallest number of buffers.
+    pub minimum_buffers: u32,
+    /// Largest number of buffers.
+    pub maximum_buffers: u32,
+    /// Time after which partly filled buffers are written; zero if only full ones are.
+    pub flush_timer: Duration,
+    /// Events collected into buffers.
+    pub events: u64,
+    /// Events lost before they reached the session's buffers, or with buffers that could not be
+    /// written.
+    pub events_lost: u64,
+    /// The lost events by cause.
+    pub lost: LostEvents,
+    /// Number of allocated buffers.
+    pub buffers: u32,
+    /// Number of unused buffers.
+    pub free_buffers: u32,
+    /// Buffers written to the file, including the header buffer.
+    pub buffers_written: u32,
+    /// Buffers that could not be written to the file.
+    pub buffers_lost: u32,
+    /// Buffers that a live consumer did not get.
+    pub real_time_buffers_lost: u32,
+    /// Events in buffers that a live consumer did not get.
+    pub real_time_events_lost: u64,
+    /// Number of processes that write to the session.
+    pub processes: u32,
+    /// Number of live consumers.
+    pub consumers: u32,
+    /// Processes that may have lost events which nothing could count.
+    pub uncounted_processes: u32,
+    /// Processor time of the thread that collects events.
+    pub collector_time: Duration,
+    /// The reason why the session ended by itself; `None` while it runs and after a stop.
+    pub end_status: Option<Status>,
+}
+
+/// Numbers of lost events by cause.
+#[non_exhaustive]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LostEvents {
+    /// A ring was full, or the event was too large.
+    pub no_room: u64,
+    /// In buffers that could not be written.
+    pub not_written: u64,
+    /// From processes that broke the ring protocol.
+    pub damaged: u64,
+    /// From processes for whose rings the session had no memory left.
+    pub no_region: u64,
+    /// Kernel events that found no room in the buffers of the kernel.
+    pub kernel: u64,
+    /// In parts of the log file that another process truncated or overwrote.
+    pub overwritten: u64,
+}
+
+impl LostEvents {
+    fn from_message(lost: LostByCause) -> Self {
+        let LostByCause { no_room, not_written, damaged, no_region, kernel, overwritten } = lost;
+        Self { no_room, not_written, damaged, no_region, kernel, overwritten }
+    }
+}
+
+impl SessionSummary {
+    /// Converts the state of a session in a control message.
+    pub(super) fn from_message(properties: Properties) -> Self {
+        let config = properties.config;
+        let mode = LogFileMode::new(config.log_file_mode);
+        let unit = if mode.contains(LogFileMode::USE_KBYTES_FOR_SIZE) { 10 } else { 20 };
+        Self {
+            id: SessionId::new(properties.id),
+            name: config.name,
+            guid: config.guid,
+            mode,
+            clock: ClockKind::from_number(config.clock),
+            log_file: config.log_file,
+            maximum_file_bytes: Some(u64::from(config.maximum_file_size) << unit).filter(|bytes| *bytes != 0),
+            buffer_kib: config.buffer_size,
+            minimum_buffers: config.minimum_buffers,
+            maximum_buffers: config.maximum_buffers,
+            flush_timer: Duration::from_secs(config.flush_timer.into()),
+            events: properties.events,
+            events_lost: properties.events_lost,
+            lost: LostEvents::from_message(properties.lost_by_cause),
+            buffers: properties.number_of_buffers,
+            free_buffers: properties.free_buffers,
+            buffers_written: properties.buffers_written,
+            buffers_lost: properties.log_buffers_lost,
+            real_time_buffers_lost: properties.real_time_buffers_lost,
+            real_time_events_lost: properties.real_time_events_lost,
+            processes: properties.processes,
+            consumers: properties.consumers,
+            uncounted_processes: properties.uncounted_processes,
+            collector_time: Duration::from_nanos(properties.collector_ns),
+            end_status: Some(Status(properties.end_status)).filter(|status| status.0 != 0),
+        }
+    }
+}

@@ -1,0 +1,505 @@
+//! Lists the public API of the crate from its sources and compares the list with `public-api.txt`,
+//! so that a change of the API shows in a review. `BLESS=1` rewrites the file.
+//!
+//! Public items are found through re-exports. Items marked `#[doc(hidden)]` are left out, and items
+//! that macros generate are not seen.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+#[test]
+fn public_api_is_the_committed_one() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let listing = Crate::read(&root.join("src/lib.rs")).listing();
+    let file = root.join("public-api.txt");
+    if std::env::var_os("BLESS").is_some() {
+        std::fs::write(&file, &listing).unwrap();
+    }
+    let committed = std::fs::read_to_string(&file).unwrap_or_default();
+    let (old, new): (BTreeSet<&str>, BTreeSet<&str>) =
+        (committed.lines().collect(), listing.lines().collect());
+    let removed: Vec<_> = old.difference(&new).collect();
+    let added: Vec<_> = new.difference(&old).collect();
+    assert!(
+        committed == listing,
+        "the public API has changed (BLESS=1 rewrites public-api.txt); removed: {removed:#?}; added: {added:#?}"
+    );
+}
+
+#[test]
+fn public_types_can_grow() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let listing = Crate::read(&root.join("src/lib.rs")).listing();
+    // Types with public fields or variants, which callers could write as literals or match
+    // completely. Those listed here are documented layouts, or closed by their meaning.
+    let closed = include_str!("closed_types.txt");
+    let mut closed: BTreeSet<&str> = closed.lines().filter(|line| !line.starts_with('#')).collect();
+    let mut open = Vec::new();
+    let lines: Vec<&str> = listing.lines().collect();
+    for (index, line) in lines.iter().enumerate() {
+        let Some(name) = line.strip_prefix("pub struct ").or_else(|| line.strip_prefix("pub enum ")) else {
+            continue;
+        };
+        let name = name.split(['<', '(', ' ']).next().unwrap();
+        let is_member = |next: &&str| {
+            next.starts_with("    pub ") || next.starts_with("    ") && line.starts_with("pub enum")
+        };
+        let has_members = lines.get(index + 1).is_some_and(is_member) || line.contains("(pub ");
+        if has_members && !line.contains("#[non_exhaustive]") && !closed.remove(name) {
+            open.push(name);
+        }
+    }
+    assert!(open.is_empty(), "neither #[non_exhaustive] nor in closed_types.txt: {open:#?}");
+    assert!(closed.is_empty(), "in closed_types.txt, but not needed there: {closed:#?}");
+}
+
+/// Removes comments and the contents of literals.
+fn strip(source: &str) -> String {
+    let bytes: Vec<char> = source.chars().collect();
+    let at = |index: usize| bytes.get(index).copied().unwrap_or('\0');
+    let (mut out, mut i) = (String::new(), 0);
+    while i < bytes.len() {
+        match at(i) {
+            '/' if at(i + 1) == '/' => {
+                while i < bytes.len() && at(i) != '\n' {
+                    i += 1;
+                }
+            }
+            'r' if matches!(at(i + 1), '"' | '#') && !at(i.wrapping_sub(1)).is_alphanumeric() => {
+                let hashes = (i + 1..).take_while(|n| at(*n) == '#').count();
+                if at(i + 1 + hashes) == '"' {
+                    let end: String = std::iter::once('"').chain((0..hashes).map(|_| '#')).collect();
+                    i += 2 + hashes;
+                    while i < bytes.len() && !bytes[i..].iter().take(end.len()).copied().eq(end.chars()) {
+                        i += 1;
+                    }
+                    i += end.len();
+                    out.push_str("\"\"");
+                } else {
+                    out.push('r');
+                    i += 1;
+                }
+            }
+            '"' => {
+                i += 1;
+                while i < bytes.len() && at(i) != '"' {
+                    i += if at(i) == '\\' { 2 } else { 1 };
+                }
+                i += 1;
+                out.push_str("\"\"");
+            }
+            '\'' if at(i + 1) == '\\' => {
+                i += 3;
+                while at(i) != '\'' {
+                    i += 1;
+                }
+                i += 1;
+                out.push_str("' '");
+            }
+            '\'' if at(i + 2) == '\'' => {
+                i += 3;
+                out.push_str("' '");
+            }
+            other => {
+                out.push(other);
+                i += 1;
+            }
+        }
+    }
+    out
+}
+
+/// An item as its source shows it: attributes, the text before the body, the body.
+#[derive(Clone, Debug)]
+struct Item {
+    attributes: Vec<String>,
+    head: String,
+    body: Option<String>,
+}
+
+impl Item {
+    fn has(&self, attribute: &str) -> bool {
+        self.attributes.iter().any(|text| text.contains(attribute))
+    }
+
+    fn is_public(&self) -> bool {
+        self.head.starts_with("pub ") && !self.is_hidden()
+    }
+
+    fn is_hidden(&self) -> bool {
+        self.has("doc(hidden)") || self.has("cfg(test)")
+    }
+
+    /// Returns the kind and name of a named item: `struct`, `Session`.
+    fn name(&self) -> Option<(&str, &str)> {
+        let mut kind = "";
+        for word in without_visibility(&self.head).split_whitespace() {
+            match word {
+                "struct" | "enum" | "trait" | "fn" | "type" | "static" | "mod" | "union" => kind = word,
+                "const" | "unsafe" | "async" | "extern" | "\"\"" | "mut" if kind.is_empty() => {
+                    kind = if word == "const" { "const" } else { "" };
+                }
+                name if !kind.is_empty() => {
+                    let end = name.find(|c: char| !c.is_alphanumeric() && c != '_');
+                    return Some((kind, &name[..end.unwrap_or(name.len())]));
+                }
+                _ => return None,
+            }
+        }
+        None
+    }
+}
+
+/// Returns an item without `pub`, `pub(crate)` or the like.
+fn without_visibility(item: &str) -> &str {
+    match item.strip_prefix("pub(") {
+        Some(restricted) => restricted.split_once(')').map_or("", |(_, rest)| rest.trim_start()),
+        None => item.strip_prefix("pub ").unwrap_or(item),
+    }
+}
+
+fn squeeze(text: &str) -> String {
+    let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    text.replace("( ", "(").replace(", )", ")").replace(" )", ")").replace(",)", ")")
+}
+
+/// Splits a text that begins with an opening bracket after its closing one.
+fn balanced(text: &str) -> (&str, &str) {
+    let mut depth = 0_i32;
+    for (at, c) in text.char_indices() {
+        depth += i32::from("([{".contains(c)) - i32::from(")]}".contains(c));
+        if depth == 0 {
+            return text.split_at(at + c.len_utf8());
+        }
+    }
+    (text, "")
+}
+
+/// Splits stripped source text into items.
+fn items(mut text: &str) -> Vec<Item> {
+    let mut all = Vec::new();
+    loop {
+        let mut attributes = Vec::new();
+        text = text.trim_start();
+        while text.starts_with('#') {
+            let bracket = text.find('[').unwrap();
+            let (attribute, rest) = balanced(&text[bracket..]);
+            attributes.push(squeeze(attribute));
+            text = rest.trim_start();
+        }
+        if text.is_empty() {
+            return all;
+        }
+        let plain = without_visibility(text);
+        let ends_in_semicolon =
+            ["use ", "const ", "static ", "type "].iter().any(|word| plain.starts_with(word))
+                && !plain.starts_with("const fn")
+                && !plain.starts_with("const unsafe");
+        let (mut at, mut body) = (0, None);
+        let rest = loop {
+            let Some(c) = text[at..].chars().next() else { break "" };
+            match c {
+                ';' => break &text[at + 1..],
+                '{' if !ends_in_semicolon => {
+                    let (inner, rest) = balanced(&text[at..]);
+                    body = Some(inner[1..inner.len() - 1].to_owned());
+                    break rest;
+                }
+                '(' | '[' | '{' => at += balanced(&text[at..]).0.len(),
+                _ => at += c.len_utf8(),
+            }
+        };
+        let head = squeeze(&text[..at]);
+        all.push(Item { attributes, head, body });
+        text = rest;
+    }
+}
+
+/// Splits the fields of a structure or the variants of an enumeration.
+fn members(body: &str) -> Vec<String> {
+    let (mut all, mut rest) = (Vec::new(), body.trim_start());
+    while !rest.is_empty() {
+        let mut is_hidden = false;
+        while rest.starts_with('#') {
+            let (attribute, after) = balanced(&rest[1..]);
+            is_hidden |= attribute.contains("doc(hidden)");
+            rest = after.trim_start();
+        }
+        let (mut at, mut angles) = (0, 0_i32);
+        while let Some(c) = rest[at..].chars().next() {
+            match c {
+                ',' if angles == 0 => break,
+                '(' | '[' | '{' => {
+                    at += balanced(&rest[at..]).0.len();
+                    continue;
+                }
+                '<' => angles += 1,
+                '>' if !rest[..at].ends_with('-') => angles -= 1,
+                _ => {}
+            }
+            at += c.len_utf8();
+        }
+        if !is_hidden && !rest[..at].trim().is_empty() {
+            all.push(squeeze(&rest[..at]));
+        }
+        rest = rest.get(at + 1..).unwrap_or_default().trim_start();
+    }
+    all
+}
+
+/// One name that a `use` brings into a module.
+#[derive(Debug)]
+struct Import {
+    name: String,
+    path: Vec<String>,
+    is_public: bool,
+}
+
+/// Splits the tree of a `use` into names.
+fn imports(prefix: &[String], tree: &str, is_public: bool, all: &mut Vec<Import>) {
+    let tree = tree.trim();
+    if let Some(group) = tree.find('{') {
+        let mut path = prefix.to_vec();
+        path.extend(tree[..group].split("::").filter(|part| !part.trim().is_empty()).map(str::to_owned));
+        let (group, _) = balanced(&tree[group..]);
+        for part in members(&group[1..group.len() - 1]) {
+            imports(&path, &part, is_public, all);
+        }
+        return;
+    }
+    let (tree, alias) = tree.split_once(" as ").map_or((tree, None), |(tree, alias)| (tree, Some(alias)));
+    let mut path = prefix.to_vec();
+    path.extend(tree.split("::").filter(|part| *part != "self" || prefix.is_empty()).map(str::to_owned));
+    let name = alias.map_or_else(|| path.last().cloned().unwrap_or_default(), str::to_owned);
+    all.push(Import { name, path, is_public });
+}
+
+#[derive(Debug, Default)]
+struct Module {
+    parent: usize,
+    path: String,
+    is_public: bool,
+    items: Vec<Item>,
+    imports: Vec<Import>,
+    children: BTreeMap<String, usize>,
+}
+
+/// An item or module that a path names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Target {
+    Item(usize, usize),
+    Module(usize),
+}
+
+struct Crate {
+    modules: Vec<Module>,
+}
+
+impl Crate {
+    fn read(lib: &Path) -> Self {
+        let mut this = Self { modules: Vec::new() };
+        let folder = lib.parent().unwrap().to_owned();
+        let root = Module { path: "traceweir".to_owned(), is_public: true, ..Module::default() };
+        this.add(root, &strip(&std::fs::read_to_string(lib).unwrap()), &folder);
+        this
+    }
+
+    fn add(&mut self, module: Module, text: &str, folder: &Path) -> usize {
+        let this = self.modules.len();
+        let (path, is_public) = (module.path.clone(), module.is_public);
+        self.modules.push(module);
+        for item in items(text) {
+            if item.has("cfg(test)") {
+                continue;
+            }
+            if let Some(tree) = without_visibility(&item.head).strip_prefix("use ") {
+                let is_public = item.is_public();
+                imports(&[], tree, is_public, &mut self.modules[this].imports);
+            } else if let Some(("mod", name)) = item.name() {
+                let child = Module {
+                    parent: this,
+                    path: format!("{path}::{name}"),
+                    is_public: is_public && item.is_public(),
+                    ..Module::default()
+                };
+                let below = folder.join(name);
+                let child = match &item.body {
+                    Some(text) => self.add(child, text, &below),
+                    None => {
+                        let files: [PathBuf; 2] = [folder.join(format!("{name}.rs")), below.join("mod.rs")];
+                        let file = files.iter().find(|file| file.is_file()).unwrap();
+                        self.add(child, &strip(&std::fs::read_to_string(file).unwrap()), &below)
+                    }
+                };
+                self.modules[this].children.insert(name.to_owned(), child);
+            } else {
+                self.modules[this].items.push(item);
+            }
+        }
+        this
+    }
+
+    /// Returns what a path names in a module; `None` for other crates.
+    fn resolve(&self, module: usize, path: &[String], depth: usize) -> Option<Target> {
+        let (first, rest) = path.split_first()?;
+        if depth > 12 {
+            return None;
+        }
+        let here = &self.modules[module];
+        let start = match first.as_str() {
+            "crate" => Target::Module(0),
+            "self" => Target::Module(module),
+            "super" => Target::Module(here.parent),
+            name => {
+                let named = |item: &Item| item.name().is_some_and(|(_, own)| own == name);
+                let import = || here.imports.iter().find(|import| import.name == name && import.path != path);
+                if let Some(child) = here.children.get(name) {
+                    Target::Module(*child)
+                } else if let Some(index) = here.items.iter().position(named) {
+                    Target::Item(module, index)
+                } else {
+                    self.resolve(module, &import()?.path, depth + 1)?
+                }
+            }
+        };
+        match (rest, start) {
+            ([], found) => Some(found),
+            (rest, Target::Module(inner)) => self.resolve(inner, rest, depth + 1),
+            (_, Target::Item(..)) => None,
+        }
+    }
+
+    /// Returns the impl blocks of each item, with the module they stand in.
+    fn impls(&self) -> BTreeMap<Target, Vec<&Item>> {
+        let mut all: BTreeMap<Target, Vec<&Item>> = BTreeMap::new();
+        for (index, module) in self.modules.iter().enumerate() {
+            for item in module.items.iter().filter(|item| item.head.starts_with("impl")) {
+                if let Some(target) = self.resolve(index, &[implemented_type(&item.head)], 0) {
+                    all.entry(target).or_default().push(item);
+                }
+            }
+        }
+        all
+    }
+
+    fn listing(&self) -> String {
+        let impls = self.impls();
+        let mut shown: BTreeMap<Target, String> = BTreeMap::new();
+        let mut entries = BTreeMap::new();
+        // The root comes last: it repeats names that belong to modules.
+        for (index, module) in self.modules.iter().enumerate().rev().filter(|(_, module)| module.is_public) {
+            entries.insert(module.path.clone(), vec![format!("pub mod {}", module.path)]);
+            for (at, item) in module.items.iter().enumerate() {
+                let target = Target::Item(index, at);
+                if item.head.starts_with("macro_rules!") && item.has("macro_export") && !item.is_hidden() {
+                    let name = item.head.trim_start_matches("macro_rules! ");
+                    entries
+                        .insert(format!("traceweir::{name}!"), vec![format!("pub macro traceweir::{name}!")]);
+                }
+                if let Some((_, name)) = item.name().filter(|_| item.is_public()) {
+                    let path = format!("{}::{name}", module.path);
+                    entries.insert(path.clone(), describe(item, &path, impls.get(&target)));
+                    shown.insert(target, path);
+                }
+            }
+        }
+        for (index, module) in self.modules.iter().enumerate().rev().filter(|(_, module)| module.is_public) {
+            for import in module.imports.iter().filter(|import| import.is_public) {
+                let path = format!("{}::{}", module.path, import.name);
+                let entry = match self.resolve(index, &import.path, 0) {
+                    Some(target @ Target::Item(inner, at)) => match shown.get(&target) {
+                        Some(known) => vec![format!("pub use {path} = {known}")],
+                        None => {
+                            let item = &self.modules[inner].items[at];
+                            shown.insert(target, path.clone());
+                            describe(item, &path, impls.get(&target))
+                        }
+                    },
+                    Some(Target::Module(inner)) => {
+                        vec![format!("pub use {path} = {}", self.modules[inner].path)]
+                    }
+                    None => vec![format!("pub use {path} = {}", import.path.join("::"))],
+                };
+                entries.entry(path).or_insert(entry);
+            }
+        }
+        let mut text = String::new();
+        for line in entries.into_values().flatten() {
+            text.push_str(&line);
+            text.push('\n');
+        }
+        text
+    }
+}
+
+/// Returns the name of the type that an impl block is for.
+fn implemented_type(head: &str) -> String {
+    let mut rest = head.trim_start_matches("unsafe ").trim_start_matches("impl").trim_start();
+    if rest.starts_with('<') {
+        let mut depth = 0;
+        let is_end = |(_, c): &(usize, char)| {
+            depth += i32::from(*c == '<') - i32::from(*c == '>');
+            depth == 0
+        };
+        let end = rest.char_indices().find(is_end).map_or(rest.len(), |(at, _)| at + 1);
+        rest = rest[end..].trim_start();
+    }
+    let name = rest.rsplit(" for ").next().unwrap_or(rest);
+    let name = name.split(['<', ' ']).next().unwrap_or_default();
+    name.rsplit("::").next().unwrap_or_default().to_owned()
+}
+
+/// Returns the lines of an item and its members.
+fn describe(item: &Item, path: &str, impls: Option<&Vec<&Item>>) -> Vec<String> {
+    let (kind, name) = item.name().unwrap();
+    let head = item.head.replacen(&format!("{kind} {name}"), &format!("{kind} {path}"), 1);
+    let head = without_value(&head);
+    let mark = if item.has("non_exhaustive") { " #[non_exhaustive]" } else { "" };
+    let mut lines = vec![format!("{}{mark}", hide_private_parts(head))];
+    let body = item.body.as_deref().unwrap_or_default();
+    match kind {
+        "struct" => lines.extend(members(body).into_iter().filter(|field| field.starts_with("pub "))),
+        "enum" => lines.extend(members(body)),
+        "trait" => lines.extend(items(body).into_iter().filter(|one| !one.is_hidden()).map(|one| one.head)),
+        _ => return lines,
+    }
+    let derived = item.attributes.iter().filter_map(|text| text.strip_prefix("[derive("));
+    let mut own: Vec<String> = derived
+        .flat_map(|list| list.trim_end_matches(")]").split(',').map(|one| format!("impl {}", one.trim())))
+        .collect();
+    for block in impls.into_iter().flatten().filter(|block| !block.is_hidden()) {
+        if block.head.contains(" for ") {
+            own.push(block.head.replacen(&format!(" for {name}"), "", 1));
+        } else {
+            let inner = items(block.body.as_deref().unwrap_or_default());
+            own.extend(
+                inner.iter().filter(|one| one.is_public()).map(|one| without_value(&one.head).to_owned()),
+            );
+        }
+    }
+    own.sort();
+    lines.extend(own);
+    let members = lines.split_off(1);
+    lines.extend(members.into_iter().map(|line| format!("    {line}")));
+    lines
+}
+
+/// Cuts the value of a constant or type alias off.
+fn without_value(head: &str) -> &str {
+    let has_value =
+        ["const ", "static ", "type "].iter().any(|word| without_visibility(head).starts_with(word));
+    match head.split_once(" = ") {
+        Some((declared, _)) if has_value && !without_visibility(head).starts_with("const fn") => declared,
+        _ => head,
+    }
+}
+
+/// Replaces private fields of a tuple structure by an underscore.
+fn hide_private_parts(head: &str) -> String {
+    match head.split_once('(') {
+        Some((name, fields)) if head.contains("struct ") && !fields.starts_with("pub ") => {
+            format!("{name}(_)")
+        }
+        _ => head.to_owned(),
+    }
+}

@@ -1,0 +1,37 @@
+//! Stand-ins for the parsers that a build leaves out: each fails, and names the feature that it
+//! needs.
+
+#[cfg(not(feature = "xml"))]
+pub(crate) mod manifest {
+    use crate::source::ProviderSchemas;
+    use crate::{Error, Result};
+
+    pub(crate) fn parse(_xml: &[u8]) -> Result<Vec<ProviderSchemas>> {
+        let reason = "this program is built without the feature `xml`".to_owned();
+        Err(Error::Xml { offset: 0, reason })
+    }
+}
+
+#[cfg(not(feature = "binaries"))]
+pub(crate) mod identified {
+    use std::io::{Read, Seek};
+
+    use crate::Result;
+    use crate::source::{ProviderSchemas, binary};
+
+    pub(crate) fn load_identified(_file: impl Read + Seek, _build_id: &str) -> Result<Vec<ProviderSchemas>> {
+        binary::load(&[])
+    }
+}
+
+#[cfg(not(feature = "pdb"))]
+pub(crate) mod pdb {
+    use std::fs::File;
+
+    use crate::source::wpp::Parsed;
+    use crate::{Error, Result};
+
+    pub(crate) fn load_file(_file: File) -> Result<Parsed> {
+        Err(Error::Binary("this program is built without the feature `pdb`".to_owned()))
+    }
+}
