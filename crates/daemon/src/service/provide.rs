@@ -313,6 +313,13 @@ impl Service {
         if is_sound && has_room && !process.regions.contains_key(&session) {
             process.offered.insert(session, (params, memory));
         } else {
+            let reason = match (is_sound, has_room) {
+                (false, _) => "it is not sealed memory of the announced size",
+                (_, false) => "too few descriptors are left",
+                _ => "the process has a region already",
+            };
+            let pid = process.peer.pid;
+            log_client!("session {session:#x}: memory offered by process {pid} is not used: {reason}");
             passed.put_back(memory);
             self.sessions.count_uncounted(session, reply_to.link);
         }
@@ -353,9 +360,10 @@ impl Service {
             // A process that has ended by now is identified by the connection: its id at that time,
             // and its user.
             let threads = identity.as_ref().map_or(Threads::AsGiven, |_| process::threads_of(pid));
+            let has_ended = identity.is_none();
             let identity = identity.clone();
             let identity = identity.unwrap_or_else(|| Identity { user: Some(uid), ..Identity::from(pid) });
-            match session.adopt(memory.as_fd(), &params, identity, threads) {
+            match session.adopt(memory.as_fd(), &params, identity, threads, has_ended) {
                 Ok((source, wake)) => {
                     process.regions.insert(id, source);
                     self.send_with(link, 0, Message::Region { session: id, params }, vec![wake]);
@@ -450,6 +458,10 @@ impl Service {
         self.private_provider_left(link);
         // No registration came for this memory, so its events are lost.
         for session in process.offered.keys() {
+            let pid = process.peer.pid;
+            log_client!(
+                "session {session:#x}: process {pid} offered memory and ended without a registration"
+            );
             self.sessions.count_uncounted(*session, link);
         }
         self.sessions.forget_link(link);
