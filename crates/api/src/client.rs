@@ -72,8 +72,12 @@ use shared::{Command, Shared, Thread};
 pub(crate) use traits::set_traits;
 use wakers::{DOORBELL, Wakers};
 
-/// The longest time that a registration waits for daemons.
+/// The longest time that a registration waits for daemons, once it was sent.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
+/// The longest time that a registration waits for the control thread to send it. The thread needs
+/// only its share of the processors, which takes seconds on a machine with hundreds of busy
+/// processes; events written before that reach no session.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
 /// The longest time that `fork` waits in a child whose parent was traced.
 const FORK_TIMEOUT: Duration = Duration::from_millis(200);
 /// The delay after which a child whose parent was not traced registers: most children call `exec`
@@ -216,6 +220,26 @@ pub(crate) fn unregister(handle: Handle) -> bool {
     true
 }
 
+/// The end of a wait: first for the control thread to send a request, then for the replies.
+struct Deadline {
+    at: Instant,
+    is_sent: bool,
+}
+
+impl Deadline {
+    fn new() -> Self {
+        Self { at: Instant::now() + SEND_TIMEOUT, is_sent: false }
+    }
+
+    /// Returns the time that is left; `None` if none is.
+    fn left(&mut self, is_sent: bool) -> Option<Duration> {
+        if is_sent && !self.is_sent {
+            *self = Self { at: Instant::now() + REPLY_TIMEOUT, is_sent };
+        }
+        self.at.checked_duration_since(Instant::now())
+    }
+}
+
 impl Client {
     /// Returns the client of this process, and makes it if there is none.
     pub(crate) fn get() -> &'static Self {
@@ -290,11 +314,11 @@ impl Client {
         mut shared: MutexGuard<'s, Shared>,
         number: u32,
     ) -> MutexGuard<'s, Shared> {
-        let deadline = Instant::now() + REPLY_TIMEOUT;
         // The control thread is waited for in any case: it enables the sessions in a daemon's file
         // without an answer.
+        let mut deadline = Deadline::new();
         while shared.is_unsent(number) || (!shared.silent && shared.is_pending(number)) {
-            match deadline.checked_duration_since(Instant::now()) {
+            match deadline.left(!shared.is_unsent(number)) {
                 Some(left) => shared = self.wait(shared, left),
                 None => {
                     shared.silent = true;

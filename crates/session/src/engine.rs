@@ -142,16 +142,18 @@ impl Session {
     }
 
     /// Adopts a region that a process has made with an earlier [`next_region`](Self::next_region).
-    /// Returns the id to detach it, and the descriptor that wakes the collector.
+    /// Returns the id to detach it, and the descriptor that wakes the collector. The region of a
+    /// process that has ended is adopted however many regions there are.
     pub fn adopt(
         &self,
         memory: BorrowedFd<'_>,
         params: &RegionParams,
         process: impl Into<Identity>,
         threads: Threads,
+        has_ended: bool,
     ) -> Result<(SourceId, OwnedFd)> {
         let regions = &self.shared().regions;
-        let Some(cost) = regions.claim_made(params) else {
+        let Some(cost) = regions.claim_made(params, has_ended) else {
             let reason =
                 "the region that a process made has the wrong layout, or exceeds the session's memory";
             return refuse(Status::ERROR_NO_SYSTEM_RESOURCES, reason);

@@ -22,7 +22,10 @@
 //!   a session may have.
 //! - G3 Half of it is kept for the smallest rings, so that thousands of processes have some before
 //!   one has none.
-//! - G4 Addresses are bounded as well, far above that: a session that asks for huge rings on many
+//! - G4 Many processes may make a region of the announced size before the session hears of the
+//!   first. They may use half of what is kept for the smallest rings. A process that has ended
+//!   fills no more memory, so its region is always taken: otherwise its events would be lost.
+//! - G5 Addresses are bounded as well, far above that: a session that asks for huge rings on many
 //!   CPUs must not use up the address space of its owner.
 
 use std::sync::{Mutex, PoisonError};
@@ -111,17 +114,17 @@ impl Regions {
 
     /// Claims a region that a process has made with the layout of an earlier
     /// [preview](Self::preview). Returns its cost; `None` if the layout is none of this session's,
-    /// or the budget is used up.
-    pub(crate) fn claim_made(&self, params: &RegionParams) -> Option<Cost> {
+    /// or the budget is used up and the process still runs.
+    pub(crate) fn claim_made(&self, params: &RegionParams, has_ended: bool) -> Option<Cost> {
         let ring_bytes = params.layout.ring_bytes();
         let is_ours = ring_bytes > 0
             && ring_bytes <= self.full.layout.ring_bytes()
             && with_ring_bytes(&self.full, ring_bytes).is_ok_and(|ours| ours == *params);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let cost = self.cost(params);
-        // As in `next`: half is reserved for the smallest rings.
-        let budget = if ring_bytes > self.least { self.budget.divided_by(2) } else { self.budget };
-        if !is_ours || !cost.fits(budget.minus(*taken)) {
+        let reserve = if ring_bytes > self.least { self.budget.divided_by(4) } else { Cost::default() };
+        let fits = has_ended || cost.fits(self.budget.minus(reserve).minus(*taken));
+        if !is_ours || !fits {
             return None;
         }
         *taken = taken.plus(cost);
@@ -231,16 +234,21 @@ mod tests {
         let regions = regions(8 << 20, 2, 2, 4 * GIB);
         let preview = regions.preview().unwrap();
         assert_eq!(regions.preview().unwrap(), preview, "a preview claims nothing");
-        let cost = regions.claim_made(&preview).unwrap();
+        let cost = regions.claim_made(&preview, false).unwrap();
         regions.give_back(cost);
         assert_eq!(regions.claim().unwrap(), (preview, cost));
         let larger = with_ring_bytes(&preview, 16 << 20).unwrap();
         let (eager, none) = (RegionParams { wake_at: 3, ..preview }, with_ring_bytes(&preview, 0).unwrap());
         for other in [larger, eager, none, RegionParams { max_record: 1 << 30, ..preview }] {
-            assert_eq!(regions.claim_made(&other), None, "{other:?}");
+            for has_ended in [false, true] {
+                assert_eq!(regions.claim_made(&other, has_ended), None, "{other:?}");
+            }
         }
-        let made = std::iter::from_fn(|| regions.claim_made(&preview)).count() as u64;
-        assert!(made > 10 && (made + 1) * 16 * (1 << 20) <= GIB, "{made}");
+        let made = std::iter::from_fn(|| regions.claim_made(&preview, false)).count() as u64;
+        // One region was claimed above. A quarter of the budget is left for the smallest rings.
+        assert_eq!((made + 1) * 16 * (1 << 20), GIB / 4 * 3);
+        assert!(regions.claim().unwrap().0.layout.ring_bytes() == LEAST);
+        assert_eq!(regions.claim_made(&preview, true), Some(cost), "it fills no more memory");
     }
 
     #[test]

@@ -16,7 +16,8 @@
 //!    name knows that the socket is stale.
 //! 4. An accepted connection takes no descriptors until [`Connection::take_descriptors`] (Linux
 //!    6.16 and later; before, untrusted peers can send them at any time).
-//! 5. End of file, `EPIPE` and `ECONNRESET` are all [`Error::Closed`]. No signal is raised.
+//! 5. End of file, `EPIPE` and `ECONNRESET` are all [`Error::Closed`]. No signal is raised. What the
+//!    other end sent before is received first.
 //! 6. If a program shares the descriptor table, each use of a socket is preceded by a check that
 //!    its number still refers to it ([`Held`]). If not, the connection is [`Error::Closed`], and
 //!    its number is not touched.
@@ -224,10 +225,14 @@ impl Connection {
     /// Receives a message, waiting at most `within` (with zero not at all). `None` if none came.
     pub fn receive(&self, within: Duration) -> Result<Option<Envelope>> {
         let deadline = Deadline::after(within);
+        let mut was_reset = false;
         loop {
             match self.receive_packet() {
                 Ok(envelope) => return envelope.map(Some),
                 Err(Errno::INTR) => {}
+                // The peer closed its end without having read everything. The kernel reports that
+                // once, before the messages that the peer has sent.
+                Err(Errno::CONNRESET) if !was_reset => was_reset = true,
                 Err(Errno::AGAIN) => {
                     if !deadline.wait(self.as_fd(), PollFlags::IN)? {
                         return Ok(None);

@@ -16,15 +16,13 @@
 //!    file (`early`). For other sessions that the daemon then enables, the process reports that it
 //!    continued before the answer (`Shared::is_late`).
 
-use std::time::Instant;
-
 use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging;
 use traceweir_transport::message::Message;
 
 use super::link::Peer;
 use super::shared::{Command, PendingTraits, Shared, Thread};
-use super::{Client, REPLY_TIMEOUT, callbacks};
+use super::{Client, Deadline, callbacks};
 use crate::error::{Error, Result};
 use crate::registration::{Decoding, Handle, Traits};
 
@@ -78,9 +76,10 @@ impl Client {
         mut shared: std::sync::MutexGuard<'s, Shared>,
         number: u32,
     ) -> std::sync::MutexGuard<'s, Shared> {
-        let deadline = Instant::now() + REPLY_TIMEOUT;
+        let mut deadline = Deadline::new();
         while shared.is_awaiting_traits(number) {
-            match deadline.checked_duration_since(Instant::now()) {
+            let is_sent = shared.setting(number).is_none_or(|setting| setting.is_sent);
+            match deadline.left(is_sent) {
                 Some(left) => shared = self.wait(shared, left),
                 None => {
                     shared.silent = true;

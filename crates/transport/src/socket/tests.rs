@@ -342,3 +342,16 @@ fn ended_peer_process_is_recognised() {
     let is_supported = !matches!(peer_process(connection.as_fd()), Err(Errno::NOPROTOOPT));
     assert_eq!(connection.peer_has_ended(), is_supported);
 }
+
+#[test]
+fn messages_of_a_peer_that_closed_without_reading_arrive() {
+    let (a, b) = Connection::pair().unwrap();
+    b.send(1, &Message::Done, &[], NOW).unwrap();
+    a.send(1, &ack(1), &[], NOW).unwrap();
+    a.send(2, &ack(2), &[], NOW).unwrap();
+    drop(a);
+    for order in [1, 2] {
+        assert_eq!(b.receive(SOON).unwrap().unwrap().message, ack(order));
+    }
+    assert!(matches!(b.receive(SOON), Err(Error::Closed)));
+}

@@ -260,6 +260,13 @@ impl Providers {
         if is_sound && has_room && !process.regions.contains_key(&session) {
             process.offered.insert(session, (params, memory));
         } else {
+            let reason = match (is_sound, has_room) {
+                (false, _) => "it is not sealed memory of the announced size",
+                (_, false) => "too few descriptors are left",
+                _ => "the process has a region already",
+            };
+            let pid = process.peer.pid;
+            log_client!("session {session:#x}: memory offered by process {pid} is not used: {reason}");
             passed.put_back(memory);
             core.sessions.count_uncounted(session, reply_to.link);
         }
@@ -303,9 +310,10 @@ impl Providers {
             // A process that has ended by now is identified by the connection: its id at that time,
             // and its user.
             let threads = identity.as_ref().map_or(Threads::AsGiven, |_| process::threads_of(pid));
+            let has_ended = identity.is_none();
             let identity = identity.clone();
             let identity = identity.unwrap_or_else(|| Identity { user: Some(uid), ..Identity::from(pid) });
-            match session.adopt(memory.as_fd(), &params, identity, threads) {
+            match session.adopt(memory.as_fd(), &params, identity, threads, has_ended) {
                 Ok((source, wake)) => {
                     process.regions.insert(id, source);
                     core.turn.send_with(link, Message::Region { session: id, params }, vec![wake]);
@@ -402,6 +410,10 @@ impl Providers {
         let Some(process) = self.registry.remove(link) else { return };
         // No registration came for this memory, so its events are lost.
         for session in process.offered.keys() {
+            let pid = process.peer.pid;
+            log_client!(
+                "session {session:#x}: process {pid} offered memory and ended without a registration"
+            );
             core.sessions.count_uncounted(*session, link);
         }
         core.sessions.forget_link(link);

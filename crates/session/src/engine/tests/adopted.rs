@@ -36,7 +36,7 @@ impl Stage {
         }
         self.flush();
         between();
-        self.session.adopt(early.memory.as_fd(), &early.params, 2, Threads::AsGiven).expect("adopted");
+        self.session.adopt(early.memory.as_fd(), &early.params, 2, Threads::AsGiven, false).expect("adopted");
         self.flush();
         early.pen.write(EACH, 0).expect("written");
     }
@@ -75,7 +75,8 @@ fn flight_recorder_sorts_backlogs_adopted_newest_first() {
     }
     stage.flush();
     for (process, early) in (2..).zip(early.iter().rev()) {
-        let adopted = stage.session.adopt(early.memory.as_fd(), &early.params, process, Threads::AsGiven);
+        let adopted =
+            stage.session.adopt(early.memory.as_fd(), &early.params, process, Threads::AsGiven, false);
         adopted.expect("adopted");
         stage.flush();
     }
