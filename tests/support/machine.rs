@@ -10,7 +10,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn look() -> Self {
+    pub(crate) fn inspect() -> Self {
         let devices = std::fs::read_dir("/sys/bus/event_source/devices").into_iter().flatten().flatten();
         let processors: Vec<_> =
             devices.filter(|device| device.file_name().to_string_lossy().starts_with("cpu")).collect();

@@ -134,7 +134,7 @@ impl Controller {
     pub(crate) fn folder(&self) -> RuntimeDir {
         let socket = self.link.socket();
         let folder = self.folders.iter().find(|folder| folder.control_socket() == socket);
-        folder.cloned().unwrap_or_else(|| RuntimeDir::at(socket.parent().unwrap_or(Path::new("."))))
+        folder.cloned().unwrap_or_else(|| RuntimeDir::from_path(socket.parent().unwrap_or(Path::new("."))))
     }
 
     /// Validates a session by the rules that need no daemon, in the published order of errors,

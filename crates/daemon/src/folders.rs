@@ -36,7 +36,8 @@ impl Folders {
     /// Returns the folders of a daemon; `None` for a user without a home.
     #[must_use]
     pub fn for_runtime(runtime: &RuntimeDir) -> Option<Self> {
-        let is_systems = || RuntimeDir::for_scope(Scope::System).is_ok_and(|system| system.path() == runtime.path());
+        let is_systems =
+            || RuntimeDir::for_scope(Scope::System).is_ok_and(|system| system.path() == runtime.path());
         match runtime.scope {
             Scope::System if is_systems() => Some(Self {
                 config: "/etc/traceweir".into(),

@@ -7,20 +7,20 @@
 //! ```
 
 mod check;
-mod merged_files;
 mod index;
 mod lane;
 mod load;
 mod merge;
+mod merged_files;
 mod reader;
 mod repair;
 mod writer;
 
 pub use check::{Finding, Rule, check};
-pub use merged_files::MergedFiles;
 pub use index::BufferRef;
 pub use load::unpack;
 pub use merge::{Damage, Events};
+pub use merged_files::MergedFiles;
 pub use reader::Trace;
 pub use repair::{Repair, repair};
 pub use writer::{InPlace, Options, Summary, Tail, Writer};

@@ -17,7 +17,7 @@ use traceweir_format::spec::session::{EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_P
 use traceweir_format::spec::status::Status;
 use traceweir_format::spec::system::is_system_provider;
 use traceweir_format::{Guid, filter};
-use traceweir_session::{Config, Done, Identity, StartOptions, Session};
+use traceweir_session::{Config, Done, Identity, Session, StartOptions};
 use traceweir_transport::cpu;
 use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConfig, Update};
 

@@ -188,7 +188,7 @@ impl Reader {
         let (fields, undecoded, payload) = match located {
             Ok(located) => {
                 let found = self.decoder.get(&located);
-                names = (found.known.schema.names.provider.clone(), found.known.event_name.clone());
+                names = (found.prepared.schema.names.provider.clone(), found.prepared.event_name.clone());
                 let (fields, undecoded) = collect(&mut self.walker, &found, record.pointer_size());
                 (fields, undecoded, found.payload)
             }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use traceweir_decode::Undecoded;
 use traceweir_decode::format::{self, Style};
 use traceweir_decode::schema;
-use traceweir_decode::source::Found;
+use traceweir_decode::source::SchemaMatch;
 use traceweir_decode::value::Value as Raw;
 use traceweir_decode::walk::{Visitor, Walker};
 use traceweir_format::Guid;
@@ -268,11 +268,11 @@ fn system_time([year, month, _, day, hour, minute, second, millisecond]: [u16; 8
 /// Returns the fields of an event, and the reason if the payload ends early or is damaged.
 pub(super) fn collect(
     walker: &mut Walker,
-    found: &Found<'_, '_>,
+    found: &SchemaMatch<'_, '_>,
     pointer_size: usize,
 ) -> (Vec<Field>, Option<Undecoded>) {
     let mut collector = Collector::default();
-    let walked = walker.walk(&found.known.schema, found.payload, pointer_size, &mut collector);
+    let walked = walker.walk(&found.prepared.schema, found.payload, pointer_size, &mut collector);
     (collector.fields, walked.err())
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use traceweir_format::spec::status::Status;
 use traceweir_kernel::Control;
-use traceweir_session::{Error, Live, Result, Session};
+use traceweir_session::{Error, OpenedConsumer, Result, Session};
 use traceweir_transport::map::check_headroom;
 use traceweir_transport::message::Properties;
 

@@ -65,7 +65,7 @@ impl Client {
 pub(in crate::service) enum ConsumerState {
     Nothing,
     Opening,
-    Session { session: u64, consumer: u64 },
+    Session { session: u64, consumer: traceweir_session::ConsumerId },
 }
 
 /// Formats a peer as "uid U, process P" for the log.

@@ -265,7 +265,7 @@ impl PrivateSessions {
         }
         let waiting = orders.iter().map(|(link, _)| *link).collect();
         for (link, control) in orders {
-            core.turn.send(link, Message::PrivateControl { order, session: id, asker: uid, control });
+            core.turn.send(link, Message::PrivateControl { order, session: id, user: uid, control });
         }
         self.await_processes(
             core,
@@ -299,7 +299,7 @@ impl PrivateSessions {
             reply_to.and_then(|reply_to| core.access.uid(reply_to.link).ok()).unwrap_or(private.starter);
         for link in &waiting {
             let (order, control) = (*order.as_ref().unwrap_or(&0), Control::Stop);
-            core.turn.send(*link, Message::PrivateControl { order, session: id, asker: uid, control });
+            core.turn.send(*link, Message::PrivateControl { order, session: id, user: uid, control });
         }
         match (order, reply_to) {
             (Ok(order), _) => {

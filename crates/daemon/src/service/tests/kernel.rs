@@ -268,7 +268,7 @@ fn system_logger_can_start_with_stacks() {
     send(&mut service, 1, start(0x0200_0100, &list));
     service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
     let id = service.core.sessions.running().pop().unwrap();
-    assert_eq!(service.core.information.settings(id).stack_hooks(), [0x0524]);
+    assert_eq!(service.core.information.settings(id).stack_hooks(), [hook::CONTEXT_SWITCH]);
     let config = service.core.sessions.running_session(id).unwrap().properties().config;
     assert_eq!(config.kernel_stacks, [0; 0], "the settings hold it");
 }
