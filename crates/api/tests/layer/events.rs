@@ -146,7 +146,8 @@ struct Panics;
 
 impl fmt::Debug for Panics {
     fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
-        panic!("a value that cannot be shown")
+        // Unlike `panic!`, this prints no message that looks like a failed test.
+        std::panic::resume_unwind(Box::new("a value that cannot be shown"))
     }
 }
 

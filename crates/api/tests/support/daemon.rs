@@ -1,6 +1,7 @@
 //! A real daemon for a test: in a thread, or in a separate process that can be killed.
 #![allow(dead_code)] // Each test file uses its part.
 
+use std::io::{Read, Seek};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -43,9 +44,15 @@ pub(crate) fn run_in_own_process(name: &str, test: impl FnOnce(&Path)) {
     let this = this.name().filter(|thread| *thread != "main");
     assert!(this.is_none_or(|test| test == name), "`{name}` names another test, or none");
     let folder = tempfile::tempdir().unwrap();
-    let status =
-        this_test(name).env(ALONE, name).env("TRACEWEIR_RUNTIME_DIR", folder.path()).status().unwrap();
-    assert!(status.success(), "{name} in a separate process: {status}");
+    // A file, not a pipe: a process that the test leaves behind cannot keep this one waiting.
+    let mut printed = tempfile::tempfile().unwrap();
+    let mut command = this_test(name);
+    command.env(ALONE, name).env("TRACEWEIR_RUNTIME_DIR", folder.path());
+    let status = command.stdout(printed.try_clone().unwrap()).stderr(printed.try_clone().unwrap()).status();
+    let status = status.unwrap();
+    let mut output = String::new();
+    printed.rewind().and_then(|()| printed.read_to_string(&mut output)).unwrap();
+    assert!(status.success(), "{name} in a separate process: {status}\n{output}");
 }
 
 /// Returns a command that runs one test of this program.
