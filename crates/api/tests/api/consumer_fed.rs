@@ -111,7 +111,7 @@ fn feed(buffers: Vec<Vec<u8>>, received: &mut RecordingHandler) -> (Vec<Status>,
 /// Reads the same file by its name.
 fn read(name: &str, interest: Interest, window: &Window) -> RecordingHandler {
     let mut received = RecordingHandler { interest, ..RecordingHandler::default() };
-    deliver(vec![Trace::open(&fixture(name)).unwrap()], window, &mut received).unwrap();
+    deliver(vec![Trace::open(fixture(name)).unwrap()], window, &mut received).unwrap();
     received
 }
 
@@ -177,7 +177,7 @@ fn time_window_includes_both_ends() {
         assert_eq!(read("manifest.etl", Interest::Events, &window).events, want);
     }
     let backwards = Window::new(Some(last), Some(FileTime(last.0 - 1)));
-    let trace = Trace::open(&fixture("manifest.etl")).unwrap();
+    let trace = Trace::open(fixture("manifest.etl")).unwrap();
     let error = deliver(vec![trace], &backwards, &mut RecordingHandler::default()).unwrap_err();
     assert_eq!(error.status(), Status::ERROR_INVALID_TIME);
 }
@@ -225,7 +225,7 @@ fn invalid_and_foreign_buffers_are_refused() {
 fn fed_trace_cannot_be_combined_with_others() {
     let (trace, _feeder) = Trace::from_buffers().unwrap();
     assert_eq!((trace.kind(), trace.header().processors), (Kind::Buffers, 0));
-    let file = Trace::open(&fixture("manifest.etl")).unwrap();
+    let file = Trace::open(fixture("manifest.etl")).unwrap();
     let error = deliver(vec![trace, file], &Window::default(), &mut RecordingHandler::default()).unwrap_err();
     assert_eq!(error.status(), Status::ERROR_INVALID_PARAMETER);
 }

@@ -65,7 +65,7 @@ fn several_files_are_read_in_wall_time_order() {
 #[test]
 fn single_file_has_its_header_and_all_its_events() {
     let folder = tempfile::tempdir().unwrap();
-    let trace = Trace::open(&file(folder.path(), "a.etl", 0, &[1, 2, 3])).unwrap();
+    let trace = Trace::open(file(folder.path(), "a.etl", 0, &[1, 2, 3])).unwrap();
     assert_eq!(trace.header().processors, 2);
     assert_eq!(read(vec![trace]), [(0, 1), (0, 2), (0, 3)]);
 }
@@ -95,7 +95,7 @@ fn closed_file_ends_while_the_others_continue() {
 #[test]
 fn callback_that_breaks_ends_processing() {
     let folder = tempfile::tempdir().unwrap();
-    let trace = Trace::open(&file(folder.path(), "a.etl", 0, &[1, 2, 3])).unwrap();
+    let trace = Trace::open(file(folder.path(), "a.etl", 0, &[1, 2, 3])).unwrap();
     let mut count = 0;
     process(vec![trace], |_| {
         count += 1;
