@@ -26,6 +26,7 @@ use crate::figure::{self, Figure, Rounds, Unit, Wanted};
 use crate::machine::Machine;
 use crate::process::failed;
 use crate::record;
+use crate::write::offer;
 use crate::write::ours::{self, Daemon};
 
 const REGISTRATIONS: u32 = 1_000;
@@ -186,7 +187,7 @@ pub(crate) fn stay(registrations: u32, write: bool) -> Result<()> {
         providers.push(Provider::register(guid, None)?);
     }
     if let (true, Some(provider)) = (write, providers.first())
-        && ours::emit(provider, b"here\0", 1) > 0
+        && offer::emit(provider, b"here\0", 1) > 0
     {
         return Err(Error::Unfit("the event was not written".to_owned()));
     }

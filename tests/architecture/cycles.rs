@@ -7,127 +7,6 @@ use std::path::Path;
 use super::modules::{Crate, Import, Sources};
 use crate::util::root;
 
-/// The cycles that are still there, one paragraph each: the crate, then its files below `src`. The
-/// list only becomes shorter.
-const KNOWN_CYCLES: &str = "\
-api:
-    client.rs
-    client/shared.rs
-    client/traits.rs
-    client/wakers.rs
-    private.rs
-    provider/mod.rs
-api:
-    client/again.rs
-    client/control.rs
-    client/orders.rs
-    client/private.rs
-    client/repair.rs
-api:
-    client/fork.rs
-    client/thread.rs
-api:
-    layer/interest.rs
-    layer/settle.rs
-api:
-    layer/naming.rs
-    layer/routes.rs
-api:
-    provider/binary.rs
-    provider/callback.rs
-    provider/deliver.rs
-    provider/enable.rs
-    provider/filter.rs
-    provider/registration.rs
-    provider/write.rs
-api:
-    provider/filter/compile.rs
-    provider/filter/table.rs
-benches:
-    write/filtered.rs
-    write/ours.rs
-build:
-    c/mod.rs
-    manifest.rs
-    rust/mod.rs
-daemon:
-    access/lists.rs
-    access/store.rs
-daemon:
-    autologger/definition.rs
-    autologger/provider.rs
-daemon:
-    registry.rs
-    service.rs
-daemon:
-    service/control.rs
-    service/kernel.rs
-    service/notice.rs
-decode:
-    source/kernel.rs
-    walk/header_names.rs
-decode:
-    source/known.rs
-    tdh/image.rs
-    tdh/library.rs
-    tdh/lists.rs
-    tdh/questions.rs
-    tdh/wpp.rs
-ffi:
-    consumer/deliver.rs
-    consumer/handles.rs
-    consumer/references.rs
-    consumer/schemas.rs
-format:
-    etl/merge.rs
-    etl/reader.rs
-format:
-    header/event.rs
-    header/extended.rs
-format:
-    info/form.rs
-    info/set.rs
-kernel:
-    asked.rs
-    capture.rs
-    control.rs
-    family/config/mod.rs
-    family/disk/mod.rs
-    family/file/mod.rs
-    family/image/mod.rs
-    family/interrupt.rs
-    family/memory.rs
-    family/mod.rs
-    family/network/sockets.rs
-    family/process/execs.rs
-    family/process/tasks.rs
-    family/profile.rs
-    family/schedule.rs
-    family/syscall/mod.rs
-    kallsyms.rs
-    opened.rs
-    out.rs
-    out/queue.rs
-    spec.rs
-    state.rs
-    targets.rs
-session:
-    collect.rs
-    engine.rs
-    engine/shared.rs
-    output.rs
-transport:
-    enabled.rs
-    runtime.rs
-transport:
-    ring/gather.rs
-    ring/straight.rs
-transport:
-    ring/outlet.rs
-    ring/rseq.rs
-    ring/rseq_absent.rs
-";
-
 /// Files of one crate that import each other in a circle, and the imports between them.
 #[derive(Debug, PartialEq, Eq)]
 struct Cycle {
@@ -212,43 +91,14 @@ fn crate_folders() -> BTreeMap<String, std::path::PathBuf> {
     folders
 }
 
-/// Formats a cycle as [`KNOWN_CYCLES`] lists it.
-fn listed(name: &str, files: &BTreeSet<String>) -> String {
-    let mut text = format!("{name}:\n");
-    for file in files {
-        let _ = writeln!(text, "    {file}");
-    }
-    text
-}
-
-/// Returns the paragraphs of [`KNOWN_CYCLES`], formatted like [`listed`].
-fn known_cycles() -> BTreeSet<String> {
-    let mut cycles: Vec<String> = Vec::new();
-    for line in KNOWN_CYCLES.lines() {
-        match cycles.last_mut() {
-            Some(cycle) if line.starts_with(' ') => *cycle = format!("{cycle}{line}\n"),
-            _ => cycles.push(format!("{line}\n")),
-        }
-    }
-    cycles.into_iter().collect()
-}
-
-/// Describes the cycles that are not listed, and the listed ones that are gone; empty if there are
-/// none.
-fn differences(cycles: &[(String, Cycle)], mut known: BTreeSet<String>) -> String {
+/// Describes cycles with the imports that close them.
+fn describe(cycles: &[(String, Cycle)]) -> String {
     let mut report = String::new();
     for (name, cycle) in cycles {
-        let text = listed(name, &cycle.files);
-        if known.remove(&text) {
-            continue;
-        }
-        let _ = writeln!(report, "\nThese files import each other in a circle.\n{text}");
+        let _ = writeln!(report, "\nThese files of {name} import each other in a circle.");
         for Import { from, to, path } in &cycle.imports {
             let _ = writeln!(report, "  {from} -> {to}: {path}");
         }
-    }
-    for cycle in known {
-        let _ = writeln!(report, "\nThis listed cycle is gone or has changed: remove it.\n{cycle}");
     }
     report
 }
@@ -263,25 +113,7 @@ fn files_do_not_import_each_other_in_circles() {
         let found = roots.flat_map(|root| cycles_of(&sources, root));
         cycles.extend(found.map(|cycle| (name.clone(), cycle)));
     }
-    let report = differences(&cycles, known_cycles());
-    assert!(report.is_empty(), "{report}");
-}
-
-#[test]
-fn listed_cycle_is_accepted_only_while_it_exists() {
-    let files = [
-        ("lib.rs", "mod a; mod b;"),
-        ("a.rs", "use crate::b::B; pub struct A;"),
-        ("b.rs", "use crate::a::A; pub struct B;"),
-    ];
-    let sources = files.map(|(path, text)| (path.to_owned(), text.to_owned())).into();
-    let cycles: Vec<_> =
-        cycles_of(&sources, "lib.rs").into_iter().map(|cycle| ("x".to_owned(), cycle)).collect();
-    let known = BTreeSet::from(["x:\n    a.rs\n    b.rs\n".to_owned()]);
-    assert_eq!(differences(&cycles, known.clone()), "");
-    let unlisted = differences(&cycles, BTreeSet::new());
-    assert!(unlisted.contains("  a.rs -> b.rs: crate::b::B\n  b.rs -> a.rs: crate::a::A\n"), "{unlisted}");
-    assert!(differences(&[], known).contains("is gone"));
+    assert!(cycles.is_empty(), "{}", describe(&cycles));
 }
 
 /// Returns the cycles of a made-up crate, each as the names of its files.

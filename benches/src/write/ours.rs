@@ -21,15 +21,15 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use traceweir::controller::Controller;
 use traceweir::session::{Filter, Scope, SessionBuilder};
-use traceweir::{EventDescriptor, Guid, Level, Provider, Session, write_event};
+use traceweir::{Guid, Level, Provider, Session, write_event};
 
 use crate::error::{Error, Result};
 use crate::peer::this_program;
 use crate::process::{self, failed};
 use crate::write::TRACELOGGING;
-use crate::write::filtered::FilterKind;
 use crate::write::load::{Load, Pattern, Written};
 use crate::write::lttng::Kind;
+use crate::write::offer::{FilterKind, KEYWORD, LEVEL, emit};
 use crate::write::program::Program;
 
 /// The provider of the bench.
@@ -45,10 +45,6 @@ pub(crate) const HEAD_BYTES: u64 = 16 + 80;
 /// rounded up: traits and metadata with their heads.
 pub(crate) const SELF_DESCRIBED_BYTES: u64 = 96;
 const BUFFER_KIB: u32 = 256;
-const LEVEL: u8 = 4;
-const KEYWORD: u64 = 1;
-pub(crate) const DESCRIPTOR: EventDescriptor =
-    EventDescriptor { id: 1, version: 0, channel: 0, level: LEVEL, opcode: 0, task: 0, keyword: KEYWORD };
 const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running `weir daemon` in its own folder.
@@ -290,19 +286,6 @@ pub(crate) fn register() -> Result<Provider> {
         return Ok(provider);
     }
     Err(Error::Unfit("the provider is not enabled after its registration".to_owned()))
-}
-
-/// Writes `count` events; returns the number of failed writes.
-#[inline(never)]
-pub(crate) fn emit(provider: &Provider, text: &[u8], count: u64) -> u64 {
-    let mut failed = 0;
-    for i in 0..count {
-        #[allow(clippy::cast_possible_truncation)] // The low half is the number, as on the peer's side.
-        let (number, value) = ((i as u32).to_le_bytes(), i.wrapping_mul(0x9e37).to_le_bytes());
-        let written = provider.write(&DESCRIPTOR, &[&number, &value, black_box(text)]);
-        failed += u64::from(written.is_err());
-    }
-    failed
 }
 
 /// Like [`emit`], with the same three fields by `write_event!`.

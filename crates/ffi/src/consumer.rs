@@ -26,6 +26,7 @@
 mod aligned;
 pub mod classes;
 mod deliver;
+mod details;
 mod handles;
 pub mod layout;
 mod names;
@@ -33,12 +34,13 @@ pub mod open;
 pub mod query;
 mod record;
 mod references;
-pub(crate) mod schemas;
+mod schemas;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use traceweir::Status;
 use traceweir::consumer::{self, Kind, Lent, Window};
+use traceweir_decode::tdh::{Answer, QueryDecoder};
 use traceweir_format::time::FileTime;
 
 use crate::{boundary, ptr};
@@ -92,14 +94,14 @@ unsafe fn file_time(at: *const [u32; 2]) -> Option<FileTime> {
 
 fn process(handles: &[u64], window: &Window) -> Result<(), Status> {
     let claimed = handles::claim(handles, window)?;
-    let schemas = claimed.iter().map(|claimed| Arc::clone(&claimed.entry.schemas)).collect();
+    let schemas = claimed.iter().map(|claimed| Arc::clone(&claimed.entry.details.schemas)).collect();
     let (delivered, _end_delivery) = Delivered::begin(schemas);
     let mut delivery = Delivery::new(delivered);
     let mut traces = Vec::with_capacity(claimed.len());
     let mut guard = ProcessingGuard { entries: Vec::with_capacity(claimed.len()), handles };
     for Claimed { entry, trace, consumer } in claimed {
-        guard.entries.push(entry.clone());
-        delivery.add(consumer, entry);
+        delivery.add(consumer, Arc::clone(&entry.details));
+        guard.entries.push(entry);
         traces.push(trace);
     }
     let ended = consumer::deliver(traces, window, &mut delivery);
@@ -136,7 +138,7 @@ pub extern "C" fn CloseTrace(handle: u64) -> u32 {
 pub extern "C" fn ProcessTraceBufferIncrementReference(handle: u64, buffer: *const BufferHead) -> u32 {
     boundary::status(|| match handles::find(handle) {
         Err(status) => status,
-        Ok(entry) if entry.kind == Kind::Buffers => Status::ERROR_NOT_SUPPORTED,
+        Ok(entry) if entry.details.kind == Kind::Buffers => Status::ERROR_NOT_SUPPORTED,
         Ok(_) => references::increment(handle, buffer.addr()),
     })
 }
@@ -195,7 +197,28 @@ fn add(handle: u64, at: *const BufferHead, size: u32) -> Result<(), Status> {
     let lent = LentByC { at, size: size as usize, completion: *completion };
     feeder.add(Box::new(lent)).map_err(|error| error.status())?;
     if let Some(header) = feeder.header().filter(|_| is_first) {
-        entry.set_header(TraceLogfileHeader::from(header));
+        entry.details.set_header(TraceLogfileHeader::from(header));
     }
     Ok(())
+}
+
+/// Asks the trace whose event is being delivered or, if there is none, all open traces until one
+/// has an answer. Returns `None` if there are no traces.
+pub(crate) fn ask_traces<T>(mut question: impl FnMut(&mut QueryDecoder) -> Answer<T>) -> Option<Answer<T>> {
+    if let Some(delivered) = Delivered::of_this_thread() {
+        return delivered.current().map(|schemas| schemas.ask(&mut question));
+    }
+    let mut last = None;
+    for schemas in handles::all_schemas() {
+        let answer = schemas.ask(&mut question);
+        if answer.as_ref().err().is_none_or(|refusal| !refusal.is_missing_schema()) {
+            return Some(answer);
+        }
+        last = Some(answer);
+    }
+    last
+}
+
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -36,7 +36,7 @@ use traceweir::{EventDescriptor, Status};
 use traceweir_decode::source::{Event, EventKind};
 use traceweir_decode::tdh::{Answer, Library, PropertyStep, QueryDecoder, Refusal};
 
-use crate::consumer::schemas;
+use crate::consumer;
 use crate::types::record::EventRecord;
 use crate::types::tdh::{EventMapInfo, PropertyDataDescriptor, TdhContext, TraceEventInfo};
 use crate::{boundary, ptr};
@@ -74,7 +74,7 @@ fn or_ask_trace<T>(answer: Answer<T>, question: impl FnMut(&mut QueryDecoder) ->
     match answer {
         // A refusal of the trace adds nothing to this one, except for a payload that does not match
         // its schema.
-        Err(refusal) if refusal.is_missing_schema() => schemas::ask(question).unwrap_or(Err(refusal)),
+        Err(refusal) if refusal.is_missing_schema() => consumer::ask_traces(question).unwrap_or(Err(refusal)),
         answer => answer,
     }
 }

@@ -16,11 +16,16 @@ pub(crate) mod manifest {
 pub(crate) mod identified {
     use std::io::{Read, Seek};
 
-    use crate::Result;
-    use crate::source::{ProviderSchemas, binary};
+    use crate::source::ProviderSchemas;
+    use crate::{Error, Result};
+
+    /// Fails: the parser of PE and ELF files is not part of this build.
+    pub fn load(_bytes: &[u8]) -> Result<Vec<ProviderSchemas>> {
+        Err(Error::Binary("this program is built without the feature `binaries`".into()))
+    }
 
     pub(crate) fn load_identified(_file: impl Read + Seek, _build_id: &str) -> Result<Vec<ProviderSchemas>> {
-        binary::load(&[])
+        load(&[])
     }
 }
 

@@ -62,13 +62,8 @@ pub fn provider_binary_kind(bytes: &[u8]) -> Kind {
     }
 }
 
-/// Reads the providers that a PE or ELF file describes.
-///
-/// Returns [`Error::NoMetadata`](crate::Error::NoMetadata) if the file is sound but describes none.
 #[cfg(not(feature = "binaries"))]
-pub fn load(_bytes: &[u8]) -> crate::Result<Vec<super::ProviderSchemas>> {
-    Err(crate::Error::Binary("this program is built without the feature `binaries`".into()))
-}
+pub use super::absent::identified::load;
 
 /// Returns the content of section [`ELF_SECTION`] for a compiled manifest.
 #[cfg(feature = "xml")]

@@ -16,7 +16,7 @@ use traceweir_format::logfile::LogFileHeader;
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::session::BUFFER_FLAGS_OF_LOSS;
 
-use super::handles::Entry;
+use super::details::Details;
 use super::layout::{
     BufferCallback, BufferCallbackInformation, EventCallback, EventRecordCallback, EventTrace,
     EventTraceLogfile, LogfileBufferCallback, TraceLogfileHeader,
@@ -60,7 +60,7 @@ pub(super) struct Consumer {
     on_buffer: OnBuffer,
     assembler: Assembler,
     header: TraceLogfileHeader,
-    entry: Option<Arc<Entry>>,
+    details: Option<Arc<Details>>,
     buffers_read: u32,
     lost: u32,
     last_time: i64,
@@ -84,7 +84,7 @@ impl Consumer {
             on_buffer,
             assembler: Assembler::new(context),
             header: TraceLogfileHeader::from(&LogFileHeader::default()),
-            entry: None,
+            details: None,
             buffers_read: 0,
             lost: 0,
             last_time: 0,
@@ -209,8 +209,8 @@ impl Delivery {
         Self { consumers: Vec::new(), is_cancelled: false, delivered }
     }
 
-    pub(super) fn add(&mut self, mut consumer: Consumer, entry: Arc<Entry>) {
-        consumer.entry = Some(entry);
+    pub(super) fn add(&mut self, mut consumer: Consumer, details: Arc<Details>) {
+        consumer.details = Some(details);
         self.consumers.push(consumer);
     }
 }
@@ -218,7 +218,7 @@ impl Delivery {
 impl Handler for Delivery {
     fn interest(&self, trace: usize) -> Interest {
         let Some(consumer) = self.consumers.get(trace) else { return Interest::Events };
-        let is_file = consumer.entry.as_ref().is_some_and(|entry| entry.kind == Kind::File);
+        let is_file = consumer.details.as_ref().is_some_and(|details| details.kind == Kind::File);
         match (&consumer.on_event, &consumer.on_buffer) {
             // A trace opened with options and without an event callback needs no decoding.
             (OnEvent::Ignore, OnBuffer::Bytes(..)) => Interest::Buffers,
@@ -242,9 +242,9 @@ impl Handler for Delivery {
             consumer.last_time = event.time.0;
             self.delivered.select(event.trace);
             if Decoder::is_informative(event.record)
-                && let Some(entry) = &consumer.entry
+                && let Some(details) = &consumer.details
             {
-                entry.schemas.observe(event.record);
+                details.schemas.observe(event.record);
             }
             consumer.call(event.record, stamp);
         }
@@ -264,9 +264,9 @@ impl Handler for Delivery {
     fn buffer(&mut self, buffer: Buffer<'_>) -> ControlFlow<()> {
         let Some(consumer) = self.consumers.get_mut(buffer.trace) else { return ControlFlow::Continue(()) };
         if buffer.header.flags & BUFFER_FLAGS_OF_LOSS != 0
-            && let Some(entry) = consumer.entry.as_ref().filter(|entry| entry.kind != Kind::File)
+            && let Some(details) = consumer.details.as_ref().filter(|details| details.kind != Kind::File)
         {
-            entry.record_drop(buffer.header.processor_index, buffer.header.time_stamp);
+            details.record_drop(buffer.header.processor_index, buffer.header.time_stamp);
         }
         if consumer.call_buffer(&buffer) {
             return ControlFlow::Continue(());

@@ -8,14 +8,15 @@
 //! 2. No callback of the program runs while the table or a state is locked.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use traceweir::Status;
 use traceweir::consumer::{Closer, Feeder, Kind, Trace, Window};
-use traceweir_format::buffer::MAX_PROCESSOR;
 
 use super::deliver::Consumer;
-use super::layout::{BufferCompletionCallback, TraceLogfileHeader};
+use super::details::Details;
+use super::layout::BufferCompletionCallback;
+use super::locked;
 use super::schemas::Schemas;
 
 /// The published constant INVALID_PROCESSTRACE_HANDLE.
@@ -46,58 +47,18 @@ enum State {
 
 /// An opened trace.
 pub(super) struct Entry {
-    pub(super) kind: Kind,
+    pub(super) details: Arc<Details>,
     closer: Closer,
     state: Mutex<State>,
     /// For a stream of buffers only.
     pub(super) feed: Option<(Feeder, Completion)>,
-    /// The schemas that the trace contains.
-    pub(super) schemas: Arc<Schemas>,
-    details: Mutex<Details>,
-}
-
-/// The details that can be queried at any time.
-struct Details {
-    header: TraceLogfileHeader,
-    /// The stamp of the last loss on each processor, or 0.
-    drops: Vec<i64>,
 }
 
 impl Entry {
-    pub(super) fn header(&self) -> TraceLogfileHeader {
-        locked(&self.details).header
-    }
-
-    pub(super) fn set_header(&self, header: TraceLogfileHeader) {
-        let mut details = locked(&self.details);
-        details.header = header;
-        details.drops.resize(processors(&header), 0);
-    }
-
-    /// Records the stamp of a loss on a processor.
-    pub(super) fn record_drop(&self, cpu: u16, stamp: i64) {
-        if let Some(at) = locked(&self.details).drops.get_mut(usize::from(cpu)) {
-            *at = stamp;
-        }
-    }
-
-    pub(super) fn drops(&self) -> Vec<i64> {
-        locked(&self.details).drops.clone()
-    }
-
     /// Marks the processing of the trace as ended.
     pub(super) fn set_done(&self) {
         *locked(&self.state) = State::Done;
     }
-}
-
-/// Returns the number of processors in a header, limited to what a buffer can name.
-fn processors(header: &TraceLogfileHeader) -> usize {
-    (header.number_of_processors as usize).clamp(1, usize::from(MAX_PROCESSOR).saturating_add(1))
-}
-
-pub(super) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 struct Table {
@@ -109,25 +70,14 @@ static TABLE: Mutex<Table> = Mutex::new(Table { next: FIRST, entries: BTreeMap::
 
 /// Adds a trace to the table, and returns its handle.
 pub(super) fn insert(trace: Trace, mut consumer: Consumer, feed: Option<(Feeder, Completion)>) -> u64 {
-    let header = TraceLogfileHeader::from(trace.header());
-    let mut drops = vec![0; processors(&header)];
-    for (cpu, stamp) in trace.last_losses() {
-        if let Some(at) = drops.get_mut(usize::from(cpu)) {
-            *at = stamp;
-        }
-    }
+    let details = Details::new(&trace);
     let mut table = locked(&TABLE);
     let handle = table.next;
     table.next = table.next.saturating_add(1);
     consumer.handle = handle;
-    let entry = Entry {
-        kind: trace.kind(),
-        closer: trace.closer(),
-        schemas: Schemas::new(&trace),
-        state: Mutex::new(State::Opened(Box::new((trace, consumer)))),
-        feed,
-        details: Mutex::new(Details { header, drops }),
-    };
+    let closer = trace.closer();
+    let state = Mutex::new(State::Opened(Box::new((trace, consumer))));
+    let entry = Entry { details, closer, state, feed };
     table.entries.insert(handle, Arc::new(entry));
     handle
 }
@@ -139,7 +89,7 @@ pub(super) fn find(handle: u64) -> Result<Arc<Entry>, Status> {
 
 /// Returns the schemas of all open traces.
 pub(super) fn all_schemas() -> Vec<Arc<Schemas>> {
-    locked(&TABLE).entries.values().map(|entry| Arc::clone(&entry.schemas)).collect()
+    locked(&TABLE).entries.values().map(|entry| Arc::clone(&entry.details.schemas)).collect()
 }
 
 /// A trace that is about to be processed.
@@ -180,7 +130,7 @@ pub(super) fn claim(handles: &[u64], window: &Window) -> Result<Vec<Claimed>, St
 
 /// Checks that all are files, or that there is only one trace.
 fn check_kinds(entries: &[Arc<Entry>]) -> Result<(), Status> {
-    let all_files = entries.iter().all(|entry| entry.kind == Kind::File);
+    let all_files = entries.iter().all(|entry| entry.details.kind == Kind::File);
     if all_files || entries.len() == 1 { Ok(()) } else { Err(Status::ERROR_INVALID_PARAMETER) }
 }
 

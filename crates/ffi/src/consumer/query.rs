@@ -63,13 +63,13 @@ fn answer(handle: u64, class: u32) -> Result<Vec<u8>, Status> {
         PARTITION => Ok(vec![0; size_of::<PartitionInformation>()]),
         PARTITION_V2 => Ok(vec![0; size_of::<PartitionInformationV2>()]),
         LAST_DROPPED_TIMES => {
-            let drops = entry.drops();
+            let drops = entry.details.drops();
             let count = u64::try_from(drops.len()).unwrap_or(0);
             // The count has four bytes. The four after it are 0, as the high half of this u64 is.
             Ok(count.to_le_bytes().into_iter().chain(drops.into_iter().flat_map(i64::to_le_bytes)).collect())
         }
         LOG_FILE_HEADER => {
-            let header = entry.header();
+            let header = entry.details.header();
             let mut bytes = vec![0; size_of::<TraceLogfileHeader>()];
             // SAFETY: the vector has the size of the structure, all bytes of which are fields.
             unsafe { bytes.as_mut_ptr().cast::<TraceLogfileHeader>().write_unaligned(header) };

@@ -14,7 +14,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use traceweir::Status;
 
 use super::aligned::Aligned;
-use super::handles::locked;
+use super::locked;
 
 struct Reference {
     handle: u64,

@@ -25,7 +25,7 @@ use traceweir_decode::tdh::{Answer, QueryDecoder};
 use traceweir_format::etl;
 use traceweir_format::header::Record;
 
-use super::handles::{self, locked};
+use super::locked;
 
 /// The schemas that one trace contains.
 pub(super) struct Schemas(Mutex<LearnedSchemas>);
@@ -49,7 +49,8 @@ impl Schemas {
         locked(&self.0).queries.decoder.observe(record);
     }
 
-    fn ask<T>(&self, question: &mut impl FnMut(&mut QueryDecoder) -> Answer<T>) -> Answer<T> {
+    /// Asks for an answer, and searches for further schemas while one is missing.
+    pub(super) fn ask<T>(&self, question: &mut impl FnMut(&mut QueryDecoder) -> Answer<T>) -> Answer<T> {
         let mut learned = locked(&self.0);
         let mut answer = question(&mut learned.queries);
         for learn in [LearnedSchemas::load_programs, LearnedSchemas::search_file] {
@@ -104,6 +105,16 @@ impl Delivered {
         (Rc::clone(&this), EndDelivery(DELIVERED.replace(Some(this))))
     }
 
+    /// Returns the traces that this thread delivers, if it runs a callback of a delivery.
+    pub(super) fn of_this_thread() -> Option<Rc<Self>> {
+        DELIVERED.with_borrow(Clone::clone)
+    }
+
+    /// Returns the schemas of the trace whose event is being delivered.
+    pub(super) fn current(&self) -> Option<&Schemas> {
+        self.traces.get(self.current.get()).map(Arc::as_ref)
+    }
+
     /// Selects the trace of the next event.
     #[inline(always)]
     pub(super) fn select(&self, trace: usize) {
@@ -119,22 +130,4 @@ impl Drop for EndDelivery {
         // The delivery that ends is dropped after the borrow.
         let _ended = DELIVERED.replace(self.0.take());
     }
-}
-
-/// Asks the trace whose event is being delivered or, if there is none, all open traces until one
-/// has an answer. Returns `None` if there are no traces.
-pub(crate) fn ask<T>(mut question: impl FnMut(&mut QueryDecoder) -> Answer<T>) -> Option<Answer<T>> {
-    let delivered = DELIVERED.with_borrow(Clone::clone);
-    if let Some(delivered) = delivered {
-        return delivered.traces.get(delivered.current.get()).map(|schemas| schemas.ask(&mut question));
-    }
-    let mut last = None;
-    for schemas in handles::all_schemas() {
-        let answer = schemas.ask(&mut question);
-        if answer.as_ref().err().is_none_or(|refusal| !refusal.is_missing_schema()) {
-            return Some(answer);
-        }
-        last = Some(answer);
-    }
-    last
 }
