@@ -1,9 +1,11 @@
 #!/usr/bin/env bash
-# The published packages of tracelogging and tracelogging_dynamic against the stand-ins: their tests are run, their example is built.
+# Builds the published packages tracelogging and tracelogging_dynamic against the stand-ins, runs
+# their tests and builds their example.
 #
-#   compat/run.sh FOLDER      works in FOLDER and leaves FOLDER/generate_events there, for whoever wants to record it
+#   compat/run.sh FOLDER      works in FOLDER and leaves the example FOLDER/generate_events there
 #
-# Nothing of the packages is kept in this tree: cargo fetches them from the registry. Ends with 77 where there is no registry to be had.
+# This tree has no copy of the packages: cargo fetches them from the registry. Exits with 77 if no
+# registry can be reached.
 set -euo pipefail
 compat=$(cd "$(dirname "$0")" && pwd)
 folder=$1

@@ -1,9 +1,10 @@
 #!/bin/sh
-# Runs the fuzz targets on a stable compiler, without a sanitizer unless FUZZ_SANITIZER=address asks for one:
+# Runs the fuzz targets on a stable compiler. FUZZ_SANITIZER=address adds a sanitizer.
 #
-#   fuzz/run.sh [seconds] [target…]       60 seconds for each of all targets, unless told otherwise
+#   fuzz/run.sh [seconds] [target…]       by default 60 seconds for each of all targets
 #
-# Ends with 1 if anything was found; what was found lies in fuzz/artifacts/<target>. `cargo +nightly fuzz run <target>` works as well.
+# Exits with 1 if it found anything; the inputs are in fuzz/artifacts/<target>. `cargo +nightly fuzz
+# run <target>` works as well.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -19,12 +20,14 @@ fi
 memory=512
 case ${FUZZ_SANITIZER:-} in
     '') ;;
-    # A stable compiler has this option only when it is told to be one of tomorrow. Memory is exactly as large as calls are told: the sanitizer sees what lies behind.
-    # What was freed it keeps for a while.
+    # RUSTC_BOOTSTRAP unlocks the option in a stable compiler. With `fuzz_exact`, allocations have
+    # exactly the size that calls get, so the sanitizer sees reads beyond it. It also keeps freed
+    # memory for a while, which takes more memory.
     *) export RUSTC_BOOTSTRAP=1 RUSTFLAGS="${RUSTFLAGS:-} -Zsanitizer=$FUZZ_SANITIZER --cfg fuzz_exact"
        memory=2048 ;;
 esac
-# What cargo-fuzz passes for `--sanitizer none`. With a target named, they do not reach build scripts and procedural macros.
+# The flags of cargo-fuzz for `--sanitizer none`. Because a target is named, they do not reach build
+# scripts and procedural macros.
 triple=$(rustc -vV | sed -n 's/^host: //p')
 export RUSTFLAGS="${RUSTFLAGS:-} --cfg fuzzing -Cpasses=sancov-module -Cllvm-args=-sanitizer-coverage-level=4 \
 -Cllvm-args=-sanitizer-coverage-inline-8bit-counters -Cllvm-args=-sanitizer-coverage-pc-table \

@@ -1,11 +1,15 @@
-// The load that every side of `traceweir-bench -- write` puts on its tracer, for sides that are programs in C or C++. A program includes this
-// file after defining `emit`, and compares with the same load in Rust, src/write/load.rs:
+// The load that every side of `traceweir-bench -- write` puts on its tracer, for sides that are
+// programs in C or C++. A program includes this file after defining `emit`, and compares with the
+// same load in Rust, src/write/load.rs:
 //
-//   PROGRAM burst THREADS PAYLOAD EVENTS BURSTS PAUSE_US    bursts that fit into the buffers, with pauses in which they are emptied
-//   PROGRAM paced THREADS PAYLOAD RATE MILLISECONDS         RATE events a second by all threads together, in steps of a millisecond
+//   PROGRAM burst THREADS PAYLOAD EVENTS BURSTS PAUSE_US
+//     bursts that fit into the buffers, with pauses in which they are emptied
+//   PROGRAM paced THREADS PAYLOAD RATE MILLISECONDS
+//     RATE events a second by all threads together, in steps of a millisecond
 //
-// It prints one line: events, processor nanoseconds of the writing threads inside `emit`, nanoseconds of the longest thread.
-// Thread t stays on processor t. Bursts begin together; the first WARM_BURSTS touch all memory and are not counted.
+// It prints one line: events, processor nanoseconds of the writing threads inside `emit`,
+// nanoseconds of the longest thread. Thread t stays on processor t. Bursts begin together; the
+// first WARM_BURSTS touch all memory and are not counted.
 #ifndef LOAD_H
 #define LOAD_H
 #include <pthread.h>

@@ -22,23 +22,23 @@ static const GUID HelloProvider = {0x3d1c9f52, 0x6c1e, 0x4a3b, {0x9a, 0x52, 0x0a
 /* Id 1, version 0, channel 0, level 4 (information), opcode 0, task 0, keyword 1. */
 static const EVENT_DESCRIPTOR Greeted = {1, 0, 0, 4, 0, 0, 0x1};
 
-static ULONG greet(REGHANDLE reg, ULONG number, const char *whom) {
+static ULONG greet(REGHANDLE reg, ULONG number, const char *name) {
     EVENT_DATA_DESCRIPTOR data[2];
-    /* Only where somebody listens is it worth to compute what an event says. */
+    /* Computes the data of an event only if a session wants it. */
     if (!EventEnabled(reg, &Greeted)) {
         return ERROR_SUCCESS;
     }
     EventDataDescCreate(&data[0], &number, sizeof number);
-    EventDataDescCreate(&data[1], whom, (ULONG)(strlen(whom) + 1));
+    EventDataDescCreate(&data[1], name, (ULONG)(strlen(name) + 1));
     return EventWrite(reg, &Greeted, 2, data);
 }
 
 int main(void) {
-    static const char *const whom[] = {"world", "Linux", "Windows"};
+    static const char *const names[] = {"world", "Linux", "Windows"};
     REGHANDLE reg = 0;
     ULONG status = EventRegister(&HelloProvider, NULL, NULL, &reg);
     for (ULONG i = 0; i < 3 && status == ERROR_SUCCESS; i++) {
-        status = greet(reg, i, whom[i]);
+        status = greet(reg, i, names[i]);
     }
     if (status == ERROR_SUCCESS) {
         status = EventWriteString(reg, 4, 0x1, W("that was all"));

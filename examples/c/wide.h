@@ -1,5 +1,6 @@
-/* What the examples share: literals in UTF-16, text from and for the terminal, and status codes as text. The macro is the one place where the two systems
- * differ: WCHAR is wchar_t on Windows, where it has 16 bits, and char16_t here. */
+/* What the examples share: literals in UTF-16, text from and for the terminal, and status codes as
+ * text. The macro is the one place where the two systems differ: WCHAR is wchar_t on Windows, where
+ * it has 16 bits, and char16_t here. */
 #ifndef EXAMPLES_WIDE_H
 #define EXAMPLES_WIDE_H
 

@@ -84,9 +84,10 @@ impl Rule {
 
 fn table(outcomes: &[(&Rule, Outcome)], not_here: &[&NotHere]) -> String {
     let mut text = String::from(
-        "# Conformance\n\nEvery rule of the contract for sessions and providers, the test that pins it, and its result. Written by\n\
-         `cargo test -p traceweir-cli --test conformance -- --write-docs`; the test suite fails where this table is not the one of its run.\n\
-         Marks: D documented, H declared in public headers, O observed, P decided by this project.\n\n\
+        "# Conformance\n\nEvery rule of the contract for sessions and providers, the test that checks it, and the result.\n\
+         `cargo test -p traceweir-cli --test conformance -- --write-docs` writes this page; the tests fail if\n\
+         it differs from their results. Marks: D documented, H declared in public headers, O observed,\n\
+         P decided by this project.\n\n\
          | Section | Mark | Rule | Test | Result |\n|---|---|---|---|---|\n",
     );
     for (rule, outcome) in outcomes {

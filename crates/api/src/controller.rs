@@ -33,8 +33,9 @@
 //!    A request that changes something and was sent is never repeated.
 //! 3. A session does not end with its controller.
 //!
-//! Sessions in this process need no controller. Private sessions that a controller starts in the processes of a provider (`PRIVATE_LOGGER_MODE`, with the
-//! provider's GUID) open their files there, with the rights of each process.
+//! Sessions in this process need no controller. Private sessions that a controller starts in the
+//! processes of a provider (`PRIVATE_LOGGER_MODE`, with the provider's GUID) open their files there,
+//! with the rights of each process.
 
 pub mod access;
 mod ask;

@@ -71,7 +71,7 @@ pub use output::{Output, Summary};
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Compress buffers.
+    /// Whether to compress the buffers of the output.
     pub compressed: bool,
     /// Bytes of a buffer, a multiple of 1,024 from 1 KiB to 16 MiB; `None` for the size of the
     /// inputs, up to 1 MiB.
@@ -230,7 +230,7 @@ impl Relogger {
         if traces.is_empty() {
             return refused("there is no input: call add_file or add_live");
         }
-        let inputs = traces.iter().map(Input::of).collect::<Result<Vec<_>>>()?;
+        let inputs = traces.iter().map(Input::from_trace).collect::<Result<Vec<_>>>()?;
         let mut output = Output::create(&path, &paths, &inputs, &settings)?;
         let mut begun = vec![false; inputs.len()];
         let mut failure = None;

@@ -16,7 +16,7 @@ pub enum Error {
     /// A file cannot be read or written.
     #[error("{}: {source}", path.display())]
     File {
-        /// The file.
+        /// The file that failed.
         path: PathBuf,
         /// The error that the system returned.
         source: std::io::Error,
@@ -24,7 +24,7 @@ pub enum Error {
     /// The manifest has mistakes.
     #[error("{}", list_mistakes(name, mistakes))]
     Manifest {
-        /// The manifest.
+        /// The manifest with the error.
         name: String,
         /// All mistakes, in the order of their lines.
         mistakes: Vec<Mistake>,
@@ -32,7 +32,7 @@ pub enum Error {
     /// Definitions of the manifest have no compiled form.
     #[error("{name}: {source}")]
     Compile {
-        /// The manifest.
+        /// The manifest with the error.
         name: String,
         /// The reason why they cannot be compiled.
         source: traceweir_decode::Error,

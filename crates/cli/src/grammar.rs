@@ -122,7 +122,7 @@ pub(crate) struct EnableRequest {
     pub(crate) all: u64,
     /// Highest level; 0 means all.
     pub(crate) level: u8,
-    /// `EVENT_ENABLE_PROPERTY_…` bits.
+    /// The bits `EVENT_ENABLE_PROPERTY_…`.
     pub(crate) property: u32,
     /// The `SourceId` of the enable; null if none.
     pub(crate) source: Guid,

@@ -58,7 +58,7 @@ pub(crate) struct Images {
     /// Identities whose image has not been reported yet.
     identities: BTreeMap<(u32, u64), DebugId>,
     lifetimes: ProcessLifetimes,
-    /// Interned paths.
+    /// The interned paths of images.
     texts: HashSet<Arc<str>>,
     text_bytes: usize,
     walker: Walker,

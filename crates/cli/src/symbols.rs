@@ -63,7 +63,7 @@ pub(crate) struct Frame {
     pub offset: u64,
     /// Offset in the module of a function without a name, if known.
     pub start: Option<u64>,
-    /// Source file.
+    /// The source file of the function.
     pub file: Option<Arc<str>>,
     /// Line in the source file.
     pub line: Option<u32>,

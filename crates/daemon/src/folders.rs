@@ -24,7 +24,7 @@ use traceweir_transport::runtime::{RuntimeDir, Scope, trusted_variable};
 /// The folders of one daemon; they may not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Folders {
-    /// The configuration.
+    /// The folder with the configuration.
     pub config: PathBuf,
     /// The state that the daemon stores.
     pub state: PathBuf,

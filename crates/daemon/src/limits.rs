@@ -109,7 +109,7 @@ pub(crate) fn sessions_of_guests(most: usize) -> usize {
 /// The connections that exist when a new one arrives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Connections {
-    /// All connections.
+    /// Number of all connections.
     pub(crate) all: usize,
     /// Of those, connections of guests.
     pub(crate) guests: usize,

@@ -32,9 +32,9 @@ const LONGEST: usize = 1000;
 /// The kind of a line, which determines its printed level and its limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Level {
-    /// Normal operation.
+    /// A message about normal operation.
     Info,
-    /// A problem.
+    /// A message about a problem.
     Warning,
     /// A request that was refused.
     Refused,

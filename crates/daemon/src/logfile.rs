@@ -114,9 +114,9 @@ impl PassedDescriptors {
 /// The files that a request names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NamedFiles {
-    /// No file.
+    /// The session writes no file.
     Nothing,
-    /// One file.
+    /// The session writes one file.
     File,
     /// A sequence of files.
     Sequence,

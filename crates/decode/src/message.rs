@@ -96,11 +96,11 @@ pub enum Conversion {
     Decimal,
     /// `u`: decimal, the bits taken as unsigned.
     Unsigned,
-    /// `x`: hexadecimal.
+    /// `x`: a hexadecimal number.
     Hex,
     /// `X`: hexadecimal with capital letters.
     UpperHex,
-    /// `o`: octal.
+    /// `o`: an octal number.
     Octal,
     /// `p`: hexadecimal with capital letters and all digits of the field's size.
     Pointer,

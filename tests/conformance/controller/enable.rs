@@ -1,4 +1,4 @@
-//! EnableTraceEx2.
+//! Conformance of EnableTraceEx2.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

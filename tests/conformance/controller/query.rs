@@ -1,4 +1,4 @@
-//! QueryAllTraces.
+//! Conformance of QueryAllTraces.
 
 use traceweir::controller::SessionConfig;
 use traceweir::private::PrivateSession;

@@ -1,4 +1,4 @@
-//! Provider groups.
+//! Conformance of provider groups.
 
 use traceweir::controller::{EnableCode, EnableParams, Filter, ProviderEntry};
 use traceweir::{Guid, PrivateSession, Provider};

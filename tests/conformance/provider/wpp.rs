@@ -1,4 +1,4 @@
-//! WPP messages.
+//! Conformance of WPP messages.
 
 use traceweir::classic::trace_message;
 use traceweir::controller::SessionConfig;

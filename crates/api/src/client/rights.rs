@@ -78,7 +78,7 @@ struct OwnRights {
     /// The group that files are opened with, and the real, saved and file-system group ids.
     group: u32,
     groups: Vec<u32>,
-    /// Supplementary groups.
+    /// The supplementary groups of the process.
     others: Vec<u32>,
     has_capabilities: bool,
 }

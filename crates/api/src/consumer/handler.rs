@@ -22,7 +22,7 @@ use crate::error::Result;
 #[non_exhaustive]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Interest {
-    /// Events only.
+    /// The handler gets events, but no buffers.
     #[default]
     Events,
     /// Events, and the buffers after them.

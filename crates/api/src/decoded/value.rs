@@ -132,7 +132,7 @@ impl Value {
         }
     }
 
-    /// Returns text.
+    /// Returns the text of a string value.
     #[must_use]
     pub fn as_str(&self) -> Option<&str> {
         match self.data {

@@ -38,7 +38,7 @@ pub(super) const SCHEMATIZED: usize = 6;
 pub(super) const OWN: usize = 7;
 const SECTIONS: usize = 8;
 
-/// Compiled filters.
+/// The filters of one enable, compiled for the write path.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Compiled {
     /// The content of a cell; empty if there is nothing to keep.

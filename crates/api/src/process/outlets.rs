@@ -38,7 +38,7 @@ pub(crate) fn get(outlet: u8) -> &'static Outlet {
 pub(crate) enum Owner {
     /// The daemon of a connection, by the connection's number.
     Peer(u64),
-    /// This process.
+    /// The outlets belong to this process.
     Private,
 }
 

@@ -48,7 +48,7 @@ pub struct TraceEvent {
 
 impl TraceEvent {
     /// Copies an event.
-    pub fn of(event: &Event<'_>) -> Result<Self> {
+    pub fn from_event(event: &Event<'_>) -> Result<Self> {
         let record = event.record;
         let mut bytes = Vec::new();
         if !edit::modernise(record, &mut bytes)? {

@@ -38,7 +38,7 @@ pub(super) struct Part {
     folder: OwnedFd,
     /// Temporary name in the folder.
     part: OsString,
-    /// Final path.
+    /// The path of the finished file.
     path: PathBuf,
     /// The final name must be free.
     new: bool,

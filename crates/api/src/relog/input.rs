@@ -34,9 +34,9 @@ pub struct Input {
 
 impl Input {
     /// Reads the properties of an opened trace.
-    pub fn of(trace: &Trace) -> Result<Self> {
+    pub fn from_trace(trace: &Trace) -> Result<Self> {
         if let Some(file) = trace.as_file() {
-            return Self::of_file(file);
+            return Self::from_file(file);
         }
         let header = trace.header().clone();
         let (largest, processors) = (header.buffer_size, header.processors as usize);
@@ -45,7 +45,7 @@ impl Input {
     }
 
     /// Reads the properties of a file that is read by other means.
-    pub fn of_file<R: ReadAt>(trace: &etl::Trace<R>) -> Result<Self> {
+    pub fn from_file<R: ReadAt>(trace: &etl::Trace<R>) -> Result<Self> {
         Ok(Self {
             header: trace.header().clone(),
             clock: *trace.clock(),

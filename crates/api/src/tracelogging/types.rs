@@ -66,7 +66,7 @@ numbers! {
         LogAlways = 0,
         /// The program ends, or cannot continue.
         Critical = 1,
-        /// Something failed.
+        /// An operation of the program failed.
         Error = 2,
         /// Something may fail.
         Warning = 3,
@@ -102,35 +102,35 @@ numbers! {
         Send = 9,
         /// A message is received.
         Receive = 240,
-        /// Reserved.
+        /// Reserved for opcodes of the system.
         ReservedOpcode241 = 241,
-        /// Reserved.
+        /// Reserved for opcodes of the system.
         ReservedOpcode242 = 242,
-        /// Reserved.
+        /// Reserved for opcodes of the system.
         ReservedOpcode243 = 243,
-        /// Reserved.
+        /// Reserved for opcodes of the system.
         ReservedOpcode244 = 244,
-        /// Reserved.
+        /// Reserved for opcodes of the system.
         ReservedOpcode245 = 245,
-        /// Reserved.
+        /// Reserved for opcodes of the system.
         ReservedOpcode246 = 246,
-        /// Reserved.
+        /// Reserved for opcodes of the system.
         ReservedOpcode247 = 247,
-        /// Reserved.
+        /// Reserved for opcodes of the system.
         ReservedOpcode248 = 248,
-        /// Reserved.
+        /// Reserved for opcodes of the system.
         ReservedOpcode249 = 249,
-        /// Reserved.
+        /// Reserved for opcodes of the system.
         ReservedOpcode250 = 250,
-        /// Reserved.
+        /// Reserved for opcodes of the system.
         ReservedOpcode251 = 251,
-        /// Reserved.
+        /// Reserved for opcodes of the system.
         ReservedOpcode252 = 252,
-        /// Reserved.
+        /// Reserved for opcodes of the system.
         ReservedOpcode253 = 253,
-        /// Reserved.
+        /// Reserved for opcodes of the system.
         ReservedOpcode254 = 254,
-        /// Reserved.
+        /// Reserved for opcodes of the system.
         ReservedOpcode255 = 255,
         /// The same as [`ActivityStart`](Self::ActivityStart).
         Start = 1,

@@ -39,9 +39,9 @@ pub struct DataDescriptor {
     pub size: u32,
     /// Type of the block, if the provider has descriptor types; otherwise ignored.
     pub kind: u8,
-    /// Reserved; zero.
+    /// Reserved; must be zero.
     pub reserved1: u8,
-    /// Reserved; zero.
+    /// Reserved; must be zero.
     pub reserved2: u16,
 }
 

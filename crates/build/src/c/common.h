@@ -50,7 +50,8 @@ static inline ULONG McGenEventUnregister(PMCGEN_TRACE_CONTEXT Context) {
     return EventUnregister(Handle);
 }
 
-/* Whether any session may want an event of this level and keyword; sessions that do not are sorted out by EventWrite. */
+/* Returns whether a session may want an event of this level and keyword. EventWrite then skips the
+ * sessions that do not. */
 static inline BOOL McGenLevelKeywordEnabled(const MCGEN_TRACE_CONTEXT *Context, UCHAR Level, ULONGLONG Keyword) {
     UCHAR Most;
     ULONGLONG Any, All;

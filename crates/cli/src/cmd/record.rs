@@ -56,9 +56,9 @@ enum Note {
 /// Why a recording ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
-    /// As planned.
+    /// The recording ended as planned.
     Done,
-    /// By Ctrl-C.
+    /// Ctrl-C ended the recording.
     Interrupted,
     /// By a second Ctrl-C.
     InterruptedTwice,

@@ -39,7 +39,7 @@ pub(super) fn run(options: &Relog) -> Result<Outcome> {
     let mut traces = Traces::open(&options.files.files, &options.schemas, false)?;
     let chosen = Choice::new(options, traces.start());
     check_span(&chosen.filter)?;
-    let inputs = traces.inputs.iter().map(|input| Input::of_file(&input.trace));
+    let inputs = traces.inputs.iter().map(|input| Input::from_file(&input.trace));
     let inputs = inputs.collect::<traceweir::Result<Vec<_>>>()?;
     let settings = settings(options, &traces, &chosen.filter);
     // From here on, Ctrl-C must remove the incomplete output.

@@ -22,7 +22,7 @@ impl Stamp {
         Self { second: None, text: Vec::new(), separator }
     }
 
-    /// Appends `2020-07-29T00:07:00.6212345`.
+    /// Appends a time such as `2020-07-29T00:07:00.6212345`.
     #[inline]
     pub(crate) fn push(&mut self, time: FileTime, out: &mut Vec<u8>) {
         let second = time.0.div_euclid(UNITS_PER_SECOND);

@@ -66,7 +66,7 @@ pub(crate) fn parse_mask(text: &str) -> Result<u64, String> {
 /// A point in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Moment {
-    /// Wall time.
+    /// The value is wall time.
     Utc(FileTime),
     /// Units of 100 ns since the start of the trace.
     Offset(i64),

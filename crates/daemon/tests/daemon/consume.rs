@@ -1,4 +1,4 @@
-//! Live consumers.
+//! Tests of live consumers.
 
 use traceweir_transport::live::{ConsumerEnds, Next, QueueReader};
 use traceweir_transport::message::{Message, SessionConfig, SessionRef};

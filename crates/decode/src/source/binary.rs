@@ -12,9 +12,9 @@
 //! Both hold the same two structures, which [`wevt`](super::wevt) and
 //! [`messages`](super::messages) read. The message compiler produces the PE form; language files
 //! (`.mui`) use the same resource ids. The ELF form is this project's own: the bytes of the two PE
-//! resources, one after the other, little-endian on every machine. A message table that begins with a zero is empty, so padding at
-//! the end of the section does no harm. If several parts of a program have manifests, the linker
-//! concatenates their sections.
+//! resources, one after the other, little-endian on every machine. A message table that begins with
+//! a zero is empty, so padding at the end of the section does no harm. If several parts of a program
+//! have manifests, the linker concatenates their sections.
 //!
 //! Files are only read, never loaded or run. The `object` crate reads the containers; their
 //! contents are as hostile as any other input.

@@ -10,7 +10,7 @@ use crate::text::{MAX_PATH_UNITS, Unit};
 /// The encoding of names.
 #[derive(Clone, Copy)]
 pub(super) enum Text {
-    /// UTF-16.
+    /// The name is UTF-16.
     Wide,
     /// Bytes, as in file names.
     Narrow,

@@ -70,7 +70,7 @@ pub struct EnableTraceParameters {
 #[derive(Clone, Copy, Debug)]
 pub struct TraceGuidProperties {
     pub guid: Guid,
-    /// Always 0.
+    /// Unused; always 0.
     pub guid_type: u32,
     pub logger_id: u32,
     pub enable_level: u32,

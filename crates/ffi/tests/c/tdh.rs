@@ -108,11 +108,11 @@ impl<'p> Visitor<'p> for Lines {
 enum Expected {
     /// That there is no schema.
     Nothing,
-    /// All fields.
+    /// All fields of an event.
     Fields(String),
     /// The fields that the payload has, then the reason why it ends.
     Cut(String),
-    /// Anything else.
+    /// Any other line.
     Message,
 }
 

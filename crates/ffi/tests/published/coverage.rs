@@ -111,7 +111,15 @@ fn rest(page: &mut String, what: &str, names: Vec<&str>, known: &BTreeSet<String
 fn list(page: &mut String, reason: &str, names: &[&str]) {
     if !names.is_empty() {
         let names: Vec<String> = names.iter().map(|name| format!("`{name}`")).collect();
-        writeln!(page, "- {reason}: {}", names.join(", ")).unwrap();
+        let mut line = format!("- {reason}:");
+        for word in names.join(", ").split(' ') {
+            if line.len() + 1 + word.len() > 100 {
+                writeln!(page, "{line}").unwrap();
+                line = " ".to_owned();
+            }
+            line = format!("{line} {word}");
+        }
+        writeln!(page, "{line}").unwrap();
     }
 }
 

@@ -63,7 +63,7 @@ impl From<ControlCode> for u32 {
 pub struct EnableProperties(u32);
 
 impl EnableProperties {
-    /// No property.
+    /// No property is requested.
     pub const NONE: Self = Self(0);
     /// Adds the user's security identifier to each event.
     pub const SID: Self = Self(EVENT_ENABLE_PROPERTY_SID);

@@ -83,7 +83,7 @@ pub struct Keywords(u64);
 impl Keywords {
     /// No keyword. A session that selects no keyword gets the events of all of them.
     pub const NONE: Self = Self(0);
-    /// Every keyword.
+    /// The mask of every keyword.
     pub const ALL: Self = Self(u64::MAX);
 
     /// Creates keywords from their bits.

@@ -1,4 +1,4 @@
-//! Compiled manifests.
+//! Seeds of compiled manifests.
 
 /// The provider attribute that holds the name, as `wevt.rs` of the decoder reads it.
 const PROVIDER_NAME: u32 = 0x1000_0001;

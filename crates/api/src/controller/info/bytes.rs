@@ -104,7 +104,7 @@ impl Outcome {
     }
 }
 
-/// Performs TraceSetInformation.
+/// Performs `TraceSetInformation` with the bytes of its buffer.
 pub fn set_bytes<'a>(
     asked: impl Into<Asked<'a>>,
     session: u64,

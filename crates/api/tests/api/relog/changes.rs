@@ -45,7 +45,7 @@ fn copied_event_can_be_changed_field_by_field() {
             if event.record.process_id() != 1 {
                 return Ok(());
             }
-            let mut copy = TraceEvent::of(event)?;
+            let mut copy = TraceEvent::from_event(event)?;
             copy.set_payload(b"another payload")?;
             copy.set_descriptor(&descriptor)?;
             copy.set_process_id(11)?;
@@ -78,7 +78,7 @@ fn field_that_the_header_lacks_is_refused_without_change() {
             if event.record.hook().is_none() {
                 return Ok(());
             }
-            let mut copy = TraceEvent::of(event)?;
+            let mut copy = TraceEvent::from_event(event)?;
             let refusals = [
                 copy.set_process_id(1),
                 copy.set_thread_id(1),
@@ -143,7 +143,7 @@ fn event_can_be_kept_more_than_once() {
     let (relogger, out) = relogger(folder.path());
     let twice = |event: &Event<'_>, output: &mut Output| {
         output.keep(event)?;
-        output.inject(&TraceEvent::of(event)?)
+        output.inject(&TraceEvent::from_event(event)?)
     };
     relogger.process(twice).unwrap();
     let events = seen(&out);

@@ -106,7 +106,7 @@ fn record_larger_than_a_buffer_is_an_error() {
     relogger.add_file(&write_input(folder.path())).unwrap();
     relogger.set_output(&folder.path().join("out.etl"));
     let inject = |event: &Event<'_>, output: &mut Output| {
-        let mut copy = traceweir::relog::TraceEvent::of(event)?;
+        let mut copy = traceweir::relog::TraceEvent::from_event(event)?;
         copy.set_payload(&[0; 5_000])?;
         output.inject(&copy)
     };

@@ -29,7 +29,7 @@ const INFO: u8 = 4;
 const WARNING: u8 = 3;
 const OPCODE_START: u8 = 1;
 const OPCODE_STOP: u8 = 2;
-/// EVENT_CONTROL_CODE_CAPTURE_STATE.
+/// The control code EVENT_CONTROL_CODE_CAPTURE_STATE.
 const CAPTURE_STATE: u32 = 2;
 /// How often a shop without orders checks for requests.
 const TICK: Duration = Duration::from_millis(20);

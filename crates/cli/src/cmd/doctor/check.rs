@@ -7,7 +7,7 @@ use crate::cli::Need;
 pub(super) enum State {
     /// As it should be.
     Fine,
-    /// Partly available.
+    /// The feature is partly available.
     Limited,
     /// Not available, or not to this user.
     Missing,
@@ -98,7 +98,7 @@ impl Subject {
 }
 
 impl Check {
-    /// Adds advice.
+    /// Adds advice to the check.
     pub(super) fn advise(mut self, advice: Option<Advice>) -> Self {
         self.advice = advice;
         self

@@ -36,7 +36,7 @@ const FIRST_USERS: &str = "user:[4026531837]";
 /// Privileges and limits of one process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Process {
-    /// Effective set.
+    /// The effective set of capabilities.
     capabilities: u64,
     /// Whether it is in the initial user namespace; `None` if unreadable.
     pub(super) is_of_first_users: Option<bool>,

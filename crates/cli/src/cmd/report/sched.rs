@@ -51,7 +51,7 @@ struct Totals {
     ready: u64,
     /// Number of times it was preempted.
     preempted: u64,
-    /// Wakeup latencies.
+    /// Wakeup latencies of the threads.
     latency: Latencies,
     /// Number and duration of its waits, by cause.
     causes: BTreeMap<Cause, (u64, u64)>,
