@@ -15,6 +15,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use tempfile::TempDir;
 
 use crate::again::retry;
+use crate::stopped_thread::StoppedThread;
 use crate::util::daemon_process::{self, DaemonProcess};
 use crate::util::{Process, Run, eventually, skip};
 
@@ -77,12 +78,14 @@ impl User {
         Process::start(&mut command).finish()
     }
 
-    /// Returns a shell script that counts on each of these processors once a file `go` exists.
+    /// Returns a shell script that counts on each of these processors once a file `go` exists, makes
+    /// a file `counted`, and ends once a file `end` exists.
     fn counting(cpus: &[usize], count: u32) -> String {
         let counter = format!("i=0; while [ $i -lt {count} ]; do i=$((i+1)); done");
         let start = |cpu: &usize| format!("taskset -c {cpu} sh -c '{counter}' &");
         let all: Vec<String> = cpus.iter().map(start).collect();
-        format!("while [ ! -e go ]; do sleep 0.05; done; {} wait", all.join(" "))
+        let wait_for = |file: &str| format!("while [ ! -e {file} ]; do sleep 0.05; done");
+        format!("{}; {} wait; touch counted; {}", wait_for("go"), all.join(" "), wait_for("end"))
     }
 }
 
@@ -92,9 +95,18 @@ fn processors() -> Vec<usize> {
     (0..CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect()
 }
 
-/// Pins a thread to one shared processor and lowers its priority.
-fn hold_back(thread: u64, cpu: usize) {
+/// Keeps a thread from reading the rings, as on a busy machine: stops it until the result is dropped
+/// or, without the right to do so, pins it to one shared processor and lowers its priority.
+fn stop_or_hold_back(thread: u64, cpu: usize) -> Option<StoppedThread> {
     let thread = i32::try_from(thread).ok().and_then(Pid::from_raw).expect("a thread");
+    let stopped = StoppedThread::stop(thread.as_raw_pid()).ok();
+    if stopped.is_none() {
+        hold_back(thread, cpu);
+    }
+    stopped
+}
+
+fn hold_back(thread: Pid, cpu: usize) {
     let mut only = CpuSet::new();
     only.set(cpu);
     sched_setaffinity(Some(thread), &only).expect("one processor");
@@ -158,10 +170,13 @@ fn ordinary_user_unwinds_without_losing_kernel_events() {
             assert!(run.stderr.contains("kernel events"), "{}", run.stderr);
             return skip("kernel events", &run.stderr);
         };
-        // The thread that unwinds is slow, as on a busy machine.
-        hold_back(collector, cpus[0]);
+        let stopped = stop_or_hold_back(collector, cpus[0]);
         std::fs::write(user.path("go"), "").expect("a file");
-        let (recorded, delay) = with_longest_delay(|| recording.finish().expect(0));
+        let counted = || user.path("counted").exists().then_some(());
+        let ((), delay) = with_longest_delay(|| eventually("the end of the counting", counted));
+        drop(stopped);
+        std::fs::write(user.path("end"), "").expect("a file");
+        let recorded = recording.finish().expect(0);
         let report = user.weir(&["report", "cpu", "--json", "a.etl"]);
         let summary = report.json().remove(0);
         let taken = summary["samples"].as_u64().unwrap_or(0) + summary["events_lost"].as_u64().unwrap_or(0);
