@@ -13,7 +13,7 @@ use tempfile::TempDir;
 #[path = "support/daemon_process.rs"]
 pub(crate) mod daemon_process;
 #[path = "support/skip.rs"]
-mod skip;
+pub(crate) mod skip;
 #[path = "support/wait.rs"]
 pub(crate) mod wait;
 

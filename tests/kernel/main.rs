@@ -17,6 +17,8 @@
 
 #[path = "../support/again.rs"]
 mod again;
+#[path = "../support/stopped_thread.rs"]
+mod stopped_thread;
 #[path = "../util.rs"]
 #[allow(dead_code)] // Shared with the other end-to-end tests.
 mod util;

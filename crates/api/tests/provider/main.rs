@@ -30,6 +30,9 @@ mod scopes;
 mod several;
 #[path = "../../../../tests/support/skip.rs"]
 mod skip;
+mod slow_thread;
+#[path = "../../../../tests/support/stopped_thread.rs"]
+mod stopped_thread;
 mod table;
 mod traits;
 mod unload;
@@ -68,6 +71,7 @@ fn scenario() {
         private::SCENARIOS,
         scopes::SCENARIOS,
         several::SCENARIOS,
+        slow_thread::SCENARIOS,
         table::SCENARIOS,
         traits::SCENARIOS,
         unload::SCENARIOS,

@@ -103,3 +103,19 @@ fn enable_by_name_reaches_only_guids_that_the_controller_may_enable() {
     assert_eq!(check_as(0), [vec![5], vec![5]]);
     assert_eq!(check_as(STRANGER), [vec![], vec![]], "the rights of the latest caller count");
 }
+
+#[test]
+fn interval_in_force_is_set_without_the_right_to_profile() {
+    let (mut service, _notices) = with_notices();
+    sent(&mut service);
+    service.clients.get_mut(&1).unwrap().could_profile = false;
+    let mut set = |interval| {
+        let profile = traceweir_format::info::ProfileInterval { source: 0, interval };
+        let set = traceweir_format::info::Set::SampledProfileInterval(profile);
+        let (class, data) = (set.class().number(), set.to_bytes());
+        send(&mut service, 1, Message::SetInformation { session: SessionRef::Id(0), class, data });
+        sent(&mut service)
+    };
+    assert_eq!(set(10_000), ["1 Done"], "nothing changes");
+    assert_eq!(set(20_000), ["1 refused 1314"]);
+}

@@ -1,0 +1,67 @@
+//! Registrations of a process whose control thread does not run for seconds, as on a machine with
+//! hundreds of busy processes. The test stops this one thread with `ptrace`.
+
+use std::path::Path;
+use std::time::Duration;
+
+use traceweir::Provider;
+
+use crate::early::{DaemonProcess, EACH, OTHER};
+use crate::skip::can;
+use crate::stopped_thread::StoppedThread;
+use crate::{PROVIDER, Scenario, event, eventually, mark, until, wait_for_mark};
+
+pub(crate) const SCENARIOS: &[Scenario] =
+    &[("register while the control thread is stopped", register_while_thread_is_stopped)];
+
+/// The time for which the thread is stopped: longer than a registration waits for a reply, and much
+/// shorter than it waits for the thread.
+const STOPPED: Duration = Duration::from_secs(3);
+
+#[test]
+fn registration_waits_for_a_control_thread_that_does_not_run() {
+    let daemon_process = DaemonProcess::start();
+    let folder = daemon_process.stage.folder.path().to_owned();
+    let scenario = daemon_process.stage.spawn("register while the control thread is stopped");
+    wait_for_mark(&folder, "connected");
+    let stopped = StoppedThread::stop(control_thread(scenario.id()));
+    mark(&folder, "stopped");
+    wait_for_mark(&folder, "registering");
+    if can(stopped.is_ok(), "ptrace", "stopping one thread of a child process takes ptrace") {
+        std::thread::sleep(STOPPED);
+        let has_returned = folder.join("registered").exists();
+        assert!(!has_returned, "the registration returned although the thread has not sent it");
+    }
+    drop(stopped);
+    scenario.succeeded();
+    assert_eq!(daemon_process.end(EACH), (EACH, 0));
+}
+
+fn register_while_thread_is_stopped(folder: &Path) {
+    // Starts the control thread; no session enables this provider.
+    let _other = Provider::register(OTHER, None).unwrap();
+    mark(folder, "connected");
+    wait_for_mark(folder, "stopped");
+    mark(folder, "registering");
+    let provider = Provider::register(PROVIDER, None).unwrap();
+    mark(folder, "registered");
+    assert!(provider.enabled(4, 0), "the session would miss the events silently");
+    for n in 0..EACH {
+        provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
+    }
+}
+
+/// Returns the id of a process's control thread once the thread waits for requests.
+fn control_thread(process: u32) -> libc::pid_t {
+    let tasks = format!("/proc/{process}/task");
+    let thread = eventually("the control thread", || {
+        std::fs::read_dir(&tasks).unwrap().map(|task| task.unwrap()).find(|task| {
+            std::fs::read_to_string(task.path().join("comm")).is_ok_and(|name| name == "traceweir\n")
+        })
+    });
+    until("the control thread waits", || {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap();
+        stat.rsplit(") ").next().unwrap().starts_with('S')
+    });
+    thread.file_name().to_str().unwrap().parse().unwrap()
+}
