@@ -227,6 +227,14 @@ impl AccessControl {
         let reason = "profiling the system requires CAP_PERFMON or CAP_SYS_ADMIN: run as root, or grant it with setcap cap_perfmon+ep PROGRAM";
         Err(Refusal::new(Status::ERROR_PRIVILEGE_NOT_HELD, reason))
     }
+
+    /// Takes the right to profile from the peer of a connection.
+    #[cfg(test)]
+    pub(super) fn forbid_profiling(&mut self, link: LinkId) {
+        if let Some(client) = self.clients.get_mut(&link) {
+            client.could_profile = false;
+        }
+    }
 }
 
 /// Prefixes a refusal with its subject, since a session may be refused for other reasons.

@@ -108,7 +108,7 @@ fn enable_by_name_reaches_only_guids_that_the_controller_may_enable() {
 fn interval_in_force_is_set_without_the_right_to_profile() {
     let (mut service, _notices) = with_notices();
     sent(&mut service);
-    service.clients.get_mut(&1).unwrap().could_profile = false;
+    service.core.access.forbid_profiling(1);
     let mut set = |interval| {
         let profile = traceweir_format::info::ProfileInterval { source: 0, interval };
         let set = traceweir_format::info::Set::SampledProfileInterval(profile);
