@@ -15,13 +15,14 @@ type Edges = BTreeMap<String, BTreeSet<String>>;
 
 /// Returns the lines of the indented block that follows the line containing `marker`.
 fn block<'a>(page: &'a str, marker: &str) -> impl Iterator<Item = &'a str> {
-    let (_, rest) = page.split_once(marker).unwrap_or_else(|| panic!("{marker:?} is on the page"));
+    let (_, rest) =
+        page.split_once(marker).unwrap_or_else(|| panic!("ARCHITECTURE.md does not contain {marker:?}"));
     let rest = rest.lines().skip(1).skip_while(|line| line.is_empty());
     rest.take_while(|line| line.starts_with("    "))
 }
 
-fn page() -> String {
-    std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("the page is there")
+fn read_page() -> String {
+    std::fs::read_to_string(root().join("ARCHITECTURE.md")).expect("ARCHITECTURE.md is readable")
 }
 
 /// Returns the folder of a package of this workspace. Folder and package have the same name, except
@@ -30,8 +31,8 @@ fn folder(package: &str) -> Option<&str> {
     if package == "traceweir" { Some("api") } else { package.strip_prefix("traceweir-") }
 }
 
-/// Returns the crates of this workspace that a manifest lists as dependencies, without those of
-/// tests.
+/// Returns the crates of this workspace that a manifest lists as dependencies, without
+/// dev-dependencies.
 fn dependencies(manifest: &Path) -> BTreeSet<String> {
     let text = std::fs::read_to_string(manifest).unwrap_or_else(|e| panic!("{}: {e}", manifest.display()));
     let is_dependency_table = |table: &str| {
@@ -39,18 +40,18 @@ fn dependencies(manifest: &Path) -> BTreeSet<String> {
         table == "dependencies" || table == "build-dependencies"
     };
     let mut found = BTreeSet::new();
-    let mut counts = false;
+    let mut is_in_table = false;
     for line in text.lines().map(str::trim) {
         if let Some(table) = line.strip_prefix('[') {
             let table = table.trim_matches(['[', ']']);
-            counts = is_dependency_table(table);
+            is_in_table = is_dependency_table(table);
             // `[dependencies.NAME]`
             if let Some((kind, name)) = table.rsplit_once('.')
                 && is_dependency_table(kind)
             {
                 found.extend(folder(name).map(str::to_owned));
             }
-        } else if counts {
+        } else if is_in_table {
             let name = line.split(['.', '=', ' ']).next().unwrap_or_default();
             found.extend(folder(name).map(str::to_owned));
         }
@@ -61,15 +62,15 @@ fn dependencies(manifest: &Path) -> BTreeSet<String> {
 /// Returns the edges that the manifests declare.
 fn edges_of_manifests() -> Edges {
     let mut edges = Edges::new();
-    for crates in ["crates", "compat", "examples"] {
-        for entry in std::fs::read_dir(root().join(crates)).expect("a folder") {
-            let path = entry.expect("an entry").path();
+    for parent in ["crates", "compat", "examples"] {
+        for entry in std::fs::read_dir(root().join(parent)).expect("the folder is readable") {
+            let path = entry.expect("the entry is readable").path();
             let manifest = path.join("Cargo.toml");
             if !manifest.is_file() {
                 continue;
             }
-            let own = path.file_name().unwrap().to_string_lossy().into_owned();
-            let name = if crates == "crates" { own } else { crates.to_owned() };
+            let folder_name = path.file_name().unwrap().to_string_lossy().into_owned();
+            let name = if parent == "crates" { folder_name } else { parent.to_owned() };
             edges.entry(name).or_default().extend(dependencies(&manifest));
         }
     }
@@ -81,10 +82,10 @@ fn edges_of_manifests() -> Edges {
 
 #[test]
 fn documented_edges_match_the_manifests() {
-    let page = page();
+    let page = read_page();
     let mut documented = Edges::new();
     for line in block(&page, "an edge that is not listed needs") {
-        let (from, to) = line.split_once('→').unwrap_or_else(|| panic!("an edge: {line}"));
+        let (from, to) = line.split_once('→').unwrap_or_else(|| panic!("not an edge: {line}"));
         let from = from.split_whitespace().last().expect("a crate").to_owned();
         let to = to
             .split(',')
@@ -124,7 +125,7 @@ fn program_that_only_writes_events_links_no_decoder() {
 
 #[test]
 fn shown_folders_exist_and_are_shown_once() {
-    let page = page();
+    let page = read_page();
     let mut shown = BTreeSet::new();
     for line in block(&page, "Folder names; the package is") {
         let name = line.split_whitespace().next().expect("a folder");
@@ -134,7 +135,7 @@ fn shown_folders_exist_and_are_shown_once() {
         assert!(shown.insert(path), "{name} is shown twice");
     }
     for entry in std::fs::read_dir(root().join("crates")).expect("a folder") {
-        let name = entry.expect("an entry").file_name();
+        let name = entry.expect("the entry is readable").file_name();
         let path = format!("crates/{}/", name.to_string_lossy());
         assert!(shown.contains(&path), "{path} is not shown");
     }

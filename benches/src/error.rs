@@ -23,12 +23,12 @@ pub(crate) enum Error {
     /// A call to the measured library failed.
     #[error(transparent)]
     Traceweir(#[from] traceweir::Error),
-    /// A side did not do the work that was to be measured.
+    /// Traceweir or the peer did not complete the measured work.
     #[error("{0}")]
-    Unfit(String),
-    /// The two sides did not see the same events.
-    #[error("{side} does not give the events that were written: {reason}")]
-    Unequal { side: &'static str, reason: String },
+    IncompleteRun(String),
+    /// Traceweir or the peer did not read the events that were written.
+    #[error("{side} did not read the written events: {reason}")]
+    WrongEvents { side: &'static str, reason: String },
 }
 
 impl Error {

@@ -164,7 +164,7 @@ fn read(path: &Path) -> Result<String> {
 fn memory_kib(pid: u32) -> Result<u64> {
     let path = PathBuf::from(format!("/proc/{pid}/smaps_rollup"));
     let text = read(&path)?;
-    pss_in(&text).ok_or_else(|| Error::Unfit(format!("{} has no Pss", path.display())))
+    pss_in(&text).ok_or_else(|| Error::IncompleteRun(format!("{} has no Pss", path.display())))
 }
 
 fn pss_in(rollup: &str) -> Option<u64> {
@@ -189,7 +189,7 @@ pub(crate) fn stay(registrations: u32, write: bool) -> Result<()> {
     if let (true, Some(provider)) = (write, providers.first())
         && offer::emit(provider, b"here\0", 1) > 0
     {
-        return Err(Error::Unfit("the event was not written".to_owned()));
+        return Err(Error::IncompleteRun("the event was not written".to_owned()));
     }
     say_ready_and_wait()
 }

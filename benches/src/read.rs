@@ -176,7 +176,7 @@ impl Bench {
     /// Checks that both sides see every event with the written values.
     fn verify(&self, traces: &Traces) -> Result<()> {
         let unequal = |side, got: String| {
-            Err(Error::Unequal { side, reason: format!("{got}, not {:?}", traces.expected) })
+            Err(Error::WrongEvents { side, reason: format!("{got}, not {:?}", traces.expected) })
         };
         let (_, ours, _) = peer::decode(&traces.etl)?;
         if ours != traces.expected {

@@ -317,7 +317,7 @@ impl<'a> Bench<'a> {
     }
 
     fn native_round(&self, language: Language, load: &Load) -> Result<ours::Round> {
-        let missing = || Error::Unfit(format!("no program for {}", language.cost()));
+        let missing = || Error::IncompleteRun(format!("no program for {}", language.cost()));
         let program = &self.native(language).ok_or_else(missing)?.writer;
         self.daemon.native_round(&program.path, load, self.folder)
     }

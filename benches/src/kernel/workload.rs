@@ -62,7 +62,7 @@ impl Workload {
             std::thread::sleep(load.rest);
             took.push(self.batch(load.passes)? / (2.0 * f64::from(load.passes)));
         }
-        figure::middle(took.into_iter()).ok_or_else(|| Error::Unfit("no batches to measure".into()))
+        figure::middle(took.into_iter()).ok_or_else(|| Error::IncompleteRun("no batches to measure".into()))
     }
 
     fn batch(&mut self, passes: u32) -> Result<f64> {
@@ -71,7 +71,7 @@ impl Workload {
         sent.unwrap_or(Ok(()))
             .and_then(|()| self.answers.read_line(&mut line))
             .map_err(Error::file(Path::new("the workload")))?;
-        let wrong = || Error::Unfit(format!("the workload printed {line:?} instead of nanoseconds"));
+        let wrong = || Error::IncompleteRun(format!("the workload printed {line:?} instead of nanoseconds"));
         line.trim().parse().map_err(|_| wrong())
     }
 }

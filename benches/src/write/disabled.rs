@@ -50,7 +50,7 @@ pub(crate) fn run_loop(site: Site, passes: u64) -> Result<()> {
         Site::Provider | Site::LeftOut => {
             let provider = Provider::register(ours::PROVIDER, None)?;
             if provider.enabled(4, 1) {
-                return Err(Error::Unfit("the provider is enabled".to_owned()));
+                return Err(Error::IncompleteRun("the provider is enabled".to_owned()));
             }
             time(|| ask_provider(&provider, passes))
         }
@@ -222,7 +222,7 @@ fn instructions_in(line: &str) -> Option<u64> {
 fn nanoseconds(site: Site, folder: &Path) -> Result<f64> {
     let mut command = Command::new(this_program()?);
     let ended = process::run(with_role(&mut command, site, TIMED_PASSES, folder), Stdio::piped())?;
-    let total: u64 = ended.stdout.trim().parse().map_err(|_| Error::Unfit(ended.stderr))?;
+    let total: u64 = ended.stdout.trim().parse().map_err(|_| Error::IncompleteRun(ended.stderr))?;
     Ok(total as f64 / TIMED_PASSES as f64)
 }
 

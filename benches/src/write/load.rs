@@ -115,8 +115,9 @@ impl Load {
             let threads: Vec<_> = (0..self.threads).map(|t| scope.spawn(move || work(t))).collect();
             let mut sum = Written::default();
             for thread in threads {
-                let one =
-                    thread.join().map_err(|_| Error::Unfit("a writing thread panicked".to_owned()))??;
+                let one = thread
+                    .join()
+                    .map_err(|_| Error::IncompleteRun("a writing thread panicked".to_owned()))??;
                 sum.events += one.events;
                 sum.cpu += one.cpu;
                 sum.wall = sum.wall.max(one.wall);
@@ -165,7 +166,7 @@ impl FromStr for Written {
             [events, cpu, wall] => {
                 Ok(Self { events, cpu: Duration::from_nanos(cpu), wall: Duration::from_nanos(wall) })
             }
-            _ => Err(Error::Unfit(format!("a writer said {line:?} instead of three numbers"))),
+            _ => Err(Error::IncompleteRun(format!("a writer said {line:?} instead of three numbers"))),
         }
     }
 }

@@ -181,7 +181,7 @@ fn check_traced(bytes: u64, least: u64) -> Result<()> {
     if bytes >= least {
         return Ok(());
     }
-    Err(Error::Unequal {
+    Err(Error::WrongEvents {
         side: "LTTng",
         reason: format!("its trace has {bytes} bytes where {least} are the least"),
     })

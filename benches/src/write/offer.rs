@@ -65,7 +65,7 @@ impl FilterKind {
             Self::Ids => Ok(emit(provider, text, count)),
             Self::Names => {
                 let mut builder = MetadataBuilder::new("RequestStarted", 0);
-                let metadata = builder.finish().map_err(|e| Error::Unfit(e.to_string()))?;
+                let metadata = builder.finish().map_err(|e| Error::IncompleteRun(e.to_string()))?;
                 Ok(emit_named(provider, metadata, text, count))
             }
         }

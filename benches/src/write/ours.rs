@@ -230,7 +230,7 @@ pub(crate) fn wait_for_daemon() -> Result<()> {
         match Controller::find(Some(Scope::Named)) {
             Ok(Some(_)) => return Ok(()),
             Ok(None) if Instant::now() > deadline => {
-                return Err(Error::Unfit("no daemon answers".to_owned()));
+                return Err(Error::IncompleteRun("no daemon answers".to_owned()));
             }
             Err(error) if Instant::now() > deadline => return Err(error.into()),
             _ => thread::sleep(Duration::from_millis(20)),
@@ -285,7 +285,7 @@ pub(crate) fn register() -> Result<Provider> {
     if provider.enabled(LEVEL, KEYWORD) {
         return Ok(provider);
     }
-    Err(Error::Unfit("the provider is not enabled after its registration".to_owned()))
+    Err(Error::IncompleteRun("the provider is not enabled after its registration".to_owned()))
 }
 
 /// Like [`emit`], with the same three fields by `write_event!`.
@@ -316,7 +316,7 @@ fn register_tracelogging() -> Result<()> {
     if status == 0 && TRACELOGGING.enabled(Level::from_int(LEVEL), KEYWORD) {
         return Ok(());
     }
-    Err(Error::Unfit("the provider is not enabled after its registration".to_owned()))
+    Err(Error::IncompleteRun("the provider is not enabled after its registration".to_owned()))
 }
 
 /// The writer of a round's events, and the filter that rejects them.
@@ -335,7 +335,8 @@ pub(crate) struct WriterOptions {
 
 /// The role `ours`: runs one round and prints its result.
 pub(crate) fn run_round(file: &Path, writer: &WriterOptions, arguments: &[String]) -> Result<()> {
-    let load = Load::parse(arguments).ok_or_else(|| Error::Unfit(format!("no load: {arguments:?}")))?;
+    let load =
+        Load::parse(arguments).ok_or_else(|| Error::IncompleteRun(format!("no load: {arguments:?}")))?;
     wait_for_daemon()?;
     let filter = writer.filter.map(FilterKind::filter);
     let session = start_session(session_like_the_peers(file, &load), filter)?;

@@ -21,16 +21,16 @@ pub(super) fn run(options: &List) -> Result<Outcome> {
         });
     }
     let Some(mut controller) = sessions::find(options.daemon_choice)? else {
-        let idle = "no daemon is running, so there is no session (weir start and weir record start one)";
-        eprintln!("{}", sessions::no_daemon_message(options.daemon_choice, idle));
+        let message = "no daemon is running, so there is no session (weir start and weir record start one)";
+        eprintln!("{}", sessions::no_daemon_message(options.daemon_choice, message));
         return Ok(Outcome::Fine);
     };
-    let all = all(&mut controller)?;
+    let sessions = running_and_failed_sessions(&mut controller)?;
     let text = if options.json {
         let providers = controller.providers()?;
-        lines(all.iter().map(|(p, state)| sessions::json(p, *state, &providers, None)))
+        lines(sessions.iter().map(|(p, state)| sessions::json(p, *state, &providers, None)))
     } else {
-        session_table(&all)
+        session_table(&sessions)
     };
     let mut output = Output::open(None)?;
     output.buffer().extend_from_slice(text.as_bytes());
@@ -40,7 +40,7 @@ pub(super) fn run(options: &List) -> Result<Outcome> {
 
 /// Returns the running sessions, then those that ended by themselves and have not been started
 /// again.
-fn all(controller: &mut Controller) -> Result<Vec<(Properties, SessionState)>> {
+fn running_and_failed_sessions(controller: &mut Controller) -> Result<Vec<(Properties, SessionState)>> {
     let mut all: Vec<_> = controller.query_all()?.into_iter().map(|p| (p, SessionState::Running)).collect();
     for ended in controller.ended()? {
         let is_same = |p: &Properties| p.config.name.to_lowercase() == ended.config.name.to_lowercase();
@@ -52,29 +52,39 @@ fn all(controller: &mut Controller) -> Result<Vec<(Properties, SessionState)>> {
     Ok(all)
 }
 
-/// Follows the number of lost events if more were lost that could not be counted.
-const UNKNOWN: &str = "+?";
+/// Appended to the number of lost events if more were lost that could not be counted.
+const UNCOUNTED_SUFFIX: &str = "+?";
 
 fn session_table(sessions: &[(Properties, SessionState)]) -> String {
     if sessions.is_empty() {
         eprintln!("no session is running");
         return String::new();
     }
-    const HEAD: [&str; 10] =
-        ["Name", "Type", "Status", "Events", "Lost", "Lost buffers", "Not live", "Processes", "Mode", "File"];
+    const HEAD: [&str; 10] = [
+        "Name",
+        "Type",
+        "Status",
+        "Events",
+        "Lost",
+        "Lost buffers",
+        "Undelivered",
+        "Processes",
+        "Mode",
+        "File",
+    ];
     let mut rows = vec![HEAD.map(str::to_owned)];
     rows.extend(sessions.iter().map(|(p, state)| {
         let file = p.config.log_file.as_ref().map_or_else(|| "-".to_owned(), |f| f.display().to_string());
-        let (mut lost, not_live) = (grouped(p.events_lost), grouped(p.real_time_events_lost));
+        let (mut lost, undelivered) = (grouped(p.events_lost), grouped(p.real_time_events_lost));
         if p.uncounted_processes > 0 {
-            lost.push_str(UNKNOWN);
+            lost.push_str(UNCOUNTED_SUFFIX);
         }
         let buffers = grouped(p.log_buffers_lost.into());
         let (name, mode) = (plain(&p.config.name), mode_names(p.config.log_file_mode));
         let (status, processes) = (sessions::status(p, *state), p.processes.to_string());
         let events = grouped(p.events);
         let kind = "Trace".to_owned();
-        [name, kind, status, events, lost, buffers, not_live, processes, mode, plain(&file)]
+        [name, kind, status, events, lost, buffers, undelivered, processes, mode, plain(&file)]
     }));
     explain_losses(sessions);
     table(&rows, &[false, false, false, true, true, true, true, true, false, false])
@@ -88,7 +98,7 @@ fn explain_losses(sessions: &[(Properties, SessionState)]) {
     }
     if any(|p| p.uncounted_processes.into()) {
         eprintln!(
-            "{UNKNOWN}: and events of processes, count unknown; weir query NAME shows how many processes"
+            "{UNCOUNTED_SUFFIX}: processes lost an unknown number of events; weir query NAME shows how many processes"
         );
     }
     if any(|p| p.log_buffers_lost.into()) {
@@ -96,7 +106,7 @@ fn explain_losses(sessions: &[(Properties, SessionState)]) {
     }
     if any(|p| p.real_time_events_lost) {
         eprintln!(
-            "Not live: events that no live consumer received, because none was connected or it was too slow; a log file contains them"
+            "Undelivered: events that no live consumer received, because none was connected or it was too slow; a log file contains them"
         );
     }
 }

@@ -4,7 +4,7 @@
 //!   program      its path in the trace (open_program) · PATH/its/path · PATH/name
 //!                by build id: PATH/ID/executable
 //!   debug file   by build id   /usr/lib/debug/.build-id/ab/cdef.debug
-//!                              debuginfod's cache: ID/debuginfo · PATH in either layout
+//!                              debuginfod's cache: ID/debuginfo · PATH/ab/cdef.debug · PATH/ID/debuginfo
 //!                by link       beside the program · in .debug/ · /usr/lib/debug/its/folder/
 //!                              PATH/ · PATH/its/folder/
 //!   PDB          PATH/name.pdb/SIGNATUREAGE/name.pdb · PATH/name.pdb
@@ -25,13 +25,13 @@ use super::Options;
 /// The debug folder of distributions.
 const DEBUG_FOLDER: &str = "/usr/lib/debug";
 /// Maximum size of a program or debug file, in bytes.
-const MAX_FILE: u64 = 4 << 30;
+const MAX_FILE_BYTES: u64 = 4 << 30;
 
 /// Opens a file in a folder that the user or the system named.
 pub(super) fn open(path: &Path) -> Option<File> {
     let file = plain::open(path).ok()?;
     let length = file.metadata().ok()?.len();
-    (length > 0 && length <= MAX_FILE).then_some(file)
+    (length > 0 && length <= MAX_FILE_BYTES).then_some(file)
 }
 
 /// Returns a path relative to a folder, without its root; `None` if it contains `..`.
@@ -53,7 +53,7 @@ fn plain_name(name: &str) -> Option<&str> {
     is_plain.then_some(name)
 }
 
-/// Returns the files that may be a program.
+/// Returns the paths where the program at `path` in the trace may be found.
 pub(super) fn programs(options: &Options, path: &str) -> Vec<Candidate> {
     let mut all = Vec::new();
     if path.starts_with('/') {
@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn debug_files_are_searched_by_build_id_then_by_link() {
+    fn debug_files_are_searched_by_build_id_and_by_link() {
         let options = Options { paths: vec!["/sym".into()], root: Some("/r".into()), ..Options::default() };
         let all = debug_files(&options, "/usr/bin/x", &[0xAB, 0xCD, 0xEF], Some("x.debug"));
         let all: Vec<_> = all.iter().map(|candidate| candidate.path.to_str().unwrap()).collect();

@@ -139,7 +139,7 @@ struct Contents {
 
 impl Contents {
     fn bytes(&self) -> usize {
-        self.functions.bytes().saturating_add(self.lines.bytes())
+        self.functions.bytes().saturating_add(self.lines.memory_bytes())
     }
 }
 

@@ -16,10 +16,10 @@ use crate::collect::{Collector, Reach};
 use crate::config::{self, Config, Mode};
 use crate::error::{Result, refuse};
 use crate::fault::contained;
-use crate::flush::{BEAT, Schedule};
 use crate::ids::SourceId;
 use crate::messages::{Command, Done, Job, NextFile, OutputUpdate};
 use crate::pool::Buffer;
+use crate::schedule::{HOUSEKEEPING_INTERVAL, Schedule};
 use crate::shared::Shared;
 use crate::stats::Stats;
 
@@ -70,7 +70,7 @@ impl CollectorThread {
     pub(super) fn run(&mut self) {
         let mut idle = 0_u32;
         loop {
-            self.shared.wait(self.schedule.pause(Instant::now()));
+            self.shared.wait(self.schedule.time_to_next_task(Instant::now()));
             let had_commands = self.shared.has_commands();
             if self.run_commands().is_break() {
                 break;
@@ -87,7 +87,7 @@ impl CollectorThread {
 
     /// Drains once and does what is due. Returns whether there was anything to do.
     fn turn(&mut self) -> bool {
-        let due = self.schedule.due(Instant::now());
+        let due = self.schedule.take_due(Instant::now());
         let reach = if self.leaving.is_empty() { Reach::BeforeDrain } else { Reach::All };
         let drained = self.collector.drain(reach);
         let leaving = std::mem::take(&mut self.leaving);
@@ -99,12 +99,12 @@ impl CollectorThread {
         } else if self.low_latency && self.mode.is_real_time() && (drained.took || self.is_behind) {
             self.is_behind = !self.collector.deliver();
         }
-        if due.beat {
+        if due.housekeeping {
             self.collector.do_housekeeping();
         }
         let flows = drained.took || drained.waits || self.is_behind;
         self.schedule.plan_next_drain(Instant::now(), self.low_latency && flows);
-        flows || due.flush || due.beat
+        flows || due.flush || due.housekeeping
     }
 
     /// Submits everything that was collected.
@@ -313,7 +313,7 @@ impl CollectorThread {
         self.send(Job::Fault);
         // The stop itself may have caused the panic.
         while self.ending.is_none() {
-            self.shared.wait(BEAT);
+            self.shared.wait(HOUSEKEEPING_INTERVAL);
             self.refuse_until_stop();
         }
         contained(|| self.close());

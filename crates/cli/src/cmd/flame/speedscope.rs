@@ -17,22 +17,22 @@ use crate::text::Object;
 
 const SCHEMA: &str = "https://www.speedscope.app/file-format-schema.json";
 /// Maximum size of all stacks in bytes.
-const MAX_TEXT: usize = 128 << 20;
-/// Size of a frame of a stack: the digits of its function, and a comma.
-const FRAME: usize = 7;
+const MAX_STACKS_BYTES: usize = 128 << 20;
+/// Estimated size of a frame of a stack: up to six digits of a function index, and a comma.
+const FRAME_BYTES: usize = 7;
 
 /// Writes the heaviest stacks, and returns the number of the others, which are merged into one.
 pub(super) fn write(graph: &Graph, out: &mut Vec<u8>) -> usize {
-    write_within(graph, MAX_TEXT, out)
+    write_within(graph, MAX_STACKS_BYTES, out)
 }
 
-fn write_within(graph: &Graph, most: usize, out: &mut Vec<u8>) -> usize {
+fn write_within(graph: &Graph, max_bytes: usize, out: &mut Vec<u8>) -> usize {
     let mut file = Object::new();
     file.text("$schema", SCHEMA).raw("activeProfileIndex", "0");
     file.text("name", graph.measure.title()).text("exporter", concat!("weir ", env!("CARGO_PKG_VERSION")));
-    open(&file, out);
+    write_unclosed(&file, out);
     out.extend_from_slice(b",\"shared\":{\"frames\":[");
-    separated(out, graph.paths.functions.all(), |out, function| {
+    write_list(out, graph.paths.functions.all(), |out, function| {
         let mut frame = Object::new();
         frame.text("name", &function.label());
         if let Some(module) = &function.module {
@@ -40,23 +40,23 @@ fn write_within(graph: &Graph, most: usize, out: &mut Vec<u8>) -> usize {
         }
         out.extend_from_slice(frame.finish().as_bytes());
     });
-    let ends = graph.tree.ends_within(most, |_| FRAME);
+    let ends = graph.tree.ends_within(max_bytes, |_| FRAME_BYTES);
     let mut profile = Object::new();
     profile.text("type", "sampled").text("name", graph.measure.title());
     profile.text("unit", if graph.measure == Measure::Waits { "nanoseconds" } else { "none" });
     // The schema requires numbers, however large.
     profile.raw("startValue", "0").raw("endValue", &graph.total.to_string());
     out.extend_from_slice(b"]},\"profiles\":[");
-    open(&profile, out);
+    write_unclosed(&profile, out);
     let rest = (ends.folded > 0).then_some(ends.folded_weight);
     let weights = ends.kept.iter().map(|(_, weight)| *weight).chain(rest);
     out.extend_from_slice(b",\"weights\":[");
-    separated(out, weights, |out, weight| out.extend_from_slice(weight.to_string().as_bytes()));
+    write_list(out, weights, |out, weight| out.extend_from_slice(weight.to_string().as_bytes()));
     out.extend_from_slice(b"],\"samples\":[");
     let stacks = ends.kept.iter().map(|(node, _)| graph.tree.path(*node));
-    separated(out, stacks.chain(rest.map(|_| vec![FunctionId::default()])), |out, path| {
+    write_list(out, stacks.chain(rest.map(|_| vec![FunctionId::default()])), |out, path| {
         out.push(b'[');
-        separated(out, path, |out, id| out.extend_from_slice(id.index().to_string().as_bytes()));
+        write_list(out, path, |out, id| out.extend_from_slice(id.index().to_string().as_bytes()));
         out.push(b']');
     });
     out.extend_from_slice(b"]}]}\n");
@@ -64,13 +64,13 @@ fn write_within(graph: &Graph, most: usize, out: &mut Vec<u8>) -> usize {
 }
 
 /// Writes an object without its closing brace, so that more members can follow.
-fn open(object: &Object, out: &mut Vec<u8>) {
+fn write_unclosed(object: &Object, out: &mut Vec<u8>) {
     let text = object.finish();
     out.extend_from_slice(text.strip_suffix('}').unwrap_or(&text).as_bytes());
 }
 
 /// Writes values separated by commas.
-fn separated<T>(out: &mut Vec<u8>, values: impl IntoIterator<Item = T>, write: impl Fn(&mut Vec<u8>, T)) {
+fn write_list<T>(out: &mut Vec<u8>, values: impl IntoIterator<Item = T>, write: impl Fn(&mut Vec<u8>, T)) {
     for (index, value) in values.into_iter().enumerate() {
         if index > 0 {
             out.push(b',');
@@ -84,20 +84,20 @@ mod tests {
     use super::super::graph::tests::graph_of;
     use super::*;
 
-    fn read(graph: &Graph, most: usize) -> (serde_json::Value, usize) {
+    fn read(graph: &Graph, max_bytes: usize) -> (serde_json::Value, usize) {
         let mut out = Vec::new();
-        let folded = write_within(graph, most, &mut out);
+        let folded = write_within(graph, max_bytes, &mut out);
         (serde_json::from_slice(&out).unwrap(), folded)
     }
 
     #[test]
     fn stacks_beyond_the_limit_become_one() {
         let graph = graph_of(&[(&["a", "b"], 3), (&["a", "c"], 2), (&["d"], 1)]);
-        let (all, folded) = read(&graph, 99 * FRAME);
+        let (all, folded) = read(&graph, 99 * FRAME_BYTES);
         let profile = &all["profiles"][0];
         assert_eq!((folded, profile["samples"].as_array().unwrap().len()), (0, 3));
         assert_eq!(profile["weights"], serde_json::json!([3, 2, 1]));
-        let (truncated, folded) = read(&graph, 2 * FRAME);
+        let (truncated, folded) = read(&graph, 2 * FRAME_BYTES);
         let profile = &truncated["profiles"][0];
         assert_eq!((folded, &profile["weights"]), (2, &serde_json::json!([3, 3])));
         assert_eq!(profile["samples"][1], serde_json::json!([0]));
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn names_stay_in_their_string() {
+    fn function_names_are_escaped() {
         let hostile = "</script>\"]}\u{2028}\u{1b}[31m\n\\";
         let (all, _) = read(&graph_of(&[(&[hostile], 1)]), 99);
         assert_eq!(all["shared"]["frames"][1]["name"], hostile);

@@ -17,9 +17,10 @@ use super::{Info, Slice, Unit, is_code, text};
 const MAX_ROWS: usize = 8 << 20;
 /// The most source files of a unit.
 const MAX_FILES: usize = 1 << 15;
-/// The longest path, and the most bytes of all paths of a unit.
-const MAX_PATH: usize = 4096;
-const MAX_PATHS: usize = 8 << 20;
+/// The longest path.
+const MAX_PATH_BYTES: usize = 4096;
+/// The most bytes of all paths of a unit together.
+const MAX_TOTAL_PATH_BYTES: usize = 8 << 20;
 
 #[derive(Debug)]
 struct Row {
@@ -32,9 +33,8 @@ struct Row {
 struct Sequence {
     begin: u64,
     end: u64,
-    /// The range of rows in [`Lines`].
-    first: usize,
-    after: usize,
+    /// The rows of the sequence in [`Lines::rows`].
+    rows: std::ops::Range<usize>,
 }
 
 /// The line table of a unit.
@@ -50,13 +50,14 @@ pub(super) struct Lines {
 impl Lines {
     pub(super) fn read<'a>(info: &Info<'a>, unit: &Unit<'a>, effort: &mut Effort) -> Self {
         let mut lines = Self::default();
-        let _ = lines.gather(info, unit, effort);
+        // An error ends the reading; the rows read so far are kept.
+        let _ = lines.read_rows(info, unit, effort);
         lines.sequences.sort_by_key(|sequence| sequence.begin);
         lines.rows.shrink_to_fit();
         lines
     }
 
-    fn gather<'a>(&mut self, info: &Info<'a>, unit: &Unit<'a>, effort: &mut Effort) -> Option<()> {
+    fn read_rows<'a>(&mut self, info: &Info<'a>, unit: &Unit<'a>, effort: &mut Effort) -> Option<()> {
         let program = unit.line_program.clone()?;
         self.add_files(info, unit, program.header(), effort)?;
         let mut rows = program.rows();
@@ -64,7 +65,7 @@ impl Lines {
         while let Some((_, row)) = rows.next_row().ok()? {
             effort.pay(1)?;
             if row.end_sequence() {
-                self.end(first, row.address());
+                self.end_sequence(first, row.address());
                 first = self.rows.len();
             } else if self.rows.len() < MAX_ROWS {
                 let file = u32::try_from(row.file_index()).unwrap_or(u32::MAX);
@@ -75,8 +76,9 @@ impl Lines {
         Some(())
     }
 
-    /// Ends a sequence whose first row is known.
-    fn end(&mut self, first: usize, end: u64) {
+    /// Adds the sequence of the rows from `first` on, which ends at address `end`. Drops it if it has
+    /// no code.
+    fn end_sequence(&mut self, first: usize, end: u64) {
         let after = self.rows.len();
         let Some(rows) = self.rows.get_mut(first..) else { return };
         if !rows.is_sorted_by_key(|row| row.address) {
@@ -84,7 +86,7 @@ impl Lines {
         }
         let begin = rows.first().map_or(0, |row| row.address);
         if is_code(&Range { begin, end }) {
-            self.sequences.push(Sequence { begin, end, first, after });
+            self.sequences.push(Sequence { begin, end, rows: first..after });
         }
     }
 
@@ -96,17 +98,17 @@ impl Lines {
         effort: &mut Effort,
     ) -> Option<()> {
         let count = u64::try_from(header.file_names().len().min(MAX_FILES)).ok()?;
-        // Numbers begin at 0 or 1, depending on the version.
+        // File numbers begin at 0 in DWARF 5 and at 1 before.
         for number in 0..=count {
             effort.pay(1)?;
             let Some(file) = header.file(number) else { continue };
-            let text = |value: AttributeValue<Slice<'a>>| text(info, unit, value, MAX_PATH);
+            let text = |value: AttributeValue<Slice<'a>>| text(info, unit, value, MAX_PATH_BYTES);
             let folder = file.directory(header).and_then(text);
             let Some(name) = text(file.path_name()) else { continue };
             let parts = [unit.comp_dir, folder, Some(name)];
             let path = join(parts.into_iter().flatten());
             self.path_bytes = self.path_bytes.saturating_add(path.len());
-            if self.path_bytes > MAX_PATHS {
+            if self.path_bytes > MAX_TOTAL_PATH_BYTES {
                 return Some(());
             }
             self.files.insert(number, path.into());
@@ -120,7 +122,7 @@ impl Lines {
             let after = self.sequences.partition_point(|sequence| sequence.begin <= address);
             let sequence =
                 self.sequences.get(after.checked_sub(1)?).filter(|sequence| address < sequence.end)?;
-            let rows = self.rows.get(sequence.first..sequence.after)?;
+            let rows = self.rows.get(sequence.rows.clone())?;
             rows.get(rows.partition_point(|row| row.address <= address).checked_sub(1)?)
         };
         // Line 0 marks compiler-generated code without a line.
@@ -134,18 +136,20 @@ impl Lines {
         self.files.get(&number).cloned()
     }
 
-    pub(super) fn bytes(&self) -> usize {
+    /// Returns the memory that the table takes.
+    pub(super) fn memory_bytes(&self) -> usize {
         let rows = self.rows.capacity().saturating_mul(size_of::<Row>());
         let sequences = self.sequences.capacity().saturating_mul(size_of::<Sequence>());
         rows.saturating_add(sequences).saturating_add(self.path_bytes)
     }
 }
 
-/// Joins the parts of a path, beginning with the last absolute one.
+/// Joins the parts of a path, beginning with the last absolute one. Returns an empty path if it is
+/// longer than [`MAX_PATH_BYTES`].
 fn join<'a>(parts: impl Iterator<Item = Slice<'a>>) -> String {
     let mut path = String::new();
     for part in parts {
-        let part = part.get(..part.len().min(MAX_PATH)).unwrap_or_default();
+        let part = part.get(..part.len().min(MAX_PATH_BYTES)).unwrap_or_default();
         let part = String::from_utf8_lossy(part);
         if part.starts_with('/') {
             path.clear();
@@ -154,5 +158,5 @@ fn join<'a>(parts: impl Iterator<Item = Slice<'a>>) -> String {
         }
         path.push_str(&part);
     }
-    if path.len() > MAX_PATH { String::new() } else { path }
+    if path.len() > MAX_PATH_BYTES { String::new() } else { path }
 }
