@@ -20,6 +20,15 @@ fn register(registration: u32) -> Message {
     Message::Register { registration, provider: PROVIDER, traits: Vec::new(), classic: false }
 }
 
+/// Ends a churn, also when the test fails.
+struct EndOnDrop<'a>(&'a AtomicBool);
+
+impl Drop for EndOnDrop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
 /// Registers and unregisters on all connections as fast as possible, and reads the replies.
 fn churn(clients: &[Client], is_over: &AtomicBool) -> usize {
     let mut rounds = 0;
@@ -46,6 +55,7 @@ fn user_who_registers_endlessly_delays_neither_root_nor_others() {
     let is_over = AtomicBool::new(false);
     let (rounds, slowest) = std::thread::scope(|scope| {
         let churner = scope.spawn(|| churn(&anns, &is_over));
+        let end = EndOnDrop(&is_over);
         let mut slowest = Duration::ZERO;
         for _ in 0..10 {
             let began = Instant::now();
@@ -60,7 +70,7 @@ fn user_who_registers_endlessly_delays_neither_root_nor_others() {
             while !matches!(bobs.receive(), Message::Registered { .. }) {}
             slowest = slowest.max(began.elapsed());
         }
-        is_over.store(true, Ordering::Relaxed);
+        drop(end);
         (churner.join().unwrap(), slowest)
     });
     assert!(rounds > 0 && slowest < STARVED, "{slowest:?} during {rounds} rounds");
