@@ -27,7 +27,7 @@ const FOR_ALL: &str = "TRACEWEIR_TEST_DAEMON_FOR_ALL";
 const ON_DEMAND: &str = "TRACEWEIR_TEST_DAEMON_ON_DEMAND";
 
 /// Idle timeout of a daemon that is started on demand: clients on a busy machine connect in time.
-const ON_DEMAND_IDLE_EXIT: Duration = Duration::from_secs(10);
+pub(crate) const ON_DEMAND_IDLE_EXIT: Duration = Duration::from_secs(10);
 /// Idle timeout of the other daemons: only a daemon whose test was killed is idle for so long.
 const ORPHAN_IDLE_EXIT: Duration = PATIENCE;
 
@@ -137,6 +137,11 @@ pub(crate) struct DaemonInProcess(Child);
 impl DaemonInProcess {
     pub(crate) fn new(folder: &Path) -> Self {
         Self::spawned(folder, &mut this_test("daemon_role"))
+    }
+
+    /// Starts a daemon that leaves when it was idle for [`ON_DEMAND_IDLE_EXIT`].
+    pub(crate) fn on_demand(folder: &Path) -> Self {
+        Self::spawned(folder, this_test("daemon_role").env(ON_DEMAND, "1"))
     }
 
     /// Starts a daemon that accepts other users as guests. Needs root.
