@@ -32,6 +32,20 @@ impl User<'_> {
     }
 }
 
+fn kill_processes_of_both() {
+    // The command fails where these users have no processes.
+    let _ = Command::new("pkill").args(["-KILL", "-U", &format!("{ANNA},{BERT}")]).status();
+}
+
+/// Kills all processes of the two users on drop.
+struct KillOnDrop;
+
+impl Drop for KillOnDrop {
+    fn drop(&mut self) {
+        kill_processes_of_both();
+    }
+}
+
 fn text(output: &Output) -> String {
     format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
 }
@@ -42,11 +56,10 @@ fn two_users_neither_see_nor_disturb_each_other() {
         crate::util::skip("root", "becoming two users takes root");
         return;
     }
-    for uid in [ANNA, BERT] {
-        let others = Command::new("pgrep").args(["-U", &uid.to_string()]).output().expect("pgrep runs");
-        assert!(others.stdout.is_empty(), "user {uid} has processes already");
-    }
     let folder = tempfile::tempdir().expect("a folder");
+    // A run that was killed may have left processes of these users.
+    kill_processes_of_both();
+    let _kill_on_drop = KillOnDrop;
     let shared = folder.path();
     let weir = shared.join("weir");
     // Copied by another process: a descriptor open for writing in this one might be inherited by a
@@ -88,5 +101,4 @@ fn two_users_neither_see_nor_disturb_each_other() {
     assert!(ended.status.success(), "{}", text(&ended));
     let file = shared.join(ANNA.to_string()).join("anna.etl").metadata().expect("the file");
     assert_eq!(std::os::unix::fs::MetadataExt::uid(&file), ANNA);
-    let _ = Command::new("pkill").args(["-U", &format!("{ANNA},{BERT}")]).status();
 }

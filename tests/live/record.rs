@@ -61,7 +61,7 @@ fn daemon_starts_on_demand_and_exits_when_idle() {
     let absent = Daemon::absent();
     // Stands in for the usual on-demand daemon, with a short idle timeout.
     let script = absent.path("impatient-weir");
-    std::fs::write(&script, format!("#!/bin/sh\nexec {WEIR} \"$@\" --idle-exit 1\n")).unwrap();
+    std::fs::write(&script, format!("#!/bin/sh\nexec {WEIR} \"$@\" --idle-exit 5\n")).unwrap();
     std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let file = absent.path("a.etl");
     let mut command = absent.command(["record", "-p", SHOP, "-o", text(&file), "--", WEIR, "demo-shop"]);

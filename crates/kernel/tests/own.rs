@@ -4,7 +4,8 @@
 //! rings of a user lock together.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::process::Command;
+use std::io::Read;
+use std::process::{Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -202,12 +203,16 @@ fn image_ids_do_not_depend_on_other_captures() {
     for capture in [&mut own, &mut all] {
         capture.poll(&NanosecondClock, false);
     }
-    let mut child = Command::new("sh").args(["-c", "sleep 0.2"]).spawn().expect("a program");
-    std::thread::sleep(Duration::from_millis(50));
+    let mut command = Command::new("sh");
+    command.args(["-c", "echo; read line; true"]).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("a program");
+    // The process has loaded all of its images when it prints, and stays until its input ends.
+    child.stdout.as_mut().expect("a pipe").read_exact(&mut [0]).expect("a line");
     for capture in [&mut own, &mut all] {
         // The process is alive, so that its mappings can be inspected.
         capture.poll(&NanosecondClock, true);
     }
+    drop(child.stdin.take());
     assert!(child.wait().expect("an end").success());
     let (own, all) = (images_of(child.id(), &mut own), images_of(child.id(), &mut all));
     assert!(own.values().any(|(_, id)| id.is_some()), "{own:02x?}");

@@ -1,7 +1,7 @@
 //! A real daemon for a test: in a thread, or in a separate process that can be killed.
 #![allow(dead_code)] // Each test file uses its part.
 
-use std::io::{Read, Seek};
+use std::io::{Read, Seek, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -11,7 +11,7 @@ use tempfile::TempDir;
 use traceweir::controller::{Controller, Scope};
 use traceweir_daemon::{Options, RuntimeDir, Stopper, run_until};
 
-use crate::support::{until, wait};
+use crate::support::{PATIENCE, until, wait};
 
 #[path = "../../../../tests/support/daemon_thread.rs"]
 mod daemon_thread;
@@ -23,6 +23,13 @@ const ALONE: &str = "TRACEWEIR_TEST_ALONE";
 const DAEMON: &str = "TRACEWEIR_TEST_DAEMON";
 /// Environment variable that makes this daemon one for all users.
 const FOR_ALL: &str = "TRACEWEIR_TEST_DAEMON_FOR_ALL";
+/// Environment variable that makes this daemon leave when it was idle for [`ON_DEMAND_IDLE_EXIT`].
+const ON_DEMAND: &str = "TRACEWEIR_TEST_DAEMON_ON_DEMAND";
+
+/// Idle timeout of a daemon that is started on demand: clients on a busy machine connect in time.
+pub(crate) const ON_DEMAND_IDLE_EXIT: Duration = Duration::from_secs(10);
+/// Idle timeout of the other daemons: only a daemon whose test was killed is idle for so long.
+const ORPHAN_IDLE_EXIT: Duration = PATIENCE;
 
 fn options(folder: &Path, idle_exit: Option<Duration>) -> Options {
     let mut runtime = RuntimeDir::from_path(folder);
@@ -50,9 +57,33 @@ pub(crate) fn run_in_own_process(name: &str, test: impl FnOnce(&Path)) {
     command.env(ALONE, name).env("TRACEWEIR_RUNTIME_DIR", folder.path());
     let status = command.stdout(printed.try_clone().unwrap()).stderr(printed.try_clone().unwrap()).status();
     let status = status.unwrap();
-    let mut output = String::new();
-    printed.rewind().and_then(|()| printed.read_to_string(&mut output)).unwrap();
+    let mut output = Vec::new();
+    printed.rewind().and_then(|()| printed.read_to_end(&mut output)).unwrap();
+    let output = String::from_utf8_lossy(&output);
     assert!(status.success(), "{name} in a separate process: {status}\n{output}");
+    // The harness captures `eprintln!` but not the stream itself.
+    let mut terminal = std::io::stderr();
+    for note in skip_notes(&output) {
+        let _ = writeln!(terminal, "{note}");
+    }
+}
+
+/// Returns what skipped checks printed to the terminal. The harness may have begun the line.
+fn skip_notes(output: &str) -> impl Iterator<Item = &str> {
+    const STARTS: [&str; 2] = ["some checks need more than this machine offers", "skipped (cannot write"];
+    output.lines().filter_map(|line| STARTS.iter().find_map(|start| Some(&line[line.find(start)?..])))
+}
+
+#[test]
+fn skip_notes_are_found_in_the_output_of_a_test() {
+    let output = "\nrunning 1 test\ntest a ... some checks need more than this machine offers: see list\nok\n\
+                  skipped (cannot write list: full) a: root: needs root\ntest result: ok.\n";
+    let notes: Vec<&str> = skip_notes(output).collect();
+    let expected = [
+        "some checks need more than this machine offers: see list",
+        "skipped (cannot write list: full) a: root: needs root",
+    ];
+    assert_eq!(notes, expected);
 }
 
 /// Returns a command that runs one test of this program.
@@ -67,7 +98,9 @@ pub(crate) fn run_daemon_role() {
     if let Some(folder) = std::env::var_os(DAEMON) {
         let stopper = Stopper::new().unwrap();
         // If another daemon was faster, there is nothing to do.
-        let _ = run_until(options(Path::new(&folder), Some(Duration::from_secs(5))), &stopper);
+        let is_on_demand = std::env::var_os(ON_DEMAND).is_some();
+        let idle_exit = if is_on_demand { ON_DEMAND_IDLE_EXIT } else { ORPHAN_IDLE_EXIT };
+        let _ = run_until(options(Path::new(&folder), Some(idle_exit)), &stopper);
     }
 }
 
@@ -77,7 +110,7 @@ pub(crate) fn daemon_program(folder: &Path) -> PathBuf {
     let path = folder.join("weir");
     let this = std::env::current_exe().unwrap();
     let run = format!("exec '{}' --exact daemon_role --include-ignored --nocapture", this.display());
-    std::fs::write(&path, format!("#!/bin/sh\n{DAEMON}=\"$4\" {run}\n")).unwrap();
+    std::fs::write(&path, format!("#!/bin/sh\n{ON_DEMAND}=1 {DAEMON}=\"$4\" {run}\n")).unwrap();
     std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).unwrap();
     path
 }
@@ -104,6 +137,11 @@ pub(crate) struct DaemonInProcess(Child);
 impl DaemonInProcess {
     pub(crate) fn new(folder: &Path) -> Self {
         Self::spawned(folder, &mut this_test("daemon_role"))
+    }
+
+    /// Starts a daemon that leaves when it was idle for [`ON_DEMAND_IDLE_EXIT`].
+    pub(crate) fn on_demand(folder: &Path) -> Self {
+        Self::spawned(folder, this_test("daemon_role").env(ON_DEMAND, "1"))
     }
 
     /// Starts a daemon that accepts other users as guests. Needs root.

@@ -1,5 +1,5 @@
 /* Prints the events of files in the way that the first argument selects; the others name the
- * files. */
+ * files, after the two ends of a window or the number of buffers to relay. */
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -57,7 +57,7 @@ static PROCESSTRACE_HANDLE open_file(char *name, ULONG mode, BOOL with_buffers) 
 #define MOST 4096
 static const ETW_BUFFER_HEADER *kept[MOST];
 static ULONG sizes[MOST];
-static unsigned kept_count;
+static unsigned kept_count, expected_count;
 static volatile unsigned returned;
 static PROCESSTRACE_HANDLE stream;
 
@@ -101,28 +101,25 @@ static void *read_file(void *name) {
 static void *feed(void *name) {
     pthread_t reader;
     IS(0, pthread_create(&reader, NULL, read_file, name));
-    unsigned fed = 0;
-    for (unsigned idle = 0; idle < 25;) {
-        const ETW_BUFFER_HEADER *buffer = fed < MOST ? __atomic_load_n(&kept[fed], __ATOMIC_ACQUIRE) : NULL;
-        if (buffer != NULL) {
-            IS(ERROR_SUCCESS, ProcessTraceAddBufferToBufferStream(stream, buffer, sizes[fed]));
-            IS(ERROR_NOT_SUPPORTED, ProcessTraceBufferIncrementReference(stream, buffer));
-            WAIT_UNTIL(__atomic_load_n(&returned, __ATOMIC_ACQUIRE) > fed);
-            fed++;
-            idle = 0;
-            continue;
-        }
-        usleep(20000);
-        idle += fed > 0;
+    for (unsigned fed = 0; fed < expected_count; fed++) {
+        WAIT_UNTIL(__atomic_load_n(&kept[fed], __ATOMIC_ACQUIRE) != NULL);
+        IS(TRUE, kept[fed] != NULL);
+        IS(ERROR_SUCCESS, ProcessTraceAddBufferToBufferStream(stream, kept[fed], sizes[fed]));
+        IS(ERROR_NOT_SUPPORTED, ProcessTraceBufferIncrementReference(stream, kept[fed]));
+        WAIT_UNTIL(__atomic_load_n(&returned, __ATOMIC_ACQUIRE) > fed);
+        IS(fed + 1, __atomic_load_n(&returned, __ATOMIC_ACQUIRE));
     }
-    /* All buffers are kept, and none was released: the ProcessTrace of the file waits. */
+    /* All buffers are kept, and none was released: the ProcessTrace of the file waits. One that
+     * did not wait would return in this time. */
+    usleep(500000);
     IS(0, __atomic_load_n(&done_reading, __ATOMIC_ACQUIRE));
-    for (unsigned at = 0; at < fed; at++) {
+    for (unsigned at = 0; at < expected_count; at++) {
         IS(ERROR_SUCCESS, ProcessTraceBufferDecrementReference(kept[at]));
         IS(ERROR_INVALID_PARAMETER, ProcessTraceBufferDecrementReference(kept[at]));
     }
     pthread_join(reader, NULL);
     IS(1, done_reading);
+    IS(expected_count, kept_count);
     IS(ERROR_CTX_CLOSE_PENDING, CloseTrace(stream));
     IS(ERROR_INVALID_HANDLE, CloseTrace(stream));
     return NULL;
@@ -141,8 +138,12 @@ static void relay(char *name) {
 int main(int count, char **arguments) {
     PROCESSTRACE_HANDLE traces[64] = {0};
     const char *how = arguments[1];
+    /* A call that never returns fails the test. */
+    alarm(200);
     if (strcmp(how, "relay") == 0) {
-        relay(arguments[2]);
+        expected_count = (unsigned)strtoul(arguments[2], NULL, 10);
+        IS(TRUE, expected_count > 0 && expected_count <= MOST);
+        relay(arguments[3]);
         return 0;
     }
     ULONG mode = strcmp(how, "classic") == 0 ? 0 : PROCESS_TRACE_MODE_EVENT_RECORD;

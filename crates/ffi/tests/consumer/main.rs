@@ -178,12 +178,16 @@ fn older_callback_receives_the_same_events() {
     }
 }
 
+fn buffer_count(file: &Path) -> usize {
+    Trace::open(std::fs::File::open(file).unwrap()).unwrap().buffers().len()
+}
+
 #[test]
 fn buffer_callback_is_called_once_for_each_buffer() {
     let workshop = Workshop::new();
     let dump = build(&workshop, "dump.c", &[]);
     for file in fixtures() {
-        let buffers = Trace::open(std::fs::File::open(&file).unwrap()).unwrap().buffers().len();
+        let buffers = buffer_count(&file);
         let mut want = lines_of(&file, line_of, false);
         want.push(format!("buffers {buffers}"));
         assert_same(&run(&dump, &["buffers"], &[&file]), &want, &file);
@@ -221,7 +225,7 @@ fn kept_buffers_can_be_added_to_a_stream() {
     let dump = build(&workshop, "dump.c", &[]);
     for file in fixtures() {
         let mut want = lines_of(&file, line_of, false);
-        let mut got = run(&dump, &["relay"], &[&file]);
+        let mut got = run(&dump, &["relay", &buffer_count(&file).to_string()], &[&file]);
         // A stream reports a record that cannot be read as a loss.
         let losses = got.iter().filter(|line| line.contains(" 6a399ae0 0 0 0 32 0 0 ")).count();
         assert_eq!(losses, usize::from(file.ends_with("crashed.etl")), "{}", file.display());
@@ -274,7 +278,7 @@ fn sanitizers_find_nothing() {
     let dump = build(&workshop, "dump.c", &SANITIZE);
     for file in fixtures() {
         assert_same(&run(&dump, &["buffers"], &[&file])[..1], &lines_of(&file, line_of, false)[..1], &file);
-        run(&dump, &["relay"], &[&file]);
+        run(&dump, &["relay", &buffer_count(&file).to_string()], &[&file]);
     }
 }
 

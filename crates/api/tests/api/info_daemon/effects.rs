@@ -29,7 +29,7 @@ use super::{SYSTEM_LOGGER, codes, event, live, may_profile, recorder, skip};
 use crate::machine::Machine;
 use crate::recording::Recording;
 use crate::support::until;
-use crate::support_daemon::{DaemonInProcess, run_in_own_process};
+use crate::support_daemon::{DaemonInProcess, ON_DEMAND_IDLE_EXIT, run_in_own_process};
 
 /// EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING: one stream for all processors.
 const ONE_STREAM: u32 = 0x1000_0000;
@@ -527,14 +527,14 @@ fn daemon_stays_while_it_keeps_a_system_setting() {
         if !skip::can(may_profile(), "root", "intervals are set with CAP_PERFMON") {
             return;
         }
-        let _daemon = DaemonInProcess::new(folder);
+        let _daemon = DaemonInProcess::on_demand(folder);
         let set = |interval| {
             let set = Set::SampledProfileInterval(ProfileInterval { source: 0, interval });
             connected(folder).set_information(&NO_SESSION, &set).unwrap();
         };
         set(20_000);
-        // Without the setting the daemon would exit after five seconds.
-        std::thread::sleep(Duration::from_secs(7));
+        // Without the setting the daemon would exit now.
+        std::thread::sleep(ON_DEMAND_IDLE_EXIT + Duration::from_secs(2));
         let answer =
             connected(folder).query_information(&NO_SESSION, Query::SampledProfileInterval(0)).unwrap();
         let Answer::SampledProfileInterval(profile) = answer else { panic!("{answer:?}") };
