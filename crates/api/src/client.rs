@@ -14,7 +14,7 @@
 //! |---|---|
 //! | `shared` | the state that all threads share under one lock |
 //! | `control` | the control thread: sockets, greeting, announcing |
-//! | `control/reconnect` | reconnecting to a daemon that dropped the connection |
+//! | `control/reconnect` | reconnecting to a daemon that dropped the connection or had no room |
 //! | `control/early` | registrations that do not wait for a busy daemon |
 //! | `control/orders` | requests of daemons, and the end of a daemon |
 //! | `control/private` | private sessions that a daemon starts in this process |
@@ -31,7 +31,7 @@
 //!
 //! 1. Nothing starts before the first registration; a process without one pays nothing. The control
 //!    thread sleeps without a timeout, except for a moment after a daemon has dropped it twice in a
-//!    row, and where it has to check its descriptors.
+//!    row, while a daemon has no room for it, and where it has to check its descriptors.
 //! 2. Entries of slots and the table of outlets change under the lock of `shared`. No thread holds
 //!    it while a callback runs or while it waits for a socket.
 //! 3. Registering succeeds whatever the system refuses (socket, folder, thread); the reason is kept

@@ -113,6 +113,10 @@ pub(crate) fn hint(error: &Error) -> Option<String> {
                 None => format!("you may not write {}", plain_path(path)),
             });
         }
+        // Ending a daemon that runs would not help: others would fill the queue of the next one.
+        Error::Unreachable { reason, .. } if reason.starts_with("it runs, but too many connections") => {
+            return None;
+        }
         Error::Unreachable { socket, .. } => return kill_hint(socket),
         Error::NoDaemon { reason } if reason.starts_with("the system's daemon does not run") => {
             let hint = "start it with `systemctl start traceweir.socket` or, as root, `weir daemon --system`";
@@ -184,6 +188,12 @@ pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use rustix::fs::{FlockOperation, flock};
+    use traceweir::controller::Controller;
+    use traceweir_transport::socket::{Connection, Listener};
+
     use super::*;
 
     #[test]
@@ -238,5 +248,25 @@ mod tests {
         assert_eq!(hint(&error), None, "nothing is known of it");
         std::fs::write(dir.path().join("daemon.lock"), "4711\n").unwrap();
         assert!(hint(&error).unwrap().contains("kill 4711"));
+    }
+
+    #[test]
+    fn running_daemon_with_a_full_queue_is_not_to_be_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("control.sock");
+        let listener = Listener::bind(&socket, 0o600).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let connect = || Connection::connect(&socket, Duration::ZERO).ok();
+        let _waiting: Vec<Connection> = std::iter::from_fn(connect).collect();
+        let lock = dir.path().join("daemon.lock");
+        std::fs::write(&lock, "4711\n").unwrap();
+        let failed = || Controller::find_at(dir.path()).unwrap_err();
+        // Whatever listens there holds no lock, and is no daemon that works.
+        assert!(hint(&failed()).unwrap().contains("kill 4711"), "{}", failed());
+        let lock = std::fs::File::open(&lock).unwrap();
+        flock(&lock, FlockOperation::LockExclusive).unwrap();
+        let error = failed();
+        assert!(error.to_string().contains("too many connections wait for it"), "{error}");
+        assert!(!error.to_string().contains("end it") && hint(&error).is_none(), "{error}");
     }
 }

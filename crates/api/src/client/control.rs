@@ -4,6 +4,7 @@
 //!   start: listen, connect ─▶ Hello ─▶ Welcome ─▶ Register … ─▶ Region, Enable …, Registered
 //!   later: a daemon connects ─▶ Knock ─▶ Hello ─▶ Welcome ─▶ (the same)
 //!   a daemon drops the connection but runs (`reconnect`) ─▶ connect ─▶ Hello ─▶ (the same)
+//!   its queue is full, or it has no room (`reconnect`) ─▶ wait ─▶ connect ─▶ Hello ─▶ (the same)
 //! ```
 //!
 //! A daemon that connects while it is connected already refuses the second connection; a daemon
@@ -123,8 +124,11 @@ impl Control {
             if !self.links[at].is_starved() {
                 continue;
             }
-            if let Some((connection, kind)) = self.links[at].open() {
-                self.greet(connection, kind, at);
+            match self.links[at].open() {
+                Ok((connection, kind)) => self.greet(connection, kind, at),
+                // The daemon runs, and its queue of connections is full.
+                Err(Error::TimedOut) => self.reconnects.failed(at),
+                Err(_) => {}
             }
             let (link, mut shared) = (&self.links[at], self.client.lock());
             shared.note(link.state.clone());
@@ -146,6 +150,9 @@ impl Control {
         self.client.lock().greeting += 1;
         self.add(connection, link, Some(kind));
         let at = self.peers.len() - 1;
+        if self.reconnects.has_failed(link) {
+            self.note_unreached(at);
+        }
         self.hello(at);
         // After Hello in the connection, whenever the daemon reads it: even if the process ends
         // before, the daemon learns of its registrations.
@@ -219,6 +226,7 @@ impl Control {
     fn flush(&mut self) {
         for at in (0..self.peers.len()).rev() {
             if self.peers[at].flush().is_err() {
+                self.read_refusal(at);
                 self.lose(at);
             }
         }
@@ -378,6 +386,10 @@ impl Control {
         let mut shared = self.client.lock();
         if !peer.ready {
             shared.note(format!("a daemon refuses this process: {reason}"));
+            if status == Status::ERROR_NO_SYSTEM_RESOURCES {
+                // There may be room later.
+                self.reconnects.failed(peer.link);
+            }
             if status == Status::ERROR_ALREADY_EXISTS && peer.ours && process::shares_descriptors() {
                 // It has not noticed yet that the program closed the previous connection.
                 self.reconnects.closed_by_program(peer.link);
@@ -441,6 +453,7 @@ impl Control {
             return Err(Error::Version { theirs: (version, version), ours: VERSIONS });
         }
         self.peers[at].ready = true;
+        self.reconnects.reached(self.peers[at].link);
         let numbers: Vec<u32> = Handle::all().map(|handle| handle.number()).collect();
         for number in &numbers {
             self.announce_to(at, *number);

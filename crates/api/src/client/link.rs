@@ -20,6 +20,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use traceweir_format::spec::status::Status;
 use traceweir_transport::abi::RegionParams;
 use traceweir_transport::enabled::{self, Enabled};
 use traceweir_transport::message::{EnableParams, Message};
@@ -35,6 +36,9 @@ const CONNECT: Duration = Duration::from_millis(500);
 
 /// Maximum number of sockets that are searched for stale ones of this process id.
 const MAX_SOCKETS: usize = 4096;
+
+/// Messages of a closed connection that are searched for a refusal, which comes first.
+const MAX_LAST_MESSAGES: usize = 4;
 
 /// Connections that are refused before the listener rests.
 const MAX_REFUSED: u32 = 32;
@@ -111,8 +115,8 @@ impl Link {
     }
 
     /// Listens in the folder, then connects to its daemon: in this order, so that a daemon that
-    /// starts meanwhile finds one or the other.
-    pub(super) fn open(&mut self) -> Option<(Connection, ConnectionKind)> {
+    /// starts meanwhile finds one or the other. Fails with the error of the connection.
+    pub(super) fn open(&mut self) -> Result<(Connection, ConnectionKind)> {
         self.is_starved = false;
         let folder = self.dir.path().display().to_string();
         let bound = if self.listener.is_some() { Ok(None) } else { Self::listen(&self.dir).map(Some) };
@@ -137,7 +141,7 @@ impl Link {
             }
         }
         self.state = state;
-        found.ok()
+        found
     }
 
     fn set_listener(&mut self, listener: Listener, socket: PathBuf) {
@@ -255,6 +259,12 @@ impl Link {
     }
 }
 
+/// Returns whether a daemon that this process could not connect to may run: its queue of
+/// connections was full, or this process lacked descriptors or memory.
+pub(super) fn may_run(error: &Error) -> bool {
+    matches!(error, Error::TimedOut) || is_shortage(error)
+}
+
 /// Returns whether an operation failed for lack of descriptors or memory, which may be available
 /// later.
 fn is_shortage(error: &Error) -> bool {
@@ -318,6 +328,9 @@ pub(super) struct Peer {
     pub(super) ready: bool,
     /// Registrations that were sent to the daemon.
     pub(super) announced: HashSet<u32>,
+    /// Registrations that continued while this process could not reach the daemon, and that the
+    /// daemon has not answered.
+    pub(super) missed: HashSet<u32>,
     /// Unanswered requests by request number.
     pending: HashMap<u32, PendingRequest>,
     last_request: u32,
@@ -341,6 +354,7 @@ impl Peer {
             has_answered: false,
             ready: false,
             announced: HashSet::new(),
+            missed: HashSet::new(),
             pending: HashMap::new(),
             last_request: 0,
             outbox: VecDeque::new(),
@@ -410,6 +424,7 @@ impl Peer {
 
     /// Records that the daemon knows a registration.
     pub(super) fn registered(&mut self, registration: u32) {
+        self.missed.remove(&registration);
         self.pending.retain(|_, pending| *pending != PendingRequest::Register(registration));
     }
 
@@ -447,6 +462,16 @@ impl Peer {
     }
 }
 
+/// Returns the refusal among the messages that a daemon sent before it closed a connection.
+pub(super) fn last_refusal(connection: &Connection) -> Option<(Status, String)> {
+    for _ in 0..MAX_LAST_MESSAGES {
+        if let Message::Refused { status, reason } = connection.receive(Duration::ZERO).ok()??.message {
+            return Some((Status(status), reason));
+        }
+    }
+    None
+}
+
 /// Returns whether the program closed memory that waits to be sent.
 fn is_lost(memory: Option<&Held>) -> bool {
     memory.is_some_and(|memory| !memory.is_own())
@@ -480,5 +505,19 @@ mod tests {
         assert!(!refusals.end_rest(end - Duration::from_millis(1)));
         assert!(refusals.end_rest(end) && !refusals.end_rest(end));
         assert_eq!(refusals.rests_until(), None);
+    }
+
+    #[test]
+    fn refusal_is_read_from_a_connection_that_can_no_longer_send() {
+        let (daemon, process) = Connection::pair().unwrap();
+        let refusal = Message::Refused { status: 1450, reason: "no room".to_owned() };
+        daemon.send(0, &refusal, &[], Duration::ZERO).unwrap();
+        drop(daemon);
+        let mut peer = Peer::new(1, process, 0, Some(ConnectionKind::Shared));
+        peer.queue(Message::Unregister { registration: 1 });
+        assert!(peer.flush().is_err());
+        let refusal = Some((Status::ERROR_NO_SYSTEM_RESOURCES, "no room".to_owned()));
+        assert_eq!(last_refusal(&peer.connection), refusal);
+        assert_eq!(last_refusal(&peer.connection), None);
     }
 }

@@ -6,18 +6,23 @@
 //!   neither ───────────────────────────────▶ the system's, if it runs and admits us;
 //!                                            else the user's
 //!
+//!   folder/own/control.sock   first, if this process runs as the daemon's own user: other users
+//!                             cannot fill its queue. Stale, full or closed ─▶ the other socket
 //!   folder/control.sock   missing, or no listener     ─▶ no daemon
 //!                         Hello ─▶ Welcome            ─▶ a link
 //!                         Refused                     ─▶ Error::Refused: it runs, but refuses
 //!                         no permission to connect    ─▶ the same, with the missing rights
 //!                         silent, another version     ─▶ Error::Unreachable with the socket
+//!                         its queue is full           ─▶ the same; it need not be ended if it runs
 //! ```
 //!
 //! `launch` starts daemons.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{FlockOperation, flock};
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Message, Role, VERSIONS};
 use traceweir_transport::runtime::{RuntimeDir, Scope, random};
@@ -27,6 +32,9 @@ use crate::error::{Error, Result};
 
 /// Timeout of the connection and of the Welcome.
 const GREETING_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The reason why a daemon that runs is out of reach for the moment.
+const FULL_QUEUE: &str = "it runs, but too many connections wait for it";
 
 /// The longest single wait; longer ones are made of these.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
@@ -42,16 +50,35 @@ pub(crate) struct Link {
 impl Link {
     /// Connects to the daemon of a folder; `None` if there is none.
     pub(crate) fn open(dir: &RuntimeDir, role: Role) -> Result<Option<Self>> {
+        let own = dir.own().map(|own| own.control_socket());
+        // A socket that is stale or full leaves the one for all users.
+        let through_own = own.and_then(|own| Connection::connect(&own, GREETING_TIMEOUT).ok());
+        if let Some(connection) = through_own
+            && let Some(link) = Self::greeted(connection, dir, role)?
+        {
+            return Ok(Some(link));
+        }
         let socket = dir.control_socket();
         let connection = match Connection::connect(&socket, GREETING_TIMEOUT) {
             Ok(connection) => connection,
             Err(e) if is_not_running(&e) => return Ok(None),
+            Err(traceweir_transport::Error::TimedOut) if is_running(dir) => {
+                let reason = format!("{FULL_QUEUE}; call again");
+                return Err(Error::Unreachable { socket, reason });
+            }
             Err(traceweir_transport::Error::TimedOut) => {
                 return Err(silent(&socket, "it does not accept connections"));
             }
             Err(e) if is_denied(&e) => return Err(access_denied(&socket)),
             Err(e) => return Err(e.into()),
         };
+        Self::greeted(connection, dir, role)
+    }
+
+    /// Greets the daemon; `None` if it is about to exit.
+    fn greeted(connection: Connection, dir: &RuntimeDir, role: Role) -> Result<Option<Self>> {
+        // Its name for people, also if the connection is to the socket for the daemon's own user.
+        let socket = dir.control_socket();
         let mut link = Self { connection, socket, last_request: 0 };
         match link.greet(role) {
             // A daemon that is about to exit closes unanswered connections, which counts as no
@@ -201,6 +228,16 @@ fn is_not_running(error: &traceweir_transport::Error) -> bool {
     use std::io::ErrorKind::{ConnectionRefused, NotADirectory, NotFound};
     matches!(error, traceweir_transport::Error::System { source, .. }
         if matches!(source.kind(), NotFound | ConnectionRefused | NotADirectory))
+}
+
+/// Returns whether a daemon holds the lock of a folder. Only the daemon's own user can open the lock
+/// file; for others it counts as held.
+fn is_running(dir: &RuntimeDir) -> bool {
+    match File::open(dir.lock_file()) {
+        // A daemon that starts at this moment tries again.
+        Ok(file) => flock(&file, FlockOperation::NonBlockingLockShared).is_err(),
+        Err(e) => e.kind() == std::io::ErrorKind::PermissionDenied,
+    }
 }
 
 /// Returns whether the system denies access to the socket.

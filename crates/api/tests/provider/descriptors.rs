@@ -74,7 +74,7 @@ fn program_that_closes_all_descriptors_keeps_its_files_and_its_events() {
 }
 
 /// Closes all descriptors except the standard streams.
-fn close_from_3() {
+pub(crate) fn close_from_3() {
     for number in 3..4096 {
         // SAFETY: nothing in this process uses a descriptor beyond the standard streams now.
         unsafe { libc::close(number) };

@@ -58,7 +58,12 @@ impl DaemonProcess {
     /// Starts a daemon. With the system's scope it serves all users, which needs root.
     pub(crate) fn start_on(stage: Stage, scope: Scope) -> Self {
         let is_for_all = scope == Scope::System;
-        let daemon = stage.spawn(if is_for_all { "daemon of all users" } else { "daemon of its own" });
+        Self::start_scenario(stage, if is_for_all { "daemon of all users" } else { "daemon of its own" })
+    }
+
+    /// Starts the daemon that a scenario runs.
+    pub(crate) fn start_scenario(stage: Stage, scenario: &str) -> Self {
+        let daemon = stage.spawn(scenario);
         let mut controller =
             eventually("the daemon", || Controller::find_at(&stage.runtime()).ok().flatten());
         controller.start(&sequential("log", stage.path("log.etl"))).unwrap();
@@ -118,7 +123,7 @@ fn daemon_of_all_users(folder: &Path) {
     run_daemon(folder, Scope::System);
 }
 
-fn run_daemon(folder: &Path, scope: Scope) {
+pub(crate) fn run_daemon(folder: &Path, scope: Scope) {
     let mut options = Options { reserve_mb: 0, ..Options::new(RuntimeDir::from_path(&folder.join("run"))) };
     options.runtime.scope = scope;
     let stopper = Stopper::new().unwrap();

@@ -34,7 +34,7 @@ fn write(provider: &Provider, from: u64) {
 }
 
 /// Runs `body` in a child process that `make` creates, and asserts that the child succeeds.
-fn in_child(make: impl FnOnce() -> libc::pid_t, body: impl FnOnce()) {
+pub(crate) fn in_child(make: impl FnOnce() -> libc::pid_t, body: impl FnOnce()) {
     match make() {
         0 => {
             // A child that panics must not stay alive because of its other threads.
@@ -51,7 +51,7 @@ fn in_child(make: impl FnOnce() -> libc::pid_t, body: impl FnOnce()) {
     }
 }
 
-fn fork() -> libc::pid_t {
+pub(crate) fn fork() -> libc::pid_t {
     // SAFETY: only this thread continues in the child; the other threads of this process sleep and
     // hold no lock.
     unsafe { libc::fork() }

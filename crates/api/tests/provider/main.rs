@@ -20,6 +20,7 @@ mod filters;
 mod forbidden;
 mod fork;
 mod items;
+mod late;
 mod links;
 mod outside;
 mod own_socket;
@@ -65,6 +66,7 @@ fn scenario() {
         forbidden::SCENARIOS,
         fork::SCENARIOS,
         items::SCENARIOS,
+        late::SCENARIOS,
         links::SCENARIOS,
         outside::SCENARIOS,
         own_socket::SCENARIOS,

@@ -4,17 +4,23 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
 use rustix::process::Signal;
-use traceweir::Provider;
-use traceweir::controller::{EnableCode, EnableParams, Scope};
+use traceweir::consumer::Trace;
+use traceweir::controller::{Controller, EnableCode, EnableParams, Scope};
+use traceweir::{Provider, Status};
 use traceweir_transport::enabled::{self, Enabled};
-use traceweir_transport::message::{Message, Role};
+use traceweir_transport::message::{Message, Role, VERSIONS};
 use traceweir_transport::runtime::RuntimeDir;
-use traceweir_transport::socket::Listener;
+use traceweir_transport::socket::{Connection, Listener};
 
 use crate::daemon::{Process, listen, params};
 use crate::early::{DaemonProcess, EACH, OTHER, session};
+use crate::late::FullQueue;
 use crate::skip::can;
 use crate::{PATIENCE, PROVIDER, Scenario, Stage, event, eventually, mark, until, wait_for_mark};
 
@@ -179,5 +185,86 @@ fn one_before_and_one_after(folder: &Path) {
     assert!(other.enabled(4, 0), "enabled by the daemon's file");
     for n in 0..EACH {
         other.write(&event(1), &[&n.to_le_bytes()]).unwrap();
+    }
+}
+
+/// Plays a daemon on a thread until it is dropped: welcomes controllers and consumers, and knows no
+/// session.
+struct Welcoming {
+    is_over: Arc<AtomicBool>,
+    served: Option<JoinHandle<Vec<Role>>>,
+}
+
+impl Welcoming {
+    /// Answers the connections of a listener, and closes those of another one.
+    fn start(listener: Listener, closed: Option<Listener>) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let until = is_over.clone();
+        let served = std::thread::spawn(move || {
+            let mut roles = Vec::new();
+            while !until.load(Ordering::SeqCst) {
+                drop(closed.as_ref().map(Listener::accept));
+                match listener.accept().unwrap() {
+                    Some(connection) => roles.extend(answer(&connection)),
+                    None => std::thread::sleep(Duration::from_millis(5)),
+                }
+            }
+            roles
+        });
+        Self { is_over, served: Some(served) }
+    }
+
+    /// Ends the daemon, and returns the roles of the clients that it has answered.
+    fn end(mut self) -> Vec<Role> {
+        self.is_over.store(true, Ordering::SeqCst);
+        self.served.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Welcoming {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::SeqCst);
+    }
+}
+
+/// Answers a client, unless it has given up.
+fn answer(connection: &Connection) -> Option<Role> {
+    let hello = connection.receive(PATIENCE).ok()??;
+    let Message::Hello { role, .. } = hello.message else { return None };
+    let welcome = Message::Welcome { version: VERSIONS.1, daemon: 1 };
+    connection.send(hello.request, &welcome, &[], PATIENCE).ok()?;
+    if role == Role::Consumer {
+        let request = connection.receive(PATIENCE).ok()??.request;
+        let refusal = Message::Refused { status: 4201, reason: "no such session".to_owned() };
+        connection.send(request, &refusal, &[], PATIENCE).ok()?;
+    }
+    Some(role)
+}
+
+#[test]
+fn controllers_and_consumers_of_daemon_user_do_not_need_the_shared_socket() {
+    let Sockets { stage, own, shared } = Sockets::open();
+    let runtime = stage.runtime();
+    // Other users can do the same.
+    let _queue = FullQueue::new(&shared, &RuntimeDir::from_path(&runtime).control_socket());
+    let daemon = Welcoming::start(own, None);
+    let controller = eventually("a daemon", || Controller::find_at(&runtime).ok().flatten());
+    assert_eq!(controller.socket(), runtime.join("control.sock"), "the name of the daemon for people");
+    until("an answer to a consumer", || {
+        let refusal = Trace::open_live_at(&runtime, &session()).unwrap_err();
+        refusal.status() == Status::ERROR_WMI_INSTANCE_NOT_FOUND
+    });
+    let roles = daemon.end();
+    assert!(roles.contains(&Role::Controller) && roles.contains(&Role::Consumer), "{roles:?}");
+}
+
+#[test]
+fn controller_uses_shared_socket_if_that_of_the_daemon_user_is_stale_or_closed() {
+    for is_stale in [true, false] {
+        let Sockets { stage, own, shared } = Sockets::open();
+        // A daemon that exits closes connections without an answer.
+        let daemon = Welcoming::start(shared, (!is_stale).then_some(own));
+        eventually("a daemon", || Controller::find_at(&stage.runtime()).ok().flatten());
+        assert!(daemon.end().contains(&Role::Controller), "{is_stale}");
     }
 }

@@ -145,18 +145,23 @@ impl Control {
 
     /// Reports a registration of which the session may have missed events: the process continued
     /// before the daemon answered the registration or its traits and the daemon's file did not
-    /// enable it (`was_early`), or the program had closed the connection.
+    /// enable it (`was_early`), or before it could connect to the daemon, or the program had closed
+    /// the connection.
     fn note_late(&mut self, at: usize, registration: u32, session: u64, code: EnableCode, was_early: bool) {
         let id = self.peers[at].id;
+        let is_missed = self.peers[at].missed.contains(&registration);
+        let is_late = || is_missed || (!was_early && self.client.lock().is_late(id, registration));
         let reason = if self.take_missed(at, session, code) {
             "the program closed descriptors of the library"
-        } else if code == EnableCode::Enable && !was_early && self.client.lock().is_late(id, registration) {
+        } else if code == EnableCode::Enable && is_late() {
             "the process went on before the daemon answered its registration or its traits"
         } else {
             return;
         };
         let (status, reason) = (Status::ERROR_TIMEOUT, reason.to_owned());
         self.failed(at, 0, session, OrderFailure { registration: Some(registration), status, reason });
+        // Before the registration is enabled: the process may end at any time after that.
+        let _ = self.peers[at].flush();
     }
 
     /// Sets the eventfd to wake the daemon, which has taken the memory that this process made.

@@ -1,19 +1,30 @@
-//! Reconnecting to a daemon that dropped the connection and still runs.
+//! Connecting again to a daemon that dropped the connection and still runs, or that had no room.
 //!
 //! ```text
 //!   a welcoming daemon is gone ─▶ connect: it answers ─▶ Hello, and everything as at the start
 //!                                     └─ no answer: it has left, and knocks when it starts again
 //!   again within RECONNECT_INTERVAL ─▶ waits until it has passed, to not flood the daemon
 //!   the program closed the connection (`repair`) ─▶ the same, with RECONNECT_SOON as the interval
+//!   its queue of connections is full, or it refuses for lack of room
+//!        ─▶ again after FIRST_DELAY, twice that, …, MAX_DELAY, until it welcomes this process
+//!                                     └─ no listener: it has left, as above
 //! ```
 //!
 //! A daemon drops a process that leaves too much unread, for example one that was stopped for a
 //! while. Nothing is enabled until it is back, so events of that time are not offered to any
 //! session; the sessions count the process itself as a loss.
+//!
+//! Any user may fill the queue or the room of the system's daemon for a while. When a later attempt
+//! succeeds, the registrations that continued in the meantime are reported to each session that has
+//! enabled them (`Peer::missed`), which counts the process.
 
 use std::time::{Duration, Instant};
 
+use traceweir_transport::runtime::random;
+
 use super::Control;
+use crate::client::link;
+use crate::registration::Handle;
 
 /// The shortest time between two attempts.
 const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
@@ -21,11 +32,27 @@ const RECONNECT_INTERVAL: Duration = Duration::from_secs(1);
 /// row, and events in the meantime are missed.
 const RECONNECT_SOON: Duration = Duration::from_millis(50);
 
+/// The time between the first failed attempt to reach a running daemon and the next one; each
+/// further failure doubles it.
+const FIRST_DELAY: Duration = Duration::from_secs(1);
+const MAX_DELAY: Duration = Duration::from_secs(16);
+
+/// Returns the time to wait after a number of failures in a row: processes that failed at the same
+/// moment do not all try again at the same moment.
+fn delay_after(failures: u32, random: u64) -> Duration {
+    let doublings = failures.saturating_sub(1).min(16);
+    let delay = FIRST_DELAY.saturating_mul(1 << doublings).min(MAX_DELAY);
+    let steps = u32::try_from(random % 256).unwrap_or(0);
+    delay + delay * steps / 1024
+}
+
 /// The folders whose daemons are to be tried again, and when.
 #[derive(Debug, Default)]
 pub(super) struct Reconnects {
     due: Vec<(usize, Instant)>,
     tried: Vec<(usize, Instant)>,
+    /// Failed attempts in a row, by folder.
+    failures: Vec<(usize, u32)>,
 }
 
 impl Reconnects {
@@ -37,6 +64,26 @@ impl Reconnects {
     /// Schedules an attempt for a folder whose daemon runs but whose connection the program closed.
     pub(super) fn closed_by_program(&mut self, link: usize) {
         self.plan(link, RECONNECT_SOON);
+    }
+
+    /// Schedules an attempt for a folder whose daemon had no room for this process.
+    pub(super) fn failed(&mut self, link: usize) {
+        let before = self.failures.iter().find(|(its, _)| *its == link).map_or(0, |(_, failures)| *failures);
+        let failures = before.saturating_add(1);
+        self.reached(link);
+        self.failures.push((link, failures));
+        self.due.push((link, Instant::now() + delay_after(failures, random())));
+    }
+
+    /// Ends the attempts for a folder: its daemon has sent a Welcome, or does not run.
+    pub(super) fn reached(&mut self, link: usize) {
+        self.failures.retain(|(its, _)| *its != link);
+        self.due.retain(|(its, _)| *its != link);
+    }
+
+    /// Returns whether the last attempt for a folder failed although its daemon may run.
+    pub(super) fn has_failed(&self, link: usize) -> bool {
+        self.failures.iter().any(|(its, _)| *its == link)
     }
 
     fn plan(&mut self, link: usize, interval: Duration) {
@@ -66,15 +113,44 @@ impl Reconnects {
 }
 
 impl Control {
-    /// Connects to daemons that dropped the connection, unless they connected first.
+    /// Connects to daemons that dropped the connection or had no room, unless they connected first.
     pub(super) fn reconnect_due(&mut self) {
-        for link in self.reconnects.take_due() {
-            if self.peers.iter().any(|peer| peer.link == link) {
+        for at in self.reconnects.take_due() {
+            if self.peers.iter().any(|peer| peer.link == at) {
+                // The connection may still be refused, or end without an answer.
+                if self.reconnects.has_failed(at) {
+                    self.reconnects.failed(at);
+                }
                 continue;
             }
-            if let Some((connection, kind)) = self.links.get(link).and_then(|link| link.connect().ok()) {
-                self.greet(connection, kind, link);
+            match self.links.get(at).map(|link| link.connect()) {
+                Some(Ok((connection, kind))) => self.greet(connection, kind, at),
+                Some(Err(e)) if link::may_run(&e) => self.reconnects.failed(at),
+                Some(Err(_)) | None => self.reconnects.reached(at),
             }
+        }
+    }
+
+    /// Remembers the registrations that continued before this process could connect to the daemon.
+    pub(super) fn note_unreached(&mut self, at: usize) {
+        let shared = self.client.lock();
+        let is_waited_for = |handle: &Handle| {
+            handle.slot().is_registering() && shared.awaited.iter().any(|(_, n)| *n == handle.number())
+        };
+        let continued = Handle::all().filter(|handle| !is_waited_for(handle));
+        self.peers[at].missed = continued.map(|handle| handle.number()).collect();
+    }
+
+    /// Handles the refusal of a daemon that closed the connection before it read a message. A failed
+    /// send reports the end of the connection, not the message before it.
+    pub(super) fn read_refusal(&mut self, at: usize) {
+        if self.peers[at].ready || !self.peers[at].connection.is_own() {
+            return;
+        }
+        if let Some((status, reason)) = link::last_refusal(&self.peers[at].connection) {
+            self.peers[at].has_answered = true;
+            // The connection ends in any case.
+            let _ = self.refused(at, 0, status, &reason);
         }
     }
 }
@@ -82,6 +158,31 @@ impl Control {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn attempts_after_failures_become_rare_and_end_with_a_welcome() {
+        for random in [0, 77, u64::MAX] {
+            let delays: Vec<Duration> = (1..40).map(|failures| delay_after(failures, random)).collect();
+            assert!(delays.is_sorted() && delays[0] >= FIRST_DELAY && delays[0] < FIRST_DELAY * 2);
+            assert!(delays[10..].iter().all(|delay| (MAX_DELAY..MAX_DELAY * 2).contains(delay)));
+        }
+        let mut reconnects = Reconnects::default();
+        let (mut planned, start) = (Vec::new(), Instant::now());
+        for _ in 0..8 {
+            reconnects.failed(0);
+            let [(0, at)] = *reconnects.due.as_slice() else { panic!("{reconnects:?}") };
+            planned.push(at.saturating_duration_since(start));
+        }
+        assert!(planned[0] >= FIRST_DELAY && planned[7] >= MAX_DELAY);
+        assert!(reconnects.has_failed(0) && !reconnects.has_failed(1));
+        reconnects.lost(0);
+        assert_eq!(reconnects.due.len(), 1);
+        reconnects.reached(0);
+        assert!(!reconnects.has_failed(0) && reconnects.within().is_none());
+        // The next failure begins again.
+        reconnects.failed(0);
+        assert_eq!(reconnects.failures, [(0, 1)]);
+    }
 
     #[test]
     fn first_reconnect_is_immediate_and_the_next_is_delayed() {
