@@ -3,7 +3,8 @@
 //!
 //! ```text
 //!   register, unregister (any thread) ──commands──▶ control thread ──Register, Ack──▶ daemon(s)
-//!        ▲ waits for Registered, at most 1 s            │  ◀──Region, Enable, CloseSession──
+//!        ▲ waits until it is sent (10 s at most),       │  ◀──Region, Enable, CloseSession──
+//!        │ then for Registered (1 s at most)            │
 //!        └──────────────── changed ─────────────────────┘
 //!                                                       └──▶ slots (entries, hot words), outlets;
 //!                                                            callbacks on their thread
@@ -67,17 +68,20 @@ use crate::process::outlets::Open;
 use crate::process::promise::Promise;
 use crate::process::{self, fork, outlets};
 use crate::registration::{Decoding, EnableCallback, Handle, NewRegistration};
-use callbacks::Callbacks;
+use callbacks::{Callbacks, CurrentCallback};
 use shared::{Command, Shared, Thread};
 pub(crate) use traits::set_traits;
 use wakers::{DOORBELL, Wakers};
 
 /// The longest time that a registration waits for daemons, once it was sent.
 const REPLY_TIMEOUT: Duration = Duration::from_secs(1);
-/// The longest time that a registration waits for the control thread to send it. The thread needs
-/// only its share of the processors, which takes seconds on a machine with hundreds of busy
-/// processes; events written before that reach no session.
+/// The longest time that a registration waits for the control thread to send it. On a machine with
+/// hundreds of busy processes the thread waits seconds for a processor; events written before that
+/// reach no session. The control thread also waits for callbacks of the program, which may wait for
+/// the registering thread: see [`CurrentCallback::is_stuck`].
 const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often a registration that is not sent yet checks whether a callback is the reason.
+const CALLBACK_CHECK: Duration = Duration::from_millis(100);
 /// The longest time that `fork` waits in a child whose parent was traced.
 const FORK_TIMEOUT: Duration = Duration::from_millis(200);
 /// The delay after which a child whose parent was not traced registers: most children call `exec`
@@ -91,6 +95,8 @@ static CLIENT: fork::PerProcess<Client> = fork::PerProcess::new();
 pub(crate) struct Client {
     shared: Mutex<Shared>,
     changed: Condvar,
+    /// The callback that the control thread waits for.
+    callback: CurrentCallback,
     /// Distinguishes this process from another one with the same id.
     instance: u64,
     /// This process is not a forked child of a process that used the library.
@@ -231,12 +237,17 @@ impl Deadline {
         Self { at: Instant::now() + SEND_TIMEOUT, is_sent: false }
     }
 
-    /// Returns the time that is left; `None` if none is.
-    fn left(&mut self, is_sent: bool) -> Option<Duration> {
+    /// Returns how long to wait before the next call; `None` if the wait is over.
+    fn left(&mut self, is_sent: bool, callback: &CurrentCallback) -> Option<Duration> {
         if is_sent && !self.is_sent {
             *self = Self { at: Instant::now() + REPLY_TIMEOUT, is_sent };
         }
-        self.at.checked_duration_since(Instant::now())
+        let left = self.at.checked_duration_since(Instant::now())?;
+        match is_sent {
+            true => Some(left),
+            false if callback.is_stuck() => None,
+            false => Some(left.min(CALLBACK_CHECK)),
+        }
     }
 }
 
@@ -265,6 +276,7 @@ impl Client {
         Self {
             shared: Mutex::default(),
             changed: Condvar::new(),
+            callback: CurrentCallback::new(),
             instance: random(),
             first,
             wakers: OnceLock::new(),
@@ -318,10 +330,11 @@ impl Client {
         // without an answer.
         let mut deadline = Deadline::new();
         while shared.is_unsent(number) || (!shared.silent && shared.is_pending(number)) {
-            match deadline.left(!shared.is_unsent(number)) {
+            match deadline.left(!shared.is_unsent(number), &self.callback) {
                 Some(left) => shared = self.wait(shared, left),
                 None => {
-                    shared.silent = true;
+                    // A daemon that was not asked is not silent.
+                    shared.silent |= deadline.is_sent;
                     break;
                 }
             }

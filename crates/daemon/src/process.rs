@@ -17,7 +17,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use traceweir_session::identity::start_ticks;
+use traceweir_format::linux::stat_fields;
+use traceweir_session::identity::{start_ticks, ticks_in};
 use traceweir_session::{Threads, cgroup};
 
 /// The thread id reported for a thread that has ended and is unknown.
@@ -40,6 +41,32 @@ impl ProcessKey {
     /// Returns the key of the process that has this id now, if there is one.
     pub(crate) fn from_pid(pid: u32) -> Option<Self> {
         start_ticks(pid).map(|start_ticks| Self { pid, start_ticks })
+    }
+}
+
+/// Returns whether the process with this id and key has ended. A process that its parent has not
+/// reaped has ended too. If `/proc` does not show processes of this kind, the answer is no.
+pub(crate) fn has_ended(pid: u32, key: Option<ProcessKey>) -> bool {
+    let stat = |process: &str| cgroup::read_limited(&format!("/proc/{process}/stat"));
+    // The id 0 stands for a process of a namespace that is not visible from here.
+    if pid == 0 || stat("self").is_none() {
+        return false;
+    }
+    stat(&pid.to_string()).is_none_or(|stat| {
+        let start_ticks = ticks_in(stat.as_bytes());
+        is_dead(stat.as_bytes()) || start_ticks != key.map(|key| key.start_ticks)
+    })
+}
+
+/// Returns whether the text of `/proc/PID/stat` describes a process without a running thread.
+fn is_dead(stat: &[u8]) -> bool {
+    let mut fields = stat_fields(stat);
+    let (state, threads) = (fields.next(), fields.nth(16));
+    match state {
+        // Other threads may run on after the first one.
+        Some(b"Z") => matches!(threads, Some(b"0" | b"1")),
+        Some(b"X" | b"x") => true,
+        _ => false,
     }
 }
 
@@ -189,6 +216,40 @@ mod tests {
             "a later process with this id"
         );
         assert_eq!(ProcessKey::from_pid(u32::MAX), None);
+    }
+
+    #[test]
+    fn unreaped_and_reaped_processes_have_ended() {
+        let own = std::process::id();
+        let key = ProcessKey::from_pid(own).unwrap();
+        assert!(!has_ended(own, Some(key)));
+        assert!(has_ended(own, Some(ProcessKey { start_ticks: key.start_ticks + 1, ..key })), "id reused");
+        assert!(has_ended(own, None), "it had ended when it connected");
+        assert!(!has_ended(0, None), "not visible");
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let (pid, key) = (child.id(), ProcessKey::from_pid(child.id()));
+        assert!(key.is_some() && !has_ended(pid, key));
+        child.kill().unwrap();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while !has_ended(pid, key) {
+            assert!(Instant::now() < deadline, "a process that is not reaped has ended");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(ProcessKey::from_pid(pid), key, "it is not reaped");
+        child.wait().unwrap();
+        assert!(has_ended(pid, key) && has_ended(pid, None));
+    }
+
+    #[test]
+    fn process_is_dead_without_running_threads() {
+        let stat = |state: &str, threads: u32| {
+            format!("7 (a ) b) {state} 1 7 7 0 -1 4 0 0 0 0 0 0 0 0 20 0 {threads} 0 99 0")
+        };
+        let is_dead = |state, threads| is_dead(stat(state, threads).as_bytes());
+        assert!(is_dead("Z", 1) && is_dead("Z", 0) && is_dead("X", 1));
+        assert!(!is_dead("Z", 2), "the first thread has ended, another one runs");
+        assert!(!is_dead("S", 1) && !is_dead("R", 3));
+        assert!(!super::is_dead(b"") && !super::is_dead(b"7 (Z) Z"));
     }
 
     #[test]

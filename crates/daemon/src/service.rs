@@ -170,6 +170,12 @@ impl Service {
         self.core.sessions.set_reserve_mb(reserve);
     }
 
+    /// Sets whether processes may have connected before the next message, with memory for sessions,
+    /// that cannot be accepted.
+    pub(crate) fn set_incomplete(&mut self, is_incomplete: bool) {
+        self.core.sessions.is_incomplete = is_incomplete;
+    }
+
     /// Removes a connection and ends what depends on it.
     pub(crate) fn disconnected(&mut self, link: LinkId, now: Instant) {
         self.core.turn.now = now;

@@ -10,10 +10,12 @@
 //!   request no more than that.
 //! - T2 A thread that has ended meanwhile, or that may not be watched (a set-user-id program), is
 //!   skipped. A process counts as unfollowed if no start of it was recorded between two searches.
-//! - T3 When file descriptors run out, the remaining threads are skipped and counted. The recording
-//!   process needs descriptors for other purposes (connections, files), so a part of its limit
-//!   stays free.
+//! - T3 When file descriptors run out, the remaining threads are skipped and counted: those with the
+//!   lowest ids, which are usually the oldest. A command that was started to be recorded is new. The
+//!   recording process needs descriptors for other purposes (connections, files), so a part of its
+//!   limit stays free.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::fs;
 use std::os::fd::{AsFd, AsRawFd};
@@ -55,11 +57,12 @@ impl Targets {
         targets
     }
 
-    /// Returns the targets as `perf_event_open` numbers them: −1 is all processes.
+    /// Returns the targets as `perf_event_open` numbers them, the newest threads first: −1 is all
+    /// processes.
     pub(crate) fn ids(&self) -> Vec<i32> {
         match self.scope {
             Scope::Everything => vec![-1],
-            Scope::Own => self.threads.iter().copied().collect(),
+            Scope::Own => self.threads.iter().rev().copied().collect(),
         }
     }
 
@@ -82,8 +85,8 @@ impl Targets {
         self.unwatched = self.unwatched.saturating_add(1);
     }
 
-    /// Finds threads of this user that are not watched yet. `is_followed` returns whether a process
-    /// is watched already because its parent was.
+    /// Finds threads of this user that are not watched yet, the newest first. `is_followed` returns
+    /// whether a process is watched already because its parent was.
     pub(crate) fn find_new_threads(&mut self, is_followed: impl Fn(u32) -> bool) -> Vec<i32> {
         if self.scope == Scope::Everything {
             return Vec::new();
@@ -93,7 +96,8 @@ impl Targets {
         let unfollowed: BTreeSet<u32> = processes.filter(|process| !is_followed(*process)).collect();
         // A new child of a watched thread is watched, but its record takes a while to arrive.
         let unfollowed_before = std::mem::replace(&mut self.unfollowed, unfollowed);
-        for process in self.unfollowed.intersection(&unfollowed_before).copied() {
+        let processes: Vec<u32> = self.unfollowed.intersection(&unfollowed_before).copied().collect();
+        for process in processes.into_iter().rev() {
             for thread in threads_of(process) {
                 if self.threads.len() >= MAX_THREADS {
                     self.unwatched = self.unwatched.saturating_add(1);
@@ -103,6 +107,7 @@ impl Targets {
             }
         }
         self.threads.retain(|thread| new.contains(thread) || is_alive(*thread));
+        new.sort_unstable_by_key(|thread| Reverse(*thread));
         new
     }
 
@@ -198,6 +203,20 @@ mod tests {
         assert!(own.ids().contains(&thread));
         assert!(own.find_new_threads(|_| false).iter().all(|found| *found != thread), "once");
         assert_eq!(Targets::new(Scope::Everything).ids(), [-1]);
+    }
+
+    #[test]
+    fn newest_threads_come_first() {
+        let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
+        let is_newest_first = |ids: &[i32]| ids.is_sorted_by(|a, b| a > b);
+        let mut own = Targets::new(Scope::Own);
+        let ids = own.ids();
+        own.threads.clear();
+        let found = own.find_new_threads(|_| false);
+        child.kill().and_then(|()| child.wait()).unwrap();
+        // At least the threads of this process and of its child.
+        assert!(ids.len() >= 2 && is_newest_first(&ids), "{ids:?}");
+        assert!(found.len() >= 2 && is_newest_first(&found), "{found:?}");
     }
 
     #[test]

@@ -143,7 +143,7 @@ impl Session {
 
     /// Adopts a region that a process has made with an earlier [`next_region`](Self::next_region).
     /// Returns the id to detach it, and the descriptor that wakes the collector. The region of a
-    /// process that has ended is adopted however many regions there are.
+    /// process that has ended is adopted even if the regions of other processes use up the memory.
     pub fn adopt(
         &self,
         memory: BorrowedFd<'_>,

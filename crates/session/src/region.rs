@@ -24,9 +24,10 @@
 //!   one has none.
 //! - G4 Many processes may make a region of the announced size before the session hears of the
 //!   first. They may use half of what is kept for the smallest rings. A process that has ended
-//!   fills no more memory, so its region is always taken: otherwise its events would be lost.
-//! - G5 Addresses are bounded as well, far above that: a session that asks for huge rings on many
-//!   CPUs must not use up the address space of its owner.
+//!   fills no more memory, so its region is taken even if the memory is used up: otherwise its
+//!   events would be lost.
+//! - G5 Addresses are bounded as well, far above that, also for processes that have ended: a
+//!   session that asks for huge rings on many CPUs must not use up the address space of its owner.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -114,7 +115,7 @@ impl Regions {
 
     /// Claims a region that a process has made with the layout of an earlier
     /// [preview](Self::preview). Returns its cost; `None` if the layout is none of this session's,
-    /// or the budget is used up and the process still runs.
+    /// the addresses are used up, or the memory is used up and the process still runs.
     pub(crate) fn claim_made(&self, params: &RegionParams, has_ended: bool) -> Option<Cost> {
         let ring_bytes = params.layout.ring_bytes();
         let is_ours = ring_bytes > 0
@@ -122,8 +123,13 @@ impl Regions {
             && with_ring_bytes(&self.full, ring_bytes).is_ok_and(|ours| ours == *params);
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let cost = self.cost(params);
-        let reserve = if ring_bytes > self.least { self.budget.divided_by(4) } else { Cost::default() };
-        let fits = has_ended || cost.fits(self.budget.minus(reserve).minus(*taken));
+        let is_large = ring_bytes > self.least && !has_ended;
+        let reserve = if is_large { self.budget.divided_by(4) } else { Cost::default() };
+        let mut room = self.budget.minus(reserve).minus(*taken);
+        if has_ended {
+            room.memory = u64::MAX;
+        }
+        let fits = cost.fits(room);
         if !is_ours || !fits {
             return None;
         }
@@ -258,6 +264,15 @@ mod tests {
         let sum: u64 = (0..2000).map(|_| regions.claim().unwrap().1.addresses).sum();
         assert!(sum <= MAX_ADDRESSES);
         assert!(sizes(&regions, 1)[0] < 1 << 28);
+    }
+
+    #[test]
+    fn regions_of_ended_processes_stay_within_address_limit() {
+        let regions = regions(1 << 28, 1024, 1, 1 << 50);
+        let full = *regions.full();
+        let claims = std::iter::from_fn(|| regions.claim_made(&full, true)).take(1000);
+        let sum: u64 = claims.map(|cost| cost.addresses).sum();
+        assert!(sum > 0 && sum <= MAX_ADDRESSES, "{sum:#x}");
     }
 
     #[test]

@@ -6,9 +6,14 @@
 //! thread waits for it.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel, sync_channel};
-use std::{cell::Cell, io};
+use std::time::{Duration, Instant};
+use std::{cell::Cell, fs, io};
 
+use traceweir_format::linux::stat_fields;
+
+use super::{REPLY_TIMEOUT, SEND_TIMEOUT};
 use crate::process;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -55,5 +60,111 @@ impl Callbacks {
         // The thread receives as long as this sender exists.
         self.0.send(Box::new(job)).ok()?;
         result.recv().ok().flatten()
+    }
+}
+
+/// The callback of the program that runs on the callback thread now, if one does. It consists of
+/// atomics: a callback may fork, and a lock that another thread held would stay locked in the child.
+#[derive(Debug)]
+pub(super) struct CurrentCallback {
+    created: Instant,
+    /// When it began, in milliseconds after `created`, plus one; 0 if no callback runs.
+    began: AtomicU64,
+    /// The thread that runs it.
+    thread: AtomicI32,
+}
+
+impl CurrentCallback {
+    pub(super) fn new() -> Self {
+        Self { created: Instant::now(), began: AtomicU64::new(0), thread: AtomicI32::new(0) }
+    }
+
+    /// Runs a callback on the calling thread.
+    pub(super) fn run(&self, callback: impl FnOnce()) {
+        /// Marks the end of a callback, also of one that panics.
+        struct End<'a>(&'a AtomicU64);
+        impl Drop for End<'_> {
+            fn drop(&mut self) {
+                self.0.store(0, Ordering::Release);
+            }
+        }
+        self.thread.store(rustix::thread::gettid().as_raw_nonzero().get(), Ordering::Relaxed);
+        let began = u64::try_from(self.created.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.began.store(began.saturating_add(1), Ordering::Release);
+        let _end = End(&self.began);
+        callback();
+    }
+
+    /// Returns whether a callback has kept the control thread waiting for so long that other
+    /// threads should not wait for it too: it may wait for a lock that one of them holds.
+    pub(super) fn is_stuck(&self) -> bool {
+        let began = self.began.load(Ordering::Acquire);
+        let Some(began_at) = began.checked_sub(1).map(Duration::from_millis) else { return false };
+        let thread = self.thread.load(Ordering::Relaxed);
+        let running = self.created.elapsed().saturating_sub(began_at);
+        // Another callback may have begun meanwhile.
+        is_too_long(running, || is_runnable(thread)) && self.began.load(Ordering::Acquire) == began
+    }
+}
+
+/// Returns whether other threads should stop waiting for a callback. One that is still waiting for
+/// a processor, or using it, may take as long as the control thread itself.
+fn is_too_long(running: Duration, is_runnable: impl FnOnce() -> bool) -> bool {
+    running >= SEND_TIMEOUT || (running >= REPLY_TIMEOUT && !is_runnable())
+}
+
+/// Returns whether a thread of this process runs or waits for a processor; `false` if it sleeps, or
+/// if `/proc` is not available.
+fn is_runnable(thread: i32) -> bool {
+    let stat = fs::read(format!("/proc/self/task/{thread}/stat")).unwrap_or_default();
+    stat_fields(&stat).next() == Some(b"R")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_a_callback_that_needs_no_processor_is_given_up_early() {
+        let a_moment = Duration::from_millis(1);
+        assert!(!is_too_long(REPLY_TIMEOUT - a_moment, || false));
+        assert!(is_too_long(REPLY_TIMEOUT, || false));
+        assert!(!is_too_long(SEND_TIMEOUT - a_moment, || true));
+        assert!(is_too_long(SEND_TIMEOUT, || true));
+    }
+
+    #[test]
+    fn sleeping_thread_is_not_runnable() {
+        assert!(is_runnable(rustix::thread::gettid().as_raw_nonzero().get()), "this thread runs");
+        assert!(!is_runnable(i32::MAX), "there is none");
+        let (id, own_id) = channel();
+        let (end, wait) = channel::<()>();
+        let sleeper = std::thread::spawn(move || {
+            id.send(rustix::thread::gettid().as_raw_nonzero().get()).unwrap();
+            let _ = wait.recv();
+        });
+        let thread = own_id.recv().unwrap();
+        // It sleeps as soon as it gets to `recv`.
+        while is_runnable(thread) {
+            std::thread::yield_now();
+        }
+        drop(end);
+        sleeper.join().unwrap();
+    }
+
+    #[test]
+    fn callback_is_not_stuck_before_its_time_or_after_its_end() {
+        let current = CurrentCallback::new();
+        assert!(!current.is_stuck());
+        let aged = CurrentCallback { created: Instant::now() - SEND_TIMEOUT, ..CurrentCallback::new() };
+        let caught = catch_unwind(AssertUnwindSafe(|| {
+            aged.run(|| {
+                assert!(aged.began.load(Ordering::Relaxed) > 0 && !aged.is_stuck(), "it has just begun");
+                aged.began.store(1, Ordering::Relaxed);
+                assert!(aged.is_stuck());
+                panic!("as planned");
+            });
+        }));
+        assert!(caught.is_err() && !aged.is_stuck() && aged.began.load(Ordering::Relaxed) == 0);
     }
 }

@@ -303,15 +303,19 @@ impl Control {
         let silent: Vec<Handle> = changed.extract_if(.., |handle| !handle.slot().has_callback()).collect();
         notify_callbacks(&silent, source, filter);
         if !changed.is_empty() {
-            let filter = filter.cloned();
-            let _ = self.callbacks.run(move || notify_callbacks(&changed, source, filter.as_ref()));
+            let (filter, current) = (filter.cloned(), &self.client.callback);
+            let _ = self.callbacks.run(move || {
+                for handle in changed {
+                    current.run(|| notify_callbacks(&[handle], source, filter.as_ref()));
+                }
+            });
         }
     }
 
     /// Requests a provider's state on the callback thread.
     pub(super) fn capture(&self, handle: Handle, outlet: u8, params: &EnableParams) {
-        let params = params.clone();
-        let _ = self.callbacks.run(move || handle.slot().capture_state(outlet, &params));
+        let (params, current) = (params.clone(), &self.client.callback);
+        let _ = self.callbacks.run(move || current.run(|| handle.slot().capture_state(outlet, &params)));
     }
 
     /// Announces a registration to all daemons.

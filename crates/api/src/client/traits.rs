@@ -3,8 +3,8 @@
 //! ```text
 //!   set_traits ──command──▶ control thread ──SetTraits──▶ each daemon that knows the registration
 //!        ▲                                                     │ joins the group, applies enables
-//!        └────────── all have answered, or a second passed ────┘ Done, or Refused
-//!                    (a second passed before: not waited for)
+//!        └── all have answered, or a second passed after ──────┘ Done, or Refused
+//!            sending (a second passed before: not waited for); or they could not be sent in time
 //! ```
 //!
 //! 1. Traits are set once: a registration that has traits, or is getting them, gets no others.
@@ -79,10 +79,10 @@ impl Client {
         let mut deadline = Deadline::new();
         while shared.is_awaiting_traits(number) {
             let is_sent = shared.setting(number).is_none_or(|setting| setting.is_sent);
-            match deadline.left(is_sent) {
+            match deadline.left(is_sent, &self.callback) {
                 Some(left) => shared = self.wait(shared, left),
                 None => {
-                    shared.silent = true;
+                    shared.silent |= deadline.is_sent;
                     break;
                 }
             }

@@ -1,11 +1,14 @@
 //! Enable callbacks: when they are called, and with which values.
 
 use std::path::Path;
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use traceweir::controller::EnableParams;
 use traceweir::provider::EnableCallback;
 use traceweir::{Guid, PrivateSession, Provider};
+use traceweir_format::tracelogging::TraitsBuilder;
 
 use crate::{PROVIDER, Scenario, Stage, event, everything, read, sequential, until};
 
@@ -13,6 +16,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("late registration", late_registration),
     ("two sessions", two_sessions),
     ("inside the callback", inside_the_callback),
+    ("blocked callback", blocked_callback),
 ];
 
 /// Code, level, match-any, match-all, source, and whether the callback ran on the test's thread.
@@ -110,4 +114,46 @@ fn inside_the_callback(folder: &Path) {
     let session = PrivateSession::start(&sequential("panic", folder.join("panic.etl"))).unwrap();
     session.enable(PROVIDER, &everything()).unwrap();
     until("the other callback", || calls.lock().unwrap().len() == 1);
+}
+
+#[test]
+fn blocked_callback_delays_registrations_by_a_second_in_all() {
+    Stage::new().run("blocked callback");
+}
+
+/// How long a registration waits for the control thread on a busy machine.
+const SEND_TIMEOUT: Duration = Duration::from_secs(10);
+/// Calls that wait for the control thread: half of them register, half of them set traits.
+const CALLS: u32 = 6;
+
+fn blocked_callback(folder: &Path) {
+    let (began, callback_began) = channel();
+    let (go_on, may_end) = channel::<()>();
+    let (began, may_end) = (Mutex::new(began), Mutex::new(may_end));
+    let callback: EnableCallback = Box::new(move |_| {
+        began.lock().unwrap().send(()).unwrap();
+        let _ = may_end.lock().unwrap().recv();
+    });
+    let _blocking = Provider::register(PROVIDER, Some(callback)).unwrap();
+    let session = PrivateSession::start(&sequential("blocked", folder.join("blocked.etl"))).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| session.enable(PROVIDER, &everything()).unwrap());
+        callback_began.recv().unwrap();
+        let start = Instant::now();
+        // The callback ends after these return: its lock could be held by this thread.
+        for number in 1..=CALLS / 2 {
+            let provider = Provider::register(Guid::from_u128(number.into()), None).unwrap();
+            provider.set_traits(&traits()).unwrap();
+        }
+        let waited = start.elapsed();
+        drop(go_on);
+        // Each call alone would wait this long: the excluded behaviour takes a minute.
+        assert!(waited < SEND_TIMEOUT * CALLS * 2 / 3, "{waited:?}");
+    });
+    session.disable(PROVIDER).unwrap();
+    session.stop().unwrap();
+}
+
+fn traits() -> Vec<u8> {
+    TraitsBuilder::new("Blocked").finish().unwrap().to_vec()
 }

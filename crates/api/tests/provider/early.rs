@@ -6,9 +6,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
-use traceweir::controller::{Controller, EnableCode, EnableParams, Scope, SessionRef};
+use traceweir::controller::{Controller, EnableCode, EnableParams, Scope, SessionConfig, SessionRef};
 use traceweir::{Guid, Provider};
 use traceweir_daemon::{Options, Stopper, run_until};
 use traceweir_transport::abi::{Layout, RegionParams};
@@ -33,6 +33,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     ("write on each processor", write_on_each_processor),
     ("write before and after", write_before_and_after),
     ("register and end", register_and_end),
+    ("write other and stay", write_other_and_stay),
     ("go on without an answer", go_on_without_an_answer),
     ("enabled until the daemon answers", enabled_until_the_daemon_answers),
 ];
@@ -512,4 +513,92 @@ fn daemon_rejects_unsafe_memory_files() {
     daemon_process.controller.stop(&session()).unwrap();
     mark(daemon_process.stage.folder.path(), "leave");
     daemon_process.daemon.succeeded();
+}
+
+/// Starts a session that enables everything of [`OTHER`].
+fn start_other(daemon_process: &mut DaemonProcess, ring_bytes: u32) -> SessionRef {
+    let config = sequential("other", daemon_process.stage.path("other.etl"));
+    daemon_process.controller.start(&SessionConfig { ring_bytes, ..config }).unwrap();
+    let other = SessionRef::Name("other".into());
+    daemon_process.controller.enable(&other, OTHER, EnableCode::Enable, &EnableParams::default(), 0).unwrap();
+    other
+}
+
+#[test]
+fn stop_counts_a_process_that_could_not_be_accepted() {
+    let mut daemon_process = DaemonProcess::start();
+    let other = start_other(&mut daemon_process, 1 << 20);
+    let pid = Pid::from_raw(daemon_process.daemon.id().cast_signed());
+    // The daemon keeps its descriptors and gets no new ones.
+    let maximum = getrlimit(Resource::Nofile).maximum;
+    let limit = prlimit(pid, Resource::Nofile, Rlimit { current: Some(3), maximum }).unwrap();
+    daemon_process.stage.spawn("write and end").succeeded();
+    let properties = daemon_process.controller.stop(&session()).unwrap();
+    prlimit(pid, Resource::Nofile, limit).unwrap();
+    let lost = (properties.events, properties.events_lost, properties.uncounted_processes);
+    assert_eq!(lost, (0, 0, 1), "its events are lost and not counted");
+    // A session that still runs gets the events.
+    until("the events in the other session", || {
+        let properties = daemon_process.controller.query(&other).unwrap();
+        properties.events + properties.events_lost == EACH || properties.uncounted_processes > 0
+    });
+    let properties = daemon_process.controller.stop(&other).unwrap();
+    let lost = (properties.events, properties.events_lost, properties.uncounted_processes);
+    assert_eq!(lost, (EACH, 0, 0));
+    mark(daemon_process.stage.folder.path(), "leave");
+    daemon_process.daemon.succeeded();
+}
+
+#[test]
+fn ended_processes_lose_no_event_when_others_use_up_the_memory_of_a_session() {
+    /// More rings of the first size than a session has memory for.
+    const RUNNING: u64 = 30;
+    const ENDED: u64 = 4;
+    let mut daemon_process = DaemonProcess::start();
+    let other = start_other(&mut daemon_process, 1 << 28);
+    let folder = daemon_process.stage.folder.path().to_owned();
+    daemon_process.stop_daemon();
+    let running: Vec<Running> =
+        (0..RUNNING).map(|_| daemon_process.stage.spawn("write other and stay")).collect();
+    for process in &running {
+        wait_for_mark(&folder, &format!("written-{}", process.id()));
+    }
+    daemon_process.signal(Signal::CONT);
+    // All events of a process are collected, or the process is counted.
+    let await_processes = |daemon_process: &mut DaemonProcess, count: u64| {
+        eventually("all processes are collected from or counted", || {
+            let properties = daemon_process.controller.query(&other).unwrap();
+            let uncounted = u64::from(properties.uncounted_processes);
+            (properties.events + uncounted * EACH == count * EACH).then_some(uncounted)
+        })
+    };
+    let refused = await_processes(&mut daemon_process, RUNNING);
+    daemon_process.stop_daemon();
+    let mut ended: Vec<Running> = (0..ENDED).map(|_| daemon_process.stage.spawn("write and end")).collect();
+    let unreaped = ended.split_off(ended.len() / 2);
+    ended.into_iter().for_each(Running::succeeded);
+    for process in &unreaped {
+        let stat = format!("/proc/{}/stat", process.id());
+        until("the process has ended", || {
+            let text = std::fs::read_to_string(&stat).unwrap();
+            text.rsplit(") ").next().unwrap().starts_with('Z')
+        });
+    }
+    daemon_process.signal(Signal::CONT);
+    let uncounted = await_processes(&mut daemon_process, RUNNING + ENDED);
+    assert_eq!(uncounted, refused, "the processes that have ended are collected from");
+    mark(&folder, "may end");
+    running.into_iter().chain(unreaped).for_each(Running::succeeded);
+    daemon_process.controller.stop(&other).unwrap();
+    assert_eq!(daemon_process.end(ENDED * EACH), (ENDED * EACH, 0));
+}
+
+fn write_other_and_stay(folder: &Path) {
+    let provider = Provider::register(OTHER, None).unwrap();
+    assert!(provider.enabled(4, 0), "enabled by the daemon's file");
+    for n in 0..EACH {
+        provider.write(&event(1), &[&n.to_le_bytes()]).unwrap();
+    }
+    mark(folder, &format!("written-{}", std::process::id()));
+    wait_for_mark(folder, "may end");
 }

@@ -105,6 +105,11 @@ impl Process {
         (ProcessKey::from_pid(self.peer.pid) == self.key).then_some(result)
     }
 
+    /// Returns whether the process has ended.
+    pub(crate) fn has_ended(&self) -> bool {
+        process::has_ended(self.peer.pid, self.key)
+    }
+
     /// Returns whether any registration is enabled for the session.
     pub(crate) fn has_enabled(&self, session: u64) -> bool {
         self.registrations.values().any(|registration| registration.sessions.contains(&session))

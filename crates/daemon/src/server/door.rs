@@ -47,7 +47,7 @@ impl Server {
             let Some((_, listener)) = self.home.listeners().find(|(own, _)| *own == token) else { return };
             match listener.accept() {
                 Ok(Some(connection)) => self.adopt(connection.with_janitor(&self.janitor), false),
-                Ok(None) => return self.turns.note_accepted(accepted, false),
+                Ok(None) => return self.note_accepted(token, accepted, false),
                 Err(e) => {
                     // Most likely out of descriptors: trying again at once would loop forever.
                     log_warning!("no connection can be accepted: {e}");
@@ -56,11 +56,20 @@ impl Server {
                         let _ = epoll::delete(&self.epoll, listener);
                     }
                     self.resting_until = Some(Instant::now() + REST);
-                    return;
+                    self.turns.note_rest();
+                    return self.note_accepted(token, accepted, false);
                 }
             }
         }
-        self.turns.note_accepted(MAX_ACCEPTS_PER_TURN, true);
+        self.note_accepted(token, MAX_ACCEPTS_PER_TURN, true);
+    }
+
+    /// Notes connections for which controllers wait. Processes at other listeners wait for their
+    /// replies before they write, so no request can come too early for them.
+    fn note_accepted(&mut self, token: u64, count: usize, has_more: bool) {
+        if self.home.receives_memory(token) {
+            self.turns.note_accepted(count, has_more);
+        }
     }
 
     pub(super) fn adopt(&mut self, connection: Connection, knocked: bool) {
@@ -138,6 +147,7 @@ impl Server {
             return;
         }
         self.resting_until = None;
+        self.release_paused();
         for (token, listener) in self.home.listeners() {
             let data = epoll::EventData::new_u64(token);
             if let Err(e) = epoll::add(&self.epoll, listener, data, epoll::EventFlags::IN) {

@@ -31,6 +31,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{FlockOperation, OFlags, flock};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -149,6 +150,23 @@ impl Home {
     pub(super) fn listeners(&self) -> impl Iterator<Item = (u64, &Listener)> {
         let own = self.own.iter().map(|own| (OWN_LISTENER, &own.listener));
         own.chain([(LISTENER, &self.listener)])
+    }
+
+    /// Returns whether processes send memory through a listener before the daemon accepts them.
+    pub(super) fn receives_memory(&self, token: u64) -> bool {
+        token == OWN_LISTENER || has_one_user(&self.runtime)
+    }
+
+    /// Returns whether a connection waits to be accepted through which a process may have sent
+    /// memory.
+    pub(super) fn has_unaccepted(&self) -> bool {
+        let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+        // If the system does not report it, a connection may wait.
+        let is_ready = |listener: &Listener| {
+            poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&now)).map_or(true, |ready| ready > 0)
+        };
+        let mut listeners = self.listeners().filter(|(token, _)| self.receives_memory(*token));
+        listeners.any(|(_, listener)| is_ready(listener))
     }
 
     /// Writes what is enabled, for processes that start while the daemon is busy. A daemon of all

@@ -11,12 +11,16 @@
 //!    stays ready for the next turn.
 //! 2. The first user of a turn is the one after the last of the previous turn, and likewise for the
 //!    connections of each user: no client waits forever.
-//! 3. So all guests together delay root by at most two slices and one message.
+//! 3. So all guests together delay root by at most two slices, one message, and the connections
+//!    that are accepted in one turn.
 //! 4. Messages of processes of root and the daemon's own user, including new connections, are
 //!    handled before the requests of their controllers: a process that registered, wrote and ended
-//!    before a stop was requested is in the session. While connections wait to be accepted, these
-//!    controllers wait too, for at most [`MAX_WAITING`] connections: the ones accepted after that
-//!    were made after the request.
+//!    before a stop was requested is in the session. While connections through which processes send
+//!    memory wait to be accepted, these controllers wait too, for at most [`MAX_UNACCEPTED`]
+//!    connections: the ones accepted after that were made after the request. No guest can make such
+//!    a connection. If none can be accepted for lack of descriptors, controllers wait for
+//!    [`MAX_RESTS`] pauses of the listeners; a session that is stopped then counts a process whose
+//!    events it may have missed.
 //! 5. The loop does not read from a guest's controller whose request filled the queue of a process
 //!    until that queue has room again. The process has [`LINK_TIMEOUT`] to read; then it is
 //!    dropped, which shows as lost events in its sessions.
@@ -40,8 +44,10 @@ const GUEST_SLICE: Duration = Duration::from_millis(4);
 /// Time for all guests in a turn.
 const GUESTS_SLICE: Duration = Duration::from_millis(20);
 
-/// Maximum number of connections that wait to be accepted, at both listeners together.
-const MAX_WAITING: usize = 2 * (BACKLOG as usize + 1);
+/// Maximum number of connections that wait to be accepted at a listener.
+const MAX_UNACCEPTED: usize = BACKLOG as usize + 1;
+/// Maximum number of failed attempts to accept connections that a controller waits for.
+const MAX_RESTS: usize = 3;
 
 /// Epoll flags for a closed other end.
 const ENDED: EventFlags = EventFlags::HUP.union(EventFlags::ERR);
@@ -56,34 +62,64 @@ pub(super) struct Turns {
     crowded: Option<LinkId>,
     /// Controllers that the loop does not read from, and the processes they wait for.
     held: BTreeMap<LinkId, LinkId>,
-    /// Connections accepted in this turn.
+    /// Connections accepted in this turn, at a listener that receives memory.
     accepted: usize,
-    /// Whether connections may wait that this turn did not accept.
+    /// Whether connections may wait there that this turn did not accept.
     are_more_waiting: bool,
-    /// For each controller that waits for connections to be accepted, how many were accepted since.
-    waiting: BTreeMap<LinkId, usize>,
+    /// 1 if accepting failed in this turn and the listeners pause, else 0.
+    rests: usize,
+    /// For each controller that waits for connections to be accepted, what happened since.
+    waiting: BTreeMap<LinkId, Waited>,
+    /// Controllers that the loop does not read from while the listeners pause.
+    paused: Vec<LinkId>,
+}
+
+/// What happened at the listeners since a controller waits for them.
+#[derive(Debug, Default)]
+struct Waited {
+    accepted: usize,
+    rests: usize,
+}
+
+/// Whether a controller's request is handled now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Start {
+    Now,
+    /// Now, although connections made before the request cannot be accepted.
+    Incomplete,
+    Later,
 }
 
 impl Turns {
-    /// Notes how many connections a listener gave in this turn, and whether it may have more.
+    /// Notes how many connections a listener that receives memory gave in this turn, and whether it
+    /// may have more.
     pub(super) fn note_accepted(&mut self, count: usize, has_more: bool) {
         self.accepted += count;
         self.are_more_waiting |= has_more;
     }
 
+    /// Notes that connections could not be accepted, and that the listeners pause.
+    pub(super) fn note_rest(&mut self) {
+        // All listeners pause together.
+        self.rests = 1;
+    }
+
     /// Returns whether a controller with a request waits for connections made before the request.
-    fn must_wait(&mut self, controller: LinkId) -> bool {
+    fn start(&mut self, controller: LinkId) -> Start {
         if !self.are_more_waiting {
             self.waiting.clear();
-            return false;
+            return Start::Now;
         }
-        let accepted = self.waiting.entry(controller).or_default();
-        *accepted += self.accepted;
-        let must_wait = *accepted < MAX_WAITING;
-        if !must_wait {
-            self.waiting.remove(&controller);
-        }
-        must_wait
+        let waited = self.waiting.entry(controller).or_default();
+        waited.accepted += self.accepted;
+        waited.rests += self.rests;
+        let start = match waited {
+            Waited { accepted: MAX_UNACCEPTED.., .. } => Start::Now,
+            Waited { rests: MAX_RESTS.., .. } => Start::Incomplete,
+            _ => return Start::Later,
+        };
+        self.waiting.remove(&controller);
+        start
     }
 }
 
@@ -115,8 +151,9 @@ impl Server {
             self.serve_link(id, flags, until);
         }
         let last_link = self.last_link;
-        (self.turns.accepted, self.turns.are_more_waiting) = (0, false);
+        (self.turns.accepted, self.turns.are_more_waiting, self.turns.rests) = (0, false, 0);
         tokens.into_iter().for_each(|token| self.serve_token(token));
+        self.turns.are_more_waiting |= self.resting_until.is_some() && self.home.has_unaccepted();
         for id in last_link.saturating_add(1)..=self.last_link {
             if !self.is_guest(id) {
                 self.serve_link(id, EventFlags::IN, None);
@@ -124,11 +161,34 @@ impl Server {
         }
         own.sort_by_key(|(id, _)| self.is_own_controller(*id));
         for (id, flags) in own {
-            if !(self.is_own_controller(id) && self.turns.must_wait(id)) {
-                self.serve_link(id, flags, None);
+            let start = if self.is_own_controller(id) { self.turns.start(id) } else { Start::Now };
+            if start == Start::Later {
+                self.delay(id, flags);
+                continue;
             }
+            self.service.set_incomplete(start == Start::Incomplete);
+            self.serve_link(id, flags, None);
+            self.service.set_incomplete(false);
         }
         self.serve_guests(guests);
+    }
+
+    /// Leaves the request of a controller for a later turn, after the pause if the listeners pause.
+    fn delay(&mut self, id: LinkId, flags: EventFlags) {
+        if flags.contains(EventFlags::OUT) {
+            self.flush(id);
+        }
+        if self.resting_until.is_some() && !self.turns.paused.contains(&id) {
+            self.turns.paused.push(id);
+            self.set_held(id, true);
+        }
+    }
+
+    /// Reads again from controllers that waited until the listeners resume.
+    pub(super) fn release_paused(&mut self) {
+        for id in std::mem::take(&mut self.turns.paused) {
+            self.set_held(id, false);
+        }
     }
 
     fn serve_token(&mut self, token: u64) {
@@ -273,5 +333,48 @@ impl Server {
         );
         self.service.count_unread_losses(id);
         self.drop_link(id);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CONTROLLER: LinkId = 20;
+
+    /// Returns when a controller's request is handled in a turn with these events.
+    fn turn(turns: &mut Turns, accepted: usize, has_failed: bool, has_more: bool) -> Start {
+        (turns.accepted, turns.are_more_waiting, turns.rests) = (0, false, 0);
+        turns.note_accepted(accepted, has_more);
+        if has_failed {
+            turns.note_rest();
+            turns.note_rest();
+        }
+        turns.start(CONTROLLER)
+    }
+
+    #[test]
+    fn request_waits_for_connections_that_were_made_before_it() {
+        let mut turns = Turns::default();
+        assert_eq!(turn(&mut turns, 0, false, false), Start::Now);
+        for _ in 0..2 {
+            assert_eq!(turn(&mut turns, MAX_UNACCEPTED - 1, false, true), Start::Later);
+            assert_eq!(turn(&mut turns, 0, false, false), Start::Now, "all are accepted");
+        }
+        assert_eq!(turn(&mut turns, MAX_UNACCEPTED - 1, false, true), Start::Later);
+        assert_eq!(turn(&mut turns, 1, false, true), Start::Now, "the others were made later");
+    }
+
+    #[test]
+    fn request_waits_for_a_few_pauses_of_the_listeners() {
+        let mut turns = Turns::default();
+        for rest in 1..MAX_RESTS {
+            assert_eq!(turn(&mut turns, 0, true, true), Start::Later, "{rest}");
+            assert_eq!(turn(&mut turns, 0, false, true), Start::Later, "during the pause");
+        }
+        assert_eq!(turn(&mut turns, 0, true, true), Start::Incomplete);
+        assert_eq!(turn(&mut turns, 0, true, true), Start::Later, "the next request waits again");
+        assert_eq!(turn(&mut turns, 1, false, false), Start::Now, "descriptors are free again");
+        assert_eq!(turn(&mut turns, 0, true, true), Start::Later);
     }
 }

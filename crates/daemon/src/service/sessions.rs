@@ -111,6 +111,9 @@ pub(super) struct Sessions {
     pub(super) files: Files,
     /// Number of file checks under way for sessions that are about to be refused.
     pub(super) file_checks: usize,
+    /// Whether processes that cannot be accepted may have memory for sessions. A session that is
+    /// stopped meanwhile counts one of them: their number is not known.
+    pub(super) is_incomplete: bool,
 }
 
 impl Sessions {
@@ -127,6 +130,7 @@ impl Sessions {
             outcomes: VecDeque::new(),
             files: Files::default(),
             file_checks: 0,
+            is_incomplete: false,
         }
     }
 
@@ -271,6 +275,9 @@ impl Sessions {
         let Some(session) = self.running_session(id).cloned() else { return false };
         let Some(entry) = self.all.get_mut(&id) else { return false };
         entry.state = State::Stopping { session, reply_to };
+        if self.is_incomplete {
+            entry.uncounted.processes = entry.uncounted.processes.saturating_add(1);
+        }
         true
     }
 

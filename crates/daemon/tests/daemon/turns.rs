@@ -1,11 +1,14 @@
 //! Order of service: the requests of one user delay no other user for long, and disconnect none.
 
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use rustix::fs::{Gid, Uid};
 use traceweir_format::security::Sid;
 use traceweir_format::spec::access::Rights;
 use traceweir_transport::message::{EnableCode, EnableParams, Filter, Message, Role, SessionConfig};
+use traceweir_transport::socket::{BACKLOG, Connection};
 
 use crate::access::{ANN, BOB, SESSION, client_of, grant, is_root};
 use crate::util::*;
@@ -145,4 +148,48 @@ fn wait_while_growing(number: &AtomicUsize, full: usize) {
         }
         now == full || (now > 0 && last.1.elapsed() > Duration::from_millis(500))
     });
+}
+
+/// Connects as Ann without pause, and counts the connections.
+fn connect_endlessly(socket: &Path, connected: &AtomicUsize, is_over: &AtomicBool) {
+    let (user, group) = (Uid::from_raw(ANN), Gid::from_raw(ANN));
+    rustix::thread::set_thread_groups(&[]).unwrap();
+    rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+    rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+    while !is_over.load(Ordering::Relaxed) {
+        if Connection::connect(socket, Duration::from_secs(1)).is_ok() {
+            connected.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+#[test]
+fn user_who_connects_endlessly_does_not_delay_root() {
+    if !is_root() {
+        return;
+    }
+    let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
+    let mut root = daemon.controller();
+    let socket = daemon.runtime().control_socket();
+    let (connected, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
+    let connects_per_request: Vec<usize> = std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| connect_endlessly(&socket, &connected, &is_over));
+        }
+        let backlog = BACKLOG as usize;
+        until("more connections than can wait", || connected.load(Ordering::Relaxed) > 2 * backlog);
+        let mut request = || {
+            let before = connected.load(Ordering::Relaxed);
+            let answer = root.request(Message::QueryAll { from: 0 });
+            assert!(matches!(answer, Message::Sessions { .. }), "{answer:?}");
+            connected.load(Ordering::Relaxed) - before
+        };
+        let counts = (0..20).map(|_| request()).collect();
+        is_over.store(true, Ordering::Relaxed);
+        counts
+    });
+    // A request that waits for the guest's connections waits for all that can wait to be accepted.
+    // This thread may be stopped during some of the requests.
+    let fewest = connects_per_request.iter().min().unwrap();
+    assert!(*fewest < BACKLOG as usize / 2, "{connects_per_request:?}");
 }

@@ -310,7 +310,7 @@ impl Providers {
             // A process that has ended by now is identified by the connection: its id at that time,
             // and its user.
             let threads = identity.as_ref().map_or(Threads::AsGiven, |_| process::threads_of(pid));
-            let has_ended = identity.is_none();
+            let has_ended = process.has_ended();
             let identity = identity.clone();
             let identity = identity.unwrap_or_else(|| Identity { user: Some(uid), ..Identity::from(pid) });
             match session.adopt(memory.as_fd(), &params, identity, threads, has_ended) {
