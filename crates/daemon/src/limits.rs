@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   connections   0 ─────────── all guests ─────────── all providers ─────────────── total
-//!                                  3072                    3840                      4096
+//!                    3072, before Hello 64 of one guest    3840                      4096
 //!                                      controllers and consumers always find a place ─┘
 //!   descriptors   0 ── guests' providers ── all providers ── controllers, consumers, sessions
 //!                     reserved from guests: a quarter (at most 1024)
@@ -32,6 +32,9 @@ use traceweir_transport::message::MAX_REGISTRATIONS;
 pub(crate) const MAX_LINKS: usize = 4096;
 /// Of those, connections of one guest.
 pub(crate) const MAX_LINKS_OF_GUEST: usize = 1024;
+/// Of those, connections of one guest that have not sent `Hello`, except those that the daemon
+/// opened.
+pub(crate) const MAX_SILENT_OF_GUEST: usize = 64;
 /// Of those, connections of all guests who may not control the daemon.
 const MAX_LINKS_OF_GUESTS: usize = 3072;
 /// Maximum number of connected processes that register providers.
@@ -115,12 +118,19 @@ pub(crate) struct Connections {
     pub(crate) guests: usize,
     /// Of those, connections of the same user as the new one.
     pub(crate) of_user: usize,
+    /// Of those, connections that have not sent `Hello`.
+    pub(crate) silent_of_user: usize,
 }
 
 impl Connections {
     /// Returns whether there is room for a guest that does not control the daemon.
     pub(crate) fn has_room_for_guest(self) -> bool {
         self.of_user < MAX_LINKS_OF_GUEST && self.guests < MAX_LINKS_OF_GUESTS && self.has_room()
+    }
+
+    /// Returns whether a guest has as many connections without `Hello` as it may have.
+    pub(crate) fn has_silent_guest(self) -> bool {
+        self.silent_of_user >= MAX_SILENT_OF_GUEST
     }
 
     /// Returns whether there is any room.
@@ -187,7 +197,7 @@ mod tests {
 
     #[test]
     fn guests_leave_connections_for_controllers() {
-        let connections = |all, guests, of_user| Connections { all, guests, of_user };
+        let connections = |all, guests, of_user| Connections { all, guests, of_user, silent_of_user: 0 };
         assert!(connections(100, 100, 100).has_room_for_guest());
         assert!(!connections(1024, 1024, 1024).has_room_for_guest(), "one alone");
         let four = connections(3072, 3072, 768);

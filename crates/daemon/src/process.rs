@@ -17,6 +17,8 @@ use std::collections::HashMap;
 use std::fs;
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use traceweir_format::linux::stat_fields;
 use traceweir_session::identity::{start_ticks, ticks_in};
 use traceweir_session::{Threads, cgroup};
@@ -31,13 +33,16 @@ const MAX_SAVED_SCANS: u32 = 16;
 const MAX_THREADS: usize = 65_536;
 
 /// Identifies one process during its lifetime: ids are reused, ids with start times are not.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct ProcessKey {
     pid: u32,
     start_ticks: u64,
 }
 
 impl ProcessKey {
+    /// The key of processes that have ended: no process that runs has it.
+    pub(crate) const ENDED: Self = Self { pid: u32::MAX, start_ticks: u64::MAX };
+
     /// Returns the key of the process that has this id now, if there is one.
     pub(crate) fn from_pid(pid: u32) -> Option<Self> {
         start_ticks(pid).map(|start_ticks| Self { pid, start_ticks })
@@ -68,6 +73,13 @@ fn is_dead(stat: &[u8]) -> bool {
         Some(b"X" | b"x") => true,
         _ => false,
     }
+}
+
+/// Returns whether a process with this id may exist. A process that is not visible from the
+/// daemon's namespace has the id 0, and always may.
+pub(crate) fn may_exist(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_none_or(|pid| test_kill_process(pid) != Err(Errno::SRCH))
 }
 
 /// Capabilities that allow a process to profile the system, each by itself: CAP_SYS_ADMIN,

@@ -352,6 +352,11 @@ impl Registry {
         Ok(())
     }
 
+    /// Returns whether a session enables any provider.
+    pub(crate) fn is_enabling(&self, session: u64) -> bool {
+        self.enables.values().any(|sessions| sessions.contains_key(&session))
+    }
+
     /// Returns whether the enables have changed since the last call of this function.
     pub(crate) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.is_changed)

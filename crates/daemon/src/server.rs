@@ -36,6 +36,8 @@ mod link;
 mod parting;
 mod startup;
 mod sweep;
+#[cfg(test)]
+mod tests;
 mod turns;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +57,7 @@ use crate::error::{Error, Result};
 use crate::folders::Folders;
 use crate::ids::LinkId;
 use crate::limits::Descriptors;
-use crate::log::{log_info, log_warning};
+use crate::log::{log_client, log_info, log_warning};
 use crate::service::{Effect, OWN, Service};
 use crate::settings::Settings;
 pub use inbox::Stopper;
@@ -323,7 +325,7 @@ impl Server {
             if self.links.get(&id).is_some_and(|link| link.is_crowded) {
                 self.drop_unread(id);
             } else {
-                self.drop_link(id);
+                self.drop_silent(id, at);
             }
         }
         self.release_held();
@@ -336,9 +338,9 @@ impl Server {
         let kept = self.janitor.kept();
         let is_stuck = kept >= MANY_KEPT;
         if is_stuck && !self.is_stuck {
-            log_warning!("{kept} file descriptors that clients sent cannot be closed yet");
+            log_client!("{kept} file descriptors that clients sent cannot be closed yet");
         } else if self.is_stuck && !is_stuck {
-            log_info!("file descriptors that clients sent are being closed again");
+            log_client!("file descriptors that clients sent are being closed again");
         }
         self.is_stuck = is_stuck;
     }

@@ -160,6 +160,11 @@ impl Service {
         self.core.access.client(link).is_some_and(|client| client.role.is_some())
     }
 
+    /// Returns whether a connection that the daemon accepted has not completed `Hello`.
+    pub(crate) fn is_silent(&self, link: LinkId) -> bool {
+        self.core.access.client(link).is_some_and(|client| client.role.is_none() && !client.knocked)
+    }
+
     /// Returns whether a connection may send files: only controllers may.
     pub(crate) fn may_send_files(&self, link: LinkId) -> bool {
         self.core.access.client(link).is_some_and(|client| client.role == Some(Role::Controller))
@@ -233,11 +238,12 @@ impl Service {
     }
 
     fn hello(&mut self, reply_to: ReplyTo, versions: (u16, u16), role: Role, instance: u64, program: &str) {
-        let Core { turn, access, .. } = &mut self.core;
+        let Core { turn, access, sessions, .. } = &mut self.core;
         let admitted = access.admit(reply_to.link, versions, role).and_then(|version| {
             if let Some(client) = access.client_mut(reply_to.link) {
                 if role == Role::Provider {
                     self.providers.add_process(reply_to.link, client, instance)?;
+                    sessions.readmit(reply_to.link, client.process);
                 }
                 client.role = Some(role);
             }
@@ -248,7 +254,12 @@ impl Service {
             Err(refusal) => {
                 let (uid, pid) = access.peer(reply_to.link).map_or((0, 0), |peer| (peer.uid, peer.pid));
                 log_refusal!("{program} of uid {uid}, process {pid}: {refusal}");
+                let is_full = refusal.status == Status::ERROR_NO_SYSTEM_RESOURCES;
                 turn.refuse_and_close(reply_to, refusal);
+                if role == Role::Provider && is_full {
+                    let process = access.client(reply_to.link).and_then(|client| client.process);
+                    self.count_refused(process);
+                }
             }
         }
     }
@@ -347,6 +358,12 @@ impl Service {
     /// sessions that it writes to: events that it writes until it reconnects are counted nowhere.
     pub(crate) fn count_unread_losses(&mut self, link: LinkId) {
         self.providers.count_unread_losses(&mut self.core, link);
+    }
+
+    /// Counts a process that is refused for lack of room in the sessions that enable providers: it
+    /// may write events that no session gets.
+    pub(crate) fn count_refused(&mut self, process: Option<ProcessKey>) {
+        self.providers.count_refused(&mut self.core, process);
     }
 
     /// Stops all sessions and accepts no new work.

@@ -306,6 +306,8 @@ pub struct ProviderSocket {
     pub pid: u32,
     /// Owner of the file.
     pub uid: u32,
+    /// Device and inode of the file, which several names may have.
+    pub file_id: (u64, u64),
 }
 
 impl ProviderSocket {
@@ -315,7 +317,9 @@ impl ProviderSocket {
         if !entry.file_type().ok()?.is_socket() {
             return None;
         }
-        Some(Self { path: entry.path(), pid, uid: entry.metadata().ok()?.uid() })
+        let metadata = entry.metadata().ok()?;
+        let file_id = (metadata.dev(), metadata.ino());
+        Some(Self { path: entry.path(), pid, uid: metadata.uid(), file_id })
     }
 
     /// Connects to the process that listens, which the connection identifies, and takes no

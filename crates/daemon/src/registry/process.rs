@@ -23,7 +23,8 @@ pub(crate) struct Process {
     pub(crate) peer: Peer,
     /// The random number that the process's provider library chose.
     pub(super) instance: u64,
-    /// Key of the process, if `/proc` showed the process when it connected.
+    /// Key of the process, if `/proc` showed the process when it connected;
+    /// [`ProcessKey::ENDED`] if it had ended by then.
     pub(super) key: Option<ProcessKey>,
     /// Process properties that scope filters test; read on first use.
     facts: OnceCell<Facts>,
@@ -94,15 +95,19 @@ impl Process {
 
     /// Returns whether the process runs in a container that the daemon is not in.
     pub(super) fn is_contained(&self) -> bool {
-        *self.contained.get_or_init(|| self.inspect(process::is_contained).unwrap_or(false))
+        let is_contained = || self.inspect(process::is_contained).unwrap_or(self.peer.pid == 0);
+        *self.contained.get_or_init(is_contained)
     }
 
-    /// Reads something about the process by its id; `None` if the id belongs to another process by
-    /// now.
+    /// Reads something about the process by its id; `None` if the process has ended by now, so
+    /// that the id may belong to another process.
     pub(crate) fn inspect<T>(&self, inspect: impl FnOnce(u32) -> T) -> Option<T> {
         let result = inspect(self.peer.pid);
         // Check afterwards: the process that has the id now also had it during the inspection.
-        (ProcessKey::from_pid(self.peer.pid) == self.key).then_some(result)
+        let key = ProcessKey::from_pid(self.peer.pid);
+        // Without a key on both sides, `/proc` hides the process, or the process was reaped.
+        let is_same = key == self.key && (key.is_some() || process::may_exist(self.peer.pid));
+        is_same.then_some(result)
     }
 
     /// Returns whether the process has ended.

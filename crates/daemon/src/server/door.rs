@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   accepted, or knocked at ─▶ room? ─▶ watched, five seconds to send Hello ─▶ introduced:
-//!                               └─ no: refused, and closed                     no deadline,
+//!                               └─ no: refused, counted, and closed            no deadline,
 //!                                                          controllers may send descriptors
 //! ```
 //!
@@ -12,7 +12,7 @@
 
 use std::time::{Duration, Instant};
 
-use rustix::event::epoll;
+use rustix::event::epoll::{self, EventFlags};
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Message, Role};
 use traceweir_transport::socket::Connection;
@@ -21,7 +21,7 @@ use super::link::Link;
 use super::{LINK_TIMEOUT, Server};
 use crate::access::Identity;
 use crate::ids::LinkId;
-use crate::limits::{Connections, MAX_LINKS, MAX_LINKS_OF_GUEST};
+use crate::limits::{Connections, MAX_LINKS, MAX_LINKS_OF_GUEST, MAX_SILENT_OF_GUEST};
 use crate::log::{log_refusal, log_warning};
 use crate::process::ProcessKey;
 
@@ -74,10 +74,12 @@ impl Server {
 
     pub(super) fn adopt(&mut self, connection: Connection, knocked: bool) {
         let peer = connection.peer();
-        if !self.has_room(&connection) {
+        if !self.has_room(&connection, knocked) {
             let reason = format!(
-                "too many connections: the daemon accepts {MAX_LINKS}, and {MAX_LINKS_OF_GUEST} of one user who does not control it"
+                "too many connections: the daemon accepts {MAX_LINKS}, and of one user who does not control it {MAX_LINKS_OF_GUEST}, {MAX_SILENT_OF_GUEST} of them before Hello"
             );
+            // It may be a process that registers providers: only its `Hello` would show it.
+            self.service.count_refused(peer_process(&connection));
             log_refusal!("uid {}, process {}: {reason}", peer.uid, peer.pid);
             let message = Message::Refused { status: Status::ERROR_NO_SYSTEM_RESOURCES.0, reason };
             // The connection is closed in any case, whether or not the peer reads the reason.
@@ -113,20 +115,43 @@ impl Server {
 
     /// Returns whether there is room for another connection of this peer. Guests leave room for
     /// users who control the daemon.
-    fn has_room(&self, connection: &Connection) -> bool {
-        let (peer, access) = (connection.peer(), self.service.access());
-        let peers = || self.links.values().map(Link::peer);
-        let connections = Connections {
-            all: self.links.len(),
-            guests: peers().filter(|peer| access.is_guest(peer)).count(),
-            of_user: peers().filter(|other| other.uid == peer.uid).count(),
-        };
+    fn has_room(&mut self, connection: &Connection, knocked: bool) -> bool {
+        let peer = connection.peer();
+        let mut connections = self.count_connections(peer.uid);
+        if !self.service.access().is_guest(&peer) {
+            return connections.has_room();
+        }
+        if !knocked && connections.has_silent_guest() {
+            // A `Hello` that has come already counts, even if the loop had no time to read it.
+            for id in self.silent_links(peer.uid) {
+                self.serve_link(id, EventFlags::IN, Some(Instant::now()));
+            }
+            connections = self.count_connections(peer.uid);
+        }
+        let access = self.service.access();
         let may_control =
             || access.allows(&Identity::with_groups(&peer, connection.peer_groups()), Role::Controller);
-        let is_one_too_many = access.is_guest(&peer)
-            && (!connections.has_room_for_guest() || self.descriptors.is_scarce(connection, true))
-            && !may_control();
-        connections.has_room() && !is_one_too_many
+        let is_one_too_many = !connections.has_room_for_guest()
+            || (!knocked && connections.has_silent_guest())
+            || self.descriptors.is_scarce(connection, true);
+        connections.has_room() && (!is_one_too_many || may_control())
+    }
+
+    fn count_connections(&self, uid: u32) -> Connections {
+        let access = self.service.access();
+        let peers = || self.links.values().map(Link::peer);
+        Connections {
+            all: self.links.len(),
+            guests: peers().filter(|peer| access.is_guest(peer)).count(),
+            of_user: peers().filter(|peer| peer.uid == uid).count(),
+            silent_of_user: self.silent_links(uid).len(),
+        }
+    }
+
+    /// Returns the accepted connections of a user that have not sent `Hello`.
+    fn silent_links(&self, uid: u32) -> Vec<LinkId> {
+        let links = self.links.iter().filter(|(_, link)| link.peer().uid == uid);
+        links.map(|(id, _)| *id).filter(|id| self.service.is_silent(*id)).collect()
     }
 
     /// Removes the deadline of a link that has sent `Hello`, and lets a controller send
@@ -150,19 +175,19 @@ impl Server {
         self.release_paused();
         for (token, listener) in self.home.listeners() {
             let data = epoll::EventData::new_u64(token);
-            if let Err(e) = epoll::add(&self.epoll, listener, data, epoll::EventFlags::IN) {
+            if let Err(e) = epoll::add(&self.epoll, listener, data, EventFlags::IN) {
                 log_warning!("the listener cannot be resumed: {e}");
             }
         }
     }
 }
 
-/// Returns the process at the other end. Its id was fixed when the connection was made: if that
-/// process has ended since, the id may belong to another process.
+/// Returns the process at the other end, if it is visible. Its id was fixed when the connection was
+/// made: if that process has ended since, the id may belong to another process.
 fn peer_process(connection: &Connection) -> Option<ProcessKey> {
-    let key = ProcessKey::from_pid(connection.peer().pid)?;
+    let key = ProcessKey::from_pid(connection.peer().pid);
     // Check afterwards: a process that is still alive had the id all the time.
-    (!connection.peer_has_ended()).then_some(key)
+    if connection.peer_has_ended() { Some(ProcessKey::ENDED) } else { key }
 }
 
 /// Returns how long a new connection may take to send `Hello`; `None`: without limit.

@@ -56,8 +56,9 @@ const LOCK_WITHIN_FOR_MANAGER: Duration = Duration::from_secs(60);
 /// Delay before the folders of users are searched again: a process that registers right now may
 /// have missed the system's folder while the daemon missed its socket.
 const SEARCH_AGAIN: Duration = Duration::from_secs(1);
-/// Maximum number of user sockets that are retried because their queue is full: per folder, and in
-/// total.
+/// Maximum number of sockets that are retried because their queue is full: per user in the daemon's
+/// own folder, per folder of a user, and in total for each of the two.
+const MAX_BUSY_OF_USER: usize = 16;
 const MAX_BUSY_OF_FOLDER: usize = 16;
 const MAX_BUSY: usize = 256;
 /// How long connecting to one provider may take.
@@ -258,44 +259,70 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// Connects to all providers that already run, on a thread of its own. The first pass does not
+/// Connects to all providers that already run, on a thread of its own. The first passes do not
 /// wait: a socket whose queue is full must not delay the others.
 pub(super) fn knock(runtime: RuntimeDir, janitor: Janitor, found: Arc<dyn Fn(Connection) + Send + Sync>) {
     let work = move || {
+        let found = |connection: Connection| found(connection.with_janitor(&janitor));
+        let mut search = Search::default();
+        let mut users = UserSearch::default();
+        search.knock(&runtime, &mut users, found);
+        if runtime.is_for_all_users() {
+            users.knock(found);
+            std::thread::sleep(SEARCH_AGAIN);
+            users.knock(found);
+        }
+        search.knock_at_busy(found);
+        users.knock_at_busy(found);
+    };
+    if let Err(e) = std::thread::Builder::new().name("weir-knock".into()).spawn(work) {
+        log_warning!("running providers are not searched: {e}");
+    }
+}
+
+/// The search for providers in the daemon's own folder.
+#[derive(Default)]
+struct Search {
+    /// Sockets whose queue was full; they are retried after all others.
+    busy: Vec<ProviderSocket>,
+}
+
+impl Search {
+    /// Connects to all sockets without waiting.
+    fn knock(&mut self, runtime: &RuntimeDir, users: &mut UserSearch, found: impl Fn(Connection)) {
         let sockets = runtime.provider_sockets(MAX_SOCKETS).unwrap_or_else(|e| {
             log_warning!("running providers cannot be found: {e}");
             Vec::new()
         });
-        let mut users = UserSearch::default();
-        let try_all = |sockets: Vec<ProviderSocket>, within, users: &mut UserSearch| -> Vec<ProviderSocket> {
-            let is_busy = |socket: &ProviderSocket| {
-                let connected = socket.connect(within);
-                let is_busy = matches!(connected, Err(traceweir_transport::Error::TimedOut));
-                if is_busy || connected.is_ok() {
-                    users.announced.insert((socket.uid, socket.pid));
-                }
-                if let Ok(connection) = connected {
-                    found(connection.with_janitor(&janitor));
-                }
-                is_busy
-            };
-            sockets.into_iter().filter(is_busy).collect()
-        };
-        let busy = try_all(sockets, Duration::ZERO, &mut users);
-        let found_user = |connection: Connection| found(connection.with_janitor(&janitor));
-        if runtime.is_for_all_users() {
-            users.knock(found_user);
+        let mut tried = BTreeSet::new();
+        let mut busy_of_user: BTreeMap<u32, usize> = BTreeMap::new();
+        for socket in sockets {
+            if !tried.insert(socket.file_id) {
+                continue;
+            }
+            let connected = socket.connect(Duration::ZERO);
+            let is_busy = matches!(connected, Err(traceweir_transport::Error::TimedOut));
+            if is_busy || connected.is_ok() {
+                users.announced.insert((socket.uid, socket.pid));
+            }
+            if let Ok(connection) = connected {
+                found(connection);
+            }
+            let busy = busy_of_user.entry(socket.uid).or_default();
+            if is_busy && *busy < MAX_BUSY_OF_USER && self.busy.len() < MAX_BUSY {
+                *busy += 1;
+                self.busy.push(socket);
+            }
         }
-        try_all(busy, KNOCK_WITHIN, &mut users);
-        if runtime.is_for_all_users() {
-            users.knock_at_busy(found_user);
-            std::thread::sleep(SEARCH_AGAIN);
-            users.knock(found_user);
-            users.knock_at_busy(found_user);
+    }
+
+    /// Connects to the sockets whose queue was full.
+    fn knock_at_busy(&mut self, found: impl Fn(Connection)) {
+        for socket in std::mem::take(&mut self.busy) {
+            if let Ok(connection) = socket.connect(KNOCK_WITHIN) {
+                found(connection);
+            }
         }
-    };
-    if let Err(e) = std::thread::Builder::new().name("weir-knock".into()).spawn(work) {
-        log_warning!("running providers are not searched: {e}");
     }
 }
 
@@ -438,4 +465,37 @@ fn is_ignored(signal: i32) -> bool {
     let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or(0);
     let bit = u32::try_from(signal.saturating_sub(1)).unwrap_or(u32::MAX);
     mask.checked_shr(bit).is_some_and(|bits| bits & 1 != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Creates a provider socket whose queue is full.
+    fn busy_socket(runtime: &RuntimeDir, pid: u32) -> (PathBuf, Listener, Vec<Connection>) {
+        let path = runtime.new_provider_socket(pid);
+        let listener = Listener::bind(&path, 0o600).unwrap();
+        rustix::net::listen(&listener, 0).unwrap();
+        let waiting = std::iter::from_fn(|| Connection::connect(&path, Duration::ZERO).ok()).collect();
+        (path, listener, waiting)
+    }
+
+    #[test]
+    fn busy_provider_sockets_are_retried_once_per_file_and_a_few_per_user() {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = RuntimeDir::from_path(dir.path());
+        runtime.ensure().unwrap();
+        let count_busy = || {
+            let mut search = Search::default();
+            search.knock(&runtime, &mut UserSearch::default(), |_| panic!("all are busy"));
+            search.busy.len()
+        };
+        let (path, _listener, _waiting) = busy_socket(&runtime, 1);
+        for pid in 2..8 {
+            std::fs::hard_link(&path, runtime.new_provider_socket(pid)).unwrap();
+        }
+        assert_eq!(count_busy(), 1, "one file under several names");
+        let _sockets: Vec<_> = (8..40).map(|pid| busy_socket(&runtime, pid)).collect();
+        assert_eq!(count_busy(), MAX_BUSY_OF_USER);
+    }
 }

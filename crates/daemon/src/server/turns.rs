@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   a turn:  hung up ─▶ listeners, inbox, signals ─▶ root and the daemon's own user ─▶ guests
-//!            └ guests: GUESTS_SLICE in total         └ controllers last     user by user ┘
+//!            └ guests: as in the last step           └ controllers last     user by user ┘
 //!                                              GUEST_SLICE each, GUESTS_SLICE in total ┘
 //! ```
 //!
@@ -11,6 +11,9 @@
 //!    stays ready for the next turn.
 //! 2. The first user of a turn is the one after the last of the previous turn, and likewise for the
 //!    connections of each user: no client waits forever.
+//!    A connection that was hung up is dropped once all its messages are handled, in a later turn if
+//!    need be. Until then, new connections of the same guest wait with their `Hello`: one of them
+//!    may replace it.
 //! 3. So all guests together delay root by at most two slices, one message, and the connections
 //!    that are accepted in one turn.
 //! 4. Messages of processes of root and the daemon's own user, including new connections, are
@@ -55,9 +58,9 @@ const ENDED: EventFlags = EventFlags::HUP.union(EventFlags::ERR);
 /// The order of service, and the controllers that are held back.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// The guest served last, and for each guest of the last turn the connection served last.
-    last_guest: u32,
-    last_links: BTreeMap<u32, LinkId>,
+    guests: Rotation,
+    /// The same for connections that were hung up.
+    ended_guests: Rotation,
     /// A process whose queue became long since this was last cleared.
     crowded: Option<LinkId>,
     /// Controllers that the loop does not read from, and the processes they wait for.
@@ -123,21 +126,33 @@ impl Turns {
     }
 }
 
+/// The positions at which the next turn of the guests continues.
+#[derive(Debug, Default)]
+struct Rotation {
+    /// The guest served last.
+    last_guest: u32,
+    /// The connection served last, for each guest of the last turn.
+    last_links: BTreeMap<u32, LinkId>,
+}
+
 type Ready = (LinkId, EventFlags);
+type ReadyGuests = BTreeMap<u32, Vec<Ready>>;
 
 impl Server {
     /// Handles what is ready, in the order described above.
     pub(super) fn serve_ready(&mut self, ready: impl Iterator<Item = (u64, EventFlags)>) {
-        let (mut ended, mut own, mut guests) = (Vec::new(), Vec::new(), BTreeMap::<u32, Vec<Ready>>::new());
-        let mut tokens = Vec::new();
+        let (mut tokens, mut ended, mut own) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut ended_guests, mut guests) = (ReadyGuests::new(), ReadyGuests::new());
         for (token, flags) in ready {
             if token < FIRST_LINK {
                 tokens.push(token);
                 continue;
             }
             match self.links.get(&token).map(|link| link.peer()) {
-                Some(peer) if self.service.access().is_guest(&peer) && !flags.intersects(ENDED) => {
-                    guests.entry(peer.uid).or_default().push((token, flags));
+                Some(peer) if self.service.access().is_guest(&peer) => {
+                    let has_ended = flags.intersects(ENDED);
+                    let group = if has_ended { &mut ended_guests } else { &mut guests };
+                    group.entry(peer.uid).or_default().push((token, flags));
                 }
                 Some(_) if flags.intersects(ENDED) && !self.is_own_controller(token) => {
                     ended.push((token, flags));
@@ -145,11 +160,12 @@ impl Server {
                 _ => own.push((token, flags)),
             }
         }
-        let until = Instant::now() + GUESTS_SLICE;
         for (id, flags) in ended {
-            let until = self.is_guest(id).then_some(until);
-            self.serve_link(id, flags, until);
+            self.serve_link(id, flags, None);
         }
+        let mut rotation = std::mem::take(&mut self.turns.ended_guests);
+        self.serve_guests(&ended_guests, &mut rotation);
+        self.turns.ended_guests = rotation;
         let last_link = self.last_link;
         (self.turns.accepted, self.turns.are_more_waiting, self.turns.rests) = (0, false, 0);
         tokens.into_iter().for_each(|token| self.serve_token(token));
@@ -170,7 +186,15 @@ impl Server {
             self.serve_link(id, flags, None);
             self.service.set_incomplete(false);
         }
-        self.serve_guests(guests);
+        for (uid, links) in ended_guests {
+            let Some(ready) = guests.get_mut(&uid) else { continue };
+            if links.iter().any(|(id, _)| self.links.contains_key(id)) {
+                ready.retain(|(id, _)| self.service.is_introduced(*id));
+            }
+        }
+        let mut rotation = std::mem::take(&mut self.turns.guests);
+        self.serve_guests(&guests, &mut rotation);
+        self.turns.guests = rotation;
     }
 
     /// Leaves the request of a controller for a later turn, after the pause if the listeners pause.
@@ -203,43 +227,49 @@ impl Server {
         self.apply_effects();
     }
 
-    fn serve_guests(&mut self, guests: BTreeMap<u32, Vec<Ready>>) {
+    fn serve_guests(&mut self, guests: &ReadyGuests, rotation: &mut Rotation) {
         let until = Instant::now() + GUESTS_SLICE;
-        let last = std::mem::take(&mut self.turns.last_links);
-        let (after, up_to) = (Excluded(self.turns.last_guest), self.turns.last_guest);
+        let last = std::mem::take(&mut rotation.last_links);
+        let (after, up_to) = (Excluded(rotation.last_guest), rotation.last_guest);
         let order = guests.range((after, Unbounded)).chain(guests.range(..=up_to));
         for (uid, links) in order {
+            let last = last.get(uid).copied();
             let now = Instant::now();
-            if now >= until {
-                // A user who had no turn keeps the position.
-                self.turns.last_links.extend(last.get_key_value(uid));
-                continue;
-            }
-            self.turns.last_guest = *uid;
-            self.serve_guest(*uid, links, last.get(uid).copied().unwrap_or(0), until.min(now + GUEST_SLICE));
+            // A user who has no turn keeps the position.
+            let served = if now >= until {
+                last
+            } else {
+                rotation.last_guest = *uid;
+                self.serve_guest(links, last.unwrap_or(0), until.min(now + GUEST_SLICE))
+            };
+            rotation.last_links.extend(served.map(|id| (*uid, id)));
         }
     }
 
-    /// Serves the connections of one guest, starting after the one served last.
-    fn serve_guest(&mut self, uid: u32, links: &[Ready], last: LinkId, until: Instant) {
+    /// Serves the connections of one guest, starting after the one served last; returns the one
+    /// that it served last.
+    fn serve_guest(&mut self, links: &[Ready], last: LinkId, until: Instant) -> Option<LinkId> {
         let mut links = links.to_vec();
         links.sort_unstable_by_key(|(id, _)| (*id <= last, *id));
+        let mut served = None;
         for (id, flags) in links {
             self.serve_link(id, flags, Some(until));
-            self.turns.last_links.insert(uid, id);
+            served = Some(id);
             if Instant::now() >= until {
-                return;
+                break;
             }
         }
+        served
     }
 
     /// Handles the messages of a link, as far as they begin in time.
-    fn serve_link(&mut self, id: LinkId, flags: EventFlags, until: Option<Instant>) {
+    pub(super) fn serve_link(&mut self, id: LinkId, flags: EventFlags, until: Option<Instant>) {
         if flags.contains(EventFlags::OUT) {
             self.flush(id);
         }
         let ended = flags.intersects(ENDED);
-        // Messages sent before the end still count, as far as there is time.
+        // Messages sent before the end still count, those of a guest in later turns if need be.
+        let mut is_unread = false;
         let max_messages = if ended { usize::MAX } else { MAX_IN_A_ROW };
         for _ in 0..max_messages {
             let Some(link) = self.links.get(&id) else { return };
@@ -256,11 +286,12 @@ impl Server {
             self.apply_effects();
             // A later request may depend on what processes have sent since this turn began.
             let is_held = self.hold_for_crowded(id) || self.is_own_controller(id);
-            if (is_held && !ended) || until.is_some_and(|until| Instant::now() >= until) {
+            is_unread = until.is_some_and(|until| Instant::now() >= until);
+            if (is_held && !ended) || is_unread {
                 break;
             }
         }
-        if ended {
+        if ended && !is_unread {
             self.drop_link(id);
         }
         self.apply_effects();
@@ -320,6 +351,15 @@ impl Server {
         let Some(link) = self.links.get_mut(&id) else { return };
         link.is_held = is_held;
         if link.watch(&self.epoll, id).is_err() {
+            self.drop_link(id);
+        }
+    }
+
+    /// Drops a link whose deadline has passed, unless it has sent a message that the loop had no
+    /// time to read.
+    pub(super) fn drop_silent(&mut self, id: LinkId, deadline: Instant) {
+        self.serve_link(id, EventFlags::IN, Some(deadline));
+        if self.links.get(&id).is_some_and(|link| link.expires == Some(deadline)) {
             self.drop_link(id);
         }
     }

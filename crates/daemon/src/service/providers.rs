@@ -20,6 +20,7 @@ use crate::error::Refusal;
 use crate::ids::{LinkId, ReplyTo};
 use crate::limits::{Descriptors, MAX_PER_PROCESS, MAX_PROVIDERS};
 use crate::log::log_warning;
+use crate::process::ProcessKey;
 use crate::registry::{Process, Registry};
 pub(super) use enable::{EnableCall, EnableOrder, verb};
 use unserved::Unserved;
@@ -73,6 +74,15 @@ impl Providers {
         }
         self.registry.processes.insert(link, Process::new(client.peer, client.process, instance));
         Ok(())
+    }
+
+    /// Counts a process that is refused for lack of room in the sessions that enable providers.
+    pub(super) fn count_refused(&self, core: &mut Core, process: Option<ProcessKey>) {
+        for session in core.sessions.running() {
+            if self.registry.is_enabling(session) {
+                core.sessions.count_refused(session, process);
+            }
+        }
     }
 
     /// Orders all processes of a session to stop writing; the session finishes when they have

@@ -27,6 +27,7 @@ use crate::error::Refusal;
 use crate::ids::{LinkId, ReplyTo};
 use crate::limits::{self, Claimant};
 use crate::logfile::{Claim, Files};
+use crate::process::ProcessKey;
 pub(super) use control::UpdateRequest;
 pub(super) use start::{LogFile, check_config};
 
@@ -79,12 +80,18 @@ impl Entry {
     }
 }
 
-/// Processes that may have lost events which nothing could count; each connection counts once.
+/// Maximum number of refused processes per session that are recognised when they connect again.
+const MAX_REFUSED: usize = 1024;
+
+/// Processes that may have lost events which nothing could count; each connection counts once, and
+/// a process that is refused again and again counts once.
 #[derive(Debug, Default)]
 pub(super) struct Uncounted {
     processes: u32,
     /// The counted processes that are still connected.
     connected: BTreeSet<LinkId>,
+    /// Counted processes that have no connection, because they were refused.
+    refused: BTreeSet<ProcessKey>,
 }
 
 impl Uncounted {
@@ -92,6 +99,16 @@ impl Uncounted {
         if self.connected.insert(link) {
             self.processes = self.processes.saturating_add(1);
         }
+    }
+
+    /// Adds a process that was refused; `None`: one that cannot be recognised.
+    fn add_refused(&mut self, process: Option<ProcessKey>) {
+        let process = process.filter(|process| *process != ProcessKey::ENDED);
+        if process.is_some_and(|process| self.refused.contains(&process)) {
+            return;
+        }
+        self.refused.extend(process.filter(|_| self.refused.len() < MAX_REFUSED));
+        self.processes = self.processes.saturating_add(1);
     }
 }
 
@@ -260,6 +277,24 @@ impl Sessions {
     pub(super) fn count_uncounted(&mut self, session: u64, link: LinkId) {
         if let Some(entry) = self.get_mut(session) {
             entry.uncounted.add(link);
+        }
+    }
+
+    /// Counts a process that was refused for lack of room, and may write events that are lost.
+    pub(super) fn count_refused(&mut self, session: u64, process: Option<ProcessKey>) {
+        if let Some(entry) = self.get_mut(session) {
+            entry.uncounted.add_refused(process);
+        }
+    }
+
+    /// Notes the connection of a process that was refused and counted before, so that it is not
+    /// counted again.
+    pub(super) fn readmit(&mut self, link: LinkId, process: Option<ProcessKey>) {
+        let Some(process) = process else { return };
+        for entry in self.all.values_mut() {
+            if entry.uncounted.refused.remove(&process) {
+                entry.uncounted.connected.insert(link);
+            }
         }
     }
 

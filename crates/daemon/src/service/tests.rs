@@ -45,13 +45,9 @@ fn service(scope: Scope) -> Service {
 }
 
 fn connect(service: &mut Service, link: LinkId, uid: u32) {
-    service.connected(
-        link,
-        Peer { pid: 100, uid, gid: uid },
-        ProcessKey::from_pid(100),
-        false,
-        service.now(),
-    );
+    // A process that always exists.
+    let pid = 1;
+    service.connected(link, Peer { pid, uid, gid: uid }, ProcessKey::from_pid(pid), false, service.now());
 }
 
 fn send(service: &mut Service, link: LinkId, message: Message) {

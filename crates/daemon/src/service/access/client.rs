@@ -13,7 +13,8 @@ use crate::process::{ProcessKey, may_profile};
 #[derive(Debug)]
 pub(in crate::service) struct Client {
     pub(in crate::service) peer: Peer,
-    /// Key of the process, if the process was visible when it connected.
+    /// Key of the process, if the process was visible when it connected; [`ProcessKey::ENDED`] if
+    /// it had ended by then.
     pub(in crate::service) process: Option<ProcessKey>,
     /// Whether the process had the right to profile the system when it connected.
     pub(super) could_profile: bool,

@@ -176,3 +176,28 @@ fn pending_changes_of_a_session_are_bounded() {
     send(&mut service, 1, flush());
     assert_eq!(sent(&mut service), [] as [String; 0], "one has finished");
 }
+
+#[test]
+fn process_refused_at_hello_for_lack_of_room_is_counted_once() {
+    let (mut service, notices) = with_notices();
+    let session = started(&mut service, &notices);
+    send(&mut service, 1, enable(session, 0));
+    sent(&mut service);
+    let lost = |service: &Service| service.core.sessions.properties(session).unwrap().uncounted_processes;
+    for link in [2, 3] {
+        connect(&mut service, link, OWN);
+        service.mark_reserved(link);
+        send(&mut service, link, hello(Role::Provider, 1));
+        assert_eq!(sent(&mut service), [format!("{link} refused 1450"), format!("{link} close")]);
+        assert_eq!(lost(&service), 1);
+        service.disconnected(link, service.now());
+    }
+    service.providers.descriptors = Descriptors::limited_to(0);
+    register(&mut service, 4);
+    assert_eq!(lost(&service), 1, "the same process, now without a region");
+    service.disconnected(4, service.now());
+    connect(&mut service, 5, OWN);
+    service.mark_reserved(5);
+    send(&mut service, 5, hello(Role::Consumer, 1));
+    assert_eq!(lost(&service), 1, "a consumer loses no events of its own");
+}

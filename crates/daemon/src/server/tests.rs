@@ -1,0 +1,299 @@
+//! Tests of the loop: the test itself runs the turns, so that nothing is read before it has come.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::process::{Gid, Uid};
+use tempfile::TempDir;
+use traceweir_format::Guid;
+use traceweir_transport::message::{
+    Control, EnableCode, Message, Properties, Role, SessionConfig, SessionRef, VERSIONS,
+};
+use traceweir_transport::runtime::Scope;
+use traceweir_transport::socket::Connection;
+
+use super::*;
+use crate::limits::MAX_SILENT_OF_GUEST;
+use crate::skip::can;
+
+/// Ends tests that would hang.
+const PATIENCE: Duration = Duration::from_secs(120);
+const ANN: u32 = 64_311;
+const BOB: u32 = 64_312;
+/// The provider that sessions enable.
+const PROVIDER: Guid = Guid::from_u128(0x1234_5678_9ABC_DEF0);
+
+/// Environment variables for this program when it runs again as a client: socket, user, number of
+/// connections.
+const SOCKET: &str = "TRACEWEIR_TEST_SOCKET";
+const USER: &str = "TRACEWEIR_TEST_USER";
+const CONNECTIONS: &str = "TRACEWEIR_TEST_CONNECTIONS";
+
+fn hello(role: Role, instance: u64) -> Message {
+    Message::Hello { versions: VERSIONS, role, instance, program: "test".into() }
+}
+
+fn register(registration: u32, provider: Guid) -> Message {
+    Message::Register { registration, provider, traits: Vec::new(), classic: false }
+}
+
+fn is_root() -> bool {
+    can(rustix::process::geteuid().is_root(), "root", "acting as other users needs root")
+}
+
+/// Runs `work` on a thread that acts as this user.
+fn act_as<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> T {
+    let work = move || {
+        if uid != rustix::process::geteuid().as_raw() {
+            let (user, group) = (Uid::from_raw(uid), Gid::from_raw(uid));
+            rustix::thread::set_thread_groups(&[]).unwrap();
+            rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+            rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+        }
+        work()
+    };
+    std::thread::scope(|scope| scope.spawn(work).join().unwrap())
+}
+
+/// A server whose turns the test runs.
+struct Driven {
+    server: Server,
+    runtime: RuntimeDir,
+    controller: Connection,
+    last_request: u32,
+    _stopper: Stopper,
+    _dir: TempDir,
+}
+
+impl Driven {
+    fn new(scope: Scope) -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut runtime = RuntimeDir::from_path(&dir.path().join("run"));
+        runtime.scope = scope;
+        let home = startup::Home::acquire(&runtime, None).unwrap();
+        let stopper = Stopper::new().unwrap();
+        let server = Server::new(&runtime, home, &stopper, (None, 8)).unwrap();
+        let controller = Connection::connect(&runtime.control_socket(), PATIENCE).unwrap();
+        let mut driven = Self { server, runtime, controller, last_request: 0, _stopper: stopper, _dir: dir };
+        assert!(matches!(driven.request(&hello(Role::Controller, 0)), Message::Welcome { .. }));
+        driven
+    }
+
+    /// Runs turns until `get` returns a value.
+    fn run_until<T>(&mut self, what: &str, mut get: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let began = Instant::now();
+        loop {
+            self.server.apply_effects();
+            if let Some(value) = get(self) {
+                return value;
+            }
+            assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");
+            self.server.run_turn(Some(Instant::now() + Duration::from_millis(5))).unwrap();
+        }
+    }
+
+    fn receive(&mut self, connection: &Connection) -> Message {
+        self.run_until("a message", |_| connection.receive(Duration::ZERO).unwrap()).message
+    }
+
+    fn request(&mut self, message: &Message) -> Message {
+        self.last_request += 1;
+        self.controller.send(self.last_request, message, &[], PATIENCE).unwrap();
+        let answer = self.run_until("an answer", |driven| driven.controller.receive(Duration::ZERO).unwrap());
+        assert_eq!(answer.request, self.last_request);
+        answer.message
+    }
+
+    fn properties(&mut self, message: &Message) -> Properties {
+        match self.request(message) {
+            Message::Properties(properties) => *properties,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn start(&mut self, name: &str) -> u64 {
+        let (name, log_file_mode) = (name.into(), 0x100);
+        let config = SessionConfig { name, log_file_mode, ..SessionConfig::default() };
+        self.properties(&Message::Start(Box::new(config))).id
+    }
+
+    fn enable(&mut self, session: u64) {
+        let call = Message::EnableProvider {
+            session: SessionRef::Id(session),
+            provider: PROVIDER,
+            code: EnableCode::Enable,
+            params: Box::default(),
+            name: String::new(),
+            timeout_ms: 0,
+        };
+        assert_eq!(self.request(&call), Message::Done);
+    }
+
+    fn uncounted(&mut self, session: u64) -> u32 {
+        let query = Message::Control { session: SessionRef::Id(session), control: Control::Query };
+        self.properties(&query).uncounted_processes
+    }
+
+    /// Runs turns until this many connections were accepted since `before`, and only the
+    /// controller's is left.
+    fn run_until_alone(&mut self, before: LinkId, accepted: u64) {
+        self.run_until("all connections end", |driven| {
+            let is_done = driven.server.last_link >= before + accepted && driven.server.links.len() == 1;
+            is_done.then_some(())
+        });
+    }
+
+    fn connect(&self, uid: u32) -> Connection {
+        let socket = self.runtime.control_socket();
+        act_as(uid, move || Connection::connect(&socket, PATIENCE).unwrap())
+    }
+
+    /// Returns the number of connections of a user.
+    fn links_of(&self, uid: u32) -> usize {
+        self.server.links.values().filter(|link| link.peer().uid == uid).count()
+    }
+
+    /// Runs `test` in another process, as a client that ends before the server accepts it.
+    fn run_client(&self, test: &str, uid: u32, connections: usize) {
+        let mut client = Command::new(std::env::current_exe().unwrap());
+        client.args(["--exact", &format!("server::tests::{test}")]);
+        client.env(SOCKET, self.runtime.control_socket());
+        client.env(USER, uid.to_string()).env(CONNECTIONS, connections.to_string());
+        // Waits for the end, so that the process is reaped.
+        let ended = client.output().unwrap();
+        assert!(ended.status.success(), "{ended:?}");
+    }
+}
+
+/// Acts as the client that [`Driven::run_client`] started, if this process is one: it registers the
+/// provider of the session, and a client with several connections many others before.
+fn is_client() -> bool {
+    let Some(socket) = std::env::var_os(SOCKET) else { return false };
+    let number = |variable: &str| std::env::var(variable).unwrap().parse::<u32>().unwrap();
+    let (uid, count) = (number(USER), number(CONNECTIONS));
+    act_as(uid, move || {
+        for instance in 0..count {
+            let connection = Connection::connect(Path::new(&socket), PATIENCE).unwrap();
+            let send = |message: &Message| connection.send(1, message, &[], Duration::ZERO).unwrap();
+            send(&hello(Role::Provider, instance.into()));
+            let others = if count == 1 { 0 } else { 200 };
+            for registration in 0..others {
+                send(&register(registration, Guid::from_u128(7)));
+            }
+            send(&register(others, PROVIDER));
+        }
+    });
+    true
+}
+
+#[test]
+fn process_that_ended_before_it_was_accepted_is_counted() {
+    if is_client() {
+        return;
+    }
+    let mut driven = Driven::new(Scope::Named);
+    let session = driven.start("s");
+    driven.enable(session);
+    let before = driven.server.last_link;
+    let own = rustix::process::geteuid().as_raw();
+    driven.run_client("process_that_ended_before_it_was_accepted_is_counted", own, 1);
+    driven.run_until_alone(before, 1);
+    assert_eq!(driven.uncounted(session), 1);
+}
+
+#[test]
+fn ended_guests_are_counted_however_much_they_sent() {
+    if is_client() || !is_root() {
+        return;
+    }
+    let mut driven = Driven::new(Scope::System);
+    let session = driven.start("s");
+    driven.enable(session);
+    let before = driven.server.last_link;
+    let run_client = |uid, connections| {
+        let name = "ended_guests_are_counted_however_much_they_sent";
+        driven.run_client(name, uid, connections);
+    };
+    // As many connections as a process may have, of five processes.
+    for _ in 0..5 {
+        run_client(ANN, 8);
+    }
+    run_client(BOB, 1);
+    driven.run_until_alone(before, 41);
+    assert_eq!(driven.uncounted(session), 41);
+}
+
+#[test]
+fn refused_process_is_counted_once_in_sessions_that_enable_providers() {
+    if !is_root() {
+        return;
+    }
+    let mut driven = Driven::new(Scope::System);
+    let (session, other) = (driven.start("s"), driven.start("without providers"));
+    driven.enable(session);
+    let mut silent: Vec<Connection> = (0..MAX_SILENT_OF_GUEST).map(|_| driven.connect(ANN)).collect();
+    while driven.links_of(ANN) < MAX_SILENT_OF_GUEST {
+        driven.server.accept_all();
+    }
+    // A slow machine must not end them before their time.
+    let ids = driven.server.links.keys().copied();
+    let silent_ids: Vec<LinkId> = ids.filter(|id| driven.server.service.is_silent(*id)).collect();
+    for id in silent_ids {
+        driven.server.expect_within(id, Some(PATIENCE));
+    }
+    for _ in 0..5 {
+        let refused = driven.connect(ANN);
+        let answer = driven.receive(&refused);
+        assert!(matches!(&answer, Message::Refused { status: 1450, .. }), "{answer:?}");
+    }
+    assert_eq!((driven.uncounted(session), driven.uncounted(other)), (1, 0), "all are of one process");
+    let bobs = driven.connect(BOB);
+    bobs.send(1, &hello(Role::Provider, 1), &[], PATIENCE).unwrap();
+    assert!(matches!(driven.receive(&bobs), Message::Welcome { .. }), "another user has room");
+    silent.clear();
+    driven.run_until("they are dropped", |driven| (driven.links_of(ANN) == 0).then_some(()));
+    let admitted = driven.connect(ANN);
+    admitted.send(1, &hello(Role::Provider, 2), &[], PATIENCE).unwrap();
+    assert!(matches!(driven.receive(&admitted), Message::Welcome { .. }));
+    assert_eq!(driven.uncounted(session), 1);
+}
+
+#[test]
+fn guest_with_unread_hellos_is_not_refused() {
+    if !is_root() {
+        return;
+    }
+    let mut driven = Driven::new(Scope::System);
+    let connections: Vec<Connection> = (0..MAX_SILENT_OF_GUEST as u64 + 30)
+        .map(|instance| {
+            let connection = driven.connect(ANN);
+            connection.send(1, &hello(Role::Provider, instance), &[], PATIENCE).unwrap();
+            connection
+        })
+        .collect();
+    let mut welcome = 0;
+    for connection in &connections {
+        match driven.receive(connection) {
+            Message::Welcome { .. } => welcome += 1,
+            Message::Refused { reason, .. } => assert_eq!(reason, "this process has too many connections"),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(welcome, crate::limits::MAX_PER_PROCESS);
+}
+
+#[test]
+fn message_that_came_in_time_is_read_after_the_deadline() {
+    let mut driven = Driven::new(Scope::Named);
+    let connection = driven.connect(rustix::process::geteuid().as_raw());
+    let silent = driven.connect(rustix::process::geteuid().as_raw());
+    driven.server.accept_all();
+    let last = driven.server.last_link;
+    connection.send(1, &hello(Role::Consumer, 1), &[], PATIENCE).unwrap();
+    driven.server.tick(Instant::now() + 2 * LINK_TIMEOUT);
+    assert!(driven.server.service.is_introduced(last - 1));
+    assert!(!driven.server.links.contains_key(&last), "it has sent nothing");
+    drop(silent);
+}
