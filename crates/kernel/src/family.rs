@@ -36,6 +36,8 @@ pub(crate) mod process;
 pub(crate) mod profile;
 pub(crate) mod schedule;
 pub(crate) mod syscall;
+#[cfg(test)]
+pub(crate) mod testing;
 
 use crate::activity::Activity;
 use crate::groups::{Group, Groups};

@@ -241,6 +241,46 @@ fn request_flags(is_sync: bool, priority: Option<u64>) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::family::testing::{assert_written, run_row, run_row_of_numbers};
+    use crate::groups::Groups;
+    use crate::record::Sample;
+
+    #[test]
+    fn payloads_have_the_documented_layout() {
+        let (mut disks, mut context) = (Disks::default(), Context::default());
+        context.groups = Groups::new(REQUEST_GROUPS);
+        let write = |out: &mut Out<'_>| {
+            let mut run = |name: &str, time, rwbs: &[u8], last: u32| {
+                let sample = Sample { time, pid: 0x0A11, tid: 0x0A12, ..Sample::default() };
+                let fields = [&(8_u32 << 20).to_le_bytes()[..], &0x1234_u64.to_le_bytes()];
+                let fields = [&fields[..], &[&8_u32.to_le_bytes(), rwbs, &[0, 0x40], &last.to_le_bytes()]];
+                run_row(&mut disks, &mut context, name, sample, &fields.concat(), out);
+            };
+            for rwbs in [&b"RS\0"[..], b"W\0\0", b"FF\0"] {
+                run("block:block_rq_issue", 0x0111, rwbs, 4096);
+                run("block:block_rq_complete", 0x0333, rwbs, 0);
+            }
+            run("block:block_rq_complete", 0x0444, b"R\0\0", 0);
+            let (sample, numbers) = (Sample::default(), [8 << 20, 0x5000, 0x6000]);
+            run_row_of_numbers(&mut disks, &mut context, "block:block_split", sample, &numbers, out);
+        };
+        assert_written(
+            write,
+            &[
+                "010c 03 0100000000000000 120a0000",
+                "010a 03 00008000 04000600 00100000 00000000 0068240000000000 0000000000000000 \
+                 0100000000000000 2202000000000000 120a0000",
+                "010d 03 0200000000000000 120a0000",
+                "010b 03 00008000 00000600 00100000 00000000 0068240000000000 0000000000000000 \
+                 0200000000000000 2202000000000000 120a0000",
+                "010f 03 0300000000000000 120a0000",
+                "010e 03 00008000 00000600 2202000000000000 0300000000000000 120a0000",
+                "010a 03 00008000 00000600 00100000 00000000 0068240000000000 0000000000000000 \
+                 0000000000000000 0000000000000000 ffffffff",
+                "1b20 02 0400000000000000 0500000000000000",
+            ],
+        );
+    }
 
     #[test]
     fn priority_follows_the_class() {

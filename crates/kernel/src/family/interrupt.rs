@@ -231,6 +231,7 @@ mod tests {
 
     use super::*;
     use crate::clock::NanosecondClock;
+    use crate::family::testing::{assert_written, run_row_of_numbers};
     use crate::out::Queue;
     use crate::record::Sample;
     use crate::settings::EventExtras;
@@ -265,6 +266,33 @@ mod tests {
             all.push((hook, u64_at(payload, 0), vector));
         }
         all
+    }
+
+    #[test]
+    fn payloads_have_the_documented_layout() {
+        let mut routines = Routines::default();
+        (routines.softirqs[3], routines.vectors[0]) = (0xFFFF_8000_0000_1234, 0xFFFF_8000_0000_5678);
+        let (mut interrupts, mut context) = (Interrupts { routines: Some(routines) }, Context::default());
+        let write = |out: &mut Out<'_>| {
+            let mut run = |name: &str, time, numbers: &[u64]| {
+                let sample = Sample { time, ..Sample::default() };
+                run_row_of_numbers(&mut interrupts, &mut context, name, sample, numbers, out);
+            };
+            run("irq:irq_handler_entry", 0x0111, &[0x0124]);
+            run("irq:irq_handler_exit", 0x0222, &[0x0124, 2]);
+            run("irq_vectors:local_timer_entry", 0x0333, &[236]);
+            run("irq_vectors:local_timer_exit", 0x0444, &[236]);
+            run("irq:softirq_entry", 0x0555, &[3]);
+            run("irq:softirq_exit", 0x0666, &[3]);
+        };
+        assert_written(
+            write,
+            &[
+                "0f43 02 1101000000000000 0000000000000000 02 2401 00",
+                "0f43 02 3303000000000000 785600000080ffff 01 ec00 00",
+                "0f44 02 5505000000000000 341200000080ffff",
+            ],
+        );
     }
 
     #[test]

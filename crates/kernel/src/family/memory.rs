@@ -267,8 +267,46 @@ fn changes(call: Call, before: Option<u64>, result: u64) -> [Option<Change>; 2] 
 mod tests {
     use super::*;
     use crate::clock::NanosecondClock;
+    use crate::family::testing::{assert_written, run_row_of_numbers, to_hex};
     use crate::out::Queue;
+    use crate::record::Sample;
     use crate::settings::EventExtras;
+
+    #[test]
+    fn payloads_have_the_documented_layout() {
+        let (mut memory, mut context) = (Memory::default(), Context::default());
+        let write = |out: &mut Out<'_>| {
+            let mut run = |name: &str, time, numbers: &[u64]| {
+                let (addr, ip) = (0x7F00_0001_2345, 0x40_5678);
+                let sample = Sample { time, pid: 0x0A11, tid: 0x0A12, addr, ip, ..Sample::default() };
+                run_row_of_numbers(&mut memory, &mut context, name, sample, numbers, out);
+            };
+            for code in [0, 1, 3] {
+                run("exceptions:page_fault_user", 0x0111, &[0x7F00_0001_2345, 0x40_1234, code]);
+            }
+            run(&format!("software event {}", sys::PERF_COUNT_SW_PAGE_FAULTS_MAJ), 0x0222, &[]);
+            run(&format!("software event {}", sys::PERF_COUNT_SW_PAGE_FAULTS_MIN), 0x0333, &[]);
+            run("syscalls:sys_enter_mmap", 0, &[1 << 20, 1, libc::MAP_ANONYMOUS as u64]);
+            run("syscalls:sys_exit_mmap", 0, &[0x7F00_0000_0000]);
+            run("syscalls:sys_enter_munmap", 0, &[0x7F00_0000_0000, 1 << 20]);
+            run("syscalls:sys_exit_munmap", 0, &[0]);
+        };
+        let page = to_hex(&u32::try_from(page_size()).unwrap().to_le_bytes());
+        let hard_fault =
+            "0220 02 1101000000000000 0000000000000000 45230100007f0000 0000000000000000 120a0000";
+        assert_written(
+            write,
+            &[
+                "020b 02 45230100007f0000 3412400000000000",
+                "020f 02 45230100007f0000 3412400000000000",
+                "020c 02 45230100007f0000 3412400000000000",
+                &(hard_fault.to_owned() + &page),
+                "020b 02 45230100007f0000 7856400000000000",
+                "0262 02 00000000007f0000 0000100000000000 110a0000 00300000",
+                "0263 02 00000000007f0000 0000100000000000 110a0000 00800000",
+            ],
+        );
+    }
 
     fn list_changes(call: Call, before: Option<u64>, result: u64) -> Vec<(u16, u64, u64, u32)> {
         let all = changes(call, before, result).into_iter().flatten();

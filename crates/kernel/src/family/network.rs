@@ -288,3 +288,96 @@ fn write_fail(hook: u16, is_v6: bool, reason: u16, out: &mut Out<'_>) {
     payload.put_u16(if is_v6 { AF_INET6 } else { AF_INET }).put_u16(reason);
     out.perfinfo(hook, VERSION, payload);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::family::testing::{assert_written, run_row, run_row_of_numbers};
+    use crate::record::Sample;
+
+    /// Writes the events of a TCP connection with these addresses.
+    fn write_connection_life([local, remote]: [&[u8; 16]; 2], family: u64, out: &mut Out<'_>) {
+        const SK: u64 = 0xFFFF_8880_0000_1234;
+        let (mut network, mut context) = (Network::default(), Context::default());
+        // Larger than the largest id that Linux assigns.
+        let sample = Sample { time: 5_000_000_000, pid: 0x5000_0A11, ..Sample::default() };
+        let mut run = |name: &str, last: [i64; 2], out: &mut Out<'_>| {
+            let (sk, ports) = (SK.to_le_bytes(), [80_u16, 0x1234].map(u16::to_le_bytes));
+            let [old, new] = last.map(i64::to_le_bytes);
+            let fields: [&[u8]; 7] = [&sk, &ports[0], &ports[1], local, remote, &old, &new];
+            run_row(&mut network, &mut context, name, sample, &fields, out);
+        };
+        run("sock:inet_sock_set_state", [CLOSE, SYN_SENT], out);
+        run("tcp:tcp_retransmit_skb", [SYN_SENT, 0], out);
+        run("sock:inet_sock_set_state", [SYN_SENT, ESTABLISHED], out);
+        run("tcp:tcp_retransmit_skb", [ESTABLISHED, 0], out);
+        run("sock:inet_sock_set_state", [ESTABLISHED, CLOSE], out);
+        run("sock:inet_sock_set_state", [SYN_RECV, ESTABLISHED], out);
+        for name in ["sock:sock_send_length", "sock:sock_recv_length"] {
+            for protocol in [u64::from(TCP), 17] {
+                let numbers = [SK, family, protocol, 0x0777, 0];
+                run_row_of_numbers(&mut network, &mut context, name, sample, &numbers, out);
+            }
+        }
+        let (name, numbers) = ("udp:udp_fail_queue_rcv_skb", [(-libc::ENOMEM) as u64, family]);
+        run_row_of_numbers(&mut network, &mut context, name, sample, &numbers, out);
+    }
+
+    #[test]
+    fn ipv4_payloads_have_the_documented_layout() {
+        let local = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 127, 0, 0, 1];
+        let remote = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xFF, 0xFF, 10, 0, 0, 2];
+        let write = |out: &mut Out<'_>| write_connection_life([&local, &remote], libc::AF_INET as u64, out);
+        assert_written(
+            write,
+            &[
+                "0610 02 110a0050 00000000 0a000002 7f000001 1234 0050 00000000 341200008088ffff",
+                "060c 02 110a0050 00000000 0a000002 7f000001 1234 0050 0000 0000 0000 0000 00000000 \
+                 0000 0000 00000000 341200008088ffff",
+                "060e 02 110a0050 00000000 0a000002 7f000001 1234 0050 00000000 341200008088ffff",
+                "060d 02 110a0050 00000000 0a000002 7f000001 1234 0050 00000000 341200008088ffff",
+                "060f 02 110a0050 00000000 0a000002 7f000001 1234 0050 0000 0000 0000 0000 00000000 \
+                 0000 0000 00000000 341200008088ffff",
+                "060a 02 110a0050 77070000 0a000002 7f000001 1234 0050 32000000 32000000 00000000 \
+                 341200008088ffff",
+                "080a 02 110a0050 77070000 00000000 00000000 0000 0000 00000000 341200008088ffff",
+                "060b 02 110a0050 77070000 0a000002 7f000001 1234 0050 00000000 341200008088ffff",
+                "080b 02 110a0050 77070000 00000000 00000000 0000 0000 00000000 341200008088ffff",
+                "0811 02 0200 0100",
+            ],
+        );
+    }
+
+    #[test]
+    fn ipv6_payloads_have_the_documented_layout() {
+        let (local, remote) = ([0x11; 16], [0x22; 16]);
+        let write = |out: &mut Out<'_>| write_connection_life([&local, &remote], libc::AF_INET6 as u64, out);
+        assert_written(
+            write,
+            &[
+                "0620 02 110a0050 00000000 22222222222222222222222222222222 \
+                 11111111111111111111111111111111 1234 0050 00000000 341200008088ffff",
+                "061c 02 110a0050 00000000 22222222222222222222222222222222 \
+                 11111111111111111111111111111111 1234 0050 0000 0000 0000 0000 00000000 0000 0000 \
+                 00000000 341200008088ffff",
+                "061e 02 110a0050 00000000 22222222222222222222222222222222 \
+                 11111111111111111111111111111111 1234 0050 00000000 341200008088ffff",
+                "061d 02 110a0050 00000000 22222222222222222222222222222222 \
+                 11111111111111111111111111111111 1234 0050 00000000 341200008088ffff",
+                "061f 02 110a0050 00000000 22222222222222222222222222222222 \
+                 11111111111111111111111111111111 1234 0050 0000 0000 0000 0000 00000000 0000 0000 \
+                 00000000 341200008088ffff",
+                "061a 02 110a0050 77070000 22222222222222222222222222222222 \
+                 11111111111111111111111111111111 1234 0050 32000000 32000000 00000000 \
+                 341200008088ffff",
+                "081a 02 110a0050 77070000 00000000000000000000000000000000 \
+                 00000000000000000000000000000000 0000 0000 00000000 341200008088ffff",
+                "061b 02 110a0050 77070000 22222222222222222222222222222222 \
+                 11111111111111111111111111111111 1234 0050 00000000 341200008088ffff",
+                "081b 02 110a0050 77070000 00000000000000000000000000000000 \
+                 00000000000000000000000000000000 0000 0000 00000000 341200008088ffff",
+                "0811 02 1700 0100",
+            ],
+        );
+    }
+}

@@ -174,3 +174,40 @@ fn write_counter_names(counters: &[Counter], out: &mut Out<'_>) {
     counters.iter().for_each(|counter| put_name(&mut payload, &counter.name));
     out.system(COUNTERS, 2, (0, 0), payload);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::family::testing::{assert_written, run_row_of_numbers};
+    use crate::groups::Groups;
+    use crate::record::Sample;
+
+    #[test]
+    fn payloads_have_the_documented_layout() {
+        let (mut profile, mut context) = (Profile::default(), Context::default());
+        let sample = Sample { cpu: 1, tid: 0x0A11, ip: 0xFFFF_8000_0000_1234, ..Sample::default() };
+        context.activity.set_running(1, 0x0A11, 9);
+        context.groups = Groups::new(&[Group::PROFILE, Group::PMC_PROFILE]);
+        let counter = |id, name: &str, interval| Counter { id, name: name.to_owned(), interval };
+        context.settings.profile_sources = vec![counter(2, "a", 5000)];
+        context.settings.counters = vec![counter(3, "bc", 0), counter(4, "d", 0)];
+        let write = |out: &mut Out<'_>| {
+            run_row_of_numbers(&mut profile, &mut context, "cpu-clock", sample, &[], out);
+            run_row_of_numbers(&mut profile, &mut context, "profile source 0", sample, &[], out);
+            profile.run_down(Rundown::Start, &mut context, out);
+            context.settings.profile_sources[0].interval = 6000;
+            profile.on_settings_change(&mut context, out);
+        };
+        assert_written(
+            write,
+            &[
+                "0f2e 02 341200000080ffff 110a0000 0100 48 00",
+                "0f2f 02 341200000080ffff 110a0000 1300 0000",
+                "0f30 02 02000000 62006300000064000000",
+                "0f49 03 00000000 10270000 10270000 540069006d00650072000000",
+                "0f49 03 02000000 88130000 88130000 61000000",
+                "0f48 02 02000000 70170000 88130000",
+            ],
+        );
+    }
+}

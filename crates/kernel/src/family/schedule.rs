@@ -218,6 +218,38 @@ impl SwitchOut {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::family::testing::{assert_written, run_row_of_numbers};
+    use crate::groups::Groups;
+    use crate::record::Sample;
+
+    #[test]
+    fn payloads_have_the_documented_layout() {
+        let (mut schedule, mut context) = (Schedule::default(), Context::default());
+        context.groups = Groups::new(&[Group::CSWITCH]);
+        let write = |out: &mut Out<'_>| {
+            let mut run = |name: &str, time, numbers: &[u64]| {
+                let sample = Sample { time, ..Sample::default() };
+                run_row_of_numbers(&mut schedule, &mut context, name, sample, numbers, out);
+            };
+            run("sched:sched_waking", 1000, &[0x0A11, 0x10]);
+            run("sched:sched_wakeup_new", 1000, &[0x0A12, 0]);
+            run("sched:sched_switch", 1777, &[0x0A13, 120, 1, 0x0A11, 50]);
+            run("sched:sched_pi_setprio", 2000, &[0x0A14, 120, 98]);
+            let body = Sideband::Switch { is_out: true, is_preempted: true };
+            let record = SidebandRecord { time: 3000, pid: 0x0A15, tid: 0x0A16, body };
+            schedule.on_sideband(&record, &mut context, out);
+        };
+        assert_written(
+            write,
+            &[
+                "0532 02 110a0000 01 00 01 00",
+                "0532 02 120a0000 00 00 00 00",
+                "0524 02 110a0000 130a0000 18 08 00 00 06 01 05 00 09030000 00000000",
+                "0530 03 140a0000 08 11 0000",
+                "0524 02 ffffffff 160a0000 00 00 00 00 20 00 01 00 00000000 00000000",
+            ],
+        );
+    }
 
     #[test]
     fn idle_thread_has_priority_0() {

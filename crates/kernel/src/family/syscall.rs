@@ -100,11 +100,30 @@ fn find_entries(address: impl Fn(&str) -> u64) -> Vec<u64> {
     entries
 }
 
-#[cfg(all(test, target_arch = "x86_64"))]
+#[cfg(test)]
 mod tests {
     use super::*;
+    use crate::family::testing::{assert_written, run_row_of_numbers};
+    use crate::record::Sample;
 
     #[test]
+    fn payloads_have_the_documented_layout() {
+        let mut calls = SystemCalls { entries: vec![0, 0xFFFF_8000_0000_1234] };
+        let mut context = Context::default();
+        let write = |out: &mut Out<'_>| {
+            let mut run = |name: &str, number: i64| {
+                let numbers = [number.cast_unsigned()];
+                run_row_of_numbers(&mut calls, &mut context, name, Sample::default(), &numbers, out);
+            };
+            run("raw_syscalls:sys_enter", 1);
+            run("raw_syscalls:sys_enter", 2);
+            run("raw_syscalls:sys_exit", -2);
+        };
+        assert_written(write, &["0f33 02 341200000080ffff", "0f33 02 0000000000000000", "0f34 02 feffffff"]);
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
     fn numbers_map_to_the_kernels_entry_functions() {
         let known = [
             (libc::SYS_read, "read"),

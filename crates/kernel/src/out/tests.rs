@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::clock::NanosecondClock;
+use crate::family::testing::assert_queued;
 use crate::settings::HookSet;
 
 #[test]
@@ -116,4 +117,33 @@ fn taken_records_free_room_though_one_always_waits() {
         }
     }
     assert_eq!(too_large, 0);
+}
+
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn stacks_and_registers_have_the_documented_layout() {
+    const HOOK: u16 = 0x0524;
+    let (mut queues, mut too_large) = ([Queue::default()], 0);
+    let hooks = || HookSet::new(&[HOOK]);
+    let extras = EventExtras { stacks: hooks(), registers: hooks(), ..EventExtras::default() };
+    let chain =
+        [KERNEL, 0xFFFF_8000_0000_1234, USER, 0x5555_0000, 0x5555_1111].map(u64::to_le_bytes).concat();
+    let regs = (0..20).flat_map(u64::to_le_bytes).collect::<Vec<u8>>();
+    let sample = Sample { pid: 0x0A11, tid: 0x0A12, callchain: &chain, regs: &regs, ..Sample::default() };
+    let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut too_large);
+    (out.sample, out.max_frames) = (Some(sample), 8);
+    out.perfinfo(HOOK, 2, Vec::new());
+    assert_queued(
+        &mut queues[0],
+        &[
+            "0524 02",
+            "1820 02 0000000000000000 110a0000 120a0000 341200000080ffff",
+            "1820 02 0000000000000000 110a0000 120a0000 0000555500000000 1111555500000000",
+            "1830 02 0000000000000000 110a0000 120a0000 03000000 14000000 0800000000000000 \
+             0a00000000000000 0b00000000000000 0700000000000000 0900000000000000 0000000000000000 \
+             0100000000000000 0200000000000000 0300000000000000 0400000000000000 0500000000000000 \
+             0600000000000000 0c00000000000000 0d00000000000000 0e00000000000000 0f00000000000000 \
+             1000000000000000 1100000000000000 1200000000000000 1300000000000000",
+        ],
+    );
 }

@@ -6,6 +6,7 @@ use traceweir_format::kernel::{Repeat, Ty, shape_of};
 use traceweir_format::wire::{u16_at, u32_at, u64_at};
 
 use super::*;
+use crate::family::testing::assert_written;
 
 struct Machine(tempfile::TempDir);
 
@@ -209,4 +210,25 @@ fn disabled_groups_are_left_out() {
     assert_eq!(collect_events(&source, &groups), []);
     groups.0[6] = 8;
     assert_eq!(collect_events(&source, &groups).iter().map(|event| event.hook).collect::<Vec<_>>(), [0x0B0D]);
+}
+
+#[test]
+fn payloads_of_the_start_have_the_documented_layout() {
+    let machine = Machine::new();
+    machine.put("/proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n");
+    machine.put("/proc/sys/kernel/osrelease", "6.1\n").put("/etc/os-release", "PRETTY_NAME=\"L\"\n");
+    let source = Source::new(machine.0.path());
+    let write = |out: &mut Out<'_>| {
+        write_start(&source, &Groups::default(), out);
+        out.classic(class::SYS_CONFIG_EX, BUILD_INFO, 0, (0, 0), platform::build_info(&source));
+    };
+    assert_written(
+        write,
+        &[
+            "0b11 02 00000000 ffffffff 47ee0000 3c000000",
+            "0021 00 2f0000002f000000",
+            "0023 00 2f0000002f000000",
+            "0020 00 00803ed5deb19d01 36002e00310000004c000000",
+        ],
+    );
 }

@@ -163,6 +163,38 @@ pub(super) fn write_end(groups: Groups, irp: u64, bytes: u64, status: u32, out: 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::family::testing::assert_written;
+
+    #[test]
+    fn payloads_have_the_documented_layout() {
+        let operation = Operation { irp: 0x0111, key: 0x0222, thread: 0x0A11 };
+        let groups = Groups::new(&[Group::FILE_IO, Group::FILE_IO_INIT]);
+        let write = |out: &mut Out<'_>| {
+            write_name(NAME_CREATE, 0x0222, "/ä", out);
+            write_create(operation, Some(0), "/a", out);
+            write_transfer(READ, operation, 0x0333, 0x0444, out);
+            write_simple(FLUSH, operation, out);
+            write_info(SET_INFO, operation, 0x0555, 20, out);
+            write_directory(operation, 0x0666, out);
+            write_end(groups, 0x0111, 0x0444, 0xC000_0022, out);
+        };
+        assert_written(
+            write,
+            &[
+                "0420 02 2202000000000000 2f00e4000000",
+                "0440 03 1101000000000000 2202000000000000 110a0000 00000001 00000000 07000000 \
+                 2f0061000000",
+                "0443 03 3303000000000000 1101000000000000 2202000000000000 2202000000000000 110a0000 \
+                 44040000 00000000",
+                "0449 03 1101000000000000 2202000000000000 2202000000000000 110a0000",
+                "0445 03 1101000000000000 2202000000000000 2202000000000000 5505000000000000 110a0000 \
+                 14000000",
+                "0448 03 1101000000000000 2202000000000000 2202000000000000 110a0000 66060000 \
+                 01000000 00000000 0000",
+                "044c 02 1101000000000000 4404000000000000 220000c0",
+            ],
+        );
+    }
 
     #[test]
     fn flags_become_disposition_and_options() {

@@ -4,6 +4,7 @@ use traceweir_format::header::Record;
 
 use super::*;
 use crate::clock::NanosecondClock;
+use crate::family::testing::assert_written;
 use crate::groups::Groups;
 use crate::out::Queue;
 use crate::settings::EventExtras;
@@ -145,4 +146,28 @@ fn images_are_not_tracked_without_a_group() {
     stage.context.groups = Groups::default();
     assert_eq!(stage.handle(mapped(FREE_PID, 0x9000, b"//anon")), []);
     assert!(stage.images.table.is_empty());
+}
+
+#[test]
+fn payloads_have_the_documented_layout() {
+    let (base, size, name) = (0x7F00_0000_1000, 0x2000, "/b/ä".into());
+    let mut image = Image { base, size, default_base: 0x40_0000, code: (0, 0), name, build_id: None };
+    let write = |out: &mut Out<'_>| {
+        write_image(ImageEvent::Load, (0x0A11, 0x0A12), &image, out);
+        image.build_id = BuildId::new(&std::array::from_fn::<u8, 19, _>(|index| 0xA0 | index as u8));
+        write_image(ImageEvent::RundownEnd, (0x0A11, NO_THREAD), &image, out);
+    };
+    assert_written(
+        write,
+        &[
+            "0000 02 00100000007f0000 0020000000000000 110a0000 00000000 e4000000",
+            "0020 02 00100000007f0000 110a0000",
+            "030a 03 00100000007f0000 0020000000000000 110a0000 00000000 00000000 00000000 \
+             0000400000000000 00000000 00000000 00000000 00000000 2f0062002f00e4000000",
+            "0000 02 00100000007f0000 0020000000000000 110a0000 00000000 e4000000",
+            "0024 02 00100000007f0000 110a0000 a0a1a2a3a4a5a6a7a8a9aaabacadaeaf b0b1b200 2f622fc3a400",
+            "1404 03 00100000007f0000 0020000000000000 110a0000 00000000 00000000 00000000 \
+             0000400000000000 00000000 00000000 00000000 00000000 2f0062002f00e4000000",
+        ],
+    );
 }

@@ -6,7 +6,7 @@ use traceweir_format::security::Sid;
 use traceweir_format::wire::Put;
 
 use crate::out::Out;
-use crate::tasks::facts;
+use crate::tasks::facts::{self, Sizes};
 use crate::tasks::{Process, Thread};
 
 pub(super) const PROCESS_START: u16 = hook::PROCESS_START;
@@ -106,13 +106,78 @@ pub(super) fn write_thread_name(by: (u32, u32), (pid, tid): (u32, u32), name: &[
 pub(super) fn write_counters(hook: u16, pid: u32, out: &mut Out<'_>) {
     let (Some(status), Some(stat)) = (facts::status(pid), facts::stat(&pid.to_string())) else { return };
     let Some(sizes) = status.sizes else { return };
+    let faults = u32::try_from(stat.faults).unwrap_or(u32::MAX);
     let mut payload = out.payload();
-    payload.put_u32(pid).put_u32(u32::try_from(stat.faults).unwrap_or(u32::MAX));
-    payload.put_u32(facts::count_descriptors(pid)).put_u32(0);
+    put_counters(pid, faults, facts::count_descriptors(pid), &sizes, &mut payload);
+    out.perfinfo(hook, 2, payload);
+}
+
+fn put_counters(pid: u32, faults: u32, descriptors: u32, sizes: &Sizes, payload: &mut Vec<u8>) {
+    payload.put_u32(pid).put_u32(faults);
+    payload.put_u32(descriptors).put_u32(0);
     payload.put_u64(sizes.peak_virtual).put_u64(sizes.peak_resident);
     // Linux keeps no peak of private memory and has no pool quotas.
     payload.put_u64(0).put_u64(0).put_u64(0);
     payload.put_u64(sizes.virtual_size).put_u64(sizes.resident).put_u64(sizes.private);
     payload.put_u64(0).put_u64(0).put_u64(sizes.private);
-    out.perfinfo(hook, 2, payload);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::family::testing::assert_written;
+    use crate::tasks::facts::{AppIdentity, Name, Program};
+
+    #[test]
+    fn payloads_have_the_documented_layout() {
+        let program = Program { path: Vec::new(), image: b"sh".to_vec(), command_line: "sh ä".into() };
+        let app = AppIdentity { package: "p".into(), application: "q".into(), namespace: None };
+        let mut process = Process {
+            start_ticks: 1,
+            key: 0x0111,
+            parent: 0x0A10,
+            session: 3,
+            user: Some(1000),
+            inner: None,
+            program: Arc::new(program),
+            app: Arc::new(app),
+            threads: Default::default(),
+            seen: 0,
+            early: None,
+        };
+        let name = Name::new(b"main");
+        let thread = Thread { name, priority: 8, affinity: 3, ..Thread::default() };
+        let write = |out: &mut Out<'_>| {
+            write_process(PROCESS_START, (0x0A10, 0x0A10), 0x0A11, &process, STILL_ACTIVE, out);
+            (process.user, process.app) = (None, Arc::default());
+            write_process_rundown(PROCESS_DEFUNCT, 0x0A11, &process, 0x0100, out);
+            write_thread(THREAD_START, (0x0A10, 0x0A10), (0x0A11, 0x0A12), &thread, out);
+            write_thread_name((0x0A11, 0x0A12), (0x0A11, 0x0A12), b"x", out);
+            let (peak_virtual, peak_resident, virtual_size) = (0x0111, 0x0222, 0x0333);
+            let sizes =
+                Sizes { peak_virtual, peak_resident, virtual_size, resident: 0x0444, private: 0x0555 };
+            let mut payload = out.payload();
+            put_counters(0x0A11, 7, 5, &sizes, &mut payload);
+            out.perfinfo(COUNTERS_END, 2, payload);
+        };
+        assert_written(
+            write,
+            &[
+                "0301 04 1101000000000000 110a0000 100a0000 03000000 03010000 0000000000000000 \
+                 09000000 1000000000000000 0000000000000000 010200000000001601000000e8030000 \
+                 736800730068002000e40000007000000071000000",
+                "0327 04 1101000000000000 110a0000 100a0000 03000000 00010000 0000000000000000 \
+                 00000000 00000000 736800730068002000e400000000000000",
+                "0501 03 110a0000 120a0000 0000000000000000 0000000000000000 0000000000000000 \
+                 0000000000000000 0300000000000000 0000000000000000 0000000000000000 00000000 08 00 \
+                 00 00 6d00610069006e000000",
+                "0548 02 110a0000 120a0000 78000000",
+                "0320 02 110a0000 07000000 05000000 00000000 1101000000000000 2202000000000000 \
+                 0000000000000000 0000000000000000 0000000000000000 3303000000000000 4404000000000000 \
+                 5505000000000000 0000000000000000 0000000000000000 5505000000000000",
+            ],
+        );
+    }
 }
