@@ -56,7 +56,7 @@ mod tests;
 
 #[doc(hidden)]
 pub use encode::PayloadBytes;
-pub use encode::{FrontField, FrontValue, PayloadLayout, TailField, TailValue};
+pub use encode::{FrontField, FrontValue, PayloadLayout, RepeatedValues, TailField, TailValue};
 pub use names::{event_name, events_named};
 
 use crate::guid::Guid;

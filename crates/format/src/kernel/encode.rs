@@ -9,8 +9,8 @@
 //! ```
 //!
 //! The compiler looks the fields up in the tables: a name that the table does not have, or that is
-//! in the wrong part, does not compile, and a front costs as much as an array that is filled by
-//! hand. Fields of the front that the caller does not name are zeros. The tail may end early,
+//! in the wrong part, does not compile, nor does a value of the front that has another size than
+//! its field. A front costs as much as an array that is filled by hand. Fields of the front that the caller does not name are zeros. The tail may end early,
 //! because a payload that ends at a field boundary lacks the remaining fields.
 
 use alloc::vec::Vec;
@@ -28,11 +28,14 @@ const POINTER_SIZE: usize = 8;
 /// The two pointers before a SID (TOKEN_USER): the offset of the SID, and its attributes. Readers
 /// skip them; a nonzero value says that a SID follows.
 const TOKEN_USER: [u64; 2] = [16, 0];
+/// The size of values for text in a field of fixed size, which have any length.
+const TEXT: usize = usize::MAX;
 
 /// The fields of an event in one version, for [`put_kernel_event!`](crate::put_kernel_event).
 #[derive(Clone, Copy, Debug)]
 pub struct PayloadLayout {
     fields: &'static [FieldShape],
+    version: u8,
 }
 
 /// A field of fixed size in the front of a payload.
@@ -68,9 +71,40 @@ impl PayloadLayout {
     #[must_use]
     pub const fn for_class(class: Guid, opcode: u8, version: u8) -> Self {
         match shape_of(&class, opcode, version) {
-            Some((shape, _)) => Self { fields: shape.fields },
+            Some((shape, _)) => Self { fields: shape.fields, version },
             None => panic!("no table describes this event"),
         }
+    }
+
+    /// Returns the layout that events with several hook ids share, in a version.
+    ///
+    /// # Panics
+    /// If there are no hook ids, or their events have different tables.
+    #[must_use]
+    pub const fn shared(hooks: &[u16], version: u8) -> Self {
+        let Some((first, mut rest)) = hooks.split_first() else { panic!("no hook ids") };
+        let Some((shape, _)) = shape_of(&hook::class_of(*first), hook::type_of(*first), version) else {
+            panic!("no table describes this event")
+        };
+        while let Some((hook, others)) = rest.split_first() {
+            let (class, opcode) = (hook::class_of(*hook), hook::type_of(*hook));
+            // A type of a class has at most one table in a version.
+            match shape_of(&class, opcode, version) {
+                Some((other, _)) if other.version == shape.version => {}
+                _ => panic!("the events have different tables"),
+            }
+            if shape.name_in(&class, opcode).is_none() {
+                panic!("the events have different tables")
+            }
+            rest = others;
+        }
+        Self { fields: shape.fields, version }
+    }
+
+    /// Returns the version of the event.
+    #[must_use]
+    pub const fn version(&self) -> u8 {
+        self.version
     }
 
     /// Returns the layout without the field `name` and the fields after it, which only newer
@@ -84,7 +118,7 @@ impl PayloadLayout {
         while let Some((field, after)) = rest.split_first() {
             if is_same(field.name, name) {
                 let (before, _) = self.fields.split_at(self.fields.len().saturating_sub(rest.len()));
-                return Self { fields: before };
+                return Self { fields: before, version: self.version };
             }
             rest = after;
         }
@@ -158,6 +192,9 @@ const fn is_same(a: &str, b: &str) -> bool {
 
 /// A value of a field of fixed size.
 pub trait FrontValue {
+    /// The size that the field must have.
+    const SIZE: usize;
+
     /// Writes the value into the bytes of its field.
     fn write(self, ty: Ty, bytes: &mut [u8]);
 }
@@ -169,9 +206,17 @@ pub trait TailValue {
 }
 
 impl FrontField {
-    /// Writes a value into the front of a payload. The value has the size of the field.
+    /// Returns the size that a value of the field must have.
+    #[must_use]
+    pub const fn value_size(&self) -> usize {
+        if matches!(self.ty, Ty::W(_)) { TEXT } else { self.size }
+    }
+
+    /// Writes a value into the front of a payload. `SIZE` is the
+    /// [`value_size`](Self::value_size) of the field: a value of another size does not compile.
     #[inline(always)]
-    pub fn write(self, value: impl FrontValue, front: &mut [u8]) {
+    pub fn write<const SIZE: usize, V: FrontValue>(self, value: V, front: &mut [u8]) {
+        const { assert!(V::SIZE == SIZE, "the value has another size than its field") };
         if let Some(bytes) = front.get_mut(self.offset..self.offset.saturating_add(self.size)) {
             value.write(self.ty, bytes);
         }
@@ -186,10 +231,27 @@ impl TailField {
 }
 
 impl<const N: usize> FrontValue for [u8; N] {
+    const SIZE: usize = N;
+
     #[inline(always)]
     fn write(self, _: Ty, bytes: &mut [u8]) {
-        debug_assert_eq!(N, bytes.len(), "the value has another size than its field");
         bytes.iter_mut().zip(self).for_each(|(to, from)| *to = from);
+    }
+}
+
+/// Text in a field of fixed size ends with at least one NUL; longer text is cut between characters.
+impl FrontValue for &str {
+    const SIZE: usize = TEXT;
+
+    fn write(self, _: Ty, bytes: &mut [u8]) {
+        let Some((_, mut room)) = bytes.as_chunks_mut::<2>().0.split_last_mut() else { return };
+        for character in self.chars() {
+            let Some((to, rest)) = room.split_at_mut_checked(character.len_utf16()) else { return };
+            let mut units = [0; 2];
+            let units = character.encode_utf16(&mut units).iter();
+            to.iter_mut().zip(units).for_each(|(to, unit)| *to = unit.to_le_bytes());
+            room = rest;
+        }
     }
 }
 
@@ -197,6 +259,8 @@ macro_rules! numbers {
     ($($number:ty)*) => {
         $(
             impl FrontValue for $number {
+                const SIZE: usize = size_of::<$number>();
+
                 #[inline(always)]
                 fn write(self, ty: Ty, bytes: &mut [u8]) {
                     let number = if matches!(ty, Ty::Port) { self.to_be_bytes() } else { self.to_le_bytes() };
@@ -205,7 +269,8 @@ macro_rules! numbers {
             }
 
             impl TailValue for $number {
-                fn append(self, _: Ty, out: &mut Vec<u8>) {
+                fn append(self, ty: Ty, out: &mut Vec<u8>) {
+                    debug_assert_eq!(ty.size(POINTER_SIZE), Some(size_of::<$number>()), "{ty:?}");
                     out.put(&self.to_le_bytes());
                 }
             }
@@ -245,6 +310,22 @@ impl TailValue for Option<&Sid> {
     }
 }
 
+/// The values of a field that repeats.
+#[derive(Clone, Copy, Debug)]
+pub struct RepeatedValues<I>(pub I);
+
+impl<I> TailValue for RepeatedValues<I>
+where
+    I: IntoIterator,
+    I::Item: TailValue,
+{
+    fn append(self, ty: Ty, out: &mut Vec<u8>) {
+        for value in self.0 {
+            value.append(ty, out);
+        }
+    }
+}
+
 /// Appends the payload of a kernel event to a `Vec<u8>`, by the table of the event.
 ///
 /// The layout is a constant. Fields of fixed size are named in any order; unnamed ones are zeros.
@@ -258,6 +339,16 @@ impl TailValue for Option<&Sid> {
 /// let mut payload = Vec::new();
 /// put_kernel_event!(&mut payload, SET_NAME, { ThreadId: 7_u32, ProcessId: 5_u32 }, { ThreadName: "a" });
 /// assert_eq!(payload, [5, 0, 0, 0, 7, 0, 0, 0, b'a', 0, 0, 0]);
+/// ```
+///
+/// A value of another size than its field does not compile:
+///
+/// ```compile_fail
+/// use traceweir_format::kernel::{PayloadLayout, hook};
+/// use traceweir_format::put_kernel_event;
+///
+/// const SET_NAME: PayloadLayout = PayloadLayout::new(hook::THREAD_SET_NAME, 2);
+/// put_kernel_event!(&mut Vec::new(), SET_NAME, { ThreadId: 7_u16 });
 /// ```
 #[macro_export]
 macro_rules! put_kernel_event {
@@ -277,9 +368,10 @@ macro_rules! put_kernel_event {
         $payload:expr, $layout:expr,
         { $($field:ident: $value:expr),* $(,)? }, { $($tail:ident: $tail_value:expr),* $(,)? }
     ) => {{
+        #[allow(unused_mut)] // For events without such fields.
         let mut front = [0_u8; $layout.front_size()];
         $(
-            $crate::kernel::FrontField::write(
+            $crate::kernel::FrontField::write::<{ $layout.front(stringify!($field)).value_size() }, _>(
                 const { $layout.front(stringify!($field)) },
                 $value,
                 &mut front,

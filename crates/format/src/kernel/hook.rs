@@ -158,6 +158,12 @@ pub const fn type_of(hook: u16) -> u8 {
     hook.to_le_bytes()[0]
 }
 
+/// Returns the hook id of the IPv6 event that corresponds to an IPv4 event of TCP or UDP.
+#[must_use]
+pub const fn for_ipv6(hook: u16) -> u16 {
+    hook.saturating_add(0x10)
+}
+
 /// Returns the class GUID that a consumer sees for a hook id; null for groups without one.
 #[must_use]
 #[allow(clippy::indexing_slicing)] // The comparison before it checks the index.
@@ -193,6 +199,14 @@ mod tests {
         for (hook, name) in NAMED {
             assert_eq!(event_name(&class_of(*hook), type_of(*hook)), *name, "{hook:#06x}");
             assert_eq!(hook_of(&class_of(*hook), type_of(*hook)), Some(*hook), "{name}");
+        }
+    }
+
+    #[test]
+    fn ipv6_events_have_the_names_of_their_ipv4_events() {
+        for hook in [TCP_SEND, TCP_RECEIVE, TCP_CONNECT, TCP_ACCEPT, TCP_RECONNECT, UDP_SEND, UDP_RECEIVE] {
+            let name = |hook| event_name(&class_of(hook), type_of(hook));
+            assert_eq!(name(for_ipv6(hook)), name(hook) + "IPV6");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The encoder writes the payloads that the kernel provider writes by hand, byte for byte.
+//! The encoder writes the bytes that a payload written field by field has.
 
 use super::*;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ fn bytes(put: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
 }
 
 #[test]
-fn scheduler_events_have_the_bytes_of_the_kernel_provider() {
+fn scheduler_events_have_the_bytes_of_their_fields() {
     const SWITCH: PayloadLayout = PayloadLayout::new(hook::CONTEXT_SWITCH, 2);
     const READY: PayloadLayout = PayloadLayout::new(hook::READY_THREAD, 2);
     const PRIORITY: PayloadLayout = PayloadLayout::new(hook::SET_PRIORITY, 3);
@@ -40,7 +40,7 @@ fn scheduler_events_have_the_bytes_of_the_kernel_provider() {
 }
 
 #[test]
-fn samples_calls_and_interrupts_have_the_bytes_of_the_kernel_provider() {
+fn samples_calls_and_interrupts_have_the_bytes_of_their_fields() {
     const SAMPLE: PayloadLayout = PayloadLayout::new(hook::SAMPLED_PROFILE, 2);
     const COUNTER: PayloadLayout = PayloadLayout::new(hook::PMC_PROFILE, 2);
     const START: PayloadLayout = PayloadLayout::new(hook::PROFILE_START, 3);
@@ -89,7 +89,7 @@ fn samples_calls_and_interrupts_have_the_bytes_of_the_kernel_provider() {
 }
 
 #[test]
-fn storage_and_memory_events_have_the_bytes_of_the_kernel_provider() {
+fn storage_and_memory_events_have_the_bytes_of_their_fields() {
     const FAULT: PayloadLayout = PayloadLayout::new(hook::DEMAND_ZERO_FAULT, 2);
     const HARD_FAULT: PayloadLayout = PayloadLayout::new(hook::HARD_FAULT, 2);
     const ALLOC: PayloadLayout = PayloadLayout::new(hook::VIRTUAL_ALLOC, 2);
@@ -145,7 +145,7 @@ fn storage_and_memory_events_have_the_bytes_of_the_kernel_provider() {
 }
 
 #[test]
-fn network_events_have_the_bytes_of_the_kernel_provider() {
+fn network_events_have_the_bytes_of_their_fields() {
     const SEND: PayloadLayout = PayloadLayout::new(hook::TCP_SEND, 2);
     let by_hand = bytes(|payload| {
         payload.put_u32(7).put_u32(9).put(&[10, 0, 0, 2, 127, 0, 0, 1]);
@@ -169,7 +169,7 @@ fn network_events_have_the_bytes_of_the_kernel_provider() {
 }
 
 #[test]
-fn process_thread_and_image_events_have_the_bytes_of_the_kernel_provider() {
+fn process_thread_and_image_events_have_the_bytes_of_their_fields() {
     const PROCESS: PayloadLayout = PayloadLayout::new(hook::PROCESS_START, 4);
     const THREAD: PayloadLayout = PayloadLayout::new(hook::THREAD_START, 3);
     const IMAGE: PayloadLayout = PayloadLayout::new(hook::IMAGE_LOAD, 3);
@@ -257,4 +257,46 @@ fn tail_ends_where_the_caller_ends_it() {
     });
     assert_eq!(empty.len(), DEFUNCT.front_size() + 4 + 1 + 3 * 2 + 8);
     assert_eq!(empty[empty.len() - 8..], vec![5, 0, 0, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn text_in_a_field_of_fixed_size_is_cut_between_characters() {
+    const PROCESSOR: PayloadLayout = PayloadLayout::new(hook::CONFIG_PROCESSORS, 2);
+    // 16 UTF-16 units with the NUL: seven pairs of surrogates and one more unit.
+    for (text, kept) in
+        [("ab", "ab"), ("a\u{1F600}", "a\u{1F600}"), (&"\u{1F600}".repeat(9), &"\u{1F600}".repeat(7))]
+    {
+        let by_table = bytes(|payload| put_kernel_event!(payload, PROCESSOR, { VendorIdentifier: text }));
+        let mut field = bytes(|payload| _ = payload.put_wide_z(kept));
+        field.resize(32, 0);
+        assert_eq!(by_table[12 + 128..12 + 128 + 32], field);
+        assert!(by_table[..12 + 128].iter().chain(&by_table[12 + 128 + 32..]).all(|byte| *byte == 0));
+    }
+}
+
+#[test]
+fn repeated_values_follow_their_count() {
+    const NAMES: PayloadLayout = PayloadLayout::new(hook::PMC_CONFIG, 2);
+    const NODES: PayloadLayout = PayloadLayout::new(hook::CONFIG_NUMA_NODE, 2);
+    let by_hand = bytes(|payload| {
+        payload.put_u32(2).put_wide_z("a").put_wide_z("").put_u32(2).put_u64(5).put_u64(6);
+    });
+    let by_table = bytes(|payload| {
+        put_kernel_event!(payload, NAMES, { CounterCount: 2_u32 }, { CounterName: RepeatedValues(["a", ""]) });
+        put_kernel_event!(payload, NODES, { NodeCount: 2_u32 }, { NodeMap: RepeatedValues([5_u64, 6]) });
+    });
+    assert_eq!(by_table, by_hand);
+}
+
+#[test]
+fn layout_is_shared_by_events_of_one_table_only() {
+    const PROCESS: PayloadLayout = PayloadLayout::shared(&[hook::PROCESS_START, hook::PROCESS_DEFUNCT], 4);
+    assert_eq!(PROCESS.version(), 4);
+    let shared =
+        |hooks: &'static [u16], version| std::panic::catch_unwind(|| PayloadLayout::shared(hooks, version));
+    assert!(shared(&[hook::PROCESS_START, hook::PROCESS_DEFUNCT], 5).is_err(), "one has a newer table");
+    assert!(shared(&[hook::DPC, hook::TIMER_DPC], 2).is_ok());
+    assert!(shared(&[hook::DPC, hook::ISR], 2).is_err(), "two tables of one version");
+    assert!(shared(&[hook::DPC, 0x01FF], 2).is_err(), "no table");
+    assert!(shared(&[], 2).is_err(), "no events");
 }
