@@ -24,8 +24,8 @@
 //!    its last switch out. It is 0 if it is unknown, and for the idle thread.
 //! 4. Thread 0 is the idle thread of each processor, with priority 0 and reason 0.
 
-use traceweir_format::kernel::hook;
-use traceweir_format::wire::Put;
+use traceweir_format::kernel::{PayloadLayout, hook};
+use traceweir_format::put_kernel_event;
 
 use super::{Context, Family, Row};
 use crate::groups::Group;
@@ -42,9 +42,9 @@ pub(crate) struct Schedule {
     since: PerThread<u64>,
 }
 
-const CONTEXT_SWITCH: u16 = hook::CONTEXT_SWITCH;
-const SET_PRIORITY: u16 = hook::SET_PRIORITY;
-const READY_THREAD: u16 = hook::READY_THREAD;
+const SWITCH_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONTEXT_SWITCH, 2);
+const READY_LAYOUT: PayloadLayout = PayloadLayout::new(hook::READY_THREAD, 2);
+const PRIORITY_LAYOUT: PayloadLayout = PayloadLayout::new(hook::SET_PRIORITY, 3);
 
 /// Indexes of the fields of `sched_switch`.
 const PREV_PID: usize = 0;
@@ -69,28 +69,28 @@ static ROWS: &[Row<Schedule>] = &[
     Row::tracepoint(
         ("sched", "sched_switch"),
         &[Group::CSWITCH],
-        &[CONTEXT_SWITCH],
+        &[hook::CONTEXT_SWITCH],
         &["prev_pid", "prev_prio", "prev_state", "next_pid", "next_prio"],
         Schedule::on_switch,
     ),
     Row::tracepoint(
         ("sched", "sched_waking"),
         &[Group::DISPATCHER],
-        &[READY_THREAD],
+        &[hook::READY_THREAD],
         WOKEN,
         |schedule, event, _, out| schedule.write_ready(event, UNWAIT, out),
     ),
     Row::tracepoint(
         ("sched", "sched_wakeup_new"),
         &[Group::DISPATCHER],
-        &[READY_THREAD],
+        &[hook::READY_THREAD],
         WOKEN,
         |schedule, event, _, out| schedule.write_ready(event, 0, out),
     ),
     Row::tracepoint(
         ("sched", "sched_pi_setprio"),
         &[Group::PRIORITY],
-        &[SET_PRIORITY],
+        &[hook::SET_PRIORITY],
         &["pid", "oldprio", "newprio"],
         |_, event, _, out| write_set_priority(event, out),
     ),
@@ -116,9 +116,13 @@ impl Family for Schedule {
             (false, _) => (0, 0),
         };
         let mut payload = out.payload();
-        payload.put_u32(new).put_u32(old).put_u32(0);
-        payload.put_u8(reason).put_u8(0).put_u8(thread_state).put_u8(0).put_u64(0);
-        out.perfinfo(CONTEXT_SWITCH, 2, payload);
+        put_kernel_event!(&mut payload, SWITCH_LAYOUT, {
+            NewThreadId: new,
+            OldThreadId: old,
+            OldThreadWaitReason: reason,
+            OldThreadState: thread_state,
+        });
+        out.perfinfo(hook::CONTEXT_SWITCH, SWITCH_LAYOUT.version(), payload);
     }
 
     fn forget_after_loss(&mut self) {
@@ -142,13 +146,18 @@ impl Schedule {
         }
         context.activity.set_running(event.sample.cpu, new, new_priority);
         let mut payload = out.payload();
-        payload.put_u32(new).put_u32(old).put_u8(new_priority).put_u8(old_priority);
-        // The tracepoint reports no C-state, and Linux does not decrement priorities.
-        payload.put_u8(0).put_u8(0);
-        // Linux has no ideal processors.
-        payload.put_u8(switch_out.reason).put_u8(switch_out.mode).put_u8(switch_out.state).put_u8(0);
-        payload.put_u32(u32::try_from(waited).unwrap_or(u32::MAX)).put_u32(0);
-        out.perfinfo(CONTEXT_SWITCH, 2, payload);
+        // The tracepoint reports no C-state, and Linux has no ideal processors.
+        put_kernel_event!(&mut payload, SWITCH_LAYOUT, {
+            NewThreadId: new,
+            OldThreadId: old,
+            NewThreadPriority: new_priority,
+            OldThreadPriority: old_priority,
+            OldThreadWaitReason: switch_out.reason,
+            OldThreadWaitMode: switch_out.mode,
+            OldThreadState: switch_out.state,
+            NewThreadWaitTime: u32::try_from(waited).unwrap_or(u32::MAX),
+        });
+        out.perfinfo(hook::CONTEXT_SWITCH, SWITCH_LAYOUT.version(), payload);
     }
 
     fn write_ready(&mut self, event: &Event<'_>, reason: u8, out: &mut Out<'_>) {
@@ -156,17 +165,19 @@ impl Schedule {
         self.since.put(thread, event.sample.time);
         let flags = if event.u32(WOKEN_FLAGS) & IN_INTERRUPT != 0 { FROM_DPC } else { 0 };
         let mut payload = out.payload();
-        payload.put_u32(thread).put_u8(reason).put_u8(0).put_u8(flags).put_u8(0);
-        out.perfinfo(READY_THREAD, 2, payload);
+        put_kernel_event!(&mut payload, READY_LAYOUT, { ThreadId: thread, AdjustReason: reason, Flags: flags });
+        out.perfinfo(hook::READY_THREAD, READY_LAYOUT.version(), payload);
     }
 }
 
 fn write_set_priority(event: &Event<'_>, out: &mut Out<'_>) {
     let mut payload = out.payload();
-    payload.put_u32(event.u32(0));
-    let (old, new) = (convert_priority(event.number(1)), convert_priority(event.number(2)));
-    payload.put_u8(old).put_u8(new).put_u16(0);
-    out.perfinfo(SET_PRIORITY, 3, payload);
+    put_kernel_event!(&mut payload, PRIORITY_LAYOUT, {
+        ThreadId: event.u32(0),
+        OldPriority: convert_priority(event.number(1)),
+        NewPriority: convert_priority(event.number(2)),
+    });
+    out.perfinfo(hook::SET_PRIORITY, PRIORITY_LAYOUT.version(), payload);
 }
 
 fn thread_priority(thread: u32, linux: i64) -> u8 {
