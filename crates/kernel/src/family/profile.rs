@@ -15,8 +15,8 @@
 //! 3. An event is written when a source starts, when its interval changes, and when it ends. The
 //!    last written interval of each source is kept.
 
-use traceweir_format::kernel::hook;
-use traceweir_format::wire::Put;
+use traceweir_format::kernel::{PayloadLayout, RepeatedValues, hook};
+use traceweir_format::put_kernel_event;
 
 use super::{Context, Family, Row, Rundown};
 use crate::counter::Counter;
@@ -34,12 +34,11 @@ pub(crate) struct Profile {
     counters: Vec<Counter>,
 }
 
-const SAMPLE: u16 = hook::SAMPLED_PROFILE;
-const COUNTER_SAMPLE: u16 = hook::PMC_PROFILE;
-const COUNTERS: u16 = hook::PMC_CONFIG;
-const INTERVAL_SET: u16 = hook::PROFILE_SET_INTERVAL;
-const COLLECTION_START: u16 = hook::PROFILE_START;
-const COLLECTION_END: u16 = hook::PROFILE_END;
+const SAMPLE_LAYOUT: PayloadLayout = PayloadLayout::new(hook::SAMPLED_PROFILE, 2);
+const COUNTER_SAMPLE_LAYOUT: PayloadLayout = PayloadLayout::new(hook::PMC_PROFILE, 2);
+const COUNTERS_LAYOUT: PayloadLayout = PayloadLayout::new(hook::PMC_CONFIG, 2);
+const INTERVAL_LAYOUT: PayloadLayout = PayloadLayout::new(hook::PROFILE_SET_INTERVAL, 2);
+const COLLECTION_LAYOUT: PayloadLayout = PayloadLayout::shared(&[hook::PROFILE_START, hook::PROFILE_END], 3);
 
 /// Bits of the flags of a sample.
 const IN_DPC: u8 = 1;
@@ -52,15 +51,21 @@ const TIMER: (u32, &str) = (0, "Timer");
 /// Builds the row of the profile source at an index.
 const fn counter_row(index: usize) -> Row<Profile> {
     let source = Source::Counter(index);
-    Row::new(source, &[Group::PMC_PROFILE], &[COUNTER_SAMPLE], Parts::IP, |_, event, _, out| {
+    Row::new(source, &[Group::PMC_PROFILE], &[hook::PMC_PROFILE], Parts::IP, |_, event, _, out| {
         write_counter_sample(event, out);
     })
 }
 
 static ROWS: &[Row<Profile>] = &[
-    Row::new(Source::Profile, &[Group::PROFILE], &[SAMPLE], Parts::IP, |_, event, context, out| {
-        write_sample(event, context, out);
-    }),
+    Row::new(
+        Source::Profile,
+        &[Group::PROFILE],
+        &[hook::SAMPLED_PROFILE],
+        Parts::IP,
+        |_, event, context, out| {
+            write_sample(event, context, out);
+        },
+    ),
     counter_row(0),
     counter_row(1),
     counter_row(2),
@@ -81,12 +86,12 @@ impl Family for Profile {
             Rundown::Start => {
                 *self = Self::new(context);
                 write_counter_names(&self.counters, out);
-                COLLECTION_START
+                hook::PROFILE_START
             }
-            Rundown::End => COLLECTION_END,
+            Rundown::End => hook::PROFILE_END,
         };
         for source in &self.sources {
-            write_interval(hook, source, source.interval, out);
+            write_collection(hook, source, out);
         }
     }
 
@@ -96,15 +101,15 @@ impl Family for Profile {
         for before in &self.sources {
             match now.sources.iter().find(|source| source.id == before.id) {
                 Some(source) if source.interval != before.interval => {
-                    write_interval(INTERVAL_SET, source, before.interval, out);
+                    write_interval_change(source, before.interval, out);
                 }
                 Some(_) => {}
-                None => write_interval(COLLECTION_END, before, before.interval, out),
+                None => write_collection(hook::PROFILE_END, before, out),
             }
         }
         for source in &now.sources {
             if !self.sources.iter().any(|before| before.id == source.id) {
-                write_interval(COLLECTION_START, source, source.interval, out);
+                write_collection(hook::PROFILE_START, source, out);
             }
         }
         if self.counters != now.counters {
@@ -137,42 +142,61 @@ fn write_sample(event: &Event<'_>, context: &Context, out: &mut Out<'_>) {
     flags |= if activity.is_in_softirq(sample.cpu) { IN_DPC } else { 0 };
     flags |= if activity.is_in_interrupt(sample.cpu) { IN_ISR } else { 0 };
     let mut payload = out.payload();
-    payload.put_u64(sample.ip).put_u32(sample.tid).put_u16(1).put_u8(flags).put_u8(0);
-    out.perfinfo(SAMPLE, 2, payload);
+    put_kernel_event!(&mut payload, SAMPLE_LAYOUT, {
+        InstructionPointer: sample.ip,
+        ThreadId: sample.tid,
+        Count: 1_u16,
+        Flags: flags,
+    });
+    out.perfinfo(hook::SAMPLED_PROFILE, SAMPLE_LAYOUT.version(), payload);
 }
 
 fn write_counter_sample(event: &Event<'_>, out: &mut Out<'_>) {
     let sample = event.sample;
     let mut payload = out.payload();
-    payload.put_u64(sample.ip).put_u32(sample.tid);
-    payload.put_u16(u16::try_from(event.tag).unwrap_or(u16::MAX)).put_u16(0);
-    out.perfinfo(COUNTER_SAMPLE, 2, payload);
+    put_kernel_event!(&mut payload, COUNTER_SAMPLE_LAYOUT, {
+        InstructionPointer: sample.ip,
+        ThreadId: sample.tid,
+        ProfileSource: u16::try_from(event.tag).unwrap_or(u16::MAX),
+    });
+    out.perfinfo(hook::PMC_PROFILE, COUNTER_SAMPLE_LAYOUT.version(), payload);
 }
 
-/// Writes the interval of a source, with its name in the versions that have one.
-fn write_interval(hook: u16, source: &Counter, old: u32, out: &mut Out<'_>) {
+/// Writes the start or the end of a source, with its interval and its name.
+fn write_collection(hook: u16, source: &Counter, out: &mut Out<'_>) {
     let mut payload = out.payload();
-    payload.put_u32(source.id).put_u32(source.interval).put_u32(old);
-    let version = if hook == INTERVAL_SET { 2 } else { 3 };
-    if version == 3 {
-        put_name(&mut payload, &source.name);
-    }
-    out.system(hook, version, (0, 0), payload);
+    put_kernel_event!(
+        &mut payload,
+        COLLECTION_LAYOUT,
+        { Source: source.id, NewInterval: source.interval, OldInterval: source.interval },
+        { SourceName: source.name.as_str() }
+    );
+    out.system(hook, COLLECTION_LAYOUT.version(), (0, 0), payload);
 }
 
-fn put_name(payload: &mut Vec<u8>, name: &str) {
-    for unit in name.encode_utf16().chain([0]) {
-        payload.put_u16(unit);
-    }
+/// Writes the new interval of a source.
+fn write_interval_change(source: &Counter, old: u32, out: &mut Out<'_>) {
+    let mut payload = out.payload();
+    put_kernel_event!(&mut payload, INTERVAL_LAYOUT, {
+        Source: source.id,
+        NewInterval: source.interval,
+        OldInterval: old,
+    });
+    out.system(hook::PROFILE_SET_INTERVAL, INTERVAL_LAYOUT.version(), (0, 0), payload);
 }
 
 /// Writes the names of the counters read with events, if there are any.
 fn write_counter_names(counters: &[Counter], out: &mut Out<'_>) {
     let Ok(count @ 1..) = u32::try_from(counters.len()) else { return };
     let mut payload = out.payload();
-    payload.put_u32(count);
-    counters.iter().for_each(|counter| put_name(&mut payload, &counter.name));
-    out.system(COUNTERS, 2, (0, 0), payload);
+    let names = counters.iter().map(|counter| counter.name.as_str());
+    put_kernel_event!(
+        &mut payload,
+        COUNTERS_LAYOUT,
+        { CounterCount: count },
+        { CounterName: RepeatedValues(names) }
+    );
+    out.system(hook::PMC_CONFIG, COUNTERS_LAYOUT.version(), (0, 0), payload);
 }
 
 #[cfg(test)]
