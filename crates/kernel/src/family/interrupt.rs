@@ -15,8 +15,8 @@
 //! 2. The routine is the kernel's function for the softirq or vector, if the symbol table has it.
 //!    The kernel does not report the handler of a device: 0.
 
-use traceweir_format::kernel::hook;
-use traceweir_format::wire::Put;
+use traceweir_format::kernel::{PayloadLayout, hook};
+use traceweir_format::put_kernel_event;
 
 use super::{Context, Family, Row};
 use crate::activity::{Entry, EntryKind};
@@ -32,9 +32,8 @@ pub(crate) struct Interrupts {
     routines: Option<Routines>,
 }
 
-const INTERRUPT: u16 = hook::ISR;
-const DPC: u16 = hook::DPC;
-const TIMER_DPC: u16 = hook::TIMER_DPC;
+const INTERRUPT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::ISR, 2);
+const DPC_LAYOUT: PayloadLayout = PayloadLayout::shared(&[hook::DPC, hook::TIMER_DPC], 2);
 /// The softirqs that run timers.
 const TIMERS: [u32; 2] = [1, 8];
 
@@ -87,7 +86,7 @@ macro_rules! vector {
         const EXIT: Row<Interrupts> = Row::tracepoint(
             ("irq_vectors", $exit),
             &[Group::$group],
-            &[INTERRUPT],
+            &[hook::ISR],
             &["vector"],
             |interrupts, event, context, out| {
                 interrupts.on_exit(event, EntryKind::Vector($index), context, out);
@@ -119,7 +118,7 @@ static ROWS: &[Row<Interrupts>] = &[
     Row::tracepoint(
         ("irq", "irq_handler_exit"),
         &[Group::INTERRUPT],
-        &[INTERRUPT],
+        &[hook::ISR],
         &["irq", "ret"],
         |interrupts, event, context, out| interrupts.on_exit(event, EntryKind::Device, context, out),
     ),
@@ -129,7 +128,7 @@ static ROWS: &[Row<Interrupts>] = &[
     Row::tracepoint(
         ("irq", "softirq_exit"),
         &[Group::DPC],
-        &[DPC, TIMER_DPC],
+        &[hook::DPC, hook::TIMER_DPC],
         &["vec"],
         Interrupts::on_softirq_exit,
     ),
@@ -207,10 +206,13 @@ impl Interrupts {
             _ => (None, event.u32(RETURNED)),
         };
         let mut payload = out.payload();
-        payload.put_i64(out.stamp(time)).put_u64(routine.unwrap_or(0));
-        payload.put_u8(u8::try_from(returned).unwrap_or(u8::MAX));
-        payload.put_u16(u16::try_from(event.u32(NUMBER)).unwrap_or(u16::MAX)).put_u8(0);
-        out.perfinfo(INTERRUPT, 2, payload);
+        put_kernel_event!(&mut payload, INTERRUPT_LAYOUT, {
+            InitialTime: out.stamp(time),
+            Routine: routine.unwrap_or(0),
+            ReturnValue: u8::try_from(returned).unwrap_or(u8::MAX),
+            Vector: u16::try_from(event.u32(NUMBER)).unwrap_or(u16::MAX),
+        });
+        out.perfinfo(hook::ISR, INTERRUPT_LAYOUT.version(), payload);
     }
 
     fn on_softirq_exit(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
@@ -219,8 +221,12 @@ impl Interrupts {
         let routines = self.routines.as_ref();
         let routine = routines.and_then(|routines| routines.softirqs.get(number as usize).copied());
         let mut payload = out.payload();
-        payload.put_i64(out.stamp(time)).put_u64(routine.unwrap_or(0));
-        out.perfinfo(if TIMERS.contains(&number) { TIMER_DPC } else { DPC }, 2, payload);
+        put_kernel_event!(&mut payload, DPC_LAYOUT, {
+            InitialTime: out.stamp(time),
+            Routine: routine.unwrap_or(0),
+        });
+        let hook = if TIMERS.contains(&number) { hook::TIMER_DPC } else { hook::DPC };
+        out.perfinfo(hook, DPC_LAYOUT.version(), payload);
     }
 }
 
@@ -262,7 +268,7 @@ mod tests {
             queues[0].pop_into(&mut bytes);
             let record = Record::parse(&bytes, 0).expect("a record");
             let (hook, payload) = (record.hook().expect("a hook"), record.payload());
-            let vector = if hook == INTERRUPT { u16_at(payload, 17) } else { 0 };
+            let vector = if hook == hook::ISR { u16_at(payload, 17) } else { 0 };
             all.push((hook, u64_at(payload, 0), vector));
         }
         all
@@ -305,7 +311,7 @@ mod tests {
             ("softirq_exit", 0, 3),
             ("softirq_exit", 1, 1),
         ];
-        assert_eq!(run_steps(&steps), [(INTERRUPT, 2, 36), (DPC, 1, 0), (TIMER_DPC, 3, 0)]);
+        assert_eq!(run_steps(&steps), [(hook::ISR, 2, 36), (hook::DPC, 1, 0), (hook::TIMER_DPC, 3, 0)]);
     }
 
     #[test]
@@ -316,6 +322,6 @@ mod tests {
         let kinds = [("local_timer_entry", 0, 236), ("reschedule_exit", 0, 236)];
         assert_eq!(run_steps(&kinds), []);
         let again = [("softirq_entry", 0, 1), ("softirq_entry", 0, 3), ("softirq_exit", 0, 3)];
-        assert_eq!(run_steps(&again), [(DPC, 2, 0)], "the first exit was lost");
+        assert_eq!(run_steps(&again), [(hook::DPC, 2, 0)], "the first exit was lost");
     }
 }
