@@ -13,8 +13,8 @@
 
 mod names;
 
-use traceweir_format::kernel::hook;
-use traceweir_format::wire::Put;
+use traceweir_format::kernel::{PayloadLayout, hook};
+use traceweir_format::put_kernel_event;
 
 use super::{Context, Family, Row};
 use crate::groups::Group;
@@ -36,21 +36,21 @@ const PREFIX: &str = "__x64_sys_";
 #[cfg(not(target_arch = "x86_64"))]
 const PREFIX: &str = "__arm64_sys_";
 
-const ENTER: u16 = hook::SYSCALL_ENTER;
-const EXIT: u16 = hook::SYSCALL_EXIT;
+const ENTER_LAYOUT: PayloadLayout = PayloadLayout::new(hook::SYSCALL_ENTER, 2);
+const EXIT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::SYSCALL_EXIT, 2);
 
 static ROWS: &[Row<SystemCalls>] = &[
     Row::tracepoint(
         ("raw_syscalls", "sys_enter"),
         &[Group::SYSTEMCALL],
-        &[ENTER],
+        &[hook::SYSCALL_ENTER],
         &["id"],
         SystemCalls::on_enter,
     ),
     Row::tracepoint(
         ("raw_syscalls", "sys_exit"),
         &[Group::SYSTEMCALL],
-        &[EXIT],
+        &[hook::SYSCALL_EXIT],
         &["ret"],
         |_, event, _, out| write_exit(event, out),
     ),
@@ -79,15 +79,15 @@ impl SystemCalls {
         let number = usize::try_from(event.number(0)).unwrap_or(usize::MAX);
         let address = self.entries.get(number).copied().unwrap_or(0);
         let mut payload = out.payload();
-        payload.put_u64(address);
-        out.perfinfo(ENTER, 2, payload);
+        put_kernel_event!(&mut payload, ENTER_LAYOUT, { SysCallAddress: address });
+        out.perfinfo(hook::SYSCALL_ENTER, ENTER_LAYOUT.version(), payload);
     }
 }
 
 fn write_exit(event: &Event<'_>, out: &mut Out<'_>) {
     let mut payload = out.payload();
-    payload.put_u32(event.u32(0));
-    out.perfinfo(EXIT, 2, payload);
+    put_kernel_event!(&mut payload, EXIT_LAYOUT, { SysCallNtStatus: event.u32(0) });
+    out.perfinfo(hook::SYSCALL_EXIT, EXIT_LAYOUT.version(), payload);
 }
 
 /// Returns the addresses of the entry functions by number. `address` finds the address of a symbol.
