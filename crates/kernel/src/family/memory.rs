@@ -23,8 +23,8 @@
 //!    whose end is unknown.
 
 use perf_event_open_sys::bindings as sys;
-use traceweir_format::kernel::hook;
-use traceweir_format::wire::Put;
+use traceweir_format::kernel::{PayloadLayout, hook};
+use traceweir_format::put_kernel_event;
 
 use super::{Context, Family, Handler, Row};
 use crate::groups::Group;
@@ -53,12 +53,10 @@ enum Call {
     Break,
 }
 
-const DEMAND_ZERO: u16 = hook::DEMAND_ZERO_FAULT;
-const COPY_ON_WRITE: u16 = hook::COPY_ON_WRITE;
-const ACCESS_VIOLATION: u16 = hook::ACCESS_VIOLATION;
-const HARD_FAULT: u16 = hook::HARD_FAULT;
-const ALLOC: u16 = hook::VIRTUAL_ALLOC;
-const FREE: u16 = hook::VIRTUAL_FREE;
+const FAULT_HOOKS: &[u16] = &[hook::DEMAND_ZERO_FAULT, hook::COPY_ON_WRITE, hook::ACCESS_VIOLATION];
+const FAULT_LAYOUT: PayloadLayout = PayloadLayout::shared(FAULT_HOOKS, 2);
+const HARD_FAULT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::HARD_FAULT, 2);
+const ALLOC_LAYOUT: PayloadLayout = PayloadLayout::shared(&[hook::VIRTUAL_ALLOC, hook::VIRTUAL_FREE], 2);
 
 /// Bits of the error code.
 const WAS_PRESENT: u64 = 1;
@@ -69,7 +67,6 @@ const COMMIT: u32 = 0x1000;
 const RESERVE: u32 = 0x2000;
 const RELEASE: u32 = 0x8000;
 
-const FAULT_HOOKS: &[u16] = &[DEMAND_ZERO, COPY_ON_WRITE, ACCESS_VIOLATION];
 const FAULT_FIELDS: &[&str] = &["address", "ip", "error_code"];
 
 const fn fault_row(name: &'static str) -> Row<Memory> {
@@ -95,7 +92,7 @@ static ROWS: &[Row<Memory>] = &[
     Row::new(
         Source::Software { counter: sys::PERF_COUNT_SW_PAGE_FAULTS_MAJ as u64, period: 1 },
         &[Group::HARD_FAULTS],
-        &[HARD_FAULT],
+        &[hook::HARD_FAULT],
         Parts::ADDR,
         Memory::on_major_fault,
     ),
@@ -104,24 +101,24 @@ static ROWS: &[Row<Memory>] = &[
     Row::new(
         Source::Software { counter: sys::PERF_COUNT_SW_PAGE_FAULTS_MIN as u64, period: 1 },
         &[Group::PAGE_FAULTS],
-        &[DEMAND_ZERO],
+        &[hook::DEMAND_ZERO_FAULT],
         Parts::ADDR.with(Parts::IP),
-        |_, event, _, out| write_minor_fault(event, out),
+        |_, event, _, out| write_fault(hook::DEMAND_ZERO_FAULT, event.sample.addr, event.sample.ip, out),
     )
     .for_own(),
     enter_row("sys_enter_mmap", &["len", "prot", "flags"], Memory::on_mmap),
-    exit_row("sys_exit_mmap", &[ALLOC]),
+    exit_row("sys_exit_mmap", &[hook::VIRTUAL_ALLOC]),
     enter_row("sys_enter_munmap", &["addr", "len"], |memory, event, _, _| {
         memory.calls.put(event.sample.tid, Call::Unmap { start: event.u64(0), length: event.u64(1) });
     }),
-    exit_row("sys_exit_munmap", &[FREE]),
+    exit_row("sys_exit_munmap", &[hook::VIRTUAL_FREE]),
     enter_row("sys_enter_mremap", &["addr", "old_len", "new_len"], |memory, event, _, _| {
         let call = Call::Move { start: event.u64(0), old: event.u64(1), new: event.u64(2) };
         memory.calls.put(event.sample.tid, call);
     }),
-    exit_row("sys_exit_mremap", &[ALLOC, FREE]),
+    exit_row("sys_exit_mremap", &[hook::VIRTUAL_ALLOC, hook::VIRTUAL_FREE]),
     enter_row("sys_enter_brk", &[], |memory, event, _, _| memory.calls.put(event.sample.tid, Call::Break)),
-    exit_row("sys_exit_brk", &[ALLOC, FREE]),
+    exit_row("sys_exit_brk", &[hook::VIRTUAL_ALLOC, hook::VIRTUAL_FREE]),
 ];
 
 impl Family for Memory {
@@ -150,13 +147,11 @@ impl Memory {
         let (address, ip, code) = (event.u64(0), event.u64(1), event.u64(2));
         self.faults.put(event.sample.tid, (page_start(address), event.sample.time));
         let hook = match (code & WAS_PRESENT != 0, code & WAS_WRITE != 0) {
-            (false, _) => DEMAND_ZERO,
-            (true, true) => COPY_ON_WRITE,
-            (true, false) => ACCESS_VIOLATION,
+            (false, _) => hook::DEMAND_ZERO_FAULT,
+            (true, true) => hook::COPY_ON_WRITE,
+            (true, false) => hook::ACCESS_VIOLATION,
         };
-        let mut payload = out.payload();
-        payload.put_u64(address).put_u64(ip);
-        out.perfinfo(hook, 2, payload);
+        write_fault(hook, address, ip, out);
     }
 
     fn on_major_fault(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
@@ -165,9 +160,13 @@ impl Memory {
         let time = fault.map_or(sample.time, |(_, time)| time);
         let mut payload = out.payload();
         // The kernel reports neither the file nor the offset in it.
-        payload.put_i64(out.stamp(time)).put_u64(0).put_u64(sample.addr).put_u64(0);
-        payload.put_u32(sample.tid).put_u32(u32::try_from(page_size()).unwrap_or(u32::MAX));
-        out.perfinfo(HARD_FAULT, 2, payload);
+        put_kernel_event!(&mut payload, HARD_FAULT_LAYOUT, {
+            InitialTime: out.stamp(time),
+            VirtualAddress: sample.addr,
+            TThreadId: sample.tid,
+            ByteCount: u32::try_from(page_size()).unwrap_or(u32::MAX),
+        });
+        out.perfinfo(hook::HARD_FAULT, HARD_FAULT_LAYOUT.version(), payload);
     }
 
     fn on_mmap(&mut self, event: &Event<'_>, _: &mut Context, _: &mut Out<'_>) {
@@ -196,10 +195,10 @@ impl Memory {
     }
 }
 
-fn write_minor_fault(event: &Event<'_>, out: &mut Out<'_>) {
+fn write_fault(hook: u16, address: u64, ip: u64, out: &mut Out<'_>) {
     let mut payload = out.payload();
-    payload.put_u64(event.sample.addr).put_u64(event.sample.ip);
-    out.perfinfo(DEMAND_ZERO, 2, payload);
+    put_kernel_event!(&mut payload, FAULT_LAYOUT, { VirtualAddress: address, ProgramCounter: ip });
+    out.perfinfo(hook, FAULT_LAYOUT.version(), payload);
 }
 
 fn page_size() -> u64 {
@@ -229,8 +228,13 @@ impl Change {
 
     fn write(self, pid: u32, out: &mut Out<'_>) {
         let mut payload = out.payload();
-        payload.put_u64(self.start).put_u64(self.length).put_u32(pid).put_u32(self.flags);
-        out.perfinfo(self.hook, 2, payload);
+        put_kernel_event!(&mut payload, ALLOC_LAYOUT, {
+            BaseAddress: self.start,
+            RegionSize: self.length,
+            ProcessId: pid,
+            Flags: self.flags,
+        });
+        out.perfinfo(self.hook, ALLOC_LAYOUT.version(), payload);
     }
 }
 
@@ -241,8 +245,8 @@ fn changes(call: Call, before: Option<u64>, result: u64) -> [Option<Change>; 2] 
     if result >= FIRST_ERROR {
         return [None, None];
     }
-    let allocated = |start, length, flags| Change::new(ALLOC, start, length, flags);
-    let released = |start, length| Change::new(FREE, start, length, RELEASE);
+    let allocated = |start, length, flags| Change::new(hook::VIRTUAL_ALLOC, start, length, flags);
+    let released = |start, length| Change::new(hook::VIRTUAL_FREE, start, length, RELEASE);
     match call {
         Call::Map { length, flags } => [allocated(result, length, flags), None],
         Call::Unmap { start, length } => [released(start, length), None],
