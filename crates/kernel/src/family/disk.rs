@@ -32,8 +32,8 @@
 mod flushes;
 mod requests;
 
-use traceweir_format::kernel::hook;
-use traceweir_format::wire::Put;
+use traceweir_format::kernel::{PayloadLayout, hook};
+use traceweir_format::put_kernel_event;
 
 use self::flushes::Flushes;
 use self::requests::{Completion, Request, RequestKey, RequestKind, Requests, SECTOR_SHIFT};
@@ -52,17 +52,11 @@ pub(crate) struct Disks {
 /// The thread of a request whose issue was not captured.
 const UNKNOWN_THREAD: u32 = u32::MAX;
 
-const READ: u16 = hook::DISK_READ;
-const WRITE: u16 = hook::DISK_WRITE;
-const READ_INIT: u16 = hook::DISK_READ_INIT;
-const WRITE_INIT: u16 = hook::DISK_WRITE_INIT;
-const FLUSH: u16 = hook::DISK_FLUSH;
-const FLUSH_INIT: u16 = hook::DISK_FLUSH_INIT;
-const SPLIT: u16 = hook::SPLIT_IO;
-
-/// Version of all events except the split.
-const VERSION: u8 = 3;
-const SPLIT_VERSION: u8 = 2;
+const START_HOOKS: &[u16] = &[hook::DISK_READ_INIT, hook::DISK_WRITE_INIT, hook::DISK_FLUSH_INIT];
+const START_LAYOUT: PayloadLayout = PayloadLayout::shared(START_HOOKS, 3);
+const TRANSFER_LAYOUT: PayloadLayout = PayloadLayout::shared(&[hook::DISK_READ, hook::DISK_WRITE], 3);
+const FLUSH_LAYOUT: PayloadLayout = PayloadLayout::new(hook::DISK_FLUSH, 3);
+const SPLIT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::SPLIT_IO, 2);
 
 /// Indexes of the fields that all request rows begin with.
 const DEV: usize = 0;
@@ -89,7 +83,7 @@ static ROWS: &[Row<Disks>] = &[
     Row::tracepoint(
         ("block", "block_rq_issue"),
         REQUEST_GROUPS,
-        &[READ_INIT, WRITE_INIT, FLUSH_INIT],
+        START_HOOKS,
         &["dev", "sector", "nr_sector", "rwbs", "?ioprio", "bytes"],
         Disks::on_issue,
     ),
@@ -103,14 +97,14 @@ static ROWS: &[Row<Disks>] = &[
     Row::tracepoint(
         ("block", "block_rq_complete"),
         REQUEST_GROUPS,
-        &[READ, WRITE, FLUSH],
+        &[hook::DISK_READ, hook::DISK_WRITE, hook::DISK_FLUSH],
         &["dev", "sector", "nr_sector", "rwbs", "?ioprio", "?error"],
         Disks::on_complete,
     ),
     Row::tracepoint(
         ("block", "block_split"),
         &[Group::SPLIT_IO],
-        &[SPLIT],
+        &[hook::SPLIT_IO],
         &["dev", "sector", "new_sector"],
         Disks::on_split,
     ),
@@ -153,8 +147,9 @@ impl Disks {
         let Some(irp) = self.requests.issue(key, request) else { return };
         if context.groups.has(Group::DISK_IO_INIT) {
             let mut payload = out.payload();
-            payload.put_u64(irp).put_u32(thread);
-            out.system(start_hook(key.kind), VERSION, (event.sample.pid, driver), payload);
+            put_kernel_event!(&mut payload, START_LAYOUT, { Irp: irp, IssuingThreadId: thread });
+            let by = (event.sample.pid, driver);
+            out.system(start_hook(key.kind), START_LAYOUT.version(), by, payload);
         }
     }
 
@@ -192,33 +187,47 @@ impl Disks {
         let parent = self.requests.reserve_irp(dev, event.u64(NEW_SECTOR));
         let child = self.requests.reserve_irp(dev, event.u64(SECTOR));
         let mut payload = out.payload();
-        payload.put_u64(parent).put_u64(child);
-        out.perfinfo(SPLIT, SPLIT_VERSION, payload);
+        put_kernel_event!(&mut payload, SPLIT_LAYOUT, { ParentIrp: parent, ChildIrp: child });
+        out.perfinfo(hook::SPLIT_IO, SPLIT_LAYOUT.version(), payload);
     }
 }
 
 const fn start_hook(kind: RequestKind) -> u16 {
     match kind {
-        RequestKind::Read => READ_INIT,
-        RequestKind::Write => WRITE_INIT,
-        RequestKind::Flush => FLUSH_INIT,
+        RequestKind::Read => hook::DISK_READ_INIT,
+        RequestKind::Write => hook::DISK_WRITE_INIT,
+        RequestKind::Flush => hook::DISK_FLUSH_INIT,
     }
 }
 
 /// Writes the end of a request.
 fn write_completion(key: &RequestKey, request: &Request, response: u64, out: &mut Out<'_>) {
     let mut payload = out.payload();
-    payload.put_u32(key.dev).put_u32(request.flags);
-    if key.kind == RequestKind::Flush {
-        payload.put_u64(response).put_u64(request.irp).put_u32(request.thread);
-        out.perfinfo(FLUSH, VERSION, payload);
-        return;
-    }
-    payload.put_u32(request.done).put_u32(0);
-    payload.put_u64(request.first.checked_shl(SECTOR_SHIFT).unwrap_or(0));
+    let hook = match key.kind {
+        RequestKind::Flush => {
+            put_kernel_event!(&mut payload, FLUSH_LAYOUT, {
+                DiskNumber: key.dev,
+                IrpFlags: request.flags,
+                HighResResponseTime: response,
+                Irp: request.irp,
+                IssuingThreadId: request.thread,
+            });
+            return out.perfinfo(hook::DISK_FLUSH, FLUSH_LAYOUT.version(), payload);
+        }
+        RequestKind::Read => hook::DISK_READ,
+        RequestKind::Write => hook::DISK_WRITE,
+    };
     // The block layer does not know which file a request is for.
-    payload.put_u64(0).put_u64(request.irp).put_u64(response).put_u32(request.thread);
-    out.perfinfo(if key.kind == RequestKind::Read { READ } else { WRITE }, VERSION, payload);
+    put_kernel_event!(&mut payload, TRANSFER_LAYOUT, {
+        DiskNumber: key.dev,
+        IrpFlags: request.flags,
+        TransferSize: request.done,
+        ByteOffset: request.first.checked_shl(SECTOR_SHIFT).unwrap_or(0),
+        Irp: request.irp,
+        HighResResponseTime: response,
+        IssuingThreadId: request.thread,
+    });
+    out.perfinfo(hook, TRANSFER_LAYOUT.version(), payload);
 }
 
 /// Returns the flags of a request, with its priority in bits 17 to 19.
