@@ -29,8 +29,8 @@ mod endpoints;
 mod find;
 mod sockets;
 
-use traceweir_format::kernel::hook;
-use traceweir_format::wire::Put;
+use traceweir_format::kernel::{PayloadLayout, hook};
+use traceweir_format::put_kernel_event;
 
 use self::endpoints::Endpoints;
 use self::sockets::{Socket, Sockets};
@@ -45,20 +45,59 @@ pub(crate) struct Network {
     sockets: Sockets,
 }
 
-/// Hooks of IPv4. Those of IPv6 are larger by [`IPV6`].
-const TCP_SEND: u16 = hook::TCP_SEND;
-const TCP_RECEIVE: u16 = hook::TCP_RECEIVE;
-const TCP_CONNECT: u16 = hook::TCP_CONNECT;
-const TCP_DISCONNECT: u16 = hook::TCP_DISCONNECT;
-const TCP_RETRANSMIT: u16 = hook::TCP_RETRANSMIT;
-const TCP_ACCEPT: u16 = hook::TCP_ACCEPT;
-const TCP_RECONNECT: u16 = hook::TCP_RECONNECT;
-const TCP_FAIL: u16 = hook::TCP_FAIL;
-const UDP_SEND: u16 = hook::UDP_SEND;
-const UDP_RECEIVE: u16 = hook::UDP_RECEIVE;
-const UDP_FAIL: u16 = hook::UDP_FAIL;
-const IPV6: u16 = 0x10;
+/// The version of all events.
 const VERSION: u8 = 2;
+
+/// Defines the layouts of events with IPv4 and with IPv6 addresses.
+macro_rules! layouts {
+    ($v4:ident, $v6:ident: $($hook:ident),+) => {
+        const $v4: PayloadLayout = PayloadLayout::shared(&[$(hook::$hook),+], VERSION);
+        const $v6: PayloadLayout = PayloadLayout::shared(&[$(hook::for_ipv6(hook::$hook)),+], VERSION);
+    };
+}
+
+layouts!(SEND_V4, SEND_V6: TCP_SEND);
+layouts!(CONNECT_V4, CONNECT_V6: TCP_CONNECT, TCP_ACCEPT);
+layouts!(PLAIN_V4, PLAIN_V6: TCP_RECEIVE, TCP_DISCONNECT, TCP_RETRANSMIT, TCP_RECONNECT);
+layouts!(UDP_V4, UDP_V6: UDP_SEND, UDP_RECEIVE);
+const TCP_FAIL_LAYOUT: PayloadLayout = PayloadLayout::new(hook::TCP_FAIL, VERSION);
+const UDP_FAIL_LAYOUT: PayloadLayout = PayloadLayout::new(hook::UDP_FAIL, VERSION);
+
+/// Lists the hook ids of events with IPv4 and with IPv6 addresses, and of events without any.
+macro_rules! hooks {
+    ($($hook:ident),+ $(; $other:ident)?) => {
+        const { &[$(hook::$hook, hook::for_ipv6(hook::$hook),)+ $(hook::$other)?] }
+    };
+}
+
+/// Appends the payload of an event with endpoints, by the layout for their address family.
+/// `$is_from_remote`: whether the remote endpoint is the source.
+macro_rules! put_with_endpoints {
+    (
+        $payload:expr, $v4:ident, $v6:ident, $endpoints:expr, $is_from_remote:expr,
+        { $($field:ident: $value:expr),* $(,)? }
+    ) => {{
+        let endpoints: &Endpoints = $endpoints;
+        let [destination, source] = endpoints.destination_and_source($is_from_remote);
+        if endpoints.is_v6 {
+            put_kernel_event!($payload, $v6, {
+                daddr: destination.address,
+                saddr: source.address,
+                dport: destination.port,
+                sport: source.port,
+                $($field: $value),*
+            });
+        } else {
+            put_kernel_event!($payload, $v4, {
+                daddr: destination.ipv4_address(),
+                saddr: source.ipv4_address(),
+                dport: destination.port,
+                sport: source.port,
+                $($field: $value),*
+            });
+        }
+    }};
+}
 
 const TCP: u32 = 6;
 /// Selects successful TCP and UDP calls, including datagrams without data.
@@ -88,7 +127,7 @@ static ROWS: &[Row<Network>] = &[
     Row::tracepoint(
         ("sock", "sock_send_length"),
         &[Group::NETWORK],
-        &[TCP_SEND, TCP_SEND + IPV6, UDP_SEND, UDP_SEND + IPV6],
+        hooks!(TCP_SEND, UDP_SEND),
         &["sk", "family", "protocol", "ret", "flags"],
         Network::on_send,
     )
@@ -96,7 +135,7 @@ static ROWS: &[Row<Network>] = &[
     Row::tracepoint(
         ("sock", "sock_recv_length"),
         &[Group::NETWORK],
-        &[TCP_RECEIVE, TCP_RECEIVE + IPV6, UDP_RECEIVE, UDP_RECEIVE + IPV6],
+        hooks!(TCP_RECEIVE, UDP_RECEIVE),
         &["sk", "family", "protocol", "ret", "flags"],
         Network::on_receive,
     )
@@ -104,15 +143,7 @@ static ROWS: &[Row<Network>] = &[
     Row::tracepoint(
         ("sock", "inet_sock_set_state"),
         &[Group::NETWORK],
-        &[
-            TCP_CONNECT,
-            TCP_CONNECT + IPV6,
-            TCP_ACCEPT,
-            TCP_ACCEPT + IPV6,
-            TCP_DISCONNECT,
-            TCP_DISCONNECT + IPV6,
-            TCP_FAIL,
-        ],
+        hooks!(TCP_CONNECT, TCP_ACCEPT, TCP_DISCONNECT; TCP_FAIL),
         &["skaddr", "sport", "dport", "saddr_v6", "daddr_v6", "oldstate", "newstate"],
         Network::on_state_change,
     )
@@ -127,14 +158,14 @@ static ROWS: &[Row<Network>] = &[
     Row::tracepoint(
         ("tcp", "tcp_retransmit_skb"),
         &[Group::NETWORK],
-        &[TCP_RETRANSMIT, TCP_RETRANSMIT + IPV6, TCP_RECONNECT, TCP_RECONNECT + IPV6],
+        hooks!(TCP_RETRANSMIT, TCP_RECONNECT),
         &["skaddr", "sport", "dport", "saddr_v6", "daddr_v6", "?state"],
         Network::on_retransmit,
     ),
     Row::tracepoint(
         ("udp", "udp_fail_queue_rcv_skb"),
         &[Group::NETWORK],
-        &[UDP_FAIL],
+        &[hook::UDP_FAIL],
         &["rc", "?family"],
         |_, event, _, out| write_udp_drop(event, out),
     ),
@@ -164,14 +195,14 @@ fn parse_endpoints(event: &Event<'_>) -> (u64, Endpoints) {
 
 impl Network {
     fn on_send(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
-        self.write_transfer(event, TCP_SEND, UDP_SEND, out);
+        self.write_transfer(event, hook::TCP_SEND, hook::UDP_SEND, out);
     }
 
     fn on_receive(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
         /// The call leaves the data in the queue, or reads errors instead of data.
         const NO_DATA: u32 = (libc::MSG_PEEK | libc::MSG_ERRQUEUE) as u32;
         if event.u32(FLAGS) & NO_DATA == 0 {
-            self.write_transfer(event, TCP_RECEIVE, UDP_RECEIVE, out);
+            self.write_transfer(event, hook::TCP_RECEIVE, hook::UDP_RECEIVE, out);
         }
     }
 
@@ -191,13 +222,29 @@ impl Network {
             if is_tcp { sockets.use_tcp(sk, process, is_v6) } else { sockets.use_udp(sk, process, is_v6) };
         let hook = if is_tcp { tcp } else { udp };
         let mut payload = out.payload();
-        endpoints.put(&mut payload, process, size, hook == UDP_RECEIVE);
-        if hook == TCP_SEND {
+        if hook == hook::TCP_SEND {
             // The call has just returned; its start is unknown.
             let now = to_tenths(event.sample.time);
-            payload.put_u32(now).put_u32(now);
+            put_with_endpoints!(&mut payload, SEND_V4, SEND_V6, &endpoints, false, {
+                PID: process,
+                size: size,
+                startime: now,
+                endtime: now,
+                connid: sk,
+            });
+        } else if is_tcp {
+            put_with_endpoints!(&mut payload, PLAIN_V4, PLAIN_V6, &endpoints, false, {
+                PID: process,
+                size: size,
+                connid: sk,
+            });
+        } else {
+            put_with_endpoints!(&mut payload, UDP_V4, UDP_V6, &endpoints, hook == hook::UDP_RECEIVE, {
+                PID: process,
+                size: size,
+                connid: sk,
+            });
         }
-        payload.put_u32(0).put_u64(sk);
         out.perfinfo(hook_for(hook, &endpoints), VERSION, payload);
     }
 
@@ -210,18 +257,23 @@ impl Network {
             (old @ (SYN_SENT | SYN_RECV), ESTABLISHED) => {
                 let socket = sockets.establish(sk, endpoints);
                 let is_ours = old == SYN_SENT || socket.is_connecting;
-                let hook = if is_ours { TCP_CONNECT } else { TCP_ACCEPT };
+                let hook = if is_ours { hook::TCP_CONNECT } else { hook::TCP_ACCEPT };
                 let written = write_connection(hook, sk, &socket, out);
                 sockets.set_accepted(sk, written.filter(|_| !is_ours));
             }
             (SYN_SENT, CLOSE) => {
                 sockets.remove(sk);
-                write_fail(TCP_FAIL, endpoints.is_v6, OTHER_REASON, out);
+                let mut payload = out.payload();
+                put_kernel_event!(&mut payload, TCP_FAIL_LAYOUT, {
+                    Proto: family_number(endpoints.is_v6),
+                    FailureCode: OTHER_REASON,
+                });
+                out.perfinfo(hook::TCP_FAIL, VERSION, payload);
             }
             (LISTEN | SYN_RECV | CLOSE, _) => {}
             (_, CLOSE) => {
                 let socket = sockets.close(sk, endpoints);
-                write_simple(TCP_DISCONNECT, sk, &socket, out);
+                write_simple(hook::TCP_DISCONNECT, sk, &socket, out);
             }
             _ => {}
         }
@@ -235,14 +287,14 @@ impl Network {
     fn on_retransmit(&mut self, event: &Event<'_>, _: &mut Context, out: &mut Out<'_>) {
         let (sk, endpoints) = parse_endpoints(event);
         let socket = self.sockets.update_endpoints(sk, endpoints);
-        let hook = if event.number(STATE) == SYN_SENT { TCP_RECONNECT } else { TCP_RETRANSMIT };
+        let hook = if event.number(STATE) == SYN_SENT { hook::TCP_RECONNECT } else { hook::TCP_RETRANSMIT };
         write_simple(hook, sk, &socket, out);
     }
 }
 
 /// Returns the hook for the address family of the endpoints.
 const fn hook_for(hook: u16, endpoints: &Endpoints) -> u16 {
-    if endpoints.is_v6 { hook.saturating_add(IPV6) } else { hook }
+    if endpoints.is_v6 { hook::for_ipv6(hook) } else { hook }
 }
 
 /// Converts nanoseconds since the system started to tenths of a second.
@@ -258,14 +310,21 @@ fn write_udp_drop(event: &Event<'_>, out: &mut Out<'_>) {
     let result = event.number(0).saturating_neg();
     let is_full = [libc::ENOMEM, libc::ENOBUFS].iter().any(|error| i64::from(*error) == result);
     let reason = if is_full { INSUFFICIENT_RESOURCES } else { OTHER_REASON };
-    write_fail(UDP_FAIL, event.u32(1) == libc::AF_INET6 as u32, reason, out);
+    let mut payload = out.payload();
+    put_kernel_event!(&mut payload, UDP_FAIL_LAYOUT, {
+        Proto: family_number(event.u32(1) == libc::AF_INET6 as u32),
+        FailureCode: reason,
+    });
+    out.perfinfo(hook::UDP_FAIL, VERSION, payload);
 }
 
 /// Writes an event without data.
 fn write_simple(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) {
     let mut payload = out.payload();
-    socket.endpoints.put(&mut payload, socket.owner, 0, false);
-    payload.put_u32(0).put_u64(sk);
+    put_with_endpoints!(&mut payload, PLAIN_V4, PLAIN_V6, &socket.endpoints, false, {
+        PID: socket.owner,
+        connid: sk,
+    });
     out.perfinfo(hook_for(hook, &socket.endpoints), VERSION, payload);
 }
 
@@ -273,20 +332,18 @@ fn write_simple(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) {
 /// numbers. The process, which is the first field, may be set later.
 fn write_connection(hook: u16, sk: u64, socket: &Socket, out: &mut Out<'_>) -> Option<PayloadPosition> {
     let mut payload = out.payload();
-    socket.endpoints.put(&mut payload, socket.owner, 0, false);
-    payload.put_u16(0).put_u16(0).put_u16(0).put_u16(0);
-    payload.put_u32(0).put_u16(0).put_u16(0);
-    payload.put_u32(0).put_u64(sk);
+    put_with_endpoints!(&mut payload, CONNECT_V4, CONNECT_V6, &socket.endpoints, false, {
+        PID: socket.owner,
+        connid: sk,
+    });
     out.perfinfo_to_complete(hook_for(hook, &socket.endpoints), VERSION, payload)
 }
 
-fn write_fail(hook: u16, is_v6: bool, reason: u16, out: &mut Out<'_>) {
-    /// Address families as Windows numbers them.
+/// Returns the number that Windows gives to an address family.
+const fn family_number(is_v6: bool) -> u16 {
     const AF_INET: u16 = 2;
     const AF_INET6: u16 = 23;
-    let mut payload = out.payload();
-    payload.put_u16(if is_v6 { AF_INET6 } else { AF_INET }).put_u16(reason);
-    out.perfinfo(hook, VERSION, payload);
+    if is_v6 { AF_INET6 } else { AF_INET }
 }
 
 #[cfg(test)]

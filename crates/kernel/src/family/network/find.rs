@@ -139,9 +139,9 @@ mod tests {
             31337 2 ffff888012345678 0";
         let line = parse_line(text).expect("a line");
         assert_eq!((line.inode, line.pointer), (31337, 0xffff_8880_1234_5678));
-        let mut payload = Vec::new();
-        line.endpoints.put(&mut payload, 0, 0, false);
-        assert_eq!(payload[8..], [10, 0, 0, 2, 127, 0, 0, 1, 0, 0x35, 0x14, 0xE9]);
+        let [remote, local] = line.endpoints.destination_and_source(false);
+        assert_eq!((remote.ipv4_address(), remote.port), ([10, 0, 0, 2], 0x35));
+        assert_eq!((local.ipv4_address(), local.port), ([127, 0, 0, 1], 0x14E9));
         let text =
             text.replace("0100007F", "00000000000000000000000001000000").replace("0200000A", &"0".repeat(32));
         let line = parse_line(&text).expect("a line");
