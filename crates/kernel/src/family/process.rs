@@ -33,6 +33,8 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use traceweir_format::kernel::hook;
+
 use super::{Context, Family, Row, Rundown};
 use crate::groups::Group;
 use crate::out::Out;
@@ -48,8 +50,8 @@ const FILE_NAME: usize = 0;
 pub(crate) const EXEC_GROUPS: &[Group] = &[Group::PROCESS, Group::THREAD, Group::IMAGE_LOAD];
 /// Groups whose events this module writes.
 pub(crate) const GROUPS: &[Group] = &[Group::PROCESS, Group::THREAD, Group::PROCESS_COUNTERS];
-const STARTS: &[u16] = &[payload::PROCESS_START, payload::THREAD_START];
-const ENDS: &[u16] = &[payload::PROCESS_END, payload::THREAD_END];
+const STARTS: &[u16] = &[hook::PROCESS_START, hook::THREAD_START];
+const ENDS: &[u16] = &[hook::PROCESS_END, hook::THREAD_END];
 
 /// The process family. The table of tasks is in the context.
 #[derive(Debug, Default)]
@@ -197,18 +199,18 @@ impl Processes {
         }
         self.ensure_started((pid, tid), parent, context, out);
         if let Some(thread) = context.tasks.thread(tid).filter(|_| context.groups.has(Group::THREAD)) {
-            payload::write_thread(payload::THREAD_END, (pid, tid), (pid, tid), thread, out);
+            payload::write_thread(hook::THREAD_END, (pid, tid), (pid, tid), thread, out);
         }
         context.tasks.remove_thread(tid);
         if context.tasks.get(pid).is_some_and(|process| process.threads.is_empty()) {
             let status = context.tasks.find_exit_status((pid, tid), out.time);
             if context.groups.has(Group::PROCESS_COUNTERS) {
-                payload::write_counters(payload::COUNTERS_END, pid, out);
+                payload::write_counters(hook::PROCESS_COUNTERS, pid, out);
             }
             if let Some(process) = context.tasks.remove(pid)
                 && context.groups.has(Group::PROCESS)
             {
-                payload::write_process(payload::PROCESS_END, (pid, tid), pid, &process, status, out);
+                payload::write_process(hook::PROCESS_END, (pid, tid), pid, &process, status, out);
             }
         } else if tid != pid {
             context.tasks.drop_exit_status(tid);
@@ -255,11 +257,11 @@ impl Processes {
         let last = process.threads.values().next_back().copied().unwrap_or_default();
         if has_thread {
             for (tid, thread) in &process.threads {
-                payload::write_thread(payload::THREAD_END, by, (pid, *tid), thread, out);
+                payload::write_thread(hook::THREAD_END, by, (pid, *tid), thread, out);
             }
         }
         if has_process {
-            payload::write_process(payload::PROCESS_END, by, pid, process, 0, out);
+            payload::write_process(hook::PROCESS_END, by, pid, process, 0, out);
         }
         let others: Vec<u32> = process.threads.keys().copied().filter(|tid| *tid != pid).collect();
         for tid in others {
@@ -292,10 +294,10 @@ fn is_valid_id(id: u32) -> bool {
 fn write_start(creator: (u32, u32), (pid, tid): (u32, u32), context: &Context, out: &mut Out<'_>) {
     let Some(process) = context.tasks.get(pid) else { return };
     if pid == tid && context.groups.has(Group::PROCESS) {
-        payload::write_process(payload::PROCESS_START, creator, pid, process, payload::STILL_ACTIVE, out);
+        payload::write_process(hook::PROCESS_START, creator, pid, process, payload::STILL_ACTIVE, out);
     }
     if let Some(thread) = process.threads.get(&tid).filter(|_| context.groups.has(Group::THREAD)) {
-        payload::write_thread(payload::THREAD_START, creator, (pid, tid), thread, out);
+        payload::write_thread(hook::THREAD_START, creator, (pid, tid), thread, out);
     }
 }
 

@@ -9,6 +9,8 @@
 //! The rundown at the start writes what `/proc` lists: the end of a process that has just exited is
 //! in a ring. The rundown at the end writes every task that has not ended by the records.
 
+use traceweir_format::kernel::hook;
+
 use super::payload;
 use crate::family::{Context, Rundown};
 use crate::groups::Group;
@@ -36,7 +38,7 @@ pub(super) fn run_down(when: Rundown, context: &mut Context, out: &mut Out<'_>) 
     }
     if context.groups.has(Group::PROCESS) {
         for Zombie { pid, process, status } in &zombies {
-            payload::write_process_rundown(payload::PROCESS_DEFUNCT, *pid, process, *status, out);
+            payload::write_process_rundown(hook::PROCESS_DEFUNCT, *pid, process, *status, out);
         }
     }
 }
@@ -89,21 +91,21 @@ fn is_in_scope(process: &Process, context: &Context) -> bool {
 fn write_process(pid: u32, process: &Process, when: Rundown, context: &Context, out: &mut Out<'_>) {
     if context.groups.has(Group::PROCESS) {
         let hook = match when {
-            Rundown::Start => payload::PROCESS_RUNDOWN_START,
-            Rundown::End => payload::PROCESS_RUNDOWN_END,
+            Rundown::Start => hook::PROCESS_DC_START,
+            Rundown::End => hook::PROCESS_DC_END,
         };
         payload::write_process_rundown(hook, pid, process, payload::STILL_ACTIVE, out);
     }
     if context.groups.has(Group::PROCESS_COUNTERS) {
-        payload::write_counters(payload::COUNTERS_RUNDOWN, pid, out);
+        payload::write_counters(hook::PROCESS_COUNTERS_RUNDOWN, pid, out);
     }
 }
 
 fn write_thread(ids: (u32, u32), thread: &Thread, when: Rundown, context: &Context, out: &mut Out<'_>) {
     if context.groups.has(Group::THREAD) {
         let hook = match when {
-            Rundown::Start => payload::THREAD_RUNDOWN_START,
-            Rundown::End => payload::THREAD_RUNDOWN_END,
+            Rundown::Start => hook::THREAD_DC_START,
+            Rundown::End => hook::THREAD_DC_END,
         };
         payload::write_thread(hook, ids, ids, thread, out);
     }
