@@ -30,6 +30,8 @@ mod proc_fd;
 mod status;
 mod tables;
 
+use traceweir_format::kernel::hook;
+
 use self::open_files::OpenFiles;
 use super::{Context, Family, Handler, Row, Rundown};
 use crate::groups::Group;
@@ -66,7 +68,7 @@ const fn row(
 /// Builds the row for the exit of an open call. It wakes the session, because `/proc` shows a
 /// descriptor only while it is open.
 const fn open_exit_row(name: &'static str) -> Row<Files> {
-    row(name, NAME_GROUPS, &[payload::END], &["ret"], Files::exit).waking()
+    row(name, NAME_GROUPS, &[hook::FILE_OPERATION_END], &["ret"], Files::exit).waking()
 }
 
 /// Builds both rows of each system call, and appends further rows.
@@ -75,7 +77,7 @@ macro_rules! rows {
         &[
             $(
                 row(concat!("sys_enter_", $name), $groups, &$hooks, &$fields, $on),
-                row(concat!("sys_exit_", $name), $groups, &[payload::END], &["ret"], Files::exit),
+                row(concat!("sys_exit_", $name), $groups, &[hook::FILE_OPERATION_END], &["ret"], Files::exit),
             )*
             $($further,)*
         ]
@@ -84,46 +86,46 @@ macro_rules! rows {
 
 /// System calls on files. Each costs its callers time, so there are as few as possible.
 static ROWS: &[Row<Files>] = rows! {
-    "close" NAME_GROUPS [payload::CLEANUP, payload::CLOSE] ["fd"] Files::close;
-    "close_range" NAME_GROUPS [payload::CLEANUP, payload::CLOSE] ["fd", "max_fd", "flags"] Files::close_range;
+    "close" NAME_GROUPS [hook::FILE_CLEANUP, hook::FILE_CLOSE] ["fd"] Files::close;
+    "close_range" NAME_GROUPS [hook::FILE_CLEANUP, hook::FILE_CLOSE] ["fd", "max_fd", "flags"] Files::close_range;
     "dup" NAME_GROUPS [] ["fildes"] Files::dup;
     "dup2" NAME_GROUPS [] ["oldfd", "newfd"] Files::dup2;
     "dup3" NAME_GROUPS [] ["oldfd", "newfd", "flags"] Files::dup2;
     "lseek" OPERATION_GROUPS [] ["fd"] Files::seek;
-    "read" OPERATION_GROUPS [payload::READ] ["fd", "count"] Files::read;
-    "readv" OPERATION_GROUPS [payload::READ] ["fd"] Files::read;
-    "pread64" OPERATION_GROUPS [payload::READ] ["fd", "count", "pos"] Files::read;
-    "preadv" OPERATION_GROUPS [payload::READ] ["fd", "?", "pos_l"] Files::read;
-    "preadv2" OPERATION_GROUPS [payload::READ] ["fd", "?", "pos_l"] Files::read;
-    "write" OPERATION_GROUPS [payload::WRITE] ["fd", "count"] Files::write;
-    "writev" OPERATION_GROUPS [payload::WRITE] ["fd"] Files::write;
-    "pwrite64" OPERATION_GROUPS [payload::WRITE] ["fd", "count", "pos"] Files::write;
-    "pwritev" OPERATION_GROUPS [payload::WRITE] ["fd", "?", "pos_l"] Files::write;
-    "pwritev2" OPERATION_GROUPS [payload::WRITE] ["fd", "?", "pos_l"] Files::write;
-    "sendfile64" OPERATION_GROUPS [payload::READ, payload::WRITE] ["in_fd", "out_fd", "count", "offset"] Files::copy;
-    "copy_file_range" OPERATION_GROUPS [payload::READ, payload::WRITE] ["fd_in", "fd_out", "len", "off_in", "off_out"] Files::copy;
-    "fsync" OPERATION_GROUPS [payload::FLUSH] ["fd"] Files::flush;
-    "fdatasync" OPERATION_GROUPS [payload::FLUSH] ["fd"] Files::flush;
-    "ftruncate" OPERATION_GROUPS [payload::SET_INFO] ["fd", "length"] Files::truncate;
-    "truncate" OPERATION_GROUPS [payload::SET_INFO] ["?fd", "length"] Files::truncate;
-    "fallocate" OPERATION_GROUPS [payload::SET_INFO] ["fd", "len"] Files::allocate;
-    "fchmod" OPERATION_GROUPS [payload::SET_INFO] ["fd"] Files::set_basic;
-    "chmod" OPERATION_GROUPS [payload::SET_INFO] [] Files::set_basic;
-    "fchmodat" OPERATION_GROUPS [payload::SET_INFO] [] Files::set_basic;
-    "utimensat" OPERATION_GROUPS [payload::SET_INFO] [] Files::set_basic;
-    "newfstat" OPERATION_GROUPS [payload::QUERY_INFO] ["fd"] Files::query;
-    "unlink" OPERATION_GROUPS [payload::DELETE] [] Files::delete;
-    "unlinkat" OPERATION_GROUPS [payload::DELETE] [] Files::delete;
-    "rmdir" OPERATION_GROUPS [payload::DELETE] [] Files::delete;
-    "rename" OPERATION_GROUPS [payload::RENAME] [] Files::rename;
-    "renameat" OPERATION_GROUPS [payload::RENAME] [] Files::rename;
-    "renameat2" OPERATION_GROUPS [payload::RENAME] [] Files::rename;
-    "getdents64" OPERATION_GROUPS [payload::DIRECTORY] ["fd", "count"] Files::enumerate;
+    "read" OPERATION_GROUPS [hook::FILE_READ] ["fd", "count"] Files::read;
+    "readv" OPERATION_GROUPS [hook::FILE_READ] ["fd"] Files::read;
+    "pread64" OPERATION_GROUPS [hook::FILE_READ] ["fd", "count", "pos"] Files::read;
+    "preadv" OPERATION_GROUPS [hook::FILE_READ] ["fd", "?", "pos_l"] Files::read;
+    "preadv2" OPERATION_GROUPS [hook::FILE_READ] ["fd", "?", "pos_l"] Files::read;
+    "write" OPERATION_GROUPS [hook::FILE_WRITE] ["fd", "count"] Files::write;
+    "writev" OPERATION_GROUPS [hook::FILE_WRITE] ["fd"] Files::write;
+    "pwrite64" OPERATION_GROUPS [hook::FILE_WRITE] ["fd", "count", "pos"] Files::write;
+    "pwritev" OPERATION_GROUPS [hook::FILE_WRITE] ["fd", "?", "pos_l"] Files::write;
+    "pwritev2" OPERATION_GROUPS [hook::FILE_WRITE] ["fd", "?", "pos_l"] Files::write;
+    "sendfile64" OPERATION_GROUPS [hook::FILE_READ, hook::FILE_WRITE] ["in_fd", "out_fd", "count", "offset"] Files::copy;
+    "copy_file_range" OPERATION_GROUPS [hook::FILE_READ, hook::FILE_WRITE] ["fd_in", "fd_out", "len", "off_in", "off_out"] Files::copy;
+    "fsync" OPERATION_GROUPS [hook::FILE_FLUSH] ["fd"] Files::flush;
+    "fdatasync" OPERATION_GROUPS [hook::FILE_FLUSH] ["fd"] Files::flush;
+    "ftruncate" OPERATION_GROUPS [hook::FILE_SET_INFO] ["fd", "length"] Files::truncate;
+    "truncate" OPERATION_GROUPS [hook::FILE_SET_INFO] ["?fd", "length"] Files::truncate;
+    "fallocate" OPERATION_GROUPS [hook::FILE_SET_INFO] ["fd", "len"] Files::allocate;
+    "fchmod" OPERATION_GROUPS [hook::FILE_SET_INFO] ["fd"] Files::set_basic;
+    "chmod" OPERATION_GROUPS [hook::FILE_SET_INFO] [] Files::set_basic;
+    "fchmodat" OPERATION_GROUPS [hook::FILE_SET_INFO] [] Files::set_basic;
+    "utimensat" OPERATION_GROUPS [hook::FILE_SET_INFO] [] Files::set_basic;
+    "newfstat" OPERATION_GROUPS [hook::FILE_QUERY_INFO] ["fd"] Files::query;
+    "unlink" OPERATION_GROUPS [hook::FILE_DELETE] [] Files::delete;
+    "unlinkat" OPERATION_GROUPS [hook::FILE_DELETE] [] Files::delete;
+    "rmdir" OPERATION_GROUPS [hook::FILE_DELETE] [] Files::delete;
+    "rename" OPERATION_GROUPS [hook::FILE_RENAME] [] Files::rename;
+    "renameat" OPERATION_GROUPS [hook::FILE_RENAME] [] Files::rename;
+    "renameat2" OPERATION_GROUPS [hook::FILE_RENAME] [] Files::rename;
+    "getdents64" OPERATION_GROUPS [hook::FILE_DIR_ENUM] ["fd", "count"] Files::enumerate;
     [
-        row("sys_enter_open", NAME_GROUPS, &[payload::CREATE], &["flags"], Files::open),
-        row("sys_enter_openat", NAME_GROUPS, &[payload::CREATE], &["flags"], Files::open),
-        row("sys_enter_openat2", NAME_GROUPS, &[payload::CREATE], &[], Files::openat2),
-        row("sys_enter_creat", NAME_GROUPS, &[payload::CREATE], &[], Files::creat),
+        row("sys_enter_open", NAME_GROUPS, &[hook::FILE_CREATE], &["flags"], Files::open),
+        row("sys_enter_openat", NAME_GROUPS, &[hook::FILE_CREATE], &["flags"], Files::open),
+        row("sys_enter_openat2", NAME_GROUPS, &[hook::FILE_CREATE], &[], Files::openat2),
+        row("sys_enter_creat", NAME_GROUPS, &[hook::FILE_CREATE], &[], Files::creat),
         // `F_DUPFD`, `F_SETFD` and `F_DUPFD_CLOEXEC`.
         row("sys_enter_fcntl", NAME_GROUPS, &[], &["fd", "cmd", "arg"], Files::fcntl)
             .filtered("cmd == 0 || cmd == 2 || cmd == 1030"),
@@ -136,7 +138,7 @@ static ROWS: &[Row<Files>] = rows! {
         open_exit_row("sys_exit_openat"),
         open_exit_row("sys_exit_openat2"),
         open_exit_row("sys_exit_creat"),
-        Row::tracepoint((probe::SYSTEM, probe::OPEN), NAME_GROUPS, &[payload::CREATE], &["name"], Files::open_path),
+        Row::tracepoint((probe::SYSTEM, probe::OPEN), NAME_GROUPS, &[hook::FILE_CREATE], &["name"], Files::open_path),
     ]
 };
 
@@ -186,7 +188,7 @@ impl Family for Files {
                 self.open_files.add_existing(process, descriptor, name);
             });
         }
-        let hook = if when == Rundown::Start { payload::NAME } else { payload::NAME_RUNDOWN };
+        let hook = if when == Rundown::Start { hook::FILE_NAME } else { hook::FILE_NAME_RUNDOWN };
         for (key, name) in self.open_files.confirmed_names() {
             payload::write_name(hook, key, name, out);
         }

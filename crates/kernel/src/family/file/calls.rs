@@ -8,6 +8,8 @@
 //! A descriptor is free from the entry of its close on: another thread may get it again before the
 //! exit. A new descriptor is valid from the exit of its open on.
 
+use traceweir_format::kernel::hook;
+
 use super::Files;
 use super::open_files::ClosedFile;
 use super::payload::{self, Operation, UNKNOWN_OFFSET};
@@ -240,7 +242,7 @@ impl Files {
         let key = self.open_files.resolve(event.sample.pid, descriptor)?;
         let position = offset.or_else(|| self.open_files.position(key, is_write));
         let position = position.unwrap_or(UNKNOWN_OFFSET);
-        let hook = if is_write { payload::WRITE } else { payload::READ };
+        let hook = if is_write { hook::FILE_WRITE } else { hook::FILE_READ };
         let irp = self.start_operation(event, context, out, key, |operation, out| {
             payload::write_transfer(hook, operation, position, size, out);
         });
@@ -269,7 +271,7 @@ impl Files {
 
     pub(super) fn flush(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
         let start = |operation: Operation, out: &mut Out<'_>| {
-            payload::write_simple(payload::FLUSH, operation, out);
+            payload::write_simple(hook::FILE_FLUSH, operation, out);
         };
         self.enter_operation(event, context, out, descriptor(event), start);
     }
@@ -291,33 +293,33 @@ impl Files {
 
     pub(super) fn truncate(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
         const END_OF_FILE: u32 = 20;
-        self.enter_info(event, context, out, payload::SET_INFO, (END_OF_FILE, event.u64(SECOND)));
+        self.enter_info(event, context, out, hook::FILE_SET_INFO, (END_OF_FILE, event.u64(SECOND)));
     }
 
     pub(super) fn allocate(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
         const ALLOCATION: u32 = 19;
-        self.enter_info(event, context, out, payload::SET_INFO, (ALLOCATION, event.u64(SECOND)));
+        self.enter_info(event, context, out, hook::FILE_SET_INFO, (ALLOCATION, event.u64(SECOND)));
     }
 
     /// Handles changes of mode and times.
     pub(super) fn set_basic(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
         const BASIC: u32 = 4;
-        self.enter_info(event, context, out, payload::SET_INFO, (BASIC, 0));
+        self.enter_info(event, context, out, hook::FILE_SET_INFO, (BASIC, 0));
     }
 
     pub(super) fn query(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
         const STAT: u32 = 68;
-        self.enter_info(event, context, out, payload::QUERY_INFO, (STAT, 0));
+        self.enter_info(event, context, out, hook::FILE_QUERY_INFO, (STAT, 0));
     }
 
     pub(super) fn delete(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
         const DISPOSITION: u32 = 13;
-        self.enter_info(event, context, out, payload::DELETE, (DISPOSITION, 0));
+        self.enter_info(event, context, out, hook::FILE_DELETE, (DISPOSITION, 0));
     }
 
     pub(super) fn rename(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {
         const RENAME: u32 = 10;
-        self.enter_info(event, context, out, payload::RENAME, (RENAME, 0));
+        self.enter_info(event, context, out, hook::FILE_RENAME, (RENAME, 0));
     }
 
     pub(super) fn enumerate(&mut self, event: &Event<'_>, context: &mut Context, out: &mut Out<'_>) {

@@ -1,37 +1,27 @@
-//! Payloads of file events.
-//!
-//! ```text
-//!   operation   [Offset] │ IrpPtr │ FileObject │ FileKey │ [ExtraInfo] │ TTID │ more   version 3
-//!   name        FileObject │ FileName                                                 version 2
-//! ```
+//! Payloads of file events: names of version 2, starts of operations of version 3, ends of version 2.
 
-use traceweir_format::kernel::hook;
-use traceweir_format::wire::Put;
+use traceweir_format::kernel::{PayloadLayout, hook};
+use traceweir_format::put_kernel_event;
 
 use super::open_files::{ClosedFile, OpenFiles};
 use crate::groups::{Group, Groups};
 use crate::out::Out;
 
-pub(super) const NAME: u16 = hook::FILE_NAME;
-pub(super) const NAME_CREATE: u16 = hook::FILE_NAME_CREATE;
-pub(super) const NAME_DELETE: u16 = hook::FILE_NAME_DELETE;
-pub(super) const NAME_RUNDOWN: u16 = hook::FILE_NAME_RUNDOWN;
-pub(super) const CREATE: u16 = hook::FILE_CREATE;
-pub(super) const CLEANUP: u16 = hook::FILE_CLEANUP;
-pub(super) const CLOSE: u16 = hook::FILE_CLOSE;
-pub(super) const READ: u16 = hook::FILE_READ;
-pub(super) const WRITE: u16 = hook::FILE_WRITE;
-pub(super) const SET_INFO: u16 = hook::FILE_SET_INFO;
-pub(super) const DELETE: u16 = hook::FILE_DELETE;
-pub(super) const RENAME: u16 = hook::FILE_RENAME;
-pub(super) const DIRECTORY: u16 = hook::FILE_DIR_ENUM;
-pub(super) const FLUSH: u16 = hook::FILE_FLUSH;
-pub(super) const QUERY_INFO: u16 = hook::FILE_QUERY_INFO;
-pub(super) const END: u16 = hook::FILE_OPERATION_END;
-
-const NAME_VERSION: u8 = 2;
-const VERSION: u8 = 3;
-const END_VERSION: u8 = 2;
+const NAME_LAYOUT: PayloadLayout = PayloadLayout::shared(
+    &[hook::FILE_NAME, hook::FILE_NAME_CREATE, hook::FILE_NAME_DELETE, hook::FILE_NAME_RUNDOWN],
+    2,
+);
+const CREATE_LAYOUT: PayloadLayout = PayloadLayout::new(hook::FILE_CREATE, 3);
+const TRANSFER_LAYOUT: PayloadLayout =
+    PayloadLayout::shared(&[hook::FILE_READ, hook::FILE_WRITE], 3).before("ExtraFlags");
+const SIMPLE_LAYOUT: PayloadLayout =
+    PayloadLayout::shared(&[hook::FILE_CLEANUP, hook::FILE_CLOSE, hook::FILE_FLUSH], 3);
+const INFO_LAYOUT: PayloadLayout = PayloadLayout::shared(
+    &[hook::FILE_SET_INFO, hook::FILE_DELETE, hook::FILE_RENAME, hook::FILE_QUERY_INFO],
+    3,
+);
+const DIRECTORY_LAYOUT: PayloadLayout = PayloadLayout::new(hook::FILE_DIR_ENUM, 3);
+const END_LAYOUT: PayloadLayout = PayloadLayout::new(hook::FILE_OPERATION_END, 2);
 
 /// A file offset that is unknown.
 pub(super) const UNKNOWN_OFFSET: u64 = u64::MAX;
@@ -44,29 +34,23 @@ pub(super) struct Operation {
     pub(super) thread: u32,
 }
 
-impl Operation {
-    fn put<'a>(&self, payload: &'a mut Vec<u8>) -> &'a mut Vec<u8> {
-        payload.put_u64(self.irp).put_u64(self.key).put_u64(self.key)
-    }
-}
-
 pub(super) fn write_name(hook: u16, key: u64, name: &str, out: &mut Out<'_>) {
     let mut payload = out.payload();
-    payload.put_u64(key).put_wide_z(name);
-    out.perfinfo(hook, NAME_VERSION, payload);
+    put_kernel_event!(&mut payload, NAME_LAYOUT, { FileObject: key }, { FileName: name });
+    out.perfinfo(hook, NAME_LAYOUT.version(), payload);
 }
 
 /// Writes the names that are confirmed now that all records before `time` have been handled.
 pub(super) fn write_confirmed_names(files: &mut OpenFiles, time: u64, out: &mut Out<'_>) {
     while let Some((key, name)) = files.confirm_next_name(time) {
-        write_name(NAME_CREATE, key, name, out);
+        write_name(hook::FILE_NAME_CREATE, key, name, out);
     }
 }
 
 /// Writes that the name of a closed file is no longer valid.
 pub(super) fn write_name_delete(closed: &ClosedFile, out: &mut Out<'_>) {
     if let Some(name) = &closed.name {
-        write_name(NAME_DELETE, closed.key, name, out);
+        write_name(hook::FILE_NAME_DELETE, closed.key, name, out);
     }
 }
 
@@ -75,9 +59,19 @@ pub(super) fn write_create(operation: Operation, flags: Option<u32>, path: &str,
     /// Linux never keeps other processes from reading, writing or deleting.
     const SHARE_ALL: u32 = 7;
     let mut payload = out.payload();
-    payload.put_u64(operation.irp).put_u64(operation.key).put_u32(operation.thread);
-    payload.put_u32(flags.map_or(0, create_options)).put_u32(0).put_u32(SHARE_ALL).put_wide_z(path);
-    out.perfinfo(CREATE, VERSION, payload);
+    put_kernel_event!(
+        &mut payload,
+        CREATE_LAYOUT,
+        {
+            IrpPtr: operation.irp,
+            FileObject: operation.key,
+            TTID: operation.thread,
+            CreateOptions: flags.map_or(0, create_options),
+            ShareAccess: SHARE_ALL,
+        },
+        { OpenPath: path }
+    );
+    out.perfinfo(hook::FILE_CREATE, CREATE_LAYOUT.version(), payload);
 }
 
 /// Returns the create disposition in the upper 8 bits, and the options below.
@@ -113,22 +107,33 @@ fn create_options(flags: u32) -> u32 {
 
 pub(super) fn write_transfer(hook: u16, operation: Operation, offset: u64, size: u32, out: &mut Out<'_>) {
     let mut payload = out.payload();
-    payload.put_u64(offset);
-    operation.put(&mut payload).put_u32(operation.thread).put_u32(size).put_u32(0);
-    out.perfinfo(hook, VERSION, payload);
+    put_kernel_event!(&mut payload, TRANSFER_LAYOUT, {
+        Offset: offset,
+        IrpPtr: operation.irp,
+        FileObject: operation.key,
+        FileKey: operation.key,
+        TTID: operation.thread,
+        IoSize: size,
+    });
+    out.perfinfo(hook, TRANSFER_LAYOUT.version(), payload);
 }
 
 /// Writes the start of a cleanup, close or flush.
 pub(super) fn write_simple(hook: u16, operation: Operation, out: &mut Out<'_>) {
     let mut payload = out.payload();
-    operation.put(&mut payload).put_u32(operation.thread);
-    out.perfinfo(hook, VERSION, payload);
+    put_kernel_event!(&mut payload, SIMPLE_LAYOUT, {
+        IrpPtr: operation.irp,
+        FileObject: operation.key,
+        FileKey: operation.key,
+        TTID: operation.thread,
+    });
+    out.perfinfo(hook, SIMPLE_LAYOUT.version(), payload);
 }
 
 /// Writes the start of both operations that close a file.
 pub(super) fn write_close(groups: Groups, irps: &[u64; 2], key: u64, thread: u32, out: &mut Out<'_>) {
     if groups.has(Group::FILE_IO_INIT) {
-        for (hook, irp) in [CLEANUP, CLOSE].into_iter().zip(irps) {
+        for (hook, irp) in [hook::FILE_CLEANUP, hook::FILE_CLOSE].into_iter().zip(irps) {
             write_simple(hook, Operation { irp: *irp, key, thread }, out);
         }
     }
@@ -137,8 +142,15 @@ pub(super) fn write_close(groups: Groups, irps: &[u64; 2], key: u64, thread: u32
 /// Writes the start of a set, query, delete or rename.
 pub(super) fn write_info(hook: u16, operation: Operation, extra: u64, class: u32, out: &mut Out<'_>) {
     let mut payload = out.payload();
-    operation.put(&mut payload).put_u64(extra).put_u32(operation.thread).put_u32(class);
-    out.perfinfo(hook, VERSION, payload);
+    put_kernel_event!(&mut payload, INFO_LAYOUT, {
+        IrpPtr: operation.irp,
+        FileObject: operation.key,
+        FileKey: operation.key,
+        ExtraInfo: extra,
+        TTID: operation.thread,
+        InfoClass: class,
+    });
+    out.perfinfo(hook, INFO_LAYOUT.version(), payload);
 }
 
 /// Writes the start of a directory listing into a buffer of `length` bytes.
@@ -146,17 +158,28 @@ pub(super) fn write_directory(operation: Operation, length: u32, out: &mut Out<'
     /// The information class `FileDirectoryInformation`.
     const CLASS: u32 = 1;
     let mut payload = out.payload();
-    operation.put(&mut payload).put_u32(operation.thread).put_u32(length).put_u32(CLASS);
-    payload.put_u32(0).put_wide_z("");
-    out.perfinfo(DIRECTORY, VERSION, payload);
+    put_kernel_event!(
+        &mut payload,
+        DIRECTORY_LAYOUT,
+        {
+            IrpPtr: operation.irp,
+            FileObject: operation.key,
+            FileKey: operation.key,
+            TTID: operation.thread,
+            Length: length,
+            InfoClass: CLASS,
+        },
+        { FileName: "" }
+    );
+    out.perfinfo(hook::FILE_DIR_ENUM, DIRECTORY_LAYOUT.version(), payload);
 }
 
 /// Writes the end of an operation, with the number of bytes and the NTSTATUS.
 pub(super) fn write_end(groups: Groups, irp: u64, bytes: u64, status: u32, out: &mut Out<'_>) {
     if groups.has(Group::FILE_IO) {
         let mut payload = out.payload();
-        payload.put_u64(irp).put_u64(bytes).put_u32(status);
-        out.perfinfo(END, END_VERSION, payload);
+        put_kernel_event!(&mut payload, END_LAYOUT, { IrpPtr: irp, ExtraInfo: bytes, NtStatus: status });
+        out.perfinfo(hook::FILE_OPERATION_END, END_LAYOUT.version(), payload);
     }
 }
 
@@ -170,11 +193,11 @@ mod tests {
         let operation = Operation { irp: 0x0111, key: 0x0222, thread: 0x0A11 };
         let groups = Groups::new(&[Group::FILE_IO, Group::FILE_IO_INIT]);
         let write = |out: &mut Out<'_>| {
-            write_name(NAME_CREATE, 0x0222, "/ä", out);
+            write_name(hook::FILE_NAME_CREATE, 0x0222, "/ä", out);
             write_create(operation, Some(0), "/a", out);
-            write_transfer(READ, operation, 0x0333, 0x0444, out);
-            write_simple(FLUSH, operation, out);
-            write_info(SET_INFO, operation, 0x0555, 20, out);
+            write_transfer(hook::FILE_READ, operation, 0x0333, 0x0444, out);
+            write_simple(hook::FILE_FLUSH, operation, out);
+            write_info(hook::FILE_SET_INFO, operation, 0x0555, 20, out);
             write_directory(operation, 0x0666, out);
             write_end(groups, 0x0111, 0x0444, 0xC000_0022, out);
         };
