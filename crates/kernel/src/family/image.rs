@@ -30,9 +30,9 @@ mod tests;
 
 use std::path::Path;
 
-use traceweir_format::kernel::hook;
+use traceweir_format::kernel::{PayloadLayout, hook};
+use traceweir_format::put_kernel_event;
 use traceweir_format::spec::event::class;
-use traceweir_format::wire::Put;
 
 use self::kernel::Kernel;
 use self::program::{BuildId, FileIdentity, ImageLayout, Mapping, Program, Programs};
@@ -67,13 +67,19 @@ enum ImageEvent {
     RundownEnd = hook::IMAGE_DC_END as isize,
 }
 
-const KERNEL_BASE: u16 = hook::KERNEL_BASE;
-const VERSION: u8 = 3;
-/// Version and opcodes of `ImageID` events.
-const ID_VERSION: u16 = 2;
+const IMAGE_LAYOUT: PayloadLayout = PayloadLayout::shared(
+    &[hook::IMAGE_LOAD, hook::IMAGE_UNLOAD, hook::IMAGE_DC_START, hook::IMAGE_DC_END],
+    3,
+);
+const KERNEL_BASE_LAYOUT: PayloadLayout = PayloadLayout::new(hook::KERNEL_BASE, 2);
+/// Opcodes and version of `ImageID` events.
 const ID_INFO: u8 = 0;
 const ID_NONE: u8 = 32;
 const ID_RSDS: u8 = 36;
+const ID_VERSION: u8 = 2;
+const ID_INFO_LAYOUT: PayloadLayout = PayloadLayout::for_class(class::IMAGE_ID, ID_INFO, ID_VERSION);
+const ID_NONE_LAYOUT: PayloadLayout = PayloadLayout::for_class(class::IMAGE_ID, ID_NONE, ID_VERSION);
+const ID_RSDS_LAYOUT: PayloadLayout = PayloadLayout::for_class(class::IMAGE_ID, ID_RSDS, ID_VERSION);
 /// The most bytes written between two polls for images that a fork loads, or that are unloaded.
 const MAX_EVENT_BYTES: usize = 64 << 20;
 /// The most bytes written in a rundown: for one process, and for all.
@@ -219,8 +225,8 @@ impl Family for Images {
         let images = self.kernel.images(Path::new("/"));
         if let Some(own) = images.first().filter(|image| &*image.name == kernel::KERNEL) {
             let mut payload = out.payload();
-            payload.put_u64(own.base);
-            out.perfinfo(KERNEL_BASE, 2, payload);
+            put_kernel_event!(&mut payload, KERNEL_BASE_LAYOUT, { ImageBase: own.base });
+            out.perfinfo(hook::KERNEL_BASE, KERNEL_BASE_LAYOUT.version(), payload);
         }
         let (max_of_one, mut left_of_all) = MAX_RUNDOWN;
         self.bytes_left = left_of_all;
@@ -321,32 +327,53 @@ fn processes(tasks: &Tasks) -> Vec<u32> {
 fn write_image(event: ImageEvent, (pid, tid): (u32, u32), image: &Image, out: &mut Out<'_>) {
     write_ids((pid, tid), image, out);
     let mut payload = out.payload();
-    payload.put_u64(image.base).put_u64(image.size).put_u32(pid);
-    payload.put_u32(0).put_u32(0).put_u32(0).put_u64(image.default_base);
-    payload.put(&[0; 16]).put_wide_z(&image.name);
-    let hook = event as u16;
+    put_kernel_event!(
+        &mut payload,
+        IMAGE_LAYOUT,
+        {
+            ImageBase: image.base,
+            ImageSize: image.size,
+            ProcessId: pid,
+            DefaultBase: image.default_base,
+        },
+        { FileName: &*image.name }
+    );
+    let (hook, version) = (event as u16, IMAGE_LAYOUT.version());
     let is_rundown = matches!(event, ImageEvent::RundownStart | ImageEvent::RundownEnd);
     match (is_rundown, pid) {
-        (false, _) => out.system(hook, VERSION, (pid, tid), payload),
+        (false, _) => out.system(hook, version, (pid, tid), payload),
         // The header of a kernel image names the process that writes the event.
-        (true, 0) => out.system(hook, VERSION, writer_ids(), payload),
-        (true, _) => out.perfinfo(hook, VERSION, payload),
+        (true, 0) => out.system(hook, version, writer_ids(), payload),
+        (true, _) => out.perfinfo(hook, version, payload),
     }
 }
 
 fn write_ids(ids: (u32, u32), image: &Image, out: &mut Out<'_>) {
     let file = image.name.rsplit('/').next().unwrap_or_default();
     let mut payload = out.payload();
-    payload.put_u64(image.base).put_u64(image.size).put_u32(ids.0).put_u32(0).put_wide_z(file);
-    out.classic(class::IMAGE_ID, ID_INFO, ID_VERSION, ids, payload);
+    put_kernel_event!(
+        &mut payload,
+        ID_INFO_LAYOUT,
+        { ImageBase: image.base, ImageSize: image.size, ProcessId: ids.0 },
+        { OriginalFileName: file }
+    );
+    out.classic(class::IMAGE_ID, ID_INFO, ID_VERSION.into(), ids, payload);
     let mut payload = out.payload();
-    payload.put_u64(image.base).put_u32(ids.0);
     let opcode = match &image.build_id {
         Some(id) => {
-            payload.put(id.padded()).put_ansi_z(&image.name);
+            let [signature @ .., a, b, c, d] = *id.padded();
+            put_kernel_event!(
+                &mut payload,
+                ID_RSDS_LAYOUT,
+                { ImageBase: image.base, ProcessId: ids.0, GuidSig: signature, Age: [a, b, c, d] },
+                { PdbFileName: &*image.name }
+            );
             ID_RSDS
         }
-        None => ID_NONE,
+        None => {
+            put_kernel_event!(&mut payload, ID_NONE_LAYOUT, { ImageBase: image.base, ProcessId: ids.0 });
+            ID_NONE
+        }
     };
-    out.classic(class::IMAGE_ID, opcode, ID_VERSION, ids, payload);
+    out.classic(class::IMAGE_ID, opcode, ID_VERSION.into(), ids, payload);
 }
