@@ -22,9 +22,9 @@ mod storage;
 #[cfg(test)]
 mod tests;
 
-use traceweir_format::kernel::hook;
+use traceweir_format::kernel::{PayloadLayout, hook};
+use traceweir_format::put_kernel_event;
 use traceweir_format::spec::event::class;
-use traceweir_format::wire::Put;
 
 use self::event::ConfigEvent;
 use self::source::Source;
@@ -44,10 +44,11 @@ const SYSTEM: Group = Group(0xC000_0001);
 const STORAGE: Group = Group(0xC000_0004);
 const NETWORK: Group = Group(0xC000_0008);
 
-const NETWORK_SETTINGS: u16 = hook::CONFIG_NETWORK;
-const BUILD_INFO: u8 = 32;
+/// Event types of SysConfigEx.
 const SYSTEM_PATHS: u8 = 33;
 const VOLUME_MAPPING: u8 = 35;
+const PATHS_LAYOUT: PayloadLayout = PayloadLayout::for_class(class::SYS_CONFIG_EX, SYSTEM_PATHS, 0);
+const MAPPING_LAYOUT: PayloadLayout = PayloadLayout::for_class(class::SYS_CONFIG_EX, VOLUME_MAPPING, 0);
 
 /// Whether the events of a Config group are written.
 fn is_enabled(groups: &Groups, group: Group) -> bool {
@@ -84,7 +85,8 @@ impl Family for Config {
                 out.system(hook, version, writer_ids(), payload);
             }
             if is_enabled(groups, SYSTEM) {
-                out.classic(class::SYS_CONFIG_EX, BUILD_INFO, 0, (0, 0), platform::build_info(&source));
+                let payload = platform::build_info(&source);
+                out.classic(class::SYS_CONFIG_EX, platform::BUILD_INFO, 0, (0, 0), payload);
             }
         }
     }
@@ -93,13 +95,20 @@ impl Family for Config {
 /// Writes the events of the start: TCP settings, and system paths, which map `/` to `/`.
 fn write_start(source: &Source, groups: &Groups, out: &mut Out<'_>) {
     if is_enabled(groups, NETWORK) {
-        out.perfinfo(NETWORK_SETTINGS, 2, network::settings(source));
+        let payload = network::settings(source);
+        out.perfinfo(hook::CONFIG_NETWORK, network::SETTINGS_LAYOUT.version(), payload);
     }
     if is_enabled(groups, SYSTEM) {
-        for opcode in [SYSTEM_PATHS, VOLUME_MAPPING] {
-            let mut payload = out.payload();
-            payload.put_wide_z("/").put_wide_z("/");
-            out.classic(class::SYS_CONFIG_EX, opcode, 0, (0, 0), payload);
-        }
+        let mut payload = out.payload();
+        put_kernel_event!(
+            &mut payload,
+            PATHS_LAYOUT,
+            {},
+            { SystemDirectory: "/", SystemWindowsDirectory: "/" }
+        );
+        out.classic(class::SYS_CONFIG_EX, SYSTEM_PATHS, 0, (0, 0), payload);
+        let mut payload = out.payload();
+        put_kernel_event!(&mut payload, MAPPING_LAYOUT, {}, { NtPath: "/", DosPath: "/" });
+        out.classic(class::SYS_CONFIG_EX, VOLUME_MAPPING, 0, (0, 0), payload);
     }
 }

@@ -8,7 +8,8 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
-use traceweir_format::kernel::hook;
+use traceweir_format::kernel::{PayloadLayout, hook};
+use traceweir_format::put_kernel_event;
 use traceweir_format::wire::{Put, chunk, u8_at, u16_at, u32_at};
 
 use super::event::ConfigEvent;
@@ -27,16 +28,23 @@ const TIME_WAIT: u32 = 60;
 /// The size of a table that has no configured size.
 const NOT_SET: u32 = u32::MAX;
 
+pub(super) const SETTINGS_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_NETWORK, 2);
+const INTERFACE_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_NIC, 2);
+
 /// The number of an interface and one of its addresses.
 type Address = (u32, IpAddr);
 
 /// Returns the payload of the TCP settings, which a session writes first.
 pub(super) fn settings(source: &Source) -> Vec<u8> {
     let range = source.text("/proc/sys/net/ipv4/ip_local_port_range");
-    let last = range.split_whitespace().nth(1).and_then(|port| port.parse().ok()).unwrap_or(0);
+    let last: u32 = range.split_whitespace().nth(1).and_then(|port| port.parse().ok()).unwrap_or(0);
     let mut out = Vec::new();
     // Linux has one connection table for all processors.
-    out.put_u32(0).put_u32(NOT_SET).put_u32(last).put_u32(TIME_WAIT);
+    put_kernel_event!(&mut out, SETTINGS_LAYOUT, {
+        MaxHashTableSize: NOT_SET,
+        MaxUserPort: last,
+        TcpTimedWaitDelay: TIME_WAIT,
+    });
     out
 }
 
@@ -56,18 +64,32 @@ fn interface(source: &Source, name: &str, addresses: &[Address], servers: &[IpAd
     let is_loopback = source.number(&path("type")) == LOOPBACK;
     let hardware = source.text(&path("address"));
     let hardware = hardware.split(':').map_while(|byte| u8::from_str_radix(byte, 16).ok());
-    let hardware: Vec<u8> = hardware.take(if is_loopback { 0 } else { 8 }).collect();
+    let (mut address, mut length) = ([0_u8; 8], 0_u32);
+    for (to, byte) in address.iter_mut().zip(hardware.filter(|_| !is_loopback)) {
+        *to = byte;
+        length = length.saturating_add(1);
+    }
     let own = addresses.iter().filter(|(owner, _)| *owner == index).map(|(_, address)| *address);
     let own: Vec<IpAddr> = own.take(MAX_LISTED).collect();
     let has = |is_kind: fn(&IpAddr) -> bool| if own.iter().any(is_kind) { index } else { 0 };
     let join = |list: &[IpAddr]| list.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(";");
     let mut out = Vec::new();
-    out.put(&hardware).put(&[0; 8]).truncate(8);
-    out.put_u32(u32::try_from(hardware.len()).unwrap_or(0));
-    out.put_u32(has(IpAddr::is_ipv4)).put_u32(has(IpAddr::is_ipv6));
-    out.put_wide_z(name).put_wide_z(&join(&own));
-    out.put_wide_z(&if is_loopback { String::new() } else { join(servers) });
-    Some(ConfigEvent::new(hook::CONFIG_NIC, 2, out))
+    put_kernel_event!(
+        &mut out,
+        INTERFACE_LAYOUT,
+        {
+            PhysicalAddr: address,
+            PhysicalAddrLen: length,
+            Ipv4Index: has(IpAddr::is_ipv4),
+            Ipv6Index: has(IpAddr::is_ipv6),
+        },
+        {
+            NICDescription: name,
+            IpAddresses: join(&own).as_str(),
+            DnsServerAddresses: join(if is_loopback { &[] } else { servers }).as_str(),
+        }
+    );
+    Some(ConfigEvent::new(hook::CONFIG_NIC, &INTERFACE_LAYOUT, out))
 }
 
 /// Reads all addresses of this machine from the kernel by rtnetlink.

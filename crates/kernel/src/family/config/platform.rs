@@ -9,9 +9,10 @@
 //!   /etc/os-release, /proc/sys/kernel ──▶ SysConfigEx 32
 //! ```
 
-use traceweir_format::kernel::hook;
+use traceweir_format::kernel::{PayloadLayout, hook};
+use traceweir_format::put_kernel_event;
+use traceweir_format::spec::event::class;
 use traceweir_format::time::UNIX_EPOCH;
-use traceweir_format::wire::Put;
 
 use super::event::ConfigEvent;
 use super::processor;
@@ -23,16 +24,21 @@ const MAX_INTERRUPTS: usize = 4096;
 const MAX_TEXT: usize = 1024;
 const FIRMWARE_BIOS: u32 = 1;
 const FIRMWARE_EFI: u32 = 2;
+/// The event type of SysConfigEx with the names of the operating system.
+pub(super) const BUILD_INFO: u8 = 32;
+
+const VIRTUALIZATION_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_VIRTUALIZATION, 2);
+const POWER_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_POWER, 2);
+const INTERRUPT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_IRQ, 3);
+const PLATFORM_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_PLATFORM, 2);
+const BOOT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_BOOT, 2);
+const BUILD_LAYOUT: PayloadLayout = PayloadLayout::for_class(class::SYS_CONFIG_EX, BUILD_INFO, 0);
 
 pub(super) fn add_events(source: &Source, events: &mut Vec<ConfigEvent>) {
     events.push(power(source));
     add_interrupts(source, events);
     events.extend(platform(source));
-    events.push(ConfigEvent::new(
-        hook::CONFIG_VIRTUALIZATION,
-        2,
-        vec![0, 0, processor::is_guest(source).into(), 0],
-    ));
+    events.push(virtualization(source));
     events.push(boot(source));
 }
 
@@ -40,15 +46,25 @@ fn truncate_text(text: &str) -> String {
     text.chars().take(MAX_TEXT).collect()
 }
 
+fn virtualization(source: &Source) -> ConfigEvent {
+    let is_guest = u8::from(processor::is_guest(source));
+    let mut out = Vec::new();
+    put_kernel_event!(&mut out, VIRTUALIZATION_LAYOUT, { HyperVisorEnabled: is_guest });
+    ConfigEvent::new(hook::CONFIG_VIRTUALIZATION, &VIRTUALIZATION_LAYOUT, out)
+}
+
 fn power(source: &Source) -> ConfigEvent {
     let states = source.text("/sys/power/state");
     let has = |state: &str| states.split(' ').any(|word| word == state);
     let is_deep = source.text("/sys/power/mem_sleep").contains("deep");
-    let is_acpi = source.has("/sys/firmware/acpi");
-    let supported = [has("standby"), false, has("mem") && is_deep, has("disk"), is_acpi];
-    let mut out: Vec<u8> = supported.into_iter().map(u8::from).collect();
-    out.put(&[0; 3]);
-    ConfigEvent::new(hook::CONFIG_POWER, 2, out)
+    let mut out = Vec::new();
+    put_kernel_event!(&mut out, POWER_LAYOUT, {
+        S1: u8::from(has("standby")),
+        S3: u8::from(has("mem") && is_deep),
+        S4: u8::from(has("disk")),
+        S5: u8::from(source.has("/sys/firmware/acpi")),
+    });
+    ConfigEvent::new(hook::CONFIG_POWER, &POWER_LAYOUT, out)
 }
 
 fn add_interrupts(source: &Source, events: &mut Vec<ConfigEvent>) {
@@ -64,9 +80,17 @@ fn add_interrupts(source: &Source, events: &mut Vec<ConfigEvent>) {
         let affinity = parse_mask(&source.text(&format!("/proc/irq/{number}/smp_affinity")));
         let length = description.encode_utf16().count();
         let mut out = Vec::new();
-        out.put_u64(affinity).put_u16(0).put_u16(0).put_u32(number);
-        out.put_u32(u32::try_from(length).unwrap_or(0)).put_wide_z(&description);
-        events.push(ConfigEvent::new(hook::CONFIG_IRQ, 3, out));
+        put_kernel_event!(
+            &mut out,
+            INTERRUPT_LAYOUT,
+            {
+                IRQAffinity: affinity,
+                IRQNum: number,
+                DeviceDescriptionLen: u32::try_from(length).unwrap_or(0),
+            },
+            { DeviceDescription: description.as_str() }
+        );
+        events.push(ConfigEvent::new(hook::CONFIG_IRQ, &INTERRUPT_LAYOUT, out));
     }
 }
 
@@ -74,11 +98,23 @@ fn add_interrupts(source: &Source, events: &mut Vec<ConfigEvent>) {
 fn platform(source: &Source) -> Option<ConfigEvent> {
     let texts = ["sys_vendor", "product_name", "bios_date", "bios_version"]
         .map(|name| truncate_text(&source.text(&format!("/sys/class/dmi/id/{name}"))));
-    let mut out = Vec::new();
-    for text in &texts {
-        out.put_wide_z(text);
+    if texts.iter().all(String::is_empty) {
+        return None;
     }
-    texts.iter().any(|text| !text.is_empty()).then(|| ConfigEvent::new(hook::CONFIG_PLATFORM, 2, out))
+    let [vendor, product, date, version] = texts.each_ref().map(String::as_str);
+    let mut out = Vec::new();
+    put_kernel_event!(
+        &mut out,
+        PLATFORM_LAYOUT,
+        {},
+        {
+            SystemManufacturer: vendor,
+            SystemProductName: product,
+            BiosDate: date,
+            BiosVersion: version,
+        }
+    );
+    Some(ConfigEvent::new(hook::CONFIG_PLATFORM, &PLATFORM_LAYOUT, out))
 }
 
 fn boot(source: &Source) -> ConfigEvent {
@@ -91,9 +127,12 @@ fn boot(source: &Source) -> ConfigEvent {
     let variable = "/sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c";
     let secure = source.bytes(variable).get(4).copied();
     let mut out = Vec::new();
-    out.put_u64(0).put_u32(firmware).put_u8((secure == Some(1)).into()).put_u8(secure.is_some().into());
-    out.put_u16(0);
-    ConfigEvent::new(hook::CONFIG_BOOT, 2, out)
+    put_kernel_event!(&mut out, BOOT_LAYOUT, {
+        FirmwareType: firmware,
+        SecureBootEnabled: u8::from(secure == Some(1)),
+        SecureBootCapable: u8::from(secure.is_some()),
+    });
+    ConfigEvent::new(hook::CONFIG_BOOT, &BOOT_LAYOUT, out)
 }
 
 /// Returns the payload of SysConfigEx 32: the time of installation, which is unknown, and the names
@@ -103,8 +142,13 @@ pub(super) fn build_info(source: &Source) -> Vec<u8> {
     let release = source.text("/etc/os-release");
     let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));
     let name = name.map_or("Linux", |name| name.trim_matches(['"', '\'']));
-    let mut out = Vec::new();
     let kernel = truncate_text(kernel.join(" ").trim());
-    out.put_i64(UNIX_EPOCH).put_wide_z(&kernel).put_wide_z(&truncate_text(name));
+    let mut out = Vec::new();
+    put_kernel_event!(
+        &mut out,
+        BUILD_LAYOUT,
+        { InstallDate: UNIX_EPOCH },
+        { BuildLab: kernel.as_str(), ProductName: truncate_text(name).as_str() }
+    );
     out
 }

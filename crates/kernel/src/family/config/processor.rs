@@ -8,15 +8,21 @@
 //! Linux has no processor groups: each 64 consecutive processors form one, so that number = group ×
 //! 64 + index.
 
-use traceweir_format::kernel::hook;
-use traceweir_format::wire::Put;
+use traceweir_format::kernel::{PayloadLayout, RepeatedValues, hook};
+use traceweir_format::put_kernel_event;
 
-use super::event::{ConfigEvent, put_wide};
+use super::event::ConfigEvent;
 use super::source::{Source, parse_list, parse_mask};
 
 /// The most processors that are written.
 const MAX_PROCESSORS: u32 = 4096;
 const GROUP_SIZE: u32 = 64;
+
+const CPU_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_CPU, 3);
+const NODES_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_NUMA_NODE, 2);
+const GROUPS_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_PROCESSOR_GROUP, 2);
+const NUMBERS_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_PROCESSOR_NUMBER, 2);
+const PROCESSOR_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_PROCESSORS, 2);
 
 /// One block of `/proc/cpuinfo`.
 struct Info<'a> {
@@ -80,7 +86,7 @@ fn cpu(source: &Source, online: &[u32], info: &Info<'_>) -> ConfigEvent {
     };
     let shared = online.iter().filter(|cpu| **cpu < GROUP_SIZE).filter(shares);
     let shared = shared.fold(0_u64, |mask, cpu| mask | 1_u64.unbounded_shl(*cpu));
-    let (number, highest) = match &*architecture(source) {
+    let (number, highest): (u16, u64) = match &*architecture(source) {
         "x86_64" if info.has_flag("la57") => (9, 0x00FF_FFFF_FFFF_EFFF),
         "x86_64" => (9, 0x0000_7FFF_FFFF_EFFF),
         // The builder of the kernel chooses the size of the user address space, and no file
@@ -91,15 +97,23 @@ fn cpu(source: &Source, online: &[u32], info: &Info<'_>) -> ConfigEvent {
     let domain = source.text("/proc/sys/kernel/domainname");
     let (model, stepping) = (info.number("model") & 0xFF, info.number("stepping") & 0xFF);
     let mut out = Vec::new();
-    out.put_u32(info.number("cpu MHz")).put_u32(u32::try_from(online.len()).unwrap_or(0));
-    out.put_u32(u32::try_from(kib >> 10).unwrap_or(u32::MAX)).put_u32(page).put_u32(page);
-    put_wide(&mut out, &source.text("/proc/sys/kernel/hostname"), 256);
-    put_wide(&mut out, Some(&*domain).filter(|name| *name != "(none)").unwrap_or(""), 134);
-    out.put_u64(shared).put_u64(highest).put_u16(number);
-    out.put_u16(u16::try_from(info.number("cpu family")).unwrap_or(0));
-    out.put_u16(u16::try_from(model << 8 | stepping).unwrap_or(0));
-    out.put_u8(info.has_flag("pae").into()).put_u8(info.has_flag("nx").into()).put_u32(0);
-    ConfigEvent::new(hook::CONFIG_CPU, 3, out)
+    put_kernel_event!(&mut out, CPU_LAYOUT, {
+        MHz: info.number("cpu MHz"),
+        NumberOfProcessors: u32::try_from(online.len()).unwrap_or(0),
+        MemSize: u32::try_from(kib >> 10).unwrap_or(u32::MAX),
+        PageSize: page,
+        AllocationGranularity: page,
+        ComputerName: source.text("/proc/sys/kernel/hostname").as_str(),
+        DomainName: Some(&*domain).filter(|name| *name != "(none)").unwrap_or(""),
+        HyperThreadingFlag: shared,
+        HighestUserAddress: highest,
+        ProcessorArchitecture: number,
+        ProcessorLevel: u16::try_from(info.number("cpu family")).unwrap_or(0),
+        ProcessorRevision: u16::try_from(model << 8 | stepping).unwrap_or(0),
+        PaeEnabled: u8::from(info.has_flag("pae")),
+        NxEnabled: u8::from(info.has_flag("nx")),
+    });
+    ConfigEvent::new(hook::CONFIG_CPU, &CPU_LAYOUT, out)
 }
 
 fn nodes(source: &Source) -> Option<ConfigEvent> {
@@ -107,36 +121,43 @@ fn nodes(source: &Source) -> Option<ConfigEvent> {
     let is_node =
         |name: &String| name.strip_prefix("node").is_some_and(|digits| digits.parse::<u16>().is_ok());
     let names: Vec<String> = source.names(folder).into_iter().filter(is_node).collect();
+    let count = u32::try_from(names.len()).ok().filter(|count| *count > 0)?;
+    let masks = names.iter().map(|name| parse_mask(&source.text(&format!("{folder}/{name}/cpumap"))));
     let mut out = Vec::new();
-    out.put_u32(u32::try_from(names.len()).ok().filter(|count| *count > 0)?);
-    for name in &names {
-        out.put_u64(parse_mask(&source.text(&format!("{folder}/{name}/cpumap"))));
-    }
-    Some(ConfigEvent::new(hook::CONFIG_NUMA_NODE, 2, out))
+    put_kernel_event!(&mut out, NODES_LAYOUT, { NodeCount: count }, { NodeMap: RepeatedValues(masks) });
+    Some(ConfigEvent::new(hook::CONFIG_NUMA_NODE, &NODES_LAYOUT, out))
 }
 
 fn groups(online: &[u32]) -> ConfigEvent {
     let last = online.iter().max().map_or(0, |cpu| cpu / GROUP_SIZE);
-    let mut out = Vec::new();
-    out.put_u32(last.saturating_add(1));
-    for group in 0..=last {
+    let masks = (0..=last).map(|group| {
         let own = online.iter().filter(|cpu| **cpu / GROUP_SIZE == group);
-        out.put_u64(own.fold(0, |mask, cpu| mask | 1_u64.unbounded_shl(cpu % GROUP_SIZE)));
-    }
-    ConfigEvent::new(hook::CONFIG_PROCESSOR_GROUP, 2, out)
+        own.fold(0, |mask, cpu| mask | 1_u64.unbounded_shl(cpu % GROUP_SIZE))
+    });
+    let mut out = Vec::new();
+    put_kernel_event!(
+        &mut out,
+        GROUPS_LAYOUT,
+        { GroupCount: last.saturating_add(1) },
+        { Affinity: RepeatedValues(masks) }
+    );
+    ConfigEvent::new(hook::CONFIG_PROCESSOR_GROUP, &GROUPS_LAYOUT, out)
 }
 
 fn numbers(online: &[u32]) -> ConfigEvent {
+    let numbers = online.iter().map(|cpu| (cpu / GROUP_SIZE) | ((cpu % GROUP_SIZE) << 16));
     let mut out = Vec::new();
-    out.put_u32(u32::try_from(online.len()).unwrap_or(0));
-    for cpu in online {
-        out.put_u32((cpu / GROUP_SIZE) | ((cpu % GROUP_SIZE) << 16));
-    }
-    ConfigEvent::new(hook::CONFIG_PROCESSOR_NUMBER, 2, out)
+    put_kernel_event!(
+        &mut out,
+        NUMBERS_LAYOUT,
+        { ProcessorCount: u32::try_from(online.len()).unwrap_or(0) },
+        { ProcessorNumber: RepeatedValues(numbers) }
+    );
+    ConfigEvent::new(hook::CONFIG_PROCESSOR_NUMBER, &NUMBERS_LAYOUT, out)
 }
 
 fn processor(info: &Info<'_>, architecture: &str) -> Option<ConfigEvent> {
-    let index = info.get("processor").parse().ok()?;
+    let index: u32 = info.get("processor").parse().ok()?;
     let vendor = info.get("vendor_id");
     let identifier = if vendor.is_empty() {
         architecture.to_owned()
@@ -145,9 +166,12 @@ fn processor(info: &Info<'_>, architecture: &str) -> Option<ConfigEvent> {
         format!("{architecture} Family {family} Model {model} Stepping {}", info.number("stepping"))
     };
     let mut out = Vec::new();
-    out.put_u32(index).put_u32(0).put_u32(info.number("cpu MHz"));
-    put_wide(&mut out, info.get("model name"), 64);
-    put_wide(&mut out, vendor, 16);
-    put_wide(&mut out, &identifier, 128);
-    Some(ConfigEvent::new(hook::CONFIG_PROCESSORS, 2, out))
+    put_kernel_event!(&mut out, PROCESSOR_LAYOUT, {
+        ProcessorIndex: index,
+        ProcessorSpeed: info.number("cpu MHz"),
+        ProcessorName: info.get("model name"),
+        VendorIdentifier: vendor,
+        ProcessorIdentifier: identifier.as_str(),
+    });
+    Some(ConfigEvent::new(hook::CONFIG_PROCESSORS, &PROCESSOR_LAYOUT, out))
 }

@@ -12,10 +12,10 @@
 
 use std::collections::HashSet;
 
-use traceweir_format::kernel::hook;
-use traceweir_format::wire::Put;
+use traceweir_format::kernel::{PayloadLayout, hook};
+use traceweir_format::put_kernel_event;
 
-use super::event::{ConfigEvent, put_wide};
+use super::event::ConfigEvent;
 use super::source::Source;
 
 /// The unit of sizes in `/sys`, whatever the sector size of the disk.
@@ -24,6 +24,9 @@ const SECTOR: u64 = 512;
 const LOG_DISK: u32 = 112;
 const PARTITION: u32 = 1;
 const VOLUME: u32 = 2;
+
+const PHYSICAL_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_PHYSICAL_DISK, 2);
+const LOGICAL_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_LOGICAL_DISK, 2);
 
 /// Parses `MAJOR:MINOR` into the kernel's device number.
 fn parse_device(device: &str) -> Option<u32> {
@@ -64,7 +67,8 @@ fn physical_disk(source: &Source, name: &str, root: Option<&str>) -> Option<Conf
     let number = parse_device(&device).filter(|_| bytes > 0)?;
     let scsi = source.link_name(&path("device")).unwrap_or_default();
     let scsi: Vec<u32> = scsi.split(':').map_while(|part| part.parse().ok()).collect();
-    let scsi = if let [port, path, target, unit] = scsi[..] { [port, path, target, unit] } else { [0; 4] };
+    let [port, bus, target, unit] =
+        if let [port, bus, target, unit] = scsi[..] { [port, bus, target, unit] } else { [0; 4] };
     let label =
         |file| Some(source.text(&path(file))).filter(|text| !text.is_empty() && !text.starts_with("0x"));
     let labels: Vec<String> = ["device/vendor", "device/model"].into_iter().filter_map(label).collect();
@@ -72,17 +76,22 @@ fn physical_disk(source: &Source, name: &str, root: Option<&str>) -> Option<Conf
     let names = source.names(&path(""));
     let partitions = names.iter().filter(|name| source.has(&path(&format!("{name}/partition")))).count();
     let mut out = Vec::new();
-    out.put_u32(number).put_u32(u32::try_from(sector).unwrap_or(0)).put_u32(1).put_u32(1);
-    out.put_u64(bytes.checked_div(sector).unwrap_or(0));
-    for part in scsi {
-        out.put_u32(part);
-    }
-    put_wide(&mut out, &label, 256);
-    out.put_u32(u32::try_from(partitions).unwrap_or(0));
-    out.put_u8((source.text(&path("queue/write_cache")) == "write back").into()).put_u8(0);
-    put_wide(&mut out, if root == Some(&*device) { "/" } else { "" }, 3);
-    out.put_u32(0);
-    Some(ConfigEvent::new(hook::CONFIG_PHYSICAL_DISK, 2, out))
+    put_kernel_event!(&mut out, PHYSICAL_LAYOUT, {
+        DiskNumber: number,
+        BytesPerSector: u32::try_from(sector).unwrap_or(0),
+        SectorsPerTrack: 1_u32,
+        TracksPerCylinder: 1_u32,
+        Cylinders: bytes.checked_div(sector).unwrap_or(0),
+        SCSIPort: port,
+        SCSIPath: bus,
+        SCSITarget: target,
+        SCSILun: unit,
+        Manufacturer: label.as_str(),
+        PartitionCount: u32::try_from(partitions).unwrap_or(0),
+        WriteCacheEnabled: u8::from(source.text(&path("queue/write_cache")) == "write back"),
+        BootDriveLetter: if root == Some(&*device) { "/" } else { "" },
+    });
+    Some(ConfigEvent::new(hook::CONFIG_PHYSICAL_DISK, &PHYSICAL_LAYOUT, out))
 }
 
 /// A line of mountinfo: `36 35 98:0 /root /mnt rw,noatime master:1 - ext3 /dev/sda1 rw`.
@@ -116,14 +125,19 @@ fn logical_disk(source: &Source, mount: &Mount<'_>) -> Option<ConfigEvent> {
     let letter = if mount.point.encode_utf16().count() < 4 { &*mount.point } else { "" };
     let clusters = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
     let mut out = Vec::new();
-    out.put_u64(number("start").saturating_mul(SECTOR)).put_u64(size).put_u32(disk).put_u32(LOG_DISK);
-    out.put_u32(if partition > 0 { PARTITION } else { VOLUME });
-    put_wide(&mut out, letter, 4);
-    out.put_u32(0).put_u32(partition);
-    out.put_u32(u32::try_from(space.block_bytes.checked_div(sector).unwrap_or(0)).unwrap_or(0));
-    out.put_u32(u32::try_from(sector).unwrap_or(0)).put_u32(0);
-    out.put_i64(clusters(space.free)).put_i64(clusters(space.blocks));
-    put_wide(&mut out, mount.kind, 16);
-    out.put_u32(0).put_u32(0);
-    Some(ConfigEvent::new(hook::CONFIG_LOGICAL_DISK, 2, out))
+    put_kernel_event!(&mut out, LOGICAL_LAYOUT, {
+        StartOffset: number("start").saturating_mul(SECTOR),
+        PartitionSize: size,
+        DiskNumber: disk,
+        Size: LOG_DISK,
+        DriveType: if partition > 0 { PARTITION } else { VOLUME },
+        DriveLetterString: letter,
+        PartitionNumber: partition,
+        SectorsPerCluster: u32::try_from(space.block_bytes.checked_div(sector).unwrap_or(0)).unwrap_or(0),
+        BytesPerSector: u32::try_from(sector).unwrap_or(0),
+        NumberOfFreeClusters: clusters(space.free),
+        TotalNumberOfClusters: clusters(space.blocks),
+        FileSystem: mount.kind,
+    });
+    Some(ConfigEvent::new(hook::CONFIG_LOGICAL_DISK, &LOGICAL_LAYOUT, out))
 }

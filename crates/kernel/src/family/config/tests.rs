@@ -220,7 +220,7 @@ fn payloads_of_the_start_have_the_documented_layout() {
     let source = Source::new(machine.0.path());
     let write = |out: &mut Out<'_>| {
         write_start(&source, &Groups::default(), out);
-        out.classic(class::SYS_CONFIG_EX, BUILD_INFO, 0, (0, 0), platform::build_info(&source));
+        out.classic(class::SYS_CONFIG_EX, platform::BUILD_INFO, 0, (0, 0), platform::build_info(&source));
     };
     assert_written(
         write,
