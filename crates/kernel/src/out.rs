@@ -29,14 +29,16 @@ use traceweir_format::Guid;
 use traceweir_format::header::classic::{self, ClassicHeader};
 use traceweir_format::header::perfinfo::{self, PerfInfoHeader};
 use traceweir_format::header::system::{self, SystemHeader};
-use traceweir_format::wire::{Put, u64_at};
+use traceweir_format::kernel::hook;
+use traceweir_format::put_kernel_event;
+use traceweir_format::wire::u64_at;
 
 use crate::clock::{Clock, now_ns};
 use crate::counter::MAX_COUNTERS;
 use crate::record::Sample;
 use crate::settings::EventExtras;
 use crate::stack::unwind::Unwinder;
-use crate::stack::{self, KERNEL, STACK_WALK, USER, registers};
+use crate::stack::{self, KERNEL, STACK_LAYOUT, USER, registers};
 
 /// The largest number of bytes in all queues, not counting an allowance for [ring
 /// contents](max_queued_bytes).
@@ -224,13 +226,14 @@ impl Out<'_> {
         if !sample.regs.is_empty() && self.extras.registers.has(hook) {
             let mut payload = self.payload();
             registers::put_payload(sample.pid, sample.tid, sample.regs, &mut payload);
-            self.put_following(registers::EVENT, payload, is_written);
+            let version = registers::LAYOUT.version();
+            self.put_following(hook::CONTEXT_REGISTERS, version, payload, is_written);
         }
     }
 
     fn put_stack(&mut self, sample: &Sample<'_>, part: u64, is_written: bool) {
         let mut payload = self.payload();
-        payload.put_i64(0).put_u32(sample.pid).put_u32(sample.tid);
+        put_kernel_event!(&mut payload, STACK_LAYOUT, { ProcessId: sample.pid, ThreadId: sample.tid });
         let empty = payload.len();
         let has_stack_copy = part == USER && !sample.user_stack.is_empty();
         let max_frames = self.max_frames;
@@ -244,14 +247,14 @@ impl Out<'_> {
             stack::put_part(sample.callchain, part, &mut payload);
         }
         if payload.len() > empty {
-            self.put_following(STACK_WALK, payload, is_written);
+            self.put_following(hook::STACK_WALK, STACK_LAYOUT.version(), payload, is_written);
         } else {
             self.scratch = payload;
         }
     }
 
     /// Writes a record that belongs to the event before it, or counts it as lost if that event was.
-    fn put_following(&mut self, (hook, version): (u16, u8), payload: Vec<u8>, is_written: bool) {
+    fn put_following(&mut self, hook: u16, version: u8, payload: Vec<u8>, is_written: bool) {
         let header = PerfInfoHeader { pointer_size: 8, version, hook, time: 0, counters: &[] };
         if is_written {
             self.put(perfinfo::SIZE, &payload, true, |out| header.encode(&payload, out));

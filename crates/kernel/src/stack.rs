@@ -21,11 +21,11 @@ mod reader;
 pub(crate) mod registers;
 pub(crate) mod unwind;
 
-use traceweir_format::kernel::hook;
+use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::wire::{Put, u64_at};
 
-/// Hook id and version of a stack-walk event.
-pub(crate) const STACK_WALK: (u16, u8) = (hook::STACK_WALK, 2);
+/// The layout of a stack-walk event, whose last field are the frames.
+pub(crate) const STACK_LAYOUT: PayloadLayout = PayloadLayout::new(hook::STACK_WALK, 2);
 /// Values from here on are markers between the parts of a call chain.
 const FIRST_MARKER: u64 = -4095_i64 as u64;
 /// The marker before kernel frames.

@@ -1,10 +1,10 @@
 //! The registers of a sample, and the event that contains them.
 
-use traceweir_format::kernel::hook;
-use traceweir_format::wire::Put;
+use traceweir_format::kernel::{PayloadLayout, RepeatedValues, hook};
+use traceweir_format::put_kernel_event;
 
-/// Hook id and version of the event with registers.
-pub(crate) const EVENT: (u16, u8) = (hook::CONTEXT_REGISTERS, 2);
+/// The layout of the event with registers.
+pub(crate) const LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONTEXT_REGISTERS, 2);
 /// The value of RegisterTypes in that event: control and integer.
 const CONTROL_AND_INTEGER: u32 = 3;
 
@@ -52,10 +52,18 @@ pub(crate) fn register(regs: &[u8], number: u8) -> Option<u64> {
 
 /// Appends the payload of the event with registers.
 pub(crate) fn put_payload(process: u32, thread: u32, regs: &[u8], out: &mut Vec<u8>) {
-    out.put_i64(0).put_u32(process).put_u32(thread).put_u32(CONTROL_AND_INTEGER).put_u32(count());
-    for number in machine::ORDER {
-        out.put_u64(register(regs, number).unwrap_or(0));
-    }
+    let registers = machine::ORDER.into_iter().map(|number| register(regs, number).unwrap_or(0));
+    put_kernel_event!(
+        out,
+        LAYOUT,
+        {
+            ProcessId: process,
+            ThreadId: thread,
+            RegisterTypes: CONTROL_AND_INTEGER,
+            RegisterCount: count(),
+        },
+        { Registers: RepeatedValues(registers) }
+    );
 }
 
 #[cfg(test)]
