@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::perf_ring::{Attr, can_report_build_ids};
 use crate::record::Parts;
 use crate::settings::{CaptureSettings, EventExtras, HookSet, Scope};
-use crate::spec::{Source, Spec};
+use crate::spec::{PerfSource, Spec};
 use crate::targets::Targets;
 use crate::tracefs::{Field, Format};
 
@@ -76,12 +76,12 @@ pub(crate) fn stack_copy_bytes(stack_bytes: u32, limit: Option<u32>) -> u32 {
 /// Returns whether an event has to be open for these settings.
 pub(crate) fn is_needed(spec: &Spec, settings: &CaptureSettings, stacks: &HookSet) -> bool {
     let is_available = match spec.source {
-        Source::Counter(index) => settings.profile_sources.get(index).is_some(),
+        PerfSource::Counter(index) => settings.profile_sources.get(index).is_some(),
         _ => true,
     };
     let is_allowed = match settings.scope {
         Scope::Everything => !spec.is_for_own,
-        Scope::Own => !matches!(spec.source, Source::Tracepoint(..)),
+        Scope::Own => !matches!(spec.source, PerfSource::Tracepoint(..)),
     };
     is_available && is_allowed && spec.is_enabled(&settings.groups, stacks)
 }
@@ -135,7 +135,7 @@ impl EventKey {
     ) -> Self {
         let members = if extras.counted.has_any(spec.hooks) { counters } else { &[] };
         let mut parts = Parts::ALWAYS.with(spec.parts);
-        if matches!(spec.source, Source::Tracepoint(..)) {
+        if matches!(spec.source, PerfSource::Tracepoint(..)) {
             parts = parts.with(Parts::RAW);
         }
         if extras.stacks.has_any(spec.hooks) {
@@ -151,8 +151,8 @@ impl EventKey {
             parts = parts.with(Parts::READ);
         }
         let (source, period) = match spec.source {
-            Source::Profile => (None, u64::from(settings.interval.max(1)).saturating_mul(100)),
-            Source::Counter(index) => {
+            PerfSource::Profile => (None, u64::from(settings.interval.max(1)).saturating_mul(100)),
+            PerfSource::Counter(index) => {
                 let source = settings.profile_sources.get(index).cloned();
                 let period = source.as_ref().map_or(0, Counter::period);
                 (source, period)

@@ -44,7 +44,7 @@ use crate::groups::{Group, Groups};
 use crate::out::Out;
 use crate::record::{Parts, SidebandRecord};
 use crate::settings::CaptureSettings;
-use crate::spec::{Event, Source, Spec};
+use crate::spec::{Event, PerfSource, Spec};
 use crate::tasks::Tasks;
 
 /// The facts that all families share.
@@ -110,14 +110,14 @@ impl<F> Row<F> {
         fields: &'static [&'static str],
         on_sample: Handler<F>,
     ) -> Self {
-        let mut row = Self::new(Source::Tracepoint(system, name), groups, hooks, Parts(0), on_sample);
+        let mut row = Self::new(PerfSource::Tracepoint(system, name), groups, hooks, Parts(0), on_sample);
         row.spec.fields = fields;
         row
     }
 
     /// Creates a row for an event without fields, whose samples have extra parts.
     pub(crate) const fn new(
-        source: Source,
+        source: PerfSource,
         groups: &'static [Group],
         hooks: &'static [u16],
         parts: Parts,

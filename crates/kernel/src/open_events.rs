@@ -35,7 +35,7 @@ use crate::groups::Groups;
 use crate::perf_ring::{Attr, PerfEvent};
 use crate::record::Parts;
 use crate::settings::{CaptureSettings, EventExtras, Scope};
-use crate::spec::{Source, Spec};
+use crate::spec::{PerfSource, Spec};
 use crate::stack::registers;
 use crate::targets::Targets;
 use crate::tracefs::{Field, Format, Tracefs};
@@ -344,22 +344,22 @@ impl OpenEvents {
         }
         let mut fields = Vec::new();
         match spec.source {
-            Source::Tracepoint(system, name) => {
+            PerfSource::Tracepoint(system, name) => {
                 let Some(format) = self.format(system, name)? else { return Ok(None) };
                 (attr.type_, attr.config) = (sys::PERF_TYPE_TRACEPOINT, format.id);
                 attr.__bindgen_anon_1.sample_period = 1;
                 fields = find_fields(spec, &format)?;
             }
-            Source::Software { counter, period } => {
+            PerfSource::Software { counter, period } => {
                 (attr.type_, attr.config) = (sys::PERF_TYPE_SOFTWARE, counter);
                 attr.__bindgen_anon_1.sample_period = period;
             }
-            Source::Profile => {
+            PerfSource::Profile => {
                 (attr.type_, attr.config) =
                     (sys::PERF_TYPE_SOFTWARE, u64::from(sys::PERF_COUNT_SW_CPU_CLOCK));
                 attr.__bindgen_anon_1.sample_period = key.period;
             }
-            Source::Counter(_) => {
+            PerfSource::Counter(_) => {
                 let Some(code) = key.source.as_ref().and_then(Counter::code) else { return Ok(None) };
                 (attr.type_, attr.config) = (code.kind, code.config);
                 attr.__bindgen_anon_1.sample_period = key.period;

@@ -16,7 +16,7 @@ use crate::tracefs::Field;
 
 /// The kind of a perf event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Source {
+pub(crate) enum PerfSource {
     /// A tracepoint, by system and name.
     Tracepoint(&'static str, &'static str),
     /// A software counter, by its number in `PERF_COUNT_SW_…`, sampled after every `period` counts.
@@ -31,7 +31,7 @@ pub(crate) enum Source {
 /// A perf event, and the kernel events that are made from it.
 #[derive(Debug)]
 pub(crate) struct Spec {
-    pub(crate) source: Source,
+    pub(crate) source: PerfSource,
     /// The event is open while one of these groups is enabled. An event without groups is open
     /// while the stack of one of its hooks is enabled.
     pub(crate) groups: &'static [Group],
@@ -62,10 +62,10 @@ impl Spec {
     /// Returns the name of the event for error messages.
     pub(crate) fn name(&self) -> String {
         match self.source {
-            Source::Tracepoint(system, name) => format!("{system}:{name}"),
-            Source::Software { counter, .. } => format!("software event {counter}"),
-            Source::Profile => "cpu-clock".to_owned(),
-            Source::Counter(index) => format!("profile source {index}"),
+            PerfSource::Tracepoint(system, name) => format!("{system}:{name}"),
+            PerfSource::Software { counter, .. } => format!("software event {counter}"),
+            PerfSource::Profile => "cpu-clock".to_owned(),
+            PerfSource::Counter(index) => format!("profile source {index}"),
         }
     }
 }

@@ -29,7 +29,7 @@ use traceweir_format::linux::{boot_key, start_key};
 
 use self::connector::Connector;
 use self::execs::{Exec, Execs};
-use self::facts::{AppIdentity, NO_SESSION, Name, Program, Stat};
+use self::facts::{AppIdentity, NO_SESSION, Name, RunningProgram, Stat};
 use crate::clock::now_ns;
 
 /// The exit status of a process whose status is unknown: no exit code and no signal has this value.
@@ -74,7 +74,7 @@ pub(crate) struct Process {
     pub(crate) user: Option<u32>,
     /// The id in the innermost PID namespace.
     pub(crate) inner: Option<u32>,
-    pub(crate) program: Arc<Program>,
+    pub(crate) program: Arc<RunningProgram>,
     pub(crate) app: Arc<AppIdentity>,
     pub(crate) threads: BTreeMap<u32, Thread>,
     /// Number of the last scan that saw the process; 0 if no scan has.
@@ -345,7 +345,7 @@ impl Tasks {
 
     /// Builds the process of the idle threads.
     pub(crate) fn idle_process(&self) -> Process {
-        let program = Program { image: b"swapper".to_vec(), ..Program::default() };
+        let program = RunningProgram { image: b"swapper".to_vec(), ..RunningProgram::default() };
         Process {
             start_ticks: 0,
             key: start_key(self.boot, 0, 0),
@@ -400,7 +400,7 @@ impl Tasks {
     }
 
     /// Returns the program that a process executed at `time`, from its new stack or from `/proc`.
-    fn find_program(&mut self, pid: u32, name: &[u8], time: u64) -> Program {
+    fn find_program(&mut self, pid: u32, name: &[u8], time: u64) -> RunningProgram {
         loop {
             if let Some(exec) = self.execs.as_mut().and_then(|execs| execs.take_exec(pid, time)) {
                 return program_from_exec(name, exec);
@@ -434,14 +434,14 @@ fn status_from_code(code: u32, can_read: bool) -> i32 {
 
 /// Builds a program from its exec. If the arguments are unknown, the path passed to `execve`,
 /// followed by " …", is the command line.
-fn program_from_exec(name: &[u8], exec: Exec) -> Program {
+fn program_from_exec(name: &[u8], exec: Exec) -> RunningProgram {
     let is_known = !exec.arguments.is_empty();
     let mut line = facts::command_line(if is_known { &exec.arguments } else { &exec.file_name }, true);
     if !is_known {
         line.push_str(" …");
     }
     let path = if exec.path.is_empty() { exec.file_name } else { exec.path };
-    Program::new(if path.starts_with(b"/") { path } else { Vec::new() }, name, line)
+    RunningProgram::new(if path.starts_with(b"/") { path } else { Vec::new() }, name, line)
 }
 
 #[cfg(test)]

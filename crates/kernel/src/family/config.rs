@@ -14,10 +14,10 @@
 //!    writes it.
 
 mod event;
+mod machine_files;
 mod network;
 mod platform;
 mod processor;
-mod source;
 mod storage;
 #[cfg(test)]
 mod tests;
@@ -27,7 +27,7 @@ use traceweir_format::put_kernel_event;
 use traceweir_format::spec::event::class;
 
 use self::event::ConfigEvent;
-use self::source::Source;
+use self::machine_files::MachineFiles;
 use super::{Context, Family, Rundown};
 use crate::groups::{Group, Groups};
 use crate::out::{Out, writer_ids};
@@ -56,7 +56,7 @@ fn is_enabled(groups: &Groups, group: Group) -> bool {
 }
 
 /// Collects the events that are written at the end.
-fn collect_events(source: &Source, groups: &Groups) -> Vec<ConfigEvent> {
+fn collect_events(source: &MachineFiles, groups: &Groups) -> Vec<ConfigEvent> {
     let mut events = Vec::new();
     if is_enabled(groups, SYSTEM) {
         processor::add_events(source, &mut events);
@@ -75,7 +75,7 @@ impl Family for Config {
     /// Writes the events of the start at the first call, and the others at later calls and at the
     /// end.
     fn run_down(&mut self, when: Rundown, context: &mut Context, out: &mut Out<'_>) {
-        let (source, groups) = (Source::new("/"), &context.groups);
+        let (source, groups) = (MachineFiles::new("/"), &context.groups);
         let is_begun = std::mem::replace(&mut self.is_begun, true);
         if !is_begun {
             write_start(&source, groups, out);
@@ -93,7 +93,7 @@ impl Family for Config {
 }
 
 /// Writes the events of the start: TCP settings, and system paths, which map `/` to `/`.
-fn write_start(source: &Source, groups: &Groups, out: &mut Out<'_>) {
+fn write_start(source: &MachineFiles, groups: &Groups, out: &mut Out<'_>) {
     if is_enabled(groups, NETWORK) {
         let payload = network::settings(source);
         out.perfinfo(hook::CONFIG_NETWORK, network::SETTINGS_LAYOUT.version(), payload);

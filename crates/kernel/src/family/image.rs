@@ -35,7 +35,7 @@ use traceweir_format::put_kernel_event;
 use traceweir_format::spec::event::class;
 
 use self::kernel::Kernel;
-use self::program::{BuildId, FileIdentity, ImageLayout, Mapping, Program, Programs};
+use self::program::{BuildId, FileIdentity, FileMapping, ImageLayout, ProgramFile, Programs};
 use self::table::{Image, Table};
 use super::{Context, Family, Rundown};
 use crate::clock::now_ns;
@@ -133,7 +133,8 @@ impl Images {
         let length = end.saturating_sub(start);
         let (layout, build_id) = match identity {
             Some(identity) => {
-                let program = self.programs.find_program(&Mapping { pid, start, end, path: name, identity });
+                let program =
+                    self.programs.find_program(&FileMapping { pid, start, end, path: name, identity });
                 (program.layout(start, length, offset), program.build_id)
             }
             None => {
@@ -176,7 +177,7 @@ fn read_vdso_build_id() -> Option<BuildId> {
     let length = own.end.checked_sub(own.start).filter(|length| *length <= MAX_VDSO)?;
     let mut bytes = vec![0; usize::try_from(length).ok()?];
     std::fs::File::open("/proc/self/mem").ok()?.read_exact_at(&mut bytes, own.start).ok()?;
-    Program::read(&*bytes).build_id
+    ProgramFile::read(&*bytes).build_id
 }
 
 impl Family for Images {

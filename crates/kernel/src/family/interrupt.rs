@@ -241,7 +241,7 @@ mod tests {
     use crate::out::Queue;
     use crate::record::Sample;
     use crate::settings::EventExtras;
-    use crate::spec::Source;
+    use crate::spec::PerfSource;
     use crate::tracefs::Field;
 
     /// Passes samples of tracepoints, at times 1, 2 …, to their rows. Returns hook, entry time and
@@ -253,7 +253,7 @@ mod tests {
         let (nothing, mut too_large) = (EventExtras::default(), 0);
         for (time, (name, cpu, number)) in (1..).zip(steps) {
             let is_named =
-                |row: &&Row<_>| matches!(row.spec.source, Source::Tracepoint(_, point) if point == *name);
+                |row: &&Row<_>| matches!(row.spec.source, PerfSource::Tracepoint(_, point) if point == *name);
             let row = ROWS.iter().find(is_named);
             let raw = [number.to_le_bytes(), 1_u32.to_le_bytes()].concat();
             let sample = Sample { time, cpu: *cpu, raw: &raw, ..Sample::default() };

@@ -31,7 +31,7 @@ use crate::groups::Group;
 use crate::out::Out;
 use crate::per_thread::PerThread;
 use crate::record::{Parts, Sideband, SidebandRecord};
-use crate::spec::{Event, Source};
+use crate::spec::{Event, PerfSource};
 
 /// The memory family: faults and system calls in progress, and the ends of heaps.
 #[derive(Debug, Default)]
@@ -90,7 +90,7 @@ static ROWS: &[Row<Memory>] = &[
     fault_row("page_fault_user"),
     fault_row("page_fault_kernel"),
     Row::new(
-        Source::Software { counter: sys::PERF_COUNT_SW_PAGE_FAULTS_MAJ as u64, period: 1 },
+        PerfSource::Software { counter: sys::PERF_COUNT_SW_PAGE_FAULTS_MAJ as u64, period: 1 },
         &[Group::HARD_FAULTS],
         &[hook::HARD_FAULT],
         Parts::ADDR,
@@ -99,7 +99,7 @@ static ROWS: &[Row<Memory>] = &[
     // Minor faults of single threads, where there are no tracepoints: the kernel's counter does not
     // report the kind of fault.
     Row::new(
-        Source::Software { counter: sys::PERF_COUNT_SW_PAGE_FAULTS_MIN as u64, period: 1 },
+        PerfSource::Software { counter: sys::PERF_COUNT_SW_PAGE_FAULTS_MIN as u64, period: 1 },
         &[Group::PAGE_FAULTS],
         &[hook::DEMAND_ZERO_FAULT],
         Parts::ADDR.with(Parts::IP),

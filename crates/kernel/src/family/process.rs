@@ -40,7 +40,7 @@ use crate::groups::Group;
 use crate::out::Out;
 use crate::record::{Sideband, SidebandRecord};
 use crate::spec::Event;
-use crate::tasks::facts::{self, Name, Program};
+use crate::tasks::facts::{self, Name, RunningProgram};
 use crate::tasks::{Process, Thread};
 
 /// Index of a field of `sched_process_exec`.
@@ -317,7 +317,8 @@ fn complete_program(event: &Event<'_>, context: &mut Context) {
         let path = event.text(FILE_NAME).to_vec();
         let image = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
         let path = if path.starts_with(b"/") { path } else { Vec::new() };
-        process.program = Arc::new(Program { path, image, command_line: program.command_line.clone() });
+        process.program =
+            Arc::new(RunningProgram { path, image, command_line: program.command_line.clone() });
     }
 }
 
@@ -329,7 +330,7 @@ fn on_rename(by: (u32, u32), (pid, tid): (u32, u32), name: &[u8], context: &mut 
         // A kernel thread runs no program: its thread name is its image name.
         let has_no_program = process.program.path.is_empty() && process.program.command_line.is_empty();
         if has_no_program && tid == pid {
-            process.program = Arc::new(Program::new(Vec::new(), name, String::new()));
+            process.program = Arc::new(RunningProgram::new(Vec::new(), name, String::new()));
         }
     }
     if context.groups.has(Group::THREAD) {

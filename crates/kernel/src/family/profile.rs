@@ -23,7 +23,7 @@ use crate::counter::Counter;
 use crate::groups::Group;
 use crate::out::Out;
 use crate::record::Parts;
-use crate::spec::{Event, Source};
+use crate::spec::{Event, PerfSource};
 
 /// The sampling family: the sources and counters that have been written.
 #[derive(Debug, Default)]
@@ -50,7 +50,7 @@ const TIMER: (u32, &str) = (0, "Timer");
 
 /// Builds the row of the profile source at an index.
 const fn counter_row(index: usize) -> Row<Profile> {
-    let source = Source::Counter(index);
+    let source = PerfSource::Counter(index);
     Row::new(source, &[Group::PMC_PROFILE], &[hook::PMC_PROFILE], Parts::IP, |_, event, _, out| {
         write_counter_sample(event, out);
     })
@@ -58,7 +58,7 @@ const fn counter_row(index: usize) -> Row<Profile> {
 
 static ROWS: &[Row<Profile>] = &[
     Row::new(
-        Source::Profile,
+        PerfSource::Profile,
         &[Group::PROFILE],
         &[hook::SAMPLED_PROFILE],
         Parts::IP,

@@ -32,11 +32,11 @@ pub(super) type FileKey = (u32, u32, u64);
 /// The tables of a file, if it has trusted ones; the outer `None` means that it was not found.
 pub(super) type Answer = Option<Option<Arc<Tables>>>;
 /// A function that reads the tables of a file mapped by a process.
-pub(super) type ReadTables = Arc<dyn Fn(u32, &Mapping) -> Option<Option<Tables>> + Send + Sync>;
+pub(super) type ReadTables = Arc<dyn Fn(u32, &ModuleMapping) -> Option<Option<Tables>> + Send + Sync>;
 
 /// A part of a file that a process has mapped as executable.
 #[derive(Clone, Debug)]
-pub(super) struct Mapping {
+pub(super) struct ModuleMapping {
     pub(super) range: Range<u64>,
     pub(super) offset: u64,
     pub(super) file: FileKey,
@@ -77,7 +77,7 @@ impl Drop for Running {
 
 /// A thread that reads tables. Dropping this value abandons the thread.
 pub(super) struct TableReader {
-    requests: SyncSender<(u32, Mapping)>,
+    requests: SyncSender<(u32, ModuleMapping)>,
     answers: Receiver<(FileKey, Answer)>,
     /// Files that were requested and not answered yet.
     pending: VecDeque<FileKey>,
@@ -106,7 +106,7 @@ impl TableReader {
             counted.readers = counted.readers.saturating_add(1);
             Running(counts)
         };
-        let (requests, request_receiver) = sync_channel::<(u32, Mapping)>(MAX_REQUESTS);
+        let (requests, request_receiver) = sync_channel::<(u32, ModuleMapping)>(MAX_REQUESTS);
         let (answer_sender, answers) = sync_channel(MAX_REQUESTS);
         let (since, is_late, is_gone) = (Instant::now(), false, false);
         // If no thread can be started, dropping `reader` and `running` corrects the counts.
@@ -127,7 +127,7 @@ impl TableReader {
     }
 
     /// Requests a file, unless it is pending already. Returns whether an answer may come.
-    pub(super) fn request(&mut self, process: u32, mapping: &Mapping) -> bool {
+    pub(super) fn request(&mut self, process: u32, mapping: &ModuleMapping) -> bool {
         if self.pending.contains(&mapping.file) {
             return true;
         }
@@ -188,8 +188,8 @@ mod tests {
     use super::*;
     use std::sync::mpsc::channel;
 
-    fn mapping(inode: u64) -> Mapping {
-        Mapping { range: 0..1, offset: 0, file: (0, 0, inode), path: String::new() }
+    fn mapping(inode: u64) -> ModuleMapping {
+        ModuleMapping { range: 0..1, offset: 0, file: (0, 0, inode), path: String::new() }
     }
 
     #[test]

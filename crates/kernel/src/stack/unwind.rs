@@ -27,7 +27,7 @@ use framehop::{
 };
 
 use super::program::{self, Tables};
-use super::reader::{Answer, FileKey, Mapping, ReadTables, TableReader};
+use super::reader::{Answer, FileKey, ModuleMapping, ReadTables, TableReader};
 use super::registers::register;
 use crate::maps;
 use crate::record::{Mmap, Sample};
@@ -88,8 +88,8 @@ impl std::fmt::Debug for Unwinder {
 impl Unwinder {
     /// Creates an unwinder without modules. Returns `None` if no thread can be started.
     pub(crate) fn new() -> Option<Self> {
-        let read = |process: u32, mapping: &Mapping| {
-            let Mapping { range, path, file: (.., inode), .. } = mapping;
+        let read = |process: u32, mapping: &ModuleMapping| {
+            let ModuleMapping { range, path, file: (.., inode), .. } = mapping;
             program::read_tables(process, range, path, *inode)
         };
         Self::with_reader(Arc::new(read), HANGS_AFTER)
@@ -185,7 +185,7 @@ impl Unwinder {
     }
 
     /// Adds a mapping to the modules of its process. Returns `false` if its file is not read yet.
-    fn add_mapping(&mut self, process: u32, mapping: &Mapping) -> bool {
+    fn add_mapping(&mut self, process: u32, mapping: &ModuleMapping) -> bool {
         let has_file = |entry: &ProcessModules| entry.files.contains(&mapping.file);
         if self.processes.get(&process).is_none_or(has_file) {
             return true;
@@ -219,7 +219,7 @@ impl Unwinder {
     }
 
     /// Returns the tables of a file. Waits for a moment if they have to be read.
-    fn find_tables(&mut self, process: u32, mapping: &Mapping) -> Answer {
+    fn find_tables(&mut self, process: u32, mapping: &ModuleMapping) -> Answer {
         if let Some(tables) = self.tables.get(&mapping.file) {
             return Some(tables.clone());
         }
@@ -295,9 +295,9 @@ fn registers(regs: &[u8]) -> Option<(u64, u64, UnwindRegsNative)> {
 }
 
 /// Lists the executable file mappings of a process, from /proc.
-fn mappings(process: u32) -> impl Iterator<Item = Mapping> {
+fn mappings(process: u32) -> impl Iterator<Item = ModuleMapping> {
     let maps = maps::read_code_mappings(process).into_iter().filter(|map| map.inode != 0).take(MAX_MODULES);
-    maps.map(|map| Mapping {
+    maps.map(|map| ModuleMapping {
         range: map.start..map.end,
         offset: map.offset,
         file: (map.device.0, map.device.1, map.inode),
@@ -310,9 +310,9 @@ mod tests {
     use super::*;
 
     /// Returns a mapping of this program.
-    fn own() -> Mapping {
+    fn own() -> ModuleMapping {
         let exe = std::fs::read_link("/proc/self/exe").expect("this program");
-        let is_own = |mapping: &Mapping| std::path::Path::new(&mapping.path) == exe;
+        let is_own = |mapping: &ModuleMapping| std::path::Path::new(&mapping.path) == exe;
         mappings(std::process::id()).find(is_own).expect("it is mapped")
     }
 
@@ -347,7 +347,7 @@ mod tests {
         let (hold, held) = std::sync::mpsc::channel::<()>();
         let held = std::sync::Mutex::new(held);
         let hanging = own().file;
-        let read = move |_: u32, mapping: &Mapping| {
+        let read = move |_: u32, mapping: &ModuleMapping| {
             if mapping.file == hanging {
                 let _ = held.lock().map(|held| held.recv());
             }

@@ -32,7 +32,7 @@ pub(crate) const NO_SESSION: u32 = u32::MAX;
 
 /// The program that a process runs.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Program {
+pub(crate) struct RunningProgram {
     /// Path of the executable; empty for kernel threads and where the kernel does not reveal it.
     pub(crate) path: Vec<u8>,
     /// The last component of the path, or the thread name.
@@ -125,9 +125,9 @@ impl Stat {
 
 /// Reads the program of a process. `is_fresh`: the program has just started and cannot have changed
 /// its arguments.
-pub(crate) fn program(pid: u32, name: &[u8], is_fresh: bool) -> Program {
+pub(crate) fn program(pid: u32, name: &[u8], is_fresh: bool) -> RunningProgram {
     let command_line = arguments(pid).map(|bytes| command_line(&bytes, is_fresh)).unwrap_or_default();
-    Program::new(executable(pid), name, command_line)
+    RunningProgram::new(executable(pid), name, command_line)
 }
 
 /// Returns the path of a process's executable; empty if it has none.
@@ -141,7 +141,7 @@ pub(crate) fn executable(pid: u32) -> Vec<u8> {
     path
 }
 
-impl Program {
+impl RunningProgram {
     /// Takes the image name from the path or, where that is empty, from the thread name.
     pub(crate) fn new(path: Vec<u8>, name: &[u8], command_line: String) -> Self {
         let last = path.rsplit(|byte| *byte == b'/').next().filter(|last| !last.is_empty());

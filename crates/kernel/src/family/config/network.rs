@@ -13,7 +13,7 @@ use traceweir_format::put_kernel_event;
 use traceweir_format::wire::{Put, chunk, u8_at, u16_at, u32_at};
 
 use super::event::ConfigEvent;
-use super::source::Source;
+use super::machine_files::MachineFiles;
 
 /// The most addresses of the machine that are read.
 const MAX_ADDRESSES: usize = 4096;
@@ -35,7 +35,7 @@ const INTERFACE_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_NIC, 2);
 type Address = (u32, IpAddr);
 
 /// Returns the payload of the TCP settings, which a session writes first.
-pub(super) fn settings(source: &Source) -> Vec<u8> {
+pub(super) fn settings(source: &MachineFiles) -> Vec<u8> {
     let range = source.text("/proc/sys/net/ipv4/ip_local_port_range");
     let last: u32 = range.split_whitespace().nth(1).and_then(|port| port.parse().ok()).unwrap_or(0);
     let mut out = Vec::new();
@@ -48,7 +48,7 @@ pub(super) fn settings(source: &Source) -> Vec<u8> {
     out
 }
 
-pub(super) fn add_events(source: &Source, events: &mut Vec<ConfigEvent>) {
+pub(super) fn add_events(source: &MachineFiles, events: &mut Vec<ConfigEvent>) {
     let addresses = if source.is_this_machine() { read_addresses().unwrap_or_default() } else { Vec::new() };
     let servers = source.text("/etc/resolv.conf");
     let server = |line: &str| line.trim().strip_prefix("nameserver")?.trim().parse().ok();
@@ -58,7 +58,12 @@ pub(super) fn add_events(source: &Source, events: &mut Vec<ConfigEvent>) {
     }
 }
 
-fn interface(source: &Source, name: &str, addresses: &[Address], servers: &[IpAddr]) -> Option<ConfigEvent> {
+fn interface(
+    source: &MachineFiles,
+    name: &str,
+    addresses: &[Address],
+    servers: &[IpAddr],
+) -> Option<ConfigEvent> {
     let path = |file: &str| format!("/sys/class/net/{name}/{file}");
     let index = u32::try_from(source.number(&path("ifindex"))).ok().filter(|index| *index > 0)?;
     let is_loopback = source.number(&path("type")) == LOOPBACK;

@@ -15,8 +15,8 @@ use traceweir_format::spec::event::class;
 use traceweir_format::time::UNIX_EPOCH;
 
 use super::event::ConfigEvent;
+use super::machine_files::{MachineFiles, parse_mask};
 use super::processor;
-use super::source::{Source, parse_mask};
 
 /// The most interrupts that are written.
 const MAX_INTERRUPTS: usize = 4096;
@@ -34,7 +34,7 @@ const PLATFORM_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_PLATFORM,
 const BOOT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::CONFIG_BOOT, 2);
 const BUILD_LAYOUT: PayloadLayout = PayloadLayout::for_class(class::SYS_CONFIG_EX, BUILD_INFO, 0);
 
-pub(super) fn add_events(source: &Source, events: &mut Vec<ConfigEvent>) {
+pub(super) fn add_events(source: &MachineFiles, events: &mut Vec<ConfigEvent>) {
     events.push(power(source));
     add_interrupts(source, events);
     events.extend(platform(source));
@@ -46,14 +46,14 @@ fn truncate_text(text: &str) -> String {
     text.chars().take(MAX_TEXT).collect()
 }
 
-fn virtualization(source: &Source) -> ConfigEvent {
+fn virtualization(source: &MachineFiles) -> ConfigEvent {
     let is_guest = u8::from(processor::is_guest(source));
     let mut out = Vec::new();
     put_kernel_event!(&mut out, VIRTUALIZATION_LAYOUT, { HyperVisorEnabled: is_guest });
     ConfigEvent::new(hook::CONFIG_VIRTUALIZATION, &VIRTUALIZATION_LAYOUT, out)
 }
 
-fn power(source: &Source) -> ConfigEvent {
+fn power(source: &MachineFiles) -> ConfigEvent {
     let states = source.text("/sys/power/state");
     let has = |state: &str| states.split(' ').any(|word| word == state);
     let is_deep = source.text("/sys/power/mem_sleep").contains("deep");
@@ -67,7 +67,7 @@ fn power(source: &Source) -> ConfigEvent {
     ConfigEvent::new(hook::CONFIG_POWER, &POWER_LAYOUT, out)
 }
 
-fn add_interrupts(source: &Source, events: &mut Vec<ConfigEvent>) {
+fn add_interrupts(source: &MachineFiles, events: &mut Vec<ConfigEvent>) {
     let text = source.text("/proc/interrupts");
     let mut lines = text.lines();
     let columns = lines.next().map_or(0, |head| head.split_whitespace().count());
@@ -95,7 +95,7 @@ fn add_interrupts(source: &Source, events: &mut Vec<ConfigEvent>) {
 }
 
 /// Returns the firmware's description of the machine; `None` if there is none.
-fn platform(source: &Source) -> Option<ConfigEvent> {
+fn platform(source: &MachineFiles) -> Option<ConfigEvent> {
     let texts = ["sys_vendor", "product_name", "bios_date", "bios_version"]
         .map(|name| truncate_text(&source.text(&format!("/sys/class/dmi/id/{name}"))));
     if texts.iter().all(String::is_empty) {
@@ -117,7 +117,7 @@ fn platform(source: &Source) -> Option<ConfigEvent> {
     Some(ConfigEvent::new(hook::CONFIG_PLATFORM, &PLATFORM_LAYOUT, out))
 }
 
-fn boot(source: &Source) -> ConfigEvent {
+fn boot(source: &MachineFiles) -> ConfigEvent {
     let firmware = match (source.has("/sys/firmware/efi"), source.has("/sys/class/dmi/id/bios_vendor")) {
         (true, _) => FIRMWARE_EFI,
         (false, true) => FIRMWARE_BIOS,
@@ -137,7 +137,7 @@ fn boot(source: &Source) -> ConfigEvent {
 
 /// Returns the payload of SysConfigEx 32: the time of installation, which is unknown, and the names
 /// of kernel and distribution.
-pub(super) fn build_info(source: &Source) -> Vec<u8> {
+pub(super) fn build_info(source: &MachineFiles) -> Vec<u8> {
     let kernel = ["osrelease", "version"].map(|name| source.text(&format!("/proc/sys/kernel/{name}")));
     let release = source.text("/etc/os-release");
     let name = release.lines().find_map(|line| line.strip_prefix("PRETTY_NAME="));

@@ -12,7 +12,7 @@ use traceweir_format::kernel::{PayloadLayout, RepeatedValues, hook};
 use traceweir_format::put_kernel_event;
 
 use super::event::ConfigEvent;
-use super::source::{Source, parse_list, parse_mask};
+use super::machine_files::{MachineFiles, parse_list, parse_mask};
 
 /// The most processors that are written.
 const MAX_PROCESSORS: u32 = 4096;
@@ -49,16 +49,16 @@ impl<'a> Info<'a> {
     }
 }
 
-fn read_online(source: &Source) -> Vec<u32> {
+fn read_online(source: &MachineFiles) -> Vec<u32> {
     parse_list(&source.text("/sys/devices/system/cpu/online"), MAX_PROCESSORS)
 }
 
 /// Whether the machine is a virtual machine.
-pub(super) fn is_guest(source: &Source) -> bool {
+pub(super) fn is_guest(source: &MachineFiles) -> bool {
     Info { lines: &source.text("/proc/cpuinfo") }.has_flag("hypervisor")
 }
 
-pub(super) fn add_events(source: &Source, events: &mut Vec<ConfigEvent>) {
+pub(super) fn add_events(source: &MachineFiles, events: &mut Vec<ConfigEvent>) {
     let online = read_online(source);
     let text = source.text("/proc/cpuinfo");
     events.push(cpu(source, &online, &Info { lines: &text }));
@@ -70,12 +70,12 @@ pub(super) fn add_events(source: &Source, events: &mut Vec<ConfigEvent>) {
     }
 }
 
-fn architecture(source: &Source) -> String {
+fn architecture(source: &MachineFiles) -> String {
     let name = source.text("/proc/sys/kernel/arch");
     if name.is_empty() { std::env::consts::ARCH.to_owned() } else { name }
 }
 
-fn cpu(source: &Source, online: &[u32], info: &Info<'_>) -> ConfigEvent {
+fn cpu(source: &MachineFiles, online: &[u32], info: &Info<'_>) -> ConfigEvent {
     let memory = source.text("/proc/meminfo");
     let kib: u64 =
         Info { lines: &memory }.get("MemTotal").split(' ').next().unwrap_or("").parse().unwrap_or(0);
@@ -116,7 +116,7 @@ fn cpu(source: &Source, online: &[u32], info: &Info<'_>) -> ConfigEvent {
     ConfigEvent::new(hook::CONFIG_CPU, &CPU_LAYOUT, out)
 }
 
-fn nodes(source: &Source) -> Option<ConfigEvent> {
+fn nodes(source: &MachineFiles) -> Option<ConfigEvent> {
     let folder = "/sys/devices/system/node";
     let is_node =
         |name: &String| name.strip_prefix("node").is_some_and(|digits| digits.parse::<u16>().is_ok());

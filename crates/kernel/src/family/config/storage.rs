@@ -16,7 +16,7 @@ use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
 
 use super::event::ConfigEvent;
-use super::source::Source;
+use super::machine_files::MachineFiles;
 
 /// The unit of sizes in `/sys`, whatever the sector size of the disk.
 const SECTOR: u64 = 512;
@@ -35,7 +35,7 @@ fn parse_device(device: &str) -> Option<u32> {
     (major < 1 << 12 && minor < 1 << 20).then_some((major << 20) | minor)
 }
 
-pub(super) fn add_events(source: &Source, events: &mut Vec<ConfigEvent>) {
+pub(super) fn add_events(source: &MachineFiles, events: &mut Vec<ConfigEvent>) {
     let mounts = source.text("/proc/self/mountinfo");
     let mounts: Vec<Mount<'_>> = mounts.lines().filter_map(Mount::parse).collect();
     let root = mounts.iter().find(|mount| mount.point == "/");
@@ -50,7 +50,7 @@ pub(super) fn add_events(source: &Source, events: &mut Vec<ConfigEvent>) {
 }
 
 /// Returns the disk of a device: itself, or the disk that it is a partition of.
-fn find_disk(source: &Source, device: &str) -> Option<String> {
+fn find_disk(source: &MachineFiles, device: &str) -> Option<String> {
     let folder = format!("/sys/dev/block/{device}");
     let device = match source.has(&format!("{folder}/partition")) {
         true => source.text(&format!("{folder}/../dev")),
@@ -59,7 +59,7 @@ fn find_disk(source: &Source, device: &str) -> Option<String> {
     (!device.is_empty()).then_some(device)
 }
 
-fn physical_disk(source: &Source, name: &str, root: Option<&str>) -> Option<ConfigEvent> {
+fn physical_disk(source: &MachineFiles, name: &str, root: Option<&str>) -> Option<ConfigEvent> {
     let path = |file: &str| format!("/sys/block/{name}/{file}");
     let device = source.text(&path("dev"));
     let bytes = source.number(&path("size")).saturating_mul(SECTOR);
@@ -112,7 +112,7 @@ impl<'a> Mount<'a> {
     }
 }
 
-fn logical_disk(source: &Source, mount: &Mount<'_>) -> Option<ConfigEvent> {
+fn logical_disk(source: &MachineFiles, mount: &Mount<'_>) -> Option<ConfigEvent> {
     let folder = format!("/sys/dev/block/{}", mount.device);
     let number = |file: &str| source.number(&format!("{folder}/{file}"));
     let partition = u32::try_from(number("partition")).unwrap_or(0);

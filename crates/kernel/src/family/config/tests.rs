@@ -30,7 +30,7 @@ impl Machine {
     }
 
     fn collect_events(&self) -> Vec<ConfigEvent> {
-        let events = collect_events(&Source::new(self.0.path()), &Groups::default());
+        let events = collect_events(&MachineFiles::new(self.0.path()), &Groups::default());
         events.iter().for_each(check);
         events
     }
@@ -175,7 +175,7 @@ fn interfaces_interrupts_and_firmware_are_described() {
     assert_eq!(wide(only(&events, 0x0B19), 0), "A Maker");
     let boot = only(&events, 0x0B25);
     assert_eq!((u32_at(boot, 8), boot[12], boot[13]), (2, 1, 1));
-    let settings = network::settings(&Source::new(machine.0.path()));
+    let settings = network::settings(&MachineFiles::new(machine.0.path()));
     assert_eq!([0, 4, 8, 12].map(|at| u32_at(&settings, at)), [0, u32::MAX, 60999, 60]);
 }
 
@@ -204,7 +204,7 @@ fn empty_or_malformed_files_give_valid_events() {
 fn disabled_groups_are_left_out() {
     let machine = Machine::new();
     machine.put("/sys/class/net/eth0/ifindex", "2\n");
-    let source = Source::new(machine.0.path());
+    let source = MachineFiles::new(machine.0.path());
     let mut groups = Groups::default();
     groups.0[0] = Group::NO_SYSCONFIG.0;
     assert_eq!(collect_events(&source, &groups), []);
@@ -217,7 +217,7 @@ fn payloads_of_the_start_have_the_documented_layout() {
     let machine = Machine::new();
     machine.put("/proc/sys/net/ipv4/ip_local_port_range", "32768\t60999\n");
     machine.put("/proc/sys/kernel/osrelease", "6.1\n").put("/etc/os-release", "PRETTY_NAME=\"L\"\n");
-    let source = Source::new(machine.0.path());
+    let source = MachineFiles::new(machine.0.path());
     let write = |out: &mut Out<'_>| {
         write_start(&source, &Groups::default(), out);
         out.classic(class::SYS_CONFIG_EX, platform::BUILD_INFO, 0, (0, 0), platform::build_info(&source));

@@ -81,7 +81,7 @@ impl BuildId {
 
 /// Build id and segments of a program or library.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Program {
+pub(crate) struct ProgramFile {
     pub(crate) build_id: Option<BuildId>,
     /// The segments whose contents come from the file.
     segments: Vec<Segment>,
@@ -115,7 +115,7 @@ fn page_start(address: u64) -> u64 {
     address & !page_size().wrapping_sub(1)
 }
 
-impl Program {
+impl ProgramFile {
     /// Returns the base that the headers ask for.
     fn default_base(&self) -> Option<u64> {
         let lowest = self.segments.iter().min_by_key(|segment| segment.address)?;
@@ -159,7 +159,7 @@ impl Program {
     }
 }
 
-fn read_elf<'data, Elf, R>(file: R) -> Option<Program>
+fn read_elf<'data, Elf, R>(file: R) -> Option<ProgramFile>
 where
     Elf: FileHeader<Endian = Endianness>,
     R: ReadRef<'data>,
@@ -169,7 +169,7 @@ where
     if header.e_phnum(endian) > MAX_HEADERS {
         return None;
     }
-    let mut program = Program::default();
+    let mut program = ProgramFile::default();
     for segment in header.program_headers(endian, file).ok()? {
         let (address, offset) = (segment.p_vaddr(endian).into(), segment.p_offset(endian).into());
         let length: u64 = segment.p_filesz(endian).into();
@@ -197,7 +197,7 @@ pub(crate) enum FileIdentity {
 
 /// A mapping of a file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Mapping<'a> {
+pub(crate) struct FileMapping<'a> {
     pub(crate) pid: u32,
     pub(crate) start: u64,
     pub(crate) end: u64,
@@ -208,8 +208,8 @@ pub(crate) struct Mapping<'a> {
 /// Cache of the programs that were read.
 #[derive(Debug, Default)]
 pub(crate) struct Programs {
-    by_file: HashMap<FileVersion, Arc<Program>>,
-    by_build_id: HashMap<(BuildId, Box<str>), Arc<Program>>,
+    by_file: HashMap<FileVersion, Arc<ProgramFile>>,
+    by_build_id: HashMap<(BuildId, Box<str>), Arc<ProgramFile>>,
     /// Files that may be opened until [`allow_reads`](Self::allow_reads) is called again.
     reads_left: usize,
 }
@@ -221,7 +221,7 @@ impl Programs {
     }
 
     /// Returns build id and segments of a mapped file, as far as they are known.
-    pub(crate) fn find_program(&mut self, mapping: &Mapping<'_>) -> Arc<Program> {
+    pub(crate) fn find_program(&mut self, mapping: &FileMapping<'_>) -> Arc<ProgramFile> {
         let key = match mapping.identity {
             FileIdentity::BuildId(id) => Some((id, Box::from(mapping.path))),
             FileIdentity::Inode(_) => None,
@@ -231,7 +231,7 @@ impl Programs {
         let Some(program) = is_allowed.then(|| self.read_mapping(mapping)).flatten() else {
             let cached = key.as_ref().and_then(|key| self.by_build_id.get(key));
             return cached.map_or_else(
-                || Arc::new(Program { build_id: key.map(|(id, _)| id), segments: Vec::new() }),
+                || Arc::new(ProgramFile { build_id: key.map(|(id, _)| id), segments: Vec::new() }),
                 Arc::clone,
             );
         };
@@ -242,8 +242,8 @@ impl Programs {
     }
 
     /// Opens and reads the file of a mapping; `None` if no file with its identity is found.
-    fn read_mapping(&mut self, mapping: &Mapping<'_>) -> Option<Arc<Program>> {
-        let Mapping { pid, start, end, path, .. } = *mapping;
+    fn read_mapping(&mut self, mapping: &FileMapping<'_>) -> Option<Arc<ProgramFile>> {
+        let FileMapping { pid, start, end, path, .. } = *mapping;
         let paths = plain::mapped_file_paths(pid, &(start..end), path);
         for (path, flags) in paths {
             let file = blocking::run_for_process(pid, READ_TIMEOUT, move || plain::find(&path, flags))?;
@@ -258,7 +258,7 @@ impl Programs {
     }
 
     /// Returns the program in a file, from the cache if the file has not changed.
-    fn read_file(&mut self, pid: u32, file: PlainFile) -> Option<Arc<Program>> {
+    fn read_file(&mut self, pid: u32, file: PlainFile) -> Option<Arc<ProgramFile>> {
         if let Some(cached) = self.by_file.get(&file.version) {
             return Some(Arc::clone(cached));
         }
@@ -269,10 +269,10 @@ impl Programs {
     }
 }
 
-impl Mapping<'_> {
+impl FileMapping<'_> {
     /// Whether a file is the mapped one. Some file systems report another device for a file than
     /// for its mapping, so only the inode is compared.
-    fn is_file(&self, version: &FileVersion, program: &Program) -> bool {
+    fn is_file(&self, version: &FileVersion, program: &ProgramFile) -> bool {
         match self.identity {
             FileIdentity::BuildId(id) => program.build_id == Some(id),
             FileIdentity::Inode(inode) => inode == version.inode,
@@ -282,9 +282,9 @@ impl Mapping<'_> {
 
 /// Inserts into a cache, which is emptied first if it is full.
 fn insert_bounded<K: std::hash::Hash + Eq>(
-    cache: &mut HashMap<K, Arc<Program>>,
+    cache: &mut HashMap<K, Arc<ProgramFile>>,
     key: K,
-    program: &Arc<Program>,
+    program: &Arc<ProgramFile>,
 ) {
     if cache.len() >= MAX_KEPT {
         cache.clear();
@@ -292,8 +292,8 @@ fn insert_bounded<K: std::hash::Hash + Eq>(
     cache.insert(key, Arc::clone(program));
 }
 
-fn read_program(file: &PlainFile) -> Option<Program> {
-    Some(Program::read(&ReadCache::new(file.open()?)))
+fn read_program(file: &PlainFile) -> Option<ProgramFile> {
+    Some(ProgramFile::read(&ReadCache::new(file.open()?)))
 }
 
 #[cfg(test)]
@@ -302,14 +302,14 @@ mod tests {
     use rustix::fs::OFlags;
 
     /// A library of a linker that does not keep addresses and file offsets equal.
-    fn library() -> Program {
+    fn library() -> ProgramFile {
         let segment = |address, offset, length, is_code| Segment { address, offset, length, is_code };
         let segments = vec![
             segment(0, 0, 0x5C4, false),
             segment(0x15C8, 0x5C8, 0x158, true),
             segment(0x2720, 0x720, 0x160, false),
         ];
-        Program { build_id: None, segments }
+        ProgramFile { build_id: None, segments }
     }
 
     #[test]
@@ -330,11 +330,11 @@ mod tests {
     #[test]
     fn layout_follows_the_mapping_without_valid_headers() {
         let by_mapping = ImageLayout { base: 0x1_0000, size: 0x3000, default_base: 0 };
-        assert_eq!(Program::default().layout(0x1_2000, 0x1000, 0x2000), by_mapping);
-        assert_eq!(Program::default().layout(0x1000, 0x1000, 0x2000).base, 0x1000, "below address 0");
+        assert_eq!(ProgramFile::default().layout(0x1_2000, 0x1000, 0x2000), by_mapping);
+        assert_eq!(ProgramFile::default().layout(0x1000, 0x1000, 0x2000).base, 0x1000, "below address 0");
         for (address, offset, length) in [(u64::MAX, 0, u64::MAX), (0, u64::MAX, 1), (1 << 63, 0, 1 << 63)] {
             let segments = vec![Segment { address, offset, length, is_code: true }];
-            let program = Program { build_id: None, segments };
+            let program = ProgramFile { build_id: None, segments };
             let ImageLayout { base, size, .. } = program.layout(0x1_2000, 0x1000, 0x2000);
             assert!(base.checked_add(size).is_some());
             let _ = program.layout(u64::MAX, u64::MAX, u64::MAX);
@@ -345,15 +345,15 @@ mod tests {
     fn damaged_file_is_read_without_panic() {
         let own = std::fs::read(std::env::current_exe().unwrap()).unwrap();
         let own = &own[..own.len().min(1 << 13)];
-        assert!(!Program::read(own).segments.is_empty());
+        assert!(!ProgramFile::read(own).segments.is_empty());
         for length in (0..0x400).chain([own.len() / 2]) {
-            let _ = Program::read(&own[..length]);
+            let _ = ProgramFile::read(&own[..length]);
         }
         for at in 0..0x400 {
             for byte in [0, 0x7F, 0xFF] {
                 let mut broken = own.to_vec();
                 broken[at] = byte;
-                let program = Program::read(&*broken);
+                let program = ProgramFile::read(&*broken);
                 assert!(program.segments.len() <= MAX_SEGMENTS);
                 let _ = program.layout(0x7F00_0000_0000, 0x1000, 0x1000);
             }
@@ -378,14 +378,14 @@ mod tests {
         let inode = plain::find(path, OFlags::NOFOLLOW).expect("a plain file").version.inode;
         let mut programs = Programs::default();
         let identity = FileIdentity::Inode(inode);
-        let gone = Mapping { pid: u32::MAX, start: 0x1000, end: 0x2000, path, identity };
+        let gone = FileMapping { pid: u32::MAX, start: 0x1000, end: 0x2000, path, identity };
         assert!(programs.find_program(&gone).segments.is_empty(), "no file is opened before it is allowed");
         programs.allow_reads(3);
         assert!(!programs.find_program(&gone).segments.is_empty());
-        let other = Mapping { identity: FileIdentity::Inode(inode + 1), ..gone };
+        let other = FileMapping { identity: FileIdentity::Inode(inode + 1), ..gone };
         assert!(programs.find_program(&other).segments.is_empty(), "another file with that name");
         let id = BuildId::new(&[7; 20]).unwrap();
-        let program = programs.find_program(&Mapping { identity: FileIdentity::BuildId(id), ..gone });
+        let program = programs.find_program(&FileMapping { identity: FileIdentity::BuildId(id), ..gone });
         assert_eq!(
             (program.build_id, program.segments.len()),
             (Some(id), 0),

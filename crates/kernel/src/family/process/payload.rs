@@ -147,11 +147,12 @@ mod tests {
 
     use super::*;
     use crate::family::testing::assert_written;
-    use crate::tasks::facts::{AppIdentity, Name, Program};
+    use crate::tasks::facts::{AppIdentity, Name, RunningProgram};
 
     #[test]
     fn payloads_have_the_documented_layout() {
-        let program = Program { path: Vec::new(), image: b"sh".to_vec(), command_line: "sh ä".into() };
+        let program =
+            RunningProgram { path: Vec::new(), image: b"sh".to_vec(), command_line: "sh ä".into() };
         let app = AppIdentity { package: "p".into(), application: "q".into(), namespace: None };
         let mut process = Process {
             start_ticks: 1,

@@ -18,7 +18,7 @@ const MAX_NAMES: usize = 4096;
 
 /// The configuration files of a machine.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
+pub(crate) struct MachineFiles {
     root: PathBuf,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct Space {
     pub(crate) free: u64,
 }
 
-impl Source {
+impl MachineFiles {
     pub(crate) fn new(root: impl Into<PathBuf>) -> Self {
         Self { root: root.into() }
     }
@@ -140,7 +140,7 @@ mod tests {
         let pipe = root.path().join("pipe");
         rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
         std::fs::write(root.path().join("text"), " a\0b \n").unwrap();
-        let source = Source::new(root.path());
+        let source = MachineFiles::new(root.path());
         assert_eq!((source.text("/pipe"), source.text("/none")), (String::new(), String::new()));
         assert_eq!(source.text("/text"), "a b");
         assert_eq!((source.number("/text"), source.names("/none")), (0, Vec::<String>::new()));
