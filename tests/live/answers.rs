@@ -15,7 +15,7 @@ const EVERYTHING_NAME: &str = "Traceweir-Example-Everything";
 fn answer(daemon: &Daemon, arguments: &[&str], code: i32) -> Value {
     let all = daemon.weir(arguments.iter().chain(&["--json"])).expect(code).json();
     assert_eq!(all.len(), 1, "{arguments:?}");
-    check_documented(&all[0], "## What came of it");
+    check_documented(&all[0], "## Results of commands that change sessions");
     all.into_iter().next().unwrap()
 }
 

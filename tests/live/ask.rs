@@ -7,7 +7,7 @@ use crate::util::{Daemon, weir_command};
 
 /// Returns the class number and the object of each answer.
 fn answers(objects: &[Value]) -> Vec<(u64, &Value)> {
-    objects.iter().for_each(|object| check_documented(object, "## What an information class tells"));
+    objects.iter().for_each(|object| check_documented(object, "## Answers of information classes"));
     objects.iter().map(|object| (object["class"].as_u64().unwrap(), &object["answer"])).collect()
 }
 
