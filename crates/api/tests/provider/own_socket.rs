@@ -144,7 +144,7 @@ fn found_and_stopped(scope: Scope) {
     wait_for_mark(stage.folder.path(), "registered");
     let mut daemon_process = DaemonProcess::start_on(stage, scope);
     until("the daemon has found the process", || {
-        let providers = daemon_process.controller.providers().unwrap();
+        let providers = daemon_process.controller.provider_entries().unwrap();
         providers.iter().any(|provider| provider.provider == PROVIDER && !provider.pids.is_empty())
     });
     daemon_process
