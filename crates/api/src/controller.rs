@@ -72,6 +72,8 @@ const DISK_TIMEOUT: Duration = Duration::from_secs(60);
 const CHECKED_AT_ONCE: usize = 1024;
 /// The timeout of an enable that waits forever.
 const INFINITE: u32 = u32::MAX;
+/// The session reference of requests about the system.
+const SYSTEM: SessionRef = SessionRef::Id(0);
 
 /// A connection to one daemon, on which every call is one request and its answer.
 ///

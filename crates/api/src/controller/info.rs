@@ -46,7 +46,7 @@ use traceweir_session::config::DEFAULT_MAX_SESSIONS;
 use traceweir_session::info::{Machine, System, local_answer};
 use traceweir_transport::message::{EnableEntry, RegistrationEntry, SessionRef};
 
-use super::{Controller, NO_SESSION, not_running};
+use super::{Controller, SYSTEM, not_running};
 use crate::error::{Error, Result};
 use crate::registration::Handle;
 
@@ -56,12 +56,12 @@ impl Controller {
     ///
     /// [`Session::set_information`]: crate::Session::set_information
     pub fn set_system(&mut self, set: &Set) -> Result<()> {
-        self.set_information(&NO_SESSION, set)
+        self.set_information(&SYSTEM, set)
     }
 
     /// Queries an information class of the system.
     pub fn query_system(&mut self, query: Query) -> Result<Answer> {
-        self.query_information(&NO_SESSION, query)
+        self.query_information(&SYSTEM, query)
     }
 
     /// Returns the sessions that enable a provider group, and the providers that have joined it.
@@ -99,7 +99,7 @@ pub(super) fn check_about(session: &SessionRef, class: InfoClass) -> Result<()> 
 
 /// Answers a query about the system as long as no daemon runs: it is idle, and has its defaults.
 pub fn query_idle_system(query: Query) -> Result<Answer> {
-    idle_answer(&NO_SESSION, query)
+    idle_answer(&SYSTEM, query)
 }
 
 /// Returns the answer of an idle system.

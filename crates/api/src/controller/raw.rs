@@ -26,12 +26,12 @@ pub use traceweir_transport::message::{
 
 use super::info::{ClassicEventId, check_about};
 use super::private::is_private;
-use super::{Controller, DISK_TIMEOUT, INFINITE, REPLY_TIMEOUT};
+use super::{Controller, DISK_TIMEOUT, INFINITE, REPLY_TIMEOUT, SYSTEM};
 use crate::error::{Error, Result};
 use crate::logfile::{Log, descriptors};
 
 /// The session reference for requests about the system.
-pub const NO_SESSION: SessionRef = SessionRef::Id(0);
+pub const NO_SESSION: SessionRef = SYSTEM;
 
 #[doc(hidden)]
 impl Controller {
