@@ -1,7 +1,7 @@
 //! Limits, tested by reaching them.
 
-use traceweir::controller::info::{Answer, NO_SESSION, Query};
-use traceweir::controller::{EnableParams, SessionConfig};
+use traceweir::controller::info::{Answer, Query};
+use traceweir::controller::{EnableParams, NO_SESSION, SessionConfig};
 use traceweir::private::PrivateSession;
 use traceweir::provider::MAX_REGISTRATIONS;
 use traceweir::{Guid, Provider};
@@ -107,8 +107,15 @@ fn eight_sessions_on_a_provider(stage: &Stage) {
     for session in &sessions {
         stage.enable(session, guid, &EnableParams::default());
     }
-    let entry =
-        || stage.controller().providers().unwrap().into_iter().find(|entry| entry.provider == guid).unwrap();
+    let entry = || {
+        stage
+            .controller()
+            .provider_entries()
+            .unwrap()
+            .into_iter()
+            .find(|entry| entry.provider == guid)
+            .unwrap()
+    };
     let before = entry();
     assert_eq!(status(stage.try_enable(&ninth, guid, &EnableParams::default())), 1450);
     assert_eq!(entry(), before);

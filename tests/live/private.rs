@@ -51,7 +51,7 @@ fn status(outcome: traceweir::Result<impl std::fmt::Debug>) -> u32 {
 fn open_known_shop(daemon: &Daemon) -> Process {
     let shop = open_shop(daemon);
     eventually("a registered shop", || {
-        let known = controller(daemon).providers().unwrap();
+        let known = controller(daemon).provider_entries().unwrap();
         known.iter().any(|provider| provider.pids.contains(&shop.id())).then_some(())
     });
     shop

@@ -179,22 +179,18 @@ impl Trace {
     /// Events written after the return are delivered. Fails with `ERROR_WMI_INSTANCE_NOT_FOUND` if
     /// no such session runs, no daemon runs, or the session is not real-time.
     pub fn live(name: &str) -> Result<Self> {
-        Self::open_live(None, &SessionRef::Name(name.to_owned()))
+        Self::live_in(None, name)
     }
 
-    /// Opens a live session. Events written after the return are delivered.
-    ///
-    /// Fails with `ERROR_WMI_INSTANCE_NOT_FOUND` if no such session runs, no daemon runs, or the
-    /// session is not real-time.
-    #[doc(hidden)]
-    pub fn open_live(scope: Option<Scope>, session: &SessionRef) -> Result<Self> {
-        Self::open_live_in(&folders(scope)?, session)
+    /// Opens a live session like [`live`](Self::live), in the daemon of this scope.
+    pub fn live_in(scope: Option<Scope>, name: &str) -> Result<Self> {
+        Self::open_live_in(&folders(scope)?, &SessionRef::Name(name.to_owned()))
     }
 
-    /// Opens a live session of the daemon of this runtime folder, ignoring `TRACEWEIR_RUNTIME_DIR`.
-    #[doc(hidden)]
-    pub fn open_live_at(folder: &Path, session: &SessionRef) -> Result<Self> {
-        Self::open_live_in(&[RuntimeDir::from_path(folder)], session)
+    /// Opens a live session like [`live`](Self::live), in the daemon of this runtime folder, ignoring
+    /// `TRACEWEIR_RUNTIME_DIR`.
+    pub fn live_at(folder: &Path, name: &str) -> Result<Self> {
+        Self::open_live_in(&[RuntimeDir::from_path(folder)], &SessionRef::Name(name.to_owned()))
     }
 
     pub(crate) fn open_live_in(folders: &[RuntimeDir], session: &SessionRef) -> Result<Self> {

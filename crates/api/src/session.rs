@@ -28,22 +28,25 @@
 //! | When the program ends | it stops | the same |
 //!
 //! Sessions in a daemon are found again by name with [`Session::open`], also by other programs.
+//! [`Controller::session`] does so in a daemon that was found before.
 //!
 //! [`stop_on_drop`]: SessionBuilder::stop_on_drop
 
 mod builder;
 mod enable;
 mod filter;
+mod providers;
 mod summary;
 
 pub use builder::SessionBuilder;
 pub use enable::{Enable, ProviderId};
 pub use filter::Filter;
+pub use providers::{ProviderEnable, ProviderInfo};
 pub use summary::{LostEvents, SessionSummary};
+pub use traceweir_transport::message::MAX_PROVIDER_NAME;
 pub use traceweir_transport::runtime::Scope;
 
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use traceweir_format::spec::enable::ControlCode;
@@ -70,7 +73,7 @@ pub struct Session {
 #[derive(Debug)]
 enum Place {
     Here(PrivateSession),
-    Daemon { controller: Mutex<Controller>, id: SessionId },
+    Daemon { controller: Controller, session: SessionRef },
 }
 
 impl Session {
@@ -87,25 +90,26 @@ impl Session {
         let session = SessionRef::Name(name.to_owned());
         let Some(mut controller) = Controller::find(None)? else { return Err(not_running(&session)) };
         let id = SessionId::new(controller.query(&session)?.id);
-        Ok(Self::in_daemon(controller, id))
+        Ok(controller.session_with_id(id))
     }
 
     /// Returns all sessions of the daemon that this user controls; none if no daemon runs.
     pub fn list() -> Result<Vec<SessionSummary>> {
-        let Some(mut controller) = Controller::find(None)? else { return Ok(Vec::new()) };
-        Ok(controller.query_all()?.into_iter().map(SessionSummary::from_message).collect())
+        Controller::find(None)?.map_or_else(|| Ok(Vec::new()), |mut controller| controller.sessions())
     }
 
-    fn in_daemon(controller: Controller, id: SessionId) -> Self {
-        Self { place: Place::Daemon { controller: Mutex::new(controller), id } }
+    fn in_daemon(controller: &Controller, session: SessionRef) -> Self {
+        Self { place: Place::Daemon { controller: controller.clone(), session } }
     }
 
     /// Returns the id of the session; sessions of a process have numbers of their own.
-    #[must_use]
-    pub fn id(&self) -> SessionId {
+    ///
+    /// Asks the daemon if the session was addressed by name ([`Controller::session`]).
+    pub fn id(&self) -> Result<SessionId> {
         match &self.place {
-            Place::Here(session) => SessionId::new(session.id()),
-            Place::Daemon { id, .. } => *id,
+            Place::Here(session) => Ok(SessionId::new(session.id())),
+            Place::Daemon { session: SessionRef::Id(id), .. } => Ok(SessionId::new(*id)),
+            Place::Daemon { session: SessionRef::Name(_), .. } => Ok(self.query()?.id),
         }
     }
 
@@ -121,24 +125,62 @@ impl Session {
     /// # }
     /// ```
     pub fn enable(&self, provider: impl Into<ProviderId>) -> Enable<'_> {
-        Enable::new(self, provider.into(), ControlCode::Enable)
+        self.request(provider, ControlCode::Enable)
+    }
+
+    /// Returns a builder for any of the three requests about a provider: [`enable`](Self::enable),
+    /// and with options [`disable`](Self::disable) and [`capture_state`](Self::capture_state).
+    ///
+    /// ```no_run
+    /// # use std::time::Duration;
+    /// # use traceweir::{ControlCode, EnableProperties, Session};
+    /// # fn disable(session: &Session) -> traceweir::Result<()> {
+    /// let request = session.request("Contoso.Group", ControlCode::Disable);
+    /// request.properties(EnableProperties::PROVIDER_GROUP).timeout(Duration::MAX).apply()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn request(&self, provider: impl Into<ProviderId>, code: ControlCode) -> Enable<'_> {
+        Enable::new(self, provider.into(), code)
     }
 
     /// Disables a provider in this session.
     pub fn disable(&self, provider: impl Into<ProviderId>) -> Result<()> {
-        Enable::new(self, provider.into(), ControlCode::Disable).apply()
+        self.request(provider, ControlCode::Disable).apply()
     }
 
     /// Requests that a provider write its state.
     ///
     /// Fails with `ERROR_INVALID_FUNCTION` if the provider is neither registered nor enabled.
     pub fn capture_state(&self, provider: impl Into<ProviderId>) -> Result<()> {
-        Enable::new(self, provider.into(), ControlCode::CaptureState).apply()
+        self.request(provider, ControlCode::CaptureState).apply()
     }
 
     /// Returns the settings and counters of the session.
     pub fn query(&self) -> Result<SessionSummary> {
         self.control(|session| Ok(session.query()), |controller, session| controller.query(session))
+    }
+
+    /// Returns the final settings and counters of a session that ended recently; `end_status` gives
+    /// the reason if it ended by itself.
+    ///
+    /// Fails with `ERROR_WMI_INSTANCE_NOT_FOUND` while it runs, and when the daemon has forgotten it.
+    pub fn outcome(&self) -> Result<SessionSummary> {
+        self.control(
+            |_| Err(Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, "the session is running")),
+            |controller, session| controller.outcome(session),
+        )
+    }
+
+    /// Returns the number of kernel events of the session that the kernel dropped, by processor.
+    ///
+    /// They are among the lost events of [`query`](Self::query). Empty if the session receives no
+    /// kernel events.
+    pub fn kernel_losses(&self) -> Result<Vec<u64>> {
+        match &self.place {
+            Place::Here(_) => Ok(Vec::new()),
+            Place::Daemon { controller, session } => controller.clone().kernel_losses(session),
+        }
     }
 
     /// Returns a builder that changes settings of the running session.
@@ -185,6 +227,17 @@ impl Session {
         )
     }
 
+    /// Finishes the log file of the session, which delivers live from now on.
+    ///
+    /// Fails with `ERROR_INVALID_FUNCTION` if it has no log file, and in this process.
+    pub fn convert_to_real_time(&self) -> Result<SessionSummary> {
+        let reason = "a session in this process delivers nothing live";
+        self.control(
+            |_| Err(Error::refused(Status::ERROR_INVALID_FUNCTION, reason)),
+            |controller, session| controller.convert_to_real_time(session),
+        )
+    }
+
     /// Sets an information class of the session (TraceSetInformation).
     ///
     /// Fails with `ERROR_NOT_SUPPORTED` if the machine lacks the hardware, and for most classes in a
@@ -192,9 +245,7 @@ impl Session {
     pub fn set_information(&self, set: &Set) -> Result<()> {
         match &self.place {
             Place::Here(session) => session.set_information(set),
-            Place::Daemon { controller, id } => {
-                lock(controller).set_information(&SessionRef::Id(id.number()), set)
-            }
+            Place::Daemon { controller, session } => controller.clone().set_information(session, set),
         }
     }
 
@@ -207,9 +258,7 @@ impl Session {
                 let reason = "a session in this process has no information classes";
                 Err(Error::refused(Status::ERROR_NOT_SUPPORTED, reason))
             }
-            Place::Daemon { controller, id } => {
-                lock(controller).query_information(&SessionRef::Id(id.number()), query)
-            }
+            Place::Daemon { controller, session } => controller.clone().query_information(session, query),
         }
     }
 
@@ -224,10 +273,7 @@ impl Session {
                 let reason = "a session in this process writes to its file and delivers nothing live";
                 Err(Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason))
             }
-            Place::Daemon { controller, id } => {
-                let folder = lock(controller).folder();
-                Trace::open_live_in(&[folder], &SessionRef::Id(id.number()))
-            }
+            Place::Daemon { controller, session } => Trace::open_live_in(&[controller.folder()], session),
         }
     }
 
@@ -235,7 +281,7 @@ impl Session {
     pub fn stop(self) -> Result<SessionSummary> {
         let properties = match self.place {
             Place::Here(session) => session.stop()?,
-            Place::Daemon { controller, id } => lock(&controller).stop(&SessionRef::Id(id.number()))?,
+            Place::Daemon { mut controller, session } => controller.stop(&session)?,
         };
         Ok(SessionSummary::from_message(properties))
     }
@@ -247,17 +293,51 @@ impl Session {
     ) -> Result<SessionSummary> {
         let properties = match &self.place {
             Place::Here(session) => here(session)?,
-            Place::Daemon { controller, id } => {
-                in_daemon(&mut lock(controller), &SessionRef::Id(id.number()))?
-            }
+            Place::Daemon { controller, session } => in_daemon(&mut controller.clone(), session)?,
         };
         Ok(SessionSummary::from_message(properties))
     }
 }
 
-fn lock(controller: &Mutex<Controller>) -> MutexGuard<'_, Controller> {
-    // A panic during a call leaves an abandoned request, whose answer is ignored.
-    controller.lock().unwrap_or_else(PoisonError::into_inner)
+/// Sessions of the daemon that a controller is connected to.
+impl Controller {
+    /// Returns the session with this name, ignoring case, or with this GUID in text form, without
+    /// asking the daemon.
+    ///
+    /// The name is looked up by each call on the session, which fails with
+    /// `ERROR_WMI_INSTANCE_NOT_FOUND` if no such session runs.
+    ///
+    /// ```no_run
+    /// use traceweir::controller::Controller;
+    ///
+    /// # fn main() -> traceweir::Result<()> {
+    /// if let Some(controller) = Controller::find(None)? {
+    ///     println!("{} events", controller.session("lunch").stop()?.events);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn session(&self, name: &str) -> Session {
+        Session::in_daemon(self, SessionRef::Name(name.to_owned()))
+    }
+
+    /// Returns the session with this id, without asking the daemon.
+    #[must_use]
+    pub fn session_with_id(&self, id: SessionId) -> Session {
+        Session::in_daemon(self, SessionRef::Id(id.number()))
+    }
+
+    /// Returns the settings and counters of all sessions.
+    pub fn sessions(&mut self) -> Result<Vec<SessionSummary>> {
+        Ok(self.query_all()?.into_iter().map(SessionSummary::from_message).collect())
+    }
+
+    /// Returns the recently ended sessions that the daemon remembers, the latest first; see
+    /// [`Session::outcome`].
+    pub fn ended_sessions(&mut self) -> Result<Vec<SessionSummary>> {
+        Ok(self.ended()?.into_iter().map(SessionSummary::from_message).collect())
+    }
 }
 
 /// Changes of a running session; [`Session::update`] creates it.

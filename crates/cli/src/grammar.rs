@@ -21,7 +21,7 @@
 //!
 //! ```text
 //!   text ──spelling, option──▶ Spelled ──known: names in manifests──▶ EnableRequest
-//!   EnableRequest ──filters──▶ EnableParams
+//!   EnableRequest ──filters──▶ Enable
 //!                 ──print──▶ text that parses to the same
 //! ```
 //!
@@ -47,8 +47,8 @@ mod tests;
 
 use std::path::Path;
 
-use traceweir::Guid;
-use traceweir::controller::{EnableParams, MAX_PROVIDER_NAME};
+use traceweir::session::{Enable, Filter, MAX_PROVIDER_NAME, ProviderId};
+use traceweir::{EnableProperties, Guid, Keywords, Level, Session};
 use traceweir_format::header::Record;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
 use traceweir_format::spec::event::ExtType;
@@ -138,21 +138,32 @@ impl EnableRequest {
         if is_name { &self.name } else { "" }
     }
 
-    /// Returns the parameters of the enable call, limited to these processes if any are given here
-    /// or were typed.
-    pub(crate) fn params(&self, pids: &[u32]) -> EnableParams {
+    /// Returns the call that enables the provider in a session, limited to these processes if any
+    /// are given here or were typed.
+    pub(crate) fn enable_in<'s>(&self, session: &'s Session, pids: &[u32]) -> Enable<'s> {
+        let provider = ProviderId::from(self.guid).with_name(self.called());
+        self.set_up(session.enable(provider), pids)
+    }
+
+    /// Adds the parameters of the enable to a request, limited like [`enable_in`](Self::enable_in).
+    pub(crate) fn set_up<'s>(&self, request: Enable<'s>, pids: &[u32]) -> Enable<'s> {
+        let request = request
+            .level(Level::from_int(self.level))
+            .keywords(Keywords::new(self.keywords))
+            .all_keywords(Keywords::new(self.all))
+            .properties(EnableProperties::new(self.property))
+            .source(self.source);
+        self.filters_for(pids).into_iter().fold(request, Enable::filter)
+    }
+
+    /// Returns the filters of the enable, limited to these processes if any are given here or were
+    /// typed.
+    pub(crate) fn filters_for(&self, pids: &[u32]) -> Vec<Filter> {
         let mut filters = self.filters.clone();
         filters.pids.extend(pids);
         filters.pids.sort_unstable();
         filters.pids.dedup();
-        EnableParams {
-            level: self.level,
-            match_any: self.keywords,
-            match_all: self.all,
-            property: self.property,
-            source: self.source,
-            filters: filters.encode(),
-        }
+        filters.encode()
     }
 
     /// Returns whether an enable call like this would have let an event through, as far as the

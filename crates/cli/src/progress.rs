@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
-use traceweir::controller::Properties;
+use traceweir::session::SessionSummary;
 
 use crate::text::grouped;
 
@@ -78,7 +78,7 @@ impl Counter {
     }
 
     /// Shows the current properties of the session.
-    pub(crate) fn show(&self, now: &Properties) {
+    pub(crate) fn show(&self, now: &SessionSummary) {
         let lost = now.events_lost.saturating_add(now.real_time_events_lost);
         let (events, lost) = (grouped(now.events), grouped(lost));
         self.line.set_message(format!("{events} events from {} processes, {lost} lost", now.processes));

@@ -15,13 +15,12 @@ use std::time::{Duration, Instant};
 
 use anstream::eprintln;
 use anyhow::{Context, Result, anyhow};
-use traceweir::controller::{Controller, Properties, ProviderEntry, Scope, SessionConfig, SessionRef};
-use traceweir::{ControlCode, Error, Guid, Status};
+use traceweir::controller::{Controller, Scope};
+use traceweir::session::{ProviderInfo, SessionSummary};
+use traceweir::{Error, Guid, LogFileMode, Session, SessionId, Status};
 use traceweir_daemon::RuntimeDir;
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
-use traceweir_format::spec::session::{
-    EVENT_TRACE_PRIVATE_IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE, LOG_FILE_MODES,
-};
+use traceweir_format::spec::session::LOG_FILE_MODES;
 
 use crate::cli::{DaemonChoice, KernelEvents};
 use crate::exit::{self, numbered};
@@ -39,10 +38,10 @@ pub(crate) use reach::{
 pub(crate) use report::{
     Ended, count_events, finalised_at, is_at_limit, report_losses, summarise, why_ended,
 };
-pub(crate) use shape::{config, fill_in_defaults, note_literal_percent_d};
+pub(crate) use shape::{SessionPlan, note_literal_percent_d, plan};
 
 /// How long to wait for processes when a provider is enabled.
-const ENABLE_TIMEOUT_MS: u32 = 2000;
+const ENABLE_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long to wait for a session that another client stops.
 const STOP_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of sessions that enable one provider, or one group
@@ -109,9 +108,12 @@ fn in_folder(daemon_choice: DaemonChoice, error: Error) -> anyhow::Error {
 }
 
 /// Connects to the daemon of a session; without a daemon there is no session.
-pub(crate) fn controller_of(daemon_choice: DaemonChoice, name: &str) -> Result<(Controller, SessionRef)> {
+pub(crate) fn controller_of(daemon_choice: DaemonChoice, name: &str) -> Result<(Controller, Session)> {
     match find(daemon_choice)? {
-        Some(controller) => Ok((controller, SessionRef::Name(name.to_owned()))),
+        Some(controller) => {
+            let session = controller.session(name);
+            Ok((controller, session))
+        }
         None => Err(anyhow!(Error::refused(
             Status::ERROR_WMI_INSTANCE_NOT_FOUND,
             format!(
@@ -123,22 +125,21 @@ pub(crate) fn controller_of(daemon_choice: DaemonChoice, name: &str) -> Result<(
 }
 
 /// Returns the documented names of the bits of a LogFileMode.
-pub(crate) fn mode_names(mode: u32) -> String {
+pub(crate) fn mode_names(mode: LogFileMode) -> String {
     let names: Vec<_> =
-        LOG_FILE_MODES.iter().filter(|(bit, _)| mode & bit != 0).map(|(_, name)| *name).collect();
+        LOG_FILE_MODES.iter().filter(|(bit, _)| mode.bits() & bit != 0).map(|(_, name)| *name).collect();
     names.join(" ")
 }
 
 /// Returns whether the session is private, that is, run by the processes of its provider.
-pub(crate) fn is_private(config: &SessionConfig) -> bool {
-    let kind = EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_PRIVATE_IN_PROC;
-    config.log_file_mode & kind == EVENT_TRACE_PRIVATE_LOGGER_MODE
+pub(crate) fn is_private(mode: LogFileMode) -> bool {
+    mode.contains(LogFileMode::PRIVATE_LOGGER) && !mode.contains(LogFileMode::PRIVATE_IN_PROC)
 }
 
 /// A session that this program started and stops, however it exits.
 pub(crate) struct OwnSession {
     controller: Controller,
-    session: SessionRef,
+    id: SessionId,
     name: String,
     is_over: bool,
     /// The sampling interval before this session changed it.
@@ -149,65 +150,67 @@ impl OwnSession {
     /// Starts a session for these providers; starts the user's own daemon if none runs.
     pub(crate) fn start(
         daemon_choice: DaemonChoice,
-        config: &SessionConfig,
+        plan: &SessionPlan,
         providers: &[EnableRequest],
-    ) -> Result<(Self, Properties)> {
+    ) -> Result<(Self, SessionSummary)> {
         let mut controller = find_or_start(daemon_choice)?;
-        let properties = start(&mut controller, config, providers)?;
-        Ok((Self::new(controller, config, &properties), properties))
+        let summary = start(&mut controller, plan, providers)?;
+        Ok((Self::new(controller, plan, &summary), summary))
     }
 
     /// Starts a session with the kernel events that are asked for. The sampling interval is
     /// restored when it ends, unless the session is left running.
     pub(crate) fn start_with_kernel(
         daemon_choice: DaemonChoice,
-        config: &mut SessionConfig,
+        plan: &mut SessionPlan,
         events: &KernelEvents,
         providers: &[EnableRequest],
-    ) -> Result<(Self, Properties)> {
-        kernel::with_kernel(config, events, events.kernel.as_ref(), providers);
+    ) -> Result<(Self, SessionSummary)> {
+        kernel::with_kernel(plan, events, events.kernel.as_ref(), providers);
         let mut controller = find_or_start(daemon_choice)?;
         let interval_before = kernel::choose_interval(&mut controller, events)?;
-        let started = start(&mut controller, config, providers);
+        let started = start(&mut controller, plan, providers);
         let started = match started
             .as_ref()
             .err()
             .and_then(|error| kernel::allowed_part(error, events.kernel.as_ref()))
         {
             Some(part) => {
-                kernel::with_kernel(config, events, Some(&part), providers);
-                start(&mut controller, config, providers).map(|properties| (properties, Some(part)))
+                kernel::with_kernel(plan, events, Some(&part), providers);
+                start(&mut controller, plan, providers).map(|summary| (summary, Some(part)))
             }
-            None => started.map(|properties| (properties, events.kernel.clone())),
+            None => started.map(|summary| (summary, events.kernel.clone())),
         };
-        let (properties, kernel) = started.inspect_err(|_| {
+        let (summary, kernel) = started.inspect_err(|_| {
             if let Some(interval) = interval_before {
                 // The first failure is the one to report.
                 let _ = kernel::set_interval(&mut controller, interval);
             }
         })?;
-        let mut own = Self::new(controller, config, &properties);
+        let mut own = Self::new(controller, plan, &summary);
         own.interval_before = interval_before;
-        if let Some(note) = kernel::stack_limit_note(config.stack_bytes, properties.config.stack_bytes) {
+        if let Some(note) = kernel::stack_limit_note(plan.kernel_stack_bytes, summary.kernel_stack_bytes) {
             eprintln!("note: {note}");
         }
         if let Some(kernel) = &kernel {
-            kernel::request_further_groups(&mut own.controller, &own.session, kernel)?;
+            kernel::request_further_groups(&own.session(), kernel)?;
             let asked = events.kernel.as_ref().unwrap_or(kernel);
             kernel::warn_of_limits(&asked.groups, &kernel.groups);
         }
-        Ok((own, properties))
+        Ok((own, summary))
     }
 
-    fn new(controller: Controller, config: &SessionConfig, properties: &Properties) -> Self {
-        let (session, name) = (SessionRef::Id(properties.id), config.name.clone());
-        Self { controller, session, name, is_over: false, interval_before: None }
+    fn new(controller: Controller, plan: &SessionPlan, summary: &SessionSummary) -> Self {
+        let (id, name) = (summary.id, plan.name.clone());
+        Self { controller, id, name, is_over: false, interval_before: None }
     }
 
     /// Enables providers in these processes, or in all if there are none.
-    pub(crate) fn enable(&mut self, providers: &[EnableRequest], pids: &[u32]) -> Result<()> {
+    pub(crate) fn enable(&self, providers: &[EnableRequest], pids: &[u32]) -> Result<()> {
+        let session = self.session();
         for wanted in providers {
-            enable(&mut self.controller, &self.session, wanted, pids)?;
+            let done = wanted.enable_in(&session, pids).timeout(ENABLE_TIMEOUT).apply();
+            warn_of_delay(done).with_context(|| format!("cannot enable {}", plain(&wanted.name)))?;
         }
         Ok(())
     }
@@ -219,18 +222,18 @@ impl OwnSession {
         }
     }
 
-    /// Returns the reference of the session.
-    pub(crate) fn session(&self) -> &SessionRef {
-        &self.session
+    /// Returns the session.
+    pub(crate) fn session(&self) -> Session {
+        self.controller.session_with_id(self.id)
     }
 
-    /// Returns its properties; `None` if it has ended.
-    pub(crate) fn query(&mut self) -> Result<Option<Properties>> {
+    /// Returns its settings and counters; `None` if it has ended.
+    pub(crate) fn query(&mut self) -> Result<Option<SessionSummary>> {
         if self.is_over {
             return Ok(None);
         }
-        match self.controller.query(&self.session) {
-            Ok(properties) => Ok(Some(properties)),
+        match self.session().query() {
+            Ok(summary) => Ok(Some(summary)),
             Err(error) if is_gone(&error) => {
                 self.is_over = true;
                 Ok(None)
@@ -252,13 +255,13 @@ impl OwnSession {
     /// Stops the session: collects all events and finalises the file, unless it has ended before.
     pub(crate) fn stop(mut self) -> Result<Ended> {
         self.is_over = true;
-        let stopped = self.controller.stop(&self.session);
+        let stopped = self.session().stop();
         // After the stop: before it, the change would be recorded in the trace, whose samples all
         // have one interval.
         self.restore_interval();
         match stopped {
-            Ok(properties) if properties.end_status == 0 => Ok(Ended::ByUs(properties)),
-            Ok(properties) => Ok(Ended::Before(properties)),
+            Ok(summary) if summary.end_status.is_none() => Ok(Ended::ByUs(summary)),
+            Ok(summary) => Ok(Ended::Before(summary)),
             Err(error) if is_gone(&error) || is_stopping(&error) || is_cut(&error) => Ok(self.outcome()),
             Err(error) => Err(error).with_context(|| format!("cannot stop session {}", plain(&self.name))),
         }
@@ -266,18 +269,16 @@ impl OwnSession {
 
     /// Waits for the end and returns how it ended. A daemon that does not know the session is a new
     /// one.
-    pub(crate) fn outcome(&mut self) -> Ended {
-        let started = Instant::now();
+    pub(crate) fn outcome(&self) -> Ended {
+        let (session, started) = (self.session(), Instant::now());
         loop {
-            match self.controller.outcome(&self.session) {
+            match session.outcome() {
                 Ok(outcome) => return Ended::Before(outcome),
                 // Another client is stopping it.
-                Err(_)
-                    if started.elapsed() < STOP_TIMEOUT && self.controller.query(&self.session).is_ok() =>
-                {
+                Err(_) if started.elapsed() < STOP_TIMEOUT && session.query().is_ok() => {
                     std::thread::sleep(Duration::from_millis(20));
                 }
-                Err(_) => return Ended::WithDaemon(self.controller.socket().to_owned()),
+                Err(_) => return Ended::WithDaemon(self.controller.socket()),
             }
         }
     }
@@ -293,7 +294,7 @@ impl Drop for OwnSession {
     fn drop(&mut self) {
         if !self.is_over {
             // The first failure is the one to report.
-            let _ = self.controller.stop(&self.session);
+            let _ = self.session().stop();
         }
         self.restore_interval();
     }
@@ -302,16 +303,17 @@ impl Drop for OwnSession {
 /// Starts a session in this daemon.
 fn start(
     controller: &mut Controller,
-    config: &SessionConfig,
+    plan: &SessionPlan,
     providers: &[EnableRequest],
-) -> Result<Properties> {
-    let about = || format!("cannot start session {}", plain(&config.name));
+) -> Result<SessionSummary> {
+    let about = || format!("cannot start session {}", plain(&plan.name));
     // Checked before the start, which truncates the file: an old trace is not lost to a session
     // that cannot run.
     check_enables(&controller.providers()?, providers).with_context(about)?;
     let guids: Vec<Guid> = providers.iter().map(|provider| provider.guid).collect();
     controller.check_enables(&guids).with_context(about)?;
-    controller.start(config).with_context(about)
+    let (_, summary) = plan.builder().daemon(controller).start_with_summary().with_context(about)?;
+    Ok(summary)
 }
 
 /// Returns whether an error means that there is no such session, or no longer.
@@ -330,11 +332,11 @@ pub(crate) fn is_cut(error: &Error) -> bool {
 
 /// Rejects enables that the daemon would reject once the session runs, as far as that can be
 /// predicted.
-fn check_enables(known: &[ProviderEntry], wanted: &[EnableRequest]) -> Result<()> {
+fn check_enables(known: &[ProviderInfo], wanted: &[EnableRequest]) -> Result<()> {
     for wanted in wanted {
         let is_group = wanted.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
         let entry =
-            known.iter().find(|provider| provider.provider == wanted.guid && provider.is_group == is_group);
+            known.iter().find(|provider| provider.guid == wanted.guid && provider.is_group == is_group);
         if entry.is_some_and(|provider| provider.sessions.len() >= MAX_SESSIONS_PER_PROVIDER) {
             let name = plain(&wanted.name);
             let reason = format!("eight sessions enable {name} already: stop one; nothing was changed");
@@ -342,18 +344,6 @@ fn check_enables(known: &[ProviderEntry], wanted: &[EnableRequest]) -> Result<()
         }
     }
     Ok(())
-}
-
-fn enable(
-    controller: &mut Controller,
-    session: &SessionRef,
-    wanted: &EnableRequest,
-    pids: &[u32],
-) -> Result<()> {
-    let params = wanted.params(pids);
-    let (guid, name, code) = (wanted.guid, wanted.called(), ControlCode::Enable);
-    let done = controller.enable_named(session, guid, name, code, &params, ENABLE_TIMEOUT_MS);
-    warn_of_delay(done).with_context(|| format!("cannot enable {}", plain(&wanted.name)))
 }
 
 /// Turns a timeout into a warning: the provider is enabled, and slow processes apply it later.

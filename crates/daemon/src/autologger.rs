@@ -40,6 +40,7 @@ use crate::conf::trust;
 use crate::error::Refusal;
 use crate::filter;
 use crate::folders::{self, Folders};
+pub use traceweir_transport::message::{EnableParams, Filter};
 
 /// How long clients wait at most for autologgers to start.
 pub(crate) const START_WITHIN: Duration = Duration::from_secs(10);

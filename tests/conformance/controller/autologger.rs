@@ -118,7 +118,7 @@ impl Booted {
 
     /// Returns level, any and all that the session has for a provider.
     fn wants(&self, guid: Guid) -> Option<(u8, u64, u64)> {
-        let all = self.controller().providers().unwrap();
+        let all = self.controller().provider_entries().unwrap();
         let entry = all.into_iter().find(|entry| entry.provider == guid)?;
         entry.sessions.first().map(|session| (session.level, session.any, session.all))
     }

@@ -100,7 +100,7 @@ fn looking_starts_nothing(stage: &Stage) {
 fn an_idle_system(stage: &Stage) {
     let (_folder, mut controller) = left_alone(stage);
     assert_eq!(controller.query_all().unwrap(), []);
-    assert_eq!(controller.providers().unwrap(), []);
+    assert_eq!(controller.provider_entries().unwrap(), []);
     for session in [SessionRef::Id(0x1_0001), SessionRef::Name("somebody".to_owned())] {
         assert_eq!(status(controller.query(&session)), 4201);
     }

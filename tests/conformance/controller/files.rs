@@ -226,7 +226,7 @@ fn a_file_becomes_live(stage: &Stage) {
     assert_eq!(ids(&path), [1]);
     assert_ne!(header_of(&path).end_time.0, 0);
     provider.write(&event(2, 4, 1), &[]).unwrap();
-    assert_eq!(status(Trace::open_live(None, &session.id)), 0);
+    assert_eq!(status(Trace::live(&session.properties.config.name)), 0);
     stage.end(session);
     assert_eq!(ids(&path), [1]);
 }

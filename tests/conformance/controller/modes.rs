@@ -182,7 +182,7 @@ fn real_time_is_delivered(stage: &Stage) {
     let config =
         SessionConfig { log_file_mode: REAL_TIME, log_file: None, flush_timer: 60, ..stage.config() };
     let (session, provider) = listened(stage, &config);
-    let trace = Trace::open_live(None, &session.id).unwrap();
+    let trace = Trace::live(&session.properties.config.name).unwrap();
     let (sender, received) = mpsc::channel();
     let reader = std::thread::spawn(move || {
         consumer::process(vec![trace], |item| {
@@ -458,7 +458,7 @@ fn early_events_wait(stage: &Stage) {
     let (session, provider) = listened(stage, &config);
     provider.write(&event(41, 4, 1), &[b"early"]).unwrap();
     stage.controller().flush(&session.id, None).unwrap();
-    let trace = Trace::open_live(None, &session.id).unwrap();
+    let trace = Trace::live(&session.properties.config.name).unwrap();
     provider.write(&event(42, 4, 1), &[b"late"]).unwrap();
     stage.end(session);
     let mut ids = Vec::new();

@@ -110,13 +110,13 @@ fn the_file_stays(stage: &Stage) {
 fn real_time_switches(stage: &Stage) {
     use traceweir::consumer::Trace;
     let session = stage.start(&stage.config());
-    assert_eq!(status(Trace::open_live(None, &session.id)), 4201);
+    assert_eq!(status(Trace::live(&session.properties.config.name)), 4201);
     let properties = update(stage, &session, Update { real_time: Some(true), ..Update::default() });
     assert_eq!((properties.config.log_file_mode & 0x100, properties.config.flush_timer), (0x100, 1));
-    assert_eq!(status(Trace::open_live(None, &session.id)), 0);
+    assert_eq!(status(Trace::live(&session.properties.config.name)), 0);
     let properties = update(stage, &session, Update { real_time: Some(false), ..Update::default() });
     assert_eq!(properties.config.log_file_mode & 0x100, 0);
-    assert_eq!(status(Trace::open_live(None, &session.id)), 4201);
+    assert_eq!(status(Trace::live(&session.properties.config.name)), 4201);
 }
 
 fn the_maximum_changes(stage: &Stage) {

@@ -107,7 +107,7 @@ fn live(stage: &Stage) {
     let (guid, session) = (new_provider(), stage.start(&config));
     let provider = Provider::register(guid, None).unwrap();
     stage.enable(&session, guid, &EnableParams::default());
-    let trace = Trace::open_live(None, &session.id).unwrap();
+    let trace = Trace::live(&session.properties.config.name).unwrap();
     track(&provider);
     stage.controller().flush(&session.id, None).unwrap();
     let mut found = Vec::new();

@@ -44,7 +44,7 @@ fn disable(stage: &Stage, session: &Session, guid: Guid, property: u32) {
 }
 
 fn listed(stage: &Stage, guid: Guid, is_group: bool) -> Option<ProviderEntry> {
-    let all = stage.controller().providers().unwrap();
+    let all = stage.controller().provider_entries().unwrap();
     all.into_iter().find(|entry| (entry.provider, entry.is_group) == (guid, is_group))
 }
 

@@ -151,7 +151,8 @@ fn stale_handles_are_not_enabled(stage: &Stage) {
 
 fn registrations_are_listed(stage: &Stage) {
     let guid = new_provider();
-    let listed = || stage.controller().providers().unwrap().into_iter().find(|entry| entry.provider == guid);
+    let listed =
+        || stage.controller().provider_entries().unwrap().into_iter().find(|entry| entry.provider == guid);
     assert_eq!(listed(), None);
     let provider = Provider::register(guid, None).unwrap();
     assert_eq!(listed().unwrap().pids, [std::process::id()]);
@@ -166,7 +167,7 @@ fn a_daemon_that_comes_later(stage: &Stage) {
     until("the registration", || {
         let Ok(Some(mut controller)) = Controller::find_at(&folder) else { return false };
         controller
-            .providers()
+            .provider_entries()
             .unwrap()
             .iter()
             .any(|entry| entry.provider == guid && entry.pids == [other.id()])

@@ -198,7 +198,8 @@ fn large_traits(stage: &Stage) {
     let data = vec![1; 65_535 - 2 - 6 - 3];
     let traits = blob(b"large\0", &one_trait(200, &data));
     let provider = Provider::register_with_traits(guid, &traits, None).unwrap();
-    let listed = stage.controller().providers().unwrap().into_iter().find(|entry| entry.provider == guid);
+    let listed =
+        stage.controller().provider_entries().unwrap().into_iter().find(|entry| entry.provider == guid);
     assert_eq!(listed.map(|entry| entry.name), Some("large".to_owned()));
     stage.enable(&session, guid, &EnableParams::default());
     assert!(provider.enabled(4, 1), "the daemon still reaches this process");

@@ -128,7 +128,7 @@ fn a_full_store(stage: &Stage) {
     };
     fill();
     assert!((0..100).all(|_| write() == 0xC000_0188), "and stays so");
-    let consumer = Trace::open_live(None, &session.id).unwrap();
+    let consumer = Trace::live(&session.properties.config.name).unwrap();
     assert_eq!(write(), 0, "once a consumer reads it");
     drop(consumer);
     fill();

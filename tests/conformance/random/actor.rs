@@ -242,7 +242,7 @@ impl<'s> Actor<'s> {
     }
 
     fn providers(&mut self) {
-        let all = match self.controller.providers() {
+        let all = match self.controller.provider_entries() {
             Ok(all) => all,
             Err(e) => return self.diverges(format!("providers: {e}")),
         };

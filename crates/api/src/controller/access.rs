@@ -33,7 +33,7 @@ pub use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights, Securit
 use traceweir_format::Guid;
 use traceweir_transport::message::Message;
 
-use super::{Controller, DISK_TIMEOUT, REPLY_TIMEOUT, unexpected};
+use super::{Controller, DISK_TIMEOUT, REPLY_TIMEOUT};
 use crate::error::Result;
 
 /// Returns the list in effect for everything if no daemon runs: that of the user's own daemon.
@@ -66,7 +66,7 @@ impl Controller {
     pub fn access(&mut self, object: Guid) -> Result<SecurityDescriptor> {
         match self.ask(&Message::QueryAccess { object }, &[], REPLY_TIMEOUT)? {
             Message::Access { descriptor } => Ok(SecurityDescriptor::parse(&descriptor)?),
-            other => Err(unexpected(&self.link, &other)),
+            other => Err(self.unexpected(&other)),
         }
     }
 
@@ -91,7 +91,7 @@ impl Controller {
     fn ask_for_change(&mut self, message: &Message) -> Result<()> {
         match self.ask(message, &[], DISK_TIMEOUT)? {
             Message::Done => Ok(()),
-            other => Err(unexpected(&self.link, &other)),
+            other => Err(self.unexpected(&other)),
         }
     }
 }

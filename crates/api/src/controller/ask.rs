@@ -10,8 +10,9 @@ use std::os::fd::BorrowedFd;
 use std::time::Duration;
 
 use traceweir_transport::message::{Control, Message, Role};
+use traceweir_transport::runtime::RuntimeDir;
 
-use super::{Controller, REPLY_TIMEOUT, first_of, info, launch, not_running, unexpected};
+use super::{Controller, Link, REPLY_TIMEOUT, first_of, info, launch, not_running};
 use crate::error::{Error, Result};
 use traceweir_format::info::Query;
 
@@ -26,7 +27,7 @@ impl Controller {
         loop {
             let from = u32::try_from(all.len()).unwrap_or(u32::MAX);
             let answer = self.ask(&question(from), &[], REPLY_TIMEOUT)?;
-            let (total, entries) = page(answer).map_err(|other| unexpected(&self.link, &other))?;
+            let (total, entries) = page(answer).map_err(|other| self.unexpected(&other))?;
             let done = entries.is_empty();
             all.extend(entries);
             if done || all.len() >= total as usize {
@@ -36,6 +37,27 @@ impl Controller {
     }
 
     pub(super) fn ask(
+        &mut self,
+        message: &Message,
+        descriptors: &[BorrowedFd<'_>],
+        timeout: Duration,
+    ) -> Result<Message> {
+        self.connection().ask(message, descriptors, timeout)
+    }
+}
+
+/// The connection of a controller and its clones.
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) link: Link,
+    /// The folders in which a daemon is looked for.
+    pub(super) folders: Vec<RuntimeDir>,
+    /// A daemon may be started.
+    pub(super) starts: bool,
+}
+
+impl Connection {
+    fn ask(
         &mut self,
         message: &Message,
         descriptors: &[BorrowedFd<'_>],
@@ -61,7 +83,7 @@ impl Controller {
 
     /// Returns whether the daemon has closed the connection. Late answers in it are dropped on the
     /// way.
-    pub(super) fn is_cut(&self) -> bool {
+    fn is_cut(&self) -> bool {
         loop {
             match self.link.connection.receive(Duration::ZERO) {
                 Ok(Some(_)) => {}
@@ -72,7 +94,7 @@ impl Controller {
     }
 
     /// Returns the answer of an idle system.
-    pub(super) fn idle_answer(&self, message: &Message) -> Result<Message> {
+    fn idle_answer(&self, message: &Message) -> Result<Message> {
         match message {
             Message::Control { session, .. } | Message::EnableProvider { session, .. } => {
                 Err(not_running(session))

@@ -6,14 +6,12 @@
 //!   Query ────▶ Session::query_information, Controller::query_system ─▶ daemon, or this machine
 //!                                                                        ─▶ Answer
 //!   GUID ─────▶ Controller::group_info
-//!
-//!   class, buffer, length ──▶ set_bytes, query_bytes, enumerate_bytes     the same as bytes, for C
 //! ```
 //!
 //! | About | Session | Classes |
 //! |---|---|---|
 //! | a session | its id or name | 3, 4, 8, 9, 10, 14, 16, 18, 20, 21, 23, 24, 26, 28 |
-//! | the system | [`NO_SESSION`] | 5, 6, 7, 11, 25, 27 |
+//! | the system | none | 5, 6, 7, 11, 25, 27 |
 //! | the system, whatever session is named | any | 17, 19, 22 |
 //!
 //! Private sessions support class 18 only.
@@ -33,12 +31,6 @@
 //! # }
 //! ```
 
-mod bytes;
-
-#[doc(hidden)]
-pub use bytes::{
-    Asked, Outcome, Room, ask, configure_last_branch_record_bytes, enumerate_bytes, query_bytes, set_bytes,
-};
 pub use traceweir_format::info::{
     Answer, ClassicEventId, CounterOwner, EnableInfo, GroupInfo, GroupMask, GuidInfo, InstanceInfo,
     PeriodicCaptureState, PmcSession, ProfileInterval, ProfileSource, Query, Set, StackCaching,
@@ -48,121 +40,35 @@ pub use traceweir_format::spec::info::InfoClass;
 use std::collections::BTreeSet;
 
 use traceweir_format::Guid;
-use traceweir_format::info::Branches;
 use traceweir_format::spec::info::About;
 use traceweir_format::spec::status::Status;
 use traceweir_session::config::DEFAULT_MAX_SESSIONS;
 use traceweir_session::info::{Machine, System, local_answer};
-use traceweir_transport::message::{EnableEntry, Message, RegistrationEntry, SessionRef};
+use traceweir_transport::message::{EnableEntry, RegistrationEntry, SessionRef};
 
-use super::{Controller, REPLY_TIMEOUT, not_running, unexpected};
+use super::{Controller, SYSTEM, not_running};
 use crate::error::{Error, Result};
 use crate::registration::Handle;
 
-/// The session reference for requests about the system.
-#[doc(hidden)]
-pub const NO_SESSION: SessionRef = SessionRef::Id(0);
 impl Controller {
-    /// Sets an information class of a session, or of the system ([`NO_SESSION`]). A failure changes
-    /// nothing.
-    ///
-    /// Fails with `ERROR_NOT_SUPPORTED` if the machine lacks the hardware, and for private
-    /// sessions; with `ERROR_INVALID_PARAMETER` for a session of the wrong kind, and for
-    /// meaningless contents; with `ERROR_PRIVILEGE_NOT_HELD` if profiling the system is not
-    /// allowed.
-    #[doc(hidden)]
-    pub fn set_information(&mut self, session: &SessionRef, set: &Set) -> Result<()> {
-        let (class, data) = (set.class().number(), set.to_bytes());
-        // A list that is too long for a message is too long for its class.
-        Set::from_bytes(class, Some(&data), data.len())?;
-        let session = session.clone();
-        match self.ask(&Message::SetInformation { session, class, data }, &[], REPLY_TIMEOUT)? {
-            Message::Done => Ok(()),
-            other => Err(unexpected(&self.link, &other)),
-        }
-    }
-
-    /// Queries an information class of a session, or of the system ([`NO_SESSION`]).
-    #[doc(hidden)]
-    pub fn query_information(&mut self, session: &SessionRef, query: Query) -> Result<Answer> {
-        check_about(session, query.class())?;
-        if let Some(answer) = local_answer(query, Machine::inspect)? {
-            return Ok(answer);
-        }
-        let (class, input, session) = (query.class().number(), query.input(), session.clone());
-        match self.ask(&Message::QueryInformation { session, class, input }, &[], REPLY_TIMEOUT)? {
-            Message::Information { data } => Ok(Answer::from_bytes(query, &data)?),
-            other => Err(unexpected(&self.link, &other)),
-        }
-    }
-
     /// Sets an information class of the system; see [`Session::set_information`] for one of a
     /// session.
     ///
     /// [`Session::set_information`]: crate::Session::set_information
     pub fn set_system(&mut self, set: &Set) -> Result<()> {
-        self.set_information(&NO_SESSION, set)
+        self.set_information(&SYSTEM, set)
     }
 
     /// Queries an information class of the system.
     pub fn query_system(&mut self, query: Query) -> Result<Answer> {
-        self.query_information(&NO_SESSION, query)
-    }
-
-    /// Returns the number of kernel events of a session that the kernel dropped, by processor.
-    ///
-    /// They are among the lost events in the session's properties. Empty if the session receives no
-    /// kernel events.
-    #[doc(hidden)]
-    pub fn kernel_losses(&mut self, session: &SessionRef) -> Result<Vec<u64>> {
-        let session = session.clone();
-        match self.ask(&Message::QueryKernelLosses { session }, &[], REPLY_TIMEOUT)? {
-            Message::KernelLosses { lost } => Ok(lost),
-            other => Err(unexpected(&self.link, &other)),
-        }
-    }
-
-    /// Records the last branches of a session at these kernel events
-    /// (TraceConfigureLastBranchRecord).
-    ///
-    /// Sets [`Set::LbrConfiguration`] and [`Set::LbrEventList`] in one call, neither if the other
-    /// is refused.
-    #[doc(hidden)]
-    pub fn configure_last_branch_record(
-        &mut self,
-        session: &SessionRef,
-        configuration: u32,
-        events: &[ClassicEventId],
-    ) -> Result<()> {
-        let events = Branches { configuration, events: events.to_vec() }.event_bytes();
-        // Too many are not sent.
-        Branches::from_bytes(configuration, &events)?;
-        let session = session.clone();
-        match self.ask(&Message::ConfigureBranches { session, configuration, events }, &[], REPLY_TIMEOUT)? {
-            Message::Done => Ok(()),
-            other => Err(unexpected(&self.link, &other)),
-        }
-    }
-
-    /// Returns the registrations of a provider, with the enables of each session.
-    ///
-    /// Fails with `ERROR_WMI_GUID_NOT_FOUND` if it is neither registered nor enabled.
-    #[doc(hidden)]
-    pub fn registrations(&mut self, provider: Guid) -> Result<Vec<RegistrationEntry>> {
-        self.pages(
-            |from| Message::QueryRegistrations { provider, from },
-            |answer| match answer {
-                Message::Registrations { total, registrations } => Ok((total, registrations)),
-                other => Err(other),
-            },
-        )
+        self.query_information(&SYSTEM, query)
     }
 
     /// Returns the sessions that enable a provider group, and the providers that have joined it.
     ///
     /// Fails with `ERROR_WMI_GUID_NOT_FOUND` if there are neither.
     pub fn group_info(&mut self, group: Guid) -> Result<GroupInfo> {
-        let all = self.providers()?;
+        let all = self.provider_entries()?;
         let Some(entry) = all.iter().find(|entry| entry.is_group && entry.provider == group) else {
             return Err(unknown_provider());
         };
@@ -182,13 +88,18 @@ pub fn own_providers() -> Vec<Guid> {
 }
 
 /// Checks whether a class concerns a session or the system.
-fn check_about(session: &SessionRef, class: InfoClass) -> Result<()> {
+pub(super) fn check_about(session: &SessionRef, class: InfoClass) -> Result<()> {
     let reason = match (class.rules().about, session.is_nothing()) {
         (About::Session, true) => "no session is named: give its name, or its id, which is not 0",
         (About::System, false) => "this information is about the system: the session id must be 0",
         _ => return Ok(()),
     };
     Err(Error::refused(Status::ERROR_INVALID_PARAMETER, reason))
+}
+
+/// Answers a query about the system as long as no daemon runs: it is idle, and has its defaults.
+pub fn query_idle_system(query: Query) -> Result<Answer> {
+    idle_answer(&SYSTEM, query)
 }
 
 /// Returns the answer of an idle system.
@@ -227,7 +138,7 @@ fn enable_info(entry: &EnableEntry) -> EnableInfo {
     }
 }
 
-fn guid_info(registrations: Vec<RegistrationEntry>) -> GuidInfo {
+pub(super) fn guid_info(registrations: Vec<RegistrationEntry>) -> GuidInfo {
     let instance = |entry: RegistrationEntry| InstanceInfo {
         pid: entry.pid,
         is_classic: entry.is_classic,

@@ -4,22 +4,24 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use traceweir_format::Guid;
-use traceweir_format::spec::session::{LogFileMode, SessionId};
+use traceweir_format::info::{ClassicEventId, Set};
+use traceweir_format::spec::session::LogFileMode;
 use traceweir_format::time::ClockKind;
 use traceweir_transport::message::SessionConfig;
 use traceweir_transport::runtime::Scope;
 
-use super::{Place, Session};
+use super::{Place, Session, SessionSummary};
 use crate::controller::Controller;
 use crate::error::Result;
 use crate::private::PrivateSession;
 
-/// Modes that determine how a log file is written, or that there is none.
+/// Modes that determine how a log file is written, or that events go elsewhere too.
 const FILE_MODES: LogFileMode = LogFileMode::SEQUENTIAL
     .union(LogFileMode::CIRCULAR)
     .union(LogFileMode::APPEND)
     .union(LogFileMode::NEWFILE)
-    .union(LogFileMode::BUFFERING);
+    .union(LogFileMode::BUFFERING)
+    .union(LogFileMode::REAL_TIME);
 
 /// The place in which a session is started.
 #[derive(Clone, Debug)]
@@ -27,6 +29,7 @@ enum Target {
     InProcess,
     Daemon(Option<Scope>),
     DaemonAt(PathBuf),
+    Connected(Controller),
 }
 
 /// Settings of a session to be started; [`Session::builder`] creates it.
@@ -79,6 +82,15 @@ impl SessionBuilder {
     /// Runs the session in the daemon of this runtime folder.
     pub fn daemon_at(mut self, folder: impl Into<PathBuf>) -> Self {
         self.target = Target::DaemonAt(folder.into());
+        self
+    }
+
+    /// Runs the session in the daemon that this controller is connected to.
+    ///
+    /// The session and the controller share one connection, which
+    /// [`stop_on_drop`](Self::stop_on_drop) depends on: drop both.
+    pub fn daemon(mut self, controller: &Controller) -> Self {
+        self.target = Target::Connected(controller.clone());
         self
     }
 
@@ -139,7 +151,16 @@ impl SessionBuilder {
 
     /// Sets the size limit of the log file in MiB. The mode determines what happens at the limit.
     pub fn maximum_file_mib(mut self, mib: u32) -> Self {
+        self.config.log_file_mode &= !LogFileMode::USE_KBYTES_FOR_SIZE.bits();
         self.config.maximum_file_size = mib;
+        self
+    }
+
+    /// Sets the size limit of the log file in KiB, like [`maximum_file_mib`](Self::maximum_file_mib)
+    /// ([`LogFileMode::USE_KBYTES_FOR_SIZE`]).
+    pub fn maximum_file_kib(mut self, kib: u32) -> Self {
+        self.config.log_file_mode |= LogFileMode::USE_KBYTES_FOR_SIZE.bits();
+        self.config.maximum_file_size = kib;
         self
     }
 
@@ -176,6 +197,13 @@ impl SessionBuilder {
         self
     }
 
+    /// Records the call stack with each of these kernel events, from the first one on; for system
+    /// loggers.
+    pub fn kernel_stacks(mut self, events: &[ClassicEventId]) -> Self {
+        self.config.kernel_stacks = Set::StackTracing(events.to_vec()).to_bytes();
+        self
+    }
+
     /// Sets the size of the ring that each process writes to, in bytes for each processor.
     pub fn ring_bytes(mut self, bytes: u32) -> Self {
         self.config.ring_bytes = bytes;
@@ -196,20 +224,28 @@ impl SessionBuilder {
     /// the mode needs a log file and none is set; with [`Error::NoDaemon`](crate::Error::NoDaemon)
     /// if no daemon could be started.
     pub fn start(self) -> Result<Session> {
+        Ok(self.start_with_summary()?.0)
+    }
+
+    /// Starts the session like [`start`](Self::start), and returns its settings after adjustment,
+    /// which [`Session::query`] would return in a second call.
+    pub fn start_with_summary(self) -> Result<(Session, SessionSummary)> {
         let Self { target, mut config } = self;
         if config.log_file.is_some() && !LogFileMode::new(config.log_file_mode).intersects(FILE_MODES) {
             config.log_file_mode |= LogFileMode::SEQUENTIAL.bits();
         }
-        let controller = match target {
+        let mut controller = match target {
             Target::InProcess => {
-                return Ok(Session { place: Place::Here(PrivateSession::start(&config)?) });
+                let session = PrivateSession::start(&config)?;
+                let summary = SessionSummary::from_message(session.query());
+                return Ok((Session { place: Place::Here(session) }, summary));
             }
-            Target::Daemon(scope) => Controller::find_or_start(scope),
-            Target::DaemonAt(folder) => Controller::find_or_start_at(&folder),
+            Target::Daemon(scope) => Controller::find_or_start(scope)?,
+            Target::DaemonAt(folder) => Controller::find_or_start_at(&folder)?,
+            Target::Connected(controller) => controller,
         };
-        let mut controller = controller?;
-        let id = SessionId::new(controller.start(&config)?.id);
-        Ok(Session::in_daemon(controller, id))
+        let summary = SessionSummary::from_message(controller.start(&config)?);
+        Ok((controller.session_with_id(summary.id), summary))
     }
 }
 

@@ -6,9 +6,9 @@ use traceweir_format::Guid;
 use traceweir_format::spec::enable::{ControlCode, EnableProperties};
 use traceweir_format::spec::event::Keywords;
 use traceweir_format::spec::status::Status;
-use traceweir_transport::message::{EnableParams, SessionRef};
+use traceweir_transport::message::EnableParams;
 
-use super::{Filter, Place, Session, lock};
+use super::{Filter, Place, Session};
 use crate::error::Result;
 use crate::tracelogging::Level;
 
@@ -32,6 +32,16 @@ impl ProviderId {
     #[must_use]
     pub fn guid(&self) -> Guid {
         self.guid
+    }
+
+    /// Adds a name to a GUID, for people: a daemon lists it with the enable
+    /// ([`ProviderEnable::name`](super::ProviderEnable::name)).
+    ///
+    /// An enable fails with `ERROR_INVALID_PARAMETER` if the name is longer than
+    /// [`MAX_PROVIDER_NAME`](super::MAX_PROVIDER_NAME) UTF-16 units, or has control characters.
+    #[must_use]
+    pub fn with_name(self, name: impl Into<String>) -> Self {
+        Self { name: name.into(), ..self }
     }
 }
 
@@ -133,7 +143,7 @@ impl<'s> Enable<'s> {
         self
     }
 
-    /// Enables the provider.
+    /// Enables the provider, or carries out the other [request](Session::request).
     ///
     /// Fails with `ERROR_INVALID_PARAMETER` for filters that contradict each other or the session;
     /// with `ERROR_NO_SYSTEM_RESOURCES` if eight sessions enable the provider already.
@@ -143,12 +153,11 @@ impl<'s> Enable<'s> {
             (Place::Here(session), ControlCode::Enable) => session.enable(guid, &params),
             (Place::Here(session), ControlCode::Disable) => session.disable(guid),
             (Place::Here(session), ControlCode::CaptureState) => session.capture_state(guid, &params),
-            (Place::Daemon { controller, id }, _) => {
-                let session = SessionRef::Id(id.number());
+            (Place::Daemon { controller, session }, _) => {
                 let wait = timeout.unwrap_or(USUAL_TIMEOUT);
                 // The largest number waits without a limit.
                 let ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
-                match lock(controller).enable_named(&session, guid, &name, code, &params, ms) {
+                match controller.clone().enable_named(session, guid, &name, code, &params, ms) {
                     Err(error) if timeout.is_none() && error.status() == Status::ERROR_TIMEOUT => Ok(()),
                     done => done,
                 }

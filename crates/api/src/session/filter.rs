@@ -89,8 +89,26 @@ impl Filter {
         Self(message::Filter { kind, data })
     }
 
+    /// Returns the type of the filter (`EVENT_FILTER_TYPE_…`).
+    #[must_use]
+    pub fn kind(&self) -> u32 {
+        self.0.kind
+    }
+
+    /// Returns the bytes of the filter. A filter that a daemon reports has none if it was too large
+    /// for the message.
+    #[must_use]
+    pub fn data(&self) -> &[u8] {
+        &self.0.data
+    }
+
     /// Returns the filter as control messages contain it.
     pub(super) fn into_message(self) -> message::Filter {
         self.0
+    }
+
+    /// Converts a filter in a control message.
+    pub(super) fn from_message(filter: message::Filter) -> Self {
+        Self(filter)
     }
 }

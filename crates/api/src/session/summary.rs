@@ -11,7 +11,7 @@ use traceweir_transport::message::{LostByCause, Properties};
 
 /// The settings and counters of a session, at the time of a call or when it stopped.
 #[non_exhaustive]
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionSummary {
     /// Id of the session.
     pub id: SessionId,
@@ -35,6 +35,14 @@ pub struct SessionSummary {
     pub maximum_buffers: u32,
     /// Time after which partly filled buffers are written; zero if only full ones are.
     pub flush_timer: Duration,
+    /// Number of full buffers that are written together; 0 if each is written when it is full.
+    pub flush_threshold: u32,
+    /// Groups of kernel events (EnableFlags) of a system logger.
+    pub kernel_flags: u32,
+    /// Bytes of user stack that are copied with each stack of a kernel event.
+    pub kernel_stack_bytes: u32,
+    /// Whether each event is delivered within milliseconds.
+    pub low_latency: bool,
     /// Events collected into buffers.
     pub events: u64,
     /// Events lost before they reached the session's buffers, or with buffers that could not be
@@ -54,12 +62,19 @@ pub struct SessionSummary {
     pub real_time_buffers_lost: u32,
     /// Events in buffers that a live consumer did not get.
     pub real_time_events_lost: u64,
+    /// Buffers of the log file, including header buffers, that another process truncated or
+    /// overwrote.
+    pub overwritten_buffers: u32,
     /// Number of processes that write to the session.
     pub processes: u32,
     /// Number of live consumers.
     pub consumers: u32,
     /// Processes that may have lost events which nothing could count.
     pub uncounted_processes: u32,
+    /// Memory regions dropped because their process broke the ring protocol.
+    pub damaged_regions: u32,
+    /// Id of the thread that collects events.
+    pub collector_thread: u32,
     /// Processor time of the thread that collects events.
     pub collector_time: Duration,
     /// The reason why the session ended by itself; `None` while it runs and after a stop.
@@ -85,6 +100,14 @@ pub struct LostEvents {
 }
 
 impl LostEvents {
+    /// Returns the total number of lost events.
+    #[must_use]
+    pub const fn sum(&self) -> u64 {
+        let Self { no_room, not_written, damaged, no_region, kernel, overwritten } = *self;
+        let before_buffers = no_room.saturating_add(damaged).saturating_add(no_region).saturating_add(kernel);
+        before_buffers.saturating_add(not_written).saturating_add(overwritten)
+    }
+
     fn from_message(lost: LostByCause) -> Self {
         let LostByCause { no_room, not_written, damaged, no_region, kernel, overwritten } = lost;
         Self { no_room, not_written, damaged, no_region, kernel, overwritten }
@@ -109,6 +132,10 @@ impl SessionSummary {
             minimum_buffers: config.minimum_buffers,
             maximum_buffers: config.maximum_buffers,
             flush_timer: Duration::from_secs(config.flush_timer.into()),
+            flush_threshold: config.flush_threshold,
+            kernel_flags: config.enable_flags,
+            kernel_stack_bytes: config.stack_bytes,
+            low_latency: config.low_latency,
             events: properties.events,
             events_lost: properties.events_lost,
             lost: LostEvents::from_message(properties.lost_by_cause),
@@ -118,9 +145,12 @@ impl SessionSummary {
             buffers_lost: properties.log_buffers_lost,
             real_time_buffers_lost: properties.real_time_buffers_lost,
             real_time_events_lost: properties.real_time_events_lost,
+            overwritten_buffers: properties.overwritten_buffers,
             processes: properties.processes,
             consumers: properties.consumers,
             uncounted_processes: properties.uncounted_processes,
+            damaged_regions: properties.damaged_regions,
+            collector_thread: properties.logger_thread_id,
             collector_time: Duration::from_nanos(properties.collector_ns),
             end_status: Some(Status(properties.end_status)).filter(|status| status.0 != 0),
         }

@@ -336,10 +336,10 @@ fn registration_returns_the_status_of_its_callback() {
 
         let no = || Box::new(|_: &Notice| Status::ERROR_BUSY);
         assert_eq!(classic::register(CONTROL, &[], no()).unwrap_err().status(), Status::ERROR_BUSY);
-        until("nothing stays", || controller.providers().unwrap().iter().all(|p| p.pids.is_empty()));
+        until("nothing stays", || controller.provider_entries().unwrap().iter().all(|p| p.pids.is_empty()));
         let (kept, status) = classic::register_with_status(CONTROL, &[], no()).unwrap();
         assert_eq!(status, Status::ERROR_BUSY);
-        let listed = controller.providers().unwrap();
+        let listed = controller.provider_entries().unwrap();
         assert_eq!((listed[0].pids.as_slice(), listed[0].is_classic), (&[std::process::id()][..], true));
         drop(kept);
         disable(&mut controller, &a, CONTROL);

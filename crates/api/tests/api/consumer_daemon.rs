@@ -93,7 +93,7 @@ fn consume(trace: Trace) -> (JoinHandle<Result<()>>, Shared) {
 }
 
 fn open(name: &str) -> Trace {
-    Trace::open_live(None, &named(name)).unwrap()
+    Trace::live(name).unwrap()
 }
 
 fn sorted(numbers: &[u64]) -> Vec<u64> {
@@ -342,7 +342,7 @@ fn killed_daemon_is_an_error_after_delivered_events() {
 }
 
 fn open_status(folder: &Path) -> Status {
-    Trace::open_live_at(folder, &named("live")).unwrap_err().status()
+    Trace::live_at(folder, "live").unwrap_err().status()
 }
 
 #[test]

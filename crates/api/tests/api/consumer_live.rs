@@ -71,7 +71,7 @@ impl Session {
     }
 
     fn open(&self) -> (Trace, QueueWriter) {
-        let trace = Trace::open_live_at(self.fake.path(), &SessionRef::Name("s".into())).unwrap();
+        let trace = Trace::live_at(self.fake.path(), "s").unwrap();
         (trace, self.queues.recv_timeout(PATIENCE).unwrap())
     }
 }
@@ -299,11 +299,10 @@ fn files_and_live_sessions_cannot_be_mixed() {
 #[test]
 fn unknown_session_has_the_documented_status() {
     let folder = tempfile::tempdir().unwrap();
-    let name = SessionRef::Name("other".into());
-    let error = Trace::open_live_at(folder.path(), &name).unwrap_err();
+    let error = Trace::live_at(folder.path(), "other").unwrap_err();
     assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
     let session = Session::new(1, false, 1);
-    let error = Trace::open_live_at(session.fake.path(), &name).unwrap_err();
+    let error = Trace::live_at(session.fake.path(), "other").unwrap_err();
     assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
 }
 
@@ -319,6 +318,6 @@ fn answer_without_descriptors_or_header_is_an_error() {
     };
     for (bytes, descriptors) in [(header(1), false), (Vec::new(), true), (vec![0; 200], true)] {
         let fake = FakeDaemon::new(move |c, e| answer(c, e.request, bytes.clone(), descriptors));
-        assert!(Trace::open_live_at(fake.path(), &SessionRef::Id(1)).is_err());
+        assert!(Trace::live_at(fake.path(), "s").is_err());
     }
 }

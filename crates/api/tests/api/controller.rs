@@ -244,7 +244,8 @@ fn lists_are_requested_page_by_page() {
     let mut controller = Controller::find_at(fake.path()).unwrap().unwrap();
     let ids: Vec<u64> = controller.query_all().unwrap().iter().map(|p| p.id).collect();
     assert_eq!(ids, (0..7).collect::<Vec<_>>());
-    let providers: Vec<Guid> = controller.providers().unwrap().iter().map(|entry| entry.provider).collect();
+    let providers: Vec<Guid> =
+        controller.provider_entries().unwrap().iter().map(|entry| entry.provider).collect();
     assert_eq!(providers, (1..=7).map(Guid::from_u128).collect::<Vec<_>>());
 }
 
@@ -275,13 +276,13 @@ fn controller_sees_daemon_exit_as_idle_and_uses_a_restarted_daemon() {
     let fake = FakeDaemon::new(|_, _| {});
     let folder = fake.path().to_owned();
     let mut controller = Controller::find_at(&folder).unwrap().unwrap();
-    let socket = controller.socket().to_owned();
+    let socket = controller.socket();
     drop(fake);
     fs::create_dir_all(&folder).unwrap();
     let error = controller.query(&by_name("s")).unwrap_err();
     assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
     assert!(controller.query_all().unwrap().is_empty());
-    assert!(controller.providers().unwrap().is_empty());
+    assert!(controller.provider_entries().unwrap().is_empty());
     let error =
         controller.start(&SessionConfig { name: "s".into(), log_file_mode: 0x100, ..Default::default() });
     assert!(

@@ -111,7 +111,7 @@ fn all_sessions_and_enabled_providers_are_listed() {
         let session = SessionRef::Id(ids[0]);
         controller.enable(&session, guid(n), EnableCode::Enable, &params, 1000).unwrap();
     }
-    let providers = controller.providers().unwrap();
+    let providers = controller.provider_entries().unwrap();
     assert_eq!(providers.len(), 50);
     let one = providers.iter().find(|p| p.provider == guid(3)).unwrap();
     let enable = EnableEntry { session: ids[0], level: 4, any: 0xF0, ..EnableEntry::default() };

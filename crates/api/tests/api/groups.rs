@@ -64,7 +64,7 @@ impl Recording<'_> {
     }
 
     fn entry(&mut self, guid: Guid, is_group: bool) -> Option<ProviderEntry> {
-        let all = self.controller.providers().unwrap();
+        let all = self.controller.provider_entries().unwrap();
         all.into_iter().find(|entry| (entry.provider, entry.is_group) == (guid, is_group))
     }
 

@@ -4,11 +4,11 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use traceweir::controller::info::{
-    Answer, Asked, NO_SESSION, ProfileInterval, Query, Room, Set, configure_last_branch_record_bytes,
+use traceweir::controller::info::{Answer, ProfileInterval, Query, Set};
+use traceweir::controller::{
+    Asked, Controller, EnableParams, NO_SESSION, Room, SessionConfig, configure_last_branch_record_bytes,
     enumerate_bytes, query_bytes, set_bytes,
 };
-use traceweir::controller::{Controller, EnableParams, SessionConfig};
 use traceweir::{Guid, PrivateSession, Provider};
 use traceweir_format::binary_path::BinaryPath;
 use traceweir_format::etl;

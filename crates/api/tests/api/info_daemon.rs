@@ -14,10 +14,12 @@ use std::time::{Duration, Instant};
 use traceweir::consumer;
 use traceweir::controller::access::{Rights, SecurityOperation, Sid};
 use traceweir::controller::info::{
-    Answer, ClassicEventId, NO_SESSION, PeriodicCaptureState, ProfileInterval, Query, Set, StackCaching,
-    enumerate_bytes, query_bytes, set_bytes,
+    Answer, ClassicEventId, PeriodicCaptureState, ProfileInterval, Query, Set, StackCaching,
 };
-use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef};
+use traceweir::controller::{
+    Controller, EnableCode, EnableParams, NO_SESSION, SessionConfig, SessionRef, enumerate_bytes,
+    query_bytes, set_bytes,
+};
 use traceweir::provider::EnableCallback;
 use traceweir::{EventDescriptor, Guid, Provider};
 use traceweir_format::binary_path::BinaryPath;
@@ -400,7 +402,7 @@ fn live_consumer_gets_modules_and_stacks_before_they_are_used() {
         let property = EVENT_ENABLE_PROPERTY_STACK_TRACE;
         let params = EnableParams { level: 4, property, ..EnableParams::default() };
         controller.enable(&session, guid(1), EnableCode::Enable, &params, 30_000).unwrap();
-        let trace = consumer::Trace::open_live_at(folder, &session).unwrap();
+        let trace = consumer::Trace::live_at(folder, "live").unwrap();
         let on = StackCaching { is_enabled: true, ..StackCaching::default() };
         controller.set_information(&session, &Set::UnifiedStackCaching(on)).unwrap();
         controller.set_information(&session, &Set::ProviderBinaryTracking(true)).unwrap();

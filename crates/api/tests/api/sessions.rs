@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use traceweir::consumer::Kind;
+use traceweir::controller::Controller;
 use traceweir::decoded::{self, Schemas};
-use traceweir::session::Filter;
+use traceweir::session::{Filter, ProviderId};
 use traceweir::{
-    ClockKind, EnableProperties, Error, EventDescriptor, Guid, Keywords, Level, LogFileMode, Provider,
-    Result, Session, Status, Trace, define_provider, write_event,
+    ClockKind, ControlCode, EnableProperties, Error, EventDescriptor, Guid, Keywords, Level, LogFileMode,
+    Provider, Result, Session, Status, Trace, define_provider, write_event,
 };
 
 use crate::support_daemon::{DaemonInThread, run_in_own_process};
@@ -121,7 +123,7 @@ fn live_session_delivers_decoded_events() {
         session.enable(NAME).stack_traces().properties(EnableProperties::SID).apply().unwrap();
         assert_eq!(Session::list().unwrap().len(), 1);
         let again = Session::open("LIVE").unwrap();
-        assert_eq!(again.id(), session.id());
+        assert_eq!(again.id().unwrap(), session.id().unwrap());
         assert_eq!(again.query().unwrap().flush_timer, Duration::from_secs(1));
         let updated = again.update().flush_timer(Duration::from_secs(2)).apply().unwrap();
         assert_eq!(updated.flush_timer, Duration::from_secs(2));
@@ -158,6 +160,54 @@ fn dropped_session_stops_only_if_it_was_asked_to() {
         crate::support::until("the session ends", has_ended);
         Session::open("free").unwrap().stop().unwrap();
     });
+}
+
+#[test]
+fn controller_addresses_sessions_and_lists_providers_with_their_enables() {
+    run_in_own_process(
+        "sessions::controller_addresses_sessions_and_lists_providers_with_their_enables",
+        |folder| {
+            let _daemon = DaemonInThread::new(folder);
+            let file = folder.join("by-controller.etl");
+            let mut controller = Controller::find_at(folder).unwrap().expect("a daemon");
+            let builder = Session::builder("Live").daemon(&controller).log_file(&file).real_time();
+            let (started, summary) = builder.maximum_file_kib(2048).start_with_summary().unwrap();
+            assert_eq!(summary.mode, LogFileMode::REAL_TIME | LogFileMode::USE_KBYTES_FOR_SIZE);
+            assert_eq!(summary.maximum_file_bytes, Some(2 << 20));
+            let by_name = controller.session("LIVE");
+            assert_eq!(by_name.id().unwrap(), summary.id);
+            assert_eq!(by_name.kernel_losses().unwrap(), []);
+            assert_eq!(started.outcome().unwrap_err().status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+
+            let guid = Guid::from_u128(0x51);
+            let provider = ProviderId::from(guid).with_name("Contoso.Named");
+            let filter = Filter::event_ids(&[7]);
+            let enable = by_name.enable(provider).level(Level::Warning).all_keywords(Keywords::new(2));
+            enable.keywords(Keywords::new(6)).filter(filter.clone()).apply().unwrap();
+            let entry = |controller: &mut Controller| {
+                controller.providers().unwrap().into_iter().find(|provider| provider.guid == guid)
+            };
+            let listed = entry(&mut controller).expect("the provider is enabled");
+            assert!(listed.pids.is_empty() && !listed.is_group);
+            let [enable] = &listed.sessions[..] else { panic!("{listed:?}") };
+            assert_eq!((enable.session, enable.level), (summary.id, Level::Warning));
+            assert_eq!((enable.keywords, enable.all_keywords), (Keywords::new(6), Keywords::new(2)));
+            assert_eq!((enable.name.as_str(), &enable.filters[..]), ("Contoso.Named", &[filter][..]));
+            let request = by_name.request(guid, ControlCode::Disable);
+            request.timeout(Duration::from_secs(30)).apply().unwrap();
+            assert_eq!(entry(&mut controller), None);
+
+            assert_eq!(controller.sessions().unwrap().len(), 1);
+            let live = by_name.convert_to_real_time().unwrap();
+            assert_eq!((live.log_file, live.mode.contains(LogFileMode::REAL_TIME)), (None, true));
+            assert_eq!(Trace::live_at(folder, "live").unwrap().kind(), Kind::Live);
+            started.stop().unwrap();
+            let ended = by_name.outcome().unwrap();
+            assert_eq!((ended.id, ended.end_status), (summary.id, None));
+            assert_eq!(controller.ended_sessions().unwrap(), [ended]);
+            assert_eq!(by_name.query().unwrap_err().status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+        },
+    );
 }
 
 #[test]

@@ -432,7 +432,7 @@ fn events_missed_before_a_late_enable_show_as_lost() {
     }
     until("the loss shows", || daemon_process.controller.query(&session()).unwrap().uncounted_processes == 1);
     let traced = |controller: &mut Controller| {
-        let providers = controller.providers().unwrap();
+        let providers = controller.provider_entries().unwrap();
         providers.iter().flat_map(|provider| &provider.sessions).map(|session| session.traced).sum::<u32>()
     };
     assert_eq!(traced(&mut daemon_process.controller), 1, "the registration stays enabled");

@@ -241,7 +241,7 @@ fn process_is_traced_and_counted_when_a_full_daemon_has_room_again() {
     wait_for_mark(&folder, "registered");
     let is_known = |daemon: &mut DaemonProcess| {
         let providers = daemon.controller.providers().unwrap();
-        providers.iter().any(|provider| provider.provider == PROVIDER && !provider.pids.is_empty())
+        providers.iter().any(|provider| provider.guid == PROVIDER && !provider.pids.is_empty())
     };
     assert!(!is_known(&mut daemon));
     // This process, which made the last probe, and the one that has registered.

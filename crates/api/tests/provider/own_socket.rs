@@ -150,7 +150,7 @@ fn found_and_stopped(scope: Scope) {
     wait_for_mark(stage.folder.path(), "registered");
     let mut daemon_process = DaemonProcess::start_on(stage, scope);
     until("the daemon has found the process", || {
-        let providers = daemon_process.controller.providers().unwrap();
+        let providers = daemon_process.controller.provider_entries().unwrap();
         providers.iter().any(|provider| provider.provider == PROVIDER && !provider.pids.is_empty())
     });
     daemon_process
@@ -251,7 +251,7 @@ fn controllers_and_consumers_of_daemon_user_do_not_need_the_shared_socket() {
     let controller = eventually("a daemon", || Controller::find_at(&runtime).ok().flatten());
     assert_eq!(controller.socket(), runtime.join("control.sock"), "the name of the daemon for people");
     until("an answer to a consumer", || {
-        let refusal = Trace::open_live_at(&runtime, &session()).unwrap_err();
+        let refusal = Trace::live_at(&runtime, "no session").unwrap_err();
         refusal.status() == Status::ERROR_WMI_INSTANCE_NOT_FOUND
     });
     let roles = daemon.end();

@@ -2,10 +2,11 @@
 //! counted as missed.
 
 use std::path::Path;
+use std::time::Duration;
 
 use rustix::process::Signal;
 use traceweir::controller::{EnableCode, EnableParams};
-use traceweir::{Guid, Provider};
+use traceweir::{ControlCode, Provider};
 use traceweir_format::tracelogging::TraitsBuilder;
 use traceweir_transport::message::Message;
 
@@ -27,10 +28,10 @@ fn traits() -> Vec<u8> {
 
 /// Starts a daemon with a session that enables the name, and no other provider.
 fn start_daemon_for_name() -> DaemonProcess {
-    let mut daemon_process = DaemonProcess::start();
-    let (guid, params) = (Guid::from_provider_name(NAME), EnableParams::default());
-    daemon_process.controller.enable(&session(), PROVIDER, EnableCode::Disable, &params, 0).unwrap();
-    daemon_process.controller.enable_named(&session(), guid, NAME, EnableCode::Enable, &params, 0).unwrap();
+    let daemon_process = DaemonProcess::start();
+    let session = daemon_process.controller.session("log");
+    session.request(PROVIDER, ControlCode::Disable).timeout(Duration::ZERO).apply().unwrap();
+    session.enable(NAME).timeout(Duration::ZERO).apply().unwrap();
     daemon_process
 }
 

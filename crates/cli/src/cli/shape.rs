@@ -1,7 +1,7 @@
 //! Command-line arguments that set the mode, buffers and clock of a session.
 
 use clap::{Args, ValueEnum};
-use traceweir::Guid;
+use traceweir::{ClockKind, Guid};
 use traceweir_format::spec::session::{
     EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_FILE_MODE_APPEND,
     EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_FILE_MODE_NEWFILE, EVENT_TRACE_FILE_MODE_PREALLOCATE,
@@ -24,12 +24,12 @@ pub(crate) enum ClockName {
 }
 
 impl ClockName {
-    /// Returns the documented number (`Wnode.ClientContext`).
-    pub(crate) const fn number(self) -> u32 {
+    /// Returns the clock of this name.
+    pub(crate) const fn kind(self) -> ClockKind {
         match self {
-            Self::Qpc => 1,
-            Self::System => 2,
-            Self::Cycles => 3,
+            Self::Qpc => ClockKind::Qpc,
+            Self::System => ClockKind::SystemTime,
+            Self::Cycles => ClockKind::CpuCycles,
         }
     }
 }

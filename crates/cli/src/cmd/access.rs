@@ -78,9 +78,9 @@ fn find_object(controller: &mut Controller, text: &str, rights: Rights) -> Resul
     if for_session || !for_provider {
         let folded = text.to_lowercase();
         let session =
-            controller.query_all()?.into_iter().find(|session| session.config.name.to_lowercase() == folded);
+            controller.sessions()?.into_iter().find(|session| session.name.to_lowercase() == folded);
         if let Some(session) = session {
-            return Ok(AccessObject { guid: session.config.guid, name: format!("session {}", plain(text)) });
+            return Ok(AccessObject { guid: session.guid, name: format!("session {}", plain(text)) });
         }
     }
     if for_session && !for_provider && !text.starts_with('*') {
@@ -201,17 +201,17 @@ pub(super) fn name_of(sid: &Sid) -> String {
 fn names(controller: &mut Controller) -> Result<BTreeMap<Guid, String>> {
     let mut names = BTreeMap::from([(DEFAULT_TRACE_SECURITY, "default".to_owned())]);
     for provider in controller.providers()?.into_iter().filter(|p| !p.name.is_empty()) {
-        names.insert(provider.provider, format!("provider {}", plain(&provider.name)));
+        names.insert(provider.guid, format!("provider {}", plain(&provider.name)));
     }
-    for session in controller.query_all()? {
-        names.insert(session.config.guid, format!("session {}", plain(&session.config.name)));
+    for session in controller.sessions()? {
+        names.insert(session.guid, format!("session {}", plain(&session.name)));
     }
     Ok(names)
 }
 
 /// Returns whether a session or provider has this GUID, or it is the default's.
 fn is_known(controller: &mut Controller, guid: Guid) -> Result<bool> {
-    let is_provider = controller.providers()?.iter().any(|provider| provider.provider == guid);
+    let is_provider = controller.providers()?.iter().any(|provider| provider.guid == guid);
     Ok(is_provider || names(controller)?.contains_key(&guid))
 }
 

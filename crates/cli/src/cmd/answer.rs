@@ -12,7 +12,7 @@
 
 use anyhow::Result;
 use traceweir::Status;
-use traceweir::controller::Properties;
+use traceweir::session::SessionSummary;
 
 use crate::exit::{Outcome, sentence, status_of};
 use crate::grammar::EnableRequest;
@@ -27,19 +27,19 @@ pub(super) struct Answer {
     /// A failure that leaves a session to report, such as a log file that no longer exists.
     pub(super) failure: Option<anyhow::Error>,
     /// The session after the command, or at its end.
-    pub(super) session: Option<(Properties, SessionState)>,
+    pub(super) session: Option<(SessionSummary, SessionState)>,
     /// The providers that the command was about.
     pub(super) providers: Vec<EnableRequest>,
 }
 
 impl Answer {
     /// Returns the result for a running session.
-    pub(super) fn running(session: Properties) -> Self {
+    pub(super) fn running(session: SessionSummary) -> Self {
         Self { session: Some((session, SessionState::Running)), ..Self::default() }
     }
 
     /// Returns the result for a session that has ended.
-    pub(super) fn ended(session: Properties, outcome: Outcome) -> Self {
+    pub(super) fn ended(session: SessionSummary, outcome: Outcome) -> Self {
         Self { session: Some((session, SessionState::Ended)), outcome, ..Self::default() }
     }
 
@@ -91,12 +91,13 @@ fn object(result: &Result<Answer>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use traceweir::Error;
+    use traceweir::{Error, SessionId};
 
     #[test]
     fn object_fields_are_documented() {
         let documented = include_str!("../../../../docs/cli-json.md");
-        let session = Properties { id: 7, ..Properties::default() };
+        let mut session = SessionSummary::default();
+        session.id = SessionId::new(7);
         let refused = Error::refused(Status::ERROR_ALREADY_EXISTS, "there is one");
         for (result, ok, status, name) in [
             (Ok(Answer::running(session)), true, 0, "ERROR_SUCCESS"),

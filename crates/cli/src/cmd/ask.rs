@@ -8,9 +8,9 @@
 //! machine need no daemon.
 
 use anyhow::{Context, Result, anyhow};
-use traceweir::controller::info::{self, Answer, InfoClass, NO_SESSION, Query};
-use traceweir::controller::{Controller, SessionRef};
-use traceweir::{Error, Guid, Status};
+use traceweir::controller::Controller;
+use traceweir::controller::info::{Answer, InfoClass, Query, query_idle_system};
+use traceweir::{Error, Guid, Session, Status};
 use traceweir_format::spec::info::{About, software_source};
 
 use crate::cli::{Ask, misuse};
@@ -51,15 +51,17 @@ impl ClassAnswer {
 
 /// Runs `weir ask`.
 pub(super) fn run(options: &Ask) -> Result<Outcome> {
-    let session = options.session.clone().map_or(NO_SESSION, SessionRef::Name);
     let classes = classes_to_query(options);
-    let mut daemon = match &options.session {
-        Some(name) => Some(sessions::controller_of(options.daemon_choice, name)?.0),
-        None => sessions::find(options.daemon_choice)?,
+    let (mut daemon, session) = match &options.session {
+        Some(name) => {
+            let (controller, session) = sessions::controller_of(options.daemon_choice, name)?;
+            (Some(controller), Some(session))
+        }
+        None => (sessions::find(options.daemon_choice)?, None),
     };
     let mut answers = Vec::new();
     for class in classes {
-        let about = if is_about_session(class) { &session } else { &NO_SESSION };
+        let about = session.as_ref().filter(|_| is_about_session(class));
         match query_class(daemon.as_mut(), about, class) {
             // When all classes are queried, those for other kinds of sessions are left out.
             Err(e) if options.classes.is_empty() && is_about_session(class) && is_for_other_sessions(&e) => {}
@@ -129,10 +131,14 @@ fn page(all: &[(InfoClass, ClassAnswer)]) -> String {
 /// Queries a class.
 fn query_class(
     mut daemon: Option<&mut Controller>,
-    session: &SessionRef,
+    session: Option<&Session>,
     class: InfoClass,
 ) -> Result<ClassAnswer, Error> {
-    let mut ask = |query| info::ask(daemon.as_deref_mut(), session, query);
+    let mut ask = |query| match (session, daemon.as_deref_mut()) {
+        (Some(session), _) => session.query_information(query),
+        (None, Some(daemon)) => daemon.query_system(query),
+        (None, None) => query_idle_system(query),
+    };
     match class {
         InfoClass::TraceSampledProfileIntervalInfo => intervals(&mut ask),
         InfoClass::TracePmcCounterOwners => owners(&mut ask),
@@ -263,6 +269,6 @@ fn owners(ask: QueryFn<'_>) -> Result<ClassAnswer, Error> {
 fn groups(daemon: Option<&mut Controller>) -> Result<ClassAnswer, Error> {
     let all = daemon.map_or(Ok(Vec::new()), Controller::providers)?;
     let groups: Vec<Guid> =
-        all.iter().filter(|provider| provider.is_group).map(|provider| provider.provider).collect();
+        all.iter().filter(|provider| provider.is_group).map(|provider| provider.guid).collect();
     Ok(ClassAnswer::guids(&groups))
 }

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use anstream::eprintln;
 use anyhow::{Context, Result, anyhow, bail};
-use traceweir::{Guid, Status};
-use traceweir_daemon::autologger::{Autologgers, Definition, Provider, State};
+use traceweir::{Guid, LogFileMode, Status};
+use traceweir_daemon::autologger::{Autologgers, Definition, EnableParams, Filter, Provider, State};
 use traceweir_daemon::{Folders, RuntimeDir, Scope};
 use traceweir_format::spec::session::{
     EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_FILE_MODE_SEQUENTIAL,
@@ -16,7 +16,7 @@ use traceweir_format::spec::session::{
 };
 
 use crate::cli::{
-    AddAutologger, AutologgerVerb, ClockName, DaemonChoice, ListAutologgers, NamedAutologger, buffer_size,
+    AddAutologger, AutologgerVerb, DaemonChoice, ListAutologgers, NamedAutologger, buffer_size,
 };
 use crate::exit::Outcome;
 use crate::grammar::{EnableRequest, Filters};
@@ -114,7 +114,7 @@ fn definition(options: &AddAutologger) -> Result<Definition> {
     definition.minimum_buffers = options.min_buffers.unwrap_or(0);
     definition.maximum_buffers = options.max_buffers.unwrap_or(0);
     definition.flush_timer = options.flush_timer.unwrap_or(0);
-    definition.clock_type = options.clock.map_or(definition.clock_type, ClockName::number);
+    definition.clock_type = options.clock.map_or(definition.clock_type, |clock| clock.kind().number());
     let wanted = options.providers.wanted(&options.manifest)?;
     if wanted.is_empty() {
         bail!("name at least one provider: -p PROVIDER, or -pf FILE");
@@ -125,10 +125,23 @@ fn definition(options: &AddAutologger) -> Result<Definition> {
         let by_name = Provider::new(wanted.name.trim_start_matches('*')).ok();
         let by_name = by_name.filter(|provider| provider.guid == wanted.guid).map(Ok);
         let provider = by_name.unwrap_or_else(|| Provider::new(&wanted.guid.to_string()));
-        let provider = provider.and_then(|provider| provider.with(&wanted.params(&[])));
+        let provider = provider.and_then(|provider| provider.with(&enable_params(wanted)));
         definition.providers.push(provider.map_err(|reason| anyhow!("{}: {reason}", plain(&wanted.name)))?);
     }
     Ok(definition)
+}
+
+/// Returns the parameters of the enable as the daemon's definitions hold them.
+fn enable_params(wanted: &EnableRequest) -> EnableParams {
+    let filters = wanted.filters_for(&[]).into_iter();
+    EnableParams {
+        level: wanted.level,
+        match_any: wanted.keywords,
+        match_all: wanted.all,
+        property: wanted.property,
+        source: wanted.source,
+        filters: filters.map(|f| Filter { kind: f.kind(), data: f.data().to_vec() }).collect(),
+    }
 }
 
 /// Rejects filters that a definition cannot express, and prints what to do instead.
@@ -239,7 +252,7 @@ fn list(options: &ListAutologgers) -> Result<()> {
                     plain(name),
                     start,
                     state,
-                    mode_names(definition.log_file_mode),
+                    mode_names(LogFileMode::new(definition.log_file_mode)),
                     log,
                     providers.join(" "),
                 ]);

@@ -3,12 +3,13 @@
 
 use std::cmp::Ordering;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anstream::eprintln;
 use anyhow::{Context, Result};
-use traceweir::controller::{Controller, Properties, ProviderEntry, SessionRef, Update as Change};
-use traceweir::{Error, Status};
-use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_REAL_TIME_MODE};
+use traceweir::controller::Controller;
+use traceweir::session::{ProviderInfo, SessionSummary};
+use traceweir::{Error, LogFileMode, Status};
 
 use super::answer::{self, Answer};
 use crate::cli::{ConvertToRealtime, Flush, Increment, Query, Stop, Switch, Update};
@@ -20,11 +21,11 @@ use crate::text::{counted, grouped, plain, plain_path, shell};
 
 /// Runs `weir stop`.
 pub(super) fn stop(options: &Stop) -> Result<Answer> {
-    let (mut controller, session) = controller_of(options.daemon_choice, &options.name)?;
+    let (controller, session) = controller_of(options.daemon_choice, &options.name)?;
     // Read before the session stops, because stopping disconnects its consumers.
-    let is_watched = controller.query(&session).is_ok_and(|p| p.consumers > 0);
+    let is_watched = session.query().is_ok_and(|p| p.consumers > 0);
     let waiting = Waiting::new("stopping");
-    let stopped = controller.stop(&session);
+    let stopped = session.stop();
     drop(waiting);
     match stopped {
         Ok(stopped) => {
@@ -35,7 +36,7 @@ pub(super) fn stop(options: &Stop) -> Result<Answer> {
             Ok(Answer { failure, ..Answer::ended(stopped, outcome) })
         }
         Err(error) => {
-            if let Some(ended) = outcome(&mut controller, &session, &error) {
+            if let Some(ended) = outcome(&controller, &options.name, &error) {
                 sessions::summarise(&ended, false)?;
                 return Err(already_ended(&ended));
             }
@@ -50,15 +51,15 @@ pub(super) fn query(options: &Query) -> Result<Outcome> {
         Ok(found) => found,
         Err(error) => return answer::print(options.json, Err(error)),
     };
-    match controller.query(&session) {
-        Ok(properties) => {
+    match session.query() {
+        Ok(summary) => {
             let providers = controller.providers()?;
             let kernel = KernelState::query(&mut controller, &session);
-            show(&properties, SessionState::Running, &providers, kernel.as_ref(), options.json)?;
+            show(&summary, SessionState::Running, &providers, kernel.as_ref(), options.json)?;
             Ok(Outcome::Fine)
         }
         Err(error) => {
-            if let Some(ended) = outcome(&mut controller, &session, &error) {
+            if let Some(ended) = outcome(&controller, &options.name, &error) {
                 show(&ended, SessionState::Ended, &[], None, options.json)?;
                 return Err(already_ended(&ended));
             }
@@ -69,9 +70,9 @@ pub(super) fn query(options: &Query) -> Result<Outcome> {
 }
 
 fn show(
-    p: &Properties,
+    p: &SessionSummary,
     state: SessionState,
-    providers: &[ProviderEntry],
+    providers: &[ProviderInfo],
     kernel: Option<&KernelState>,
     as_json: bool,
 ) -> Result<()> {
@@ -86,19 +87,22 @@ fn show(
 }
 
 /// Returns the final state of a session, if `error` means that it has ended.
-fn outcome(controller: &mut Controller, session: &SessionRef, error: &Error) -> Option<Properties> {
-    sessions::is_gone(error).then(|| controller.outcome(session).ok()).flatten()
+fn outcome(controller: &Controller, name: &str, error: &Error) -> Option<SessionSummary> {
+    sessions::is_gone(error).then(|| controller.session(name).outcome().ok()).flatten()
 }
 
-fn already_ended(ended: &Properties) -> anyhow::Error {
+fn already_ended(ended: &SessionSummary) -> anyhow::Error {
     Error::refused(Status::ERROR_WMI_INSTANCE_NOT_FOUND, sessions::why_ended(ended)).into()
 }
 
 /// Runs `weir flush`.
 pub(super) fn flush(options: &Flush) -> Result<Answer> {
-    let (mut controller, session) = controller_of(options.daemon_choice, &options.name)?;
-    let file = absolute(options.output.as_ref())?;
-    let flushed = controller.flush(&session, file).with_context(|| about("flush", &options.name))?;
+    let (_, session) = controller_of(options.daemon_choice, &options.name)?;
+    let flushed = match absolute(options.output.as_ref())? {
+        Some(file) => session.snapshot(file),
+        None => session.flush(),
+    };
+    let flushed = flushed.with_context(|| about("flush", &options.name))?;
     let (name, events) = (plain(&options.name), counted(flushed.events, "event"));
     match &options.output {
         Some(file) => {
@@ -117,20 +121,28 @@ pub(super) fn flush(options: &Flush) -> Result<Answer> {
 /// Runs `weir update`.
 pub(super) fn update(options: &Update) -> Result<Answer> {
     let (mut controller, session) = controller_of(options.daemon_choice, &options.name)?;
-    let update = Change {
-        flush_timer: options.flush_timer.filter(|seconds| *seconds != 0),
-        maximum_buffers: options.max_buffers,
-        real_time: options.real_time.map(|switch| switch == Switch::On),
-        log_file: absolute(options.output.as_ref())?,
-        enable_flags: None,
-    };
+    let flush_timer = options.flush_timer.filter(|seconds| *seconds != 0);
+    let log_file = absolute(options.output.as_ref())?;
     let about_it = || about("update", &options.name);
     sessions::change_kernel(&mut controller, &session, &options.kernel).with_context(about_it)?;
-    let now = if update == Change::default() {
-        controller.query(&session).with_context(about_it)?
-    } else {
-        controller.update(&session, &update).with_context(about_it)?
-    };
+    let is_changed = flush_timer.is_some()
+        || options.max_buffers.is_some()
+        || options.real_time.is_some()
+        || log_file.is_some();
+    let mut update = session.update();
+    if let Some(seconds) = flush_timer {
+        update = update.flush_timer(Duration::from_secs(seconds.into()));
+    }
+    if let Some(buffers) = options.max_buffers {
+        update = update.maximum_buffers(buffers);
+    }
+    if let Some(switch) = options.real_time {
+        update = update.real_time(switch == Switch::On);
+    }
+    if let Some(file) = log_file {
+        update = update.log_file(file);
+    }
+    let now = if is_changed { update.apply() } else { session.query() }.with_context(about_it)?;
     let kernel = KernelState::query(&mut controller, &session);
     eprintln!("session {} now: {}", plain(&options.name), format_settings(&now, kernel.as_ref()));
     if let Some(reason) = options.max_buffers.and_then(|asked| buffer_count_note(asked, &now)) {
@@ -143,19 +155,18 @@ pub(super) fn update(options: &Update) -> Result<Answer> {
 }
 
 /// Formats the settings that an update can change.
-fn format_settings(p: &Properties, kernel: Option<&KernelState>) -> String {
-    let c = &p.config;
-    let live = if c.log_file_mode & EVENT_TRACE_REAL_TIME_MODE != 0 { "on" } else { "off" };
+fn format_settings(p: &SessionSummary, kernel: Option<&KernelState>) -> String {
+    let live = if p.mode.contains(LogFileMode::REAL_TIME) { "on" } else { "off" };
     let mut settings = format!(
         "flush timer {} s, at most {}, real-time {live}",
-        c.flush_timer,
-        counted(c.maximum_buffers.into(), "buffer")
+        p.flush_timer.as_secs(),
+        counted(p.maximum_buffers.into(), "buffer")
     );
-    if c.log_file_mode & EVENT_TRACE_BUFFERING_MODE != 0 {
-        let kib = u64::from(c.maximum_buffers).saturating_mul(u64::from(c.buffer_size));
+    if p.mode.contains(LogFileMode::BUFFERING) {
+        let kib = u64::from(p.maximum_buffers).saturating_mul(u64::from(p.buffer_kib));
         settings = format!("{settings}, keeps the newest {} KiB", grouped(kib));
     }
-    if let Some(file) = &c.log_file {
+    if let Some(file) = &p.log_file {
         settings = format!("{settings}, writes {}", plain_path(file));
     }
     if let Some(kernel) = kernel {
@@ -165,14 +176,14 @@ fn format_settings(p: &Properties, kernel: Option<&KernelState>) -> String {
 }
 
 /// Explains why the number of buffers differs from the one asked for.
-fn buffer_count_note(asked: u32, now: &Properties) -> Option<String> {
-    let most = now.config.maximum_buffers;
+fn buffer_count_note(asked: u32, now: &SessionSummary) -> Option<String> {
+    let most = now.maximum_buffers;
     let buffers = counted(most.into(), "buffer");
     match asked.cmp(&most) {
         // 0 asks for no change.
         _ if asked == 0 => None,
         Ordering::Equal => None,
-        _ if now.config.log_file_mode & EVENT_TRACE_BUFFERING_MODE != 0 => Some(format!(
+        _ if now.mode.contains(LogFileMode::BUFFERING) => Some(format!(
             "a flight recorder keeps the number of buffers it started with (--min-buffers): {buffers}, not {asked}"
         )),
         Ordering::Less => {
@@ -184,26 +195,26 @@ fn buffer_count_note(asked: u32, now: &Properties) -> Option<String> {
 
 /// Runs `weir increment`.
 pub(super) fn increment(options: &Increment) -> Result<Answer> {
-    let (mut controller, session) = controller_of(options.daemon_choice, &options.name)?;
+    let (_, session) = controller_of(options.daemon_choice, &options.name)?;
     let about = || format!("cannot switch to the next file of session {}", plain(&options.name));
-    let finished = controller.query(&session).with_context(about)?.config.log_file;
+    let finished = session.query().with_context(about)?.log_file;
     let about_file = || match &finished {
         Some(file) => format!("{} after {}", about(), plain_path(file)),
         None => about(),
     };
-    let now = controller.increment(&session).with_context(about_file)?;
+    let now = session.next_file().with_context(about_file)?;
     let shown = |file: Option<PathBuf>| file.as_deref().map_or_else(|| "a file".to_owned(), plain_path);
-    let (name, finished, next) = (plain(&options.name), shown(finished), shown(now.config.log_file.clone()));
+    let (name, finished, next) = (plain(&options.name), shown(finished), shown(now.log_file.clone()));
     eprintln!("{finished} is finished; session {name} continues in {next}");
     Ok(Answer::running(now))
 }
 
 /// Runs `weir convert-to-realtime`.
 pub(super) fn convert(options: &ConvertToRealtime) -> Result<Answer> {
-    let (mut controller, session) = controller_of(options.daemon_choice, &options.name)?;
+    let (_, session) = controller_of(options.daemon_choice, &options.name)?;
     let about = || about("convert", &options.name);
-    let file = controller.query(&session).with_context(about)?.config.log_file;
-    let now = controller.convert_to_real_time(&session).with_context(about)?;
+    let file = session.query().with_context(about)?.log_file;
+    let now = session.convert_to_real_time().with_context(about)?;
     let (name, events) = (plain(&options.name), counted(now.events, "event"));
     let finished = file.map_or_else(String::new, |file| format!("{} is finished; ", plain_path(&file)));
     eprintln!(

@@ -20,10 +20,11 @@ use std::time::{Duration, Instant};
 use anstream::eprintln;
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
+use traceweir::LogFileMode;
 use traceweir::consumer::Trace;
-use traceweir::controller::{Controller, Properties, SessionConfig};
+use traceweir::controller::Controller;
+use traceweir::session::SessionSummary;
 use traceweir_decode::format::Style;
-use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_REAL_TIME_MODE};
 
 pub(super) use shop::serve;
 use shop::{EVENTS_PER_ORDER, PROVIDER};
@@ -35,7 +36,7 @@ use crate::filter::Filter;
 use crate::grammar::parse_provider;
 use crate::live::{self, Screen};
 use crate::printer::Printer;
-use crate::sessions::{self, Ended, OwnSession};
+use crate::sessions::{self, Ended, OwnSession, SessionPlan};
 use crate::signals;
 use crate::traces::Traces;
 
@@ -123,17 +124,17 @@ impl Drop for Helper {
 fn stage(options: &Demo) -> Result<Outcome> {
     let Some(path) = &options.output else { bail!("--stage needs -o") };
     await_daemon()?;
-    let config = SessionConfig {
+    let plan = SessionPlan {
         name: "weir-demo".to_owned(),
-        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_REAL_TIME_MODE,
-        flush_timer: 1,
+        mode: LogFileMode::SEQUENTIAL | LogFileMode::REAL_TIME,
+        flush_timer: Duration::from_secs(1),
         log_file: Some(path.clone()),
         low_latency: true,
-        ..SessionConfig::default()
+        ..SessionPlan::default()
     };
     let wanted = [parse_provider(PROVIDER).map_err(anyhow::Error::msg)?];
-    let (mut session, _) = OwnSession::start(DaemonChoice::default(), &config, &wanted)?;
-    let trace = Trace::open_live(DaemonChoice::default().scope(), session.session())?;
+    let (session, _) = OwnSession::start(DaemonChoice::default(), &plan, &wanted)?;
+    let trace = session.session().trace()?;
     session.enable(&wanted, &[])?;
     eprintln!("{SHOPS} processes write events of {PROVIDER}, which are recorded and shown live:\n");
     let running = std::thread::spawn(move || -> Result<Ended> {
@@ -204,7 +205,7 @@ fn show(trace: Trace) -> Result<u64> {
     Ok(events)
 }
 
-fn summarise_file(stopped: &Properties, live: u64) -> Result<Outcome> {
+fn summarise_file(stopped: &SessionSummary, live: u64) -> Result<Outcome> {
     eprintln!("\n{live} events shown live, and in the file:");
     let outcome = sessions::summarise(stopped, true)?;
     if outcome == Outcome::Fine {

@@ -106,11 +106,11 @@ fn daemon_view(options: &Doctor, folders: &[Folder], pid: u32) -> DaemonView {
     let is_contained = providers
         .as_ref()
         .filter(|all| !all.is_empty())
-        .map(|all| all.iter().any(|provider| provider.contained.contains(&pid)));
+        .map(|all| all.iter().any(|provider| provider.contained_pids.contains(&pid)));
     let names = providers.map(|all| {
         all.into_iter()
             .map(|provider| {
-                sessions::named(&provider).map_or_else(|| format!("{{{}}}", provider.provider), str::to_owned)
+                sessions::named(&provider).map_or_else(|| format!("{{{}}}", provider.guid), str::to_owned)
             })
             .collect()
     });

@@ -1,12 +1,12 @@
 //! `weir enable`, `disable`, `capture-state`: changes providers of a running session.
 
 use std::collections::BTreeSet;
-use std::time::Duration;
 
 use anstream::eprintln;
 use anyhow::{Context, Result};
-use traceweir::controller::{Controller, EnableEntry, EnableParams, ProviderEntry, SessionRef};
-use traceweir::{ControlCode, Guid};
+use traceweir::controller::Controller;
+use traceweir::session::{self, ProviderEnable, ProviderInfo};
+use traceweir::{ControlCode, EnableProperties, Guid, Session};
 use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 
 use super::answer::Answer;
@@ -25,16 +25,14 @@ pub(super) fn enable(options: &Enable) -> Result<Answer> {
     known.enabled = enabled_in(&mut controller, &session);
     let all = options.wanted(&known)?;
     for wanted in &all {
-        let (params, timeout) = (wanted.params(&options.pid), milliseconds(targets.timeout));
-        let (guid, name, code) = (wanted.guid, wanted.called(), ControlCode::Enable);
-        let done = controller.enable_named(&session, guid, name, code, &params, timeout);
+        let done = wanted.enable_in(&session, &options.pid).timeout(targets.timeout).apply();
         warn_of_delay(done).with_context(|| cannot("enable", wanted, &targets.name))?;
     }
     sessions::note_idle_filters(&all);
     if options.pid.is_empty() {
         sessions::note_unseen_providers(&mut controller, &all)?;
-        if let Ok(properties) = controller.query(&session) {
-            sessions::warn_of_left_out_processes(&mut controller, properties.id, &all)?;
+        if let Ok(id) = session.query().map(|summary| summary.id) {
+            sessions::warn_of_left_out_processes(&mut controller, id, &all)?;
         }
     } else {
         sessions::check_pids(&mut controller, &all, &options.pid)?;
@@ -44,51 +42,52 @@ pub(super) fn enable(options: &Enable) -> Result<Answer> {
 
 /// Returns names and GUIDs of the providers that a session enables, as they were given or are
 /// registered. A name that the session enables stands for that enable, whatever GUIDs it reaches.
-fn enabled_in(controller: &mut Controller, session: &SessionRef) -> Vec<(String, Guid)> {
-    let (Ok(session), Ok(all)) = (controller.query(session), controller.providers()) else {
+fn enabled_in(controller: &mut Controller, session: &Session) -> Vec<(String, Guid)> {
+    let (Ok(session), Ok(all)) = (session.query(), controller.providers()) else {
         return Vec::new();
     };
     let enables = all.iter().flat_map(|provider| {
-        provider.sessions.iter().chain(&provider.privates).map(move |enable| (provider, enable))
+        provider.sessions.iter().chain(&provider.private_sessions).map(move |enable| (provider, enable))
     });
     let own: Vec<_> = enables.filter(|(_, enable)| enable.session == session.id).collect();
     let is_by_name =
-        |provider: &ProviderEntry, enable: &EnableEntry| provider.provider.is_hash_of(&enable.name);
+        |provider: &ProviderInfo, enable: &ProviderEnable| provider.guid.is_hash_of(&enable.name);
     let by_name: BTreeSet<Guid> = own
         .iter()
         .filter(|(provider, enable)| is_by_name(provider, enable))
-        .map(|(provider, _)| provider.provider)
+        .map(|(provider, _)| provider.guid)
         .collect();
-    let is_reached_by_name = |provider: &ProviderEntry| {
-        !by_name.contains(&provider.provider)
+    let is_reached_by_name = |provider: &ProviderInfo| {
+        !by_name.contains(&provider.guid)
             && !provider.pids.is_empty()
             && by_name.contains(&Guid::from_provider_name(&provider.name))
     };
     let named = own.iter().filter(|(provider, _)| !is_reached_by_name(provider));
-    let named = named.flat_map(|(provider, enable)| {
-        [(&enable.name, provider.provider), (&provider.name, provider.provider)]
-    });
+    let named =
+        named.flat_map(|(provider, enable)| [(&enable.name, provider.guid), (&provider.name, provider.guid)]);
     named.filter(|(name, _)| !name.is_empty()).map(|(name, guid)| (name.clone(), guid)).collect()
 }
 
 /// Runs `weir disable`.
 pub(super) fn disable(options: &SessionProviders) -> Result<Answer> {
-    send_request(options, "disable", ControlCode::Disable, |wanted| {
+    send_request(options, "disable", ControlCode::Disable, |request, wanted| {
         // The only relevant property is whether a group is meant.
-        EnableParams { property: wanted.property, ..EnableParams::default() }
+        request.properties(EnableProperties::new(wanted.property))
     })
 }
 
 /// Runs `weir capture-state`.
 pub(super) fn capture_state(options: &SessionProviders) -> Result<Answer> {
-    send_request(options, "capture the state of", ControlCode::CaptureState, |wanted| wanted.params(&[]))
+    send_request(options, "capture the state of", ControlCode::CaptureState, |request, wanted| {
+        wanted.set_up(request, &[])
+    })
 }
 
 fn send_request(
     options: &SessionProviders,
     verb: &str,
     code: ControlCode,
-    params: impl Fn(&EnableRequest) -> EnableParams,
+    set_up: impl for<'s> Fn(session::Enable<'s>, &EnableRequest) -> session::Enable<'s>,
 ) -> Result<Answer> {
     let mut known = ManifestNames::load(&options.manifest)?;
     options.wanted(&known)?;
@@ -97,9 +96,9 @@ fn send_request(
     let all = options.wanted(&known)?;
     let registered = sessions::registered_providers(&mut controller)?;
     for wanted in &all {
-        let timeout = milliseconds(options.timeout);
         let is_enabled = is_enabled(&mut controller, &session, wanted);
-        let done = controller.enable(&session, wanted.guid, code, &params(wanted), timeout);
+        let request = set_up(session.request(wanted.guid, code), wanted);
+        let done = request.timeout(options.timeout).apply();
         warn_of_delay(done).with_context(|| cannot(verb, wanted, &options.name))?;
         if is_enabled == Some(false) {
             eprintln!("{} is not enabled in session {}", plain(&wanted.name), plain(&options.name));
@@ -113,26 +112,22 @@ fn send_request(
 
 /// Returns whether the session enables a provider, directly or through its group; `None` if
 /// unknown.
-fn is_enabled(controller: &mut Controller, session: &SessionRef, wanted: &EnableRequest) -> Option<bool> {
-    let session = controller.query(session).ok()?;
+fn is_enabled(controller: &mut Controller, session: &Session, wanted: &EnableRequest) -> Option<bool> {
+    let session = session.query().ok()?;
     let all = controller.providers().ok()?;
     let is_group = wanted.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
-    let entry = all.iter().find(|provider| provider.provider == wanted.guid && provider.is_group == is_group);
-    let is_its_group = |provider: &&ProviderEntry| {
-        provider.is_group && entry.is_some_and(|entry| entry.groups.contains(&provider.provider))
+    let entry = all.iter().find(|provider| provider.guid == wanted.guid && provider.is_group == is_group);
+    let is_its_group = |provider: &&ProviderInfo| {
+        provider.is_group && entry.is_some_and(|entry| entry.groups.contains(&provider.guid))
     };
     let its_groups = all.iter().filter(is_its_group);
     let mut enables = entry
         .into_iter()
         .chain(its_groups)
-        .flat_map(|provider| provider.sessions.iter().chain(&provider.privates));
+        .flat_map(|provider| provider.sessions.iter().chain(&provider.private_sessions));
     Some(enables.any(|enable| enable.session == session.id))
 }
 
 fn cannot(verb: &str, provider: &EnableRequest, session: &str) -> String {
     format!("cannot {verb} {} in session {}", plain(&provider.name), plain(session))
-}
-
-fn milliseconds(duration: Duration) -> u32 {
-    u32::try_from(duration.as_millis()).unwrap_or(u32::MAX)
 }

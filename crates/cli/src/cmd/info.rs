@@ -5,6 +5,7 @@ use std::fmt::Write;
 use std::path::PathBuf;
 
 use anyhow::Result;
+use traceweir::LogFileMode;
 use traceweir_decode::format::json_string;
 use traceweir_format::Guid;
 use traceweir_format::kernel::class_name;
@@ -90,7 +91,7 @@ fn page(input: &Input, survey: &Survey) -> String {
         "Session",
         &format!("{}, logged to {}", name_or_placeholder(&h.session_name), name_or_placeholder(&h.file_name)),
     );
-    line("Mode", &format!("{:#x} {}", h.log_file_mode, mode_names(h.log_file_mode)));
+    line("Mode", &format!("{:#x} {}", h.log_file_mode, mode_names(LogFileMode::new(h.log_file_mode))));
     line("Machine", &machine(h, survey.system.as_deref()));
     line("Clock", &clock(trace.clock()));
     line("Started", &format!("{}, machine up since {}", h.start_time, h.boot_time));

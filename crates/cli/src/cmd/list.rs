@@ -2,7 +2,8 @@
 
 use anstream::eprintln;
 use anyhow::Result;
-use traceweir::controller::{Controller, Properties};
+use traceweir::controller::Controller;
+use traceweir::session::SessionSummary;
 
 use super::providers;
 use crate::cli::{List, ListProviders};
@@ -40,11 +41,11 @@ pub(super) fn run(options: &List) -> Result<Outcome> {
 
 /// Returns the running sessions, then those that ended by themselves and have not been started
 /// again.
-fn running_and_failed_sessions(controller: &mut Controller) -> Result<Vec<(Properties, SessionState)>> {
-    let mut all: Vec<_> = controller.query_all()?.into_iter().map(|p| (p, SessionState::Running)).collect();
-    for ended in controller.ended()? {
-        let is_same = |p: &Properties| p.config.name.to_lowercase() == ended.config.name.to_lowercase();
-        let by_itself = ended.end_status != 0 || is_at_limit(&ended);
+fn running_and_failed_sessions(controller: &mut Controller) -> Result<Vec<(SessionSummary, SessionState)>> {
+    let mut all: Vec<_> = controller.sessions()?.into_iter().map(|p| (p, SessionState::Running)).collect();
+    for ended in controller.ended_sessions()? {
+        let is_same = |p: &SessionSummary| p.name.to_lowercase() == ended.name.to_lowercase();
+        let by_itself = ended.end_status.is_some() || is_at_limit(&ended);
         if by_itself && !all.iter().any(|(p, _)| is_same(p)) {
             all.push((ended, SessionState::Ended));
         }
@@ -55,7 +56,7 @@ fn running_and_failed_sessions(controller: &mut Controller) -> Result<Vec<(Prope
 /// Appended to the number of lost events if more were lost that could not be counted.
 const UNCOUNTED_SUFFIX: &str = "+?";
 
-fn session_table(sessions: &[(Properties, SessionState)]) -> String {
+fn session_table(sessions: &[(SessionSummary, SessionState)]) -> String {
     if sessions.is_empty() {
         eprintln!("no session is running");
         return String::new();
@@ -74,13 +75,13 @@ fn session_table(sessions: &[(Properties, SessionState)]) -> String {
     ];
     let mut rows = vec![HEAD.map(str::to_owned)];
     rows.extend(sessions.iter().map(|(p, state)| {
-        let file = p.config.log_file.as_ref().map_or_else(|| "-".to_owned(), |f| f.display().to_string());
+        let file = p.log_file.as_ref().map_or_else(|| "-".to_owned(), |f| f.display().to_string());
         let (mut lost, undelivered) = (grouped(p.events_lost), grouped(p.real_time_events_lost));
         if p.uncounted_processes > 0 {
             lost.push_str(UNCOUNTED_SUFFIX);
         }
-        let buffers = grouped(p.log_buffers_lost.into());
-        let (name, mode) = (plain(&p.config.name), mode_names(p.config.log_file_mode));
+        let buffers = grouped(p.buffers_lost.into());
+        let (name, mode) = (plain(&p.name), mode_names(p.mode));
         let (status, processes) = (sessions::status(p, *state), p.processes.to_string());
         let events = grouped(p.events);
         let kind = "Trace".to_owned();
@@ -91,8 +92,8 @@ fn session_table(sessions: &[(Properties, SessionState)]) -> String {
 }
 
 /// Prints what the columns of losses mean, if there are losses.
-fn explain_losses(sessions: &[(Properties, SessionState)]) {
-    let any = |count: fn(&Properties) -> u64| sessions.iter().any(|(p, _)| count(p) > 0);
+fn explain_losses(sessions: &[(SessionSummary, SessionState)]) {
+    let any = |count: fn(&SessionSummary) -> u64| sessions.iter().any(|(p, _)| count(p) > 0);
     if any(|p| p.events_lost) {
         eprintln!("Lost: events that reached neither file nor consumer; weir query NAME shows the causes");
     }
@@ -101,7 +102,7 @@ fn explain_losses(sessions: &[(Properties, SessionState)]) {
             "{UNCOUNTED_SUFFIX}: processes lost an unknown number of events; weir query NAME shows how many processes"
         );
     }
-    if any(|p| p.log_buffers_lost.into()) {
+    if any(|p| p.buffers_lost.into()) {
         eprintln!("Lost buffers: full buffers that could not be written; their events count as lost");
     }
     if any(|p| p.real_time_events_lost) {

@@ -8,8 +8,8 @@ use std::fmt::Write;
 
 use anstream::eprintln;
 use anyhow::Result;
-use traceweir::Guid;
-use traceweir::controller::{EnableEntry, Properties, ProviderEntry};
+use traceweir::session::{ProviderEnable, ProviderInfo, SessionSummary};
+use traceweir::{Guid, SessionId};
 
 use crate::cli::ListProviders;
 use crate::exit::Outcome;
@@ -29,7 +29,7 @@ pub(super) fn run(options: &ListProviders) -> Result<Outcome> {
         eprintln!("{}", sessions::no_daemon_message(options.daemon_choice, idle));
         return Ok(Outcome::Fine);
     };
-    let sessions = controller.query_all()?;
+    let sessions = controller.sessions()?;
     let mut providers = sessions::list_once(controller.providers()?);
     if let Some(pattern) = &options.pattern {
         providers.retain(|p| is_match(p, pattern));
@@ -57,22 +57,26 @@ fn is_one(pattern: &str) -> bool {
 }
 
 /// Returns whether a pattern matches the name, or is the GUID of the provider or of its group.
-fn is_match(p: &ProviderEntry, pattern: &str) -> bool {
+fn is_match(p: &ProviderInfo, pattern: &str) -> bool {
     match pattern.trim_start_matches('#').parse::<Guid>() {
-        Ok(guid) => p.provider == guid || p.groups.contains(&guid),
+        Ok(guid) => p.guid == guid || p.groups.contains(&guid),
         // The name of a provider that was enabled before its registration is not known yet.
         Err(_) => match sessions::named(p) {
             Some(name) => matches(&pattern.to_lowercase(), &name.to_lowercase()),
-            None => p.provider.is_hash_of(pattern),
+            None => p.guid.is_hash_of(pattern),
         },
     }
 }
 
-fn names(sessions: &[Properties]) -> BTreeMap<u64, &str> {
-    sessions.iter().map(|p| (p.id, p.config.name.as_str())).collect()
+fn names(sessions: &[SessionSummary]) -> BTreeMap<SessionId, &str> {
+    sessions.iter().map(|p| (p.id, p.name.as_str())).collect()
 }
 
-fn provider_table(providers: &[ProviderEntry], names: &BTreeMap<u64, &str>, pattern: Option<&str>) -> String {
+fn provider_table(
+    providers: &[ProviderInfo],
+    names: &BTreeMap<SessionId, &str>,
+    pattern: Option<&str>,
+) -> String {
     if providers.is_empty() {
         match pattern {
             Some(pattern) => eprintln!("no registered or enabled provider matches {}", plain(pattern)),
@@ -92,7 +96,7 @@ fn provider_table(providers: &[ProviderEntry], names: &BTreeMap<u64, &str>, patt
         let or_dash = |text: String| if text.is_empty() { "-".to_owned() } else { text };
         [
             or_dash(sessions::named(p).map_or_else(String::new, plain)),
-            format!("{{{}}}", p.provider),
+            format!("{{{}}}", p.guid),
             sessions::kind(p).to_owned(),
             or_dash(groups.join(" ")),
             or_dash(pids.join(" ")),
@@ -103,20 +107,21 @@ fn provider_table(providers: &[ProviderEntry], names: &BTreeMap<u64, &str>, patt
 }
 
 /// Formats each session that enables a provider, with level, keywords and filters.
-fn enabled_by(p: &ProviderEntry, names: &BTreeMap<u64, &str>) -> impl Iterator<Item = String> {
-    let by_name = |enable: &EnableEntry| {
+fn enabled_by(p: &ProviderInfo, names: &BTreeMap<SessionId, &str>) -> impl Iterator<Item = String> {
+    let by_name = |enable: &ProviderEnable| {
         let id = enable.session;
-        let name = names.get(&id).map_or_else(|| format!("{id:#x}"), |name| plain(name));
+        let name = names.get(&id).map_or_else(|| format!("{:#x}", id.number()), |name| plain(name));
         format!("{name}:{}", format_enable(enable))
     };
     // Private sessions are not in the list of names.
-    let private = |enable: &EnableEntry| format!("private {:#x}:{}", enable.session, format_enable(enable));
-    p.sessions.iter().map(by_name).chain(p.privates.iter().map(private))
+    let private =
+        |enable: &ProviderEnable| format!("private {:#x}:{}", enable.session.number(), format_enable(enable));
+    p.sessions.iter().map(by_name).chain(p.private_sessions.iter().map(private))
 }
 
 /// Formats an enable with the syntax of the command line.
-fn format_enable(enable: &EnableEntry) -> String {
-    let EnableEntry { level, any, all, .. } = *enable;
+fn format_enable(enable: &ProviderEnable) -> String {
+    let (level, any, all) = (enable.level.as_int(), enable.keywords.bits(), enable.all_keywords.bits());
     let mut text = if any == 0 { "all".to_owned() } else { format!("{any:#x}") };
     if all != 0 {
         let _ = write!(text, " and all of {all:#x}");
@@ -124,7 +129,7 @@ fn format_enable(enable: &EnableEntry) -> String {
     if level != 0 {
         let _ = write!(text, ":{level}");
     }
-    for property in property_names(enable.property) {
+    for property in property_names(enable.properties.bits()) {
         let _ = write!(text, "@{property}");
     }
     let typed: Vec<_> = enable.filters.iter().map(sessions::format_filter).collect();
@@ -140,17 +145,17 @@ fn format_enable(enable: &EnableEntry) -> String {
     text
 }
 
-fn provider_json(p: &ProviderEntry, names: &BTreeMap<u64, &str>) -> String {
-    let sessions = p.sessions.iter().chain(&p.privates).map(|enable| {
+fn provider_json(p: &ProviderInfo, names: &BTreeMap<SessionId, &str>) -> String {
+    let sessions = p.sessions.iter().chain(&p.private_sessions).map(|enable| {
         let mut object = Object::new();
-        object.optional("name", names.get(&enable.session).copied()).number("id", enable.session);
+        object.optional("name", names.get(&enable.session).copied()).number("id", enable.session.number());
         sessions::write_enable(&mut object, enable);
         object.finish()
     });
     let groups = p.groups.iter().map(|group| format!("\"{group}\""));
     let mut object = Object::new();
     object
-        .text("guid", &p.provider.to_string())
+        .text("guid", &p.guid.to_string())
         .optional("name", sessions::named(p))
         .text("kind", sessions::kind(p))
         .raw("groups", &array(groups))
@@ -162,25 +167,30 @@ fn provider_json(p: &ProviderEntry, names: &BTreeMap<u64, &str>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use traceweir::controller::Filter;
+    use traceweir::session::Filter;
+    use traceweir::{EnableProperties, Keywords, Level};
 
     fn filter(data: Vec<u8>) -> Filter {
-        Filter { kind: 0x8000_0200, data }
+        Filter::from_parts(0x8000_0200, data)
     }
 
-    fn enable(session: u64, level: u8, any: u64, all: u64) -> EnableEntry {
-        EnableEntry { session, level, any, all, ..EnableEntry::default() }
+    fn enable(session: u64, level: u8, any: u64, all: u64) -> ProviderEnable {
+        let mut enable = ProviderEnable::default();
+        enable.session = SessionId::new(session);
+        enable.level = Level::from_int(level);
+        enable.keywords = Keywords::new(any);
+        enable.all_keywords = Keywords::new(all);
+        enable
     }
 
-    fn entry() -> ProviderEntry {
-        ProviderEntry {
-            provider: Guid::from_u128(1),
-            name: "MyCompany.App".to_owned(),
-            pids: (1..=10).collect(),
-            sessions: vec![enable(5, 4, 1, 0), enable(6, 0, 0, 0)],
-            groups: vec![Guid::from_u128(9)],
-            ..ProviderEntry::default()
-        }
+    fn entry() -> ProviderInfo {
+        let mut provider = ProviderInfo::default();
+        provider.guid = Guid::from_u128(1);
+        provider.name = "MyCompany.App".to_owned();
+        provider.pids = (1..=10).collect();
+        provider.sessions = vec![enable(5, 4, 1, 0), enable(6, 0, 0, 0)];
+        provider.groups = vec![Guid::from_u128(9)];
+        provider
     }
 
     #[test]
@@ -189,10 +199,12 @@ mod tests {
         assert_eq!(format_enable(&enable(5, 4, 0, 0)), "all:4");
         assert_eq!(format_enable(&enable(5, 0, 0x10, 0)), "0x10");
         assert_eq!(format_enable(&enable(5, 3, 1, 6)), "0x1 and all of 0x6:3");
-        let more =
-            EnableEntry { property: 5, filters: vec![filter(vec![1, 0, 1, 0, 7, 0])], ..enable(5, 4, 0, 0) };
+        let mut more = enable(5, 4, 0, 0);
+        more.properties = EnableProperties::new(5);
+        more.filters = vec![filter(vec![1, 0, 1, 0, 7, 0])];
         assert_eq!(format_enable(&more), "all:4@sid@stack@ids=7, 0 processes traced");
-        let cut = EnableEntry { filters: vec![filter(vec![])], traced: 1, ..enable(5, 4, 0, 0) };
+        let mut cut = enable(5, 4, 0, 0);
+        (cut.filters, cut.traced) = (vec![filter(vec![])], 1);
         assert_eq!(format_enable(&cut), "all:4 filtered, 1 process traced");
     }
 
@@ -213,9 +225,9 @@ mod tests {
 
     #[test]
     fn table_has_expected_layout() {
-        let group =
-            ProviderEntry { provider: Guid::from_u128(9), is_group: true, ..ProviderEntry::default() };
-        let names = BTreeMap::from([(5, "Morning")]);
+        let mut group = ProviderInfo::default();
+        (group.guid, group.is_group) = (Guid::from_u128(9), true);
+        let names = BTreeMap::from([(SessionId::new(5), "Morning")]);
         let expected = "\
 Provider       GUID                                    Kind    Groups                                  Processes                   Enabled by
 ---------------------------------------------------------------------------------------------------------------------------------------------------------
@@ -227,7 +239,7 @@ MyCompany.App  {00000000-0000-0000-0000-000000000001}  modern  {00000000-0000-00
 
     #[test]
     fn object_fields_are_documented() {
-        let object = provider_json(&entry(), &BTreeMap::from([(5, "Morning")]));
+        let object = provider_json(&entry(), &BTreeMap::from([(SessionId::new(5), "Morning")]));
         let object: serde_json::Value = serde_json::from_str(&object).unwrap();
         let documented = include_str!("../../../../docs/cli-json.md");
         for name in

@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use anstream::eprintln;
 use anyhow::{Context, Result, bail};
 use rustix::process::{Pid, test_kill_process};
-use traceweir::controller::Properties;
-use traceweir::{Guid, Status};
+use traceweir::Guid;
+use traceweir::session::SessionSummary;
 use traceweir_format::spec::system::is_system_provider;
 
 use crate::cli::{self, Record};
@@ -92,13 +92,13 @@ fn record(options: &Record) -> Result<Outcome> {
     signals::on_interrupt(move |_| drop(interrupts.send(Note::Interrupt)))?;
 
     let name = format!("weir-record-{}", std::process::id());
-    let mut config = sessions::config(&name, Some(&options.output), &options.shape)?;
+    let mut plan = sessions::plan(&name, Some(&options.output), &options.shape)?;
     // The daemon finalises the file however this process ends.
-    config.tied = true;
+    plan.stop_on_drop = true;
     let (mut session, first) =
-        OwnSession::start_with_kernel(options.daemon_choice, &mut config, &options.kernel, &wanted)?;
+        OwnSession::start_with_kernel(options.daemon_choice, &mut plan, &options.kernel, &wanted)?;
     session.enable(&wanted, &options.pid)?;
-    sessions::note_literal_percent_d(&config);
+    sessions::note_literal_percent_d(&plan);
     if !options.pid.is_empty() {
         sessions::check_pids(session.controller(), &wanted, &options.pid)?;
     } else if options.command.is_empty() {
@@ -165,8 +165,8 @@ struct Recording<'o> {
     inbox: Receiver<Note>,
     /// The session, until it is stopped.
     session: Option<OwnSession>,
-    /// Properties of the session at the last poll.
-    last: Properties,
+    /// Settings and counters of the session at the last poll.
+    last: SessionSummary,
     /// Providers that were registered at any poll.
     seen: BTreeSet<Guid>,
     /// Whether the note about several providers of one name was printed.
@@ -271,8 +271,7 @@ impl Recording<'_> {
             Ended::ByUs(p) => sessions::summarise(p, false)?,
             Ended::Before(p) => {
                 let outcome = sessions::summarise(p, false)?;
-                let status = Status(p.end_status);
-                if status != Status::ERROR_SUCCESS {
+                if let Some(status) = p.end_status {
                     let reason = format!("the recording ended early: {status}");
                     return Err(traceweir::Error::refused(status, reason).into());
                 }

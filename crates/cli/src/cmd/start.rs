@@ -2,9 +2,8 @@
 
 use anstream::eprintln;
 use anyhow::Result;
-use traceweir::Guid;
-use traceweir::controller::{Properties, SessionRef};
-use traceweir_format::spec::session::{EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_REAL_TIME_MODE};
+use traceweir::session::SessionSummary;
+use traceweir::{Guid, LogFileMode};
 
 use super::answer::Answer;
 use crate::cli::{self, Start};
@@ -15,35 +14,32 @@ use crate::text::{grouped, plain, plain_path, shell};
 /// Runs `weir start`.
 pub(super) fn run(options: &Start) -> Result<Answer> {
     let wanted = options.providers.wanted(&options.manifest)?;
-    let mut config = sessions::config(&options.name, options.output.as_deref(), &options.shape)?;
-    let is_private = sessions::is_private(&config);
-    if is_private && config.guid.is_null() {
-        config.guid = private_session_guid(&wanted);
+    let mut plan = sessions::plan(&options.name, options.output.as_deref(), &options.shape)?;
+    let is_private = sessions::is_private(plan.mode);
+    if is_private && plan.guid.is_null() {
+        plan.guid = private_session_guid(&wanted);
     }
-    let (mut session, properties) =
-        OwnSession::start_with_kernel(options.daemon_choice, &mut config, &options.kernel, &wanted)?;
+    let (mut session, summary) =
+        OwnSession::start_with_kernel(options.daemon_choice, &mut plan, &options.kernel, &wanted)?;
     session.enable(&wanted, &[])?;
     session.leave_running();
-    sessions::note_literal_percent_d(&config);
-    eprintln!("{}", describe_session(&properties));
+    sessions::note_literal_percent_d(&plan);
+    eprintln!("{}", describe_session(&summary));
     if wanted.is_empty() && options.kernel.kernel.is_none() {
         eprintln!("no provider is enabled yet: weir enable {} PROVIDER", shell(&options.name));
     }
     // Enabling a name may have added processes that registered the name with another GUID.
-    let has_processes = |properties: Properties| properties.processes > 0;
-    if is_private
-        && properties.processes == 0
-        && !session.controller().query(&SessionRef::Id(properties.id)).is_ok_and(has_processes)
-    {
+    let has_processes = |summary: SessionSummary| summary.processes > 0;
+    if is_private && summary.processes == 0 && !session.session().query().is_ok_and(has_processes) {
         let name = plain(&options.name);
         eprintln!(
             "no process takes part in session {name} yet: processes that register the provider from now on do"
         );
     }
     sessions::note_unseen_providers(session.controller(), &wanted)?;
-    sessions::warn_of_left_out_processes(session.controller(), properties.id, &wanted)?;
+    sessions::warn_of_left_out_processes(session.controller(), summary.id, &wanted)?;
     sessions::note_idle_filters(&wanted);
-    Ok(Answer { providers: wanted, ..Answer::running(properties) })
+    Ok(Answer { providers: wanted, ..Answer::running(summary) })
 }
 
 /// Returns the GUID of a private session that was given none: that of the one provider whose
@@ -58,12 +54,11 @@ fn private_session_guid(wanted: &[EnableRequest]) -> Guid {
 }
 
 /// Describes what the session does, and how to read its events.
-fn describe_session(p: &Properties) -> String {
-    let (name, typed) = (plain(&p.config.name), shell(&p.config.name));
-    let has = |mode| p.config.log_file_mode & mode != 0;
-    let file = p.config.log_file.as_deref().map(plain_path);
-    if has(EVENT_TRACE_BUFFERING_MODE) {
-        let kib = u64::from(p.config.minimum_buffers) * u64::from(p.config.buffer_size);
+fn describe_session(p: &SessionSummary) -> String {
+    let (name, typed) = (plain(&p.name), shell(&p.name));
+    let file = p.log_file.as_deref().map(plain_path);
+    if p.mode.contains(LogFileMode::BUFFERING) {
+        let kib = u64::from(p.minimum_buffers) * u64::from(p.buffer_kib);
         let memory =
             format!("session {name} runs and keeps the newest {} KiB of events in memory", grouped(kib));
         return match file {
@@ -73,7 +68,7 @@ fn describe_session(p: &Properties) -> String {
             None => format!("{memory}; weir flush {typed} -o FILE writes them, weir stop {typed} drops them"),
         };
     }
-    if sessions::is_private(&p.config) {
+    if sessions::is_private(p.mode) {
         let files = file.map_or_else(String::new, |file| {
             format!(", each process with a file of its own: {file}, further ones with _PID appended")
         });
@@ -81,7 +76,8 @@ fn describe_session(p: &Properties) -> String {
             "session {name} runs in the processes of its provider{files}; weir stop {typed} ends it"
         );
     }
-    let watch = has(EVENT_TRACE_REAL_TIME_MODE).then(|| format!("can be watched (weir watch {typed})"));
+    let is_live = p.mode.contains(LogFileMode::REAL_TIME);
+    let watch = is_live.then(|| format!("can be watched (weir watch {typed})"));
     let outputs: Vec<_> = file.map(|file| format!("writes {file}")).into_iter().chain(watch).collect();
     format!("session {name} runs and {}; weir stop {typed} ends it", outputs.join(" and "))
 }

@@ -11,10 +11,9 @@ use std::time::Duration;
 
 use anstream::eprintln;
 use anyhow::{Context, Result, anyhow};
+use traceweir::LogFileMode;
 use traceweir::consumer::{Closer, Trace};
-use traceweir::controller::{SessionConfig, SessionRef};
 use traceweir_decode::format::Style;
-use traceweir_format::spec::session::EVENT_TRACE_REAL_TIME_MODE;
 
 use crate::cli::{self, Watch};
 use crate::exit::{self, Outcome};
@@ -22,7 +21,7 @@ use crate::filter::Filter;
 use crate::grammar::EnableRequest;
 use crate::live::{self, Screen};
 use crate::printer::Printer;
-use crate::sessions::{self, Ended, OwnSession};
+use crate::sessions::{self, Ended, OwnSession, SessionPlan};
 use crate::signals::{self, INTERRUPTED};
 use crate::text::{counted, plain, plain_path};
 
@@ -78,13 +77,13 @@ pub(super) fn run(options: &Watch) -> Result<Outcome> {
 /// Prints why events ended that neither a signal nor an option ended.
 fn print_reason_of_end(options: &Watch, own: Option<&Option<Ended>>) {
     match (own, &options.session) {
-        (Some(Some(Ended::Before(p))), _) if p.end_status == 0 => {
+        (Some(Some(Ended::Before(p))), _) if p.end_status.is_none() => {
             eprintln!("the session was stopped by another process")
         }
         (Some(Some(Ended::Before(p))), _) => eprintln!("{}", sessions::why_ended(p)),
         (_, Some(name)) => {
             let ended = sessions::controller_of(options.daemon_choice, name)
-                .and_then(|(mut c, s)| Ok(c.outcome(&s)?));
+                .and_then(|(_, session)| Ok(session.outcome()?));
             match ended {
                 Ok(p) => eprintln!("{}", sessions::why_ended(&p)),
                 Err(_) => eprintln!("session {} has ended", plain(name)),
@@ -141,24 +140,23 @@ struct Source {
 impl Source {
     fn open(options: &Watch, wanted: &[EnableRequest]) -> Result<Self> {
         if let Some(name) = &options.session {
-            let session = SessionRef::Name(name.clone());
             // Looks for the daemon first, for its error message.
             drop(sessions::controller_of(options.daemon_choice, name)?);
             let about = || format!("cannot watch session {}", plain(name));
-            let trace = Trace::open_live(options.daemon_choice.scope(), &session).with_context(about)?;
+            let trace = Trace::live_in(options.daemon_choice.scope(), name).with_context(about)?;
             let ender = Ender::new(trace.closer(), None);
             return Ok(Self { trace, ender });
         }
-        let mut config = SessionConfig {
+        let mut plan = SessionPlan {
             name: format!("weir-watch-{}", std::process::id()),
-            log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
+            mode: LogFileMode::REAL_TIME,
             low_latency: true,
-            tied: true,
-            ..SessionConfig::default()
+            stop_on_drop: true,
+            ..SessionPlan::default()
         };
-        sessions::fill_in_defaults(&mut config);
-        let (mut session, _) = OwnSession::start(options.daemon_choice, &config, wanted)?;
-        let trace = Trace::open_live(options.daemon_choice.scope(), session.session())?;
+        plan.fill_in_defaults();
+        let (mut session, _) = OwnSession::start(options.daemon_choice, &plan, wanted)?;
+        let trace = session.session().trace()?;
         session.enable(wanted, &options.filters.pid)?;
         if options.filters.pid.is_empty() {
             sessions::note_unseen_providers(session.controller(), wanted)?;

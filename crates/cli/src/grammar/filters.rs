@@ -1,7 +1,7 @@
 //! Filters of an enable call from the command line. [`traceweir_format::filter`] defines their
 //! layouts and rules.
 
-use traceweir::controller::Filter;
+use traceweir::session::Filter;
 use traceweir_format::Error;
 use traceweir_format::filter::{Gate, check, encode};
 use traceweir_format::spec::enable::{
@@ -52,7 +52,7 @@ impl Filters {
         let mut all = Vec::new();
         let mut push = |kind, data: Vec<u8>| {
             if !data.is_empty() {
-                all.push(Filter { kind, data });
+                all.push(Filter::from_parts(kind, data));
             }
         };
         push(EVENT_FILTER_TYPE_SCHEMATIZED, self.schematized.clone());
@@ -87,7 +87,7 @@ impl Filters {
 
     /// Checks each filter by the rules of its type.
     pub(super) fn check(&self) -> Result<(), String> {
-        let keeps = |filter: Filter| check(filter.kind, &filter.data);
+        let keeps = |filter: Filter| check(filter.kind(), filter.data());
         self.encode().into_iter().try_for_each(keeps).map_err(|error| match error {
             Error::TooLarge { size, limit, .. } => {
                 format!("this takes {size} bytes, but one filter can contain only {limit}")

@@ -1,6 +1,6 @@
 use proptest::collection::{btree_set, vec};
 use proptest::prelude::*;
-use traceweir::controller::Filter;
+use traceweir::session::Filter;
 use traceweir_format::filter::encode;
 use traceweir_format::spec::enable::*;
 
@@ -277,8 +277,8 @@ fn provider_file_has_one_provider_per_line() {
 
 #[test]
 fn filters_encode_to_documented_bytes() {
-    let bytes = |text: &str| parse_provider(text).unwrap().params(&[]).filters;
-    let filter = |kind, data: &[u8]| Filter { kind, data: data.to_vec() };
+    let bytes = |text: &str| parse_provider(text).unwrap().filters_for(&[]);
+    let filter = |kind, data: &[u8]| Filter::from_parts(kind, data.to_vec());
     assert_eq!(bytes("A"), []);
     assert_eq!(bytes("A@ids=1,0x102"), [filter(EVENT_FILTER_TYPE_EVENT_ID, &[1, 0, 2, 0, 1, 0, 2, 1])]);
     assert_eq!(bytes("A@not-ids=3"), [filter(EVENT_FILTER_TYPE_EVENT_ID, &[0, 0, 1, 0, 3, 0])]);
@@ -303,16 +303,16 @@ fn filters_encode_to_documented_bytes() {
     );
     let all =
         "A@pid=1@exe=a@package=b@app=c@container=d@ids=1@names=n@stack-ids=1@stack-names=n@stack-level=1";
-    let kinds: std::collections::BTreeSet<u32> = bytes(all).iter().map(|f| f.kind).collect();
+    let kinds: std::collections::BTreeSet<u32> = bytes(all).iter().map(Filter::kind).collect();
     assert_eq!(kinds.len(), 10, "one of each type");
 }
 
 #[test]
 fn process_filter_contains_little_endian_ids() {
     let wanted = parse_provider("A:1:2").unwrap();
-    let params = wanted.params(&[0x102, 1]);
-    assert_eq!((params.level, params.match_any), (2, 1));
-    assert_eq!(params.filters, [Filter { kind: EVENT_FILTER_TYPE_PID, data: vec![1, 0, 0, 0, 2, 1, 0, 0] }]);
+    assert_eq!((wanted.level, wanted.keywords), (2, 1));
+    let pids = Filter::from_parts(EVENT_FILTER_TYPE_PID, vec![1, 0, 0, 0, 2, 1, 0, 0]);
+    assert_eq!(wanted.filters_for(&[0x102, 1]), [pids]);
 }
 
 fn texts() -> impl Strategy<Value = Vec<String>> {

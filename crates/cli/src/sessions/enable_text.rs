@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write};
 
-use traceweir::controller::{EnableEntry, Filter};
+use traceweir::session::{Filter, ProviderEnable};
 use traceweir_decode::format::json_string;
 use traceweir_format::filter::{self, EventIds, EventNames, Gate, Header, LevelKeyword, payload};
 use traceweir_format::spec::enable as spec;
@@ -28,23 +28,28 @@ const FILTERS: [(u32, &str); 13] = [
 ];
 
 /// Formats the properties as a number with the names of the command line.
-pub(super) fn properties(enable: &EnableEntry) -> String {
-    match property_names(enable.property) {
-        names if names.is_empty() => format!("{:#x}", enable.property),
-        names => format!("{:#x} ({})", enable.property, names.join(" ")),
+pub(super) fn properties(enable: &ProviderEnable) -> String {
+    let bits = enable.properties.bits();
+    match property_names(bits) {
+        names if names.is_empty() => format!("{bits:#x}"),
+        names => format!("{bits:#x} ({})", names.join(" ")),
     }
 }
 
 /// Formats the filters with the numbers of their types and in command-line syntax.
-pub(super) fn filters(enable: &EnableEntry) -> String {
+pub(super) fn filters(enable: &ProviderEnable) -> String {
     let mut text = String::new();
     for filter in &enable.filters {
         let text_of_filter = match detail(filter) {
             Some(detail) => detail.to_string(),
-            None => option_name(filter.kind).to_owned(),
+            None => option_name(filter.kind()).to_owned(),
         };
-        let _ =
-            write!(text, "{}{:#x} ({text_of_filter})", if text.is_empty() { "" } else { ", " }, filter.kind);
+        let _ = write!(
+            text,
+            "{}{:#x} ({text_of_filter})",
+            if text.is_empty() { "" } else { ", " },
+            filter.kind()
+        );
     }
     if text.is_empty() { "none".to_owned() } else { text }
 }
@@ -58,7 +63,7 @@ pub(crate) fn format_filter(filter: &Filter) -> Option<String> {
 pub(super) fn object(filter: &Filter) -> Option<String> {
     let detail = detail(filter)?;
     let mut object = Object::new();
-    object.mask("type", filter.kind).text("option", detail.option);
+    object.mask("type", filter.kind()).text("option", detail.option);
     object.raw("values", &array(detail.values.iter().map(Value::json)));
     Some(object.finish())
 }
@@ -112,10 +117,10 @@ impl fmt::Display for Detail {
 
 /// Decodes the bytes of a filter.
 fn detail(filter: &Filter) -> Option<Detail> {
-    let (data, option) = (filter.data.as_slice(), option_name(filter.kind));
+    let (data, option) = (filter.data(), option_name(filter.kind()));
     let texts = |names: Vec<String>| names.into_iter().map(Value::Text).collect::<Vec<_>>();
     let detail = |option, values| Some(Detail { option, values });
-    match filter.kind {
+    match filter.kind() {
         spec::EVENT_FILTER_TYPE_PID => detail(
             option,
             filter::pids(data).ok()?.into_iter().map(|pid| Value::Number(pid.into())).collect(),
@@ -127,19 +132,19 @@ fn detail(filter: &Filter) -> Option<Detail> {
         spec::EVENT_FILTER_TYPE_EVENT_ID | spec::EVENT_FILTER_TYPE_STACKWALK => {
             let ids = EventIds::parse(data).ok()?;
             let values = ids.ids().map(|id| Value::Number(id.into())).collect();
-            detail(list_option(filter.kind, ids.filter_in), values)
+            detail(list_option(filter.kind(), ids.filter_in), values)
         }
         spec::EVENT_FILTER_TYPE_EVENT_NAME | spec::EVENT_FILTER_TYPE_STACKWALK_NAME => {
             let names = EventNames::parse(data).ok()?;
             let values = names.names().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
-            detail(list_option(filter.kind, names.filter_in), texts(values))
+            detail(list_option(filter.kind(), names.filter_in), texts(values))
         }
         spec::EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW => {
             let LevelKeyword { gate: Gate { any, all, level }, filter_in } =
                 LevelKeyword::parse(data).ok()?;
             let masks = [format!("any={any:#x}"), format!("all={all:#x}")];
             let values = std::iter::once(Value::Number(level.into())).chain(masks.map(Value::Text)).collect();
-            detail(list_option(filter.kind, filter_in), values)
+            detail(list_option(filter.kind(), filter_in), values)
         }
         spec::EVENT_FILTER_TYPE_PAYLOAD => {
             let filters = payload::Filters::parse(data).ok()?;
@@ -183,7 +188,7 @@ mod tests {
     use traceweir_format::filter::encode;
 
     fn format(kind: u32, data: Vec<u8>) -> Option<String> {
-        format_filter(&Filter { kind, data })
+        format_filter(&Filter::from_parts(kind, data))
     }
 
     #[test]
@@ -208,8 +213,8 @@ mod tests {
     fn unknown_filters_print_their_type() {
         assert_eq!(format(0x8000_0200, Vec::new()), None);
         assert_eq!(format(7, vec![1, 2, 3]), None);
-        let filters = vec![Filter { kind: 0x8000_0200, data: vec![1] }, Filter { kind: 7, data: vec![] }];
-        let enable = EnableEntry { filters, ..EnableEntry::default() };
-        assert_eq!(super::filters(&enable), "0x80000200 (ids), 0x7 (provider's own)");
+        let mut enable = ProviderEnable::default();
+        enable.filters = vec![Filter::from_parts(0x8000_0200, vec![1]), Filter::from_parts(7, vec![])];
+        assert_eq!(filters(&enable), "0x80000200 (ids), 0x7 (provider's own)");
     }
 }

@@ -12,14 +12,12 @@
 
 use anstream::eprintln;
 use anyhow::{Context, Result};
-use traceweir::controller::info::{
-    Answer, ClassicEventId, GroupMask, NO_SESSION, ProfileInterval, Query, Set,
-};
-use traceweir::controller::{Controller, SessionConfig, SessionRef};
-use traceweir::{Error, Status};
-use traceweir_format::spec::session::EVENT_TRACE_SYSTEM_LOGGER_MODE;
+use traceweir::controller::Controller;
+use traceweir::controller::info::{Answer, ClassicEventId, GroupMask, ProfileInterval, Query, Set};
+use traceweir::{Error, LogFileMode, Session, Status};
 use traceweir_format::spec::system::{LIMITED_RING_COPIES, has_group, is_system_provider};
 
+use super::SessionPlan;
 use crate::cli::{KernelChange, KernelEvents};
 use crate::grammar::{
     EnableRequest, Kernel, Stacks, absent_groups, default_stacks, event_names, group_names,
@@ -40,18 +38,17 @@ const UNITS_PER_MS: f64 = 10_000.0;
 
 /// Sets up a session for kernel events, if kernel events or a system provider are requested.
 pub(super) fn with_kernel(
-    config: &mut SessionConfig,
+    plan: &mut SessionPlan,
     events: &KernelEvents,
     kernel: Option<&Kernel>,
     providers: &[EnableRequest],
 ) {
     if kernel.is_some() || providers.iter().any(|wanted| is_system_provider(&wanted.guid)) {
-        config.log_file_mode |= EVENT_TRACE_SYSTEM_LOGGER_MODE;
+        plan.mode |= LogFileMode::SYSTEM_LOGGER;
     }
-    config.enable_flags = kernel.map_or(0, Kernel::flags);
-    config.stack_bytes = events.unwind.unwrap_or(0);
-    let stacks = kernel.map(|kernel| kernel.stacks(events.stacks.as_ref()));
-    config.kernel_stacks = stacks.map(|stacks| Set::StackTracing(stacks).to_bytes()).unwrap_or_default();
+    plan.kernel_flags = kernel.map_or(0, Kernel::flags);
+    plan.kernel_stack_bytes = events.unwind.unwrap_or(0);
+    plan.kernel_stacks = kernel.map(|kernel| kernel.stacks(events.stacks.as_ref()));
 }
 
 /// Returns the groups that are allowed for a user's own processes, if `error` is a missing
@@ -105,12 +102,8 @@ pub(super) fn stack_limit_note(asked_bytes: u32, given_bytes: u32) -> Option<Str
 }
 
 /// Requests the kernel events that cannot be part of the start.
-pub(super) fn request_further_groups(
-    controller: &mut Controller,
-    session: &SessionRef,
-    kernel: &Kernel,
-) -> Result<()> {
-    let done = if kernel.has_further() { set_groups(controller, session, kernel.groups) } else { Ok(()) };
+pub(super) fn request_further_groups(session: &Session, kernel: &Kernel) -> Result<()> {
+    let done = if kernel.has_further() { set_groups(session, kernel.groups) } else { Ok(()) };
     match done {
         Err(error) if allowed_part(&error, Some(kernel)).is_some() => Ok(()),
         done => done,
@@ -161,9 +154,7 @@ fn change_interval(controller: &mut Controller, asked: u32) -> Result<bool> {
 
 /// Returns the shortest and the longest sampling interval.
 fn bounds(controller: &mut Controller) -> Option<(u32, u32)> {
-    let Ok(Answer::ProfileSourceList(all)) =
-        controller.query_information(&NO_SESSION, Query::ProfileSourceList)
-    else {
+    let Ok(Answer::ProfileSourceList(all)) = controller.query_system(Query::ProfileSourceList) else {
         return None;
     };
     all.iter().find(|source| source.source == TIMER).map(|timer| (timer.min_interval, timer.max_interval))
@@ -177,7 +168,7 @@ fn in_ms(interval: u32) -> String {
 /// Changes the kernel events of a running session.
 pub(crate) fn change_kernel(
     controller: &mut Controller,
-    session: &SessionRef,
+    session: &Session,
     change: &KernelChange,
 ) -> Result<()> {
     let stacks = match (&change.kernel, &change.stacks) {
@@ -191,34 +182,34 @@ pub(crate) fn change_kernel(
         (None, None) => None,
     };
     if let Some(kernel) = &change.kernel {
-        set_groups(controller, session, kernel.groups)?;
+        set_groups(session, kernel.groups)?;
         warn_of_limits(&kernel.groups, &kernel.groups);
     }
     if let Some(stacks) = stacks {
-        set_stacks(controller, session, stacks)?;
+        set_stacks(session, stacks)?;
     }
     change.interval.map_or(Ok(()), |interval| change_interval(controller, interval).map(drop))
 }
 
-fn set_groups(controller: &mut Controller, session: &SessionRef, groups: GroupMask) -> Result<()> {
+fn set_groups(session: &Session, groups: GroupMask) -> Result<()> {
     let set = Set::SystemTraceEnableFlags(groups);
-    controller.set_information(session, &set).context("cannot enable these kernel events")
+    session.set_information(&set).context("cannot enable these kernel events")
 }
 
-fn set_stacks(controller: &mut Controller, session: &SessionRef, stacks: Vec<ClassicEventId>) -> Result<()> {
+fn set_stacks(session: &Session, stacks: Vec<ClassicEventId>) -> Result<()> {
     let set = Set::StackTracing(stacks);
-    controller.set_information(session, &set).context("cannot enable call stacks of kernel events")
+    session.set_information(&set).context("cannot enable call stacks of kernel events")
 }
 
 /// Sets the sampling interval, for all sessions.
 pub(super) fn set_interval(controller: &mut Controller, interval: u32) -> Result<()> {
     let set = Set::SampledProfileInterval(ProfileInterval { source: TIMER, interval });
-    controller.set_information(&NO_SESSION, &set).context("cannot set the sampling interval")
+    controller.set_system(&set).context("cannot set the sampling interval")
 }
 
 /// Returns the sampling interval in units of 100 ns; `None` if unknown.
 pub(super) fn interval(controller: &mut Controller) -> Option<u32> {
-    match controller.query_information(&NO_SESSION, Query::SampledProfileInterval(TIMER)) {
+    match controller.query_system(Query::SampledProfileInterval(TIMER)) {
         Ok(Answer::SampledProfileInterval(sampled)) => Some(sampled.interval),
         _ => None,
     }
@@ -237,16 +228,16 @@ pub(crate) struct KernelState {
 
 impl KernelState {
     /// Queries the state; `None` if the session does not receive kernel events.
-    pub(crate) fn query(controller: &mut Controller, session: &SessionRef) -> Option<Self> {
-        let groups = match controller.query_information(session, Query::SystemTraceEnableFlags) {
+    pub(crate) fn query(controller: &mut Controller, session: &Session) -> Option<Self> {
+        let groups = match session.query_information(Query::SystemTraceEnableFlags) {
             Ok(Answer::SystemTraceEnableFlags(groups)) => groups,
             _ => return None,
         };
-        let stacks = match controller.query_information(session, Query::StackTracing) {
+        let stacks = match session.query_information(Query::StackTracing) {
             Ok(Answer::StackTracing(stacks)) => stacks,
             _ => Vec::new(),
         };
-        let lost = controller.kernel_losses(session).unwrap_or_default();
+        let lost = session.kernel_losses().unwrap_or_default();
         Some(Self { groups, stacks, interval: interval(controller), lost })
     }
 

@@ -14,18 +14,13 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use traceweir::Status;
-use traceweir::controller::{EnableEntry, Properties, ProviderEntry};
-use traceweir_format::spec::session::{
-    EVENT_TRACE_BUFFERING_MODE as BUFFERING, EVENT_TRACE_FILE_MODE_APPEND as APPEND,
-    EVENT_TRACE_FILE_MODE_CIRCULAR as CIRCULAR, EVENT_TRACE_FILE_MODE_NEWFILE as NEWFILE,
-    EVENT_TRACE_REAL_TIME_MODE as REAL_TIME,
-};
+use traceweir::session::{ProviderEnable, ProviderInfo, SessionSummary};
+use traceweir::{ClockKind, LogFileMode, SessionId, Status};
 use traceweir_format::spec::system::is_system_provider;
 
 use super::by_name::is_listed_with_others;
 use super::kernel::KernelState;
-use super::report::{counts_kib, has, is_at_limit};
+use super::report::{counts_kib, is_at_limit};
 use super::{enable_text, mode_names};
 use crate::text::{Object, array, grouped, plain, plain_path};
 
@@ -38,8 +33,8 @@ pub(crate) enum SessionState {
 }
 
 /// Returns the status of a session for people.
-pub(crate) fn status(p: &Properties, state: SessionState) -> String {
-    match (state, Status(p.end_status)) {
+pub(crate) fn status(p: &SessionSummary, state: SessionState) -> String {
+    match (state, p.end_status.unwrap_or(Status::ERROR_SUCCESS)) {
         (SessionState::Running, _) => "Running".to_owned(),
         (SessionState::Ended, Status::ERROR_SUCCESS) if is_at_limit(p) => {
             "Ended: its file reached its size".to_owned()
@@ -51,12 +46,12 @@ pub(crate) fn status(p: &Properties, state: SessionState) -> String {
 
 /// A provider that a session enables.
 struct Enabled<'p> {
-    provider: &'p ProviderEntry,
-    enable: &'p EnableEntry,
+    provider: &'p ProviderInfo,
+    enable: &'p ProviderEnable,
 }
 
 /// Returns the providers that a session enables.
-fn enabled(id: u64, providers: &[ProviderEntry]) -> Vec<Enabled<'_>> {
+fn enabled(id: SessionId, providers: &[ProviderInfo]) -> Vec<Enabled<'_>> {
     let all = providers.iter().flat_map(|provider| enables(provider).map(move |enable| (provider, enable)));
     let own = all.filter(|(provider, enable)| {
         enable.session == id && !is_listed_with_others(provider, enable, providers)
@@ -65,8 +60,8 @@ fn enabled(id: u64, providers: &[ProviderEntry]) -> Vec<Enabled<'_>> {
 }
 
 /// Returns the enables of a provider: by sessions, then by private sessions.
-fn enables(provider: &ProviderEntry) -> impl Iterator<Item = &EnableEntry> {
-    provider.sessions.iter().chain(&provider.privates)
+fn enables(provider: &ProviderInfo) -> impl Iterator<Item = &ProviderEnable> {
+    provider.sessions.iter().chain(&provider.private_sessions)
 }
 
 impl<'p> Enabled<'p> {
@@ -93,9 +88,9 @@ impl Lines {
 
 /// Formats the page of a session.
 pub(crate) fn page(
-    p: &Properties,
+    p: &SessionSummary,
     state: SessionState,
-    providers: &[ProviderEntry],
+    providers: &[ProviderInfo],
     kernel: Option<&KernelState>,
 ) -> String {
     let mut lines = Lines(String::new());
@@ -111,60 +106,66 @@ pub(crate) fn page(
     lines.0
 }
 
-fn collection(lines: &mut Lines, p: &Properties, state: SessionState) {
-    lines.line("Name", plain(&p.config.name)).line("Status", status(p, state));
-    if let Some(folder) = p.config.log_file.as_deref().and_then(Path::parent) {
+fn collection(lines: &mut Lines, p: &SessionSummary, state: SessionState) {
+    lines.line("Name", plain(&p.name)).line("Status", status(p, state));
+    if let Some(folder) = p.log_file.as_deref().and_then(Path::parent) {
         lines.line("Root Path", plain_path(folder));
     }
-    lines.line("Segment", on_off(has(p, NEWFILE))).line("Segment Max Size", max_size(p));
+    lines
+        .line("Segment", on_off(p.mode.contains(LogFileMode::NEWFILE)))
+        .line("Segment Max Size", max_size(p));
 }
 
 fn on_off(is_on: bool) -> &'static str {
     if is_on { "On" } else { "Off" }
 }
 
-fn max_size(p: &Properties) -> String {
-    match p.config.maximum_file_size {
-        0 => "no limit".to_owned(),
-        most => format!("{most} {}", if counts_kib(p) { "KiB" } else { "MiB" }),
+fn max_size(p: &SessionSummary) -> String {
+    match p.maximum_file_bytes {
+        None => "no limit".to_owned(),
+        Some(bytes) if counts_kib(p) => format!("{} KiB", bytes >> 10),
+        Some(bytes) => format!("{} MiB", bytes >> 20),
     }
 }
 
-fn trace(lines: &mut Lines, p: &Properties) {
-    let c = &p.config;
-    let name = plain(&c.name);
+fn trace(lines: &mut Lines, p: &SessionSummary) {
+    let name = plain(&p.name);
     lines.line("Name", format!("{name}\\{name}")).line("Type", "Trace");
-    lines.line("Session Id", format!("{:#x}", p.id)).line("Session Guid", format!("{{{}}}", c.guid));
-    if let Some(file) = &c.log_file {
+    lines.line("Session Id", format!("{:#x}", p.id.number()));
+    lines.line("Session Guid", format!("{{{}}}", p.guid));
+    if let Some(file) = &p.log_file {
         lines.line("Output Location", plain_path(file));
     }
-    lines.line("Append", on_off(has(p, APPEND))).line("Circular", on_off(has(p, CIRCULAR)));
-    lines.line("Buffer Size", format!("{} KiB", c.buffer_size));
-    let (there, free) = (p.number_of_buffers, p.free_buffers);
-    lines.line("Buffers", format!("{there} ({} to {}), {free} free", c.minimum_buffers, c.maximum_buffers));
-    let timer = if c.flush_timer == 0 { "none".to_owned() } else { format!("{} s", c.flush_timer) };
+    lines
+        .line("Append", on_off(p.mode.contains(LogFileMode::APPEND)))
+        .line("Circular", on_off(p.mode.contains(LogFileMode::CIRCULAR)));
+    lines.line("Buffer Size", format!("{} KiB", p.buffer_kib));
+    let (there, free) = (p.buffers, p.free_buffers);
+    lines.line("Buffers", format!("{there} ({} to {}), {free} free", p.minimum_buffers, p.maximum_buffers));
+    let timer =
+        if p.flush_timer.is_zero() { "none".to_owned() } else { format!("{} s", p.flush_timer.as_secs()) };
     lines.line("Buffer Flush Timer", timer);
-    if c.flush_threshold > 0 {
-        lines.line("Flush Threshold", format!("{} buffers", c.flush_threshold));
+    if p.flush_threshold > 0 {
+        lines.line("Flush Threshold", format!("{} buffers", p.flush_threshold));
     }
-    lines.line("Clock Type", clock_type(c.clock)).line("File Mode", file_mode(p));
-    lines.line("Log Mode", format!("{:#x} ({})", c.log_file_mode, mode_names(c.log_file_mode)));
-    if c.low_latency {
+    lines.line("Clock Type", clock_type(p.clock)).line("File Mode", file_mode(p));
+    lines.line("Log Mode", format!("{:#x} ({})", p.mode.bits(), mode_names(p.mode)));
+    if p.low_latency {
         lines.line("Low Latency", "On");
     }
 }
 
-fn file_mode(p: &Properties) -> &'static str {
-    match (p.config.log_file.is_some(), has(p, REAL_TIME)) {
-        _ if has(p, BUFFERING) => "Buffered",
+fn file_mode(p: &SessionSummary) -> &'static str {
+    match (p.log_file.is_some(), p.mode.contains(LogFileMode::REAL_TIME)) {
+        _ if p.mode.contains(LogFileMode::BUFFERING) => "Buffered",
         (true, true) => "File and Real-time",
         (false, true) => "Real-time",
         (_, false) => "File",
     }
 }
 
-fn counters(lines: &mut Lines, p: &Properties) {
-    let cause = &p.lost_by_cause;
+fn counters(lines: &mut Lines, p: &SessionSummary) {
+    let cause = &p.lost;
     lines
         .line("Events", grouped(p.events))
         .line("Buffers Written", grouped(p.buffers_written.into()))
@@ -175,25 +176,26 @@ fn counters(lines: &mut Lines, p: &Properties) {
         .line("  No Region", grouped(cause.no_region))
         .line("  Perf Rings Full", grouped(cause.kernel))
         .line("  Overwritten", grouped(cause.overwritten))
-        .line("Buffers Lost", grouped(p.log_buffers_lost.into()))
+        .line("Buffers Lost", grouped(p.buffers_lost.into()))
         .line("Real-time Events Lost", grouped(p.real_time_events_lost))
         .line("Real-time Buffers Lost", grouped(p.real_time_buffers_lost.into()))
         .line("Uncounted Processes", grouped(p.uncounted_processes.into()))
         .line("Damaged Regions", grouped(p.damaged_regions.into()))
         .line("Processes", grouped(p.processes.into()))
         .line("Consumers", grouped(p.consumers.into()))
-        .line("Collector Thread", p.logger_thread_id)
-        .line("Collector Time", format!("{:.3} s", p.collector_ns as f64 / 1e9));
+        .line("Collector Thread", p.collector_thread)
+        .line("Collector Time", format!("{:.3} s", p.collector_time.as_secs_f64()));
 }
 
 fn provider(lines: &mut Lines, enabled: &Enabled<'_>) {
     let Enabled { provider, enable } = enabled;
     lines.0.push_str("Provider:\n");
     let name = enabled.name().map_or_else(|| "-".to_owned(), plain);
-    lines.line("Name", name).line("Provider Guid", format!("{{{}}}", provider.provider));
-    lines.line("Level", level_name(enable.level));
+    lines.line("Name", name).line("Provider Guid", format!("{{{}}}", provider.guid));
+    lines.line("Level", level_name(enable.level.as_int()));
     let mask = |bits: u64| format!("{bits:#x}");
-    lines.line("KeywordsAll", mask(enable.all)).line("KeywordsAny", mask(enable.any));
+    lines.line("KeywordsAll", mask(enable.all_keywords.bits()));
+    lines.line("KeywordsAny", mask(enable.keywords.bits()));
     lines
         .line("Properties", enable_text::properties(enable))
         .line("Filter Type", enable_text::filters(enable));
@@ -201,17 +203,17 @@ fn provider(lines: &mut Lines, enabled: &Enabled<'_>) {
 }
 
 /// Formats how many processes have registered a provider, and how many of them the session traces.
-fn processes(provider: &ProviderEntry, enable: &EnableEntry) -> String {
+fn processes(provider: &ProviderInfo, enable: &ProviderEnable) -> String {
     let registered = grouped(provider.pids.len() as u64);
     format!("{registered} registered, {} traced", grouped(enable.traced.into()))
 }
 
 /// Returns the kind of a provider.
-pub(crate) fn kind(provider: &ProviderEntry) -> &'static str {
+pub(crate) fn kind(provider: &ProviderInfo) -> &'static str {
     match provider {
-        ProviderEntry { is_group: true, .. } => "group",
-        ProviderEntry { is_classic: true, .. } => "classic",
-        ProviderEntry { provider, .. } if is_system_provider(provider) => "system",
+        ProviderInfo { is_group: true, .. } => "group",
+        ProviderInfo { is_classic: true, .. } => "classic",
+        ProviderInfo { guid, .. } if is_system_provider(guid) => "system",
         _ => "modern",
     }
 }
@@ -229,40 +231,37 @@ fn level_name(level: u8) -> String {
     format!("{level} ({name})")
 }
 
-fn clock_type(clock: u32) -> &'static str {
+fn clock_type(clock: Option<ClockKind>) -> &'static str {
     match clock {
-        2 => "System",
-        3 => "Cycle",
+        Some(ClockKind::SystemTime) => "System",
+        Some(ClockKind::CpuCycles) => "Cycle",
         _ => "Performance",
     }
 }
 
-fn clock_name(clock: u32) -> &'static str {
+fn clock_name(clock: Option<ClockKind>) -> &'static str {
     match clock {
-        2 => "system",
-        3 => "cycles",
+        Some(ClockKind::SystemTime) => "system",
+        Some(ClockKind::CpuCycles) => "cycles",
         _ => "qpc",
     }
 }
 
 /// Formats a session as one JSON object.
 pub(crate) fn json(
-    p: &Properties,
+    p: &SessionSummary,
     state: SessionState,
-    providers: &[ProviderEntry],
+    providers: &[ProviderInfo],
     kernel: Option<&KernelState>,
 ) -> String {
     let mut object = Object::new();
-    object
-        .text("name", &p.config.name)
-        .text("status", state_name(p, state))
-        .text("status_text", &status(p, state));
+    object.text("name", &p.name).text("status", state_name(p, state)).text("status_text", &status(p, state));
     configuration(&mut object, p);
     measured(&mut object, p);
     let providers = enabled(p.id, providers).into_iter().map(|enabled| {
         let Enabled { provider, enable } = &enabled;
         let mut object = Object::new();
-        object.text("guid", &provider.provider.to_string()).optional("name", enabled.name());
+        object.text("guid", &provider.guid.to_string()).optional("name", enabled.name());
         write_enable(&mut object, enable);
         object.text("kind", kind(provider));
         object.raw("pids", &array(provider.pids.iter().map(ToString::to_string)));
@@ -276,53 +275,51 @@ pub(crate) fn json(
 }
 
 /// Adds the parameters of an enable to a JSON object.
-pub(crate) fn write_enable(object: &mut Object, enable: &EnableEntry) {
-    object.number("level", enable.level).mask("any", enable.any).mask("all", enable.all);
-    object.mask("property", enable.property);
-    object.raw("filters", &array(enable.filters.iter().map(|filter| format!("\"{:#x}\"", filter.kind))));
+pub(crate) fn write_enable(object: &mut Object, enable: &ProviderEnable) {
+    object.number("level", enable.level.as_int()).mask("any", enable.keywords.bits());
+    object.mask("all", enable.all_keywords.bits()).mask("property", enable.properties.bits());
+    object.raw("filters", &array(enable.filters.iter().map(|filter| format!("\"{:#x}\"", filter.kind()))));
     object.raw("filtered", &array(enable.filters.iter().filter_map(enable_text::object)));
     object.number("traced", enable.traced);
 }
 
 /// Returns the name of a provider, if known: its own, else the first that it was enabled by.
-pub(crate) fn named(provider: &ProviderEntry) -> Option<&str> {
+pub(crate) fn named(provider: &ProviderInfo) -> Option<&str> {
     let given = enables(provider).map(|enable| enable.name.as_str());
     std::iter::once(provider.name.as_str()).chain(given).find(|name| !name.is_empty())
 }
 
-fn state_name(p: &Properties, state: SessionState) -> &'static str {
+fn state_name(p: &SessionSummary, state: SessionState) -> &'static str {
     match state {
         SessionState::Running => "running",
-        SessionState::Ended if p.end_status == 0 && !is_at_limit(p) => "stopped",
+        SessionState::Ended if p.end_status.is_none() && !is_at_limit(p) => "stopped",
         SessionState::Ended => "ended",
     }
 }
 
-fn configuration(object: &mut Object, p: &Properties) {
-    let c = &p.config;
-    let file = c.log_file.as_ref().map(|f| f.display().to_string());
-    let most = u64::from(c.maximum_file_size);
-    let kib = if counts_kib(p) { most } else { most << 10 };
+fn configuration(object: &mut Object, p: &SessionSummary) {
+    let file = p.log_file.as_ref().map(|f| f.display().to_string());
+    let kib = p.maximum_file_bytes.unwrap_or(0) >> 10;
     object
-        .number("id", p.id)
-        .text("guid", &c.guid.to_string())
-        .mask("mode", c.log_file_mode)
-        .text("modes", &mode_names(c.log_file_mode))
-        .text("clock", clock_name(c.clock))
+        .number("id", p.id.number())
+        .text("guid", &p.guid.to_string())
+        .mask("mode", p.mode.bits())
+        .text("modes", &mode_names(p.mode))
+        .text("clock", clock_name(p.clock))
         .optional("file", file.as_deref())
-        .number("buffer_kib", c.buffer_size)
-        .number("minimum_buffers", c.minimum_buffers)
-        .number("maximum_buffers", c.maximum_buffers)
+        .number("buffer_kib", p.buffer_kib)
+        .number("minimum_buffers", p.minimum_buffers)
+        .number("maximum_buffers", p.maximum_buffers)
         .number("maximum_file_kib", kib)
         .number("maximum_file_mib", kib >> 10)
-        .number("flush_timer", c.flush_timer)
-        .number("flush_threshold", c.flush_threshold)
-        .mask("enable_flags", c.enable_flags)
-        .raw("low_latency", if c.low_latency { "true" } else { "false" });
+        .number("flush_timer", p.flush_timer.as_secs())
+        .number("flush_threshold", p.flush_threshold)
+        .mask("enable_flags", p.kernel_flags)
+        .raw("low_latency", if p.low_latency { "true" } else { "false" });
 }
 
-fn measured(object: &mut Object, p: &Properties) {
-    let cause = &p.lost_by_cause;
+fn measured(object: &mut Object, p: &SessionSummary) {
+    let cause = &p.lost;
     let mut lost = Object::new();
     lost.number("no_room", cause.no_room)
         .number("not_written", cause.not_written)
@@ -331,13 +328,13 @@ fn measured(object: &mut Object, p: &Properties) {
         .number("kernel", cause.kernel)
         .number("overwritten", cause.overwritten);
     object
-        .number("buffers", p.number_of_buffers)
+        .number("buffers", p.buffers)
         .number("free_buffers", p.free_buffers)
         .number("events", p.events)
         .number("buffers_written", p.buffers_written)
         .number("events_lost", p.events_lost)
         .raw("lost_by_cause", &lost.finish())
-        .number("log_buffers_lost", p.log_buffers_lost)
+        .number("log_buffers_lost", p.buffers_lost)
         .number("overwritten_buffers", p.overwritten_buffers)
         .number("real_time_buffers_lost", p.real_time_buffers_lost)
         .number("real_time_events_lost", p.real_time_events_lost)
@@ -345,9 +342,9 @@ fn measured(object: &mut Object, p: &Properties) {
         .number("consumers", p.consumers)
         .number("damaged_regions", p.damaged_regions)
         .number("uncounted_processes", p.uncounted_processes)
-        .number("collector_thread", p.logger_thread_id)
-        .number("collector_ns", p.collector_ns)
-        .number("end_status", p.end_status);
+        .number("collector_thread", p.collector_thread)
+        .number("collector_ns", u64::try_from(p.collector_time.as_nanos()).unwrap_or(u64::MAX))
+        .number("end_status", p.end_status.map_or(0, |status| status.0));
 }
 
 #[cfg(test)]

@@ -12,8 +12,9 @@ use std::time::{Duration, Instant};
 use anstream::eprintln;
 use anyhow::Result;
 use traceweir::consumer::TraceFile;
-use traceweir::controller::{Controller, ProviderEntry, Scope};
-use traceweir::{Error, Guid, Status};
+use traceweir::controller::{Controller, Scope};
+use traceweir::session::ProviderInfo;
+use traceweir::{Error, Guid, SessionId, Status};
 use traceweir_daemon::RuntimeDir;
 use traceweir_format::etl::Trace;
 use traceweir_format::header::{Family, Record};
@@ -99,14 +100,14 @@ pub(crate) fn note_idle_filters(wanted: &[EnableRequest]) {
 /// returns whether there are any.
 pub(crate) fn warn_of_left_out_processes(
     controller: &mut Controller,
-    session: u64,
+    session: SessionId,
     wanted: &[EnableRequest],
 ) -> Result<bool> {
     let providers = controller.providers()?;
     let mut is_any = false;
     for wanted in wanted {
         let is_group = wanted.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
-        let entry = providers.iter().find(|p| p.provider == wanted.guid && p.is_group == is_group);
+        let entry = providers.iter().find(|p| p.guid == wanted.guid && p.is_group == is_group);
         let enable = entry.and_then(|p| p.sessions.iter().find(|enable| enable.session == session));
         let Some(left_out) = enable.map(|enable| enable.left_out).filter(|left_out| *left_out > 0) else {
             continue;
@@ -128,7 +129,7 @@ pub(crate) fn registered_providers(controller: &mut Controller) -> Result<BTreeS
 
 /// Returns those of these providers that processes have registered, also under the names that
 /// sessions enable them by.
-pub(crate) fn registered_in(providers: &[ProviderEntry]) -> BTreeSet<Guid> {
+pub(crate) fn registered_in(providers: &[ProviderInfo]) -> BTreeSet<Guid> {
     providers.iter().filter(|p| !p.pids.is_empty()).flat_map(by_name::enabled_as).collect()
 }
 
@@ -182,7 +183,7 @@ pub(crate) fn check_pids(controller: &mut Controller, wanted: &[EnableRequest], 
     let mut missing: Vec<u32> = pids.to_vec();
     while !missing.is_empty() {
         let providers = controller.providers()?;
-        let is_wanted = |p: &ProviderEntry| wanted.iter().any(|w| by_name::enabled_as(p).contains(&w.guid));
+        let is_wanted = |p: &ProviderInfo| wanted.iter().any(|w| by_name::enabled_as(p).contains(&w.guid));
         missing.retain(|pid| !providers.iter().any(|p| is_wanted(p) && p.pids.contains(pid)));
         if started.elapsed() >= REGISTRATION_TIMEOUT {
             break;

@@ -7,17 +7,12 @@ use std::path::{Path, PathBuf};
 use anstream::eprintln;
 use anyhow::{Result, anyhow};
 use traceweir::consumer::TraceFile;
-use traceweir::controller::{Properties, SessionConfig};
-use traceweir::{Error, Status};
+use traceweir::session::SessionSummary;
+use traceweir::{Error, LogFileMode, Status};
 use traceweir_format::etl::Trace;
 use traceweir_format::header::Record;
 use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::class;
-use traceweir_format::spec::session::{
-    EVENT_TRACE_BUFFERING_MODE as BUFFERING, EVENT_TRACE_FILE_MODE_APPEND as APPEND,
-    EVENT_TRACE_FILE_MODE_CIRCULAR as CIRCULAR, EVENT_TRACE_FILE_MODE_NEWFILE as NEWFILE,
-    EVENT_TRACE_USE_KBYTES_FOR_SIZE as KBYTES,
-};
 
 use super::is_private;
 use crate::exit::Outcome;
@@ -34,18 +29,18 @@ const LARGEST_OWN_RING_KIB: u64 = 4 << 10;
 #[derive(Debug)]
 pub(crate) enum Ended {
     /// By our stop request.
-    ByUs(Properties),
+    ByUs(SessionSummary),
     /// Before our stop request: at its size limit, by a failure, or stopped by another client.
-    Before(Properties),
+    Before(SessionSummary),
     /// With its daemon, whose socket is given.
     WithDaemon(PathBuf),
 }
 
 /// Describes all events lost before the buffers and the file, by cause; `None` if nothing was lost.
-pub(crate) fn losses(p: &Properties) -> Option<String> {
-    let cause = &p.lost_by_cause;
+pub(crate) fn losses(p: &SessionSummary) -> Option<String> {
+    let cause = &p.lost;
     let reason = if is_at_limit(p) { "came after the file was full" } else { "could not be written" };
-    let buffers = u64::from(p.log_buffers_lost);
+    let buffers = u64::from(p.buffers_lost);
     let in_buffers = format!("in {} {reason}", counted(buffers, "buffer"));
     let unwritten = if buffers > 0 { &in_buffers } else { reason };
     let overwritten = u64::from(p.overwritten_buffers);
@@ -69,7 +64,7 @@ pub(crate) fn losses(p: &Properties) -> Option<String> {
 }
 
 /// Describes what live consumers did not receive.
-fn undelivered(p: &Properties) -> Option<String> {
+fn undelivered(p: &SessionSummary) -> Option<String> {
     join_counts(&[
         (p.real_time_events_lost, "event", "reached no live consumer"),
         (u64::from(p.real_time_buffers_lost), "buffer", "reached no live consumer"),
@@ -86,7 +81,7 @@ fn join_counts(parts: &[(u64, &str, &str)]) -> Option<String> {
 
 /// Prints what was lost to standard error. Undelivered live events are no loss if no consumer was
 /// connected.
-pub(crate) fn report_losses(p: &Properties, is_watched: bool) -> Outcome {
+pub(crate) fn report_losses(p: &SessionSummary, is_watched: bool) -> Outcome {
     let live = undelivered(p);
     if let (Some(live), false) = (&live, is_watched) {
         eprintln!("no consumer was connected: {live}");
@@ -96,16 +91,16 @@ pub(crate) fn report_losses(p: &Properties, is_watched: bool) -> Outcome {
         return Outcome::Fine;
     }
     eprintln!("warning: lost: {}", lost.join(", "));
-    if p.lost_by_cause.no_room > 0 {
-        let (kib, most) = (p.config.buffer_size, p.config.maximum_buffers);
+    if p.lost.no_room > 0 {
+        let (kib, most) = (p.buffer_kib, p.maximum_buffers);
         eprintln!(
             "hint: more or larger buffers lose less: the session had at most {most} of {kib} KiB (--max-buffers, --buffer-size); so do fewer events and stacks"
         );
     }
-    if p.lost_by_cause.kernel > 0 {
+    if p.lost.kernel > 0 {
         eprintln!("hint: {}", perf_ring_hint(p));
     }
-    if p.lost_by_cause.no_region > 0 {
+    if p.lost.no_region > 0 {
         eprintln!(
             "warning: some processes are not in the trace: smaller buffers leave memory for more of them"
         );
@@ -120,13 +115,13 @@ pub(crate) fn report_losses(p: &Properties, is_watched: bool) -> Outcome {
 
 /// Describes how to lose fewer kernel events in perf rings. Their size depends on the privileges of
 /// the daemon, which the properties do not contain, so the hint covers every daemon.
-fn perf_ring_hint(p: &Properties) -> String {
-    let SessionConfig { buffer_size, maximum_buffers, stack_bytes, .. } = p.config;
+fn perf_ring_hint(p: &SessionSummary) -> String {
+    let SessionSummary { buffer_kib, maximum_buffers, kernel_stack_bytes, .. } = *p;
     let largest_kib = LARGEST_OWN_RING_KIB.saturating_add(rustix::param::page_size() as u64 >> 10);
-    let copies = if stack_bytes > 0 { "fewer bytes of --unwind, " } else { "" };
+    let copies = if kernel_stack_bytes > 0 { "fewer bytes of --unwind, " } else { "" };
     format!(
         "larger perf rings lose less: those of a daemon with CAP_PERFMON grow with its buffers, which were at most \
-         {maximum_buffers} of {buffer_size} KiB (--max-buffers, --buffer-size); those of other daemons are limited by \
+         {maximum_buffers} of {buffer_kib} KiB (--max-buffers, --buffer-size); those of other daemons are limited by \
          kernel.perf_event_mlock_kb and ulimit -l (sudo sysctl kernel.perf_event_mlock_kb={largest_kib}, or record as root); \
          {copies}a longer --interval and fewer events lose less, too"
     )
@@ -134,29 +129,30 @@ fn perf_ring_hint(p: &Properties) -> String {
 
 /// Prints how a session ended to standard error: what its file contains, why it ended by itself,
 /// what was lost. A file that no longer exists is an error, after everything else is printed.
-pub(crate) fn summarise(p: &Properties, is_watched: bool) -> Result<Outcome> {
+pub(crate) fn summarise(p: &SessionSummary, is_watched: bool) -> Result<Outcome> {
     let mut file_found = Ok(());
-    match &p.config.log_file {
-        Some(file) if is_private(&p.config) => print_private_summary(p, file),
+    match &p.log_file {
+        Some(file) if is_private(p.mode) => print_private_summary(p, file),
         Some(file) => file_found = print_file_summary(p, file),
-        None if has(p, BUFFERING) => {
+        None if p.mode.contains(LogFileMode::BUFFERING) => {
             let events = counted(p.events, "event");
             eprintln!(
                 "session {}: {events} collected; the session had no file, so they are discarded",
-                plain(&p.config.name)
+                plain(&p.name)
             );
         }
-        None => eprintln!("session {}: {}", plain(&p.config.name), counted(p.events, "event")),
+        None => eprintln!("session {}: {}", plain(&p.name), counted(p.events, "event")),
     }
     if is_at_limit(p) {
-        let (limit, unit) = (p.config.maximum_file_size, if counts_kib(p) { "KiB" } else { "MiB" });
+        let bytes = p.maximum_file_bytes.unwrap_or(0);
+        let (limit, unit) = if counts_kib(p) { (bytes >> 10, "KiB") } else { (bytes >> 20, "MiB") };
         eprintln!("the file reached its limit of {limit} {unit}");
     }
-    if p.end_status != 0 {
-        eprintln!("warning: the session ended by itself: {}", Status(p.end_status));
+    if let Some(status) = p.end_status {
+        eprintln!("warning: the session ended by itself: {status}");
     }
     if p.overwritten_buffers > 0
-        && let Some(file) = &p.config.log_file
+        && let Some(file) = &p.log_file
     {
         let name = plain_path(file);
         eprintln!("warning: another process truncated or overwrote {name} while it was recorded");
@@ -167,28 +163,33 @@ pub(crate) fn summarise(p: &Properties, is_watched: bool) -> Result<Outcome> {
 }
 
 /// Prints what a log file contains, which may be less than was collected.
-fn print_file_summary(p: &Properties, file: &Path) -> Result<()> {
+fn print_file_summary(p: &SessionSummary, file: &Path) -> Result<()> {
     let (name, collected) = (plain_path(file), counted(p.events, "event"));
     let Ok(metadata) = file.metadata() else {
         let reason =
             format!("{name} no longer exists: it was removed or renamed while {collected} were recorded");
         return Err(anyhow!(Error::refused(Status::ERROR_FILE_NOT_FOUND, reason)));
     };
-    if has(p, NEWFILE) {
+    if p.mode.contains(LogFileMode::NEWFILE) {
         eprintln!("{name} is the last file of the sequence; {collected} collected in all");
         return Ok(());
     }
-    let buffer = u64::from(p.config.buffer_size) << 10;
+    let buffer = u64::from(p.buffer_kib) << 10;
     let buffers_in_file = metadata.len() / buffer.max(1);
-    let is_part = has(p, BUFFERING) || (has(p, CIRCULAR) && buffers_in_file < u64::from(p.buffers_written));
-    let buffers = if is_part || has(p, APPEND) { buffers_in_file } else { u64::from(p.buffers_written) };
+    let is_part = p.mode.contains(LogFileMode::BUFFERING)
+        || (p.mode.contains(LogFileMode::CIRCULAR) && buffers_in_file < u64::from(p.buffers_written));
+    let buffers = if is_part || p.mode.contains(LogFileMode::APPEND) {
+        buffers_in_file
+    } else {
+        u64::from(p.buffers_written)
+    };
     let size = format!("{}, {} bytes", counted(buffers, "buffer"), grouped(metadata.len()));
     if !is_part && metadata.len() > COUNTED_BYTES {
-        let session = plain(&p.config.name);
+        let session = plain(&p.name);
         eprintln!("session {session}: {collected} collected; its file {name} has {size}");
         return Ok(());
     }
-    let gone = p.lost_by_cause.not_written.saturating_add(p.lost_by_cause.overwritten);
+    let gone = p.lost.not_written.saturating_add(p.lost.overwritten);
     let written = p.events.saturating_sub(gone);
     let Some(events) = count_events(file) else {
         eprintln!("of {collected} collected, {name} keeps the newest: {size}");
@@ -206,8 +207,8 @@ fn print_file_summary(p: &Properties, file: &Path) -> Result<()> {
 
 /// Prints what the processes of a private session wrote: one file each, or none if no process took
 /// part.
-fn print_private_summary(p: &Properties, file: &Path) {
-    let (session, name) = (plain(&p.config.name), plain_path(file));
+fn print_private_summary(p: &SessionSummary, file: &Path) {
+    let (session, name) = (plain(&p.name), plain_path(file));
     if p.buffers_written == 0 {
         eprintln!("session {session}: no process took part, so no file was written");
         return;
@@ -235,33 +236,25 @@ fn is_captured(record: &Record<'_>) -> bool {
     record.hook().is_some_and(|hook| [hook::RUNDOWN_COMPLETE, hook::END_GROUP_MASKS].contains(&hook))
 }
 
-/// Returns whether the session has this bit of LogFileMode.
-pub(super) fn has(p: &Properties, mode: u32) -> bool {
-    p.config.log_file_mode & mode != 0
-}
-
 /// Returns whether its size limit is in KiB.
-pub(super) fn counts_kib(p: &Properties) -> bool {
-    has(p, KBYTES)
+pub(super) fn counts_kib(p: &SessionSummary) -> bool {
+    p.mode.contains(LogFileMode::USE_KBYTES_FOR_SIZE)
 }
 
 /// Returns whether one more buffer would have exceeded the size limit.
-pub(crate) fn is_at_limit(p: &Properties) -> bool {
-    let limit = u64::from(p.config.maximum_file_size) << if counts_kib(p) { 0 } else { 10 };
-    let next = (u64::from(p.buffers_written) + 1) * u64::from(p.config.buffer_size);
-    limit > 0 && next > limit && p.end_status == 0 && !has(p, CIRCULAR | BUFFERING | NEWFILE)
+pub(crate) fn is_at_limit(p: &SessionSummary) -> bool {
+    let unlimited = LogFileMode::CIRCULAR | LogFileMode::BUFFERING | LogFileMode::NEWFILE;
+    let next_kib = (u64::from(p.buffers_written) + 1) * u64::from(p.buffer_kib);
+    let is_over = p.maximum_file_bytes.is_some_and(|limit| next_kib > limit >> 10);
+    is_over && p.end_status.is_none() && !p.mode.intersects(unlimited)
 }
 
 /// Describes why a session ended that this program did not stop.
-pub(crate) fn why_ended(p: &Properties) -> String {
-    let when = p
-        .config
-        .log_file
-        .as_deref()
-        .and_then(finalised_at)
-        .map_or_else(String::new, |time| format!(" at {time}"));
-    let name = plain(&p.config.name);
-    match Status(p.end_status) {
+pub(crate) fn why_ended(p: &SessionSummary) -> String {
+    let when =
+        p.log_file.as_deref().and_then(finalised_at).map_or_else(String::new, |time| format!(" at {time}"));
+    let name = plain(&p.name);
+    match p.end_status.unwrap_or(Status::ERROR_SUCCESS) {
         Status::ERROR_SUCCESS if is_at_limit(p) => {
             format!("session {name} ended{when}: its file reached its size")
         }
@@ -280,18 +273,12 @@ pub(crate) fn finalised_at(file: &Path) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use traceweir::controller::LostByCause;
 
     #[test]
     fn kernel_loss_names_perf_rings_and_their_limit() {
-        let config = SessionConfig {
-            buffer_size: 64,
-            maximum_buffers: 512,
-            stack_bytes: 16 << 10,
-            ..SessionConfig::default()
-        };
-        let lost_by_cause = LostByCause { kernel: 306, ..LostByCause::default() };
-        let p = Properties { config, events_lost: 306, lost_by_cause, ..Properties::default() };
+        let mut p = SessionSummary::default();
+        (p.buffer_kib, p.maximum_buffers, p.kernel_stack_bytes) = (64, 512, 16 << 10);
+        (p.events_lost, p.lost.kernel) = (306, 306);
         let text = losses(&p).unwrap();
         assert_eq!(text, "306 kernel events found no room in the kernel's perf rings");
         let hint = perf_ring_hint(&p);
@@ -307,9 +294,10 @@ mod tests {
 
     #[test]
     fn losses_of_unknown_size_are_reported_apart() {
-        let mut p = Properties { uncounted_processes: 2, ..Properties::default() };
+        let mut p = SessionSummary::default();
+        p.uncounted_processes = 2;
         assert_eq!(losses(&p).as_deref(), Some("events of 2 processes, count unknown"));
-        (p.events_lost, p.lost_by_cause.not_written) = (3, 3);
+        (p.events_lost, p.lost.not_written) = (3, 3);
         let text = "3 events could not be written; events of 2 processes, count unknown";
         assert_eq!(losses(&p).as_deref(), Some(text));
         p.uncounted_processes = 0;

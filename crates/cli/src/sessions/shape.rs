@@ -1,4 +1,4 @@
-//! Builds the configuration of a new session from command-line options, with defaults.
+//! Builds the settings of a new session from command-line options, with defaults.
 //!
 //! | | buffers | flush |
 //! |---|---|---|
@@ -8,17 +8,14 @@
 //! Buffers are small because a flush writes every buffer in use, full or not, and each takes its
 //! full size in the file.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anstream::eprintln;
 use anyhow::{Context, Result};
-use traceweir::controller::SessionConfig;
-use traceweir_format::spec::session::{
-    EVENT_TRACE_BUFFERING_MODE as BUFFERING, EVENT_TRACE_FILE_MODE_APPEND as APPEND,
-    EVENT_TRACE_FILE_MODE_CIRCULAR as CIRCULAR, EVENT_TRACE_FILE_MODE_NEWFILE as NEWFILE,
-    EVENT_TRACE_FILE_MODE_PREALLOCATE as PREALLOCATE, EVENT_TRACE_FILE_MODE_SEQUENTIAL as SEQUENTIAL,
-    EVENT_TRACE_REAL_TIME_MODE as REAL_TIME,
-};
+use traceweir::controller::info::ClassicEventId;
+use traceweir::session::SessionBuilder;
+use traceweir::{ClockKind, Guid, LogFileMode, Session};
 
 use crate::cli::{self, ClockName, Shape};
 
@@ -26,95 +23,164 @@ const BUFFER_KIB: u32 = 64;
 const LEAST_KIB: u32 = 4 << 10;
 const MOST_KIB: u32 = 32 << 10;
 const RECORDER_KIB: u32 = 16 << 10;
-const FLUSH_SECONDS: u32 = 1;
+const FLUSH_TIMER: Duration = Duration::from_secs(1);
 
 /// Modes that write a file.
-const FILE_MODES: u32 = SEQUENTIAL | CIRCULAR | APPEND | NEWFILE;
+const FILE_MODES: LogFileMode = LogFileMode::SEQUENTIAL
+    .union(LogFileMode::CIRCULAR)
+    .union(LogFileMode::APPEND)
+    .union(LogFileMode::NEWFILE);
+/// Modes that determine where events go.
+const OUTPUTS: LogFileMode = FILE_MODES.union(LogFileMode::BUFFERING).union(LogFileMode::REAL_TIME);
 
-/// Returns the configuration of a new session. Contradicting options end the program with a usage
-/// error.
-pub(crate) fn config(name: &str, file: Option<&Path>, shape: &Shape) -> Result<SessionConfig> {
-    let asked = shape.mode_bits();
+/// The settings of a session that a command is going to start; numbers that are 0 are defaults.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct SessionPlan {
+    pub(crate) name: String,
+    /// GUID of the session; a null GUID is replaced by a new one.
+    pub(crate) guid: Guid,
+    pub(crate) mode: LogFileMode,
+    pub(crate) clock: Option<ClockKind>,
+    pub(crate) log_file: Option<PathBuf>,
+    pub(crate) buffer_kib: u32,
+    pub(crate) minimum_buffers: u32,
+    pub(crate) maximum_buffers: u32,
+    /// Size limit of the file in MiB, or in KiB with [`LogFileMode::USE_KBYTES_FOR_SIZE`].
+    pub(crate) maximum_file: u32,
+    pub(crate) flush_timer: Duration,
+    pub(crate) flush_threshold: u32,
+    pub(crate) low_latency: bool,
+    /// Whether the daemon stops the session when this program ends.
+    pub(crate) stop_on_drop: bool,
+    /// Groups of kernel events.
+    pub(crate) kernel_flags: u32,
+    /// Bytes of user stack that are copied with each stack of a kernel event.
+    pub(crate) kernel_stack_bytes: u32,
+    /// Kernel events that are recorded with their call stack; `None` without kernel events.
+    pub(crate) kernel_stacks: Option<Vec<ClassicEventId>>,
+}
+
+impl SessionPlan {
+    /// Returns a builder with these settings.
+    pub(crate) fn builder(&self) -> SessionBuilder {
+        let mut builder = Session::builder(&self.name)
+            .guid(self.guid)
+            .mode(self.mode)
+            .buffer_kib(self.buffer_kib)
+            .minimum_buffers(self.minimum_buffers)
+            .maximum_buffers(self.maximum_buffers)
+            .flush_timer(self.flush_timer)
+            .flush_threshold(self.flush_threshold)
+            .kernel_flags(self.kernel_flags)
+            .kernel_stack_bytes(self.kernel_stack_bytes);
+        builder = if self.mode.contains(LogFileMode::USE_KBYTES_FOR_SIZE) {
+            builder.maximum_file_kib(self.maximum_file)
+        } else {
+            builder.maximum_file_mib(self.maximum_file)
+        };
+        if let Some(clock) = self.clock {
+            builder = builder.clock(clock);
+        }
+        if let Some(file) = &self.log_file {
+            builder = builder.log_file(file);
+        }
+        if let Some(stacks) = &self.kernel_stacks {
+            builder = builder.kernel_stacks(stacks);
+        }
+        if self.low_latency {
+            builder = builder.low_latency();
+        }
+        if self.stop_on_drop { builder.stop_on_drop() } else { builder }
+    }
+}
+
+/// Returns the settings of a new session. Contradicting options end the program with a usage error.
+pub(crate) fn plan(name: &str, file: Option<&Path>, shape: &Shape) -> Result<SessionPlan> {
+    let asked = LogFileMode::new(shape.mode_bits());
     let usual = match file {
-        _ if asked & (FILE_MODES | BUFFERING | REAL_TIME) != 0 => 0,
-        Some(_) => SEQUENTIAL,
-        None => REAL_TIME,
+        _ if asked.intersects(OUTPUTS) => LogFileMode::NONE,
+        Some(_) => LogFileMode::SEQUENTIAL,
+        None => LogFileMode::REAL_TIME,
     };
     let mode = asked | usual;
     check(mode, file, shape);
     let log_file =
         file.map(std::path::absolute).transpose().context("cannot resolve the current directory")?;
-    let mut config = SessionConfig {
+    let mut plan = SessionPlan {
         name: name.to_owned(),
         guid: shape.guid.unwrap_or_default(),
-        log_file_mode: mode,
+        mode,
         clock: match shape.clock {
             // Only the system clock means the same in two sessions.
-            None if mode & APPEND != 0 => 2,
-            None => 0,
-            Some(clock) => clock.number(),
+            None if mode.contains(LogFileMode::APPEND) => Some(ClockKind::SystemTime),
+            None => None,
+            Some(clock) => Some(clock.kind()),
         },
-        buffer_size: cli::buffer_size(shape.buffer_size),
+        buffer_kib: cli::buffer_size(shape.buffer_size),
         minimum_buffers: shape.min_buffers.unwrap_or(0),
         maximum_buffers: shape.max_buffers.unwrap_or(0),
-        maximum_file_size: shape.max_size.unwrap_or(0),
+        maximum_file: shape.max_size.unwrap_or(0),
         flush_threshold: shape.flush_threshold.unwrap_or(0),
         log_file,
         low_latency: shape.low_latency,
-        ..SessionConfig::default()
+        ..SessionPlan::default()
     };
-    fill_in_defaults(&mut config);
-    config.flush_timer = shape.flush_timer.unwrap_or(config.flush_timer);
-    Ok(config)
+    plan.fill_in_defaults();
+    if let Some(seconds) = shape.flush_timer {
+        plan.flush_timer = Duration::from_secs(seconds.into());
+    }
+    Ok(plan)
 }
 
 /// Prints a note if a file name contains "%d" without `--new-file`.
-pub(crate) fn note_literal_percent_d(config: &SessionConfig) {
-    let name = config.log_file.as_ref().map(|file| file.to_string_lossy().into_owned());
-    if config.log_file_mode & NEWFILE == 0 && name.is_some_and(|name| name.contains("%d")) {
+pub(crate) fn note_literal_percent_d(plan: &SessionPlan) {
+    let name = plan.log_file.as_ref().map(|file| file.to_string_lossy().into_owned());
+    if !plan.mode.contains(LogFileMode::NEWFILE) && name.is_some_and(|name| name.contains("%d")) {
         eprintln!("the %d in the name is literal here: --new-file writes a sequence of numbered files");
     }
 }
 
-/// Fills in buffers and flush timer that were not given.
-pub(crate) fn fill_in_defaults(config: &mut SessionConfig) {
-    let buffer_count = |kib: u32, size: u32| (kib / size.max(1)).max(2);
-    let size = if config.buffer_size == 0 { BUFFER_KIB } else { config.buffer_size };
-    let (least, most) = (config.minimum_buffers, config.maximum_buffers);
-    config.buffer_size = size;
-    if config.log_file_mode & BUFFERING != 0 {
-        let given = least.max(most);
-        config.minimum_buffers = if given == 0 { buffer_count(RECORDER_KIB, size) } else { given };
-        config.maximum_buffers = config.minimum_buffers;
-        return;
+impl SessionPlan {
+    /// Fills in buffers and flush timer that were not given.
+    pub(crate) fn fill_in_defaults(&mut self) {
+        let buffer_count = |kib: u32, size: u32| (kib / size.max(1)).max(2);
+        let size = if self.buffer_kib == 0 { BUFFER_KIB } else { self.buffer_kib };
+        let (least, most) = (self.minimum_buffers, self.maximum_buffers);
+        self.buffer_kib = size;
+        if self.mode.contains(LogFileMode::BUFFERING) {
+            let given = least.max(most);
+            self.minimum_buffers = if given == 0 { buffer_count(RECORDER_KIB, size) } else { given };
+            self.maximum_buffers = self.minimum_buffers;
+            return;
+        }
+        self.flush_timer = FLUSH_TIMER;
+        let (usual_least, usual_most) = (buffer_count(LEAST_KIB, size), buffer_count(MOST_KIB, size));
+        self.minimum_buffers = match (least, most) {
+            (0, 0) => usual_least,
+            (0, most) => usual_least.min(most),
+            (least, _) => least,
+        };
+        self.maximum_buffers = if most == 0 { usual_most.max(self.minimum_buffers) } else { most };
     }
-    config.flush_timer = FLUSH_SECONDS;
-    let (usual_least, usual_most) = (buffer_count(LEAST_KIB, size), buffer_count(MOST_KIB, size));
-    config.minimum_buffers = match (least, most) {
-        (0, 0) => usual_least,
-        (0, most) => usual_least.min(most),
-        (least, _) => least,
-    };
-    config.maximum_buffers = if most == 0 { usual_most.max(config.minimum_buffers) } else { most };
 }
 
-fn check(mode: u32, file: Option<&Path>, shape: &Shape) {
-    if mode & CIRCULAR != 0 && shape.max_size.is_none() {
+fn check(mode: LogFileMode, file: Option<&Path>, shape: &Shape) {
+    if mode.contains(LogFileMode::CIRCULAR) && shape.max_size.is_none() {
         cli::misuse("a circular log needs a size: give it with --max-size MIB");
     }
-    if mode & (NEWFILE | PREALLOCATE) != 0 && shape.max_size.is_none() {
+    if mode.intersects(LogFileMode::NEWFILE | LogFileMode::PREALLOCATE) && shape.max_size.is_none() {
         cli::misuse("this mode needs the size of a file: give it with --max-size MIB");
     }
-    if mode & FILE_MODES != 0 && file.is_none() {
+    if mode.intersects(FILE_MODES) && file.is_none() {
         cli::misuse("this mode writes a log file: name it with -o FILE");
     }
     let numbers = file.map_or(1, |file| file.to_string_lossy().matches("%d").count());
-    if mode & NEWFILE != 0 && numbers != 1 {
+    if mode.contains(LogFileMode::NEWFILE) && numbers != 1 {
         cli::misuse(
             "the files of a sequence are numbered: the name must contain one %d, such as -o app-%d.etl",
         );
     }
-    if mode & APPEND != 0 && shape.clock.is_some_and(|clock| clock != ClockName::System) {
+    if mode.contains(LogFileMode::APPEND) && shape.clock.is_some_and(|clock| clock != ClockName::System) {
         cli::misuse("appending needs the system clock: leave out --clock, or give --clock system");
     }
     if let (Some(least), Some(most)) = (shape.min_buffers, shape.max_buffers)
@@ -128,9 +194,9 @@ fn check(mode: u32, file: Option<&Path>, shape: &Shape) {
 mod tests {
     use super::*;
 
-    fn buffers(shape: &Shape) -> (u32, u32, u32, u32) {
-        let c = config("a", None, shape).unwrap();
-        (c.buffer_size, c.minimum_buffers, c.maximum_buffers, c.flush_timer)
+    fn buffers(shape: &Shape) -> (u32, u32, u32, u64) {
+        let plan = plan("a", None, shape).unwrap();
+        (plan.buffer_kib, plan.minimum_buffers, plan.maximum_buffers, plan.flush_timer.as_secs())
     }
 
     #[test]
@@ -150,14 +216,17 @@ mod tests {
     #[test]
     fn default_mode_follows_from_output_file() {
         let mode = |file: Option<&str>, shape: &Shape| {
-            let c = config("a", file.map(Path::new), shape).unwrap();
-            (c.log_file_mode, c.clock)
+            let plan = plan("a", file.map(Path::new), shape).unwrap();
+            (plan.mode, plan.clock)
         };
+        let (sequential, real_time) = (LogFileMode::SEQUENTIAL, LogFileMode::REAL_TIME);
         let file = Some("/a.etl");
-        assert_eq!(mode(file, &Shape::default()), (SEQUENTIAL, 0));
-        assert_eq!(mode(None, &Shape::default()), (REAL_TIME, 0));
-        assert_eq!(mode(file, &Shape { real_time: true, ..Shape::default() }), (REAL_TIME, 0));
-        assert_eq!(mode(file, &Shape { mode: vec![0x8000], ..Shape::default() }), (SEQUENTIAL | 0x8000, 0));
-        assert_eq!(mode(file, &Shape { append: true, ..Shape::default() }), (APPEND, 2));
+        assert_eq!(mode(file, &Shape::default()), (sequential, None));
+        assert_eq!(mode(None, &Shape::default()), (real_time, None));
+        assert_eq!(mode(file, &Shape { real_time: true, ..Shape::default() }), (real_time, None));
+        let global_sequence = Shape { mode: vec![0x8000], ..Shape::default() };
+        assert_eq!(mode(file, &global_sequence), (sequential | LogFileMode::new(0x8000), None));
+        let append = Shape { append: true, ..Shape::default() };
+        assert_eq!(mode(file, &append), (LogFileMode::APPEND, Some(ClockKind::SystemTime)));
     }
 }

@@ -8,7 +8,6 @@ use std::path::Path;
 
 use traceweir::Status;
 use traceweir::consumer::Trace;
-use traceweir::controller::SessionRef;
 use traceweir_format::spec::session::KERNEL_LOGGER_NAME;
 
 use super::deliver::{Consumer, Logfile, OnBuffer, OnEvent};
@@ -21,7 +20,7 @@ use super::layout::{
 use super::names::{Name, Text};
 use crate::{boundary, last_error, ptr};
 
-/// Opens a file or a live session; [`Trace::open`], [`Trace::open_live`]. Fills the structure
+/// Opens a file or a live session; [`Trace::open`], [`Trace::live`]. Fills the structure
 /// with the header of the trace.
 ///
 /// # Safety
@@ -115,8 +114,7 @@ fn open_file(name: &Name) -> Result<Trace, Status> {
 }
 
 fn open_live(name: &Name) -> Result<Trace, Status> {
-    let session = SessionRef::Name(name.session_name()?);
-    Trace::open_live(None, &session).map_err(|error| error.status())
+    Trace::live(&name.session_name()?).map_err(|error| error.status())
 }
 
 /// Opens a file; [`Trace::open`].
@@ -135,7 +133,7 @@ pub unsafe extern "C" fn OpenTraceFromFile(
     handle_or_last_error(|| unsafe { open_by_options(name, options, header, open_file) })
 }
 
-/// Opens a live session; [`Trace::open_live`].
+/// Opens a live session; [`Trace::live`].
 ///
 /// # Safety
 ///

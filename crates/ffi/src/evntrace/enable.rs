@@ -164,7 +164,7 @@ pub unsafe extern "C" fn EnumerateTraceGuids(
             return Status::ERROR_INVALID_PARAMETER;
         }
         let providers = match Controller::find(None) {
-            Ok(Some(mut daemon)) => daemon.providers(),
+            Ok(Some(mut daemon)) => daemon.provider_entries(),
             Ok(None) => Ok(Vec::new()),
             Err(error) => Err(error),
         };

@@ -4,7 +4,7 @@
 //!   TraceSetInformation, TraceQueryInformation ─┬─ id of a session in this process ─▶ Private
 //!   EnumerateTraceGuidsEx                       └─ any other id ────────────▶ WhoeverIsThere
 //!
-//!   Private, WhoeverIsThere ──▶ info::…_bytes ──▶ status and ReturnLength of the caller
+//!   Private, WhoeverIsThere ──▶ controller::…_bytes ──▶ status and ReturnLength of the caller
 //! ```
 //!
 //! The core defines the classes, the lengths of their bytes, the order of errors and the classes
@@ -12,7 +12,8 @@
 
 use std::ffi::c_void;
 
-use traceweir::controller::info::{self, Asked, ClassicEventId, Query, Room};
+use traceweir::controller::info::{ClassicEventId, Query};
+use traceweir::controller::{self, Asked, Room};
 use traceweir::{PrivateSession, Result, Status};
 
 use super::sessions;
@@ -32,7 +33,7 @@ fn outcome(result: Result<()>) -> Status {
     result.map_or_else(|error| error.status(), |()| Status::ERROR_SUCCESS)
 }
 
-/// Sets the information of a class; [`info::set_bytes`].
+/// Sets the information of a class; [`controller::set_bytes`].
 ///
 /// # Safety
 ///
@@ -49,11 +50,11 @@ pub unsafe extern "C" fn TraceSetInformation(
         // SAFETY: by the contract.
         let info = unsafe { bytes(info, length) };
         let own = sessions::find_own(session);
-        outcome(info::set_bytes(responder(own.as_deref()), session, class, info, length))
+        outcome(controller::set_bytes(responder(own.as_deref()), session, class, info, length))
     })
 }
 
-/// Records the last branches at kernel events; [`info::configure_last_branch_record_bytes`].
+/// Records the last branches at kernel events; [`controller::configure_last_branch_record_bytes`].
 ///
 /// # Safety
 ///
@@ -73,11 +74,17 @@ pub unsafe extern "C" fn TraceConfigureLastBranchRecord(
         let events = unsafe { bytes(events, length) };
         let own = sessions::find_own(session);
         let responder = responder(own.as_deref());
-        outcome(info::configure_last_branch_record_bytes(responder, session, configuration, events, count))
+        outcome(controller::configure_last_branch_record_bytes(
+            responder,
+            session,
+            configuration,
+            events,
+            count,
+        ))
     })
 }
 
-/// Returns the information of a class; [`info::query_bytes`].
+/// Returns the information of a class; [`controller::query_bytes`].
 ///
 /// # Safety
 ///
@@ -95,13 +102,13 @@ pub unsafe extern "C" fn TraceQueryInformation(
         // SAFETY: by the contract; only the input of the class is read from the buffer.
         let input = unsafe { bytes(info, length.min(Query::input_size(class))) };
         let own = sessions::find_own(session);
-        let answer = info::query_bytes(responder(own.as_deref()), session, class, input, length);
+        let answer = controller::query_bytes(responder(own.as_deref()), session, class, input, length);
         // SAFETY: by the contract.
         unsafe { store_answer(answer, info, return_length) }
     })
 }
 
-/// Lists providers or groups, or describes one; [`info::enumerate_bytes`].
+/// Lists providers or groups, or describes one; [`controller::enumerate_bytes`].
 ///
 /// # Safety
 ///
@@ -123,7 +130,7 @@ pub unsafe extern "C" fn EnumerateTraceGuidsEx(
         // SAFETY: by the contract. One byte more than a GUID is enough for the core to refuse it.
         let input = unsafe { bytes(input, (input_length as usize).min(GUID_AND_ONE)) };
         let room = Room { length: output_length as usize, is_null: output.is_null() };
-        let answer = info::enumerate_bytes(Asked::WhoeverIsThere, class, input, room);
+        let answer = controller::enumerate_bytes(Asked::WhoeverIsThere, class, input, room);
         // SAFETY: by the contract.
         unsafe { store_answer(answer, output, return_length) }
     })
@@ -144,7 +151,7 @@ unsafe fn bytes<'a>(at: *const c_void, length: usize) -> Option<&'a [u8]> {
 /// # Safety
 ///
 /// `buffer` has the room for which the answer was made; `return_length` is NULL or valid.
-unsafe fn store_answer(answer: info::Outcome, buffer: *mut c_void, return_length: *mut u32) -> Status {
+unsafe fn store_answer(answer: controller::Outcome, buffer: *mut c_void, return_length: *mut u32) -> Status {
     if !answer.answer.is_empty() {
         // SAFETY: by the contract: the answer is empty if it does not fit.
         unsafe { ptr::put(buffer.cast(), &answer.answer) };

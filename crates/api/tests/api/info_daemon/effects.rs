@@ -8,11 +8,13 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use traceweir::controller::info::{
-    Answer, ClassicEventId, CounterOwner, NO_SESSION, PeriodicCaptureState, PmcSession, ProfileInterval,
-    ProfileSource, Query, Room, Set, StackCaching, configure_last_branch_record_bytes, enumerate_bytes,
-    query_bytes, set_bytes,
+    Answer, ClassicEventId, CounterOwner, PeriodicCaptureState, PmcSession, ProfileInterval, ProfileSource,
+    Query, Set, StackCaching,
 };
-use traceweir::controller::{Controller, EnableCode, EnableParams, SessionConfig, SessionRef, Update};
+use traceweir::controller::{
+    Controller, EnableCode, EnableParams, NO_SESSION, Room, SessionConfig, SessionRef, Update,
+    configure_last_branch_record_bytes, enumerate_bytes, query_bytes, set_bytes,
+};
 use traceweir::{Guid, Provider};
 use traceweir_format::etl;
 use traceweir_format::info::guids_from_bytes;

@@ -11,7 +11,8 @@ use std::collections::BTreeMap;
 
 use traceweir::Guid;
 use traceweir::controller::Controller;
-use traceweir::controller::info::{InfoClass, Outcome, Query, Room, enumerate_bytes, query_bytes, set_bytes};
+use traceweir::controller::info::{InfoClass, Query};
+use traceweir::controller::{Outcome, Room, enumerate_bytes, query_bytes, set_bytes};
 use traceweir_format::spec::event::class;
 
 use crate::machine::Machine;

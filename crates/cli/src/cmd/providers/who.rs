@@ -10,8 +10,9 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
-use traceweir::controller::ProviderEntry;
+use traceweir::SessionId;
 use traceweir::controller::access::Sid;
+use traceweir::session::ProviderInfo;
 
 use super::enabled_by;
 use crate::cmd::access::name_of;
@@ -20,20 +21,20 @@ use crate::sessions;
 use crate::text::plain;
 
 /// Formats the page of a provider; `called` is the name on the command line.
-pub(super) fn page(p: &ProviderEntry, names: &BTreeMap<u64, &str>, called: &str) -> String {
+pub(super) fn page(p: &ProviderInfo, names: &BTreeMap<SessionId, &str>, called: &str) -> String {
     let mut text = String::new();
     let known = sessions::named(p).unwrap_or_default();
-    let is_called = known.is_empty() && p.provider.is_hash_of(called);
+    let is_called = known.is_empty() && p.guid.is_hash_of(called);
     let name = if is_called { called } else { known };
     let name = if name.is_empty() { String::new() } else { plain(name) + " " };
-    lines(&mut text, "Provider", [format!("{name}{{{}}}, {}", p.provider, sessions::kind(p))]);
+    lines(&mut text, "Provider", [format!("{name}{{{}}}, {}", p.guid, sessions::kind(p))]);
     if !p.groups.is_empty() {
         lines(&mut text, "Groups", p.groups.iter().map(|group| format!("{{{group}}}")));
     }
     let processes = p.pids.iter().map(|pid| process(*pid));
     let no_process = p.pids.is_empty().then(|| "no process has registered it so far".to_owned());
     lines(&mut text, "Processes", processes.chain(no_process));
-    let is_idle = p.sessions.is_empty() && p.privates.is_empty();
+    let is_idle = p.sessions.is_empty() && p.private_sessions.is_empty();
     let no_session = is_idle.then(|| "no session".to_owned());
     lines(&mut text, "Enabled by", enabled_by(p, names).chain(no_session));
     text

@@ -1,79 +1,62 @@
-use traceweir::Guid;
-use traceweir::controller::{Filter, LostByCause, SessionConfig};
+use std::time::Duration;
+
+use traceweir::session::Filter;
+use traceweir::{EnableProperties, Guid, Keywords, Level};
 use traceweir_format::filter::encode;
 
 use super::*;
 
-fn session() -> Properties {
-    let config = SessionConfig {
-        name: "Morning".to_owned(),
-        guid: Guid::from_u128(0xb386_4c38_4273_58c5_545b_8b36_0834_3471),
-        log_file_mode: 0x101,
-        clock: 1,
-        buffer_size: 64,
-        minimum_buffers: 4,
-        maximum_buffers: 24,
-        maximum_file_size: 100,
-        flush_timer: 1,
-        log_file: Some("/var/log/a.etl".into()),
-        ..SessionConfig::default()
-    };
-    Properties {
-        id: 0x1_0001,
-        config,
-        number_of_buffers: 5,
-        free_buffers: 3,
-        buffers_written: 1234,
-        events_lost: 21,
-        log_buffers_lost: 2,
-        real_time_buffers_lost: 3,
-        real_time_events_lost: 30,
-        logger_thread_id: 77,
-        events: 1_000_000,
-        lost_by_cause: LostByCause {
-            no_room: 1,
-            not_written: 2,
-            damaged: 3,
-            no_region: 4,
-            kernel: 5,
-            overwritten: 6,
-        },
-        processes: 6,
-        consumers: 1,
-        damaged_regions: 1,
-        uncounted_processes: 2,
-        collector_ns: 1_500_000_000,
-        end_status: 0,
-        overwritten_buffers: 6,
-    }
+fn session() -> SessionSummary {
+    let mut p = SessionSummary::default();
+    p.id = SessionId::new(0x1_0001);
+    p.name = "Morning".to_owned();
+    p.guid = Guid::from_u128(0xb386_4c38_4273_58c5_545b_8b36_0834_3471);
+    p.mode = LogFileMode::SEQUENTIAL | LogFileMode::REAL_TIME;
+    p.clock = Some(ClockKind::Qpc);
+    p.buffer_kib = 64;
+    (p.minimum_buffers, p.maximum_buffers) = (4, 24);
+    p.maximum_file_bytes = Some(100 << 20);
+    p.flush_timer = Duration::from_secs(1);
+    p.log_file = Some("/var/log/a.etl".into());
+    (p.buffers, p.free_buffers, p.buffers_written) = (5, 3, 1234);
+    (p.events, p.events_lost) = (1_000_000, 21);
+    (p.lost.no_room, p.lost.not_written, p.lost.damaged) = (1, 2, 3);
+    (p.lost.no_region, p.lost.kernel, p.lost.overwritten) = (4, 5, 6);
+    (p.buffers_lost, p.real_time_buffers_lost, p.real_time_events_lost) = (2, 3, 30);
+    p.collector_thread = 77;
+    p.collector_time = Duration::from_millis(1500);
+    (p.processes, p.consumers) = (6, 1);
+    (p.damaged_regions, p.uncounted_processes, p.overwritten_buffers) = (1, 2, 6);
+    p
 }
 
-fn enable(session: u64, level: u8, any: u64, all: u64) -> EnableEntry {
-    EnableEntry { session, level, any, all, ..EnableEntry::default() }
+fn enable(session: u64, level: u8, any: u64, all: u64) -> ProviderEnable {
+    let mut enable = ProviderEnable::default();
+    enable.session = SessionId::new(session);
+    enable.level = Level::from_int(level);
+    enable.keywords = Keywords::new(any);
+    enable.all_keywords = Keywords::new(all);
+    enable
 }
 
-fn providers() -> Vec<ProviderEntry> {
-    let shop = ProviderEntry {
-        provider: Guid::from_provider_name("MyCompany.App"),
-        name: "MyCompany.App".to_owned(),
-        pids: vec![12, 13],
-        sessions: vec![EnableEntry { traced: 1, ..enable(0x1_0001, 4, 0x10, 0) }, enable(0x1_0002, 0, 0, 0)],
-        ..ProviderEntry::default()
-    };
-    let ahead = ProviderEntry {
-        provider: Guid::from_u128(7),
-        sessions: vec![EnableEntry {
-            property: 5,
-            filters: vec![
-                Filter { kind: 0x8000_0004, data: encode::pids(&[12, 13]) },
-                Filter { kind: 0x8000_0200, data: encode::event_ids(true, &[1, 5]) },
-            ],
-            name: "MyCompany.Group".to_owned(),
-            ..enable(0x1_0001, 0, 0, 3)
-        }],
-        is_group: true,
-        ..ProviderEntry::default()
-    };
+fn providers() -> Vec<ProviderInfo> {
+    let mut shop = ProviderInfo::default();
+    shop.guid = Guid::from_provider_name("MyCompany.App");
+    shop.name = "MyCompany.App".to_owned();
+    shop.pids = vec![12, 13];
+    shop.sessions = vec![enable(0x1_0001, 4, 0x10, 0), enable(0x1_0002, 0, 0, 0)];
+    shop.sessions[0].traced = 1;
+    let mut ahead = ProviderInfo::default();
+    ahead.guid = Guid::from_u128(7);
+    let mut enable = enable(0x1_0001, 0, 0, 3);
+    enable.properties = EnableProperties::new(5);
+    enable.filters = vec![
+        Filter::from_parts(0x8000_0004, encode::pids(&[12, 13])),
+        Filter::from_parts(0x8000_0200, encode::event_ids(true, &[1, 5])),
+    ];
+    enable.name = "MyCompany.Group".to_owned();
+    ahead.sessions = vec![enable];
+    ahead.is_group = true;
     vec![shop, ahead]
 }
 
@@ -177,7 +160,7 @@ fn status_shows_how_a_session_ended() {
     assert_eq!(status(&p, SessionState::Ended), "Stopped");
     p.buffers_written = 1600;
     assert_eq!(status(&p, SessionState::Ended), "Ended: its file reached its size");
-    p.end_status = Status::ERROR_DISK_FULL.0;
+    p.end_status = Some(Status::ERROR_DISK_FULL);
     assert_eq!(status(&p, SessionState::Ended), format!("Ended: {} (112)", Status::ERROR_DISK_FULL));
 }
 

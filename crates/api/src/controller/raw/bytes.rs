@@ -30,8 +30,8 @@ use traceweir_format::spec::status::Status;
 use traceweir_session::info::{Machine, local_answer, read_set};
 use traceweir_transport::message::{ProviderEntry, SessionRef};
 
-use super::{Controller, check_about, guid_info, idle_answer, own_providers, unknown_provider};
-use crate::controller::not_running;
+use crate::controller::info::{check_about, guid_info, idle_answer, own_providers, unknown_provider};
+use crate::controller::{Controller, NO_SESSION, not_running};
 use crate::error::{Error, Result};
 use crate::private::{PrivateSession, not_for_private};
 
@@ -191,9 +191,9 @@ pub fn query_bytes<'a>(
     }
 }
 
-/// Queries an information class of a session or of the system ([`NO_SESSION`](super::NO_SESSION)),
-/// as [`Controller::query_information`] if a daemon answers.
-pub fn ask<'a>(asked: impl Into<Asked<'a>>, session: &SessionRef, query: Query) -> Result<Answer> {
+/// Queries an information class of a session or of the system ([`NO_SESSION`]), with
+/// [`Controller::query_information`] if a daemon answers.
+fn ask<'a>(asked: impl Into<Asked<'a>>, session: &SessionRef, query: Query) -> Result<Answer> {
     check_about(session, query.class())?;
     if let Some(answer) = local_answer(query, Machine::inspect)? {
         return Ok(answer);
@@ -258,19 +258,19 @@ fn enumerated(asked: Asked<'_>, class: u32, input: Option<&[u8]>, lacks_output: 
 fn enumerate(daemon: &mut Controller, class: InfoClass, about: Guid) -> Result<Vec<u8>> {
     Ok(match class {
         InfoClass::TraceMaxLoggersQuery => {
-            daemon.query_information(&super::NO_SESSION, Query::MaxLoggers)?.to_bytes()
+            daemon.query_information(&NO_SESSION, Query::MaxLoggers)?.to_bytes()
         }
         InfoClass::TraceGuidQueryInfo => guid_info(daemon.registrations(about)?).to_bytes(),
         InfoClass::TraceGroupQueryInfo => daemon.group_info(about)?.to_bytes(),
-        InfoClass::TraceGuidQueryList => listed(&daemon.providers()?, false),
-        InfoClass::TraceGroupQueryList => listed(&daemon.providers()?, true),
+        InfoClass::TraceGuidQueryList => listed(&daemon.provider_entries()?, false),
+        InfoClass::TraceGroupQueryList => listed(&daemon.provider_entries()?, true),
         _ => return Err(not_enumerated()),
     })
 }
 
 fn idle_enumeration(class: InfoClass) -> Result<Vec<u8>> {
     match class {
-        InfoClass::TraceMaxLoggersQuery => Ok(idle_answer(&super::NO_SESSION, Query::MaxLoggers)?.to_bytes()),
+        InfoClass::TraceMaxLoggersQuery => Ok(idle_answer(&NO_SESSION, Query::MaxLoggers)?.to_bytes()),
         InfoClass::TraceGuidQueryInfo | InfoClass::TraceGroupQueryInfo => Err(unknown_provider()),
         InfoClass::TraceGuidQueryList => Ok(guids_to_bytes(&own_providers())),
         InfoClass::TraceGroupQueryList => Ok(Vec::new()),
