@@ -42,7 +42,7 @@ fn relogged(
 }
 
 fn changed(event: &Event<'_>) -> traceweir::Result<TraceEvent> {
-    let mut copy = TraceEvent::of(event)?;
+    let mut copy = TraceEvent::from_event(event)?;
     let payload = event.record.payload().to_vec();
     copy.set_payload(&payload[..payload.len() / 2])?;
     copy.set_process_id(1)?;
@@ -92,7 +92,8 @@ fuzz_target!(|data: &[u8]| {
     let _ = std::fs::remove_file(&output);
     let from = (flags & 4 != 0).then_some(FileTime(132_000_000_500_000_000));
     let to = (flags & 8 != 0).then_some(FileTime(132_000_000_900_000_000));
-    let mut settings = Settings::default().compressed(flags & 1 != 0).window(from, to).new_file(flags & 16 != 0);
+    let mut settings =
+        Settings::default().compressed(flags & 1 != 0).window(from, to).new_file(flags & 16 != 0);
     settings.buffer_size = (flags & 2 != 0).then(|| u32::from(size) * 1024);
     match relogged(&input, &output, times, settings, changes) {
         Ok(events) => sound(&output, events),
