@@ -133,7 +133,7 @@ pub fn set_bytes<'a>(
 }
 
 /// Performs TraceConfigureLastBranchRecord: classes 20 and 21 in one call, as
-/// [`Controller::configure_last_branch_record`].
+/// `Controller::configure_last_branch_record`.
 ///
 /// `events` are CLASSIC_EVENT_IDs, `None` for a null pointer.
 pub fn configure_last_branch_record_bytes<'a>(
