@@ -1,12 +1,12 @@
-//! The lazy link of a traced process to the daemons, and the state that all its registrations
-//! share.
+//! The connections of a traced process to the daemons, made with the first registration, and the
+//! state that all registrations share.
 //!
 //! ```text
 //!   register, unregister (any thread) ──commands──▶ control thread ──Register, Ack──▶ daemon(s)
 //!        ▲ waits until it is sent (10 s at most),       │  ◀──Region, Enable, CloseSession──
 //!        │ then for Registered (1 s at most)            │
 //!        └──────────────── changed ─────────────────────┘
-//!                                                       └──▶ slots (entries, hot words), outlets;
+//!                                                       └──▶ slots (enable entries), outlets;
 //!                                                            callbacks on their thread
 //!   write (any thread) ──doorbell──▶ waking thread ──eventfd──▶ daemon(s)
 //! ```
@@ -16,12 +16,12 @@
 //! | `shared` | the state that all threads share under one lock |
 //! | `control` | the control thread: sockets, greeting, announcing |
 //! | `control/reconnect` | reconnecting to a daemon that dropped the connection or had no room |
-//! | `control/early` | registrations that do not wait for a busy daemon |
-//! | `control/orders` | requests of daemons, and the end of a daemon |
+//! | `control/early` | enables from a daemon's file, applied before the daemon answers |
+//! | `control/orders` | requests from daemons; cleanup after a daemon disconnects |
 //! | `control/private` | private sessions that a daemon starts in this process |
 //! | `control/repair` | recovery from descriptors that the program closed |
 //! | `link` | the folders and connections of daemons |
-//! | `rights` | for which users files are opened, and which daemons are trusted |
+//! | `rights` | the user ids that files are opened under; which daemons are trusted |
 //! | `private` | sessions in this process |
 //! | `traits` | traits that are set after the registration |
 //! | `callbacks` | the thread that runs callbacks, with the program's descriptors |
@@ -31,18 +31,17 @@
 //! Invariants
 //!
 //! 1. Nothing starts before the first registration; a process without one pays nothing. The control
-//!    thread sleeps without a timeout, except for a moment after a daemon has dropped it twice in a
-//!    row, while a daemon has no room for it, and where it has to check its descriptors.
+//!    thread sleeps without a timeout unless an attempt or a check is due (`Control::wait`).
 //! 2. Entries of slots and the table of outlets change under the lock of `shared`. No thread holds
 //!    it while a callback runs or while it waits for a socket.
 //! 3. Registering succeeds whatever the system refuses (socket, folder, thread); the reason is kept
 //!    for [`link_state`]. It fails if a daemon forbids it and none allows it, within the time that
 //!    a registration waits.
 //! 4. A process uses only the client that it made itself; see `process::fork`.
-//! 5. No descriptor of the link is in the program's table: the program may close every number and
-//!    use it for its own files (`process`). If a sandbox refuses both `close_range` and `unshare`,
-//!    they are there, under high numbers, and each is checked before it is used or closed
-//!    (`control/repair`).
+//! 5. No descriptor of the library is in the program's descriptor table: the program may close any
+//!    descriptor and reuse its number for its own files (`process`). If a sandbox refuses both
+//!    `close_range` and `unshare`, the library's descriptors are in the program's table, under high
+//!    numbers, and the library checks each before it uses or closes it (`control/repair`).
 
 mod callbacks;
 mod control;
@@ -99,21 +98,21 @@ pub(crate) struct Client {
     callback: CurrentCallback,
     /// Distinguishes this process from another one with the same id.
     instance: u64,
-    /// This process is not a forked child of a process that used the library.
-    first: bool,
-    /// Used, like the descriptors in it, only by threads that share the library's descriptors.
+    /// Whether this process is not a forked child of a process that used the library.
+    is_original_process: bool,
+    /// Only library threads may use this: its descriptors are in the library's table.
     wakers: OnceLock<Wakers>,
 }
 
 /// The result of ending sessions.
-struct Closed {
+struct EndedSessions {
     /// Registrations whose callbacks must run.
     changed: Vec<Handle>,
-    /// No write was in progress any more.
-    quiet: bool,
+    /// Whether all writes to the sessions had finished.
+    writers_finished: bool,
 }
 
-/// Describes how this process reaches daemons, or why it does not, in lines for people.
+/// Describes how this process reaches daemons, or why it does not, as lines of text.
 #[must_use]
 pub fn link_state() -> Vec<String> {
     let Some(client) = CLIENT.get() else { return vec!["nothing was registered in this process".to_owned()] };
@@ -145,7 +144,7 @@ pub(crate) fn register(
     let decoding = decoding.map(|decoding| shared.interned.decoding(decoding));
     let traits = traits.map(|traits| shared.interned.traits(traits));
     drop(shared);
-    enter(
+    announce_and_notify(
         Handle::claim_for(NewRegistration { provider, traits, decoding, classes: None, callback, origin })?,
         store_handle,
     )
@@ -167,20 +166,20 @@ pub(crate) fn register_classic(
         callback: Some(callback),
         origin: 0,
     };
-    enter(Handle::claim_for(new)?, store_handle)
+    announce_and_notify(Handle::claim_for(new)?, store_handle)
 }
 
 /// Announces a registration, passes the handle to `store_handle`, and only then calls the callback
 /// with the sessions that have it enabled already: the callback may write events, which need the
 /// handle.
-fn enter(handle: Handle, store_handle: impl FnOnce(Handle)) -> Result<Handle> {
+fn announce_and_notify(handle: Handle, store_handle: impl FnOnce(Handle)) -> Result<Handle> {
     let client = Client::get();
     let verdict = client.announce(handle);
     if verdict.is_ok() {
         store_handle(handle);
     }
-    // After `store_handle`, which may set traits: sessions that enable their name or group bring
-    // filters too.
+    // Read the filter after `store_handle`: it may set traits, and sessions that enable the new name
+    // or group add filters.
     let filter = client.lock().take_filter(handle.number());
     match verdict {
         Ok(()) => {
@@ -220,7 +219,7 @@ pub(crate) fn unregister(handle: Handle) -> bool {
     if fork::is_forked() && Handle::all().next().is_none() {
         handle.slot().disable_sessions(u64::MAX);
     } else {
-        Client::get().renounce(handle);
+        Client::get().queue_unregister(handle);
     }
     handle.release();
     true
@@ -237,7 +236,8 @@ impl Deadline {
         Self { at: Instant::now() + SEND_TIMEOUT, is_sent: false }
     }
 
-    /// Returns how long to wait before the next call; `None` if the wait is over.
+    /// Returns how long to wait before the next call; `None` if the wait is over. The reply timeout
+    /// starts when `is_sent` becomes true.
     fn left(&mut self, is_sent: bool, callback: &CurrentCallback) -> Option<Duration> {
         if is_sent && !self.is_sent {
             *self = Self { at: Instant::now() + REPLY_TIMEOUT, is_sent };
@@ -255,7 +255,7 @@ impl Client {
     /// Returns the client of this process, and makes it if there is none.
     pub(crate) fn get() -> &'static Self {
         let client = CLIENT.get_or_make(Self::new);
-        if client.first && !fork::is_ready() {
+        if client.is_original_process && !fork::is_ready() {
             fork::set_ready();
         }
         client
@@ -266,10 +266,10 @@ impl Client {
         CLIENT.get()
     }
 
-    fn new(first: bool) -> Self {
+    fn new(is_original_process: bool) -> Self {
         process::watch(after_fork, at_exit);
         process::pin();
-        if !first {
+        if !is_original_process {
             process::close_inherited();
             Handle::all().for_each(|h| h.slot().abandon_registering());
         }
@@ -278,7 +278,7 @@ impl Client {
             changed: Condvar::new(),
             callback: CurrentCallback::new(),
             instance: random(),
-            first,
+            is_original_process,
             wakers: OnceLock::new(),
         }
     }
@@ -289,8 +289,8 @@ impl Client {
 
     /// Takes the lock, unless another thread holds it for too long: for exit handlers, which may
     /// have interrupted the holder.
-    fn lock_for(&self, within: Duration) -> Option<MutexGuard<'_, Shared>> {
-        let deadline = Instant::now() + within;
+    fn try_lock_within(&self, timeout: Duration) -> Option<MutexGuard<'_, Shared>> {
+        let deadline = Instant::now() + timeout;
         loop {
             match self.shared.try_lock() {
                 Ok(shared) => return Some(shared),
@@ -326,8 +326,8 @@ impl Client {
         mut shared: MutexGuard<'s, Shared>,
         number: u32,
     ) -> MutexGuard<'s, Shared> {
-        // The control thread is waited for in any case: it enables the sessions in a daemon's file
-        // without an answer.
+        // Always wait for the control thread: it applies the enables that the daemon's file lists,
+        // without waiting for the daemon.
         let mut deadline = Deadline::new();
         while shared.is_unsent(number) || (!shared.silent && shared.is_pending(number)) {
             match deadline.left(!shared.is_unsent(number), &self.callback) {
@@ -356,7 +356,7 @@ impl Client {
     }
 
     /// Disables a retired registration for its sessions and queues its Unregister for the daemons.
-    fn renounce(&'static self, handle: Handle) {
+    fn queue_unregister(&'static self, handle: Handle) {
         let mut shared = self.lock();
         handle.slot().disable_sessions(u64::MAX);
         shared.awaited.retain(|(_, n)| *n != handle.number());
@@ -404,14 +404,14 @@ impl Client {
         DOORBELL.ring_requests();
     }
 
-    /// Runs callbacks on the control thread and waits for them for a limited time; runs them on
-    /// this thread if there is no other.
+    /// Has the control thread run callbacks (on the callback thread) and waits for at most
+    /// [`REPLY_TIMEOUT`]. Runs them on this thread if there is no control thread.
     fn run_callbacks(&'static self, changed: Vec<Handle>, source: Guid, filter: Option<Filter>) {
         if changed.is_empty() {
             return;
         }
-        let elsewhere = callbacks::may_wait_for_control() && matches!(self.lock().thread, Thread::Running);
-        if !elsewhere {
+        let can_delegate = callbacks::may_wait_for_control() && matches!(self.lock().thread, Thread::Running);
+        if !can_delegate {
             return notify_callbacks(&changed, source, filter.as_ref());
         }
         let done = Promise::new();
@@ -421,7 +421,7 @@ impl Client {
     }
 
     /// Requests the state of providers, in the same way as [`run_callbacks`](Self::run_callbacks).
-    fn capture(&'static self, providers: Vec<Handle>, outlet: u8, params: &EnableParams) {
+    fn capture_state(&'static self, providers: Vec<Handle>, outlet: u8, params: &EnableParams) {
         if !callbacks::may_wait_for_control() || !matches!(self.lock().thread, Thread::Running) {
             return providers.into_iter().for_each(|handle| handle.slot().capture_state(outlet, params));
         }
@@ -437,7 +437,7 @@ impl Client {
         self.wakers.get().map(|wakers| wakers.set(outlet, wake)).is_some()
     }
 
-    /// Runs callbacks on the control thread, without waiting.
+    /// Queues callbacks and does not wait for them.
     fn run_callbacks_later(&'static self, changed: Vec<Handle>) {
         if !changed.is_empty() {
             let done = Promise::new();
@@ -453,34 +453,35 @@ impl Client {
 
     /// Ends sessions, so that no entry names them and no writer publishes to them any more.
     ///
-    /// Not quiet means that a thread was stopped in the middle of a write for longer than closing
-    /// an outlet waits. The rest of its write has no effect, but its event is neither stored nor
-    /// counted.
-    fn end_sessions(&self, which: impl Fn(&Open) -> bool) -> Closed {
+    /// If not all writers finished, a thread was stopped in the middle of a write for longer than
+    /// closing an outlet waits. The rest of its write has no effect, but its event is neither stored
+    /// nor counted.
+    fn end_sessions(&self, is_ended: impl Fn(&Open) -> bool) -> EndedSessions {
         let mut shared = self.lock();
-        let outlets = shared.table.remove(which);
+        let outlets = shared.table.remove(is_ended);
         let changed = Handle::all().filter(|h| outlets != 0 && h.slot().disable_sessions(outlets)).collect();
         drop(shared);
-        let mut quiet = true;
+        let mut writers_finished = true;
         for outlet in outlets::numbers(outlets) {
-            quiet &= outlets::get(outlet).close();
+            writers_finished &= outlets::get(outlet).close();
         }
-        // Before the outlets are free for others. Eventfds that no library thread can close here
-        // are closed when their outlets are used again.
+        // Close the eventfds before other sessions can use the outlets. Eventfds that no library
+        // thread can close here are closed when their outlets are used again.
         if let Some(wakers) = self.wakers.get().filter(|_| process::is_library_thread()) {
             wakers.clear(outlets);
         }
         let mut shared = self.lock();
         shared.table.free(outlets);
-        if !quiet {
+        if !writers_finished {
             shared
                 .note("a session was closed while a thread was stopped in the middle of a write".to_owned());
         }
-        Closed { changed, quiet }
+        EndedSessions { changed, writers_finished }
     }
 }
 
-/// Runs callbacks on this thread, which shares the program's descriptors.
+/// Runs callbacks on this thread, which must share the program's descriptors unless none of the
+/// registrations has a callback.
 fn notify_callbacks(changed: &[Handle], source: Guid, filter: Option<&Filter>) {
     for handle in changed {
         if handle.is_current() {
@@ -510,14 +511,14 @@ extern "C" fn after_fork() {
     }
 }
 
-/// Runs at the exit of the process. A forked child without a client does nothing: all it sees is
-/// its parent's.
+/// Runs at the exit of the process. A forked child without a client does nothing: the sessions and
+/// sockets that it inherited belong to its parent.
 extern "C" fn at_exit() {
     let Some(client) = CLIENT.get() else { return };
     private::finish_all(client);
     // The exiting thread may have been interrupted inside the lock. A socket file left behind is
     // harmless: a daemon removes it.
-    if let Some(shared) = client.lock_for(Duration::from_millis(100)) {
+    if let Some(shared) = client.try_lock_within(Duration::from_millis(100)) {
         for socket in &shared.sockets {
             let _ = std::fs::remove_file(socket);
         }

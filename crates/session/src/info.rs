@@ -1,7 +1,7 @@
 //! Settings of TraceSetInformation, and how long they last.
 //!
 //! ```text
-//!   Set ──▶ can this machine do it? (50) ──▶ content (87) ──▶ Settings of a session │ System
+//!   Set ──▶ supported? (else 50) ──▶ valid? (else 87) ──▶ Settings of a session │ System
 //!
 //!   Settings   stacks, counters, branches, registers of kernel    end with the session
 //!              events; disallow list; caches of stacks
@@ -74,9 +74,7 @@ impl Settings {
                 _ if hooks.is_empty() => self.lbr_events.clear(),
                 Some(_) => self.lbr_events.clone_from(hooks),
                 None => {
-                    return invalid(
-                        "which branches are recorded has to be said first (TraceLbrConfigurationInfo)",
-                    );
+                    return invalid("set TraceLbrConfigurationInfo before TraceLbrEventListInfo");
                 }
             },
             Set::StackCaching(caching) => self.kernel_stacks = caching.is_enabled.then(|| caching.adjusted()),
@@ -84,9 +82,9 @@ impl Settings {
                 self.all_stacks = caching.is_enabled.then(|| caching.adjusted())
             }
             Set::ContextRegister { events, .. } => self.registers.clone_from(events),
-            // The session itself stores them: its properties show the first word.
+            // The session stores the group masks; EnableFlags is their first word.
             Set::SystemTraceEnableFlags(_) => {}
-            // Truncated ones were rejected before.
+            // `check` has rejected a truncated list; the daemon carries out the other.
             Set::PeriodicCaptureState(_) | Set::CutPeriodicCaptureState => {}
             Set::SampledProfileInterval(_) | Set::ProfileSourceConfig(_) => {}
         }

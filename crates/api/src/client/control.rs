@@ -7,8 +7,8 @@
 //!   its queue is full, or it has no room (`reconnect`) ─▶ wait ─▶ connect ─▶ Hello ─▶ (the same)
 //! ```
 //!
-//! A daemon that connects while it is connected already refuses the second connection; a daemon
-//! that restarted welcomes this process, and the connection to its predecessor ends by itself. So
+//! A daemon that already has a connection to this process refuses a second one; a daemon that
+//! restarted welcomes this process, and the connection to its predecessor ends by itself. So
 //! every connection is independent, and a session belongs to the connection over which it came.
 
 mod early;
@@ -45,7 +45,7 @@ use repair::MissedSessions;
 /// Maximum number of connections; an untrusted process could make more.
 const MAX_PEERS: usize = 16;
 /// How long a process without free descriptors waits before it tries again.
-const TRY_AGAIN: Duration = Duration::from_secs(1);
+const DESCRIPTOR_RETRY_INTERVAL: Duration = Duration::from_secs(1);
 /// Messages read from one connection before others have their turn.
 const BATCH: usize = 64;
 /// Maximum size in bytes of traits that are sent unchanged: well below the limit of a message.
@@ -61,19 +61,19 @@ pub(super) struct Control {
     program: String,
     /// Private sessions that daemons started.
     members: Vec<Member>,
-    /// In a forked child: when to stop waiting for sessions of its own.
-    parent_deadline: Instant,
+    /// When a forked child drops the sessions that it inherited.
+    inherited_sessions_deadline: Instant,
     /// Runs work that needs the program's descriptors.
     callbacks: Callbacks,
     /// Writes eventfds for the threads of the program.
     wakers: &'static Wakers,
-    /// When folders that lacked a descriptor are tried again.
+    /// When to retry folders that could not be opened because no descriptor was free.
     try_at: Option<Instant>,
-    /// Sessions that must count this process when they enable it again.
+    /// Sessions that missed events of this process, and count it when they enable it again.
     missed: MissedSessions,
 }
 
-/// Runs the control thread. Returns only if the system refuses what it needs.
+/// Runs the control thread. Returns only if its helper thread cannot be started.
 pub(super) fn run(client: &'static Client, callbacks: Callbacks) -> std::io::Result<Infallible> {
     process::separate_descriptors();
     let wakers = Wakers::start(client)?;
@@ -88,7 +88,7 @@ pub(super) fn run(client: &'static Client, callbacks: Callbacks) -> std::io::Res
         next_peer: 1,
         members: Vec::new(),
         program: program.unwrap_or_default(),
-        parent_deadline: Instant::now() + REPLY_TIMEOUT,
+        inherited_sessions_deadline: Instant::now() + REPLY_TIMEOUT,
         callbacks,
         wakers,
         try_at: None,
@@ -121,7 +121,7 @@ impl Control {
     /// Tries folders that were not tried yet or lacked a descriptor.
     fn try_links(&mut self) {
         for at in 0..self.links.len() {
-            if !self.links[at].is_starved() {
+            if !self.links[at].needs_attempt() {
                 continue;
             }
             match self.links[at].open() {
@@ -141,8 +141,8 @@ impl Control {
 
     /// Schedules another attempt for folders that lack a descriptor.
     pub(super) fn plan_try(&mut self) {
-        let is_starved = self.links.iter().any(Link::is_starved);
-        self.try_at = is_starved.then(|| Instant::now() + TRY_AGAIN);
+        let needs_attempt = self.links.iter().any(Link::needs_attempt);
+        self.try_at = needs_attempt.then(|| Instant::now() + DESCRIPTOR_RETRY_INTERVAL);
     }
 
     /// Greets a daemon that this process connected to.
@@ -153,9 +153,9 @@ impl Control {
         if self.reconnects.has_failed(link) {
             self.note_unreached(at);
         }
-        self.hello(at);
-        // After Hello in the connection, whenever the daemon reads it: even if the process ends
-        // before, the daemon learns of its registrations.
+        self.send_hello(at);
+        // Queue the registrations right after Hello: the daemon reads them even if this process has
+        // exited by then.
         let numbers: Vec<u32> = Handle::all().map(|handle| handle.number()).collect();
         for number in numbers {
             self.announce_to(at, number);
@@ -178,11 +178,11 @@ impl Control {
         self.send_early(at, pending, &wanted);
     }
 
-    /// Sends a request with the memory before it, then enables its registration. The memory goes
-    /// first: the process may end at any time, and its events must still reach the daemon.
+    /// Sends the memory of the regions, then the request, and enables the registration. The memory
+    /// goes first: the process may end at any time, and its events must still reach the daemon.
     fn send_early(&mut self, at: usize, pending: PendingRequest, wanted: &[Enabled]) {
         let peer = &mut self.peers[at];
-        // A connection that is gone is noticed soon enough.
+        // Ignore the error: the next `flush` reports it and drops the peer.
         let _ = peer.flush();
         if peer.has_sent_all() {
             self.enable_early(at, pending, wanted);
@@ -194,7 +194,7 @@ impl Control {
         self.next_peer += 1;
     }
 
-    fn hello(&mut self, at: usize) {
+    fn send_hello(&mut self, at: usize) {
         let program = self.program.chars().take(255).collect();
         let hello = Message::Hello {
             versions: VERSIONS,
@@ -213,7 +213,7 @@ impl Control {
         }
         let mut shared = self.client.lock();
         let waiting = shared.greeting != 0 || !shared.awaited.is_empty();
-        if waiting && Instant::now() < self.parent_deadline {
+        if waiting && Instant::now() < self.inherited_sessions_deadline {
             return;
         }
         let changed = shared.drop_inherited();
@@ -227,7 +227,7 @@ impl Control {
         for at in (0..self.peers.len()).rev() {
             if self.peers[at].flush().is_err() {
                 self.read_refusal(at);
-                self.lose(at);
+                self.drop_peer(at);
             }
         }
     }
@@ -249,14 +249,15 @@ impl Control {
             let flags = if p.has_more() { read | PollFlags::OUT } else { read };
             PollFd::from_borrowed_fd(p.connection.as_fd(), flags)
         }));
-        let child_wait = (!fork::is_ready()).then_some(Duration::from_millis(100));
-        let rests = self.links.iter().filter_map(Link::rests_until).min();
-        let resting = rests.map(|until| until.saturating_duration_since(Instant::now()));
-        let trying = self.try_at.map(|at| at.saturating_duration_since(Instant::now()));
-        let limits = [child_wait, resting, trying, self.reconnects.within(), self.check_within()];
-        let limit = limits.into_iter().flatten().min();
-        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        if poll(&mut fds, limit.as_ref()).is_err()
+        let fork_timeout = (!fork::is_ready()).then_some(Duration::from_millis(100));
+        let resume = self.links.iter().filter_map(Link::rests_until).min();
+        let listener_timeout = resume.map(|until| until.saturating_duration_since(Instant::now()));
+        let retry_timeout = self.try_at.map(|at| at.saturating_duration_since(Instant::now()));
+        let timeouts =
+            [fork_timeout, listener_timeout, retry_timeout, self.reconnects.within(), self.check_within()];
+        let timeout = timeouts.into_iter().flatten().min();
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        if poll(&mut fds, timeout.as_ref()).is_err()
             || fds.iter().any(|f| f.revents().contains(PollFlags::NVAL))
         {
             // If the descriptors are in the program's table, it may have closed them; do not spin
@@ -287,11 +288,11 @@ impl Control {
                 }
                 Command::RunCallbacks { changed, source, filter, done } => {
                     self.run_callbacks(changed, source, filter.as_ref());
-                    done.keep(());
+                    done.fulfil(());
                 }
                 Command::Capture { providers, outlet, params, done } => {
-                    providers.into_iter().for_each(|handle| self.capture(handle, outlet, &params));
-                    done.keep(());
+                    providers.into_iter().for_each(|handle| self.capture_state(handle, outlet, &params));
+                    done.fulfil(());
                 }
             }
         }
@@ -300,8 +301,9 @@ impl Control {
     /// Runs callbacks for changed registrations on the callback thread.
     pub(super) fn run_callbacks(&self, mut changed: Vec<Handle>, source: Guid, filter: Option<&Filter>) {
         // Without a callback, no code of the program runs.
-        let silent: Vec<Handle> = changed.extract_if(.., |handle| !handle.slot().has_callback()).collect();
-        notify_callbacks(&silent, source, filter);
+        let without_callback: Vec<Handle> =
+            changed.extract_if(.., |handle| !handle.slot().has_callback()).collect();
+        notify_callbacks(&without_callback, source, filter);
         if !changed.is_empty() {
             let (filter, current) = (filter.cloned(), &self.client.callback);
             let _ = self.callbacks.run(move || {
@@ -313,7 +315,7 @@ impl Control {
     }
 
     /// Requests a provider's state on the callback thread.
-    pub(super) fn capture(&self, handle: Handle, outlet: u8, params: &EnableParams) {
+    pub(super) fn capture_state(&self, handle: Handle, outlet: u8, params: &EnableParams) {
         let (params, current) = (params.clone(), &self.client.callback);
         let _ = self.callbacks.run(move || current.run(|| handle.slot().capture_state(outlet, &params)));
     }
@@ -333,14 +335,14 @@ impl Control {
 
     fn accept(&mut self) {
         for at in 0..self.links.len() {
-            if self.links[at].end_rest() {
-                // A daemon may have been unable to connect.
+            if self.links[at].resume_if_due() {
+                // While the listener was paused, a daemon may have failed to connect.
                 self.reconnects.lost(at);
             }
             while let Some(connection) = self.links[at].accept() {
                 if self.peers.len() >= MAX_PEERS {
                     let oldest = self.peers.iter().position(|p| !p.ready).unwrap_or(0);
-                    self.lose(oldest);
+                    self.drop_peer(oldest);
                 }
                 self.add(connection, at, None);
             }
@@ -353,13 +355,13 @@ impl Control {
                 match self.peers[at].connection.receive(Duration::ZERO) {
                     Ok(Some(envelope)) => {
                         if self.handle(at, envelope).is_err() {
-                            self.lose(at);
+                            self.drop_peer(at);
                             break;
                         }
                     }
                     Ok(None) => break,
                     Err(_) => {
-                        self.lose(at);
+                        self.drop_peer(at);
                         break;
                     }
                 }
@@ -371,21 +373,21 @@ impl Control {
     fn handle(&mut self, at: usize, envelope: Envelope) -> Result<(), Error> {
         self.peers[at].has_answered = true;
         match envelope.message {
-            Message::Knock { .. } if !self.peers[at].ready && !self.peers[at].ours => self.hello(at),
-            Message::Welcome { version, .. } if !self.peers[at].ready => self.welcomed(at, version)?,
+            Message::Knock { .. } if !self.peers[at].ready && !self.peers[at].ours => self.send_hello(at),
+            Message::Welcome { version, .. } if !self.peers[at].ready => self.handle_welcome(at, version)?,
             Message::Refused { status, reason } => {
-                self.refused(at, envelope.request, Status(status), &reason)?
+                self.handle_refused(at, envelope.request, Status(status), &reason)?
             }
-            Message::Done if self.peers[at].ready => self.done(at, envelope.request),
-            message if self.peers[at].ready => self.order(at, message, envelope.descriptors)?,
-            _ => return Err(Error::Invalid("a daemon says welcome first")),
+            Message::Done if self.peers[at].ready => self.handle_done(at, envelope.request),
+            message if self.peers[at].ready => self.handle_order(at, message, envelope.descriptors)?,
+            _ => return Err(Error::Invalid("a message before Welcome")),
         }
         Ok(())
     }
 
     /// Handles a refusal. A refused greeting ends the connection. A refused registration, or
     /// refused traits, only mean that this daemon does not know them.
-    fn refused(&mut self, at: usize, request: u32, status: Status, reason: &str) -> Result<(), Error> {
+    fn handle_refused(&mut self, at: usize, request: u32, status: Status, reason: &str) -> Result<(), Error> {
         let peer = &mut self.peers[at];
         let mut shared = self.client.lock();
         if !peer.ready {
@@ -395,7 +397,7 @@ impl Control {
                 self.reconnects.failed(peer.link);
             }
             if status == Status::ERROR_ALREADY_EXISTS && peer.ours && process::shares_descriptors() {
-                // It has not noticed yet that the program closed the previous connection.
+                // The daemon has not noticed yet that the program closed the previous connection.
                 self.reconnects.closed_by_program(peer.link);
             }
             return Err(Error::Closed);
@@ -420,9 +422,8 @@ impl Control {
         Ok(())
     }
 
-    /// Handles the completion of a request: traits were taken, or it was an Unregister, which
-    /// expects no answer.
-    fn done(&mut self, at: usize, request: u32) {
+    /// Handles Done: the daemon accepted traits. Done for an Unregister is ignored.
+    fn handle_done(&mut self, at: usize, request: u32) {
         let peer = &mut self.peers[at];
         if let Some(pending @ PendingRequest::SetTraits(registration)) = peer.answered(request, false) {
             self.client.lock().traits_answered(peer.id, registration, None);
@@ -452,7 +453,7 @@ impl Control {
     }
 
     /// Handles a Welcome: announces all registrations to the daemon.
-    fn welcomed(&mut self, at: usize, version: u16) -> Result<(), Error> {
+    fn handle_welcome(&mut self, at: usize, version: u16) -> Result<(), Error> {
         if !(VERSIONS.0..=VERSIONS.1).contains(&version) {
             return Err(Error::Version { theirs: (version, version), ours: VERSIONS });
         }
@@ -475,9 +476,9 @@ impl Control {
     }
 
     /// Drops a connection and everything that came over it.
-    pub(super) fn lose(&mut self, at: usize) {
-        let is_taken = self.peers[at].is_closed_by_program();
-        if is_taken {
+    pub(super) fn drop_peer(&mut self, at: usize) {
+        let is_closed_by_program = self.peers[at].is_closed_by_program();
+        if is_closed_by_program {
             self.note_missed(at);
         }
         let peer = self.peers.swap_remove(at);
@@ -489,12 +490,12 @@ impl Control {
         shared.greeting -= u32::from(peer.ours && !peer.ready);
         shared.daemons -= u32::from(peer.ready);
         drop(shared);
-        // A daemon that left before it accepted: a service manager may listen at the socket for all
-        // users, and starts another one.
-        let is_unheard = peer.kind == ConnectionKind::Own && !peer.has_answered;
-        if is_taken {
+        // The daemon exited before it accepted the connection. A service manager that owns the
+        // socket starts another daemon.
+        let has_never_answered = peer.kind == ConnectionKind::Own && !peer.has_answered;
+        if is_closed_by_program {
             self.reconnects.closed_by_program(peer.link);
-        } else if peer.ready || is_unheard {
+        } else if peer.ready || has_never_answered {
             self.reconnects.lost(peer.link);
         }
         self.client.changed.notify_all();
@@ -549,8 +550,8 @@ mod tests {
         let sent = traits_to_send(&large);
         let parsed = tracelogging::Traits::parse_strict(&sent).unwrap();
         assert_eq!((parsed.name, parsed.group(), sent.len() < 64), (&b"Large"[..], Some(group), true));
-        let endless = TraitsBuilder::new(&"n".repeat(65_000)).group(&group).finish().unwrap().to_vec();
-        let sent = traits_to_send(&endless);
+        let long_name = TraitsBuilder::new(&"n".repeat(65_000)).group(&group).finish().unwrap().to_vec();
+        let sent = traits_to_send(&long_name);
         let parsed = tracelogging::Traits::parse_strict(&sent).unwrap();
         assert_eq!((parsed.name, parsed.group()), (&b""[..], Some(group)));
     }

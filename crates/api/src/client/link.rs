@@ -67,7 +67,7 @@ impl Refusals {
     }
 
     /// Ends a rest that is over, and returns whether one was.
-    fn end_rest(&mut self, now: Instant) -> bool {
+    fn resume_if_due(&mut self, now: Instant) -> bool {
         let is_over = self.rests_until().is_some_and(|until| until <= now);
         if is_over {
             self.since = None;
@@ -95,7 +95,7 @@ pub(super) struct Link {
     janitor: Janitor,
     refusals: Refusals,
     /// A descriptor was missing at the last attempt.
-    is_starved: bool,
+    needs_attempt: bool,
     /// The state of the folder, as a line for people.
     pub(super) state: String,
 }
@@ -109,7 +109,7 @@ impl Link {
             socket: None,
             janitor: Janitor::new(),
             refusals: Refusals::default(),
-            is_starved: true,
+            needs_attempt: true,
             state: String::new(),
         }
     }
@@ -117,7 +117,7 @@ impl Link {
     /// Listens in the folder, then connects to its daemon: in this order, so that a daemon that
     /// starts meanwhile finds one or the other. Fails with the error of the connection.
     pub(super) fn open(&mut self) -> Result<(Connection, ConnectionKind)> {
-        self.is_starved = false;
+        self.needs_attempt = false;
         let folder = self.dir.path().display().to_string();
         let bound = if self.listener.is_some() { Ok(None) } else { Self::listen(&self.dir).map(Some) };
         let mut state = match bound {
@@ -128,7 +128,7 @@ impl Link {
                 format!("{folder}: listening")
             }
             Err(e) => {
-                self.is_starved |= is_shortage(&e);
+                self.needs_attempt |= is_shortage(&e);
                 format!("{folder}: not listening ({e})")
             }
         };
@@ -136,7 +136,7 @@ impl Link {
         match &found {
             Ok(_) => state.push_str(", connected to its daemon"),
             Err(e) => {
-                self.is_starved |= is_shortage(e);
+                self.needs_attempt |= is_shortage(e);
                 state.push_str(&format!(", no daemon ({e})"));
             }
         }
@@ -159,14 +159,14 @@ impl Link {
         }
         match Self::listen(&self.dir) {
             Ok((listener, socket)) => self.set_listener(listener, socket),
-            Err(e) => self.is_starved |= is_shortage(&e),
+            Err(e) => self.needs_attempt |= is_shortage(&e),
         }
         true
     }
 
     /// Returns whether the folder should be tried again because a descriptor was missing.
-    pub(super) fn is_starved(&self) -> bool {
-        self.is_starved
+    pub(super) fn needs_attempt(&self) -> bool {
+        self.needs_attempt
     }
 
     /// Connects to the daemon of the folder if it is trusted: through the socket for processes of
@@ -228,8 +228,8 @@ impl Link {
     }
 
     /// Ends a rest of the listener that is over, and returns whether one was.
-    pub(super) fn end_rest(&mut self) -> bool {
-        self.refusals.end_rest(Instant::now())
+    pub(super) fn resume_if_due(&mut self) -> bool {
+        self.refusals.resume_if_due(Instant::now())
     }
 
     /// Accepts the next connection of a daemon, and refuses those of others on the way.
@@ -502,8 +502,8 @@ mod tests {
         }
         let end = start + REFUSED_WITHIN;
         assert_eq!(refusals.rests_until(), Some(end));
-        assert!(!refusals.end_rest(end - Duration::from_millis(1)));
-        assert!(refusals.end_rest(end) && !refusals.end_rest(end));
+        assert!(!refusals.resume_if_due(end - Duration::from_millis(1)));
+        assert!(refusals.resume_if_due(end) && !refusals.resume_if_due(end));
         assert_eq!(refusals.rests_until(), None);
     }
 

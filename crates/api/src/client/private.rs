@@ -61,8 +61,8 @@ pub struct PrivateSession {
 /// Sends a session a request and waits for its result.
 fn wait_for_session(ask: impl FnOnce(Done<Properties>)) -> Result<Properties> {
     let answer = Promise::new();
-    let keep = answer.clone();
-    ask(Box::new(move |result| keep.keep(result)));
+    let promise = answer.clone();
+    ask(Box::new(move |result| promise.fulfil(result)));
     Ok(answer.wait(STOP).unwrap_or(Err(traceweir_session::Error::Ended))?)
 }
 
@@ -164,7 +164,7 @@ impl PrivateSession {
         }
         let outlet = open.outlet;
         drop(shared);
-        client.capture(handles, outlet, params);
+        client.capture_state(handles, outlet, params);
         Ok(())
     }
 
@@ -368,8 +368,8 @@ fn finish(client: &'static Client, id: u64, within: Duration) -> Option<Result<P
         let session = shared.private.swap_remove(at).session;
         drop(shared);
         let answer = Promise::new();
-        let keep = answer.clone();
-        session?.stop(Box::new(move |result| keep.keep(result)));
+        let promise = answer.clone();
+        session?.stop(Box::new(move |result| promise.fulfil(result)));
         answer.wait(within).map(|result| result.map_err(Error::from))
     };
     client.in_library(within, stop).flatten()
@@ -378,8 +378,9 @@ fn finish(client: &'static Client, id: u64, within: Duration) -> Option<Result<P
 /// Finalises all running private sessions at the exit of the process.
 pub(super) fn finish_all(client: &'static Client) {
     let deadline = Instant::now() + EXIT;
-    let Some(ids) =
-        client.lock_for(Duration::from_secs(1)).map(|s| s.private.iter().map(|r| r.id).collect::<Vec<_>>())
+    let Some(ids) = client
+        .try_lock_within(Duration::from_secs(1))
+        .map(|s| s.private.iter().map(|r| r.id).collect::<Vec<_>>())
     else {
         return;
     };

@@ -112,9 +112,9 @@ impl Client {
             return None;
         }
         let done = Promise::new();
-        let keep = done.clone();
+        let promise = done.clone();
         shared.jobs.push(Box::new(move || {
-            keep.keep(catch_unwind(AssertUnwindSafe(work)).ok());
+            promise.fulfil(catch_unwind(AssertUnwindSafe(work)).ok());
         }));
         drop(shared);
         self.wake();

@@ -20,7 +20,7 @@ impl<T> Promise<T> {
     }
 
     /// Provides the value.
-    pub(crate) fn keep(&self, value: T) {
+    pub(crate) fn fulfil(&self, value: T) {
         *self.0.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(value);
         self.0.1.notify_all();
     }

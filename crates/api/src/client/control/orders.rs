@@ -47,7 +47,7 @@ impl From<Error> for OrderFailure {
 
 impl Control {
     /// Carries an order out; an error ends the connection.
-    pub(super) fn order(
+    pub(super) fn handle_order(
         &mut self,
         at: usize,
         message: Message,
@@ -212,7 +212,7 @@ impl Control {
             EnableCode::Disable => Change::None,
             EnableCode::CaptureState => {
                 drop(shared);
-                self.capture(handle, outlet, params);
+                self.capture_state(handle, outlet, params);
                 return Ok(());
             }
         };
@@ -252,13 +252,13 @@ impl Control {
         self.peers[at].early.retain(|early| early.session != session);
         let closed = self.client.end_sessions(|o| o.owner == owner && o.session == session);
         self.client.lock().refused.retain(|r| (r.owner, r.session) != (owner, session));
-        if !closed.quiet {
+        if !closed.writers_finished {
             let reason = "a thread was stopped in the middle of a write, whose event is lost and not counted";
             let (status, reason) = (Status::ERROR_TIMEOUT, reason.to_owned());
             self.failed(at, order, session, OrderFailure { registration: None, status, reason });
         }
         self.acknowledge(at, order);
-        // A connection that is gone is noticed soon enough.
+        // Ignore the error: the next flush reports it and drops the peer.
         let _ = self.peers[at].flush();
         self.run_callbacks(closed.changed, Guid::NULL, None);
     }

@@ -150,7 +150,7 @@ impl Control {
         if let Some((status, reason)) = link::last_refusal(&self.peers[at].connection) {
             self.peers[at].has_answered = true;
             // The connection ends in any case.
-            let _ = self.refused(at, 0, status, &reason);
+            let _ = self.handle_refused(at, 0, status, &reason);
         }
     }
 }

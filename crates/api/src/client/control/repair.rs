@@ -67,12 +67,12 @@ impl Control {
         for at in (0..self.peers.len()).rev() {
             let peer = &self.peers[at];
             if peer.is_closed_by_program() {
-                self.lose(at);
+                self.drop_peer(at);
             } else if owners.contains(&Owner::Peer(peer.id)) {
                 let link = peer.link;
                 self.note_missed(at);
                 self.reconnects.closed_by_program(link);
-                self.lose(at);
+                self.drop_peer(at);
             }
         }
         let replaced = self.links.iter_mut().filter_map(|link| link.replace_lost_listener().then_some(()));
