@@ -149,11 +149,10 @@ fn check_in_a_sandbox(scenario: &str, rounds: u64) {
         mark(stage.folder.path(), &format!("counted {round}"));
     }
     wait_for_mark(stage.folder.path(), "written");
-    let uncounted = counted();
     let level = EnableParams { level: 3, ..EnableParams::default() };
     daemon.controller.enable(&session, PROVIDER, EnableCode::Enable, &level, 0).unwrap();
     child.succeeded();
-    daemon.controller.stop(&session).unwrap();
+    let uncounted = u64::from(daemon.controller.stop(&session).unwrap().uncounted_processes);
     let (events, lost) = read(&path);
     let written = events.iter().filter(|event| event.id == 2).count() as u64;
     // The library may reopen a number while the program is still closing numbers, and lose it
