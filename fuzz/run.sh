@@ -3,8 +3,8 @@
 #
 #   fuzz/run.sh [seconds] [target…]       by default 60 seconds for each of all targets
 #
-# Exits with 1 if it found anything; the inputs are in fuzz/artifacts/<target>. `cargo +nightly fuzz
-# run <target>` works as well.
+# Prints a line for each target, and the whole output of the targets that fail. Exits with 1 if a target
+# failed; the inputs are in fuzz/artifacts/<target>. `cargo +nightly fuzz run <target>` works as well.
 set -eu
 
 here=$(CDPATH='' cd -- "$(dirname -- "$0")" && pwd)
@@ -38,12 +38,24 @@ for target in "$@"; do bins="$bins --bin $target"; done
 cargo build --manifest-path "$here/Cargo.toml" --release --target "$triple" $bins
 built="${CARGO_TARGET_DIR:-$here/target}/$triple/release"
 
-found=0
+failed=''
 for target in "$@"; do
     corpus="${FUZZ_CORPUS:-$here/corpus}/$target"
+    log="$here/artifacts/$target.log"
     mkdir -p "$corpus" "$here/artifacts/$target"
-    echo "== $target: $seconds s"
-    "$built/$target" "$corpus" "$here/seeds/$target" -max_total_time="$seconds" -rss_limit_mb=$memory -timeout=10 \
-        -malloc_limit_mb=128 -max_len=65536 -print_final_stats=1 -artifact_prefix="$here/artifacts/$target/" || found=1
+    printf '== %s: %s s' "$target" "$seconds"
+    if "$built/$target" "$corpus" "$here/seeds/$target" -max_total_time="$seconds" -rss_limit_mb=$memory -timeout=10 \
+        -malloc_limit_mb=128 -max_len=65536 -print_final_stats=1 \
+        -artifact_prefix="$here/artifacts/$target/" >"$log" 2>&1; then
+        sed -n 's/^stat::number_of_executed_units: /, inputs: /p' "$log" | tr -d '\n'
+        echo
+    else
+        failed="$failed $target"
+        echo ': failed'
+        grep -Ev '^#[0-9]+[[:space:]]' "$log" | tail -n 200
+    fi
 done
-exit $found
+if [ -n "$failed" ]; then
+    echo "fuzz targets that failed:$failed (inputs: $here/artifacts)" >&2
+    exit 1
+fi

@@ -105,8 +105,11 @@ pub fn run_until(options: Options, stopper: &Stopper) -> Result<()> {
 /// Like [`run_until`], and calls `ready` once new connections will be answered.
 pub fn run_with_ready(options: Options, stopper: &Stopper, ready: impl FnOnce()) -> Result<()> {
     let runtime = options.runtime.clone();
+    // First of all: a daemon that can be reached ends in an orderly way when it gets a signal.
+    let signals = startup::install_signal_handlers()?;
     let home = startup::Home::acquire(&runtime, options.listener)?;
-    let mut server = Server::new(&runtime, home, stopper, (options.idle_exit, options.max_sessions))?;
+    let limits = (options.idle_exit, options.max_sessions);
+    let mut server = Server::new(&runtime, home, signals, stopper, limits)?;
     server.service.set_reserve_mb(options.reserve_mb);
     server.start_autologgers();
     ready();
@@ -166,13 +169,13 @@ impl Server {
     fn new(
         runtime: &RuntimeDir,
         home: startup::Home,
+        signals: startup::Signals,
         stopper: &Stopper,
         (idle_exit, max_sessions): (Option<Duration>, usize),
     ) -> Result<Self> {
         let failed = |operation| move |e: Errno| Error::system(operation, e);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
         let inbox = Inbox::new()?;
-        let signals = startup::install_signal_handlers()?;
         let hangups = signals.hangups.iter().map(|hangups| (hangups.as_fd(), HANGUPS));
         let listeners = home.listeners().map(|(token, listener)| (listener.as_fd(), token));
         let watched = [(inbox.as_fd(), INBOX), (signals.stops.as_fd(), SIGNALS), (stopper.as_fd(), STOPPER)];

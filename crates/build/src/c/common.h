@@ -50,8 +50,7 @@ static inline ULONG McGenEventUnregister(PMCGEN_TRACE_CONTEXT Context) {
     return EventUnregister(Handle);
 }
 
-/* Returns whether a session may want an event of this level and keyword. EventWrite then skips the
- * sessions that do not. */
+/* Returns whether any session may want an event of this level and keyword. EventWrite asks each session. */
 static inline BOOL McGenLevelKeywordEnabled(const MCGEN_TRACE_CONTEXT *Context, UCHAR Level, ULONGLONG Keyword) {
     UCHAR Most;
     ULONGLONG Any, All;

@@ -74,7 +74,8 @@ impl Driven {
         runtime.scope = scope;
         let home = startup::Home::acquire(&runtime, None).unwrap();
         let stopper = Stopper::new().unwrap();
-        let server = Server::new(&runtime, home, &stopper, (None, 8)).unwrap();
+        let signals = startup::install_signal_handlers().unwrap();
+        let server = Server::new(&runtime, home, signals, &stopper, (None, 8)).unwrap();
         let controller = Connection::connect(&runtime.control_socket(), PATIENCE).unwrap();
         let mut driven = Self { server, runtime, controller, last_request: 0, _stopper: stopper, _dir: dir };
         assert!(matches!(driven.request(&hello(Role::Controller, 0)), Message::Welcome { .. }));
