@@ -7,16 +7,16 @@ use std::sync::mpsc::Sender;
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::spec::session::BUFFER_FLAG_EVENTS_LOST;
 
-use super::{Collector, Stream};
+use super::{Collector, CpuStream};
 use crate::error::Result;
 use crate::messages::Job;
 use crate::pool::Buffer;
-use crate::shared::Shared;
+use crate::shared::SharedState;
 
 /// Least number of bytes that a live consumer holds to sort events.
-const LEAST_HELD: usize = 1 << 20;
+const MIN_CONSUMER_BYTES: usize = 1 << 20;
 /// Largest number of bytes that a live consumer holds to sort events.
-const MOST_HELD: usize = 64 << 20;
+const MAX_CONSUMER_BYTES: usize = 64 << 20;
 
 impl Collector {
     /// Submits all partly filled buffers.
@@ -37,7 +37,7 @@ impl Collector {
         let is_buffering = self.shared.mode().is_buffering();
         for stream in self.streams.iter_mut().filter(|stream| stream.is_late) {
             match stream.buffer.take_if(|buffer| buffer.is_empty() || !is_buffering) {
-                Some(empty) if empty.is_empty() => self.shared.pool.give(empty),
+                Some(empty) if empty.is_empty() => self.shared.pool.return_buffer(empty),
                 Some(buffer) => submit(buffer, &self.shared, &self.jobs, &mut self.reported_lost),
                 None => {}
             }
@@ -91,11 +91,11 @@ impl Collector {
         // The drain took everything published before it began. What consumers can infer from the
         // buffers themselves stays true as well: a flush completes what the one before it ended
         // with.
-        let drained = self.clock.stamp(self.drained).saturating_sub(1);
+        let drained = self.clock.stamp(self.drain_start).saturating_sub(1);
         let complete = self.complete.max(drained).max(self.newest);
         self.newest = newest;
         for stream in self.streams.iter_mut().filter(|stream| !stream.is_late) {
-            stream.key = stream.key.max(self.drained);
+            stream.key = stream.key.max(self.drain_start);
         }
         self.send_complete(complete);
     }
@@ -111,10 +111,10 @@ impl Collector {
     }
 
     /// Returns the bytes after which live consumers get another completeness stamp. They hold at
-    /// least [`LEAST_HELD`] and at most [`MOST_HELD`] bytes before they stop waiting for order.
+    /// least [`MIN_CONSUMER_BYTES`] and at most [`MAX_CONSUMER_BYTES`] bytes before they stop waiting for order.
     pub(super) fn report_interval_bytes(&self) -> usize {
         let queue = self.shared.maximum_buffers().saturating_mul(self.shared.pool.buffer_bytes());
-        queue.clamp(LEAST_HELD, MOST_HELD) / 4
+        queue.clamp(MIN_CONSUMER_BYTES, MAX_CONSUMER_BYTES) / 4
     }
 
     /// Delivers the collected records and the completeness stamp between two flushes, also during a
@@ -126,7 +126,7 @@ impl Collector {
             self.unreported_bytes = 0;
             return;
         }
-        let merged = |stream: &Stream| stream.merged.map_or(i64::MIN, |raw| self.clock.stamp(raw));
+        let merged = |stream: &CpuStream| stream.merged.map_or(i64::MIN, |raw| self.clock.stamp(raw));
         // No stream writes a stamp earlier than its last one or than what it was merged up to.
         let streams = self.streams.iter().filter(|stream| !stream.is_late);
         let next = streams.map(|stream| stream.time.max(merged(stream))).min();
@@ -138,12 +138,12 @@ impl Collector {
 }
 
 /// Marks a buffer if events were lost that no earlier buffer reports.
-fn mark_lost(buffer: &mut Buffer, shared: &Shared, reported_lost: &mut u64) {
+fn mark_new_losses(buffer: &mut Buffer, shared: &SharedState, reported_lost: &mut u64) {
     let lost = shared.stats.events_lost();
     if lost > *reported_lost {
         *reported_lost = lost;
-        buffer.loss |= BUFFER_FLAG_EVENTS_LOST;
-        buffer.news |= BUFFER_FLAG_EVENTS_LOST;
+        buffer.loss_flags |= BUFFER_FLAG_EVENTS_LOST;
+        buffer.undelivered_loss |= BUFFER_FLAG_EVENTS_LOST;
     }
 }
 
@@ -152,7 +152,7 @@ fn mark_lost(buffer: &mut Buffer, shared: &Shared, reported_lost: &mut u64) {
 pub(super) fn deliver_piece(
     buffer: &mut Buffer,
     ends_flush: bool,
-    shared: &Shared,
+    shared: &SharedState,
     jobs: &Sender<Job>,
     reported_lost: &mut u64,
 ) -> bool {
@@ -160,30 +160,30 @@ pub(super) fn deliver_piece(
         return true;
     }
     let size = buffer.filled.saturating_sub(buffer.delivered).saturating_add(HEADER_SIZE);
-    if !shared.send_piece(size) {
+    if !shared.reserve_piece(size) {
         return false;
     }
-    mark_lost(buffer, shared, reported_lost);
+    mark_new_losses(buffer, shared, reported_lost);
     let events = buffer.events.saturating_sub(buffer.delivered_events);
     let Some(mut piece) = buffer.copy_from(buffer.delivered, events) else {
-        shared.piece_arrived(size);
+        shared.release_piece(size);
         return false;
     };
     piece.ends_flush = ends_flush;
-    (buffer.delivered, buffer.delivered_events, buffer.news) = (buffer.filled, buffer.events, 0);
+    (buffer.delivered, buffer.delivered_events, buffer.undelivered_loss) = (buffer.filled, buffer.events, 0);
     jobs.send(Job::Live(piece)).is_ok()
 }
 
 /// Sends a buffer to the writer.
-pub(super) fn submit(mut buffer: Buffer, shared: &Shared, jobs: &Sender<Job>, reported_lost: &mut u64) {
-    mark_lost(&mut buffer, shared, reported_lost);
-    shared.pool.submitted();
+pub(super) fn submit(mut buffer: Buffer, shared: &SharedState, jobs: &Sender<Job>, reported_lost: &mut u64) {
+    mark_new_losses(&mut buffer, shared, reported_lost);
+    shared.pool.count_submitted();
     if let Err(refused) = jobs.send(Job::Buffer(buffer)) {
         // The writer thread has ended: its buffers are lost.
         if let Job::Buffer(buffer) = refused.0 {
             shared.stats.count_unwritten(buffer.events);
-            shared.pool.give(buffer);
+            shared.pool.return_buffer(buffer);
         }
-        shared.pool.settled();
+        shared.pool.count_finished();
     }
 }

@@ -14,6 +14,10 @@ use rustix::event::{EventfdFlags, eventfd};
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::header::classic::{self, ClassicHeader};
 use traceweir_format::header::event::EventHeader;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_BUFFERING_MODE as BUFFERING, EVENT_TRACE_FILE_MODE_SEQUENTIAL as SEQUENTIAL,
+    EVENT_TRACE_REAL_TIME_MODE as REAL_TIME,
+};
 use traceweir_format::wire::{i64_at, u32_at};
 use traceweir_transport::abi::{KEEP_STAMP, Layout, PREFIX_BYTES, control, size_in_ring};
 use traceweir_transport::clock::{Anchor, Counter};
@@ -44,13 +48,20 @@ struct Region {
 
 impl Region {
     /// Creates a region for a process, and its source for the collector.
-    fn new(shared: &Shared, process: u32) -> (Self, Source) {
+    fn new(shared: &SharedState, process: u32) -> (Self, SessionSource) {
         let (params, cost) = shared.regions.claim().unwrap();
         let (reader, memory) = RegionReader::create(&params).unwrap();
-        let writer = Writer::new(process, Threads::AsGiven);
+        let writer = RegionWriter::new(process, Threads::AsGiven);
         let id = SourceId(process.into());
-        let source =
-            Source { id, writer, reader: Some(reader), wake: None, cost, lost: 0, backlog: BTreeSet::new() };
+        let source = SessionSource {
+            id,
+            writer,
+            reader: Some(reader),
+            wake: None,
+            cost,
+            lost: 0,
+            backlog: BTreeSet::new(),
+        };
         let heads = vec![0; params.layout.rings()];
         (Self { memory: File::from(memory), layout: params.layout, heads }, source)
     }
@@ -95,7 +106,7 @@ impl Stage {
     fn new(clock: u32) -> Self {
         let raw = SessionConfig {
             name: "s".into(),
-            log_file_mode: 0x100,
+            log_file_mode: REAL_TIME,
             clock,
             ring_bytes: 1,
             ..SessionConfig::default()
@@ -107,11 +118,11 @@ impl Stage {
         let clock = raw.clock;
         let config = Config::new(raw, CPUS).unwrap();
         let counter = Counter::best();
-        let shared = Arc::new(Shared::new(1, &config, counter).unwrap());
+        let shared = Arc::new(SharedState::new(1, &config, counter).unwrap());
         let (region, source) = Region::new(&shared, 1);
         let (sender, jobs) = channel();
         let mut collector = Collector::new(shared, sender, SessionClock::start(clock, counter));
-        collector.add(source);
+        collector.add_source(source);
         Self { collector, jobs, region }
     }
 
@@ -136,7 +147,7 @@ impl Stage {
 
     /// Drains and delivers. Returns the stamps that were sent and the completeness stamp.
     fn deliver(&mut self) -> (Vec<i64>, i64) {
-        self.collector.drain(Reach::BeforeDrain);
+        self.collector.drain(DrainReach::BeforeDrain);
         assert!(self.collector.deliver());
         let mut sent = self.sent();
         let Some(Sent::Complete(complete)) = sent.pop() else { panic!("no completeness stamp") };
@@ -201,7 +212,7 @@ fn flush_completes_the_end_of_the_previous_one() {
     // A request also collects what is published while it drains, which can be more than the
     // completeness stamp covers.
     stage.publish(0, u64::MAX >> 1, 0);
-    stage.collector.drain(Reach::All);
+    stage.collector.drain(DrainReach::All);
     stage.collector.flush();
     stage.collector.report_complete();
     let [Sent::Piece(stamps), Sent::Complete(complete)] = &stage.sent()[..] else {
@@ -234,15 +245,15 @@ fn no_completeness_stamp_while_a_piece_is_refused() {
     let (_, complete) = stage.deliver();
     // The writer has a long backlog and takes no more pieces.
     let shared = Arc::clone(&stage.collector.shared);
-    let most = shared.pool.buffer_bytes() * shared.maximum_buffers();
-    while shared.send_piece(64) {}
+    let max_bytes = shared.pool.buffer_bytes() * shared.maximum_buffers();
+    while shared.reserve_piece(64) {}
     let now = stage.now();
     stage.publish(1, now, 0);
-    stage.collector.drain(Reach::BeforeDrain);
+    stage.collector.drain(DrainReach::BeforeDrain);
     assert!(!stage.collector.deliver());
     assert_eq!(stage.sent(), []);
     // The writer has caught up.
-    shared.piece_arrived(most - 64);
+    shared.release_piece(max_bytes - 64);
     let (stamps, later) = stage.deliver();
     assert_eq!(stamps, [now.cast_signed()]);
     assert!(later >= now.cast_signed() && later > complete);
@@ -253,7 +264,7 @@ fn consumers_get_events_of_idle_cpus_in_time() {
     const PAYLOAD: [u8; 8 << 10] = [0; 8 << 10];
     let raw = SessionConfig {
         name: "s".into(),
-        log_file_mode: 0x100,
+        log_file_mode: REAL_TIME,
         clock: 1,
         ring_bytes: 1 << 20,
         maximum_buffers: 16,
@@ -271,7 +282,7 @@ fn consumers_get_events_of_idle_cpus_in_time() {
             stage.region.publish(0, now, 0, &PAYLOAD);
             sent += PAYLOAD.len();
         }
-        stage.collector.drain(Reach::BeforeDrain);
+        stage.collector.drain(DrainReach::BeforeDrain);
         for job in stage.jobs.try_iter() {
             match job {
                 Job::Buffer(buffer) | Job::Live(buffer) => {
@@ -292,7 +303,7 @@ fn process_that_attaches_during_a_drain_keeps_its_time() {
     const PAYLOAD: [u8; 8 << 10] = [0; 8 << 10];
     let raw = SessionConfig {
         name: "s".into(),
-        log_file_mode: 0x100,
+        log_file_mode: REAL_TIME,
         clock: 1,
         ring_bytes: 1 << 20,
         buffer_size: 16,
@@ -303,8 +314,8 @@ fn process_that_attaches_during_a_drain_keeps_its_time() {
     let Stage { mut collector, jobs, mut region } = Stage::with(raw);
     let (counter, shared) = (collector.clock.counter(), Arc::clone(&collector.shared));
     let pool = shared.maximum_buffers() * shared.pool.buffer_bytes();
-    assert!(pool < SLICE, "the first turn waits for a buffer");
-    for _ in 0..=SLICE / PAYLOAD.len() {
+    assert!(pool < SLICE_BYTES, "the first turn waits for a buffer");
+    for _ in 0..=SLICE_BYTES / PAYLOAD.len() {
         region.publish(0, counter.now(), 0, &PAYLOAD);
     }
     let (mut late, source) = Region::new(&shared, 2);
@@ -320,13 +331,13 @@ fn process_that_attaches_during_a_drain_keeps_its_time() {
                 region.publish(0, counter.now(), 0, &[]);
             }
             all.extend(events(&buffer));
-            shared.pool.give(buffer);
-            shared.pool.settled();
+            shared.pool.return_buffer(buffer);
+            shared.pool.count_finished();
         }
         (joined.cast_signed(), all)
     });
-    collector.drain(Reach::BeforeDrain);
-    collector.drain(Reach::All);
+    collector.drain(DrainReach::BeforeDrain);
+    collector.drain(DrainReach::All);
     collector.flush();
     drop(collector);
     let (joined, all) = joined.join().unwrap();
@@ -389,7 +400,7 @@ fn events_during_a_slow_poll_keep_their_time() {
     let wake = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
     let (happened, reported) = (VecDeque::new(), VecDeque::new());
     let slow = SlowCapture { wake, polls, happened, reported, middles: Arc::clone(&middles) };
-    stage.collector.capture(Box::new(slow));
+    stage.collector.start_capture(Box::new(slow));
     let ticks = |millis: u64| millis * stage.collector.clock.frequency() / 1000;
     let (half_behind, error) = (ticks(45), ticks(1).cast_signed());
     // A process writes during the first poll, mostly after the event in its middle.

@@ -12,6 +12,14 @@ use std::time::Duration;
 
 use traceweir_format::etl::{Rule, Trace, check};
 use traceweir_format::header::event::EventHeader;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_BUFFERING_MODE as BUFFERING, EVENT_TRACE_COMPRESSED_MODE as COMPRESSED,
+    EVENT_TRACE_FILE_MODE_APPEND as APPEND, EVENT_TRACE_FILE_MODE_CIRCULAR as CIRCULAR,
+    EVENT_TRACE_FILE_MODE_NEWFILE as NEWFILE, EVENT_TRACE_FILE_MODE_PREALLOCATE as PREALLOCATE,
+    EVENT_TRACE_FILE_MODE_SEQUENTIAL as SEQUENTIAL, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING as ONE_STREAM,
+    EVENT_TRACE_PRIVATE_IN_PROC as IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE as PRIVATE,
+    EVENT_TRACE_REAL_TIME_MODE as REAL_TIME, EVENT_TRACE_USE_KBYTES_FOR_SIZE as KBYTES,
+};
 use traceweir_transport::live::{Next, QueueReader};
 use traceweir_transport::message::SessionConfig;
 use traceweir_transport::ring::{Failure, Gather, Outlet, RegionSource, Ticket};

@@ -10,13 +10,13 @@ use traceweir_format::etl::{InPlace, Options, Summary, Trace, Writer as EtlWrite
 const PAYLOAD: [u8; 8] = [0; 8];
 
 /// Modes of a session with a sequential file, a live one, one with both, and a flight recorder.
-const MODES: [u32; 4] = [0x1, 0x100, 0x101, 0x400];
+const MODES: [u32; 4] = [SEQUENTIAL, REAL_TIME, SEQUENTIAL | REAL_TIME, BUFFERING];
 
 impl Stage {
     fn with_mode(log_file_mode: u32) -> Self {
         Self::with(SessionConfig {
             name: "s".into(),
-            log_file: (log_file_mode & 1 != 0).then(|| "log.etl".into()),
+            log_file: (log_file_mode & SEQUENTIAL != 0).then(|| "log.etl".into()),
             log_file_mode,
             clock: 1,
             ring_bytes: 1,
@@ -28,18 +28,18 @@ impl Stage {
     fn adopt(&mut self, process: u32, stamps: &[u64]) {
         let records: Vec<(u16, u64)> = stamps.iter().map(|&stamp| (0, stamp)).collect();
         let source = self.early(process, &records);
-        self.collector.add(source);
-        self.collector.drain(Reach::BeforeDrain);
+        self.collector.add_source(source);
+        self.collector.drain(DrainReach::BeforeDrain);
     }
 
     /// Returns a region that a process made by itself, with records on these CPUs and with these
     /// raw stamps.
-    fn early(&self, process: u32, records: &[(u16, u64)]) -> Source {
+    fn early(&self, process: u32, records: &[(u16, u64)]) -> SessionSource {
         let (mut region, source) = Region::new(&self.collector.shared, process);
         for &(cpu, stamp) in records {
             region.publish(cpu, stamp, 0, &PAYLOAD);
         }
-        Source { backlog: (0..usize::from(CPUS)).collect(), ..source }
+        SessionSource { backlog: (0..usize::from(CPUS)).collect(), ..source }
     }
 
     /// Returns the submitted buffers as files have them. The pool gets the originals back.
@@ -59,11 +59,11 @@ impl Stage {
                     copy.sort_records();
                     sent.push(copy);
                     pieces.extend(buffer.copy_from(buffer.delivered, 0).filter(|piece| !piece.is_empty()));
-                    pool.give(buffer);
-                    pool.settled();
+                    pool.return_buffer(buffer);
+                    pool.count_finished();
                 }
                 Job::Live(piece) => {
-                    self.collector.shared.piece_arrived(piece.filled);
+                    self.collector.shared.release_piece(piece.filled);
                     pieces.push(piece);
                 }
                 Job::Complete(_) => {}
@@ -80,7 +80,7 @@ impl Stage {
 
     /// Collects the rest and returns the submitted buffers.
     fn finish(&mut self) -> Vec<Buffer> {
-        self.collector.drain(Reach::All);
+        self.collector.drain(DrainReach::All);
         self.collector.flush();
         self.buffers()
     }
@@ -97,9 +97,9 @@ fn read(buffers: Vec<Buffer>) -> Vec<(u32, i64)> {
     let options = Options { buffer_size, processors: CPUS.into(), ..Options::default() };
     let mut writer = EtlWriter::create(Vec::new(), options).unwrap();
     for mut buffer in buffers {
-        let Buffer { cpu, time, loss, filled, bytes, .. } = &mut buffer;
-        let (cpu, time, loss, filled) = (*cpu, *time, *loss, *filled);
-        writer.append_in_place(InPlace { cpu, time, loss, bytes, filled }).unwrap();
+        let Buffer { cpu, time, loss_flags, filled, bytes, .. } = &mut buffer;
+        let (cpu, time, loss_flags, filled) = (*cpu, *time, *loss_flags, *filled);
+        writer.append_in_place(InPlace { cpu, time, loss_flags, bytes, filled }).unwrap();
     }
     let trace = Trace::open(writer.finish(Summary::default()).unwrap()).unwrap();
     assert_eq!(trace.defects(), []);
@@ -125,7 +125,7 @@ fn events_before_adoption_keep_their_stamps_on_every_clock() {
         let (_, complete) = stage.deliver();
         let later = stage.now();
         let source = stage.early(2, &[(0, first), (0, second), (0, later), (1, first), (1, second)]);
-        stage.collector.add(source);
+        stage.collector.add_source(source);
         let buffers = stage.finish();
         let [first, second, third, later] =
             [first, second, third, later].map(|raw| stage.collector.clock.stamp(raw));
@@ -153,13 +153,13 @@ fn backlogs_share_a_buffer_even_if_stamps_decrease() {
         assert_eq!(buffers.len(), 0, "mode {mode:#x}");
         let stamp = |index: usize| at[index].cast_signed();
         let before = [(2, 1), (2, 2), (3, 3), (3, 4), (3, 5)].map(|(process, at)| (process, stamp(at)));
-        let is_live = mode & 0x100 != 0;
+        let is_live = mode & REAL_TIME != 0;
         assert_eq!(stamps(&pieces, true), if is_live { before.to_vec() } else { Vec::new() });
         // Housekeeping submits what is left and holds nothing back; but the history of a flight
         // recorder is for full buffers.
         stage.collector.do_housekeeping();
         let (mut buffers, pieces) = stage.buffers_and_pieces();
-        if mode == 0x400 {
+        if mode == BUFFERING {
             assert_eq!(buffers.len(), 0);
             buffers = stage.collector.take_partial();
             buffers.iter_mut().for_each(Buffer::sort_records);
@@ -176,7 +176,7 @@ fn backlogs_share_a_buffer_even_if_stamps_decrease() {
 #[test]
 fn single_late_events_do_not_displace_flight_recorder_history() {
     const PROCESSES: u32 = 30;
-    let mut stage = Stage::with_mode(0x400);
+    let mut stage = Stage::with_mode(BUFFERING);
     let at: Vec<u64> = (0..PROCESSES).map(|_| stage.now()).collect();
     stage.deliver();
     // Each event is older than the one before, and housekeeping follows each.
@@ -199,15 +199,15 @@ fn single_late_events_do_not_displace_flight_recorder_history() {
 
 #[test]
 fn late_buffer_is_submitted_if_the_writer_takes_no_piece() {
-    let mut stage = Stage::with_mode(0x100);
+    let mut stage = Stage::with_mode(REAL_TIME);
     let [first, second] = [stage.now(), stage.now()];
     stage.deliver();
     stage.adopt(2, &[second]);
     let shared = Arc::clone(&stage.collector.shared);
-    let most = shared.pool.buffer_bytes() * shared.maximum_buffers();
-    assert!(shared.send_piece(most));
+    let max_bytes = shared.pool.buffer_bytes() * shared.maximum_buffers();
+    assert!(shared.reserve_piece(max_bytes));
     stage.adopt(3, &[first]);
-    shared.piece_arrived(most);
+    shared.release_piece(max_bytes);
     assert_eq!(stamps(&stage.buffers(), true), [(2, second.cast_signed())]);
     assert_eq!(stamps(&stage.finish(), true), [(3, first.cast_signed())]);
 }
@@ -221,8 +221,8 @@ fn forged_stamps_of_a_backlog_share_one_buffer_within_the_session() {
     // Stamps before the session, each earlier than the one before.
     let records: Vec<(u16, u64)> = (0..20).rev().map(|stamp| (0, stamp)).collect();
     let source = stage.early(2, &records);
-    stage.collector.add(source);
-    stage.collector.drain(Reach::BeforeDrain);
+    stage.collector.add_source(source);
+    stage.collector.drain(DrainReach::BeforeDrain);
     let start = stage.collector.clock.anchor().counter.cast_signed();
     let late: Vec<Vec<(u32, i64)>> =
         stage.finish().iter().filter(|buffer| buffer.is_late).map(events).collect();
@@ -234,7 +234,7 @@ fn backlog_adopted_during_a_drain_is_collected_by_that_drain() {
     const LARGE: [u8; 8 << 10] = [0; 8 << 10];
     let mut stage = Stage::with(SessionConfig {
         name: "s".into(),
-        log_file_mode: 0x100,
+        log_file_mode: REAL_TIME,
         clock: 1,
         ring_bytes: 1 << 20,
         buffer_size: 16,
@@ -246,7 +246,7 @@ fn backlog_adopted_during_a_drain_is_collected_by_that_drain() {
     stage.deliver();
     // The first stream is done in the first turn; in the turn of the second, the collector waits
     // for all buffers.
-    for _ in 0..=SLICE / LARGE.len() {
+    for _ in 0..=SLICE_BYTES / LARGE.len() {
         let now = stage.now();
         stage.region.publish(1, now, 0, &LARGE);
     }
@@ -263,12 +263,12 @@ fn backlog_adopted_during_a_drain_is_collected_by_that_drain() {
             if buffer.is_late {
                 late.extend(events(&buffer));
             }
-            shared.pool.give(buffer);
-            shared.pool.settled();
+            shared.pool.return_buffer(buffer);
+            shared.pool.count_finished();
         }
         late
     });
-    collector.drain(Reach::BeforeDrain);
+    collector.drain(DrainReach::BeforeDrain);
     assert!(!collector.has_backlog);
     collector.flush();
     drop(collector);
@@ -280,7 +280,7 @@ fn backlog_adopted_during_a_drain_is_collected_by_that_drain() {
 fn large_backlog_takes_turns_with_other_streams() {
     let mut stage = Stage::with(SessionConfig {
         name: "s".into(),
-        log_file_mode: 0x100,
+        log_file_mode: REAL_TIME,
         clock: 1,
         ring_bytes: 1 << 20,
         ..SessionConfig::default()
@@ -288,10 +288,10 @@ fn large_backlog_takes_turns_with_other_streams() {
     let early = stage.now();
     stage.deliver();
     let source = stage.early(2, &[(0, early); 100]);
-    stage.collector.add(source);
-    let mut outcome = Outcome::default();
+    stage.collector.add_source(source);
+    let mut outcome = MergeOutcome::default();
     let mut turns = 0;
-    while stage.collector.merge_stream(0, 1000, Reach::BeforeDrain, &mut outcome) {
+    while stage.collector.merge_stream(0, 1000, DrainReach::BeforeDrain, &mut outcome) {
         turns += 1;
         assert!(stage.collector.has_backlog && turns < 100);
     }
@@ -304,7 +304,7 @@ fn no_completeness_stamp_while_a_backlog_is_partly_collected() {
     const LARGE: [u8; 8 << 10] = [0; 8 << 10];
     let mut stage = Stage::with(SessionConfig {
         name: "s".into(),
-        log_file_mode: 0x100,
+        log_file_mode: REAL_TIME,
         clock: 1,
         ring_bytes: 1 << 20,
         maximum_buffers: 16,
@@ -318,9 +318,9 @@ fn no_completeness_stamp_while_a_backlog_is_partly_collected() {
         region.publish(0, early, 0, &LARGE);
     }
     region.publish(1, early, 0, &PAYLOAD);
-    stage.collector.add(Source { backlog: (0..usize::from(CPUS)).collect(), ..source });
-    assert!(stage.collector.report_interval_bytes() <= SLICE, "the first turn exceeds the interval");
-    stage.collector.drain(Reach::BeforeDrain);
+    stage.collector.add_source(SessionSource { backlog: (0..usize::from(CPUS)).collect(), ..source });
+    assert!(stage.collector.report_interval_bytes() <= SLICE_BYTES, "the first turn exceeds the interval");
+    stage.collector.drain(DrainReach::BeforeDrain);
     assert!(stage.collector.deliver());
     let mut processors = BTreeSet::new();
     for job in stage.jobs.try_iter() {
@@ -392,9 +392,9 @@ proptest! {
                 records.sort_unstable_by_key(|record| record.1);
                 expected.extend(records.iter().map(|record| (process, record.1.cast_signed())));
                 let source = stage.early(process, &records);
-                stage.collector.add(source);
+                stage.collector.add_source(source);
             }
-            stage.collector.drain(Reach::BeforeDrain);
+            stage.collector.drain(DrainReach::BeforeDrain);
             match step.action {
                 Action::Nothing => {}
                 Action::Flush => {

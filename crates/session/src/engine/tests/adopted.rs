@@ -53,7 +53,14 @@ fn assert_in_order(path: &Path) {
 #[test]
 fn every_log_mode_keeps_time_of_adopted_events() {
     // Sequential, circular, live and file, one stream for all CPUs, compressed, flight recorder.
-    for mode in [0x1, 0x2002, 0x101, 0x1000_0001, 0x0400_0001, 0x400] {
+    for mode in [
+        SEQUENTIAL,
+        CIRCULAR | KBYTES,
+        SEQUENTIAL | REAL_TIME,
+        SEQUENTIAL | ONE_STREAM,
+        SEQUENTIAL | COMPRESSED,
+        BUFFERING,
+    ] {
         let sizes = SessionConfig { maximum_file_size: 4096, minimum_buffers: 12, ..properties(mode) };
         let stage = Stage::with_file(sizes);
         stage.write_in_turns(|| {});

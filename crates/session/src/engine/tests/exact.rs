@@ -50,12 +50,12 @@ fn account(raw: SessionConfig, writers: usize, events: u64, more: usize) {
 
 #[test]
 fn events_of_one_writer_are_accounted_for() {
-    account(properties(1), 1, 20_000, 0);
+    account(properties(SEQUENTIAL), 1, 20_000, 0);
 }
 
 #[test]
 fn events_of_sixteen_writers_are_accounted_for() {
-    account(properties(1), 16, 3_000, 600);
+    account(properties(SEQUENTIAL), 16, 3_000, 600);
 }
 
 #[test]
@@ -68,12 +68,12 @@ fn overflowing_rings_count_lost_events() {
 
 #[test]
 fn one_stream_for_all_cpus_loses_nothing() {
-    account(properties(0x1000_0001), 4, 4_000, 50);
+    account(properties(SEQUENTIAL | ONE_STREAM), 4, 4_000, 50);
 }
 
 #[test]
 fn compressed_file_loses_nothing() {
-    account(properties(0x0400_0001), 3, 4_000, 100);
+    account(properties(SEQUENTIAL | COMPRESSED), 3, 4_000, 100);
 }
 
 #[test]
@@ -112,7 +112,7 @@ fn every_clock_stamps_the_time_of_writing() {
 
 #[test]
 fn ended_process_is_collected_to_its_last_event() {
-    let stage = Stage::with_file(properties(1));
+    let stage = Stage::with_file(properties(SEQUENTIAL));
     for pid in 0..20_u64 {
         let pen = stage.pen(u32::try_from(pid).unwrap());
         for at in 0..50 {
@@ -131,7 +131,7 @@ fn ended_process_is_collected_to_its_last_event() {
 
 #[test]
 fn invalid_record_is_counted_and_affects_no_other() {
-    let stage = Stage::with_file(properties(1));
+    let stage = Stage::with_file(properties(SEQUENTIAL));
     let (good, bad) = (stage.pen(1), stage.pen(2));
     for number in 0..100 {
         good.write(number, 0).unwrap();
@@ -145,7 +145,7 @@ fn invalid_record_is_counted_and_affects_no_other() {
 
 #[test]
 fn damaged_region_affects_no_other() {
-    let stage = Stage::with_file(properties(1));
+    let stage = Stage::with_file(properties(SEQUENTIAL));
     let good = stage.pen(1);
     let attached = stage.session.attach(2, Threads::AsGiven).unwrap();
     let layout = attached.params.layout;

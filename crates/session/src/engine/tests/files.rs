@@ -61,7 +61,7 @@ proptest! {
         compressed: bool,
         increments in proptest::collection::btree_set(0..800_usize, 0..4),
     ) {
-        let mode = if compressed { 0x0400_2008 } else { 0x2008 };
+        let mode = if compressed { NEWFILE | KBYTES | COMPRESSED } else { NEWFILE | KBYTES };
         let stage = start_sequence(maximum, properties(mode), u32::MAX);
         let pen = stage.pen(1);
         for (number, &size) in sizes.iter().enumerate() {
@@ -85,7 +85,7 @@ proptest! {
 
 #[test]
 fn increment_begins_the_next_file_at_once() {
-    let stage = start_sequence(1 << 20, properties(0x2008), u32::MAX);
+    let stage = start_sequence(1 << 20, properties(NEWFILE | KBYTES), u32::MAX);
     let pen = stage.pen(1);
     pen.write(1, 0).unwrap();
     let now = answer(|done| stage.session.increment(done)).unwrap();
@@ -94,7 +94,7 @@ fn increment_begins_the_next_file_at_once() {
     pen.write(2, 0).unwrap();
     stage.stop();
     assert_eq!(numbers(&stage.folder.path().join("part-2.etl")), [2]);
-    let plain = Stage::with_file(properties(1));
+    let plain = Stage::with_file(properties(SEQUENTIAL));
     let refused = answer(|done| plain.session.increment(done)).unwrap_err();
     assert_eq!(refused.status(), Status::ERROR_INVALID_FUNCTION);
     plain.stop();
@@ -102,7 +102,7 @@ fn increment_begins_the_next_file_at_once() {
 
 #[test]
 fn failed_increment_leaves_the_session_unchanged() {
-    let stage = start_sequence(1 << 20, properties(0x2008), 1);
+    let stage = start_sequence(1 << 20, properties(NEWFILE | KBYTES), 1);
     let pen = stage.pen(1);
     pen.write(1, 0).unwrap();
     let refused = answer(|done| stage.session.increment(done)).unwrap_err();
@@ -115,7 +115,7 @@ fn failed_increment_leaves_the_session_unchanged() {
 
 #[test]
 fn file_sequence_ends_if_next_file_cannot_be_opened() {
-    let stage = start_sequence(48, properties(0x2008), 3);
+    let stage = start_sequence(48, properties(NEWFILE | KBYTES), 3);
     let pen = stage.pen(1);
     for number in 0..2_000 {
         pen.write(number, 100).unwrap();
@@ -149,7 +149,7 @@ fn file_sequence_needs_a_file_opener_and_can_be_replaced() {
     };
     assert_eq!(Session::start(config, options).unwrap_err().status(), Status::ERROR_BAD_PATHNAME);
 
-    let stage = start_sequence(1 << 20, properties(0x2008), u32::MAX);
+    let stage = start_sequence(1 << 20, properties(NEWFILE | KBYTES), u32::MAX);
     let pen = stage.pen(1);
     pen.write(1, 0).unwrap();
     let to = |name: &str| {
@@ -261,10 +261,10 @@ fn unsuitable_file_is_rejected_and_stays_unchanged() {
     let invalid = Status::ERROR_INVALID_PARAMETER;
     assert_eq!(try_with(appending(), &good), Status::ERROR_SUCCESS);
     assert_eq!(try_with(SessionConfig { buffer_size: 32, ..appending() }, &good), invalid);
-    assert_eq!(try_with(SessionConfig { log_file_mode: 0x1000_0004, ..appending() }, &good), invalid);
+    assert_eq!(try_with(SessionConfig { log_file_mode: APPEND | ONE_STREAM, ..appending() }, &good), invalid);
     assert_eq!(try_with(appending(), b"a letter to a friend"), invalid);
     assert_eq!(try_with(appending(), &good[..good.len() - 1]), invalid);
-    for other in [properties(1), SessionConfig { clock: 2, maximum_file_size: 1, ..properties(2) }] {
+    for other in [properties(SEQUENTIAL), SessionConfig { clock: 2, maximum_file_size: 1, ..properties(2) }] {
         let stage = Stage::with_file(other);
         stage.stop();
         assert_eq!(try_with(appending(), &std::fs::read(stage.log()).unwrap()), invalid);
@@ -273,13 +273,13 @@ fn unsuitable_file_is_rejected_and_stays_unchanged() {
 
 #[test]
 fn session_with_a_file_can_become_live() {
-    let stage = Stage::with_file(properties(1));
+    let stage = Stage::with_file(properties(SEQUENTIAL));
     let pen = stage.pen(1);
     for number in 0..100 {
         pen.write(number, 0).unwrap();
     }
     let now = answer(|done| stage.session.convert_to_real_time(done)).unwrap();
-    assert_eq!((now.config.log_file_mode, now.config.log_file, now.config.flush_timer), (0x100, None, 1));
+    assert_eq!((now.config.log_file_mode, now.config.log_file, now.config.flush_timer), (REAL_TIME, None, 1));
     assert_eq!(numbers(&stage.log()), (0..100).collect::<Vec<_>>(), "the file is final");
     let live = answer(|done| stage.session.open_consumer(done)).unwrap();
     let mut queue = QueueReader::open(live.ends, live.slots, live.buffer_bytes).unwrap();
@@ -291,7 +291,7 @@ fn session_with_a_file_can_become_live() {
     assert_eq!(twice.status(), Status::ERROR_INVALID_FUNCTION);
     assert_eq!(stage.stop().events, 101);
     assert_eq!(numbers(&stage.log()).len(), 100);
-    for raw in [properties(0x400), properties(0x20801)] {
+    for raw in [properties(BUFFERING), properties(SEQUENTIAL | PRIVATE | IN_PROC)] {
         let stage = Stage::with_file(raw);
         let refused = answer(|done| stage.session.convert_to_real_time(done)).unwrap_err();
         assert_eq!(refused.status(), Status::ERROR_INVALID_FUNCTION);
@@ -357,7 +357,7 @@ fn the_largest_buffers_work() {
 #[test]
 fn preallocated_file_has_length_and_blocks_from_the_start() {
     use std::os::unix::fs::MetadataExt;
-    for mode in [0x2021, 0x2022] {
+    for mode in [SEQUENTIAL | PREALLOCATE | KBYTES, CIRCULAR | PREALLOCATE | KBYTES] {
         let stage = Stage::with_file(SessionConfig { maximum_file_size: 512, ..properties(mode) });
         let start = stage.log().metadata().unwrap();
         assert!(start.len() == 512 << 10 && start.blocks() >= 1024, "{} blocks", start.blocks());
@@ -402,11 +402,11 @@ fn update_follows_the_published_rules() {
     let flags = |enable_flags| Update { enable_flags: Some(enable_flags), ..Update::default() };
     let live = |on| Update { real_time: Some(on), ..Update::default() };
     let invalid = Some(Status::ERROR_INVALID_PARAMETER);
-    let stage = Stage::with_file(properties(1));
+    let stage = Stage::with_file(properties(SEQUENTIAL));
     assert_eq!(update(&stage, flags(1)).err(), invalid);
     assert_eq!(update(&stage, flags(0)).err(), None);
-    assert_eq!(update(&stage, live(true)).unwrap().config.log_file_mode, 0x101);
-    assert_eq!(update(&stage, live(false)).unwrap().config.log_file_mode, 1);
+    assert_eq!(update(&stage, live(true)).unwrap().config.log_file_mode, SEQUENTIAL | REAL_TIME);
+    assert_eq!(update(&stage, live(false)).unwrap().config.log_file_mode, SEQUENTIAL);
     let zeros = Update { flush_timer: Some(0), maximum_buffers: Some(0), ..Update::default() };
     let (before, after) = (stage.session.properties(), update(&stage, zeros).unwrap());
     assert_eq!(before.config, after.config);
@@ -414,7 +414,7 @@ fn update_follows_the_published_rules() {
     let stage = append_to(tempfile::tempdir().unwrap(), appending()).unwrap();
     assert_eq!(update(&stage, live(true)).err(), invalid, "append and real-time");
     stage.stop();
-    let stage = Stage::with_file(properties(0x20801));
+    let stage = Stage::with_file(properties(SEQUENTIAL | PRIVATE | IN_PROC));
     let more = Update { maximum_buffers: Some(50), ..Update::default() };
     assert_eq!((update(&stage, more).err(), update(&stage, live(true)).err()), (invalid, invalid), "private");
     stage.stop();

@@ -119,7 +119,7 @@ fn live_consumer_and_file_get_everything() {
 
 #[test]
 fn first_consumer_gets_earlier_events() {
-    let stage = Stage::without_file(properties(0x100));
+    let stage = Stage::without_file(properties(REAL_TIME));
     let pen = stage.pen(1);
     for number in 0..100 {
         pen.write(number, 0).unwrap();
@@ -137,7 +137,7 @@ fn first_consumer_gets_earlier_events() {
 
 #[test]
 fn consumer_that_never_reads_delays_no_other_and_has_exact_losses() {
-    let stage = Stage::with_file(properties(0x101));
+    let stage = Stage::with_file(properties(SEQUENTIAL | REAL_TIME));
     let pen = stage.pen(1);
     let mut lazy = stage.consumer().unwrap();
     let total = 20_000;
@@ -183,7 +183,7 @@ fn live_session_without_consumer_bounds_its_backlog() {
 
 #[test]
 fn consumers_are_counted_and_limited() {
-    let stage = Stage::without_file(properties(0x100));
+    let stage = Stage::without_file(properties(REAL_TIME));
     let mut readers: Vec<Reader> = (0..8).map(|_| stage.consumer().unwrap()).collect();
     let refused = answer(|done| stage.session.open_consumer(done)).unwrap_err();
     assert_eq!(refused.status(), Status::ERROR_NO_SYSTEM_RESOURCES);
@@ -194,20 +194,20 @@ fn consumers_are_counted_and_limited() {
     readers.push(stage.consumer().unwrap());
     stage.stop();
     assert!(readers.iter_mut().all(|r| r.read().is_none()));
-    let silent = Stage::with_file(properties(1));
+    let silent = Stage::with_file(properties(SEQUENTIAL));
     let refused = answer(|done| silent.session.open_consumer(done)).unwrap_err();
     assert_eq!(refused.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
 }
 
 #[test]
 fn live_delivery_can_be_switched_on_and_off() {
-    let stage = Stage::with_file(properties(1));
+    let stage = Stage::with_file(properties(SEQUENTIAL));
     let switch = |on| {
         let update = Update { real_time: Some(on), ..Update::default() };
         answer(|done| stage.session.update(update, None, done))
     };
     let on = switch(true).unwrap();
-    assert_eq!((on.config.log_file_mode, on.config.flush_timer), (0x101, 1));
+    assert_eq!((on.config.log_file_mode, on.config.flush_timer), (SEQUENTIAL | REAL_TIME, 1));
     let mut reader = stage.consumer().unwrap();
     let pen = stage.pen(1);
     pen.write(1, 0).unwrap();
@@ -217,7 +217,7 @@ fn live_delivery_can_be_switched_on_and_off() {
     pen.write(2, 0).unwrap();
     stage.stop();
     assert_eq!(numbers(&stage.log()), [1, 2]);
-    let only_live = Stage::without_file(properties(0x100));
+    let only_live = Stage::without_file(properties(REAL_TIME));
     let update = Update { real_time: Some(false), ..Update::default() };
     assert!(answer(|done| only_live.session.update(update, None, done)).is_err());
 }

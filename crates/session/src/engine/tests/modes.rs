@@ -83,7 +83,7 @@ fn flight_recorder_writes_snapshots_on_request() {
 
 #[test]
 fn flight_recorder_without_a_file_rejects_flush() {
-    let stage = Stage::without_file(properties(0x400));
+    let stage = Stage::without_file(properties(BUFFERING));
     let refused = answer(|done| stage.session.flush(None, done));
     assert_eq!(refused.unwrap_err().status(), Status::ERROR_BAD_PATHNAME);
     stage.stop();
@@ -145,7 +145,7 @@ fn full_disk_ends_the_session_with_a_valid_file() {
     let cpus = traceweir_transport::cpu::possible().max(CPUS);
     let config = Config::new(SessionConfig { log_file: Some("x".into()), ..small() }, cpus).unwrap();
     let regions = config.regions(traceweir_transport::clock::Counter::best()).unwrap();
-    let region = regions.full().layout.region_bytes();
+    let region = regions.largest_params().layout.region_bytes();
     let blocks = (region + (100 << 10)) / 512;
     let script = format!("trap '' XFSZ; ulimit -f {blocks}; exec \"$0\" --exact \"$1\"");
     let name = "engine::tests::modes::full_disk_ends_the_session_with_a_valid_file";
@@ -197,7 +197,7 @@ fn fill_the_disk() {
 
 #[test]
 fn flush_writes_everything_published_before_it() {
-    let stage = Stage::with_file(properties(1));
+    let stage = Stage::with_file(properties(SEQUENTIAL));
     let pen = stage.pen(1);
     for round in 1..=5 {
         for at in 0..10 {
@@ -232,7 +232,7 @@ fn flush_timer_writes_partial_buffers() {
 
 #[test]
 fn update_changes_file_and_buffer_numbers() {
-    let stage = Stage::with_file(properties(1));
+    let stage = Stage::with_file(properties(SEQUENTIAL));
     let pen = stage.pen(1);
     pen.write(1, 0).unwrap();
     let second = stage.folder.path().join("second.etl");
@@ -271,7 +271,7 @@ fn longest_names_fit_the_smallest_buffers() {
 
 #[test]
 fn needless_wakes_do_not_disturb_the_session() {
-    let stage = Stage::with_file(properties(1));
+    let stage = Stage::with_file(properties(SEQUENTIAL));
     let nuisance = stage.session.attach(2, Threads::AsGiven).unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
     std::thread::scope(|scope| {
@@ -295,7 +295,7 @@ fn needless_wakes_do_not_disturb_the_session() {
 
 #[test]
 fn requests_after_the_stop_are_refused() {
-    let stage = Stage::with_file(properties(1));
+    let stage = Stage::with_file(properties(SEQUENTIAL));
     stage.stop();
     let ended = |error: Error| assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
     ended(stage.session.attach(1, Threads::AsGiven).unwrap_err());
@@ -309,7 +309,7 @@ fn requests_after_the_stop_are_refused() {
 
 #[test]
 fn dropping_all_handles_finalises_the_file() {
-    let Stage { session, folder, ended } = Stage::with_file(properties(1));
+    let Stage { session, folder, ended } = Stage::with_file(properties(SEQUENTIAL));
     let path = folder.path().join("log.etl");
     let stage = Stage { session: session.clone(), folder, ended };
     stage.pen(1).write(9, 0).unwrap();
@@ -326,7 +326,7 @@ fn dropping_all_handles_finalises_the_file() {
 
 #[test]
 fn private_session_reads_memory_of_its_own_process() {
-    let stage = Stage::with_file(properties(0x20801));
+    let stage = Stage::with_file(properties(SEQUENTIAL | PRIVATE | IN_PROC));
     let (params, wake) = stage.session.region_params().unwrap();
     let outlet: &'static Outlet = Box::leak(Box::new(Outlet::new()));
     let (ticket, region) = outlet.open_private(&params, wake).unwrap();
@@ -380,7 +380,7 @@ fn two_hundred_processes_get_rings_with_128_cpus() {
 
 #[test]
 fn region_beyond_the_memory_share_only_counts_losses() {
-    let stage = Stage::with_file(properties(1));
+    let stage = Stage::with_file(properties(SEQUENTIAL));
     let shared = stage.session.shared();
     let normal = stage.pen(1);
     let claimed: Vec<_> = std::iter::repeat_with(|| shared.regions.claim().unwrap())
@@ -403,7 +403,7 @@ fn region_beyond_the_memory_share_only_counts_losses() {
 
 #[test]
 fn update_has_the_same_buffer_limit_as_a_start() {
-    let stage = Stage::with_file(properties(1));
+    let stage = Stage::with_file(properties(SEQUENTIAL));
     let most = |maximum_buffers| {
         let update = Update { maximum_buffers: Some(maximum_buffers), ..Update::default() };
         answer(|done| stage.session.update(update, None, done)).unwrap().config.maximum_buffers

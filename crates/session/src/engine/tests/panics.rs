@@ -142,8 +142,12 @@ fn writer_panic_on_last_buffers_still_answers_the_stop() {
     let folder = tempfile::tempdir().unwrap();
     let first = folder.path().join("part-1.etl");
     let log_file = Some(folder.path().join("part-%d.etl"));
-    let raw =
-        SessionConfig { log_file, maximum_file_size: 64, minimum_buffers: 64, ..properties(8 | 0x2000) };
+    let raw = SessionConfig {
+        log_file,
+        maximum_file_size: 64,
+        minimum_buffers: 64,
+        ..properties(NEWFILE | KBYTES)
+    };
     let next: NextFile = Box::new(|_| panic!("a test makes it"));
     let stage = Stage::start_row(raw, open(&first), folder, next);
     let go = hold_writer(&stage);
