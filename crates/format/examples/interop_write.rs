@@ -265,8 +265,8 @@ fn encode_thread(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) ->
     encode_kernel(hook, 3, &class::THREAD, &values, true, time, n, out, expected)
 }
 
-/// Encodes an image event. Loads and unloads have hook ids of the process group; rundown events have
-/// hook ids of the image group.
+/// Encodes an image event. Loads and unloads have hook ids of the process group; rundown events
+/// have hook ids of the image group.
 fn encode_image(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let hook =
         [hook::IMAGE_LOAD, hook::IMAGE_UNLOAD, hook::IMAGE_DC_START, hook::IMAGE_DC_END][n as usize / 6 % 4];

@@ -30,7 +30,7 @@ pub const MAX_GUIDS: usize = 16;
 /// The longest path, in UTF-16 units without the NUL: the number of bytes in Linux's `PATH_MAX`.
 pub const MAX_PATH_UNITS: usize = 4096;
 /// The longest build id, in digits.
-pub const MAX_BUILD_ID_DIGITS: usize = 128;
+pub const MAX_BUILD_ID: usize = 128;
 /// Offset of the process id in the payload.
 pub const PROCESS_ID: usize = 0x08;
 
@@ -72,7 +72,7 @@ impl BinaryPath {
         for guid in self.guids.iter().take(count) {
             out.extend_from_slice(&guid.to_bytes());
         }
-        for (text, max_units) in [(&self.path, MAX_PATH_UNITS), (&self.build_id, MAX_BUILD_ID_DIGITS)] {
+        for (text, max_units) in [(&self.path, MAX_PATH_UNITS), (&self.build_id, MAX_BUILD_ID)] {
             let units = text.encode_utf16().filter(|unit| *unit != 0).take(max_units);
             for unit in units.chain([0]) {
                 out.put_u16(unit);
@@ -116,8 +116,7 @@ impl BinaryPath {
         let guids =
             (0..count).map(|i| guid_at(payload, GUIDS_OFFSET.saturating_add(i.saturating_mul(16)))).collect();
         let (path, rest) = split_text(rest, MAX_PATH_UNITS).ok_or_else(|| bad("path without NUL"))?;
-        let (build_id, _) =
-            split_text(rest, MAX_BUILD_ID_DIGITS).ok_or_else(|| bad("build id without NUL"))?;
+        let (build_id, _) = split_text(rest, MAX_BUILD_ID).ok_or_else(|| bad("build id without NUL"))?;
         Ok(Self { tag: u64_at(payload, 0), process_id: u32_at(payload, PROCESS_ID), guids, path, build_id })
     }
 }
@@ -167,7 +166,7 @@ mod tests {
     fn lists_and_texts_are_truncated_at_their_limits() {
         let long = BinaryPath { path: "x".repeat(5000), build_id: "y".repeat(500), ..sample_path() };
         let read = BinaryPath::parse(&long.to_payload()).unwrap();
-        assert_eq!((read.path.len(), read.build_id.len()), (MAX_PATH_UNITS, MAX_BUILD_ID_DIGITS));
+        assert_eq!((read.path.len(), read.build_id.len()), (MAX_PATH_UNITS, MAX_BUILD_ID));
         let mut many = sample_path().to_payload();
         many[0x0C..0x10].copy_from_slice(&17_u32.to_le_bytes());
         many.resize(4000, 0);

@@ -14,9 +14,9 @@
 //! types without the top bit     whatever provider and controller agreed on
 //! ```
 //!
-//! A view can be created only from bytes that obey the rules, so its users need not check again. Filters by
-//! level and keyword, and the level/keyword part of a name filter, differ from an enable in one
-//! point: `all` is not used if `any` is 0 ([`Gate`]).
+//! A view can be created only from bytes that obey the rules, so its users need not check again.
+//! Filters by level and keyword, and the level/keyword part of a name filter, differ from an enable
+//! in one point: `all` is not used if `any` is 0 ([`Gate`]).
 //!
 //! The code that writes events applies filters to events; the daemon applies the filters that
 //! select processes.

@@ -24,9 +24,9 @@
 //!   [`Repeat::ToEnd`]) is the last field.
 //!
 //! The tables hold no arrays of structures: records that vary in form or come in groups are
-//! described as bytes or as a flat array of pointers. A comment on the field explains them. Groups without a
-//! published layout (heap, critical sections, jobs, power, cache manager, thread pool, WNF,
-//! hypervisor) are absent, and so are the unversioned layouts of Windows XP's hardware events,
+//! described as bytes or as a flat array of pointers. A comment on the field explains them. Groups
+//! without a published layout (heap, critical sections, jobs, power, cache manager, thread pool,
+//! WNF, hypervisor) are absent, and so are the unversioned layouts of Windows XP's hardware events,
 //! which cannot be distinguished from version 0.
 //!
 //! Names are those of the MOF classes. Source: Documented (the MOF class pages of "Event Tracing")

@@ -76,8 +76,8 @@ pub fn decompress(src: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Decodes the tokens of one chunk, at `start` of the stream, until `max_bytes` bytes are added or the
-/// tokens end.
+/// Decodes the tokens of one chunk, at `start` of the stream, until `max_bytes` bytes are added or
+/// the tokens end.
 fn decompress_chunk(data: &[u8], start: usize, max_bytes: usize, out: &mut Vec<u8>) -> Result<()> {
     let first = out.len();
     let mut tokens = Cursor::new(WHAT, data);

@@ -85,8 +85,8 @@ pub fn put_definition(key: u64, frames: &[u8], time: i64, out: &mut Vec<u8>) -> 
 }
 
 /// Appends the event that replaces a stack-walk event: time, process and thread of the event that
-/// the stack belongs to, as in the stack-walk event, and the key. `is_kernel` is true for the kernel
-/// part.
+/// the stack belongs to, as in the stack-walk event, and the key. `is_kernel` is true for the
+/// kernel part.
 pub fn put_reference(
     event: &[u8; KEY_OFFSET],
     key: u64,

@@ -38,8 +38,8 @@ enum StackContent<'b> {
 }
 
 impl<'b> StackWalk<'b> {
-    /// Returns whether a record is a stack-walk event. The hook id decides, because only sessions and
-    /// system loggers can write it.
+    /// Returns whether a record is a stack-walk event. The hook id decides, because only sessions
+    /// and system loggers can write it.
     #[inline]
     #[must_use]
     pub fn is_stack_walk(record: &Record<'_>) -> bool {

@@ -74,9 +74,9 @@ impl<'a> Traits<'a> {
         Ok(Self { name, traits, size: blob.position().saturating_add(traits.len()) })
     }
 
-    /// Like [`parse`](Self::parse), for the registration of a provider, which must be valid: `bytes`
-    /// are exactly the blob, the name is terminated, each trait lies inside, GUIDs are complete and
-    /// there is at most one group.
+    /// Like [`parse`](Self::parse), for the registration of a provider, which must be valid:
+    /// `bytes` are exactly the blob, the name is terminated, each trait lies inside, GUIDs are
+    /// complete and there is at most one group.
     pub fn parse_strict(bytes: &'a [u8]) -> Result<Self> {
         let traits = Self::parse(bytes)?;
         let invalid = |offset, reason| Err(Error::Invalid { what: "provider traits", offset, reason });

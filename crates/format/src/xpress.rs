@@ -84,11 +84,11 @@ pub fn decompress(src: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<()> {
     decompress_prefix(src, limit, limit, out)
 }
 
-/// Like [`decompress`], but stops once `wanted_bytes` bytes are decoded: enough to inspect the start of a
-/// buffer at little cost.
+/// Like [`decompress`], but stops once `wanted_bytes` bytes are decoded: enough to inspect the
+/// start of a buffer at little cost.
 ///
-/// `out` may hold some bytes more than `wanted_bytes`, because the last token is decoded completely, but
-/// never more than `limit`.
+/// `out` may hold some bytes more than `wanted_bytes`, because the last token is decoded
+/// completely, but never more than `limit`.
 pub fn decompress_prefix(src: &[u8], wanted_bytes: usize, limit: usize, out: &mut Vec<u8>) -> Result<()> {
     out.clear();
     let mut decoder =

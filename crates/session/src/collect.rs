@@ -7,23 +7,23 @@
 //!
 //! - K1 A buffer holds records of one stream; at most one buffer of a stream is being filled.
 //! - K2 Stamps of a stream never decrease.
-//! - K3 A stamp up to which live consumers were promised to have everything stays complete: no
-//!   stream writes such a stamp again, however late a record comes. Records that keep their own
-//!   stamp and late streams are exempt.
+//! - K3 Live consumers have everything up to the completeness stamp: no stream writes a stamp up to
+//!   it again, however late a record comes. Records that keep their stamp and late streams are
+//!   exempt.
 //! - K4 A region that breaks the rules of its rings is dropped at once and disturbs no other.
 //! - K5 Events that a process counts as lost are added once.
 //! - K6 While the session can store no more events, regions are closed and writers see the reason.
 //!   They are opened again before a new consumer gets its reply.
-//! - K7 With a capture, everything is merged up to the start of the last poll of the capture:
-//!   however long a poll takes, it moves no event above its time.
-//! - K8 A process that attaches during a drain takes part from the next stream on, so that drain
-//!   moves none of its events above their time.
-//! - K9 Memory that a process made before it attached holds older events. Those that their stream
-//!   has already passed keep their stamps: they go into the late stream of their CPU, whose buffers
-//!   hold nothing else. Stamps of a late stream decrease only when another backlog begins. The
-//!   buffer is used further, so that no process can make the session send nearly empty buffers, and
-//!   its records are sorted before they are written to a file. Live consumers get each backlog as a
-//!   piece of its own.
+//! - K7 With a capture, records are merged up to the start of the last poll of the capture, so that
+//!   a long poll does not delay the stamp of an event.
+//! - K8 A process that attaches during a drain takes part from the next stream on, so that the
+//!   drain does not delay the stamps of its events.
+//! - K9 Memory that a process filled before it attached holds older events. Events that their
+//!   stream has already passed keep their stamps: they go into the late stream of their CPU, whose
+//!   buffers hold no other events. Stamps of a late stream decrease only when another backlog
+//!   begins. The buffer is used further, so that no process can make the session send nearly empty
+//!   buffers, and its records are sorted before they are written to a file. Live consumers get each
+//!   backlog as a separate piece.
 //! - K10 Live consumers get a completeness stamp only when no backlog is partly collected.
 //!
 //! ```text
@@ -57,7 +57,7 @@ use crate::record::RegionWriter;
 use crate::shared::SharedState;
 use crate::stacks::{StackCache, StackOwners};
 
-/// Bytes that a stream takes before it is the turn of the next.
+/// Bytes that a stream takes before the next stream has its turn.
 const SLICE_BYTES: usize = 256 << 10;
 /// Turns of a drain; in the last turn, each stream takes all there is.
 const MAX_TURNS: u32 = 64;
@@ -66,7 +66,7 @@ const MAX_TURNS: u32 = 64;
 #[derive(Debug, Default)]
 struct CpuStream {
     cpu: u16,
-    /// Whether it collects only the backlog of adopted regions.
+    /// Whether the stream collects only the backlog of adopted regions.
     is_late: bool,
     buffer: Option<Buffer>,
     /// Lowest raw stamp of the next record: that of the last record, or the completeness stamp sent
@@ -74,7 +74,7 @@ struct CpuStream {
     key: u64,
     /// `key` on the session's clock.
     time: i64,
-    /// Raw stamp up to which everything was merged, at the last merge that left nothing over.
+    /// Raw stamp up to which all records were merged, by the last merge that left no records.
     merged: Option<u64>,
     /// Written stamp of the last captured event, which its stack repeats. `None` if the event was
     /// not written.
@@ -92,12 +92,12 @@ pub(crate) struct DrainResult {
     pub(crate) has_waiting: bool,
 }
 
-/// How far a drain goes.
+/// The records that a drain takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DrainReach {
     /// Leaves records younger than the drain for the next one.
     BeforeDrain,
-    /// Takes everything that is published.
+    /// Takes all published records.
     All,
 }
 
@@ -172,8 +172,8 @@ impl Collector {
     }
 
     /// Starts to collect from a capture. A session has one capture and ignores further ones: a
-    /// second one would report the same events again, and replacing the first would lose what it
-    /// has not delivered yet.
+    /// second capture would report the same events again, and replacing the first would lose events
+    /// that it has not delivered yet.
     pub(crate) fn start_capture(&mut self, source: Box<dyn Capture>) {
         if self.capturing.is_none() {
             self.capturing = Some(ActiveCapture::new(source, &self.clock));
@@ -197,7 +197,7 @@ impl Collector {
         self.sources.push(source);
     }
 
-    /// Opens closed regions again, because there is about to be a place for their events.
+    /// Opens closed regions again, because the session can store events again.
     pub(crate) fn reopen(&mut self) {
         self.shared.set_full(false);
         self.set_closed(false);
@@ -212,7 +212,7 @@ impl Collector {
         }
     }
 
-    /// Turns the storing of equal stacks once on or off.
+    /// Enables or disables the cache that stores equal stacks once.
     pub(crate) fn set_stack_cache(&mut self, cache: Option<StackCaching>, owners: StackOwners) {
         self.stacks = cache.map(|cache| StackCache::new(cache, owners));
         self.forget_stack_definitions();
@@ -258,7 +258,7 @@ impl Collector {
     pub(crate) fn drain(&mut self, reach: DrainReach) -> DrainResult {
         let mut outcome = MergeOutcome::default();
         let polled = self.poll_capture(reach);
-        // The next poll captures what happened after this.
+        // The next poll captures later events.
         self.drain_start = polled;
         // Streams take turns, so that no stream's rings stay full while another's are emptied.
         let streams = usize::from(self.shared.streams);
@@ -308,8 +308,7 @@ impl Collector {
             return true;
         }
         let mut max_ahead_ticks = self.max_ahead_ticks;
-        // Younger events of processes wait for the next poll too: however long this poll took, they
-        // are not ahead.
+        // Younger events of processes wait for the next poll too, however long this poll took.
         if self.capturing.is_some() {
             max_ahead_ticks = max_ahead_ticks.saturating_add(now.saturating_sub(self.drain_start));
             now = self.drain_start;
@@ -410,8 +409,8 @@ impl Collector {
         merge(&mut readers, self.capturing.as_mut(), &mut filler);
     }
 
-    /// Polls the capture, and polls again if the first poll was slow (as during a rundown): what
-    /// happened meanwhile, and what processes have written since, must not wait. Returns the raw
+    /// Polls the capture, and polls again if the first poll was slow (as during a rundown): events
+    /// during the first poll must not wait for the next drain. Returns the raw
     /// stamp at which the last poll began.
     fn poll_capture(&mut self, reach: DrainReach) -> u64 {
         let counter = self.clock.counter();
@@ -453,7 +452,7 @@ impl Collector {
         self.shared.stats.kernel.fetch_add(lost.in_kernel, Relaxed);
     }
 
-    /// Stamps no later event below `floor`, which is where an appended file ends.
+    /// Sets the lowest stamp of later events: the end of the file that the session appends to.
     pub(crate) fn set_floor(&mut self, floor: i64) {
         self.start.1 = self.start.1.max(floor);
         for stream in &mut self.streams {
@@ -461,7 +460,7 @@ impl Collector {
         }
     }
 
-    /// Counts unwritten events as lost and drops everything, after this thread has panicked.
+    /// Counts unwritten events as lost and drops all sources, after this thread has panicked.
     pub(crate) fn abandon(&mut self) {
         for buffer in self.streams.iter_mut().filter_map(|stream| stream.buffer.take()) {
             if !buffer.is_empty() {

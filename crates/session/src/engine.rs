@@ -271,7 +271,8 @@ impl Session {
         self.post(CollectorCommand::CacheStacks(cache, owners));
     }
 
-    /// Returns the enabled groups of kernel events. The first word is EnableFlags of the properties.
+    /// Returns the enabled groups of kernel events. The first word is EnableFlags of the
+    /// properties.
     #[must_use]
     pub fn groups(&self) -> GroupMask {
         self.shared().groups()

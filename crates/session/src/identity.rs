@@ -13,7 +13,7 @@
 //!
 //! The identity is read once, when a process gets its region: a process that changes its user or
 //! moves to another cgroup later keeps its first identity in events. Each read has a size limit.
-//! What cannot be determined is missing, and so is its item.
+//! A fact that cannot be determined is missing, and so is its item.
 
 use traceweir_format::header::event::{self, EventHeader};
 use traceweir_format::header::extended::{ITEM_HEAD, Item};
@@ -62,8 +62,8 @@ impl From<u32> for Identity {
 }
 
 impl Identity {
-    /// Reads the identity of a process of this namespace. The caller knows its user better than
-    /// `/proc` does.
+    /// Reads the identity of a process of this namespace. The caller knows the
+    /// user more reliably than `/proc`.
     #[must_use]
     pub fn read(pid: u32, user: u32) -> Self {
         let audit_session = read_limited(&format!("/proc/{pid}/sessionid"))
@@ -81,8 +81,8 @@ impl Identity {
         }
     }
 
-    /// Returns the extended data items that the flags of a record ask for, as they stand in a
-    /// record; the last is not linked to another.
+    /// Returns the extended data items that the flags of a record request, encoded as in a
+    /// record; the last item is not linked to another.
     pub(crate) fn encode_items(&self, flags: u16) -> EncodedItems {
         let sid = self.user.map(|user| Sid::user(user).to_bytes());
         let audit_session = self.audit_session.to_le_bytes();
@@ -101,7 +101,7 @@ impl Identity {
             requested.filter_map(|(_, kind)| Some(Item { kind: *kind, data: item_data(*kind)? })).collect();
         let Some(last) = items.last() else { return EncodedItems::default() };
         let mut bytes = Vec::new();
-        // Names of files are short, so the items fit; if not, there are none.
+        // The names are short, so the items fit a record. Otherwise the record gets no items.
         if (EventHeader { items: &items, ..EventHeader::default() }).encode(&[], &mut bytes).is_err() {
             return EncodedItems::default();
         }

@@ -123,8 +123,8 @@ impl Settings {
         self.tracks_binaries
     }
 
-    /// Returns the stack cache and the stacks that it stores. A cache for all stacks takes precedence
-    /// over a cache for kernel stacks.
+    /// Returns the stack cache and the stacks that it stores. A cache for all stacks takes
+    /// precedence over a cache for kernel stacks.
     #[must_use]
     pub fn stack_cache(&self) -> (Option<StackCaching>, StackOwners) {
         match (self.all_stacks, self.kernel_stacks) {

@@ -9,16 +9,16 @@
 //!   appending        header │ 1 │ 2 ┊ 3 │ 4 │ …
 //!                    an earlier file, continued; counts of its header are sums
 //!   file sequence    header │ 1 │ 2 │  header │ 1 │ …
-//!                    at the limit the next file begins; each is complete, with its own counts
+//!                    at the limit the next file begins; each is complete and has separate counts
 //!   preallocated     header │ 1 │ 2 │ zeros       limit
-//!                    any of these, with its full length from the start; cut when finalised
+//!                    any mode, with its full length from the start; truncated when finalised
 //!   flight recorder  memory: 5 6 7 8 + partial ──flush, stop──▶ header │ 5 │ 6 │ 7 │ 8 │ …
 //! ```
 //!
 //! - L1 Buffers are written whole: a file is valid up to its last buffer at any time.
-//! - L2 A failed write leaves nothing behind: the file is cut after its last whole buffer and
-//!   finalised, which needs no new blocks. (A device that fails while a circular log overwrites its
-//!   oldest buffer may leave that one torn.)
+//! - L2 After a failed write, the file is truncated after its last whole buffer and finalised,
+//!   which needs no new blocks. (A device that fails while a circular log overwrites its oldest
+//!   buffer may leave this buffer torn.)
 //! - L3 A finalised file takes no more buffers; its header is written again at the stop, with the
 //!   final counts.
 //! - L4 Buffers of a CPU are written in the order in which they were filled.
@@ -70,7 +70,7 @@ impl WriteFailure {
     }
 }
 
-/// Storage that keeps its I/O error: errors of the format carry only text.
+/// Storage that keeps its I/O error, because errors of the format crate contain only text.
 struct LogDisk {
     storage: Box<dyn Storage>,
     failure: WriteFailure,
@@ -114,7 +114,7 @@ pub(crate) struct LogFile {
     limit: Option<u64>,
     /// Whether another file follows at the limit.
     is_in_sequence: bool,
-    /// Whether the file is preallocated, and so longer than what was written.
+    /// Whether the file is preallocated, and so longer than the written bytes.
     is_preallocated: bool,
     anchor: Anchor,
     clock: SessionClock,
@@ -205,7 +205,7 @@ impl LogFile {
         preallocated.map_err(Error::File)
     }
 
-    /// Sets the losses before this file, so that it counts only later ones.
+    /// Sets the losses before this file, so that the file counts only later losses.
     pub(crate) fn set_losses_before(&mut self, lost: (u64, u32)) {
         self.losses_before = lost;
     }
@@ -277,15 +277,15 @@ impl LogFile {
         true
     }
 
-    /// Compares the file with what was written, and returns what other processes have changed since
-    /// the last call.
+    /// Compares the file with the written buffers. Returns the changes by other processes since the
+    /// last call.
     pub(crate) fn take_overwritten(&mut self) -> Overwritten {
         self.compare();
         self.ledger.take_overwritten()
     }
 
-    /// Compares the file with what was written, unless it is finalised: then it no longer belongs
-    /// to the session.
+    /// Compares the file with the written buffers, unless the file is finalised: then it no longer
+    /// belongs to the session.
     fn compare(&mut self) {
         if self.end_time.is_none() {
             self.ledger.compare(&*self.writer.sink_mut().storage);
@@ -305,7 +305,7 @@ impl LogFile {
     }
 
     /// Adds the record of a module to the front of the file. Does nothing if the file has ended or
-    /// has no room there.
+    /// the record does not fit.
     pub(crate) fn add_module(&mut self, record: &[u8]) {
         if self.end_time.is_none() {
             self.check_file_state();

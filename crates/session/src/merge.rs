@@ -11,8 +11,8 @@
 //! - M1 Each ring is in the order of its stamps, or its process is at fault.
 //! - M2 Records published before `now` are merged by stamp.
 //! - M3 A record younger than `now` waits for the next drain, when all rings can show the records
-//!   that belong before it. One that is [`MAX_FUTURE`] or more ahead is not from this machine's counter
-//!   and counts as written now.
+//!   that belong before it. One that is [`MAX_FUTURE`] or more ahead is not from this machine's
+//!   counter and counts as written now.
 //! - M4 A late record (its writer was delayed between reading the counter and publishing) gets the
 //!   stamp of its predecessor: stamps of the stream never decrease.
 //! - M5 A drain takes only what a ring held when it was polled, so that it ends.

@@ -79,7 +79,7 @@ pub(crate) struct SessionSource {
     pub(crate) cost: RegionCost,
     /// Lost events of the process that are already counted.
     pub(crate) lost: u64,
-    /// Streams that have not yet collected what the region held when it was adopted.
+    /// Streams that have not yet collected the events that the region held when it was adopted.
     pub(crate) backlog: BTreeSet<usize>,
 }
 
@@ -87,7 +87,7 @@ pub(crate) struct SessionSource {
 pub(crate) enum CollectorCommand {
     Capture(Box<dyn Capture>),
     Detach(SourceId),
-    /// The target of a snapshot, if not the session's own file.
+    /// The target of a snapshot, if not the session's file.
     Flush(Option<(File, PathBuf)>, Done<Properties>),
     /// The new log file; and, if it is the first of a sequence, the function that opens the next.
     Update(Update, Option<File>, Option<NextFile>, Done<Properties>),
@@ -135,7 +135,7 @@ pub(crate) enum Job {
     Flush(Done<Properties>),
     /// Writes a flight recorder's snapshot.
     Snapshot {
-        /// The target, if not the session's own file.
+        /// The target, if not the session's file.
         file: Option<(File, PathBuf)>,
         /// Buffers that are still being filled.
         partial: Vec<Buffer>,
@@ -157,7 +157,7 @@ pub(crate) enum Job {
     Stop {
         /// Buffers that a flight recorder is still filling.
         partial: Vec<Buffer>,
-        /// Time of the last collection: the end of the recording, however long the rest takes.
+        /// Time of the last collection: the end of the recording, however long finalising takes.
         at: Anchor,
         done: Option<Done<Properties>>,
     },

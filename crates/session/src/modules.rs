@@ -8,7 +8,7 @@
 //! This way a reader of a file learns of modules before the first event, and every file of a
 //! sequence, a circular log and the snapshot of a flight recorder are complete in themselves. The
 //! header buffer is written again as soon as a module is known, so a file that was never finalised
-//! has them too. There, they have the stamp of the header.
+//! has them too. There, module records have the stamp of the header.
 //!
 //! The record stands among the events, at the time when it came, if the header buffer has no room
 //! (small buffers, very many modules), if it must not change (compressed or continued files), and

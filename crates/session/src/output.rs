@@ -3,12 +3,12 @@
 //!
 //! ```text
 //!   Job::Buffer ──▶ realtime ──▶ held to the flush threshold ──▶ file or flight recorder ──▶ pool
-//!   Job::Live   ──▶ realtime                          (a copy of what a buffer holds so far)
+//!   Job::Live   ──▶ realtime                          (a copy of the records so far)
 //!   Job::…      ──▶ requests, in order: earlier buffers are written before the answer
 //! ```
 //!
 //! - O1 Every buffer is written, kept or counted, and returns to the pool.
-//! - O2 When the file ends by itself, the owner is notified once; later buffers count as not
+//! - O2 When the file ends without a stop, the owner is notified once; later buffers count as not
 //!   written, and live delivery continues.
 //! - O3 A held buffer is written before any request is answered, at each flush, and when the
 //!   collector is short of buffers.
@@ -52,7 +52,7 @@ enum LogTarget {
     None,
     /// Buffers go to a log file.
     File(Box<LogFile>),
-    /// Memory, written on request to the session's own file.
+    /// Buffers stay in memory and are written to this file on request.
     FlightRecorder(FlightRecorder, Option<File>),
 }
 
@@ -173,7 +173,7 @@ impl Output {
             }
             SessionStats::record_thread_time(&self.shared.stats.writer_ns);
         }
-        // The collector has ended without a stop: finalise the file all the same.
+        // The collector has ended without a stop: finalise the file nevertheless.
         self.stop();
     }
 
@@ -357,7 +357,7 @@ impl Output {
     /// Ends the session and waits for its stop.
     pub(crate) fn end_after_panic(mut self, jobs: &Receiver<Job>) {
         self.count_all_as_lost();
-        // The file stays as it is.
+        // The file stays unfinalised.
         contain_panic(|| self.log = LogTarget::None);
         contain_panic(|| self.end_live());
         contain_panic(|| self.notify_end(FAULT));

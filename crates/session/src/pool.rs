@@ -1,17 +1,17 @@
 //! The session's buffers: how many exist, which are free, and waiting for one.
 //!
 //! ```text
-//!   free ──try_take──▶ a stream fills it ──submitted──▶ the writer has it ──give──▶ free
-//!                                                            └──settled: one job less in progress
+//!   free ──try_take──▶ a stream fills it ──count_submitted──▶ the writer has it ──return_buffer──▶ free
+//!                                                    └──count_finished: one job less in progress
 //! ```
 //!
 //! - P1 At most `maximum` buffers exist, and at least one: it is allocated before the session
 //!   starts, and one is enough for everything, if slowly.
 //! - P2 The minimum number of buffers is allocated before the start as well, as far as they are
-//!   [small](MADE_AHEAD); others are allocated on demand. No buffer is freed before the session
-//!   ends, and none is lost when a thread panics, so that P1 still holds.
-//! - P3 Each finished job wakes the waiting thread, and [`Pool::wait`] reports when no job is in
-//!   progress that could free a buffer.
+//!   [small](MAX_PREALLOCATED_BYTES); others are allocated on demand. No buffer is freed before the
+//!   session ends, and none is lost when a thread panics, so that P1 still holds.
+//! - P3 Each finished job wakes the waiting thread, and [`Pool::wait_for_buffer`] reports when no
+//!   job is in progress that could free a buffer.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -24,7 +24,7 @@ use traceweir_transport::map::check_headroom;
 use crate::error::{Error, Result};
 use crate::storage::ALIGNMENT;
 
-/// Bytes of buffers that are allocated before the session starts, at most.
+/// The most bytes of buffers that are allocated before the session starts.
 const MAX_PREALLOCATED_BYTES: usize = 64 << 20;
 
 /// Bytes that can begin at a page boundary, from where a device transfers them directly, without a
@@ -98,11 +98,11 @@ impl DerefMut for AlignedBytes {
     }
 }
 
-/// A buffer as in the file: room for the header, then records of one CPU.
+/// A buffer with the layout of the file: space for the header, then records of one CPU.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
     pub(crate) bytes: AlignedBytes,
-    /// Bytes in use, including the room for the header; a multiple of eight.
+    /// Bytes in use, including the space for the header; a multiple of eight.
     pub(crate) filled: usize,
     /// CPU of the records.
     pub(crate) cpu: u16,
@@ -120,7 +120,7 @@ pub(crate) struct Buffer {
     pub(crate) undelivered_loss: u16,
     /// Whether a flush ends with this buffer.
     pub(crate) ends_flush: bool,
-    /// Bytes that live consumers have, including the room for the header.
+    /// Bytes that live consumers have, including the space for the header.
     pub(crate) delivered: usize,
     /// Events in the delivered bytes.
     pub(crate) delivered_events: u32,
@@ -167,7 +167,7 @@ impl Buffer {
     }
 
     /// Sorts the records by stamp, if stamps decreased: readers go by the stamp of the first
-    /// record. Without memory for a copy the records stay as they are; readers accept that, but may
+    /// record. Without memory for a copy the records stay unsorted; readers accept this, but may
     /// deliver such records later than others.
     pub(crate) fn sort_records(&mut self) {
         let Some(latest) = self.latest_before_decrease.take() else { return };
@@ -277,7 +277,8 @@ impl Pool {
         Ok(Self { state: Mutex::new(state), job_finished: Condvar::new(), buffer_bytes })
     }
 
-    /// Allocates buffers until `target_buffers` exist, as far as they are small and there is memory.
+    /// Allocates buffers until `target_buffers` exist, as far as they are small and there is
+    /// memory.
     pub(crate) fn preallocate(&self, target_buffers: u32) {
         let affordable = MAX_PREALLOCATED_BYTES.checked_div(self.buffer_bytes).unwrap_or(0);
         let mut state = self.lock();

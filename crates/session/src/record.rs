@@ -14,8 +14,8 @@
 //! ```
 //!
 //! A record that already has items of those types is rejected: readers could not distinguish a
-//! forged identity from a true one. A record with a stack key is rejected too: the session assigns keys,
-//! and an invented key may belong to the stack of another process.
+//! forged identity from a true one. A record with a stack key is rejected too: the session assigns
+//! keys, and an invented key may belong to the stack of another process.
 
 use std::collections::HashMap;
 use std::fmt;

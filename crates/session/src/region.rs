@@ -16,16 +16,16 @@
 //!
 //! - G1 A region counts for the rings that can fill: those of CPUs that are online, and one for
 //!   each CPU, because a thread writes either to the rings of restartable sequences or to the
-//!   locked rings, and nearly always all threads of a process use the same kind. (A process that fills more
-//!   fills memory that the kernel charges to it, as it could without Traceweir.)
+//!   locked rings, and nearly always all threads of a process use the same kind. (A process that
+//!   fills more fills memory that the kernel charges to it, as it could without Traceweir.)
 //! - G2 The sum stays within a quarter of the machine's memory, the same share that the buffers of
 //!   a session may have.
-//! - G3 Half of this share is kept for the smallest rings, so that thousands of processes have rings
-//!   before one has none.
-//! - G4 Many processes may make a region of the announced size before the session adopts the
-//!   first one. They may use half of the memory that is kept for the smallest rings. A process that has ended
-//!   fills no more memory, so its region is adopted even if the memory is used up: otherwise its
-//!   events would be lost.
+//! - G3 Half of this share is kept for the smallest rings, so that thousands of processes have
+//!   rings before one has none.
+//! - G4 Many processes may make a region of the announced size before the session adopts the first
+//!   one. They may use half of the memory that is kept for the smallest rings. A process that has
+//!   ended fills no more memory, so its region is adopted even if the memory is used up: otherwise
+//!   its events would be lost.
 //! - G5 Address space has a much higher limit, which includes processes that have ended: a session
 //!   with huge rings on many CPUs must not use up the address space of its owner.
 
@@ -86,8 +86,8 @@ pub(crate) struct Regions {
 }
 
 impl Regions {
-    /// Creates regions like `largest` at first, with rings of at least `min_ring_bytes` bytes, for a machine
-    /// with `online` CPUs and `memory` bytes.
+    /// Creates regions like `largest` at first, with rings of at least `min_ring_bytes` bytes, for
+    /// a machine with `online` CPUs and `memory` bytes.
     pub(crate) fn new(largest: RegionParams, min_ring_bytes: u32, online: u16, memory: u64) -> Self {
         let budget = RegionCost { memory: memory / 4, addresses: MAX_ADDRESS_BYTES };
         Self { largest, min_ring_bytes, online, budget, used: Mutex::default() }

@@ -144,8 +144,8 @@ impl SharedState {
             .map_err(system_error("epoll_ctl"))
     }
 
-    /// Creates an eventfd that wakes the collector. Returns the session's descriptor, which must stay
-    /// open, and the descriptor for the process.
+    /// Creates an eventfd that wakes the collector. Returns the session's descriptor, which must
+    /// stay open, and the descriptor for the process.
     pub(crate) fn new_wake(&self) -> Result<(OwnedFd, OwnedFd)> {
         let session_end = new_event()?;
         let peer_end =

@@ -1,5 +1,5 @@
-//! Stores equal call stacks once (TraceUnifiedStackCachingInfo): replaces the stack of a newly stored
-//! record by a key.
+//! Stores equal call stacks once (TraceUnifiedStackCachingInfo): replaces the stack of a newly
+//! stored record by a key.
 //!
 //! ```text
 //!   in the buffer  │ … │ event, stack │   ──▶   │ … │ definition │ event, key │   the first time
@@ -64,7 +64,7 @@ enum StackPosition {
 
 impl StackCache {
     /// Creates an empty cache. Each buffer defines the keys that it uses until
-    /// [`forget_definitions`](Self::define_anew) changes that.
+    /// [`forget_definitions`](Self::forget_definitions) changes that.
     pub(crate) fn new(cache: StackCaching, owners: StackOwners) -> Self {
         let max_bytes = cache.bytes as usize;
         let capacity = (cache.buckets as usize).min(max_bytes / ENTRY_OVERHEAD_BYTES);
@@ -86,8 +86,8 @@ impl StackCache {
     }
 
     /// Replaces the stack of the record from `start` to `end`, including its padding, by a key.
-    /// `end` is the fill of the buffer; `buffer_keys` are the keys that the buffer defines. Returns the
-    /// new fill and the number of added records.
+    /// `end` is the fill of the buffer; `buffer_keys` are the keys that the buffer defines. Returns
+    /// the new fill and the number of added records.
     pub(crate) fn replace(
         &mut self,
         bytes: &mut [u8],

@@ -6,8 +6,8 @@ use traceweir_transport::message::LostByCause;
 
 use crate::logfile::Overwritten;
 
-/// Counters of a session. All accesses are relaxed: the counters are independent. A reader that needs
-/// consistent values reads them after a flush or stop, whose reply is passed through a lock.
+/// Counters of a session. All accesses are relaxed: the counters are independent. A reader that
+/// needs consistent values reads them after a flush or stop, whose reply is passed through a lock.
 #[derive(Debug, Default)]
 pub(crate) struct SessionStats {
     /// Events collected into buffers.

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! The page cache does not help a log with a high data rate. When the kernel writes back, a write
-//! stalls for tens of milliseconds, which is longer than the buffers of a busy session last. So whole buffers go directly to the device
-//! while the data rate is high and the device is fast; a slow device, or a file system that refuses
-//! O_DIRECT, gets them through the cache.
+//! stalls for tens of milliseconds, which is longer than the buffers of a busy session last. So
+//! whole buffers go directly to the device while the data rate is high and the device is fast; a
+//! slow device, or a file system that refuses O_DIRECT, gets them through the cache.
 //!
 //! `storage/room.rs` limits the log to space that is not reserved for root.
 

@@ -16,10 +16,9 @@
 //! these rules too, and nothing in the file shows whether this one is intact. Stamps are such a
 //! case: a provider may supply stamps (EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE,
 //! WNODE_FLAG_USE_TIMESTAMP) that are earlier than the stamps around them. Records do not show
-//! where a stamp came from. A
-//! session may also collect events late, from memory that a process filled before the session
-//! got it, and write them into separate buffers. Readers sort the events, so none is lost. A file with
-//! nothing but remarks is sound.
+//! where a stamp came from. A session may also collect events late, from memory that a process
+//! filled before the session got it, and write them into separate buffers. Readers sort the events,
+//! so none is lost. A file with nothing but remarks is sound.
 //!
 //! Buffers from before Windows Vista lack or misuse most header fields: only their `Offset`,
 //! processor, records and stamps are checked. Where `Offset` is impossible, filler is not checked,

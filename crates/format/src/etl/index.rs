@@ -1,8 +1,8 @@
 //! The index of a file's buffers: offset, processor and start time of each.
 //!
-//! The walk steps from buffer to buffer by the size in the buffer header and reads just enough of each to
-//! know the stamp of its first record. It never trusts `BuffersWritten`. Bytes that hold no buffer
-//! are a hole; the walk continues after the hole:
+//! The walk steps from buffer to buffer by the size in the buffer header and reads just enough of
+//! each to know the stamp of its first record. It never trusts `BuffersWritten`. Bytes that hold no
+//! buffer are a hole; the walk continues after the hole:
 //!
 //! ```text
 //!   plain file      ok ──▶ ok ──▶ hole ──(+ session BufferSize)──▶ hole ──(+ BufferSize)──▶ ok
@@ -269,7 +269,8 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
         self.search_candidate(at, left, buffer, body)
     }
 
-    /// Like `inspect_candidate` for files whose buffers differ in size: searches for the next header.
+    /// Like `inspect_candidate` for files whose buffers differ in size: searches for the next
+    /// header.
     fn search_candidate(
         &mut self,
         at: u64,
@@ -423,8 +424,8 @@ impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
         Ok(found)
     }
 
-    /// Returns whether a header that a search found belongs to a buffer, judged by the header fields
-    /// and the first record.
+    /// Returns whether a header that a search found belongs to a buffer, judged by the header
+    /// fields and the first record.
     fn is_plausible_buffer(&mut self, at: u64, buffer: &BufferHeader) -> Result<bool> {
         let limit = self.session_size.unwrap_or(MAX_BUFFER);
         if !is_plausible_header(buffer) || buffer.buffer_size > limit {

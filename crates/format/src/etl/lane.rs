@@ -6,8 +6,8 @@
 //!                           a group is a stamped record and the unstamped records after it
 //! ```
 //!
-//! A record without a stamp has the time of the record before it, or of the previous buffer if it is
-//! the first record. The merge may free the bytes of an open buffer; the position stays.
+//! A record without a stamp has the time of the record before it, or of the previous buffer if it
+//! is the first record. The merge may free the bytes of an open buffer; the position stays.
 
 use alloc::vec::Vec;
 
@@ -117,9 +117,9 @@ impl Lane {
         self.next.is_some()
     }
 
-    /// Moves to the next record if the record is an EVENT, the buffer is in time order, and the stamp,
-    /// as an ascending number, is below `limit`. Otherwise nothing changes, and the caller uses
-    /// [`Lane::step`].
+    /// Moves to the next record if the record is an EVENT, the buffer is in time order, and the
+    /// stamp, as an ascending number, is below `limit`. Otherwise nothing changes, and the caller
+    /// uses [`Lane::step`].
     #[inline(always)]
     pub(super) fn step_to_event_before(&mut self, limit: u64) -> bool {
         let Some(current) = self.next else { return false };

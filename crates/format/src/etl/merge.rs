@@ -2,8 +2,8 @@
 //! processor in memory.
 //!
 //! Within a processor, buffers follow each other in time; across processors there is no order. The
-//! heap holds the next *unopened* buffer of each processor, under the stamp of its first record, and
-//! all open lanes except the current one:
+//! heap holds the next *unopened* buffer of each processor, under the stamp of its first record,
+//! and all open lanes except the current one:
 //!
 //! ```text
 //!   heap (time, cpu, buffer) ──pop──▶ if unopened: load, queue the CPU's next ──▶ current lane
@@ -39,8 +39,8 @@ use crate::{Error, Result};
 const EXTRA_OPEN_BYTES: usize = 4 << 20;
 /// If open buffers take more bytes than this, the limit is a small multiple of the file length.
 const MAX_CHEAP_BYTES: usize = 256 << 20;
-/// Bytes that may be loaded a second time, in addition to [`RELOADS_OF_FILE`] times the file length.
-/// Ordinary files need no reload; the limit bounds the cost of crafted files.
+/// Bytes that may be loaded a second time, in addition to [`RELOADS_OF_FILE`] times the file
+/// length. Ordinary files need no reload; the limit bounds the cost of crafted files.
 const RELOAD_BYTES: u64 = 256 << 20;
 const RELOADS_OF_FILE: u64 = 8;
 /// Overlapping plain buffers may all be open, up to this many bytes.
@@ -264,8 +264,8 @@ impl<'t, R: ReadAt> Events<'t, R> {
         self.open_first_lane()
     }
 
-    /// Continues with the first position of the heap and puts `position` into the heap instead; false if
-    /// the buffer of the first position is not in memory.
+    /// Continues with the first position of the heap and puts `position` into the heap instead;
+    /// false if the buffer of the first position is not in memory.
     #[inline]
     fn swap_with_first(&mut self, position: MergePosition) -> bool {
         let Some(mut top) = self.heap.peek_mut() else { return false };
@@ -405,8 +405,8 @@ impl<'t, R: ReadAt> Events<'t, R> {
         }
     }
 
-    /// Returns the stamp of the next event without loading a buffer. The stamp is exact except for a
-    /// buffer whose stamps decrease.
+    /// Returns the stamp of the next event without loading a buffer. The stamp is exact except for
+    /// a buffer whose stamps decrease.
     pub(super) fn estimated_time(&mut self) -> Option<i64> {
         if let Some(slot) = self.current.filter(|_| core::mem::take(&mut self.is_returned)) {
             let lane = self.lanes.get_mut(slot).and_then(|lane| lane.step().then_some(&*lane));
@@ -476,8 +476,8 @@ impl<'t, R: ReadAt> Events<'t, R> {
     }
 }
 
-/// Returns the allowed bytes of open buffers: a largest buffer for each processor if the file is long
-/// enough for that, and at least the first [`MAX_OVERLAP_BYTES`] of the file.
+/// Returns the allowed bytes of open buffers: a largest buffer for each processor if the file is
+/// long enough for that, and at least the first [`MAX_OVERLAP_BYTES`] of the file.
 fn open_bytes_budget(largest: usize, cpus: usize, file_size: u64) -> usize {
     let length = usize::try_from(file_size).unwrap_or(usize::MAX);
     let plausible_bytes =

@@ -53,8 +53,8 @@ impl<'t, R: ReadAt> MergedFiles<'t, R> {
     /// Returns the file whose next event is the earliest, the first of several; `None` at the end
     /// of all files.
     ///
-    /// If the caller records [ends of buffers](Events::note_ends), the file is returned once more for
-    /// the buffers that end after its last event.
+    /// If the caller records [ends of buffers](Events::note_ends), the file is returned once more
+    /// for the buffers that end after its last event.
     #[inline(always)]
     pub fn next_file(&mut self) -> Option<usize> {
         match &self.files[..] {
@@ -171,8 +171,8 @@ impl FileQueue {
         self.front.take().or_else(|| self.heap.pop().map(|Reverse((_, file))| file))
     }
 
-    /// Returns a file that must [free its memory](Events::free_open_buffers), as long as there are such files.
-    /// One file always keeps its memory.
+    /// Returns a file that must [free its memory](Events::free_open_buffers), as long as there are
+    /// such files. One file always keeps its memory.
     fn take_excess_file(&mut self) -> Option<usize> {
         while self.total_bytes > MAX_OPEN_BYTES {
             let oldest = self.open_order.pop_front()?;

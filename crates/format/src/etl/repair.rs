@@ -24,8 +24,8 @@
 //!
 //! The new file has at most [`MAX_GROWTH`] times the bytes of the input's buffers, plus one largest
 //! buffer, because a few bytes can claim a large buffer or unpack to one. Once padding has used up
-//! half of this limit, damaged buffers keep the size of their records; readers use the size in a buffer's
-//! header. If the records exceed the limit, the repair fails.
+//! half of this limit, damaged buffers keep the size of their records; readers use the size in a
+//! buffer's header. If the records exceed the limit, the repair fails.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -171,8 +171,8 @@ impl SessionNumbers {
         Ok(sessions)
     }
 
-    /// Ends a session: the logger id of most of its buffers becomes the session's id. The first call
-    /// ends an empty session before the first header buffer.
+    /// Ends a session: the logger id of most of its buffers becomes the session's id. The first
+    /// call ends an empty session before the first header buffer.
     fn end_session(&mut self, votes: &mut BTreeMap<u16, u32>) {
         let winner = core::mem::take(votes).into_iter().max_by_key(|(_, count)| *count);
         self.logger_ids.push(winner.map_or(0, |(id, _)| id));

@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Plain buffers have the session's size and 0xFF after their records. Compressed buffers end with
-//! the compressed data. A buffer that does not shrink is stored plain but truncated after its last record,
-//! so that `BufferSize` never exceeds `Offset`. A circular log continues after its header buffer
-//! when the next buffer would exceed the limit. Records of one processor must come in time order.
-//! Source: Observed in files of current Windows.
+//! the compressed data. A buffer that does not shrink is stored plain but truncated after its last
+//! record, so that `BufferSize` never exceeds `Offset`. A circular log continues after its header
+//! buffer when the next buffer would exceed the limit. Records of one processor must come in time
+//! order. Source: Observed in files of current Windows.
 
 mod options;
 mod tail;
@@ -300,8 +300,9 @@ impl<W: WriteAt> Writer<W> {
             && self.max_bytes.is_none_or(|limit| self.position.saturating_add(size) <= limit)
     }
 
-    /// Appends several buffers by one write, if they [are contiguous](Self::can_append_contiguously).
-    /// On failure nothing changes, except for bytes after the last buffer.
+    /// Appends several buffers by one write, if they [are
+    /// contiguous](Self::can_append_contiguously). On failure nothing changes, except for bytes
+    /// after the last buffer.
     pub fn append_all_in_place(&mut self, buffers: &mut [InPlace<'_>]) -> Result<()> {
         let mut heads = Vec::with_capacity(buffers.len());
         for (sequence, buffer) in (self.sequence..).zip(&mut *buffers) {

@@ -120,8 +120,8 @@ pub fn with_payload(record: &Record<'_>, payload: &[u8], out: &mut Vec<u8>) -> R
 }
 
 /// Clears the flag for extended data items of an EVENT record whose items are damaged, so that the
-/// items count as the beginning of its payload, as in [`Record::payload`]. Returns whether the record
-/// had damaged items.
+/// items count as the beginning of its payload, as in [`Record::payload`]. Returns whether the
+/// record had damaged items.
 pub fn drop_damaged_items(record: &Record<'_>, bytes: &mut [u8]) -> bool {
     let [flags, _] = EVENT_HEADER_FLAG_EXTENDED_INFO.to_le_bytes();
     match bytes.get_mut(FLAGS_OFFSET).filter(|_| record.family() == Family::Event && record.items_damaged()) {

@@ -122,8 +122,9 @@ impl Query {
     /// Parses a call: its class, its buffer (`None` for a null pointer), of which no more than
     /// [`input_size`](Self::input_size) is read, and the stated length.
     ///
-    /// Checks the rules that need only the call, in the published order. [`answer_size`](Self::answer_size)
-    /// is the size to report to a caller whose buffer is too short.
+    /// Checks the rules that need only the call, in the published order.
+    /// [`answer_size`](Self::answer_size) is the size to report to a caller whose buffer is too
+    /// short.
     pub fn from_bytes(class: u32, info: Option<&[u8]>, length: usize) -> Result<Self> {
         let Some(class) = InfoClass::from_number(class).filter(|class| class.rules().queries) else {
             return Err(NOT_QUERIED);

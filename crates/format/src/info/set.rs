@@ -162,7 +162,8 @@ impl Set {
         }
     }
 
-    /// Checks the content without knowledge of session and machine: the last of the published checks.
+    /// Checks the content without knowledge of session and machine: the last of the published
+    /// checks.
     pub fn check(&self) -> Result<()> {
         match self {
             Self::StackTracing(events) | Self::PmcEventList(events) => check_events(events),

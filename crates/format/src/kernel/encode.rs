@@ -9,10 +9,10 @@
 //! ```
 //!
 //! The compiler looks the fields up in the tables. A name that the table lacks or has in the other
-//! part is a compile error, and so is a value in the front whose size differs from its field. Writing
-//! a front costs as much as filling an array by hand. Fields of the front that the caller does not
-//! name are zeros. The tail may end early, because a payload that ends at a field boundary lacks the
-//! remaining fields.
+//! part is a compile error, and so is a value in the front whose size differs from its field.
+//! Writing a front costs as much as filling an array by hand. Fields of the front that the caller
+//! does not name are zeros. The tail may end early, because a payload that ends at a field boundary
+//! lacks the remaining fields.
 
 use alloc::vec::Vec;
 
@@ -240,7 +240,8 @@ impl<const N: usize> FrontValue for [u8; N] {
     }
 }
 
-/// Text in a field of fixed size ends with at least one NUL; longer text is truncated between characters.
+/// Text in a field of fixed size ends with at least one NUL; longer text is truncated between
+/// characters.
 impl FrontValue for &str {
     const SIZE: usize = TEXT_SIZE;
 

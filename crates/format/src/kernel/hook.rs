@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The constants name the events that this project writes, reads or reports; the tables of
-//! [`kernel`](super) also describe many others. A test checks that each constant agrees with the table of
-//! its event.
+//! [`kernel`](super) also describe many others. A test checks that each constant agrees with the
+//! table of its event.
 
 use crate::guid::Guid;
 use crate::spec::event::class;

@@ -22,8 +22,8 @@ const COMMON_NAMES: [(&str, &str); 4] = [
     ("PmcInterrupt", "PerfInfo/PmcCounterProf"),
 ];
 
-/// Returns the kernel events that a text names, by class and type. Empty if no event has the name, or
-/// if several classes have a type of this name.
+/// Returns the kernel events that a text names, by class and type. Empty if no event has the name,
+/// or if several classes have a type of this name.
 #[must_use]
 pub fn events_named(text: &str) -> Vec<(Guid, u8)> {
     let text = COMMON_NAMES

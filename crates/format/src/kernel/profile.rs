@@ -9,8 +9,8 @@
 //!
 //! Interrupts and DPCs are logged when they end: their duration is the header's time minus
 //! `InitialTime`. Intervals count 100 ns; source 0 is the timer. The documentation gives an
-//! interrupt an 8-bit vector and 16 reserved bits; the schema of Windows has the reverse, and so has
-//! this table.
+//! interrupt an 8-bit vector and 16 reserved bits; the schema of Windows has the reverse, and so
+//! has this table.
 //!
 //! Source: Documented ("PerfInfo class", "SampledProfile class", "ISR class", "DPC class"); sample
 //! and interval Observed.

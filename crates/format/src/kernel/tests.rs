@@ -1,4 +1,5 @@
-//! Checks that the tables have no contradictions and the sizes that the format documentation states.
+//! Checks that the tables have no contradictions and the sizes that the format documentation
+//! states.
 
 use std::collections::HashSet;
 use std::vec::Vec;
@@ -220,7 +221,8 @@ const PAYLOAD_SIZES: &[(u16, u8, usize, usize)] = &[
     (0x1825, 2, 24, 20),
 ];
 
-/// Hook id, version, bytes before the first field of variable size in a 64-bit and in a 32-bit event.
+/// Hook id, version, bytes before the first field of variable size in a 64-bit and in a 32-bit
+/// event.
 const FRONT_SIZES: &[(u16, u8, usize, usize)] = &[
     (0x0000, 2, 0x118, 0x110),
     (0x0040, 2, 20, 20),

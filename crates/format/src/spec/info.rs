@@ -1,7 +1,8 @@
 //! The information classes of sessions (TRACE_INFO_CLASS, also called TRACE_QUERY_INFO_CLASS):
 //! numbers, and the functions that accept each.
 //!
-//! Source: Documented ("TRACE_QUERY_INFO_CLASS enumeration"), comments of evntrace.h. The layouts of the buffers are in `info`.
+//! Source: Documented ("TRACE_QUERY_INFO_CLASS enumeration"), comments of evntrace.h. The layouts
+//! of the buffers are in `info`.
 
 /// The first invalid class number (MaxTraceSetInfoClass).
 pub const MAX_TRACE_SET_INFO_CLASS: u32 = 29;

@@ -43,8 +43,8 @@ pub fn is_system_provider(provider: &Guid) -> bool {
 /// trace.
 pub const NO_SYSCONFIG: u32 = 0x1000_0000;
 
-/// Groups that a user without privileges may trace for processes of the same user, as EnableFlags: processes, threads,
-/// images, context switches, samples, page faults.
+/// Groups that a user without privileges may trace for processes of the same user, as EnableFlags:
+/// processes, threads, images, context switches, samples, page faults.
 pub const OWN_GROUPS: u32 = 0x0100_3017;
 
 /// The least number of stack copies that a perf ring holds if the daemon's locked-memory limit
@@ -54,9 +54,9 @@ pub const LIMITED_RING_COPIES: u32 = 32;
 /// Groups that imply another group: DRIVER and MEMORY include DISK_FILE_IO.
 const IMPLIED_GROUPS: [(u32, u32); 2] = [(0x0080_0000, 0x200), (0x2000_0001, 0x200)];
 
-/// Returns the groups of kernel events that an enable of a system provider selects: the groups
-/// of its keywords that pass both masks. An any-mask of 0 passes all keywords. `None` if the provider is not a
-/// system provider.
+/// Returns the groups of kernel events that an enable of a system provider selects: the groups of
+/// its keywords that pass both masks. An any-mask of 0 passes all keywords. `None` if the provider
+/// is not a system provider.
 #[must_use]
 pub fn groups_of(provider: &Guid, any: u64, all: u64) -> Option<GroupMask> {
     let (name, _) = SYSTEM_PROVIDERS.iter().find(|(_, guid)| guid == provider)?;

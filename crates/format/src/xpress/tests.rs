@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use super::{Compressor, decompress, decompress_prefix};
 use crate::Error;
 
-/// Decodes by the documented procedure, step by step. Returns the output and, if the stream is valid,
-/// the number of bytes that were used.
+/// Decodes by the documented procedure, step by step. Returns the output and, if the stream is
+/// valid, the number of bytes that were used.
 fn reference_decode(src: &[u8], limit: usize) -> (Vec<u8>, Option<usize>) {
     let mut out = Vec::new();
     let used = reference_steps(src, limit, &mut out);

@@ -1,7 +1,8 @@
 //! Hostile bytes cause errors or defects with offsets, never a panic, an endless loop or unbounded
 //! memory.
 //!
-//! A counting allocator counts the memory of the thread of each test, so that tests can assert limits.
+//! A counting allocator counts the memory of the thread of each test, so that tests can assert
+//! limits.
 
 mod bombs;
 #[path = "../fake/mod.rs"]
@@ -39,9 +40,9 @@ fn count_bytes(bytes: isize) {
     });
 }
 
-// SAFETY: every method passes its arguments unchanged to the system allocator and returns its result,
-// so it keeps the contract of `GlobalAlloc`. Counting changes thread-local numbers, which need no
-// allocation and no destructor.
+// SAFETY: every method passes its arguments unchanged to the system allocator and returns its
+// result, so it keeps the contract of `GlobalAlloc`. Counting changes thread-local numbers, which
+// need no allocation and no destructor.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count_bytes(layout.size() as isize);
@@ -221,8 +222,8 @@ fn flipped_bit_of_the_header_buffer_is_an_error_or_tolerated() {
             damaged[byte] ^= 1 << bit;
             match read_check_and_repair(&damaged) {
                 Ok(outcome) => {
-                    // Bytes of the buffer's size and offset, of its event's size and type, and of the
-                    // session's buffer size and version.
+                    // Bytes of the buffer's size and offset, of its event's size and type, and of
+                    // the session's buffer size and version.
                     let affects_layout =
                         [0..4, 0x30..0x34, 0x48..0x50, 0x68..0x70].iter().any(|r| r.contains(&byte));
                     assert!(

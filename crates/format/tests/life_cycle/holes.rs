@@ -29,9 +29,9 @@ fn buffer_ranges(file: &[u8]) -> Vec<Range<usize>> {
     buffer_headers(file).into_iter().map(|(at, head)| at..at + head.buffer_size as usize).collect()
 }
 
-/// Computes the expected result: the records of the undamaged buffers, sorted by time, and the damaged
-/// ranges, joined if they are adjacent. The offset of damage up to the end of the file is returned
-/// separately.
+/// Computes the expected result: the records of the undamaged buffers, sorted by time, and the
+/// damaged ranges, joined if they are adjacent. The offset of damage up to the end of the file is
+/// returned separately.
 fn expected_result(file: &[u8], damaged: &[bool]) -> (Vec<ReadEvent>, Vec<(u64, u64)>, Option<u64>) {
     let mut events = Vec::new();
     let mut holes: Vec<(u64, u64)> = Vec::new();
@@ -240,8 +240,8 @@ fn hostile_bytes_are_indexed_in_linear_time() {
         flags,
         ..Default::default()
     };
-    // Adjacent headers that all claim to be large, headers among other bytes, and bytes that contain
-    // the state of a header.
+    // Adjacent headers that all claim to be large, headers among other bytes, and bytes that
+    // contain the state of a header.
     let tiles: Vec<Vec<u8>> = vec![
         head(1024, BUFFER_FLAG_PROC_INDEX).to_bytes().to_vec(),
         head(1024, BUFFER_FLAG_PROC_INDEX | BUFFER_FLAG_COMPRESSED).to_bytes().to_vec(),

@@ -23,8 +23,8 @@ fn event_ids(events: &[ReadEvent]) -> Vec<u16> {
     events.iter().map(|s| Record::parse(&s.bytes, 0).unwrap().descriptor().id).collect()
 }
 
-/// Returns the file after wrapping: only `slots_in_file` data buffers fit, and later ones replaced the
-/// first.
+/// Returns the file after wrapping: only `slots_in_file` data buffers fit, and later ones replaced
+/// the first.
 pub(super) fn wrap_file(file: &[u8], slots_in_file: usize) -> Vec<u8> {
     let buffers: Vec<&[u8]> = file.chunks(1024).collect();
     let mut out = buffers[0].to_vec();

@@ -113,8 +113,8 @@ fn instances_before_layout_1_1_have_the_short_header() {
     );
 }
 
-/// Builds a file of Windows XP. In its buffer headers, a reference count replaces the size, a GUID the
-/// sequence number, and a count of lost events the flags.
+/// Builds a file of Windows XP. In its buffer headers, a reference count replaces the size, a GUID
+/// the sequence number, and a count of lost events the flags.
 pub(super) fn windows_xp_file() -> Vec<u8> {
     let mut header = old_header([5, 1, 1, 0]);
     header.clock_type = 0;

@@ -1,8 +1,7 @@
-//! Copies records into the buffer of their stream: room, order, signature, and the extended data
-//! items that the session adds.
+//! Copies records into the buffer of their stream, signs them, and adds extended data items.
 //!
-//! A record that fits, but not with its items (64 KiB, or the buffer), is dropped and counted as an
-//! event without room.
+//! A record that is too large with its items (for 64 KiB or the buffer) is dropped and counted
+//! under `no_room`.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
@@ -45,7 +44,7 @@ pub(super) struct BufferFiller<'a, 'w> {
     pub(super) stacks: Option<&'a mut StackCache>,
 }
 
-/// Adds the counts however the drain ends: the buffers hold these events in any case.
+/// Adds the counts even if the drain panics: the buffers hold these events in any case.
 impl Drop for BufferFiller<'_, '_> {
     fn drop(&mut self) {
         let stats = &self.shared.stats;
@@ -56,7 +55,7 @@ impl Drop for BufferFiller<'_, '_> {
 }
 
 impl BufferFiller<'_, '_> {
-    /// Submits the stream's buffer and takes a free one. Returns whether there was one.
+    /// Submits the stream's buffer and takes a free one. Returns whether a buffer was free.
     #[cold]
     fn replace_buffer(&mut self) -> bool {
         let Some(stream) = self.streams.get_mut(self.stream_index) else { return false };
@@ -71,10 +70,10 @@ impl BufferFiller<'_, '_> {
         true
     }
 
-    /// Prepares a late stream for records from this raw stamp on. If that is below its last stamp,
-    /// the stream restarts at the session's start in the same buffer, whose records are sorted
-    /// before they are written. Live consumers get what the buffer holds so far; if they cannot
-    /// take it now, the buffer is submitted.
+    /// Prepares a late stream for records from this raw stamp on. If the stamp is below the last
+    /// one of the stream, the stream restarts at the session's start in the same buffer, whose
+    /// records are sorted before they are written. Live consumers get the records of the buffer so
+    /// far; if they cannot take them now, the buffer is submitted.
     pub(super) fn restart_at(&mut self, stamp: u64, start: (u64, i64)) {
         let Some(stream) = self.streams.get_mut(self.stream_index).filter(|stream| stamp < stream.key) else {
             return;
@@ -173,7 +172,7 @@ impl BufferFiller<'_, '_> {
     }
 
     /// Keeps the record stored last, which names a provider's module, for the front of files. If
-    /// that is the only place for it, removes it from the events.
+    /// the front is the only place for the record, removes it from the events.
     fn keep_module(&mut self, source: usize, length: usize) {
         let (Some(stream), Some(writer)) =
             (self.streams.get_mut(self.stream_index), self.writers.get(source))
@@ -198,7 +197,7 @@ impl BufferFiller<'_, '_> {
         }
     }
 
-    /// Like [`put_flagged`](Self::put_special), for any record while equal stacks are stored once.
+    /// Like [`put_flagged`](Self::put_flagged), for any record while equal stacks are stored once.
     #[cold]
     fn put_with_stack_key<R: MergeRing>(
         &mut self,
@@ -332,7 +331,7 @@ impl<R: MergeRing> RecordSink<R> for BufferFiller<'_, '_> {
         if self.shared.pool.wait_for_buffer() == PoolWait::Again {
             return;
         }
-        // All buffers are being filled by other streams: submit them as they are.
+        // Other streams are filling all buffers: submit the partly filled buffers.
         let mut submitted_any = false;
         for stream in &mut *self.streams {
             if let Some(buffer) = stream.buffer.take_if(|b| !b.is_empty()) {

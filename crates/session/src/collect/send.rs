@@ -13,9 +13,9 @@ use crate::messages::Job;
 use crate::pool::Buffer;
 use crate::shared::SharedState;
 
-/// Least number of bytes that a live consumer holds to sort events.
+/// The least bytes that a live consumer holds to sort events.
 const MIN_CONSUMER_BYTES: usize = 1 << 20;
-/// Largest number of bytes that a live consumer holds to sort events.
+/// The most bytes that a live consumer holds to sort events.
 const MAX_CONSUMER_BYTES: usize = 64 << 20;
 
 impl Collector {
@@ -30,9 +30,9 @@ impl Collector {
         }
     }
 
-    /// Submits the buffers of late streams: another backlog to fill them may never come. Those of a
-    /// flight recorder wait until they are full, because each submitted buffer replaces the oldest
-    /// in the history; snapshots copy them as they are.
+    /// Submits the buffers of late streams: another backlog to fill them may never come. The late
+    /// buffers of a flight recorder wait until they are full, because each submitted buffer
+    /// replaces the oldest one in the history; snapshots copy partly filled buffers.
     pub(super) fn send_late(&mut self) {
         let is_buffering = self.shared.mode().is_buffering();
         for stream in self.streams.iter_mut().filter(|stream| stream.is_late) {
@@ -56,19 +56,19 @@ impl Collector {
         buffers.filter(|buffer| !buffer.is_empty()).collect()
     }
 
-    /// Sends live consumers the records that they have not had, followed by the completeness stamp;
-    /// the buffers stay in use. Returns whether everything was sent: what the busy writer cannot
-    /// take now is delivered later, at the latest with the full buffers.
+    /// Sends live consumers the new records, followed by the completeness stamp; the buffers stay
+    /// in use. Returns whether all records were sent. The others are delivered later, at the latest
+    /// with the full buffers.
     #[must_use]
     pub(crate) fn deliver(&mut self) -> bool {
-        let all = self.deliver_pieces(true);
-        if all {
+        let is_all_sent = self.deliver_pieces(true);
+        if is_all_sent {
             self.report_complete();
         }
-        all
+        is_all_sent
     }
 
-    /// Sends live consumers the records that they have not had. With `ends_flush`, marks the last
+    /// Sends live consumers the new records. With `ends_flush`, marks the last
     /// piece as the end of a flush.
     fn deliver_pieces(&mut self, ends_flush: bool) -> bool {
         let is_new = |b: &Buffer| b.filled > b.delivered;
@@ -88,9 +88,8 @@ impl Collector {
     /// delayed before it published, or the first ones after the system's time went back.
     pub(crate) fn report_complete(&mut self) {
         let newest = self.streams.iter().map(|stream| stream.time).max().unwrap_or(i64::MIN);
-        // The drain took everything published before it began. What consumers can infer from the
-        // buffers themselves stays true as well: a flush completes what the one before it ended
-        // with.
+        // The drain took everything published before it began. A flush also completes the last
+        // stamp of the previous flush, as consumers infer from the buffers.
         let drained = self.clock.stamp(self.drain_start).saturating_sub(1);
         let complete = self.complete.max(drained).max(self.newest);
         self.newest = newest;
@@ -111,7 +110,8 @@ impl Collector {
     }
 
     /// Returns the bytes after which live consumers get another completeness stamp. They hold at
-    /// least [`MIN_CONSUMER_BYTES`] and at most [`MAX_CONSUMER_BYTES`] bytes before they stop waiting for order.
+    /// least [`MIN_CONSUMER_BYTES`] and at most [`MAX_CONSUMER_BYTES`] bytes before they stop
+    /// waiting for order.
     pub(super) fn report_interval_bytes(&self) -> usize {
         let queue = self.shared.maximum_buffers().saturating_mul(self.shared.pool.buffer_bytes());
         queue.clamp(MIN_CONSUMER_BYTES, MAX_CONSUMER_BYTES) / 4
@@ -127,7 +127,8 @@ impl Collector {
             return;
         }
         let merged = |stream: &CpuStream| stream.merged.map_or(i64::MIN, |raw| self.clock.stamp(raw));
-        // No stream writes a stamp earlier than its last one or than what it was merged up to.
+        // No stream writes a stamp below its last stamp or below the stamp up to which it was
+        // merged.
         let streams = self.streams.iter().filter(|stream| !stream.is_late);
         let next = streams.map(|stream| stream.time.max(merged(stream))).min();
         let complete = next.unwrap_or(0).saturating_sub(1);
@@ -147,8 +148,8 @@ fn mark_new_losses(buffer: &mut Buffer, shared: &SharedState, reported_lost: &mu
     }
 }
 
-/// Sends live consumers the records of a buffer that they have not had. Returns whether they have
-/// all of them: not if the writer is busy or has ended, or without memory.
+/// Sends live consumers the new records of a buffer. Returns false if the writer is busy or has
+/// ended, or without memory.
 pub(super) fn deliver_piece(
     buffer: &mut Buffer,
     ends_flush: bool,
@@ -178,9 +179,9 @@ pub(super) fn deliver_piece(
 pub(super) fn submit(mut buffer: Buffer, shared: &SharedState, jobs: &Sender<Job>, reported_lost: &mut u64) {
     mark_new_losses(&mut buffer, shared, reported_lost);
     shared.pool.count_submitted();
-    if let Err(refused) = jobs.send(Job::Buffer(buffer)) {
+    if let Err(rejected) = jobs.send(Job::Buffer(buffer)) {
         // The writer thread has ended: its buffers are lost.
-        if let Job::Buffer(buffer) = refused.0 {
+        if let Job::Buffer(buffer) = rejected.0 {
             shared.stats.count_unwritten(buffer.events);
             shared.pool.return_buffer(buffer);
         }

@@ -79,7 +79,8 @@ impl CollectorThread {
             SessionStats::record_thread_time(&self.shared.stats.collector_ns);
             idle = if had_work { 0 } else { idle.saturating_add(1) };
             if idle > MAX_IDLE_WAKES {
-                // A process wakes this thread repeatedly without publishing records: limit the cost.
+                // A process wakes this thread repeatedly without publishing records: limit the
+                // cost.
                 std::thread::sleep(IDLE_PAUSE);
             }
         }

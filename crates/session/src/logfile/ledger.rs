@@ -1,4 +1,4 @@
-//! Remembers what the file should hold, to notice that another process truncated or overwrote it
+//! Remembers the written buffers, to notice that another process truncated or overwrote the file
 //! during the recording.
 //!
 //! ```text
@@ -10,16 +10,16 @@
 //!
 //! The time alone proves nothing (a backup tool may set it, a network file system may correct it),
 //! so only missing or different buffers are reported. A change within a buffer that leaves its
-//! header alone is not noticed, nor one during the few microseconds of a write of the session's
-//! own.
+//! header unchanged is not noticed, nor a change during the few microseconds of a write by the
+//! session.
 
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
 use traceweir_format::spec::session::BufferType;
 
 use crate::storage::{FileState, Storage};
 
-/// Buffers that are remembered: 64 GiB of the default size take 24 MiB. Later ones are not
-/// compared.
+/// The most buffers that are remembered: 64 GiB of the default size take 24 MiB. Later buffers are
+/// not compared.
 const MAX_ENTRIES: usize = 1 << 20;
 
 /// Buffers of the file that differ from what was written, and the events in them.
@@ -96,12 +96,12 @@ impl Ledger {
         }
     }
 
-    /// Records the state of the file after a write of the session's own.
+    /// Records the state of the file after a write by the session.
     pub(super) fn record_state(&mut self, storage: &dyn Storage) {
         self.file_state = storage.state();
     }
 
-    /// Compares the state of the file with that after the last write.
+    /// Compares the state of the file with the state after the last write.
     pub(super) fn check_state(&mut self, storage: &dyn Storage) {
         let (Some(previous), Some(current)) = (self.file_state, storage.state()) else { return };
         if current.size < previous.size {
@@ -136,7 +136,7 @@ impl Ledger {
         std::mem::take(&mut self.overwritten)
     }
 
-    /// Counts the buffers after `size`, to which another process cut the file.
+    /// Counts the buffers after `size`, to which another process truncated the file.
     fn mark_lost_after(&mut self, size: u64) {
         if u64::from(self.header_size) > size && !self.is_header_lost {
             self.is_header_lost = true;

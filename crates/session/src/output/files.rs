@@ -67,7 +67,8 @@ impl HeldBuffers {
         self.buffers.len() >= self.threshold && self.hand_over(batch, usize::MAX)
     }
 
-    /// Moves the first held buffers to `batch`, at most `max_buffers`. Returns whether `batch` has any.
+    /// Moves the first held buffers to `batch`, at most `max_buffers`. Returns whether `batch` has
+    /// any.
     pub(super) fn hand_over(&mut self, batch: &mut VecDeque<Buffer>, max_buffers: usize) -> bool {
         batch.extend(self.buffers.drain(..self.buffers.len().min(max_buffers)));
         !batch.is_empty()

@@ -6,9 +6,9 @@
 //!                            process writes it
 //! ```
 //!
-//! Some file systems reserve blocks so that root can still work when users have filled the other blocks.
-//! The system's daemon runs as root and writes the logs of all users: the kernel would let a log
-//! without limit use those blocks, so the free space is checked here.
+//! Some file systems reserve blocks so that root can still work when users have filled the other
+//! blocks. The system's daemon runs as root and writes the logs of all users: the kernel would let
+//! a log without limit use those blocks, so the free space is checked here.
 //!
 //! The file system is queried once for a share of its free space, or once a second, and not for
 //! each write: the sessions of a daemon together cannot use up more than there was (there are at
@@ -124,7 +124,8 @@ mod tests {
         }
     }
 
-    /// Writes pieces of 64 KiB from `offset` on until a write fails. Returns the offset of the failed write.
+    /// Writes pieces of 64 KiB from `offset` on until a write fails. Returns the offset of the
+    /// failed write.
     fn write_until_full(storage: &mut LogStorage, mut offset: u64) -> u64 {
         let piece = [0x5A; 64 << 10];
         loop {

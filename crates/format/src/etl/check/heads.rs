@@ -188,8 +188,8 @@ impl<R: ReadAt> Checker<'_, R> {
         }
     }
 
-    /// Checks that only the last buffer of each session has the flush marker: the last buffer of the
-    /// file, or the buffer before another session's header buffer.
+    /// Checks that only the last buffer of each session has the flush marker: the last buffer of
+    /// the file, or the buffer before another session's header buffer.
     fn check_flush_marker(&mut self, head: &BufferHeader, at: u64, next: Option<BufferType>) {
         let marked = head.flags & BUFFER_FLAG_FLUSH_MARKER != 0;
         let is_last = next.is_none();
