@@ -29,11 +29,11 @@ use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 use traceweir_format::wire::Put;
 
 const PROVIDER: Guid = Guid::from_u128(0x0ddc_0ffe_1234_4abc_9def_0123_4567_89ab);
-const ANCHOR: i64 = 987_654_321_000;
-const START: i64 = 133_485_408_001_234_567;
+const ANCHOR_TICKS: i64 = 987_654_321_000;
+const START_FILETIME: i64 = 133_485_408_001_234_567;
 /// A rate that does not divide 10 MHz, so that wall times need rounding.
-const FREQUENCY: i64 = 3_579_545;
-const PROCESSORS: u16 = 4;
+const TICKS_PER_SECOND: i64 = 3_579_545;
+const PROCESSOR_COUNT: u16 = 4;
 const SID: [u8; 16] = [1, 2, 0, 0, 0, 0, 0, 5, 32, 0, 0, 0, 32, 2, 0, 0];
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -46,52 +46,53 @@ fn main() -> Result<()> {
     let mut expected = String::new();
     for (name, compressed) in [("plain.etl", false), ("compressed.etl", true)] {
         expected.clear();
-        std::fs::write(folder.join(name), file(compressed, count, &mut expected)?)?;
+        std::fs::write(folder.join(name), write_trace(compressed, count, &mut expected)?)?;
     }
     std::fs::write(folder.join("expected.jsonl"), expected)?;
     Ok(())
 }
 
-fn file(compressed: bool, count: u32, expected: &mut String) -> Result<Vec<u8>> {
+fn write_trace(compressed: bool, count: u32, expected: &mut String) -> Result<Vec<u8>> {
     let options = Options {
         compressed,
         session_name: "interop".into(),
         file_name: "interop.etl".into(),
-        processors: u32::from(PROCESSORS),
-        perf_freq: FREQUENCY,
-        anchor: ANCHOR,
-        start_time: FileTime(START),
-        boot_time: FileTime(START - 1),
+        processors: u32::from(PROCESSOR_COUNT),
+        perf_freq: TICKS_PER_SECOND,
+        anchor: ANCHOR_TICKS,
+        start_time: FileTime(START_FILETIME),
+        boot_time: FileTime(START_FILETIME - 1),
         ..Options::default()
     };
     let mut writer = Writer::create(Vec::new(), options)?;
     let mut record = Vec::new();
-    let mut last = START;
+    let mut last = START_FILETIME;
     for n in 0..count {
         // Steps of about 1,000 to 3,000 ticks.
-        let time = ANCHOR + i64::from(n) * 2_000 + i64::from(n.wrapping_mul(2_654_435_761) >> 22);
-        last = START + i64::try_from(i128::from(time - ANCHOR) * 10_000_000 / i128::from(FREQUENCY))?;
+        let time = ANCHOR_TICKS + i64::from(n) * 2_000 + i64::from(n.wrapping_mul(2_654_435_761) >> 22);
+        last = START_FILETIME
+            + i64::try_from(i128::from(time - ANCHOR_TICKS) * 10_000_000 / i128::from(TICKS_PER_SECOND))?;
         record.clear();
         write!(expected, "{{\"time\": {time}, \"filetime\": {last}, ")?;
         match n % 6 {
-            0 => trace_logging(n, time, &mut record, expected)?,
-            1 => manifest(n, time, &mut record, expected)?,
-            2 => process(n, time, &mut record, expected)?,
-            3 => thread(n, time, &mut record, expected)?,
-            4 => image(n, time, &mut record, expected)?,
-            _ if n % 4 == 1 => classic(n, time, &mut record, expected)?,
-            _ => disk(n, time, &mut record, expected)?,
+            0 => encode_trace_logging(n, time, &mut record, expected)?,
+            1 => encode_manifest(n, time, &mut record, expected)?,
+            2 => encode_process(n, time, &mut record, expected)?,
+            3 => encode_thread(n, time, &mut record, expected)?,
+            4 => encode_image(n, time, &mut record, expected)?,
+            _ if n % 4 == 1 => encode_classic(n, time, &mut record, expected)?,
+            _ => encode_disk(n, time, &mut record, expected)?,
         }
         expected.push_str("}\n");
         // Runs of events on one processor, so that buffers of all processors are open at once.
-        let cpu = u16::try_from(n / 7 % u32::from(PROCESSORS))?;
+        let cpu = u16::try_from(n / 7 % u32::from(PROCESSOR_COUNT))?;
         writer.write(cpu, time, &record)?;
     }
     Ok(writer.finish(Summary { end_time: FileTime(last + 1), ..Summary::default() })?)
 }
 
 /// Encodes a TraceLogging event with a string, a number and a double.
-fn trace_logging(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
+fn encode_trace_logging(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let mut traits = TraitsBuilder::new("Interop.Provider");
     let mut metadata = MetadataBuilder::new("Reading", 0);
     metadata.add_field("text", 2, 0, 0).add_field("number", 10, 0, 0).add_field("half", 12, 0, 0);
@@ -109,7 +110,7 @@ fn trace_logging(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) ->
         keyword: 1 << (n % 64),
         ..EventDescriptor::default()
     };
-    event(8, time, n, descriptor, &items, &payload, out, expected)?;
+    encode_event(8, time, n, descriptor, &items, &payload, out, expected)?;
     let half = f64::from(n) / 2.0;
     write!(
         expected,
@@ -119,9 +120,9 @@ fn trace_logging(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) ->
     Ok(())
 }
 
-/// Encodes an event as a manifest provider writes it, 32-bit or 64-bit, sometimes with an activity
+/// Encodes an event of a manifest provider, 32-bit or 64-bit, sometimes with an activity
 /// item, of any payload length.
-fn manifest(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
+fn encode_manifest(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let related = PROVIDER.to_bytes();
     let items = [Item { kind: ExtType::RELATED_ACTIVITYID, data: &related }];
     let items = if n.is_multiple_of(5) { &items[..] } else { &[] };
@@ -135,11 +136,11 @@ fn manifest(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Resu
         keyword: u64::from(n),
     };
     let payload: Vec<u8> = (0..n % 301).map(|i| (i.wrapping_mul(n) >> 3) as u8).collect();
-    event(if n % 4 == 1 { 4 } else { 8 }, time, n, descriptor, items, &payload, out, expected)
+    encode_event(if n % 4 == 1 { 4 } else { 8 }, time, n, descriptor, items, &payload, out, expected)
 }
 
-#[allow(clippy::too_many_arguments)] // An event has that many parts.
-fn event(
+#[allow(clippy::too_many_arguments)] // Each parameter is an independent part of an event.
+fn encode_event(
     pointer_size: u8,
     time: i64,
     n: u32,
@@ -176,13 +177,13 @@ fn event(
         n + 1,
         n + 2
     )?;
-    let items: Vec<_> = items.iter().map(|i| format!("[{}, \"{}\"]", i.kind.0, hex(i.data))).collect();
-    write!(expected, "\"items\": [{}], \"payload\": \"{}\"", items.join(", "), hex(payload))?;
+    let items: Vec<_> = items.iter().map(|i| format!("[{}, \"{}\"]", i.kind.0, format_hex(i.data))).collect();
+    write!(expected, "\"items\": [{}], \"payload\": \"{}\"", items.join(", "), format_hex(payload))?;
     Ok(())
 }
 
 /// Encodes a classic event of a class that no reader has a layout for.
-fn classic(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
+fn encode_classic(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let header = ClassicHeader {
         pointer_size: 8,
         opcode: 33,
@@ -201,20 +202,26 @@ fn classic(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Resul
         expected,
         "\"kind\": \"classic\", \"provider\": \"{PROVIDER}\", \"opcode\": 33, \"level\": 2, \"version\": 3, "
     )?;
-    write!(expected, "\"thread\": {}, \"process\": {}, \"payload\": \"{}\"", n + 1, n + 2, hex(&payload))?;
+    write!(
+        expected,
+        "\"thread\": {}, \"process\": {}, \"payload\": \"{}\"",
+        n + 1,
+        n + 2,
+        format_hex(&payload)
+    )?;
     Ok(())
 }
 
 /// A value of a kernel field.
-enum Value {
+enum KernelValue {
     Number(u64),
     Text(String),
     Sid,
 }
 
-use Value::{Number, Text};
+use KernelValue::{Number, Text};
 
-fn process(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
+fn encode_process(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let opcode = 1 + u8::try_from(n / 6 % 4)?;
     let values = [
         ("UniqueProcessKey", Number(0xFFFF_8000_0000_0000 + u64::from(n))),
@@ -224,17 +231,17 @@ fn process(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Resul
         ("ExitStatus", Number(if opcode == 2 { 0 } else { 259 })),
         ("DirectoryTableBase", Number(u64::from(n) << 12)),
         ("Flags", Number(0)),
-        ("UserSID", Value::Sid),
+        ("UserSID", KernelValue::Sid),
         ("ImageFileName", Text(format!("program{n}.exe"))),
         ("CommandLine", Text(format!("program{n}.exe --number {n}"))),
         ("PackageFullName", Text(String::new())),
         ("ApplicationId", Text(format!("app{n}"))),
     ];
     let hook = hook::hook_of(&class::PROCESS, opcode).ok_or("not a kernel event")?;
-    kernel(hook, 4, &class::PROCESS, &values, true, time, n, out, expected)
+    encode_kernel(hook, 4, &class::PROCESS, &values, true, time, n, out, expected)
 }
 
-fn thread(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
+fn encode_thread(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let opcode = 1 + u8::try_from(n / 6 % 4)?;
     let address = |part: u64| Number(0x7FF0_0000_0000 + (u64::from(n) << 16) + part);
     let values = [
@@ -255,11 +262,12 @@ fn thread(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result
         ("ThreadName", Text(format!("worker {n}"))),
     ];
     let hook = hook::hook_of(&class::THREAD, opcode).ok_or("not a kernel event")?;
-    kernel(hook, 3, &class::THREAD, &values, true, time, n, out, expected)
+    encode_kernel(hook, 3, &class::THREAD, &values, true, time, n, out, expected)
 }
 
-/// Encodes an image event. Loads have the hook id of the process group; rundowns that of their own.
-fn image(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
+/// Encodes an image event. Loads and unloads have hook ids of the process group; rundown events
+/// have hook ids of the image group.
+fn encode_image(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let hook =
         [hook::IMAGE_LOAD, hook::IMAGE_UNLOAD, hook::IMAGE_DC_START, hook::IMAGE_DC_END][n as usize / 6 % 4];
     let values = [
@@ -277,10 +285,10 @@ fn image(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<
         ("Reserved4", Number(0)),
         ("FileName", Text(format!("/usr/lib/lib{n}.so"))),
     ];
-    kernel(hook, 3, &class::IMAGE, &values, true, time, n, out, expected)
+    encode_kernel(hook, 3, &class::IMAGE, &values, true, time, n, out, expected)
 }
 
-fn disk(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
+fn encode_disk(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<()> {
     let values = [
         ("DiskNumber", Number(u64::from(n % 2))),
         ("IrpFlags", Number(0x0006_0043)),
@@ -293,16 +301,16 @@ fn disk(n: u32, time: i64, out: &mut Vec<u8>, expected: &mut String) -> Result<(
         ("IssuingThreadId", Number(u64::from(n) + 5)),
     ];
     let hook = hook::DISK_READ + u16::try_from(n / 6 % 2)?;
-    kernel(hook, 3, &class::DISK_IO, &values, false, time, n, out, expected)
+    encode_kernel(hook, 3, &class::DISK_IO, &values, false, time, n, out, expected)
 }
 
 /// Encodes a kernel event with the payload that the table of its class defines.
-#[allow(clippy::too_many_arguments)] // As for an event.
-fn kernel(
+#[allow(clippy::too_many_arguments)] // Each parameter is an independent part of an event.
+fn encode_kernel(
     hook: u16,
     version: u8,
     class: &Guid,
-    values: &[(&str, Value)],
+    values: &[(&str, KernelValue)],
     with_ids: bool,
     time: i64,
     n: u32,
@@ -314,7 +322,8 @@ fn kernel(
     let mut payload = Vec::new();
     for field in shape.fields {
         let value = values.iter().find(|v| v.0 == field.name).map(|v| &v.1);
-        put(field.ty, value, &mut payload).ok_or_else(|| format!("{name}: no value for {}", field.name))?;
+        put_value(field.ty, value, &mut payload)
+            .ok_or_else(|| format!("{name}: no value for {}", field.name))?;
     }
     if with_ids {
         let (thread_id, process_id) = (n + 1, n + 2);
@@ -335,27 +344,27 @@ fn kernel(
         .filter_map(|(name, value)| match value {
             Number(v) => Some(format!("\"{name}\": {v}")),
             Text(v) => Some(format!("\"{name}\": \"{v}\"")),
-            Value::Sid => None,
+            KernelValue::Sid => None,
         })
         .collect();
-    write!(expected, "\"fields\": {{{}}}, \"payload\": \"{}\"", fields.join(", "), hex(&payload))?;
+    write!(expected, "\"fields\": {{{}}}, \"payload\": \"{}\"", fields.join(", "), format_hex(&payload))?;
     Ok(())
 }
 
 /// Appends a value by its table type; `None` if type and value do not match.
-fn put(ty: Ty, value: Option<&Value>, out: &mut Vec<u8>) -> Option<()> {
+fn put_value(ty: Ty, value: Option<&KernelValue>, out: &mut Vec<u8>) -> Option<()> {
     match (ty, value) {
         (Ty::Pad(n), _) => out.resize(out.len() + usize::from(n), 0),
         (Ty::Az, Some(Text(text))) => drop(out.put_ansi_z(text)),
         (Ty::Wz, Some(Text(text))) => drop(out.put_wide_z(text)),
-        (Ty::SidBlock, Some(Value::Sid)) => drop(out.put_u64(1).put_u64(0).put(&SID)),
+        (Ty::SidBlock, Some(KernelValue::Sid)) => drop(out.put_u64(1).put_u64(0).put(&SID)),
         (_, Some(Number(number))) => drop(out.put(number.to_le_bytes().get(..ty.size(8)?)?)),
         _ => return None,
     }
     Some(())
 }
 
-fn hex(bytes: &[u8]) -> String {
+fn format_hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text

@@ -1,15 +1,14 @@
-//! The event that ties the GUIDs of a registration to the module that holds their decoding
-//! resources.
+//! The event that names the module with the decoding resources for the GUIDs of a registration.
 //!
 //! ```text
 //!   class EventTraceGuid, opcode 0x43, version 3
 //!   00 u64 tag of the registration, 0: none │ 08 u32 process id │ 0C u32 GUID count │ 10 GUIDs
 //!   then the absolute path of the module, UTF-16 with its NUL
-//!   then its GNU build id in hexadecimal, UTF-16 with its NUL, empty if it has none
+//!   then the GNU build id of the module in hexadecimal, UTF-16 with its NUL; empty if unknown
 //! ```
 //!
-//! Windows writes version 2: number of GUIDs, GUIDs, path. Source: defined here, in the form of the
-//! published event.
+//! Windows writes version 2: number of GUIDs, GUIDs, path. Source: version 3 is defined
+//! here and extends version 2.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -24,18 +23,18 @@ use crate::{Error, Result};
 
 /// The opcode of the event.
 pub const OPCODE: u8 = 0x43;
-/// The version of the event that is defined here.
+/// The version that this module defines.
 pub const VERSION: u16 = 3;
 /// The most GUIDs of one event.
 pub const MAX_GUIDS: usize = 16;
-/// The longest path, in UTF-16 units without the NUL: the system's limit in bytes.
-pub const MAX_PATH: usize = 4096;
+/// The longest path, in UTF-16 units without the NUL: the number of bytes in Linux's `PATH_MAX`.
+pub const MAX_PATH_UNITS: usize = 4096;
 /// The longest build id, in digits.
 pub const MAX_BUILD_ID: usize = 128;
 /// Offset of the process id in the payload.
 pub const PROCESS_ID: usize = 0x08;
 
-const GUIDS: usize = 0x10;
+const GUIDS_OFFSET: usize = 0x10;
 
 /// The payload of the event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,8 +43,7 @@ pub struct BinaryPath {
     pub tag: u64,
     /// The id of the process.
     pub process_id: u32,
-    /// The provider's GUIDs: the one that controls it, and the one that decodes its events if that
-    /// differs.
+    /// The control GUID of the provider, then the GUID that decodes its events if it differs.
     pub guids: Vec<Guid>,
     /// The absolute path of the module.
     pub path: String,
@@ -54,7 +52,7 @@ pub struct BinaryPath {
 }
 
 impl BinaryPath {
-    /// Returns whether a record is such an event.
+    /// Returns whether a record is a binary-path event.
     #[must_use]
     pub fn is_in(record: &Record<'_>) -> bool {
         let descriptor = record.descriptor();
@@ -74,8 +72,8 @@ impl BinaryPath {
         for guid in self.guids.iter().take(count) {
             out.extend_from_slice(&guid.to_bytes());
         }
-        for (text, most) in [(&self.path, MAX_PATH), (&self.build_id, MAX_BUILD_ID)] {
-            let units = text.encode_utf16().filter(|unit| *unit != 0).take(most);
+        for (text, max_units) in [(&self.path, MAX_PATH_UNITS), (&self.build_id, MAX_BUILD_ID)] {
+            let units = text.encode_utf16().filter(|unit| *unit != 0).take(max_units);
             for unit in units.chain([0]) {
                 out.put_u16(unit);
             }
@@ -83,7 +81,7 @@ impl BinaryPath {
         out
     }
 
-    /// Encodes the whole record, without thread and time, padded to eight bytes.
+    /// Encodes the record with its header, without thread and time, padded to eight bytes.
     pub fn to_record(&self) -> Result<Vec<u8>> {
         let header = ClassicHeader {
             class: class::EVENT_TRACE,
@@ -106,28 +104,28 @@ impl BinaryPath {
     /// writes.
     pub fn parse(payload: &[u8]) -> Result<Self> {
         let bad = |reason| Error::Invalid { what: "binary path", offset: 0, reason };
-        if payload.len() < GUIDS {
+        if payload.len() < GUIDS_OFFSET {
             return Err(bad("shorter than its fixed part"));
         }
         let count = u32_at(payload, 0x0C) as usize;
         if count > MAX_GUIDS {
             return Err(bad("too many GUIDs"));
         }
-        let end = GUIDS.saturating_add(count.saturating_mul(16));
-        let rest = payload.get(end..).ok_or_else(|| bad("GUIDs that leave the payload"))?;
+        let end = GUIDS_OFFSET.saturating_add(count.saturating_mul(16));
+        let rest = payload.get(end..).ok_or_else(|| bad("GUIDs exceed the payload"))?;
         let guids =
-            (0..count).map(|i| guid_at(payload, GUIDS.saturating_add(i.saturating_mul(16)))).collect();
-        let (path, rest) = text_of(rest, MAX_PATH).ok_or_else(|| bad("a path that does not end"))?;
-        let (build_id, _) = text_of(rest, MAX_BUILD_ID).ok_or_else(|| bad("a build id that does not end"))?;
+            (0..count).map(|i| guid_at(payload, GUIDS_OFFSET.saturating_add(i.saturating_mul(16)))).collect();
+        let (path, rest) = split_text(rest, MAX_PATH_UNITS).ok_or_else(|| bad("path without NUL"))?;
+        let (build_id, _) = split_text(rest, MAX_BUILD_ID).ok_or_else(|| bad("build id without NUL"))?;
         Ok(Self { tag: u64_at(payload, 0), process_id: u32_at(payload, PROCESS_ID), guids, path, build_id })
     }
 }
 
-/// Splits off a text with its NUL and returns it with the bytes after it.
-fn text_of(bytes: &[u8], most: usize) -> Option<(String, &[u8])> {
+/// Splits `bytes` into a text of at most `max_units` UTF-16 units and the bytes after its NUL.
+fn split_text(bytes: &[u8], max_units: usize) -> Option<(String, &[u8])> {
     let text = text::until_nul16(bytes);
     let rest = bytes.get(text.len().checked_add(2)?..)?;
-    (text.len() / 2 <= most).then(|| (text::utf16(text), rest))
+    (text.len() / 2 <= max_units).then(|| (text::utf16(text), rest))
 }
 
 #[cfg(test)]
@@ -135,7 +133,7 @@ mod tests {
     use super::*;
     use alloc::string::ToString;
 
-    fn sample() -> BinaryPath {
+    fn sample_path() -> BinaryPath {
         BinaryPath {
             tag: 0x0102_0304_0506_0708,
             process_id: 4711,
@@ -147,7 +145,7 @@ mod tests {
 
     #[test]
     fn encoded_event_reads_back() {
-        for path in [sample(), BinaryPath::default()] {
+        for path in [sample_path(), BinaryPath::default()] {
             assert_eq!(BinaryPath::parse(&path.to_payload()), Ok(path.clone()));
             let record = path.to_record().unwrap();
             let record = Record::parse(&record, 0).unwrap();
@@ -158,24 +156,24 @@ mod tests {
 
     #[test]
     fn every_truncated_payload_is_rejected() {
-        let payload = sample().to_payload();
+        let payload = sample_path().to_payload();
         for length in 0..payload.len() {
-            assert!(BinaryPath::parse(&payload[..length]).is_err(), "{length}");
+            assert!(BinaryPath::parse(&payload[..length]).is_err(), "parsed a prefix of {length} bytes");
         }
     }
 
     #[test]
     fn lists_and_texts_are_truncated_at_their_limits() {
-        let long = BinaryPath { path: "x".repeat(5000), build_id: "y".repeat(500), ..sample() };
+        let long = BinaryPath { path: "x".repeat(5000), build_id: "y".repeat(500), ..sample_path() };
         let read = BinaryPath::parse(&long.to_payload()).unwrap();
-        assert_eq!((read.path.len(), read.build_id.len()), (MAX_PATH, MAX_BUILD_ID));
-        let mut many = sample().to_payload();
+        assert_eq!((read.path.len(), read.build_id.len()), (MAX_PATH_UNITS, MAX_BUILD_ID));
+        let mut many = sample_path().to_payload();
         many[0x0C..0x10].copy_from_slice(&17_u32.to_le_bytes());
         many.resize(4000, 0);
         assert!(BinaryPath::parse(&many).is_err());
         let mut endless = BinaryPath::default().to_payload();
-        endless.truncate(GUIDS);
-        endless.resize(GUIDS + 2 * (MAX_PATH + 1), b'x');
+        endless.truncate(GUIDS_OFFSET);
+        endless.resize(GUIDS_OFFSET + 2 * (MAX_PATH_UNITS + 1), b'x');
         endless.resize(endless.len() + 8, 0);
         assert!(BinaryPath::parse(&endless).is_err());
     }

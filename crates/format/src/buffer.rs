@@ -58,7 +58,7 @@ pub(crate) mod at {
 pub struct BufferHeader {
     /// Bytes from this header to the next one.
     pub buffer_size: u32,
-    /// Valid bytes by an older count; see the module documentation.
+    /// Valid bytes according to older Windows versions; see the module documentation.
     pub saved_offset: u32,
     /// Write cursor when the buffer was closed; not a length.
     pub current_offset: u32,
@@ -143,10 +143,10 @@ impl BufferHeader {
         BufferType(self.buffer_type)
     }
 
-    /// Returns the header of a buffer that has `size` bytes in the file: a smaller size in the
-    /// header is damage and replaced.
+    /// Returns the header with a buffer size of at least `size`, the bytes of the buffer in the
+    /// file. A smaller size in the header is damage.
     #[must_use]
-    pub(crate) fn within(mut self, size: u32) -> Self {
+    pub(crate) fn with_minimum_size(mut self, size: u32) -> Self {
         self.buffer_size = self.buffer_size.max(size);
         self
     }
@@ -154,8 +154,8 @@ impl BufferHeader {
     /// Returns where the records of a plain buffer end, given the number of bytes that are
     /// available.
     ///
-    /// If `Offset` is impossible, `SavedOffset` is used; if that is impossible too, the end of the
-    /// buffer, where filler ends the walk.
+    /// An impossible `Offset` is replaced by `SavedOffset`. If both are impossible, the result is
+    /// the end of the buffer, and the walk over the records ends at the filler.
     #[must_use]
     pub fn valid_bytes(&self, available: usize) -> usize {
         let plausible = |n: u32| (HEADER_SIZE as u64..=u64::from(self.buffer_size)).contains(&u64::from(n));
@@ -198,7 +198,7 @@ impl<'b> Records<'b> {
 
     /// Returns the next record; `None` at the end, an error where the walk cannot continue.
     #[inline]
-    #[allow(clippy::should_implement_trait)] // An error ends the walk: the caller must see it as such.
+    #[allow(clippy::should_implement_trait)] // An error ends the walk, so the caller must handle it.
     pub fn next(&mut self) -> Result<Option<Record<'b>>> {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         let offset = self.base.saturating_add(self.at as u64);
@@ -230,7 +230,7 @@ mod tests {
             sequence_number: 908,
             processor_index: 31,
             logger_id: 40,
-            state: 3,
+            state: STATE_FLUSH,
             offset: 0x208,
             flags: 0x61,
             buffer_type: 4,
@@ -246,18 +246,19 @@ mod tests {
             saved_offset,
             ..Default::default()
         };
-        assert_eq!(header(0x100, 0x80).valid_bytes(0x400), 0x100, "never the smaller of the two");
+        assert_eq!(header(0x100, 0x80).valid_bytes(0x400), 0x100, "a possible Offset wins over SavedOffset");
         assert_eq!(header(0, 0x80).valid_bytes(0x400), 0x80);
         assert_eq!(header(0x500, 0).valid_bytes(0x400), 0x400);
-        assert_eq!(header(0x100, 0).valid_bytes(0x90), 0x90, "a truncated file");
+        assert_eq!(header(0x100, 0).valid_bytes(0x90), 0x90, "a truncated file limits the valid bytes");
     }
 
     #[test]
-    fn without_the_index_flag_the_processor_has_eight_bits() {
+    fn processor_index_has_eight_bits_without_its_flag() {
         let mut bytes = [0; HEADER_SIZE];
-        (bytes[0x28], bytes[0x29]) = (5, 7);
+        bytes[at::PROCESSOR_INDEX] = 5;
+        bytes[at::PROCESSOR_INDEX + 1] = 7;
         assert_eq!(BufferHeader::parse(&bytes).processor_index, 5);
-        bytes[0x34] = 0x20;
+        bytes[at::FLAGS..at::TYPE].copy_from_slice(&BUFFER_FLAG_PROC_INDEX.to_le_bytes());
         assert_eq!(BufferHeader::parse(&bytes).processor_index, 0x705);
     }
 }

@@ -32,7 +32,7 @@ use crate::{Error, Result};
 /// Bytes that can be read at any offset.
 ///
 /// Files are read with `pread` (feature `std`), never mapped: a file truncated meanwhile causes an
-/// error, not a fault.
+/// error, not a `SIGBUS`.
 pub trait ReadAt {
     /// Returns the number of bytes.
     fn len(&self) -> u64;
@@ -45,8 +45,8 @@ pub trait ReadAt {
     /// Reads into `buf` from `offset`; a short count means that the bytes end there.
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize>;
 
-    /// Returns the first offset from `offset` on that may hold a byte other than 0, or the length
-    /// if there is none.
+    /// Returns the first offset at or after `offset` that may hold a byte other than 0, or the
+    /// length if all bytes from there are 0.
     ///
     /// Skipping unallocated ranges makes reading a sparse file faster.
     fn next_data(&self, offset: u64) -> u64 {
@@ -60,7 +60,7 @@ pub trait WriteAt {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()>;
 
     /// Writes several pieces, one after the other, from `offset`.
-    fn write_row_at(&mut self, mut offset: u64, pieces: &[&[u8]]) -> Result<()> {
+    fn write_pieces_at(&mut self, mut offset: u64, pieces: &[&[u8]]) -> Result<()> {
         for piece in pieces {
             self.write_at(offset, piece)?;
             offset = offset.saturating_add(<[u8]>::len(piece) as u64);
@@ -124,9 +124,9 @@ impl<T: ReadAt + ?Sized> ReadAt for alloc::boxed::Box<T> {
 
 impl WriteAt for Vec<u8> {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-        let too_far = Error::TooLarge { what: "offset", size: offset, limit: usize::MAX as u64 };
-        let start = usize::try_from(offset).map_err(|_| too_far.clone())?;
-        let end = start.checked_add(bytes.len()).ok_or(too_far)?;
+        let out_of_range = Error::TooLarge { what: "offset", size: offset, limit: usize::MAX as u64 };
+        let start = usize::try_from(offset).map_err(|_| out_of_range.clone())?;
+        let end = start.checked_add(bytes.len()).ok_or(out_of_range)?;
         if self.len() < end {
             self.resize(end, 0);
         }
@@ -148,7 +148,7 @@ mod file {
     use std::fs::File;
     use std::os::unix::fs::FileExt;
 
-    fn failed(offset: u64, error: &std::io::Error) -> Error {
+    fn io_error(offset: u64, error: &std::io::Error) -> Error {
         Error::Io { offset, reason: error.to_string() }
     }
 
@@ -164,7 +164,7 @@ mod file {
                     Ok(0) => break,
                     Ok(n) => done = done.saturating_add(n),
                     Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
-                    Err(e) => return Err(failed(offset, &e)),
+                    Err(e) => return Err(io_error(offset, &e)),
                 }
             }
             Ok(done)
@@ -173,7 +173,7 @@ mod file {
 
     impl WriteAt for File {
         fn write_at(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
-            self.write_all_at(bytes, offset).map_err(|e| failed(offset, &e))
+            self.write_all_at(bytes, offset).map_err(|e| io_error(offset, &e))
         }
     }
 }

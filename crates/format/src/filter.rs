@@ -1,11 +1,11 @@
 //! Encoded filters of an enable call: typed views and the rules that every filter obeys.
 //!
 //! ```text
-//! SCHEMATIZED                   u16 id │ u8 version │ u8[5] 0 │ u64 instance │ u32 size of all │
+//! SCHEMATIZED                   u16 id │ u8 version │ u8[5] 0 │ u64 instance │ u32 size of the filter │
 //!                               u32 next │ the provider's data
 //! PID                           u32[1..8]
 //! EXECUTABLE_NAME, PACKAGE_ID,
-//! PACKAGE_APP_ID, CONTAINER     UTF-16, names separated by ';', a NUL at the end or none
+//! PACKAGE_APP_ID, CONTAINER     UTF-16, names separated by ';', an optional NUL at the end
 //! EVENT_ID, STACKWALK           u8 in │ u8 0 │ u16 count │ u16[1..64]
 //! EVENT_NAME, STACKWALK_NAME    u64 any │ u64 all │ u8 level │ u8 in │ u16 count │ UTF-8 NUL…
 //! STACKWALK_LEVEL_KW            u64 any │ u64 all │ u8 level │ u8 in │ u8[6] 0
@@ -14,9 +14,9 @@
 //! types without the top bit     whatever provider and controller agreed on
 //! ```
 //!
-//! A view exists only of bytes that obey the rules, so its users need not check again. Filters by
-//! level and keyword, and the level/keyword part of a name filter, differ from an enable in one
-//! point: `all` is not used if `any` is 0 ([`Gate`]).
+//! A view can be created only from bytes that obey the rules, so its users need not check again.
+//! Filters by level and keyword, and the level/keyword part of a name filter, differ from an enable
+//! in one point: `all` is not used if `any` is 0 ([`Gate`]).
 //!
 //! The code that writes events applies filters to events; the daemon applies the filters that
 //! select processes.
@@ -44,10 +44,10 @@ pub const HEADER_BYTES: usize = 24;
 /// Size of EVENT_FILTER_LEVEL_KW in bytes.
 const LEVEL_KW_BYTES: usize = 24;
 /// The first filter type of the system; lower types belong to the providers.
-const FIRST_OF_SYSTEM: u32 = spec::EVENT_FILTER_TYPE_SCHEMATIZED;
+const FIRST_SYSTEM_TYPE: u32 = spec::EVENT_FILTER_TYPE_SCHEMATIZED;
 
-/// Checks all filters of one call. `provider` is the provider or group that they are for;
-/// `is_group` is true for a group.
+/// Checks all filters of one call. `provider` is the GUID of the provider or, if `is_group`, of the
+/// group.
 pub fn check_all<'a>(
     filters: impl Iterator<Item = (u32, &'a [u8])> + Clone,
     provider: &Guid,
@@ -64,25 +64,28 @@ pub fn check_all<'a>(
         if is_group && is_of_single_events(kind) {
             return Err(invalid("filter of a group", "ids, names and payloads belong to single providers"));
         }
-        if is_of_kernel(kind) && *provider != SYSTEM_TRACE_CONTROL {
-            return Err(invalid("filter of the kernel's provider", "the provider is another one"));
+        if is_kernel_filter(kind) && *provider != SYSTEM_TRACE_CONTROL {
+            return Err(invalid(
+                "filter of the kernel's provider",
+                "the provider is not SystemTraceControlGuid",
+            ));
         }
         check(kind, data)?;
     }
     Ok(())
 }
 
-/// Checks one filter by itself.
+/// Checks one filter without regard to other filters of the call.
 pub fn check(kind: u32, data: &[u8]) -> Result<()> {
     use spec::*;
-    let exactly = |bytes: usize| {
+    let check_size = |bytes: usize| {
         if data.len() == bytes { Ok(()) } else { Err(invalid("filter", "the size is not that of its type")) }
     };
     match kind {
         EVENT_FILTER_TYPE_NONE => Ok(()),
         EVENT_FILTER_TYPE_SCHEMATIZED => Header::parse(data).map(drop),
-        EVENT_FILTER_TYPE_SYSTEM_FLAGS => exactly(4),
-        EVENT_FILTER_TYPE_TRACEHANDLE => exactly(8),
+        EVENT_FILTER_TYPE_SYSTEM_FLAGS => check_size(4),
+        EVENT_FILTER_TYPE_TRACEHANDLE => check_size(8),
         EVENT_FILTER_TYPE_PID => pids(data).map(drop),
         EVENT_FILTER_TYPE_EXECUTABLE_NAME
         | EVENT_FILTER_TYPE_PACKAGE_ID
@@ -92,8 +95,8 @@ pub fn check(kind: u32, data: &[u8]) -> Result<()> {
         EVENT_FILTER_TYPE_EVENT_ID | EVENT_FILTER_TYPE_STACKWALK => EventIds::parse(data).map(drop),
         EVENT_FILTER_TYPE_EVENT_NAME | EVENT_FILTER_TYPE_STACKWALK_NAME => EventNames::parse(data).map(drop),
         EVENT_FILTER_TYPE_STACKWALK_LEVEL_KW => LevelKeyword::parse(data).map(drop),
-        _ if kind >= FIRST_OF_SYSTEM => Err(invalid("filter", "unknown type")),
-        _ => at_most("filter of a provider", data, MAX_EVENT_FILTER_DATA_SIZE),
+        _ if kind >= FIRST_SYSTEM_TYPE => Err(invalid("filter", "unknown type")),
+        _ => check_max_size("filter of a provider", data, MAX_EVENT_FILTER_DATA_SIZE),
     }
 }
 
@@ -115,7 +118,7 @@ pub const fn is_scope(kind: u32) -> bool {
 /// unchanged.
 #[must_use]
 pub const fn is_of_provider(kind: u32) -> bool {
-    kind != spec::EVENT_FILTER_TYPE_NONE && kind < FIRST_OF_SYSTEM
+    kind != spec::EVENT_FILTER_TYPE_NONE && kind < FIRST_SYSTEM_TYPE
 }
 
 /// Returns whether a filter excludes single events of a provider.
@@ -135,7 +138,7 @@ pub const fn is_of_stacks(kind: u32) -> bool {
     )
 }
 
-const fn is_of_kernel(kind: u32) -> bool {
+const fn is_kernel_filter(kind: u32) -> bool {
     matches!(kind, spec::EVENT_FILTER_TYPE_SYSTEM_FLAGS | spec::EVENT_FILTER_TYPE_TRACEHANDLE)
 }
 
@@ -144,40 +147,40 @@ const fn is_of_kernel(kind: u32) -> bool {
 pub struct Header<'a> {
     /// The provider's number for the meaning of the filter.
     pub id: u16,
-    /// The version of that meaning.
+    /// The version of the filter's meaning.
     pub version: u8,
-    /// The bit of the session, as the callback sees it.
+    /// The session's bit; the callback sees the same bit.
     pub instance: u64,
     /// Offset of the next session's filter from the start of this one; 0 for the last.
     pub next: u32,
-    /// The provider's own data.
+    /// The provider's data.
     pub data: &'a [u8],
 }
 
 impl<'a> Header<'a> {
-    /// Views the bytes of one filter, as a controller passes it.
+    /// Views the bytes of one filter from a controller.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         const WHAT: &str = "schematized filter";
-        at_most(WHAT, bytes, spec::MAX_EVENT_FILTER_DATA_SIZE)?;
-        let mut from = Cursor::new(WHAT, bytes);
-        let (id, version) = (from.u16()?, from.u8()?);
-        from.bytes(5)?;
-        let (instance, size, next) = (from.u64()?, from.u32()?, from.u32()?);
+        check_max_size(WHAT, bytes, spec::MAX_EVENT_FILTER_DATA_SIZE)?;
+        let mut cursor = Cursor::new(WHAT, bytes);
+        let (id, version) = (cursor.u16()?, cursor.u8()?);
+        cursor.bytes(5)?;
+        let (instance, size, next) = (cursor.u64()?, cursor.u32()?, cursor.u32()?);
         if usize::try_from(size) != Ok(bytes.len()) {
             return Err(invalid(WHAT, "the size in its header is not that of the filter"));
         }
-        Ok(Self { id, version, instance, next, data: from.rest() })
+        Ok(Self { id, version, instance, next, data: cursor.rest() })
     }
 
-    /// Iterates over the filters of a chain, as a callback gets it. Ends where a header does not
-    /// fit.
+    /// Iterates over the filters of the chain that a callback gets. Ends at the first header that
+    /// does not fit.
     pub fn chain(mut bytes: &'a [u8]) -> impl Iterator<Item = Self> {
         core::iter::from_fn(move || {
             let size = usize::try_from(u32::from_le_bytes(*chunk(bytes, 16)?)).ok()?;
-            let this = Self::parse(bytes.get(..size)?).ok()?;
-            let next = usize::try_from(this.next).ok().filter(|next| *next >= size);
+            let filter = Self::parse(bytes.get(..size)?).ok()?;
+            let next = usize::try_from(filter.next).ok().filter(|next| *next >= size);
             bytes = next.and_then(|next| bytes.get(next..)).unwrap_or_default();
-            Some(this)
+            Some(filter)
         })
     }
 }
@@ -193,9 +196,9 @@ pub fn append_to_chain(chain: &mut Vec<u8>, last: &mut usize, filter: &[u8], ins
     }
     chain.extend_from_slice(filter);
     if let Some(head) = chain.get_mut(start..).and_then(|b| b.first_chunk_mut::<HEADER_BYTES>()) {
-        let [_, _, _, _, _, _, _, _, its @ .., _, _, _, _, n0, n1, n2, n3] = head;
-        if let Some(its) = its.first_chunk_mut::<8>() {
-            *its = instance.to_le_bytes();
+        let [_, _, _, _, _, _, _, _, instance_field @ .., _, _, _, _, n0, n1, n2, n3] = head;
+        if let Some(instance_field) = instance_field.first_chunk_mut::<8>() {
+            *instance_field = instance.to_le_bytes();
         }
         (*n0, *n1, *n2, *n3) = (0, 0, 0, 0);
     }
@@ -214,12 +217,12 @@ impl<'a> EventIds<'a> {
     /// Views the bytes of a filter.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         const WHAT: &str = "filter of event ids";
-        let mut from = Cursor::new(WHAT, bytes);
-        let (filter_in, _, count) = (from.u8()? != 0, from.u8()?, usize::from(from.u16()?));
+        let mut cursor = Cursor::new(WHAT, bytes);
+        let (filter_in, _, count) = (cursor.u8()? != 0, cursor.u8()?, usize::from(cursor.u16()?));
         if count == 0 || count > spec::MAX_EVENT_FILTER_EVENT_ID_COUNT {
             return Err(invalid(WHAT, "it holds 1 to 64 ids"));
         }
-        match from.rest().as_chunks() {
+        match cursor.rest().as_chunks() {
             (ids, []) if ids.len() == count => Ok(Self { filter_in, ids }),
             _ => Err(invalid(WHAT, "the size does not fit the number of ids")),
         }
@@ -251,8 +254,8 @@ impl Gate {
             && (self.any == 0 || keyword == 0 || keyword & self.any != 0 && keyword & self.all == self.all)
     }
 
-    fn read(from: &mut Cursor<'_>) -> Result<Self> {
-        Ok(Self { any: from.u64()?, all: from.u64()?, level: from.u8()? })
+    fn read(cursor: &mut Cursor<'_>) -> Result<Self> {
+        Ok(Self { any: cursor.u64()?, all: cursor.u64()?, level: cursor.u8()? })
     }
 }
 
@@ -272,21 +275,21 @@ impl<'a> EventNames<'a> {
     /// Views the bytes of a filter. Zeros may follow the last name, because callers round sizes up.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
         const WHAT: &str = "filter of event names";
-        at_most(WHAT, bytes, spec::MAX_EVENT_FILTER_EVENT_NAME_SIZE)?;
-        let mut from = Cursor::new(WHAT, bytes);
-        let gate = Gate::read(&mut from)?;
-        let (filter_in, count) = (from.u8()? != 0, usize::from(from.u16()?));
-        let this = Self { gate, filter_in, names: from.rest(), count };
+        check_max_size(WHAT, bytes, spec::MAX_EVENT_FILTER_EVENT_NAME_SIZE)?;
+        let mut cursor = Cursor::new(WHAT, bytes);
+        let gate = Gate::read(&mut cursor)?;
+        let (filter_in, count) = (cursor.u8()? != 0, usize::from(cursor.u16()?));
+        let filter = Self { gate, filter_in, names: cursor.rest(), count };
         for _ in 0..count {
-            if !from.rest().contains(&0) {
+            if !cursor.rest().contains(&0) {
                 return Err(invalid(WHAT, "there are fewer names than the count, or one is unterminated"));
             }
-            from.ansi_z();
+            cursor.ansi_z();
         }
-        if count == 0 || from.rest().iter().any(|byte| *byte != 0) {
+        if count == 0 || cursor.rest().iter().any(|byte| *byte != 0) {
             return Err(invalid(WHAT, "the count does not match the names"));
         }
-        Ok(this)
+        Ok(filter)
     }
 
     /// Returns the names, without their NULs.
@@ -311,22 +314,22 @@ impl LevelKeyword {
         if bytes.len() != LEVEL_KW_BYTES {
             return Err(invalid(WHAT, "it has 24 bytes"));
         }
-        let mut from = Cursor::new(WHAT, bytes);
-        Ok(Self { gate: Gate::read(&mut from)?, filter_in: from.u8()? != 0 })
+        let mut cursor = Cursor::new(WHAT, bytes);
+        Ok(Self { gate: Gate::read(&mut cursor)?, filter_in: cursor.u8()? != 0 })
     }
 }
 
 /// Parses the process ids of a filter.
 pub fn pids(bytes: &[u8]) -> Result<Vec<u32>> {
-    let (ids, rest) = bytes.as_chunks();
-    if !rest.is_empty() || ids.is_empty() || ids.len() > spec::MAX_EVENT_FILTER_PID_COUNT {
+    let (ids, remaining) = bytes.as_chunks();
+    if !remaining.is_empty() || ids.is_empty() || ids.len() > spec::MAX_EVENT_FILTER_PID_COUNT {
         return Err(invalid("filter of process ids", "it holds 1 to 8 ids of four bytes"));
     }
     Ok(ids.iter().map(|id| u32::from_le_bytes(*id)).collect())
 }
 
-/// Parses the names of a filter of executables, packages, applications or containers. They are
-/// returned in lower case, because names are compared without regard to case.
+/// Parses the names of a filter of executables, packages, applications or containers. Returns
+/// the names in lower case, because names are compared without regard to case.
 pub fn name_list(bytes: &[u8]) -> Result<Vec<String>> {
     Ok(names_as_given(bytes)?.iter().map(|name| name.to_lowercase()).collect())
 }
@@ -334,10 +337,10 @@ pub fn name_list(bytes: &[u8]) -> Result<Vec<String>> {
 /// Like [`name_list`], but in the original case, for display.
 pub fn names_as_given(bytes: &[u8]) -> Result<Vec<String>> {
     const WHAT: &str = "filter of names";
-    at_most(WHAT, bytes, spec::MAX_EVENT_FILTER_DATA_SIZE)?;
+    check_max_size(WHAT, bytes, spec::MAX_EVENT_FILTER_DATA_SIZE)?;
     let text = until_nul16(bytes);
     if !bytes.len().is_multiple_of(2)
-        || bytes.get(text.len()..).is_some_and(|rest| rest.iter().any(|byte| *byte != 0))
+        || bytes.get(text.len()..).is_some_and(|remaining| remaining.iter().any(|byte| *byte != 0))
     {
         return Err(invalid(WHAT, "it is one text of 16-bit units"));
     }
@@ -352,7 +355,7 @@ pub fn names_as_given(bytes: &[u8]) -> Result<Vec<String>> {
     Ok(names)
 }
 
-fn at_most(what: &'static str, bytes: &[u8], limit: usize) -> Result<()> {
+fn check_max_size(what: &'static str, bytes: &[u8], limit: usize) -> Result<()> {
     if bytes.len() > limit {
         return Err(Error::TooLarge { what, size: bytes.len() as u64, limit: limit as u64 });
     }

@@ -11,7 +11,8 @@
 use core::fmt;
 use core::str::FromStr;
 
-/// A 16-byte identifier: the first three parts little-endian, the rest in text order.
+/// A 16-byte identifier: the first three parts little-endian, the last eight bytes in text
+/// order.
 #[repr(C)]
 #[derive(Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Guid {
@@ -78,7 +79,7 @@ impl Guid {
         [a[0], a[1], a[2], a[3], b[0], b[1], c[0], c[1], d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]]
     }
 
-    /// Returns whether all bits are zero, which stands for "none" everywhere.
+    /// Returns whether all bits are zero, which stands for "none".
     #[must_use]
     pub fn is_null(&self) -> bool {
         *self == Self::NULL
@@ -88,7 +89,7 @@ impl Guid {
     ///
     /// The hash is SHA-1 over a fixed namespace and the upper-cased name in big-endian UTF-16. The
     /// version nibble is set to 5; the variant bits are not changed. Characters without a
-    /// one-to-one upper-case form stay as they are.
+    /// one-to-one upper-case form are not changed.
     ///
     /// ```
     /// # use traceweir_format::Guid;
@@ -139,14 +140,16 @@ impl Guid {
     pub fn to_ascii(self) -> [u8; 36] {
         const HEX: &[u8; 16] = b"0123456789abcdef";
         /// Position of the two digits of each byte, in text order.
-        const PLACE: [u8; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
+        const DIGIT_POSITIONS: [u8; 16] = [0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34];
         let (a, b, c, d) =
             (self.data1.to_be_bytes(), self.data2.to_be_bytes(), self.data3.to_be_bytes(), self.data4);
-        let order =
+        let text_bytes =
             [a[0], a[1], a[2], a[3], b[0], b[1], c[0], c[1], d[0], d[1], d[2], d[3], d[4], d[5], d[6], d[7]];
         let mut out = [b'-'; 36];
-        for (byte, place) in order.into_iter().zip(PLACE) {
-            if let Some([hi, lo]) = out.get_mut(usize::from(place)..).and_then(|s| s.first_chunk_mut::<2>()) {
+        for (byte, position) in text_bytes.into_iter().zip(DIGIT_POSITIONS) {
+            if let Some([hi, lo]) =
+                out.get_mut(usize::from(position)..).and_then(|s| s.first_chunk_mut::<2>())
+            {
                 *hi = HEX.get(usize::from(byte >> 4)).copied().unwrap_or(b'0');
                 *lo = HEX.get(usize::from(byte & 15)).copied().unwrap_or(b'0');
             }

@@ -82,43 +82,55 @@ pub struct Measure {
     pub size: usize,
 }
 
+/// Offset of the time stamp in EVENT, FULL, INSTANCE, SYSTEM and COMPACT headers.
+pub(crate) const EVENT_TIME_OFFSET: usize = 0x10;
+
 /// Bytes from the start of a record that include the time stamp in every family.
 pub(crate) const MAX_HEADER: usize = 0x40;
 
-/// Returns family, pointer size, header size and record size from the first eight bytes; `None` for
-/// an unknown marker.
+/// Returns family and sizes from the first eight bytes of a record; `None` for an unknown marker.
 #[inline]
-fn classify(head: &[u8; 8], old_instances: bool) -> Option<(Family, u8, usize, u16)> {
-    let (in_marker, after) = (u16::from_le_bytes([head[0], head[1]]), u16::from_le_bytes([head[4], head[5]]));
-    Some(match head[3] >> 4 {
+fn classify(head: &[u8; 8], old_instances: bool) -> Option<Measure> {
+    let (size_in_marker, size_after_marker) =
+        (u16::from_le_bytes([head[0], head[1]]), u16::from_le_bytes([head[4], head[5]]));
+    let (family, pointer_size, header, size) = match head[3] >> 4 {
         0xC..=0xF => match HeaderType(head[2]) {
-            HeaderType::EVENT_HEADER64 => (Family::Event, 8, event::SIZE, in_marker),
-            HeaderType::EVENT_HEADER32 => (Family::Event, 4, event::SIZE, in_marker),
-            HeaderType::PERFINFO64 => (Family::PerfInfo, 8, perfinfo::size_of(head[1]), after),
-            HeaderType::PERFINFO32 => (Family::PerfInfo, 4, perfinfo::size_of(head[1]), after),
-            HeaderType::SYSTEM64 => (Family::System, 8, system::SIZE, after),
-            HeaderType::SYSTEM32 => (Family::System, 4, system::SIZE, after),
-            HeaderType::COMPACT64 => (Family::Compact, 8, system::COMPACT_SIZE, after),
-            HeaderType::COMPACT32 => (Family::Compact, 4, system::COMPACT_SIZE, after),
-            HeaderType::FULL_HEADER64 => (Family::Full, 8, classic::SIZE, in_marker),
-            HeaderType::FULL_HEADER32 => (Family::Full, 4, classic::SIZE, in_marker),
-            HeaderType::INSTANCE64 => (Family::Instance, 8, classic::instance_size(old_instances), in_marker),
-            HeaderType::INSTANCE32 => (Family::Instance, 4, classic::instance_size(old_instances), in_marker),
-            HeaderType(other) => (Family::Other(other), 8, 8, in_marker),
+            HeaderType::EVENT_HEADER64 => (Family::Event, 8, event::SIZE, size_in_marker),
+            HeaderType::EVENT_HEADER32 => (Family::Event, 4, event::SIZE, size_in_marker),
+            HeaderType::PERFINFO64 => {
+                (Family::PerfInfo, 8, perfinfo::header_size(head[1]), size_after_marker)
+            }
+            HeaderType::PERFINFO32 => {
+                (Family::PerfInfo, 4, perfinfo::header_size(head[1]), size_after_marker)
+            }
+            HeaderType::SYSTEM64 => (Family::System, 8, system::SIZE, size_after_marker),
+            HeaderType::SYSTEM32 => (Family::System, 4, system::SIZE, size_after_marker),
+            HeaderType::COMPACT64 => (Family::Compact, 8, system::COMPACT_SIZE, size_after_marker),
+            HeaderType::COMPACT32 => (Family::Compact, 4, system::COMPACT_SIZE, size_after_marker),
+            HeaderType::FULL_HEADER64 => (Family::Full, 8, classic::SIZE, size_in_marker),
+            HeaderType::FULL_HEADER32 => (Family::Full, 4, classic::SIZE, size_in_marker),
+            HeaderType::INSTANCE64 => {
+                (Family::Instance, 8, classic::instance_size(old_instances), size_in_marker)
+            }
+            HeaderType::INSTANCE32 => {
+                (Family::Instance, 4, classic::instance_size(old_instances), size_in_marker)
+            }
+            HeaderType(other) => (Family::Other(other), 8, 8, size_in_marker),
         },
         0x9 => {
             let flags = u16::from_le_bytes([head[6], head[7]]);
-            (Family::Message, message::pointer_size(flags), message::size_of(flags), in_marker)
+            (Family::Message, message::pointer_size(flags), message::header_size(flags), size_in_marker)
         }
-        0xB => (Family::Other(0xB0), 8, 8, in_marker),
+        0xB => (Family::Other(0xB0), 8, 8, size_in_marker),
         _ => return None,
-    })
+    };
+    Some(Measure { family, pointer_size, header, size: usize::from(size) })
 }
 
 /// Returns the family of the record that begins with these eight bytes; `None` at filler or an
 /// unknown marker.
 pub(crate) fn family_of(head: &[u8; 8]) -> Option<Family> {
-    if head.starts_with(&[0xFF; 4]) { None } else { classify(head, false).map(|c| c.0) }
+    if head.starts_with(&[0xFF; 4]) { None } else { classify(head, false).map(|measure| measure.family) }
 }
 
 /// Reads the marker of an EVENT, by far the most common family; `None` for any other family and for
@@ -132,8 +144,8 @@ pub(crate) fn measure_event(bytes: &[u8]) -> Option<Measure> {
         _ => return None,
     };
     let size = usize::from(u16::from_le_bytes([head[0], head[1]]));
-    let whole = size >= event::SIZE && size <= bytes.len();
-    whole.then_some(Measure { family: Family::Event, pointer_size, header: event::SIZE, size })
+    let is_complete = size >= event::SIZE && size <= bytes.len();
+    is_complete.then_some(Measure { family: Family::Event, pointer_size, header: event::SIZE, size })
 }
 
 /// Reads the marker at the start of `bytes`, which extend to the end of the buffer; `None` at
@@ -153,18 +165,17 @@ fn measure_any(bytes: &[u8], offset: u64, old_instances: bool) -> Result<Option<
     let Some(head) = chunk::<8>(bytes, 0).filter(|h| !h.starts_with(&[0xFF; 4])) else {
         return Ok(None);
     };
-    let Some((family, pointer_size, header, size)) = classify(head, old_instances) else {
+    let Some(measure) = classify(head, old_instances) else {
         return Err(Error::Invalid { what: "record", offset, reason: "unknown marker" });
     };
-    let size = usize::from(size);
-    if size < header {
+    if measure.size < measure.header {
         return Err(Error::Invalid { what: "record", offset, reason: "size is smaller than its header" });
     }
-    if size > bytes.len() {
-        let (needed, available) = (size as u64, bytes.len() as u64);
+    if measure.size > bytes.len() {
+        let (needed, available) = (measure.size as u64, bytes.len() as u64);
         return Err(Error::Truncated { what: "record", offset, needed, available });
     }
-    Ok(Some(Measure { family, pointer_size, header, size }))
+    Ok(Some(measure))
 }
 
 /// Returns the raw time stamp of a record, if its header has one.
@@ -175,7 +186,7 @@ pub fn time_of(bytes: &[u8], family: Family) -> Option<i64> {
         Family::PerfInfo => Some(i64_at(bytes, 8)),
         Family::Message => message::time_of(bytes),
         Family::Other(_) => None,
-        _ => Some(i64_at(bytes, 0x10)),
+        _ => Some(i64_at(bytes, EVENT_TIME_OFFSET)),
     }
 }
 
@@ -211,7 +222,7 @@ impl<'b> Record<'b> {
             }
         }
         let time = if family == Family::Event {
-            i64_at(bytes, 0x10)
+            i64_at(bytes, EVENT_TIME_OFFSET)
         } else {
             time_of(bytes, family).unwrap_or(inherited_time)
         };
@@ -230,7 +241,7 @@ impl<'b> Record<'b> {
         Ok(Self::new(bytes, measure, cpu, 0))
     }
 
-    /// Returns the whole record as the file holds it.
+    /// Returns the bytes of the record in the file.
     #[must_use]
     pub const fn bytes(&self) -> &'b [u8] {
         self.bytes
@@ -242,8 +253,8 @@ impl<'b> Record<'b> {
         self.family
     }
 
-    /// Returns the stamp in the session's raw clock. A record without a stamp has that of the
-    /// record before it.
+    /// Returns the stamp in the session's raw clock. A record without a stamp has the stamp of the
+    /// previous record.
     #[must_use]
     pub const fn time(&self) -> i64 {
         self.time
@@ -397,12 +408,12 @@ impl<'b> Record<'b> {
 /// Returns the unrounded size for the header's size field.
 pub(crate) fn finish_record(out: &mut alloc::vec::Vec<u8>, start: usize) -> Result<u16> {
     let size = out.len().saturating_sub(start);
-    let Ok(fits) = u16::try_from(size) else {
+    let Ok(size_field) = u16::try_from(size) else {
         out.truncate(start);
         return Err(Error::TooLarge { what: "record", size: size as u64, limit: MAX_RECORD as u64 });
     };
     out.resize(start.saturating_add(align8(size)), 0);
-    Ok(fits)
+    Ok(size_field)
 }
 
 /// Overwrites bytes of a record under construction.

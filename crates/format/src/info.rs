@@ -7,13 +7,12 @@
 //!                                   GuidInfo, GroupInfo ──to_bytes──▶ C buffer
 //! ```
 //!
-//! The published rules are checked in a fixed order. The first half needs nothing but the call
-//! itself and is checked here: does the class allow this call (50), is there a buffer (87), is it
-//! long enough (24), does it hold whole elements (24), and not too many (87). Callers then check
-//! the session, the rights of the client, the kind of session and the machine, before
-//! [`Set::check`] checks the content. The count in the buffer of
-//! `TracePeriodicCaptureStateListInfo` is content: a mismatch with the length is reported only then
-//! (24).
+//! The published rules are checked in a fixed order. This module checks the rules that need only
+//! the call: does the class allow this call (50), is there a buffer (87), is it long enough (24),
+//! does it hold whole elements (24), and not too many (87). Callers then check the session, the
+//! rights of the client, the kind of session and the machine, before [`Set::check`] checks the
+//! content. The count in the buffer of `TracePeriodicCaptureStateListInfo` is content: a mismatch
+//! with the length is reported by [`Set::check`] (24).
 //!
 //! The structures are those of evntrace.h; all offsets are natural, all numbers little-endian.
 
@@ -45,7 +44,7 @@ pub const MAX_LBR_EVENTS: usize = 4;
 /// [`Set::check_counters`] checks that limit.
 pub const MAX_COUNTERS: usize = 255;
 /// The most providers of one `TraceSetDisallowList`.
-pub const MAX_DISALLOWED: usize = 1024;
+pub const MAX_DISALLOWED_PROVIDERS: usize = 1024;
 /// The shortest period of `TracePeriodicCaptureStateListInfo`, in seconds.
 pub const MIN_CAPTURE_STATE_PERIOD: u32 = 10;
 /// The most providers of one `TracePeriodicCaptureStateListInfo`.
@@ -67,7 +66,7 @@ impl ClassicEventId {
     /// Parses consecutive structures; an incomplete one at the end is ignored.
     #[must_use]
     pub fn list(bytes: &[u8]) -> Vec<Self> {
-        elements(bytes, Self::SIZE, Self::from_bytes)
+        parse_elements(bytes, Self::SIZE, Self::from_bytes)
     }
 
     fn from_bytes(bytes: &[u8]) -> Self {
@@ -119,38 +118,38 @@ pub struct StackCaching {
 }
 
 impl StackCaching {
-    const USUAL_BYTES: u32 = 1 << 20;
-    const USUAL_BUCKETS: u32 = 4096;
-    const LEAST_BYTES: u32 = 64 << 10;
-    const MOST_BYTES: u32 = 64 << 20;
-    /// With more buckets, not every bucket could hold a stack.
-    const MOST_BUCKETS: u32 = 1 << 20;
+    const DEFAULT_BYTES: u32 = 1 << 20;
+    const DEFAULT_BUCKETS: u32 = 4096;
+    const MIN_BYTES: u32 = 64 << 10;
+    const MAX_BYTES: u32 = 64 << 20;
+    /// More buckets than this could not each hold a stack.
+    const MAX_BUCKETS: u32 = 1 << 20;
 
-    /// Returns the values to use: defaults filled in, within the bounds, and a power of two of
-    /// buckets.
+    /// Returns the values in use: defaults for 0, within the bounds, and a power of two of buckets.
     #[must_use]
     pub fn adjusted(self) -> Self {
-        let or = |value: u32, usual: u32| if value == 0 { usual } else { value };
-        let bytes = or(self.bytes, Self::USUAL_BYTES).clamp(Self::LEAST_BYTES, Self::MOST_BYTES);
-        let buckets = or(self.buckets, Self::USUAL_BUCKETS).min(Self::MOST_BUCKETS).next_power_of_two();
+        let or_default = |value: u32, default: u32| if value == 0 { default } else { value };
+        let bytes = or_default(self.bytes, Self::DEFAULT_BYTES).clamp(Self::MIN_BYTES, Self::MAX_BYTES);
+        let buckets =
+            or_default(self.buckets, Self::DEFAULT_BUCKETS).min(Self::MAX_BUCKETS).next_power_of_two();
         Self { bytes, buckets, ..self }
     }
 }
 
-fn refuse<T>(status: Status, reason: &'static str) -> Result<T> {
+fn reject<T>(status: Status, reason: &'static str) -> Result<T> {
     Err(Error::Information { status, reason })
 }
 
 fn bad_length<T>(reason: &'static str) -> Result<T> {
-    refuse(Status::ERROR_BAD_LENGTH, reason)
+    reject(Status::ERROR_BAD_LENGTH, reason)
 }
 
 fn invalid<T>(reason: &'static str) -> Result<T> {
-    refuse(Status::ERROR_INVALID_PARAMETER, reason)
+    reject(Status::ERROR_INVALID_PARAMETER, reason)
 }
 
 /// Parses consecutive elements of a fixed size.
-fn elements<T>(bytes: &[u8], size: usize, read: impl Fn(&[u8]) -> T) -> Vec<T> {
+fn parse_elements<T>(bytes: &[u8], size: usize, read: impl Fn(&[u8]) -> T) -> Vec<T> {
     bytes.chunks_exact(size.max(1)).map(read).collect()
 }
 
@@ -160,15 +159,15 @@ fn put_words(words: &[u32], out: &mut Vec<u8>) {
     }
 }
 
-/// Parses the buffer; `None` if it is shorter than its own count requires. Bytes after the GUIDs
-/// are ignored, and at most one GUID too many is read.
-fn periodic_from(bytes: &[u8]) -> Option<PeriodicCaptureState> {
+/// Parses the buffer; `None` if it is shorter than its count requires. Bytes after the GUIDs are
+/// ignored. At most one GUID more than allowed is parsed.
+fn parse_capture_state(bytes: &[u8]) -> Option<PeriodicCaptureState> {
     let count = usize::from(u16_at(bytes, 4));
     let guids = bytes.get(8..)?.get(..count.checked_mul(16)?)?;
-    let most = usize::from(MAX_CAPTURE_STATE_PROVIDERS).saturating_add(1);
-    let all = guids.chunks_exact(16).take(most).map(|guid| guid_at(guid, 0)).collect();
-    // A provider that is listed twice is asked once. If there are too many, duplicates count.
-    let providers = if count < most { set::distinct(all) } else { all };
+    let max_parsed = usize::from(MAX_CAPTURE_STATE_PROVIDERS).saturating_add(1);
+    let all = guids.chunks_exact(16).take(max_parsed).map(|guid| guid_at(guid, 0)).collect();
+    // A provider that is listed twice is asked once. Duplicates stay in a list that is too long.
+    let providers = if count < max_parsed { set::remove_duplicates(all) } else { all };
     Some(PeriodicCaptureState { seconds: u32_at(bytes, 0), providers })
 }
 

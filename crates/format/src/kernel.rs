@@ -3,7 +3,7 @@
 //! ```text
 //!   Shape { class, version, types: [(10, "Load"), …], fields: [FieldShape { name, … }, …] }
 //!
-//!   payload   │ f0 │ f1 │ f2 … │ left over │     packed, no padding between fields;
+//!   payload   │ f0 │ f1 │ f2 … │ unused │        packed, no padding between fields;
 //!                                               `Ptr` is 4 or 8 bytes, depending on the event
 //! ```
 //!
@@ -16,17 +16,17 @@
 //! * A version that is not listed is read with the highest listed version below it; a version below
 //!   all listed ones with the lowest.
 //! * A payload that ends at a field boundary simply lacks the remaining fields, so fields that
-//!   newer systems append are last in the table of the version that carries them; a longer payload
-//!   leaves bytes over.
+//!   newer systems append are last in the table of the version that carries them; the excess bytes
+//!   of a longer payload are unused.
 //! * One type of one class has at most one shape in a version, and a count is the value of an
 //!   earlier field.
 //! * A field that extends to the end of the payload ([`Ty::Rest`], [`Ty::Lznt1Text`],
 //!   [`Repeat::ToEnd`]) is the last field.
 //!
-//! The tables hold no arrays of structures: records that vary in form or come in groups are kept as
-//! bytes or as a flat array of pointers, which the field's comment explains. Groups without a
-//! published layout (heap, critical sections, jobs, power, cache manager, thread pool, WNF,
-//! hypervisor) are absent, and so are the unversioned layouts of Windows XP's hardware events,
+//! The tables hold no arrays of structures: records that vary in form or come in groups are
+//! described as bytes or as a flat array of pointers. A comment on the field explains them. Groups
+//! without a published layout (heap, critical sections, jobs, power, cache manager, thread pool,
+//! WNF, hypervisor) are absent, and so are the unversioned layouts of Windows XP's hardware events,
 //! which cannot be distinguished from version 0.
 //!
 //! Names are those of the MOF classes. Source: Documented (the MOF class pages of "Event Tracing")
@@ -135,7 +135,7 @@ pub enum Ty {
     Ip6,
     /// An NTSTATUS code.
     NtStatus,
-    /// The rest of the payload as bytes.
+    /// The remaining bytes of the payload.
     Rest,
     /// `u32` of the uncompressed size, then an LZNT1 stream to the end that holds UTF-16 text.
     Lznt1Text,
@@ -196,16 +196,16 @@ impl Shape {
     pub fn raw_times(&self, pointer_size: usize) -> impl Iterator<Item = usize> {
         let mut at = Some(0_usize);
         self.fields.iter().filter_map(move |field| {
-            let here = at?;
-            at = field.size(pointer_size).map(|size| here.saturating_add(size));
-            (field.ty == Ty::RawTime).then_some(here)
+            let offset = at?;
+            at = field.size(pointer_size).map(|size| offset.saturating_add(size));
+            (field.ty == Ty::RawTime).then_some(offset)
         })
     }
 
     /// Returns the name of an event type of a class, if it has this layout.
     const fn name_in(&self, class: &Guid, opcode: u8) -> Option<&'static str> {
-        let ([own, own_rest], [other, other_rest]) = (self.class.to_words(), class.to_words());
-        if own != other || own_rest != other_rest {
+        let ([first, second], [other_first, other_second]) = (self.class.to_words(), class.to_words());
+        if first != other_first || second != other_second {
             return None;
         }
         let mut types = self.types;
@@ -219,7 +219,7 @@ impl Shape {
     }
 
     /// Returns whether this shape suits `version` better than `other` does.
-    const fn beats(&self, other: &Self, version: u8) -> bool {
+    const fn suits_better_than(&self, other: &Self, version: u8) -> bool {
         match (self.version <= version, other.version <= version) {
             (true, true) => self.version > other.version,
             (false, false) => self.version < other.version,
@@ -249,7 +249,7 @@ const fn times(name: &'static str, ty: Ty, n: u16) -> FieldShape {
 }
 
 /// Defines a field that repeats as often as the value of the field `count`.
-const fn by(name: &'static str, ty: Ty, count: &'static str) -> FieldShape {
+const fn repeated_by(name: &'static str, ty: Ty, count: &'static str) -> FieldShape {
     FieldShape { name, ty, repeat: Repeat::By(count) }
 }
 
@@ -294,7 +294,7 @@ pub const fn shape_of(class: &Guid, opcode: u8, version: u8) -> Option<(&'static
         while let Some((shape, others)) = shapes.split_first() {
             if let Some(name) = shape.name_in(class, opcode) {
                 match best {
-                    Some((other, _)) if !shape.beats(other, version) => {}
+                    Some((other, _)) if !shape.suits_better_than(other, version) => {}
                     _ => best = Some((shape, name)),
                 }
             }
@@ -308,12 +308,12 @@ pub const fn shape_of(class: &Guid, opcode: u8, version: u8) -> Option<(&'static
 /// Returns the name of a class of kernel or merge events.
 #[must_use]
 pub fn class_name(class: &Guid) -> Option<&'static str> {
-    const BESIDES_GROUPS: [(Guid, &str); 5] = [
+    const CLASSES_WITHOUT_GROUP: [(Guid, &str); 5] = [
         (class::LOST_EVENT, "RT_LostEvent"),
         (class::IMAGE_ID, "ImageID"),
         (class::SYS_CONFIG_EX, "SysConfigEx"),
         (class::EVENT_METADATA, "MetaData"),
         (class::WIN_SAT, "WinSat"),
     ];
-    class::GROUPS.iter().chain(&BESIDES_GROUPS).find(|(guid, _)| guid == class).map(|(_, name)| *name)
+    class::GROUPS.iter().chain(&CLASSES_WITHOUT_GROUP).find(|(guid, _)| guid == class).map(|(_, name)| *name)
 }

@@ -1,5 +1,4 @@
-//! Facts about processes from the text files of Linux, shared by events of programs and of the
-//! kernel.
+//! Parses process information of procfs, for user and kernel events.
 //!
 //! ```text
 //!   /proc/PID/stat     pid (name, which may hold anything) state ppid … start time (22nd) …
@@ -8,7 +7,7 @@
 //!   start key          boot (16 bits) │ start in ticks (32 bits) │ process id (16 bits)
 //! ```
 //!
-//! Texts come as arguments: nothing here reads a file.
+//! Callers pass the texts: this module reads no file.
 
 pub mod cgroup;
 
@@ -16,9 +15,9 @@ pub mod cgroup;
 /// documentation. Allocates nothing.
 pub fn stat_fields(stat: &[u8]) -> impl Iterator<Item = &[u8]> {
     // The second field is the program's name in parentheses and may hold any bytes.
-    let after = stat.iter().rposition(|byte| *byte == b')').and_then(|at| at.checked_add(1));
-    let rest = after.and_then(|after| stat.get(after..)).unwrap_or_default();
-    rest.split(|byte| byte.is_ascii_whitespace()).filter(|field| !field.is_empty())
+    let name_end = stat.iter().rposition(|byte| *byte == b')').and_then(|at| at.checked_add(1));
+    let fields = name_end.and_then(|name_end| stat.get(name_end..)).unwrap_or_default();
+    fields.split(|byte| byte.is_ascii_whitespace()).filter(|field| !field.is_empty())
 }
 
 /// Returns the start time from the text of `/proc/PID/stat`. Allocates nothing.

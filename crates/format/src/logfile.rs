@@ -29,7 +29,7 @@ use crate::time::{Clock, ClockKind, FileTime, UNITS_PER_SECOND};
 use crate::wire::{Put, i64_at, u16_at, u32_at};
 use crate::{Error, Result};
 
-/// Version of the kernel's events: Windows 10, version 2004, whose layouts are written.
+/// Version of the kernel events that are written: those of Windows 10, version 2004.
 const KERNEL_EVENT_VERSION: u32 = 80;
 
 /// Returns the payload of either group-mask event: eight words, then the version of the kernel's
@@ -44,6 +44,10 @@ pub fn group_masks(groups: &crate::info::GroupMask) -> [u8; 36] {
     payload
 }
 
+/// The major OS version of Windows Vista.
+const VISTA_MAJOR: u8 = 6;
+
+/// Size of TIME_ZONE_INFORMATION in bytes.
 const TIME_ZONE_SIZE: usize = 172;
 
 /// Offsets of the header's fields in the 32-bit column; [`in_payload`](at::in_payload) returns
@@ -76,15 +80,15 @@ pub(crate) mod at {
     /// Offset in a file of the first event's payload.
     pub(crate) const PAYLOAD_IN_FILE: u64 = (buffer::HEADER_SIZE + header::system::SIZE) as u64;
 
-    /// Returns the offset of a field in the payload: after the two pointers, the 64-bit column is
-    /// eight bytes further on.
-    pub(crate) const fn in_payload(field: usize, wide: bool) -> usize {
-        field.saturating_add(if wide && field >= TIME_ZONE { 8 } else { 0 })
+    /// Returns the offset of a field in the payload: after the two pointers, offsets in the
+    /// 64-bit column are larger by eight.
+    pub(crate) const fn in_payload(field: usize, is_64_bit: bool) -> usize {
+        field.saturating_add(if is_64_bit && field >= TIME_ZONE { 8 } else { 0 })
     }
 
     /// Returns the offset of a field in the file.
-    pub(crate) const fn in_file(field: usize, wide: bool) -> u64 {
-        PAYLOAD_IN_FILE.saturating_add(in_payload(field, wide) as u64)
+    pub(crate) const fn in_file(field: usize, is_64_bit: bool) -> u64 {
+        PAYLOAD_IN_FILE.saturating_add(in_payload(field, is_64_bit) as u64)
     }
 }
 
@@ -157,43 +161,43 @@ pub struct TimeZone {
 impl LogFileHeader {
     /// Parses the first event of a file.
     pub fn parse(record: &Record<'_>) -> Result<Self> {
-        let wide = record.pointer_size() == 8;
-        let p = record.payload();
-        let fixed = at::in_payload(at::NAMES, wide);
-        if p.len() < fixed {
-            let (needed, available) = (fixed as u64, p.len() as u64);
+        let is_64_bit = record.pointer_size() == 8;
+        let payload = record.payload();
+        let fixed_bytes = at::in_payload(at::NAMES, is_64_bit);
+        if payload.len() < fixed_bytes {
+            let (needed, available) = (fixed_bytes as u64, payload.len() as u64);
             let (what, offset) = ("log-file header", at::PAYLOAD_IN_FILE);
             return Err(Error::Truncated { what, offset, needed, available });
         }
-        let late = |field| at::in_payload(field, wide);
-        let names = p.get(fixed..).unwrap_or_default();
+        let offset_of = |field| at::in_payload(field, is_64_bit);
+        let names = payload.get(fixed_bytes..).unwrap_or_default();
         let session = until_nul16(names);
         let file = names.get(session.len().saturating_add(2)..).map_or(&[][..], until_nul16);
-        let pointer_size = match u32_at(p, at::POINTER_SIZE) {
+        let pointer_size = match u32_at(payload, at::POINTER_SIZE) {
             size @ (4 | 8) => size,
-            _ if wide => 8,
+            _ if is_64_bit => 8,
             _ => 4,
         };
         Ok(Self {
-            buffer_size: u32_at(p, at::BUFFER_SIZE),
-            versions: u32_at(p, at::VERSIONS).to_le_bytes(),
-            provider_version: u32_at(p, at::PROVIDER_VERSION),
-            processors: u32_at(p, at::PROCESSORS),
-            end_time: FileTime(i64_at(p, at::END_TIME)),
-            timer_resolution: u32_at(p, at::TIMER_RESOLUTION),
-            maximum_file_size: u32_at(p, at::MAXIMUM_FILE_SIZE),
-            log_file_mode: u32_at(p, at::LOG_FILE_MODE),
-            buffers_written: u32_at(p, at::BUFFERS_WRITTEN),
-            start_buffers: u32_at(p, at::START_BUFFERS),
+            buffer_size: u32_at(payload, at::BUFFER_SIZE),
+            versions: u32_at(payload, at::VERSIONS).to_le_bytes(),
+            provider_version: u32_at(payload, at::PROVIDER_VERSION),
+            processors: u32_at(payload, at::PROCESSORS),
+            end_time: FileTime(i64_at(payload, at::END_TIME)),
+            timer_resolution: u32_at(payload, at::TIMER_RESOLUTION),
+            maximum_file_size: u32_at(payload, at::MAXIMUM_FILE_SIZE),
+            log_file_mode: u32_at(payload, at::LOG_FILE_MODE),
+            buffers_written: u32_at(payload, at::BUFFERS_WRITTEN),
+            start_buffers: u32_at(payload, at::START_BUFFERS),
             pointer_size,
-            events_lost: u32_at(p, at::EVENTS_LOST),
-            cpu_speed_mhz: u32_at(p, at::CPU_SPEED),
-            time_zone: TimeZone::parse(p.get(late(at::TIME_ZONE)..).unwrap_or_default()),
-            boot_time: FileTime(i64_at(p, late(at::BOOT_TIME))),
-            perf_freq: i64_at(p, late(at::PERF_FREQ)),
-            start_time: FileTime(i64_at(p, late(at::START_TIME))),
-            clock_type: u32_at(p, late(at::CLOCK_TYPE)),
-            buffers_lost: u32_at(p, late(at::BUFFERS_LOST)),
+            events_lost: u32_at(payload, at::EVENTS_LOST),
+            cpu_speed_mhz: u32_at(payload, at::CPU_SPEED),
+            time_zone: TimeZone::parse(payload.get(offset_of(at::TIME_ZONE)..).unwrap_or_default()),
+            boot_time: FileTime(i64_at(payload, offset_of(at::BOOT_TIME))),
+            perf_freq: i64_at(payload, offset_of(at::PERF_FREQ)),
+            start_time: FileTime(i64_at(payload, offset_of(at::START_TIME))),
+            clock_type: u32_at(payload, offset_of(at::CLOCK_TYPE)),
+            buffers_lost: u32_at(payload, offset_of(at::BUFFERS_LOST)),
             session_name: utf16(session),
             file_name: utf16(file),
         })
@@ -202,32 +206,35 @@ impl LogFileHeader {
     /// Returns the 64-bit payload.
     #[must_use]
     pub fn to_payload(&self) -> Vec<u8> {
-        let mut p = Vec::with_capacity(0x200);
-        p.put_u32(self.buffer_size)
+        let mut payload = Vec::with_capacity(0x200);
+        payload
+            .put_u32(self.buffer_size)
             .put(&self.versions)
             .put_u32(self.provider_version)
             .put_u32(self.processors);
-        p.put_i64(self.end_time.0).put_u32(self.timer_resolution).put_u32(self.maximum_file_size);
-        p.put_u32(self.log_file_mode).put_u32(self.buffers_written).put_u32(self.start_buffers);
-        p.put_u32(self.pointer_size).put_u32(self.events_lost).put_u32(self.cpu_speed_mhz);
-        p.put_u64(0).put_u64(0);
-        self.time_zone.put(&mut p);
-        p.put_u32(0).put_i64(self.boot_time.0).put_i64(self.perf_freq).put_i64(self.start_time.0);
-        p.put_u32(self.clock_type).put_u32(self.buffers_lost);
-        p.put_wide_z(&self.session_name).put_wide_z(&self.file_name);
-        p
+        payload.put_i64(self.end_time.0).put_u32(self.timer_resolution).put_u32(self.maximum_file_size);
+        payload.put_u32(self.log_file_mode).put_u32(self.buffers_written).put_u32(self.start_buffers);
+        payload.put_u32(self.pointer_size).put_u32(self.events_lost).put_u32(self.cpu_speed_mhz);
+        payload.put_u64(0).put_u64(0);
+        self.time_zone.put(&mut payload);
+        payload.put_u32(0).put_i64(self.boot_time.0).put_i64(self.perf_freq).put_i64(self.start_time.0);
+        payload.put_u32(self.clock_type).put_u32(self.buffers_lost);
+        payload.put_wide_z(&self.session_name).put_wide_z(&self.file_name);
+        payload
     }
 
     /// Returns the clock of the file, anchored at the stamp of its first event.
     #[must_use]
     pub fn clock(&self, anchor: i64) -> Clock {
-        let before_vista = self.versions[0] < 6;
+        let is_before_vista = self.versions[0] < VISTA_MAJOR;
         let frequency = u64::try_from(self.perf_freq).ok().filter(|&f| f > 0);
-        let (kind, rate) = match (self.clock_type, frequency) {
-            (1, Some(rate)) => (ClockKind::Qpc, rate),
-            (2, _) => (ClockKind::SystemTime, UNITS_PER_SECOND.unsigned_abs()),
-            (0, _) if before_vista => (ClockKind::SystemTime, UNITS_PER_SECOND.unsigned_abs()),
-            (3, _) if self.cpu_speed_mhz > 0 => {
+        let (kind, rate) = match (ClockKind::from_number(self.clock_type), frequency) {
+            (Some(ClockKind::Qpc), Some(rate)) => (ClockKind::Qpc, rate),
+            (Some(ClockKind::SystemTime), _) => (ClockKind::SystemTime, UNITS_PER_SECOND.unsigned_abs()),
+            (None, _) if self.clock_type == 0 && is_before_vista => {
+                (ClockKind::SystemTime, UNITS_PER_SECOND.unsigned_abs())
+            }
+            (Some(ClockKind::CpuCycles), _) if self.cpu_speed_mhz > 0 => {
                 (ClockKind::CpuCycles, u64::from(self.cpu_speed_mhz).saturating_mul(1_000_000))
             }
             _ if is_plausible_file_time(anchor) => (ClockKind::SystemTime, UNITS_PER_SECOND.unsigned_abs()),
@@ -239,12 +246,11 @@ impl LogFileHeader {
     /// Returns whether the clock type is known and has a rate.
     #[must_use]
     pub const fn has_rated_clock(&self) -> bool {
-        match self.clock_type {
-            1 => self.perf_freq > 0,
-            2 => true,
-            3 => self.cpu_speed_mhz > 0,
-            0 => self.versions[0] < 6,
-            _ => false,
+        match ClockKind::from_number(self.clock_type) {
+            Some(ClockKind::Qpc) => self.perf_freq > 0,
+            Some(ClockKind::SystemTime) => true,
+            Some(ClockKind::CpuCycles) => self.cpu_speed_mhz > 0,
+            None => self.clock_type == 0 && self.versions[0] < VISTA_MAJOR,
         }
     }
 
@@ -258,7 +264,7 @@ impl LogFileHeader {
     /// and later).
     #[must_use]
     pub const fn has_modern_buffers(&self) -> bool {
-        self.versions[0] >= 6 || self.versions[0] == 0
+        self.versions[0] >= VISTA_MAJOR || self.versions[0] == 0
     }
 
     /// Returns the session's buffer size, if a session can have it.
@@ -323,7 +329,7 @@ mod tests {
     use crate::kernel::hook;
     use crate::spec::event::class;
 
-    fn record_of(header: &LogFileHeader) -> Vec<u8> {
+    fn encode_header_record(header: &LogFileHeader) -> Vec<u8> {
         let mut out = Vec::new();
         let system = SystemHeader {
             pointer_size: 8,
@@ -363,24 +369,24 @@ mod tests {
             session_name: "Relogger".into(),
             file_name: "[multiple files]".into(),
         };
-        let bytes = record_of(&header);
+        let bytes = encode_header_record(&header);
         assert_eq!(LogFileHeader::parse(&Record::parse(&bytes, 0).unwrap()), Ok(header));
     }
 
     #[test]
-    fn the_event_of_the_sample_names_has_the_documented_size() {
+    fn header_event_has_the_documented_size() {
         let header = LogFileHeader {
             session_name: "solar_system".into(),
             file_name: "C:\\primitive-types_000004.etl".into(),
             ..Default::default()
         };
-        assert_eq!(Record::parse(&record_of(&header), 0).unwrap().bytes().len(), 0x18E);
+        assert_eq!(Record::parse(&encode_header_record(&header), 0).unwrap().bytes().len(), 0x18E);
     }
 
     #[test]
-    fn the_shape_of_the_kernel_event_has_the_same_offsets() {
+    fn kernel_event_shape_has_the_same_offsets() {
         let (shape, _) = kernel::shape_of(&class::EVENT_TRACE, 0, 0).unwrap();
-        let named = [
+        let expected_offsets = [
             ("BufferSize", at::BUFFER_SIZE),
             ("Version", at::VERSIONS),
             ("ProviderVersion", at::PROVIDER_VERSION),
@@ -402,29 +408,30 @@ mod tests {
             ("BuffersLost", at::BUFFERS_LOST),
             ("SessionNameString", at::NAMES),
         ];
-        for wide in [false, true] {
-            let (mut offset, mut seen) = (0, 0);
+        for is_64_bit in [false, true] {
+            let (mut offset, mut checked) = (0, 0);
             for field in shape.fields {
-                if let Some((name, expected)) = named.iter().find(|(name, _)| *name == field.name) {
-                    assert_eq!(offset, at::in_payload(*expected, wide), "{name}, wide: {wide}");
-                    seen += 1;
+                if let Some((name, expected)) = expected_offsets.iter().find(|(name, _)| *name == field.name)
+                {
+                    assert_eq!(offset, at::in_payload(*expected, is_64_bit), "{name}, 64-bit: {is_64_bit}");
+                    checked += 1;
                 }
-                offset += field.size(if wide { 8 } else { 4 }).unwrap_or(0);
+                offset += field.size(if is_64_bit { 8 } else { 4 }).unwrap_or(0);
             }
-            assert_eq!(seen, named.len());
+            assert_eq!(checked, expected_offsets.len());
         }
         assert_eq!(at::in_file(at::NAMES, true), 0x68 + 0x118);
     }
 
     #[test]
-    fn impossible_clocks_fall_back() {
+    fn impossible_clock_is_replaced_by_a_plausible_one() {
         let clock = |clock_type, perf_freq, anchor| {
             LogFileHeader { clock_type, perf_freq, versions: [10, 0, 1, 5], ..Default::default() }
                 .clock(anchor)
         };
         assert_eq!(clock(1, 0, 5).rate, 10_000_000);
         assert_eq!(clock(9, 0, 132_400_000_000_000_000).kind, ClockKind::SystemTime);
-        assert_eq!(clock(3, 3_000_000, 5).kind, ClockKind::Qpc, "cycles without a speed");
+        assert_eq!(clock(3, 3_000_000, 5).kind, ClockKind::Qpc, "a cycle clock without a speed is not used");
         assert_eq!(clock(2, 10, 5).kind, ClockKind::SystemTime);
     }
 }

@@ -14,9 +14,9 @@
 //!
 //! The boundary between the two parts of a copy depends on the position in the chunk: the distance
 //! gets as many bits as the number of bytes before the current one needs, at least 4, and the
-//! length gets the rest of the 16. No copy reaches out of its chunk.
+//! length gets the other bits. No copy reaches out of its chunk.
 //!
-//! There is no compressor, because no trace needs it. Contract and treatment of damage are those of
+//! There is no compressor, because no trace needs it. Arguments and errors are those of
 //! [`crate::xpress`].
 //!
 //! Source: Documented ("\[MS-XCA\]: Xpress Compression Algorithm", LZNT1). Observed: the three
@@ -29,7 +29,7 @@ use crate::{Error, Result};
 
 const WHAT: &str = "LZNT1 stream";
 /// The output of every chunk except the last, in bytes.
-const CHUNK: usize = 4096;
+const CHUNK_BYTES: usize = 4096;
 const SIGNATURE: u16 = 3;
 
 /// Decodes `src` into `out`, which is cleared first, until `limit` bytes are decoded.
@@ -57,17 +57,17 @@ pub fn decompress(src: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<()> {
         }
         // Copies do not reach into earlier chunks, so earlier chunks must be complete for the
         // position of a byte to be known.
-        if !out.len().is_multiple_of(CHUNK) {
+        if !out.len().is_multiple_of(CHUNK_BYTES) {
             return Err(src.invalid("chunk after one that is not full"));
         }
         let size = usize::from(header & 0xFFF).saturating_add(1);
         let start = src.position();
         let data = src.rest().get(..size).unwrap_or(src.rest());
-        let room = CHUNK.min(limit.saturating_sub(out.len()));
+        let max_bytes = CHUNK_BYTES.min(limit.saturating_sub(out.len()));
         if header >> 15 == 0 {
-            out.extend(data.iter().take(room));
+            out.extend(data.iter().take(max_bytes));
         } else {
-            decompress_chunk(data, start, room, out)?;
+            decompress_chunk(data, start, max_bytes, out)?;
         }
         if out.len() < limit {
             src.bytes(size)?;
@@ -76,53 +76,53 @@ pub fn decompress(src: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<()> {
     Ok(())
 }
 
-/// Decodes the tokens of one chunk, at `start` of the stream, until `room` bytes are added or the
-/// tokens end.
-fn decompress_chunk(data: &[u8], start: usize, room: usize, out: &mut Vec<u8>) -> Result<()> {
+/// Decodes the tokens of one chunk, at `start` of the stream, until `max_bytes` bytes are added or
+/// the tokens end.
+fn decompress_chunk(data: &[u8], start: usize, max_bytes: usize, out: &mut Vec<u8>) -> Result<()> {
     let first = out.len();
     let mut tokens = Cursor::new(WHAT, data);
-    let at = |offset: usize| start.saturating_add(offset) as u64;
+    let stream_offset = |offset: usize| start.saturating_add(offset) as u64;
     while !tokens.is_empty() {
         let flags = tokens.u8()?;
         for bit in 0..8 {
-            let done = out.len().saturating_sub(first);
-            if done >= room || tokens.is_empty() {
+            let written = out.len().saturating_sub(first);
+            if written >= max_bytes || tokens.is_empty() {
                 break;
             }
             if flags >> bit & 1 == 0 {
                 out.push(tokens.u8()?);
                 continue;
             }
-            let offset = at(tokens.position());
+            let offset = stream_offset(tokens.position());
             let token =
                 tokens.u16().map_err(|_| Error::Truncated { what: WHAT, offset, needed: 2, available: 1 })?;
-            let (distance, length) = split(token, done);
-            if distance > done || length > room.saturating_sub(done) {
+            let (distance, length) = split_token(token, written);
+            if distance > written || length > max_bytes.saturating_sub(written) {
                 return Err(Error::Invalid {
                     what: WHAT,
                     offset,
                     reason: "copy out of its chunk or past the stated length",
                 });
             }
-            repeat(out, distance, length);
+            copy_within(out, distance, length);
         }
-        if out.len().saturating_sub(first) >= room {
+        if out.len().saturating_sub(first) >= max_bytes {
             break;
         }
     }
     Ok(())
 }
 
-/// Returns the distance and length of a copy after `done` bytes of its chunk.
-fn split(token: u16, done: usize) -> (usize, usize) {
-    let bits = usize::BITS.saturating_sub(done.saturating_sub(1).leading_zeros()).clamp(4, 12);
+/// Returns the distance and length of a copy after `written` bytes of its chunk.
+fn split_token(token: u16, written: usize) -> (usize, usize) {
+    let bits = usize::BITS.saturating_sub(written.saturating_sub(1).leading_zeros()).clamp(4, 12);
     let length_bits = 16_u32.saturating_sub(bits);
     let length = token & u16::MAX.wrapping_shr(bits);
     (usize::from(token.wrapping_shr(length_bits)).saturating_add(1), usize::from(length).saturating_add(3))
 }
 
 /// Appends `length` bytes from `distance` back; the source may overlap the copy itself.
-fn repeat(out: &mut Vec<u8>, distance: usize, length: usize) {
+fn copy_within(out: &mut Vec<u8>, distance: usize, length: usize) {
     let from = out.len().saturating_sub(distance);
     let end = out.len().saturating_add(length);
     while out.len() < end {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn the_published_example_decodes() {
+    fn published_example_decodes() {
         let mut out = Vec::new();
         assert_eq!(decompress(&EXAMPLE, EXAMPLE_TEXT.len(), &mut out), Ok(()));
         assert_eq!(out, EXAMPLE_TEXT);
@@ -164,15 +164,17 @@ mod tests {
 
     #[test]
     fn distances_gain_a_bit_as_the_chunk_grows() {
-        for (done, bits) in [(1, 4), (16, 4), (17, 5), (32, 5), (33, 6), (2048, 11), (2049, 12), (4095, 12)] {
+        for (written, bits) in
+            [(1, 4), (16, 4), (17, 5), (32, 5), (33, 6), (2048, 11), (2049, 12), (4095, 12)]
+        {
             let longest = (0xFFFF >> bits) + 3;
-            assert_eq!(split(0xFFFF, done), (1 << bits, longest), "after {done}");
+            assert_eq!(split_token(0xFFFF, written), (1 << bits, longest), "after {written}");
         }
     }
 
     #[test]
     fn chunks_follow_each_other_and_may_be_plain() {
-        let zeros = [0x03, 0xb0, 0x02, 0x00, 0xfc, 0x0f]; // A zero, then 4095 more from one back.
+        let zeros = [0x03, 0xb0, 0x02, 0x00, 0xfc, 0x0f]; // A zero, then a copy of 4095 bytes from one byte back.
         let stream = [&zeros[..], &plain_chunk(&[5; 4096]), &zeros, &plain_chunk(b"end")].concat();
         let mut out = Vec::new();
         assert_eq!(decompress(&stream, 3 * 4096 + 3, &mut out), Ok(()));
@@ -180,13 +182,13 @@ mod tests {
     }
 
     #[test]
-    fn every_truncation_keeps_what_came_before() {
+    fn truncated_stream_decodes_up_to_the_truncation() {
         let stream = [plain_chunk(&[9; 4096]), EXAMPLE.to_vec()].concat();
-        let whole = [&[9; 4096][..], EXAMPLE_TEXT].concat();
+        let expected = [&[9; 4096][..], EXAMPLE_TEXT].concat();
         let mut out = Vec::new();
         for end in 0..stream.len() {
-            assert!(decompress(&stream[..end], whole.len(), &mut out).is_err(), "cut at {end}");
-            assert!(whole.starts_with(&out), "cut at {end}");
+            assert!(decompress(&stream[..end], expected.len(), &mut out).is_err(), "cut at {end}");
+            assert!(expected.starts_with(&out), "cut at {end}");
             assert!(out.len() + 2 >= end.min(4098), "cut at {end}");
         }
     }
@@ -199,12 +201,16 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert_eq!(offset(&[]), 0);
-        assert_eq!(offset(&[0, 0]), 2, "the end mark comes first");
+        assert_eq!(offset(&[0, 0]), 2, "the end mark before the stated length");
         assert_eq!(offset(&[0x01, 0xc0, 0, 0]), 2, "signature 4");
-        assert_eq!(offset(&[0x03, 0xb0, 0x02, b'a', 0x00, 0x10]), 4, "two back after one byte");
-        assert_eq!(offset(&[0x03, 0xb0, 0x02, b'a', 0xff, 0x00]), 4, "more than asked for");
+        assert_eq!(
+            offset(&[0x03, 0xb0, 0x02, b'a', 0x00, 0x10]),
+            4,
+            "a copy from two bytes back after one byte"
+        );
+        assert_eq!(offset(&[0x03, 0xb0, 0x02, b'a', 0xff, 0x00]), 4, "a copy past the stated length");
         assert_eq!(offset(&[0x02, 0xb0, 0x02, b'a', 0xff]), 4, "half a copy");
-        assert_eq!(offset(&[0x00, 0x30, b'a', 0x00, 0x30, b'b']), 5, "a chunk after a short one");
+        assert_eq!(offset(&[0x00, 0x30, b'a', 0x00, 0x30, b'b']), 5, "a chunk after an incomplete chunk");
     }
 
     proptest! {

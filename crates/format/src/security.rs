@@ -18,13 +18,12 @@
 //! ```
 //!
 //! 1. Any other SID is kept but matches no user.
-//! 2. Entries of other kinds (for objects, for callbacks) are rejected, never skipped: a list means
-//!    something else if a part of it is ignored.
+//! 2. Entries of other kinds (for objects, for callbacks) are rejected, never skipped: ignoring an
+//!    entry would change the meaning of the list.
 //! 3. Bytes after the last entry of a list, or after the SID of an entry, are padding and not kept.
-//!    So reading and writing again gives the same value, not always the same bytes; encoded values
-//!    read and write to the same bytes.
-//! 4. A missing list ([`None`]) and one without entries differ: the first makes no statement, the
-//!    second grants nothing.
+//!    So a parsed and encoded descriptor has the same value but not always the same bytes; parsing
+//!    and encoding it again does not change the bytes.
+//! 4. A missing list ([`None`]) makes no statement. A list without entries grants nothing.
 //!
 //! This module does not decide about access, except for the list that applies where none is set
 //! ([`SecurityDescriptor::built_in`]).
@@ -49,9 +48,11 @@ pub const MAX_DESCRIPTOR: usize = 64 * 1024;
 
 const WHAT: &str = "security descriptor";
 const WHAT_ACL: &str = "access list";
-const DESCRIPTOR_HEAD: usize = 20;
-const ACL_HEAD: usize = 8;
-const ACE_HEAD: usize = 8;
+const DESCRIPTOR_HEAD_BYTES: usize = 20;
+const ACL_HEAD_BYTES: usize = 8;
+const ACE_HEAD_BYTES: usize = 8;
+
+const INHERIT_ONLY_ACE: u8 = 0x08;
 
 const ACL_REVISION: u8 = 2;
 /// The revision of lists that may hold entries for objects.
@@ -115,31 +116,31 @@ impl Ace {
     /// (INHERIT_ONLY_ACE).
     #[must_use]
     pub const fn is_inherit_only(&self) -> bool {
-        self.flags & 0x08 != 0
+        self.flags & INHERIT_ONLY_ACE != 0
     }
 
     const fn size(&self) -> usize {
-        ACE_HEAD.saturating_add(self.sid.size())
+        ACE_HEAD_BYTES.saturating_add(self.sid.size())
     }
 
-    fn read(from: &mut Cursor<'_>) -> Result<Self> {
-        let start = from.position();
-        let Some(kind) = AceKind::from_code(from.u8()?) else {
-            return Err(from.invalid("unknown kind of entry"));
+    fn read(cursor: &mut Cursor<'_>) -> Result<Self> {
+        let start = cursor.position();
+        let Some(kind) = AceKind::from_code(cursor.u8()?) else {
+            return Err(cursor.invalid("unknown kind of entry"));
         };
-        let (flags, size) = (from.u8()?, usize::from(from.u16()?));
-        let rights = Rights(from.u32()?);
-        let sid = Sid::read(from)?;
+        let (flags, size) = (cursor.u8()?, usize::from(cursor.u16()?));
+        let rights = Rights(cursor.u32()?);
+        let sid = Sid::read(cursor)?;
         let end = start.saturating_add(size);
-        if end < from.position() {
-            return Err(from.invalid("the size of an entry is too small"));
+        if end < cursor.position() {
+            return Err(cursor.invalid("the size of an entry is too small"));
         }
-        from.seek(end)?;
+        cursor.seek(end)?;
         Ok(Self { kind, flags, rights, sid })
     }
 
     fn write(&self, out: &mut Vec<u8>) {
-        // Sixteen bytes more than the largest SID: far below the limit of the field.
+        // The size is at most 16 bytes more than the largest SID and fits the field.
         let size = u16::try_from(self.size()).unwrap_or(u16::MAX);
         out.put_u8(self.kind.code()).put_u8(self.flags).put_u16(size).put_u32(self.rights.0);
         self.sid.write(out);
@@ -166,22 +167,22 @@ impl Acl {
         let count = head.u16()?;
         head.u16()?;
         head.seek(0)?;
-        let mut from = Cursor::new(WHAT_ACL, head.bytes(size)?);
-        from.bytes(ACL_HEAD)?;
+        let mut cursor = Cursor::new(WHAT_ACL, head.bytes(size)?);
+        cursor.bytes(ACL_HEAD_BYTES)?;
         // Memory is not allocated by the count: each entry must be present in the bytes first.
         let mut entries = Vec::new();
         for _ in 0..count {
-            entries.push(Ace::read(&mut from)?);
+            entries.push(Ace::read(&mut cursor)?);
         }
         Ok(Self { entries })
     }
 
     fn write(&self, out: &mut Vec<u8>) -> Result<()> {
-        let size = self.entries.iter().fold(ACL_HEAD, |sum, entry| sum.saturating_add(entry.size()));
-        let (Ok(all), Ok(count)) = (u16::try_from(size), u16::try_from(self.entries.len())) else {
+        let size = self.entries.iter().fold(ACL_HEAD_BYTES, |sum, entry| sum.saturating_add(entry.size()));
+        let (Ok(acl_size), Ok(count)) = (u16::try_from(size), u16::try_from(self.entries.len())) else {
             return Err(Error::TooLarge { what: WHAT_ACL, size: size as u64, limit: u64::from(u16::MAX) });
         };
-        out.put_u8(ACL_REVISION).put_u8(0).put_u16(all).put_u16(count).put_u16(0);
+        out.put_u8(ACL_REVISION).put_u8(0).put_u16(acl_size).put_u16(count).put_u16(0);
         for entry in &self.entries {
             entry.write(out);
         }
@@ -192,7 +193,7 @@ impl Acl {
     pub fn add(&mut self, entry: Ace) {
         let first_allowed = self.entries.iter().position(|entry| entry.kind == AceKind::Allow);
         match (entry.kind, first_allowed) {
-            (AceKind::Deny, Some(place)) => self.entries.insert(place, entry),
+            (AceKind::Deny, Some(index)) => self.entries.insert(index, entry),
             _ => self.entries.push(entry),
         }
     }
@@ -201,8 +202,8 @@ impl Acl {
 /// A security descriptor.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct SecurityDescriptor {
-    /// The control bits (inherited, protected, defaulted …), except those that show which lists
-    /// there are and how they are stored.
+    /// The control bits (inherited, protected, defaulted …), except the bits for the presence of
+    /// lists and for the self-relative form.
     pub control: u16,
     /// The owner of the object.
     pub owner: Option<Sid>,
@@ -214,21 +215,21 @@ pub struct SecurityDescriptor {
     pub dacl: Option<Acl>,
 }
 
-/// Rights of every user on providers and sessions if no list says otherwise: register, and join
-/// groups. Writing to a session that is not secure takes no right.
-const OF_EVERYONE: Rights = Rights(Rights::TRACELOG_REGISTER_GUIDS.0 | Rights::TRACELOG_JOIN_GROUP.0);
+/// Rights of every user on providers and sessions if no list applies: register, and join groups.
+/// Writing to a session that is not secure needs no right.
+const RIGHTS_OF_EVERYONE: Rights = Rights(Rights::TRACELOG_REGISTER_GUIDS.0 | Rights::TRACELOG_JOIN_GROUP.0);
 
 impl SecurityDescriptor {
-    /// Returns the descriptor that applies if there is no other, for a daemon of this user and with
-    /// this group of controllers.
+    /// Returns the default descriptor of a daemon that runs as user `uid` and has this group of
+    /// controllers.
     #[must_use]
     pub fn built_in(uid: u32, group: Option<u32>) -> Self {
         let mut dacl = Acl::default();
-        let own = (uid != 0).then(|| Sid::user(uid));
-        for sid in [Some(Sid::SYSTEM), own, group.map(Sid::group)].into_iter().flatten() {
+        let daemon_user = (uid != 0).then(|| Sid::user(uid));
+        for sid in [Some(Sid::SYSTEM), daemon_user, group.map(Sid::group)].into_iter().flatten() {
             dacl.add(Ace::new(AceKind::Allow, sid, Rights::WMIGUID_ALL_ACCESS));
         }
-        dacl.add(Ace::new(AceKind::Allow, Sid::EVERYONE, OF_EVERYONE));
+        dacl.add(Ace::new(AceKind::Allow, Sid::EVERYONE, RIGHTS_OF_EVERYONE));
         Self::of_root(dacl)
     }
 
@@ -244,29 +245,29 @@ impl SecurityDescriptor {
         if bytes.len() > MAX_DESCRIPTOR {
             return Err(too_large(bytes.len()));
         }
-        let mut from = Cursor::new(WHAT, bytes);
-        if from.u8()? != 1 {
-            return Err(from.invalid("unknown revision"));
+        let mut cursor = Cursor::new(WHAT, bytes);
+        if cursor.u8()? != 1 {
+            return Err(cursor.invalid("unknown revision"));
         }
-        from.u8()?;
-        let control = from.u16()?;
+        cursor.u8()?;
+        let control = cursor.u16()?;
         if control & SE_SELF_RELATIVE == 0 {
-            return Err(from.invalid("a descriptor that is not self-relative"));
+            return Err(cursor.invalid("a descriptor that is not self-relative"));
         }
-        let [owner, group, sacl, dacl] = [from.u32()?, from.u32()?, from.u32()?, from.u32()?];
-        let part = |offset: u32| match offset as usize {
+        let [owner, group, sacl, dacl] = [cursor.u32()?, cursor.u32()?, cursor.u32()?, cursor.u32()?];
+        let part_bytes = |offset: u32| match offset as usize {
             0 => Ok(None),
-            1..DESCRIPTOR_HEAD => Err(from.invalid("a part overlaps the head")),
+            1..DESCRIPTOR_HEAD_BYTES => Err(cursor.invalid("a part overlaps the head")),
             at => {
-                let mut place = from.clone();
-                place.seek(at)?;
-                Ok(Some(place.rest()))
+                let mut part = cursor.clone();
+                part.seek(at)?;
+                Ok(Some(part.rest()))
             }
         };
-        let sid = |offset| part(offset)?.map(|at| Sid::read(&mut Cursor::new("SID", at))).transpose();
+        let sid = |offset| part_bytes(offset)?.map(|at| Sid::read(&mut Cursor::new("SID", at))).transpose();
         let list = |offset, bit| match control & bit {
             0 => Ok(None),
-            _ => part(offset)?.map(Acl::read).transpose(),
+            _ => part_bytes(offset)?.map(Acl::read).transpose(),
         };
         Ok(Self {
             control: control & !(SE_SELF_RELATIVE | SE_DACL_PRESENT | SE_SACL_PRESENT),
@@ -280,22 +281,23 @@ impl SecurityDescriptor {
     /// Encodes the descriptor in self-relative form: head, owner, group, SACL, DACL.
     pub fn to_bytes(&self) -> Result<Vec<u8>> {
         let mut body = Vec::new();
-        let at = |body: &Vec<u8>| {
-            let offset = body.len().saturating_add(DESCRIPTOR_HEAD);
+        let offset_after = |body: &Vec<u8>| {
+            let offset = body.len().saturating_add(DESCRIPTOR_HEAD_BYTES);
             u32::try_from(offset).unwrap_or(u32::MAX)
         };
         let mut offsets = [0; 4];
         let [owner, group, sacl, dacl] = &mut offsets;
-        for (place, sid) in [(owner, &self.owner), (group, &self.group)] {
+        for (offset, sid) in [(owner, &self.owner), (group, &self.group)] {
             if let Some(sid) = sid {
-                *place = at(&body);
+                *offset = offset_after(&body);
                 sid.write(&mut body);
             }
         }
         let mut control = self.control & !(SE_DACL_PRESENT | SE_SACL_PRESENT) | SE_SELF_RELATIVE;
-        for (place, list, bit) in [(sacl, &self.sacl, SE_SACL_PRESENT), (dacl, &self.dacl, SE_DACL_PRESENT)] {
+        for (offset, list, bit) in [(sacl, &self.sacl, SE_SACL_PRESENT), (dacl, &self.dacl, SE_DACL_PRESENT)]
+        {
             if let Some(list) = list {
-                *place = at(&body);
+                *offset = offset_after(&body);
                 control |= bit;
                 list.write(&mut body)?;
             }

@@ -12,7 +12,7 @@
 //! file sequences, live delivery), it repeats the definition in each buffer. A key keeps its
 //! meaning throughout a session and is not reused in it. A system logger of Windows writes
 //! definitions after the events and reuses keys for other stacks. So a key means the first
-//! definition at or after the event's time, or else the last one before it.
+//! definition at or after the event's time, or the last definition if there is none.
 //!
 //! Source: Documented ("EVENT_EXTENDED_ITEM_STACK_KEY64"); the defining event as in
 //! `kernel/stack.rs`.
@@ -35,7 +35,7 @@ use crate::wire::{Put, u32_at, u64_at};
 
 /// Bytes before the key in an event with a key in place of a stack: time stamp, process, thread
 /// (`kernel/stack.rs`).
-pub const BEFORE_KEY: usize = 16;
+pub const KEY_OFFSET: usize = 16;
 /// The version of the event.
 const VERSION: u8 = 2;
 
@@ -45,16 +45,16 @@ pub const MIN_FRAMES: usize = 4;
 pub const KEY_ITEM: usize = ITEM_HEAD + 16;
 /// Bytes of definitions kept for all traces that are read together; beyond that, keys are not
 /// resolved.
-const MAX_REMEMBERED: usize = 64 << 20;
+const MAX_DEFINITION_BYTES: usize = 64 << 20;
 /// The most definitions kept for one key.
-const MAX_MEANINGS: usize = 4096;
+const MAX_DEFINITIONS_PER_KEY: usize = 4096;
 /// Bytes that a definition takes in addition to its frames.
-const OVERHEAD: usize = 96;
+const DEFINITION_OVERHEAD_BYTES: usize = 96;
 
 /// The key in place of a stack.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StackKey {
-    /// 0, or the number that the other half of the stack has too.
+    /// 0, or the id that the kernel and the user part of one stack share.
     pub match_id: u64,
     /// The number of the stack.
     pub key: u64,
@@ -85,81 +85,82 @@ pub fn put_definition(key: u64, frames: &[u8], time: i64, out: &mut Vec<u8>) -> 
 }
 
 /// Appends the event that replaces a stack-walk event: time, process and thread of the event that
-/// the stack belongs to, as in the stack-walk event, and the key. `is_kernel`: for the kernel part.
+/// the stack belongs to, as in the stack-walk event, and the key. `is_kernel` is true for the
+/// kernel part.
 pub fn put_reference(
-    event: &[u8; BEFORE_KEY],
+    event: &[u8; KEY_OFFSET],
     key: u64,
     is_kernel: bool,
     time: i64,
     out: &mut Vec<u8>,
 ) -> Result<()> {
-    let mut payload = Vec::with_capacity(BEFORE_KEY.saturating_add(8));
+    let mut payload = Vec::with_capacity(KEY_OFFSET.saturating_add(8));
     payload.put(event).put_u64(key);
     let hook = if is_kernel { STACK_KEY_KERNEL } else { STACK_KEY_USER };
     PerfInfoHeader { pointer_size: 8, version: VERSION, hook, time, counters: &[] }.encode(&payload, out)
 }
 
-/// Adds `by` to the key of a record, which references or defines it. `bytes` are those of the
-/// record, or begin like them. This keeps the keys of traces that are merged apart.
-pub fn move_key(record: &Record<'_>, bytes: &mut [u8], by: u64) {
-    if let Some(before) = before_key(record) {
-        let at = record.bytes().len().saturating_sub(record.payload().len()).saturating_add(before);
-        return add_at(bytes, at, record.pointer_size(), by);
+/// Adds `delta` to the key of a record, which references or defines it. `bytes` are the bytes of
+/// the record, or begin with them. This keeps the keys of merged traces distinct.
+pub fn move_key(record: &Record<'_>, bytes: &mut [u8], delta: u64) {
+    if let Some(offset) = key_offset(record) {
+        let at = record.bytes().len().saturating_sub(record.payload().len()).saturating_add(offset);
+        return add_to_field(bytes, at, record.pointer_size(), delta);
     }
     let begin = record.bytes().as_ptr().addr();
     for Item { kind, data } in record.items() {
-        let width = match kind {
+        let key_bytes = match kind {
             ExtType::STACK_KEY32 if data.len() >= 12 => 4,
             ExtType::STACK_KEY64 if data.len() >= 16 => 8,
             _ => continue,
         };
         let at = data.as_ptr().addr().saturating_sub(begin).saturating_add(8);
-        add_at(bytes, at, width, by);
+        add_to_field(bytes, at, key_bytes, delta);
     }
 }
 
 /// Returns whether a record has a key to [move](move_key).
 #[must_use]
 pub fn has_key(record: &Record<'_>) -> bool {
-    before_key(record).is_some() || StackKey::from_record(record).is_some()
+    key_offset(record).is_some() || StackKey::from_record(record).is_some()
 }
 
 /// Returns the number of payload bytes before the key of a stack-walk event that defines or
 /// references a key.
-fn before_key(record: &Record<'_>) -> Option<usize> {
+fn key_offset(record: &Record<'_>) -> Option<usize> {
     match record.hook()? {
         STACK_KEY_CREATE | STACK_KEY_DELETE | STACK_KEY_RUNDOWN => Some(0),
-        STACK_KEY_KERNEL | STACK_KEY_USER => Some(BEFORE_KEY),
+        STACK_KEY_KERNEL | STACK_KEY_USER => Some(KEY_OFFSET),
         _ => None,
     }
 }
 
 /// Adds to the number of 4 or 8 bytes at an offset.
-fn add_at(bytes: &mut [u8], at: usize, width: usize, by: u64) {
-    let Some(place) = bytes.get_mut(at..at.saturating_add(width)) else { return };
-    let old = if width == 4 { u64::from(u32_at(place, 0)) } else { u64_at(place, 0) };
-    let new = old.wrapping_add(by).to_le_bytes();
-    place.iter_mut().zip(new).for_each(|(byte, new)| *byte = new);
+fn add_to_field(bytes: &mut [u8], at: usize, key_bytes: usize, delta: u64) {
+    let Some(field) = bytes.get_mut(at..at.saturating_add(key_bytes)) else { return };
+    let old = if key_bytes == 4 { u64::from(u32_at(field, 0)) } else { u64_at(field, 0) };
+    let new = old.wrapping_add(delta).to_le_bytes();
+    field.iter_mut().zip(new).for_each(|(byte, new)| *byte = new);
 }
 
 /// The definitions of keys in one trace.
 #[derive(Debug)]
 pub struct Definitions {
     /// The definitions of each key, by time.
-    by_key: BTreeMap<u64, Vec<Definition>>,
+    by_key: BTreeMap<u64, Vec<KeyDefinition>>,
     /// Bytes that may still be used, shared with the other traces that are read together.
-    left: Arc<AtomicUsize>,
+    bytes_left: Arc<AtomicUsize>,
 }
 
 impl Default for Definitions {
     fn default() -> Self {
-        Self { by_key: BTreeMap::new(), left: Arc::new(AtomicUsize::new(MAX_REMEMBERED)) }
+        Self { by_key: BTreeMap::new(), bytes_left: Arc::new(AtomicUsize::new(MAX_DEFINITION_BYTES)) }
     }
 }
 
 /// The meaning of a key up to a time.
 #[derive(Clone, Debug)]
-struct Definition {
+struct KeyDefinition {
     time: i64,
     frames: Box<[u64]>,
 }
@@ -169,12 +170,12 @@ impl Definitions {
     /// one memory limit.
     #[must_use]
     pub fn with_shared_limit(&self) -> Self {
-        Self { by_key: BTreeMap::new(), left: Arc::clone(&self.left) }
+        Self { by_key: BTreeMap::new(), bytes_left: Arc::clone(&self.bytes_left) }
     }
 
     /// Returns whether [`observe`](Self::observe) can learn from an event.
     ///
-    /// Decided by the hook id, which only sessions and system loggers can write. A process may
+    /// The hook id decides, because only sessions and system loggers can write it. A process may
     /// write events of any class and could otherwise forge the stacks of other processes.
     #[inline]
     #[must_use]
@@ -187,58 +188,61 @@ impl Definitions {
         if !Self::is_informative(record) {
             return;
         }
-        let (payload, width) = (record.payload(), record.pointer_size());
-        let words = payload.chunks_exact(width.max(1)).map(|word| match word.len() {
+        let (payload, key_bytes) = (record.payload(), record.pointer_size());
+        let words = payload.chunks_exact(key_bytes.max(1)).map(|word| match word.len() {
             4 => u64::from(u32_at(word, 0)),
             _ => u64_at(word, 0),
         });
         let mut words = words.collect::<Vec<u64>>().into_iter();
         let Some(key) = words.next() else { return };
         let frames: Box<[u64]> = words.collect();
-        let taken = frames.len().saturating_mul(8).saturating_add(OVERHEAD);
+        let definition_bytes = frames.len().saturating_mul(8).saturating_add(DEFINITION_OVERHEAD_BYTES);
         // One thread reads a trace; with several, each may exceed the limit by one definition.
-        let left = self.left.load(Ordering::Relaxed).checked_sub(taken);
-        if left.is_none() && !self.by_key.contains_key(&key) {
+        let bytes_left = self.bytes_left.load(Ordering::Relaxed).checked_sub(definition_bytes);
+        if bytes_left.is_none() && !self.by_key.contains_key(&key) {
             return;
         }
-        let (time, all) = (record.time(), self.by_key.entry(key).or_default());
-        let at = all.partition_point(|definition| definition.time <= time);
+        let (time, definitions) = (record.time(), self.by_key.entry(key).or_default());
+        let at = definitions.partition_point(|definition| definition.time <= time);
         // A repeated definition extends the previous one up to its time.
-        if let Some(before) =
-            at.checked_sub(1).and_then(|at| all.get_mut(at)).filter(|definition| definition.frames == frames)
+        if let Some(previous) = at
+            .checked_sub(1)
+            .and_then(|at| definitions.get_mut(at))
+            .filter(|definition| definition.frames == frames)
         {
-            before.time = time;
+            previous.time = time;
             return;
         }
-        if let Some(left) = left.filter(|_| all.len() < MAX_MEANINGS) {
-            self.left.store(left, Ordering::Relaxed);
-            all.insert(at, Definition { time, frames });
+        if let Some(bytes_left) = bytes_left.filter(|_| definitions.len() < MAX_DEFINITIONS_PER_KEY) {
+            self.bytes_left.store(bytes_left, Ordering::Relaxed);
+            definitions.insert(at, KeyDefinition { time, frames });
         }
     }
 
-    /// Returns the frames of an event's stack, innermost first: the ones in the event, or those of
-    /// its key. `None` if it has no stack, or nothing defines its key.
+    /// Returns the frames of an event's stack, innermost first: those of the event, or of its
+    /// key. `None` if the event has no stack, or if its key has no definition.
     #[must_use]
     pub fn frames<'a>(&'a self, record: &Record<'a>) -> Option<impl Iterator<Item = u64> + 'a> {
-        let own = record.items().stack();
-        let keyed = if own.is_none() { self.keyed(record) } else { None };
-        if own.is_none() && keyed.is_none() {
+        let item = record.items().stack();
+        let key_frames = if item.is_none() { self.frames_of_key(record) } else { None };
+        if item.is_none() && key_frames.is_none() {
             return None;
         }
-        let own = own.into_iter().flat_map(|stack| stack.frames());
-        Some(own.chain(keyed.into_iter().flatten().copied()))
+        let item = item.into_iter().flat_map(|stack| stack.frames());
+        Some(item.chain(key_frames.into_iter().flatten().copied()))
     }
 
-    fn keyed(&self, record: &Record<'_>) -> Option<&[u64]> {
+    fn frames_of_key(&self, record: &Record<'_>) -> Option<&[u64]> {
         self.frames_at(StackKey::from_record(record)?.key, record.time())
     }
 
-    /// Returns the frames of a key at a time, innermost first; `None` if nothing defines it.
+    /// Returns the frames of a key at a time, innermost first; `None` if the key has no
+    /// definition.
     #[must_use]
     pub fn frames_at(&self, key: u64, time: i64) -> Option<&[u64]> {
-        let all = self.by_key.get(&key)?;
-        let at = all.partition_point(|definition| definition.time < time);
-        Some(&all.get(at).or_else(|| all.last())?.frames)
+        let definitions = self.by_key.get(&key)?;
+        let at = definitions.partition_point(|definition| definition.time < time);
+        Some(&definitions.get(at).or_else(|| definitions.last())?.frames)
     }
 }
 
@@ -253,14 +257,19 @@ mod tests {
 
     #[test]
     fn move_key_changes_every_form_of_key() {
-        let walk = |hook: u16, width: usize| {
+        let walk = |hook: u16, key_bytes: usize| {
             let mut payload = Vec::new();
             if hook >= STACK_KEY_KERNEL {
                 payload.put_u64(9).put_u32(1).put_u32(2);
             }
-            payload.put(&5_u64.to_le_bytes()[..width]).put_u64(0x1000);
-            let header =
-                PerfInfoHeader { pointer_size: width as u8, version: VERSION, hook, time: 1, counters: &[] };
+            payload.put(&5_u64.to_le_bytes()[..key_bytes]).put_u64(0x1000);
+            let header = PerfInfoHeader {
+                pointer_size: key_bytes as u8,
+                version: VERSION,
+                hook,
+                time: 1,
+                counters: &[],
+            };
             let mut out = Vec::new();
             header.encode(&payload, &mut out).unwrap();
             (out, payload)
@@ -273,16 +282,16 @@ mod tests {
             (STACK_KEY_USER, 8),
             (STACK_KEY_USER, 4),
         ];
-        for (hook, width) in keys {
-            let (mut bytes, payload) = walk(hook, width);
+        for (hook, key_bytes) in keys {
+            let (mut bytes, payload) = walk(hook, key_bytes);
             let before = bytes.clone();
             let record = Record::parse(&before, 0).unwrap();
             assert!(has_key(&record), "{hook:#x}");
             move_key(&record, &mut bytes, 1 << 26);
             let moved = Record::parse(&bytes, 0).unwrap();
-            let at = if hook >= STACK_KEY_KERNEL { BEFORE_KEY } else { 0 };
+            let at = if hook >= STACK_KEY_KERNEL { KEY_OFFSET } else { 0 };
             let mut wanted = payload.clone();
-            wanted[at..at + width].copy_from_slice(&((1_u64 << 26) + 5).to_le_bytes()[..width]);
+            wanted[at..at + key_bytes].copy_from_slice(&((1_u64 << 26) + 5).to_le_bytes()[..key_bytes]);
             assert_eq!(moved.payload(), wanted, "{hook:#x}");
         }
         let (other, _) = walk(STACK_WALK, 8);
@@ -306,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn key_means_first_definition_at_or_after_it_else_the_last() {
+    fn key_means_first_definition_at_or_after_the_event_or_the_last() {
         let mut known = Definitions::default();
         for record in
             [definition(7, &[1, 2, 3, 4], 10), definition(7, &[1, 2, 3, 4], 11), definition(7, &[9; 4], 20)]
@@ -333,7 +342,7 @@ mod tests {
             let record = Record::parse(&before, 0).unwrap();
             assert!(has_key(&record));
             move_key(&record, bytes, 1 << 26);
-            assert_eq!(bytes.iter().zip(&before).filter(|(a, b)| a != b).count(), 1, "the key alone");
+            assert_eq!(bytes.iter().zip(&before).filter(|(a, b)| a != b).count(), 1, "only the key changes");
         }
         moved.observe(&Record::parse(&definition, 0).unwrap());
         let event = Record::parse(&event, 0).unwrap();
@@ -344,16 +353,16 @@ mod tests {
     #[test]
     fn traces_read_together_share_one_memory_limit() {
         let first = Definitions::default();
-        let mut all = [first.with_shared_limit(), first.with_shared_limit(), first];
+        let mut traces = [first.with_shared_limit(), first.with_shared_limit(), first];
         let frames = [3; 6_000];
         for key in 0..1_500 {
             let bytes = definition(key, &frames, 1);
-            let trace = key as usize % all.len();
-            all[trace].observe(&Record::parse(&bytes, 0).unwrap());
+            let trace = key as usize % traces.len();
+            traces[trace].observe(&Record::parse(&bytes, 0).unwrap());
         }
-        let known: usize = all.iter().map(|trace| trace.by_key.len()).sum();
-        assert_eq!(known, MAX_REMEMBERED / (frames.len() * 8 + OVERHEAD));
-        assert!(all.iter().all(|trace| trace.by_key.len() > 100), "each has its part");
+        let known: usize = traces.iter().map(|trace| trace.by_key.len()).sum();
+        assert_eq!(known, MAX_DEFINITION_BYTES / (frames.len() * 8 + DEFINITION_OVERHEAD_BYTES));
+        assert!(traces.iter().all(|trace| trace.by_key.len() > 100), "each trace keeps some definitions");
     }
 
     #[test]
@@ -387,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stack_in_the_event_itself_needs_no_definition() {
+    fn stack_in_the_event_needs_no_definition() {
         let data = [0_u64, 5, 6].map(u64::to_le_bytes).concat();
         let items = [Item { kind: ExtType::STACK_TRACE64, data: &data }];
         let mut out = Vec::new();

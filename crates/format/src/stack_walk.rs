@@ -12,7 +12,7 @@
 
 use crate::header::Record;
 use crate::kernel::hook::{STACK_KEY_KERNEL, STACK_KEY_USER, STACK_WALK};
-use crate::stack_key::{BEFORE_KEY, Definitions};
+use crate::stack_key::{Definitions, KEY_OFFSET};
 use crate::wire::{i64_at, u32_at, u64_at};
 
 /// One stack-walk event.
@@ -20,44 +20,44 @@ use crate::wire::{i64_at, u32_at, u64_at};
 pub struct StackWalk<'b> {
     /// The stamp of the event that the stack belongs to.
     pub event_time: i64,
-    /// The process whose stack it is.
+    /// The process that the stack belongs to.
     pub process_id: u32,
-    /// The thread whose stack it is.
+    /// The thread that the stack belongs to.
     pub thread_id: u32,
-    /// The stamp of this event itself.
+    /// The stamp of the stack-walk event.
     pub time: i64,
     /// Size of an address in bytes: 4 or 8.
     pub pointer_size: usize,
-    held: Held<'b>,
+    content: StackContent<'b>,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Held<'b> {
+enum StackContent<'b> {
     Frames(&'b [u8]),
     Key { key: u64, is_kernel: bool },
 }
 
 impl<'b> StackWalk<'b> {
-    /// Returns whether a record is such an event. Decided by the hook id, which only sessions and
-    /// system loggers can write.
+    /// Returns whether a record is a stack-walk event. The hook id decides, because only sessions
+    /// and system loggers can write it.
     #[inline]
     #[must_use]
     pub fn is_stack_walk(record: &Record<'_>) -> bool {
         matches!(record.hook(), Some(STACK_WALK | STACK_KEY_KERNEL | STACK_KEY_USER))
     }
 
-    /// Parses the stack of a record; `None` if it is another event, or too short to name its event.
+    /// Parses the stack of a record; `None` if it is another event or too short.
     #[must_use]
     pub fn parse(record: &Record<'b>) -> Option<Self> {
         let (payload, width) = (record.payload(), record.pointer_size());
-        if payload.len() < BEFORE_KEY {
+        if payload.len() < KEY_OFFSET {
             return None;
         }
-        let rest = payload.get(BEFORE_KEY..).unwrap_or_default();
-        let held = match record.hook()? {
-            STACK_WALK => Held::Frames(rest),
-            hook @ (STACK_KEY_KERNEL | STACK_KEY_USER) if rest.len() >= width => {
-                Held::Key { key: word(rest, width), is_kernel: hook == STACK_KEY_KERNEL }
+        let remaining = payload.get(KEY_OFFSET..).unwrap_or_default();
+        let content = match record.hook()? {
+            STACK_WALK => StackContent::Frames(remaining),
+            hook @ (STACK_KEY_KERNEL | STACK_KEY_USER) if remaining.len() >= width => {
+                StackContent::Key { key: read_address(remaining, width), is_kernel: hook == STACK_KEY_KERNEL }
             }
             _ => return None,
         };
@@ -67,31 +67,33 @@ impl<'b> StackWalk<'b> {
             thread_id: u32_at(payload, 12),
             time: record.time(),
             pointer_size: width,
-            held,
+            content,
         })
     }
 
-    /// Returns the frames, innermost first; `None` if nothing defines the key.
+    /// Returns the frames, innermost first; `None` if the key has no definition.
     #[must_use]
     pub fn frames<'d>(
         &self,
         definitions: &'d Definitions,
     ) -> Option<impl Iterator<Item = u64> + use<'b, 'd>> {
-        let (own, keyed): (&'b [u8], &'d [u64]) = match self.held {
-            Held::Frames(bytes) => (bytes, &[]),
-            Held::Key { key, .. } => (&[], definitions.frames_at(key, self.time)?),
+        let (frame_bytes, key_frames): (&'b [u8], &'d [u64]) = match self.content {
+            StackContent::Frames(bytes) => (bytes, &[]),
+            StackContent::Key { key, .. } => (&[], definitions.frames_at(key, self.time)?),
         };
         let width = self.pointer_size;
-        let own = own.chunks_exact(width.max(1)).map(move |bytes| word(bytes, width));
-        Some(own.chain(keyed.iter().copied()))
+        let frame_bytes = frame_bytes.chunks_exact(width.max(1)).map(move |bytes| read_address(bytes, width));
+        Some(frame_bytes.chain(key_frames.iter().copied()))
     }
 
     /// Returns whether the innermost frame is a kernel address.
     #[must_use]
     pub fn is_kernel(&self) -> bool {
-        match self.held {
-            Held::Frames(bytes) => is_kernel_address(word(bytes, self.pointer_size), self.pointer_size),
-            Held::Key { is_kernel, .. } => is_kernel,
+        match self.content {
+            StackContent::Frames(bytes) => {
+                is_kernel_address(read_address(bytes, self.pointer_size), self.pointer_size)
+            }
+            StackContent::Key { is_kernel, .. } => is_kernel,
         }
     }
 }
@@ -103,7 +105,7 @@ pub const fn is_kernel_address(address: u64, pointer_size: usize) -> bool {
 }
 
 /// Reads the address at the start of `bytes`, 4 or 8 bytes wide.
-fn word(bytes: &[u8], width: usize) -> u64 {
+fn read_address(bytes: &[u8], width: usize) -> u64 {
     if width == 4 { u64::from(u32_at(bytes, 0)) } else { u64_at(bytes, 0) }
 }
 
@@ -118,10 +120,10 @@ mod tests {
     use crate::wire::Put;
     use alloc::vec::Vec;
 
-    fn walk(hook: u16, words: &[u64], width: u8) -> Vec<u8> {
+    fn encode_walk(hook: u16, addresses: &[u64], width: u8) -> Vec<u8> {
         let mut payload = Vec::new();
         payload.put_i64(90).put_u32(7).put_u32(8);
-        words.iter().for_each(|word| {
+        addresses.iter().for_each(|word| {
             payload.put(word.to_le_bytes().get(..usize::from(width)).unwrap());
         });
         let mut out = Vec::new();
@@ -131,7 +133,7 @@ mod tests {
         out
     }
 
-    fn frames(bytes: &[u8], known: &Definitions) -> Option<(bool, Vec<u64>)> {
+    fn parse_frames(bytes: &[u8], known: &Definitions) -> Option<(bool, Vec<u64>)> {
         let walk = StackWalk::parse(&Record::parse(bytes, 0).unwrap())?;
         assert_eq!((walk.event_time, walk.process_id, walk.thread_id, walk.time), (90, 7, 8, 100));
         Some((walk.is_kernel(), walk.frames(known)?.collect()))
@@ -144,16 +146,32 @@ mod tests {
         put_definition(5, &[3_u64, 4].map(u64::to_le_bytes).concat(), 120, &mut definition).unwrap();
         known.observe(&Record::parse(&definition, 0).unwrap());
         let kernel = 0xFFFF_8000_0000_0001;
-        assert_eq!(frames(&walk(STACK_WALK, &[kernel, 2], 8), &known), Some((true, [kernel, 2].to_vec())));
-        assert_eq!(frames(&walk(STACK_WALK, &[1, 2], 8), &known), Some((false, [1, 2].to_vec())));
         assert_eq!(
-            frames(&walk(STACK_WALK, &[0x8000_0001], 4), &known),
+            parse_frames(&encode_walk(STACK_WALK, &[kernel, 2], 8), &known),
+            Some((true, [kernel, 2].to_vec()))
+        );
+        assert_eq!(
+            parse_frames(&encode_walk(STACK_WALK, &[1, 2], 8), &known),
+            Some((false, [1, 2].to_vec()))
+        );
+        assert_eq!(
+            parse_frames(&encode_walk(STACK_WALK, &[0x8000_0001], 4), &known),
             Some((true, [0x8000_0001].to_vec()))
         );
-        assert_eq!(frames(&walk(STACK_KEY_KERNEL, &[5], 8), &known), Some((true, [3, 4].to_vec())));
-        assert_eq!(frames(&walk(STACK_KEY_USER, &[5], 4), &known), Some((false, [3, 4].to_vec())));
-        assert_eq!(frames(&walk(STACK_KEY_USER, &[6], 8), &known), None, "nothing defines it");
-        assert_eq!(frames(&walk(STACK_WALK, &[], 8), &known), Some((false, Vec::new())));
+        assert_eq!(
+            parse_frames(&encode_walk(STACK_KEY_KERNEL, &[5], 8), &known),
+            Some((true, [3, 4].to_vec()))
+        );
+        assert_eq!(
+            parse_frames(&encode_walk(STACK_KEY_USER, &[5], 4), &known),
+            Some((false, [3, 4].to_vec()))
+        );
+        assert_eq!(
+            parse_frames(&encode_walk(STACK_KEY_USER, &[6], 8), &known),
+            None,
+            "the key has no definition"
+        );
+        assert_eq!(parse_frames(&encode_walk(STACK_WALK, &[], 8), &known), Some((false, Vec::new())));
     }
 
     #[test]
@@ -163,7 +181,7 @@ mod tests {
             .encode(&[0; 32], &mut out)
             .unwrap();
         assert!(StackWalk::parse(&Record::parse(&out, 0).unwrap()).is_none());
-        let short = walk(STACK_KEY_USER, &[], 8);
+        let short = encode_walk(STACK_KEY_USER, &[], 8);
         assert!(StackWalk::parse(&Record::parse(&short, 0).unwrap()).is_none());
     }
 }

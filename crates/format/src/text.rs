@@ -6,26 +6,30 @@ use alloc::string::String;
 #[inline]
 #[must_use]
 pub fn until_nul8(bytes: &[u8]) -> &[u8] {
-    nul_of(bytes).and_then(|n| bytes.get(..n)).unwrap_or(bytes)
+    find_nul(bytes).and_then(|n| bytes.get(..n)).unwrap_or(bytes)
 }
 
 /// Returns the position of the first NUL. Most texts are short, so the first words are checked one
 /// by one, without a call.
 #[inline]
-fn nul_of(bytes: &[u8]) -> Option<usize> {
-    const WORDS: usize = 6;
-    for (index, word) in bytes.as_chunks::<8>().0.iter().take(WORDS).enumerate() {
+fn find_nul(bytes: &[u8]) -> Option<usize> {
+    const CHECKED_WORDS: usize = 6;
+    for (index, word) in bytes.as_chunks::<8>().0.iter().take(CHECKED_WORDS).enumerate() {
         let word = u64::from_le_bytes(*word);
-        // The lowest byte that is zero is the lowest whose high bit is set here.
+        // The lowest set high bit in `zeros` marks the lowest zero byte of `word`.
         let zeros = word.wrapping_sub(0x0101_0101_0101_0101) & !word & 0x8080_8080_8080_8080;
         if zeros != 0 {
             return Some(index.wrapping_mul(8).wrapping_add((zeros.trailing_zeros() / 8) as usize));
         }
     }
-    let seen = (bytes.len() & !7).min(8 * WORDS);
-    let rest = bytes.get(seen..)?;
-    let nul = if rest.len() < 8 { rest.iter().position(|b| *b == 0) } else { memchr::memchr(0, rest) };
-    nul.map(|n| n.wrapping_add(seen))
+    let checked = (bytes.len() & !7).min(8 * CHECKED_WORDS);
+    let remaining = bytes.get(checked..)?;
+    let nul = if remaining.len() < 8 {
+        remaining.iter().position(|b| *b == 0)
+    } else {
+        memchr::memchr(0, remaining)
+    };
+    nul.map(|n| n.wrapping_add(checked))
 }
 
 /// Returns the bytes before the first 16-bit NUL unit, or all whole units.
@@ -56,13 +60,13 @@ pub fn utf16(bytes: &[u8]) -> String {
 /// themselves.
 #[must_use]
 pub fn cp1252(byte: u8) -> char {
-    const HIGH: [u16; 32] = [
+    const CHARS_80_TO_9F: [u16; 32] = [
         0x20AC, 0x81, 0x201A, 0x0192, 0x201E, 0x2026, 0x2020, 0x2021, 0x02C6, 0x2030, 0x0160, 0x2039, 0x0152,
         0x8D, 0x017D, 0x8F, 0x90, 0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014, 0x02DC, 0x2122,
         0x0161, 0x203A, 0x0153, 0x9D, 0x017E, 0x0178,
     ];
     match byte {
-        0x80..=0x9F => HIGH
+        0x80..=0x9F => CHARS_80_TO_9F
             .get(usize::from(byte & 0x1F))
             .and_then(|&u| char::from_u32(u32::from(u)))
             .unwrap_or(char::from(byte)),
@@ -86,7 +90,7 @@ mod tests {
             for nul in 0..=length {
                 let mut bytes = std::vec![0x80_u8 | 1; length];
                 bytes[nul.min(length)..].fill(0);
-                assert_eq!(until_nul8(&bytes).len(), nul, "{nul} of {length}");
+                assert_eq!(until_nul8(&bytes).len(), nul, "NUL at {nul} of {length}");
             }
         }
     }
@@ -103,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wide_nul_counts_only_on_a_unit_boundary() {
+    fn utf16_nul_counts_only_on_a_unit_boundary() {
         assert_eq!(until_nul16(&[1, 0, 0, 1, 0, 0, 9]), &[1, 0, 0, 1]);
         assert_eq!(until_nul16(&[1, 0, 2]), &[1, 0]);
     }

@@ -27,14 +27,14 @@ impl FileTime {
         let seconds = self.0.div_euclid(UNITS_PER_SECOND);
         let units = self.0.rem_euclid(UNITS_PER_SECOND);
         let (days, second_of_day) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
-        let (year, month, day) = date_of(days);
+        let (year, month, day) = date_from_days(days);
         Civil {
             year,
             month,
             day,
-            hour: u8_of(second_of_day / 3600),
-            minute: u8_of(second_of_day / 60 % 60),
-            second: u8_of(second_of_day % 60),
+            hour: to_u8(second_of_day / 3600),
+            minute: to_u8(second_of_day / 60 % 60),
+            second: to_u8(second_of_day % 60),
             units: u32::try_from(units).unwrap_or(0),
         }
     }
@@ -46,13 +46,14 @@ impl FileTime {
         Self(units.saturating_add(UNIX_EPOCH))
     }
 
-    /// Converts a date and time of day in UTC; `None` if there is no such day.
+    /// Converts a date and time of day in UTC; `None` if the day does not exist.
     #[must_use]
     pub fn from_civil(c: &Civil) -> Option<Self> {
-        let days = days_to(c.year, c.month, c.day)?;
-        let in_day =
+        let days = days_from_date(c.year, c.month, c.day)?;
+        let second_of_day =
             i64::from(c.hour).checked_mul(3600)?.checked_add(i64::from(c.minute).checked_mul(60)?)?;
-        let seconds = days.checked_mul(86_400)?.checked_add(in_day)?.checked_add(i64::from(c.second))?;
+        let seconds =
+            days.checked_mul(86_400)?.checked_add(second_of_day)?.checked_add(i64::from(c.second))?;
         Some(Self(seconds.checked_mul(UNITS_PER_SECOND)?.checked_add(i64::from(c.units))?))
     }
 }
@@ -113,7 +114,7 @@ impl fmt::Display for Civil {
     }
 }
 
-fn u8_of(n: i64) -> u8 {
+fn to_u8(n: i64) -> u8 {
     u8::try_from(n).unwrap_or(0)
 }
 
@@ -124,7 +125,7 @@ const DAYS_IN_400_YEARS: i64 = 146_097;
 /// Returns the date of a day counted from 1601-01-01. Years start in March here, so that the leap
 /// day is the last day.
 #[allow(clippy::arithmetic_side_effects)] // A FILETIME spans ± 30,000 years: nothing here leaves an i64.
-fn date_of(days: i64) -> (i32, u8, u8) {
+fn date_from_days(days: i64) -> (i32, u8, u8) {
     let days = days + DAYS_BEFORE_1601;
     let (era, day) = (days.div_euclid(DAYS_IN_400_YEARS), days.rem_euclid(DAYS_IN_400_YEARS));
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
@@ -133,28 +134,28 @@ fn date_of(days: i64) -> (i32, u8, u8) {
     let day = day - (153 * march_month + 2) / 5 + 1;
     let month = if march_month < 10 { march_month + 3 } else { march_month - 9 };
     let year = era * 400 + year + i64::from(month <= 2);
-    (i32::try_from(year).unwrap_or(0), u8_of(month), u8_of(day))
+    (i32::try_from(year).unwrap_or(0), to_u8(month), to_u8(day))
 }
 
-fn days_to(year: i32, month: u8, day: u8) -> Option<i64> {
-    let (y, m, d) = (i64::from(year), i64::from(month), i64::from(day));
-    let leap = (y.rem_euclid(4) == 0 && y.rem_euclid(100) != 0) || y.rem_euclid(400) == 0;
+fn days_from_date(year: i32, month: u8, day: u8) -> Option<i64> {
+    let (year, month_number, day) = (i64::from(year), i64::from(month), i64::from(day));
+    let is_leap = (year.rem_euclid(4) == 0 && year.rem_euclid(100) != 0) || year.rem_euclid(400) == 0;
     let length = match month {
-        2 => 28_i64.checked_add(i64::from(leap))?,
+        2 => 28_i64.checked_add(i64::from(is_leap))?,
         4 | 6 | 9 | 11 => 30,
         1..=12 => 31,
         _ => return None,
     };
-    if !(1..=length).contains(&d) {
+    if !(1..=length).contains(&day) {
         return None;
     }
-    let y = y.checked_sub(i64::from(month <= 2))?;
-    let (era, in_era) = (y.div_euclid(400), y.rem_euclid(400));
-    let march_month = m.checked_add(9)?.rem_euclid(12);
+    let year = year.checked_sub(i64::from(month <= 2))?;
+    let (era, year_of_era) = (year.div_euclid(400), year.rem_euclid(400));
+    let march_month = month_number.checked_add(9)?.rem_euclid(12);
     let day_of_year =
-        march_month.checked_mul(153)?.checked_add(2)?.div_euclid(5).checked_add(d)?.checked_sub(1)?;
-    let leaps = in_era.div_euclid(4).checked_sub(in_era.div_euclid(100))?;
-    let day_of_era = in_era.checked_mul(365)?.checked_add(leaps)?.checked_add(day_of_year)?;
+        march_month.checked_mul(153)?.checked_add(2)?.div_euclid(5).checked_add(day)?.checked_sub(1)?;
+    let leap_days = year_of_era.div_euclid(4).checked_sub(year_of_era.div_euclid(100))?;
+    let day_of_era = year_of_era.checked_mul(365)?.checked_add(leap_days)?.checked_add(day_of_year)?;
     era.checked_mul(DAYS_IN_400_YEARS)?.checked_add(day_of_era)?.checked_sub(DAYS_BEFORE_1601)
 }
 
@@ -180,7 +181,7 @@ impl ClockKind {
         }
     }
 
-    /// Returns the clock with a clock type of a log-file header; `None` if there is none.
+    /// Returns the clock with a clock type of a log-file header; `None` for an unknown number.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         Some(match number {
@@ -222,7 +223,7 @@ pub struct Clock {
 }
 
 impl Clock {
-    /// Returns the wall time of a raw stamp. Saturates where a damaged stamp leaves the range of a
+    /// Returns the wall time of a raw stamp. Saturates if a damaged stamp exceeds the range of a
     /// FILETIME.
     #[inline]
     #[must_use]
@@ -302,7 +303,7 @@ mod tests {
         let start = FileTime::from_unix(1_000_000, 0);
         let qpc = Clock { kind: ClockKind::Qpc, rate: 2_000_000, anchor: 500, start };
         assert_eq!(qpc.file_time(2_000_500), FileTime(start.0 + UNITS_PER_SECOND));
-        assert_eq!(qpc.file_time(499), FileTime(start.0 - 5), "before the anchor");
+        assert_eq!(qpc.file_time(499), FileTime(start.0 - 5), "a stamp before the anchor");
         let cycles = Clock { kind: ClockKind::CpuCycles, rate: 3_000_000_000, anchor: 0, start };
         assert_eq!(cycles.file_time(i64::MAX / 4).0, start.0 + i64::MAX / 4 / 300);
         let system = Clock { kind: ClockKind::SystemTime, rate: 1, anchor: 7, start };
@@ -316,7 +317,7 @@ mod tests {
         }
 
         #[test]
-        fn the_first_stamp_of_a_time_is_the_earliest_that_has_it(
+        fn first_raw_is_the_earliest_stamp_at_or_after_the_time(
             units in 0_i64..1 << 50, rate in 1_000_u64..5_000_000_000, anchor in -1_000_000_i64..1 << 40
         ) {
             let clock = Clock { kind: ClockKind::Qpc, rate, anchor, start: FileTime(UNIX_EPOCH) };
@@ -326,7 +327,7 @@ mod tests {
         }
 
         #[test]
-        fn no_stamp_panics(raw: i64, anchor: i64, rate: u64, start: i64) {
+        fn any_stamp_converts_without_panic(raw: i64, anchor: i64, rate: u64, start: i64) {
             let clock = Clock { kind: ClockKind::Qpc, rate, anchor, start: FileTime(start) };
             let _ = clock.first_raw(clock.file_time(raw));
             let _ = clock.file_time(raw).to_string();

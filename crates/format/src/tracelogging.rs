@@ -1,13 +1,13 @@
 //! Self-describing TraceLogging events: builders and views of provider traits and event metadata.
 //!
 //! ```text
-//! traits     u16 size of all │ provider name NUL │ trait…
-//! trait      u16 size of all │ u8 type │ data
+//! traits     u16 size of the blob │ provider name NUL │ trait…
+//! trait      u16 size of the trait │ u8 type │ data
 //!            type: 1 group GUID, 2 decode GUID, 3-127 reserved, 128- free
 //!
-//! metadata   u16 size of all │ tags │ event name NUL │ field…
+//! metadata   u16 size of the blob │ tags │ event name NUL │ field…
 //! tags       bytes until one with bit 7 clear, 7 bits each: bits 27-21, 20-14, 13-7, 6-0;
-//!            bytes after that are ignored
+//!            bytes after the fourth are ignored
 //! field      name NUL │ u8 in │ [u8 out, if in bit 7] │ [tags, if out bit 7] │ [u16 count] │
 //!            [u16 size, type information]
 //!
@@ -17,13 +17,12 @@
 //! ```
 //!
 //! Members of a structure follow it, and a structure among them counts as one member. Names are
-//! UTF-8, but nothing ensures it. A size may end before the bytes do: bytes after a blob are
+//! usually but not always UTF-8. A size may end before the bytes do: bytes after a blob are
 //! ignored. Views copy nothing, check every bound and accept unusual but readable input, such as
-//! tags in more bytes than they need. Builders write the shortest form and reject what readers
-//! cannot decode.
+//! tags in more bytes than they need. Builders write the shortest form and reject fields that
+//! readers cannot decode.
 //!
-//! The meaning of types and structures for a payload is not decided here; the decoder builds a
-//! schema from the metadata.
+//! This module does not interpret payloads; the decoder builds a schema from the metadata.
 //!
 //! Source: Documented (TraceLoggingProvider.h, "Provider Traits"). Observed on traces with groups,
 //! tags, arrays and structures.
@@ -41,7 +40,7 @@ use crate::{Error, Guid, Result};
 
 /// Trait type of the provider group.
 pub const TRAIT_GROUP: u8 = 1;
-/// Trait type of the GUID to decode by, if it differs from the one that controls the provider.
+/// Trait type of the GUID to decode by, if it differs from the control GUID of the provider.
 pub const TRAIT_DECODE_GUID: u8 = 2;
 
 /// The in type of structures; their out byte is the number of members.
@@ -51,9 +50,9 @@ const ARITY_MASK: u8 = 0x60;
 const ARITY_FIXED: u8 = 0x20;
 const ARITY_VARIABLE: u8 = 0x40;
 const ARITY_CUSTOM: u8 = 0x60;
-/// In an in byte: an out byte follows. In an out byte: tags follow. In a byte of tags: another
-/// follows.
-const MORE: u8 = 0x80;
+/// In an in byte: an out byte follows. In an out byte: tags follow. In a byte of tags: another byte
+/// of tags follows.
+const CONTINUATION_BIT: u8 = 0x80;
 /// Event and field tags have this many bits.
 const TAG_BITS: u32 = 28;
 
@@ -69,15 +68,15 @@ pub struct Traits<'a> {
 impl<'a> Traits<'a> {
     /// Views the traits at the start of `bytes`; only size and name are checked.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
-        let mut blob = open("provider traits", bytes)?;
+        let mut blob = open_blob("provider traits", bytes)?;
         let name = blob.ansi_z();
         let traits = blob.rest();
         Ok(Self { name, traits, size: blob.position().saturating_add(traits.len()) })
     }
 
-    /// Like [`parse`](Self::parse), for a provider's own registration, which must be valid: `bytes`
-    /// are exactly the blob, the name is terminated, each trait lies inside, GUIDs are complete and
-    /// there is at most one group.
+    /// Like [`parse`](Self::parse), for the registration of a provider, which must be valid:
+    /// `bytes` are exactly the blob, the name is terminated, each trait lies inside, GUIDs are
+    /// complete and there is at most one group.
     pub fn parse_strict(bytes: &'a [u8]) -> Result<Self> {
         let traits = Self::parse(bytes)?;
         let invalid = |offset, reason| Err(Error::Invalid { what: "provider traits", offset, reason });
@@ -85,7 +84,7 @@ impl<'a> Traits<'a> {
             return invalid(0, "size is not that of the blob");
         }
         if memchr::memchr(0, bytes.get(2..).unwrap_or_default()).is_none() {
-            return invalid(2, "name has no end");
+            return invalid(2, "name is unterminated");
         }
         let mut iter = traits.iter();
         let mut groups = 0_u32;
@@ -95,11 +94,14 @@ impl<'a> Traits<'a> {
                 return invalid(0, "more than one group");
             }
             if matches!(kind, TRAIT_GROUP | TRAIT_DECODE_GUID) && data.len() != 16 {
-                return invalid(0, "GUID of other than 16 bytes");
+                return invalid(0, "GUID does not have 16 bytes");
             }
         }
-        if !iter.rest.is_empty() {
-            return invalid(bytes.len().saturating_sub(iter.rest.len()) as u64, "trait that does not fit");
+        if !iter.remaining.is_empty() {
+            return invalid(
+                bytes.len().saturating_sub(iter.remaining.len()) as u64,
+                "trait exceeds the blob",
+            );
         }
         Ok(traits)
     }
@@ -113,7 +115,7 @@ impl<'a> Traits<'a> {
     /// Returns type and data of each trait, up to the first malformed one.
     #[must_use]
     pub fn iter(&self) -> TraitIter<'a> {
-        TraitIter { rest: self.traits }
+        TraitIter { remaining: self.traits }
     }
 
     /// Returns the data of the first trait of a type.
@@ -128,7 +130,7 @@ impl<'a> Traits<'a> {
         self.get(TRAIT_GROUP).and_then(|d| chunk(d, 0)).map(Guid::from_bytes)
     }
 
-    /// Returns the GUID to decode by, if it differs from the one that controls the provider.
+    /// Returns the GUID to decode by, if it differs from the control GUID of the provider.
     #[must_use]
     pub fn decode_guid(&self) -> Option<Guid> {
         self.get(TRAIT_DECODE_GUID).and_then(|d| chunk(d, 0)).map(Guid::from_bytes)
@@ -147,19 +149,19 @@ impl<'a> IntoIterator for &Traits<'a> {
 /// Type and data of each trait of a blob. See [`Traits::iter`].
 #[derive(Clone, Debug)]
 pub struct TraitIter<'a> {
-    rest: &'a [u8],
+    remaining: &'a [u8],
 }
 
 impl<'a> Iterator for TraitIter<'a> {
     type Item = (u8, &'a [u8]);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let size = usize::from(u16::from_le_bytes(*chunk(self.rest, 0)?));
-        let (this, rest) = self.rest.split_at_checked(size)?;
-        let (_, [kind, data @ ..]) = this.split_at_checked(2)? else {
+        let size = usize::from(u16::from_le_bytes(*chunk(self.remaining, 0)?));
+        let (entry, remaining) = self.remaining.split_at_checked(size)?;
+        let (_, [kind, data @ ..]) = entry.split_at_checked(2)? else {
             return None;
         };
-        self.rest = rest;
+        self.remaining = remaining;
         Some((*kind, data))
     }
 }
@@ -176,12 +178,12 @@ pub struct EventMetadata<'a> {
     fields: usize,
 }
 
-const METADATA: &str = "event metadata";
+const METADATA_NAME: &str = "event metadata";
 
 impl<'a> EventMetadata<'a> {
     /// Views the metadata at the start of `bytes`; fields are parsed on demand.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
-        let mut cursor = open(METADATA, bytes)?;
+        let mut cursor = open_blob(METADATA_NAME, bytes)?;
         let tags = read_tags(&mut cursor)?;
         let name = cursor.ansi_z();
         let size = cursor.position().saturating_add(cursor.rest().len());
@@ -198,7 +200,7 @@ impl<'a> EventMetadata<'a> {
     /// Ends after the first error.
     #[must_use]
     pub fn fields(&self) -> Fields<'a> {
-        let mut cursor = Cursor::new(METADATA, self.blob);
+        let mut cursor = Cursor::new(METADATA_NAME, self.blob);
         let failed = cursor.seek(self.fields).is_err();
         Fields { cursor, failed }
     }
@@ -249,7 +251,7 @@ pub enum Arity<'a> {
     Fixed(u16),
     /// As many values as the 16-bit number before them in the payload.
     Variable,
-    /// Bytes in a private encoding after their 16-bit count, with this description for its decoder.
+    /// Bytes in a private encoding after their 16-bit count, with a description for its decoder.
     Custom(&'a [u8]),
 }
 
@@ -269,15 +271,15 @@ impl<'a> FieldMetadata<'a> {
     /// Returns the number of direct members, if the field is a structure.
     #[must_use]
     pub fn members(&self) -> Option<u8> {
-        let structure = self.in_type == TYPE_STRUCT && !matches!(self.arity, Arity::Custom(_));
-        structure.then_some(self.out)
+        let is_structure = self.in_type == TYPE_STRUCT && !matches!(self.arity, Arity::Custom(_));
+        is_structure.then_some(self.out)
     }
 
     fn read(cursor: &mut Cursor<'a>) -> Result<Self> {
         let name = cursor.ansi_z();
         let input = cursor.u8()?;
-        let out = if input & MORE != 0 { cursor.u8()? } else { 0 };
-        let tags = if out & MORE != 0 { read_tags(cursor)? } else { 0 };
+        let out = if input & CONTINUATION_BIT != 0 { cursor.u8()? } else { 0 };
+        let tags = if out & CONTINUATION_BIT != 0 { read_tags(cursor)? } else { 0 };
         let arity = match input & ARITY_MASK {
             ARITY_FIXED => Arity::Fixed(cursor.u16()?),
             ARITY_VARIABLE => Arity::Variable,
@@ -287,12 +289,12 @@ impl<'a> FieldMetadata<'a> {
             }
             _ => Arity::Scalar,
         };
-        Ok(Self { name, in_type: input & TYPE_MASK, out: out & !MORE, tags, arity })
+        Ok(Self { name, in_type: input & TYPE_MASK, out: out & !CONTINUATION_BIT, tags, arity })
     }
 }
 
 /// Returns a cursor over exactly the blob at the start of `bytes`, after its size.
-fn open<'a>(what: &'static str, bytes: &'a [u8]) -> Result<Cursor<'a>> {
+fn open_blob<'a>(what: &'static str, bytes: &'a [u8]) -> Result<Cursor<'a>> {
     let size = Cursor::new(what, bytes).u16()?;
     let mut cursor = Cursor::new(what, Cursor::new(what, bytes).bytes(usize::from(size))?);
     cursor.u16()?;
@@ -304,10 +306,10 @@ fn read_tags(cursor: &mut Cursor<'_>) -> Result<u32> {
     loop {
         let byte = cursor.u8()?;
         if let Some(s) = shift.checked_sub(7) {
-            tags |= u32::from(byte & !MORE).wrapping_shl(s);
+            tags |= u32::from(byte & !CONTINUATION_BIT).wrapping_shl(s);
             shift = s;
         }
-        if byte & MORE == 0 {
+        if byte & CONTINUATION_BIT == 0 {
             return Ok(tags);
         }
     }

@@ -1,4 +1,5 @@
-//! Little-endian bytes without panics: a checked cursor, lenient accessors, and a growing writer.
+//! Reads and writes little-endian values without panics: a checked cursor, accessors that return 0
+//! past the end, and a growing writer.
 
 use alloc::vec::Vec;
 
@@ -7,7 +8,7 @@ use crate::{Error, Result};
 
 /// Rounds up to the next multiple of eight, the alignment of every record and extended item.
 ///
-/// Record and memory sizes are far below `usize::MAX`, where this would wrap.
+/// Wraps near `usize::MAX`, which record and memory sizes never reach.
 #[inline]
 #[must_use]
 pub const fn align8(n: usize) -> usize {
@@ -89,7 +90,7 @@ impl<'a> Cursor<'a> {
     /// Moves to an offset from the start. Fails past the end.
     pub fn seek(&mut self, position: usize) -> Result<()> {
         if position > self.bytes.len() {
-            return Err(self.short(position.saturating_sub(self.bytes.len())));
+            return Err(self.truncated(position.saturating_sub(self.bytes.len())));
         }
         self.position = position;
         Ok(())
@@ -109,15 +110,15 @@ impl<'a> Cursor<'a> {
 
     /// Reads the next `n` bytes.
     pub fn bytes(&mut self, n: usize) -> Result<&'a [u8]> {
-        let end = self.position.checked_add(n).ok_or_else(|| self.short(n))?;
-        let out = self.bytes.get(self.position..end).ok_or_else(|| self.short(n))?;
+        let end = self.position.checked_add(n).ok_or_else(|| self.truncated(n))?;
+        let out = self.bytes.get(self.position..end).ok_or_else(|| self.truncated(n))?;
         self.position = end;
         Ok(out)
     }
 
     /// Reads the next `N` bytes as an array.
     pub fn array<const N: usize>(&mut self) -> Result<&'a [u8; N]> {
-        self.bytes(N)?.first_chunk().ok_or_else(|| self.short(N))
+        self.bytes(N)?.first_chunk().ok_or_else(|| self.truncated(N))
     }
 
     /// Reads the next byte.
@@ -173,7 +174,7 @@ impl<'a> Cursor<'a> {
     }
 
     #[cold]
-    fn short(&self, needed: usize) -> Error {
+    fn truncated(&self, needed: usize) -> Error {
         Error::Truncated {
             what: self.what,
             offset: self.position as u64,
@@ -189,32 +190,32 @@ pub trait Put {
     fn put(&mut self, bytes: &[u8]) -> &mut Self;
 
     /// Appends one byte.
-    fn put_u8(&mut self, v: u8) -> &mut Self {
-        self.put(&[v])
+    fn put_u8(&mut self, value: u8) -> &mut Self {
+        self.put(&[value])
     }
     /// Appends a 16-bit number.
-    fn put_u16(&mut self, v: u16) -> &mut Self {
-        self.put(&v.to_le_bytes())
+    fn put_u16(&mut self, value: u16) -> &mut Self {
+        self.put(&value.to_le_bytes())
     }
     /// Appends a 32-bit number.
-    fn put_u32(&mut self, v: u32) -> &mut Self {
-        self.put(&v.to_le_bytes())
+    fn put_u32(&mut self, value: u32) -> &mut Self {
+        self.put(&value.to_le_bytes())
     }
     /// Appends a signed 32-bit number.
-    fn put_i32(&mut self, v: i32) -> &mut Self {
-        self.put(&v.to_le_bytes())
+    fn put_i32(&mut self, value: i32) -> &mut Self {
+        self.put(&value.to_le_bytes())
     }
     /// Appends a 64-bit number.
-    fn put_u64(&mut self, v: u64) -> &mut Self {
-        self.put(&v.to_le_bytes())
+    fn put_u64(&mut self, value: u64) -> &mut Self {
+        self.put(&value.to_le_bytes())
     }
     /// Appends a signed 64-bit number.
-    fn put_i64(&mut self, v: i64) -> &mut Self {
-        self.put(&v.to_le_bytes())
+    fn put_i64(&mut self, value: i64) -> &mut Self {
+        self.put(&value.to_le_bytes())
     }
     /// Appends a GUID.
-    fn put_guid(&mut self, v: &Guid) -> &mut Self {
-        self.put(&v.to_bytes())
+    fn put_guid(&mut self, value: &Guid) -> &mut Self {
+        self.put(&value.to_bytes())
     }
     /// Appends text as UTF-16 with a terminating NUL.
     fn put_wide_z(&mut self, text: &str) -> &mut Self {
@@ -243,19 +244,22 @@ mod tests {
 
     #[test]
     fn read_past_the_end_names_the_structure() {
-        let mut c = Cursor::new("thing", &[1, 2, 3]);
-        assert_eq!(c.u16(), Ok(0x0201));
-        assert_eq!(c.u32(), Err(Error::Truncated { what: "thing", offset: 2, needed: 4, available: 1 }));
-        assert_eq!(c.u8(), Ok(3), "a failed read moves nothing");
-        assert!(c.is_empty());
+        let mut cursor = Cursor::new("structure", &[1, 2, 3]);
+        assert_eq!(cursor.u16(), Ok(0x0201));
+        assert_eq!(
+            cursor.u32(),
+            Err(Error::Truncated { what: "structure", offset: 2, needed: 4, available: 1 })
+        );
+        assert_eq!(cursor.u8(), Ok(3), "a failed read does not move the cursor");
+        assert!(cursor.is_empty());
     }
 
     #[test]
     fn strings_end_at_the_nul_or_with_the_bytes() {
-        let mut c = Cursor::new("text", b"ab\0cd");
-        assert_eq!((c.ansi_z(), c.ansi_z(), c.ansi_z()), (&b"ab"[..], &b"cd"[..], &b""[..]));
-        let mut c = Cursor::new("text", b"a\0\0\0b\0c");
-        assert_eq!((c.wide_z(), c.wide_z()), (&b"a\0"[..], &b"b\0"[..]));
+        let mut cursor = Cursor::new("text", b"ab\0cd");
+        assert_eq!((cursor.ansi_z(), cursor.ansi_z(), cursor.ansi_z()), (&b"ab"[..], &b"cd"[..], &b""[..]));
+        let mut cursor = Cursor::new("text", b"a\0\0\0b\0c");
+        assert_eq!((cursor.wide_z(), cursor.wide_z()), (&b"a\0"[..], &b"b\0"[..]));
     }
 
     #[test]

@@ -13,16 +13,17 @@
 //!   0 ..   6     code
 //!   7 ..  21     code 7, half byte  0-14
 //!  22 .. 276     code 7, half byte 15, u8 0-254 = (length - 3) - 22
-//!  277 ..        code 7, half byte 15, u8 255, u16 length - 3; if that u16 is 0, u32 length - 3
+//!  277 ..        code 7, half byte 15, u8 255, u16 length - 3; if this u16 is 0, u32 length - 3
 //! ```
 //!
-//! Half bytes come in pairs: the first copy that needs one adds a byte and uses its low half; the
-//! next such copy, maybe many tokens later, uses the high half of that same byte. A copy may reach
-//! into its own output, which repeats it.
+//! Half bytes come in pairs: the first copy that needs a half byte adds a byte and uses its low
+//! half; the next copy that needs one, maybe many tokens later, uses the high half of this byte. A
+//! copy may overlap its output, which repeats the bytes.
 //!
 //! Unused flags of the last word are 1, and a flag word is written even if no token follows it. A
-//! reader that does not know the length stops at a flag 1 with nothing after it. A trace buffer
-//! states its length elsewhere, so [`decompress`] stops there and ignores the remaining bytes.
+//! reader that does not know the length stops at a flag 1 with nothing after it. The header of a
+//! trace buffer states the length, so [`decompress`] stops at this length and ignores the remaining
+//! bytes.
 //!
 //! All input is hostile. Output never exceeds the limit, and memory grows with the bytes really
 //! produced; a defect is an error at an offset of the stream, and the bytes decoded before it stay
@@ -46,25 +47,25 @@ use crate::{Error, Result};
 /// The length of the shortest copy.
 const MIN_COPY: usize = 3;
 /// The largest distance of a copy.
-const WINDOW: usize = 8192;
-/// The first length code that announces further bytes; smaller codes are `length - 3` itself.
-const CODE_MORE: usize = 7;
+const WINDOW_BYTES: usize = 8192;
+/// The length code that announces further bytes; smaller codes are `length - 3`.
+const CODE_EXTENDED: usize = 7;
 /// The half byte that announces a further byte.
-const HALF_MORE: usize = 15;
+const HALF_EXTENDED: usize = 15;
 /// The smallest `length - 3` that does not fit a half byte.
-const LONG_MIN: usize = CODE_MORE + HALF_MORE;
+const MIN_LONG_LENGTH: usize = CODE_EXTENDED + HALF_EXTENDED;
 /// The byte that announces a further word.
-const BYTE_MORE: usize = 255;
+const BYTE_EXTENDED: usize = 255;
 
-/// Output grows by at least this many bytes, and by no more before there is something to write.
-const GROWTH: usize = 64 << 10;
+/// The smallest step by which the output grows, and its size before the first byte is decoded.
+const MIN_GROWTH_BYTES: usize = 64 << 10;
 /// Literals copied at once, as many as one flag word can hold.
-const STRIDE: usize = 32;
+const STRIDE_BYTES: usize = 32;
 /// Bytes of a copy moved at once.
-const HALF_STRIDE: usize = STRIDE / 2;
-/// Room after the output that the fast path needs. It writes surplus bytes there, which the next
+const HALF_STRIDE_BYTES: usize = STRIDE_BYTES / 2;
+/// Bytes after the output that the fast path needs. It writes surplus bytes there, which the next
 /// token overwrites.
-const ROOM: usize = STRIDE + HALF_STRIDE;
+const SLACK_BYTES: usize = STRIDE_BYTES + HALF_STRIDE_BYTES;
 
 /// Decodes `src` into `out`, which is cleared first, until `limit` bytes are decoded.
 ///
@@ -83,128 +84,129 @@ pub fn decompress(src: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<()> {
     decompress_prefix(src, limit, limit, out)
 }
 
-/// Like [`decompress`], but stops once `want` bytes are decoded: enough to inspect the start of a
-/// buffer at little cost.
+/// Like [`decompress`], but stops once `wanted_bytes` bytes are decoded: enough to inspect the
+/// start of a buffer at little cost.
 ///
-/// `out` may hold some bytes more than `want`, because the last token is decoded whole, but never
-/// more than `limit`.
-pub fn decompress_prefix(src: &[u8], want: usize, limit: usize, out: &mut Vec<u8>) -> Result<()> {
+/// `out` may hold some bytes more than `wanted_bytes`, because the last token is decoded
+/// completely, but never more than `limit`.
+pub fn decompress_prefix(src: &[u8], wanted_bytes: usize, limit: usize, out: &mut Vec<u8>) -> Result<()> {
     out.clear();
-    let mut decoder = Decoder { src, at: 0, flags: END, half: None, out, done: 0, limit };
-    let result = decoder.run(want.min(limit));
-    let done = decoder.done;
-    out.truncate(done);
+    let mut decoder =
+        XpressDecoder { src, at: 0, flags: END_OF_FLAGS, high_half: None, out, written: 0, limit };
+    let result = decoder.decode_until(wanted_bytes.min(limit));
+    let written = decoder.written;
+    out.truncate(written);
     result
 }
 
 const WHAT: &str = "compressed buffer";
 
 /// Marks the end of a flag word: when it reaches the top bit, the word is used up.
-const END: u64 = 1 << 63;
+const END_OF_FLAGS: u64 = 1 << 63;
 
-fn flag_word(bytes: [u8; 4]) -> u64 {
-    u64::from(u32::from_le_bytes(bytes)) << 32 | END >> 32
+fn load_flags(bytes: [u8; 4]) -> u64 {
+    u64::from(u32::from_le_bytes(bytes)) << 32 | END_OF_FLAGS >> 32
 }
 
-/// The state of decoding: [`token`](Self::token) decodes one token with all checks,
-/// [`sprint`](Self::sprint) decodes many while there is room to spare on all sides, and leaves
-/// every special case to the former.
+/// The state of decoding. [`decode_token`](Self::decode_token) decodes one token with all checks.
+/// [`decode_fast`](Self::decode_fast) decodes many tokens while input and output have spare bytes,
+/// and leaves every special case to `decode_token`.
 ///
-/// `out` is longer than what is `done`, but never longer than `limit`.
-struct Decoder<'a> {
+/// `out` is longer than the `written` bytes, but never longer than `limit`.
+struct XpressDecoder<'a> {
     src: &'a [u8],
     /// Offset of the next byte of `src`.
     at: usize,
-    /// The remaining flags, highest first, then [`END`].
+    /// The remaining flags, highest first, then [`END_OF_FLAGS`].
     flags: u64,
     /// The high half of the last byte of half bytes, until it is used.
-    half: Option<u8>,
+    high_half: Option<u8>,
     out: &'a mut Vec<u8>,
-    done: usize,
+    written: usize,
     limit: usize,
 }
 
-impl Decoder<'_> {
-    fn run(&mut self, stop: usize) -> Result<()> {
-        while self.done < stop {
-            self.sprint(stop);
-            if self.done < stop {
-                self.token()?;
+impl XpressDecoder<'_> {
+    fn decode_until(&mut self, stop: usize) -> Result<()> {
+        while self.written < stop {
+            self.decode_fast(stop);
+            if self.written < stop {
+                self.decode_token()?;
             }
         }
         Ok(())
     }
 
     /// Decodes one token, and the flag word before it if there is one.
-    fn token(&mut self) -> Result<()> {
-        if self.flags == END {
-            self.flags = flag_word(self.read_array()?);
+    fn decode_token(&mut self) -> Result<()> {
+        if self.flags == END_OF_FLAGS {
+            self.flags = load_flags(self.read_array()?);
         }
-        if self.flags & END != 0 {
-            self.copy()?;
+        if self.flags & END_OF_FLAGS != 0 {
+            self.decode_copy()?;
         } else {
             let [byte] = self.read_array()?;
-            self.make_room(1);
-            if let Some(to) = self.out.get_mut(self.done) {
+            self.grow_output(1);
+            if let Some(to) = self.out.get_mut(self.written) {
                 *to = byte;
             }
-            self.done = self.done.saturating_add(1);
+            self.written = self.written.saturating_add(1);
         }
         self.flags <<= 1;
         Ok(())
     }
 
-    fn copy(&mut self) -> Result<()> {
+    fn decode_copy(&mut self) -> Result<()> {
         let start = self.at;
         let token = usize::from(u16::from_le_bytes(self.read_array()?));
-        let length = match token & CODE_MORE {
-            CODE_MORE => self.long_length()?,
+        let length = match token & CODE_EXTENDED {
+            CODE_EXTENDED => self.read_long_length()?,
             short => short,
         };
         let length = length.saturating_add(MIN_COPY);
-        let Some(from) = self.done.checked_sub((token >> 3).saturating_add(1)) else {
+        let Some(from) = self.written.checked_sub((token >> 3).saturating_add(1)) else {
             return Err(Error::Invalid {
                 what: WHAT,
                 offset: start as u64,
                 reason: "copy from before the first byte",
             });
         };
-        if length > self.limit.saturating_sub(self.done) {
+        if length > self.limit.saturating_sub(self.written) {
             return Err(Error::Invalid {
                 what: WHAT,
                 offset: start as u64,
                 reason: "copy past the stated length",
             });
         }
-        self.make_room(length);
-        repeat(self.out, from, self.done, length);
-        self.done = self.done.saturating_add(length);
+        self.grow_output(length);
+        copy_overlapping(self.out, from, self.written, length);
+        self.written = self.written.saturating_add(length);
         Ok(())
     }
 
     /// Returns the `length - 3` of a copy whose code announces further bytes.
-    fn long_length(&mut self) -> Result<usize> {
-        let half = match self.half.take() {
+    fn read_long_length(&mut self) -> Result<usize> {
+        let half = match self.high_half.take() {
             Some(high) => high,
             None => {
                 let [byte] = self.read_array()?;
-                self.half = Some(byte >> 4);
+                self.high_half = Some(byte >> 4);
                 byte & 15
             }
         };
-        if usize::from(half) != HALF_MORE {
-            return Ok(usize::from(half).saturating_add(CODE_MORE));
+        if usize::from(half) != HALF_EXTENDED {
+            return Ok(usize::from(half).saturating_add(CODE_EXTENDED));
         }
         let [byte] = self.read_array()?;
-        if usize::from(byte) != BYTE_MORE {
-            return Ok(usize::from(byte).saturating_add(LONG_MIN));
+        if usize::from(byte) != BYTE_EXTENDED {
+            return Ok(usize::from(byte).saturating_add(MIN_LONG_LENGTH));
         }
         let offset = self.at as u64;
         let length = match u16::from_le_bytes(self.read_array()?) {
             0 => u32::from_le_bytes(self.read_array()?) as usize,
             short => usize::from(short),
         };
-        if length < LONG_MIN {
+        if length < MIN_LONG_LENGTH {
             return Err(Error::Invalid { what: WHAT, offset, reason: "long form of a short length" });
         }
         Ok(length)
@@ -223,12 +225,12 @@ impl Decoder<'_> {
         Ok(bytes)
     }
 
-    /// Grows the output so that `n` more bytes fit, which the limit allows.
-    fn make_room(&mut self, n: usize) {
-        let needed = self.done.saturating_add(n);
-        if self.out.len() < needed.saturating_add(ROOM) {
-            let ample = self.out.len().saturating_mul(2).max(GROWTH);
-            self.out.resize(ample.max(needed).min(self.limit), 0);
+    /// Grows the output so that `n` more bytes fit. The caller has checked the limit.
+    fn grow_output(&mut self, n: usize) {
+        let needed = self.written.saturating_add(n);
+        if self.out.len() < needed.saturating_add(SLACK_BYTES) {
+            let doubled = self.out.len().saturating_mul(2).max(MIN_GROWTH_BYTES);
+            self.out.resize(doubled.max(needed).min(self.limit), 0);
         }
     }
 
@@ -237,49 +239,49 @@ impl Decoder<'_> {
     /// The state is kept in locals, because the compiler cannot know that the output does not
     /// overlap `self`; a position moves only after its token is complete. Sums cannot overflow,
     /// because each is bounded by the length of a slice and a small number.
-    fn sprint(&mut self, stop: usize) {
+    fn decode_fast(&mut self, stop: usize) {
         let (src, out) = (self.src, self.out.as_mut_slice());
-        let (mut at, mut done, mut flags) = (self.at, self.done, self.flags);
-        while done < stop {
-            if flags == END {
+        let (mut at, mut written, mut flags) = (self.at, self.written, self.flags);
+        while written < stop {
+            if flags == END_OF_FLAGS {
                 let Some(word) = chunk(src, at) else { break };
-                flags = flag_word(*word);
+                flags = load_flags(*word);
                 at = at.wrapping_add(4);
             }
-            // The run may be empty: copying nothing is cheaper than branching on it.
+            // The number of literals may be 0: copying anyway is cheaper than a branch.
             let literals = flags.leading_zeros();
-            let to = out.get_mut(done..).and_then(|o| o.first_chunk_mut::<STRIDE>());
-            let (Some(from), Some(to)) = (chunk::<STRIDE>(src, at), to) else { break };
+            let to = out.get_mut(written..).and_then(|o| o.first_chunk_mut::<STRIDE_BYTES>());
+            let (Some(from), Some(to)) = (chunk::<STRIDE_BYTES>(src, at), to) else { break };
             *to = *from;
             at = at.wrapping_add(literals as usize);
-            done = done.wrapping_add(literals as usize);
+            written = written.wrapping_add(literals as usize);
             flags = flags.wrapping_shl(literals);
-            if flags == END || done >= stop {
+            if flags == END_OF_FLAGS || written >= stop {
                 continue;
             }
             let Some(token) = chunk(src, at) else { break };
             let token = usize::from(u16::from_le_bytes(*token));
             let mut next = at.wrapping_add(2);
-            let mut half = self.half;
-            let mut length = (token & CODE_MORE).wrapping_add(MIN_COPY);
-            if token & CODE_MORE == CODE_MORE {
-                let Some(more) = short_half(src, &mut next, &mut half) else { break };
+            let mut half = self.high_half;
+            let mut length = (token & CODE_EXTENDED).wrapping_add(MIN_COPY);
+            if token & CODE_EXTENDED == CODE_EXTENDED {
+                let Some(more) = read_short_half(src, &mut next, &mut half) else { break };
                 length = length.wrapping_add(more);
             }
-            if !short_copy(out, done, (token >> 3).wrapping_add(1), length) {
+            if !copy_short(out, written, (token >> 3).wrapping_add(1), length) {
                 break;
             }
-            (at, self.half) = (next, half);
-            done = done.wrapping_add(length);
+            (at, self.high_half) = (next, half);
+            written = written.wrapping_add(length);
             flags <<= 1;
         }
-        (self.at, self.done, self.flags) = (at, done, flags);
+        (self.at, self.written, self.flags) = (at, written, flags);
     }
 }
 
 /// Returns the half byte of a copy, unless it announces a further byte.
 #[inline(always)]
-fn short_half(src: &[u8], at: &mut usize, half: &mut Option<u8>) -> Option<usize> {
+fn read_short_half(src: &[u8], at: &mut usize, half: &mut Option<u8>) -> Option<usize> {
     let value = match half.take() {
         Some(high) => high,
         None => {
@@ -289,21 +291,21 @@ fn short_half(src: &[u8], at: &mut usize, half: &mut Option<u8>) -> Option<usize
             byte & 15
         }
     };
-    Some(usize::from(value)).filter(|&v| v != HALF_MORE)
+    Some(usize::from(value)).filter(|&v| v != HALF_EXTENDED)
 }
 
-/// Copies at most 32 bytes and may write more; false if there is no room or the distance is too
-/// large.
+/// Copies at most 32 bytes and may write more; false if the output lacks spare bytes or the
+/// distance is too large.
 #[inline(always)]
-fn short_copy(out: &mut [u8], done: usize, distance: usize, length: usize) -> bool {
-    let from = done.wrapping_sub(distance);
-    let Some(window) = out.get_mut(from..done.wrapping_add(ROOM)) else {
+fn copy_short(out: &mut [u8], written: usize, distance: usize, length: usize) -> bool {
+    let from = written.wrapping_sub(distance);
+    let Some(window) = out.get_mut(from..written.wrapping_add(SLACK_BYTES)) else {
         return false;
     };
-    if distance >= HALF_STRIDE {
+    if distance >= HALF_STRIDE_BYTES {
         // One half after the other: the second may read bytes that the first wrote.
         move_half(window, 0, distance);
-        move_half(window, HALF_STRIDE, distance.wrapping_add(HALF_STRIDE));
+        move_half(window, HALF_STRIDE_BYTES, distance.wrapping_add(HALF_STRIDE_BYTES));
     } else {
         repeat_pattern(window, distance, length);
     }
@@ -312,7 +314,7 @@ fn short_copy(out: &mut [u8], done: usize, distance: usize, length: usize) -> bo
 
 #[inline(always)]
 fn move_half(window: &mut [u8], from: usize, to: usize) {
-    let half = chunk::<HALF_STRIDE>(window, from).copied();
+    let half = chunk::<HALF_STRIDE_BYTES>(window, from).copied();
     let to = window.get_mut(to..).and_then(|w| w.first_chunk_mut());
     if let (Some(half), Some(to)) = (half, to) {
         *to = half;
@@ -323,7 +325,7 @@ fn move_half(window: &mut [u8], from: usize, to: usize) {
 #[inline(always)]
 fn repeat_pattern(window: &mut [u8], distance: usize, length: usize) {
     let bits = distance.wrapping_mul(8) as u32;
-    let first = chunk::<HALF_STRIDE>(window, 0).map_or(0, |h| u128::from_le_bytes(*h));
+    let first = chunk::<HALF_STRIDE_BYTES>(window, 0).map_or(0, |h| u128::from_le_bytes(*h));
     let mut pattern = first & u128::MAX.wrapping_shr(u128::BITS.wrapping_sub(bits));
     let mut filled = bits;
     while filled < u128::BITS {
@@ -331,7 +333,7 @@ fn repeat_pattern(window: &mut [u8], distance: usize, length: usize) {
         filled = filled.wrapping_mul(2);
     }
     // The next half must begin where the pattern begins.
-    let step = HALF_STRIDE.wrapping_sub(HALF_STRIDE.checked_rem(distance).unwrap_or(0));
+    let step = HALF_STRIDE_BYTES.wrapping_sub(HALF_STRIDE_BYTES.checked_rem(distance).unwrap_or(0));
     let mut at = 0_usize;
     while at < length {
         if let Some(to) = window.get_mut(distance.wrapping_add(at)..).and_then(|w| w.first_chunk_mut()) {
@@ -341,14 +343,14 @@ fn repeat_pattern(window: &mut [u8], distance: usize, length: usize) {
     }
 }
 
-/// Copies any length with any overlap; `out` has room for it. Copied bytes serve as source again,
+/// Copies any length with any overlap; `out` is long enough. Copied bytes serve as source again,
 /// so the steps double.
-fn repeat(out: &mut [u8], from: usize, to: usize, length: usize) {
+fn copy_overlapping(out: &mut [u8], from: usize, to: usize, length: usize) {
     let end = to.saturating_add(length);
-    let mut done = to;
-    while done < end {
-        let step = done.saturating_sub(from).min(end.saturating_sub(done));
-        out.copy_within(from..from.saturating_add(step), done);
-        done = done.saturating_add(step);
+    let mut written = to;
+    while written < end {
+        let step = written.saturating_sub(from).min(end.saturating_sub(written));
+        out.copy_within(from..from.saturating_add(step), written);
+        written = written.saturating_add(step);
     }
 }

@@ -5,8 +5,8 @@ use std::io::Read;
 
 pub use traceweir_format::linux::cgroup::{application, container, is_container_id, package};
 
-/// Bytes that are read of a file in `/proc`, at most.
-const MAX_READ: u64 = 64 << 10;
+/// The most bytes that are read of a file in `/proc`.
+const MAX_READ_BYTES: u64 = 64 << 10;
 
 /// Returns the text of `/proc/PID/cgroup`, for the functions re-exported here; empty if the file
 /// cannot be read.
@@ -19,6 +19,6 @@ pub fn read(pid: u32) -> String {
 #[must_use]
 pub fn read_limited(path: &str) -> Option<String> {
     let mut bytes = Vec::new();
-    File::open(path).ok()?.take(MAX_READ).read_to_end(&mut bytes).ok()?;
+    File::open(path).ok()?.take(MAX_READ_BYTES).read_to_end(&mut bytes).ok()?;
     Some(String::from_utf8_lossy(&bytes).into_owned())
 }

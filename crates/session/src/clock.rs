@@ -10,47 +10,49 @@
 //! - C1 The conversion is monotonic between two settings of the base.
 //! - C2 When the base is set, system time follows the machine's clock forward at once and back by
 //!   at most ten milliseconds. A clock that was set back further is not followed, so that stamps do
-//!   not stand still. The streams even out the rest: they never write a stamp before the last one.
+//!   not stand still. Streams never write a stamp before the last one.
 
-use traceweir_format::time::UNITS_PER_SECOND;
+use traceweir_format::time::{ClockKind, UNITS_PER_SECOND};
 use traceweir_transport::clock::{Anchor, Counter, frequency, refined_frequency};
 
 /// Fractional bits of the rate.
-const FRACTION: u32 = 48;
+const FRACTION_BITS: u32 = 48;
 /// Limit up to which system time is followed back, in 100 ns.
-const MAX_BACK: i64 = UNITS_PER_SECOND / 100;
+const MAX_BACK_UNITS: i64 = UNITS_PER_SECOND / 100;
 
 /// The clock of a session.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionClock {
-    kind: u32,
+    kind: ClockKind,
     counter: Counter,
     start: Anchor,
+    /// Counter value that corresponds to `wall`.
     base: u64,
+    /// System time of the base, as FILETIME.
     wall: i64,
     /// Units of 100 ns per tick.
     rate: u64,
 }
 
 impl SessionClock {
-    /// Starts a clock of the published kind now (1 to 3; 3 becomes 2 if there is no cycle counter).
+    /// Starts a clock of the published type now. CPU cycles become system time without a cycle
+    /// counter.
     pub(crate) fn start(kind: u32, counter: Counter) -> Self {
-        let kind = match kind {
-            3 if counter == Counter::Monotonic => 2,
-            2 | 3 => kind,
-            _ => 1,
+        let kind = match ClockKind::from_number(kind) {
+            Some(ClockKind::CpuCycles) if counter == Counter::Monotonic => ClockKind::SystemTime,
+            kind => kind.unwrap_or(ClockKind::Qpc),
         };
         Self::from_anchor(kind, counter, Anchor::now(counter), frequency(counter))
     }
 
-    fn from_anchor(kind: u32, counter: Counter, start: Anchor, ticks_per_second: u64) -> Self {
+    fn from_anchor(kind: ClockKind, counter: Counter, start: Anchor, ticks_per_second: u64) -> Self {
         let (base, wall) = (start.counter, start.wall.0);
         Self { kind, counter, start, base, wall, rate: fixed_point_rate(ticks_per_second) }
     }
 
-    /// Returns the kind: 1 counter, 2 system time, 3 cycles.
+    /// Returns the published clock type.
     pub(crate) fn kind(&self) -> u32 {
-        self.kind
+        self.kind.number()
     }
 
     /// Returns the counter that raw stamps come from.
@@ -65,27 +67,27 @@ impl SessionClock {
 
     /// Returns the stamp of a file header for `anchor`.
     pub(crate) fn anchor_stamp(&self, anchor: &Anchor) -> i64 {
-        if self.kind == 2 { anchor.wall.0 } else { as_stamp(anchor.counter) }
+        if self.kind == ClockKind::SystemTime { anchor.wall.0 } else { counter_stamp(anchor.counter) }
     }
 
     /// Converts a raw counter value to a stamp.
     #[inline]
     pub(crate) fn stamp(&self, raw: u64) -> i64 {
-        if self.kind != 2 {
-            return as_stamp(raw);
+        if self.kind != ClockKind::SystemTime {
+            return counter_stamp(raw);
         }
-        // Values before the base work too: all lie within seconds of it.
-        let ticks = i128::from(as_stamp(raw.wrapping_sub(self.base)));
-        let units = ticks.saturating_mul(i128::from(self.rate)) >> FRACTION;
+        // Values before the base are valid too: all lie within seconds of the base.
+        let ticks = i128::from(counter_stamp(raw.wrapping_sub(self.base)));
+        let units = ticks.saturating_mul(i128::from(self.rate)) >> FRACTION_BITS;
         self.wall.saturating_add(i64::try_from(units).unwrap_or(i64::MAX))
     }
 
     /// Returns the first raw counter value with at least this stamp.
     pub(crate) fn first_raw(&self, stamp: i64) -> u64 {
-        if self.kind != 2 {
+        if self.kind != ClockKind::SystemTime {
             return u64::try_from(stamp).unwrap_or(0);
         }
-        let units = i128::from(stamp).saturating_sub(i128::from(self.wall)) << FRACTION;
+        let units = i128::from(stamp).saturating_sub(i128::from(self.wall)) << FRACTION_BITS;
         let rate = i128::from(self.rate).max(1);
         // Rounded up: `stamp` rounds down.
         let ticks = units.div_euclid(rate).saturating_add(i128::from(units.rem_euclid(rate) != 0));
@@ -94,8 +96,8 @@ impl SessionClock {
     }
 
     /// Sets a new base, for clocks that have one.
-    pub(crate) fn follow(&mut self) {
-        if self.kind == 2 {
+    pub(crate) fn update_base(&mut self) {
+        if self.kind == ClockKind::SystemTime {
             let now = Anchor::now(self.counter);
             let rate = fixed_point_rate(refined_frequency(self.counter, &self.start, &now));
             self.rebase(&now, rate);
@@ -110,14 +112,14 @@ impl SessionClock {
 
     fn rebase(&mut self, now: &Anchor, rate: u64) {
         let expected = self.stamp(now.counter);
-        let is_set_back = now.wall.0 < expected.saturating_sub(MAX_BACK);
+        let is_set_back = now.wall.0 < expected.saturating_sub(MAX_BACK_UNITS);
         self.wall = if is_set_back { expected } else { now.wall.0 };
         self.base = now.counter;
         self.rate = rate;
     }
 
     /// Returns the ticks per second measured between two moments.
-    pub(crate) fn refined(&self, from: &Anchor, to: &Anchor) -> i64 {
+    pub(crate) fn measure_frequency(&self, from: &Anchor, to: &Anchor) -> i64 {
         i64::try_from(refined_frequency(self.counter, from, to)).unwrap_or(i64::MAX)
     }
 
@@ -127,13 +129,13 @@ impl SessionClock {
     }
 }
 
-/// Returns the 64 bits of the counter as a stamp: no counter comes near the sign bit.
-const fn as_stamp(raw: u64) -> i64 {
+/// Returns the 64 bits of the counter as a stamp: no counter reaches the sign bit.
+const fn counter_stamp(raw: u64) -> i64 {
     raw as i64
 }
 
 fn fixed_point_rate(ticks_per_second: u64) -> u64 {
-    let units = (UNITS_PER_SECOND.unsigned_abs() as u128) << FRACTION;
+    let units = (UNITS_PER_SECOND.unsigned_abs() as u128) << FRACTION_BITS;
     let rate = units.checked_div(u128::from(ticks_per_second)).unwrap_or(1);
     u64::try_from(rate).unwrap_or(u64::MAX)
 }
@@ -146,20 +148,25 @@ mod tests {
         Anchor { counter, monotonic_ns: counter, wall: traceweir_format::time::FileTime(wall) }
     }
 
-    fn system(ticks_per_second: u64) -> SessionClock {
-        SessionClock::from_anchor(2, Counter::Cycles, anchor(1_000, 500_000_000), ticks_per_second)
+    fn system_clock(ticks_per_second: u64) -> SessionClock {
+        SessionClock::from_anchor(
+            ClockKind::SystemTime,
+            Counter::Cycles,
+            anchor(1_000, 500_000_000),
+            ticks_per_second,
+        )
     }
 
     #[test]
     fn cycles_become_system_time_without_cycle_counter() {
         let kind = |kind, counter| SessionClock::start(kind, counter).kind();
-        assert_eq!([0, 1, 2, 3].map(|wanted| kind(wanted, Counter::Monotonic)), [1, 1, 2, 2]);
+        assert_eq!([0, 1, 2, 3].map(|requested| kind(requested, Counter::Monotonic)), [1, 1, 2, 2]);
         assert_eq!(kind(3, Counter::Cycles), 3);
     }
 
     #[test]
     fn counter_and_cycles_are_the_raw_value() {
-        for kind in [1, 3] {
+        for kind in [ClockKind::Qpc, ClockKind::CpuCycles] {
             let clock = SessionClock::from_anchor(kind, Counter::Cycles, anchor(7, 9), 3_000_000_000);
             assert_eq!(clock.stamp(0x7FFF_0000_0000_0001), 0x7FFF_0000_0000_0001);
             assert_eq!(clock.anchor_stamp(clock.anchor()), 7);
@@ -169,46 +176,53 @@ mod tests {
     #[test]
     fn system_time_counts_100_ns_at_any_rate() {
         for rate in [1_000_000_u64, 10_000_000, 24_000_000, 1_000_000_000, 3_123_456_789] {
-            let clock = system(rate);
+            let clock = system_clock(rate);
             for seconds in [0_u64, 1, 3600, 86_400 * 30] {
                 let expected = 500_000_000 + i64::try_from(seconds).unwrap() * UNITS_PER_SECOND;
-                let got = clock.stamp(1_000 + seconds * rate);
-                let off = expected - got;
-                // One part in 10¹¹ is what 48 bits give at gigahertz.
-                assert!((0..=1 + expected / 100_000_000_000).contains(&off), "{rate} Hz, {seconds} s: {off}");
+                let stamp = clock.stamp(1_000 + seconds * rate);
+                let error = expected - stamp;
+                // At gigahertz, 48 fractional bits allow an error of one part in 10¹¹.
+                assert!(
+                    (0..=1 + expected / 100_000_000_000).contains(&error),
+                    "{rate} Hz, {seconds} s: {error}"
+                );
             }
             assert_eq!(clock.anchor_stamp(clock.anchor()), 500_000_000);
-            assert!(clock.stamp(0) <= 500_000_000, "before the start");
+            assert!(clock.stamp(0) <= 500_000_000, "a counter value before the start");
         }
     }
 
     #[test]
     fn first_raw_value_of_a_stamp_is_exact() {
         for rate in [1_000_000_u64, 10_000_000, 24_000_000, 3_123_456_789] {
-            let clock =
-                SessionClock::from_anchor(2, Counter::Cycles, anchor(u64::MAX >> 8, 500_000_000), rate);
+            let clock = SessionClock::from_anchor(
+                ClockKind::SystemTime,
+                Counter::Cycles,
+                anchor(u64::MAX >> 8, 500_000_000),
+                rate,
+            );
             for stamp in [500_000_000, 500_000_001, 500_000_777, 499_999_990, 987_654_321] {
                 let raw = clock.first_raw(stamp);
                 assert!(clock.stamp(raw) >= stamp && clock.stamp(raw - 1) < stamp, "{rate} Hz: {stamp}");
             }
-            assert!(clock.first_raw(i64::MAX) > u64::MAX >> 8, "without an overflow");
-            assert_eq!(system(rate).first_raw(i64::MIN), 0);
+            assert!(clock.first_raw(i64::MAX) > u64::MAX >> 8, "the conversion overflowed");
+            assert_eq!(system_clock(rate).first_raw(i64::MIN), 0);
         }
-        let counter = SessionClock::from_anchor(1, Counter::Cycles, anchor(7, 9), 3_000_000_000);
+        let counter = SessionClock::from_anchor(ClockKind::Qpc, Counter::Cycles, anchor(7, 9), 3_000_000_000);
         assert_eq!([-1, 0, 12].map(|stamp| counter.first_raw(stamp)), [0, 0, 12]);
     }
 
     #[test]
-    fn system_time_follows_forward_and_a_little_back_but_not_far_back() {
+    fn system_time_follows_the_machine_clock_except_far_back() {
         let rate = fixed_point_rate(10_000_000);
-        let mut clock = system(10_000_000);
+        let mut clock = system_clock(10_000_000);
         clock.rebase(&anchor(11_000, 500_090_000), rate);
-        assert_eq!(clock.stamp(11_000), 500_090_000, "forward");
-        clock.rebase(&anchor(12_000, 500_091_000 - MAX_BACK), rate);
-        assert_eq!(clock.stamp(12_000), 500_091_000 - MAX_BACK, "a little back");
+        assert_eq!(clock.stamp(11_000), 500_090_000, "moved forward");
+        clock.rebase(&anchor(12_000, 500_091_000 - MAX_BACK_UNITS), rate);
+        assert_eq!(clock.stamp(12_000), 500_091_000 - MAX_BACK_UNITS, "moved back a little");
         let before = clock.stamp(13_000);
         clock.rebase(&anchor(13_000, 5), rate);
-        assert_eq!(clock.stamp(13_000), before, "set back");
-        assert_eq!(clock.stamp(14_000), before + 1_000, "and continues");
+        assert_eq!(clock.stamp(13_000), before, "a clock set far back is not followed");
+        assert_eq!(clock.stamp(14_000), before + 1_000, "stamps continue to increase");
     }
 }

@@ -7,23 +7,23 @@
 //!
 //! - K1 A buffer holds records of one stream; at most one buffer of a stream is being filled.
 //! - K2 Stamps of a stream never decrease.
-//! - K3 A stamp up to which live consumers were promised to have everything stays complete: no
-//!   stream writes such a stamp again, however late a record comes. Records that keep their own
-//!   stamp and late streams are exempt.
+//! - K3 Live consumers have everything up to the completeness stamp: no stream writes a stamp up to
+//!   it again, however late a record comes. Records that keep their stamp and late streams are
+//!   exempt.
 //! - K4 A region that breaks the rules of its rings is dropped at once and disturbs no other.
 //! - K5 Events that a process counts as lost are added once.
 //! - K6 While the session can store no more events, regions are closed and writers see the reason.
 //!   They are opened again before a new consumer gets its reply.
-//! - K7 With a capture, everything is merged up to the start of the last poll of the capture:
-//!   however long a poll takes, it moves no event above its time.
-//! - K8 A process that attaches during a drain takes part from the next stream on, so that drain
-//!   moves none of its events above their time.
-//! - K9 Memory that a process made before it attached holds older events. Those that their stream
-//!   has already passed keep their stamps: they go into the late stream of their CPU, whose buffers
-//!   hold nothing else. Stamps of a late stream decrease only when another backlog begins. The
-//!   buffer is used further, so that no process can make the session send nearly empty buffers, and
-//!   its records are sorted before they are written to a file. Live consumers get each backlog as a
-//!   piece of its own.
+//! - K7 With a capture, records are merged up to the start of the last poll of the capture, so that
+//!   a long poll does not delay the stamp of an event.
+//! - K8 A process that attaches during a drain takes part from the next stream on, so that the
+//!   drain does not delay the stamps of its events.
+//! - K9 Memory that a process filled before it attached holds older events. Events that their
+//!   stream has already passed keep their stamps: they go into the late stream of their CPU, whose
+//!   buffers hold no other events. Stamps of a late stream decrease only when another backlog
+//!   begins. The buffer is used further, so that no process can make the session send nearly empty
+//!   buffers, and its records are sorted before they are written to a file. Live consumers get each
+//!   backlog as a separate piece.
 //! - K10 Live consumers get a completeness stamp only when no backlog is partly collected.
 //!
 //! ```text
@@ -44,29 +44,29 @@ use std::sync::mpsc::Sender;
 use traceweir_format::info::StackCaching;
 use traceweir_transport::ring::{RegionReader, RingReader};
 
-use self::fill::Filler;
-use crate::capture::{Capture, Capturing, Mixed};
+use self::fill::BufferFiller;
+use crate::capture::{ActiveCapture, Capture, StreamRing};
 use crate::clock::SessionClock;
 use crate::config::Mode;
-use crate::fault::contained;
+use crate::fault::contain_panic;
 use crate::ids::SourceId;
-use crate::merge::{self, Lane, Outcome, Ring, Until};
-use crate::messages::{Job, Source};
+use crate::merge::{self, MergeLimit, MergeOutcome, MergeRing, RingLane};
+use crate::messages::{Job, SessionSource};
 use crate::pool::Buffer;
-use crate::record::Writer;
-use crate::shared::Shared;
-use crate::stacks::{StackOwners, Stacks};
+use crate::record::RegionWriter;
+use crate::shared::SharedState;
+use crate::stacks::{StackCache, StackOwners};
 
-/// Bytes that a stream takes before it is the turn of the next.
-const SLICE: usize = 256 << 10;
+/// Bytes that a stream takes before the next stream has its turn.
+const SLICE_BYTES: usize = 256 << 10;
 /// Turns of a drain; in the last turn, each stream takes all there is.
-const TURNS: u32 = 64;
+const MAX_TURNS: u32 = 64;
 
 /// Collection state of one CPU.
 #[derive(Debug, Default)]
-struct Stream {
+struct CpuStream {
     cpu: u16,
-    /// Whether it collects only the backlog of adopted regions.
+    /// Whether the stream collects only the backlog of adopted regions.
     is_late: bool,
     buffer: Option<Buffer>,
     /// Lowest raw stamp of the next record: that of the last record, or the completeness stamp sent
@@ -74,44 +74,44 @@ struct Stream {
     key: u64,
     /// `key` on the session's clock.
     time: i64,
-    /// Raw stamp up to which everything was merged, at the last merge that left nothing over.
+    /// Raw stamp up to which all records were merged, by the last merge that left no records.
     merged: Option<u64>,
     /// Written stamp of the last captured event, which its stack repeats. `None` if the event was
     /// not written.
-    captured: Option<i64>,
+    captured_time: Option<i64>,
     /// Keys of the stacks that the current buffer defines.
-    defined: HashSet<u64>,
+    defined_keys: HashSet<u64>,
 }
 
 /// Result of a drain.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Drained {
+pub(crate) struct DrainResult {
     /// Whether records were collected.
-    pub(crate) took: bool,
+    pub(crate) has_taken: bool,
     /// Whether records wait for the next drain because they are younger than this one.
-    pub(crate) waits: bool,
+    pub(crate) has_waiting: bool,
 }
 
-/// How far a drain goes.
+/// The records that a drain takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Reach {
+pub(crate) enum DrainReach {
     /// Leaves records younger than the drain for the next one.
     BeforeDrain,
-    /// Takes everything that is published.
+    /// Takes all published records.
     All,
 }
 
 /// Collects the records of all regions into buffers.
 pub(crate) struct Collector {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     jobs: Sender<Job>,
     clock: SessionClock,
     /// Counter ticks that a stamp may be ahead of now.
-    ahead: u64,
+    max_ahead_ticks: u64,
     cpus: usize,
-    sources: Vec<Source>,
+    sources: Vec<SessionSource>,
     /// The streams, followed by the late streams of the same CPUs.
-    streams: Vec<Stream>,
+    streams: Vec<CpuStream>,
     /// Raw stamp and session stamp of the session's start, where late streams begin.
     start: (u64, i64),
     /// Whether a source may have a backlog.
@@ -119,7 +119,7 @@ pub(crate) struct Collector {
     /// Lost events that buffers have reported so far.
     reported_lost: u64,
     /// Raw stamp of the start of the last drain.
-    drained: u64,
+    drain_start: u64,
     /// Completeness stamp: live consumers have everything up to here.
     complete: i64,
     /// Latest stamp of all streams when the completeness stamp was last sent.
@@ -129,34 +129,39 @@ pub(crate) struct Collector {
     /// Whether the regions are closed because the session can store no more (K6).
     is_closed: bool,
     /// Cache that stores equal stacks once, if enabled.
-    stacks: Option<Stacks>,
+    stacks: Option<StackCache>,
     /// The capture of kernel events, if the session has one.
-    capturing: Option<Capturing>,
+    capturing: Option<ActiveCapture>,
 }
 
 impl Collector {
-    pub(crate) fn new(shared: Arc<Shared>, jobs: Sender<Job>, clock: SessionClock) -> Self {
-        let millis = u64::try_from(merge::FUTURE.as_millis()).unwrap_or(0);
-        let ahead = clock.frequency().saturating_mul(millis) / 1000;
+    pub(crate) fn new(shared: Arc<SharedState>, jobs: Sender<Job>, clock: SessionClock) -> Self {
+        let millis = u64::try_from(merge::MAX_FUTURE.as_millis()).unwrap_or(0);
+        let max_ahead_ticks = clock.frequency().saturating_mul(millis) / 1000;
         let cpus = usize::from(shared.cpus);
         let start = (clock.anchor().counter, clock.anchor_stamp(clock.anchor()));
         let (key, time) = start;
-        let streams = (0..shared.streams).map(|cpu| Stream { cpu, ..Stream::default() });
-        let late =
-            (0..shared.streams).map(|cpu| Stream { cpu, is_late: true, key, time, ..Stream::default() });
+        let streams = (0..shared.streams).map(|cpu| CpuStream { cpu, ..CpuStream::default() });
+        let late = (0..shared.streams).map(|cpu| CpuStream {
+            cpu,
+            is_late: true,
+            key,
+            time,
+            ..CpuStream::default()
+        });
         let streams = streams.chain(late).collect();
         Self {
             shared,
             jobs,
             clock,
-            ahead,
+            max_ahead_ticks,
             cpus,
             sources: Vec::new(),
             streams,
             start,
             has_backlog: false,
             reported_lost: 0,
-            drained: 0,
+            drain_start: 0,
             complete: i64::MIN,
             newest: i64::MIN,
             unreported_bytes: 0,
@@ -167,11 +172,11 @@ impl Collector {
     }
 
     /// Starts to collect from a capture. A session has one capture and ignores further ones: a
-    /// second one would report the same events again, and replacing the first would lose what it
-    /// has not delivered yet.
-    pub(crate) fn capture(&mut self, source: Box<dyn Capture>) {
+    /// second capture would report the same events again, and replacing the first would lose events
+    /// that it has not delivered yet.
+    pub(crate) fn start_capture(&mut self, source: Box<dyn Capture>) {
         if self.capturing.is_none() {
-            self.capturing = Some(Capturing::new(source, &self.clock));
+            self.capturing = Some(ActiveCapture::new(source, &self.clock));
         }
     }
 
@@ -183,7 +188,7 @@ impl Collector {
     }
 
     /// Adds a region.
-    fn add(&mut self, mut source: Source) {
+    fn add_source(&mut self, mut source: SessionSource) {
         self.shared.stats.processes.fetch_add(1, Relaxed);
         if let Some(reader) = source.reader.as_mut().filter(|_| self.is_closed) {
             reader.set_closed(true);
@@ -192,7 +197,7 @@ impl Collector {
         self.sources.push(source);
     }
 
-    /// Opens closed regions again, because there is about to be a place for their events.
+    /// Opens closed regions again, because the session can store events again.
     pub(crate) fn reopen(&mut self) {
         self.shared.set_full(false);
         self.set_closed(false);
@@ -207,26 +212,26 @@ impl Collector {
         }
     }
 
-    /// Turns the storing of equal stacks once on or off.
-    pub(crate) fn cache_stacks(&mut self, cache: Option<StackCaching>, owners: StackOwners) {
-        self.stacks = cache.map(|cache| Stacks::new(cache, owners));
-        self.define_stacks_anew();
+    /// Enables or disables the cache that stores equal stacks once.
+    pub(crate) fn set_stack_cache(&mut self, cache: Option<StackCaching>, owners: StackOwners) {
+        self.stacks = cache.map(|cache| StackCache::new(cache, owners));
+        self.forget_stack_definitions();
     }
 
     /// Forgets which stacks are defined, because the session changes to another file or to other
     /// readers, which do not have the earlier definitions.
-    pub(crate) fn define_stacks_anew(&mut self) {
+    pub(crate) fn forget_stack_definitions(&mut self) {
         let is_lossy = Mode(self.shared.config().log_file_mode).can_lose_old_buffers();
         if let Some(stacks) = &mut self.stacks {
-            stacks.define_anew(is_lossy);
+            stacks.forget_definitions(is_lossy);
         }
         for stream in &mut self.streams {
-            stream.defined.clear();
+            stream.defined_keys.clear();
         }
     }
 
     /// Drops regions that are completely collected.
-    pub(crate) fn remove(&mut self, leaving: &[SourceId]) {
+    pub(crate) fn remove_sources(&mut self, leaving: &[SourceId]) {
         let shared = &self.shared;
         self.sources.retain_mut(|source| {
             let stays = !leaving.contains(&source.id);
@@ -240,9 +245,9 @@ impl Collector {
     /// Follows the machine's clock, sends late events out and returns idle pages.
     pub(crate) fn do_housekeeping(&mut self) {
         self.send_late();
-        self.clock.follow();
+        self.clock.update_base();
         if let Some(capturing) = &mut self.capturing {
-            capturing.follow(&self.clock);
+            capturing.update_clocks(&self.clock);
         }
         for reader in self.sources.iter_mut().filter_map(|source| source.reader.as_mut()) {
             reader.give_back();
@@ -250,17 +255,17 @@ impl Collector {
     }
 
     /// Collects the records in all rings.
-    pub(crate) fn drain(&mut self, reach: Reach) -> Drained {
-        let mut outcome = Outcome::default();
+    pub(crate) fn drain(&mut self, reach: DrainReach) -> DrainResult {
+        let mut outcome = MergeOutcome::default();
         let polled = self.poll_capture(reach);
-        // The next poll captures what happened after this.
-        self.drained = polled;
+        // The next poll captures later events.
+        self.drain_start = polled;
         // Streams take turns, so that no stream's rings stay full while another's are emptied.
         let streams = usize::from(self.shared.streams);
         let mut unfinished: Vec<usize> = (0..streams).collect();
         let report_interval_bytes = self.report_interval_bytes();
-        for turn in 1..=TURNS {
-            let bytes = if turn < TURNS { SLICE } else { usize::MAX };
+        for turn in 1..=MAX_TURNS {
+            let bytes = if turn < MAX_TURNS { SLICE_BYTES } else { usize::MAX };
             unfinished.retain(|&stream_index| {
                 let has_more = self.merge_stream(stream_index, bytes, reach, &mut outcome);
                 if self.unreported_bytes >= report_interval_bytes && !self.has_backlog {
@@ -281,7 +286,7 @@ impl Collector {
         self.count_source_losses(&outcome.damaged);
         self.count_capture_losses();
         self.set_closed(self.shared.is_full());
-        Drained { took: outcome.took, waits: outcome.waits }
+        DrainResult { has_taken: outcome.has_taken, has_waiting: outcome.has_waiting }
     }
 
     /// Merges up to `bytes` bytes of a stream. Returns whether it has more.
@@ -289,88 +294,89 @@ impl Collector {
         &mut self,
         stream_index: usize,
         bytes: usize,
-        reach: Reach,
-        outcome: &mut Outcome,
+        reach: DrainReach,
+        outcome: &mut MergeOutcome,
     ) -> bool {
         let counter = self.clock.counter();
         let mut now = counter.now();
         // After the counter was read: a process that gets its memory here and attaches later writes
         // later (K8).
         for source in self.shared.take_attached() {
-            self.add(source);
+            self.add_source(source);
         }
         if self.has_backlog && self.merge_backlog(stream_index, bytes, outcome) {
             return true;
         }
-        let mut ahead = self.ahead;
-        // Younger events of processes wait for the next poll too: however long this poll took, they
-        // are not ahead.
+        let mut max_ahead_ticks = self.max_ahead_ticks;
+        // Younger events of processes wait for the next poll too, however long this poll took.
         if self.capturing.is_some() {
-            ahead = ahead.saturating_add(now.saturating_sub(self.drained));
-            now = self.drained;
+            max_ahead_ticks = max_ahead_ticks.saturating_add(now.saturating_sub(self.drain_start));
+            now = self.drain_start;
         }
-        let until = || match reach {
-            Reach::BeforeDrain => Until { now, ahead, bytes },
+        let limit = || match reach {
+            DrainReach::BeforeDrain => MergeLimit { now, max_ahead_ticks, bytes },
             // Read after the rings: no valid stamp is younger.
-            Reach::All => Until { now: counter.now(), ahead: 0, bytes },
+            DrainReach::All => MergeLimit { now: counter.now(), max_ahead_ticks: 0, bytes },
         };
-        let (width, cpus) = (self.shared.width(), self.cpus);
-        (outcome.more, outcome.bytes) = (false, 0);
+        let (width, cpus) = (self.shared.cpus_per_stream(), self.cpus);
+        (outcome.has_more, outcome.bytes) = (false, 0);
         self.with_filler(
             stream_index,
             |_| true,
             |readers, capturing, filler| {
                 let rings = stream_rings(readers, stream_index, width, cpus);
                 let Some(capturing) = capturing else {
-                    return merge_all(open_lanes(rings, outcome), until, filler, outcome);
+                    return merge_all(open_lanes(rings, outcome), limit, filler, outcome);
                 };
-                let mut mixed: Vec<(usize, Mixed<'_>)> =
-                    rings.map(|(source, ring)| (source, Mixed::Region(ring))).collect();
+                let mut mixed: Vec<(usize, StreamRing<'_>)> =
+                    rings.map(|(source, ring)| (source, StreamRing::Region(ring))).collect();
                 // Captured records have no source process.
                 mixed.push((usize::MAX, capturing.ring(u16::try_from(stream_index).unwrap_or(u16::MAX))));
                 let rings = mixed.iter_mut().map(|(source, ring)| (*source, ring));
-                merge_all(open_lanes(rings, outcome), until, filler, outcome);
+                merge_all(open_lanes(rings, outcome), limit, filler, outcome);
             },
         );
         self.unreported_bytes = self.unreported_bytes.saturating_add(outcome.bytes);
-        if let Some(stream) = self.streams.get_mut(stream_index).filter(|_| !outcome.more) {
+        if let Some(stream) = self.streams.get_mut(stream_index).filter(|_| !outcome.has_more) {
             stream.merged = Some(now);
         }
-        outcome.more
+        outcome.has_more
     }
 
     /// Collects up to `bytes` bytes of events of adopted regions that a stream has already passed,
     /// into its late stream. Returns whether there is more.
     #[cold]
-    fn merge_backlog(&mut self, stream_index: usize, bytes: usize, outcome: &mut Outcome) -> bool {
+    fn merge_backlog(&mut self, stream_index: usize, bytes: usize, outcome: &mut MergeOutcome) -> bool {
         let Some(stream) = self.streams.get(stream_index) else { return false };
         // The stream itself takes later stamps unchanged.
-        let passed = stream.key.max(self.clock.first_raw(stream.time)).min(self.clock.counter().now());
+        let first_unpassed =
+            stream.key.max(self.clock.first_raw(stream.time)).min(self.clock.counter().now());
         let late_stream = stream_index.saturating_add(usize::from(self.shared.streams));
-        let (width, cpus, start) = (self.shared.width(), self.cpus, self.start);
-        let mut late = Outcome::default();
-        let has_backlog = |source: &Source| source.backlog.contains(&stream_index);
+        let (width, cpus, start) = (self.shared.cpus_per_stream(), self.cpus, self.start);
+        let mut late = MergeOutcome::default();
+        let has_backlog = |source: &SessionSource| source.backlog.contains(&stream_index);
         self.with_filler(late_stream, has_backlog, |readers, _, filler| {
             let rings = stream_rings(readers, stream_index, width, cpus);
             let mut lanes = open_lanes(rings, &mut late);
-            lanes.retain(|lane| lane.stamp() < passed);
-            if let Some(first) = lanes.iter().map(Lane::stamp).min() {
+            lanes.retain(|lane| lane.stamp() < first_unpassed);
+            if let Some(first) = lanes.iter().map(RingLane::stamp).min() {
                 filler.restart_at(first, start);
                 // Later records stay in their ring, for the stream.
-                let until = Until { now: passed.saturating_sub(1), ahead: u64::MAX, bytes };
-                merge::merge(&mut lanes, until, filler, &mut late);
+                let limit =
+                    MergeLimit { now: first_unpassed.saturating_sub(1), max_ahead_ticks: u64::MAX, bytes };
+                merge::merge(&mut lanes, limit, filler, &mut late);
             }
         });
         self.unreported_bytes = self.unreported_bytes.saturating_add(late.bytes);
-        outcome.took |= late.took;
+        outcome.has_taken |= late.has_taken;
         outcome.damaged.append(&mut late.damaged);
-        if !late.more {
+        if !late.has_more {
             for source in &mut self.sources {
                 source.backlog.remove(&stream_index);
             }
             self.has_backlog = self.sources.iter().any(|source| !source.backlog.is_empty());
         }
-        late.more
+        late.has_more
     }
 
     /// Calls `merge` with the regions of the chosen sources, the capture, and the filler of a
@@ -378,11 +384,15 @@ impl Collector {
     fn with_filler(
         &mut self,
         stream_index: usize,
-        is_chosen: impl Fn(&Source) -> bool,
-        merge: impl FnOnce(&mut [Option<&mut RegionReader>], Option<&mut Capturing>, &mut Filler<'_, '_>),
+        is_chosen: impl Fn(&SessionSource) -> bool,
+        merge: impl FnOnce(
+            &mut [Option<&mut RegionReader>],
+            Option<&mut ActiveCapture>,
+            &mut BufferFiller<'_, '_>,
+        ),
     ) {
-        let (mut readers, mut writers) = split(&mut self.sources, is_chosen);
-        let mut filler = Filler {
+        let (mut readers, mut writers) = split_sources(&mut self.sources, is_chosen);
+        let mut filler = BufferFiller {
             streams: &mut self.streams,
             stream_index,
             writers: &mut writers,
@@ -393,24 +403,24 @@ impl Collector {
             events: 0,
             damaged: 0,
             too_large: 0,
-            last: 0,
+            last_offset: 0,
             stacks: self.stacks.as_mut(),
         };
         merge(&mut readers, self.capturing.as_mut(), &mut filler);
     }
 
-    /// Polls the capture, and polls again if the first poll was slow (as during a rundown): what
-    /// happened meanwhile, and what processes have written since, must not wait. Returns the raw
+    /// Polls the capture, and polls again if the first poll was slow (as during a rundown): events
+    /// during the first poll must not wait for the next drain. Returns the raw
     /// stamp at which the last poll began.
-    fn poll_capture(&mut self, reach: Reach) -> u64 {
+    fn poll_capture(&mut self, reach: DrainReach) -> u64 {
         let counter = self.clock.counter();
         let mut polled = counter.now();
         let Some(capturing) = &mut self.capturing else { return polled };
-        capturing.poll(&self.clock, reach == Reach::All);
+        capturing.poll(&self.clock, reach == DrainReach::All);
         let now = counter.now();
-        if now.saturating_sub(polled) >= self.ahead / 2 {
+        if now.saturating_sub(polled) >= self.max_ahead_ticks / 2 {
             polled = now;
-            capturing.poll(&self.clock, reach == Reach::All);
+            capturing.poll(&self.clock, reach == DrainReach::All);
         }
         polled
     }
@@ -437,12 +447,12 @@ impl Collector {
     /// Counts the events that the capture has lost.
     fn count_capture_losses(&mut self) {
         let Some(capturing) = &mut self.capturing else { return };
-        let lost = capturing.newly_lost();
+        let lost = capturing.take_new_losses();
         self.shared.stats.no_room.fetch_add(lost.later, Relaxed);
         self.shared.stats.kernel.fetch_add(lost.in_kernel, Relaxed);
     }
 
-    /// Stamps no later event below `floor`, which is where an appended file ends.
+    /// Sets the lowest stamp of later events: the end of the file that the session appends to.
     pub(crate) fn set_floor(&mut self, floor: i64) {
         self.start.1 = self.start.1.max(floor);
         for stream in &mut self.streams {
@@ -450,16 +460,16 @@ impl Collector {
         }
     }
 
-    /// Counts unwritten events as lost and drops everything, after this thread has panicked.
+    /// Counts unwritten events as lost and drops all sources, after this thread has panicked.
     pub(crate) fn abandon(&mut self) {
         for buffer in self.streams.iter_mut().filter_map(|stream| stream.buffer.take()) {
             if !buffer.is_empty() {
                 self.shared.stats.count_unwritten(buffer.events);
             }
-            self.shared.pool.give(buffer);
+            self.shared.pool.return_buffer(buffer);
         }
-        contained(|| self.count_source_losses(&[]));
-        contained(|| self.count_capture_losses());
+        contain_panic(|| self.count_source_losses(&[]));
+        contain_panic(|| self.count_capture_losses());
         for mut source in self.sources.drain(..) {
             self.shared.release_source(&mut source);
         }
@@ -477,10 +487,10 @@ impl Collector {
 }
 
 /// Borrows the readers of the chosen sources and the writers of all sources separately.
-fn split(
-    sources: &mut [Source],
-    is_chosen: impl Fn(&Source) -> bool,
-) -> (Vec<Option<&mut RegionReader>>, Vec<&mut Writer>) {
+fn split_sources(
+    sources: &mut [SessionSource],
+    is_chosen: impl Fn(&SessionSource) -> bool,
+) -> (Vec<Option<&mut RegionReader>>, Vec<&mut RegionWriter>) {
     let chosen = sources.iter_mut().map(|source| (is_chosen(source), source));
     chosen.map(|(chosen, source)| (source.reader.as_mut().filter(|_| chosen), &mut source.writer)).unzip()
 }
@@ -506,13 +516,13 @@ fn stream_rings<'r>(
 }
 
 /// Polls rings and returns lanes for those that are not empty.
-fn open_lanes<'r, R: Ring + 'r>(
+fn open_lanes<'r, R: MergeRing + 'r>(
     rings: impl Iterator<Item = (usize, &'r mut R)>,
-    outcome: &mut Outcome,
-) -> Vec<Lane<'r, R>> {
+    outcome: &mut MergeOutcome,
+) -> Vec<RingLane<'r, R>> {
     let mut lanes = Vec::new();
     for (source, ring) in rings {
-        match Lane::open(ring, source) {
+        match RingLane::open(ring, source) {
             Ok(Some(lane)) => lanes.push(lane),
             Ok(None) => {}
             Err(_) => outcome.damaged.push(source),
@@ -522,14 +532,14 @@ fn open_lanes<'r, R: Ring + 'r>(
 }
 
 /// Merges lanes into buffers, up to a moment that is read after the rings were polled.
-fn merge_all<R: Ring>(
-    mut lanes: Vec<Lane<'_, R>>,
-    until: impl FnOnce() -> Until,
-    filler: &mut Filler<'_, '_>,
-    outcome: &mut Outcome,
+fn merge_all<R: MergeRing>(
+    mut lanes: Vec<RingLane<'_, R>>,
+    limit: impl FnOnce() -> MergeLimit,
+    filler: &mut BufferFiller<'_, '_>,
+    outcome: &mut MergeOutcome,
 ) {
     if !lanes.is_empty() {
-        merge::merge(&mut lanes, until(), filler, outcome);
+        merge::merge(&mut lanes, limit(), filler, outcome);
     }
 }
 

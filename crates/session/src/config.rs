@@ -7,8 +7,8 @@
 //!
 //! Errors come in this order. A flag that is legal but not supported is rejected with a reason
 //! instead of ignored, unless the rules say to ignore it (the table is in `config/mode.rs`).
-//! Source: Documented ("Logging Mode Constants", "EVENT_TRACE_PROPERTIES"); the limits of memory
-//! are Traceweir's own.
+//! Source: Documented ("Logging Mode Constants", "EVENT_TRACE_PROPERTIES"); Traceweir chooses
+//! the limits of memory.
 
 mod file_sequence;
 mod mode;
@@ -36,24 +36,26 @@ use crate::region::{Regions, wake_at};
 
 /// Default of the largest number of sessions.
 pub const DEFAULT_MAX_SESSIONS: u32 = 64;
-/// Size of a buffer in KiB: default, minimum, maximum.
-const BUFFER_KIB: (u32, u32, u32) = (64, 4, 16384);
+/// Default, minimum and maximum size of a buffer.
+const DEFAULT_BUFFER_KIB: u32 = 64;
+const MIN_BUFFER_KIB: u32 = 4;
+const MAX_BUFFER_KIB: u32 = 16384;
 /// Difference between maximum and minimum number of buffers if no maximum is given.
 const SPARE_BUFFERS: u32 = 20;
 /// Largest ring size that is chosen by default.
-const LARGEST_RING: u64 = 8 << 20;
+const MAX_DEFAULT_RING_BYTES: u64 = 8 << 20;
 
 /// Bytes of a header buffer without the names, with some reserve.
-const HEADER_EVENT: usize = 1024;
+const HEADER_EVENT_BYTES: usize = 1024;
 
 /// GUID of the global logger.
 const GLOBAL_LOGGER: Guid = Guid::from_u128(0xe890_8abc_aa84_11d2_9a93_0080_5f85_d7c6);
 /// EnableFlags bit of an internal extension block, which callers must not set.
 const ENABLE_EXTENSION: u32 = 0x8000_0000;
 
-/// The starter of a session: some modes are for one of them only.
+/// The component that starts a session: some modes are allowed for one of them only.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Starter {
+enum SessionStarter {
     /// A controller, by a request.
     Controller,
     /// The daemon itself, by its configuration.
@@ -66,12 +68,12 @@ pub struct Config {
     properties: SessionConfig,
     cpus: u16,
     /// Memory of the machine in bytes.
-    memory: u64,
+    memory_bytes: u64,
 }
 
 /// Size limit of a log file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Limit {
+pub(crate) enum FileLimit {
     /// The file has no limit.
     None,
     /// The session ends at this many bytes.
@@ -86,13 +88,13 @@ impl Config {
     /// Checks flag combinations (in the published order of errors) and adjusts sizes and numbers of
     /// buffers for `cpus` CPUs.
     pub fn new(raw: SessionConfig, cpus: u16) -> Result<Self> {
-        Self::with_memory(raw, cpus, memory(), Starter::Controller)
+        Self::with_memory(raw, cpus, memory(), SessionStarter::Controller)
     }
 
     /// Like [`new`](Self::new), for a session that the daemon starts by itself: it may be
     /// non-stoppable, but not a file sequence.
     pub fn for_autologger(raw: SessionConfig, cpus: u16) -> Result<Self> {
-        Self::with_memory(raw, cpus, memory(), Starter::Autologger)
+        Self::with_memory(raw, cpus, memory(), SessionStarter::Autologger)
     }
 
     /// Like [`new`](Self::new), for a private session that a controller starts in other processes.
@@ -103,7 +105,12 @@ impl Config {
         Ok(config)
     }
 
-    fn with_memory(mut raw: SessionConfig, cpus: u16, memory: u64, starter: Starter) -> Result<Self> {
+    fn with_memory(
+        mut raw: SessionConfig,
+        cpus: u16,
+        memory_bytes: u64,
+        starter: SessionStarter,
+    ) -> Result<Self> {
         let mode = Mode(raw.log_file_mode);
         check_names(&raw)?;
         mode.check(&raw, starter)?;
@@ -130,7 +137,7 @@ impl Config {
             // Replaces any GUID that was given.
             raw.guid = SYSTEM_TRACE_CONTROL;
         }
-        let mut config = Self { properties: raw, cpus: cpus.clamp(1, abi::MAX_CPUS), memory };
+        let mut config = Self { properties: raw, cpus: cpus.clamp(1, abi::MAX_CPUS), memory_bytes };
         config.adjust();
         config.check_limit()?;
         Ok(config)
@@ -155,37 +162,39 @@ impl Config {
     fn adjust(&mut self) {
         let streams = u32::from(self.streams());
         let mode = self.mode();
-        let p = &mut self.properties;
-        let (default, least, most) = BUFFER_KIB;
-        let size = if p.buffer_size == 0 { default } else { p.buffer_size };
-        p.buffer_size = size.clamp(least.max(header_kib(p)), most).next_multiple_of(4);
-        let afford = affordable_buffers(p.buffer_size, self.memory);
-        p.minimum_buffers = p.minimum_buffers.max(streams.saturating_mul(2)).min(afford);
-        p.maximum_buffers = match p.maximum_buffers {
-            _ if mode.is_buffering() => p.minimum_buffers,
-            0 => p.minimum_buffers.saturating_add(SPARE_BUFFERS),
+        let properties = &mut self.properties;
+        let size = if properties.buffer_size == 0 { DEFAULT_BUFFER_KIB } else { properties.buffer_size };
+        properties.buffer_size =
+            size.clamp(MIN_BUFFER_KIB.max(header_kib(properties)), MAX_BUFFER_KIB).next_multiple_of(4);
+        let affordable = affordable_buffers(properties.buffer_size, self.memory_bytes);
+        properties.minimum_buffers =
+            properties.minimum_buffers.max(streams.saturating_mul(2)).min(affordable);
+        properties.maximum_buffers = match properties.maximum_buffers {
+            _ if mode.is_buffering() => properties.minimum_buffers,
+            0 => properties.minimum_buffers.saturating_add(SPARE_BUFFERS),
             n => n,
         };
-        p.maximum_buffers = p.maximum_buffers.clamp(p.minimum_buffers, afford);
-        // Each stream needs one to fill meanwhile.
-        p.flush_threshold = p.flush_threshold.min(p.maximum_buffers.saturating_sub(streams));
-        if p.clock == 0 {
-            p.clock = 1;
+        properties.maximum_buffers = properties.maximum_buffers.clamp(properties.minimum_buffers, affordable);
+        // Each stream needs another buffer to fill.
+        properties.flush_threshold =
+            properties.flush_threshold.min(properties.maximum_buffers.saturating_sub(streams));
+        if properties.clock == 0 {
+            properties.clock = 1;
         }
-        if mode.is_real_time() && p.flush_timer == 0 {
-            p.flush_timer = 1;
+        if mode.is_real_time() && properties.flush_timer == 0 {
+            properties.flush_timer = 1;
         }
-        if p.guid.is_null() {
-            // If this fails: no rule forbids a session without one.
-            p.guid = new_guid().unwrap_or(Guid::NULL);
+        if properties.guid.is_null() {
+            // A session without a GUID is allowed.
+            properties.guid = new_guid().unwrap_or(Guid::NULL);
         }
     }
 
-    /// Checks that a log with a limit holds its header buffer and at least one more.
+    /// Checks that a limited log holds its header buffer and at least one other buffer.
     fn check_limit(&self) -> Result<()> {
-        let least = u64::from(self.properties.buffer_size) << 11;
+        let min_bytes = u64::from(self.properties.buffer_size) << 11;
         match file_limit(&self.properties) {
-            Limit::Stop(bytes) | Limit::Wrap(bytes) | Limit::Next(bytes) if bytes < least => {
+            FileLimit::Stop(bytes) | FileLimit::Wrap(bytes) | FileLimit::Next(bytes) if bytes < min_bytes => {
                 let reason = "the limit of a log file leaves room for two buffers at least, \
                            its header and one of events: raise it, or make the buffers smaller";
                 refuse(Status::ERROR_INVALID_PARAMETER, reason)
@@ -204,13 +213,13 @@ impl Config {
         Mode(self.properties.log_file_mode)
     }
 
-    /// Records the clock that is really used.
+    /// Sets the clock that is in use.
     pub(crate) fn set_clock(&mut self, kind: u32) {
         self.properties.clock = kind;
     }
 
-    /// Returns the period of the flush timer; 0 means none. A flight recorder is written only on
-    /// request.
+    /// Returns the period of the flush timer in seconds; 0 means none. A flight recorder is written
+    /// only on request.
     pub(crate) fn flush_seconds(properties: &SessionConfig) -> u32 {
         if Mode(properties.log_file_mode).is_buffering() { 0 } else { properties.flush_timer }
     }
@@ -232,57 +241,57 @@ impl Config {
 
     /// Returns the largest number of buffers that an update may set.
     pub(crate) fn affordable_buffers(&self) -> u32 {
-        affordable_buffers(self.properties.buffer_size, self.memory)
+        affordable_buffers(self.properties.buffer_size, self.memory_bytes)
     }
 
     /// Returns the layout rules of this session's regions.
     pub(crate) fn regions(&self, clock: Counter) -> Result<Regions> {
         let max_record = MAX_RECORD.min(self.buffer_bytes().saturating_sub(HEADER_SIZE));
         // Room for two of the largest records.
-        let least = (abi::size_in_ring(max_record) as u64).saturating_mul(2).next_power_of_two();
-        let ring_bytes = self.ring_bytes(least);
+        let min_bytes = (abi::size_in_ring(max_record) as u64).saturating_mul(2).next_power_of_two();
+        let ring_bytes = self.ring_bytes(min_bytes);
         let full = RegionParams {
             layout: Layout::new(self.cpus, ring_bytes)?,
             clock,
             wake_at: if self.properties.low_latency { 1 } else { wake_at(ring_bytes) },
             max_record: u32::try_from(max_record).unwrap_or(u32::MAX),
         };
-        let least = u32::try_from(least).unwrap_or(abi::MAX_RING);
-        Ok(Regions::new(full, least, cpu::online(), self.memory))
+        let min_bytes = u32::try_from(min_bytes).unwrap_or(abi::MAX_RING);
+        Ok(Regions::new(full, min_bytes, cpu::online(), self.memory_bytes))
     }
 
     /// Returns the ring size: the requested one or a share of the session's memory, within limits,
     /// and a power of two.
-    fn ring_bytes(&self, least: u64) -> u32 {
-        let asked = u64::from(self.properties.ring_bytes);
+    fn ring_bytes(&self, min_bytes: u64) -> u32 {
+        let requested = u64::from(self.properties.ring_bytes);
         let share = (self.buffer_bytes() as u64)
             .saturating_mul(u64::from(self.properties.maximum_buffers))
             .checked_div(u64::from(self.cpus).saturating_mul(2))
             .unwrap_or(0);
-        let bytes = if asked == 0 {
-            share.clamp(least, LARGEST_RING.max(least))
+        let bytes = if requested == 0 {
+            share.clamp(min_bytes, MAX_DEFAULT_RING_BYTES.max(min_bytes))
         } else {
-            asked.clamp(least, u64::from(abi::MAX_RING))
+            requested.clamp(min_bytes, u64::from(abi::MAX_RING))
         };
         u32::try_from(bytes.next_power_of_two()).unwrap_or(abi::MAX_RING).min(abi::MAX_RING)
     }
 }
 
-/// Returns how many buffers fit into a quarter of the machine's memory, but at least two.
-fn affordable_buffers(buffer_kib: u32, memory: u64) -> u32 {
-    let buffers = (memory / 4).checked_div(u64::from(buffer_kib) << 10).unwrap_or(0);
+/// Returns how many buffers fit into a quarter of the machine's memory, at least two.
+fn affordable_buffers(buffer_kib: u32, memory_bytes: u64) -> u32 {
+    let buffers = (memory_bytes / 4).checked_div(u64::from(buffer_kib) << 10).unwrap_or(0);
     u32::try_from(buffers).unwrap_or(u32::MAX).max(2)
 }
 
 /// Returns the size limit of the log file.
-pub(crate) fn file_limit(properties: &SessionConfig) -> Limit {
+pub(crate) fn file_limit(properties: &SessionConfig) -> FileLimit {
     let mode = Mode(properties.log_file_mode);
-    let unit = if mode.has_limit_in_kib() { 10 } else { 20 };
-    match u64::from(properties.maximum_file_size) << unit {
-        0 => Limit::None,
-        bytes if mode.is_circular() => Limit::Wrap(bytes),
-        bytes if mode.is_file_sequence() => Limit::Next(bytes),
-        bytes => Limit::Stop(bytes),
+    let shift = if mode.has_limit_in_kib() { 10 } else { 20 };
+    match u64::from(properties.maximum_file_size) << shift {
+        0 => FileLimit::None,
+        bytes if mode.is_circular() => FileLimit::Wrap(bytes),
+        bytes if mode.is_file_sequence() => FileLimit::Next(bytes),
+        bytes => FileLimit::Stop(bytes),
     }
 }
 
@@ -326,7 +335,7 @@ fn check_filters(raw: &SessionConfig) -> Result<()> {
     let reason = match raw.filters.as_slice() {
         [] => return Ok(()),
         _ if !Mode(raw.log_file_mode).is_private() => "filters of a session are for private sessions only",
-        all if all.iter().any(|filter| !supported.contains(&filter.kind)) => {
+        filters if filters.iter().any(|filter| !supported.contains(&filter.kind)) => {
             "filters of a session are process ids and executable names"
         }
         _ => return Ok(()),
@@ -335,11 +344,11 @@ fn check_filters(raw: &SessionConfig) -> Result<()> {
 }
 
 fn check_names(raw: &SessionConfig) -> Result<()> {
-    let length = |text: &str| text.encode_utf16().count();
-    if raw.name.is_empty() || length(&raw.name) > MAX_NAME {
+    let utf16_length = |text: &str| text.encode_utf16().count();
+    if raw.name.is_empty() || utf16_length(&raw.name) > MAX_NAME {
         return refuse(Status::ERROR_INVALID_PARAMETER, "a session name has 1 to 1,023 characters");
     }
-    let path = raw.log_file.as_ref().map_or(0, |path| length(&path.to_string_lossy()));
+    let path = raw.log_file.as_ref().map_or(0, |path| utf16_length(&path.to_string_lossy()));
     if path > MAX_NAME {
         return refuse(Status::ERROR_INVALID_PARAMETER, "a log-file name has at most 1,023 characters");
     }
@@ -350,7 +359,7 @@ fn check_names(raw: &SessionConfig) -> Result<()> {
 fn header_kib(properties: &SessionConfig) -> u32 {
     let path = properties.log_file.as_ref().map_or(0, |path| path.to_string_lossy().encode_utf16().count());
     let units = properties.name.encode_utf16().count().saturating_add(path);
-    let bytes = units.saturating_mul(2).saturating_add(HEADER_EVENT);
+    let bytes = units.saturating_mul(2).saturating_add(HEADER_EVENT_BYTES);
     u32::try_from(bytes.div_ceil(1024)).unwrap_or(u32::MAX)
 }
 

@@ -4,7 +4,7 @@
 //!   Session (handle, any thread)
 //!      │ commands, in order; signals an eventfd                   (messages.rs)
 //!      ▼
-//!   collector thread ── waits for: commands, wakes of processes, schedule (flush.rs)
+//!   collector thread ── waits for: commands, wakes of processes, schedule (schedule.rs)
 //!      │ jobs: full buffers and requests, in order
 //!      ▼
 //!   writer thread
@@ -15,8 +15,8 @@
 //! - E2 The answer to a flush or stop comes when everything published before the call is written or
 //!   counted.
 //! - E3 The session stops by itself when the last handle is dropped.
-//! - E4 No process can make the session wait: each wakes the collector through a descriptor of its
-//!   own, from which the collector never reads.
+//! - E4 No process can make the session wait: each wakes the collector through a separate
+//!   descriptor, from which the collector never reads.
 //! - E5 A thread that panics ends this session only ([`crate::fault`]).
 
 mod collector;
@@ -40,13 +40,13 @@ use crate::config::Config;
 use crate::error::{Result, refuse};
 use crate::identity::Identity;
 use crate::ids::{ConsumerId, SourceId};
-use crate::messages::{Command, Done, Ended, NextFile, OpenedConsumer, Source};
-use crate::record::{Threads, Writer};
-use crate::region::Cost;
-use crate::shared::Shared;
+use crate::messages::{CollectorCommand, Done, Ended, NextFile, OpenedConsumer, SessionSource};
+use crate::record::{RegionWriter, Threads};
+use crate::region::RegionCost;
+use crate::shared::SharedState;
 use crate::stacks::StackOwners;
 
-/// What a session needs to start, besides its configuration.
+/// Everything that a session needs to start, in addition to its configuration.
 pub struct StartOptions {
     /// Session id; the low 16 bits are the logger id and not 0.
     pub id: u64,
@@ -82,18 +82,18 @@ pub struct AttachedRegion {
 /// them commands and may be shared.
 #[derive(Clone)]
 pub struct Session {
-    handle: Arc<Handle>,
+    handle: Arc<SessionHandle>,
 }
 
 /// Stops the session when the last handle is dropped.
-struct Handle {
-    shared: Arc<Shared>,
+struct SessionHandle {
+    shared: Arc<SharedState>,
 }
 
-impl Drop for Handle {
+impl Drop for SessionHandle {
     fn drop(&mut self) {
         // Fails only if the session has already stopped.
-        let _ = self.shared.post(Command::Stop(None));
+        let _ = self.shared.post(CollectorCommand::Stop(None));
     }
 }
 
@@ -101,16 +101,16 @@ impl Session {
     /// Starts the threads and writes the file's header.
     pub fn start(config: Config, options: StartOptions) -> Result<Self> {
         let shared = start::start(config, options)?;
-        Ok(Self { handle: Arc::new(Handle { shared }) })
+        Ok(Self { handle: Arc::new(SessionHandle { shared }) })
     }
 
-    fn shared(&self) -> &Shared {
+    fn shared(&self) -> &SharedState {
         &self.handle.shared
     }
 
-    fn post(&self, command: Command) {
-        if let Err(refused) = self.shared().post(command) {
-            refused.refuse();
+    fn post(&self, command: CollectorCommand) {
+        if let Err(rejected) = self.shared().post(command) {
+            rejected.refuse();
         }
     }
 
@@ -120,18 +120,23 @@ impl Session {
     pub fn attach(&self, process: impl Into<Identity>, threads: Threads) -> Result<AttachedRegion> {
         let regions = &self.shared().regions;
         let (params, cost) = regions.claim()?;
-        let attached = self.attach_with(params, cost, Writer::new(process, threads));
+        let attached = self.attach_with(params, cost, RegionWriter::new(process, threads));
         if attached.is_err() {
             regions.give_back(cost);
         }
         attached
     }
 
-    fn attach_with(&self, params: RegionParams, cost: Cost, writer: Writer) -> Result<AttachedRegion> {
+    fn attach_with(
+        &self,
+        params: RegionParams,
+        cost: RegionCost,
+        writer: RegionWriter,
+    ) -> Result<AttachedRegion> {
         let (reader, memory) = RegionReader::create(&params)?;
-        let (wake, theirs) = self.shared().new_wake()?;
-        let source = self.add(reader, Some(wake), cost, writer)?;
-        Ok(AttachedRegion { source, params, memory, wake: theirs })
+        let (wake, peer_wake) = self.shared().new_wake()?;
+        let source = self.attach_source(reader, Some(wake), cost, writer)?;
+        Ok(AttachedRegion { source, params, memory, wake: peer_wake })
     }
 
     /// Returns the layout that the region of the next process would have; `None` if it would have
@@ -141,7 +146,8 @@ impl Session {
         self.shared().regions.preview().ok().filter(|params| params.layout.ring_bytes() > 0)
     }
 
-    /// Adopts a region that a process has made with an earlier [`next_region`](Self::next_region).
+    /// Adopts a region that a process created with the layout of an earlier
+    /// [`next_region`](Self::next_region).
     /// Returns the id to detach it, and the descriptor that wakes the collector. The region of a
     /// process that has ended is adopted even if the regions of other processes use up the memory.
     pub fn adopt(
@@ -153,64 +159,70 @@ impl Session {
         has_ended: bool,
     ) -> Result<(SourceId, OwnedFd)> {
         let regions = &self.shared().regions;
-        let Some(cost) = regions.claim_made(params, has_ended) else {
+        let Some(cost) = regions.claim_existing(params, has_ended) else {
             let reason =
                 "the region that a process made has the wrong layout, or exceeds the session's memory";
             return refuse(Status::ERROR_NO_SYSTEM_RESOURCES, reason);
         };
         let adopt = || {
             let reader = RegionReader::adopt(memory, params)?;
-            let (wake, theirs) = self.shared().new_wake()?;
+            let (wake, peer_wake) = self.shared().new_wake()?;
             let backlog = (0..usize::from(self.shared().streams)).collect();
-            let source = self.source(reader, Some(wake), cost, Writer::new(process, threads));
+            let source = self.new_source(reader, Some(wake), cost, RegionWriter::new(process, threads));
             let id = source.id;
-            self.shared().attach(Source { backlog, ..source })?;
-            Ok((id, theirs))
+            self.shared().attach(SessionSource { backlog, ..source })?;
+            Ok((id, peer_wake))
         };
         adopt().inspect_err(|_| regions.give_back(cost))
     }
 
-    fn add(
+    fn attach_source(
         &self,
         reader: RegionReader,
         wake: Option<OwnedFd>,
-        cost: Cost,
-        writer: Writer,
+        cost: RegionCost,
+        writer: RegionWriter,
     ) -> Result<SourceId> {
-        let source = self.source(reader, wake, cost, writer);
+        let source = self.new_source(reader, wake, cost, writer);
         let id = source.id;
         self.shared().attach(source)?;
         Ok(id)
     }
 
-    fn source(&self, reader: RegionReader, wake: Option<OwnedFd>, cost: Cost, writer: Writer) -> Source {
-        let id = self.shared().next_source();
-        let writer = writer.numbered(self.shared().sequence.clone());
-        Source { id, writer, reader: Some(reader), wake, cost, lost: 0, backlog: BTreeSet::new() }
+    fn new_source(
+        &self,
+        reader: RegionReader,
+        wake: Option<OwnedFd>,
+        cost: RegionCost,
+        writer: RegionWriter,
+    ) -> SessionSource {
+        let id = self.shared().new_source_id();
+        let writer = writer.with_sequence(self.shared().sequence.clone());
+        SessionSource { id, writer, reader: Some(reader), wake, cost, lost: 0, backlog: BTreeSet::new() }
     }
 
     /// Adds a region of this process, for private sessions.
     pub fn attach_private(&self, region: RegionReader, process: impl Into<Identity>) -> Result<SourceId> {
-        self.add(region, None, Cost::default(), Writer::new(process, Threads::AsGiven))
+        self.attach_source(region, None, RegionCost::default(), RegionWriter::new(process, Threads::AsGiven))
     }
 
     /// Returns the largest region layout and a wake descriptor, for private sessions.
     pub fn region_params(&self) -> Result<(RegionParams, OwnedFd)> {
-        let (own_end, theirs) = self.shared().new_wake()?;
-        self.shared().keep_wake(own_end);
-        Ok((*self.shared().regions.full(), theirs))
+        let (session_end, peer_wake) = self.shared().new_wake()?;
+        self.shared().keep_wake(session_end);
+        Ok((*self.shared().regions.largest_params(), peer_wake))
     }
 
     /// Detaches a process that has ended or no longer needs the session: collects its remaining
     /// records and drops the region. Returns at once.
     pub fn detach(&self, source: SourceId) {
-        self.post(Command::Detach(source));
+        self.post(CollectorCommand::Detach(source));
     }
 
     /// Starts to collect the records of a capture.
     pub fn capture(&self, mut source: Box<dyn Capture>) {
         source.begin();
-        self.post(Command::Capture(source));
+        self.post(CollectorCommand::Capture(source));
     }
 
     /// Returns configuration and counters.
@@ -219,54 +231,54 @@ impl Session {
         self.shared().properties()
     }
 
-    /// Stops the session from using root's reserved blocks, from its next file on, because another
-    /// user has chosen that file.
+    /// Stops the session from using root's reserved blocks, starting with its next file, because
+    /// another user has chosen this file.
     pub fn give_up_reserved_blocks(&self) {
         self.shared().may_use_reserved_blocks.store(false, Relaxed);
     }
 
     /// Collects and writes everything that was published before the call. A flight recorder writes
-    /// a snapshot, to `file` or to its own file.
+    /// a snapshot, to `file` or to the session's file.
     pub fn flush(&self, file: Option<(File, PathBuf)>, done: Done<Properties>) {
-        self.post(Command::Flush(file, done));
+        self.post(CollectorCommand::Flush(file, done));
     }
 
     /// Changes properties of the session.
     pub fn update(&self, update: Update, file: Option<File>, done: Done<Properties>) {
-        self.post(Command::Update(update, file, None, done));
+        self.post(CollectorCommand::Update(update, file, None, done));
     }
 
     /// Changes properties and begins another file sequence: the name is a pattern, `file` is its
     /// first file.
     pub fn update_with_sequence(&self, update: Update, file: File, next: NextFile, done: Done<Properties>) {
-        self.post(Command::Update(update, Some(file), Some(next), done));
+        self.post(CollectorCommand::Update(update, Some(file), Some(next), done));
     }
 
     /// Continues in the next file of its sequence. Fails if the log is no file sequence, or if the
     /// next file cannot be opened; the session then continues in its current file.
     pub fn increment(&self, done: Done<Properties>) {
-        self.post(Command::Increment(done));
+        self.post(CollectorCommand::Increment(done));
     }
 
     /// Finalises the file and delivers live from now on. Fails if there is no file or the session
     /// is private.
     pub fn convert_to_real_time(&self, done: Done<Properties>) {
-        self.post(Command::Convert(done));
+        self.post(CollectorCommand::Convert(done));
     }
 
-    /// Turns the storing of equal call stacks once on or off.
+    /// Enables or disables the cache that stores equal call stacks once.
     pub fn cache_stacks(&self, cache: Option<StackCaching>, owners: StackOwners) {
-        self.post(Command::CacheStacks(cache, owners));
+        self.post(CollectorCommand::CacheStacks(cache, owners));
     }
 
-    /// Returns the groups of kernel events that the session wants; the first word is EnableFlags of
-    /// its properties.
+    /// Returns the enabled groups of kernel events. The first word is EnableFlags of the
+    /// properties.
     #[must_use]
     pub fn groups(&self) -> GroupMask {
         self.shared().groups()
     }
 
-    /// Changes the groups of kernel events that the session wants.
+    /// Changes the enabled groups of kernel events.
     pub fn set_groups(&self, mask: GroupMask) {
         self.shared().set_groups(mask);
     }
@@ -279,17 +291,17 @@ impl Session {
     /// Collects everything, finalises the file and ends the threads. `done` gets the final
     /// properties.
     pub fn stop(&self, done: Done<Properties>) {
-        self.post(Command::Stop(Some(done)));
+        self.post(CollectorCommand::Stop(Some(done)));
     }
 
     /// Adds a live consumer (at most eight).
     pub fn open_consumer(&self, done: Done<OpenedConsumer>) {
-        self.post(Command::OpenConsumer(done));
+        self.post(CollectorCommand::OpenConsumer(done));
     }
 
     /// Removes a live consumer.
     pub fn close_consumer(&self, id: ConsumerId) {
-        self.post(Command::CloseConsumer(id));
+        self.post(CollectorCommand::CloseConsumer(id));
     }
 }
 

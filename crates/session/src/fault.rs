@@ -3,9 +3,9 @@
 //! ```text
 //!   collector panics ──▶ counts its buffers as lost, drops regions and capture
 //!            ├─▶ Job::Fault ──▶ the writer notifies the owner
-//!            └─▶ refuses every command except stop, which finishes the file with what had
-//!                reached the writer
-//!   writer panics ────▶ notifies the owner; the file stays as it is, like that of a killed process
+//!            └─▶ refuses every command except stop, which finishes the file with the
+//!                buffers that had reached the writer
+//!   writer panics ────▶ notifies the owner; the file stays unfinalised, like that of a killed process
 //!            └─▶ counts later buffers as lost, until the stop
 //! ```
 //!
@@ -13,14 +13,14 @@
 //!   session as usual.
 //! - F2 The operation that panicked is not tried again.
 //! - F3 No caller waits for a thread that panicked: requests that had not begun are answered, the
-//!   current one by the drop of its callback; buffers return to the pool.
+//!   current request by the drop of its callback; buffers return to the pool.
 
 use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use traceweir_format::spec::status::Status;
 
-/// Status of a session that ended by a panic; the C library returns the same one.
+/// Status of a session that ended by a panic; the C library returns the same status.
 pub const FAULT: Status = Status::ERROR_NOACCESS;
 
 thread_local! {
@@ -32,7 +32,7 @@ thread_local! {
 ///
 /// After a panic, the data that `work` changed may be inconsistent: count it and drop it, but do
 /// not use it.
-pub(crate) fn contained(work: impl FnOnce()) -> bool {
+pub(crate) fn contain_panic(work: impl FnOnce()) -> bool {
     DEPTH.set(DEPTH.get().saturating_add(1));
     let completed = catch_unwind(AssertUnwindSafe(work)).is_ok();
     DEPTH.set(DEPTH.get().saturating_sub(1));

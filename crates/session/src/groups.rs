@@ -1,5 +1,5 @@
-//! Groups of kernel events that a session wants: eight words. The first is EnableFlags of its
-//! properties.
+//! The enabled groups of kernel events of a session: eight words. The first word is EnableFlags of
+//! its properties.
 //!
 //! ```text
 //!   StartTrace, UPDATE: EnableFlags ─▶ word 0 ─┐
@@ -12,7 +12,7 @@
 use traceweir_format::info::GroupMask;
 use traceweir_format::spec::system::GROUP_TWINS;
 
-/// Sets both bits of each group that has two and of which one is set.
+/// Sets both bits of each group that has two bits if either bit is set.
 #[must_use]
 pub fn with_twins(mut mask: GroupMask) -> GroupMask {
     for (flag, word, bit) in GROUP_TWINS {

@@ -13,7 +13,7 @@
 //!
 //! The identity is read once, when a process gets its region: a process that changes its user or
 //! moves to another cgroup later keeps its first identity in events. Each read has a size limit.
-//! What cannot be determined is missing, and so is its item.
+//! A fact that cannot be determined is missing, and so is its item.
 
 use traceweir_format::header::event::{self, EventHeader};
 use traceweir_format::header::extended::{ITEM_HEAD, Item};
@@ -62,8 +62,8 @@ impl From<u32> for Identity {
 }
 
 impl Identity {
-    /// Reads the identity of a process of this namespace. The caller knows its user better than
-    /// `/proc` does.
+    /// Reads the identity of a process of this namespace. The caller knows the
+    /// user more reliably than `/proc`.
     #[must_use]
     pub fn read(pid: u32, user: u32) -> Self {
         let audit_session = read_limited(&format!("/proc/{pid}/sessionid"))
@@ -75,18 +75,18 @@ impl Identity {
             pid,
             user: Some(user),
             audit_session,
-            start_key: start_ticks(pid).map(|ticks| start_key(boot(), ticks, pid)),
+            start_key: start_ticks(pid).map(|ticks| start_key(read_boot_key(), ticks, pid)),
             package: cgroup::package(&groups),
             container: cgroup::container(&groups),
         }
     }
 
-    /// Returns the extended data items that the flags of a record ask for, as they stand in a
-    /// record; the last is not linked to another.
-    pub(crate) fn items(&self, flags: u16) -> Items {
+    /// Returns the extended data items that the flags of a record request, encoded as in a
+    /// record; the last item is not linked to another.
+    pub(crate) fn encode_items(&self, flags: u16) -> EncodedItems {
         let sid = self.user.map(|user| Sid::user(user).to_bytes());
         let audit_session = self.audit_session.to_le_bytes();
-        let package = self.package.as_ref().map(|name| utf16(name));
+        let package = self.package.as_ref().map(|name| encode_utf16_z(name));
         let start_key = self.start_key.map(u64::to_le_bytes);
         let item_data = |kind: ExtType| match kind {
             ExtType::SID => sid.as_deref(),
@@ -96,37 +96,37 @@ impl Identity {
             ExtType::CONTAINER_ID => self.container.as_ref().map(String::as_bytes),
             _ => None,
         };
-        let wanted = IDENTITY_ITEMS.iter().filter(|(flag, _)| flags & flag != 0);
+        let requested = IDENTITY_ITEMS.iter().filter(|(flag, _)| flags & flag != 0);
         let items: Vec<_> =
-            wanted.filter_map(|(_, kind)| Some(Item { kind: *kind, data: item_data(*kind)? })).collect();
-        let Some(last) = items.last() else { return Items::default() };
+            requested.filter_map(|(_, kind)| Some(Item { kind: *kind, data: item_data(*kind)? })).collect();
+        let Some(last) = items.last() else { return EncodedItems::default() };
         let mut bytes = Vec::new();
-        // Names of files are short, so the items fit; if not, there are none.
+        // The names are short, so the items fit a record. Otherwise the record gets no items.
         if (EventHeader { items: &items, ..EventHeader::default() }).encode(&[], &mut bytes).is_err() {
-            return Items::default();
+            return EncodedItems::default();
         }
         let size = last.data.len().saturating_add(ITEM_HEAD).next_multiple_of(8);
         let bytes = bytes.split_off(event::SIZE.min(bytes.len()));
-        Items { last: bytes.len().saturating_sub(size), bytes: bytes.into() }
+        EncodedItems { last_item: bytes.len().saturating_sub(size), bytes: bytes.into() }
     }
 }
 
 /// Consecutive extended data items.
 #[derive(Debug, Default)]
-pub(crate) struct Items {
+pub(crate) struct EncodedItems {
     pub(crate) bytes: Box<[u8]>,
     /// Offset of the last item.
-    pub(crate) last: usize,
+    pub(crate) last_item: usize,
 }
 
 /// Returns whether only the session may add items of this type: they identify a process, or refer
 /// to a stack that the session stored.
-pub(crate) fn is_ours(kind: ExtType) -> bool {
+pub(crate) fn is_session_item(kind: ExtType) -> bool {
     matches!(kind, ExtType::STACK_KEY32 | ExtType::STACK_KEY64)
         || IDENTITY_ITEMS.iter().any(|(_, item)| *item == kind)
 }
 
-fn utf16(text: &str) -> Vec<u8> {
+fn encode_utf16_z(text: &str) -> Vec<u8> {
     text.encode_utf16().chain([0]).flat_map(u16::to_le_bytes).collect()
 }
 
@@ -137,7 +137,7 @@ pub fn start_ticks(pid: u32) -> Option<u64> {
 }
 
 /// Returns 16 bits that identify this boot.
-fn boot() -> u16 {
+fn read_boot_key() -> u16 {
     boot_key(&read_limited("/proc/sys/kernel/random/boot_id").unwrap_or_default())
 }
 
@@ -147,12 +147,12 @@ mod tests {
 
     #[test]
     fn own_identity_is_complete_and_stable() {
-        let own = Identity::read(std::process::id(), 7);
-        assert_eq!((own.pid, own.user), (std::process::id(), Some(7)));
-        let key = own.start_key.unwrap();
+        let identity = Identity::read(std::process::id(), 7);
+        assert_eq!((identity.pid, identity.user), (std::process::id(), Some(7)));
+        let key = identity.start_key.unwrap();
         assert_eq!(key & 0xFFFF, u64::from(std::process::id() & 0xFFFF));
         assert_eq!(key >> 16 & 0xFFFF_FFFF, start_ticks(std::process::id()).unwrap() & 0xFFFF_FFFF);
-        assert_eq!(Identity::read(std::process::id(), 7), own, "the same on each read");
+        assert_eq!(Identity::read(std::process::id(), 7), identity, "the same on each read");
     }
 
     #[test]
@@ -179,7 +179,7 @@ mod tests {
             package: Some("ü.service".into()),
             container: Some("c0ffee".into()),
         };
-        let items = identity.items(abi::FLAGS);
+        let items = identity.encode_items(abi::FLAGS);
         let mut record = Vec::new();
         EventHeader { items: &[Item { kind: ExtType(2), data: &[] }], ..EventHeader::default() }
             .encode(&[], &mut record)
@@ -201,14 +201,14 @@ mod tests {
                 (16, b"c0ffee"),
             ]
         );
-        assert_eq!(items.bytes.get(items.last + 2), Some(&16), "the last item");
-        assert!(view.items().all(|item| is_ours(item.kind)));
+        assert_eq!(items.bytes.get(items.last_item + 2), Some(&16), "the last item");
+        assert!(view.items().all(|item| is_session_item(item.kind)));
     }
 
     #[test]
     fn unknown_items_are_left_out() {
-        let items = Identity::from(1).items(abi::FLAGS);
+        let items = Identity::from(1).encode_items(abi::FLAGS);
         assert_eq!(items.bytes.len(), 16, "only the audit session");
-        assert!(Identity::from(1).items(abi::WITH_SID | abi::KEEP_STAMP).bytes.is_empty());
+        assert!(Identity::from(1).encode_items(abi::WITH_SID | abi::KEEP_STAMP).bytes.is_empty());
     }
 }

@@ -14,7 +14,7 @@
 //! 2. Settings of kernel events are stored and returned on request; they take effect where kernel
 //!    events are captured (`traceweir-kernel`, which the daemon has). A machine that does not
 //!    support a setting rejects it, and nothing is stored.
-//! 3. The caller has checked which session is meant, access rights, and the kind of session.
+//! 3. The caller has found the session and checked access rights and the kind of session.
 
 mod machine;
 mod system;
@@ -55,8 +55,8 @@ pub struct Settings {
 
 impl Settings {
     /// Changes a setting of the session, after checking the machine and the buffer. Settings of the
-    /// system, and those that other components carry out as a whole, are only checked; they are
-    /// stored elsewhere.
+    /// system, and settings that other components carry out, are only checked; they are stored
+    /// elsewhere.
     pub fn set(&mut self, set: &Set, machine: &Machine) -> Result<()> {
         machine.check(set)?;
         set.check()?;
@@ -68,7 +68,7 @@ impl Settings {
                 set_once(&mut self.pmc_counters, ids)?;
             }
             Set::DisallowList(guids) => self.disallowed.clone_from(guids),
-            Set::ProviderBinaryTracking(on) => self.tracks_binaries = *on,
+            Set::ProviderBinaryTracking(is_enabled) => self.tracks_binaries = *is_enabled,
             Set::LbrConfiguration(bits) => self.lbr = Some(*bits),
             Set::LbrEventList(hooks) => match self.lbr {
                 _ if hooks.is_empty() => self.lbr_events.clear(),
@@ -102,7 +102,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Answers a query about the settings; `None` if it is about something else.
+    /// Answers a query about the settings; `None` if another component answers it.
     #[must_use]
     pub fn answer(&self, query: Query) -> Option<Answer> {
         match query {
@@ -123,8 +123,8 @@ impl Settings {
         self.tracks_binaries
     }
 
-    /// Returns the stack cache and which stacks it holds: a cache for all takes precedence over one
-    /// for kernel events.
+    /// Returns the stack cache and the stacks that it stores. A cache for all stacks takes
+    /// precedence over a cache for kernel stacks.
     #[must_use]
     pub fn stack_cache(&self) -> (Option<StackCaching>, StackOwners) {
         match (self.all_stacks, self.kernel_stacks) {
@@ -138,7 +138,7 @@ impl Settings {
     #[must_use]
     pub fn counting(&self) -> (&[u32], Vec<u16>) {
         match (&self.pmc_counters, &self.pmc_events) {
-            (Some(counters), Some(events)) => (counters, hooks(events)),
+            (Some(counters), Some(events)) => (counters, hook_ids(events)),
             _ => (&[], Vec::new()),
         }
     }
@@ -146,13 +146,13 @@ impl Settings {
     /// Returns the hooks of kernel events that are followed by a call stack.
     #[must_use]
     pub fn stack_hooks(&self) -> Vec<u16> {
-        hooks(&self.stack_tracing)
+        hook_ids(&self.stack_tracing)
     }
 
     /// Returns the hooks of kernel events that are followed by the registers.
     #[must_use]
     pub fn register_hooks(&self) -> Vec<u16> {
-        hooks(&self.registers)
+        hook_ids(&self.registers)
     }
 
     /// Returns the session's use of counters, if any.
@@ -170,8 +170,8 @@ impl Settings {
     }
 }
 
-/// Parses a setting from the buffer of a call, and checks it in the published order as far as the
-/// call and this machine allow. Inspects the machine only if needed.
+/// Parses a setting from the buffer of a call, and checks the rules that depend only on the call
+/// and this machine, in the published order. Inspects the machine only if needed.
 pub fn read_set<M: Borrow<Machine>>(
     class: u32,
     info: Option<&[u8]>,
@@ -179,8 +179,8 @@ pub fn read_set<M: Borrow<Machine>>(
     machine: impl FnOnce() -> M,
 ) -> Result<Set> {
     let set = Set::from_bytes(class, info, length)?;
-    if set.is_of_counters() {
-        set.check_counters(machine().borrow().most_counters())?;
+    if set.is_about_counters() {
+        set.check_counters(machine().borrow().max_counters())?;
     }
     Ok(set)
 }
@@ -206,7 +206,7 @@ pub fn local_answer<M: Borrow<Machine>>(query: Query, machine: impl FnOnce() -> 
 }
 
 /// Returns the hooks of events; types that never occur have none.
-fn hooks(events: &[ClassicEventId]) -> Vec<u16> {
+fn hook_ids(events: &[ClassicEventId]) -> Vec<u16> {
     events.iter().filter_map(ClassicEventId::hook_id).collect()
 }
 

@@ -12,11 +12,11 @@
 //!
 //! - S1 A record leaves its ring only when it is in a buffer.
 //! - S2 A buffer that cannot be written or delivered adds its events to a counter.
-//! - S3 The session reads what the processes themselves could not write from their regions, at each
-//!   drain and once more when a process leaves.
+//! - S3 The session reads the counts of events that processes could not write from their regions,
+//!   at each drain and once more when a process leaves.
 //!
-//! Without a free buffer, records stay in the rings, and processes count the events that then find
-//! no room: only the session ever waits for a disk or a consumer.
+//! Without a free buffer, records stay in the rings, and processes count the events that do not
+//! fit: only the session ever waits for a disk or a consumer.
 //!
 //! The engine knows no sockets, no names of other sessions and no payloads. It is
 //! `forbid(unsafe_code)`: only `transport` touches shared memory.

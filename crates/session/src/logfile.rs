@@ -9,16 +9,16 @@
 //!   appending        header │ 1 │ 2 ┊ 3 │ 4 │ …
 //!                    an earlier file, continued; counts of its header are sums
 //!   file sequence    header │ 1 │ 2 │  header │ 1 │ …
-//!                    at the limit the next file begins; each is complete, with its own counts
+//!                    at the limit the next file begins; each is complete and has separate counts
 //!   preallocated     header │ 1 │ 2 │ zeros       limit
-//!                    any of these, with its full length from the start; cut when finalised
+//!                    any mode, with its full length from the start; truncated when finalised
 //!   flight recorder  memory: 5 6 7 8 + partial ──flush, stop──▶ header │ 5 │ 6 │ 7 │ 8 │ …
 //! ```
 //!
 //! - L1 Buffers are written whole: a file is valid up to its last buffer at any time.
-//! - L2 A failed write leaves nothing behind: the file is cut after its last whole buffer and
-//!   finalised, which needs no new blocks. (A device that fails while a circular log overwrites its
-//!   oldest buffer may leave that one torn.)
+//! - L2 After a failed write, the file is truncated after its last whole buffer and finalised,
+//!   which needs no new blocks. (A device that fails while a circular log overwrites its oldest
+//!   buffer may leave this buffer torn.)
 //! - L3 A finalised file takes no more buffers; its header is written again at the stop, with the
 //!   final counts.
 //! - L4 Buffers of a CPU are written in the order in which they were filled.
@@ -29,7 +29,7 @@ mod append;
 mod facts;
 mod ledger;
 
-pub(crate) use facts::Facts;
+pub(crate) use facts::SessionFacts;
 pub(crate) use ledger::Overwritten;
 
 use std::any::Any;
@@ -45,7 +45,7 @@ use traceweir_transport::clock::Anchor;
 use traceweir_transport::error::status_of;
 
 use crate::clock::SessionClock;
-use crate::config::{self, Limit, Mode};
+use crate::config::{self, FileLimit, Mode};
 use crate::error::{Error, Result};
 use crate::modules;
 use crate::pool::Buffer;
@@ -54,9 +54,9 @@ use ledger::{Ledger, WrittenBuffer};
 
 /// The error of the last failed write, if any.
 #[derive(Clone, Debug, Default)]
-struct Failure(Arc<Mutex<Option<io::Error>>>);
+struct WriteFailure(Arc<Mutex<Option<io::Error>>>);
 
-impl Failure {
+impl WriteFailure {
     fn set(&self, error: io::Error) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
     }
@@ -70,18 +70,18 @@ impl Failure {
     }
 }
 
-/// Storage that keeps its I/O error: errors of the format carry only text.
-struct Disk {
+/// Storage that keeps its I/O error, because errors of the format crate contain only text.
+struct LogDisk {
     storage: Box<dyn Storage>,
-    failure: Failure,
+    failure: WriteFailure,
 }
 
-impl WriteAt for Disk {
+impl WriteAt for LogDisk {
     fn write_at(&mut self, offset: u64, bytes: &[u8]) -> traceweir_format::Result<()> {
-        self.write_row_at(offset, &[bytes])
+        self.write_pieces_at(offset, &[bytes])
     }
 
-    fn write_row_at(&mut self, offset: u64, pieces: &[&[u8]]) -> traceweir_format::Result<()> {
+    fn write_pieces_at(&mut self, offset: u64, pieces: &[&[u8]]) -> traceweir_format::Result<()> {
         self.storage.write_pieces_at(pieces, offset).map_err(|error| {
             let reason = error.to_string();
             self.failure.set(error);
@@ -90,18 +90,18 @@ impl WriteAt for Disk {
     }
 }
 
-fn in_place(buffer: &mut Buffer) -> InPlace<'_> {
-    let Buffer { cpu, time, loss, filled, bytes, .. } = buffer;
-    InPlace { cpu: *cpu, time: *time, loss: *loss, bytes, filled: *filled }
+fn as_in_place(buffer: &mut Buffer) -> InPlace<'_> {
+    let Buffer { cpu, time, loss_flags, filled, bytes, .. } = buffer;
+    InPlace { cpu: *cpu, time: *time, loss_flags: *loss_flags, bytes, filled: *filled }
 }
 
 /// Result of writing a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Written {
+pub(crate) enum AppendResult {
     /// The buffer is in the file.
-    Yes,
+    Appended,
     /// The file was finalised before and takes no more buffers.
-    No,
+    AlreadyEnded,
     /// The file was finalised now, for this reason; `ERROR_SUCCESS` at the limit.
     Ended(Status),
     /// The buffer belongs into the next file of the sequence.
@@ -110,26 +110,26 @@ pub(crate) enum Written {
 
 /// An open log file.
 pub(crate) struct LogFile {
-    writer: Writer<Disk>,
+    writer: Writer<LogDisk>,
     limit: Option<u64>,
     /// Whether another file follows at the limit.
     is_in_sequence: bool,
-    /// Whether the file is preallocated, and so longer than what was written.
-    is_reserved: bool,
+    /// Whether the file is preallocated, and so longer than the written bytes.
+    is_preallocated: bool,
     anchor: Anchor,
     clock: SessionClock,
-    failure: Failure,
+    failure: WriteFailure,
     /// Events and buffers lost before the file began, which it does not count.
-    before: (u64, u32),
+    losses_before: (u64, u32),
     /// Events and buffers lost that its header counted before it was continued.
-    carried: (u32, u32),
+    previous_losses: (u32, u32),
     /// Stamp of its last event before it was continued.
     floor: i64,
     /// Time at which it was finalised.
-    ended: Option<FileTime>,
+    end_time: Option<FileTime>,
     /// Time at which the session stopped; a file that is finalised earlier ends at that earlier
     /// time.
-    stopped: Option<Anchor>,
+    stop_time: Option<Anchor>,
     /// The buffers that the file should hold.
     ledger: Ledger,
     /// Keeps other sessions from writing the file.
@@ -140,51 +140,55 @@ impl LogFile {
     /// Empties the storage and writes the header buffer.
     pub(crate) fn create(
         mut storage: Box<dyn Storage>,
-        facts: &Facts,
+        facts: &SessionFacts,
         name: Option<&Path>,
         anchor: Anchor,
     ) -> Result<Self> {
         storage.truncate(0).map_err(Error::File)?;
-        let failure = Failure::default();
-        let disk = Disk { storage, failure: failure.clone() };
+        let failure = WriteFailure::default();
+        let disk = LogDisk { storage, failure: failure.clone() };
         let writer = Writer::create(disk, facts.options(name, &anchor))
             .map_err(|error| failure.take().map_or(Error::Format(error), Error::File))?;
         let mut file = Self::new(writer, facts, anchor, failure);
-        file.reserve(facts)?;
+        file.preallocate(facts)?;
         Ok(file)
     }
 
-    fn new(mut writer: Writer<Disk>, facts: &Facts, anchor: Anchor, failure: Failure) -> Self {
+    fn new(mut writer: Writer<LogDisk>, facts: &SessionFacts, anchor: Anchor, failure: WriteFailure) -> Self {
         let limit = config::file_limit(&facts.config);
-        if let Limit::Wrap(bytes) = limit {
+        if let FileLimit::Wrap(bytes) = limit {
             writer.wrap_at(bytes);
         }
         let header_size = u32::try_from(writer.position()).unwrap_or(0);
         let mut ledger = Ledger::new(header_size);
-        ledger.note(&*writer.sink_mut().storage);
+        ledger.record_state(&*writer.sink_mut().storage);
         Self {
             writer,
             ledger,
-            limit: if let Limit::Stop(bytes) | Limit::Next(bytes) = limit { Some(bytes) } else { None },
-            is_in_sequence: matches!(limit, Limit::Next(_)),
-            is_reserved: false,
+            limit: if let FileLimit::Stop(bytes) | FileLimit::Next(bytes) = limit {
+                Some(bytes)
+            } else {
+                None
+            },
+            is_in_sequence: matches!(limit, FileLimit::Next(_)),
+            is_preallocated: false,
             anchor,
             clock: facts.clock.clone(),
             failure,
-            before: (0, 0),
-            carried: (0, 0),
+            losses_before: (0, 0),
+            previous_losses: (0, 0),
             floor: i64::MIN,
-            ended: None,
-            stopped: None,
+            end_time: None,
+            stop_time: None,
             _claim: None,
         }
     }
 
     /// Preallocates the file, if the mode asks for it. If that fails, the session does not start,
     /// and the file is as before.
-    fn reserve(&mut self, facts: &Facts) -> Result<()> {
+    fn preallocate(&mut self, facts: &SessionFacts) -> Result<()> {
         let mode = Mode(facts.config.log_file_mode);
-        let (Limit::Stop(bytes) | Limit::Next(bytes) | Limit::Wrap(bytes)) =
+        let (FileLimit::Stop(bytes) | FileLimit::Next(bytes) | FileLimit::Wrap(bytes)) =
             config::file_limit(&facts.config)
         else {
             return Ok(());
@@ -192,18 +196,18 @@ impl LogFile {
         if !mode.is_preallocated() || mode.is_buffering() || bytes <= self.writer.length() {
             return Ok(());
         }
-        self.is_reserved = true;
-        let reserved = self.writer.sink_mut().storage.reserve(bytes);
-        self.note_own_write();
-        if reserved.is_err() {
-            self.cut();
+        self.is_preallocated = true;
+        let preallocated = self.writer.sink_mut().storage.reserve(bytes);
+        self.record_own_write();
+        if preallocated.is_err() {
+            self.truncate_to_written();
         }
-        reserved.map_err(Error::File)
+        preallocated.map_err(Error::File)
     }
 
-    /// Sets the losses before this file, so that it counts only later ones.
-    pub(crate) fn counts_from(&mut self, lost: (u64, u32)) {
-        self.before = lost;
+    /// Sets the losses before this file, so that the file counts only later losses.
+    pub(crate) fn set_losses_before(&mut self, lost: (u64, u32)) {
+        self.losses_before = lost;
     }
 
     /// Keeps a claim on the file while it is written.
@@ -218,33 +222,33 @@ impl LogFile {
 
     /// Appends a buffer. If the file ends with it or cannot take it, finalises the file with the
     /// counts that `lost` returns.
-    pub(crate) fn append(&mut self, buffer: &mut Buffer, lost: impl FnOnce() -> (u64, u32)) -> Written {
-        if self.ended.is_some() {
-            return Written::No;
+    pub(crate) fn append(&mut self, buffer: &mut Buffer, lost: impl FnOnce() -> (u64, u32)) -> AppendResult {
+        if self.end_time.is_some() {
+            return AppendResult::AlreadyEnded;
         }
         let size = buffer.bytes.len() as u64;
         if self.limit.is_some_and(|limit| self.writer.position().saturating_add(size) > limit) {
             if self.is_in_sequence {
-                return Written::Full;
+                return AppendResult::Full;
             }
             self.finalise(lost());
-            return Written::Ended(Status::ERROR_SUCCESS);
+            return AppendResult::Ended(Status::ERROR_SUCCESS);
         }
-        self.inspect();
+        self.check_file_state();
         buffer.sort_records();
-        let before = self.writer.position();
-        if self.writer.append_in_place(in_place(buffer)).is_ok() {
+        let start = self.writer.position();
+        if self.writer.append_in_place(as_in_place(buffer)).is_ok() {
             let after = self.writer.position();
             // A circular log may have wrapped around.
-            let size = if after > before { after.saturating_sub(before) } else { size };
-            self.note_written(buffer, after.saturating_sub(size), size);
-            self.note_own_write();
-            return Written::Yes;
+            let size = if after > start { after.saturating_sub(start) } else { size };
+            self.record_written(buffer, after.saturating_sub(size), size);
+            self.record_own_write();
+            return AppendResult::Appended;
         }
         let status = self.failure.take_status();
-        self.cut();
+        self.truncate_to_written();
         self.finalise(lost());
-        Written::Ended(status)
+        AppendResult::Ended(status)
     }
 
     /// Appends several buffers with one write. Returns `false` if that is not possible; then none
@@ -252,103 +256,105 @@ impl LogFile {
     pub(crate) fn append_batch(&mut self, buffers: &mut [Buffer]) -> bool {
         let size = buffers.iter().map(|b| b.bytes.len() as u64).sum();
         let fits = self.limit.is_none_or(|limit| self.writer.position().saturating_add(size) <= limit);
-        if self.ended.is_some() || !fits || !self.writer.has_room_in_a_row(buffers.len()) {
+        if self.end_time.is_some() || !fits || !self.writer.can_append_contiguously(buffers.len()) {
             return false;
         }
-        self.inspect();
+        self.check_file_state();
         let mut offset = self.writer.position();
         buffers.iter_mut().for_each(Buffer::sort_records);
-        let mut batch: Vec<InPlace<'_>> = buffers.iter_mut().map(in_place).collect();
-        let done = self.writer.append_row_in_place(&mut batch).is_ok();
-        if !done {
-            self.cut();
+        let mut batch: Vec<InPlace<'_>> = buffers.iter_mut().map(as_in_place).collect();
+        let result = self.writer.append_all_in_place(&mut batch).is_ok();
+        if !result {
+            self.truncate_to_written();
             return false;
         }
         for buffer in buffers {
             let size = buffer.bytes.len() as u64;
-            self.note_written(buffer, offset, size);
+            self.record_written(buffer, offset, size);
             offset = offset.saturating_add(size);
         }
-        self.note_own_write();
+        self.record_own_write();
         true
     }
 
-    /// Compares the file with what was written, and returns what other processes have changed since
-    /// the last call.
-    pub(crate) fn overwritten(&mut self) -> Overwritten {
+    /// Compares the file with the written buffers. Returns the changes by other processes since the
+    /// last call.
+    pub(crate) fn take_overwritten(&mut self) -> Overwritten {
         self.compare();
-        self.ledger.take_found()
+        self.ledger.take_overwritten()
     }
 
-    /// Compares the file with what was written, unless it is finalised: then it no longer belongs
-    /// to the session.
+    /// Compares the file with the written buffers, unless the file is finalised: then it no longer
+    /// belongs to the session.
     fn compare(&mut self) {
-        if self.ended.is_none() {
+        if self.end_time.is_none() {
             self.ledger.compare(&*self.writer.sink_mut().storage);
         }
     }
 
-    fn inspect(&mut self) {
-        self.ledger.inspect(&*self.writer.sink_mut().storage);
+    fn check_file_state(&mut self) {
+        self.ledger.check_state(&*self.writer.sink_mut().storage);
     }
 
-    fn note_own_write(&mut self) {
-        self.ledger.note(&*self.writer.sink_mut().storage);
+    fn record_own_write(&mut self) {
+        self.ledger.record_state(&*self.writer.sink_mut().storage);
     }
 
-    fn note_written(&mut self, buffer: &Buffer, offset: u64, size: u64) {
+    fn record_written(&mut self, buffer: &Buffer, offset: u64, size: u64) {
         self.ledger.add(&WrittenBuffer { offset, size, events: buffer.events, time: buffer.time });
     }
 
     /// Adds the record of a module to the front of the file. Does nothing if the file has ended or
-    /// has no room there.
+    /// the record does not fit.
     pub(crate) fn add_module(&mut self, record: &[u8]) {
-        if self.ended.is_none() {
-            self.inspect();
+        if self.end_time.is_none() {
+            self.check_file_state();
             let time = self.clock.anchor_stamp(&self.anchor);
             // A failed write is repeated with the final header.
-            let _ = self.writer.add_header_record(&modules::stamped(record, time));
-            self.note_own_write();
+            let _ = self.writer.add_header_record(&modules::with_time(record, time));
+            self.record_own_write();
         }
     }
 
     /// Removes a partly written buffer. If that fails too, readers ignore the torn buffer.
-    fn cut(&mut self) {
+    fn truncate_to_written(&mut self) {
         let length = self.writer.length();
         let _ = self.writer.sink_mut().storage.truncate(length);
-        self.note_own_write();
+        self.record_own_write();
     }
 
     /// Sets the end time of the recording; the file may be finalised later.
     pub(crate) fn stop_at(&mut self, end: Anchor) {
-        self.stopped = Some(end);
+        self.stop_time = Some(end);
     }
 
     /// Writes the final header with the numbers of lost events and buffers. May be repeated with
     /// later counts.
     pub(crate) fn finalise(&mut self, (events_lost, buffers_lost): (u64, u32)) -> Option<Status> {
         self.compare();
-        let end_time = *self.ended.get_or_insert_with(|| {
-            let end = self.stopped.unwrap_or_else(|| Anchor::now(self.clock.counter()));
-            self.writer.set_perf_freq(self.clock.refined(&self.anchor, &end));
+        let end_time = *self.end_time.get_or_insert_with(|| {
+            let end = self.stop_time.unwrap_or_else(|| Anchor::now(self.clock.counter()));
+            self.writer.set_perf_freq(self.clock.measure_frequency(&self.anchor, &end));
             end.wall
         });
-        let events_lost = u32::try_from(events_lost.saturating_sub(self.before.0)).unwrap_or(u32::MAX);
+        let events_lost = u32::try_from(events_lost.saturating_sub(self.losses_before.0)).unwrap_or(u32::MAX);
         let summary = Summary {
             end_time,
-            events_lost: events_lost.saturating_add(self.carried.0),
-            buffers_lost: buffers_lost.saturating_sub(self.before.1).saturating_add(self.carried.1),
+            events_lost: events_lost.saturating_add(self.previous_losses.0),
+            buffers_lost: buffers_lost
+                .saturating_sub(self.losses_before.1)
+                .saturating_add(self.previous_losses.1),
         };
-        let done = self.writer.finalise(&summary);
-        if self.is_reserved {
-            self.cut();
+        let result = self.writer.finalise(&summary);
+        if self.is_preallocated {
+            self.truncate_to_written();
         }
-        done.err().map(|_| self.failure.take_status())
+        result.err().map(|_| self.failure.take_status())
     }
 
     /// Returns whether the file takes no more buffers.
     pub(crate) fn has_ended(&self) -> bool {
-        self.ended.is_some()
+        self.end_time.is_some()
     }
 
     /// Returns the number of buffers written, including the header buffer.
@@ -359,11 +365,11 @@ impl LogFile {
 
 /// A flight recorder: keeps the last buffers in memory.
 #[derive(Debug, Default)]
-pub(crate) struct Flight {
+pub(crate) struct FlightRecorder {
     history: VecDeque<Buffer>,
 }
 
-impl Flight {
+impl FlightRecorder {
     /// Adds a full buffer to the history.
     pub(crate) fn keep(&mut self, buffer: Buffer) {
         self.history.push_back(buffer);
@@ -379,7 +385,7 @@ impl Flight {
     pub(crate) fn snapshot(
         &mut self,
         storage: Box<dyn Storage>,
-        facts: &Facts,
+        facts: &SessionFacts,
         name: Option<&Path>,
         partial: &mut [Buffer],
         lost: (u64, u32),
@@ -389,19 +395,19 @@ impl Flight {
         file.limit = None;
         for buffer in self.history.iter_mut().chain(partial) {
             match file.append(buffer, || lost) {
-                Written::Yes => {}
-                Written::Ended(status) => return Err(failed(status)),
-                Written::No | Written::Full => break,
+                AppendResult::Appended => {}
+                AppendResult::Ended(status) => return Err(write_error(status)),
+                AppendResult::AlreadyEnded | AppendResult::Full => break,
             }
         }
         match file.finalise(lost) {
             None => Ok(file.buffers_written()),
-            Some(status) => Err(failed(status)),
+            Some(status) => Err(write_error(status)),
         }
     }
 }
 
-pub(crate) fn failed(status: Status) -> Error {
+pub(crate) fn write_error(status: Status) -> Error {
     Error::Properties { status, reason: "the log file could not be completely written" }
 }
 

@@ -11,8 +11,8 @@
 //! - M1 Each ring is in the order of its stamps, or its process is at fault.
 //! - M2 Records published before `now` are merged by stamp.
 //! - M3 A record younger than `now` waits for the next drain, when all rings can show the records
-//!   that belong before it. One that is [`FUTURE`] or more ahead is not from this machine's counter
-//!   and counts as written now.
+//!   that belong before it. One that is [`MAX_FUTURE`] or more ahead is not from this machine's
+//!   counter and counts as written now.
 //! - M4 A late record (its writer was delayed between reading the counter and publishing) gets the
 //!   stamp of its predecessor: stamps of the stream never decrease.
 //! - M5 A drain takes only what a ring held when it was polled, so that it ends.
@@ -24,13 +24,13 @@ use std::time::Duration;
 use traceweir_transport::ring::{Damaged, Head, RingReader};
 
 /// Limit by which a stamp may be ahead of now and still be believed.
-pub(crate) const FUTURE: Duration = Duration::from_millis(10);
+pub(crate) const MAX_FUTURE: Duration = Duration::from_millis(10);
 
 /// Bytes taken from a ring after which they are given back to its writer.
-const RELEASE_AFTER: usize = 64 << 10;
+const RELEASE_AFTER_BYTES: usize = 64 << 10;
 
 /// The reading side of a ring.
-pub(crate) trait Ring {
+pub(crate) trait MergeRing {
     fn poll(&mut self) -> Result<bool, Damaged>;
     fn peek(&mut self) -> Result<Option<Head>, Damaged>;
     fn take(&mut self, out: &mut [u8]);
@@ -42,7 +42,7 @@ pub(crate) trait Ring {
     }
 }
 
-impl Ring for RingReader {
+impl MergeRing for RingReader {
     #[inline]
     fn poll(&mut self) -> Result<bool, Damaged> {
         Self::poll(self)
@@ -65,14 +65,14 @@ impl Ring for RingReader {
 }
 
 /// A ring with records, and the index of its source.
-pub(crate) struct Lane<'r, R> {
+pub(crate) struct RingLane<'r, R> {
     pub(crate) ring: &'r mut R,
     pub(crate) source: usize,
     next: Head,
     taken: usize,
 }
 
-impl<'r, R: Ring> Lane<'r, R> {
+impl<'r, R: MergeRing> RingLane<'r, R> {
     /// Polls a ring; `None` if it is empty.
     pub(crate) fn open(ring: &'r mut R, source: usize) -> Result<Option<Self>, Damaged> {
         if !ring.poll()? {
@@ -96,23 +96,23 @@ impl<'r, R: Ring> Lane<'r, R> {
 
 /// Limits of a merge, in ticks of the counter.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Until {
+pub(crate) struct MergeLimit {
     /// Value of the counter now.
     pub(crate) now: u64,
     /// Ticks by which a stamp may be ahead of `now` and make its record wait; with 0, no record
     /// waits.
-    pub(crate) ahead: u64,
+    pub(crate) max_ahead_ticks: u64,
     /// Bytes after which the next stream has its turn.
     pub(crate) bytes: usize,
 }
 
-impl Until {
+impl MergeLimit {
     /// Returns the stamp to use for a record, or `None` if the record has to wait.
     #[inline]
-    fn admit(&self, stamp: u64) -> Option<u64> {
+    fn stamp_for(&self, stamp: u64) -> Option<u64> {
         if stamp <= self.now {
             Some(stamp)
-        } else if stamp.saturating_sub(self.now) < self.ahead {
+        } else if stamp.saturating_sub(self.now) < self.max_ahead_ticks {
             None
         } else {
             Some(self.now)
@@ -121,24 +121,24 @@ impl Until {
 }
 
 /// Receives the merged records.
-pub(crate) trait Sink<R> {
+pub(crate) trait RecordSink<R> {
     /// Takes the next record of `ring`, which `head` describes, and stamps it `stamp`. Returns
     /// `false`, and takes nothing, if there is no room.
     fn put(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool;
 
     /// Waits for room. All rings have been released before the call.
-    fn wait_for_room(&mut self);
+    fn wait_for_space(&mut self);
 }
 
 /// Result of a merge.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct Outcome {
+pub(crate) struct MergeOutcome {
     /// Whether any record was taken.
-    pub(crate) took: bool,
+    pub(crate) has_taken: bool,
     /// Whether any record waits for the next drain.
-    pub(crate) waits: bool,
+    pub(crate) has_waiting: bool,
     /// Whether the merge stopped at its byte limit with records left.
-    pub(crate) more: bool,
+    pub(crate) has_more: bool,
     /// Bytes of the records that were taken.
     pub(crate) bytes: usize,
     /// Indices of sources whose rings broke the protocol.
@@ -146,71 +146,71 @@ pub(crate) struct Outcome {
 }
 
 /// Merges lanes into a sink by stamp.
-pub(crate) fn merge<R: Ring>(
-    lanes: &mut [Lane<'_, R>],
-    until: Until,
-    sink: &mut impl Sink<R>,
-    outcome: &mut Outcome,
+pub(crate) fn merge<R: MergeRing>(
+    lanes: &mut [RingLane<'_, R>],
+    limit: MergeLimit,
+    sink: &mut impl RecordSink<R>,
+    outcome: &mut MergeOutcome,
 ) {
-    let mut order: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::with_capacity(lanes.len());
+    let mut heap: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::with_capacity(lanes.len());
     for (index, lane) in lanes.iter().enumerate() {
-        match until.admit(lane.next.stamp) {
-            Some(stamp) => order.push(Reverse((stamp, index))),
-            None => outcome.waits = true,
+        match limit.stamp_for(lane.next.stamp) {
+            Some(stamp) => heap.push(Reverse((stamp, index))),
+            None => outcome.has_waiting = true,
         }
     }
-    let mut left = until.bytes;
-    while let Some(Reverse((stamp, index))) = order.pop() {
-        if left == 0 {
-            outcome.more = true;
+    let mut bytes_left = limit.bytes;
+    while let Some(Reverse((stamp, index))) = heap.pop() {
+        if bytes_left == 0 {
+            outcome.has_more = true;
             break;
         }
-        let limit = order.peek().map_or(u64::MAX, |Reverse((stamp, _))| *stamp);
-        let run = Run { index, limit, until, left: &mut left };
-        if let Some(stamp) = run.drain(lanes, stamp, sink, outcome) {
-            order.push(Reverse((stamp, index)));
+        let other_stamp = heap.peek().map_or(u64::MAX, |Reverse((stamp, _))| *stamp);
+        let run = LaneRun { index, other_stamp, limit, bytes_left: &mut bytes_left };
+        if let Some(stamp) = run.take_records(lanes, stamp, sink, outcome) {
+            heap.push(Reverse((stamp, index)));
         }
     }
-    outcome.bytes = outcome.bytes.saturating_add(until.bytes.saturating_sub(left));
+    outcome.bytes = outcome.bytes.saturating_add(limit.bytes.saturating_sub(bytes_left));
     for lane in lanes {
         lane.ring.release();
     }
 }
 
 /// Consecutive records of one lane.
-struct Run<'a> {
+struct LaneRun<'a> {
     index: usize,
     /// The oldest stamp of the other lanes.
-    limit: u64,
-    until: Until,
-    left: &'a mut usize,
+    other_stamp: u64,
+    limit: MergeLimit,
+    bytes_left: &'a mut usize,
 }
 
-impl Run<'_> {
+impl LaneRun<'_> {
     /// Takes records from the lane while no other lane has an older one. Returns the stamp of the
     /// next record, if the lane has more.
-    fn drain<R: Ring>(
+    fn take_records<R: MergeRing>(
         self,
-        lanes: &mut [Lane<'_, R>],
+        lanes: &mut [RingLane<'_, R>],
         mut stamp: u64,
-        sink: &mut impl Sink<R>,
-        outcome: &mut Outcome,
+        sink: &mut impl RecordSink<R>,
+        outcome: &mut MergeOutcome,
     ) -> Option<u64> {
-        let Self { index, limit, until, left } = self;
-        while stamp <= limit && *left > 0 {
+        let Self { index, other_stamp, limit, bytes_left } = self;
+        while stamp <= other_stamp && *bytes_left > 0 {
             let lane = lanes.get_mut(index)?;
             if !sink.put(lane.source, lane.ring, &lane.next, stamp) {
                 for lane in &mut *lanes {
                     lane.ring.release();
                     lane.taken = 0;
                 }
-                sink.wait_for_room();
+                sink.wait_for_space();
                 continue;
             }
-            outcome.took = true;
+            outcome.has_taken = true;
             lane.taken = lane.taken.saturating_add(lane.next.length);
-            *left = left.saturating_sub(lane.next.length.max(1));
-            if lane.taken >= RELEASE_AFTER {
+            *bytes_left = bytes_left.saturating_sub(lane.next.length.max(1));
+            if lane.taken >= RELEASE_AFTER_BYTES {
                 lane.ring.release();
                 lane.taken = 0;
             }
@@ -222,10 +222,10 @@ impl Run<'_> {
                     return None;
                 }
             }
-            match until.admit(lane.next.stamp) {
+            match limit.stamp_for(lane.next.stamp) {
                 Some(next) => stamp = next,
                 None => {
-                    outcome.waits = true;
+                    outcome.has_waiting = true;
                     return None;
                 }
             }
@@ -240,26 +240,26 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::VecDeque;
 
-    /// A ring in plain memory: records are (stamp, number); a stamp of `BROKEN` is damage.
+    /// A ring in plain memory: records are (stamp, number); a stamp of `DAMAGED_STAMP` is damage.
     #[derive(Debug, Default)]
-    struct Fake {
+    struct FakeRing {
         records: VecDeque<(u64, u64)>,
-        seen: usize,
+        polled: usize,
         released: bool,
     }
 
-    const BROKEN: u64 = u64::MAX;
+    const DAMAGED_STAMP: u64 = u64::MAX;
 
-    impl Ring for Fake {
+    impl MergeRing for FakeRing {
         fn poll(&mut self) -> Result<bool, Damaged> {
-            self.seen = self.records.len();
-            Ok(self.seen > 0)
+            self.polled = self.records.len();
+            Ok(self.polled > 0)
         }
 
         fn peek(&mut self) -> Result<Option<Head>, Damaged> {
-            let first = if self.seen == 0 { None } else { self.records.front() };
+            let first = if self.polled == 0 { None } else { self.records.front() };
             match first {
-                Some(&(BROKEN, _)) => Err(Damaged),
+                Some(&(DAMAGED_STAMP, _)) => Err(Damaged),
                 Some(&(stamp, _)) => Ok(Some(Head { length: 8, cpu: 0, flags: 0, stamp })),
                 None => Ok(None),
             }
@@ -267,7 +267,7 @@ mod tests {
 
         fn take(&mut self, out: &mut [u8]) {
             self.released = false;
-            self.seen -= 1;
+            self.polled -= 1;
             let (_, number) = self.records.pop_front().unwrap();
             out.copy_from_slice(&number.to_le_bytes());
         }
@@ -277,19 +277,19 @@ mod tests {
         }
     }
 
-    /// Collects (stamp, number); refuses each `refuse`-th time.
+    /// Collects (stamp, number); refuses each `refuse_every`-th time.
     #[derive(Default)]
-    struct Collected {
+    struct CollectingSink {
         records: Vec<(u64, u64)>,
-        refuse: usize,
+        refuse_every: usize,
         calls: usize,
         waited: usize,
     }
 
-    impl Sink<Fake> for Collected {
-        fn put(&mut self, _: usize, ring: &mut Fake, _: &Head, stamp: u64) -> bool {
+    impl RecordSink<FakeRing> for CollectingSink {
+        fn put(&mut self, _: usize, ring: &mut FakeRing, _: &Head, stamp: u64) -> bool {
             self.calls += 1;
-            if self.refuse != 0 && self.calls.is_multiple_of(self.refuse) {
+            if self.refuse_every != 0 && self.calls.is_multiple_of(self.refuse_every) {
                 return false;
             }
             let mut number = [0; 8];
@@ -298,14 +298,14 @@ mod tests {
             true
         }
 
-        fn wait_for_room(&mut self) {
+        fn wait_for_space(&mut self) {
             self.waited += 1;
         }
     }
 
-    fn fakes(stamps: &[&[u64]]) -> Vec<Fake> {
+    fn fake_rings(stamps: &[&[u64]]) -> Vec<FakeRing> {
         let mut number = 0;
-        let mut one = |stamps: &[u64]| {
+        let mut fake_ring = |stamps: &[u64]| {
             let records = stamps
                 .iter()
                 .map(|&stamp| {
@@ -313,52 +313,57 @@ mod tests {
                     (stamp, number)
                 })
                 .collect();
-            Fake { records, ..Fake::default() }
+            FakeRing { records, ..FakeRing::default() }
         };
-        stamps.iter().map(|stamps| one(stamps)).collect()
+        stamps.iter().map(|stamps| fake_ring(stamps)).collect()
     }
 
-    fn drain(rings: &mut [Fake], until: Until, sink: &mut Collected) -> Outcome {
-        let mut outcome = Outcome::default();
+    fn merge_rings(rings: &mut [FakeRing], limit: MergeLimit, sink: &mut CollectingSink) -> MergeOutcome {
+        let mut outcome = MergeOutcome::default();
         let mut lanes: Vec<_> = rings
             .iter_mut()
             .enumerate()
-            .filter_map(|(i, ring)| Lane::open(ring, i).unwrap_or(None))
+            .filter_map(|(i, ring)| RingLane::open(ring, i).unwrap_or(None))
             .collect();
-        merge(&mut lanes, until, sink, &mut outcome);
+        merge(&mut lanes, limit, sink, &mut outcome);
         outcome
     }
 
-    const UNTIL: Until = Until { now: 100, ahead: 50, bytes: usize::MAX };
+    const LIMIT_AT_100: MergeLimit = MergeLimit { now: 100, max_ahead_ticks: 50, bytes: usize::MAX };
 
     #[test]
     fn records_come_by_stamp_and_younger_ones_wait() {
-        let mut rings = fakes(&[&[10, 14, 15, 120], &[11, 12, 30], &[121]]);
-        let mut sink = Collected::default();
-        let outcome = drain(&mut rings, UNTIL, &mut sink);
+        let mut rings = fake_rings(&[&[10, 14, 15, 120], &[11, 12, 30], &[121]]);
+        let mut sink = CollectingSink::default();
+        let outcome = merge_rings(&mut rings, LIMIT_AT_100, &mut sink);
         let stamps: Vec<_> = sink.records.iter().map(|r| r.0).collect();
         assert_eq!(stamps, [10, 11, 12, 14, 15, 30]);
-        assert!(outcome.took && outcome.waits && outcome.damaged.is_empty());
+        assert!(outcome.has_taken && outcome.has_waiting && outcome.damaged.is_empty());
         assert!(rings[..2].iter().all(|r| r.released));
-        let later = drain(&mut rings, Until { now: 200, ..UNTIL }, &mut sink);
+        let later = merge_rings(&mut rings, MergeLimit { now: 200, ..LIMIT_AT_100 }, &mut sink);
         assert_eq!(sink.records.len(), 8);
-        assert!(!later.waits);
+        assert!(!later.has_waiting);
     }
 
     #[test]
     fn stamp_far_ahead_counts_as_now_and_final_merge_leaves_nothing() {
-        let mut sink = Collected::default();
-        drain(&mut fakes(&[&[10, 150, 160]]), UNTIL, &mut sink);
+        let mut sink = CollectingSink::default();
+        merge_rings(&mut fake_rings(&[&[10, 150, 160]]), LIMIT_AT_100, &mut sink);
         assert_eq!(sink.records, [(10, 1), (100, 2), (100, 3)]);
-        let mut sink = Collected::default();
-        let outcome = drain(&mut fakes(&[&[10, 101]]), Until { ahead: 0, ..UNTIL }, &mut sink);
-        assert_eq!((sink.records.len(), outcome.waits), (2, false));
+        let mut sink = CollectingSink::default();
+        let outcome = merge_rings(
+            &mut fake_rings(&[&[10, 101]]),
+            MergeLimit { max_ahead_ticks: 0, ..LIMIT_AT_100 },
+            &mut sink,
+        );
+        assert_eq!((sink.records.len(), outcome.has_waiting), (2, false));
     }
 
     #[test]
     fn damage_ends_its_own_lane_only() {
-        let mut sink = Collected::default();
-        let outcome = drain(&mut fakes(&[&[10, BROKEN, 11], &[5, 20]]), UNTIL, &mut sink);
+        let mut sink = CollectingSink::default();
+        let outcome =
+            merge_rings(&mut fake_rings(&[&[10, DAMAGED_STAMP, 11], &[5, 20]]), LIMIT_AT_100, &mut sink);
         assert_eq!(outcome.damaged, [0]);
         assert_eq!(sink.records.iter().map(|r| r.0).collect::<Vec<_>>(), [5, 10, 20]);
     }
@@ -367,24 +372,24 @@ mod tests {
         #[test]
         fn each_record_comes_once_and_in_order(
             rings in prop::collection::vec(prop::collection::vec(0_u64..200, 0..40), 0..6),
-            refuse in 0_usize..5,
+            refuse_every in 0_usize..5,
         ) {
             let sorted: Vec<Vec<u64>> =
                 rings.into_iter().map(|mut r| { r.sort_unstable(); r }).collect();
             let mut all: Vec<u64> = sorted.iter().flatten().copied().collect();
             all.sort_unstable();
             let views: Vec<&[u64]> = sorted.iter().map(Vec::as_slice).collect();
-            let mut rings = fakes(&views);
+            let mut rings = fake_rings(&views);
             // If every call were refused, the merge would never end.
-            let mut sink = Collected { refuse: if refuse == 1 { 2 } else { refuse }, ..Collected::default() };
-            drain(&mut rings, UNTIL, &mut sink);
-            drain(&mut rings, Until { now: 1000, ..UNTIL }, &mut sink);
+            let mut sink = CollectingSink { refuse_every: if refuse_every == 1 { 2 } else { refuse_every }, ..CollectingSink::default() };
+            merge_rings(&mut rings, LIMIT_AT_100, &mut sink);
+            merge_rings(&mut rings, MergeLimit { now: 1000, ..LIMIT_AT_100 }, &mut sink);
             let mut numbers: Vec<u64> = sink.records.iter().map(|r| r.1).collect();
             numbers.sort_unstable();
             prop_assert_eq!(numbers, (1..=all.len() as u64).collect::<Vec<_>>());
             // Waiting records came with the second drain; within each drain, stamps increase.
-            let falls = sink.records.windows(2).filter(|w| w[0].0 > w[1].0).count();
-            prop_assert!(falls <= 1);
+            let decreases = sink.records.windows(2).filter(|w| w[0].0 > w[1].0).count();
+            prop_assert!(decreases <= 1);
         }
     }
 }

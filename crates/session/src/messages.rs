@@ -25,8 +25,8 @@ use crate::capture::Capture;
 use crate::error::{Error, Result};
 use crate::ids::{ConsumerId, SourceId};
 use crate::pool::Buffer;
-use crate::record::Writer;
-use crate::region::Cost;
+use crate::record::RegionWriter;
+use crate::region::RegionCost;
 use crate::stacks::StackOwners;
 
 /// Completion callback of a request. Called on the session's thread; must be quick.
@@ -68,26 +68,26 @@ pub struct OpenedConsumer {
 
 /// A region and the process that writes it.
 #[derive(Debug)]
-pub(crate) struct Source {
+pub(crate) struct SessionSource {
     pub(crate) id: SourceId,
-    pub(crate) writer: Writer,
+    pub(crate) writer: RegionWriter,
     /// `None` once the region was dropped as damaged.
     pub(crate) reader: Option<RegionReader>,
     /// Wakes the collector; kept so that it can be removed from the epoll set.
     pub(crate) wake: Option<OwnedFd>,
     /// The region's part of the session's memory share.
-    pub(crate) cost: Cost,
+    pub(crate) cost: RegionCost,
     /// Lost events of the process that are already counted.
     pub(crate) lost: u64,
-    /// Streams that have not yet collected what the region held when it was adopted.
+    /// Streams that have not yet collected the events that the region held when it was adopted.
     pub(crate) backlog: BTreeSet<usize>,
 }
 
 /// A command to the collector.
-pub(crate) enum Command {
+pub(crate) enum CollectorCommand {
     Capture(Box<dyn Capture>),
     Detach(SourceId),
-    /// The target of a snapshot, if not the session's own file.
+    /// The target of a snapshot, if not the session's file.
     Flush(Option<(File, PathBuf)>, Done<Properties>),
     /// The new log file; and, if it is the first of a sequence, the function that opens the next.
     Update(Update, Option<File>, Option<NextFile>, Done<Properties>),
@@ -99,7 +99,7 @@ pub(crate) enum Command {
     CloseConsumer(ConsumerId),
 }
 
-impl Command {
+impl CollectorCommand {
     /// Answers with [`Error::Ended`].
     pub(crate) fn refuse(self) {
         match self {
@@ -135,7 +135,7 @@ pub(crate) enum Job {
     Flush(Done<Properties>),
     /// Writes a flight recorder's snapshot.
     Snapshot {
-        /// The target, if not the session's own file.
+        /// The target, if not the session's file.
         file: Option<(File, PathBuf)>,
         /// Buffers that are still being filled.
         partial: Vec<Buffer>,
@@ -157,7 +157,7 @@ pub(crate) enum Job {
     Stop {
         /// Buffers that a flight recorder is still filling.
         partial: Vec<Buffer>,
-        /// Time of the last collection: the end of the recording, however long the rest takes.
+        /// Time of the last collection: the end of the recording, however long finalising takes.
         at: Anchor,
         done: Option<Done<Properties>>,
     },

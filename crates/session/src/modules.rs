@@ -8,7 +8,7 @@
 //! This way a reader of a file learns of modules before the first event, and every file of a
 //! sequence, a circular log and the snapshot of a flight recorder are complete in themselves. The
 //! header buffer is written again as soon as a module is known, so a file that was never finalised
-//! has them too. There, they have the stamp of the header.
+//! has them too. There, module records have the stamp of the header.
 //!
 //! The record stands among the events, at the time when it came, if the header buffer has no room
 //! (small buffers, very many modules), if it must not change (compressed or continued files), and
@@ -16,22 +16,22 @@
 //!
 //! - M1 The record of a process is checked, and the process id in it replaced by the true one.
 //! - M2 Records of the same content are kept once.
-//! - M3 All of them together leave [`RESERVED`] bytes of the header buffer free.
+//! - M3 All of them together leave [`RESERVED_BYTES`] bytes of the header buffer free.
 
 use traceweir_format::binary_path::{BinaryPath, PROCESS_ID};
 use traceweir_format::header::{Record, classic};
 
 /// Bytes that the header buffer needs for itself: its header, the log-file header with two names of
 /// 1023 units, the system's record.
-const RESERVED: usize = 8 << 10;
+const RESERVED_BYTES: usize = 8 << 10;
 /// Largest total size of records, whatever the size of buffers.
-const MAX_BYTES: usize = 256 << 10;
+const MAX_RECORD_BYTES: usize = 256 << 10;
 /// Position of the time stamp in a record.
-const TIME: std::ops::Range<usize> = 0x10..0x18;
+const TIME_RANGE: std::ops::Range<usize> = 0x10..0x18;
 
 /// Result of adding a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kept {
+pub(crate) enum ModuleAdded {
     /// The record is new and kept.
     New,
     /// The same record was kept before.
@@ -46,25 +46,28 @@ pub(crate) struct Modules {
     /// Payloads of the kept records.
     payloads: Vec<Vec<u8>>,
     /// Bytes that are left for records.
-    room: usize,
+    free_bytes: usize,
 }
 
 impl Modules {
     /// Creates an empty set for a session with buffers of `buffer_bytes` bytes.
     pub(crate) fn new(buffer_bytes: usize) -> Self {
-        Self { payloads: Vec::new(), room: buffer_bytes.saturating_sub(RESERVED).min(MAX_BYTES) }
+        Self {
+            payloads: Vec::new(),
+            free_bytes: buffer_bytes.saturating_sub(RESERVED_BYTES).min(MAX_RECORD_BYTES),
+        }
     }
 
     /// Adds a signed record, padded to eight bytes.
-    pub(crate) fn add(&mut self, record: &[u8]) -> Kept {
+    pub(crate) fn add(&mut self, record: &[u8]) -> ModuleAdded {
         let payload = record.get(classic::SIZE..).unwrap_or(&[]);
         if self.payloads.iter().any(|kept| kept == payload) {
-            return Kept::Duplicate;
+            return ModuleAdded::Duplicate;
         }
-        let Some(room) = self.room.checked_sub(record.len()) else { return Kept::NoRoom };
-        self.room = room;
+        let Some(free_bytes) = self.free_bytes.checked_sub(record.len()) else { return ModuleAdded::NoRoom };
+        self.free_bytes = free_bytes;
         self.payloads.push(payload.to_vec());
-        Kept::New
+        ModuleAdded::New
     }
 }
 
@@ -77,8 +80,8 @@ pub(crate) fn sign(record: &mut [u8], length: usize, process: u32) -> bool {
         .is_some_and(|view| BinaryPath::is_in(&view) && BinaryPath::parse(view.payload()).is_ok());
     let at = classic::SIZE.saturating_add(PROCESS_ID);
     match record.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
-        Some(place) if is_valid => {
-            *place = process.to_le_bytes();
+        Some(field) if is_valid => {
+            *field = process.to_le_bytes();
             true
         }
         _ => false,
@@ -86,10 +89,10 @@ pub(crate) fn sign(record: &mut [u8], length: usize, process: u32) -> bool {
 }
 
 /// Returns a copy of a record with another time stamp.
-pub(crate) fn stamped(record: &[u8], time: i64) -> Vec<u8> {
+pub(crate) fn with_time(record: &[u8], time: i64) -> Vec<u8> {
     let mut record = record.to_vec();
-    if let Some(place) = record.get_mut(TIME) {
-        place.copy_from_slice(&time.to_le_bytes());
+    if let Some(field) = record.get_mut(TIME_RANGE) {
+        field.copy_from_slice(&time.to_le_bytes());
     }
     record
 }
@@ -99,20 +102,20 @@ mod tests {
     use super::*;
     use traceweir_format::Guid;
 
-    fn record(path: &str) -> Vec<u8> {
+    fn module_record(path: &str) -> Vec<u8> {
         let base = BinaryPath { process_id: 1, guids: vec![Guid::from_u128(7)], ..BinaryPath::default() };
         BinaryPath { path: path.to_owned(), ..base }.to_record().unwrap()
     }
 
-    fn length_of(record: &[u8]) -> usize {
+    fn record_length(record: &[u8]) -> usize {
         usize::from(u16::from_le_bytes([record[0], record[1]]))
     }
 
     #[test]
     fn signing_sets_the_true_process_id_only() {
-        let before = record("/lib/x.so");
+        let before = module_record("/lib/x.so");
         let mut after = before.clone();
-        assert!(sign(&mut after, length_of(&before), 4711));
+        assert!(sign(&mut after, record_length(&before), 4711));
         let view = Record::parse(&after, 0).unwrap();
         let read = BinaryPath::parse(view.payload()).unwrap();
         assert_eq!((read.process_id, &read.path[..]), (4711, "/lib/x.so"));
@@ -122,13 +125,13 @@ mod tests {
 
     #[test]
     fn invalid_module_record_stays_unchanged() {
-        let valid = record("/lib/x.so");
+        let valid = module_record("/lib/x.so");
         for (at, byte) in [(4, 0x44), (6, 2), (0x18, 9), (0x3C, 200), (3, 0)] {
-            let mut wrong = valid.clone();
-            wrong[at] = byte;
-            let before = wrong.clone();
-            assert!(!sign(&mut wrong, length_of(&valid), 4711), "{at}");
-            assert_eq!(wrong, before);
+            let mut invalid = valid.clone();
+            invalid[at] = byte;
+            let before = invalid.clone();
+            assert!(!sign(&mut invalid, record_length(&valid), 4711), "{at}");
+            assert_eq!(invalid, before);
         }
         assert!(!sign(&mut [], 0, 1));
         assert!(!sign(&mut valid.clone(), 20, 1));
@@ -137,15 +140,15 @@ mod tests {
     #[test]
     fn equal_records_are_kept_once_within_size_limit() {
         let mut modules = Modules::new(64 << 10);
-        assert_eq!(modules.add(&record("/a")), Kept::New);
-        assert_eq!(modules.add(&stamped(&record("/a"), 99)), Kept::Duplicate);
+        assert_eq!(modules.add(&module_record("/a")), ModuleAdded::New);
+        assert_eq!(modules.add(&with_time(&module_record("/a"), 99)), ModuleAdded::Duplicate);
         let mut kept = 1;
-        while modules.add(&record(&format!("/{kept}/{}", "x".repeat(1000)))) == Kept::New {
+        while modules.add(&module_record(&format!("/{kept}/{}", "x".repeat(1000)))) == ModuleAdded::New {
             kept += 1;
             assert!(kept < 100);
         }
-        assert_eq!(modules.add(&record(&"y".repeat(2000))), Kept::NoRoom);
-        assert_eq!(modules.add(&record("/a")), Kept::Duplicate);
-        assert_eq!(Modules::new(4096).add(&record("/a")), Kept::NoRoom);
+        assert_eq!(modules.add(&module_record(&"y".repeat(2000))), ModuleAdded::NoRoom);
+        assert_eq!(modules.add(&module_record("/a")), ModuleAdded::Duplicate);
+        assert_eq!(Modules::new(4096).add(&module_record("/a")), ModuleAdded::NoRoom);
     }
 }

@@ -6,13 +6,13 @@
 //!       └───┴──┘           user can replace it
 //!   folder (descriptor) ── name ──▶ missing:  created, exclusively, never through a link
 //!                                   exists:   must be a plain file, not a link; in a folder that
-//!                                             all users can write, a file of the user's own with
-//!                                             one name
+//!                                             all users can write, a file of the user with one
+//!                                             name
 //! ```
 //!
 //! Opening a log file does not truncate it. Controllers open the file of a session with their own
 //! privileges; a daemon opens further files of a sequence with those of the user who started it,
-//! and files of autologgers with its own: one rule for all.
+//! and files of autologgers with its own: all follow the same rule.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -26,17 +26,17 @@ use crate::error::{Error, Result, refuse};
 
 /// Permission bits of a new log file, before the umask.
 pub const LOG_FILE_RIGHTS: u32 = 0o640;
-const ALL_WRITE: u32 = 0o002;
-const ANY_OTHER_WRITES: u32 = 0o022;
+const WORLD_WRITABLE: u32 = 0o002;
+const GROUP_OR_WORLD_WRITABLE: u32 = 0o022;
 const STICKY: u32 = 0o1000;
-/// Retry limit for a file that appears and disappears meanwhile.
+/// Retry limit for a file that appears and disappears between two calls.
 const MAX_RETRIES: u32 = 8;
 
-const FOREIGN_LINK: &str = "a symbolic link that other users can change is not followed";
-const LINK: &str = "a log file is not written through a symbolic link";
+const FOREIGN_LINK_REASON: &str = "a symbolic link that other users can change is not followed";
+const LINK_REASON: &str = "a log file is not written through a symbolic link";
 
 /// Opens an absolute folder step by step, for this user. Fails with `LOOP` if other users can
-/// change a link on the way.
+/// change a link in the path.
 pub fn open_folder(folder: &Path, user: u32) -> rustix::io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let mut dir = rustix::fs::openat(CWD, "/", flags, Mode::empty())?;
@@ -47,7 +47,7 @@ pub fn open_folder(folder: &Path, user: u32) -> rustix::io::Result<OwnedFd> {
             Component::RootDir | Component::CurDir | Component::Prefix(_) => continue,
         };
         dir = match rustix::fs::openat(&dir, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
-            // This is how the kernel refuses a link with these flags.
+            // The kernel reports a link with these errors.
             Err(Errno::NOTDIR | Errno::LOOP) => {
                 let link = rustix::fs::statat(&dir, name, AtFlags::SYMLINK_NOFOLLOW)?;
                 if FileType::from_raw_mode(link.st_mode) != FileType::Symlink {
@@ -64,11 +64,12 @@ pub fn open_folder(folder: &Path, user: u32) -> rustix::io::Result<OwnedFd> {
     Ok(dir)
 }
 
-/// Returns whether this user or root made a link, and no other user can replace it.
+/// Returns whether this user or root created a link, and no other user can replace it.
 fn is_own_link(link: &Stat, folder: &Stat, user: u32) -> bool {
-    let own = |stat: &Stat| stat.st_uid == user || stat.st_uid == 0;
-    let others_write = folder.st_mode & ANY_OTHER_WRITES != 0;
-    own(folder) && (!others_write || (folder.st_mode & STICKY != 0 && own(link)))
+    let has_trusted_owner = |stat: &Stat| stat.st_uid == user || stat.st_uid == 0;
+    let is_writable_by_others = folder.st_mode & GROUP_OR_WORLD_WRITABLE != 0;
+    has_trusted_owner(folder)
+        && (!is_writable_by_others || (folder.st_mode & STICKY != 0 && has_trusted_owner(link)))
 }
 
 /// Opens a log file for reading and writing as this user, whose privileges the calling thread has.
@@ -82,36 +83,36 @@ pub fn open_log_file(folder: impl AsFd, name: &Path, user: u32, rights: u32) -> 
         match rustix::fs::openat(folder, name, flags | OFlags::CREATE | OFlags::EXCL, mode) {
             Ok(file) => return Ok((file.into(), true)),
             Err(Errno::EXIST) => {}
-            Err(e) => return Err(failed(e)),
+            Err(error) => return Err(file_error(error)),
         }
         match open_existing(folder, name, flags, user) {
-            Err(Error::File(e)) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(Error::File(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
             other => return other.map(|file| (file, false)),
         }
     }
-    Err(failed(Errno::AGAIN))
+    Err(file_error(Errno::AGAIN))
 }
 
 /// Opens an existing log file.
 fn open_existing(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user: u32) -> Result<File> {
-    let before = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+    let before = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(file_error)?;
     match FileType::from_raw_mode(before.st_mode) {
         FileType::RegularFile => {}
-        FileType::Symlink => return refuse(Status::ERROR_ACCESS_DENIED, LINK),
+        FileType::Symlink => return refuse(Status::ERROR_ACCESS_DENIED, LINK_REASON),
         _ => return refuse(Status::ERROR_BAD_PATHNAME, "this is no plain file"),
     }
     let file = match rustix::fs::openat(folder, name, flags, Mode::empty()) {
         Ok(file) => file,
-        Err(Errno::LOOP) => return refuse(Status::ERROR_ACCESS_DENIED, LINK),
-        Err(e) => return Err(failed(e)),
+        Err(Errno::LOOP) => return refuse(Status::ERROR_ACCESS_DENIED, LINK_REASON),
+        Err(error) => return Err(file_error(error)),
     };
-    let stat = rustix::fs::fstat(&file).map_err(failed)?;
+    let stat = rustix::fs::fstat(&file).map_err(file_error)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return refuse(Status::ERROR_BAD_PATHNAME, "this is no plain file");
     }
-    let folder_stat = rustix::fs::fstat(folder).map_err(failed)?;
+    let folder_stat = rustix::fs::fstat(folder).map_err(file_error)?;
     let is_foreign = stat.st_uid != user || stat.st_nlink != 1;
-    if folder_stat.st_mode & ALL_WRITE != 0 && is_foreign {
+    if folder_stat.st_mode & WORLD_WRITABLE != 0 && is_foreign {
         let reason = "in a folder that everybody can write, a log file replaces only a file of your own";
         return refuse(Status::ERROR_ACCESS_DENIED, reason);
     }
@@ -129,40 +130,40 @@ pub fn create_output(path: &Path, user: u32, new: bool) -> Result<File> {
         return refuse(Status::ERROR_BAD_PATHNAME, "this is not the name of a file");
     };
     let folder = match open_folder(folder, user) {
-        Err(Errno::LOOP) => return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK),
-        folder => folder.map_err(failed)?,
+        Err(Errno::LOOP) => return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK_REASON),
+        folder => folder.map_err(file_error)?,
     };
     let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOCTTY;
     for _ in 0..MAX_RETRIES {
         let exclusive = flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
         match rustix::fs::openat(&folder, name, exclusive, Mode::from_raw_mode(0o666)) {
             Err(Errno::EXIST) if !new => {}
-            file => return Ok(file.map_err(failed)?.into()),
+            file => return Ok(file.map_err(file_error)?.into()),
         }
         match open_existing_output(folder.as_fd(), Path::new(name), flags, user) {
-            Err(Error::File(e)) if e.kind() == std::io::ErrorKind::NotFound => {}
+            Err(Error::File(error)) if error.kind() == std::io::ErrorKind::NotFound => {}
             other => return other,
         }
     }
-    Err(failed(Errno::AGAIN))
+    Err(file_error(Errno::AGAIN))
 }
 
 /// Opens and truncates an existing output.
 fn open_existing_output(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user: u32) -> Result<File> {
-    let existing_stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
-    let folder_stat = rustix::fs::fstat(folder).map_err(failed)?;
+    let existing_stat = rustix::fs::statat(folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(file_error)?;
+    let folder_stat = rustix::fs::fstat(folder).map_err(file_error)?;
     if FileType::from_raw_mode(existing_stat.st_mode) == FileType::Symlink {
         if !is_own_link(&existing_stat, &folder_stat, user) {
-            return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK);
+            return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK_REASON);
         }
         let flags = flags | OFlags::CREATE | OFlags::TRUNC;
         let file = rustix::fs::openat(folder, name, flags, Mode::from_raw_mode(0o666));
-        return Ok(file.map_err(failed)?.into());
+        return Ok(file.map_err(file_error)?.into());
     }
     let is_plain = |stat: &Stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile;
     let check_owner = |stat: &Stat| {
         let is_foreign = stat.st_uid != user || is_plain(stat) && stat.st_nlink != 1;
-        if folder_stat.st_mode & ALL_WRITE == 0 || !is_foreign {
+        if folder_stat.st_mode & WORLD_WRITABLE == 0 || !is_foreign {
             return Ok(());
         }
         let reason = "in a folder that everybody can write, an output replaces only a file of your own";
@@ -171,10 +172,10 @@ fn open_existing_output(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user
     // Checked before the open: opening a pipe of another user waits for that user.
     check_owner(&existing_stat)?;
     let file = match rustix::fs::openat(folder, name, flags | OFlags::NOFOLLOW, Mode::empty()) {
-        Err(Errno::LOOP) => return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK),
-        file => file.map_err(failed)?,
+        Err(Errno::LOOP) => return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK_REASON),
+        file => file.map_err(file_error)?,
     };
-    let stat = rustix::fs::fstat(&file).map_err(failed)?;
+    let stat = rustix::fs::fstat(&file).map_err(file_error)?;
     check_owner(&stat)?;
     let is_plain = is_plain(&stat);
     let file = File::from(file);
@@ -184,26 +185,26 @@ fn open_existing_output(folder: BorrowedFd<'_>, name: &Path, flags: OFlags, user
     Ok(file)
 }
 
-/// Returns whether a path is a symbolic link. Fails for one that other users could have made.
+/// Returns whether a path is a symbolic link. Fails for a link that other users could have created.
 pub fn is_trusted_link(path: &Path, user: u32) -> Result<bool> {
     let path = std::path::absolute(path).map_err(Error::File)?;
     let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
         return Ok(false);
     };
     let folder = match open_folder(folder, user) {
-        Err(Errno::LOOP) => return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK),
-        folder => folder.map_err(failed)?,
+        Err(Errno::LOOP) => return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK_REASON),
+        folder => folder.map_err(file_error)?,
     };
-    let existing_stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(failed)?;
+    let existing_stat = rustix::fs::statat(&folder, name, AtFlags::SYMLINK_NOFOLLOW).map_err(file_error)?;
     if FileType::from_raw_mode(existing_stat.st_mode) != FileType::Symlink {
         return Ok(false);
     }
-    if !is_own_link(&existing_stat, &rustix::fs::fstat(&folder).map_err(failed)?, user) {
-        return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK);
+    if !is_own_link(&existing_stat, &rustix::fs::fstat(&folder).map_err(file_error)?, user) {
+        return refuse(Status::ERROR_ACCESS_DENIED, FOREIGN_LINK_REASON);
     }
     Ok(true)
 }
 
-fn failed(error: Errno) -> Error {
+fn file_error(error: Errno) -> Error {
     Error::File(error.into())
 }

@@ -3,12 +3,12 @@
 //!
 //! ```text
 //!   Job::Buffer ──▶ realtime ──▶ held to the flush threshold ──▶ file or flight recorder ──▶ pool
-//!   Job::Live   ──▶ realtime                          (a copy of what a buffer holds so far)
+//!   Job::Live   ──▶ realtime                          (a copy of the records so far)
 //!   Job::…      ──▶ requests, in order: earlier buffers are written before the answer
 //! ```
 //!
 //! - O1 Every buffer is written, kept or counted, and returns to the pool.
-//! - O2 When the file ends by itself, the owner is notified once; later buffers count as not
+//! - O2 When the file ends without a stop, the owner is notified once; later buffers count as not
 //!   written, and live delivery continues.
 //! - O3 A held buffer is written before any request is answered, at each flush, and when the
 //!   collector is short of buffers.
@@ -34,33 +34,33 @@ use traceweir_transport::message::Properties;
 
 use crate::config::Mode;
 use crate::error::{Error, Result, refuse};
-use crate::fault::{FAULT, contained};
-use crate::logfile::{Facts, Flight, LogFile, Written};
+use crate::fault::{FAULT, contain_panic};
+use crate::logfile::{AppendResult, FlightRecorder, LogFile, SessionFacts};
 use crate::messages::{Done, Ended, Job, OutputUpdate};
 use crate::pool::Buffer;
 use crate::realtime::Realtime;
-use crate::shared::Shared;
-use crate::stats::Stats;
+use crate::shared::SharedState;
+use crate::stats::SessionStats;
 
 /// Bytes of one write to the log file, unless a single buffer is larger: enough to keep the device
 /// busy while the next buffers are filled.
-const MAX_WRITE: usize = 1 << 20;
+const MAX_WRITE_BYTES: usize = 1 << 20;
 
 /// Destination of the buffers of a session.
-enum Log {
+enum LogTarget {
     /// The session has no log: live delivery only.
     None,
     /// Buffers go to a log file.
     File(Box<LogFile>),
-    /// Memory, written on request to the session's own file.
-    Flight(Flight, Option<File>),
+    /// Buffers stay in memory and are written to this file on request.
+    FlightRecorder(FlightRecorder, Option<File>),
 }
 
 /// The writer thread's state.
 pub(crate) struct Output {
-    shared: Arc<Shared>,
-    facts: Facts,
-    log: Log,
+    shared: Arc<SharedState>,
+    facts: SessionFacts,
+    log: LogTarget,
     live: Option<Realtime<QueueWriter>>,
     /// Set if the log is a file sequence.
     sequence: Option<FileSequence>,
@@ -73,35 +73,35 @@ pub(crate) struct Output {
     on_end: Option<Box<dyn FnOnce(Ended) + Send>>,
     /// Number of free buffers that a flight recorder keeps by dropping its oldest, so that the
     /// collector need not wait.
-    reserve: u32,
+    min_free_buffers: u32,
     /// Set when the session is being finalised, with the callback of the request.
-    ending: Option<Option<Done<Properties>>>,
+    stop_request: Option<Option<Done<Properties>>>,
     /// The job that follows the buffers being written; still served if this thread panics.
-    next: Option<Job>,
+    next_job: Option<Job>,
 }
 
 impl Output {
     /// Creates the state of a writer thread whose log is not open yet.
     pub(crate) fn new(
-        shared: Arc<Shared>,
-        facts: Facts,
+        shared: Arc<SharedState>,
+        facts: SessionFacts,
         sequence: Option<FileSequence>,
         on_end: Box<dyn FnOnce(Ended) + Send>,
     ) -> Self {
-        let room = shared.maximum_buffers();
+        let max_backlog = shared.maximum_buffers();
         let is_live = Mode(facts.config.log_file_mode).is_real_time();
-        let live = is_live.then(|| Realtime::new(shared.pool.buffer_bytes(), room, facts.logger_id));
+        let live = is_live.then(|| Realtime::new(shared.pool.buffer_bytes(), max_backlog, facts.logger_id));
         Self {
-            log: Log::None,
+            log: LogTarget::None,
             live,
             sequence,
             held: HeldBuffers::new(shared.flush_threshold),
             in_hand: VecDeque::new(),
             partial: Vec::new(),
             on_end: Some(on_end),
-            reserve: (facts.config.minimum_buffers / 8).clamp(1, 16),
-            ending: None,
-            next: None,
+            min_free_buffers: (facts.config.minimum_buffers / 8).clamp(1, 16),
+            stop_request: None,
+            next_job: None,
             shared,
             facts,
         }
@@ -109,23 +109,23 @@ impl Output {
 
     /// Runs jobs until the stop.
     pub(crate) fn run(&mut self, jobs: &Receiver<Job>) {
-        while let Some(job) = self.next.take().or_else(|| jobs.recv().ok()) {
+        while let Some(job) = self.next_job.take().or_else(|| jobs.recv().ok()) {
             match job {
                 Job::Buffer(buffer) => {
                     self.in_hand.push_back(buffer);
-                    self.next = self.gather(jobs);
+                    self.next_job = self.take_waiting_buffers(jobs);
                     self.take_buffers();
                 }
                 Job::Live(mut piece) => {
                     if let Some(live) = &mut self.live {
                         live.deliver(&mut piece, &self.shared.stats);
                     }
-                    self.shared.piece_arrived(piece.filled);
-                    self.note_full();
+                    self.shared.release_piece(piece.filled);
+                    self.publish_full();
                 }
                 Job::Module(record) => {
-                    if let Log::File(file) = &mut self.log
-                        && Mode(self.facts.config.log_file_mode).has_open_front()
+                    if let LogTarget::File(file) = &mut self.log
+                        && Mode(self.facts.config.log_file_mode).can_rewrite_header()
                     {
                         file.add_module(&record);
                     }
@@ -133,7 +133,7 @@ impl Output {
                 }
                 Job::Complete(stamp) => {
                     if let Some(live) = &mut self.live {
-                        live.complete(stamp);
+                        live.set_complete(stamp);
                     }
                 }
                 Job::WriteOut => self.write_out(),
@@ -161,32 +161,32 @@ impl Output {
                 }
                 Job::OpenConsumer(done) => done(self.open_consumer()),
                 Job::CloseConsumer(id) => self.close_consumer(id),
-                Job::Fault => self.end(FAULT),
+                Job::Fault => self.notify_end(FAULT),
                 Job::Stop { partial, at, done } => {
-                    (self.ending, self.partial) = (Some(done), partial);
-                    if let Log::File(file) = &mut self.log {
+                    (self.stop_request, self.partial) = (Some(done), partial);
+                    if let LogTarget::File(file) = &mut self.log {
                         file.stop_at(at);
                     }
                     self.stop();
                     return;
                 }
             }
-            Stats::note_thread_time(&self.shared.stats.writer_ns);
+            SessionStats::record_thread_time(&self.shared.stats.writer_ns);
         }
-        // The collector has ended without a stop: finalise the file all the same.
+        // The collector has ended without a stop: finalise the file nevertheless.
         self.stop();
     }
 
     /// Returns the largest number of buffers in one write.
-    fn in_one_write(&self) -> usize {
-        MAX_WRITE.checked_div(self.shared.pool.buffer_bytes()).unwrap_or(1).max(1)
+    fn max_buffers_per_write(&self) -> usize {
+        MAX_WRITE_BYTES.checked_div(self.shared.pool.buffer_bytes()).unwrap_or(1).max(1)
     }
 
     /// Takes the buffers that already wait, up to the size of one write. Returns the job after
     /// them, if it is no buffer.
-    fn gather(&mut self, jobs: &Receiver<Job>) -> Option<Job> {
+    fn take_waiting_buffers(&mut self, jobs: &Receiver<Job>) -> Option<Job> {
         // The collector needs free buffers meanwhile.
-        let limit = self.in_one_write().min(self.shared.maximum_buffers() / 4);
+        let limit = self.max_buffers_per_write().min(self.shared.maximum_buffers() / 4);
         while self.in_hand.len() < limit {
             match jobs.try_recv() {
                 Ok(Job::Buffer(buffer)) => self.in_hand.push_back(buffer),
@@ -203,10 +203,10 @@ impl Output {
             for buffer in &mut self.in_hand {
                 live.deliver(buffer, &self.shared.stats);
             }
-            self.note_full();
+            self.publish_full();
         }
-        if !matches!(self.log, Log::File(_)) {
-            self.log_each();
+        if !matches!(self.log, LogTarget::File(_)) {
+            self.append_each();
         } else if self.held.add(&mut self.in_hand) {
             self.write();
         }
@@ -214,29 +214,29 @@ impl Output {
 
     /// Writes all held buffers.
     fn write_out(&mut self) {
-        let most = self.in_one_write();
-        while self.held.hand_over(&mut self.in_hand, most) {
+        let max_buffers = self.max_buffers_per_write();
+        while self.held.hand_over(&mut self.in_hand, max_buffers) {
             self.write();
         }
     }
 
     /// Writes the buffers in hand to the file, with one write if possible.
     fn write(&mut self) {
-        if let Log::File(file) = &mut self.log
+        if let LogTarget::File(file) = &mut self.log
             && self.in_hand.len() > 1
             && file.append_batch(self.in_hand.make_contiguous())
         {
             for buffer in self.in_hand.drain(..) {
-                self.shared.pool.give(buffer);
-                self.shared.pool.settled();
+                self.shared.pool.return_buffer(buffer);
+                self.shared.pool.count_finished();
             }
-            self.note_written();
+            self.publish_buffers_written();
             return;
         }
-        self.log_each();
+        self.append_each();
     }
 
-    fn log_each(&mut self) {
+    fn append_each(&mut self) {
         while !self.in_hand.is_empty() {
             let written = self.append();
             let Some(buffer) = self.in_hand.pop_front() else { return };
@@ -246,36 +246,36 @@ impl Output {
 
     /// Counts the result of writing a buffer, then returns it to the pool or keeps it in the flight
     /// recorder.
-    fn finish_buffer(&mut self, buffer: Buffer, written: Written) {
+    fn finish_buffer(&mut self, buffer: Buffer, written: AppendResult) {
         match &mut self.log {
-            Log::None => self.shared.pool.give(buffer),
-            Log::File(_) => {
+            LogTarget::None => self.shared.pool.return_buffer(buffer),
+            LogTarget::File(_) => {
                 match written {
-                    Written::Yes => self.note_written(),
-                    Written::No | Written::Full | Written::Ended(_) => {
+                    AppendResult::Appended => self.publish_buffers_written(),
+                    AppendResult::AlreadyEnded | AppendResult::Full | AppendResult::Ended(_) => {
                         self.shared.stats.count_unwritten(buffer.events);
                     }
                 }
-                self.shared.pool.give(buffer);
-                self.shared.pool.settled();
-                if let Written::Ended(status) = written {
-                    self.end(status);
+                self.shared.pool.return_buffer(buffer);
+                self.shared.pool.count_finished();
+                if let AppendResult::Ended(status) = written {
+                    self.notify_end(status);
                 }
                 return;
             }
-            Log::Flight(flight, _) => {
+            LogTarget::FlightRecorder(flight, _) => {
                 flight.keep(buffer);
-                while self.shared.pool.available() < self.reserve {
+                while self.shared.pool.available() < self.min_free_buffers {
                     let Some(oldest) = flight.take_oldest() else { break };
-                    self.shared.pool.give(oldest);
+                    self.shared.pool.return_buffer(oldest);
                 }
             }
         }
-        self.shared.pool.settled();
+        self.shared.pool.count_finished();
     }
 
     /// Records that the session ends by itself, and notifies its owner once.
-    fn end(&mut self, status: Status) {
+    fn notify_end(&mut self, status: Status) {
         self.shared.stats.end_status.store(status.0, Relaxed);
         if let Some(on_end) = self.on_end.take() {
             on_end(Ended { status });
@@ -283,11 +283,13 @@ impl Output {
     }
 
     fn snapshot(&mut self, file: Option<(File, PathBuf)>) -> Result<()> {
-        let Log::Flight(flight, own) = &mut self.log else { return Ok(()) };
-        let lost = lost_counts(&self.shared.stats, 0);
-        let (file, name) = match (file, own) {
+        let LogTarget::FlightRecorder(flight, session_file) = &mut self.log else { return Ok(()) };
+        let lost = count_losses(&self.shared.stats, 0);
+        let (file, name) = match (file, session_file) {
             (Some((file, name)), _) => (file, Some(name)),
-            (None, Some(own)) => (own.try_clone().map_err(Error::File)?, self.facts.config.log_file.clone()),
+            (None, Some(session_file)) => {
+                (session_file.try_clone().map_err(Error::File)?, self.facts.config.log_file.clone())
+            }
             (None, None) => {
                 let reason = "the flight recorder has no file to be written to";
                 return refuse(Status::ERROR_BAD_PATHNAME, reason);
@@ -305,19 +307,19 @@ impl Output {
         self.set_real_time(real_time);
         self.partial = partial;
         let changed = match file {
-            Some(file) if matches!(self.log, Log::Flight(..)) => self.snapshot(Some(file)),
+            Some(file) if matches!(self.log, LogTarget::FlightRecorder(..)) => self.snapshot(Some(file)),
             Some((file, name)) => self.switch_file(file, name, next),
             None => Ok(()),
         };
         self.partial = Vec::new();
-        self.note_full();
+        self.publish_full();
         done(changed.map(|()| self.shared.properties()));
     }
 
     /// Counts the buffers that another process has changed in the log file.
     fn count_overwritten(&mut self) {
-        if let Log::File(file) = &mut self.log {
-            self.shared.stats.count_overwritten(file.overwritten());
+        if let LogTarget::File(file) = &mut self.log {
+            self.shared.stats.count_overwritten(file.take_overwritten());
         }
     }
 
@@ -325,26 +327,26 @@ impl Output {
         self.write_out();
         self.count_overwritten();
         let stats = &self.shared.stats;
-        let failed = match &mut self.log {
-            Log::File(file) => file.finalise(lost_counts(stats, 0)),
-            Log::Flight(_, Some(_)) => self.snapshot(None).err().map(|error| error.status()),
-            Log::Flight(_, None) | Log::None => None,
+        let failure = match &mut self.log {
+            LogTarget::File(file) => file.finalise(count_losses(stats, 0)),
+            LogTarget::FlightRecorder(_, Some(_)) => self.snapshot(None).err().map(|error| error.status()),
+            LogTarget::FlightRecorder(_, None) | LogTarget::None => None,
         };
-        if matches!(self.log, Log::Flight(..)) {
+        if matches!(self.log, LogTarget::FlightRecorder(..)) {
             // It is written, or the error is reported below.
-            (self.log, self.partial) = (Log::None, Vec::new());
+            (self.log, self.partial) = (LogTarget::None, Vec::new());
         }
         self.end_live();
-        if let Some(status) = failed {
-            self.end(status);
+        if let Some(status) = failure {
+            self.notify_end(status);
         }
-        Stats::note_thread_time(&self.shared.stats.writer_ns);
+        SessionStats::record_thread_time(&self.shared.stats.writer_ns);
         self.answer_stop();
     }
 
     /// Answers the stop request with the final properties.
     fn answer_stop(&mut self) {
-        if let Some(done) = self.ending.take().flatten() {
+        if let Some(done) = self.stop_request.take().flatten() {
             done(Ok(self.shared.properties()));
         }
     }
@@ -354,24 +356,24 @@ impl Output {
 impl Output {
     /// Ends the session and waits for its stop.
     pub(crate) fn end_after_panic(mut self, jobs: &Receiver<Job>) {
-        self.give_up_all();
-        // The file stays as it is.
-        contained(|| self.log = Log::None);
-        contained(|| self.end_live());
-        contained(|| self.end(FAULT));
+        self.count_all_as_lost();
+        // The file stays unfinalised.
+        contain_panic(|| self.log = LogTarget::None);
+        contain_panic(|| self.end_live());
+        contain_panic(|| self.notify_end(FAULT));
         // The stop itself may have caused the panic.
-        while self.ending.is_none() {
-            let Some(job) = self.next.take().or_else(|| jobs.recv().ok()) else { return };
+        while self.stop_request.is_none() {
+            let Some(job) = self.next_job.take().or_else(|| jobs.recv().ok()) else { return };
             match job {
-                Job::Buffer(buffer) => self.give_up(buffer),
-                Job::Live(piece) => self.shared.piece_arrived(piece.filled),
+                Job::Buffer(buffer) => self.count_as_lost(buffer),
+                Job::Live(piece) => self.shared.release_piece(piece.filled),
                 Job::Stop { partial, done, .. } => {
                     self.count_partial(&partial);
-                    self.ending = Some(done);
+                    self.stop_request = Some(done);
                 }
                 // The callback is the caller's code and may panic.
                 other => {
-                    contained(|| other.refuse());
+                    contain_panic(|| other.refuse());
                 }
             }
         }
@@ -379,21 +381,21 @@ impl Output {
     }
 
     /// Counts all unwritten buffers as lost and returns them to the pool.
-    fn give_up_all(&mut self) {
+    fn count_all_as_lost(&mut self) {
         self.held.hand_over(&mut self.in_hand, usize::MAX);
         while let Some(buffer) = self.in_hand.pop_front() {
-            self.give_up(buffer);
+            self.count_as_lost(buffer);
         }
-        if let Log::Flight(flight, _) = &mut self.log {
+        if let LogTarget::FlightRecorder(flight, _) = &mut self.log {
             // These counted as finished when they were kept.
             while let Some(kept) = flight.take_oldest() {
                 self.shared.stats.count_unwritten(kept.events);
-                self.shared.pool.give(kept);
+                self.shared.pool.return_buffer(kept);
             }
         }
         let partial = std::mem::take(&mut self.partial);
         // Before the stop, the originals of these copies still come.
-        if self.ending.is_some() {
+        if self.stop_request.is_some() {
             self.count_partial(&partial);
         }
     }
@@ -403,16 +405,16 @@ impl Output {
     }
 
     /// Counts a buffer as lost and returns it to the pool.
-    fn give_up(&self, buffer: Buffer) {
+    fn count_as_lost(&self, buffer: Buffer) {
         self.shared.stats.count_unwritten(buffer.events);
-        self.shared.pool.give(buffer);
-        self.shared.pool.settled();
+        self.shared.pool.return_buffer(buffer);
+        self.shared.pool.count_finished();
     }
 }
 
 /// Returns the events and buffers lost so far, including a buffer of `events` events that is about
 /// to be counted.
-fn lost_counts(stats: &Stats, events: u32) -> (u64, u32) {
+fn count_losses(stats: &SessionStats, events: u32) -> (u64, u32) {
     let buffers = stats.log_buffers_lost.load(Relaxed).saturating_add(u32::from(events > 0));
     let buffers = buffers.saturating_add(stats.overwritten_buffers.load(Relaxed));
     (stats.events_lost().saturating_add(u64::from(events)), buffers)

@@ -1,17 +1,17 @@
 //! The session's buffers: how many exist, which are free, and waiting for one.
 //!
 //! ```text
-//!   free ──try_take──▶ a stream fills it ──submitted──▶ the writer has it ──give──▶ free
-//!                                                            └──settled: one job less in progress
+//!   free ──try_take──▶ a stream fills it ──count_submitted──▶ the writer has it ──return_buffer──▶ free
+//!                                                    └──count_finished: one job less in progress
 //! ```
 //!
 //! - P1 At most `maximum` buffers exist, and at least one: it is allocated before the session
 //!   starts, and one is enough for everything, if slowly.
 //! - P2 The minimum number of buffers is allocated before the start as well, as far as they are
-//!   [small](MADE_AHEAD); others are allocated on demand. No buffer is freed before the session
-//!   ends, and none is lost when a thread panics, so that P1 still holds.
-//! - P3 Each finished job wakes the waiting thread, and [`Pool::wait`] reports when no job is in
-//!   progress that could free a buffer.
+//!   [small](MAX_PREALLOCATED_BYTES); others are allocated on demand. No buffer is freed before the
+//!   session ends, and none is lost when a thread panics, so that P1 still holds.
+//! - P3 Each finished job wakes the waiting thread, and [`Pool::wait_for_buffer`] reports when no
+//!   job is in progress that could free a buffer.
 
 use std::ops::{Deref, DerefMut};
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -24,29 +24,29 @@ use traceweir_transport::map::check_headroom;
 use crate::error::{Error, Result};
 use crate::storage::ALIGNMENT;
 
-/// Bytes of buffers that are allocated before the session starts, at most.
-const MADE_AHEAD: usize = 64 << 20;
+/// The most bytes of buffers that are allocated before the session starts.
+const MAX_PREALLOCATED_BYTES: usize = 64 << 20;
 
 /// Bytes that can begin at a page boundary, from where a device transfers them directly, without a
 /// copy.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Bytes {
+pub(crate) struct AlignedBytes {
     memory: Vec<u8>,
     /// Offset of the first byte in `memory`.
-    from: usize,
+    start: usize,
 }
 
-impl Bytes {
+impl AlignedBytes {
     /// Allocates `size` zeros at a multiple of [`ALIGNMENT`], if there is memory.
     fn aligned(size: usize) -> Option<Self> {
         let mut memory = Vec::new();
-        let room = size.checked_add(ALIGNMENT)?;
-        check_headroom(room).ok()?;
-        memory.try_reserve_exact(room).ok()?;
-        memory.resize(room, 0);
-        let from = memory.as_ptr().align_offset(ALIGNMENT);
-        memory.truncate(from.checked_add(size)?);
-        Some(Self { memory, from })
+        let total_bytes = size.checked_add(ALIGNMENT)?;
+        check_headroom(total_bytes).ok()?;
+        memory.try_reserve_exact(total_bytes).ok()?;
+        memory.resize(total_bytes, 0);
+        let start = memory.as_ptr().align_offset(ALIGNMENT);
+        memory.truncate(start.checked_add(size)?);
+        Some(Self { memory, start })
     }
 
     /// Returns no bytes, with capacity for `bytes` without alignment, if there is memory.
@@ -54,55 +54,55 @@ impl Bytes {
         let mut memory = Vec::new();
         check_headroom(bytes).ok()?;
         memory.try_reserve_exact(bytes).ok()?;
-        Some(Self { memory, from: 0 })
+        Some(Self { memory, start: 0 })
     }
 
     /// Changes the number of bytes.
     pub(crate) fn resize(&mut self, size: usize, value: u8) {
-        self.memory.resize(self.from.saturating_add(size), value);
+        self.memory.resize(self.start.saturating_add(size), value);
     }
 
     /// Appends bytes, if there is memory; otherwise changes nothing and returns `false`.
     #[must_use]
-    pub(crate) fn try_extend(&mut self, more: &[u8]) -> bool {
-        let wanted = self.memory.len().saturating_add(more.len());
-        let has_room = wanted <= self.memory.capacity()
-            || (check_headroom(wanted).is_ok() && self.memory.try_reserve(more.len()).is_ok());
-        if has_room {
-            self.memory.extend_from_slice(more);
+    pub(crate) fn try_extend(&mut self, added: &[u8]) -> bool {
+        let target_buffers = self.memory.len().saturating_add(added.len());
+        let fits = target_buffers <= self.memory.capacity()
+            || (check_headroom(target_buffers).is_ok() && self.memory.try_reserve(added.len()).is_ok());
+        if fits {
+            self.memory.extend_from_slice(added);
         }
-        has_room
+        fits
     }
 }
 
 #[cfg(test)]
-impl From<Vec<u8>> for Bytes {
+impl From<Vec<u8>> for AlignedBytes {
     fn from(memory: Vec<u8>) -> Self {
-        Self { memory, from: 0 }
+        Self { memory, start: 0 }
     }
 }
 
-impl Deref for Bytes {
+impl Deref for AlignedBytes {
     type Target = [u8];
 
     #[inline]
     fn deref(&self) -> &[u8] {
-        self.memory.get(self.from..).unwrap_or_default()
+        self.memory.get(self.start..).unwrap_or_default()
     }
 }
 
-impl DerefMut for Bytes {
+impl DerefMut for AlignedBytes {
     #[inline]
     fn deref_mut(&mut self) -> &mut [u8] {
-        self.memory.get_mut(self.from..).unwrap_or_default()
+        self.memory.get_mut(self.start..).unwrap_or_default()
     }
 }
 
-/// A buffer as in the file: room for the header, then records of one CPU.
+/// A buffer with the layout of the file: space for the header, then records of one CPU.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer {
-    pub(crate) bytes: Bytes,
-    /// Bytes in use, including the room for the header; a multiple of eight.
+    pub(crate) bytes: AlignedBytes,
+    /// Bytes in use, including the space for the header; a multiple of eight.
     pub(crate) filled: usize,
     /// CPU of the records.
     pub(crate) cpu: u16,
@@ -115,12 +115,12 @@ pub(crate) struct Buffer {
     /// The latest stamp before stamps decreased, if they did: the records must then be sorted.
     pub(crate) latest_before_decrease: Option<i64>,
     /// Loss flags of the buffer in the file.
-    pub(crate) loss: u16,
+    pub(crate) loss_flags: u16,
     /// Loss flags that live consumers have not got yet.
-    pub(crate) news: u16,
+    pub(crate) undelivered_loss: u16,
     /// Whether a flush ends with this buffer.
     pub(crate) ends_flush: bool,
-    /// Bytes that live consumers have, including the room for the header.
+    /// Bytes that live consumers have, including the space for the header.
     pub(crate) delivered: usize,
     /// Events in the delivered bytes.
     pub(crate) delivered_events: u32,
@@ -131,16 +131,27 @@ impl Buffer {
     fn allocate(size: usize) -> Result<Self> {
         let reason = "out of memory for a session buffer";
         let no_memory = Error::Properties { status: Status::ERROR_NOT_ENOUGH_MEMORY, reason };
-        Ok(Self { bytes: Bytes::aligned(size).ok_or(no_memory)?, ..Self::default() })
+        Ok(Self { bytes: AlignedBytes::aligned(size).ok_or(no_memory)?, ..Self::default() })
     }
 
     /// Copies a buffer that is still being filled.
     pub(crate) fn copy(&self) -> Result<Self> {
         let mut copy = Self::allocate(self.bytes.len())?;
         copy.bytes.copy_from_slice(&self.bytes);
-        let Self { filled, cpu, is_late, events, time, loss, news, ends_flush, .. } = *self;
+        let Self { filled, cpu, is_late, events, time, loss_flags, undelivered_loss, ends_flush, .. } = *self;
         let (bytes, delivered) = (copy.bytes, HEADER_SIZE);
-        let copy = Self { bytes, filled, cpu, is_late, events, time, loss, news, ends_flush, ..copy };
+        let copy = Self {
+            bytes,
+            filled,
+            cpu,
+            is_late,
+            events,
+            time,
+            loss_flags,
+            undelivered_loss,
+            ends_flush,
+            ..copy
+        };
         Ok(Self { delivered, latest_before_decrease: self.latest_before_decrease, ..copy })
     }
 
@@ -156,32 +167,33 @@ impl Buffer {
     }
 
     /// Sorts the records by stamp, if stamps decreased: readers go by the stamp of the first
-    /// record. Without memory for a copy the records stay as they are; readers accept that, but may
+    /// record. Without memory for a copy the records stay unsorted; readers accept this, but may
     /// deliver such records later than others.
     pub(crate) fn sort_records(&mut self) {
         let Some(latest) = self.latest_before_decrease.take() else { return };
         self.time = self.time.max(latest);
-        let Some(mut groups) = self.groups() else { return };
+        let Some(mut groups) = self.find_record_groups() else { return };
         if groups.is_sorted_by_key(|group| group.0) {
             return;
         }
-        let Some(mut ordered) = Bytes::with_capacity(self.filled) else { return };
+        let Some(mut sorted) = AlignedBytes::with_capacity(self.filled) else { return };
         // Equal stamps keep their order.
         groups.sort_unstable_by_key(|&(stamp, start, _)| (stamp, start));
         for (_, start, end) in groups {
-            if !ordered.try_extend(self.bytes.get(start..end).unwrap_or_default()) {
+            if !sorted.try_extend(self.bytes.get(start..end).unwrap_or_default()) {
                 return;
             }
         }
-        if let Some(room) = self.bytes.get_mut(HEADER_SIZE..self.filled).filter(|r| r.len() == ordered.len())
+        if let Some(total_bytes) =
+            self.bytes.get_mut(HEADER_SIZE..self.filled).filter(|r| r.len() == sorted.len())
         {
-            room.copy_from_slice(&ordered);
+            total_bytes.copy_from_slice(&sorted);
         }
     }
 
     /// Returns stamp, start and end of each record with a stamp, together with the following
     /// records that have none. `None` if there is no memory for them.
-    fn groups(&self) -> Option<Vec<(i64, usize, usize)>> {
+    fn find_record_groups(&self) -> Option<Vec<(i64, usize, usize)>> {
         let mut groups: Vec<(i64, usize, usize)> = Vec::new();
         let count = self.events as usize;
         check_headroom(count.saturating_mul(size_of::<(i64, usize, usize)>())).ok()?;
@@ -207,24 +219,34 @@ impl Buffer {
 
     /// Copies the records after the first `from` bytes, if there is memory. The copy is only as
     /// large as its records.
-    pub(crate) fn copy_from(&self, from: usize, events: u32) -> Option<Self> {
-        let records = self.bytes.get(from..self.filled).unwrap_or_default();
-        let mut bytes = Bytes::with_capacity(HEADER_SIZE.saturating_add(records.len()))?;
+    pub(crate) fn copy_from(&self, start: usize, events: u32) -> Option<Self> {
+        let records = self.bytes.get(start..self.filled).unwrap_or_default();
+        let mut bytes = AlignedBytes::with_capacity(HEADER_SIZE.saturating_add(records.len()))?;
         bytes.resize(HEADER_SIZE, 0);
         if !bytes.try_extend(records) {
             return None;
         }
         let filled = bytes.len();
-        let Self { cpu, is_late, time, loss, news, ends_flush, .. } = *self;
+        let Self { cpu, is_late, time, loss_flags, undelivered_loss, ends_flush, .. } = *self;
         let (delivered, delivered_events) = (HEADER_SIZE, 0);
-        let copy = Self { bytes, filled, cpu, is_late, events, time, loss, news, ..Self::default() };
+        let copy = Self {
+            bytes,
+            filled,
+            cpu,
+            is_late,
+            events,
+            time,
+            loss_flags,
+            undelivered_loss,
+            ..Self::default()
+        };
         Some(Self { ends_flush, delivered, delivered_events, ..copy })
     }
 }
 
 /// Result of waiting for a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wait {
+pub(crate) enum PoolWait {
     /// A buffer may be available now.
     Again,
     /// No job is in progress that would free a buffer.
@@ -232,7 +254,7 @@ pub(crate) enum Wait {
 }
 
 #[derive(Debug)]
-struct State {
+struct PoolState {
     free: Vec<Buffer>,
     existing: u32,
     maximum: u32,
@@ -242,8 +264,8 @@ struct State {
 /// The buffer pool of one session.
 #[derive(Debug)]
 pub(crate) struct Pool {
-    state: Mutex<State>,
-    settled: Condvar,
+    state: Mutex<PoolState>,
+    job_finished: Condvar,
     buffer_bytes: usize,
 }
 
@@ -251,23 +273,25 @@ impl Pool {
     /// Creates a pool with one buffer; fails if there is no memory for it.
     pub(crate) fn new(buffer_bytes: usize, maximum: u32) -> Result<Self> {
         let first = Buffer::allocate(buffer_bytes)?;
-        let state = State { free: vec![first], existing: 1, maximum: maximum.max(1), in_progress: 0 };
-        Ok(Self { state: Mutex::new(state), settled: Condvar::new(), buffer_bytes })
+        let state = PoolState { free: vec![first], existing: 1, maximum: maximum.max(1), in_progress: 0 };
+        Ok(Self { state: Mutex::new(state), job_finished: Condvar::new(), buffer_bytes })
     }
 
-    /// Allocates buffers until `wanted` exist, as far as they are small and there is memory.
-    pub(crate) fn make_ahead(&self, wanted: u32) {
-        let afford = MADE_AHEAD.checked_div(self.buffer_bytes).unwrap_or(0);
+    /// Allocates buffers until `target_buffers` exist, as far as they are small and there is
+    /// memory.
+    pub(crate) fn preallocate(&self, target_buffers: u32) {
+        let affordable = MAX_PREALLOCATED_BYTES.checked_div(self.buffer_bytes).unwrap_or(0);
         let mut state = self.lock();
-        let wanted = wanted.min(state.maximum).min(u32::try_from(afford).unwrap_or(u32::MAX));
-        while state.existing < wanted {
+        let target_buffers =
+            target_buffers.min(state.maximum).min(u32::try_from(affordable).unwrap_or(u32::MAX));
+        while state.existing < target_buffers {
             let Ok(buffer) = Buffer::allocate(self.buffer_bytes) else { return };
             state.free.push(buffer);
             state.existing = state.existing.saturating_add(1);
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -295,41 +319,42 @@ impl Pool {
     }
 
     /// Returns a buffer to the pool.
-    pub(crate) fn give(&self, buffer: Buffer) {
+    pub(crate) fn return_buffer(&self, buffer: Buffer) {
         self.lock().free.push(buffer);
     }
 
     /// Counts a buffer that is sent to the writer.
-    pub(crate) fn submitted(&self) {
+    pub(crate) fn count_submitted(&self) {
         let mut state = self.lock();
         state.in_progress = state.in_progress.saturating_add(1);
     }
 
     /// Counts a buffer that the writer has finished, and wakes the waiting thread.
-    pub(crate) fn settled(&self) {
+    pub(crate) fn count_finished(&self) {
         let mut state = self.lock();
         state.in_progress = state.in_progress.saturating_sub(1);
         drop(state);
-        self.settled.notify_all();
+        self.job_finished.notify_all();
     }
 
     /// Waits until a buffer may be available, or nothing is in progress that could free one.
-    pub(crate) fn wait(&self) -> Wait {
-        let starved = |state: &mut State| {
+    pub(crate) fn wait_for_buffer(&self) -> PoolWait {
+        let must_wait = |state: &mut PoolState| {
             state.free.is_empty() && state.existing >= state.maximum && state.in_progress > 0
         };
-        let state = self.settled.wait_while(self.lock(), starved).unwrap_or_else(PoisonError::into_inner);
+        let state =
+            self.job_finished.wait_while(self.lock(), must_wait).unwrap_or_else(PoisonError::into_inner);
         if state.free.is_empty() && state.existing >= state.maximum {
-            Wait::NoneInProgress
+            PoolWait::NoneInProgress
         } else {
-            Wait::Again
+            PoolWait::Again
         }
     }
 
     /// Changes the maximum; existing buffers stay.
     pub(crate) fn set_maximum(&self, maximum: u32) {
         self.lock().maximum = maximum.max(1);
-        self.settled.notify_all();
+        self.job_finished.notify_all();
     }
 
     /// Returns how many buffers can be taken without waiting.
@@ -359,7 +384,7 @@ mod tests {
         assert_eq!(first.bytes.len(), 1024);
         assert!(pool.try_take().is_none());
         assert_eq!(pool.counts(), (2, 2));
-        pool.give(first);
+        pool.return_buffer(first);
         assert_eq!((pool.counts(), pool.available()), ((2, 1), 1));
         assert!(pool.try_take().is_some());
         pool.set_maximum(3);
@@ -370,12 +395,12 @@ mod tests {
     #[test]
     fn small_buffers_are_allocated_before_start() {
         let pool = Pool::new(1024, 6).unwrap();
-        pool.make_ahead(4);
+        pool.preallocate(4);
         assert_eq!((pool.counts(), pool.available()), ((4, 0), 6));
-        pool.make_ahead(u32::MAX);
+        pool.preallocate(u32::MAX);
         assert_eq!(pool.counts(), (6, 0));
-        let large = Pool::new(MADE_AHEAD / 2, 6).unwrap();
-        large.make_ahead(6);
+        let large = Pool::new(MAX_PREALLOCATED_BYTES / 2, 6).unwrap();
+        large.preallocate(6);
         assert_eq!(large.counts(), (2, 0));
     }
 
@@ -389,14 +414,14 @@ mod tests {
             let buffer = pool.try_take().unwrap();
             assert!(pool.try_take().is_none());
             assert_eq!(
-                pool.wait(),
-                Wait::NoneInProgress,
+                pool.wait_for_buffer(),
+                PoolWait::NoneInProgress,
                 "the waiting thread learns it and submits partly filled buffers"
             );
-            pool.submitted();
-            pool.give(buffer);
-            pool.settled();
-            assert_eq!(pool.wait(), Wait::Again);
+            pool.count_submitted();
+            pool.return_buffer(buffer);
+            pool.count_finished();
+            assert_eq!(pool.wait_for_buffer(), PoolWait::Again);
         }
         assert_eq!(pool.counts(), (1, 0));
     }
@@ -404,16 +429,16 @@ mod tests {
     #[test]
     fn finished_job_wakes_waiting_thread() {
         let pool = Arc::new(Pool::new(1024, 1).unwrap());
-        assert_eq!(pool.wait(), Wait::Again, "a buffer is free");
+        assert_eq!(pool.wait_for_buffer(), PoolWait::Again, "a buffer is free");
         let buffer = pool.try_take().unwrap();
-        assert_eq!(pool.wait(), Wait::NoneInProgress);
-        pool.submitted();
+        assert_eq!(pool.wait_for_buffer(), PoolWait::NoneInProgress);
+        pool.count_submitted();
         let waiting = std::thread::spawn({
             let pool = Arc::clone(&pool);
-            move || pool.wait()
+            move || pool.wait_for_buffer()
         });
-        pool.give(buffer);
-        pool.settled();
-        assert_eq!(waiting.join().unwrap(), Wait::Again);
+        pool.return_buffer(buffer);
+        pool.count_finished();
+        assert_eq!(waiting.join().unwrap(), PoolWait::Again);
     }
 }

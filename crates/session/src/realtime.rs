@@ -1,10 +1,10 @@
 //! Live consumers: each has a queue that the session fills without ever waiting.
 //!
 //! ```text
-//!   no consumer     buffers ──▶ backlog (at most the session's maximum; then the newest are lost
+//!   no consumer     buffers ──▶ backlog (at most the session's maximum; then the newest are dropped
 //!                   and counted, and the backlog is full)
-//!   the first one   backlog ──▶ its queue, then live buffers
-//!   further ones    live buffers ──▶ each queue; a full queue loses the buffer for that consumer,
+//!   first consumer  backlog ──▶ its queue, then live buffers
+//!   others          live buffers ──▶ each queue; a full queue loses the buffer for its consumer,
 //!                   counted
 //! ```
 //!
@@ -26,20 +26,20 @@ use traceweir_transport::live::QueueWriter;
 
 use crate::ids::ConsumerId;
 use crate::pool::Buffer;
-use crate::stats::Stats;
+use crate::stats::SessionStats;
 
 /// Largest number of consumers of a session.
 pub(crate) const MAX_CONSUMERS: usize = 8;
 
 /// The session's end of a consumer's queue.
-pub(crate) trait Queue {
+pub(crate) trait ConsumerQueue {
     fn push(&mut self, buffer: &[u8]) -> bool;
     fn set_lost(&mut self, buffers: u64, events: u64);
     fn set_complete(&mut self, stamp: i64);
     fn end(&mut self);
 }
 
-impl Queue for QueueWriter {
+impl ConsumerQueue for QueueWriter {
     fn push(&mut self, buffer: &[u8]) -> bool {
         Self::push(self, buffer)
     }
@@ -58,21 +58,21 @@ impl Queue for QueueWriter {
 }
 
 #[derive(Debug)]
-struct Consumer<Q> {
+struct LiveConsumer<Q> {
     id: ConsumerId,
     queue: Q,
     buffers_lost: u64,
     events_lost: u64,
-    /// Loss flags for its next buffer.
+    /// Loss flags for the next buffer of this consumer.
     pending_flags: u16,
 }
 
-impl<Q: Queue> Consumer<Q> {
+impl<Q: ConsumerQueue> LiveConsumer<Q> {
     /// Delivers a piece, after writing the header `head` to its start.
-    fn deliver(&mut self, head: &BufferHeader, piece: &mut [u8], events: u32, stats: &Stats) {
+    fn deliver(&mut self, head: &BufferHeader, piece: &mut [u8], events: u32, stats: &SessionStats) {
         let head = BufferHeader { flags: head.flags | self.pending_flags, ..*head };
-        if let Some(room) = piece.first_chunk_mut() {
-            *room = head.to_bytes();
+        if let Some(header) = piece.first_chunk_mut() {
+            *header = head.to_bytes();
         }
         if self.queue.push(piece) {
             self.pending_flags = 0;
@@ -80,8 +80,7 @@ impl<Q: Queue> Consumer<Q> {
         }
         stats.count_undelivered(events);
         self.report_lost(1, u64::from(events));
-        // Report the buffer's loss flags with the next one; the end of a flush comes again by
-        // itself.
+        // The next buffer reports these loss flags. A later buffer marks the end of a flush again.
         self.pending_flags |= head.flags & (BUFFER_FLAG_EVENTS_LOST | BUFFER_FLAG_BUFFER_LOST);
     }
 
@@ -96,41 +95,41 @@ impl<Q: Queue> Consumer<Q> {
 /// Live delivery of a session.
 #[derive(Debug)]
 pub(crate) struct Realtime<Q> {
-    consumers: Vec<Consumer<Q>>,
+    consumers: Vec<LiveConsumer<Q>>,
     backlog: VecDeque<Buffer>,
     /// Buffers and events that the backlog could not take.
     backlog_lost: (u64, u64),
     /// Size of a session buffer in bytes.
     buffer_bytes: usize,
     /// Largest number of buffers in the backlog.
-    room: usize,
+    max_backlog: usize,
     logger_id: u16,
     sequence: i64,
     next_id: u64,
 }
 
-impl<Q: Queue> Realtime<Q> {
-    pub(crate) fn new(buffer_bytes: usize, room: usize, logger_id: u16) -> Self {
+impl<Q: ConsumerQueue> Realtime<Q> {
+    pub(crate) fn new(buffer_bytes: usize, max_backlog: usize, logger_id: u16) -> Self {
         Self {
             consumers: Vec::new(),
             backlog: VecDeque::new(),
             backlog_lost: (0, 0),
             buffer_bytes,
-            room,
+            max_backlog,
             logger_id,
             sequence: 0,
             next_id: 1,
         }
     }
 
-    /// Returns whether the backlog has refused a buffer and no consumer has come since.
+    /// Returns whether the backlog has dropped a buffer and no consumer has opened since.
     pub(crate) fn is_full(&self) -> bool {
-        self.backlog_lost.0 > 0 && self.consumers.is_empty() && self.backlog.len() >= self.room
+        self.backlog_lost.0 > 0 && self.consumers.is_empty() && self.backlog.len() >= self.max_backlog
     }
 
     /// Changes the size of the backlog.
-    pub(crate) fn set_room(&mut self, room: usize) {
-        self.room = room;
+    pub(crate) fn set_max_backlog(&mut self, max_backlog: usize) {
+        self.max_backlog = max_backlog;
     }
 
     /// Returns the number of consumers.
@@ -139,30 +138,31 @@ impl<Q: Queue> Realtime<Q> {
     }
 
     /// Returns the number of slots that a new consumer's queue needs at least.
-    pub(crate) fn backlog(&self) -> usize {
+    pub(crate) fn backlog_len(&self) -> usize {
         self.backlog.len()
     }
 
-    /// Delivers the part of a buffer that consumers have not had.
-    pub(crate) fn deliver(&mut self, buffer: &mut Buffer, stats: &Stats) {
+    /// Delivers the records of a buffer that consumers do not have yet.
+    pub(crate) fn deliver(&mut self, buffer: &mut Buffer, stats: &SessionStats) {
         if buffer.filled <= buffer.delivered {
             return;
         }
         let events = buffer.events.saturating_sub(buffer.delivered_events);
         if self.consumers.is_empty() {
             match buffer.copy_from(buffer.delivered, events) {
-                Some(piece) => self.keep(piece, stats),
-                None => self.lose_from_backlog(events, stats),
+                Some(piece) => self.add_to_backlog(piece, stats),
+                None => self.count_lost_from_backlog(events, stats),
             }
         } else {
             self.push(buffer, events, stats);
         }
-        (buffer.delivered, buffer.delivered_events, buffer.news) = (buffer.filled, buffer.events, 0);
+        (buffer.delivered, buffer.delivered_events, buffer.undelivered_loss) =
+            (buffer.filled, buffer.events, 0);
     }
 
     /// Pushes the undelivered part of a buffer to all consumers. The header temporarily replaces
     /// the bytes before that part.
-    fn push(&mut self, buffer: &mut Buffer, events: u32, stats: &Stats) {
+    fn push(&mut self, buffer: &mut Buffer, events: u32, stats: &SessionStats) {
         self.sequence = self.sequence.saturating_add(1);
         let start = buffer.delivered.saturating_sub(HEADER_SIZE);
         let head = self.buffer_header(buffer, buffer.filled.saturating_sub(start));
@@ -171,8 +171,8 @@ impl<Q: Queue> Realtime<Q> {
         for consumer in &mut self.consumers {
             consumer.deliver(&head, piece, events, stats);
         }
-        if let Some(room) = piece.first_chunk_mut() {
-            *room = before;
+        if let Some(header) = piece.first_chunk_mut() {
+            *header = before;
         }
     }
 
@@ -183,22 +183,22 @@ impl<Q: Queue> Realtime<Q> {
             buffer_size: u32::try_from(self.buffer_bytes).unwrap_or(u32::MAX),
             saved_offset: offset,
             current_offset: offset,
-            // No stamp: a late buffer does not say up to where its CPU is complete.
+            // No stamp: a late buffer does not show up to which stamp its CPU is complete.
             time_stamp: if buffer.is_late { 0 } else { buffer.time },
             sequence_number: self.sequence,
             processor_index: buffer.cpu,
             logger_id: self.logger_id,
             state: STATE_FLUSH,
             offset,
-            flags: BUFFER_FLAG_PROC_INDEX | buffer.news | marker,
+            flags: BUFFER_FLAG_PROC_INDEX | buffer.undelivered_loss | marker,
             buffer_type: BufferType::GENERIC.0,
         }
     }
 
-    /// Adds a piece to the backlog: to the last buffer of its CPU if it fits, otherwise as another
-    /// one. Late pieces share buffers of their own, which are sorted when a consumer opens, because
+    /// Adds a piece to the backlog: to the last buffer of its CPU if it fits, otherwise as a new
+    /// buffer. Late pieces share separate buffers, which are sorted when a consumer opens, because
     /// stamps of the next piece may be lower.
-    fn keep(&mut self, piece: Buffer, stats: &Stats) {
+    fn add_to_backlog(&mut self, piece: Buffer, stats: &SessionStats) {
         let records = piece.bytes.get(HEADER_SIZE..).unwrap_or_default();
         let last =
             self.backlog.iter_mut().rev().find(|kept| (kept.cpu, kept.is_late) == (piece.cpu, piece.is_late));
@@ -211,35 +211,35 @@ impl<Q: Queue> Realtime<Q> {
             }
             kept.filled = kept.bytes.len();
             kept.events = kept.events.saturating_add(piece.events);
-            (kept.time, kept.news) = (piece.time, kept.news | piece.news);
+            (kept.time, kept.undelivered_loss) = (piece.time, kept.undelivered_loss | piece.undelivered_loss);
             return;
         }
-        if self.backlog.len() >= self.room {
-            return self.lose_from_backlog(piece.events, stats);
+        if self.backlog.len() >= self.max_backlog {
+            return self.count_lost_from_backlog(piece.events, stats);
         }
         self.backlog.push_back(piece);
     }
 
     /// Counts a buffer that the backlog could not take.
-    fn lose_from_backlog(&mut self, events: u32, stats: &Stats) {
+    fn count_lost_from_backlog(&mut self, events: u32, stats: &SessionStats) {
         stats.count_undelivered(events);
         self.backlog_lost.0 = self.backlog_lost.0.saturating_add(1);
         self.backlog_lost.1 = self.backlog_lost.1.saturating_add(u64::from(events));
     }
 
     /// Sends consumers their completeness stamp.
-    pub(crate) fn complete(&mut self, stamp: i64) {
+    pub(crate) fn set_complete(&mut self, stamp: i64) {
         for consumer in &mut self.consumers {
             consumer.queue.set_complete(stamp);
         }
     }
 
-    /// Adds a consumer and returns its id. The first one gets the backlog.
-    pub(crate) fn open(&mut self, queue: Q, stats: &Stats) -> ConsumerId {
+    /// Adds a consumer and returns its id. The first consumer gets the backlog.
+    pub(crate) fn open(&mut self, queue: Q, stats: &SessionStats) -> ConsumerId {
         let id = ConsumerId(self.next_id);
         self.next_id = self.next_id.saturating_add(1);
         let first = self.consumers.is_empty();
-        self.consumers.push(Consumer { id, queue, buffers_lost: 0, events_lost: 0, pending_flags: 0 });
+        self.consumers.push(LiveConsumer { id, queue, buffers_lost: 0, events_lost: 0, pending_flags: 0 });
         if !first {
             return id;
         }
@@ -250,7 +250,7 @@ impl<Q: Queue> Realtime<Q> {
         }
         let (buffers, events) = std::mem::take(&mut self.backlog_lost);
         if let Some(consumer) = self.consumers.first_mut().filter(|_| buffers > 0) {
-            // The session counted these when the backlog refused them.
+            // The session counted these buffers when the backlog dropped them.
             consumer.report_lost(buffers, events);
         }
         id
@@ -266,8 +266,8 @@ impl<Q: Queue> Realtime<Q> {
         });
     }
 
-    /// Ends all queues. What no consumer fetched is counted as lost.
-    pub(crate) fn end(&mut self, stats: &Stats) {
+    /// Ends all queues and counts the backlog as lost.
+    pub(crate) fn end(&mut self, stats: &SessionStats) {
         for consumer in &mut self.consumers {
             consumer.queue.end();
         }

@@ -5,29 +5,29 @@
 //!   memory / 4 ├──────────── budget ────────────┤
 //!              ├── large rings ──┼── smallest ──┤ none
 //!               an eighth of the    two of the     the region only counts lost events
-//!               rest for each,      largest
+//!               free half each,     largest
 //!               halved until it     records
 //!               fits
 //! ```
 //!
 //! Regions are sparse: a page of a ring takes memory once an event is written to it, and is given
-//! back when few events come. So addresses cost nothing; the limit is on what can *become* memory
-//! if every process is busy at once:
+//! back when few events come. So address space costs nothing. The limit applies to the memory that
+//! regions *can* use if every process is busy at once:
 //!
 //! - G1 A region counts for the rings that can fill: those of CPUs that are online, and one for
-//!   each CPU, because a thread writes either to the rings of restartable sequences or to those of
-//!   the lock, and nearly always all threads of a process do the same. (A process that fills more
-//!   fills memory that the kernel charges to it, as it could without Traceweir.)
+//!   each CPU, because a thread writes either to the rings of restartable sequences or to the
+//!   locked rings, and nearly always all threads of a process use the same kind. (A process that
+//!   fills more fills memory that the kernel charges to it, as it could without Traceweir.)
 //! - G2 The sum stays within a quarter of the machine's memory, the same share that the buffers of
 //!   a session may have.
-//! - G3 Half of it is kept for the smallest rings, so that thousands of processes have some before
-//!   one has none.
-//! - G4 Many processes may make a region of the announced size before the session hears of the
-//!   first. They may use half of what is kept for the smallest rings. A process that has ended
-//!   fills no more memory, so its region is taken even if the memory is used up: otherwise its
-//!   events would be lost.
-//! - G5 Addresses are bounded as well, far above that, also for processes that have ended: a
-//!   session that asks for huge rings on many CPUs must not use up the address space of its owner.
+//! - G3 Half of this share is kept for the smallest rings, so that thousands of processes have
+//!   rings before one has none.
+//! - G4 Many processes may make a region of the announced size before the session adopts the first
+//!   one. They may use half of the memory that is kept for the smallest rings. A process that has
+//!   ended fills no more memory, so its region is adopted even if the memory is used up: otherwise
+//!   its events would be lost.
+//! - G5 Address space has a much higher limit, which includes processes that have ended: a session
+//!   with huge rings on many CPUs must not use up the address space of its owner.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -35,29 +35,29 @@ use traceweir_transport::abi::{Layout, RegionParams};
 
 use crate::error::Result;
 
-/// Address space of all regions of a session: a hundredth of that of a process.
-const MAX_ADDRESSES: u64 = 1 << 40;
+/// Address space of all regions of a session, in bytes: a hundredth of that of a process.
+const MAX_ADDRESS_BYTES: u64 = 1 << 40;
 /// A large region takes at most this fraction of what is left for large ones.
-const SHARES: u64 = 8;
+const LARGE_REGION_SHARES: u64 = 8;
 
 /// Memory and address space of regions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Cost {
+pub(crate) struct RegionCost {
     /// Bytes that can become memory.
     memory: u64,
     /// Bytes of address space.
     addresses: u64,
 }
 
-impl Cost {
-    fn plus(self, other: Self) -> Self {
+impl RegionCost {
+    fn saturating_add(self, other: Self) -> Self {
         Self {
             memory: self.memory.saturating_add(other.memory),
             addresses: self.addresses.saturating_add(other.addresses),
         }
     }
 
-    fn minus(self, other: Self) -> Self {
+    fn saturating_sub(self, other: Self) -> Self {
         Self {
             memory: self.memory.saturating_sub(other.memory),
             addresses: self.addresses.saturating_sub(other.addresses),
@@ -69,97 +69,97 @@ impl Cost {
         Self { memory: part(self.memory), addresses: part(self.addresses) }
     }
 
-    fn fits(self, room: Self) -> bool {
-        self.memory <= room.memory && self.addresses <= room.addresses
+    fn fits(self, available: Self) -> bool {
+        self.memory <= available.memory && self.addresses <= available.addresses
     }
 }
 
 /// Layout and total cost of a session's regions.
 #[derive(Debug)]
 pub(crate) struct Regions {
-    full: RegionParams,
+    largest: RegionParams,
     /// Bytes of the smallest useful ring.
-    least: u32,
+    min_ring_bytes: u32,
     online: u16,
-    budget: Cost,
-    taken: Mutex<Cost>,
+    budget: RegionCost,
+    used: Mutex<RegionCost>,
 }
 
 impl Regions {
-    /// Creates regions like `full` at first, with rings of at least `least` bytes, for a machine
-    /// with `online` CPUs and `memory` bytes.
-    pub(crate) fn new(full: RegionParams, least: u32, online: u16, memory: u64) -> Self {
-        let budget = Cost { memory: memory / 4, addresses: MAX_ADDRESSES };
-        Self { full, least, online, budget, taken: Mutex::default() }
+    /// Creates regions like `largest` at first, with rings of at least `min_ring_bytes` bytes, for
+    /// a machine with `online` CPUs and `memory` bytes.
+    pub(crate) fn new(largest: RegionParams, min_ring_bytes: u32, online: u16, memory: u64) -> Self {
+        let budget = RegionCost { memory: memory / 4, addresses: MAX_ADDRESS_BYTES };
+        Self { largest, min_ring_bytes, online, budget, used: Mutex::default() }
     }
 
     /// Returns the largest region layout.
-    pub(crate) fn full(&self) -> &RegionParams {
-        &self.full
+    pub(crate) fn largest_params(&self) -> &RegionParams {
+        &self.largest
     }
 
     /// Claims the next region. Returns its layout, and its cost until it is [given
     /// back](Self::give_back).
-    pub(crate) fn claim(&self) -> Result<(RegionParams, Cost)> {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let (params, cost) = self.next(*taken)?;
-        *taken = taken.plus(cost);
+    pub(crate) fn claim(&self) -> Result<(RegionParams, RegionCost)> {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let (params, cost) = self.choose_next(*used)?;
+        *used = used.saturating_add(cost);
         Ok((params, cost))
     }
 
     /// Returns the layout that the next region would have.
     pub(crate) fn preview(&self) -> Result<RegionParams> {
-        let taken = *self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        self.next(taken).map(|(params, _)| params)
+        let used = *self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        self.choose_next(used).map(|(params, _)| params)
     }
 
     /// Claims a region that a process has made with the layout of an earlier
-    /// [preview](Self::preview). Returns its cost; `None` if the layout is none of this session's,
-    /// the addresses are used up, or the memory is used up and the process still runs.
-    pub(crate) fn claim_made(&self, params: &RegionParams, has_ended: bool) -> Option<Cost> {
+    /// [preview](Self::preview). Returns its cost; `None` if the layout does not belong to this
+    /// session, the address space is used up, or the memory is used up and the process still runs.
+    pub(crate) fn claim_existing(&self, params: &RegionParams, has_ended: bool) -> Option<RegionCost> {
         let ring_bytes = params.layout.ring_bytes();
         let is_ours = ring_bytes > 0
-            && ring_bytes <= self.full.layout.ring_bytes()
-            && with_ring_bytes(&self.full, ring_bytes).is_ok_and(|ours| ours == *params);
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let cost = self.cost(params);
-        let is_large = ring_bytes > self.least && !has_ended;
-        let reserve = if is_large { self.budget.divided_by(4) } else { Cost::default() };
-        let mut room = self.budget.minus(reserve).minus(*taken);
+            && ring_bytes <= self.largest.layout.ring_bytes()
+            && with_ring_bytes(&self.largest, ring_bytes).is_ok_and(|ours| ours == *params);
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        let cost = self.cost_of(params);
+        let is_large = ring_bytes > self.min_ring_bytes && !has_ended;
+        let reserve = if is_large { self.budget.divided_by(4) } else { RegionCost::default() };
+        let mut available = self.budget.saturating_sub(reserve).saturating_sub(*used);
         if has_ended {
-            room.memory = u64::MAX;
+            available.memory = u64::MAX;
         }
-        let fits = cost.fits(room);
+        let fits = cost.fits(available);
         if !is_ours || !fits {
             return None;
         }
-        *taken = taken.plus(cost);
+        *used = used.saturating_add(cost);
         Some(cost)
     }
 
-    fn next(&self, taken: Cost) -> Result<(RegionParams, Cost)> {
-        let share = self.budget.divided_by(2).minus(taken).divided_by(SHARES);
-        let mut params = self.full;
-        while params.layout.ring_bytes() > self.least && !self.cost(&params).fits(share) {
+    fn choose_next(&self, used: RegionCost) -> Result<(RegionParams, RegionCost)> {
+        let share = self.budget.divided_by(2).saturating_sub(used).divided_by(LARGE_REGION_SHARES);
+        let mut params = self.largest;
+        while params.layout.ring_bytes() > self.min_ring_bytes && !self.cost_of(&params).fits(share) {
             params = with_ring_bytes(&params, params.layout.ring_bytes() / 2)?;
         }
-        let cost = self.cost(&params);
-        if !cost.fits(self.budget.minus(taken)) {
-            return Ok((with_ring_bytes(&params, 0)?, Cost::default()));
+        let cost = self.cost_of(&params);
+        if !cost.fits(self.budget.saturating_sub(used)) {
+            return Ok((with_ring_bytes(&params, 0)?, RegionCost::default()));
         }
         Ok((params, cost))
     }
 
     /// Gives the cost of a region back.
-    pub(crate) fn give_back(&self, cost: Cost) {
-        let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        *taken = taken.minus(cost);
+    pub(crate) fn give_back(&self, cost: RegionCost) {
+        let mut used = self.used.lock().unwrap_or_else(PoisonError::into_inner);
+        *used = used.saturating_sub(cost);
     }
 
-    fn cost(&self, params: &RegionParams) -> Cost {
+    fn cost_of(&self, params: &RegionParams) -> RegionCost {
         let rings = u64::from(params.layout.cpus().min(self.online).max(1));
         let memory = u64::from(params.layout.ring_bytes()).saturating_mul(rings);
-        Cost { memory, addresses: params.layout.region_bytes() as u64 }
+        RegionCost { memory, addresses: params.layout.region_bytes() as u64 }
     }
 }
 
@@ -181,18 +181,18 @@ mod tests {
     use traceweir_transport::clock::Counter;
 
     const GIB: u64 = 1 << 30;
-    const LEAST: u32 = 256 << 10;
+    const MIN_RING_BYTES: u32 = 256 << 10;
 
     /// Regions for `cpus` CPUs, of which `online` are online.
-    fn regions(ring_bytes: u32, cpus: u16, online: u16, memory: u64) -> Regions {
+    fn test_regions(ring_bytes: u32, cpus: u16, online: u16, memory: u64) -> Regions {
         let layout = Layout::new(cpus, ring_bytes).unwrap();
         let params =
             RegionParams { layout, clock: Counter::Cycles, wake_at: wake_at(ring_bytes), max_record: 65_535 };
-        Regions::new(params, LEAST, online, memory)
+        Regions::new(params, MIN_RING_BYTES, online, memory)
     }
 
     /// Ring sizes of `processes` processes, one after the other.
-    fn sizes(regions: &Regions, processes: usize) -> Vec<u32> {
+    fn claim_ring_sizes(regions: &Regions, processes: usize) -> Vec<u32> {
         (0..processes).map(|_| regions.claim().unwrap().0.layout.ring_bytes()).collect()
     }
 
@@ -201,20 +201,20 @@ mod tests {
         for (cpus, online, memory) in
             [(2, 2, GIB), (4, 4, 16 * GIB), (128, 2, 8 * GIB), (128, 128, 256 * GIB)]
         {
-            let regions = regions(1 << 20, cpus, online, memory);
-            let sizes = sizes(&regions, 200);
+            let regions = test_regions(1 << 20, cpus, online, memory);
+            let sizes = claim_ring_sizes(&regions, 200);
             assert_eq!(sizes[0], 1 << 20, "{cpus} processors");
             assert!(sizes.is_sorted_by(|a, b| a >= b), "{cpus} processors: {sizes:?}");
-            assert!(sizes[199] >= LEAST, "{cpus} processors");
+            assert!(sizes[199] >= MIN_RING_BYTES, "{cpus} processors");
         }
     }
 
     #[test]
     fn rings_stay_within_quarter_of_memory() {
-        let regions = regions(8 << 20, 2, 2, 4 * GIB);
-        let sizes = sizes(&regions, 3000);
+        let regions = test_regions(8 << 20, 2, 2, 4 * GIB);
+        let sizes = claim_ring_sizes(&regions, 3000);
         let sum: u64 = sizes.iter().map(|&size| 2 * u64::from(size)).sum();
-        assert!(sum <= GIB && sum > GIB - u64::from(4 * LEAST), "{sum}");
+        assert!(sum <= GIB && sum > GIB - u64::from(4 * MIN_RING_BYTES), "{sum}");
         let with_rings = sizes.iter().filter(|&&size| size > 0).count();
         assert!(with_rings > 1000, "{with_rings} processes have rings");
         assert_eq!(sizes.last(), Some(&0));
@@ -222,12 +222,12 @@ mod tests {
 
     #[test]
     fn returned_region_can_be_claimed_again() {
-        let regions = regions(8 << 20, 2, 2, GIB);
+        let regions = test_regions(8 << 20, 2, 2, GIB);
         let (first, cost) = regions.claim().unwrap();
         let others: Vec<_> = std::iter::repeat_with(|| regions.claim().unwrap())
             .take_while(|(params, _)| params.layout.ring_bytes() > 0)
             .collect();
-        assert_eq!(regions.claim().unwrap().1, Cost::default());
+        assert_eq!(regions.claim().unwrap().1, RegionCost::default());
         for (_, cost) in others {
             regions.give_back(cost);
         }
@@ -237,51 +237,52 @@ mod tests {
 
     #[test]
     fn adopted_regions_count_and_must_have_a_session_layout() {
-        let regions = regions(8 << 20, 2, 2, 4 * GIB);
+        let regions = test_regions(8 << 20, 2, 2, 4 * GIB);
         let preview = regions.preview().unwrap();
         assert_eq!(regions.preview().unwrap(), preview, "a preview claims nothing");
-        let cost = regions.claim_made(&preview, false).unwrap();
+        let cost = regions.claim_existing(&preview, false).unwrap();
         regions.give_back(cost);
         assert_eq!(regions.claim().unwrap(), (preview, cost));
         let larger = with_ring_bytes(&preview, 16 << 20).unwrap();
         let (eager, none) = (RegionParams { wake_at: 3, ..preview }, with_ring_bytes(&preview, 0).unwrap());
         for other in [larger, eager, none, RegionParams { max_record: 1 << 30, ..preview }] {
             for has_ended in [false, true] {
-                assert_eq!(regions.claim_made(&other, has_ended), None, "{other:?}");
+                assert_eq!(regions.claim_existing(&other, has_ended), None, "{other:?}");
             }
         }
         // At most 1000, so that a missing limit fails the test.
-        let made = std::iter::from_fn(|| regions.claim_made(&preview, false)).take(1000).count() as u64;
+        let claimed =
+            std::iter::from_fn(|| regions.claim_existing(&preview, false)).take(1000).count() as u64;
         // One region was claimed above. A quarter of the budget is left for the smallest rings.
-        assert_eq!((made + 1) * 16 * (1 << 20), GIB / 4 * 3);
-        assert!(regions.claim().unwrap().0.layout.ring_bytes() == LEAST);
-        assert_eq!(regions.claim_made(&preview, true), Some(cost), "it fills no more memory");
+        assert_eq!((claimed + 1) * 16 * (1 << 20), GIB / 4 * 3);
+        assert!(regions.claim().unwrap().0.layout.ring_bytes() == MIN_RING_BYTES);
+        assert_eq!(regions.claim_existing(&preview, true), Some(cost), "it fills no more memory");
     }
 
     #[test]
     fn huge_rings_stay_within_address_limit() {
-        let regions = regions(1 << 28, 1024, 1, 1 << 50);
+        let regions = test_regions(1 << 28, 1024, 1, 1 << 50);
         let sum: u64 = (0..2000).map(|_| regions.claim().unwrap().1.addresses).sum();
-        assert!(sum <= MAX_ADDRESSES);
-        assert!(sizes(&regions, 1)[0] < 1 << 28);
+        assert!(sum <= MAX_ADDRESS_BYTES);
+        assert!(claim_ring_sizes(&regions, 1)[0] < 1 << 28);
     }
 
     #[test]
     fn regions_of_ended_processes_stay_within_address_limit() {
-        let regions = regions(1 << 28, 1024, 1, 1 << 50);
-        let full = *regions.full();
-        let claims = std::iter::from_fn(|| regions.claim_made(&full, true)).take(1000);
+        let regions = test_regions(1 << 28, 1024, 1, 1 << 50);
+        let full = *regions.largest_params();
+        let claims = std::iter::from_fn(|| regions.claim_existing(&full, true)).take(1000);
         let sum: u64 = claims.map(|cost| cost.addresses).sum();
-        assert!(sum > 0 && sum <= MAX_ADDRESSES, "{sum:#x}");
+        assert!(sum > 0 && sum <= MAX_ADDRESS_BYTES, "{sum:#x}");
     }
 
     #[test]
     fn smaller_ring_keeps_wake_fraction_or_immediate_wake() {
-        let mut regions = regions(8 << 20, 2, 2, 256 << 20);
+        let mut regions = test_regions(8 << 20, 2, 2, 256 << 20);
         let (params, _) = regions.claim().unwrap();
         assert!(params.layout.ring_bytes() < 8 << 20);
         assert_eq!(params.wake_at, params.layout.ring_bytes() / 4);
-        regions.full.wake_at = 1;
+        regions.largest.wake_at = 1;
         assert_eq!(regions.claim().unwrap().0.wake_at, 1);
     }
 }

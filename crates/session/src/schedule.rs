@@ -4,7 +4,7 @@
 //!   wake of a process ──▶ drain
 //!   flush timer       ──▶ drain, then send partly filled buffers out     only if a timer is set
 //!   each second       ──▶ drain, then housekeeping: update the clock conversion, return idle pages
-//!   low latency       ──▶ drain again 1 ms after one that found records, until one finds none
+//!   low latency       ──▶ drain again 1 ms after a drain that found records
 //! ```
 
 use std::time::{Duration, Instant};

@@ -17,22 +17,22 @@ use crate::config::{Config, Mode};
 use crate::error::{Error, Result};
 use crate::groups;
 use crate::ids::SourceId;
-use crate::messages::{Command, Source};
+use crate::messages::{CollectorCommand, SessionSource};
 use crate::modules::Modules;
 use crate::pool::Pool;
 use crate::region::Regions;
-use crate::sequence::Sequence;
-use crate::stats::Stats;
+use crate::sequence::MessageSequence;
+use crate::stats::SessionStats;
 use crate::storage::LogStorage;
 
 /// The settings of a session that may change while it runs.
-struct Configured {
+struct CurrentConfig {
     properties: SessionConfig,
-    /// Groups of kernel events after the first word, which is EnableFlags of the properties.
+    /// Words 1 to 7 of the group mask; word 0 is EnableFlags of the properties.
     further_groups: [u32; 7],
 }
 
-impl Configured {
+impl CurrentConfig {
     fn new(properties: SessionConfig) -> Self {
         let mask = groups::with_enable_flags(GroupMask::default(), properties.enable_flags);
         let mut configured = Self { properties, further_groups: [0; 7] };
@@ -54,7 +54,7 @@ impl Configured {
 }
 
 /// The state of a session that its handle and threads share.
-pub(crate) struct Shared {
+pub(crate) struct SharedState {
     pub(crate) id: u64,
     pub(crate) cpus: u16,
     pub(crate) streams: u16,
@@ -64,26 +64,26 @@ pub(crate) struct Shared {
     /// Upper limit of the number of buffers, whatever an update requests.
     affordable_buffers: u32,
     /// Sequence numbers of messages.
-    pub(crate) sequence: Sequence,
-    pub(crate) stats: Stats,
+    pub(crate) sequence: MessageSequence,
+    pub(crate) stats: SessionStats,
     pub(crate) pool: Pool,
-    config: Mutex<Configured>,
+    config: Mutex<CurrentConfig>,
     /// `None` once the session takes no more commands.
-    commands: Mutex<Option<VecDeque<Command>>>,
+    commands: Mutex<Option<VecDeque<CollectorCommand>>>,
     /// New sources for the collector, which takes them before each stream of a drain, ahead of
     /// commands.
-    attaching: Mutex<Vec<Source>>,
-    /// Whether `attaching` is not empty.
-    is_attaching: AtomicBool,
+    attached_sources: Mutex<Vec<SessionSource>>,
+    /// Whether `attached_sources` is not empty.
+    has_attached_sources: AtomicBool,
     /// The epoll set of everything that may wake the collector; edge-triggered, so that the
     /// collector never reads from a descriptor that a process could make block.
-    waiting: OwnedFd,
-    bell: OwnedFd,
+    epoll_set: OwnedFd,
+    command_event: OwnedFd,
     /// Wake descriptors that belong to no source.
     wakes: Mutex<Vec<OwnedFd>>,
-    sources: AtomicU64,
+    next_source_id: AtomicU64,
     /// Bytes of pieces for live consumers that the writer has not received yet.
-    pieces: AtomicU64,
+    piece_bytes: AtomicU64,
     /// Modules of providers that processes have reported.
     pub(crate) modules: Mutex<Modules>,
     /// Whether the session can store no more events: there is no log, and the backlog for the first
@@ -93,24 +93,24 @@ pub(crate) struct Shared {
     pub(crate) may_use_reserved_blocks: AtomicBool,
 }
 
-fn system(operation: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
+fn system_error(operation: &'static str) -> impl Fn(rustix::io::Errno) -> Error {
     move |error| Error::Transport(TransportError::system(operation, error))
 }
 
 fn new_event() -> Result<OwnedFd> {
-    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system("eventfd"))
+    eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(system_error("eventfd"))
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Shared {
+impl SharedState {
     pub(crate) fn new(id: u64, config: &Config, counter: Counter) -> Result<Self> {
         let properties = config.properties().clone();
-        let waiting = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system("epoll_create"))?;
+        let epoll_set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(system_error("epoll_create"))?;
         let pool = Pool::new(config.buffer_bytes(), properties.maximum_buffers)?;
-        pool.make_ahead(properties.minimum_buffers);
+        pool.preallocate(properties.minimum_buffers);
         let shared = Self {
             id,
             cpus: config.cpus(),
@@ -118,44 +118,45 @@ impl Shared {
             regions: config.regions(counter)?,
             flush_threshold: properties.flush_threshold,
             affordable_buffers: config.affordable_buffers(),
-            sequence: Sequence::from_mode(properties.log_file_mode),
-            stats: Stats::default(),
+            sequence: MessageSequence::from_mode(properties.log_file_mode),
+            stats: SessionStats::default(),
             pool,
-            config: Mutex::new(Configured::new(properties)),
+            config: Mutex::new(CurrentConfig::new(properties)),
             commands: Mutex::new(Some(VecDeque::new())),
-            attaching: Mutex::new(Vec::new()),
-            is_attaching: AtomicBool::new(false),
-            waiting,
-            bell: new_event()?,
+            attached_sources: Mutex::new(Vec::new()),
+            has_attached_sources: AtomicBool::new(false),
+            epoll_set,
+            command_event: new_event()?,
             wakes: Mutex::new(Vec::new()),
-            sources: AtomicU64::new(1),
-            pieces: AtomicU64::new(0),
+            next_source_id: AtomicU64::new(1),
+            piece_bytes: AtomicU64::new(0),
             modules: Mutex::new(Modules::new(config.buffer_bytes())),
             is_full: AtomicBool::new(false),
             may_use_reserved_blocks: AtomicBool::new(true),
         };
-        shared.listen_to(&shared.bell)?;
+        shared.listen_to(&shared.command_event)?;
         Ok(shared)
     }
 
     pub(crate) fn listen_to(&self, event: impl AsFd) -> Result<()> {
         let flags = epoll::EventFlags::IN | epoll::EventFlags::ET;
-        epoll::add(&self.waiting, event, epoll::EventData::new_u64(0), flags).map_err(system("epoll_ctl"))
+        epoll::add(&self.epoll_set, event, epoll::EventData::new_u64(0), flags)
+            .map_err(system_error("epoll_ctl"))
     }
 
-    /// Creates a descriptor that wakes the collector. Returns the session's end, which must stay
-    /// open, and the other side's.
+    /// Creates an eventfd that wakes the collector. Returns the session's descriptor, which must
+    /// stay open, and the descriptor for the process.
     pub(crate) fn new_wake(&self) -> Result<(OwnedFd, OwnedFd)> {
-        let own_end = new_event()?;
-        let other_end =
-            own_end.try_clone().map_err(|e| Error::Transport(TransportError::system("dup", e)))?;
-        self.listen_to(&own_end)?;
-        Ok((own_end, other_end))
+        let session_end = new_event()?;
+        let peer_end =
+            session_end.try_clone().map_err(|e| Error::Transport(TransportError::system("dup", e)))?;
+        self.listen_to(&session_end)?;
+        Ok((session_end, peer_end))
     }
 
     /// Keeps a wake descriptor until the session ends.
     pub(crate) fn keep_wake(&self, wake: OwnedFd) {
-        locked(&self.wakes).push(wake);
+        lock(&self.wakes).push(wake);
     }
 
     /// Waits at most `pause` for a command or a wake.
@@ -165,54 +166,54 @@ impl Shared {
             tv_nsec: i64::from(pause.subsec_nanos()),
         };
         let mut events = Vec::with_capacity(16);
-        // An interrupted wait just ends early: every caller checks everything afterwards.
-        let _ = epoll::wait(&self.waiting, rustix::buffer::spare_capacity(&mut events), Some(&timeout));
+        // An interrupted wait ends early: every caller then checks all events.
+        let _ = epoll::wait(&self.epoll_set, rustix::buffer::spare_capacity(&mut events), Some(&timeout));
     }
 
     /// Sends a command to the collector; returns it if the session has ended.
-    pub(crate) fn post(&self, command: Command) -> Result<(), Command> {
-        match locked(&self.commands).as_mut() {
+    pub(crate) fn post(&self, command: CollectorCommand) -> Result<(), CollectorCommand> {
+        match lock(&self.commands).as_mut() {
             Some(queue) => queue.push_back(command),
             None => return Err(command),
         }
-        self.ring();
+        self.wake_collector();
         Ok(())
     }
 
     /// Gives a source to the collector; fails if the session has ended.
-    pub(crate) fn attach(&self, source: Source) -> Result<()> {
-        // Locked to the end, so that the session does not end in between.
-        let commands = locked(&self.commands);
+    pub(crate) fn attach(&self, source: SessionSource) -> Result<()> {
+        // Locked to the end, so that the session does not end before the source is attached.
+        let commands = lock(&self.commands);
         if commands.is_none() {
             return Err(Error::Ended);
         }
-        locked(&self.attaching).push(source);
-        self.is_attaching.store(true, Release);
-        self.ring();
+        lock(&self.attached_sources).push(source);
+        self.has_attached_sources.store(true, Release);
+        self.wake_collector();
         drop(commands);
         Ok(())
     }
 
     /// Takes the sources that were attached since the last call.
-    pub(crate) fn take_attached(&self) -> Vec<Source> {
-        if !self.is_attaching.load(Acquire) {
+    pub(crate) fn take_attached(&self) -> Vec<SessionSource> {
+        if !self.has_attached_sources.load(Acquire) {
             return Vec::new();
         }
-        let mut attaching = locked(&self.attaching);
-        self.is_attaching.store(false, Relaxed);
-        std::mem::take(&mut *attaching)
+        let mut attached_sources = lock(&self.attached_sources);
+        self.has_attached_sources.store(false, Relaxed);
+        std::mem::take(&mut *attached_sources)
     }
 
     /// Wakes the collector.
-    fn ring(&self) {
+    fn wake_collector(&self) {
         // Fails only if the eventfd counter overflows, and then the collector is awake.
-        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.command_event, &1_u64.to_ne_bytes());
     }
 
     /// Sets whether the session can store no more events, and wakes the collector on a change.
     pub(crate) fn set_full(&self, full: bool) {
         if self.is_full.swap(full, Relaxed) != full {
-            self.ring();
+            self.wake_collector();
         }
     }
 
@@ -222,48 +223,48 @@ impl Shared {
 
     /// Returns whether a command or a source waits.
     pub(crate) fn has_commands(&self) -> bool {
-        self.is_attaching.load(Relaxed)
-            || locked(&self.commands).as_ref().is_some_and(|queue| !queue.is_empty())
+        self.has_attached_sources.load(Relaxed)
+            || lock(&self.commands).as_ref().is_some_and(|queue| !queue.is_empty())
     }
 
     /// Takes the next command.
-    pub(crate) fn next_command(&self) -> Option<Command> {
-        locked(&self.commands).as_mut()?.pop_front()
+    pub(crate) fn next_command(&self) -> Option<CollectorCommand> {
+        lock(&self.commands).as_mut()?.pop_front()
     }
 
     /// Accepts no more commands and returns the waiting ones.
-    pub(crate) fn close(&self) -> VecDeque<Command> {
-        locked(&self.commands).take().unwrap_or_default()
+    pub(crate) fn close(&self) -> VecDeque<CollectorCommand> {
+        lock(&self.commands).take().unwrap_or_default()
     }
 
     /// Reserves `bytes` for a piece to live consumers. Returns whether they are available: pieces
     /// are bounded like buffers.
-    pub(crate) fn send_piece(&self, bytes: usize) -> bool {
-        let most = (self.pool.buffer_bytes() as u64).saturating_mul(self.maximum_buffers() as u64);
-        let add = |sum: u64| sum.checked_add(bytes as u64).filter(|&sum| sum <= most);
-        self.pieces.fetch_update(Relaxed, Relaxed, add).is_ok()
+    pub(crate) fn reserve_piece(&self, bytes: usize) -> bool {
+        let max_bytes = (self.pool.buffer_bytes() as u64).saturating_mul(self.maximum_buffers() as u64);
+        let add = |sum: u64| sum.checked_add(bytes as u64).filter(|&sum| sum <= max_bytes);
+        self.piece_bytes.fetch_update(Relaxed, Relaxed, add).is_ok()
     }
 
     /// Releases the bytes of a piece that the writer has received.
-    pub(crate) fn piece_arrived(&self, bytes: usize) {
-        self.pieces.fetch_sub(bytes as u64, Relaxed);
+    pub(crate) fn release_piece(&self, bytes: usize) {
+        self.piece_bytes.fetch_sub(bytes as u64, Relaxed);
     }
 
-    pub(crate) fn next_source(&self) -> SourceId {
-        SourceId(self.sources.fetch_add(1, Relaxed))
+    pub(crate) fn new_source_id(&self) -> SourceId {
+        SourceId(self.next_source_id.fetch_add(1, Relaxed))
     }
 
     /// Stops a source from waking the collector.
-    pub(crate) fn remove_wake(&self, source: &mut Source) {
+    pub(crate) fn remove_wake(&self, source: &mut SessionSource) {
         if let Some(wake) = source.wake.take() {
             // The process may hold a duplicate, so closing this descriptor would not remove it from
             // the epoll set.
-            let _ = epoll::delete(&self.waiting, wake);
+            let _ = epoll::delete(&self.epoll_set, wake);
         }
     }
 
     /// Releases the wake and the memory share of a source.
-    pub(crate) fn release_source(&self, source: &mut Source) {
+    pub(crate) fn release_source(&self, source: &mut SessionSource) {
         self.remove_wake(source);
         self.regions.give_back(source.cost);
         self.stats.processes.fetch_sub(1, Relaxed);
@@ -271,42 +272,42 @@ impl Shared {
 
     /// Returns a copy of the current configuration.
     pub(crate) fn config(&self) -> SessionConfig {
-        locked(&self.config).properties.clone()
+        lock(&self.config).properties.clone()
     }
 
     /// Returns the current mode.
     pub(crate) fn mode(&self) -> Mode {
-        Mode(locked(&self.config).properties.log_file_mode)
+        Mode(lock(&self.config).properties.log_file_mode)
     }
 
     /// Changes the configuration.
     pub(crate) fn change_config(&self, change: impl FnOnce(&mut SessionConfig)) {
-        change(&mut locked(&self.config).properties);
+        change(&mut lock(&self.config).properties);
     }
 
     /// Returns the groups of kernel events that the session wants.
     pub(crate) fn groups(&self) -> GroupMask {
-        locked(&self.config).groups()
+        lock(&self.config).groups()
     }
 
     /// Changes the groups of kernel events that the session wants.
     pub(crate) fn set_groups(&self, mask: GroupMask) {
-        locked(&self.config).set_groups(groups::with_twins(mask));
+        lock(&self.config).set_groups(groups::with_twins(mask));
     }
 
     /// Changes the groups of kernel events by their first word.
     pub(crate) fn set_enable_flags(&self, flags: u32) {
-        let mut config = locked(&self.config);
+        let mut config = lock(&self.config);
         let mask = groups::with_enable_flags(config.groups(), flags);
         config.set_groups(mask);
     }
 
     /// Returns the number of CPUs whose rings one stream takes.
-    pub(crate) fn width(&self) -> usize {
+    pub(crate) fn cpus_per_stream(&self) -> usize {
         if self.streams == 1 { usize::from(self.cpus) } else { 1 }
     }
 
-    /// Wraps a file as storage that may or may not use root's reserved blocks.
+    /// Creates storage for a file, with access to root's reserved blocks if the session has it.
     pub(crate) fn new_storage(&self, file: File) -> LogStorage {
         if self.may_use_reserved_blocks.load(Relaxed) {
             LogStorage::new(file)
@@ -320,19 +321,19 @@ impl Shared {
     }
 
     /// Changes the maximum number of buffers, within the same limits as at the start.
-    pub(crate) fn set_maximum_buffers(&self, wanted: u32) {
-        let config = &mut locked(&self.config).properties;
+    pub(crate) fn set_maximum_buffers(&self, requested: u32) {
+        let config = &mut lock(&self.config).properties;
         // The memory of a flight recorder is its minimum.
         if Mode(config.log_file_mode).is_buffering() {
             return;
         }
-        let least = config.minimum_buffers;
-        config.maximum_buffers = wanted.clamp(least, self.affordable_buffers.max(least));
+        let minimum = config.minimum_buffers;
+        config.maximum_buffers = requested.clamp(minimum, self.affordable_buffers.max(minimum));
         self.pool.set_maximum(config.maximum_buffers);
     }
 
     pub(crate) fn maximum_buffers(&self) -> usize {
-        locked(&self.config).properties.maximum_buffers as usize
+        lock(&self.config).properties.maximum_buffers as usize
     }
 
     /// Returns whether module records are stored at the front of the log only: the log has such a
@@ -341,7 +342,7 @@ impl Shared {
         let config = self.config();
         let mode = Mode(config.log_file_mode);
         let has_log = config.log_file.is_some() || mode.is_buffering();
-        has_log && mode.has_open_front() && !mode.is_real_time()
+        has_log && mode.can_rewrite_header() && !mode.is_real_time()
     }
 
     /// Returns configuration and counters.
@@ -362,7 +363,7 @@ impl Shared {
             real_time_events_lost: stats.real_time_events_lost.load(Relaxed),
             logger_thread_id: stats.logger_thread_id.load(Relaxed),
             events: stats.events.load(Relaxed),
-            lost_by_cause: stats.lost(),
+            lost_by_cause: stats.lost_by_cause(),
             processes: stats.processes.load(Relaxed),
             consumers: stats.consumers.load(Relaxed),
             damaged_regions: stats.damaged_regions.load(Relaxed),

@@ -1,5 +1,5 @@
-//! Stores equal call stacks once (TraceUnifiedStackCachingInfo): replaces the stack of a record
-//! that was just stored by a key.
+//! Stores equal call stacks once (TraceUnifiedStackCachingInfo): replaces the stack of a newly
+//! stored record by a key.
 //!
 //! ```text
 //!   in the buffer  │ … │ event, stack │   ──▶   │ … │ definition │ event, key │   the first time
@@ -10,14 +10,14 @@
 //!   and those that come again get new keys.
 //! - S2 If older buffers may be gone before newer ones are read, each buffer defines the keys that
 //!   it uses.
-//! - S3 If the definition does not fit into the buffer, the event stays as it is.
+//! - S3 If the definition does not fit into the buffer, the event stays unchanged.
 //! - S4 Processes can fill the cache, but not exceed it.
 //!
-//! The stacks of kernel events are events of their own. Each becomes two: the definition, and one
-//! that names the key. They are stored once if either class asks for it (TraceStackCachingInfo for
-//! them alone).
+//! The stacks of kernel events are separate events. Each becomes two events: the definition, and an
+//! event that names the key. They are stored once if either information class is set
+//! (TraceStackCachingInfo applies only to them).
 //!
-//! Stacks of 32-bit processes stay as they are: their items have room for only 32 bits of a key.
+//! Stacks of 32-bit processes stay unchanged: their items hold only 32 bits of a key.
 
 use std::collections::{HashMap, HashSet};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -27,13 +27,13 @@ use traceweir_format::header::{Record, event, perfinfo};
 use traceweir_format::info::StackCaching;
 use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::{EVENT_HEADER_FLAG_EXTENDED_INFO, ExtType, HeaderType};
-use traceweir_format::stack_key::{BEFORE_KEY, KEY_ITEM, MIN_FRAMES, put_definition, put_reference};
+use traceweir_format::stack_key::{KEY_ITEM, KEY_OFFSET, MIN_FRAMES, put_definition, put_reference};
 use traceweir_format::wire::{u8_at, u16_at, u64_at};
 
 /// Bytes of a cache entry in addition to its frames.
-const OVERHEAD: usize = 64;
+const ENTRY_OVERHEAD_BYTES: usize = 64;
 
-/// Which stacks are stored once.
+/// The stacks that are stored once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StackOwners {
     /// Stacks of kernel events.
@@ -44,12 +44,12 @@ pub enum StackOwners {
 
 /// The stack cache of a session.
 #[derive(Debug)]
-pub(crate) struct Stacks {
+pub(crate) struct StackCache {
     owners: StackOwners,
     keys: HashMap<Box<[u8]>, u64>,
-    last: u64,
+    last_key: u64,
     bytes: usize,
-    most: usize,
+    max_bytes: usize,
     /// Keys that the file defines; `None` if each buffer must define its own.
     defined: Option<HashSet<u64>>,
 }
@@ -62,40 +62,40 @@ enum StackPosition {
     Walk { frames: (usize, usize) },
 }
 
-impl Stacks {
+impl StackCache {
     /// Creates an empty cache. Each buffer defines the keys that it uses until
-    /// [`define_anew`](Self::define_anew) changes that.
+    /// [`forget_definitions`](Self::forget_definitions) changes that.
     pub(crate) fn new(cache: StackCaching, owners: StackOwners) -> Self {
-        let most = cache.bytes as usize;
-        let capacity = (cache.buckets as usize).min(most / OVERHEAD);
+        let max_bytes = cache.bytes as usize;
+        let capacity = (cache.buckets as usize).min(max_bytes / ENTRY_OVERHEAD_BYTES);
         // Keys must differ from those of other sessions in the same file and of earlier caches.
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let last = u64::try_from(since.as_nanos()).unwrap_or(0);
-        Self { owners, keys: HashMap::with_capacity(capacity), last, bytes: 0, most, defined: None }
+        let last_key = u64::try_from(since.as_nanos()).unwrap_or(0);
+        Self { owners, keys: HashMap::with_capacity(capacity), last_key, bytes: 0, max_bytes, defined: None }
     }
 
     /// Returns whether stacks of events that programs write are stored once.
-    pub(crate) fn include_programs(&self) -> bool {
+    pub(crate) fn includes_user_events(&self) -> bool {
         self.owners == StackOwners::All
     }
 
-    /// Forgets which keys are defined, because the next records go elsewhere. `is_lossy` means that
-    /// older buffers may be gone there before newer ones are read.
-    pub(crate) fn define_anew(&mut self, is_lossy: bool) {
+    /// Forgets which keys are defined, because the next records go to another file or reader.
+    /// `is_lossy` means that older buffers may be gone before newer ones are read.
+    pub(crate) fn forget_definitions(&mut self, is_lossy: bool) {
         self.defined = (!is_lossy).then(HashSet::new);
     }
 
     /// Replaces the stack of the record from `start` to `end`, including its padding, by a key.
-    /// `end` is the fill of the buffer; `here` are the keys that the buffer defines. Returns the
-    /// new fill and the number of added records.
+    /// `end` is the fill of the buffer; `buffer_keys` are the keys that the buffer defines. Returns
+    /// the new fill and the number of added records.
     pub(crate) fn replace(
         &mut self,
         bytes: &mut [u8],
         (start, end): (usize, usize),
         time: i64,
-        here: &mut HashSet<u64>,
+        buffer_keys: &mut HashSet<u64>,
     ) -> (usize, u32) {
-        self.try_replace(bytes, (start, end), time, here).unwrap_or((end, 0))
+        self.try_replace(bytes, (start, end), time, buffer_keys).unwrap_or((end, 0))
     }
 
     fn try_replace(
@@ -103,7 +103,7 @@ impl Stacks {
         bytes: &mut [u8],
         (start, end): (usize, usize),
         time: i64,
-        here: &mut HashSet<u64>,
+        buffer_keys: &mut HashSet<u64>,
     ) -> Option<(usize, u32)> {
         let record = bytes.get(start..end)?;
         let position = find_stack(record)?;
@@ -112,9 +112,9 @@ impl Stacks {
                 record.get(frames.0..frames.1)?.into()
             }
         };
-        let key = self.key_for(&frames);
+        let key = self.find_or_assign_key(&frames);
         let mut out = Vec::new();
-        let defined = self.defined.as_mut().unwrap_or(here);
+        let defined = self.defined.as_mut().unwrap_or(buffer_keys);
         let is_new = !defined.contains(&key);
         if is_new {
             put_definition(key, &frames, time, &mut out).ok()?;
@@ -129,20 +129,20 @@ impl Stacks {
         Some((filled, u32::from(is_new)))
     }
 
-    fn key_for(&mut self, frames: &[u8]) -> u64 {
+    fn find_or_assign_key(&mut self, frames: &[u8]) -> u64 {
         if let Some(key) = self.keys.get(frames) {
             return *key;
         }
-        let taken = frames.len().saturating_add(OVERHEAD);
-        if self.bytes.saturating_add(taken) > self.most {
+        let entry_bytes = frames.len().saturating_add(ENTRY_OVERHEAD_BYTES);
+        if self.bytes.saturating_add(entry_bytes) > self.max_bytes {
             self.keys.clear();
             self.bytes = 0;
             self.defined.iter_mut().for_each(HashSet::clear);
         }
-        self.last = self.last.saturating_add(1);
-        self.bytes = self.bytes.saturating_add(taken);
-        self.keys.insert(frames.into(), self.last);
-        self.last
+        self.last_key = self.last_key.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(entry_bytes);
+        self.keys.insert(frames.into(), self.last_key);
+        self.last_key
     }
 }
 
@@ -150,9 +150,9 @@ impl Stacks {
 fn find_stack(record: &[u8]) -> Option<StackPosition> {
     if HeaderType(u8_at(record, 2)) == HeaderType::PERFINFO64 {
         let is_walk = u16_at(record, 6) == hook::STACK_WALK;
-        let (begin, end) = (perfinfo::SIZE.checked_add(BEFORE_KEY)?, usize::from(u16_at(record, 4)));
-        let is_long = end.checked_sub(begin)? >= MIN_FRAMES.saturating_mul(8);
-        return (is_walk && is_long).then_some(StackPosition::Walk { frames: (begin, end) });
+        let (begin, end) = (perfinfo::SIZE.checked_add(KEY_OFFSET)?, usize::from(u16_at(record, 4)));
+        let is_long_enough = end.checked_sub(begin)? >= MIN_FRAMES.saturating_mul(8);
+        return (is_walk && is_long_enough).then_some(StackPosition::Walk { frames: (begin, end) });
     }
     let is_event = HeaderType(u8_at(record, 2)) == HeaderType::EVENT_HEADER64;
     if !is_event || u16_at(record, 4) & EVENT_HEADER_FLAG_EXTENDED_INFO == 0 {
@@ -165,8 +165,8 @@ fn find_stack(record: &[u8]) -> Option<StackPosition> {
         if item.kind == ExtType::STACK_TRACE64 {
             let data = at.checked_add(ITEM_HEAD)?;
             let frames = (data.checked_add(8)?, data.checked_add(item.data.len())?);
-            let is_long = item.data.len() >= MIN_FRAMES.saturating_add(1).saturating_mul(8);
-            return is_long.then_some(StackPosition::Item { item: (at, next), frames });
+            let is_long_enough = item.data.len() >= MIN_FRAMES.saturating_add(1).saturating_mul(8);
+            return is_long_enough.then_some(StackPosition::Item { item: (at, next), frames });
         }
         at = next;
     }
@@ -177,7 +177,7 @@ fn find_stack(record: &[u8]) -> Option<StackPosition> {
 fn put_with_key(record: &[u8], item_at: (usize, usize), key: u64, out: &mut Vec<u8>) -> Option<()> {
     let begin = out.len();
     let length = usize::from(u16_at(record, 0));
-    let (item, rest) = (record.get(item_at.0..)?, record.get(item_at.1..length)?);
+    let (item, tail) = (record.get(item_at.0..)?, record.get(item_at.1..length)?);
     let linkage = u16_at(item, 4);
     out.extend_from_slice(record.get(..item_at.0)?);
     for word in [KEY_ITEM as u16, ExtType::STACK_KEY64.0, linkage, (KEY_ITEM - ITEM_HEAD) as u16] {
@@ -185,7 +185,7 @@ fn put_with_key(record: &[u8], item_at: (usize, usize), key: u64, out: &mut Vec<
     }
     out.extend_from_slice(item.get(ITEM_HEAD..ITEM_HEAD.checked_add(8)?)?);
     out.extend_from_slice(&key.to_le_bytes());
-    out.extend_from_slice(rest);
+    out.extend_from_slice(tail);
     let size = u16::try_from(out.len().checked_sub(begin)?).ok()?;
     out.get_mut(begin..)?.first_chunk_mut::<2>()?.copy_from_slice(&size.to_le_bytes());
     out.resize(begin.checked_add(usize::from(size).next_multiple_of(8))?, 0);
@@ -194,7 +194,7 @@ fn put_with_key(record: &[u8], item_at: (usize, usize), key: u64, out: &mut Vec<
 
 /// Appends the event that names the key of a stack-walk event's stack.
 fn put_walk_with_key(record: &[u8], frames: &[u8], key: u64, time: i64, out: &mut Vec<u8>) -> Option<()> {
-    let event_id = record.get(perfinfo::SIZE..)?.first_chunk::<BEFORE_KEY>()?;
+    let event_id = record.get(perfinfo::SIZE..)?.first_chunk::<KEY_OFFSET>()?;
     // Kernel addresses are in the upper half of the address space.
     let is_kernel = u64_at(frames, 0) >> 63 != 0;
     put_reference(event_id, key, is_kernel, time, out).ok()

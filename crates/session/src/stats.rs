@@ -1,4 +1,4 @@
-//! The counters of a session. One of the session's threads writes each; any thread reads them.
+//! The counters of a session. One thread of the session writes each counter; any thread reads them.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
@@ -6,18 +6,18 @@ use traceweir_transport::message::LostByCause;
 
 use crate::logfile::Overwritten;
 
-/// Counters of a session. All accesses are relaxed: each number stands for itself. A reader that
-/// needs several to agree reads them after a flush or stop, whose reply is passed through a lock.
+/// Counters of a session. All accesses are relaxed: the counters are independent. A reader that
+/// needs consistent values reads them after a flush or stop, whose reply is passed through a lock.
 #[derive(Debug, Default)]
-pub(crate) struct Stats {
+pub(crate) struct SessionStats {
     /// Events collected into buffers.
     pub(crate) events: AtomicU64,
-    /// Events that found no room in a ring, and events that became too large with the extended data
-    /// items they asked for.
+    /// Events that did not fit a ring, and events that became too large with their extended data
+    /// items.
     pub(crate) no_room: AtomicU64,
     /// Events of processes whose regions have no rings.
     pub(crate) no_region: AtomicU64,
-    /// Captured events that found no room in the kernel.
+    /// Captured events that did not fit the kernel's buffers.
     pub(crate) kernel: AtomicU64,
     /// Events in buffers that could not be written.
     pub(crate) not_written: AtomicU64,
@@ -52,9 +52,9 @@ pub(crate) struct Stats {
     pub(crate) end_status: AtomicU32,
 }
 
-impl Stats {
+impl SessionStats {
     /// Returns the lost events by cause.
-    pub(crate) fn lost(&self) -> LostByCause {
+    pub(crate) fn lost_by_cause(&self) -> LostByCause {
         LostByCause {
             no_room: self.no_room.load(Relaxed),
             not_written: self.not_written.load(Relaxed),
@@ -67,7 +67,7 @@ impl Stats {
 
     /// Returns the total number of lost events.
     pub(crate) fn events_lost(&self) -> u64 {
-        self.lost().sum()
+        self.lost_by_cause().sum()
     }
 
     /// Counts a buffer that could not be written.
@@ -89,7 +89,7 @@ impl Stats {
     }
 
     /// Stores the processor time of the calling thread in `counter`.
-    pub(crate) fn note_thread_time(counter: &AtomicU64) {
+    pub(crate) fn record_thread_time(counter: &AtomicU64) {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
         let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
         let nanos = u64::try_from(time.tv_nsec).unwrap_or(0);

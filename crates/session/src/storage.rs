@@ -7,11 +7,10 @@
 //!                        no write-back stalls, no copy for the cache
 //! ```
 //!
-//! A log that is written faster than people read it gains nothing from the page cache, and loses
-//! whenever the kernel decides to write back: a write then stalls for tens of milliseconds, which
-//! is longer than the buffers of a busy session last. So whole buffers go directly to the device
-//! while the data rate is high and the device is fast; a slow device, or a file system that refuses
-//! O_DIRECT, gets them through the cache.
+//! The page cache does not help a log with a high data rate. When the kernel writes back, a write
+//! stalls for tens of milliseconds, which is longer than the buffers of a busy session last. So
+//! whole buffers go directly to the device while the data rate is high and the device is fast; a
+//! slow device, or a file system that refuses O_DIRECT, gets them through the cache.
 //!
 //! `storage/room.rs` limits the log to space that is not reserved for root.
 
@@ -64,65 +63,71 @@ pub(crate) struct FileState {
 /// Alignment that devices require of addresses, offsets and lengths.
 pub(crate) const ALIGNMENT: usize = 4096;
 /// Bytes per second from which on the data rate is high.
-const HIGH_RATE: u64 = 8 << 20;
+const HIGH_RATE_BYTES_PER_SECOND: u64 = 8 << 20;
 /// A device that takes longer per byte, on average, is slow: 100 MB/s.
 const SLOW_NS_PER_BYTE: u64 = 10;
-/// Bytes over which the speed of the device is measured. A single slow write is not enough: what
-/// the cache then takes has to go to the same device, and makes it slower still.
-const MEASURED: u64 = 64 << 20;
+/// Bytes over which the speed of the device is measured. A single slow write is not enough: the
+/// cached bytes have to go to the same device and make it slower.
+const MEASURED_BYTES: u64 = 64 << 20;
 /// Bytes that go through the cache after the device was found slow.
-const CACHED_AFTER_SLOW: u64 = 256 << 20;
+const CACHED_BYTES_AFTER_SLOW: u64 = 256 << 20;
 
 /// A log file, written through the page cache or directly to the device.
 pub(crate) struct LogStorage {
     file: File,
     /// The same file, opened with O_DIRECT; `None` if that is refused.
     direct: Option<File>,
-    flow: Flow,
+    rate: WriteRate,
     /// Keeps the file off root's reserved blocks; `None` if it may use them.
-    room: Option<UnreservedSpace>,
+    unreserved: Option<UnreservedSpace>,
 }
 
 /// The data rate of a log and the speed of its device.
-struct Flow {
-    second: Instant,
-    in_second: u64,
+struct WriteRate {
+    second_start: Instant,
+    bytes_in_second: u64,
     is_high_rate: bool,
-    measured: u64,
-    took: Duration,
+    measured_bytes: u64,
+    write_time: Duration,
     /// Bytes that still go through the cache because the device was slow.
     cached_bytes: u64,
 }
 
-impl Flow {
+impl WriteRate {
     fn new() -> Self {
-        let (measured, took) = (0, Duration::ZERO);
-        Self { second: Instant::now(), in_second: 0, is_high_rate: false, measured, took, cached_bytes: 0 }
+        Self {
+            second_start: Instant::now(),
+            bytes_in_second: 0,
+            is_high_rate: false,
+            measured_bytes: 0,
+            write_time: Duration::ZERO,
+            cached_bytes: 0,
+        }
     }
 
     /// Returns whether the next `bytes` bytes should go directly to the device.
     fn should_write_directly(&mut self, bytes: u64) -> bool {
-        if self.second.elapsed() >= Duration::from_secs(1) {
-            self.is_high_rate = self.in_second >= HIGH_RATE;
-            (self.second, self.in_second) = (Instant::now(), 0);
+        if self.second_start.elapsed() >= Duration::from_secs(1) {
+            self.is_high_rate = self.bytes_in_second >= HIGH_RATE_BYTES_PER_SECOND;
+            (self.second_start, self.bytes_in_second) = (Instant::now(), 0);
         }
-        self.in_second = self.in_second.saturating_add(bytes);
-        self.is_high_rate |= self.in_second >= HIGH_RATE;
+        self.bytes_in_second = self.bytes_in_second.saturating_add(bytes);
+        self.is_high_rate |= self.bytes_in_second >= HIGH_RATE_BYTES_PER_SECOND;
         self.cached_bytes = self.cached_bytes.saturating_sub(bytes);
         self.is_high_rate && self.cached_bytes == 0
     }
 
     /// Records how long the device took for `bytes` bytes.
-    fn measure(&mut self, bytes: u64, took: Duration) {
-        self.measured = self.measured.saturating_add(bytes);
-        self.took = self.took.saturating_add(took);
-        if self.measured < MEASURED {
+    fn measure(&mut self, bytes: u64, elapsed: Duration) {
+        self.measured_bytes = self.measured_bytes.saturating_add(bytes);
+        self.write_time = self.write_time.saturating_add(elapsed);
+        if self.measured_bytes < MEASURED_BYTES {
             return;
         }
-        if self.took > Duration::from_nanos(self.measured.saturating_mul(SLOW_NS_PER_BYTE)) {
-            self.cached_bytes = CACHED_AFTER_SLOW;
+        if self.write_time > Duration::from_nanos(self.measured_bytes.saturating_mul(SLOW_NS_PER_BYTE)) {
+            self.cached_bytes = CACHED_BYTES_AFTER_SLOW;
         }
-        (self.measured, self.took) = (0, Duration::ZERO);
+        (self.measured_bytes, self.write_time) = (0, Duration::ZERO);
     }
 }
 
@@ -134,13 +139,13 @@ impl LogStorage {
         let path = format!("/proc/thread-self/fd/{}", file.as_raw_fd());
         let flags = OFlags::RDWR | OFlags::DIRECT | OFlags::CLOEXEC;
         let direct = rustix::fs::open(path, flags, Mode::empty()).ok().map(File::from);
-        Self { file, direct, flow: Flow::new(), room: None }
+        Self { file, direct, rate: WriteRate::new(), unreserved: None }
     }
 
-    /// Creates storage that leaves the blocks alone that its file system reserves for root.
+    /// Creates storage that does not use the blocks that the file system reserves for root.
     pub(crate) fn without_reserved_blocks(file: File) -> Self {
-        let room = Some(UnreservedSpace::new(&file));
-        Self { room, ..Self::new(file) }
+        let unreserved = Some(UnreservedSpace::new(&file));
+        Self { unreserved, ..Self::new(file) }
     }
 
     pub(crate) fn file(&self) -> &File {
@@ -150,10 +155,10 @@ impl LogStorage {
     /// Writes directly to the device. Returns how many bytes, from the first on, were written this
     /// way.
     fn write_direct(&mut self, pieces: &[&[u8]], offset: u64) -> io::Result<u64> {
-        let is_whole = |number: u64| number.is_multiple_of(ALIGNMENT as u64);
-        let fits = |p: &&[u8]| is_whole(p.len() as u64) && p.as_ptr().align_offset(ALIGNMENT) == 0;
+        let is_aligned = |number: u64| number.is_multiple_of(ALIGNMENT as u64);
+        let fits = |p: &&[u8]| is_aligned(p.len() as u64) && p.as_ptr().align_offset(ALIGNMENT) == 0;
         let length = pieces.iter().map(|p| p.len() as u64).sum();
-        if !is_whole(offset) || !pieces.iter().all(fits) || !self.flow.should_write_directly(length) {
+        if !is_aligned(offset) || !pieces.iter().all(fits) || !self.rate.should_write_directly(length) {
             return Ok(0);
         }
         let Some(direct) = &self.direct else { return Ok(0) };
@@ -161,7 +166,7 @@ impl LogStorage {
         let begin = Instant::now();
         match rustix::io::pwritev(direct, &vectors, offset) {
             Ok(written) => {
-                self.flow.measure(written as u64, begin.elapsed());
+                self.rate.measure(written as u64, begin.elapsed());
                 Ok(written as u64)
             }
             // The file system has further requirements: do not try again.
@@ -181,16 +186,19 @@ impl Storage for LogStorage {
     }
 
     fn write_pieces_at(&mut self, pieces: &[&[u8]], mut offset: u64) -> io::Result<()> {
-        if let Some(room) = &mut self.room {
-            room.claim(&self.file, offset, pieces.iter().map(|p| p.len() as u64).sum())?;
+        if let Some(unreserved) = &mut self.unreserved {
+            unreserved.claim(&self.file, offset, pieces.iter().map(|p| p.len() as u64).sum())?;
         }
         let end = offset.saturating_add(self.write_direct(pieces, offset)?);
         for piece in pieces {
             // The rest goes through the cache.
-            let done = end.saturating_sub(offset).min(piece.len() as u64);
-            let rest = usize::try_from(done).ok().and_then(|done| piece.get(done..)).unwrap_or_default();
-            if !rest.is_empty() {
-                self.file.write_all_at(rest, offset.saturating_add(done))?;
+            let direct_bytes = end.saturating_sub(offset).min(piece.len() as u64);
+            let cached = usize::try_from(direct_bytes)
+                .ok()
+                .and_then(|direct_bytes| piece.get(direct_bytes..))
+                .unwrap_or_default();
+            if !cached.is_empty() {
+                self.file.write_all_at(cached, offset.saturating_add(direct_bytes))?;
             }
             offset = offset.saturating_add(piece.len() as u64);
         }
@@ -198,8 +206,8 @@ impl Storage for LogStorage {
     }
 
     fn reserve(&mut self, length: u64) -> io::Result<()> {
-        if let Some(room) = &mut self.room {
-            room.claim(&self.file, 0, length)?;
+        if let Some(unreserved) = &mut self.unreserved {
+            unreserved.claim(&self.file, 0, length)?;
         }
         loop {
             match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, length) {
@@ -220,8 +228,8 @@ impl Storage for LogStorage {
 
     fn truncate(&mut self, length: u64) -> io::Result<()> {
         self.file.set_len(length)?;
-        if let Some(room) = &mut self.room {
-            room.truncate(length);
+        if let Some(unreserved) = &mut self.unreserved {
+            unreserved.truncate(length);
         }
         Ok(())
     }
@@ -242,7 +250,7 @@ mod tests {
         let mut memory = vec![0; (64 << 10) + ALIGNMENT];
         let from = memory.as_ptr().align_offset(ALIGNMENT);
         // Twice the bytes of a high data rate.
-        let buffers = 2 * HIGH_RATE / (64 << 10);
+        let buffers = 2 * HIGH_RATE_BYTES_PER_SECOND / (64 << 10);
         for n in 0..buffers {
             let aligned = &mut memory[from..from + (64 << 10)];
             aligned.copy_from_slice(&buffer(n));
@@ -255,22 +263,25 @@ mod tests {
         let mut found = vec![0; 64 << 10];
         for n in 0..buffers {
             open().read_exact_at(&mut found, n << 16).unwrap();
-            let mut wanted = buffer(n);
+            let mut expected = buffer(n);
             if n % 100 == 0 {
-                wanted[..3].copy_from_slice(b"odd");
+                expected[..3].copy_from_slice(b"odd");
             }
-            assert!(found == wanted, "buffer {n}");
+            assert!(found == expected, "buffer {n}");
         }
         // Batches with and without an unaligned piece are written correctly too.
-        let whole = &memory[from..from + (64 << 10)];
-        storage.write_pieces_at(&[whole, b"odd", whole], 0).unwrap();
-        storage.write_pieces_at(&[whole, whole, &whole[..ALIGNMENT]], 1 << 20).unwrap();
-        for (at, wanted) in
-            [(0, [whole, b"odd", whole].concat()), (1 << 20, [whole, whole, &whole[..ALIGNMENT]].concat())]
-        {
-            let mut found = vec![0; wanted.len()];
+        let aligned_piece = &memory[from..from + (64 << 10)];
+        storage.write_pieces_at(&[aligned_piece, b"odd", aligned_piece], 0).unwrap();
+        storage
+            .write_pieces_at(&[aligned_piece, aligned_piece, &aligned_piece[..ALIGNMENT]], 1 << 20)
+            .unwrap();
+        for (at, expected) in [
+            (0, [aligned_piece, b"odd", aligned_piece].concat()),
+            (1 << 20, [aligned_piece, aligned_piece, &aligned_piece[..ALIGNMENT]].concat()),
+        ] {
+            let mut found = vec![0; expected.len()];
             open().read_exact_at(&mut found, at).unwrap();
-            assert!(found == wanted, "batch at {at}");
+            assert!(found == expected, "batch at {at}");
         }
         storage.truncate(100).unwrap();
         assert_eq!(open().metadata().unwrap().size(), 100);
@@ -278,16 +289,16 @@ mod tests {
 
     #[test]
     fn slow_device_gets_cached_writes_for_a_while() {
-        let mut flow = Flow::new();
+        let mut rate = WriteRate::new();
         assert!(
-            !flow.should_write_directly(HIGH_RATE - 1) && flow.should_write_directly(1),
-            "the rate is high from then on"
+            !rate.should_write_directly(HIGH_RATE_BYTES_PER_SECOND - 1) && rate.should_write_directly(1),
+            "the rate becomes high at the threshold"
         );
-        flow.measure(MEASURED, Duration::from_nanos(MEASURED * SLOW_NS_PER_BYTE / 2));
-        assert!(flow.should_write_directly(1));
-        flow.measure(1, Duration::from_millis(500));
-        assert!(flow.should_write_directly(1), "a single slow write does not count");
-        flow.measure(MEASURED, Duration::from_nanos(MEASURED * SLOW_NS_PER_BYTE * 2));
-        assert!(!flow.should_write_directly(CACHED_AFTER_SLOW - 1) && flow.should_write_directly(1));
+        rate.measure(MEASURED_BYTES, Duration::from_nanos(MEASURED_BYTES * SLOW_NS_PER_BYTE / 2));
+        assert!(rate.should_write_directly(1));
+        rate.measure(1, Duration::from_millis(500));
+        assert!(rate.should_write_directly(1), "a single slow write does not count");
+        rate.measure(MEASURED_BYTES, Duration::from_nanos(MEASURED_BYTES * SLOW_NS_PER_BYTE * 2));
+        assert!(!rate.should_write_directly(CACHED_BYTES_AFTER_SLOW - 1) && rate.should_write_directly(1));
     }
 }

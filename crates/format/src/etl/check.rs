@@ -1,6 +1,6 @@
 //! Checks a file against the rules of the format and reports every violation with its offset.
 //!
-//! The reader tolerates what it can; the checker reports what the reader tolerated. One finding is
+//! The reader tolerates many violations; the checker reports all of them. One finding is
 //! one broken rule at one offset. Findings come in this order, each group in file order unless
 //! stated otherwise:
 //!
@@ -14,11 +14,11 @@
 //!
 //! Most broken rules are faults. Some are **remarks** ([`Rule::is_remark`]): intact files break
 //! these rules too, and nothing in the file shows whether this one is intact. Stamps are such a
-//! case: a provider may supply its own (EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE,
-//! WNODE_FLAG_USE_TIMESTAMP), earlier than those around it, and no record shows that it did. A
-//! session may also collect events late, from memory that a process filled before the session had
-//! it, and writes them into separate buffers. Readers sort the events, so none is lost. A file with
-//! nothing but remarks is sound.
+//! case: a provider may supply stamps (EVENT_DATA_DESCRIPTOR_TYPE_TIMESTAMP_OVERRIDE,
+//! WNODE_FLAG_USE_TIMESTAMP) that are earlier than the stamps around them. Records do not show
+//! where a stamp came from. A session may also collect events late, from memory that a process
+//! filled before the session got it, and write them into separate buffers. Readers sort the events,
+//! so none is lost. A file with nothing but remarks is sound.
 //!
 //! Buffers from before Windows Vista lack or misuse most header fields: only their `Offset`,
 //! processor, records and stamps are checked. Where `Offset` is impossible, filler is not checked,
@@ -152,8 +152,9 @@ pub struct Finding {
 
 /// Passes each finding to `report` and returns the number of readable events.
 pub fn check<R: ReadAt>(trace: &Trace<R>, report: &mut dyn FnMut(Finding)) -> Result<u64> {
-    let mut checker = Checker { trace, report, loader: Loader::default(), events: 0, last: BTreeMap::new() };
-    checker.log_file_header()?;
+    let mut checker =
+        Checker { trace, report, loader: Loader::default(), events: 0, last_stamps: BTreeMap::new() };
+    checker.check_log_file_header()?;
     for defect in trace.defects() {
         let offset = match defect {
             Error::Truncated { offset, .. } | Error::Invalid { offset, .. } | Error::Hole { offset, .. } => {
@@ -161,9 +162,9 @@ pub fn check<R: ReadAt>(trace: &Trace<R>, report: &mut dyn FnMut(Finding)) -> Re
             }
             _ => trace.end_of_buffers(),
         };
-        checker.found(Rule::BufferSequence, offset, defect.to_string());
+        checker.report_finding(Rule::BufferSequence, offset, defect.to_string());
     }
-    checker.buffers()?;
+    checker.check_buffers()?;
     Ok(checker.events)
 }
 
@@ -173,15 +174,15 @@ struct Checker<'a, R> {
     loader: Loader,
     events: u64,
     /// The last stamp of each processor.
-    last: BTreeMap<u16, i64>,
+    last_stamps: BTreeMap<u16, i64>,
 }
 
 impl<R: ReadAt> Checker<'_, R> {
-    fn found(&mut self, rule: Rule, offset: u64, detail: String) {
+    fn report_finding(&mut self, rule: Rule, offset: u64, detail: String) {
         (self.report)(Finding { rule, offset, detail });
     }
 
-    fn buffers(&mut self) -> Result<()> {
+    fn check_buffers(&mut self) -> Result<()> {
         let mut buffers = Vec::with_capacity(self.trace.buffers().len());
         let mut raw = [0; HEADER_SIZE];
         for buffer in self.trace.buffers() {
@@ -190,7 +191,7 @@ impl<R: ReadAt> Checker<'_, R> {
             }
         }
         buffers.sort_by_key(|(b, _)| b.offset);
-        self.buffer_headers(&buffers);
+        self.check_buffer_headers(&buffers);
         if self.is_circular() {
             // File order is order of acquisition, except in wrapped files.
             buffers.sort_by_key(|(b, _)| b.sequence);
@@ -199,12 +200,12 @@ impl<R: ReadAt> Checker<'_, R> {
             let (loaded, damage) =
                 self.loader.load(self.trace.source(), buffer, self.trace.session_buffer_size())?;
             if let Some(defect) = damage {
-                self.found(Rule::Compression, buffer.offset, defect.to_string());
+                self.report_finding(Rule::Compression, buffer.offset, defect.to_string());
             }
             if buffer.has_records {
-                self.records(buffer, head, &loaded);
+                self.check_records(buffer, head, &loaded);
             }
-            self.filler(buffer, head)?;
+            self.check_filler(buffer, head)?;
             self.loader.recycle(loaded);
         }
         Ok(())
@@ -215,7 +216,7 @@ impl<R: ReadAt> Checker<'_, R> {
     }
 
     /// Checks the bytes between `Offset` and the end of a plain buffer.
-    fn filler(&mut self, buffer: &BufferRef, head: &BufferHeader) -> Result<()> {
+    fn check_filler(&mut self, buffer: &BufferRef, head: &BufferHeader) -> Result<()> {
         if buffer.compressed
             || heads::has_bad_offset(head, buffer)
             || !self.trace.header().has_modern_buffers()
@@ -231,7 +232,7 @@ impl<R: ReadAt> Checker<'_, R> {
             let got = self.trace.source().read_at(at, part)?;
             if let Some(bad) = part.iter().take(got).position(|&byte| byte != FILLER) {
                 let detail = "a byte other than 0xFF after the records of the buffer".to_string();
-                self.found(Rule::Filler, at.saturating_add(bad as u64), detail);
+                self.report_finding(Rule::Filler, at.saturating_add(bad as u64), detail);
                 break;
             }
             if got == 0 {
@@ -242,7 +243,7 @@ impl<R: ReadAt> Checker<'_, R> {
         Ok(())
     }
 
-    fn records(&mut self, buffer: &BufferRef, head: &BufferHeader, loaded: &Loaded) {
+    fn check_records(&mut self, buffer: &BufferRef, head: &BufferHeader, loaded: &Loaded) {
         let mut walk = crate::buffer::Records::new(
             &loaded.bytes,
             loaded.start,
@@ -250,7 +251,7 @@ impl<R: ReadAt> Checker<'_, R> {
             buffer.cpu,
             self.trace.old_instances(),
         );
-        let mut before: Option<i64> = None;
+        let mut previous: Option<i64> = None;
         loop {
             let at = loaded.base.saturating_add(walk.position() as u64);
             let record = match walk.next() {
@@ -258,7 +259,7 @@ impl<R: ReadAt> Checker<'_, R> {
                 Ok(None) => break,
                 Err(defect) => {
                     let lost = loaded.bytes.len().saturating_sub(walk.position());
-                    self.found(
+                    self.report_finding(
                         Rule::Record,
                         at,
                         format!("{defect}; {lost} bytes of the buffer cannot be read"),
@@ -268,30 +269,34 @@ impl<R: ReadAt> Checker<'_, R> {
             };
             self.events = self.events.saturating_add(1);
             if record.items_damaged() {
-                self.found(Rule::ExtendedItems, at, "extended data items exceed the record".to_string());
+                self.report_finding(
+                    Rule::ExtendedItems,
+                    at,
+                    "extended data items exceed the record".to_string(),
+                );
             }
             let time = header::time_of(record.bytes(), record.family());
             if let Some(time) = time {
-                self.stamp_order(at, time, before, buffer.cpu);
+                self.check_stamp_order(at, time, previous, buffer.cpu);
             }
-            before = time.or(before);
+            previous = time.or(previous);
         }
         // A header buffer carries the clock anchor, which later events may precede.
         let is_header = buffer.offset == 0 || head.kind() == BufferType::HEADER;
-        if let Some(time) = before.filter(|_| !is_header) {
-            self.last.insert(buffer.cpu, time);
+        if let Some(time) = previous.filter(|_| !is_header) {
+            self.last_stamps.insert(buffer.cpu, time);
         }
     }
 
     /// Compares a stamp with the previous one in its buffer or in the processor's previous buffer.
-    fn stamp_order(&mut self, at: u64, time: i64, before: Option<i64>, cpu: u16) {
-        match (before, self.last.get(&cpu)) {
+    fn check_stamp_order(&mut self, at: u64, time: i64, previous: Option<i64>, cpu: u16) {
+        match (previous, self.last_stamps.get(&cpu)) {
             (Some(earlier), _) if time < earlier => {
-                self.found(Rule::TimeInBuffer, at, format!("stamp {time} after {earlier}"));
+                self.report_finding(Rule::TimeInBuffer, at, format!("stamp {time} after {earlier}"));
             }
             (None, Some(&earlier)) if time < earlier => {
                 let detail = format!("stamp {time} after {earlier} on processor {cpu}");
-                self.found(Rule::TimeAcrossBuffers, at, detail);
+                self.report_finding(Rule::TimeAcrossBuffers, at, detail);
             }
             _ => {}
         }

@@ -1,18 +1,17 @@
 //! The index of a file's buffers: offset, processor and start time of each.
 //!
-//! The walk steps from buffer to buffer by the buffer's own size and reads just enough of each to
-//! know the stamp of its first record. It never trusts `BuffersWritten`. Bytes that hold no buffer
-//! are a hole; the walk goes on after it:
+//! The walk steps from buffer to buffer by the size in the buffer header and reads just enough of
+//! each to know the stamp of its first record. It never trusts `BuffersWritten`. Bytes that hold no
+//! buffer are a hole; the walk continues after the hole:
 //!
 //! ```text
 //!   plain file      ok ──▶ ok ──▶ hole ──(+ session BufferSize)──▶ hole ──(+ BufferSize)──▶ ok
-//!                      ──▶ truncated: kept in part
+//!                      ──▶ truncated: partly kept
 //!   compressed file ok ──▶ ok ──▶ hole ──(search for the next plausible header, by byte)──▶ ok
 //! ```
 //!
 //! A plain file in which no step of the session's size finds a buffer is searched like a compressed
-//! one. Every search ends where the walk goes on, so the walk takes linear time whatever the bytes
-//! are.
+//! one. Every search ends where the walk continues, so the walk takes linear time for any input.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -28,20 +27,20 @@ use crate::spec::session::{
 use crate::{Error, Result, xpress};
 
 /// The largest buffer size that a header may claim; larger values are damage.
-const MAX_CLAIM: u32 = 4 * MAX_BUFFER;
+const MAX_CLAIMED_BYTES: u32 = 4 * MAX_BUFFER;
 
 /// Bytes after the buffer header that include the stamp of any first record.
-const PEEK: usize = 0x48;
+const PEEK_BYTES: usize = 0x48;
 
 /// One buffer of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BufferRef {
     /// Offset in the file.
     pub offset: u64,
-    /// Stamp of the first record; if it has none, that of the processor's previous buffer in the
-    /// file.
+    /// Stamp of the first record. If the record has none, the stamp of the processor's previous
+    /// buffer in the file.
     pub first_time: i64,
-    /// Bytes in the file, as far as the file holds them.
+    /// Bytes that the file holds of the buffer.
     pub size: u32,
     /// The processor whose events the buffer holds.
     pub cpu: u16,
@@ -52,7 +51,7 @@ pub struct BufferRef {
     /// Whether `first_time` comes from the buffer itself.
     pub(super) stamped: bool,
     pub(super) compressed: bool,
-    /// Whether the buffer has a loss flag: something before it was lost.
+    /// Whether the buffer has a loss flag: events or buffers before it were lost.
     pub(super) after_loss: bool,
 }
 
@@ -62,7 +61,7 @@ pub(super) struct Index {
     /// Buffers by processor, then time; equal times by sequence number in circular files, in file
     /// order in others.
     pub(super) buffers: Vec<BufferRef>,
-    /// Defects that the walk met, in file order; long lists are truncated.
+    /// Defects in file order, at most [`MAX_INDEX_DEFECTS`].
     pub(super) defects: Vec<Error>,
     /// End of the last whole or partial buffer.
     pub(super) end: u64,
@@ -78,11 +77,11 @@ pub(super) const MAX_DEFECTS: usize = 1000;
 /// The most defects that the index keeps.
 const MAX_INDEX_DEFECTS: usize = 100_000;
 
-/// Bytes that a search reads at a time: few at first, as the next header is often near.
-const SEARCH_BLOCKS: core::ops::RangeInclusive<usize> = 512..=64 << 10;
+/// Bytes that a search reads at a time: few at first, because the next header is often near.
+const SEARCH_BLOCK_BYTES: core::ops::RangeInclusive<usize> = 512..=64 << 10;
 
-/// What the first bytes of a buffer show about its content.
-struct First {
+/// The facts that the first bytes of a buffer show.
+struct BufferStart {
     /// Whether the buffer holds records.
     has_records: bool,
     family: Option<Family>,
@@ -95,7 +94,7 @@ impl Index {
         logfile: &LogFileHeader,
         anchor: i64,
     ) -> Result<Self> {
-        let mut walk = Walk {
+        let mut walk = IndexWalk {
             source,
             length: source.len(),
             session_size: logfile.plausible_buffer_size(),
@@ -104,25 +103,25 @@ impl Index {
             anchor,
             last_times: BTreeMap::new(),
             scratch: Vec::new(),
-            block: Vec::new(),
+            search_block: Vec::new(),
             hole: None,
-            steps: logfile.plausible_buffer_size().is_some()
+            fixed_size: logfile.plausible_buffer_size().is_some()
                 && (logfile.log_file_mode & EVENT_TRACE_COMPRESSED_MODE == 0
                     || !logfile.has_modern_buffers()),
             index: Self::default(),
         };
-        walk.run()?;
+        walk.index_buffers()?;
         Ok(walk.finish())
     }
 
-    fn defect(&mut self, error: Error) {
+    fn add_defect(&mut self, error: Error) {
         if self.defects.len() < MAX_INDEX_DEFECTS {
             self.defects.push(error);
         }
     }
 }
 
-struct Walk<'r, R: ?Sized> {
+struct IndexWalk<'r, R: ?Sized> {
     source: &'r R,
     length: u64,
     session_size: Option<u32>,
@@ -134,17 +133,17 @@ struct Walk<'r, R: ?Sized> {
     /// The stamp that a processor's next buffer inherits if it has none.
     last_times: BTreeMap<u16, i64>,
     scratch: Vec<u8>,
-    block: Vec<u8>,
+    search_block: Vec<u8>,
     /// Start of the hole that the walk is in.
     hole: Option<u64>,
-    /// Whether buffers have the session's size, so that steps of that size lead from a hole to the
-    /// next buffer.
-    steps: bool,
+    /// Whether all buffers have the session's size, so that steps of that size lead from a hole to
+    /// the next buffer.
+    fixed_size: bool,
     index: Index,
 }
 
 /// The result of inspecting an offset at which a buffer should begin.
-enum Candidate {
+enum BufferCandidate {
     /// A buffer of this size, which may exceed the bytes that are left.
     Buffer(u32),
     /// No buffer; the next offset to inspect.
@@ -153,38 +152,38 @@ enum Candidate {
     InsidePrevious(u64),
 }
 
-impl<R: ReadAt + ?Sized> Walk<'_, R> {
-    fn run(&mut self) -> Result<()> {
+impl<R: ReadAt + ?Sized> IndexWalk<'_, R> {
+    fn index_buffers(&mut self) -> Result<()> {
         let mut at = 0_u64;
         loop {
             let left = self.length.saturating_sub(at);
-            let mut head = [0; HEADER_SIZE + PEEK];
+            let mut head = [0; HEADER_SIZE + PEEK_BYTES];
             let got = if left < HEADER_SIZE as u64 { 0 } else { self.source.read_at(at, &mut head)? };
             let (Some(raw), Some(body)) = (head.first_chunk(), head.get(HEADER_SIZE..got)) else {
-                match self.end(at, left)? {
+                match self.handle_end(at, left)? {
                     Some(next) => at = next,
                     None => return Ok(()),
                 }
                 continue;
             };
             let buffer = BufferHeader::parse(raw);
-            match self.candidate(at, left, &buffer, body)? {
-                Candidate::Buffer(size) => {
+            match self.inspect_candidate(at, left, &buffer, body)? {
+                BufferCandidate::Buffer(size) => {
                     self.close_hole(at)?;
                     if u64::from(size) > left {
                         let (needed, what) = (u64::from(size), "buffer");
-                        self.index.defect(Error::Truncated { what, offset: at, needed, available: left });
+                        self.index.add_defect(Error::Truncated { what, offset: at, needed, available: left });
                     }
-                    let here = u32::try_from(left).map_or(size, |left| size.min(left));
-                    self.add(at, here, &buffer, body)?;
-                    at = at.saturating_add(u64::from(here));
+                    let size_in_file = u32::try_from(left).map_or(size, |left| size.min(left));
+                    self.add_buffer(at, size_in_file, &buffer, body)?;
+                    at = at.saturating_add(u64::from(size_in_file));
                     self.index.end = at;
                 }
-                Candidate::Hole(next) => {
+                BufferCandidate::Hole(next) => {
                     self.hole.get_or_insert(at);
                     at = next;
                 }
-                Candidate::InsidePrevious(end) => {
+                BufferCandidate::InsidePrevious(end) => {
                     self.cut_previous(end)?;
                     at = end;
                 }
@@ -192,9 +191,9 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         }
     }
 
-    /// Handles the end of the file, `left` bytes after `at`. Returns where the walk continues if
-    /// the last hole holds buffers after all.
-    fn end(&mut self, at: u64, left: u64) -> Result<Option<u64>> {
+    /// Handles the end of the file, `left` bytes after `at`. Returns the offset where the walk
+    /// continues if the last hole or buffer contains another buffer.
+    fn handle_end(&mut self, at: u64, left: u64) -> Result<Option<u64>> {
         let Some(start) = self.hole else {
             if left > 0
                 && let Some(next) = self.search_within_previous(at)?
@@ -204,18 +203,18 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
             }
             if left > 0 {
                 let (needed, what) = (HEADER_SIZE as u64, "buffer header");
-                self.index.defect(Error::Truncated { what, offset: at, needed, available: left });
+                self.index.add_defect(Error::Truncated { what, offset: at, needed, available: left });
             }
             return Ok(None);
         };
-        if self.is_zero(start, self.length.saturating_sub(start))? {
+        if self.is_all_zero(start, self.length.saturating_sub(start))? {
             let reason = "zeros to the end of the file";
-            self.index.defect(Error::Invalid { what: "buffer header", offset: start, reason });
+            self.index.add_defect(Error::Invalid { what: "buffer header", offset: start, reason });
             return Ok(None);
         }
-        if core::mem::take(&mut self.steps)
+        if core::mem::take(&mut self.fixed_size)
             && self.modern
-            && let Some(found) = self.search(start.saturating_add(1))?
+            && let Some(found) = self.search_header(start.saturating_add(1))?
         {
             return Ok(Some(found));
         }
@@ -227,108 +226,125 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
     fn close_hole(&mut self, end: u64) -> Result<()> {
         if let Some(offset) = self.hole.take() {
             let size = end.saturating_sub(offset);
-            let zeros = self.is_zero(offset, size)?;
-            self.index.defect(Error::Hole { offset, size, zeros });
+            let zeros = self.is_all_zero(offset, size)?;
+            self.index.add_defect(Error::Hole { offset, size, zeros });
         }
         Ok(())
     }
 
-    /// Decides what begins at `at`, with `left` bytes of the file left.
-    fn candidate(&mut self, at: u64, left: u64, buffer: &BufferHeader, body: &[u8]) -> Result<Candidate> {
-        let claimed = buffer.buffer_size;
-        let believable = (HEADER_SIZE as u32..=MAX_CLAIM).contains(&claimed);
-        if !self.modern {
-            return self.old_candidate(at, left, claimed, believable);
-        }
-        let fits = believable && u64::from(claimed) <= left;
-        let session = self.session_size.filter(|_| self.steps);
-        // The first buffer has been read already, and was plain.
-        if let Some(size) = session.filter(|_| at == 0 || !buffer.is_compressed()) {
-            // The last buffer may be truncated, so that its size does not fit. Any other size must
-            // lead to a buffer or the end of the file, and a larger one must not skip a buffer.
-            let may_lead_on = fits && (claimed < size || !self.leads_on(at, size)?);
-            if claimed == size || may_lead_on && self.leads_on(at, claimed)? {
-                return Ok(Candidate::Buffer(claimed));
-            }
-        } else if fits && is_header(buffer) {
-            return Ok(Candidate::Buffer(claimed));
-        }
-        if let Some(size) = session {
-            let here = u32::try_from(left).map_or(size, |left| size.min(left));
-            if at == 0 || self.holds_buffer(at, here, buffer, body)? {
-                self.bad_size(at);
-                return Ok(Candidate::Buffer(here));
-            }
-            return Ok(Candidate::Hole(self.next_step(at, size)));
-        }
-        self.searched_candidate(at, left, buffer, body)
-    }
-
-    /// Decides by searching for the next header, in a file whose buffers differ in size.
-    fn searched_candidate(
+    /// Decides whether a buffer begins at `at`, with `left` bytes of the file left.
+    fn inspect_candidate(
         &mut self,
         at: u64,
         left: u64,
         buffer: &BufferHeader,
         body: &[u8],
-    ) -> Result<Candidate> {
-        let is_header = is_header(buffer);
+    ) -> Result<BufferCandidate> {
+        let claimed = buffer.buffer_size;
+        let is_possible = (HEADER_SIZE as u32..=MAX_CLAIMED_BYTES).contains(&claimed);
+        if !self.modern {
+            return self.inspect_old_candidate(at, left, claimed, is_possible);
+        }
+        let fits = is_possible && u64::from(claimed) <= left;
+        let session = self.session_size.filter(|_| self.fixed_size);
+        // `Trace::open` has read the first buffer as a plain buffer.
+        if let Some(size) = session.filter(|_| at == 0 || !buffer.is_compressed()) {
+            // The last buffer may be truncated, so that its size does not fit. Any other size must
+            // lead to a buffer or the end of the file, and a larger one must not skip a buffer.
+            let may_be_followed = fits && (claimed < size || !self.is_followed_by_buffer(at, size)?);
+            if claimed == size || may_be_followed && self.is_followed_by_buffer(at, claimed)? {
+                return Ok(BufferCandidate::Buffer(claimed));
+            }
+        } else if fits && is_plausible_header(buffer) {
+            return Ok(BufferCandidate::Buffer(claimed));
+        }
+        if let Some(size) = session {
+            let size_in_file = u32::try_from(left).map_or(size, |left| size.min(left));
+            if at == 0 || self.has_records_at(at, size_in_file, buffer, body)? {
+                self.report_bad_size(at);
+                return Ok(BufferCandidate::Buffer(size_in_file));
+            }
+            return Ok(BufferCandidate::Hole(self.next_step(at, size)));
+        }
+        self.search_candidate(at, left, buffer, body)
+    }
+
+    /// Like `inspect_candidate` for files whose buffers differ in size: searches for the next
+    /// header.
+    fn search_candidate(
+        &mut self,
+        at: u64,
+        left: u64,
+        buffer: &BufferHeader,
+        body: &[u8],
+    ) -> Result<BufferCandidate> {
+        let is_header = is_plausible_header(buffer);
         let previous = self.index.buffers.last().filter(|_| self.hole.is_none() && !is_header);
         // The previous buffer ends here if its size is right. Otherwise the next header may lie
         // within it.
         let from = previous.map_or(at, |last| last.offset);
-        let found = self.search(from.saturating_add(HEADER_SIZE as u64))?;
+        let found = self.search_header(from.saturating_add(HEADER_SIZE as u64))?;
         if let Some(next) = found.filter(|&next| next < at) {
-            return Ok(Candidate::InsidePrevious(next));
+            return Ok(BufferCandidate::InsidePrevious(next));
         }
         if found.is_none() && is_header && u64::from(buffer.buffer_size) > left {
-            return Ok(Candidate::Buffer(buffer.buffer_size));
+            return Ok(BufferCandidate::Buffer(buffer.buffer_size));
         }
         let end = found.unwrap_or(self.length);
         if at.saturating_add(u64::from(buffer.buffer_size)) == end {
-            return Ok(Candidate::Buffer(buffer.buffer_size));
+            return Ok(BufferCandidate::Buffer(buffer.buffer_size));
         }
         let limit = self.session_size.unwrap_or(MAX_BUFFER);
-        let here = u32::try_from(end.saturating_sub(at)).unwrap_or(u32::MAX);
+        let size_in_file = u32::try_from(end.saturating_sub(at)).unwrap_or(u32::MAX);
         // A buffer that is larger than any of the session is not searched again.
-        let holds_buffer = here <= limit && self.holds_buffer(at, here, buffer, body)?;
-        if at == 0 || self.hole.is_none() && holds_buffer {
-            self.bad_size(at);
-            return Ok(Candidate::Buffer(here.min(limit)));
+        let has_records_at = size_in_file <= limit && self.has_records_at(at, size_in_file, buffer, body)?;
+        if at == 0 || self.hole.is_none() && has_records_at {
+            self.report_bad_size(at);
+            return Ok(BufferCandidate::Buffer(size_in_file.min(limit)));
         }
-        Ok(Candidate::Hole(end))
+        Ok(BufferCandidate::Hole(end))
     }
 
     /// Finds a header within the last buffer, which ends at `at`, in a file whose buffers differ in
     /// size.
     fn search_within_previous(&mut self, at: u64) -> Result<Option<u64>> {
-        let Some(last) = self.index.buffers.last().filter(|_| !self.steps && self.modern) else {
+        let Some(last) = self.index.buffers.last().filter(|_| !self.fixed_size && self.modern) else {
             return Ok(None);
         };
         let from = last.offset.saturating_add(HEADER_SIZE as u64);
-        Ok(self.search(from)?.filter(|&next| next < at))
+        Ok(self.search_header(from)?.filter(|&next| next < at))
     }
 
-    /// Decides for a buffer from before Windows Vista: all have the session's size, whatever their
-    /// first field holds.
-    fn old_candidate(&self, at: u64, left: u64, claimed: u32, believable: bool) -> Result<Candidate> {
+    /// Like `inspect_candidate` for buffers from before Windows Vista: all have the session's size,
+    /// whatever their first field holds.
+    fn inspect_old_candidate(
+        &self,
+        at: u64,
+        left: u64,
+        claimed: u32,
+        is_possible: bool,
+    ) -> Result<BufferCandidate> {
         let Some(size) = self.session_size else {
-            if believable && u64::from(claimed) <= left {
-                return Ok(Candidate::Buffer(claimed));
+            if is_possible && u64::from(claimed) <= left {
+                return Ok(BufferCandidate::Buffer(claimed));
             }
             // The first event has been read already.
-            let here = u32::try_from(left).unwrap_or(u32::MAX).min(MAX_BUFFER);
-            return Ok(if at == 0 { Candidate::Buffer(here) } else { Candidate::Hole(self.length) });
+            let size_in_file = u32::try_from(left).unwrap_or(u32::MAX).min(MAX_BUFFER);
+            return Ok(if at == 0 {
+                BufferCandidate::Buffer(size_in_file)
+            } else {
+                BufferCandidate::Hole(self.length)
+            });
         };
-        if claimed == 0 && self.is_zero(at, left.min(u64::from(size)))? {
-            return Ok(Candidate::Hole(self.next_step(at, size)));
+        if claimed == 0 && self.is_all_zero(at, left.min(u64::from(size)))? {
+            return Ok(BufferCandidate::Hole(self.next_step(at, size)));
         }
-        Ok(Candidate::Buffer(size))
+        Ok(BufferCandidate::Buffer(size))
     }
 
-    fn bad_size(&mut self, offset: u64) {
+    fn report_bad_size(&mut self, offset: u64) {
         let reason = "size is impossible; the session's size or the next header shows where it ends";
-        self.index.defect(Error::Invalid { what: "buffer header", offset, reason });
+        self.index.add_defect(Error::Invalid { what: "buffer header", offset, reason });
     }
 
     /// Returns the next offset to inspect after a hole at `at`, in steps of `size`.
@@ -343,53 +359,52 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
     fn cut_previous(&mut self, end: u64) -> Result<()> {
         let Some(last) = self.index.buffers.pop() else { return Ok(()) };
         let size = u32::try_from(end.saturating_sub(last.offset)).unwrap_or(last.size);
-        let mut head = [0; HEADER_SIZE + PEEK];
+        let mut head = [0; HEADER_SIZE + PEEK_BYTES];
         let got = self.source.read_at(last.offset, &mut head)?;
         if let (Some(raw), Some(body)) = (head.first_chunk(), head.get(HEADER_SIZE..got)) {
-            self.add(last.offset, size, &BufferHeader::parse(raw), body)?;
+            self.add_buffer(last.offset, size, &BufferHeader::parse(raw), body)?;
         }
-        self.bad_size(last.offset);
+        self.report_bad_size(last.offset);
         self.index.end = end;
         Ok(())
     }
 
-    /// Returns whether a buffer of `size` bytes at `at` is followed by another or by the end of the
-    /// file.
-    fn leads_on(&self, at: u64, size: u32) -> Result<bool> {
+    /// Returns whether another buffer or the end of the file follows a buffer of `size` bytes at
+    /// `at`.
+    fn is_followed_by_buffer(&self, at: u64, size: u32) -> Result<bool> {
         let next = at.saturating_add(u64::from(size));
         if next == self.length {
             return Ok(true);
         }
         let mut head = [0; HEADER_SIZE];
-        let whole = self.source.read_at(next, &mut head)? == HEADER_SIZE;
+        let is_complete = self.source.read_at(next, &mut head)? == HEADER_SIZE;
         let head = BufferHeader::parse(&head);
-        Ok(whole && (is_header(&head) || Some(head.buffer_size) == self.session_size))
+        Ok(is_complete && (is_plausible_header(&head) || Some(head.buffer_size) == self.session_size))
     }
 
-    /// Returns whether the bytes after a header with a wrong size are records of a buffer all the
-    /// same.
-    fn holds_buffer(&mut self, at: u64, size: u32, buffer: &BufferHeader, body: &[u8]) -> Result<bool> {
-        let first = self.first_record(at, size, buffer.is_compressed(), buffer, body)?;
+    /// Returns whether records follow a header that has a wrong size.
+    fn has_records_at(&mut self, at: u64, size: u32, buffer: &BufferHeader, body: &[u8]) -> Result<bool> {
+        let first = self.inspect_first_record(at, size, buffer.is_compressed(), buffer, body)?;
         Ok(match first.family {
             None => false,
-            // Bytes that are no records look like one of these families too often.
+            // Random bytes too often look like a record of these families.
             Some(Family::Message | Family::Other(_)) => has_plausible_fields(buffer),
             Some(_) => true,
         })
     }
 
     /// Finds the first offset from `at` on that has a plausible header and the start of a record.
-    fn search(&mut self, mut at: u64) -> Result<Option<u64>> {
+    fn search_header(&mut self, mut at: u64) -> Result<Option<u64>> {
         const STATE: [u8; 4] = STATE_FLUSH.to_le_bytes();
         const AFTER_STATE: usize = HEADER_SIZE - buffer::at::STATE - STATE.len();
-        let mut block = core::mem::take(&mut self.block);
-        let mut size = *SEARCH_BLOCKS.start();
+        let mut block = core::mem::take(&mut self.search_block);
+        let mut size = *SEARCH_BLOCK_BYTES.start();
         let mut found = None;
         while found.is_none() && self.length.saturating_sub(at) >= HEADER_SIZE as u64 {
             // A header may begin with the zeros before the first other byte.
             at = at.max(self.source.next_data(at).saturating_sub(HEADER_SIZE as u64));
             block.resize(size, 0);
-            size = size.saturating_mul(2).min(*SEARCH_BLOCKS.end());
+            size = size.saturating_mul(2).min(*SEARCH_BLOCK_BYTES.end());
             let got = self.source.read_at(at, &mut block)?;
             if got < HEADER_SIZE {
                 break;
@@ -397,34 +412,35 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
             let states = block.get(buffer::at::STATE..got.saturating_sub(AFTER_STATE)).unwrap_or_default();
             for hit in memchr::memmem::find_iter(states, &STATE) {
                 let Some(raw) = block.get(hit..).and_then(|rest| rest.first_chunk()) else { break };
-                let place = at.saturating_add(hit as u64);
-                if self.is_buffer(place, &BufferHeader::parse(raw))? {
-                    found = Some(place);
+                let offset = at.saturating_add(hit as u64);
+                if self.is_plausible_buffer(offset, &BufferHeader::parse(raw))? {
+                    found = Some(offset);
                     break;
                 }
             }
             at = at.saturating_add(got.saturating_sub(HEADER_SIZE.saturating_sub(1)) as u64);
         }
-        self.block = block;
+        self.search_block = block;
         Ok(found)
     }
 
-    /// Returns whether a header found by a search is a buffer. The only evidence is its own fields
-    /// and its first record.
-    fn is_buffer(&mut self, at: u64, buffer: &BufferHeader) -> Result<bool> {
+    /// Returns whether a header that a search found belongs to a buffer, judged by the header
+    /// fields and the first record.
+    fn is_plausible_buffer(&mut self, at: u64, buffer: &BufferHeader) -> Result<bool> {
         let limit = self.session_size.unwrap_or(MAX_BUFFER);
-        if !is_header(buffer) || buffer.buffer_size > limit {
+        if !is_plausible_header(buffer) || buffer.buffer_size > limit {
             return Ok(false);
         }
-        let mut body = [0; PEEK];
+        let mut body = [0; PEEK_BYTES];
         let got = self.source.read_at(at.saturating_add(HEADER_SIZE as u64), &mut body)?;
         let body = body.get(..got).unwrap_or_default();
-        let first = self.first_record(at, buffer.buffer_size, buffer.is_compressed(), buffer, body)?;
+        let first =
+            self.inspect_first_record(at, buffer.buffer_size, buffer.is_compressed(), buffer, body)?;
         let is_empty = buffer.offset as usize == HEADER_SIZE;
         Ok(first.family.is_some() || is_empty)
     }
 
-    fn is_zero(&self, mut at: u64, mut left: u64) -> Result<bool> {
+    fn is_all_zero(&self, mut at: u64, mut left: u64) -> Result<bool> {
         let mut block = [0; 4096];
         let end = at.saturating_add(left);
         while left > 0 {
@@ -444,23 +460,24 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         Ok(true)
     }
 
-    fn add(&mut self, offset: u64, size: u32, buffer: &BufferHeader, body: &[u8]) -> Result<()> {
-        // The first buffer has been read already, and was plain.
+    fn add_buffer(&mut self, offset: u64, size: u32, buffer: &BufferHeader, body: &[u8]) -> Result<()> {
+        // `Trace::open` has read the first buffer as a plain buffer.
         let compressed = self.modern && buffer.is_compressed() && offset != 0;
-        let First { has_records, family, time } =
-            self.first_record(offset, size, compressed, buffer, body)?;
+        let BufferStart { has_records, family, time } =
+            self.inspect_first_record(offset, size, compressed, buffer, body)?;
         let is_header = offset == 0 || self.modern && buffer.kind() == BufferType::HEADER;
         self.index.kernel_events |= !is_header && family.is_some_and(Family::has_hook);
         // Unknown flags are damage, which makes the loss flags meaningless.
-        let believed = if self.modern && buffer.flags & !KNOWN_BUFFER_FLAGS == 0 { buffer.flags } else { 0 };
-        self.index.loss_flags |= believed & BUFFER_FLAGS_OF_LOSS;
-        let after_loss = believed & BUFFER_FLAGS_OF_LOSS != 0;
+        let trusted_flags =
+            if self.modern && buffer.flags & !KNOWN_BUFFER_FLAGS == 0 { buffer.flags } else { 0 };
+        self.index.loss_flags |= trusted_flags & BUFFER_FLAGS_OF_LOSS;
+        let after_loss = trusted_flags & BUFFER_FLAGS_OF_LOSS != 0;
         let cpu = if self.modern { buffer.processor_index } else { buffer.processor_index & 0xFF };
         let inherited = self.last_times.get(&cpu).copied().unwrap_or(self.anchor);
         let first_time = time.unwrap_or(inherited);
         self.last_times.insert(cpu, first_time);
         let sequence = if self.modern { buffer.sequence_number } else { 0 };
-        let valid = u32::try_from(buffer.within(size).valid_bytes(size as usize)).unwrap_or(size);
+        let valid = u32::try_from(buffer.with_minimum_size(size).valid_bytes(size as usize)).unwrap_or(size);
         let memory = if compressed { buffer.offset.min(MAX_BUFFER) } else { valid };
         let stamped = time.is_some();
         let found = BufferRef {
@@ -479,27 +496,30 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         Ok(())
     }
 
-    fn first_record(
+    fn inspect_first_record(
         &mut self,
         offset: u64,
         size: u32,
         compressed: bool,
         buffer: &BufferHeader,
         body: &[u8],
-    ) -> Result<First> {
-        let valid =
-            if compressed { buffer.offset as usize } else { buffer.within(size).valid_bytes(size as usize) };
+    ) -> Result<BufferStart> {
+        let valid = if compressed {
+            buffer.offset as usize
+        } else {
+            buffer.with_minimum_size(size).valid_bytes(size as usize)
+        };
         let valid = valid.saturating_sub(HEADER_SIZE);
         let first = if compressed {
-            let mut packed = [0; 4 * PEEK];
+            let mut packed = [0; 4 * PEEK_BYTES];
             let want = packed.len().min((size as usize).saturating_sub(HEADER_SIZE));
             let packed = packed.get_mut(..want).unwrap_or_default();
             let got = self.source.read_at(offset.saturating_add(HEADER_SIZE as u64), packed)?;
-            // The prefix is enough, or the buffer is damaged, which loading it reports.
+            // A prefix is enough. Loading the buffer reports damage.
             let packed = packed.get(..got).unwrap_or_default();
             let _ = xpress::decompress_prefix(
                 packed,
-                PEEK.min(valid),
+                PEEK_BYTES.min(valid),
                 valid.min(MAX_BUFFER as usize),
                 &mut self.scratch,
             );
@@ -509,7 +529,7 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         };
         let holds_events = !self.modern || buffer.kind().holds_events();
         let Some(marker) = first.first_chunk::<8>() else {
-            return Ok(First { has_records: compressed && holds_events, family: None, time: None });
+            return Ok(BufferStart { has_records: compressed && holds_events, family: None, time: None });
         };
         // The record extends past the bytes read here: only its header is inspected.
         let mut padded = [0; header::MAX_HEADER];
@@ -519,29 +539,29 @@ impl<R: ReadAt + ?Sized> Walk<'_, R> {
         // A buffer of an unknown kind counts as one with events if its first record is readable. An
         // unknown marker is damage, which loading the buffer reports.
         let has_records = family.is_some() || holds_events && !marker.starts_with(&[FILLER; 4]);
-        Ok(First { has_records, family, time })
+        Ok(BufferStart { has_records, family, time })
     }
 
     fn finish(mut self) -> Index {
-        // A wrapped file holds newer buffers before older ones: where times are equal, sequence
-        // numbers restore the order.
-        let acquired = |b: &BufferRef| if self.circular { b.sequence } else { 0 };
-        self.index.buffers.sort_by_key(|b| (b.cpu, b.first_time, acquired(b)));
+        // A wrapped file holds newer buffers before older ones. Sequence numbers order buffers with
+        // equal times.
+        let sequence = |b: &BufferRef| if self.circular { b.sequence } else { 0 };
+        self.index.buffers.sort_by_key(|b| (b.cpu, b.first_time, sequence(b)));
         self.index
     }
 }
 
 /// Returns whether all fields are plausible for a buffer in a file.
-fn is_header(buffer: &BufferHeader) -> bool {
+fn is_plausible_header(buffer: &BufferHeader) -> bool {
     let (size, valid) = (buffer.buffer_size, buffer.offset);
     let fits = if buffer.is_compressed() { size <= valid } else { valid <= size };
-    (HEADER_SIZE as u32..=MAX_CLAIM).contains(&size) && fits && has_plausible_fields(buffer)
+    (HEADER_SIZE as u32..=MAX_CLAIMED_BYTES).contains(&size) && fits && has_plausible_fields(buffer)
 }
 
 /// Returns whether the fields other than the size are plausible for a buffer in a file.
 fn has_plausible_fields(buffer: &BufferHeader) -> bool {
     buffer.state == STATE_FLUSH
-        && (HEADER_SIZE as u32..=MAX_CLAIM).contains(&buffer.offset)
+        && (HEADER_SIZE as u32..=MAX_CLAIMED_BYTES).contains(&buffer.offset)
         && buffer.offset.is_multiple_of(8)
         && buffer.flags & !KNOWN_BUFFER_FLAGS == 0
         && buffer.buffer_type <= BufferType::DBG_INFO.0

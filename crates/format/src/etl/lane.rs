@@ -2,18 +2,18 @@
 //!
 //! ```text
 //!   stamps never decrease   at ──▶ next record in the buffer
-//!   stamps decrease         order = [ 0x148, 0x048, 0x2C0 … ] by (stamp, offset), heads of groups
-//!                           group = a stamped record and the unstamped ones that follow it
+//!   stamps decrease         group_heads = [ 0x148, 0x048, 0x2C0 … ] by (stamp, offset)
+//!                           a group is a stamped record and the unstamped records after it
 //! ```
 //!
-//! A record without a stamp has the time of the record before it; the first record of a buffer that
-//! of the previous buffer. The merge may free the bytes of a buffer meanwhile; the position stays.
+//! A record without a stamp has the time of the record before it, or of the previous buffer if it
+//! is the first record. The merge may free the bytes of an open buffer; the position stays.
 
 use alloc::vec::Vec;
 
 use super::load::Loaded;
 use crate::Result;
-use crate::header::{Measure, Record, measure, measure_event, time_of};
+use crate::header::{EVENT_TIME_OFFSET, Measure, Record, measure, measure_event, time_of};
 use crate::wire::{align8, i64_at};
 
 #[derive(Debug, Default)]
@@ -31,9 +31,9 @@ pub(super) struct Lane {
     next: Option<Measure>,
     /// Time of the records before the first stamp.
     inherited: i64,
-    shuffled: bool,
-    /// Offsets of group heads in time order, if `shuffled`.
-    order: Vec<u32>,
+    is_unordered: bool,
+    /// Offsets of group heads in time order, if `is_unordered`.
+    group_heads: Vec<u32>,
     group: usize,
     old_instances: bool,
 }
@@ -49,85 +49,84 @@ impl Lane {
     ) -> (Self, Result<()>) {
         let mut lane = Self { buffer, cpu, inherited, old_instances, time: inherited, ..Self::default() };
         lane.at = loaded.start;
-        let (ordered, scanned) = lane.scan(&loaded);
-        lane.shuffled = !ordered;
-        lane.fill(loaded);
-        if let Some(&first) = lane.order.first() {
+        let (is_ordered, scan_result) = lane.check_order(&loaded);
+        lane.is_unordered = !is_ordered;
+        lane.set_bytes(loaded);
+        if let Some(&first) = lane.group_heads.first() {
             lane.at = first as usize;
         }
-        lane.inspect_record();
-        (lane, scanned)
+        lane.measure_next();
+        (lane, scan_result)
     }
 
-    /// Sets the bytes of the buffer.
-    fn fill(&mut self, loaded: Loaded) {
+    fn set_bytes(&mut self, loaded: Loaded) {
         self.loaded = loaded;
         self.resident = true;
-        if self.shuffled {
-            self.order = self.groups();
+        if self.is_unordered {
+            self.group_heads = self.find_group_heads();
         }
     }
 
-    /// Sets the bytes again after [`Lane::empty`]; false if they have changed.
-    pub(super) fn refill(&mut self, loaded: Loaded) -> bool {
-        self.fill(loaded);
-        let before = self.next;
-        let same = self.measure_at(self.at) == before && before.is_some();
-        if !same {
+    /// Sets the bytes again after [`Lane::free_bytes`]; false if they have changed.
+    pub(super) fn restore_bytes(&mut self, loaded: Loaded) -> bool {
+        self.set_bytes(loaded);
+        let expected = self.next;
+        let is_unchanged = self.measure_at(self.at) == expected && expected.is_some();
+        if !is_unchanged {
             self.next = None;
         }
-        same
+        is_unchanged
     }
 
     /// Frees the bytes until they are needed again.
-    pub(super) fn empty(&mut self) -> Loaded {
+    pub(super) fn free_bytes(&mut self) -> Loaded {
         self.resident = false;
-        self.order = Vec::new();
+        self.group_heads = Vec::new();
         core::mem::take(&mut self.loaded)
     }
 
-    /// Returns the bytes of memory that [`Lane::empty`] frees.
-    pub(super) fn cost(&self) -> usize {
-        self.loaded.bytes.capacity().saturating_add(self.order.capacity().saturating_mul(4))
+    /// Returns the bytes of memory that [`Lane::free_bytes`] frees.
+    pub(super) fn memory_bytes(&self) -> usize {
+        self.loaded.bytes.capacity().saturating_add(self.group_heads.capacity().saturating_mul(4))
     }
 
-    pub(super) const fn is_done(&self) -> bool {
+    pub(super) const fn is_finished(&self) -> bool {
         self.next.is_none()
     }
 
     #[inline(always)]
-    pub(super) fn record(&self) -> Option<Record<'_>> {
+    pub(super) fn current_record(&self) -> Option<Record<'_>> {
         Some(Record::new(self.loaded.bytes.get(self.at..)?, self.next?, self.cpu, self.time))
     }
 
     /// Moves to the next record; false at the end of the buffer.
     #[inline]
     pub(super) fn step(&mut self) -> bool {
-        let Some(this) = self.next else { return false };
-        self.at = self.at.saturating_add(align8(this.size));
-        if self.shuffled && !self.stays_in_group() {
+        let Some(current) = self.next else { return false };
+        self.at = self.at.saturating_add(align8(current.size));
+        if self.is_unordered && !self.is_next_unstamped() {
             self.group = self.group.saturating_add(1);
-            let Some(&head) = self.order.get(self.group) else {
+            let Some(&head) = self.group_heads.get(self.group) else {
                 self.next = None;
                 return false;
             };
             self.at = head as usize;
             self.time = self.inherited;
         }
-        self.inspect_record();
+        self.measure_next();
         self.next.is_some()
     }
 
-    /// Moves to the next record if it is an EVENT, the buffer is in time order, and its stamp, as
-    /// an ascending number, is below `limit`. Otherwise nothing changes, and the caller uses
-    /// [`Lane::step`].
+    /// Moves to the next record if the record is an EVENT, the buffer is in time order, and the
+    /// stamp, as an ascending number, is below `limit`. Otherwise nothing changes, and the caller
+    /// uses [`Lane::step`].
     #[inline(always)]
-    pub(super) fn step_before(&mut self, limit: u64) -> bool {
-        let Some(this) = self.next else { return false };
-        let at = self.at.wrapping_add(align8(this.size));
-        let rest = self.rest(at);
-        let Some(next) = measure_event(rest).filter(|_| !self.shuffled) else { return false };
-        let time = i64_at(rest, 0x10);
+    pub(super) fn step_to_event_before(&mut self, limit: u64) -> bool {
+        let Some(current) = self.next else { return false };
+        let at = self.at.wrapping_add(align8(current.size));
+        let remaining = self.bytes_from(at);
+        let Some(next) = measure_event(remaining).filter(|_| !self.is_unordered) else { return false };
+        let time = i64_at(remaining, EVENT_TIME_OFFSET);
         if time.cast_unsigned() ^ (1 << 63) >= limit {
             return false;
         }
@@ -136,68 +135,68 @@ impl Lane {
     }
 
     #[inline]
-    fn inspect_record(&mut self) {
+    fn measure_next(&mut self) {
         self.next = self.measure_at(self.at);
         if let Some(next) = self.next {
-            self.time = time_of(self.rest(self.at), next.family).unwrap_or(self.time);
+            self.time = time_of(self.bytes_from(self.at), next.family).unwrap_or(self.time);
         }
     }
 
     #[inline(always)]
-    fn rest(&self, at: usize) -> &[u8] {
+    fn bytes_from(&self, at: usize) -> &[u8] {
         self.loaded.bytes.get(at..).unwrap_or_default()
     }
 
     /// Measures the record at an offset; `None` at a defect, which the scan has reported.
     #[inline]
     fn measure_at(&self, at: usize) -> Option<Measure> {
-        measure(self.rest(at), 0, self.old_instances).ok().flatten()
+        measure(self.bytes_from(at), 0, self.old_instances).ok().flatten()
     }
 
-    fn stays_in_group(&self) -> bool {
-        self.measure_at(self.at).is_some_and(|m| time_of(self.rest(self.at), m.family).is_none())
+    fn is_next_unstamped(&self) -> bool {
+        self.measure_at(self.at).is_some_and(|m| time_of(self.bytes_from(self.at), m.family).is_none())
     }
 
     /// Returns whether stamps never decrease, and the defect that ends the records, if there is
     /// one.
-    fn scan(&self, loaded: &Loaded) -> (bool, Result<()>) {
-        let (mut at, mut time, mut ordered) = (loaded.start, None, true);
+    fn check_order(&self, loaded: &Loaded) -> (bool, Result<()>) {
+        let (mut at, mut time, mut is_ordered) = (loaded.start, None, true);
         loop {
-            let rest = loaded.bytes.get(at..).unwrap_or_default();
-            if let Some(event) = measure_event(rest) {
-                let stamp = i64_at(rest, 0x10);
-                ordered &= time.is_none_or(|before| before <= stamp);
+            let remaining = loaded.bytes.get(at..).unwrap_or_default();
+            if let Some(event) = measure_event(remaining) {
+                let stamp = i64_at(remaining, EVENT_TIME_OFFSET);
+                is_ordered &= time.is_none_or(|previous| previous <= stamp);
                 time = Some(stamp);
                 at = at.wrapping_add(align8(event.size));
                 continue;
             }
-            match measure(rest, loaded.base.saturating_add(at as u64), self.old_instances) {
+            match measure(remaining, loaded.base.saturating_add(at as u64), self.old_instances) {
                 Ok(Some(m)) => {
-                    let stamp = time_of(rest, m.family).or(time).unwrap_or(self.inherited);
-                    ordered &= time.is_none_or(|before| before <= stamp);
+                    let stamp = time_of(remaining, m.family).or(time).unwrap_or(self.inherited);
+                    is_ordered &= time.is_none_or(|previous| previous <= stamp);
                     time = Some(stamp);
                     at = at.saturating_add(align8(m.size));
                 }
-                Ok(None) => return (ordered, Ok(())),
-                Err(defect) => return (ordered, Err(defect)),
+                Ok(None) => return (is_ordered, Ok(())),
+                Err(defect) => return (is_ordered, Err(defect)),
             }
         }
     }
 
     /// Returns the offsets of group heads by stamp, ties in the order of the buffer.
-    fn groups(&self) -> Vec<u32> {
+    fn find_group_heads(&self) -> Vec<u32> {
         let mut heads = Vec::new();
         let mut at = self.loaded.start;
         while let Some(m) = self.measure_at(at) {
-            if heads.is_empty() || time_of(self.rest(at), m.family).is_some() {
+            if heads.is_empty() || time_of(self.bytes_from(at), m.family).is_some() {
                 heads.push(u32::try_from(at).unwrap_or(u32::MAX));
             }
             at = at.saturating_add(align8(m.size));
         }
         let stamp = |at: u32| {
-            let rest = self.rest(at as usize);
+            let remaining = self.bytes_from(at as usize);
             let family = self.measure_at(at as usize).map(|m| m.family);
-            family.and_then(|family| time_of(rest, family)).unwrap_or(self.inherited)
+            family.and_then(|family| time_of(remaining, family)).unwrap_or(self.inherited)
         };
         // Sorted in place: a copy of the stamps would take more memory than the buffer.
         heads.sort_unstable_by_key(|&at| (stamp(at), at));

@@ -15,13 +15,13 @@ pub(super) struct Loaded {
     pub(super) bytes: Vec<u8>,
     /// Offset of the first record.
     pub(super) start: usize,
-    /// Added to record offsets in error messages: the file offset of a plain buffer's first byte.
+    /// The offset that error messages add to record offsets: that of the first byte in the file.
     pub(super) base: u64,
 }
 
 /// The largest vector kept for reuse: allocating a larger one costs little compared with filling
 /// it.
-const SPARE: usize = 1 << 20;
+const MAX_SPARE_BYTES: usize = 1 << 20;
 
 /// Memory for loading, reused from buffer to buffer.
 #[derive(Debug, Default)]
@@ -31,26 +31,27 @@ pub(super) struct Loader {
 }
 
 impl Loader {
-    /// Reads a buffer. Damage inside it is returned beside the records that were salvaged.
+    /// Reads a buffer. Damage inside it is returned together with the records before the damage.
     pub(super) fn load<R: ReadAt + ?Sized>(
         &mut self,
         source: &R,
         buffer: &BufferRef,
         session_size: u32,
     ) -> Result<(Loaded, Option<Error>)> {
-        let mut bytes = self.memory(buffer.memory as usize);
+        let mut bytes = self.take_spare(buffer.memory as usize);
         if !buffer.compressed {
-            read(source, buffer.offset, buffer.memory, &mut bytes)?;
-            let valid = header_of(&bytes).map_or(0, |h| h.within(buffer.size).valid_bytes(bytes.len()));
+            read_bytes(source, buffer.offset, buffer.memory, &mut bytes)?;
+            let valid =
+                parse_header(&bytes).map_or(0, |h| h.with_minimum_size(buffer.size).valid_bytes(bytes.len()));
             bytes.truncate(valid);
             return Ok((Loaded { bytes, start: HEADER_SIZE, base: buffer.offset }, None));
         }
         bytes.clear();
-        if self.packed.capacity() > SPARE {
+        if self.packed.capacity() > MAX_SPARE_BYTES {
             self.packed = Vec::new();
         }
-        read(source, buffer.offset, buffer.size, &mut self.packed)?;
-        let limit = header_of(&self.packed).map_or(0, |h| h.offset);
+        read_bytes(source, buffer.offset, buffer.size, &mut self.packed)?;
+        let limit = parse_header(&self.packed).map_or(0, |h| h.offset);
         let what = "compressed buffer";
         let loaded =
             |bytes| Loaded { bytes, start: 0, base: buffer.offset.saturating_add(HEADER_SIZE as u64) };
@@ -61,19 +62,19 @@ impl Loader {
         let packed = self.packed.get(HEADER_SIZE..).unwrap_or_default();
         let unpacked = (limit as usize).saturating_sub(HEADER_SIZE);
         let damage = xpress::decompress(packed, unpacked, &mut bytes).err();
-        Ok((loaded(bytes), damage.map(|e| at_file_offset(e, buffer.offset))))
+        Ok((loaded(bytes), damage.map(|e| with_file_offset(e, buffer.offset))))
     }
 
     /// Keeps memory for the next buffer.
     pub(super) fn recycle(&mut self, loaded: Loaded) {
-        // A few are enough: at most one is in flight while another is loaded.
-        if self.spare.len() < 4 && loaded.bytes.capacity() <= SPARE {
+        // A few are enough: at most one buffer is in use while another is loaded.
+        if self.spare.len() < 4 && loaded.bytes.capacity() <= MAX_SPARE_BYTES {
             self.spare.push(loaded.bytes);
         }
     }
 
     /// Returns an empty vector that does not hold much more memory than needed.
-    fn memory(&mut self, needed: usize) -> Vec<u8> {
+    fn take_spare(&mut self, needed: usize) -> Vec<u8> {
         let mut bytes = self.spare.pop().unwrap_or_default();
         if bytes.capacity() < needed || bytes.capacity() / 4 > needed {
             bytes = Vec::new();
@@ -88,25 +89,25 @@ impl Loader {
 /// Fails if the bytes are not a buffer or cannot be decompressed.
 pub fn unpack(buffer: &[u8], into: &mut Vec<u8>) -> Result<BufferHeader> {
     let what = "buffer";
-    let mut header = header_of(buffer).ok_or(Error::Truncated {
+    let mut header = parse_header(buffer).ok_or(Error::Truncated {
         what,
         offset: 0,
         needed: HEADER_SIZE as u64,
         available: buffer.len() as u64,
     })?;
-    let wrong = |reason| Error::Invalid { what, offset: 0, reason };
+    let invalid = |reason| Error::Invalid { what, offset: 0, reason };
     into.clear();
     if !header.is_compressed() {
         let valid = header.offset as usize;
         if valid < HEADER_SIZE || valid > buffer.len() {
-            return Err(wrong("its valid bytes are not all there"));
+            return Err(invalid("its valid bytes are incomplete"));
         }
         into.extend_from_slice(buffer.get(..valid).unwrap_or_default());
         return Ok(header);
     }
     let packed = buffer.get(HEADER_SIZE..buffer.len().min(header.buffer_size as usize)).unwrap_or_default();
     if header.offset < HEADER_SIZE as u32 || header.offset > MAX_BUFFER {
-        return Err(wrong("unpacked size is impossible"));
+        return Err(invalid("unpacked size is impossible"));
     }
     let mut records = Vec::new();
     xpress::decompress(packed, (header.offset as usize).saturating_sub(HEADER_SIZE), &mut records)?;
@@ -117,11 +118,11 @@ pub fn unpack(buffer: &[u8], into: &mut Vec<u8>) -> Result<BufferHeader> {
     Ok(header)
 }
 
-fn header_of(bytes: &[u8]) -> Option<BufferHeader> {
+fn parse_header(bytes: &[u8]) -> Option<BufferHeader> {
     bytes.first_chunk().map(BufferHeader::parse)
 }
 
-fn read<R: ReadAt + ?Sized>(source: &R, offset: u64, size: u32, into: &mut Vec<u8>) -> Result<()> {
+fn read_bytes<R: ReadAt + ?Sized>(source: &R, offset: u64, size: u32, into: &mut Vec<u8>) -> Result<()> {
     into.resize(size as usize, 0);
     let got = source.read_at(offset, into)?;
     into.truncate(got);
@@ -129,7 +130,7 @@ fn read<R: ReadAt + ?Sized>(source: &R, offset: u64, size: u32, into: &mut Vec<u
 }
 
 /// Converts the offset of an error inside a compressed stream to an offset in the file.
-fn at_file_offset(error: Error, buffer: u64) -> Error {
+fn with_file_offset(error: Error, buffer: u64) -> Error {
     let base = buffer.saturating_add(HEADER_SIZE as u64);
     match error {
         Error::Truncated { what, offset, needed, available } => {

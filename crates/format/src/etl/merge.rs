@@ -1,9 +1,9 @@
 //! Merges the buffers of a file into one sequence of events in time order, with one buffer per
 //! processor in memory.
 //!
-//! Within a processor, buffers follow each other in time; across processors there is no order. Each
-//! processor has its next *unopened* buffer in the heap, under the stamp of its first record, and
-//! its open lanes:
+//! Within a processor, buffers follow each other in time; across processors there is no order. The
+//! heap holds the next *unopened* buffer of each processor, under the stamp of its first record,
+//! and all open lanes except the current one:
 //!
 //! ```text
 //!   heap (time, cpu, buffer) ──pop──▶ if unopened: load, queue the CPU's next ──▶ current lane
@@ -19,9 +19,9 @@
 //! * A buffer whose stamps decrease is sorted, stably. Stamps earlier than its first one are
 //!   emitted when the buffer is opened: to know them earlier, the reader would have to read the
 //!   whole file twice.
-//! * When open buffers exceed the budget, those needed last are freed and loaded again when their
-//!   turn comes. The budget grows with the size of the file, not with the sizes that it claims, so
-//!   a small file with large claims stays cheap.
+//! * When open buffers exceed the budget, the buffers needed last are freed and loaded again
+//!   later. The budget grows with the size of the file, not with the buffer sizes in its
+//!   headers, so a small file with large claimed sizes uses little memory.
 
 use alloc::collections::{BinaryHeap, VecDeque};
 use alloc::vec::Vec;
@@ -36,17 +36,17 @@ use crate::header::Record;
 use crate::{Error, Result};
 
 /// Bytes of open buffers that are always allowed in addition to the largest one.
-const SLACK: usize = 4 << 20;
-/// Above this, open buffers may take only a few times the length of the file.
-const AMPLE: usize = 256 << 20;
-/// Bytes that may be loaded a second time. Ordinary files need none; this bounds the cost of files
-/// crafted to need many.
+const EXTRA_OPEN_BYTES: usize = 4 << 20;
+/// If open buffers take more bytes than this, the limit is a small multiple of the file length.
+const MAX_CHEAP_BYTES: usize = 256 << 20;
+/// Bytes that may be loaded a second time, in addition to [`RELOADS_OF_FILE`] times the file
+/// length. Ordinary files need no reload; the limit bounds the cost of crafted files.
 const RELOAD_BYTES: u64 = 256 << 20;
-const RELOADS: u64 = 8;
+const RELOADS_OF_FILE: u64 = 8;
 /// Overlapping plain buffers may all be open, up to this many bytes.
-const OVERLAP: u64 = 48 << 20;
-/// The best compression ratio of real files: to a twentieth. Files that exceed it are crafted.
-const BEST_PACKING: usize = 20;
+const MAX_OVERLAP_BYTES: u64 = 48 << 20;
+/// The highest compression ratio of real files; crafted files may exceed it.
+const MAX_COMPRESSION_RATIO: usize = 20;
 
 /// Defects met while reading: the first ones and their number.
 #[derive(Clone, Debug, Default)]
@@ -68,7 +68,7 @@ impl Damage {
 
 /// A position in the order of emission.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Turn {
+struct MergePosition {
     /// Time, processor and index of the buffer in the trace's index, as one number: the heap
     /// compares keys for every second event.
     key: u128,
@@ -78,12 +78,12 @@ struct Turn {
 
 const NOT_OPEN: usize = usize::MAX;
 
-impl Turn {
+impl MergePosition {
     #[inline]
     fn new(time: i64, cpu: u16, buffer: usize, slot: usize) -> Self {
         let ascending = time.cast_unsigned() ^ (1 << 63);
-        let place = u64::from(cpu) << 48 | (buffer as u64 & 0xFFFF_FFFF_FFFF);
-        Self { key: u128::from(ascending) << 64 | u128::from(place), slot }
+        let cpu_and_buffer = u64::from(cpu) << 48 | (buffer as u64 & 0xFFFF_FFFF_FFFF);
+        Self { key: u128::from(ascending) << 64 | u128::from(cpu_and_buffer), slot }
     }
 
     #[inline]
@@ -104,21 +104,21 @@ impl Turn {
 #[derive(Debug)]
 pub struct Events<'t, R> {
     trace: &'t Trace<R>,
-    heap: BinaryHeap<Reverse<Turn>>,
+    heap: BinaryHeap<Reverse<MergePosition>>,
     lanes: Vec<Lane>,
     /// Free slots of `lanes`.
     free: Vec<usize>,
     current: Option<usize>,
     /// Whether the current record has been returned.
-    step: bool,
-    /// The key of the first turn in the heap; the current lane continues alone until then.
+    is_returned: bool,
+    /// The key of the first position in the heap; the current lane is read up to this key.
     horizon: u128,
     loader: Loader,
     open_bytes: usize,
     budget: usize,
     read_bytes: u64,
-    /// Bytes that may still be loaded again; at 0, the time order is given up.
-    reloads: u64,
+    /// Bytes that may still be loaded again. At 0, events are in order only within a buffer.
+    reload_bytes_left: u64,
     damage: Damage,
     /// Buffers that have been read to their end, if the caller wants them ([`Events::note_ends`]).
     ends: Option<VecDeque<usize>>,
@@ -139,13 +139,13 @@ impl<'t, R: ReadAt> Events<'t, R> {
             lanes: Vec::new(),
             free: Vec::new(),
             current: None,
-            step: false,
+            is_returned: false,
             horizon: u128::MAX,
             loader: Loader::default(),
             open_bytes: 0,
             budget: 0,
             read_bytes: 0,
-            reloads: RELOAD_BYTES.saturating_add(trace.file_size().saturating_mul(RELOADS)),
+            reload_bytes_left: RELOAD_BYTES.saturating_add(trace.file_size().saturating_mul(RELOADS_OF_FILE)),
             damage: Damage::default(),
             ends: None,
         };
@@ -158,7 +158,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
             events.queue_stamped(index, b.cpu);
         }
         let largest = buffers.iter().map(|b| b.memory as usize).max().unwrap_or(0);
-        events.budget = budget(largest, cpus, trace.file_size());
+        events.budget = open_bytes_budget(largest, cpus, trace.file_size());
         events
     }
 
@@ -167,17 +167,17 @@ impl<'t, R: ReadAt> Events<'t, R> {
     #[allow(clippy::should_implement_trait)] // The record borrows from the reader.
     #[inline(always)]
     pub fn next(&mut self) -> Result<Option<Record<'_>>> {
-        if !self.ready()? {
+        if !self.find_next()? {
             return Ok(None);
         }
-        self.step = true;
-        Ok(self.current.and_then(|slot| self.lanes.get(slot)).and_then(Lane::record))
+        self.is_returned = true;
+        Ok(self.current.and_then(|slot| self.lanes.get(slot)).and_then(Lane::current_record))
     }
 
     /// Returns the raw stamp of the event that [`Events::next`] returns next.
     #[inline]
     pub fn peek_time(&mut self) -> Result<Option<i64>> {
-        Ok(if self.ready()? {
+        Ok(if self.find_next()? {
             self.current.and_then(|slot| self.lanes.get(slot)).map(|l| l.time)
         } else {
             None
@@ -205,7 +205,7 @@ impl<'t, R: ReadAt> Events<'t, R> {
         self.trace.buffers().get(index).copied()
     }
 
-    fn note_end(&mut self, buffer: usize) {
+    fn record_end(&mut self, buffer: usize) {
         if let Some(ends) = &mut self.ends {
             ends.push_back(buffer);
         }
@@ -223,77 +223,77 @@ impl<'t, R: ReadAt> Events<'t, R> {
         self.read_bytes
     }
 
-    /// Returns whether there is a next record, which is then that of the current lane.
+    /// Returns whether there is a next record, and makes its lane the current lane.
     #[inline(always)]
-    fn ready(&mut self) -> Result<bool> {
+    fn find_next(&mut self) -> Result<bool> {
         if self.step_within_lane() {
-            self.step = false;
+            self.is_returned = false;
             return Ok(true);
         }
-        self.advance()
+        self.select_next_lane()
     }
 
-    /// Moves within the current lane, if its next record is the next one of all.
+    /// Moves within the current lane if its next record is the earliest of all lanes.
     #[inline(always)]
     fn step_within_lane(&mut self) -> bool {
         let Some(lane) = self.current.and_then(|slot| self.lanes.get_mut(slot)) else { return false };
-        self.step && lane.step_before((self.horizon >> 64) as u64)
+        self.is_returned && lane.step_to_event_before((self.horizon >> 64) as u64)
     }
 
     /// Makes `current` the lane with the next record.
-    fn advance(&mut self) -> Result<bool> {
+    fn select_next_lane(&mut self) -> Result<bool> {
         if let Some((slot, lane)) = self.current.and_then(|slot| Some((slot, self.lanes.get_mut(slot)?))) {
-            if !self.step {
+            if !self.is_returned {
                 return Ok(true);
             }
-            self.step = false;
+            self.is_returned = false;
             if lane.step() {
-                let turn = Turn::new(lane.time, lane.cpu, lane.buffer, slot);
-                if turn.key < self.horizon {
+                let position = MergePosition::new(lane.time, lane.cpu, lane.buffer, slot);
+                if position.key < self.horizon {
                     return Ok(true);
                 }
-                if self.swap_with_first(turn) {
+                if self.swap_with_first(position) {
                     return Ok(true);
                 }
-                self.heap.push(Reverse(turn));
+                self.heap.push(Reverse(position));
             } else {
                 self.close(slot);
             }
             self.current = None;
         }
-        self.take_first_turn()
+        self.open_first_lane()
     }
 
-    /// Continues with the first turn of the heap and puts `turn` into the heap instead; false if
-    /// the buffer of the first turn is not in memory.
+    /// Continues with the first position of the heap and puts `position` into the heap instead;
+    /// false if the buffer of the first position is not in memory.
     #[inline]
-    fn swap_with_first(&mut self, turn: Turn) -> bool {
+    fn swap_with_first(&mut self, position: MergePosition) -> bool {
         let Some(mut top) = self.heap.peek_mut() else { return false };
         let slot = top.0.slot;
         if !self.lanes.get(slot).is_some_and(|l| l.resident) {
             return false;
         }
-        top.0 = turn;
+        top.0 = position;
         drop(top);
         self.current = Some(slot);
         self.horizon = self.heap.peek().map_or(u128::MAX, |r| r.0.key);
         true
     }
 
-    /// Takes the first turn from the heap and opens its buffer if needed.
+    /// Takes the first position from the heap and opens its buffer if needed.
     #[cold]
-    fn take_first_turn(&mut self) -> Result<bool> {
-        while let Some(Reverse(turn)) = self.heap.pop() {
-            let slot = match turn.slot {
-                NOT_OPEN => self.open(turn)?,
+    fn open_first_lane(&mut self) -> Result<bool> {
+        while let Some(Reverse(position)) = self.heap.pop() {
+            let slot = match position.slot {
+                NOT_OPEN => self.open(position)?,
                 slot => self.make_resident(slot)?,
             };
             let Some((slot, lane)) = slot.and_then(|slot| Some((slot, self.lanes.get(slot)?))) else {
                 continue;
             };
-            let actual = Turn::new(lane.time, lane.cpu, lane.buffer, slot);
+            let actual = MergePosition::new(lane.time, lane.cpu, lane.buffer, slot);
             // With no reloads left, a lane is read to its end at once.
-            let next = self.heap.peek().filter(|_| self.reloads > 0);
+            let next = self.heap.peek().filter(|_| self.reload_bytes_left > 0);
             self.horizon = next.map_or(u128::MAX, |r| r.0.key);
             // A sorted buffer may begin earlier or later than its first record showed.
             if actual.key > self.horizon {
@@ -306,27 +306,31 @@ impl<'t, R: ReadAt> Events<'t, R> {
         Ok(false)
     }
 
-    /// Loads the buffer of a turn; `None` if it has no records.
-    fn open(&mut self, turn: Turn) -> Result<Option<usize>> {
-        let Some(this) = self.trace.buffers().get(turn.buffer()).copied() else { return Ok(None) };
-        let next = turn.buffer().saturating_add(1);
-        if this.stamped {
-            self.queue_stamped(next, this.cpu);
+    /// Loads the buffer of a position; `None` if the buffer has no records.
+    fn open(&mut self, position: MergePosition) -> Result<Option<usize>> {
+        let Some(buffer) = self.trace.buffers().get(position.buffer()).copied() else { return Ok(None) };
+        let next = position.buffer().saturating_add(1);
+        if buffer.stamped {
+            self.queue_stamped(next, buffer.cpu);
         }
-        if !this.has_records {
-            self.note_end(turn.buffer());
-            self.queue_unstamped(next, this.cpu, turn.time());
+        if !buffer.has_records {
+            self.record_end(position.buffer());
+            self.queue_unstamped(next, buffer.cpu, position.time());
             return Ok(None);
         }
-        let (loaded, damage) = self.load(&this)?;
-        self.read_bytes = self.read_bytes.saturating_add(u64::from(this.size));
-        let (lane, scanned) =
-            Lane::open((turn.buffer(), turn.cpu()), loaded, turn.time(), self.trace.old_instances());
-        for defect in damage.into_iter().chain(scanned.err()) {
+        let (loaded, damage) = self.load(&buffer)?;
+        self.read_bytes = self.read_bytes.saturating_add(u64::from(buffer.size));
+        let (lane, scan_result) = Lane::open(
+            (position.buffer(), position.cpu()),
+            loaded,
+            position.time(),
+            self.trace.old_instances(),
+        );
+        for defect in damage.into_iter().chain(scan_result.err()) {
             self.damage.add(defect);
         }
-        self.open_bytes = self.open_bytes.saturating_add(lane.cost());
-        let done = lane.is_done();
+        self.open_bytes = self.open_bytes.saturating_add(lane.memory_bytes());
+        let done = lane.is_finished();
         let slot = self.free.pop().unwrap_or(self.lanes.len());
         match self.lanes.get_mut(slot) {
             Some(free) => *free = lane,
@@ -340,39 +344,39 @@ impl<'t, R: ReadAt> Events<'t, R> {
     }
 
     fn load(&mut self, buffer: &BufferRef) -> Result<(Loaded, Option<Error>)> {
-        self.make_room(buffer.memory as usize);
+        self.free_lanes(buffer.memory as usize);
         self.loader.load(self.trace.source(), buffer, self.trace.session_buffer_size())
     }
 
     /// Frees a slot and queues a following buffer that has no stamp of its own.
     fn close(&mut self, slot: usize) {
         let Some(lane) = self.lanes.get_mut(slot) else { return };
-        self.open_bytes = self.open_bytes.saturating_sub(lane.cost());
+        self.open_bytes = self.open_bytes.saturating_sub(lane.memory_bytes());
         let (buffer, cpu, time) = (lane.buffer, lane.cpu, lane.time);
-        self.loader.recycle(lane.empty());
+        self.loader.recycle(lane.free_bytes());
         self.free.push(slot);
-        self.note_end(buffer);
+        self.record_end(buffer);
         self.queue_unstamped(buffer.saturating_add(1), cpu, time);
     }
 
     /// Queues the processor's first buffer from `index` on that has a stamp.
     fn queue_stamped(&mut self, index: usize, cpu: u16) {
-        let rest = self.trace.buffers().iter().enumerate().skip(index);
-        if let Some((buffer, b)) = rest.take_while(|(_, b)| b.cpu == cpu).find(|(_, b)| b.stamped) {
-            self.heap.push(Reverse(Turn::new(b.first_time, cpu, buffer, NOT_OPEN)));
+        let following = self.trace.buffers().iter().enumerate().skip(index);
+        if let Some((buffer, b)) = following.take_while(|(_, b)| b.cpu == cpu).find(|(_, b)| b.stamped) {
+            self.heap.push(Reverse(MergePosition::new(b.first_time, cpu, buffer, NOT_OPEN)));
         }
     }
 
     /// Queues the buffer at `index` if it is the processor's and has no stamp.
     fn queue_unstamped(&mut self, index: usize, cpu: u16, time: i64) {
         if self.trace.buffers().get(index).is_some_and(|b| b.cpu == cpu && !b.stamped) {
-            self.heap.push(Reverse(Turn::new(time, cpu, index, NOT_OPEN)));
+            self.heap.push(Reverse(MergePosition::new(time, cpu, index, NOT_OPEN)));
         }
     }
 
-    /// Frees the bytes of the lanes that are needed last until `more` bytes fit the budget, and
-    /// some to spare.
-    fn make_room(&mut self, more: usize) {
+    /// Frees the bytes of the lanes that are needed last, until `more` bytes fit the budget and at
+    /// least half of the budget is free.
+    fn free_lanes(&mut self, more: usize) {
         if self.open_bytes.saturating_add(more) <= self.budget {
             return;
         }
@@ -385,31 +389,31 @@ impl<'t, R: ReadAt> Events<'t, R> {
         let goal = self.budget.saturating_sub(more).min(self.budget / 2);
         while let Some((_, slot)) = resident.pop().filter(|_| self.open_bytes > goal) {
             if let Some(lane) = self.lanes.get_mut(slot) {
-                self.open_bytes = self.open_bytes.saturating_sub(lane.cost());
-                drop(lane.empty());
+                self.open_bytes = self.open_bytes.saturating_sub(lane.memory_bytes());
+                drop(lane.free_bytes());
             }
         }
     }
 
     /// Counts bytes that were loaded again; reports a defect when the limit is reached.
-    fn charge(&mut self, bytes: u32, offset: u64) {
-        let before = self.reloads;
-        self.reloads = before.saturating_sub(u64::from(bytes));
-        if before > 0 && self.reloads == 0 {
+    fn count_reload(&mut self, bytes: u32, offset: u64) {
+        let before = self.reload_bytes_left;
+        self.reload_bytes_left = before.saturating_sub(u64::from(bytes));
+        if before > 0 && self.reload_bytes_left == 0 {
             let reason = "too many large buffers overlap in time; from here on events are in order within a buffer only";
             self.damage.add(Error::Invalid { what: "order of buffers", offset, reason });
         }
     }
 
-    /// Returns the stamp of the next event as far as it is known without loading anything: exact
-    /// except for a buffer whose stamps decrease.
-    pub(super) fn likely_time(&mut self) -> Option<i64> {
-        if let Some(slot) = self.current.filter(|_| core::mem::take(&mut self.step)) {
+    /// Returns the stamp of the next event without loading a buffer. The stamp is exact except for
+    /// a buffer whose stamps decrease.
+    pub(super) fn estimated_time(&mut self) -> Option<i64> {
+        if let Some(slot) = self.current.filter(|_| core::mem::take(&mut self.is_returned)) {
             let lane = self.lanes.get_mut(slot).and_then(|lane| lane.step().then_some(&*lane));
-            match lane.map(|lane| Turn::new(lane.time, lane.cpu, lane.buffer, slot)) {
-                Some(turn) if turn.key < self.horizon => {}
-                Some(turn) => {
-                    self.heap.push(Reverse(turn));
+            match lane.map(|lane| MergePosition::new(lane.time, lane.cpu, lane.buffer, slot)) {
+                Some(position) if position.key < self.horizon => {}
+                Some(position) => {
+                    self.heap.push(Reverse(position));
                     self.current = None;
                 }
                 None => {
@@ -425,8 +429,8 @@ impl<'t, R: ReadAt> Events<'t, R> {
     /// Returns whether the reload limit is used up, so that the caller should read this file to its
     /// end.
     #[must_use]
-    pub(super) fn is_hurried(&self) -> bool {
-        self.reloads == 0
+    pub(super) fn has_used_up_reloads(&self) -> bool {
+        self.reload_bytes_left == 0
     }
 
     /// Returns the bytes of memory that open buffers take.
@@ -437,16 +441,16 @@ impl<'t, R: ReadAt> Events<'t, R> {
 
     /// Frees the memory of open buffers; they are loaded again when needed. For readers of many
     /// files at once.
-    pub(super) fn park(&mut self) {
-        if self.step {
+    pub(super) fn free_open_buffers(&mut self) {
+        if self.is_returned {
             return;
         }
         if let Some((slot, lane)) = self.current.take().and_then(|slot| Some((slot, self.lanes.get(slot)?))) {
-            self.heap.push(Reverse(Turn::new(lane.time, lane.cpu, lane.buffer, slot)));
+            self.heap.push(Reverse(MergePosition::new(lane.time, lane.cpu, lane.buffer, slot)));
         }
         for lane in self.lanes.iter_mut().filter(|l| l.resident) {
-            self.open_bytes = self.open_bytes.saturating_sub(lane.cost());
-            drop(lane.empty());
+            self.open_bytes = self.open_bytes.saturating_sub(lane.memory_bytes());
+            drop(lane.free_bytes());
         }
     }
 
@@ -454,17 +458,17 @@ impl<'t, R: ReadAt> Events<'t, R> {
     /// meanwhile.
     fn make_resident(&mut self, slot: usize) -> Result<Option<usize>> {
         let missing = self.lanes.get(slot).filter(|l| !l.resident).map(|l| l.buffer);
-        let Some(this) = missing.and_then(|b| self.trace.buffers().get(b)).copied() else {
+        let Some(buffer) = missing.and_then(|b| self.trace.buffers().get(b)).copied() else {
             return Ok(Some(slot));
         };
-        let (loaded, _) = self.load(&this)?;
-        self.charge(this.size.max(this.memory), this.offset);
+        let (loaded, _) = self.load(&buffer)?;
+        self.count_reload(buffer.size.max(buffer.memory), buffer.offset);
         let Some(lane) = self.lanes.get_mut(slot) else { return Ok(None) };
-        let same = lane.refill(loaded);
-        self.open_bytes = self.open_bytes.saturating_add(lane.cost());
-        if !same {
+        let is_unchanged = lane.restore_bytes(loaded);
+        self.open_bytes = self.open_bytes.saturating_add(lane.memory_bytes());
+        if !is_unchanged {
             let reason = "its bytes changed while the file was read";
-            self.damage.add(Error::Invalid { what: "buffer", offset: this.offset, reason });
+            self.damage.add(Error::Invalid { what: "buffer", offset: buffer.offset, reason });
             self.close(slot);
             return Ok(None);
         }
@@ -472,12 +476,13 @@ impl<'t, R: ReadAt> Events<'t, R> {
     }
 }
 
-/// Returns the allowed bytes of open buffers: a buffer for each processor, as far as the file's
-/// length makes that believable, or some of the file's own bytes.
-fn budget(largest: usize, cpus: usize, file_size: u64) -> usize {
+/// Returns the allowed bytes of open buffers: a largest buffer for each processor if the file is
+/// long enough for that, and at least the first [`MAX_OVERLAP_BYTES`] of the file.
+fn open_bytes_budget(largest: usize, cpus: usize, file_size: u64) -> usize {
     let length = usize::try_from(file_size).unwrap_or(usize::MAX);
-    let believable = length.saturating_mul(BEST_PACKING).min(AMPLE.max(length.saturating_mul(4)));
-    let overlapping = usize::try_from(file_size.min(OVERLAP)).unwrap_or(usize::MAX);
-    let open = cpus.saturating_mul(largest).min(believable).max(overlapping);
-    SLACK.saturating_add(largest).saturating_add(open)
+    let plausible_bytes =
+        length.saturating_mul(MAX_COMPRESSION_RATIO).min(MAX_CHEAP_BYTES.max(length.saturating_mul(4)));
+    let overlapping = usize::try_from(file_size.min(MAX_OVERLAP_BYTES)).unwrap_or(usize::MAX);
+    let open = cpus.saturating_mul(largest).min(plausible_bytes).max(overlapping);
+    EXTRA_OPEN_BYTES.saturating_add(largest).saturating_add(open)
 }

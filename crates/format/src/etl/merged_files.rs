@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   push(file) ──▶ heap by (wall time, file) ──▶ next_file() ──▶ read(file): one event of that file
-//!               └─▶ memory of open buffers ──▶ excess(): the longest open file, to be freed
+//!               └─▶ memory of open buffers ──▶ take_excess_file(): the file open longest, to be freed
 //! ```
 //!
 //! 1. Only the file that was read has a new next event. The others keep their positions in the
@@ -24,19 +24,18 @@ const MAX_OPEN_BYTES: usize = 256 << 20;
 
 /// Several files that are read as one stream in time order.
 ///
-/// The reader asks for the file whose [turn](Self::next_file) it is, and [reads](Self::read) one event
-/// of it.
+/// The reader asks for the [next file](Self::next_file) and [reads](Self::read) one event of it.
 #[derive(Debug)]
 pub struct MergedFiles<'t, R> {
-    files: Vec<File<'t, R>>,
+    files: Vec<MergedFile<'t, R>>,
     queue: FileQueue,
-    /// Whether all files are in the queue, except that of the last turn.
+    /// Whether all files are in the queue, except the file that was read last.
     has_begun: bool,
     last: Option<usize>,
 }
 
 #[derive(Debug)]
-struct File<'t, R> {
+struct MergedFile<'t, R> {
     clock: &'t Clock,
     events: Events<'t, R>,
     is_done: bool,
@@ -46,7 +45,7 @@ impl<'t, R: ReadAt> MergedFiles<'t, R> {
     /// Starts at the first events of all files.
     pub fn new(traces: impl IntoIterator<Item = &'t Trace<R>>) -> Self {
         let file =
-            |trace: &'t Trace<R>| File { clock: trace.clock(), events: trace.events(), is_done: false };
+            |trace: &'t Trace<R>| MergedFile { clock: trace.clock(), events: trace.events(), is_done: false };
         let files = traces.into_iter().map(file).collect();
         Self { files, queue: FileQueue::default(), has_begun: false, last: None }
     }
@@ -54,26 +53,26 @@ impl<'t, R: ReadAt> MergedFiles<'t, R> {
     /// Returns the file whose next event is the earliest, the first of several; `None` at the end
     /// of all files.
     ///
-    /// A file whose [ends of buffers](Events::note_ends) are wanted also has a turn for those after
-    /// its last event.
+    /// If the caller records [ends of buffers](Events::note_ends), the file is returned once more
+    /// for the buffers that end after its last event.
     #[inline(always)]
     pub fn next_file(&mut self) -> Option<usize> {
         match &self.files[..] {
             [only] => (!only.is_done).then_some(0),
-            _ => self.earliest(),
+            _ => self.take_earliest(),
         }
     }
 
     #[inline(never)]
-    fn earliest(&mut self) -> Option<usize> {
+    fn take_earliest(&mut self) -> Option<usize> {
         if !self.has_begun {
             self.has_begun = true;
             (0..self.files.len()).for_each(|file| self.schedule(file));
         }
         if let Some(file) = self.last {
             self.schedule(file);
-            while let Some(file) = self.queue.excess().and_then(|file| self.files.get_mut(file)) {
-                file.events.park();
+            while let Some(file) = self.queue.take_excess_file().and_then(|file| self.files.get_mut(file)) {
+                file.events.free_open_buffers();
             }
         }
         self.last = self.queue.pop();
@@ -83,7 +82,7 @@ impl<'t, R: ReadAt> MergedFiles<'t, R> {
     /// Puts a file that was read back into the queue.
     #[inline]
     fn schedule(&mut self, file: usize) {
-        let Some(File { clock, events, is_done }) = self.files.get_mut(file) else { return };
+        let Some(MergedFile { clock, events, is_done }) = self.files.get_mut(file) else { return };
         if *is_done || self.queue.push(file, events, clock) {
             return;
         }
@@ -94,16 +93,17 @@ impl<'t, R: ReadAt> MergedFiles<'t, R> {
         }
     }
 
-    /// Reads the next event of the file whose turn it is; `None` if it has no more.
+    /// Reads the next event of the file that [`next_file`](Self::next_file) returned; `None` if the
+    /// file has no more events.
     #[inline(always)]
     pub fn read(&mut self, file: usize) -> Result<Option<Record<'_>>> {
-        let Some(File { events, is_done, .. }) = self.files.get_mut(file) else { return Ok(None) };
+        let Some(MergedFile { events, is_done, .. }) = self.files.get_mut(file) else { return Ok(None) };
         let record = events.next()?;
         *is_done = record.is_none();
         Ok(record)
     }
 
-    /// Gives a file no further turn.
+    /// Excludes a file from further reading.
     pub fn end(&mut self, file: usize) {
         if let Some(file) = self.files.get_mut(file) {
             file.is_done = true;
@@ -131,28 +131,28 @@ impl<'t, R: ReadAt> MergedFiles<'t, R> {
 #[derive(Debug, Default)]
 struct FileQueue {
     heap: BinaryHeap<Reverse<(FileTime, usize)>>,
-    /// The file that has the next turn regardless of time.
+    /// The file that is read next regardless of time.
     front: Option<usize>,
-    /// Memory of each file; `total` is the sum.
-    open: Vec<Memory>,
-    total: usize,
+    /// Memory of each file; `total_bytes` is the sum.
+    memory: Vec<FileMemory>,
+    total_bytes: usize,
     /// Files that have open buffers, oldest first; some may have freed them already.
-    order: VecDeque<usize>,
+    open_order: VecDeque<usize>,
 }
 
 #[derive(Clone, Debug, Default)]
-struct Memory {
+struct FileMemory {
     bytes: usize,
-    is_in_order: bool,
+    is_queued: bool,
 }
 
 impl FileQueue {
     /// Queues a file by the time of its next event. Returns false if the file has no more events.
     fn push<R: ReadAt>(&mut self, file: usize, events: &mut Events<'_, R>, clock: &Clock) -> bool {
-        let time = events.likely_time();
-        self.note(file, events.resident_bytes());
+        let time = events.estimated_time();
+        self.set_memory(file, events.resident_bytes());
         let Some(raw) = time else { return false };
-        if events.is_hurried() && events.resident_bytes() > 0 {
+        if events.has_used_up_reloads() && events.resident_bytes() > 0 {
             self.push_front(file);
         } else {
             self.heap.push(Reverse((clock.file_time(raw), file)));
@@ -160,7 +160,7 @@ impl FileQueue {
         true
     }
 
-    /// Gives a file the next turn.
+    /// Makes a file the next one to be read.
     fn push_front(&mut self, file: usize) {
         self.front = Some(file);
     }
@@ -171,20 +171,20 @@ impl FileQueue {
         self.front.take().or_else(|| self.heap.pop().map(|Reverse((_, file))| file))
     }
 
-    /// Returns a file that must [free its memory](Events::park), as long as there are such files.
-    /// One file always keeps its memory.
-    fn excess(&mut self) -> Option<usize> {
-        while self.total > MAX_OPEN_BYTES {
-            let oldest = self.order.pop_front()?;
-            let Some(memory) = self.open.get_mut(oldest) else { continue };
-            if memory.bytes == self.total {
-                self.order.push_front(oldest);
+    /// Returns a file that must [free its memory](Events::free_open_buffers), as long as there are
+    /// such files. One file always keeps its memory.
+    fn take_excess_file(&mut self) -> Option<usize> {
+        while self.total_bytes > MAX_OPEN_BYTES {
+            let oldest = self.open_order.pop_front()?;
+            let Some(memory) = self.memory.get_mut(oldest) else { continue };
+            if memory.bytes == self.total_bytes {
+                self.open_order.push_front(oldest);
                 return None;
             }
-            memory.is_in_order = false;
+            memory.is_queued = false;
             let bytes = core::mem::take(&mut memory.bytes);
             if bytes > 0 {
-                self.total = self.total.saturating_sub(bytes);
+                self.total_bytes = self.total_bytes.saturating_sub(bytes);
                 return Some(oldest);
             }
         }
@@ -193,15 +193,15 @@ impl FileQueue {
 
     /// Records how much memory a file has.
     #[inline]
-    fn note(&mut self, file: usize, bytes: usize) {
-        if self.open.len() <= file {
-            self.open.resize(file.saturating_add(1), Memory::default());
+    fn set_memory(&mut self, file: usize, bytes: usize) {
+        if self.memory.len() <= file {
+            self.memory.resize(file.saturating_add(1), FileMemory::default());
         }
-        let Some(memory) = self.open.get_mut(file) else { return };
-        self.total = self.total.saturating_sub(memory.bytes).saturating_add(bytes);
+        let Some(memory) = self.memory.get_mut(file) else { return };
+        self.total_bytes = self.total_bytes.saturating_sub(memory.bytes).saturating_add(bytes);
         memory.bytes = bytes;
-        if bytes > 0 && !core::mem::replace(&mut memory.is_in_order, true) {
-            self.order.push_back(file);
+        if bytes > 0 && !core::mem::replace(&mut memory.is_queued, true) {
+            self.open_order.push_back(file);
         }
     }
 }
@@ -212,33 +212,37 @@ mod tests {
     use alloc::vec;
 
     #[test]
-    fn ties_go_to_the_first_file_and_front_file_goes_first() {
+    fn front_file_precedes_earliest_file_and_ties_go_to_first() {
         let mut queue = FileQueue::default();
-        for turn in [(5, 2), (3, 1), (5, 0), (3, 7)] {
-            queue.heap.push(Reverse((FileTime(turn.0), turn.1)));
+        for (time, file) in [(5, 2), (3, 1), (5, 0), (3, 7)] {
+            queue.heap.push(Reverse((FileTime(time), file)));
         }
         queue.push_front(9);
-        let all: Vec<_> = core::iter::from_fn(|| queue.pop()).collect();
-        assert_eq!(all, [9, 1, 7, 0, 2]);
+        let order: Vec<_> = core::iter::from_fn(|| queue.pop()).collect();
+        assert_eq!(order, [9, 1, 7, 0, 2]);
     }
 
     #[test]
-    fn oldest_files_free_memory_until_the_rest_fits() {
+    fn oldest_files_free_memory_until_the_remaining_files_fit() {
         let mut queue = FileQueue::default();
         for file in 0..10 {
-            queue.note(file, MAX_OPEN_BYTES / 4);
+            queue.set_memory(file, MAX_OPEN_BYTES / 4);
         }
-        queue.note(1, 0);
-        let gone: Vec<_> = core::iter::from_fn(|| queue.excess()).collect();
-        assert_eq!(gone, [0, 2, 3, 4, 5]);
-        queue.note(6, MAX_OPEN_BYTES * 2);
-        let gone: Vec<_> = core::iter::from_fn(|| queue.excess()).collect();
-        assert_eq!((gone, queue.total), (vec![6], MAX_OPEN_BYTES / 4 * 3));
+        queue.set_memory(1, 0);
+        let freed: Vec<_> = core::iter::from_fn(|| queue.take_excess_file()).collect();
+        assert_eq!(freed, [0, 2, 3, 4, 5]);
+        queue.set_memory(6, MAX_OPEN_BYTES * 2);
+        let freed: Vec<_> = core::iter::from_fn(|| queue.take_excess_file()).collect();
+        assert_eq!((freed, queue.total_bytes), (vec![6], MAX_OPEN_BYTES / 4 * 3));
         for file in [7, 8] {
-            queue.note(file, 0);
+            queue.set_memory(file, 0);
         }
-        queue.note(9, MAX_OPEN_BYTES * 2);
-        assert_eq!((queue.excess(), queue.excess()), (None, None), "one keeps its own");
-        assert_eq!((queue.total, queue.order.len()), (MAX_OPEN_BYTES * 2, 1));
+        queue.set_memory(9, MAX_OPEN_BYTES * 2);
+        assert_eq!(
+            (queue.take_excess_file(), queue.take_excess_file()),
+            (None, None),
+            "one file always keeps its memory"
+        );
+        assert_eq!((queue.total_bytes, queue.open_order.len()), (MAX_OPEN_BYTES * 2, 1));
     }
 }

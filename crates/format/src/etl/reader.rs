@@ -17,7 +17,7 @@ use crate::wire::align8;
 use crate::{Error, Result};
 
 /// Bytes to read for the first event: no record is larger.
-const FIRST_EVENT: usize = HEADER_SIZE + MAX_RECORD;
+const FIRST_EVENT_BYTES: usize = HEADER_SIZE + MAX_RECORD;
 
 /// An opened trace.
 ///
@@ -40,7 +40,7 @@ pub struct Trace<R> {
     length: u64,
     header: LogFileHeader,
     /// Whether the header has the 64-bit layout.
-    wide: bool,
+    is_64_bit: bool,
     starter: (u32, u32),
     clock: Clock,
     index: Index,
@@ -52,12 +52,12 @@ impl<R: ReadAt> Trace<R> {
     pub fn open(source: R) -> Result<Self> {
         let length = source.len();
         let head = read_head(&source)?;
-        let first = first_event(&head)?;
+        let first = parse_first_event(&head)?;
         let header = LogFileHeader::parse(&first)?;
         let clock = header.clock(first.time());
         let index = Index::build(&source, &header, first.time())?;
-        let (wide, starter) = (first.pointer_size() == 8, (first.thread_id(), first.process_id()));
-        Ok(Self { source, length, header, wide, starter, clock, index })
+        let (is_64_bit, starter) = (first.pointer_size() == 8, (first.thread_id(), first.process_id()));
+        Ok(Self { source, length, header, is_64_bit, starter, clock, index })
     }
 
     /// Returns the log-file header.
@@ -95,7 +95,7 @@ impl<R: ReadAt> Trace<R> {
         buffers
     }
 
-    /// Loads a buffer into `into` as it was in memory (header first, then the records,
+    /// Loads a buffer into `into` in its form in memory (header first, then the records,
     /// decompressed) and returns its header.
     pub fn load(&self, buffer: &BufferRef, into: &mut Vec<u8>) -> Result<BufferHeader> {
         let (loaded, _) = Loader::default().load(&self.source, buffer, self.session_buffer_size())?;
@@ -115,7 +115,7 @@ impl<R: ReadAt> Trace<R> {
     pub fn buffer_header(&self, buffer: &BufferRef) -> Result<BufferHeader> {
         let mut head = [0; HEADER_SIZE];
         self.source.read_at(buffer.offset, &mut head)?;
-        Ok(BufferHeader::parse(&head).within(buffer.size))
+        Ok(BufferHeader::parse(&head).with_minimum_size(buffer.size))
     }
 
     /// Returns, for each processor that lost events, the start time of its last buffer with a loss
@@ -157,8 +157,8 @@ impl<R: ReadAt> Trace<R> {
     /// Returns the loss flags (`BUFFER_FLAG_EVENTS_LOST`, `BUFFER_FLAG_BUFFER_LOST`,
     /// `BUFFER_FLAG_RTBACKUP_CORRUPT`) of all buffers, combined.
     ///
-    /// They show loss even where the counts of the log-file header were never written. Files from
-    /// before Windows Vista have none.
+    /// The flags show loss even if the counts of the log-file header were never written. Files from
+    /// before Windows Vista have no loss flags.
     #[must_use]
     pub fn loss_flags(&self) -> u16 {
         self.index.loss_flags
@@ -167,7 +167,7 @@ impl<R: ReadAt> Trace<R> {
     /// Returns whether any buffer other than a header buffer starts with a kernel event (SYSTEM,
     /// COMPACT or PERFINFO).
     ///
-    /// Kernel events after others in their buffers are not seen: this is an estimate at no cost.
+    /// The result is an estimate without reading: kernel events later in a buffer are not seen.
     #[must_use]
     pub fn seems_to_hold_kernel_events(&self) -> bool {
         self.index.kernel_events
@@ -182,16 +182,16 @@ impl<R: ReadAt> Trace<R> {
     /// Returns the number of buffers that a finalised file claims and the number that it has, if
     /// some are missing.
     ///
-    /// A circular log counts all buffers ever written and keeps the newest: some are missing if the
-    /// newest is not there.
+    /// A circular log counts all buffers ever written and keeps the newest. Its buffers are missing
+    /// only if the file lacks the newest one.
     #[must_use]
     pub fn missing_buffers(&self) -> Option<(u64, u64)> {
-        let h = &self.header;
-        let (said, there) = (u64::from(h.buffers_written), self.index.buffers.len() as u64);
+        let header = &self.header;
+        let (claimed, actual) = (u64::from(header.buffers_written), self.index.buffers.len() as u64);
         let newest = self.index.buffers.iter().map(|b| b.sequence).max().unwrap_or(0);
-        let has_newest = u64::try_from(newest).is_ok_and(|n| n.saturating_add(1) >= said);
-        let wrapped = h.log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0 && has_newest;
-        (self.is_finalised() && said > there && !wrapped).then_some((said, there))
+        let has_newest = u64::try_from(newest).is_ok_and(|n| n.saturating_add(1) >= claimed);
+        let wrapped = header.log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0 && has_newest;
+        (self.is_finalised() && claimed > actual && !wrapped).then_some((claimed, actual))
     }
 
     /// Returns the size of the file in bytes.
@@ -212,9 +212,9 @@ impl<R: ReadAt> Trace<R> {
         self.header.log_file_mode & EVENT_TRACE_COMPRESSED_MODE != 0 || self.compressed_buffers() > 0
     }
 
-    /// Returns the log-file header event, wherever its buffer claims to end.
-    pub(super) fn first_record(&self) -> Result<Vec<u8>> {
-        let mut bytes = alloc::vec![0; FIRST_EVENT];
+    /// Reads the log-file header event without regard to the end of its buffer.
+    pub(super) fn read_first_record(&self) -> Result<Vec<u8>> {
+        let mut bytes = alloc::vec![0; FIRST_EVENT_BYTES];
         let got = self.source.read_at(HEADER_SIZE as u64, &mut bytes)?;
         bytes.truncate(got);
         let size = measure(&bytes, HEADER_SIZE as u64, false)?.map_or(0, |m| m.size);
@@ -224,8 +224,8 @@ impl<R: ReadAt> Trace<R> {
     }
 
     /// Returns the size of the log-file header event up to its names, in bytes.
-    pub(super) fn first_record_minimum(&self) -> usize {
-        header::system::SIZE.saturating_add(logfile::at::in_payload(logfile::at::NAMES, self.wide))
+    pub(super) fn first_record_min_bytes(&self) -> usize {
+        header::system::SIZE.saturating_add(logfile::at::in_payload(logfile::at::NAMES, self.is_64_bit))
     }
 
     pub(super) fn session_buffer_size(&self) -> u32 {
@@ -245,27 +245,27 @@ impl<R: ReadAt> Trace<R> {
     /// Returns the offset in the file of a field of the log-file header, given its offset in
     /// [`logfile::at`].
     pub(super) fn header_offset(&self, field: usize) -> u64 {
-        logfile::at::in_file(field, self.wide)
+        logfile::at::in_file(field, self.is_64_bit)
     }
 
     /// Returns the payload of the first event and the offset of the names in it.
-    pub(super) fn header_payload(&self) -> Result<(Vec<u8>, usize)> {
+    pub(super) fn read_header_payload(&self) -> Result<(Vec<u8>, usize)> {
         let head = read_head(&self.source)?;
-        let payload = first_event(&head)?.payload().to_vec();
-        Ok((payload, logfile::at::in_payload(logfile::at::NAMES, self.wide)))
+        let payload = parse_first_event(&head)?.payload().to_vec();
+        Ok((payload, logfile::at::in_payload(logfile::at::NAMES, self.is_64_bit)))
     }
 }
 
 /// Reads the bytes that hold the first event.
 pub(super) fn read_head<R: ReadAt>(source: &R) -> Result<Vec<u8>> {
-    let mut head = alloc::vec![0; FIRST_EVENT];
+    let mut head = alloc::vec![0; FIRST_EVENT_BYTES];
     let got = source.read_at(0, &mut head)?;
     head.truncate(got);
     Ok(head)
 }
 
 /// Returns the record that holds the log-file header.
-pub(super) fn first_event(head: &[u8]) -> Result<Record<'_>> {
+pub(super) fn parse_first_event(head: &[u8]) -> Result<Record<'_>> {
     let not_etl = |offset, reason| Error::NotAnEtl { offset, reason };
     let Some(raw) = head.first_chunk::<HEADER_SIZE>() else {
         return Err(not_etl(0, "the file is shorter than a buffer header"));

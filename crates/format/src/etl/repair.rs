@@ -22,10 +22,10 @@
 //!
 //! The content of a record is never changed, and counts of lost events stay those of the session.
 //!
-//! The new file has at most [`GROWTH`] times the bytes of the input's buffers, plus one largest
+//! The new file has at most [`MAX_GROWTH`] times the bytes of the input's buffers, plus one largest
 //! buffer, because a few bytes can claim a large buffer or unpack to one. Once padding has used up
-//! half of that, damaged buffers keep the size of their records; readers use the size in a buffer's
-//! header. If the records exceed the limit, the repair fails.
+//! half of this limit, damaged buffers keep the size of their records; readers use the size in a
+//! buffer's header. If the records exceed the limit, the repair fails.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -47,10 +47,10 @@ use crate::wire::align8;
 use crate::{Error, Result};
 
 /// Offset of the size field in the first event, which has a SYSTEM header.
-const FIRST_SIZE_AT: usize = 4;
+const FIRST_SIZE_OFFSET: usize = 4;
 
 /// The limit of the new file's size, as a multiple of the bytes of the input's buffers.
-const GROWTH: u64 = 16;
+const MAX_GROWTH: u64 = 16;
 
 /// The result of a repair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -76,13 +76,13 @@ pub struct Repair {
 pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, sink: W) -> Result<Repair> {
     let mut in_file_order: Vec<BufferRef> = trace.buffers().to_vec();
     in_file_order.sort_by_key(|b| b.offset);
-    let mut copy = Copy {
+    let mut repaired = RepairedFile {
         trace,
         sink,
-        session_size: session_size(trace, &in_file_order),
-        limit: limit(trace, &in_file_order),
-        sessions: Sessions::survey(trace, &in_file_order)?,
-        done: Repair::default(),
+        session_size: choose_session_size(trace, &in_file_order),
+        max_bytes: max_file_bytes(trace, &in_file_order),
+        sessions: SessionNumbers::read_from(trace, &in_file_order)?,
+        report: Repair::default(),
         previous: None,
         first_size: None,
         latest: trace.clock().anchor,
@@ -92,51 +92,54 @@ pub fn repair<R: ReadAt, W: WriteAt>(trace: &Trace<R>, sink: W) -> Result<Repair
     let mut image = Vec::new();
     for buffer in &in_file_order {
         let (loaded, damage) = loader.load(trace.source(), buffer, trace.session_buffer_size())?;
-        let mut found = WholeRecords::empty(loaded.start);
+        let mut whole_records = WholeRecords::empty(loaded.start);
         if buffer.has_records {
-            found = whole_records(&loaded.bytes, loaded.start, trace.old_instances());
+            whole_records = find_whole_records(&loaded.bytes, loaded.start, trace.old_instances());
         }
         image.resize(buffer.size as usize, 0);
         let got = trace.source().read_at(buffer.offset, &mut image)?;
         image.truncate(got);
         if let Some(mut head) = image.first_chunk().map(BufferHeader::parse) {
             let is_known = head.buffer_type <= BufferType::DBG_INFO.0 || !trace.header().has_modern_buffers();
-            let has_first = buffer.offset != 0 || found.records > 0;
-            let intact = has_first && damage.is_none() && found.clean && copy.is_sound(&head, buffer, got);
-            if buffer.offset != 0 && found.records == 0 && (!intact || !is_known) {
-                copy.done.dropped = copy.done.dropped.saturating_add(1);
+            let has_first = buffer.offset != 0 || whole_records.count > 0;
+            let intact = has_first
+                && damage.is_none()
+                && whole_records.is_undamaged
+                && repaired.is_sound(&head, buffer, got);
+            if buffer.offset != 0 && whole_records.count == 0 && (!intact || !is_known) {
+                repaired.report.dropped = repaired.report.dropped.saturating_add(1);
             } else {
                 if !intact {
-                    copy.rebuild(buffer, &loaded, &mut found, &mut head, &mut image)?;
+                    repaired.rebuild(buffer, &loaded, &mut whole_records, &mut head, &mut image)?;
                 }
-                copy.put(buffer, &found, head, &mut image)?;
+                repaired.write_buffer(buffer, &whole_records, head, &mut image)?;
             }
         }
         loader.recycle(loaded);
     }
-    copy.finish()
+    repaired.finish()
 }
 
 /// Returns the session's buffer size, or a size that fits all buffers if the header's is
 /// impossible.
-fn session_size<R: ReadAt>(trace: &Trace<R>, buffers: &[BufferRef]) -> u32 {
+fn choose_session_size<R: ReadAt>(trace: &Trace<R>, buffers: &[BufferRef]) -> u32 {
     let largest = buffers.iter().map(|b| b.size).max().unwrap_or(MIN_BUFFER);
     let fallback = largest.min(MAX_BUFFER).next_multiple_of(MIN_BUFFER);
     trace.header().plausible_buffer_size().unwrap_or(fallback)
 }
 
 /// Returns the largest allowed size of the new file in bytes.
-fn limit<R: ReadAt>(trace: &Trace<R>, buffers: &[BufferRef]) -> u64 {
+fn max_file_bytes<R: ReadAt>(trace: &Trace<R>, buffers: &[BufferRef]) -> u64 {
     let length = trace.source().len();
-    let there = |buffer: &BufferRef| u64::from(buffer.size).min(length.saturating_sub(buffer.offset));
-    let bytes = buffers.iter().map(there).fold(0, u64::saturating_add);
-    bytes.saturating_mul(GROWTH).saturating_add(u64::from(MAX_BUFFER))
+    let bytes_in_file = |buffer: &BufferRef| u64::from(buffer.size).min(length.saturating_sub(buffer.offset));
+    let bytes = buffers.iter().map(bytes_in_file).fold(0, u64::saturating_add);
+    bytes.saturating_mul(MAX_GROWTH).saturating_add(u64::from(MAX_BUFFER))
 }
 
-/// Logger ids and sequence numbers of the sessions in a file: an appended session begins with its
-/// own header buffer.
+/// Logger ids and sequence numbers of the sessions in a file. Each appended session begins with a
+/// header buffer.
 #[derive(Default)]
-struct Sessions {
+struct SessionNumbers {
     /// The logger id that most data buffers of each session have.
     logger_ids: Vec<u16>,
     /// The session of the next buffer, counted from 1.
@@ -147,8 +150,8 @@ struct Sessions {
     highest: i64,
 }
 
-impl Sessions {
-    fn survey<R: ReadAt>(trace: &Trace<R>, buffers: &[BufferRef]) -> Result<Self> {
+impl SessionNumbers {
+    fn read_from<R: ReadAt>(trace: &Trace<R>, buffers: &[BufferRef]) -> Result<Self> {
         let mut sessions = Self::default();
         let mut votes: BTreeMap<u16, u32> = BTreeMap::new();
         if !trace.header().has_modern_buffers() {
@@ -158,25 +161,25 @@ impl Sessions {
             let head = trace.buffer_header(buffer)?;
             sessions.highest = sessions.highest.max(head.sequence_number);
             if begins_session(buffer, &head) {
-                sessions.close(&mut votes);
+                sessions.end_session(&mut votes);
             } else {
                 let votes = votes.entry(head.logger_id).or_default();
                 *votes = votes.saturating_add(1);
             }
         }
-        sessions.close(&mut votes);
+        sessions.end_session(&mut votes);
         Ok(sessions)
     }
 
-    /// Ends the session whose buffers had these logger ids. Before the first session there is only
-    /// the header buffer.
-    fn close(&mut self, votes: &mut BTreeMap<u16, u32>) {
-        let most = core::mem::take(votes).into_iter().max_by_key(|(_, count)| *count);
-        self.logger_ids.push(most.map_or(0, |(id, _)| id));
+    /// Ends a session: the logger id of most of its buffers becomes the session's id. The first
+    /// call ends an empty session before the first header buffer.
+    fn end_session(&mut self, votes: &mut BTreeMap<u16, u32>) {
+        let winner = core::mem::take(votes).into_iter().max_by_key(|(_, count)| *count);
+        self.logger_ids.push(winner.map_or(0, |(id, _)| id));
     }
 
     /// Sets the logger id of the buffer's session and makes its sequence number unique.
-    fn number(&mut self, buffer: &BufferRef, head: &mut BufferHeader) {
+    fn renumber(&mut self, buffer: &BufferRef, head: &mut BufferHeader) {
         if begins_session(buffer, head) {
             self.current = self.current.saturating_add(1);
             self.used.clear();
@@ -195,17 +198,24 @@ fn begins_session(buffer: &BufferRef, head: &BufferHeader) -> bool {
     buffer.offset == 0 || head.kind() == BufferType::HEADER
 }
 
+/// The last buffer that was written to the new file.
+#[derive(Clone, Copy)]
+struct WrittenBuffer {
+    offset: u64,
+    head: BufferHeader,
+    is_header: bool,
+}
+
 /// A new file under construction.
-struct Copy<'t, R, W> {
+struct RepairedFile<'t, R, W> {
     trace: &'t Trace<R>,
     sink: W,
     session_size: u32,
     /// The largest allowed size of the new file in bytes.
-    limit: u64,
-    sessions: Sessions,
-    done: Repair,
-    /// Offset and header of the last buffer, and whether it is a header buffer.
-    previous: Option<(u64, BufferHeader, bool)>,
+    max_bytes: u64,
+    sessions: SessionNumbers,
+    report: Repair,
+    previous: Option<WrittenBuffer>,
     /// Size of the first event, if it was shortened.
     first_size: Option<usize>,
     /// The latest stamp.
@@ -213,7 +223,7 @@ struct Copy<'t, R, W> {
     highest_cpu: u16,
 }
 
-impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
+impl<R: ReadAt, W: WriteAt> RepairedFile<'_, R, W> {
     fn is_modern(&self) -> bool {
         self.trace.header().has_modern_buffers()
     }
@@ -223,7 +233,7 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
         self.is_modern() && self.trace.is_compressed()
     }
 
-    /// Returns whether size, offset and compression of a buffer can stay as they are.
+    /// Returns whether size, offset and compression of a buffer can stay unchanged.
     fn is_sound(&self, head: &BufferHeader, buffer: &BufferRef, size: usize) -> bool {
         let offset = head.offset as usize;
         let fits = if buffer.compressed {
@@ -231,11 +241,11 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
         } else {
             offset <= size && !(self.is_modern() && head.is_compressed())
         };
-        // Old buffers all have the session's size.
-        let steps = self.is_modern() || size == self.session_size as usize;
+        // Buffers from before Windows Vista all have the session's size.
+        let has_valid_size = self.is_modern() || size == self.session_size as usize;
         head.buffer_size as usize == size
             && fits
-            && steps
+            && has_valid_size
             && offset >= HEADER_SIZE
             && offset == align8(offset)
     }
@@ -245,23 +255,22 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
         &mut self,
         buffer: &BufferRef,
         loaded: &Loaded,
-        found: &mut WholeRecords,
+        whole_records: &mut WholeRecords,
         head: &mut BufferHeader,
         image: &mut Vec<u8>,
     ) -> Result<()> {
         // The padding of the last record may be missing.
-        let end = found.end.min(loaded.bytes.len());
+        let end = whole_records.end.min(loaded.bytes.len());
         let mut records = loaded.bytes.get(loaded.start..end).unwrap_or_default();
-        // Without the log-file header there is no trace, even if the header buffer ends before that
-        // event does.
+        // Every trace needs the log-file header event, even if it exceeds the header buffer.
         let first;
-        if buffer.offset == 0 && found.records == 0 {
-            first = self.first_record(buffer)?;
-            found.records = u64::from(!first.is_empty());
+        if buffer.offset == 0 && whole_records.count == 0 {
+            first = self.shorten_first_record(buffer)?;
+            whole_records.count = u64::from(!first.is_empty());
             records = &first;
         }
         let valid = HEADER_SIZE.saturating_add(align8(records.len()));
-        let size = self.size_for(valid);
+        let size = self.rebuilt_size(valid);
         if self.is_modern() {
             head.flags &= !BUFFER_FLAG_COMPRESSED;
         }
@@ -274,66 +283,66 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
         image.extend_from_slice(records);
         image.resize(valid, 0);
         image.resize(size, FILLER);
-        self.done.salvaged = self.done.salvaged.saturating_add(1);
+        self.report.salvaged = self.report.salvaged.saturating_add(1);
         patch(image, 0, &head.to_bytes());
         Ok(())
     }
 
     /// Returns the size of a rebuilt buffer with `valid` valid bytes.
-    fn size_for(&mut self, valid: usize) -> usize {
+    fn rebuilt_size(&mut self, valid: usize) -> usize {
         let padded = valid.max(self.session_size as usize);
         if self.is_compressed() {
             return valid;
         }
-        // Old buffers all have the session's size, in the input as well.
-        let end = self.done.bytes.saturating_add(padded as u64);
-        let enough = (self.limit / 2).saturating_add(u64::from(MAX_BUFFER / 2));
-        if !self.is_modern() || padded == valid || end <= enough {
+        // Buffers from before Windows Vista all have the session's size, in the input as well.
+        let end = self.report.bytes.saturating_add(padded as u64);
+        let padding_limit = (self.max_bytes / 2).saturating_add(u64::from(MAX_BUFFER / 2));
+        if !self.is_modern() || padded == valid || end <= padding_limit {
             return padded;
         }
-        self.done.unpadded = self.done.unpadded.saturating_add(1);
+        self.report.unpadded = self.report.unpadded.saturating_add(1);
         valid
     }
 
-    /// Returns the log-file header event, no larger than its buffer: the bytes after the buffer
-    /// belong to the next one.
-    fn first_record(&mut self, buffer: &BufferRef) -> Result<Vec<u8>> {
-        let mut record = self.trace.first_record()?;
+    /// Returns the log-file header event, shortened to the size of its buffer: the bytes after the
+    /// buffer belong to the next buffer.
+    fn shorten_first_record(&mut self, buffer: &BufferRef) -> Result<Vec<u8>> {
+        let mut record = self.trace.read_first_record()?;
         let limit = (buffer.size as usize).saturating_sub(HEADER_SIZE) & !7;
-        let needed = self.trace.first_record_minimum();
+        let needed = self.trace.first_record_min_bytes();
         if record.len() > limit && limit >= needed {
             record.truncate(limit);
             self.first_size = Some(limit);
-            patch(&mut record, FIRST_SIZE_AT, &u16::try_from(limit).unwrap_or(u16::MAX).to_le_bytes());
+            patch(&mut record, FIRST_SIZE_OFFSET, &u16::try_from(limit).unwrap_or(u16::MAX).to_le_bytes());
         }
         Ok(record)
     }
 
     /// Writes a buffer with a header that a session could have written.
-    fn put(
+    fn write_buffer(
         &mut self,
         buffer: &BufferRef,
-        found: &WholeRecords,
+        whole_records: &WholeRecords,
         head: BufferHeader,
         image: &mut [u8],
     ) -> Result<()> {
         let mut head = head;
-        let at = self.done.bytes;
-        let size = at.saturating_add(image.len() as u64);
-        if size > self.limit {
-            return Err(Error::TooLarge { what: "repaired file", size, limit: self.limit });
+        let at = self.report.bytes;
+        let end = at.saturating_add(image.len() as u64);
+        if end > self.max_bytes {
+            return Err(Error::TooLarge { what: "repaired file", size: end, limit: self.max_bytes });
         }
         if self.is_modern() {
             self.fix_header(buffer, &mut head, image);
             self.fix_flush_marker(&head)?;
         }
         self.sink.write_at(at, image)?;
-        self.previous = Some((at, head, begins_session(buffer, &head)));
-        self.latest = self.latest.max(found.last_time.unwrap_or(self.latest));
+        self.previous = Some(WrittenBuffer { offset: at, head, is_header: begins_session(buffer, &head) });
+        self.latest = self.latest.max(whole_records.last_time.unwrap_or(self.latest));
         self.highest_cpu = self.highest_cpu.max(buffer.cpu);
-        self.done.bytes = at.saturating_add(image.len() as u64);
-        self.done.buffers = self.done.buffers.saturating_add(1);
-        self.done.events = self.done.events.saturating_add(found.records);
+        self.report.bytes = end;
+        self.report.buffers = self.report.buffers.saturating_add(1);
+        self.report.events = self.report.events.saturating_add(whole_records.count);
         Ok(())
     }
 
@@ -346,7 +355,7 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
         } else if head.buffer_type > BufferType::DBG_INFO.0 {
             head.buffer_type = BufferType::GENERIC.0;
         }
-        self.sessions.number(buffer, head);
+        self.sessions.renumber(buffer, head);
         for (field, value) in [(buffer::at::STATE, head.state), (buffer::at::BUFFER_SIZE, head.buffer_size)] {
             patch(image, field, &value.to_le_bytes());
         }
@@ -367,101 +376,103 @@ impl<R: ReadAt, W: WriteAt> Copy<'_, R, W> {
     /// circular file, the last buffer written may be anywhere.
     fn fix_flush_marker(&mut self, next: &BufferHeader) -> Result<()> {
         let is_circular = self.trace.header().log_file_mode & EVENT_TRACE_FILE_MODE_CIRCULAR != 0;
-        let Some((at, head, is_header)) = self.previous.filter(|_| !is_circular) else { return Ok(()) };
+        let Some(WrittenBuffer { offset, head, is_header }) = self.previous.filter(|_| !is_circular) else {
+            return Ok(());
+        };
         if !is_header && next.kind() != BufferType::HEADER && head.flags & BUFFER_FLAG_FLUSH_MARKER != 0 {
             let flags = head.flags & !BUFFER_FLAG_FLUSH_MARKER;
-            self.sink.write_at(at.saturating_add(buffer::at::FLAGS as u64), &flags.to_le_bytes())?;
+            self.sink.write_at(offset.saturating_add(buffer::at::FLAGS as u64), &flags.to_le_bytes())?;
         }
         Ok(())
     }
 
     /// Sets the fields of the log-file header.
     fn finish(mut self) -> Result<Repair> {
-        let Some((at, head, _)) = self.previous else {
+        let Some(WrittenBuffer { offset, head, .. }) = self.previous else {
             return Err(Error::NotAnEtl { offset: 0, reason: "the header buffer is incomplete" });
         };
         if self.is_modern() {
-            set_flush_marker(&mut self.sink, at, head.flags)?;
+            set_flush_marker(&mut self.sink, offset, head.flags)?;
         }
         let header = self.trace.header();
         // An end time of 0 would mark the file as not finalised.
         let last = self.trace.clock().file_time(self.latest).max(header.start_time).max(FileTime(1));
         let has_end = self.trace.is_finalised() && header.end_time >= header.start_time;
-        self.done.end_time = if has_end { header.end_time } else { last };
-        self.set(at::END_TIME, &self.done.end_time.0.to_le_bytes())?;
-        self.set(at::BUFFERS_WRITTEN, &self.done.buffers.to_le_bytes())?;
+        self.report.end_time = if has_end { header.end_time } else { last };
+        self.patch_header(at::END_TIME, &self.report.end_time.0.to_le_bytes())?;
+        self.patch_header(at::BUFFERS_WRITTEN, &self.report.buffers.to_le_bytes())?;
         let needed = u32::from(self.highest_cpu).saturating_add(1);
         if header.processors != 0 && header.processors < needed {
-            self.set(at::PROCESSORS, &needed.to_le_bytes())?;
+            self.patch_header(at::PROCESSORS, &needed.to_le_bytes())?;
         }
-        self.set(at::POINTER_SIZE, &header.pointer_size.to_le_bytes())?;
-        self.set(at::BUFFER_SIZE, &self.session_size.to_le_bytes())?;
+        self.patch_header(at::POINTER_SIZE, &header.pointer_size.to_le_bytes())?;
+        self.patch_header(at::BUFFER_SIZE, &self.session_size.to_le_bytes())?;
         if header.boot_time > header.start_time {
-            self.set(at::BOOT_TIME, &header.start_time.0.to_le_bytes())?;
+            self.patch_header(at::BOOT_TIME, &header.start_time.0.to_le_bytes())?;
         }
         if !header.has_rated_clock() {
             let clock = self.trace.clock();
-            self.set(at::CLOCK_TYPE, &clock.kind.number().to_le_bytes())?;
-            self.set(at::PERF_FREQ, &i64::try_from(clock.rate).unwrap_or(i64::MAX).to_le_bytes())?;
+            self.patch_header(at::CLOCK_TYPE, &clock.kind.number().to_le_bytes())?;
+            self.patch_header(at::PERF_FREQ, &i64::try_from(clock.rate).unwrap_or(i64::MAX).to_le_bytes())?;
         }
-        self.end_names()?;
-        Ok(self.done)
+        self.terminate_names()?;
+        Ok(self.report)
     }
 
-    fn set(&mut self, field: usize, bytes: &[u8]) -> Result<()> {
+    fn patch_header(&mut self, field: usize, bytes: &[u8]) -> Result<()> {
         self.sink.write_at(self.trace.header_offset(field), bytes)
     }
 
     /// Terminates the names of session and file within the first event.
-    fn end_names(&mut self) -> Result<()> {
-        let (payload, start) = self.trace.header_payload()?;
+    fn terminate_names(&mut self) -> Result<()> {
+        let (payload, start) = self.trace.read_header_payload()?;
         let end = self.first_size.map_or(payload.len(), |size| size.saturating_sub(header::system::SIZE));
         let names = payload.get(start..end.min(payload.len())).unwrap_or_default();
         // An odd last byte belongs to no character.
         let length = names.len() & !1;
         let session = until_nul16(names).len().saturating_add(2);
-        let file = names.get(session..).map(|rest| until_nul16(rest).len().saturating_add(2));
-        let missing = match file {
+        let file = names.get(session..).map(|remaining| until_nul16(remaining).len().saturating_add(2));
+        let nul_bytes = match file {
             Some(file) if session.saturating_add(file) <= length => return Ok(()),
             Some(_) if session.saturating_add(2) <= length => 2,
             _ => 4,
         };
-        if let Some(end) = length.checked_sub(missing) {
+        if let Some(end) = length.checked_sub(nul_bytes) {
             let offset = at::PAYLOAD_IN_FILE.saturating_add(start as u64).saturating_add(end as u64);
-            self.sink.write_at(offset, [0; 4].get(..missing).unwrap_or_default())?;
+            self.sink.write_at(offset, [0; 4].get(..nul_bytes).unwrap_or_default())?;
         }
         Ok(())
     }
 }
 
 struct WholeRecords {
-    records: u64,
+    count: u64,
     end: usize,
     last_time: Option<i64>,
-    clean: bool,
+    is_undamaged: bool,
 }
 
 impl WholeRecords {
-    /// Returns a result without records, which start at `start`.
+    /// Returns a result without records for a buffer whose records start at `start`.
     const fn empty(start: usize) -> Self {
-        Self { records: 0, end: start, last_time: None, clean: true }
+        Self { count: 0, end: start, last_time: None, is_undamaged: true }
     }
 }
 
-fn whole_records(bytes: &[u8], start: usize, old_instances: bool) -> WholeRecords {
-    let mut found = WholeRecords::empty(start);
+fn find_whole_records(bytes: &[u8], start: usize, old_instances: bool) -> WholeRecords {
+    let mut whole_records = WholeRecords::empty(start);
     loop {
-        let rest = bytes.get(found.end..).unwrap_or_default();
-        match header::measure(rest, 0, old_instances) {
+        let remaining = bytes.get(whole_records.end..).unwrap_or_default();
+        match header::measure(remaining, 0, old_instances) {
             Ok(Some(m)) => {
-                found.last_time = header::time_of(rest, m.family).max(found.last_time);
-                found.records = found.records.saturating_add(1);
-                found.end = found.end.saturating_add(align8(m.size));
+                whole_records.last_time = header::time_of(remaining, m.family).max(whole_records.last_time);
+                whole_records.count = whole_records.count.saturating_add(1);
+                whole_records.end = whole_records.end.saturating_add(align8(m.size));
             }
-            Ok(None) => return found,
+            Ok(None) => return whole_records,
             Err(_) => {
-                found.clean = false;
-                return found;
+                whole_records.is_undamaged = false;
+                return whole_records;
             }
         }
     }

@@ -8,11 +8,11 @@
 //!   reopen   the same header again with EndTime 0, the marker cleared; then append and finish
 //! ```
 //!
-//! Plain buffers have the session's size and 0xFF after their records. Compressed ones end with
-//! their stream; a buffer that does not shrink is stored plain but truncated after its last record,
-//! so that `BufferSize` never exceeds `Offset`. A circular log continues after its header buffer
-//! where the next buffer would exceed the limit. Records of one processor must come in time order.
-//! Source: Observed, shaped like files of current Windows.
+//! Plain buffers have the session's size and 0xFF after their records. Compressed buffers end with
+//! the compressed data. A buffer that does not shrink is stored plain but truncated after its last
+//! record, so that `BufferSize` never exceeds `Offset`. A circular log continues after its header
+//! buffer when the next buffer would exceed the limit. Records of one processor must come in time
+//! order. Source: Observed in files of current Windows.
 
 mod options;
 mod tail;
@@ -33,7 +33,7 @@ use crate::time::FileTime;
 use crate::wire::align8;
 use crate::{Error, Result, header, xpress};
 
-/// Rejects records that would not read back the same.
+/// Rejects a processor index or records that readers would misread.
 fn check_buffer(cpu: u16, records: &[u8]) -> Result<()> {
     let invalid = |reason| Err(Error::Invalid { what: "records to be written", offset: 0, reason });
     if cpu > MAX_PROCESSOR {
@@ -45,7 +45,7 @@ fn check_buffer(cpu: u16, records: &[u8]) -> Result<()> {
     Ok(())
 }
 
-/// Marks a written buffer, which has the given flags, as the end of a flush batch.
+/// Sets the flush marker of a written buffer that has the given flags.
 pub(super) fn set_flush_marker<W: WriteAt>(sink: &mut W, buffer: u64, flags: u16) -> Result<()> {
     let at = buffer.saturating_add(buffer::at::FLAGS as u64);
     sink.write_at(at, &(flags | BUFFER_FLAG_FLUSH_MARKER).to_le_bytes())
@@ -53,15 +53,15 @@ pub(super) fn set_flush_marker<W: WriteAt>(sink: &mut W, buffer: u64, flags: u16
 
 /// Records of one processor that wait for their buffer to fill.
 #[derive(Debug, Default)]
-struct Pending {
+struct PendingRecords {
     records: Vec<u8>,
     last_time: i64,
     /// Loss flags for the buffer.
-    loss: u16,
+    loss_flags: u16,
 }
 
-/// A buffer laid out in memory as in the file: room for the header, then records. The writer fills
-/// in header and filler.
+/// A buffer laid out in memory as in the file: space for the header, then records. The
+/// writer fills in header and filler.
 #[derive(Debug)]
 pub struct InPlace<'a> {
     /// The processor whose records the buffer holds.
@@ -69,32 +69,32 @@ pub struct InPlace<'a> {
     /// Time of the flush in the session's clock.
     pub time: i64,
     /// Loss flags of the buffer, or 0.
-    pub loss: u16,
+    pub loss_flags: u16,
     /// The whole buffer, of the session's size.
     pub bytes: &'a mut [u8],
-    /// Bytes in use, including the room for the header.
+    /// Bytes in use, including the space for the header.
     pub filled: usize,
 }
 
 impl InPlace<'_> {
-    fn refused<T>(reason: &'static str) -> Result<T> {
+    fn reject<T>(reason: &'static str) -> Result<T> {
         Err(Error::Invalid { what: "buffer to be written", offset: 0, reason })
     }
 
     fn records(&self) -> Result<&[u8]> {
         let Some(valid) = self.bytes.get(..self.filled) else {
-            return Self::refused("filled beyond its end");
+            return Self::reject("filled beyond its end");
         };
-        valid.get(HEADER_SIZE..).map_or_else(|| Self::refused("no room for its header"), Ok)
+        valid.get(HEADER_SIZE..).map_or_else(|| Self::reject("no space for its header"), Ok)
     }
 
     /// Writes header and filler into the buffer.
     fn write_header(&mut self, head: &BufferHeader) -> Result<()> {
         if self.bytes.len() != head.buffer_size as usize {
-            return Self::refused("not of the session's size");
+            return Self::reject("not of the session's size");
         }
-        if let Some(rest) = self.bytes.get_mut(self.filled..) {
-            rest.fill(FILLER);
+        if let Some(filler) = self.bytes.get_mut(self.filled..) {
+            filler.fill(FILLER);
         }
         header::patch(self.bytes, 0, &head.to_bytes());
         Ok(())
@@ -106,19 +106,19 @@ impl InPlace<'_> {
 pub struct Writer<W> {
     sink: W,
     options: Options,
-    pending: Vec<Pending>,
+    pending: Vec<PendingRecords>,
     position: u64,
     length: u64,
-    wrap: Option<u64>,
+    max_bytes: Option<u64>,
     sequence: i64,
     last_buffer: Option<(u64, u16)>,
     header_size: u32,
     compressor: xpress::Compressor,
     packed: Vec<u8>,
     image: Vec<u8>,
-    /// Set for a reopened file, whose header stays except for the fields that finalising sets:
-    /// whether it has the 64-bit layout.
-    kept_header: Option<bool>,
+    /// Set for a reopened file, whose header stays except for the fields that finalising sets: true
+    /// for the 64-bit layout.
+    reopened_header_is_64_bit: Option<bool>,
 }
 
 impl<W: WriteAt> Writer<W> {
@@ -129,18 +129,18 @@ impl<W: WriteAt> Writer<W> {
             pending: Vec::new(),
             position: 0,
             length: 0,
-            wrap: None,
+            max_bytes: None,
             sequence: 1,
             last_buffer: None,
             header_size: 0,
             compressor: xpress::Compressor::default(),
             packed: Vec::new(),
             image: Vec::new(),
-            kept_header: None,
+            reopened_header_is_64_bit: None,
         }
     }
 
-    /// Continues a file after its last whole buffer. Bytes after that must be truncated before.
+    /// Continues a file after its last whole buffer. The caller has truncated the bytes after it.
     ///
     /// Names, clock and logger id stay those of the file; the counts of the final [`Summary`] must
     /// include those of its header.
@@ -155,7 +155,7 @@ impl<W: WriteAt> Writer<W> {
         };
         options.check()?;
         let mut writer = Self::new(sink, options);
-        writer.kept_header = Some(tail.wide);
+        writer.reopened_header_is_64_bit = Some(tail.is_64_bit);
         (writer.position, writer.length) = (tail.length(), tail.length());
         (writer.sequence, writer.header_size) = (i64::from(tail.buffers), size);
         writer.patch_header(logfile::at::END_TIME, &0_i64.to_le_bytes())?;
@@ -187,11 +187,11 @@ impl<W: WriteAt> Writer<W> {
         if record.len() > limit {
             return Err(Error::TooLarge { what: "record", size: record.len() as u64, limit: limit as u64 });
         }
-        self.make_pending(cpu);
+        self.ensure_pending(cpu);
         let index = usize::from(cpu);
-        let full =
+        let is_full =
             self.pending.get(index).is_some_and(|p| p.records.len().saturating_add(record.len()) > limit);
-        if full {
+        if is_full {
             self.flush_cpu(cpu)?;
         }
         if let Some(pending) = self.pending.get_mut(index) {
@@ -201,25 +201,25 @@ impl<W: WriteAt> Writer<W> {
         Ok(())
     }
 
-    fn make_pending(&mut self, cpu: u16) {
+    fn ensure_pending(&mut self, cpu: u16) {
         let index = usize::from(cpu);
         if self.pending.len() <= index {
-            self.pending.resize_with(index.saturating_add(1), Pending::default);
+            self.pending.resize_with(index.saturating_add(1), PendingRecords::default);
         }
     }
 
-    /// Sets loss flags (`BUFFER_FLAG_…`) on the processor's pending or next buffer: something was
-    /// lost before its records.
+    /// Sets loss flags (`BUFFER_FLAG_…`) on the processor's pending or next buffer: events or
+    /// buffers were lost before its records.
     pub fn flag_loss(&mut self, cpu: u16, flags: u16) -> Result<()> {
         check_buffer(cpu, &[])?;
-        self.make_pending(cpu);
+        self.ensure_pending(cpu);
         if let Some(pending) = self.pending.get_mut(usize::from(cpu)) {
-            pending.loss |= flags & BUFFER_FLAGS_OF_LOSS;
+            pending.loss_flags |= flags & BUFFER_FLAGS_OF_LOSS;
         }
         Ok(())
     }
 
-    /// Adds a record whose stamp is read from its own header.
+    /// Adds a record; reads its stamp from its header.
     pub fn write_record(&mut self, cpu: u16, record: &[u8]) -> Result<()> {
         let time = header::Record::parse(record, cpu)?.time();
         self.write(cpu, time, record)
@@ -238,19 +238,19 @@ impl<W: WriteAt> Writer<W> {
             return Ok(());
         };
         let mut records = core::mem::take(&mut pending.records);
-        let (time, loss) = (pending.last_time, core::mem::take(&mut pending.loss));
-        let done = self.append_flagged(cpu, time, loss, &records);
+        let (time, loss_flags) = (pending.last_time, core::mem::take(&mut pending.loss_flags));
+        let result = self.append_flagged(cpu, time, loss_flags, &records);
         records.clear();
         if let Some(pending) = self.pending.get_mut(usize::from(cpu)) {
             pending.records = records;
         }
-        done
+        result
     }
 
     /// Makes the log circular: it never exceeds `limit` bytes, except for the header buffer and one
     /// more buffer. Not for compressed files, whose buffers differ in size.
     pub fn wrap_at(&mut self, limit: u64) {
-        self.wrap = Some(limit);
+        self.max_bytes = Some(limit);
     }
 
     /// Appends one whole buffer: the records of a processor, flushed at `time`.
@@ -258,73 +258,75 @@ impl<W: WriteAt> Writer<W> {
         self.append_flagged(cpu, time, 0, records)
     }
 
-    fn append_flagged(&mut self, cpu: u16, time: i64, loss: u16, records: &[u8]) -> Result<()> {
+    fn append_flagged(&mut self, cpu: u16, time: i64, loss_flags: u16, records: &[u8]) -> Result<()> {
         check_buffer(cpu, records)?;
-        let mut head = self.head_of(cpu, time, loss, records.len())?;
+        let mut head = self.buffer_header(cpu, time, loss_flags, records.len())?;
         let mut image = core::mem::take(&mut self.image);
         image.clear();
         image.resize(HEADER_SIZE, 0);
         if self.options.compressed {
             self.packed.clear();
             self.compressor.compress(records, &mut self.packed);
-            let smaller = self.packed.len() < records.len();
-            image.extend_from_slice(if smaller { &self.packed } else { records });
-            head.flags |= if smaller { BUFFER_FLAG_COMPRESSED } else { 0 };
+            let is_smaller = self.packed.len() < records.len();
+            image.extend_from_slice(if is_smaller { &self.packed } else { records });
+            head.flags |= if is_smaller { BUFFER_FLAG_COMPRESSED } else { 0 };
             head.buffer_size = u32::try_from(image.len()).unwrap_or(head.buffer_size);
         } else {
             image.extend_from_slice(records);
             image.resize(head.buffer_size as usize, FILLER);
         }
         header::patch(&mut image, 0, &head.to_bytes());
-        let done = self.put(&head, &image);
+        let result = self.write_buffer(&head, &image);
         self.image = image;
-        done
+        result
     }
 
     /// Appends a buffer of the session's size that is laid out in memory as in the file.
     pub fn append_in_place(&mut self, mut buffer: InPlace<'_>) -> Result<()> {
         if self.options.compressed {
-            return self.append_flagged(buffer.cpu, buffer.time, buffer.loss, buffer.records()?);
+            return self.append_flagged(buffer.cpu, buffer.time, buffer.loss_flags, buffer.records()?);
         }
-        let head = self.place(&buffer, self.sequence)?;
+        let head = self.checked_header(&buffer, self.sequence)?;
         buffer.write_header(&head)?;
-        self.put(&head, buffer.bytes)
+        self.write_buffer(&head, buffer.bytes)
     }
 
     /// Returns whether the next `buffers` buffers of the session's size are contiguous in the file:
     /// not if compressed, nor where the log wraps.
     #[must_use]
-    pub fn has_room_in_a_row(&self, buffers: usize) -> bool {
+    pub fn can_append_contiguously(&self, buffers: usize) -> bool {
         let size = u64::from(self.options.buffer_size).saturating_mul(buffers as u64);
-        !self.options.compressed && self.wrap.is_none_or(|limit| self.position.saturating_add(size) <= limit)
+        !self.options.compressed
+            && self.max_bytes.is_none_or(|limit| self.position.saturating_add(size) <= limit)
     }
 
-    /// Appends several such buffers by one write, if there [is room](Self::has_room_in_a_row). On
-    /// failure nothing changes, except for bytes after the last buffer.
-    pub fn append_row_in_place(&mut self, buffers: &mut [InPlace<'_>]) -> Result<()> {
+    /// Appends several buffers by one write, if they [are
+    /// contiguous](Self::can_append_contiguously). On failure nothing changes, except for bytes
+    /// after the last buffer.
+    pub fn append_all_in_place(&mut self, buffers: &mut [InPlace<'_>]) -> Result<()> {
         let mut heads = Vec::with_capacity(buffers.len());
         for (sequence, buffer) in (self.sequence..).zip(&mut *buffers) {
-            let head = self.place(buffer, sequence)?;
+            let head = self.checked_header(buffer, sequence)?;
             buffer.write_header(&head)?;
             heads.push(head);
         }
         let pieces: Vec<&[u8]> = buffers.iter().map(|b| &*b.bytes).collect();
-        self.sink.write_row_at(self.position, &pieces)?;
+        self.sink.write_pieces_at(self.position, &pieces)?;
         for head in &heads {
-            self.note(head, self.position);
+            self.record_buffer(head, self.position);
         }
         Ok(())
     }
 
-    fn place(&self, buffer: &InPlace<'_>, sequence: i64) -> Result<BufferHeader> {
+    fn checked_header(&self, buffer: &InPlace<'_>, sequence: i64) -> Result<BufferHeader> {
         let records = buffer.records()?;
         check_buffer(buffer.cpu, records)?;
-        let head = self.head_of(buffer.cpu, buffer.time, buffer.loss, records.len())?;
+        let head = self.buffer_header(buffer.cpu, buffer.time, buffer.loss_flags, records.len())?;
         Ok(BufferHeader { sequence_number: sequence, ..head })
     }
 
     /// Returns the header of the next buffer, which has `records` bytes of records.
-    fn head_of(&self, cpu: u16, time: i64, loss: u16, records: usize) -> Result<BufferHeader> {
+    fn buffer_header(&self, cpu: u16, time: i64, loss_flags: u16, records: usize) -> Result<BufferHeader> {
         let session = self.options.buffer_size;
         let valid = HEADER_SIZE.saturating_add(records);
         let Some(offset) = u32::try_from(valid).ok().filter(|&v| v <= session) else {
@@ -340,24 +342,24 @@ impl<W: WriteAt> Writer<W> {
             logger_id: self.options.logger_id,
             state: STATE_FLUSH,
             offset,
-            flags: BUFFER_FLAG_PROC_INDEX | loss & BUFFER_FLAGS_OF_LOSS,
+            flags: BUFFER_FLAG_PROC_INDEX | loss_flags & BUFFER_FLAGS_OF_LOSS,
             buffer_type: BufferType::GENERIC.0,
         })
     }
 
     /// Writes a complete buffer at its offset. On failure nothing changes, except for bytes after
     /// the last buffer.
-    fn put(&mut self, head: &BufferHeader, image: &[u8]) -> Result<()> {
+    fn write_buffer(&mut self, head: &BufferHeader, image: &[u8]) -> Result<()> {
         let size = image.len() as u64;
-        let wraps = self.wrap.is_some_and(|limit| self.position.saturating_add(size) > limit);
+        let wraps = self.max_bytes.is_some_and(|limit| self.position.saturating_add(size) > limit);
         let at = if wraps { u64::from(self.header_size) } else { self.position };
         self.sink.write_at(at, image)?;
-        self.note(head, at);
+        self.record_buffer(head, at);
         Ok(())
     }
 
     /// Records that a buffer with this header is in the file.
-    fn note(&mut self, head: &BufferHeader, at: u64) {
+    fn record_buffer(&mut self, head: &BufferHeader, at: u64) {
         self.last_buffer = Some((at, head.flags));
         self.position = at.saturating_add(u64::from(head.buffer_size));
         self.length = self.length.max(self.position);
@@ -372,8 +374,8 @@ impl<W: WriteAt> Writer<W> {
         self.length
     }
 
-    /// Returns the offset of the next buffer, unless a circular log wraps: until then, the bytes
-    /// written so far.
+    /// Returns the offset after the last buffer. Until a circular log wraps, this is the number of
+    /// bytes written.
     #[must_use]
     pub fn position(&self) -> u64 {
         self.position
@@ -385,31 +387,31 @@ impl<W: WriteAt> Writer<W> {
     }
 
     /// Adds a record, padded to eight bytes, after the log-file header and writes the header buffer
-    /// again. The record has the stamp of the header. Fails, with nothing changed, if the buffer
-    /// has no room left and for a reopened file.
+    /// again. The record has the stamp of the header. Fails without a change if the record does not
+    /// fit the buffer or the file was reopened.
     pub fn add_header_record(&mut self, record: &[u8]) -> Result<()> {
-        let before = self.options.header_records.len();
+        let previous_length = self.options.header_records.len();
         self.options.header_records.extend_from_slice(record);
         let image = self.options.header_image(&Summary::default(), 0, 0);
         let image = image.ok().filter(|image| image.len() == self.header_size as usize);
-        let fits = self.kept_header.is_none() && record.len() == align8(record.len());
+        let fits = self.reopened_header_is_64_bit.is_none() && record.len() == align8(record.len());
         let Some(image) = image.filter(|_| fits) else {
-            self.options.header_records.truncate(before);
+            self.options.header_records.truncate(previous_length);
             let (size, limit) = (record.len() as u64, u64::from(self.header_size));
             return Err(Error::TooLarge { what: "record for the header buffer", size, limit });
         };
         self.sink.write_at(0, &image)
     }
 
-    /// Sets another start for the final header: a raw stamp and its wall time.
+    /// Replaces the start time in the final header: a raw stamp and its wall time.
     pub fn set_start(&mut self, anchor: i64, start: FileTime) {
         (self.options.anchor, self.options.start_time) = (anchor, start);
         self.options.boot_time = self.options.boot_time.min(start);
     }
 
-    /// Sets a better measurement of the counter's rate for the final header.
-    pub fn set_perf_freq(&mut self, ticks_a_second: i64) {
-        self.options.perf_freq = ticks_a_second;
+    /// Replaces the rate of the performance counter in the final header by a better measurement.
+    pub fn set_perf_freq(&mut self, ticks_per_second: i64) {
+        self.options.perf_freq = ticks_per_second;
     }
 
     /// Returns the number of buffers written so far, including the header buffer.
@@ -432,19 +434,19 @@ impl<W: WriteAt> Writer<W> {
             set_flush_marker(&mut self.sink, at, flags)?;
         }
         let summary = Summary {
-            // An end before the start would not count as an end.
+            // Readers ignore an end time before the start time.
             end_time: summary.end_time.max(FileTime(self.options.start_time.0.max(1))),
             ..*summary
         };
         let (written, size) = (self.buffers_written(), self.header_size as usize);
-        if self.kept_header.is_some() {
-            return self.finalise_kept(&summary, written);
+        if self.reopened_header_is_64_bit.is_some() {
+            return self.finalise_reopened(&summary, written);
         }
         let image = self.options.header_image(&summary, written, size)?;
         self.sink.write_at(0, &image)
     }
 
-    fn finalise_kept(&mut self, summary: &Summary, written: u32) -> Result<()> {
+    fn finalise_reopened(&mut self, summary: &Summary, written: u32) -> Result<()> {
         self.patch_header(logfile::at::PROCESSORS, &self.options.processors.to_le_bytes())?;
         self.patch_header(logfile::at::EVENTS_LOST, &summary.events_lost.to_le_bytes())?;
         self.patch_header(logfile::at::BUFFERS_LOST, &summary.buffers_lost.to_le_bytes())?;
@@ -454,8 +456,8 @@ impl<W: WriteAt> Writer<W> {
     }
 
     fn patch_header(&mut self, field: usize, bytes: &[u8]) -> Result<()> {
-        let wide = self.kept_header.unwrap_or(true);
-        self.sink.write_at(logfile::at::in_file(field, wide), bytes)
+        let is_64_bit = self.reopened_header_is_64_bit.unwrap_or(true);
+        self.sink.write_at(logfile::at::in_file(field, is_64_bit), bytes)
     }
 }
 

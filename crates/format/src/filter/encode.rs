@@ -1,8 +1,8 @@
 //! Encodes filters: the layouts that the views of the parent module parse.
 //!
-//! The functions do not check their input: [`check`](super::check) finds too many ids, a missing
-//! name or a text that is too long, here as in bytes from untrusted callers. A count that does not
-//! fit its field is written as the largest one, which no rule allows.
+//! The functions do not check their input: [`check`](super::check) rejects too many ids, a missing
+//! name or a text that is too long. A count that does not fit its field is written as the largest
+//! number, which no rule allows.
 
 use alloc::vec::Vec;
 
@@ -13,7 +13,7 @@ use crate::wire::Put;
 #[must_use]
 pub fn event_ids(filter_in: bool, ids: &[u16]) -> Vec<u8> {
     let mut out = Vec::new();
-    out.put_u8(u8::from(filter_in)).put_u8(0).put_u16(count(ids));
+    out.put_u8(u8::from(filter_in)).put_u8(0).put_u16(saturated_count(ids));
     out.extend(ids.iter().flat_map(|id| id.to_le_bytes()));
     out
 }
@@ -22,8 +22,8 @@ pub fn event_ids(filter_in: bool, ids: &[u16]) -> Vec<u8> {
 /// (`filter_in`), or all except these.
 #[must_use]
 pub fn event_names(gate: Gate, filter_in: bool, names: &[impl AsRef<[u8]>]) -> Vec<u8> {
-    let mut out = front(gate, filter_in);
-    out.put_u16(count(names));
+    let mut out = encode_gate(gate, filter_in);
+    out.put_u16(saturated_count(names));
     for name in names {
         out.put(name.as_ref()).put_u8(0);
     }
@@ -33,7 +33,7 @@ pub fn event_names(gate: Gate, filter_in: bool, names: &[impl AsRef<[u8]>]) -> V
 /// Encodes EVENT_FILTER_LEVEL_KW: the events that the gate admits (`filter_in`), or all others.
 #[must_use]
 pub fn level_keyword(gate: Gate, filter_in: bool) -> Vec<u8> {
-    let mut out = front(gate, filter_in);
+    let mut out = encode_gate(gate, filter_in);
     out.resize(LEVEL_KW_BYTES, 0);
     out
 }
@@ -68,12 +68,12 @@ pub fn schematized(id: u16, version: u8, data: &[u8]) -> Vec<u8> {
 }
 
 /// Encodes the common start of filters with a gate.
-fn front(gate: Gate, filter_in: bool) -> Vec<u8> {
+fn encode_gate(gate: Gate, filter_in: bool) -> Vec<u8> {
     let mut out = Vec::with_capacity(LEVEL_KW_BYTES);
     out.put_u64(gate.any).put_u64(gate.all).put_u8(gate.level).put_u8(u8::from(filter_in));
     out
 }
 
-fn count<T>(list: &[T]) -> u16 {
+fn saturated_count<T>(list: &[T]) -> u16 {
     u16::try_from(list.len()).unwrap_or(u16::MAX)
 }

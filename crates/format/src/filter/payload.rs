@@ -2,25 +2,25 @@
 //!
 //! ```text
 //! blob        "EPF1" │ u16 version = 1 │ u16 filters │ filter…
-//! filter      u16 size of all │ u16 event id │ u8 event version │ u8 flags │ u8 fields │
+//! filter      u16 size of the filter │ u16 event id │ u8 event version │ u8 flags │ u8 fields │
 //!             u8 predicates │ field… │ predicate…
-//! flags       1: one predicate is enough (else all must hold)
-//!             2: this filter must pass (else one of those without this flag)
+//! flags       1: one true predicate is enough (otherwise all must be true)
+//!             2: this filter must pass (otherwise one of the filters without this flag)
 //! field       u8 shape │ u8 field with the length │ u16 bytes │ u8 kind of count │
 //!             u8 field with the count │ u16 count
-//! predicate   u16 size of all │ u8 field │ u8 type │ u16 operator │ u16 0 │
+//! predicate   u16 size of the predicate │ u8 field │ u8 type │ u16 operator │ u16 0 │
 //!             operand, zeros up to a multiple of eight
-//! operand     a number of 8 bytes, two of them for (NOT)BETWEEN │ a GUID │
+//! operand     a number of 8 bytes, two numbers for (NOT)BETWEEN │ a GUID │
 //!             UTF-8 text after its u16 length
 //! ```
 //!
-//! The fields are those of the event's payload from its start to the last one that a predicate
-//! uses, so that the writer of the event finds a field without knowing a schema. Sizes are
-//! multiples of eight, except for the blob's own.
+//! The fields are those of the event's payload from its start to the last field that a predicate
+//! uses, so that the writer of the event finds a field without knowing a schema. All sizes except
+//! that of the blob are multiples of eight.
 //!
-//! An event passes if all filters of its id and version with flag 2 hold and, where there are
-//! others, at least one of those holds. Events without a filter pass. A payload too short for a
-//! field fails the predicate. String comparison ignores case ([`fold`]).
+//! An event passes if all filters of its id and version with flag 2 hold and, if there are filters
+//! without this flag, at least one of them holds. Events without a filter pass. A payload too short
+//! for a field fails the predicate. String comparison ignores case ([`fold`]).
 //!
 //! The layout is private to this project: callers get the blob from the functions that build
 //! payload filters and pass it on unchanged.
@@ -44,8 +44,8 @@ const VERSION: u16 = 1;
 pub const MAX_FIELDS: usize = 128;
 const HEAD_BYTES: usize = 8;
 
-const ANY: u8 = 1;
-const REQUIRED: u8 = 2;
+const ANY_FLAG: u8 = 1;
+const REQUIRED_FLAG: u8 = 2;
 
 /// Where the bytes of one element of a field end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -105,19 +105,19 @@ impl Field {
             Shape::Sid => (4, 0, 0),
             Shape::Length { field, unit } => (5, field, unit),
         };
-        let (by, count_of, count) = match self.count {
+        let (count_kind, count_of, count) = match self.count {
             Count::Fixed(count) => (0_u8, 0, count),
             Count::Field(field) => (1, field, 0),
         };
         let [b0, b1] = bytes.to_le_bytes();
         let [c0, c1] = count.to_le_bytes();
-        u64::from_le_bytes([shape, length_of, b0, b1, by, count_of, c0, c1])
+        u64::from_le_bytes([shape, length_of, b0, b1, count_kind, count_of, c0, c1])
     }
 
     /// Decodes a field of a blob.
     #[must_use]
     pub const fn from_word(word: u64) -> Option<Self> {
-        let [shape, length_of, b0, b1, by, count_of, c0, c1] = word.to_le_bytes();
+        let [shape, length_of, b0, b1, count_kind, count_of, c0, c1] = word.to_le_bytes();
         let bytes = u16::from_le_bytes([b0, b1]);
         let shape = match shape {
             0 => Shape::Fixed(bytes),
@@ -128,7 +128,7 @@ impl Field {
             5 => Shape::Length { field: length_of, unit: bytes },
             _ => return None,
         };
-        let count = match by {
+        let count = match count_kind {
             0 => Count::Fixed(u16::from_le_bytes([c0, c1])),
             1 => Count::Field(count_of),
             _ => return None,
@@ -136,8 +136,8 @@ impl Field {
         Some(Self { shape, count })
     }
 
-    /// Returns whether the fields that it refers to come before it.
-    const fn fits_at(&self, index: usize) -> bool {
+    /// Returns whether a field at `index` refers only to earlier fields.
+    const fn refers_only_before(&self, index: usize) -> bool {
         let length = match self.shape {
             Shape::Length { field, .. } => (field as usize) < index,
             _ => true,
@@ -194,11 +194,16 @@ impl Type {
     }
 
     /// Returns whether an operator can compare values of this type.
-    const fn takes(self, operator: Operator) -> bool {
+    const fn supports(self, operator: Operator) -> bool {
         match self {
-            Self::Integer { .. } => matches!(operator.0, 0..=8 | 30 | 31),
+            Self::Integer { .. } => {
+                operator.0 <= Operator::MODULO.0 || matches!(operator, Operator::IS | Operator::ISNOT)
+            }
             Self::Guid => matches!(operator, Operator::IS | Operator::ISNOT),
-            Self::Utf16 | Self::Ansi => matches!(operator.0, 20 | 21 | 30 | 31),
+            Self::Utf16 | Self::Ansi => matches!(
+                operator,
+                Operator::CONTAINS | Operator::DOESNTCONTAIN | Operator::IS | Operator::ISNOT
+            ),
         }
     }
 }
@@ -206,8 +211,8 @@ impl Type {
 /// The value that a field is compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
-    /// The lower and the upper number; the same number twice for a single one. The type decides
-    /// about the sign.
+    /// The lower and the upper bound; both are equal for a single number. The type decides whether
+    /// the numbers are signed.
     Numbers(i128, i128),
     /// A 16-byte GUID.
     Guid(Guid),
@@ -237,7 +242,7 @@ pub struct Filter<'a> {
     pub event_version: u8,
     /// Whether one predicate that holds is enough.
     pub any: bool,
-    /// Whether this filter must hold; of the others, one is enough.
+    /// Whether this filter must hold. Of the filters that are not required, one must hold.
     pub required: bool,
     fields: &'a [[u8; 8]],
     predicates: &'a [u8],
@@ -251,8 +256,8 @@ impl<'a> Filter<'a> {
 
     /// Returns the predicates of the filter.
     pub fn predicates(&self) -> impl Iterator<Item = Predicate<'a>> + use<'a> {
-        let mut from = Cursor::new(WHAT, self.predicates);
-        core::iter::from_fn(move || if from.is_empty() { None } else { read_predicate(&mut from).ok() })
+        let mut cursor = Cursor::new(WHAT, self.predicates);
+        core::iter::from_fn(move || if cursor.is_empty() { None } else { read_predicate(&mut cursor).ok() })
     }
 }
 
@@ -267,104 +272,117 @@ const WHAT: &str = "payload filter";
 impl<'a> Filters<'a> {
     /// Views the bytes of a filter.
     pub fn parse(bytes: &'a [u8]) -> Result<Self> {
-        super::at_most(WHAT, bytes, MAX_EVENT_FILTER_PAYLOAD_SIZE)?;
-        let mut from = Cursor::new(WHAT, bytes);
-        if from.u32()? != MAGIC || from.u16()? != VERSION {
-            return Err(from.invalid("it was built by another version of the functions for payload filters"));
+        super::check_max_size(WHAT, bytes, MAX_EVENT_FILTER_PAYLOAD_SIZE)?;
+        let mut cursor = Cursor::new(WHAT, bytes);
+        if cursor.u32()? != MAGIC || cursor.u16()? != VERSION {
+            return Err(
+                cursor.invalid("it was built by another version of the functions for payload filters")
+            );
         }
-        let count = from.u16()?;
-        let filters = from.rest();
+        let count = cursor.u16()?;
+        let filters = cursor.rest();
         for _ in 0..count {
-            let filter = read_filter(&mut from)?;
-            check_filter(&filter, &from)?;
+            let filter = read_filter(&mut cursor)?;
+            check_filter(&filter, &cursor)?;
         }
-        if count == 0 || !from.is_empty() {
-            return Err(from.invalid("the count does not match the filters"));
+        if count == 0 || !cursor.is_empty() {
+            return Err(cursor.invalid("the count does not match the filters"));
         }
         Ok(Self { filters })
     }
 
     /// Returns the filters in the order in which they were added.
     pub fn iter(&self) -> impl Iterator<Item = Filter<'a>> + use<'a> {
-        let mut from = Cursor::new(WHAT, self.filters);
-        core::iter::from_fn(move || if from.is_empty() { None } else { read_filter(&mut from).ok() })
+        let mut cursor = Cursor::new(WHAT, self.filters);
+        core::iter::from_fn(move || if cursor.is_empty() { None } else { read_filter(&mut cursor).ok() })
     }
 }
 
-fn read_filter<'a>(from: &mut Cursor<'a>) -> Result<Filter<'a>> {
-    let (size, event_id, event_version) = (usize::from(from.u16()?), from.u16()?, from.u8()?);
-    let (flags, fields, predicates) = (from.u8()?, usize::from(from.u8()?), from.u8()?);
-    let Some(inside) = size.checked_sub(HEAD_BYTES).filter(|_| size.is_multiple_of(8)) else {
-        return Err(from.invalid("the size of a filter is too small or not a multiple of eight"));
+fn read_filter<'a>(cursor: &mut Cursor<'a>) -> Result<Filter<'a>> {
+    let (size, event_id, event_version) = (usize::from(cursor.u16()?), cursor.u16()?, cursor.u8()?);
+    let (flags, fields, predicates) = (cursor.u8()?, usize::from(cursor.u8()?), cursor.u8()?);
+    let Some(body_bytes) = size.checked_sub(HEAD_BYTES).filter(|_| size.is_multiple_of(8)) else {
+        return Err(cursor.invalid("the size of a filter is too small or not a multiple of eight"));
     };
-    let body = from.bytes(inside)?;
-    let Some((fields, rest)) = body.as_chunks().0.split_at_checked(fields) else {
-        return Err(from.invalid("a filter has no room for its fields"));
+    let body = cursor.bytes(body_bytes)?;
+    let Some((fields, predicate_chunks)) = body.as_chunks().0.split_at_checked(fields) else {
+        return Err(cursor.invalid("a filter has no room for its fields"));
     };
-    if flags & !(ANY | REQUIRED) != 0 || !(1..=MAX_PAYLOAD_PREDICATES).contains(&usize::from(predicates)) {
-        return Err(from.invalid("a filter has 1 to 8 predicates and no unknown flag"));
+    if flags & !(ANY_FLAG | REQUIRED_FLAG) != 0
+        || !(1..=MAX_PAYLOAD_PREDICATES).contains(&usize::from(predicates))
+    {
+        return Err(cursor.invalid("a filter has 1 to 8 predicates and no unknown flag"));
     }
-    let (any, required) = (flags & ANY != 0, flags & REQUIRED != 0);
-    let filter = Filter { event_id, event_version, any, required, fields, predicates: rest.as_flattened() };
+    let (any, required) = (flags & ANY_FLAG != 0, flags & REQUIRED_FLAG != 0);
+    let filter = Filter {
+        event_id,
+        event_version,
+        any,
+        required,
+        fields,
+        predicates: predicate_chunks.as_flattened(),
+    };
     if filter.predicates().count() != usize::from(predicates) {
-        return Err(from.invalid("the count does not match the predicates"));
+        return Err(cursor.invalid("the count does not match the predicates"));
     }
     Ok(filter)
 }
 
-fn check_filter(filter: &Filter<'_>, at: &Cursor<'_>) -> Result<()> {
+fn check_filter(filter: &Filter<'_>, cursor: &Cursor<'_>) -> Result<()> {
     let count = filter.fields.len();
-    let sound = filter.fields().enumerate().filter(|(index, field)| field.fits_at(*index)).count() == count;
-    if !sound
+    let are_references_valid =
+        filter.fields().enumerate().filter(|(index, field)| field.refers_only_before(*index)).count()
+            == count;
+    if !are_references_valid
         || count > MAX_FIELDS
         || filter.predicates().any(|predicate| usize::from(predicate.field) >= count)
     {
-        return Err(at.invalid("a filter refers to a missing field"));
+        return Err(cursor.invalid("a filter refers to a missing field"));
     }
-    let mut rest = Cursor::new(WHAT, filter.predicates);
-    while !rest.is_empty() {
-        read_predicate(&mut rest)?;
+    let mut remaining = Cursor::new(WHAT, filter.predicates);
+    while !remaining.is_empty() {
+        read_predicate(&mut remaining)?;
     }
     Ok(())
 }
 
-fn read_predicate<'a>(from: &mut Cursor<'a>) -> Result<Predicate<'a>> {
+fn read_predicate<'a>(cursor: &mut Cursor<'a>) -> Result<Predicate<'a>> {
     let (size, field, kind, operator) =
-        (usize::from(from.u16()?), from.u8()?, from.u8()?, Operator(from.u16()?));
-    from.u16()?;
-    let kind = Type::from_byte(kind).filter(|kind| kind.takes(operator));
-    let (Some(kind), Some(inside)) = (kind, size.checked_sub(HEAD_BYTES)) else {
-        return Err(from.invalid("an operator does not suit the type of its field"));
+        (usize::from(cursor.u16()?), cursor.u8()?, cursor.u8()?, Operator(cursor.u16()?));
+    cursor.u16()?;
+    let kind = Type::from_byte(kind).filter(|kind| kind.supports(operator));
+    let (Some(kind), Some(body_bytes)) = (kind, size.checked_sub(HEAD_BYTES)) else {
+        return Err(cursor.invalid("an operator does not suit the type of its field"));
     };
-    let mut operand = Cursor::new(WHAT, from.bytes(inside)?);
+    let mut operand = Cursor::new(WHAT, cursor.bytes(body_bytes)?);
     let value = match kind {
         Type::Integer { signed, .. } => {
-            let low = number(&mut operand, signed)?;
-            let high = if has_two(operator) { number(&mut operand, signed)? } else { low };
+            let low = read_number(&mut operand, signed)?;
+            let high = if takes_range(operator) { read_number(&mut operand, signed)? } else { low };
             Value::Numbers(low, high)
         }
         Type::Guid => Value::Guid(operand.guid()?),
         Type::Utf16 | Type::Ansi => {
             let length = operand.u16()?;
             let text = core::str::from_utf8(operand.bytes(usize::from(length))?);
-            Value::Text(text.map_err(|_| from.invalid("a text is not UTF-8"))?)
+            Value::Text(text.map_err(|_| cursor.invalid("a text is not UTF-8"))?)
         }
     };
     let padding = operand.rest();
     if padding.len() >= 8 || !size.is_multiple_of(8) || padding.iter().any(|byte| *byte != 0) {
-        return Err(from.invalid("the size of a predicate does not match its operand"));
+        return Err(cursor.invalid("the size of a predicate does not match its operand"));
     }
     if operator == Operator::MODULO && value == Value::Numbers(0, 0) {
-        return Err(from.invalid("nothing can be divided by 0"));
+        return Err(cursor.invalid("nothing can be divided by 0"));
     }
     Ok(Predicate { field, kind, operator, value })
 }
 
-fn number(from: &mut Cursor<'_>, signed: bool) -> Result<i128> {
-    Ok(if signed { i128::from(from.i64()?) } else { i128::from(from.u64()?) })
+fn read_number(cursor: &mut Cursor<'_>, signed: bool) -> Result<i128> {
+    Ok(if signed { i128::from(cursor.i64()?) } else { i128::from(cursor.u64()?) })
 }
 
-const fn has_two(operator: Operator) -> bool {
+const fn takes_range(operator: Operator) -> bool {
     matches!(operator, Operator::BETWEEN | Operator::NOTBETWEEN)
 }
 

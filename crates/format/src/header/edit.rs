@@ -1,4 +1,4 @@
-//! Edits of encoded records: relogging gives events other stamps, ids and payloads.
+//! Changes stamps, ids and payloads of encoded records, for relogging.
 //!
 //! ```text
 //!              stamp   thread, process   CPU times   provider   descriptor               activity
@@ -24,10 +24,10 @@ use crate::guid::Guid;
 use crate::spec::event::{EVENT_HEADER_FLAG_EXTENDED_INFO, EventDescriptor};
 
 /// Offset of the flags in an EVENT header.
-const FLAGS: usize = 4;
+const FLAGS_OFFSET: usize = 4;
 
-/// Writes `bytes` at offset `at`, if there is one, and returns whether it did.
-fn put(record: &mut [u8], at: Option<usize>, bytes: &[u8]) -> bool {
+/// Writes `bytes` at offset `at`. Returns false if `at` is `None` or the bytes do not fit.
+fn write_field(record: &mut [u8], at: Option<usize>, bytes: &[u8]) -> bool {
     let Some(at) = at.filter(|at| at.saturating_add(bytes.len()) <= record.len()) else { return false };
     patch(record, at, bytes);
     true
@@ -38,32 +38,32 @@ fn put(record: &mut [u8], at: Option<usize>, bytes: &[u8]) -> bool {
 pub fn set_time(record: &mut [u8], family: Family, time: i64) -> bool {
     let at = match family {
         Family::PerfInfo => Some(0x08),
-        Family::Message => message::place_of_time(record),
+        Family::Message => message::time_offset(record),
         Family::Other(_) => None,
         _ => Some(0x10),
     };
-    put(record, at, &time.to_le_bytes())
+    write_field(record, at, &time.to_le_bytes())
 }
 
 /// Returns the offset of the thread id; the process id follows it.
-fn ids(record: &[u8], family: Family) -> Option<usize> {
+fn thread_id_offset(record: &[u8], family: Family) -> Option<usize> {
     match family {
         Family::PerfInfo | Family::Other(_) => None,
-        Family::Message => message::offset_of_ids(record),
+        Family::Message => message::ids_offset(record),
         _ => Some(0x08),
     }
 }
 
 /// Sets the id of the writing thread.
 pub fn set_thread_id(record: &mut [u8], family: Family, thread: u32) -> bool {
-    let at = ids(record, family);
-    put(record, at, &thread.to_le_bytes())
+    let at = thread_id_offset(record, family);
+    write_field(record, at, &thread.to_le_bytes())
 }
 
 /// Sets the id of the writing process.
 pub fn set_process_id(record: &mut [u8], family: Family, process: u32) -> bool {
-    let at = ids(record, family).map(|at| at.saturating_add(4));
-    put(record, at, &process.to_le_bytes())
+    let at = thread_id_offset(record, family).map(|at| at.saturating_add(4));
+    write_field(record, at, &process.to_le_bytes())
 }
 
 /// Sets the CPU times: kernel, then user.
@@ -74,36 +74,36 @@ pub fn set_cpu_times(record: &mut [u8], family: Family, (kernel, user): (u32, u3
         Family::Event => Some(0x38),
         _ => None,
     };
-    put(record, at, &kernel.to_le_bytes())
-        && put(record, at.map(|at| at.saturating_add(4)), &user.to_le_bytes())
+    write_field(record, at, &kernel.to_le_bytes())
+        && write_field(record, at.map(|at| at.saturating_add(4)), &user.to_le_bytes())
 }
 
 /// Sets the provider, class or message GUID.
 pub fn set_provider(record: &mut [u8], family: Family, provider: &Guid) -> bool {
     let at = match family {
         Family::Event | Family::Full | Family::Instance => Some(0x18),
-        Family::Message => message::place_of_guid(record),
+        Family::Message => message::guid_offset(record),
         _ => None,
     };
-    put(record, at, &provider.to_bytes())
+    write_field(record, at, &provider.to_bytes())
 }
 
 /// Sets the fields of the event descriptor that the family has.
 pub fn set_descriptor(record: &mut [u8], family: Family, d: &EventDescriptor) -> bool {
     match family {
-        Family::Event => put(record, Some(0x28), &d.to_bytes()),
-        Family::Full | Family::Instance => put(record, Some(4), &[d.opcode, d.level, d.version, 0]),
+        Family::Event => write_field(record, Some(0x28), &d.to_bytes()),
+        Family::Full | Family::Instance => write_field(record, Some(4), &[d.opcode, d.level, d.version, 0]),
         Family::System | Family::Compact | Family::PerfInfo => {
-            put(record, Some(0), &[d.version]) && put(record, Some(6), &[d.opcode])
+            write_field(record, Some(0), &[d.version]) && write_field(record, Some(6), &[d.opcode])
         }
-        Family::Message => put(record, Some(4), &d.id.to_le_bytes()),
+        Family::Message => write_field(record, Some(4), &d.id.to_le_bytes()),
         Family::Other(_) => false,
     }
 }
 
 /// Sets the activity id.
 pub fn set_activity(record: &mut [u8], family: Family, activity: &Guid) -> bool {
-    put(record, (family == Family::Event).then_some(0x40), &activity.to_bytes())
+    write_field(record, (family == Family::Event).then_some(0x40), &activity.to_bytes())
 }
 
 /// Appends a record with the header and the extended data items of `record` but another payload,
@@ -120,19 +120,19 @@ pub fn with_payload(record: &Record<'_>, payload: &[u8], out: &mut Vec<u8>) -> R
 }
 
 /// Clears the flag for extended data items of an EVENT record whose items are damaged, so that the
-/// items count as the beginning of its payload, as readers treat them. Returns whether the record
-/// had such items.
+/// items count as the beginning of its payload, as in [`Record::payload`]. Returns whether the
+/// record had damaged items.
 pub fn drop_damaged_items(record: &Record<'_>, bytes: &mut [u8]) -> bool {
     let [flags, _] = EVENT_HEADER_FLAG_EXTENDED_INFO.to_le_bytes();
-    match bytes.get_mut(FLAGS).filter(|_| record.family() == Family::Event && record.items_damaged()) {
-        Some(place) => *place &= !flags,
+    match bytes.get_mut(FLAGS_OFFSET).filter(|_| record.family() == Family::Event && record.items_damaged()) {
+        Some(flag_byte) => *flag_byte &= !flags,
         None => return false,
     }
     true
 }
 
-/// Appends an INSTANCE record of a layout before 1.1 as one of the current layout, padded to a
-/// multiple of eight. Returns false for any other record.
+/// Appends an INSTANCE record of a layout before 1.1 in the current layout, padded to a multiple of
+/// eight. Returns false for any other record.
 pub fn modernise(record: &Record<'_>, out: &mut Vec<u8>) -> Result<bool> {
     let Some(instance) = record.instance().filter(|_| record.old_instance) else { return Ok(false) };
     let d = record.descriptor();
@@ -163,7 +163,7 @@ mod tests {
     use crate::kernel::hook;
     use std::vec;
 
-    fn one_of_each() -> Vec<Vec<u8>> {
+    fn encode_all_families() -> Vec<Vec<u8>> {
         let system = SystemHeader {
             pointer_size: 8,
             version: 2,
@@ -218,21 +218,21 @@ mod tests {
     fn edits_change_only_the_edited_field() {
         let provider = Guid::from_u128(0x1234_5678);
         let descriptor = EventDescriptor { id: 77, version: 6, opcode: 9, level: 3, ..Default::default() };
-        for mut bytes in one_of_each() {
+        for mut bytes in encode_all_families() {
             let family = Record::parse(&bytes, 0).unwrap().family();
-            let stamped = set_time(&mut bytes, family, 42);
-            let threaded = set_thread_id(&mut bytes, family, 11) && set_process_id(&mut bytes, family, 12);
-            let timed = set_cpu_times(&mut bytes, family, (13, 14));
-            let provided = set_provider(&mut bytes, family, &provider);
+            let has_time = set_time(&mut bytes, family, 42);
+            let has_ids = set_thread_id(&mut bytes, family, 11) && set_process_id(&mut bytes, family, 12);
+            let has_cpu_times = set_cpu_times(&mut bytes, family, (13, 14));
+            let has_provider = set_provider(&mut bytes, family, &provider);
             assert!(set_descriptor(&mut bytes, family, &descriptor), "{family:?}");
             assert_eq!(set_activity(&mut bytes, family, &provider), family == Family::Event);
             let record = Record::parse(&bytes, 0).unwrap();
             assert_eq!((record.family(), record.payload()), (family, &b"payload"[..]));
-            assert!(stamped && record.time() == 42, "{family:?}");
-            let ids = if threaded { (11, 12) } else { (NO_ID, NO_ID) };
+            assert!(has_time && record.time() == 42, "{family:?}");
+            let ids = if has_ids { (11, 12) } else { (NO_ID, NO_ID) };
             assert_eq!((record.thread_id(), record.process_id()), ids, "{family:?}");
-            assert_eq!(record.cpu_times(), timed.then_some((13, 14)), "{family:?}");
-            assert_eq!(record.provider() == provider, provided, "{family:?}");
+            assert_eq!(record.cpu_times(), has_cpu_times.then_some((13, 14)), "{family:?}");
+            assert_eq!(record.provider() == provider, has_provider, "{family:?}");
             let d = record.descriptor();
             let expected = match family {
                 Family::Event => descriptor,
@@ -245,8 +245,8 @@ mod tests {
     }
 
     #[test]
-    fn another_payload_keeps_the_header() {
-        for bytes in one_of_each() {
+    fn replaced_payload_keeps_the_header() {
+        for bytes in encode_all_families() {
             let record = Record::parse(&bytes, 0).unwrap();
             let mut out = vec![1, 2, 3, 4, 5, 6, 7, 8];
             with_payload(&record, b"quite another one", &mut out).unwrap();
@@ -254,12 +254,15 @@ mod tests {
             let changed = Record::parse(&out[8..], 0).unwrap();
             assert_eq!(changed.payload(), b"quite another one");
             assert_eq!((changed.time(), changed.provider()), (record.time(), record.provider()));
-            assert!(with_payload(&record, &[0; 0x1_0000], &mut out).is_err(), "sizes have 16 bits");
+            assert!(
+                with_payload(&record, &[0; 0x1_0000], &mut out).is_err(),
+                "a record over 64 KiB was accepted"
+            );
         }
     }
 
     #[test]
-    fn old_instance_becomes_a_current_one() {
+    fn modernise_rewrites_old_instance_header() {
         let mut old = vec![0; 0x38 + 8];
         old[..4].copy_from_slice(&[0x40, 0, 21, 0xC0]);
         (old[4], old[8], old[0x0C], old[0x10], old[0x20], old[0x24]) = (5, 1, 2, 3, 7, 8);
@@ -268,10 +271,10 @@ mod tests {
         let record = Record::new(&old, measure, 0, 0);
         let mut out = Vec::new();
         assert!(modernise(&record, &mut out).unwrap());
-        let now = Record::parse(&out, 0).unwrap();
-        assert_eq!(now.payload(), record.payload());
-        assert_eq!(now.instance(), record.instance());
-        assert_eq!((now.thread_id(), now.process_id(), now.time()), (1, 2, 3));
-        assert!(!modernise(&now, &mut Vec::new()).unwrap());
+        let current = Record::parse(&out, 0).unwrap();
+        assert_eq!(current.payload(), record.payload());
+        assert_eq!(current.instance(), record.instance());
+        assert_eq!((current.thread_id(), current.process_id(), current.time()), (1, 2, 3));
+        assert!(!modernise(&current, &mut Vec::new()).unwrap());
     }
 }

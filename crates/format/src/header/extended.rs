@@ -31,13 +31,13 @@ pub struct Item<'a> {
     pub data: &'a [u8],
 }
 
-/// Returns where the payload of an event begins whose items begin at `at`; `None` if the items do
-/// not fit the record.
+/// Returns the offset after the items that begin at `at`, where the payload begins; `None` if the
+/// items do not fit the record.
 #[inline]
 pub(super) fn end_of_items(record: &[u8], mut at: usize) -> Option<usize> {
     for _ in 0..MAX_ITEMS {
         let head = chunk::<ITEM_HEAD>(record, at)?;
-        let [size, _, linkage, data] = words(u64::from_le_bytes(*head));
+        let [size, _, linkage, data] = split_head(u64::from_le_bytes(*head));
         let (size, data) = (usize::from(size), usize::from(data));
         // Sums of a few 16-bit numbers: nothing wraps.
         if size < ITEM_HEAD.wrapping_add(data) || size & 7 != 0 {
@@ -57,19 +57,19 @@ pub(super) fn end_of_items(record: &[u8], mut at: usize) -> Option<usize> {
 /// Iterates over items whose bounds have been checked.
 #[derive(Clone, Debug)]
 pub struct ExtendedItems<'b> {
-    rest: &'b [u8],
+    remaining: &'b [u8],
 }
 
 impl<'b> ExtendedItems<'b> {
-    pub(super) const fn new(rest: &'b [u8]) -> Self {
-        Self { rest }
+    pub(super) const fn new(remaining: &'b [u8]) -> Self {
+        Self { remaining }
     }
 
     /// Returns the encoded items.
     #[inline]
     #[must_use]
     pub const fn bytes(&self) -> &'b [u8] {
-        self.rest
+        self.remaining
     }
 
     /// Returns the data of the first item of a type.
@@ -90,12 +90,12 @@ impl<'b> ExtendedItems<'b> {
     #[must_use]
     pub fn stack(mut self) -> Option<Stack<'b>> {
         self.find_map(|i| {
-            let width = match i.kind {
+            let address_bytes = match i.kind {
                 ExtType::STACK_TRACE32 => 4,
                 ExtType::STACK_TRACE64 => 8,
                 _ => return None,
             };
-            Some(Stack { match_id: u64_at(i.data, 0), frames: i.data.get(8..)?, width })
+            Some(Stack { match_id: u64_at(i.data, 0), frames: i.data.get(8..)?, address_bytes })
         })
     }
 }
@@ -104,11 +104,11 @@ impl<'b> ExtendedItems<'b> {
     /// Returns the next item: the four numbers of its head, as one number, and its data.
     #[inline(always)]
     fn take_next(&mut self) -> Option<(u64, &'b [u8])> {
-        let (head, after) = self.rest.split_first_chunk::<ITEM_HEAD>()?;
+        let (head, after) = self.remaining.split_first_chunk::<ITEM_HEAD>()?;
         let head = u64::from_le_bytes(*head);
-        let [size, _, _, data] = words(head);
+        let [size, _, _, data] = split_head(head);
         let data = after.get(..usize::from(data))?;
-        self.rest = after.get(usize::from(size).checked_sub(ITEM_HEAD)?..)?;
+        self.remaining = after.get(usize::from(size).checked_sub(ITEM_HEAD)?..)?;
         Some((head, data))
     }
 
@@ -118,12 +118,12 @@ impl<'b> ExtendedItems<'b> {
     pub fn published(self) -> impl Iterator<Item = (u64, &'b [u8])> {
         /// The published structure reserves the field of the item size and has one bit of linkage.
         const PUBLISHED: u64 = 0xFFFF_0001_FFFF_0000;
-        let mut rest = self.rest;
+        let mut remaining = self.remaining;
         core::iter::from_fn(move || {
-            let (head, after) = rest.split_first_chunk::<ITEM_HEAD>()?;
+            let (head, after) = remaining.split_first_chunk::<ITEM_HEAD>()?;
             let head = u64::from_le_bytes(*head);
-            let [size, _, _, _] = words(head);
-            rest = rest.get(usize::from(size)..)?;
+            let [size, _, _, _] = split_head(head);
+            remaining = remaining.get(usize::from(size)..)?;
             Some((head & PUBLISHED, after))
         })
     }
@@ -135,7 +135,7 @@ impl<'b> Iterator for ExtendedItems<'b> {
     #[inline(always)]
     fn next(&mut self) -> Option<Item<'b>> {
         let (head, data) = self.take_next()?;
-        let [_, kind, _, _] = words(head);
+        let [_, kind, _, _] = split_head(head);
         Some(Item { kind: ExtType(kind), data })
     }
 }
@@ -143,24 +143,24 @@ impl<'b> Iterator for ExtendedItems<'b> {
 /// Splits an item's head into its four numbers. The head is read as one number because compilers do
 /// not merge eight single-byte reads.
 #[inline(always)]
-#[allow(clippy::cast_possible_truncation)] // That is the purpose.
-const fn words(head: u64) -> [u16; 4] {
+#[allow(clippy::cast_possible_truncation)] // Each cast extracts one field.
+const fn split_head(head: u64) -> [u16; 4] {
     [head as u16, (head >> 16) as u16, (head >> 32) as u16, (head >> 48) as u16]
 }
 
 /// A call stack, innermost frame first.
 #[derive(Clone, Copy, Debug)]
 pub struct Stack<'b> {
-    /// 0, or the number that the other half of the stack has too.
+    /// 0, or the id that the kernel and the user part of one stack share.
     pub match_id: u64,
     frames: &'b [u8],
-    width: usize,
+    address_bytes: usize,
 }
 
 impl<'b> Stack<'b> {
     /// Returns the return addresses.
     pub fn frames(self) -> impl Iterator<Item = u64> + 'b {
-        self.frames.chunks_exact(self.width).map(|c| match c {
+        self.frames.chunks_exact(self.address_bytes).map(|c| match c {
             [a, b, c, d] => u64::from(u32::from_le_bytes([*a, *b, *c, *d])),
             _ => u64_at(c, 0),
         })
@@ -175,13 +175,13 @@ pub(super) fn encode(items: &[Item<'_>], out: &mut Vec<u8>) -> Result<()> {
     }
     for (index, item) in items.iter().enumerate() {
         let size = align8(ITEM_HEAD.saturating_add(item.data.len()));
-        let (Ok(whole), Ok(data)) = (u16::try_from(size), u16::try_from(item.data.len())) else {
+        let (Ok(item_size), Ok(data)) = (u16::try_from(size), u16::try_from(item.data.len())) else {
             let (size, limit) = (item.data.len() as u64, u64::from(u16::MAX));
             return Err(Error::TooLarge { what: "extended item", size, limit });
         };
         let linkage = u16::from(index.saturating_add(1) < items.len());
         let end = out.len().saturating_add(size);
-        out.put_u16(whole).put_u16(item.kind.0).put_u16(linkage).put_u16(data).put(item.data);
+        out.put_u16(item_size).put_u16(item.kind.0).put_u16(linkage).put_u16(data).put(item.data);
         out.resize(end, 0);
     }
     Ok(())

@@ -28,7 +28,7 @@ pub const TRACE_MESSAGE_GUID: u16 = 0x0002;
 pub const TRACE_MESSAGE_COMPONENTID: u16 = 0x0004;
 /// A time stamp of the session's clock is present.
 pub const TRACE_MESSAGE_TIMESTAMP: u16 = 0x0008;
-/// A refinement of the time stamp on old systems; uses the same eight bytes.
+/// A more precise time stamp on old systems, in the same eight bytes.
 pub const TRACE_MESSAGE_PERFORMANCE_TIMESTAMP: u16 = 0x0010;
 /// Thread id and process id are present.
 pub const TRACE_MESSAGE_SYSTEMINFO: u16 = 0x0020;
@@ -37,7 +37,7 @@ pub const TRACE_MESSAGE_POINTER32: u16 = 0x0040;
 /// Pointers in the arguments are eight bytes wide.
 pub const TRACE_MESSAGE_POINTER64: u16 = 0x0080;
 
-const TIME: u16 = TRACE_MESSAGE_TIMESTAMP | TRACE_MESSAGE_PERFORMANCE_TIMESTAMP;
+const TIME_FLAGS: u16 = TRACE_MESSAGE_TIMESTAMP | TRACE_MESSAGE_PERFORMANCE_TIMESTAMP;
 
 /// Offsets of the optional fields.
 #[derive(Clone, Copy, Default)]
@@ -50,33 +50,33 @@ struct FieldOffsets {
 }
 
 const fn field_offsets(flags: u16) -> FieldOffsets {
-    let mut p = FieldOffsets { sequence: None, guid: None, time: None, ids: None, end: SIZE };
+    let mut offsets = FieldOffsets { sequence: None, guid: None, time: None, ids: None, end: SIZE };
     if flags & TRACE_MESSAGE_SEQUENCE != 0 {
-        p.sequence = Some(p.end);
-        p.end = p.end.saturating_add(4);
+        offsets.sequence = Some(offsets.end);
+        offsets.end = offsets.end.saturating_add(4);
     }
     if flags & TRACE_MESSAGE_COMPONENTID != 0 {
-        p.end = p.end.saturating_add(4);
+        offsets.end = offsets.end.saturating_add(4);
     } else if flags & TRACE_MESSAGE_GUID != 0 {
-        p.guid = Some(p.end);
-        p.end = p.end.saturating_add(16);
+        offsets.guid = Some(offsets.end);
+        offsets.end = offsets.end.saturating_add(16);
     }
-    if flags & TIME != 0 {
-        p.time = Some(p.end);
-        p.end = p.end.saturating_add(8);
+    if flags & TIME_FLAGS != 0 {
+        offsets.time = Some(offsets.end);
+        offsets.end = offsets.end.saturating_add(8);
     }
     if flags & TRACE_MESSAGE_SYSTEMINFO != 0 {
-        p.ids = Some(p.end);
-        p.end = p.end.saturating_add(8);
+        offsets.ids = Some(offsets.end);
+        offsets.end = offsets.end.saturating_add(8);
     }
-    p
+    offsets
 }
 
-fn flags(record: &[u8]) -> u16 {
+fn read_flags(record: &[u8]) -> u16 {
     u16_at(record, 6)
 }
 
-pub(super) const fn size_of(flags: u16) -> usize {
+pub(super) const fn header_size(flags: u16) -> usize {
     field_offsets(flags).end
 }
 
@@ -85,40 +85,40 @@ pub(super) const fn pointer_size(flags: u16) -> u8 {
 }
 
 pub(super) fn time_of(record: &[u8]) -> Option<i64> {
-    field_offsets(flags(record)).time.map(|at| i64_at(record, at))
+    field_offsets(read_flags(record)).time.map(|at| i64_at(record, at))
 }
 
-pub(super) fn place_of_time(record: &[u8]) -> Option<usize> {
-    field_offsets(flags(record)).time
+pub(super) fn time_offset(record: &[u8]) -> Option<usize> {
+    field_offsets(read_flags(record)).time
 }
 
-pub(super) fn place_of_guid(record: &[u8]) -> Option<usize> {
-    field_offsets(flags(record)).guid
+pub(super) fn guid_offset(record: &[u8]) -> Option<usize> {
+    field_offsets(read_flags(record)).guid
 }
 
 /// Returns the offset of the thread id; the process id follows four bytes later.
-pub(super) fn offset_of_ids(record: &[u8]) -> Option<usize> {
-    field_offsets(flags(record)).ids
+pub(super) fn ids_offset(record: &[u8]) -> Option<usize> {
+    field_offsets(read_flags(record)).ids
 }
 
 pub(super) fn guid(record: &[u8]) -> Option<Guid> {
-    field_offsets(flags(record)).guid.map(|at| guid_at(record, at))
+    field_offsets(read_flags(record)).guid.map(|at| guid_at(record, at))
 }
 
 /// Returns thread id and process id, in this order.
 pub(super) fn ids(record: &[u8]) -> Option<(u32, u32)> {
-    field_offsets(flags(record)).ids.map(|at| (u32_at(record, at), u32_at(record, at.saturating_add(4))))
+    field_offsets(read_flags(record)).ids.map(|at| (u32_at(record, at), u32_at(record, at.saturating_add(4))))
 }
 
 /// Returns the sequence number of a message, if it has one.
 #[must_use]
 pub fn sequence(record: &[u8]) -> Option<u32> {
-    field_offsets(flags(record)).sequence.map(|at| u32_at(record, at))
+    field_offsets(read_flags(record)).sequence.map(|at| u32_at(record, at))
 }
 
 /// Sets the sequence number of a message that has the field.
 pub fn set_sequence(record: &mut [u8], number: u32) {
-    if let Some(at) = field_offsets(flags(record)).sequence {
+    if let Some(at) = field_offsets(read_flags(record)).sequence {
         patch(record, at, &number.to_le_bytes());
     }
 }
@@ -136,11 +136,11 @@ pub struct Origin {
 
 /// Sets the stamp and the ids of a message, if its flags include these fields.
 pub fn set_origin(record: &mut [u8], origin: &Origin) {
-    let places = field_offsets(flags(record));
-    if let (Some(at), Some(time)) = (places.time, origin.time) {
+    let offsets = field_offsets(read_flags(record));
+    if let (Some(at), Some(time)) = (offsets.time, origin.time) {
         patch(record, at, &time.to_le_bytes());
     }
-    if let Some(at) = places.ids {
+    if let Some(at) = offsets.ids {
         patch(record, at, &origin.thread_id.to_le_bytes());
         patch(record, at.saturating_add(4), &origin.process_id.to_le_bytes());
     }

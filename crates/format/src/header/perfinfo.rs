@@ -18,20 +18,20 @@ use crate::{Error, Result};
 /// Size of the header without optional fields, in bytes.
 pub const SIZE: usize = 0x10;
 
-const COUNTERS: u8 = 0x07;
-const PEBS: u8 = 0x80;
+const COUNTERS_MASK: u8 = 0x07;
+const PEBS_FLAG: u8 = 0x80;
 
 /// Returns the size of a header with the optional fields that its flag byte selects.
 #[inline]
-pub(super) const fn size_of(flags: u8) -> usize {
-    let items = (flags & COUNTERS) as usize;
-    let pebs = (flags & PEBS != 0) as usize;
+pub(super) const fn header_size(flags: u8) -> usize {
+    let items = (flags & COUNTERS_MASK) as usize;
+    let pebs = (flags & PEBS_FLAG != 0) as usize;
     SIZE.saturating_add(items.saturating_mul(8)).saturating_add(pebs.saturating_mul(8))
 }
 
 pub(super) fn counters(record: &[u8]) -> &[u8] {
     let flags = u8_at(record, 1);
-    record.get(size_of(flags & PEBS)..size_of(flags)).unwrap_or_default()
+    record.get(header_size(flags & PEBS_FLAG)..header_size(flags)).unwrap_or_default()
 }
 
 /// Header fields of a kernel event to be written.
@@ -55,9 +55,9 @@ impl PerfInfoHeader<'_> {
         let start = out.len();
         let kind = if self.pointer_size == 4 { HeaderType::PERFINFO32 } else { HeaderType::PERFINFO64 };
         let flags = match u8::try_from(self.counters.len()) {
-            Ok(n) if n <= COUNTERS => n,
+            Ok(n) if n <= COUNTERS_MASK => n,
             _ => {
-                let (size, limit) = (self.counters.len() as u64, u64::from(COUNTERS));
+                let (size, limit) = (self.counters.len() as u64, u64::from(COUNTERS_MASK));
                 return Err(Error::TooLarge { what: "list of PMC counters", size, limit });
             }
         };

@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 const PROVIDER: Guid = Guid::from_u128(0x01020304_0506_0708_090a_0b0c0d0e0f10);
 
-fn encoded(write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Vec<u8> {
+fn encode_record(write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Vec<u8> {
     let mut out = Vec::new();
     write(&mut out).unwrap();
     assert_eq!(out.len() % 8, 0, "records are padded to eight");
@@ -20,7 +20,7 @@ fn encoded(write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Vec<u8> {
 }
 
 #[test]
-fn an_event_with_items_reads_back() {
+fn event_with_items_reads_back() {
     let descriptor =
         EventDescriptor { id: 3, version: 1, channel: 11, level: 4, opcode: 2, task: 9, keyword: 1 << 63 };
     let items = [
@@ -40,7 +40,7 @@ fn an_event_with_items_reads_back() {
             items: &items,
             ..Default::default()
         };
-        let bytes = encoded(|out| header.encode(b"payload", out));
+        let bytes = encode_record(|out| header.encode(b"payload", out));
         let record = Record::parse(&bytes, 3).unwrap();
         assert_eq!((record.thread_id(), record.process_id(), record.time(), record.cpu()), (5, 6, -7, 3));
         assert_eq!(
@@ -65,7 +65,7 @@ fn kernel_events_read_back() {
         time: 3,
         cpu_times: Some((8, 9)),
     };
-    let bytes = encoded(|out| system.encode(b"xy", out));
+    let bytes = encode_record(|out| system.encode(b"xy", out));
     let record = Record::parse(&bytes, 0).unwrap();
     assert_eq!(
         (record.family(), record.hook(), record.provider()),
@@ -77,7 +77,8 @@ fn kernel_events_read_back() {
     );
     assert_eq!(record.cpu_times(), Some((8, 9)));
 
-    let bytes = encoded(|out| SystemHeader { cpu_times: None, pointer_size: 8, ..system }.encode(b"xy", out));
+    let bytes =
+        encode_record(|out| SystemHeader { cpu_times: None, pointer_size: 8, ..system }.encode(b"xy", out));
     let record = Record::parse(&bytes, 0).unwrap();
     assert_eq!((record.family(), record.payload(), record.process_id()), (Family::Compact, &b"xy"[..], 2));
 
@@ -88,7 +89,7 @@ fn kernel_events_read_back() {
         time: 4,
         counters: &[1, 2],
     };
-    let bytes = encoded(|out| perf.encode(b"z", out));
+    let bytes = encode_record(|out| perf.encode(b"z", out));
     let record = Record::parse(&bytes, 0).unwrap();
     assert_eq!((record.thread_id(), record.time(), record.payload()), (NO_ID, 4, &b"z"[..]));
     assert_eq!(record.pmc_counters().len(), 16);
@@ -109,17 +110,17 @@ fn classic_events_and_instances_read_back() {
         cpu_times: (0, 0),
         instance: None,
     };
-    let bytes = encoded(|out| header.encode(b"data", out));
+    let bytes = encode_record(|out| header.encode(b"data", out));
     let record = Record::parse(&bytes, 0).unwrap();
     assert_eq!((record.family(), record.provider(), record.instance()), (Family::Full, PROVIDER, None));
     header.instance = Some(instance);
-    let bytes = encoded(|out| header.encode(b"data", out));
+    let bytes = encode_record(|out| header.encode(b"data", out));
     let record = Record::parse(&bytes, 0).unwrap();
     assert_eq!((record.instance(), record.payload()), (Some(instance), &b"data"[..]));
 }
 
 #[test]
-fn messages_read_back_with_any_items() {
+fn messages_read_back_with_any_optional_fields() {
     for bits in 0_u8..16 {
         let header = MessageHeader {
             number: 77,
@@ -129,12 +130,12 @@ fn messages_read_back_with_any_items() {
             time: (bits & 4 != 0).then_some(2),
             ids: (bits & 8 != 0).then_some((3, 4)),
         };
-        let bytes = encoded(|out| header.encode(b"args", out));
+        let bytes = encode_record(|out| header.encode(b"args", out));
         let measured = measure(&bytes, 0, false).unwrap().unwrap();
         let record = Record::new(&bytes, measured, 0, 99);
         assert_eq!(record.payload(), b"args");
         assert_eq!(record.descriptor().id, 77);
-        assert_eq!(record.time(), header.time.unwrap_or(99), "a message without a stamp inherits");
+        assert_eq!(record.time(), header.time.unwrap_or(99), "a message without a stamp inherits the time");
         assert_eq!(record.provider(), header.guid.unwrap_or(Guid::NULL));
         assert_eq!((record.thread_id(), record.process_id()), header.ids.unwrap_or((NO_ID, NO_ID)));
         assert_eq!(message::sequence(&bytes), header.sequence);
@@ -144,7 +145,7 @@ fn messages_read_back_with_any_items() {
 #[test]
 fn items_outside_the_record_are_dropped_and_reported() {
     let items = [Item { kind: ExtType::SID, data: &[0; 12] }];
-    let bytes = encoded(|out| EventHeader { items: &items, ..Default::default() }.encode(b"p", out));
+    let bytes = encode_record(|out| EventHeader { items: &items, ..Default::default() }.encode(b"p", out));
     for (at, value) in [(0x50, 0_u8), (0x50, 7), (0x50, 200), (0x54, 1), (0x56, 0xFF)] {
         let mut bad = bytes.clone();
         bad[at] = value;
@@ -160,8 +161,8 @@ fn unknown_markers_and_wrong_sizes_are_rejected() {
     assert_eq!(measure(&[0xFF; 16], 0, false), Ok(None));
     assert_eq!(measure(&[0; 4], 0, false), Ok(None));
     assert!(measure(&[0; 16], 0, false).is_err());
-    assert!(measure(&[0, 0, 19, 0xC0, 0, 0, 0, 0], 0, false).is_err(), "size 0");
-    assert!(measure(&[0x50, 0, 19, 0xC0, 0, 0, 0, 0], 0, false).is_err(), "past the end");
+    assert!(measure(&[0, 0, 19, 0xC0, 0, 0, 0, 0], 0, false).is_err(), "accepted size 0");
+    assert!(measure(&[0x50, 0, 19, 0xC0, 0, 0, 0, 0], 0, false).is_err(), "accepted a size past the end");
     let error_record = measure(&[8, 0, 13, 0xC0, 0, 0, 0, 0], 0, false).unwrap().unwrap();
     assert_eq!((error_record.family, error_record.size), (Family::Other(13), 8));
 }
@@ -175,7 +176,7 @@ fn record_over_64_kib_is_rejected_and_leaves_no_bytes() {
 
 proptest! {
     #[test]
-    fn no_bytes_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..400), kind in 0_u8..24, old: bool) {
+    fn arbitrary_bytes_do_not_panic(mut bytes in proptest::collection::vec(any::<u8>(), 0..400), kind in 0_u8..24, old: bool) {
         if let Some(b) = bytes.get_mut(2) { *b = kind; }
         if let Some(b) = bytes.get_mut(3) { *b |= 0x90; }
         if let Ok(Some(m)) = measure(&bytes, 0, old) {

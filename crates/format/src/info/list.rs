@@ -2,18 +2,18 @@
 
 use alloc::vec::Vec;
 
-use super::elements;
+use super::parse_elements;
 use crate::guid::Guid;
 use crate::wire::{Put, guid_at};
 
 /// The registration is a classic one (TRACE_PROVIDER_FLAG_LEGACY).
-const LEGACY: u32 = 1;
+const FLAG_LEGACY: u32 = 1;
 /// The provider is enabled but not registered (TRACE_PROVIDER_FLAG_PRE_ENABLE).
-const PRE_ENABLE: u32 = 2;
+const FLAG_PRE_ENABLE: u32 = 2;
 /// Size of TRACE_PROVIDER_INSTANCE_INFO in bytes.
-const INSTANCE: usize = 16;
+const INSTANCE_BYTES: usize = 16;
 /// Size of TRACE_ENABLE_INFO in bytes.
-const ENABLE: usize = 32;
+const ENABLE_BYTES: usize = 32;
 
 /// A session's enable of a registration or a group (TRACE_ENABLE_INFO, 32 bytes): `00 u32 enabled =
 /// 1 │ 04 u8 level │ 05 reserved │ 06 u16 logger id │ 08 u32 property │ 0C reserved │ 10 u64 any │
@@ -45,11 +45,11 @@ impl EnableInfo {
 pub struct InstanceInfo {
     /// The id of the registering process; 0 if the provider is not registered.
     pub pid: u32,
-    /// Whether RegisterTraceGuids registered instance.
+    /// Whether RegisterTraceGuids registered the provider.
     pub is_classic: bool,
     /// Whether the provider is enabled but not registered.
     pub is_ahead: bool,
-    /// The sessions that enable instance.
+    /// The enables of the registration by sessions.
     pub enables: Vec<EnableInfo>,
 }
 
@@ -66,25 +66,28 @@ impl GuidInfo {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        out.put_u32(count(self.instances.len())).put_u32(0);
+        out.put_u32(saturate_u32(self.instances.len())).put_u32(0);
         for (index, instance) in self.instances.iter().enumerate() {
             let is_last = index.saturating_add(1) == self.instances.len();
-            let bytes = INSTANCE.saturating_add(ENABLE.saturating_mul(instance.enables.len()));
-            let next = if is_last { 0 } else { count(bytes) };
-            let flags =
-                if instance.is_classic { LEGACY } else { 0 } | if instance.is_ahead { PRE_ENABLE } else { 0 };
-            out.put_u32(next).put_u32(count(instance.enables.len())).put_u32(instance.pid).put_u32(flags);
+            let bytes = INSTANCE_BYTES.saturating_add(ENABLE_BYTES.saturating_mul(instance.enables.len()));
+            let next = if is_last { 0 } else { saturate_u32(bytes) };
+            let flags = if instance.is_classic { FLAG_LEGACY } else { 0 }
+                | if instance.is_ahead { FLAG_PRE_ENABLE } else { 0 };
+            out.put_u32(next)
+                .put_u32(saturate_u32(instance.enables.len()))
+                .put_u32(instance.pid)
+                .put_u32(flags);
             instance.enables.iter().for_each(|enable| enable.put(&mut out));
         }
         out
     }
 }
 
-/// A provider group: `u32 bytes of the enables │ enables │ u32 members │ their GUIDs`. As the
-/// comment in the header file states, the enables begin at offset 4: they are not aligned.
+/// A provider group: `u32 bytes of the enables │ enables │ u32 members │ their GUIDs`. The
+/// enables begin at offset 4 and are not aligned, as a comment in evntrace.h states.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupInfo {
-    /// The sessions that enable instance.
+    /// The enables of the group by sessions.
     pub enables: Vec<EnableInfo>,
     /// The providers that have joined the group.
     pub members: Vec<Guid>,
@@ -95,9 +98,9 @@ impl GroupInfo {
     #[must_use]
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut out = Vec::new();
-        out.put_u32(count(self.enables.len().saturating_mul(ENABLE)));
+        out.put_u32(saturate_u32(self.enables.len().saturating_mul(ENABLE_BYTES)));
         self.enables.iter().for_each(|enable| enable.put(&mut out));
-        out.put_u32(count(self.members.len()));
+        out.put_u32(saturate_u32(self.members.len()));
         out.extend(guids_to_bytes(&self.members));
         out
     }
@@ -112,9 +115,9 @@ pub fn guids_to_bytes(guids: &[Guid]) -> Vec<u8> {
 /// Parses an array of GUIDs.
 #[must_use]
 pub fn guids_from_bytes(bytes: &[u8]) -> Vec<Guid> {
-    elements(bytes, 16, |guid| guid_at(guid, 0))
+    parse_elements(bytes, 16, |guid| guid_at(guid, 0))
 }
 
-fn count(length: usize) -> u32 {
+fn saturate_u32(length: usize) -> u32 {
     u32::try_from(length).unwrap_or(u32::MAX)
 }

@@ -4,7 +4,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::{
-    ClassicEventId, GroupMask, ProfileInterval, bad_length, elements, guids_to_bytes, invalid, put_words,
+    ClassicEventId, GroupMask, ProfileInterval, bad_length, guids_to_bytes, invalid, parse_elements,
+    put_words,
 };
 use crate::guid::Guid;
 use crate::spec::info::InfoClass;
@@ -42,8 +43,8 @@ pub enum Query {
     PmcSessions,
 }
 
-/// A profile source (PROFILE_SOURCE_INFO): `0 u32 offset of the next │ 4 u32 id │ 8 u32 least, C
-/// u32 most interval │ 10 reserved │ 18 name, UTF-16 with its NUL`.
+/// A profile source (PROFILE_SOURCE_INFO): `0 u32 offset of the next │ 4 u32 id │ 8 u32 shortest,
+/// C u32 longest interval │ 10 reserved │ 18 name, UTF-16 with its NUL`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProfileSource {
     /// The id of the source.
@@ -121,8 +122,9 @@ impl Query {
     /// Parses a call: its class, its buffer (`None` for a null pointer), of which no more than
     /// [`input_size`](Self::input_size) is read, and the stated length.
     ///
-    /// Checks in the published order what the call alone shows. [`answer_size`](Self::answer_size)
-    /// is the size to report to a caller whose buffer is too short.
+    /// Checks the rules that need only the call, in the published order.
+    /// [`answer_size`](Self::answer_size) is the size to report to a caller whose buffer is too
+    /// short.
     pub fn from_bytes(class: u32, info: Option<&[u8]>, length: usize) -> Result<Self> {
         let Some(class) = InfoClass::from_number(class).filter(|class| class.rules().queries) else {
             return Err(NOT_QUERIED);
@@ -133,7 +135,7 @@ impl Query {
             Some(bytes) => bytes.get(..length).unwrap_or(bytes),
         };
         if Self::answer_size(class).is_some_and(|size| length < size)
-            || class == InfoClass::TracePmcCounterOwners && length < OWNERS
+            || class == InfoClass::TracePmcCounterOwners && length < OWNERS_OFFSET
         {
             return bad_length("the buffer is shorter than the answer");
         }
@@ -195,7 +197,7 @@ impl Query {
     /// ([`InfoClass::TracePmcCounterOwners`]), in bytes.
     #[must_use]
     pub const fn owners_size(counters: usize) -> usize {
-        OWNERS.saturating_add(OWNER.saturating_mul(counters))
+        OWNERS_OFFSET.saturating_add(OWNER_BYTES.saturating_mul(counters))
     }
 
     /// Returns the class of the query.
@@ -238,10 +240,10 @@ impl Query {
 
 // Fails to compile if a class that the table allows to be queried has no query, or the reverse.
 const _: () = {
-    let mut rest: &[InfoClass] = &InfoClass::ALL;
-    while let [class, others @ ..] = rest {
+    let mut remaining: &[InfoClass] = &InfoClass::ALL;
+    while let [class, others @ ..] = remaining {
         assert!(Query::for_class(*class, 0).is_some() == class.rules().queries);
-        rest = others;
+        remaining = others;
     }
 };
 
@@ -251,13 +253,13 @@ const NOT_QUERIED: Error = Error::Information {
     reason: "this information class cannot be queried",
 };
 /// Bytes before the owners.
-const OWNERS: usize = 8;
+const OWNERS_OFFSET: usize = 8;
 /// Size of an owner in bytes.
-const OWNER: usize = 12;
+const OWNER_BYTES: usize = 12;
 /// Offset of the name of a source.
-const DESCRIPTION: usize = 24;
+const DESCRIPTION_OFFSET: usize = 24;
 /// Bytes before the counters of a session.
-const SESSION: usize = 16;
+const SESSION_HEAD_BYTES: usize = 16;
 
 impl Answer {
     /// Encodes the buffer.
@@ -268,7 +270,7 @@ impl Answer {
             Self::StackTracing(events) => events.iter().for_each(|event| event.put(&mut out)),
             Self::SystemTraceEnableFlags(mask) => put_words(mask, &mut out),
             Self::SampledProfileInterval(profile) => put_words(&[profile.source, profile.interval], &mut out),
-            Self::ProfileSourceList(all) => chain(all, 8, &mut out, put_source),
+            Self::ProfileSourceList(all) => put_chain(all, 8, &mut out, put_source),
             Self::Version(version) => put_words(&[*version, 0], &mut out),
             Self::DisallowList(guids) => out = guids_to_bytes(guids),
             Self::PeriodicCaptureState { least_seconds, most_providers } => {
@@ -283,7 +285,7 @@ impl Answer {
                     out.put_u32(owner.kind).put_u32(owner.source).put_u32(owner.tag);
                 }
             }
-            Self::PmcSessions(all) => chain(all, 4, &mut out, put_session),
+            Self::PmcSessions(all) => put_chain(all, 4, &mut out, put_session),
         }
         out
     }
@@ -291,14 +293,14 @@ impl Answer {
     /// Parses the answer to a query.
     pub fn from_bytes(query: Query, bytes: &[u8]) -> Result<Self> {
         if Query::answer_size(query.class()).is_some_and(|size| bytes.len() != size) {
-            return Err(malformed());
+            return Err(malformed_answer());
         }
         Ok(match query {
             Query::StackTracing => Self::StackTracing(ClassicEventId::list(bytes)),
             Query::SystemTraceEnableFlags => {
                 let mut mask = GroupMask::default();
-                for (word, given) in mask.iter_mut().zip(bytes.chunks_exact(4)) {
-                    *word = u32_at(given, 0);
+                for (word, bytes) in mask.iter_mut().zip(bytes.chunks_exact(4)) {
+                    *word = u32_at(bytes, 0);
                 }
                 Self::SystemTraceEnableFlags(mask)
             }
@@ -306,9 +308,9 @@ impl Answer {
                 let (source, interval) = (u32_at(bytes, 0), u32_at(bytes, 4));
                 Self::SampledProfileInterval(ProfileInterval { source, interval })
             }
-            Query::ProfileSourceList => Self::ProfileSourceList(unchained(bytes, get_source)?),
+            Query::ProfileSourceList => Self::ProfileSourceList(parse_chain(bytes, parse_source)?),
             Query::Version => Self::Version(u32_at(bytes, 0)),
-            Query::DisallowList => Self::DisallowList(elements(bytes, 16, |guid| guid_at(guid, 0))),
+            Query::DisallowList => Self::DisallowList(parse_elements(bytes, 16, |guid| guid_at(guid, 0))),
             Query::PeriodicCaptureState => Self::PeriodicCaptureState {
                 least_seconds: u32_at(bytes, 0),
                 most_providers: u16_at(bytes, 4),
@@ -317,43 +319,57 @@ impl Answer {
             Query::MaxPmcCounter => Self::MaxPmcCounter(u32_at(bytes, 0)),
             Query::StreamCount => Self::StreamCount(u32_at(bytes, 0)),
             Query::PmcCounterOwners(processor) => {
-                let owners = elements(bytes.get(OWNERS..).ok_or_else(malformed)?, OWNER, |owner| {
-                    CounterOwner { kind: u32_at(owner, 0), source: u32_at(owner, 4), tag: u32_at(owner, 8) }
-                });
+                let owners = parse_elements(
+                    bytes.get(OWNERS_OFFSET..).ok_or_else(malformed_answer)?,
+                    OWNER_BYTES,
+                    |owner| CounterOwner {
+                        kind: u32_at(owner, 0),
+                        source: u32_at(owner, 4),
+                        tag: u32_at(owner, 8),
+                    },
+                );
                 Self::PmcCounterOwners { processor, owners }
             }
-            Query::PmcSessions => Self::PmcSessions(unchained(bytes, get_session)?),
+            Query::PmcSessions => Self::PmcSessions(parse_chain(bytes, parse_session)?),
         })
     }
 }
 
-fn malformed() -> Error {
-    Error::Invalid { what: "information", offset: 0, reason: "an answer of another form than its question" }
+fn malformed_answer() -> Error {
+    Error::Invalid {
+        what: "information",
+        offset: 0,
+        reason: "the answer does not have the form of its query",
+    }
 }
 
 /// Encodes entries that each begin with the offset of the next, aligned; 0 in the last one.
-fn chain<T>(all: &[T], align: usize, out: &mut Vec<u8>, put: impl Fn(&T, &mut Vec<u8>)) {
+fn put_chain<T>(all: &[T], align: usize, out: &mut Vec<u8>, put: impl Fn(&T, &mut Vec<u8>)) {
     for (index, entry) in all.iter().enumerate() {
         let start = out.len();
         out.put_u32(0);
         put(entry, out);
         if index.saturating_add(1) < all.len() {
             out.resize(out.len().next_multiple_of(align), 0);
-            let way = u32::try_from(out.len().saturating_sub(start)).unwrap_or(0);
-            if let Some(place) = out.get_mut(start..).and_then(<[u8]>::first_chunk_mut) {
-                *place = way.to_le_bytes();
+            let entry_bytes = u32::try_from(out.len().saturating_sub(start)).unwrap_or(0);
+            if let Some(offset_field) = out.get_mut(start..).and_then(<[u8]>::first_chunk_mut) {
+                *offset_field = entry_bytes.to_le_bytes();
             }
         }
     }
 }
 
-fn unchained<T>(mut rest: &[u8], get: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>> {
+fn parse_chain<T>(mut remaining: &[u8], get: impl Fn(&[u8]) -> Option<T>) -> Result<Vec<T>> {
     let mut all = Vec::new();
-    while !rest.is_empty() {
-        let way = u32_at(rest, 0) as usize;
-        let entry = if way == 0 { rest } else { rest.get(..way).ok_or_else(malformed)? };
-        all.push(get(entry).ok_or_else(malformed)?);
-        rest = rest.get(entry.len()..).unwrap_or(&[]);
+    while !remaining.is_empty() {
+        let entry_bytes = u32_at(remaining, 0) as usize;
+        let entry = if entry_bytes == 0 {
+            remaining
+        } else {
+            remaining.get(..entry_bytes).ok_or_else(malformed_answer)?
+        };
+        all.push(get(entry).ok_or_else(malformed_answer)?);
+        remaining = remaining.get(entry.len()..).unwrap_or(&[]);
     }
     Ok(all)
 }
@@ -365,12 +381,12 @@ fn put_source(source: &ProfileSource, out: &mut Vec<u8>) {
     out.resize(align8(out.len()), 0);
 }
 
-fn get_source(entry: &[u8]) -> Option<ProfileSource> {
+fn parse_source(entry: &[u8]) -> Option<ProfileSource> {
     Some(ProfileSource {
         source: u32_at(entry, 4),
         min_interval: u32_at(entry, 8),
         max_interval: u32_at(entry, 12),
-        description: text::utf16(text::until_nul16(entry.get(DESCRIPTION..)?)),
+        description: text::utf16(text::until_nul16(entry.get(DESCRIPTION_OFFSET..)?)),
     })
 }
 
@@ -386,13 +402,13 @@ fn put_session(session: &PmcSession, out: &mut Vec<u8>) {
     }
 }
 
-fn get_session(entry: &[u8]) -> Option<PmcSession> {
+fn parse_session(entry: &[u8]) -> Option<PmcSession> {
     let sources = (u32_at(entry, 8) as usize).checked_mul(4)?;
     let hooks = (u32_at(entry, 12) as usize).checked_mul(2)?;
-    let (sources, rest) = entry.get(SESSION..)?.split_at_checked(sources)?;
+    let (sources, remaining) = entry.get(SESSION_HEAD_BYTES..)?.split_at_checked(sources)?;
     Some(PmcSession {
         logger_id: u16_at(entry, 4),
-        sources: elements(sources, 4, |word| u32_at(word, 0)),
-        hook_ids: elements(rest.get(..hooks)?, 2, |word| u16_at(word, 0)),
+        sources: parse_elements(sources, 4, |word| u32_at(word, 0)),
+        hook_ids: parse_elements(remaining.get(..hooks)?, 2, |word| u16_at(word, 0)),
     })
 }

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 use super::{
     ClassicEventId, GroupMask, MAX_CAPTURE_STATE_PROVIDERS, MAX_LBR_EVENTS, MIN_CAPTURE_STATE_PERIOD,
     PeriodicCaptureState, ProfileInterval, StackCaching, bad_length, guids_to_bytes, invalid, put_words,
-    refuse,
+    reject,
 };
 use crate::Result;
 use crate::guid::Guid;
@@ -17,7 +17,7 @@ use crate::kernel::hook::is_kernel_class;
 use crate::spec::info::InfoClass;
 use crate::spec::status::Status;
 use crate::wire::Put;
-use form::Form;
+use form::BufferForm;
 
 /// A setting of TraceSetInformation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,10 +36,10 @@ pub enum Set {
     PmcCounterList(Vec<u32>),
     /// Providers that a group must not enable; replaces the previous list.
     DisallowList(Vec<Guid>),
-    /// Providers that are asked for their state, and how often; `None` ends it.
+    /// Providers that are asked for their state, and how often; `None` stops the requests.
     PeriodicCaptureState(Option<PeriodicCaptureState>),
-    /// A [`Set::PeriodicCaptureState`] in a buffer that is shorter than its own count requires:
-    /// never set, and rejected at the point of the published order.
+    /// A [`Set::PeriodicCaptureState`] in a buffer that is shorter than its count requires. It is
+    /// never applied: [`Set::check`] rejects it, as the published order requires.
     CutPeriodicCaptureState,
     /// Whether the session records the binaries of providers.
     ProviderBinaryTracking(bool),
@@ -55,7 +55,7 @@ pub enum Set {
     ContextRegister {
         /// The kinds of registers: 1 control, 2 integer.
         types: u32,
-        /// The events; an empty list turns it off.
+        /// The events; an empty list disables the setting.
         events: Vec<ClassicEventId>,
     },
 }
@@ -63,12 +63,12 @@ pub enum Set {
 impl Set {
     /// Parses the buffer of a call (`None` for a null pointer) and the stated length.
     ///
-    /// Checks in the published order what the call alone shows; [`check`](Self::check) checks the
-    /// content.
+    /// Checks the rules that need only the call, in the published order; [`check`](Self::check)
+    /// checks the content.
     pub fn from_bytes(class: u32, info: Option<&[u8]>, length: usize) -> Result<Self> {
         let class = InfoClass::from_number(class).filter(|class| class.rules().sets);
-        let Some(form) = class.and_then(Form::for_class) else {
-            return refuse(Status::ERROR_NOT_SUPPORTED, "this information class cannot be set");
+        let Some(form) = class.and_then(BufferForm::for_class) else {
+            return reject(Status::ERROR_NOT_SUPPORTED, "this information class cannot be set");
         };
         let bytes = match info {
             _ if length == 0 => &[],
@@ -76,7 +76,7 @@ impl Set {
             Some(bytes) => bytes.get(..length).unwrap_or(bytes),
         };
         form.check(bytes.len())?;
-        Ok((form.read)(bytes))
+        Ok((form.parse)(bytes))
     }
 
     /// Returns the class of the setting.
@@ -129,7 +129,7 @@ impl Set {
             Self::CutPeriodicCaptureState => {
                 out.put_u32(0).put_u16(1).put_u16(0);
             }
-            Self::ProviderBinaryTracking(on) => out = vec![u8::from(*on)],
+            Self::ProviderBinaryTracking(is_enabled) => out = vec![u8::from(*is_enabled)],
             Self::LbrConfiguration(bits) => put_words(&[*bits], &mut out),
             Self::StackCaching(cache) | Self::UnifiedStackCaching(cache) => {
                 put_words(&[u32::from(cache.is_enabled), cache.bytes, cache.buckets], &mut out);
@@ -145,16 +145,16 @@ impl Set {
     /// Returns whether the setting is about counters, which the machine limits
     /// ([`check_counters`](Self::check_counters)).
     #[must_use]
-    pub const fn is_of_counters(&self) -> bool {
+    pub const fn is_about_counters(&self) -> bool {
         matches!(self, Self::ProfileSourceConfig(_) | Self::PmcCounterList(_))
     }
 
     /// Checks the number of counters: the last of the published checks before the session is looked
     /// up.
-    pub fn check_counters(&self, most: u32) -> Result<()> {
+    pub fn check_counters(&self, max_counters: u32) -> Result<()> {
         match self {
             Self::ProfileSourceConfig(ids) | Self::PmcCounterList(ids)
-                if u32::try_from(ids.len()).map_or(true, |count| count > most) =>
+                if u32::try_from(ids.len()).map_or(true, |count| count > max_counters) =>
             {
                 invalid("more counters than can be used at once (TraceMaxPmcCounterQuery)")
             }
@@ -162,27 +162,29 @@ impl Set {
         }
     }
 
-    /// Checks the content as far as it can be checked alone: the last of the published checks.
+    /// Checks the content without knowledge of session and machine: the last of the published
+    /// checks.
     pub fn check(&self) -> Result<()> {
         match self {
             Self::StackTracing(events) | Self::PmcEventList(events) => check_events(events),
-            Self::ProfileSourceConfig(ids) => {
-                refuse_if(distinct(ids.clone()).len() != ids.len(), "a profile source is named twice")
-            }
-            Self::PmcCounterList(ids) => refuse_if(ids.contains(&0), "the timer is no counter"),
-            Self::PeriodicCaptureState(capture) => capture.as_ref().map_or(Ok(()), check_periodic),
+            Self::ProfileSourceConfig(ids) => reject_if(
+                remove_duplicates(ids.clone()).len() != ids.len(),
+                "a profile source is named twice",
+            ),
+            Self::PmcCounterList(ids) => reject_if(ids.contains(&0), "the timer is no counter"),
+            Self::PeriodicCaptureState(capture) => capture.as_ref().map_or(Ok(()), check_capture_state),
             Self::CutPeriodicCaptureState => {
                 bad_length("the buffer is shorter than the number of providers says")
             }
-            Self::LbrConfiguration(bits) => refuse_if(
-                bits & LBR_NEITHER == LBR_NEITHER || bits & !LBR_KNOWN != 0,
+            Self::LbrConfiguration(bits) => reject_if(
+                bits & LBR_ALL_FILTERED == LBR_ALL_FILTERED || bits & !LBR_KNOWN_BITS != 0,
                 "branches of kernel and programs are both left out, or a bit has no meaning",
             ),
             Self::ContextRegister { types, events } => {
-                refuse_if(*types != REGISTER_TYPES, "both kinds of registers must be asked for")?;
+                reject_if(*types != REGISTER_TYPES, "both kinds of registers must be asked for")?;
                 check_events(events)
             }
-            // All their values are valid, or machine and session decide.
+            // All values are valid, or the validity depends on machine or session.
             Self::SystemTraceEnableFlags(_)
             | Self::SampledProfileInterval(_)
             | Self::DisallowList(_)
@@ -205,7 +207,7 @@ pub struct Branches {
 }
 
 impl Branches {
-    /// Parses consecutive CLASSIC_EVENT_IDs and checks what the call alone shows.
+    /// Parses consecutive CLASSIC_EVENT_IDs and checks the rules that need only the call.
     pub fn from_bytes(configuration: u32, events: &[u8]) -> Result<Self> {
         if events.len() > MAX_LBR_EVENTS.saturating_mul(ClassicEventId::SIZE) {
             return invalid("at most four kernel events can be followed by branches");
@@ -229,8 +231,7 @@ impl Branches {
         check_events(&self.events)
     }
 
-    /// Returns both settings. An event that never happens has no hook id and uses none of the four
-    /// entries.
+    /// Returns both settings. Events without a hook id never occur and are left out.
     #[must_use]
     pub fn sets(&self) -> [Set; 2] {
         let hooks = self.events.iter().filter_map(ClassicEventId::hook_id).map(u32::from).collect();
@@ -238,40 +239,40 @@ impl Branches {
     }
 }
 
-/// Both bits: kernel and user branches are left out.
-const LBR_NEITHER: u32 = 3;
+/// The bits that leave out kernel branches and user branches.
+const LBR_ALL_FILTERED: u32 = 3;
 /// All bits with a meaning.
-const LBR_KNOWN: u32 = 0x7FF;
+const LBR_KNOWN_BITS: u32 = 0x7FF;
 /// Control and integer registers, the only valid value.
 pub(super) const REGISTER_TYPES: u32 = 3;
 
-/// Fails with `reason` if `is_wrong`.
-fn refuse_if(is_wrong: bool, reason: &'static str) -> Result<()> {
-    if is_wrong { invalid(reason) } else { Ok(()) }
+/// Fails with `reason` if the rule is violated.
+fn reject_if(is_violated: bool, reason: &'static str) -> Result<()> {
+    if is_violated { invalid(reason) } else { Ok(()) }
 }
 
 fn check_events(events: &[ClassicEventId]) -> Result<()> {
-    refuse_if(
+    reject_if(
         !events.iter().all(|event| is_kernel_class(&event.class)),
         "a GUID is not the class of kernel events",
     )
 }
 
-fn check_periodic(capture: &PeriodicCaptureState) -> Result<()> {
+fn check_capture_state(capture: &PeriodicCaptureState) -> Result<()> {
     let is_too_long = capture.providers.len() > MAX_CAPTURE_STATE_PROVIDERS.into();
-    refuse_if(is_too_long, "more providers than TracePeriodicCaptureStateInfo allows")?;
-    refuse_if(capture.providers.is_empty(), "a period and no provider")?;
+    reject_if(is_too_long, "more providers than TracePeriodicCaptureStateInfo allows")?;
+    reject_if(capture.providers.is_empty(), "a period and no provider")?;
     let is_too_often = capture.seconds < MIN_CAPTURE_STATE_PERIOD;
-    refuse_if(is_too_often, "the period is shorter than TracePeriodicCaptureStateInfo allows")?;
-    refuse_if(capture.providers.iter().any(Guid::is_null), "the null GUID is no provider")
+    reject_if(is_too_often, "the period is shorter than TracePeriodicCaptureStateInfo allows")?;
+    reject_if(capture.providers.iter().any(Guid::is_null), "the null GUID is no provider")
 }
 
 /// Removes duplicates and keeps the first of each. Any process may pass a long list, so duplicates
 /// are found in a sorted set, not by a linear search.
-pub(super) fn distinct<T: Copy + Ord>(mut all: Vec<T>) -> Vec<T> {
-    let mut seen = BTreeSet::new();
-    all.retain(|element| seen.insert(*element));
-    all
+pub(super) fn remove_duplicates<T: Copy + Ord>(mut elements: Vec<T>) -> Vec<T> {
+    let mut unique = BTreeSet::new();
+    elements.retain(|element| unique.insert(*element));
+    elements
 }
 
 fn put_events(events: &[ClassicEventId], out: &mut Vec<u8>) {

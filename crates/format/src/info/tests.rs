@@ -7,8 +7,14 @@ use crate::spec::info::InfoClass;
 use alloc::string::ToString;
 use alloc::vec;
 
-fn status(class: u32, info: Option<&[u8]>, length: usize) -> u32 {
-    Set::from_bytes(class, info, length).err().map_or(0, |e| e.status().0)
+const OK: Status = Status::ERROR_SUCCESS;
+const BAD_LENGTH: Status = Status::ERROR_BAD_LENGTH;
+const INVALID: Status = Status::ERROR_INVALID_PARAMETER;
+const NOT_SUPPORTED: Status = Status::ERROR_NOT_SUPPORTED;
+
+/// Returns the status of a `TraceSetInformation` call with this buffer and stated length.
+fn set_status(class: u32, info: Option<&[u8]>, length: usize) -> Status {
+    Set::from_bytes(class, info, length).err().map_or(OK, |error| error.status())
 }
 
 #[test]
@@ -17,68 +23,70 @@ fn lengths_are_checked_before_content() {
     // Class, shortest length, next valid length, longest length, and whether an empty buffer
     // clears.
     let cases = [
-        (3, 24, Some(48), Some(6144), true),
-        (4, 4, Some(8), Some(32), false),
-        (5, 8, None, None, false),
-        (6, 4, Some(8), Some(1020), true),
-        (8, 24, Some(48), Some(96), false),
-        (9, 4, Some(8), Some(1020), false),
-        (10, 16, Some(32), Some(16_384), true),
-        (16, 8, None, None, true),
-        (18, 1, None, None, false),
-        (20, 4, None, None, false),
-        (21, 4, Some(8), Some(16), true),
-        (24, 12, None, None, false),
-        (26, 12, None, None, false),
-        (28, 8, Some(32), Some(8 + 6144), true),
+        (InfoClass::TraceStackTracingInfo, 24, Some(48), Some(6144), true),
+        (InfoClass::TraceSystemTraceEnableFlagsInfo, 4, Some(8), Some(32), false),
+        (InfoClass::TraceSampledProfileIntervalInfo, 8, None, None, false),
+        (InfoClass::TraceProfileSourceConfigInfo, 4, Some(8), Some(1020), true),
+        (InfoClass::TracePmcEventListInfo, 24, Some(48), Some(96), false),
+        (InfoClass::TracePmcCounterListInfo, 4, Some(8), Some(1020), false),
+        (InfoClass::TraceSetDisallowList, 16, Some(32), Some(16_384), true),
+        (InfoClass::TracePeriodicCaptureStateListInfo, 8, None, None, true),
+        (InfoClass::TraceProviderBinaryTracking, 1, None, None, false),
+        (InfoClass::TraceLbrConfigurationInfo, 4, None, None, false),
+        (InfoClass::TraceLbrEventListInfo, 4, Some(8), Some(16), true),
+        (InfoClass::TraceStackCachingInfo, 12, None, None, false),
+        (InfoClass::TraceUnifiedStackCachingInfo, 12, None, None, false),
+        (InfoClass::TraceContextRegisterInfo, 8, Some(32), Some(8 + 6144), true),
     ];
-    for (class, least, next, most, clears) in cases {
-        let of = |length: usize| status(class, Some(&zeros), length);
-        assert_eq!(status(class, None, least), 87, "{class}: a length and no buffer");
-        assert_eq!((of(0), status(class, None, 0)), if clears { (0, 0) } else { (24, 24) }, "{class}");
-        assert_eq!((of(least), if least > 1 { of(least - 1) } else { 24 }), (0, 24), "{class}");
-        if let (Some(next), Some(most)) = (next, most) {
-            assert_eq!((of(least + 1), of(next), of(next - 1)), (24, 0, 24), "{class}");
-            assert_eq!((of(most), of(most + next - least)), (0, 87), "{class}");
+    for (class, shortest, next, longest, clears) in cases {
+        let (name, class) = (class.name(), class.number());
+        let with_length = |length: usize| set_status(class, Some(&zeros), length);
+        assert_eq!(set_status(class, None, shortest), INVALID, "{name}: a length without buffer");
+        let empty = if clears { OK } else { BAD_LENGTH };
+        assert_eq!((with_length(0), set_status(class, None, 0)), (empty, empty), "{name}");
+        assert_eq!(with_length(shortest), OK, "{name}");
+        assert!(shortest == 1 || with_length(shortest - 1) == BAD_LENGTH, "{name}");
+        if let (Some(next), Some(longest)) = (next, longest) {
+            assert_eq!(with_length(shortest + 1), BAD_LENGTH, "{name}");
+            assert_eq!((with_length(next), with_length(next - 1)), (OK, BAD_LENGTH), "{name}");
+            assert_eq!(with_length(longest), OK, "{name}");
+            assert_eq!(with_length(longest + next - shortest), INVALID, "{name}");
         } else {
-            assert_eq!(of(least + 1), 0, "{class}: bytes after it are ignored");
+            assert_eq!(with_length(shortest + 1), OK, "{name}: more bytes are ignored");
         }
     }
     for class in [0, 1, 2, 7, 11, 12, 13, 14, 15, 17, 19, 22, 23, 25, 27, 29, u32::MAX] {
-        assert_eq!(status(class, None, 5), 50, "{class} before the missing buffer");
+        assert_eq!(set_status(class, None, 5), NOT_SUPPORTED, "class {class} is checked before the buffer");
     }
 }
 
 #[test]
 fn count_in_the_buffer_is_checked_after_the_session() {
-    // Period, count, bytes; the status that rejects the content, for any number of copies.
+    // Period in seconds, count, bytes; the status of the content check, before and after encoding.
     let cases = [
-        (10, 2, 39, 24),
-        (10, 2, 8, 24),
-        (0, 1, 8, 24),
-        (10, 0xFFFF, 2072, 24),
-        (10, 2, 40, 0),
-        (10, 2, 41, 0),
-        (10, 20, 8 + 20 * 16, 0),
-        (10, 21, 8 + 21 * 16, 87),
-        (10, 0xFFFF, 8 + 0xFFFF * 16, 87),
-        (9, 2, 40, 87),
-        (10, 0, 8, 87),
+        (10, 2, 39, BAD_LENGTH),
+        (10, 2, 8, BAD_LENGTH),
+        (0, 1, 8, BAD_LENGTH),
+        (10, 0xFFFF, 2072, BAD_LENGTH),
+        (10, 2, 40, OK),
+        (10, 2, 41, OK),
+        (10, 20, 8 + 20 * 16, OK),
+        (10, 21, 8 + 21 * 16, INVALID),
+        (10, 0xFFFF, 8 + 0xFFFF * 16, INVALID),
+        (9, 2, 40, INVALID),
+        (10, 0, 8, INVALID),
     ];
     for (seconds, count, length, expected) in cases {
         let mut bytes = vec![7_u8; length];
         bytes[..8].fill(0);
         (bytes[0], bytes[4], bytes[5]) = (seconds, (count & 0xFF) as u8, (count >> 8) as u8);
-        let set = Set::from_bytes(16, Some(&bytes), length).unwrap();
+        let class = InfoClass::TracePeriodicCaptureStateListInfo;
+        let set = Set::from_bytes(class.number(), Some(&bytes), length).unwrap();
         let encoded = set.to_bytes();
         assert!(encoded.len() <= 8 + 129 * 16, "{count}: {}", encoded.len());
-        for set in [&set, &Set::from_bytes(16, Some(&encoded), encoded.len()).unwrap()] {
-            let refused = set.check().err().map_or(0, |e| e.status().0);
-            assert_eq!(
-                (set.class(), refused),
-                (InfoClass::TracePeriodicCaptureStateListInfo, expected),
-                "{count}, {length}"
-            );
+        for set in [&set, &Set::from_bytes(class.number(), Some(&encoded), encoded.len()).unwrap()] {
+            let status = set.check().err().map_or(OK, |error| error.status());
+            assert_eq!((set.class(), status), (class, expected), "{count} providers, {length} bytes");
         }
     }
 }
@@ -113,11 +121,21 @@ fn settings_read_back_without_duplicates() {
         assert_eq!(read.check(), Ok(()), "{set:?}");
     }
     let twice = Set::StackTracing(vec![thread, perf, thread]).to_bytes();
-    assert_eq!(Set::from_bytes(3, Some(&twice), twice.len()), Ok(Set::StackTracing(vec![thread, perf])));
+    assert_eq!(
+        Set::from_bytes(InfoClass::TraceStackTracingInfo.number(), Some(&twice), twice.len()),
+        Ok(Set::StackTracing(vec![thread, perf]))
+    );
     let mut reserved = Set::StackTracing(vec![thread]).to_bytes();
     reserved[17..24].fill(0xFF);
-    assert_eq!(Set::from_bytes(3, Some(&reserved), 24), Ok(Set::StackTracing(vec![thread])));
-    let short = Set::from_bytes(4, Some(&[1, 0, 0, 0, 2, 0, 0, 0]), 8);
+    assert_eq!(
+        Set::from_bytes(InfoClass::TraceStackTracingInfo.number(), Some(&reserved), 24),
+        Ok(Set::StackTracing(vec![thread]))
+    );
+    let short = Set::from_bytes(
+        InfoClass::TraceSystemTraceEnableFlagsInfo.number(),
+        Some(&[1, 0, 0, 0, 2, 0, 0, 0]),
+        8,
+    );
     assert_eq!(short, Ok(Set::SystemTraceEnableFlags([1, 2, 0, 0, 0, 0, 0, 0])));
     assert_eq!((thread.hook_id(), perf.hook_id()), (Some(hook::CONTEXT_SWITCH), Some(hook::SAMPLED_PROFILE)));
 }
@@ -127,18 +145,18 @@ fn counters_are_limited_by_the_machine() {
     for set in [Set::ProfileSourceConfig(vec![2; 5]), Set::PmcCounterList(vec![2; 5])] {
         assert_eq!(set.check_counters(5), Ok(()));
         assert_eq!(set.check_counters(4).unwrap_err().status().0, 87);
-        assert!(set.is_of_counters());
+        assert!(set.is_about_counters());
     }
     assert_eq!(Set::LbrEventList(vec![2; 4]).check_counters(0), Ok(()));
 }
 
 #[test]
 fn content_is_checked_separately() {
-    let alien = ClassicEventId { class: Guid::from_u128(7), opcode: 1 };
+    let unknown_class = ClassicEventId { class: Guid::from_u128(7), opcode: 1 };
     let periodic = |seconds, providers| Some(PeriodicCaptureState { seconds, providers });
-    for wrong in [
-        Set::StackTracing(vec![alien]),
-        Set::PmcEventList(vec![alien]),
+    for invalid in [
+        Set::StackTracing(vec![unknown_class]),
+        Set::PmcEventList(vec![unknown_class]),
         Set::ProfileSourceConfig(vec![2, 2]),
         Set::PmcCounterList(vec![0]),
         Set::PeriodicCaptureState(periodic(15, vec![])),
@@ -147,9 +165,9 @@ fn content_is_checked_separately() {
         Set::LbrConfiguration(3),
         Set::LbrConfiguration(0x800),
         Set::ContextRegister { types: 1, events: vec![] },
-        Set::ContextRegister { types: 3, events: vec![alien] },
+        Set::ContextRegister { types: 3, events: vec![unknown_class] },
     ] {
-        assert_eq!(wrong.check().unwrap_err().status(), Status::ERROR_INVALID_PARAMETER, "{wrong:?}");
+        assert_eq!(invalid.check().unwrap_err().status(), Status::ERROR_INVALID_PARAMETER, "{invalid:?}");
     }
 }
 
@@ -219,7 +237,7 @@ fn registrations_of_a_provider_are_chained_by_offsets() {
 }
 
 #[test]
-fn a_cache_has_its_defaults_and_bounds() {
+fn stack_cache_has_defaults_and_bounds() {
     let adjusted = |bytes, buckets| {
         let cache = StackCaching { is_enabled: true, bytes, buckets }.adjusted();
         (cache.bytes, cache.buckets)
@@ -230,20 +248,23 @@ fn a_cache_has_its_defaults_and_bounds() {
 }
 
 #[test]
-fn a_long_list_takes_no_more_time_than_its_length() {
+fn removing_duplicates_from_a_long_list_keeps_the_order() {
     let twice = (0..200_000_u32).rev().chain(0..200_000);
-    assert!(set::distinct(twice.collect()).into_iter().eq((0..200_000).rev()), "in the order of their first");
+    assert!(
+        set::remove_duplicates(twice.collect()).into_iter().eq((0..200_000).rev()),
+        "elements stay in the order of their first occurrence"
+    );
 }
 
 #[test]
 fn table_lists_which_classes_can_be_set_and_queried() {
     let zeros = [0; 64];
     for class in InfoClass::ALL {
-        let (set, query) = (status(class.number(), Some(&zeros), 64), Query::new(class.number(), 0));
-        assert_eq!(set != 50, class.rules().sets, "{}", class.name());
+        let (set, query) = (set_status(class.number(), Some(&zeros), 64), Query::new(class.number(), 0));
+        assert_eq!(set != NOT_SUPPORTED, class.rules().sets, "{}", class.name());
         assert_eq!(query.is_ok(), class.rules().queries, "{}", class.name());
         assert!(query.is_ok_and(|query| query.class() == class) || !class.rules().queries);
     }
     let last = InfoClass::ALL.len() as u32;
-    assert_eq!((status(last, Some(&zeros), 64), Query::new(last, 0).is_ok()), (50, false));
+    assert_eq!((set_status(last, Some(&zeros), 64), Query::new(last, 0).is_ok()), (NOT_SUPPORTED, false));
 }

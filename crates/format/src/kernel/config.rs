@@ -17,7 +17,7 @@
 //! versions.
 
 use super::Ty::{Az, Bytes, Guid, Hex32, Hex64, I32, I64, Pad, Pid, Ptr, U8, U16, U32, U64, W, Wz};
-use super::{FieldShape, Shape, by, f, shape};
+use super::{FieldShape, Shape, f, repeated_by, shape};
 use crate::spec::event::class;
 
 const fn config(version: u8, types: &'static [(u8, &'static str)], fields: &'static [FieldShape]) -> Shape {
@@ -323,8 +323,8 @@ pub(super) static SHAPES: &[Shape] = &[
             f("FriendlyName", Wz),
             f("PdoName", Wz),
             f("ServiceName", Wz),
-            by("UpperFilters", Wz, "UpperFiltersCount"),
-            by("LowerFilters", Wz, "LowerFiltersCount"),
+            repeated_by("UpperFilters", Wz, "UpperFiltersCount"),
+            repeated_by("LowerFilters", Wz, "LowerFiltersCount"),
         ],
     ),
     config(
@@ -341,8 +341,8 @@ pub(super) static SHAPES: &[Shape] = &[
             f("FriendlyName", Wz),
             f("PdoName", Wz),
             f("ServiceName", Wz),
-            by("UpperFilters", Wz, "UpperFiltersCount"),
-            by("LowerFilters", Wz, "LowerFiltersCount"),
+            repeated_by("UpperFilters", Wz, "UpperFiltersCount"),
+            repeated_by("LowerFilters", Wz, "LowerFiltersCount"),
         ],
     ),
     config(
@@ -356,18 +356,22 @@ pub(super) static SHAPES: &[Shape] = &[
             f("LocationInformation", Wz),
         ],
     ),
-    config(2, &[(0x18, "NumaNode")], &[f("NodeCount", U32), by("NodeMap", Hex64, "NodeCount")]),
+    config(2, &[(0x18, "NumaNode")], &[f("NodeCount", U32), repeated_by("NodeMap", Hex64, "NodeCount")]),
     config(
         2,
         &[(0x19, "Platform")],
         &[f("SystemManufacturer", Wz), f("SystemProductName", Wz), f("BiosDate", Wz), f("BiosVersion", Wz)],
     ),
-    config(2, &[(0x1A, "ProcessorGroup")], &[f("GroupCount", U32), by("Affinity", Ptr, "GroupCount")]),
+    config(
+        2,
+        &[(0x1A, "ProcessorGroup")],
+        &[f("GroupCount", U32), repeated_by("Affinity", Ptr, "GroupCount")],
+    ),
     // Each number is group (16 bits), number (8) and a zero byte.
     config(
         2,
         &[(0x1B, "ProcessorNumber")],
-        &[f("ProcessorCount", U32), by("ProcessorNumber", Hex32, "ProcessorCount")],
+        &[f("ProcessorCount", U32), repeated_by("ProcessorNumber", Hex32, "ProcessorCount")],
     ),
     config(2, &[(0x1C, "DPI")], &[f("MachineDPI", U32), f("UserDPI", U32)]),
     config(2, &[(0x1D, "CodeIntegrity")], &[f("CodeIntegrityInfo", Hex32)]),
@@ -438,7 +442,7 @@ pub(super) static SHAPES: &[Shape] = &[
             f("HardwareVariant", Wz),
         ],
     ),
-    // In the order of Windows' own schema; no known trace confirms it.
+    // In the order of the schema of Windows; no known trace confirms it.
     config(
         3,
         &[(0x20, "MobilePlatform")],

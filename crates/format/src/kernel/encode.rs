@@ -8,10 +8,11 @@
 //!              front: fixed sizes  tail: from the first field whose size depends on its value
 //! ```
 //!
-//! The compiler looks the fields up in the tables: a name that the table does not have, or that is
-//! in the wrong part, does not compile, nor does a value of the front that has another size than
-//! its field. A front costs as much as an array that is filled by hand. Fields of the front that the caller does not name are zeros. The tail may end early,
-//! because a payload that ends at a field boundary lacks the remaining fields.
+//! The compiler looks the fields up in the tables. A name that the table lacks or has in the other
+//! part is a compile error, and so is a value in the front whose size differs from its field.
+//! Writing a front costs as much as filling an array by hand. Fields of the front that the caller
+//! does not name are zeros. The tail may end early, because a payload that ends at a field boundary
+//! lacks the remaining fields.
 
 use alloc::vec::Vec;
 
@@ -28,8 +29,8 @@ const POINTER_SIZE: usize = 8;
 /// The two pointers before a SID (TOKEN_USER): the offset of the SID, and its attributes. Readers
 /// skip them; a nonzero value says that a SID follows.
 const TOKEN_USER: [u64; 2] = [16, 0];
-/// The size of values for text in a field of fixed size, which have any length.
-const TEXT: usize = usize::MAX;
+/// Stands for the size of text values in a field of fixed size: the text may have any length.
+const TEXT_SIZE: usize = usize::MAX;
 
 /// The fields of an event in one version, for [`put_kernel_event!`](crate::put_kernel_event).
 #[derive(Clone, Copy, Debug)]
@@ -52,7 +53,7 @@ pub struct TailField {
     ty: Ty,
 }
 
-// Only the compiler evaluates these functions: what panics here does not compile.
+// Only the compiler evaluates these functions, so a panic here is a compile error.
 #[allow(clippy::panic)]
 impl PayloadLayout {
     /// Returns the layout of the event with a hook id, in a version.
@@ -82,11 +83,11 @@ impl PayloadLayout {
     /// If there are no hook ids, or their events have different tables.
     #[must_use]
     pub const fn shared(hooks: &[u16], version: u8) -> Self {
-        let Some((first, mut rest)) = hooks.split_first() else { panic!("no hook ids") };
+        let Some((first, mut remaining)) = hooks.split_first() else { panic!("no hook ids") };
         let Some((shape, _)) = shape_of(&hook::class_of(*first), hook::type_of(*first), version) else {
             panic!("no table describes this event")
         };
-        while let Some((hook, others)) = rest.split_first() {
+        while let Some((hook, others)) = remaining.split_first() {
             let (class, opcode) = (hook::class_of(*hook), hook::type_of(*hook));
             // A type of a class has at most one table in a version.
             match shape_of(&class, opcode, version) {
@@ -96,7 +97,7 @@ impl PayloadLayout {
             if shape.name_in(&class, opcode).is_none() {
                 panic!("the events have different tables")
             }
-            rest = others;
+            remaining = others;
         }
         Self { fields: shape.fields, version }
     }
@@ -114,13 +115,13 @@ impl PayloadLayout {
     /// If the event has no such field.
     #[must_use]
     pub const fn before(self, name: &str) -> Self {
-        let mut rest = self.fields;
-        while let Some((field, after)) = rest.split_first() {
-            if is_same(field.name, name) {
-                let (before, _) = self.fields.split_at(self.fields.len().saturating_sub(rest.len()));
+        let mut remaining = self.fields;
+        while let Some((field, after)) = remaining.split_first() {
+            if are_equal(field.name, name) {
+                let (before, _) = self.fields.split_at(self.fields.len().saturating_sub(remaining.len()));
                 return Self { fields: before, version: self.version };
             }
-            rest = after;
+            remaining = after;
         }
         panic!("the event has no such field")
     }
@@ -128,11 +129,11 @@ impl PayloadLayout {
     /// Returns the size of the front in bytes.
     #[must_use]
     pub const fn front_size(&self) -> usize {
-        let (mut rest, mut size) = (self.fields, 0_usize);
-        while let Some((field, after)) = rest.split_first() {
+        let (mut remaining, mut size) = (self.fields, 0_usize);
+        while let Some((field, after)) = remaining.split_first() {
             let Some(bytes) = field.size(POINTER_SIZE) else { return size };
             size = size.saturating_add(bytes);
-            rest = after;
+            remaining = after;
         }
         size
     }
@@ -142,15 +143,15 @@ impl PayloadLayout {
     /// # Panics
     /// If the front has no such field, or the field repeats.
     #[must_use]
-    pub const fn front(&self, name: &str) -> FrontField {
-        let (mut rest, mut offset) = (self.fields, 0_usize);
-        while let Some((field, after)) = rest.split_first() {
+    pub const fn front_field(&self, name: &str) -> FrontField {
+        let (mut remaining, mut offset) = (self.fields, 0_usize);
+        while let Some((field, after)) = remaining.split_first() {
             let Some(size) = field.size(POINTER_SIZE) else { break };
-            if is_same(field.name, name) && matches!(field.repeat, Repeat::One) {
+            if are_equal(field.name, name) && matches!(field.repeat, Repeat::One) {
                 return FrontField { ty: field.ty, offset, size };
             }
             offset = offset.saturating_add(size);
-            rest = after;
+            remaining = after;
         }
         panic!("the front of the payload has no such field")
     }
@@ -160,32 +161,32 @@ impl PayloadLayout {
     /// # Panics
     /// If the field has another name: values of the tail are given in the order of the table.
     #[must_use]
-    pub const fn tail(&self, mut index: usize, name: &str) -> TailField {
-        let mut rest = self.fields;
-        while let Some((field, after)) = rest.split_first() {
+    pub const fn tail_field(&self, mut index: usize, name: &str) -> TailField {
+        let mut remaining = self.fields;
+        while let Some((field, after)) = remaining.split_first() {
             if field.size(POINTER_SIZE).is_none() {
                 break;
             }
-            rest = after;
+            remaining = after;
         }
-        while let Some((field, after)) = rest.split_first() {
-            if index == 0 && is_same(field.name, name) {
+        while let Some((field, after)) = remaining.split_first() {
+            if index == 0 && are_equal(field.name, name) {
                 return TailField { ty: field.ty };
             }
             index = index.saturating_sub(1);
-            rest = after;
+            remaining = after;
         }
-        panic!("the tail of the payload has another field at this place")
+        panic!("the tail of the payload has another field at this index")
     }
 }
 
-const fn is_same(a: &str, b: &str) -> bool {
+const fn are_equal(a: &str, b: &str) -> bool {
     let (mut a, mut b) = (a.as_bytes(), b.as_bytes());
-    while let (Some((first, others)), Some((second, rest))) = (a.split_first(), b.split_first()) {
+    while let (Some((first, others)), Some((second, remaining))) = (a.split_first(), b.split_first()) {
         if *first != *second {
             return false;
         }
-        (a, b) = (others, rest);
+        (a, b) = (others, remaining);
     }
     a.is_empty() && b.is_empty()
 }
@@ -209,7 +210,7 @@ impl FrontField {
     /// Returns the size that a value of the field must have.
     #[must_use]
     pub const fn value_size(&self) -> usize {
-        if matches!(self.ty, Ty::W(_)) { TEXT } else { self.size }
+        if matches!(self.ty, Ty::W(_)) { TEXT_SIZE } else { self.size }
     }
 
     /// Writes a value into the front of a payload. `SIZE` is the
@@ -239,18 +240,21 @@ impl<const N: usize> FrontValue for [u8; N] {
     }
 }
 
-/// Text in a field of fixed size ends with at least one NUL; longer text is cut between characters.
+/// Text in a field of fixed size ends with at least one NUL; longer text is truncated between
+/// characters.
 impl FrontValue for &str {
-    const SIZE: usize = TEXT;
+    const SIZE: usize = TEXT_SIZE;
 
     fn write(self, _: Ty, bytes: &mut [u8]) {
-        let Some((_, mut room)) = bytes.as_chunks_mut::<2>().0.split_last_mut() else { return };
+        let Some((_, mut free_units)) = bytes.as_chunks_mut::<2>().0.split_last_mut() else { return };
         for character in self.chars() {
-            let Some((to, rest)) = room.split_at_mut_checked(character.len_utf16()) else { return };
+            let Some((to, remaining)) = free_units.split_at_mut_checked(character.len_utf16()) else {
+                return;
+            };
             let mut units = [0; 2];
             let units = character.encode_utf16(&mut units).iter();
             to.iter_mut().zip(units).for_each(|(to, unit)| *to = unit.to_le_bytes());
-            room = rest;
+            free_units = remaining;
         }
     }
 }
@@ -328,8 +332,8 @@ where
 
 /// Appends the payload of a kernel event to a `Vec<u8>`, by the table of the event.
 ///
-/// The layout is a constant. Fields of fixed size are named in any order; unnamed ones are zeros.
-/// Fields after them are named in the order of the table.
+/// The layout is a constant. Fields of fixed size are named in any order; fields without a name are
+/// zeros. The fields after the front are named in the order of the table.
 ///
 /// ```
 /// use traceweir_format::kernel::{PayloadLayout, hook};
@@ -355,7 +359,7 @@ macro_rules! put_kernel_event {
     (@tail $payload:ident, $layout:expr, $index:expr,) => {};
     (@tail $payload:ident, $layout:expr, $index:expr, $tail:ident: $value:expr, $($others:tt)*) => {
         $crate::kernel::TailField::append(
-            const { $layout.tail($index, stringify!($tail)) },
+            const { $layout.tail_field($index, stringify!($tail)) },
             $value,
             $payload,
         );
@@ -368,11 +372,11 @@ macro_rules! put_kernel_event {
         $payload:expr, $layout:expr,
         { $($field:ident: $value:expr),* $(,)? }, { $($tail:ident: $tail_value:expr),* $(,)? }
     ) => {{
-        #[allow(unused_mut)] // For events without such fields.
+        #[allow(unused_mut)] // Events without fields in the front do not change it.
         let mut front = [0_u8; $layout.front_size()];
         $(
-            $crate::kernel::FrontField::write::<{ $layout.front(stringify!($field)).value_size() }, _>(
-                const { $layout.front(stringify!($field)) },
+            $crate::kernel::FrontField::write::<{ $layout.front_field(stringify!($field)).value_size() }, _>(
+                const { $layout.front_field(stringify!($field)) },
                 $value,
                 &mut front,
             );

@@ -12,7 +12,7 @@
 //! 3.
 //!
 //! Source: Documented ("FileIo class" and its types) for version 2; names Observed. Version 3
-//! follows Windows' own schema.
+//! follows the schema of Windows.
 
 use super::Ty::{Hex32, Hex64, NtStatus, Pid, Ptr, RawTime, Size, Tid, U32, U64, Wz};
 use super::{FieldShape, Shape, f, shape};

@@ -6,13 +6,13 @@
 //! ```
 //!
 //! The constants name the events that this project writes, reads or reports; the tables of
-//! [`kernel`](super) also describe many others. A constant and the table of its event agree: a test
-//! checks each one.
+//! [`kernel`](super) also describe many others. A test checks that each constant agrees with the
+//! table of its event.
 
 use crate::guid::Guid;
 use crate::spec::event::class;
 
-/// Defines hook ids, each with the class and type that the tables give it.
+/// Defines hook ids, each with its class and type in the tables.
 macro_rules! hooks {
     ($($name:ident = $hook:literal $event:literal;)*) => {
         $(
@@ -21,7 +21,7 @@ macro_rules! hooks {
         )*
 
         #[cfg(test)]
-        pub(super) const NAMED: &[(u16, &str)] = &[$(($hook, $event)),*];
+        pub(super) const NAMED_HOOKS: &[(u16, &str)] = &[$(($hook, $event)),*];
     };
 }
 
@@ -174,16 +174,16 @@ pub const fn class_of(hook: u16) -> Guid {
 }
 
 /// Returns the hook id of a kernel event by its class and type: the reverse of [`class_of`] and
-/// [`type_of`]. `None` if no hook id has that class and type.
+/// [`type_of`]. `None` if no hook id has this class and type.
 #[must_use]
 pub fn hook_of(class: &Guid, opcode: u8) -> Option<u16> {
     let group = class::GROUPS.iter().position(|(known, _)| known == class)?;
-    let plain = u16::from_le_bytes([opcode, u8::try_from(group).ok()?]);
+    let regular_hook = u16::from_le_bytes([opcode, u8::try_from(group).ok()?]);
     let has_class_and_type = |hook: &u16| class_of(*hook) == *class && type_of(*hook) == opcode;
-    [IMAGE_LOAD, plain].into_iter().find(has_class_and_type)
+    [IMAGE_LOAD, regular_hook].into_iter().find(has_class_and_type)
 }
 
-/// Returns whether a class is one of kernel events.
+/// Returns whether a class is a class of kernel events.
 #[must_use]
 pub fn is_kernel_class(class: &Guid) -> bool {
     class::GROUPS.iter().any(|(known, _)| known == class)
@@ -196,7 +196,7 @@ mod tests {
 
     #[test]
     fn hook_constants_have_the_class_and_type_of_the_tables() {
-        for (hook, name) in NAMED {
+        for (hook, name) in NAMED_HOOKS {
             assert_eq!(event_name(&class_of(*hook), type_of(*hook)), *name, "{hook:#06x}");
             assert_eq!(hook_of(&class_of(*hook), type_of(*hook)), Some(*hook), "{name}");
         }

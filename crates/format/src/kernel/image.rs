@@ -16,7 +16,7 @@
 //! versions.
 //!
 //! Source: Documented ("Image class", "Image_Load class"); versions 2 and 3, the kernel base and
-//! the hypercall page Observed. The loader's events follow Windows' own schema.
+//! the hypercall page Observed. The loader's events follow the schema of Windows.
 
 use super::Ty::{Hex8, Hex32, I8, Pad, Pid, Ptr, Size, U8, U32, Wz};
 use super::{FieldShape, Shape, Ty, f, shape};
@@ -26,7 +26,7 @@ const fn image(version: u8, types: &'static [(u8, &'static str)], fields: &'stat
     shape(class::IMAGE, version, types, fields)
 }
 
-const LIFE: &[(u8, &str)] = &[(10, "Load"), (2, "UnLoad"), (3, "DCStart"), (4, "DCEnd")];
+const LIFETIME: &[(u8, &str)] = &[(10, "Load"), (2, "UnLoad"), (3, "DCStart"), (4, "DCEnd")];
 
 const LOADER_MARKS: &[(u8, &str)] = &[
     (0x80, "LoaderLockAttempt"),
@@ -72,14 +72,14 @@ const LOADER_TEXTS: &[(u8, &str)] = &[
 ];
 
 /// The loader's base addresses have 64 bits, also in 32-bit events.
-const WIDE: Ty = Ty::Hex64;
+const LOADER_ADDRESS: Ty = Ty::Hex64;
 
 pub(super) static SHAPES: &[Shape] = &[
-    image(0, LIFE, &[f("BaseAddress", Ptr), f("ModuleSize", U32), f("ImageFileName", Wz)]),
-    image(1, LIFE, &[f("ImageBase", Ptr), f("ImageSize", Size), f("ProcessId", Pid), f("FileName", Wz)]),
+    image(0, LIFETIME, &[f("BaseAddress", Ptr), f("ModuleSize", U32), f("ImageFileName", Wz)]),
+    image(1, LIFETIME, &[f("ImageBase", Ptr), f("ImageSize", Size), f("ProcessId", Pid), f("FileName", Wz)]),
     image(
         2,
-        LIFE,
+        LIFETIME,
         &[
             f("ImageBase", Ptr),
             f("ImageSize", Size),
@@ -97,7 +97,7 @@ pub(super) static SHAPES: &[Shape] = &[
     ),
     image(
         3,
-        LIFE,
+        LIFETIME,
         &[
             f("ImageBase", Ptr),
             f("ImageSize", Size),
@@ -120,8 +120,12 @@ pub(super) static SHAPES: &[Shape] = &[
     image(2, &[(0x21, "KernelBase")], &[f("ImageBase", Ptr)]),
     image(2, &[(0x22, "HypercallPage")], &[f("HypercallPageVa", Ptr)]),
     image(2, LOADER_MARKS, &[]),
-    image(2, LOADER_BASES, &[f("BaseAddress", WIDE)]),
-    image(2, LOADER_TEXTS, &[f("BaseAddress", WIDE), f("ErrorOpcode", U8), f("Code", I8), f("String", Wz)]),
+    image(2, LOADER_BASES, &[f("BaseAddress", LOADER_ADDRESS)]),
+    image(
+        2,
+        LOADER_TEXTS,
+        &[f("BaseAddress", LOADER_ADDRESS), f("ErrorOpcode", U8), f("Code", I8), f("String", Wz)],
+    ),
     image(
         2,
         &[(0xB0, "NewDllLoad"), (0xB1, "NewDllLoadAsData")],
@@ -135,7 +139,13 @@ pub(super) static SHAPES: &[Shape] = &[
     image(
         2,
         &[(0xC0, "DllSearchPathExternal"), (0xC1, "DllSearchPathInternal")],
-        &[f("BaseAddress", WIDE), f("ErrorOpcode", U8), f("Code", I8), f("String1", Wz), f("String2", Wz)],
+        &[
+            f("BaseAddress", LOADER_ADDRESS),
+            f("ErrorOpcode", U8),
+            f("Code", I8),
+            f("String1", Wz),
+            f("String2", Wz),
+        ],
     ),
     image(
         2,

@@ -5,8 +5,8 @@
 //!   handle   object │ handle │ object type │ name
 //! ```
 //!
-//! Source: Documented ("ALPC class", "ObjectTraceEvent class"); the rest follows Windows' own
-//! schema.
+//! Source: Documented ("ALPC class", "ObjectTraceEvent class"); the rest follows the schema
+//! of Windows.
 
 use super::Ty::{Az, Hex32, NtStatus, Pad, Pid, Ptr, Size, U16, U32, Wz};
 use super::{FieldShape, Shape, f, shape};

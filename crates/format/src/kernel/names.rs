@@ -1,5 +1,4 @@
-//! Kernel events by the names that people type and read: `Class/Type`, `Type` if only one event has
-//! it, or a hook id.
+//! Names of kernel events for users: `Class/Type`, `Type` if only one class has it, or a hook id.
 //!
 //! ```text
 //!   "Thread/CSwitch", "cswitch", "0x0524" ──events_named──▶ [(Thread, 36)]
@@ -16,40 +15,46 @@ use super::{class_name, shape_of, shapes};
 use crate::guid::Guid;
 
 /// Common names of some events, in addition to the names of their types.
-const ALSO: [(&str, &str); 4] = [
+const COMMON_NAMES: [(&str, &str); 4] = [
     ("SampledProfile", "PerfInfo/SampleProf"),
     ("SysCallEnter", "PerfInfo/SysClEnter"),
     ("SysCallExit", "PerfInfo/SysClExit"),
     ("PmcInterrupt", "PerfInfo/PmcCounterProf"),
 ];
 
-/// Returns the kernel events that a text names, by class and type; empty if it names none, or a
-/// type that several classes have.
+/// Returns the kernel events that a text names, by class and type. Empty if no event has the name,
+/// or if several classes have a type of this name.
 #[must_use]
 pub fn events_named(text: &str) -> Vec<(Guid, u8)> {
-    let text = ALSO.iter().find(|(other, _)| other.eq_ignore_ascii_case(text)).map_or(text, |(_, name)| name);
+    let text = COMMON_NAMES
+        .iter()
+        .find(|(other, _)| other.eq_ignore_ascii_case(text))
+        .map_or(text, |(_, name)| name);
     if let Some(hook) = text.strip_prefix("0x").or(text.strip_prefix("0X")) {
         let hook = u16::from_str_radix(hook, 16).ok();
         let event = hook.map(|hook| (class_of(hook), type_of(hook)));
         return event.filter(|(class, _)| is_kernel_class(class)).into_iter().collect();
     }
-    let is = |name: &str, typed: &str| name.eq_ignore_ascii_case(typed);
+    let is_same = |name: &str, text: &str| name.eq_ignore_ascii_case(text);
     if let Some((class, ty)) = text.split_once('/') {
-        return all().filter(|(guid, _, name)| is_class(guid, class) && is(name, ty)).fold(Vec::new(), add);
+        return kernel_event_types()
+            .filter(|(guid, _, name)| has_class_name(guid, class) && is_same(name, ty))
+            .fold(Vec::new(), add_event);
     }
-    let of_class = all().filter(|(guid, ..)| is_class(guid, text)).fold(Vec::new(), add);
-    if !of_class.is_empty() {
-        return of_class;
+    let events_of_class =
+        kernel_event_types().filter(|(guid, ..)| has_class_name(guid, text)).fold(Vec::new(), add_event);
+    if !events_of_class.is_empty() {
+        return events_of_class;
     }
-    let of_type = all().filter(|(.., name)| is(name, text)).fold(Vec::new(), add);
-    let is_one = |events: &Vec<(Guid, u8)>| {
+    let events_of_type =
+        kernel_event_types().filter(|(.., name)| is_same(name, text)).fold(Vec::new(), add_event);
+    let has_one_class = |events: &Vec<(Guid, u8)>| {
         events.first().is_some_and(|(class, _)| events.iter().all(|(other, _)| other == class))
     };
-    Some(of_type).filter(is_one).unwrap_or_default()
+    Some(events_of_type).filter(has_one_class).unwrap_or_default()
 }
 
-/// Returns the name of a kernel event; the name of its class and its number if the type has no
-/// name.
+/// Returns the name of a kernel event. A type without a name is shown as its number.
 #[must_use]
 pub fn event_name(class: &Guid, opcode: u8) -> String {
     let class_name = class_name(class).map_or_else(|| format!("{{{class}}}"), String::from);
@@ -60,16 +65,16 @@ pub fn event_name(class: &Guid, opcode: u8) -> String {
 }
 
 /// Returns all types of all kernel classes; a type occurs once per version.
-fn all() -> impl Iterator<Item = (Guid, u8, &'static str)> {
-    let kernels = shapes().filter(|shape| is_kernel_class(&shape.class));
-    kernels.flat_map(|shape| shape.types.iter().map(|(opcode, name)| (shape.class, *opcode, *name)))
+fn kernel_event_types() -> impl Iterator<Item = (Guid, u8, &'static str)> {
+    let kernel_shapes = shapes().filter(|shape| is_kernel_class(&shape.class));
+    kernel_shapes.flat_map(|shape| shape.types.iter().map(|(opcode, name)| (shape.class, *opcode, *name)))
 }
 
-fn is_class(guid: &Guid, typed: &str) -> bool {
-    class_name(guid).is_some_and(|name| name.eq_ignore_ascii_case(typed))
+fn has_class_name(guid: &Guid, text: &str) -> bool {
+    class_name(guid).is_some_and(|name| name.eq_ignore_ascii_case(text))
 }
 
-fn add(mut events: Vec<(Guid, u8)>, (class, opcode, _): (Guid, u8, &str)) -> Vec<(Guid, u8)> {
+fn add_event(mut events: Vec<(Guid, u8)>, (class, opcode, _): (Guid, u8, &str)) -> Vec<(Guid, u8)> {
     if !events.contains(&(class, opcode)) {
         events.push((class, opcode));
     }
@@ -91,19 +96,19 @@ mod tests {
         assert_eq!(events_named("SampledProfile"), [(class::PERF_INFO, 46)]);
         assert_eq!(events_named("Process/Start"), [(class::PROCESS, 1)]);
         assert_eq!(events_named("DiskIo/Read"), [(class::DISK_IO, 10)]);
-        assert!(events_named("DiskIo").len() > 4, "all of a class");
-        for wrong in ["Start", "", "/", "Thread/", "0x", "0xFFFF", "0x10524", "Nothing"] {
-            assert_eq!(events_named(wrong), [], "{wrong}");
+        assert!(events_named("DiskIo").len() > 4, "a class name finds all its events");
+        for unknown in ["Start", "", "/", "Thread/", "0x", "0xFFFF", "0x10524", "Nothing"] {
+            assert_eq!(events_named(unknown), [], "{unknown}");
         }
     }
 
     #[test]
     fn displayed_names_are_parsed() {
-        for (class, opcode, _) in all() {
+        for (class, opcode, _) in kernel_event_types() {
             let name = event_name(&class, opcode);
             assert!(events_named(&name).contains(&(class, opcode)), "{name}");
         }
-        for (_, name) in ALSO {
+        for (_, name) in COMMON_NAMES {
             let [(class, opcode)] = events_named(name)[..] else { panic!("{name}") };
             assert!(hook_of(&class, opcode).is_some());
         }

@@ -20,9 +20,9 @@ const fn process(version: u8, types: &'static [(u8, &'static str)], fields: &'st
     shape(class::PROCESS, version, types, fields)
 }
 
-const LIFE: &[(u8, &str)] = &[(1, "Start"), (2, "End"), (3, "DCStart"), (4, "DCEnd")];
+const LIFETIME: &[(u8, &str)] = &[(1, "Start"), (2, "End"), (3, "DCStart"), (4, "DCEnd")];
 /// A process that has ended but is still referenced has the same layouts, from version 2 on.
-const LIFE_AND_DEFUNCT: &[(u8, &str)] =
+const LIFETIME_AND_DEFUNCT: &[(u8, &str)] =
     &[(1, "Start"), (2, "End"), (3, "DCStart"), (4, "DCEnd"), (0x27, "Defunct")];
 
 const WAKE_COUNTERS: &[(u8, &str)] = &[
@@ -53,12 +53,12 @@ const WAKE_EVENTS: &[(u8, &str)] = &[
 pub(super) static SHAPES: &[Shape] = &[
     process(
         0,
-        LIFE,
+        LIFETIME,
         &[f("ProcessId", Size), f("ParentId", Size), f("UserSID", SidBlock), f("ImageFileName", Az)],
     ),
     process(
         1,
-        LIFE,
+        LIFETIME,
         &[
             f("PageDirectoryBase", Ptr),
             f("ProcessId", Pid),
@@ -71,7 +71,7 @@ pub(super) static SHAPES: &[Shape] = &[
     ),
     process(
         2,
-        LIFE_AND_DEFUNCT,
+        LIFETIME_AND_DEFUNCT,
         &[
             f("UniqueProcessKey", Ptr),
             f("ProcessId", Pid),
@@ -85,7 +85,7 @@ pub(super) static SHAPES: &[Shape] = &[
     ),
     process(
         3,
-        LIFE_AND_DEFUNCT,
+        LIFETIME_AND_DEFUNCT,
         &[
             f("UniqueProcessKey", Ptr),
             f("ProcessId", Pid),
@@ -100,7 +100,7 @@ pub(super) static SHAPES: &[Shape] = &[
     ),
     process(
         4,
-        LIFE_AND_DEFUNCT,
+        LIFETIME_AND_DEFUNCT,
         &[
             f("UniqueProcessKey", Ptr),
             f("ProcessId", Pid),

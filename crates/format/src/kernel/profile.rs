@@ -9,14 +9,14 @@
 //!
 //! Interrupts and DPCs are logged when they end: their duration is the header's time minus
 //! `InitialTime`. Intervals count 100 ns; source 0 is the timer. The documentation gives an
-//! interrupt an 8-bit vector and 16 reserved bits; Windows' own schema has the reverse, and so has
-//! this table.
+//! interrupt an 8-bit vector and 16 reserved bits; the schema of Windows has the reverse, and so
+//! has this table.
 //!
 //! Source: Documented ("PerfInfo class", "SampledProfile class", "ISR class", "DPC class"); sample
 //! and interval Observed.
 
 use super::Ty::{Az, Hex8, NtStatus, Pad, Ptr, RawTime, Tid, U8, U16, U32, U64, Wz};
-use super::{FieldShape, Shape, by, f, shape};
+use super::{FieldShape, Shape, f, repeated_by, shape};
 use crate::spec::event::class;
 
 const fn perf(version: u8, types: &'static [(u8, &'static str)], fields: &'static [FieldShape]) -> Shape {
@@ -41,7 +41,11 @@ pub(super) static SHAPES: &[Shape] = &[
         &[(0x2F, "PmcCounterProf")],
         &[f("InstructionPointer", Ptr), f("ThreadId", Tid), f("ProfileSource", U16), f("Reserved", Pad(2))],
     ),
-    perf(2, &[(0x30, "PmcCtrConfig")], &[f("CounterCount", U32), by("CounterName", Wz, "CounterCount")]),
+    perf(
+        2,
+        &[(0x30, "PmcCtrConfig")],
+        &[f("CounterCount", U32), repeated_by("CounterName", Wz, "CounterCount")],
+    ),
     perf(2, &[(0x48, "SetInterval")], &[f("Source", U32), f("NewInterval", U32), f("OldInterval", U32)]),
     perf(2, COLLECTION, &[f("Source", U32), f("NewInterval", U32), f("OldInterval", U32)]),
     perf(

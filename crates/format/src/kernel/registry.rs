@@ -7,7 +7,7 @@
 //! Names are relative to the key control block; full names come from its create and rundown events.
 //!
 //! Source: Documented ("Registry class", "Registry_TypeGroup1 class"); the types from 0x1E on
-//! follow Windows' own schema. A public header puts the operation time of a transaction first;
+//! follow the schema of Windows. A public header puts the operation time of a transaction first;
 //! Windows' schema, and so this table, does not.
 
 use super::Ty::{Guid, Hex32, I64, NtStatus, Ptr, RawTime, U8, U32, U64, Wz};

@@ -16,7 +16,7 @@
 //! Source: Documented ("StackWalk_Event class"); Observed except for the branches.
 
 use super::Ty::{Hex32, Hex64, Pid, Ptr, RawTime, Tid, U32};
-use super::{FieldShape, Shape, by, f, shape, to_end};
+use super::{FieldShape, Shape, f, repeated_by, shape, to_end};
 use crate::spec::event::class;
 
 const fn stack(types: &'static [(u8, &'static str)], fields: &'static [FieldShape]) -> Shape {
@@ -45,7 +45,7 @@ pub(super) static SHAPES: &[Shape] = &[
             // 1 control, 2 integer.
             f("RegisterTypes", Hex32),
             f("RegisterCount", U32),
-            by("Registers", Hex64, "RegisterCount"),
+            repeated_by("Registers", Hex64, "RegisterCount"),
         ],
     ),
     shape(

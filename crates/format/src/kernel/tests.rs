@@ -1,4 +1,4 @@
-//! Checks the tables as a whole: no contradictions, and the sizes that the format documentation
+//! Checks that the tables have no contradictions and the sizes that the format documentation
 //! states.
 
 use std::collections::HashSet;
@@ -13,7 +13,7 @@ fn fixed_size(shape: &Shape, pointer_size: usize) -> usize {
 }
 
 /// Returns the shape of a hook id in a version.
-fn hook(hook: u16, version: u8) -> &'static Shape {
+fn shape_of_hook(hook: u16, version: u8) -> &'static Shape {
     shape_of(&class_of(hook), type_of(hook), version)
         .unwrap_or_else(|| panic!("{hook:#06x} version {version}"))
         .0
@@ -21,12 +21,12 @@ fn hook(hook: u16, version: u8) -> &'static Shape {
 
 #[test]
 fn one_type_has_one_shape_in_a_version() {
-    let mut seen = HashSet::new();
+    let mut types = HashSet::new();
     for shape in shapes() {
         for (opcode, name) in shape.types {
             assert!(!name.is_empty());
-            let known = seen.insert((shape.class, *opcode, shape.version));
-            assert!(known, "{} type {opcode:#x} version {} is listed twice", shape.class, shape.version);
+            let is_new = types.insert((shape.class, *opcode, shape.version));
+            assert!(is_new, "{} type {opcode:#x} version {} is listed twice", shape.class, shape.version);
         }
         assert!(!shape.types.is_empty());
         assert!(class_name(&shape.class).is_some(), "{}", shape.class);
@@ -57,13 +57,14 @@ fn counts_are_earlier_integers() {
 fn field_to_the_end_is_the_last_field() {
     for shape in shapes() {
         for field in shape.fields.iter().rev().skip(1) {
-            let open = matches!(field.ty, Ty::Rest | Ty::Lznt1Text) || field.repeat == Repeat::ToEnd;
-            assert!(!open, "{:?}: {}", shape.types, field.name);
+            let extends_to_end =
+                matches!(field.ty, Ty::Rest | Ty::Lznt1Text) || field.repeat == Repeat::ToEnd;
+            assert!(!extends_to_end, "{:?}: {}", shape.types, field.name);
         }
         for field in shape.fields {
             // Values of size 0 would repeat without end.
-            let sized = field.ty.size(4).is_none_or(|n| n > 0);
-            assert!(sized, "{:?}: {}", shape.types, field.name);
+            let has_size = field.ty.size(4).is_none_or(|n| n > 0);
+            assert!(has_size, "{:?}: {}", shape.types, field.name);
         }
     }
 }
@@ -73,23 +74,27 @@ fn unlisted_version_takes_the_next_lower_shape() {
     let version_of = |v| shape_of(&class::PROCESS, 1, v).unwrap().0.version;
     assert_eq!([0, 1, 2, 3, 4, 5, 255].map(version_of), [0, 1, 2, 3, 4, 4, 4]);
     assert_eq!(shape_of(&class::PROCESS, 0x27, 5).unwrap().0.version, 5);
-    assert_eq!(shape_of(&class::PROCESS, 0x27, 0).unwrap().0.version, 2, "below the lowest");
+    assert_eq!(
+        shape_of(&class::PROCESS, 0x27, 0).unwrap().0.version,
+        2,
+        "a version below the lowest uses the lowest"
+    );
     assert!(shape_of(&class::PROCESS, 0x99, 2).is_none());
     assert!(shape_of(&class::HEAP, 0x20, 2).is_none());
 }
 
 #[test]
-fn an_image_load_is_found_under_the_image_class() {
-    assert_eq!(group_of(0x030A), 0x14);
-    let (shape, name) = shape_of(&class_of(0x030A), 10, 3).unwrap();
+fn image_load_belongs_to_the_image_class() {
+    assert_eq!(group_of(hook::IMAGE_LOAD), 0x14);
+    let (shape, name) = shape_of(&class_of(hook::IMAGE_LOAD), 10, 3).unwrap();
     assert_eq!((shape.version, name), (3, "Load"));
 }
 
 #[test]
 fn hook_ids_are_found_by_displayed_class_and_type() {
-    assert_eq!(hook_of(&class::IMAGE, 10), Some(0x030A), "a load is in the process group");
-    assert_eq!(hook_of(&class::IMAGE, 2), Some(0x1402));
-    assert_eq!(hook_of(&class::PROCESS, 10), None, "its hook is shown as an image load");
+    assert_eq!(hook_of(&class::IMAGE, 10), Some(hook::IMAGE_LOAD), "a load is in the process group");
+    assert_eq!(hook_of(&class::IMAGE, 2), Some(hook::IMAGE_UNLOAD));
+    assert_eq!(hook_of(&class::PROCESS, 10), None, "hook id 0x030A belongs to the image class");
     assert_eq!(hook_of(&Guid::from_u128(7), 1), None);
     for (group, opcode) in (0..31).flat_map(|group| (0..=255).map(move |opcode| (group, opcode))) {
         let hook = u16::from_le_bytes([opcode, group]);
@@ -107,8 +112,8 @@ fn type_names_follow_the_version() {
     assert_eq!(class_name(&Guid::NULL), None);
 }
 
-/// Hook, version, bytes of the whole payload in a 64-bit and in a 32-bit event.
-const EXACT: &[(u16, u8, usize, usize)] = &[
+/// Hook id, version, payload size in bytes of a 64-bit and of a 32-bit event.
+const PAYLOAD_SIZES: &[(u16, u8, usize, usize)] = &[
     (0x0005, 0, 32, 32),
     (0x0020, 2, 36, 36),
     (0x0008, 2, 0, 0),
@@ -216,8 +221,9 @@ const EXACT: &[(u16, u8, usize, usize)] = &[
     (0x1825, 2, 24, 20),
 ];
 
-/// Hook, version, bytes before the first field of variable size, in a 64-bit and in a 32-bit event.
-const FRONT: &[(u16, u8, usize, usize)] = &[
+/// Hook id, version, bytes before the first field of variable size in a 64-bit and in a 32-bit
+/// event.
+const FRONT_SIZES: &[(u16, u8, usize, usize)] = &[
     (0x0000, 2, 0x118, 0x110),
     (0x0040, 2, 20, 20),
     (0x0301, 0, 16, 8),
@@ -262,19 +268,23 @@ const FRONT: &[(u16, u8, usize, usize)] = &[
 
 #[test]
 fn fixed_shapes_have_the_stated_sizes() {
-    for &(id, version, wide, narrow) in EXACT {
-        let shape = hook(id, version);
-        assert_eq!((shape.size(8), shape.size(4)), (Some(wide), Some(narrow)), "{id:#06x} version {version}");
+    for &(id, version, size_64_bit, size_32_bit) in PAYLOAD_SIZES {
+        let shape = shape_of_hook(id, version);
+        assert_eq!(
+            (shape.size(8), shape.size(4)),
+            (Some(size_64_bit), Some(size_32_bit)),
+            "{id:#06x} version {version}"
+        );
     }
 }
 
 #[test]
 fn variable_parts_start_where_stated() {
-    for &(id, version, wide, narrow) in FRONT {
-        let shape = hook(id, version);
+    for &(id, version, size_64_bit, size_32_bit) in FRONT_SIZES {
+        let shape = shape_of_hook(id, version);
         assert_eq!(
             (fixed_size(shape, 8), fixed_size(shape, 4)),
-            (wide, narrow),
+            (size_64_bit, size_32_bit),
             "{id:#06x} version {version}"
         );
         assert_eq!(shape.size(8), None, "{id:#06x} version {version}");
@@ -282,7 +292,7 @@ fn variable_parts_start_where_stated() {
 }
 
 #[test]
-fn shapes_of_merging_have_the_stated_sizes() {
+fn merge_event_shapes_have_the_stated_sizes() {
     let front = |class, opcode, version| fixed_size(shape_of(&class, opcode, version).unwrap().0, 8);
     assert_eq!(front(class::IMAGE_ID, 0, 2), 24);
     assert_eq!(front(class::IMAGE_ID, 32, 2), 12);

@@ -19,18 +19,18 @@
 //! end and rundown Observed, in both forms.
 
 use super::Ty::{Hex8, Hex32, I8, Pad, Pid, Ptr, RawTime, Rest, Tid, U8, U16, U32, U64, Wz};
-use super::{FieldShape, Shape, by, f, shape, times};
+use super::{FieldShape, Shape, f, repeated_by, shape, times};
 use crate::spec::event::class;
 
 const fn thread(version: u8, types: &'static [(u8, &'static str)], fields: &'static [FieldShape]) -> Shape {
     shape(class::THREAD, version, types, fields)
 }
 
-const LIFE: &[(u8, &str)] = &[(1, "Start"), (2, "End"), (3, "DCStart"), (4, "DCEnd")];
+const LIFETIME: &[(u8, &str)] = &[(1, "Start"), (2, "End"), (3, "DCStart"), (4, "DCEnd")];
 
 pub(super) static SHAPES: &[Shape] = &[
     // Only version 0 has the ids in this order.
-    thread(0, LIFE, &[f("TThreadId", Tid), f("ProcessId", Pid)]),
+    thread(0, LIFETIME, &[f("TThreadId", Tid), f("ProcessId", Pid)]),
     thread(
         1,
         &[(1, "Start"), (3, "DCStart"), (4, "DCEnd")],
@@ -49,7 +49,7 @@ pub(super) static SHAPES: &[Shape] = &[
     thread(1, &[(2, "End")], &[f("ProcessId", Pid), f("TThreadId", Tid)]),
     thread(
         2,
-        LIFE,
+        LIFETIME,
         &[
             f("ProcessId", Pid),
             f("TThreadId", Tid),
@@ -65,7 +65,7 @@ pub(super) static SHAPES: &[Shape] = &[
     ),
     thread(
         3,
-        LIFE,
+        LIFETIME,
         &[
             f("ProcessId", Pid),
             f("TThreadId", Tid),
@@ -208,7 +208,7 @@ pub(super) static SHAPES: &[Shape] = &[
     thread(
         2,
         &[(0x3F, "KernelQueueDequeue")],
-        &[f("ThreadId", Tid), f("EntryCount", U32), by("Entries", Ptr, "EntryCount")],
+        &[f("ThreadId", Tid), f("EntryCount", U32), repeated_by("Entries", Ptr, "EntryCount")],
     ),
     thread(
         2,

@@ -14,7 +14,7 @@
 //! and normally not stored.
 
 use super::Ty::{Az, Bytes, FileTime, Guid, Hex32, Hex64, I64, Pad, Ptr, U16, U32, Wz};
-use super::{FieldShape, Shape, by, f, shape};
+use super::{FieldShape, Shape, f, repeated_by, shape};
 use crate::spec::event::class;
 
 const fn trace(version: u8, types: &'static [(u8, &'static str)], fields: &'static [FieldShape]) -> Shape {
@@ -89,7 +89,7 @@ pub(super) static SHAPES: &[Shape] = &[
     trace(
         2,
         &[(0x43, "ProviderBinaryPath")],
-        &[f("GuidCount", U32), by("Guid", Guid, "GuidCount"), f("BinaryPath", Wz)],
+        &[f("GuidCount", U32), repeated_by("Guid", Guid, "GuidCount"), f("BinaryPath", Wz)],
     ),
     // This project's layout: `binary_path`.
     trace(
@@ -99,7 +99,7 @@ pub(super) static SHAPES: &[Shape] = &[
             f("RegHandle", Hex64),
             f("ProcessId", U32),
             f("GuidCount", U32),
-            by("Guid", Guid, "GuidCount"),
+            repeated_by("Guid", Guid, "GuidCount"),
             f("BinaryPath", Wz),
             f("BuildId", Wz),
         ],

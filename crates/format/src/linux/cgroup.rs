@@ -17,37 +17,37 @@
 //!
 //! The same functions serve display and filters: the package is extended data item 9 of an event
 //! (PSM_KEY), and PACKAGE_ID filters compare with it; the container is item 16, and CONTAINER
-//! filters compare with it. The application is the part of the package that users know it by;
-//! PACKAGE_APP_ID filters compare with it, and no item carries it.
+//! filters compare with it. The application is the part of the package name that users know;
+//! PACKAGE_APP_ID filters compare with it, and no item contains it.
 //!
-//! Version 2 has the single line `0::`; version 1 has one line per hierarchy, of which systemd's
-//! own has the units. The innermost name counts. Administrators name groups, and users name their
-//! own groups below them: a name is information, not proof.
+//! Version 2 has the single line `0::`; version 1 has one line per hierarchy, of which the
+//! `name=systemd` hierarchy has the units. The innermost name counts. Administrators and users can
+//! choose names of groups freely: a name is information, not proof.
 
 use alloc::borrow::ToOwned;
 use alloc::string::String;
 
 /// The largest length of a name in bytes.
-const LONGEST: usize = 255;
+const MAX_NAME_BYTES: usize = 255;
 /// The length of a UUID as text.
-const UUID: usize = 36;
+const UUID_CHARS: usize = 36;
 
 /// Returns the package: the id of a flatpak or snap, or the name of the systemd unit.
 #[must_use]
 pub fn package(groups: &str) -> Option<String> {
-    unit(groups).map(|unit| bounded(package_of(unit)))
+    find_unit(groups).map(|unit| truncate_name(parse_package(unit)))
 }
 
 /// Returns the application: the package without its launcher, kind and instance.
 #[must_use]
 pub fn application(groups: &str) -> Option<String> {
-    unit(groups).map(|unit| bounded(application_of(unit)))
+    find_unit(groups).map(|unit| truncate_name(parse_application(unit)))
 }
 
 /// Returns the container: its id if there is one, or its name.
 #[must_use]
 pub fn container(groups: &str) -> Option<String> {
-    paths(groups).find_map(container_of).map(bounded)
+    paths_by_rank(groups).find_map(parse_container).map(truncate_name)
 }
 
 /// Returns whether a container's name is an id of hexadecimal digits, of which tools show only the
@@ -58,73 +58,73 @@ pub fn is_container_id(name: &str) -> bool {
 }
 
 /// Returns the paths of a process, the most informative first.
-fn paths(groups: &str) -> impl Iterator<Item = &str> {
+fn paths_by_rank(groups: &str) -> impl Iterator<Item = &str> {
     let rank = |line: &str| match line {
         _ if line.starts_with("0::") => 0,
         _ if line.contains(":name=systemd:") => 1,
         _ => 2,
     };
-    let of_rank = move |wanted| groups.lines().filter(move |line| rank(line) == wanted);
-    [0, 1, 2].into_iter().flat_map(of_rank).filter_map(|line| line.splitn(3, ':').nth(2))
+    let lines_of_rank = move |expected| groups.lines().filter(move |line| rank(line) == expected);
+    [0, 1, 2].into_iter().flat_map(lines_of_rank).filter_map(|line| line.splitn(3, ':').nth(2))
 }
 
-/// Returns the innermost group that systemd made for a unit.
-fn unit(groups: &str) -> Option<&str> {
+/// Returns the innermost group that systemd created for a unit.
+fn find_unit(groups: &str) -> Option<&str> {
     let is_unit = |name: &&str| {
         let kind = name.rsplit_once('.').map(|(_, kind)| kind);
         kind.is_some_and(|kind| matches!(kind, "service" | "scope" | "socket" | "mount" | "swap"))
     };
-    paths(groups).find_map(|path| path.rsplit('/').find(is_unit))
+    paths_by_rank(groups).find_map(|path| path.rsplit('/').find(is_unit))
 }
 
 /// Splits a unit name into its stem and whether it is a scope. The names of scopes end with a
 /// number.
-fn stem(unit: &str) -> (&str, bool) {
+fn split_unit(unit: &str) -> (&str, bool) {
     unit.rsplit_once('.').map_or((unit, false), |(stem, kind)| (stem, kind == "scope"))
 }
 
-fn package_of(unit: &str) -> String {
-    let (stem, is_scope) = stem(unit);
+fn parse_package(unit: &str) -> String {
+    let (stem, is_scope) = split_unit(unit);
     if let Some(flatpak) = stem.strip_prefix("app-flatpak-") {
-        return unescaped(flatpak.rsplit_once('-').map_or(flatpak, |(id, _instance)| id));
+        return unescape(flatpak.rsplit_once('-').map_or(flatpak, |(id, _instance)| id));
     }
     match stem.starts_with("snap.") {
-        true => unescaped(if is_scope { without_number(stem) } else { stem }),
-        false => unescaped(unit),
+        true => unescape(if is_scope { strip_number(stem) } else { stem }),
+        false => unescape(unit),
     }
 }
 
-fn application_of(unit: &str) -> String {
-    let (stem, is_scope) = stem(unit);
+fn parse_application(unit: &str) -> String {
+    let (stem, is_scope) = split_unit(unit);
     if stem.starts_with("app-flatpak-") {
-        return package_of(unit);
+        return parse_package(unit);
     }
     if let Some(snap) = stem.strip_prefix("snap.") {
-        let snap = if is_scope { without_number(snap) } else { snap };
-        return unescaped(snap.split_once('.').map_or(snap, |(_, application)| application));
+        let snap = if is_scope { strip_number(snap) } else { snap };
+        return unescape(snap.split_once('.').map_or(snap, |(_, application)| application));
     }
     let stem = stem.split_once('@').map_or(stem, |(template, _)| template);
-    let Some(started) = stem.strip_prefix("app-") else { return unescaped(stem) };
+    let Some(launched) = stem.strip_prefix("app-") else { return unescape(stem) };
     // Launcher, application, number: the first and the last may be missing. A dash within a part is
     // escaped.
     let is_number = |last: &str| last.chars().all(|c| c.is_ascii_hexdigit());
-    let named = started.rsplit_once('-').filter(|(_, last)| is_scope && is_number(last));
-    let named = named.map_or(started, |(named, _)| named);
-    unescaped(named.split_once('-').map_or(named, |(_, application)| application))
+    let name = launched.rsplit_once('-').filter(|(_, last)| is_scope && is_number(last));
+    let name = name.map_or(launched, |(name, _)| name);
+    unescape(name.split_once('-').map_or(name, |(_, application)| application))
 }
 
 /// Removes the number from the name of a snap's scope: a UUID after a dash or a dot, or a process
 /// id.
-fn without_number(stem: &str) -> &str {
+fn strip_number(stem: &str) -> &str {
     let is_uuid = |tail: &str| tail.chars().all(|c| c == '-' || c.is_ascii_hexdigit());
-    let at = stem.len().checked_sub(UUID).filter(|at| stem.get(*at..).is_some_and(is_uuid));
+    let at = stem.len().checked_sub(UUID_CHARS).filter(|at| stem.get(*at..).is_some_and(is_uuid));
     let front = at.and_then(|at| stem.get(..at)).and_then(|front| front.strip_suffix(['-', '.']));
     let is_id = |tail: &str| !tail.is_empty() && tail.chars().all(|c| c.is_ascii_digit());
-    let numbered = || stem.rsplit_once('-').filter(|(_, tail)| is_id(tail)).map(|(front, _)| front);
-    front.or_else(numbered).unwrap_or(stem)
+    let without_process_id = || stem.rsplit_once('-').filter(|(_, tail)| is_id(tail)).map(|(front, _)| front);
+    front.or_else(without_process_id).unwrap_or(stem)
 }
 
-fn container_of(path: &str) -> Option<String> {
+fn parse_container(path: &str) -> Option<String> {
     let mut parts = path.rsplit('/').peekable();
     while let Some(part) = parts.next() {
         let stem = part.strip_suffix(".scope").unwrap_or(part);
@@ -136,12 +136,12 @@ fn container_of(path: &str) -> Option<String> {
         if is_container_id(id) {
             return Some(id.to_owned());
         }
-        let named = stem.strip_prefix("lxc.payload.").or_else(|| {
+        let name = stem.strip_prefix("lxc.payload.").or_else(|| {
             let machine = stem.strip_prefix("machine-").filter(|_| part.ends_with(".scope"));
             machine.or_else(|| (parts.peek() == Some(&"lxc")).then_some(stem))
         });
-        if let Some(name) = named.filter(|name| !name.is_empty()) {
-            return Some(unescaped(name));
+        if let Some(name) = name.filter(|name| !name.is_empty()) {
+            return Some(unescape(name));
         }
     }
     None
@@ -149,29 +149,29 @@ fn container_of(path: &str) -> Option<String> {
 
 /// Resolves systemd's escapes: `\x2d` is a dash. A semicolon stays escaped, because it separates
 /// the names of a filter, so that displayed names can be used in filters.
-fn unescaped(name: &str) -> String {
+fn unescape(name: &str) -> String {
     let mut out = String::with_capacity(name.len());
-    let mut rest = name;
-    while let Some((before, after)) = rest.split_once("\\x") {
+    let mut remaining = name;
+    while let Some((before, after)) = remaining.split_once("\\x") {
         out.push_str(before);
         let code = after.get(..2).and_then(|hex| u8::from_str_radix(hex, 16).ok());
         match code.filter(|code| code.is_ascii_graphic() && *code != b';') {
             Some(code) => {
                 out.push(char::from(code));
-                rest = after.get(2..).unwrap_or_default();
+                remaining = after.get(2..).unwrap_or_default();
             }
             None => {
                 out.push_str("\\x");
-                rest = after;
+                remaining = after;
             }
         }
     }
-    out.push_str(rest);
+    out.push_str(remaining);
     out
 }
 
-fn bounded(name: String) -> String {
-    if name.len() <= LONGEST { name } else { name.chars().take(LONGEST / 4).collect() }
+fn truncate_name(name: String) -> String {
+    if name.len() <= MAX_NAME_BYTES { name } else { name.chars().take(MAX_NAME_BYTES / 4).collect() }
 }
 
 #[cfg(test)]
@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn packages_are_units_flatpaks_and_snaps() {
         let uuid = "0c11e3d2-6f1c-4c5a-9d2e-5f6a7b8c9d0e";
-        for (path, wanted, its_application) in [
+        for (path, expected, expected_application) in [
             ("/system.slice/nginx.service", "nginx.service", "nginx"),
             ("/system.slice/system-getty.slice/getty@tty1.service", "getty@tty1.service", "getty"),
             ("/system.slice/ssh.socket", "ssh.socket", "ssh"),
@@ -205,7 +205,7 @@ mod tests {
         ] {
             let groups = format!("0::{path}\n");
             let found = (package(&groups), application(&groups));
-            assert_eq!(found, (Some(wanted.into()), Some(its_application.into())), "{path}");
+            assert_eq!(found, (Some(expected.into()), Some(expected_application.into())), "{path}");
         }
         for path in ["/user.slice", "/docker", "/", ""] {
             assert_eq!(package(&format!("0::{path}\n")), None, "{path}");
@@ -215,7 +215,7 @@ mod tests {
 
     #[test]
     fn containers_of_all_common_managers_are_found() {
-        for (path, wanted) in [
+        for (path, expected) in [
             (format!("/docker/{ID}"), Some(ID)),
             (format!("/system.slice/docker-{ID}.scope/init.scope"), Some(ID)),
             (format!("/kubepods.slice/kubepods-pod1.slice/cri-containerd-{ID}.scope"), Some(ID)),
@@ -229,7 +229,7 @@ mod tests {
             ("/system.slice/nginx.service".into(), None),
             ("/".into(), None),
         ] {
-            assert_eq!(container(&format!("0::{path}\n")).as_deref(), wanted, "{path}");
+            assert_eq!(container(&format!("0::{path}\n")).as_deref(), expected, "{path}");
         }
     }
 
@@ -251,7 +251,7 @@ mod tests {
             );
         }
         let long = format!("0::/{}.service", "ü".repeat(4000));
-        assert!(package(&long).unwrap().len() <= LONGEST);
-        assert!(application(&long).unwrap().len() <= LONGEST);
+        assert!(package(&long).unwrap().len() <= MAX_NAME_BYTES);
+        assert!(application(&long).unwrap().len() <= MAX_NAME_BYTES);
     }
 }

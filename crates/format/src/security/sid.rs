@@ -9,15 +9,15 @@ use crate::wire::{Cursor, Put};
 
 const WHAT: &str = "SID";
 const REVISION: u8 = 1;
-const HEAD: usize = 8;
+const HEAD_BYTES: usize = 8;
 /// The most parts (SID_MAX_SUB_AUTHORITIES).
 const MAX_PARTS: usize = 15;
 /// The largest authority, which has 48 bits.
 const MAX_AUTHORITY: u64 = 0xFFFF_FFFF_FFFF;
 
-const WORLD: u64 = 1;
-const NT: u64 = 5;
-const UNIX: u64 = 22;
+const WORLD_AUTHORITY: u64 = 1;
+const NT_AUTHORITY: u64 = 5;
+const UNIX_AUTHORITY: u64 = 22;
 const UNIX_USER: u32 = 1;
 const UNIX_GROUP: u32 = 2;
 const LOCAL_SYSTEM: u32 = 18;
@@ -48,13 +48,13 @@ pub enum Principal {
 
 impl Sid {
     /// All users: `S-1-1-0`.
-    pub const EVERYONE: Self = Self::short(WORLD, 1, 0, 0);
+    pub const EVERYONE: Self = Self::with_two_parts(WORLD_AUTHORITY, 1, 0, 0);
     /// The system, which is root here: `S-1-5-18`.
-    pub const SYSTEM: Self = Self::short(NT, 1, LOCAL_SYSTEM, 0);
+    pub const SYSTEM: Self = Self::with_two_parts(NT_AUTHORITY, 1, LOCAL_SYSTEM, 0);
     /// Size of the largest SID in bytes.
-    pub const MAX_SIZE: usize = HEAD + 4 * MAX_PARTS;
+    pub const MAX_SIZE: usize = HEAD_BYTES + 4 * MAX_PARTS;
 
-    const fn short(authority: u64, count: u8, first: u32, second: u32) -> Self {
+    const fn with_two_parts(authority: u64, count: u8, first: u32, second: u32) -> Self {
         let parts = [first, second, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
         Self { authority, count, parts }
     }
@@ -63,23 +63,23 @@ impl Sid {
     /// [`SYSTEM`](Self::SYSTEM).
     #[must_use]
     pub const fn user(uid: u32) -> Self {
-        Self::short(UNIX, 2, UNIX_USER, uid)
+        Self::with_two_parts(UNIX_AUTHORITY, 2, UNIX_USER, uid)
     }
 
     /// Returns the SID of a group of this system: `S-1-22-2-GID`.
     #[must_use]
     pub const fn group(gid: u32) -> Self {
-        Self::short(UNIX, 2, UNIX_GROUP, gid)
+        Self::with_two_parts(UNIX_AUTHORITY, 2, UNIX_GROUP, gid)
     }
 
     /// Returns the user or group that the SID stands for.
     #[must_use]
     pub fn principal(&self) -> Principal {
         match (self.authority, self.parts()) {
-            (WORLD, [0]) => Principal::Everyone,
-            (NT, [LOCAL_SYSTEM]) => Principal::System,
-            (UNIX, [UNIX_USER, uid]) => Principal::User(*uid),
-            (UNIX, [UNIX_GROUP, gid]) => Principal::Group(*gid),
+            (WORLD_AUTHORITY, [0]) => Principal::Everyone,
+            (NT_AUTHORITY, [LOCAL_SYSTEM]) => Principal::System,
+            (UNIX_AUTHORITY, [UNIX_USER, uid]) => Principal::User(*uid),
+            (UNIX_AUTHORITY, [UNIX_GROUP, gid]) => Principal::Group(*gid),
             _ => Principal::Other,
         }
     }
@@ -101,29 +101,29 @@ impl Sid {
     /// Returns the size of the SID in bytes.
     #[must_use]
     pub const fn size(&self) -> usize {
-        HEAD.saturating_add(4_usize.saturating_mul(self.count as usize))
+        HEAD_BYTES.saturating_add(4_usize.saturating_mul(self.count as usize))
     }
 
     /// Parses a SID that takes all of the bytes.
     pub fn parse(bytes: &[u8]) -> Result<Self> {
-        let mut from = Cursor::new(WHAT, bytes);
-        let sid = Self::read(&mut from)?;
-        if from.is_empty() { Ok(sid) } else { Err(from.invalid("bytes are left over")) }
+        let mut cursor = Cursor::new(WHAT, bytes);
+        let sid = Self::read(&mut cursor)?;
+        if cursor.is_empty() { Ok(sid) } else { Err(cursor.invalid("bytes are left over")) }
     }
 
     /// Reads the next SID.
-    pub(super) fn read(from: &mut Cursor<'_>) -> Result<Self> {
-        if from.u8()? != REVISION {
-            return Err(from.invalid("unknown revision of a SID"));
+    pub(super) fn read(cursor: &mut Cursor<'_>) -> Result<Self> {
+        if cursor.u8()? != REVISION {
+            return Err(cursor.invalid("unknown revision of a SID"));
         }
-        let count = from.u8()?;
-        let authority = from.array::<6>()?.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        let count = cursor.u8()?;
+        let authority = cursor.array::<6>()?.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
         let mut parts = [0; MAX_PARTS];
         let Some(used) = parts.get_mut(..usize::from(count)) else {
-            return Err(from.invalid("a SID of more than fifteen parts"));
+            return Err(cursor.invalid("a SID of more than fifteen parts"));
         };
         for part in used {
-            *part = from.u32()?;
+            *part = cursor.u32()?;
         }
         Ok(Self { authority, count, parts })
     }
@@ -172,20 +172,22 @@ impl FromStr for Sid {
     type Err = ParseSidError;
 
     fn from_str(text: &str) -> Result<Self, ParseSidError> {
-        let mut words = text.split('-');
-        let begins = words.next().is_some_and(|s| s.eq_ignore_ascii_case("s")) && words.next() == Some("1");
-        let authority = words.next().and_then(authority).filter(|_| begins).ok_or(ParseSidError)?;
+        let mut fields = text.split('-');
+        let has_prefix =
+            fields.next().is_some_and(|s| s.eq_ignore_ascii_case("s")) && fields.next() == Some("1");
+        let authority =
+            fields.next().and_then(parse_authority).filter(|_| has_prefix).ok_or(ParseSidError)?;
         let mut parts = Vec::new();
-        for word in words.by_ref().take(MAX_PARTS.saturating_add(1)) {
-            parts.push(word.parse().map_err(|_| ParseSidError)?);
+        for field in fields.by_ref().take(MAX_PARTS.saturating_add(1)) {
+            parts.push(field.parse().map_err(|_| ParseSidError)?);
         }
         Self::new(authority, &parts).ok_or(ParseSidError)
     }
 }
 
-fn authority(word: &str) -> Option<u64> {
-    match word.strip_prefix("0x") {
+fn parse_authority(field: &str) -> Option<u64> {
+    match field.strip_prefix("0x") {
         Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        None => word.parse().ok(),
+        None => field.parse().ok(),
     }
 }

@@ -16,7 +16,7 @@ const BYTES: [u8; 0x14 + 12 + 12 + 8 + 24 + 20] = [
     0, 0, 20, 0, 0, 8, 0, 0, 1, 1, 0, 0, 0, 0, 0, 1, 0, 0, 0, 0, // allow
 ];
 
-fn sample() -> SecurityDescriptor {
+fn sample_descriptor() -> SecurityDescriptor {
     let mut dacl = Acl::default();
     dacl.add(Ace::new(AceKind::Allow, Sid::EVERYONE, Rights::TRACELOG_REGISTER_GUIDS));
     dacl.add(Ace::new(AceKind::Deny, Sid::user(1000), Rights::WMIGUID_QUERY));
@@ -29,9 +29,9 @@ fn sample() -> SecurityDescriptor {
 }
 
 #[test]
-fn a_descriptor_has_the_published_bytes() {
-    assert_eq!(sample().to_bytes().unwrap(), BYTES);
-    assert_eq!(SecurityDescriptor::parse(&BYTES), Ok(sample()));
+fn descriptor_has_the_published_bytes() {
+    assert_eq!(sample_descriptor().to_bytes().unwrap(), BYTES);
+    assert_eq!(SecurityDescriptor::parse(&BYTES), Ok(sample_descriptor()));
 }
 
 #[test]
@@ -64,21 +64,21 @@ fn invalid_sid_is_rejected() {
     }
     assert_eq!("S-1-0x1000000000000-1".parse::<Sid>(), Err(ParseSidError));
     assert!("S-1-5".parse::<Sid>().is_ok());
-    assert!(Sid::parse(&[1, 16, 0, 0, 0, 0, 0, 5]).is_err(), "too many parts");
-    assert!(Sid::parse(&[2, 0, 0, 0, 0, 0, 0, 5]).is_err(), "revision");
-    assert!(Sid::parse(&[1, 0, 0, 0, 0, 0, 0, 5, 0]).is_err(), "left over");
+    assert!(Sid::parse(&[1, 16, 0, 0, 0, 0, 0, 5]).is_err(), "accepted too many parts");
+    assert!(Sid::parse(&[2, 0, 0, 0, 0, 0, 0, 5]).is_err(), "accepted an unknown revision");
+    assert!(Sid::parse(&[1, 0, 0, 0, 0, 0, 0, 5, 0]).is_err(), "accepted excess bytes");
 }
 
 #[test]
 fn every_truncated_descriptor_is_an_error() {
     for end in 0..BYTES.len() {
-        assert!(SecurityDescriptor::parse(&BYTES[..end]).is_err(), "{end}");
+        assert!(SecurityDescriptor::parse(&BYTES[..end]).is_err(), "parsed {end} bytes");
     }
 }
 
 #[test]
 fn unknown_entries_are_rejected_not_skipped() {
-    let spoiled = |offset: usize, value: u8| {
+    let parse_damaged = |offset: usize, value: u8| {
         let mut bytes = BYTES;
         bytes[offset] = value;
         SecurityDescriptor::parse(&bytes)
@@ -93,16 +93,16 @@ fn unknown_entries_are_rejected_not_skipped() {
         (0x2E, 53, "a list that ends past the bytes"),
         (0x30, 3, "more entries than the list holds"),
         (0x34, 5, "an entry for objects"),
-        (0x36, 23, "an entry smaller than what it holds"),
+        (0x36, 23, "an entry smaller than its content"),
         (0x36, 255, "an entry larger than the list"),
     ] {
-        assert!(spoiled(offset, value).is_err(), "{what}");
+        assert!(parse_damaged(offset, value).is_err(), "accepted: {what}");
     }
-    assert_eq!(spoiled(2, 0).unwrap().dacl, None, "a list whose control bit is clear is ignored");
+    assert_eq!(parse_damaged(2, 0).unwrap().dacl, None, "a list whose control bit is clear is ignored");
 }
 
 #[test]
-fn an_empty_list_is_not_a_missing_one() {
+fn empty_list_differs_from_missing_list() {
     for dacl in [None, Some(Acl::default())] {
         let descriptor = SecurityDescriptor { dacl, ..SecurityDescriptor::default() };
         let bytes = descriptor.to_bytes().unwrap();
@@ -111,13 +111,13 @@ fn an_empty_list_is_not_a_missing_one() {
 }
 
 #[test]
-fn padding_is_allowed_and_not_kept() {
+fn padding_is_accepted_and_not_kept() {
     let mut bytes = BYTES.to_vec();
     bytes.extend([0xAA; 4]);
     bytes[0x2E] += 4; // the list
     let last = BYTES.len() - 20;
     bytes[last + 2] += 4; // its last entry
-    assert_eq!(SecurityDescriptor::parse(&bytes), Ok(sample()));
+    assert_eq!(SecurityDescriptor::parse(&bytes), Ok(sample_descriptor()));
 }
 
 #[test]
@@ -129,20 +129,20 @@ fn oversized_descriptor_is_neither_written_nor_read() {
     assert!(matches!(SecurityDescriptor::parse(&[0; MAX_DESCRIPTOR + 1]), Err(Error::TooLarge { .. })));
 }
 
-fn sid() -> impl Strategy<Value = Sid> {
-    let any_sid = (0..=0xFFFF_FFFF_FFFF_u64, vec(any::<u32>(), 0..=15));
+fn any_sid() -> impl Strategy<Value = Sid> {
+    let any_parts = (0..=0xFFFF_FFFF_FFFF_u64, vec(any::<u32>(), 0..=15));
     prop_oneof![
         Just(Sid::EVERYONE),
         Just(Sid::SYSTEM),
         any::<u32>().prop_map(Sid::user),
         any::<u32>().prop_map(Sid::group),
-        any_sid.prop_map(|(authority, parts)| Sid::new(authority, &parts).unwrap()),
+        any_parts.prop_map(|(authority, parts)| Sid::new(authority, &parts).unwrap()),
     ]
 }
 
-fn acl() -> impl Strategy<Value = Acl> {
+fn any_acl() -> impl Strategy<Value = Acl> {
     let kind = prop_oneof![Just(AceKind::Allow), Just(AceKind::Deny), Just(AceKind::Audit)];
-    let entry = (kind, any::<u8>(), any::<u32>(), sid()).prop_map(|(kind, flags, rights, sid)| Ace {
+    let entry = (kind, any::<u8>(), any::<u32>(), any_sid()).prop_map(|(kind, flags, rights, sid)| Ace {
         kind,
         flags,
         rights: Rights(rights),
@@ -151,34 +151,40 @@ fn acl() -> impl Strategy<Value = Acl> {
     vec(entry, 0..20).prop_map(|entries| Acl { entries })
 }
 
-fn descriptor() -> impl Strategy<Value = SecurityDescriptor> {
-    let control = any::<u16>().prop_map(|bits| bits & !0x8014);
-    (control, option::of(sid()), option::of(sid()), option::of(acl()), option::of(acl())).prop_map(
-        |(control, owner, group, sacl, dacl)| SecurityDescriptor { control, owner, group, sacl, dacl },
-    )
+fn any_descriptor() -> impl Strategy<Value = SecurityDescriptor> {
+    let control =
+        any::<u16>().prop_map(|bits| bits & !(SE_SELF_RELATIVE | SE_DACL_PRESENT | SE_SACL_PRESENT));
+    (control, option::of(any_sid()), option::of(any_sid()), option::of(any_acl()), option::of(any_acl()))
+        .prop_map(|(control, owner, group, sacl, dacl)| SecurityDescriptor {
+            control,
+            owner,
+            group,
+            sacl,
+            dacl,
+        })
 }
 
 proptest! {
     #[test]
-    fn what_is_written_reads_back(descriptor in descriptor()) {
+    fn encoded_descriptor_reads_back(descriptor in any_descriptor()) {
         let bytes = descriptor.to_bytes().unwrap();
-        let back = SecurityDescriptor::parse(&bytes).unwrap();
-        prop_assert_eq!(back.to_bytes().unwrap(), bytes);
-        prop_assert_eq!(back, descriptor);
+        let parsed = SecurityDescriptor::parse(&bytes).unwrap();
+        prop_assert_eq!(parsed.to_bytes().unwrap(), bytes);
+        prop_assert_eq!(parsed, descriptor);
     }
 
     #[test]
-    fn the_text_of_a_sid_is_that_sid(sid in sid()) {
+    fn sid_text_parses_to_the_same_sid(sid in any_sid()) {
         prop_assert_eq!(sid.to_string().parse(), Ok(sid));
     }
 
     #[test]
-    fn spoiled_bytes_are_read_to_something_that_can_be_written_or_refused(
-        descriptor in descriptor(), spots in vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)
+    fn damaged_bytes_are_rejected_or_round_trip(
+        descriptor in any_descriptor(), damage in vec((any::<prop::sample::Index>(), any::<u8>()), 1..8)
     ) {
         let mut bytes = descriptor.to_bytes().unwrap();
-        for (spot, value) in spots {
-            let at = spot.index(bytes.len());
+        for (position, value) in damage {
+            let at = position.index(bytes.len());
             bytes[at] = value;
         }
         if let Ok(read) = SecurityDescriptor::parse(&bytes) {
@@ -190,7 +196,7 @@ proptest! {
     }
 
     #[test]
-    fn entries_that_deny_stand_first_whatever_the_order_of_adding(kinds in vec(any::<bool>(), 0..20)) {
+    fn deny_entries_precede_allow_entries(kinds in vec(any::<bool>(), 0..20)) {
         let mut acl = Acl::default();
         for (number, denies) in (0..).zip(&kinds) {
             let kind = if *denies { AceKind::Deny } else { AceKind::Allow };

@@ -8,7 +8,8 @@ use core::ops::{BitAnd, BitOr};
 
 use crate::guid::Guid;
 
-/// The GUID whose list applies to all objects without their own (`DefaultTraceSecurityGuid`).
+/// The GUID whose access list applies to all objects without an access list
+/// (`DefaultTraceSecurityGuid`).
 pub const DEFAULT_TRACE_SECURITY: Guid = Guid::from_u128(0x0811c1af_7a07_4a06_82ed_869455cdf713);
 
 /// A set of rights, one bit each. Unnamed bits are kept.
@@ -20,7 +21,8 @@ macro_rules! rights {
         impl Rights {
             $(#[doc = $text] pub const $name: Self = Self($bit);)*
 
-            /// The named rights, low bit first: the published name, and the one that people type.
+            /// The named rights, low bit first: the published name, and the name for
+            /// users.
             pub const NAMED: [(Self, &'static str, &'static str); 13] =
                 [$((Self($bit), stringify!($name), $short),)*];
         }
@@ -29,7 +31,7 @@ macro_rules! rights {
 
 rights! {
     0x0001 WMIGUID_QUERY "query" "Query a session.",
-    0x0002 WMIGUID_SET "change-access" "Change who may do what with the object.",
+    0x0002 WMIGUID_SET "change-access" "Change the access list of the object.",
     0x0004 WMIGUID_NOTIFICATION "notification" "Not used by event tracing.",
     0x0008 WMIGUID_READ_DESCRIPTION "read-description" "Not used by event tracing.",
     0x0010 WMIGUID_EXECUTE "execute" "Not used by event tracing.",
@@ -46,8 +48,7 @@ rights! {
 impl Rights {
     /// The empty set of rights.
     pub const NONE: Self = Self(0);
-    /// Every named right, with those that the published `WMIGUID_ALL_ACCESS` adds (read the list,
-    /// wait).
+    /// Every named right, READ_CONTROL and SYNCHRONIZE, as published.
     pub const WMIGUID_ALL_ACCESS: Self = Self(0x0012_1FFF);
 
     /// Returns whether all rights of `other` are in this set.
@@ -100,16 +101,16 @@ impl BitAnd for Rights {
 impl fmt::Display for Rights {
     /// Formats as the published names, joined by `|`, and the other bits in hexadecimal.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (mut rest, mut separator) = (*self, "");
+        let (mut unnamed, mut separator) = (*self, "");
         for (right, name, _) in Self::NAMED {
             if self.contains(right) {
                 write!(f, "{separator}{name}")?;
-                (rest, separator) = (rest.without(right), " | ");
+                (unnamed, separator) = (unnamed.without(right), " | ");
             }
         }
-        match rest {
+        match unnamed {
             Self::NONE if !separator.is_empty() => Ok(()),
-            rest => write!(f, "{separator}{:#x}", rest.0),
+            unnamed => write!(f, "{separator}{:#x}", unnamed.0),
         }
     }
 }
@@ -119,9 +120,9 @@ impl fmt::Display for Rights {
 pub struct SecurityOperation(pub u32);
 
 impl SecurityOperation {
-    /// `EventSecuritySetDACL`: one entry replaces all that grant or deny rights.
+    /// `EventSecuritySetDACL`: one entry replaces all entries that grant or deny rights.
     pub const SET_DACL: Self = Self(0);
-    /// `EventSecuritySetSACL`: one entry replaces all that audit.
+    /// `EventSecuritySetSACL`: one entry replaces all entries that audit.
     pub const SET_SACL: Self = Self(1);
     /// `EventSecurityAddDACL`: adds an entry that grants or denies rights.
     pub const ADD_DACL: Self = Self(2);
@@ -136,10 +137,10 @@ mod tests {
 
     #[test]
     fn rights_print_published_names_and_unnamed_bits_in_hex() {
-        let both = Rights::WMIGUID_QUERY | Rights::TRACELOG_GUID_ENABLE;
-        assert_eq!(both.to_string(), "WMIGUID_QUERY | TRACELOG_GUID_ENABLE");
-        let more = both | Rights(0x8000_0000);
-        assert_eq!(more.to_string(), "WMIGUID_QUERY | TRACELOG_GUID_ENABLE | 0x80000000");
+        let named_rights = Rights::WMIGUID_QUERY | Rights::TRACELOG_GUID_ENABLE;
+        assert_eq!(named_rights.to_string(), "WMIGUID_QUERY | TRACELOG_GUID_ENABLE");
+        let with_unnamed = named_rights | Rights(0x8000_0000);
+        assert_eq!(with_unnamed.to_string(), "WMIGUID_QUERY | TRACELOG_GUID_ENABLE | 0x80000000");
         assert_eq!(Rights::NONE.to_string(), "0x0");
         let named = Rights::NAMED.iter().fold(Rights::NONE, |all, (right, ..)| all | *right);
         assert_eq!(named, Rights(0x1FFF));

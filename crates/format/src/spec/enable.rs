@@ -18,7 +18,7 @@ pub enum ControlCode {
 }
 
 impl ControlCode {
-    /// Returns the code with a published number; `None` if there is none.
+    /// Returns the code with a published number; `None` for an unknown number.
     #[must_use]
     pub const fn from_number(number: u32) -> Option<Self> {
         Some(match number {
@@ -56,7 +56,7 @@ impl From<ControlCode> for u32 {
     }
 }
 
-/// What a session adds to the events of a provider, and which of them it takes
+/// Data that a session adds to the events of a provider, and the events that it leaves out
 /// (`EVENT_ENABLE_PROPERTY_…`).
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -77,7 +77,7 @@ impl EnableProperties {
     pub const IGNORE_KEYWORD_0: Self = Self(EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0);
     /// Enables all providers of a group, which the GUID names.
     pub const PROVIDER_GROUP: Self = Self(EVENT_ENABLE_PROPERTY_PROVIDER_GROUP);
-    /// Takes events of keyword 0, regardless of the keyword masks.
+    /// Includes events of keyword 0, regardless of the keyword masks.
     pub const ENABLE_KEYWORD_0: Self = Self(EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0);
     /// Adds the process start key to each event.
     pub const PROCESS_START_KEY: Self = Self(EVENT_ENABLE_PROPERTY_PROCESS_START_KEY);
@@ -152,11 +152,11 @@ pub const EVENT_ENABLE_PROPERTY_PSM_KEY: u32 = 0x0000_0008;
 pub const EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0: u32 = 0x0000_0010;
 /// The GUID names a group of providers.
 pub const EVENT_ENABLE_PROPERTY_PROVIDER_GROUP: u32 = 0x0000_0020;
-/// Events of keyword 0 are taken whatever the masks say.
+/// Events of keyword 0 are included, regardless of the keyword masks.
 pub const EVENT_ENABLE_PROPERTY_ENABLE_KEYWORD_0: u32 = 0x0000_0040;
 /// The process start key is added to each event.
 pub const EVENT_ENABLE_PROPERTY_PROCESS_START_KEY: u32 = 0x0000_0080;
-/// A key that is the same in all sessions that get the event is added to it.
+/// A key that is the same in all sessions is added to each event.
 pub const EVENT_ENABLE_PROPERTY_EVENT_KEY: u32 = 0x0000_0100;
 /// Events of private browsing are left out.
 pub const EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE: u32 = 0x0000_0200;
@@ -167,12 +167,12 @@ pub const EVENT_ENABLE_PROPERTY_SOURCE_CONTAINER_TRACKING: u32 = 0x0000_0800;
 
 /// The type of an absent filter.
 pub const EVENT_FILTER_TYPE_NONE: u32 = 0;
-/// A filter that the provider understands, with its own header. Lower types are the provider's,
-/// higher ones the system's.
+/// A filter that the provider defines, after EVENT_FILTER_HEADER. Lower types belong to the
+/// provider, higher types to the system.
 pub const EVENT_FILTER_TYPE_SCHEMATIZED: u32 = 0x8000_0000;
 /// Selects kernel events by flags.
 pub const EVENT_FILTER_TYPE_SYSTEM_FLAGS: u32 = 0x8000_0001;
-/// One session asks the provider for its state.
+/// Names the session that requests the provider's state.
 pub const EVENT_FILTER_TYPE_TRACEHANDLE: u32 = 0x8000_0002;
 /// Selects processes by id.
 pub const EVENT_FILTER_TYPE_PID: u32 = 0x8000_0004;

@@ -48,7 +48,7 @@ impl EventDescriptor {
     }
 
     /// Returns whether the event is a piece of a manifest, which EventSource sends in events with
-    /// this id.
+    /// id 0xFFFE.
     #[must_use]
     pub const fn is_manifest_chunk(&self) -> bool {
         self.id == 0xFFFE && self.task == 0xFFFE && self.opcode == 0xFE
@@ -57,11 +57,12 @@ impl EventDescriptor {
     /// Encodes the 16 bytes of the structure.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; 16] {
-        let (i, t, k) = (self.id.to_le_bytes(), self.task.to_le_bytes(), self.keyword.to_le_bytes());
+        let (id, task, keyword) =
+            (self.id.to_le_bytes(), self.task.to_le_bytes(), self.keyword.to_le_bytes());
         let Self { version, channel, level, opcode, .. } = *self;
         [
-            i[0], i[1], version, channel, level, opcode, t[0], t[1], k[0], k[1], k[2], k[3], k[4], k[5],
-            k[6], k[7],
+            id[0], id[1], version, channel, level, opcode, task[0], task[1], keyword[0], keyword[1],
+            keyword[2], keyword[3], keyword[4], keyword[5], keyword[6], keyword[7],
         ]
     }
 }
@@ -81,7 +82,7 @@ impl EventDescriptor {
 pub struct Keywords(u64);
 
 impl Keywords {
-    /// No keyword. A session that selects no keyword gets the events of all of them.
+    /// No keyword. A session that selects no keyword gets the events of all keywords.
     pub const NONE: Self = Self(0);
     /// The mask of every keyword.
     pub const ALL: Self = Self(u64::MAX);
@@ -154,7 +155,7 @@ pub const CHANNEL_TRACELOGGING: u8 = 11;
 
 /// On disk: extended data items follow the header.
 pub const EVENT_HEADER_FLAG_EXTENDED_INFO: u16 = 0x0001;
-/// The session is private to a process; the times are one ProcessorTime.
+/// The session is private to a process; both CPU times together are one ProcessorTime.
 pub const EVENT_HEADER_FLAG_PRIVATE_SESSION: u16 = 0x0002;
 /// The payload is one NUL-terminated UTF-16 string.
 pub const EVENT_HEADER_FLAG_STRING_ONLY: u16 = 0x0004;
@@ -173,7 +174,7 @@ pub const EVENT_HEADER_FLAG_CLASSIC_HEADER: u16 = 0x0100;
 /// The buffer context holds a 16-bit processor index.
 pub const EVENT_HEADER_FLAG_PROCESSOR_INDEX: u16 = 0x0200;
 
-/// EventWriteEx: the data must not be accessed if that could wait for a page. Needs no action here.
+/// EventWriteEx: the call must not cause page faults. Has no effect here.
 pub const EVENT_WRITE_FLAG_NO_FAULTING: u32 = 1;
 /// EventWriteEx: the event is about an activity in private browsing.
 pub const EVENT_WRITE_FLAG_INPRIVATE: u32 = 2;

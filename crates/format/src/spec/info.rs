@@ -1,14 +1,14 @@
 //! The information classes of sessions (TRACE_INFO_CLASS, also called TRACE_QUERY_INFO_CLASS):
 //! numbers, and the functions that accept each.
 //!
-//! Source: Documented ("TRACE_QUERY_INFO_CLASS enumeration"), the rest from the comments of
-//! evntrace.h. The layouts of the buffers are in `info`.
+//! Source: Documented ("TRACE_QUERY_INFO_CLASS enumeration"), comments of evntrace.h. The layouts
+//! of the buffers are in `info`.
 
 /// The first invalid class number (MaxTraceSetInfoClass).
 pub const MAX_TRACE_SET_INFO_CLASS: u32 = 29;
 
-/// Profile sources that the Linux kernel counts itself, on any processor; ids from 24 on are the
-/// platform's.
+/// Profile sources that the Linux kernel counts in software, on any processor. Ids from 24 on are
+/// defined by the platform.
 pub mod software_source {
     /// Run time of tasks, in 100 ns.
     pub const TASK_CLOCK: u32 = 0x0800;
@@ -44,9 +44,9 @@ pub struct Rules {
     pub enumerates: bool,
     /// The required session id.
     pub about: About,
-    /// Whether the session must be one that receives kernel events.
+    /// Whether the session must receive kernel events.
     pub is_of_system_loggers: bool,
-    /// Whether setting it takes the privilege to profile the system.
+    /// Whether setting the class needs the privilege to profile the system.
     pub is_privileged: bool,
 }
 
@@ -79,12 +79,12 @@ macro_rules! classes {
             #[must_use]
             pub const fn rules(self) -> Rules {
                 match self { $(Self::$name => Rules {
-                    sets: holds($via, b'S'),
-                    queries: holds($via, b'Q'),
-                    enumerates: holds($via, b'E'),
+                    sets: contains_letter($via, b'S'),
+                    queries: contains_letter($via, b'Q'),
+                    enumerates: contains_letter($via, b'E'),
                     about: About::$about,
-                    is_of_system_loggers: holds($needs, b'k'),
-                    is_privileged: holds($needs, b'p'),
+                    is_of_system_loggers: contains_letter($needs, b'k'),
+                    is_privileged: contains_letter($needs, b'p'),
                 },)* }
             }
         }
@@ -92,18 +92,19 @@ macro_rules! classes {
 }
 
 /// Returns whether a short text contains a letter.
-const fn holds(text: &str, letter: u8) -> bool {
-    let mut rest = text.as_bytes();
-    while let [first, others @ ..] = rest {
+const fn contains_letter(text: &str, letter: u8) -> bool {
+    let mut remaining = text.as_bytes();
+    while let [first, others @ ..] = remaining {
         if *first == letter {
             return true;
         }
-        rest = others;
+        remaining = others;
     }
     false
 }
 
-// S set, Q query, E enumerate; k: system loggers only, p: privileged.
+// Number, name, functions (S set, Q query, E enumerate), required session id, requirements
+// (k system loggers only, p privileged), description.
 classes! {
     0 TraceGuidQueryList "E" Anything "" "GUIDs of all providers that are registered or enabled.",
     1 TraceGuidQueryInfo "E" Anything "" "Registrations of a provider, and the enables of each.",
@@ -149,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_and_directions_are_those_of_the_published_table() {
+    fn classes_have_the_published_numbers_and_functions() {
         for (number, class) in (0..).zip(InfoClass::ALL) {
             assert_eq!((class.number(), InfoClass::from_number(number)), (number, Some(class)));
         }

@@ -1,4 +1,4 @@
-//! Constants of sessions as a file records them: log-file modes, buffer flags and buffer types.
+//! Constants of sessions in a file: log-file modes, buffer flags and buffer types.
 //!
 //! Source: Documented ("Logging Mode Constants"), the internal modes from public headers; buffer
 //! flags and types Observed and from public headers.
@@ -46,7 +46,7 @@ pub const EVENT_TRACE_USE_GLOBAL_SEQUENCE: u32 = 0x0000_4000;
 pub const EVENT_TRACE_USE_LOCAL_SEQUENCE: u32 = 0x0000_8000;
 /// Written by a merge or relog.
 pub const EVENT_TRACE_RELOG_MODE: u32 = 0x0001_0000;
-/// The private session is started by its own process.
+/// The private session is started by the traced process.
 pub const EVENT_TRACE_PRIVATE_IN_PROC: u32 = 0x0002_0000;
 /// An internal mode of Windows.
 pub const EVENT_TRACE_BUFFER_INTERFACE_MODE: u32 = 0x0004_0000;
@@ -161,7 +161,7 @@ impl LogFileMode {
     pub const USE_LOCAL_SEQUENCE: Self = Self(EVENT_TRACE_USE_LOCAL_SEQUENCE);
     /// Written by a merge or relog.
     pub const RELOG: Self = Self(EVENT_TRACE_RELOG_MODE);
-    /// The private session is started by its own process.
+    /// The private session is started by the traced process.
     pub const PRIVATE_IN_PROC: Self = Self(EVENT_TRACE_PRIVATE_IN_PROC);
     /// An internal mode of Windows.
     pub const BUFFER_INTERFACE: Self = Self(EVENT_TRACE_BUFFER_INTERFACE_MODE);
@@ -282,8 +282,8 @@ impl From<LogFileMode> for u32 {
     }
 }
 
-/// The id of a session: its logger id in the low 16 bits, and bits above that distinguish sessions
-/// which had the same logger id.
+/// The id of a session: its logger id in the low 16 bits, and higher bits that distinguish
+/// sessions with the same logger id.
 #[repr(transparent)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(u64);
@@ -301,7 +301,7 @@ impl SessionId {
         self.0
     }
 
-    /// Returns the logger id, which buffers and event headers of the session carry.
+    /// Returns the logger id, which buffers and event headers of the session contain.
     #[must_use]
     pub const fn logger_id(self) -> u16 {
         let [low, high, ..] = self.0.to_le_bytes();
@@ -369,7 +369,7 @@ impl BufferType {
     /// Returns whether the buffer is known to hold events.
     #[must_use]
     pub const fn holds_events(self) -> bool {
-        matches!(self.0, 0 | 1 | 2 | 4 | 5)
+        matches!(self, Self::GENERIC | Self::RUNDOWN | Self::CTX_SWAP | Self::HEADER | Self::BATCHED)
     }
 }
 
@@ -381,10 +381,16 @@ mod tests {
     #[test]
     fn modes_print_their_names_and_unnamed_bits() {
         assert_eq!(LogFileMode::NONE.to_string(), "NONE");
-        assert_eq!(LogFileMode::new(0x0800_0001).to_string(), "SEQUENTIAL | INDEPENDENT_SESSION");
-        assert_eq!(LogFileMode::new(0x4000_0100).to_string(), "REAL_TIME | 0x40000000");
+        assert_eq!(
+            (LogFileMode::SEQUENTIAL | LogFileMode::INDEPENDENT_SESSION).to_string(),
+            "SEQUENTIAL | INDEPENDENT_SESSION"
+        );
+        assert_eq!(
+            (LogFileMode::REAL_TIME | LogFileMode::new(0x4000_0000)).to_string(),
+            "REAL_TIME | 0x40000000"
+        );
         let all = LOG_FILE_MODES.iter().fold(LogFileMode::NONE, |mode, (bit, _)| mode | (*bit).into());
-        assert_eq!(all.bits(), !0x4000_0000, "each bit once");
+        assert_eq!(all.bits(), !0x4000_0000, "every bit except 0x40000000 has a name");
     }
 
     #[test]

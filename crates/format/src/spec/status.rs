@@ -4,12 +4,12 @@
 //! ```text
 //!   0x80071069 ─┐
 //!   0xC0000296 ─┼─ win32() ─▶ 4201 ─▶ name()    ERROR_WMI_INSTANCE_NOT_FOUND
-//!         4201 ─┘                  ─▶ text()    its meaning, one line
-//!   any of them ── meaning() ─▶ the text that FormatMessage and decoded events show
+//!         4201 ─┘                  ─▶ text()    one line of text
+//!   all three   ── meaning() ─▶ the text that FormatMessage and decoded events show
 //! ```
 //!
-//! Source: Documented ("System Error Codes", "NTSTATUS Values"); the texts are our own. They end
-//! without a full stop and have no line breaks.
+//! Source: Documented ("System Error Codes", "NTSTATUS Values"); the texts are written for this
+//! project. They end without a full stop and have no line breaks.
 
 use core::fmt;
 
@@ -19,7 +19,7 @@ pub struct Status(pub u32);
 
 macro_rules! statuses {
     ($($code:literal $name:ident $text:literal,)*) => {
-        #[allow(missing_docs)] // The text beside each code is its documentation.
+        #[allow(missing_docs)] // The text of each code is its documentation.
         impl Status {
             $(#[doc = $text] pub const $name: Self = Self($code);)*
 
@@ -98,7 +98,7 @@ statuses! {
 /// Defines HRESULTs and NTSTATUS values that stand for a Win32 code, by their published names.
 macro_rules! aliases {
     ($($code:literal $name:ident $win32:ident,)*) => {
-        const fn stands_for(code: u32) -> Status {
+        const fn resolve_alias(code: u32) -> Status {
             match code { $($code => Status::$win32,)* _ => Status(code) }
         }
 
@@ -129,14 +129,14 @@ aliases! {
 }
 
 /// Other names of success.
-const SUCCESS: [&str; 3] = ["NO_ERROR", "S_OK", "STATUS_SUCCESS"];
+const SUCCESS_NAMES: [&str; 3] = ["NO_ERROR", "S_OK", "STATUS_SUCCESS"];
 
 /// The upper half of HRESULTs that hold a Win32 code.
 const FACILITY_WIN32: u32 = 0x8007_0000;
 
 impl Status {
-    /// Returns the Win32 code that an HRESULT or NTSTATUS stands for; the value itself if it stands
-    /// for none.
+    /// Returns the Win32 code that an HRESULT or NTSTATUS stands for; an unknown value is
+    /// returned unchanged.
     ///
     /// ```
     /// # use traceweir_format::spec::status::Status;
@@ -148,7 +148,7 @@ impl Status {
     pub const fn win32(self) -> Self {
         match self.0 {
             hresult if hresult & 0xFFFF_0000 == FACILITY_WIN32 => Self(hresult & 0xFFFF),
-            other => stands_for(other),
+            other => resolve_alias(other),
         }
     }
 
@@ -176,12 +176,12 @@ impl Status {
     /// ```
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        let is = |known: &str| known.eq_ignore_ascii_case(name);
-        if SUCCESS.into_iter().any(is) {
+        let is_same = |known: &str| known.eq_ignore_ascii_case(name);
+        if SUCCESS_NAMES.into_iter().any(is_same) {
             return Some(Self::ERROR_SUCCESS);
         }
-        let alias = || ALIASES.iter().find(|(known, _)| is(known)).map(|(_, code)| Self(*code));
-        Self::ALL.iter().copied().find(|status| status.name().is_some_and(is)).or_else(alias)
+        let alias = || ALIASES.iter().find(|(known, _)| is_same(known)).map(|(_, code)| Self(*code));
+        Self::ALL.iter().copied().find(|status| status.name().is_some_and(is_same)).or_else(alias)
     }
 
     /// Returns the published name of this exact value, if it is an alias of a Win32 code.

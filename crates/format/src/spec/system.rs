@@ -43,20 +43,20 @@ pub fn is_system_provider(provider: &Guid) -> bool {
 /// trace.
 pub const NO_SYSCONFIG: u32 = 0x1000_0000;
 
-/// Groups that every user may trace for their own processes, as EnableFlags: processes, threads,
-/// images, context switches, samples, page faults.
+/// Groups that a user without privileges may trace for processes of the same user, as EnableFlags:
+/// processes, threads, images, context switches, samples, page faults.
 pub const OWN_GROUPS: u32 = 0x0100_3017;
 
 /// The least number of stack copies that a perf ring holds if the daemon's locked-memory limit
 /// restricts it. Copies are made smaller until this many fit.
 pub const LIMITED_RING_COPIES: u32 = 32;
 
-/// Groups that other groups switch on: drivers and memory include file names.
-const IMPLIED: [(u32, u32); 2] = [(0x0080_0000, 0x200), (0x2000_0001, 0x200)];
+/// Groups that imply another group: DRIVER and MEMORY include DISK_FILE_IO.
+const IMPLIED_GROUPS: [(u32, u32); 2] = [(0x0080_0000, 0x200), (0x2000_0001, 0x200)];
 
-/// Returns the groups of kernel events that an enable of a system provider selects: each of its
-/// keywords that passes both masks; an any-mask of 0 passes all. `None` if the provider is not a
-/// system provider.
+/// Returns the groups of kernel events that an enable of a system provider selects: the groups of
+/// its keywords that pass both masks. An any-mask of 0 passes all keywords. `None` if the provider
+/// is not a system provider.
 #[must_use]
 pub fn groups_of(provider: &Guid, any: u64, all: u64) -> Option<GroupMask> {
     let (name, _) = SYSTEM_PROVIDERS.iter().find(|(_, guid)| guid == provider)?;
@@ -66,7 +66,7 @@ pub fn groups_of(provider: &Guid, any: u64, all: u64) -> Option<GroupMask> {
             add_group(&mut mask, keyword.group);
         }
     }
-    for (group, implied) in IMPLIED {
+    for (group, implied) in IMPLIED_GROUPS {
         if has_group(&mask, group) {
             add_group(&mut mask, implied);
         }
@@ -93,43 +93,55 @@ pub fn has_group(mask: &GroupMask, group: u32) -> bool {
 mod tests {
     use super::*;
 
-    const fn provider(name: usize) -> Guid {
-        SYSTEM_PROVIDERS[name].1
+    fn provider(name: &str) -> Guid {
+        SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).unwrap().1
     }
 
     #[test]
     fn each_keyword_has_a_unique_bit_and_a_named_group() {
-        for (at, keyword) in SYSTEM_KEYWORDS.iter().enumerate() {
-            let same = |other: &&SystemKeyword| other.provider == keyword.provider;
-            let before = SYSTEM_KEYWORDS[..at].iter().filter(same).count();
-            assert_eq!(keyword.bit, 1 << before, "{keyword:?}");
+        for (index, keyword) in SYSTEM_KEYWORDS.iter().enumerate() {
+            let has_same_provider = |other: &&SystemKeyword| other.provider == keyword.provider;
+            let earlier = SYSTEM_KEYWORDS[..index].iter().filter(has_same_provider).count();
+            assert_eq!(keyword.bit, 1 << earlier, "{keyword:?}");
             assert!(SYSTEM_PROVIDERS.iter().any(|(name, _)| *name == keyword.provider), "{keyword:?}");
-            let named = KERNEL_GROUPS.iter().any(|(group, _)| *group == keyword.group);
-            assert!(named || keyword.group == 0, "{keyword:?}");
+            let has_name = KERNEL_GROUPS.iter().any(|(group, _)| *group == keyword.group);
+            assert!(has_name || keyword.group == 0, "{keyword:?}");
         }
-        for (at, (group, name)) in KERNEL_GROUPS.iter().enumerate() {
+        for (index, (group, name)) in KERNEL_GROUPS.iter().enumerate() {
             assert_eq!(group_word(*group).1.count_ones(), 1, "{name}");
-            assert!(KERNEL_GROUPS[..at].iter().all(|other| other.0 != *group && other.1 != *name), "{name}");
+            assert!(
+                KERNEL_GROUPS[..index].iter().all(|other| other.0 != *group && other.1 != *name),
+                "{name}"
+            );
         }
     }
 
     #[test]
     fn keywords_select_groups_and_implied_groups() {
-        let (io, memory, process, scheduler) = (provider(5), provider(8), provider(11), provider(14));
+        let (io, memory, process, scheduler) =
+            (provider("Io"), provider("Memory"), provider("Process"), provider("Scheduler"));
         assert_eq!(groups_of(&process, 0x1801, 0), Some([7, 0, 0, 0, 0, 0, 0, 0]));
         assert_eq!(groups_of(&scheduler, 0x280, 0), Some([0x10, 0x2000, 0, 0, 0, 0, 0, 0]));
-        assert_eq!(groups_of(&io, 0x80, 0), Some([0x0080_0200, 0, 0, 0, 0, 0, 0, 0]), "drivers, file names");
+        assert_eq!(
+            groups_of(&io, 0x80, 0),
+            Some([0x0080_0200, 0, 0, 0, 0, 0, 0, 0]),
+            "drivers include file names"
+        );
         assert_eq!(groups_of(&memory, 1, 0), Some([0x200, 1, 0, 0, 0, 0, 0, 0]));
-        assert_eq!(groups_of(&scheduler, 1, 0), Some([0; 8]), "nothing that has an older name");
+        assert_eq!(
+            groups_of(&scheduler, 1, 0),
+            Some([0; 8]),
+            "a keyword without a known group selects nothing"
+        );
         assert_eq!(groups_of(&Guid::NULL, 1, 0), None);
     }
 
     #[test]
     fn empty_any_mask_selects_all_keywords_that_pass_the_all_mask() {
-        let process = provider(11);
+        let process = provider("Process");
         let all = groups_of(&process, 0, 0).unwrap();
         assert!([1, 2, 4, 8, 0x40000, 0x80000].iter().all(|group| has_group(&all, *group)));
         assert_eq!(groups_of(&process, 0, 1), Some([1, 0, 0, 0, 0, 0, 0, 0]));
-        assert_eq!(groups_of(&process, 1, 3), Some([0; 8]), "no keyword is two");
+        assert_eq!(groups_of(&process, 1, 3), Some([0; 8]), "no keyword has both bits");
     }
 }

@@ -1,4 +1,4 @@
-//! In types (the layout of a value) and out types (its display); flags of properties and maps.
+//! In types (layouts of values), out types (display formats), and flags of properties and maps.
 //!
 //! Source: Documented ("EVENT_PROPERTY_INFO", "inType and outType values"). TraceLogging numbers
 //! its out types differently; [`OutType::from_tracelogging`] translates.
@@ -50,14 +50,14 @@ impl InType {
     /// Returns the size of a value in bytes, if the type and the pointer size alone decide it.
     #[must_use]
     pub const fn size(self, pointer_size: usize) -> Option<usize> {
-        Some(match self.0 {
-            0 => 0,
-            3 | 4 | 307 => 1,
-            5 | 6 | 306 => 2,
-            7 | 8 | 11 | 13 | 20 => 4,
-            9 | 10 | 12 | 17 | 21 => 8,
-            15 | 18 => 16,
-            16 | 308 => pointer_size,
+        Some(match self {
+            Self::NULL => 0,
+            Self::INT8 | Self::UINT8 | Self::ANSICHAR => 1,
+            Self::INT16 | Self::UINT16 | Self::UNICODECHAR => 2,
+            Self::INT32 | Self::UINT32 | Self::FLOAT | Self::BOOLEAN | Self::HEXINT32 => 4,
+            Self::INT64 | Self::UINT64 | Self::DOUBLE | Self::FILETIME | Self::HEXINT64 => 8,
+            Self::GUID | Self::SYSTEMTIME => 16,
+            Self::POINTER | Self::SIZET => pointer_size,
             _ => return None,
         })
     }
@@ -118,10 +118,11 @@ impl OutType {
     /// of manifests.
     #[must_use]
     pub const fn from_tracelogging(out: u8, input: InType) -> Self {
-        let width = match input.0 {
-            3 | 4 => 0,
-            5 | 6 => 1,
-            9 | 10 | 12 | 17 | 21 => 3,
+        // The size of the value in bytes, as a power of two.
+        let width = match input {
+            InType::INT8 | InType::UINT8 => 0,
+            InType::INT16 | InType::UINT16 => 1,
+            InType::INT64 | InType::UINT64 | InType::DOUBLE | InType::FILETIME | InType::HEXINT64 => 3,
             _ => 2,
         };
         match out {
@@ -129,7 +130,7 @@ impl OutType {
             1 => Self::NOPRINT,
             2 => Self::STRING,
             3 => Self::BOOLEAN,
-            4 if matches!(input.0, 14 | 25) => Self::HEXBINARY,
+            4 if matches!(input, InType::BINARY | InType::COUNTEDBINARY) => Self::HEXBINARY,
             4 => Self(Self::HEXINT8.0 | width),
             5 => Self::PID,
             6 => Self::TID,
@@ -174,7 +175,7 @@ pub mod property {
 }
 
 /// Flags of a map (EVENTMAP_INFO_FLAG_…).
-#[allow(missing_docs)] // Names as published, without what they begin with.
+#[allow(missing_docs)] // Names as published, without the common prefix.
 pub mod map {
     pub const MANIFEST_VALUEMAP: u32 = 0x01;
     pub const MANIFEST_BITMAP: u32 = 0x02;

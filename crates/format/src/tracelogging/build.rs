@@ -1,20 +1,23 @@
-//! Builders of traits and metadata. They keep their memory from one blob to the next.
+//! Builders of traits and metadata. A builder reuses its memory for the next blob.
 
 use alloc::vec::Vec;
 
-use super::encode::Pen;
-use super::{Arity, FieldMetadata, METADATA, MORE, TRAIT_DECODE_GUID, TRAIT_GROUP, TYPE_MASK, TYPE_STRUCT};
+use super::encode::MetadataEncoder;
+use super::{
+    Arity, CONTINUATION_BIT, FieldMetadata, METADATA_NAME, TRAIT_DECODE_GUID, TRAIT_GROUP, TYPE_MASK,
+    TYPE_STRUCT,
+};
 use crate::text::until_nul8;
 use crate::wire::Put;
 use crate::{Error, Guid, Result};
 
 /// The largest traits blob, in bytes.
-const MAX_TRAITS: usize = 0xFFFF;
+const MAX_TRAITS_BYTES: usize = 0xFFFF;
 /// The largest metadata blob, in bytes. The size field could hold more, but the published format
 /// uses only the lower half.
-const MAX_METADATA: usize = 0x7FFF;
+const MAX_METADATA_BYTES: usize = 0x7FFF;
 /// The largest value of the size field.
-const MAX_RAW_METADATA: usize = 0xFFFF;
+const MAX_RAW_METADATA_BYTES: usize = 0xFFFF;
 
 const TYPE_NULL: u8 = 0;
 const TYPE_BINARY: u8 = 14;
@@ -64,8 +67,11 @@ impl TraitsBuilder {
                 self.blob.put_u16(size).put_u8(kind).put(data);
             }
             Err(_) => {
-                let error =
-                    Error::TooLarge { what: "provider trait", size: size as u64, limit: MAX_TRAITS as u64 };
+                let error = Error::TooLarge {
+                    what: "provider trait",
+                    size: size as u64,
+                    limit: MAX_TRAITS_BYTES as u64,
+                };
                 self.error.get_or_insert(error);
             }
         }
@@ -74,7 +80,7 @@ impl TraitsBuilder {
 
     /// Returns the blob, or the first error.
     pub fn finish(&mut self) -> Result<&[u8]> {
-        finish(&mut self.blob, &self.error, "provider traits", MAX_TRAITS)?;
+        write_size(&mut self.blob, &self.error, "provider traits", MAX_TRAITS_BYTES)?;
         super::Traits::parse_strict(&self.blob)?;
         Ok(&self.blob)
     }
@@ -117,7 +123,7 @@ impl MetadataBuilder {
         self.blob.clear();
         self.error = None;
         self.blob.put_u16(0);
-        self.encode(|pen| pen.event(name, tags))
+        self.encode(|encoder| encoder.put_event(name, tags))
     }
 
     /// Reserves memory, so that adding fields up to `bytes` bytes allocates nothing.
@@ -147,13 +153,13 @@ impl MetadataBuilder {
         self.add_field(name, TYPE_STRUCT, members, tags)
     }
 
-    /// Adds an array of such structures, with its count in the payload.
+    /// Adds an array of structures, with its count in the payload.
     pub fn add_struct_array(&mut self, name: &str, members: u8, tags: u32) -> &mut Self {
         self.add_array(name, TYPE_STRUCT, members, tags)
     }
 
-    /// Adds bytes in a private encoding: `protocol` 5 to 31 are free, `schema` is whatever its
-    /// decoder needs.
+    /// Adds bytes in a private encoding: `protocol` 5 to 31 are free, `schema` is a
+    /// description for the decoder.
     pub fn add_custom(&mut self, name: &str, protocol: u8, tags: u32, schema: &[u8]) -> &mut Self {
         let arity = Arity::Custom(schema);
         self.add(&FieldMetadata { name: name.as_bytes(), in_type: protocol, out: 0, tags, arity })
@@ -161,7 +167,7 @@ impl MetadataBuilder {
 
     /// Adds a field, after checking that readers can decode it.
     pub fn add(&mut self, field: &FieldMetadata<'_>) -> &mut Self {
-        if let Some(reason) = defect(field) {
+        if let Some(reason) = find_defect(field) {
             let offset = self.blob.len() as u64;
             self.error.get_or_insert(Error::Invalid { what: "field metadata", offset, reason });
             return self;
@@ -171,47 +177,47 @@ impl MetadataBuilder {
 
     /// Adds a field unchecked, for callers that build encodings unknown to this module.
     pub fn add_raw(&mut self, field: &FieldMetadata<'_>) -> &mut Self {
-        self.encode(|pen| pen.field(field))
+        self.encode(|encoder| encoder.put_field(field))
     }
 
     /// Appends the bytes that `write` produces.
-    fn encode(&mut self, write: impl Fn(Pen<'_>) -> Pen<'_>) -> &mut Self {
+    fn encode(&mut self, write: impl Fn(MetadataEncoder<'_>) -> MetadataEncoder<'_>) -> &mut Self {
         let start = self.blob.len();
-        let end = start.saturating_add(write(Pen::new(&mut [])).written);
+        let end = start.saturating_add(write(MetadataEncoder::new(&mut [])).written);
         self.blob.resize(end, 0);
-        if let Some(room) = self.blob.get_mut(start..) {
-            write(Pen::new(room));
+        if let Some(target) = self.blob.get_mut(start..) {
+            write(MetadataEncoder::new(target));
         }
         self
     }
 
     /// Returns the blob, or the first error. More fields may be added afterwards.
     pub fn finish(&mut self) -> Result<&[u8]> {
-        finish(&mut self.blob, &self.error, METADATA, MAX_METADATA)?;
+        write_size(&mut self.blob, &self.error, METADATA_NAME, MAX_METADATA_BYTES)?;
         Ok(&self.blob)
     }
 
     /// Like [`finish`](Self::finish), but up to the largest value of the size field.
     pub fn finish_raw(&mut self) -> Result<&[u8]> {
-        finish(&mut self.blob, &self.error, METADATA, MAX_RAW_METADATA)?;
+        write_size(&mut self.blob, &self.error, METADATA_NAME, MAX_RAW_METADATA_BYTES)?;
         Ok(&self.blob)
     }
 }
 
-/// Returns why a field must not be written.
-fn defect(field: &FieldMetadata<'_>) -> Option<&'static str> {
-    let array = matches!(field.arity, Arity::Fixed(_) | Arity::Variable);
+/// Returns the reason why readers cannot decode a field.
+fn find_defect(field: &FieldMetadata<'_>) -> Option<&'static str> {
+    let is_array = matches!(field.arity, Arity::Fixed(_) | Arity::Variable);
     match (field.arity, field.in_type) {
         (_, t) if t > TYPE_MASK => Some("in type above 31"),
-        _ if field.out & MORE != 0 => Some("out type or member count above 127"),
-        (Arity::Custom(schema), _) if schema.len() > MAX_METADATA => {
+        _ if field.out & CONTINUATION_BIT != 0 => Some("out type or member count above 127"),
+        (Arity::Custom(schema), _) if schema.len() > MAX_METADATA_BYTES => {
             Some("schema above the limit of the metadata")
         }
         (Arity::Custom(_), _) => None,
         (_, TYPE_STRUCT) if field.out == 0 => Some("structure without members"),
         (_, TYPE_POINTER) => Some("pointer without a size"),
-        (_, TYPE_BINARY) if array => Some("array of binary values"),
-        (_, TYPE_NULL) if array => Some("array of null values"),
+        (_, TYPE_BINARY) if is_array => Some("array of binary values"),
+        (_, TYPE_NULL) if is_array => Some("array of null values"),
         _ => None,
     }
 }
@@ -221,7 +227,7 @@ fn put_name(blob: &mut Vec<u8>, name: &[u8]) {
 }
 
 /// Writes the size field.
-fn finish(blob: &mut [u8], error: &Option<Error>, what: &'static str, limit: usize) -> Result<()> {
+fn write_size(blob: &mut [u8], error: &Option<Error>, what: &'static str, limit: usize) -> Result<()> {
     if let Some(error) = error {
         return Err(error.clone());
     }

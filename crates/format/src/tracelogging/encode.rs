@@ -8,18 +8,17 @@
 //! assert_eq!(&REQUEST, b"\x12\0\0Request\0count\0\x08");
 //! ```
 //!
-//! Everything is `const` and nothing is checked: [`MetadataBuilder`](super::MetadataBuilder)
-//! rejects fields that readers cannot decode, and callers that add raw fields intend them. Sizes
-//! and bytes come from the same walk, once without and once with memory to write to, so they cannot
-//! disagree.
+//! All functions are `const` and check nothing: [`MetadataBuilder`](super::MetadataBuilder) rejects
+//! fields that readers cannot decode. The same functions compute the size, without memory to write
+//! to, and then write the bytes, so both agree.
 
-use super::{ARITY_CUSTOM, ARITY_FIXED, ARITY_VARIABLE, Arity, FieldMetadata, MORE, TAG_BITS};
+use super::{ARITY_CUSTOM, ARITY_FIXED, ARITY_VARIABLE, Arity, CONTINUATION_BIT, FieldMetadata, TAG_BITS};
 
-/// Returns the size of [`metadata`] for the same event in bytes. Its size field cannot hold more
+/// Returns the size of [`metadata`] for the same event in bytes. The size field cannot hold more
 /// than 65,535.
 #[must_use]
 pub const fn metadata_size(name: &str, tags: u32, fields: &[FieldMetadata<'_>]) -> usize {
-    Pen::new(&mut []).size(0).event(name, tags).fields(fields).written
+    MetadataEncoder::new(&mut []).put_u16(0).put_event(name, tags).put_fields(fields).written
 }
 
 /// Returns the metadata of an event; `N` is its [`metadata_size`].
@@ -27,105 +26,108 @@ pub const fn metadata_size(name: &str, tags: u32, fields: &[FieldMetadata<'_>]) 
 pub const fn metadata<const N: usize>(name: &str, tags: u32, fields: &[FieldMetadata<'_>]) -> [u8; N] {
     let mut bytes = [0; N];
     // The caller that computes `N` rejects a size beyond the field.
-    Pen::new(&mut bytes).size(N as u16).event(name, tags).fields(fields);
+    MetadataEncoder::new(&mut bytes).put_u16(N as u16).put_event(name, tags).put_fields(fields);
     bytes
 }
 
-/// Writes bytes one after the other, and counts those that do not fit.
-pub(super) struct Pen<'a> {
-    rest: &'a mut [u8],
+/// Writes metadata into `target` and counts all bytes, including those that do not fit.
+pub(super) struct MetadataEncoder<'a> {
+    target: &'a mut [u8],
     pub(super) written: usize,
 }
 
-impl<'a> Pen<'a> {
-    pub(super) const fn new(rest: &'a mut [u8]) -> Self {
-        Self { rest, written: 0 }
+impl<'a> MetadataEncoder<'a> {
+    pub(super) const fn new(target: &'a mut [u8]) -> Self {
+        Self { target, written: 0 }
     }
 
-    const fn byte(self, byte: u8) -> Self {
+    const fn put_byte(self, byte: u8) -> Self {
         let written = self.written.saturating_add(1);
-        match self.rest.split_first_mut() {
-            Some((to, rest)) => {
+        match self.target.split_first_mut() {
+            Some((to, target)) => {
                 *to = byte;
-                Self { rest, written }
+                Self { target, written }
             }
-            None => Self { rest: &mut [], written },
+            None => Self { target: &mut [], written },
         }
     }
 
-    const fn size(self, size: u16) -> Self {
+    const fn put_u16(self, size: u16) -> Self {
         let [low, high] = size.to_le_bytes();
-        self.byte(low).byte(high)
+        self.put_byte(low).put_byte(high)
     }
 
-    const fn bytes(mut self, mut bytes: &[u8]) -> Self {
-        while let Some((byte, rest)) = bytes.split_first() {
-            self = self.byte(*byte);
-            bytes = rest;
+    const fn put_bytes(mut self, mut bytes: &[u8]) -> Self {
+        while let Some((byte, remaining)) = bytes.split_first() {
+            self = self.put_byte(*byte);
+            bytes = remaining;
         }
         self
     }
 
     /// Writes a name up to its first NUL, and the NUL.
-    const fn name(mut self, mut name: &[u8]) -> Self {
-        while let Some((byte, rest)) = name.split_first()
+    const fn put_name(mut self, mut name: &[u8]) -> Self {
+        while let Some((byte, remaining)) = name.split_first()
             && *byte != 0
         {
-            self = self.byte(*byte);
-            name = rest;
+            self = self.put_byte(*byte);
+            name = remaining;
         }
-        self.byte(0)
+        self.put_byte(0)
     }
 
-    /// Writes the shortest of 1, 2 and 4 bytes that keeps all set bits: tags fill from the high
-    /// end, so low bits may be omitted.
-    const fn tags(self, tags: u32) -> Self {
-        let a = (tags >> 21) as u8 & !MORE;
-        let b = (tags >> 14) as u8 & !MORE;
+    /// Writes tags in the shortest form of 1, 2 or 4 bytes that keeps all set bits. The high bits
+    /// come first, so low bits of 0 may be omitted.
+    const fn put_tags(self, tags: u32) -> Self {
+        let a = (tags >> 21) as u8 & !CONTINUATION_BIT;
+        let b = (tags >> 14) as u8 & !CONTINUATION_BIT;
         if tags & low_bits(21) == 0 {
-            self.byte(a)
+            self.put_byte(a)
         } else if tags & low_bits(14) == 0 {
-            self.byte(a | MORE).byte(b)
+            self.put_byte(a | CONTINUATION_BIT).put_byte(b)
         } else {
-            self.byte(a | MORE).byte(b | MORE).byte((tags >> 7) as u8 | MORE).byte(tags as u8 & !MORE)
+            self.put_byte(a | CONTINUATION_BIT)
+                .put_byte(b | CONTINUATION_BIT)
+                .put_byte((tags >> 7) as u8 | CONTINUATION_BIT)
+                .put_byte(tags as u8 & !CONTINUATION_BIT)
         }
     }
 
     /// Writes the part between the size and the fields.
-    pub(super) const fn event(self, name: &str, tags: u32) -> Self {
-        self.tags(tags).name(name.as_bytes())
+    pub(super) const fn put_event(self, name: &str, tags: u32) -> Self {
+        self.put_tags(tags).put_name(name.as_bytes())
     }
 
-    const fn fields(mut self, mut fields: &[FieldMetadata<'_>]) -> Self {
-        while let Some((field, rest)) = fields.split_first() {
-            self = self.field(field);
-            fields = rest;
+    const fn put_fields(mut self, mut fields: &[FieldMetadata<'_>]) -> Self {
+        while let Some((field, remaining)) = fields.split_first() {
+            self = self.put_field(field);
+            fields = remaining;
         }
         self
     }
 
-    pub(super) const fn field(self, field: &FieldMetadata<'_>) -> Self {
+    pub(super) const fn put_field(self, field: &FieldMetadata<'_>) -> Self {
         let tags = field.tags & low_bits(TAG_BITS);
-        let out = field.out & !MORE;
-        let input = field.in_type & !MORE
+        let out = field.out & !CONTINUATION_BIT;
+        let input = field.in_type & !CONTINUATION_BIT
             | match field.arity {
                 Arity::Scalar => 0,
                 Arity::Fixed(_) => ARITY_FIXED,
                 Arity::Variable => ARITY_VARIABLE,
                 Arity::Custom(_) => ARITY_CUSTOM,
             };
-        let named = self.name(field.name);
+        let named = self.put_name(field.name);
         let typed = if tags != 0 {
-            named.byte(input | MORE).byte(out | MORE).tags(tags)
+            named.put_byte(input | CONTINUATION_BIT).put_byte(out | CONTINUATION_BIT).put_tags(tags)
         } else if out != 0 {
-            named.byte(input | MORE).byte(out)
+            named.put_byte(input | CONTINUATION_BIT).put_byte(out)
         } else {
-            named.byte(input)
+            named.put_byte(input)
         };
         match field.arity {
             Arity::Scalar | Arity::Variable => typed,
-            Arity::Fixed(count) => typed.size(count),
-            Arity::Custom(schema) => typed.size(schema.len() as u16).bytes(schema),
+            Arity::Fixed(count) => typed.put_u16(count),
+            Arity::Custom(schema) => typed.put_u16(schema.len() as u16).put_bytes(schema),
         }
     }
 }

@@ -5,26 +5,26 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn fields(blob: &[u8]) -> Vec<FieldMetadata<'_>> {
+fn parse_fields(blob: &[u8]) -> Vec<FieldMetadata<'_>> {
     EventMetadata::parse(blob).unwrap().fields().collect::<Result<_>>().unwrap()
 }
 
-fn named(name: &str) -> FieldMetadata<'_> {
+fn field_named(name: &str) -> FieldMetadata<'_> {
     FieldMetadata { name: name.as_bytes(), ..Default::default() }
 }
 
 #[test]
-fn metadata_starts_as_in_a_real_trace() {
+fn metadata_equals_a_real_trace() {
     let mut builder = MetadataBuilder::new("PrimitiveTypesTest", 0);
     let blob = builder.add_field("string_type", 2, 0, 0).add_field("boolean_type", 4, 3, 0).finish().unwrap();
     assert_eq!(blob[2..], *b"\0PrimitiveTypesTest\0string_type\0\x02boolean_type\0\x84\x03");
     assert_eq!(usize::from(blob[0]), blob.len());
-    let boolean = FieldMetadata { in_type: 4, out: 3, ..named("boolean_type") };
-    assert_eq!(fields(blob), [FieldMetadata { in_type: 2, ..named("string_type") }, boolean]);
+    let boolean = FieldMetadata { in_type: 4, out: 3, ..field_named("boolean_type") };
+    assert_eq!(parse_fields(blob), [FieldMetadata { in_type: 2, ..field_named("string_type") }, boolean]);
 }
 
 #[test]
-fn traits_are_as_in_a_real_trace() {
+fn traits_equal_a_real_trace() {
     let group: Guid = "4f50731a-89cf-4782-b3e0-dce8c90476ba".parse().unwrap();
     let mut builder = TraitsBuilder::new("Microsoft.Windows.Subsystem.LxCore");
     let blob = builder.group(&group).finish().unwrap();
@@ -49,7 +49,7 @@ fn tags_take_one_two_or_four_bytes() {
         let blob = builder.add_field("f", 8, 0, tags).finish().unwrap();
         assert_eq!(blob[2..][..bytes.len()], *bytes, "{tags:#x}");
         assert_eq!(EventMetadata::parse(blob).unwrap().tags, tags & 0x0FFF_FFFF);
-        assert_eq!(fields(blob)[0].tags, tags & 0x0FFF_FFFF);
+        assert_eq!(parse_fields(blob)[0].tags, tags & 0x0FFF_FFFF);
     }
 }
 
@@ -61,63 +61,63 @@ fn tags_in_more_bytes_than_needed_are_read() {
         assert_eq!(metadata.name, b"e");
         metadata.tags
     };
-    assert_eq!(tags(&[0x80, 0x00]), 0, "as a real trace has it");
+    assert_eq!(tags(&[0x80, 0x00]), 0, "a real trace has this form");
     assert_eq!(tags(&[0x81, 0x80, 0x00]), 1 << 21);
     assert_eq!(tags(&[0x80, 0x80, 0x80, 0x81, 0xFF, 0x7F]), 1, "the fifth byte and later mean nothing");
 }
 
 #[test]
-fn every_arity_comes_back() {
+fn every_arity_reads_back() {
     let mut builder = MetadataBuilder::new("e", 0);
     builder.add_field("scalar", 8, 0, 0).add_array("array", 6, 2, 0).add_fixed_array("fixed", 15, 0, 5, 300);
     let blob =
         builder.add_custom("custom", 31, 0, b"schema").add_struct_array("structs", 127, 0).finish().unwrap();
     let expected = [
-        FieldMetadata { in_type: 8, ..named("scalar") },
-        FieldMetadata { in_type: 6, out: 2, arity: Arity::Variable, ..named("array") },
-        FieldMetadata { in_type: 15, tags: 5, arity: Arity::Fixed(300), ..named("fixed") },
-        FieldMetadata { in_type: 31, arity: Arity::Custom(b"schema"), ..named("custom") },
-        FieldMetadata { in_type: 24, out: 127, arity: Arity::Variable, ..named("structs") },
+        FieldMetadata { in_type: 8, ..field_named("scalar") },
+        FieldMetadata { in_type: 6, out: 2, arity: Arity::Variable, ..field_named("array") },
+        FieldMetadata { in_type: 15, tags: 5, arity: Arity::Fixed(300), ..field_named("fixed") },
+        FieldMetadata { in_type: 31, arity: Arity::Custom(b"schema"), ..field_named("custom") },
+        FieldMetadata { in_type: 24, out: 127, arity: Arity::Variable, ..field_named("structs") },
     ];
-    assert_eq!(fields(blob), expected);
+    assert_eq!(parse_fields(blob), expected);
     assert_eq!(expected.map(|f| f.members()), [None, None, None, None, Some(127)]);
 }
 
 #[test]
-fn a_custom_protocol_24_is_no_structure() {
-    let field = FieldMetadata { in_type: 24, arity: Arity::Custom(&[]), ..named("f") };
+fn custom_protocol_24_is_not_a_structure() {
+    let field = FieldMetadata { in_type: 24, arity: Arity::Custom(&[]), ..field_named("f") };
     assert_eq!(field.members(), None);
 }
 
 #[test]
 fn builder_rejects_fields_that_readers_cannot_decode() {
-    let refused = |f: &dyn Fn(&mut MetadataBuilder)| {
+    let is_rejected = |f: &dyn Fn(&mut MetadataBuilder)| {
         let mut builder = MetadataBuilder::new("e", 0);
         f(&mut builder);
         builder.add_field("later", 8, 0, 0).finish().is_err()
     };
-    assert!(refused(&|b| {
+    assert!(is_rejected(&|b| {
         b.add_struct("s", 0, 0);
     }));
-    assert!(refused(&|b| {
+    assert!(is_rejected(&|b| {
         b.add_struct("s", 128, 0);
     }));
-    assert!(refused(&|b| {
+    assert!(is_rejected(&|b| {
         b.add_array("a", 14, 0, 0);
     }));
-    assert!(refused(&|b| {
+    assert!(is_rejected(&|b| {
         b.add_fixed_array("a", 0, 0, 0, 9);
     }));
-    assert!(refused(&|b| {
+    assert!(is_rejected(&|b| {
         b.add_field("p", 16, 0, 0);
     }));
-    assert!(refused(&|b| {
+    assert!(is_rejected(&|b| {
         b.add_field("p", 32, 0, 0);
     }));
-    assert!(refused(&|b| {
+    assert!(is_rejected(&|b| {
         b.add_custom("c", 5, 0, &[0; 70_000]);
     }));
-    assert!(!refused(&|b| {
+    assert!(!is_rejected(&|b| {
         b.add_field("b", 14, 0, 0);
     }));
 }
@@ -140,7 +140,7 @@ fn blobs_stay_below_their_limits() {
 }
 
 #[test]
-fn a_builder_can_start_over_after_an_error() {
+fn builder_can_be_reset_after_an_error() {
     let mut builder = MetadataBuilder::new("first", 1);
     assert!(builder.add_struct("s", 0, 0).finish().is_err());
     let blob = builder.reset("second", 0).add_field("f", 8, 0, 0).finish().unwrap();
@@ -148,7 +148,7 @@ fn a_builder_can_start_over_after_an_error() {
 }
 
 #[test]
-fn names_are_cut_at_a_nul() {
+fn names_are_truncated_at_a_nul() {
     assert_eq!(Traits::parse(TraitsBuilder::new("a\0b").finish().unwrap()).unwrap().name, b"a");
     assert_eq!(
         MetadataBuilder::new("a\0b", 0).add_field("c\0d", 8, 0, 0).finish().unwrap(),
@@ -157,11 +157,11 @@ fn names_are_cut_at_a_nul() {
 }
 
 #[test]
-fn a_view_ends_with_its_own_size() {
+fn view_ignores_bytes_after_its_size() {
     let mut builder = MetadataBuilder::new("e", 0);
     let mut bytes = builder.add_field("f", 8, 0, 0).finish().unwrap().to_vec();
     bytes.extend(b"payload");
-    assert_eq!((fields(&bytes).len(), EventMetadata::parse(&bytes).unwrap().size()), (1, 8));
+    assert_eq!((parse_fields(&bytes).len(), EventMetadata::parse(&bytes).unwrap().size()), (1, 8));
     let mut bytes = TraitsBuilder::new("p").finish().unwrap().to_vec();
     bytes.extend([3, 0, 9]);
     let traits = Traits::parse(&bytes).unwrap();
@@ -174,7 +174,7 @@ fn strict_parse_rejects_what_parse_tolerates() {
     let guid = [7; 16];
     let group = [&[19, 0, 1][..], &guid].concat();
     let blob = |traits: &[u8]| [&[traits.len() as u8 + 4, 0, b'p', 0], traits].concat();
-    for (traits, found) in [
+    for (traits, trait_count) in [
         (group.repeat(2), 2),
         ([19, 0, 1].to_vec(), 0),
         ([2, 0].to_vec(), 0),
@@ -183,37 +183,37 @@ fn strict_parse_rejects_what_parse_tolerates() {
         ([&group[..], &[4, 0, 2, 9]].concat(), 2),
     ] {
         let blob = blob(&traits);
-        assert_eq!(Traits::parse(&blob).unwrap().iter().count(), found, "{traits:x?}");
+        assert_eq!(Traits::parse(&blob).unwrap().iter().count(), trait_count, "{traits:x?}");
         assert!(Traits::parse_strict(&blob).is_err(), "{traits:x?}");
     }
     let fine = blob(&[&group[..], &[4, 0, 77, 9], &[3, 0, 200]].concat());
     let traits = Traits::parse_strict(&fine).unwrap();
     assert_eq!((traits.get(77), traits.get(200), traits.get(2)), (Some(&[9][..]), Some(&[][..]), None));
-    assert!(Traits::parse_strict(&[3, 0, b'p']).is_err(), "no end of name");
-    assert!(Traits::parse_strict(&[3, 0, 0]).is_ok(), "an empty name");
+    assert!(Traits::parse_strict(&[3, 0, b'p']).is_err(), "accepted an unterminated name");
+    assert!(Traits::parse_strict(&[3, 0, 0]).is_ok(), "rejected an empty name");
 }
 
 #[test]
-fn every_truncation_is_an_error_or_an_end() {
+fn truncated_metadata_is_an_error_or_ends_early() {
     let mut builder = MetadataBuilder::new("event", 1);
     builder.add_field("a", 8, 4, 3).add_fixed_array("b", 8, 0, 0, 2).add_custom("c", 5, 0, b"xyz");
     let blob = builder.finish().unwrap().to_vec();
     for end in 0..blob.len() {
         assert!(EventMetadata::parse(&blob[..end]).is_err(), "the size is beyond the bytes at {end}");
-        let mut cut = blob[..end].to_vec();
-        if let Some(size) = cut.first_chunk_mut() {
+        let mut truncated = blob[..end].to_vec();
+        if let Some(size) = truncated.first_chunk_mut() {
             *size = (end as u16).to_le_bytes();
         }
-        if let Ok(metadata) = EventMetadata::parse(&cut) {
-            let all: Vec<_> = metadata.fields().collect();
-            assert!(all.len() <= 3 && all.iter().rev().skip(1).all(Result::is_ok), "cut at {end}");
+        if let Ok(metadata) = EventMetadata::parse(&truncated) {
+            let fields: Vec<_> = metadata.fields().collect();
+            assert!(fields.len() <= 3 && fields.iter().rev().skip(1).all(Result::is_ok), "cut at {end}");
         }
     }
 }
 
 proptest! {
     #[test]
-    fn any_bytes_are_viewed_within_bounds(mut bytes in prop::collection::vec(any::<u8>(), 2..200)) {
+    fn arbitrary_bytes_are_viewed_within_bounds(mut bytes in prop::collection::vec(any::<u8>(), 2..200)) {
         bytes[1] = 0;
         if let Ok(metadata) = EventMetadata::parse(&bytes) {
             prop_assert!(metadata.fields().count() <= bytes.len());
@@ -225,7 +225,7 @@ proptest! {
     }
 
     #[test]
-    fn what_is_built_is_what_is_seen(
+    fn built_metadata_reads_back(
         tags in any::<u32>(),
         list in prop::collection::vec(("[a-z]{0,9}", 1_u8..14, 0_u8..128, 0_u32..1 << 28, 0_u8..4, any::<u16>()), 0..30),
     ) {
@@ -243,6 +243,6 @@ proptest! {
         }
         let blob = builder.finish().unwrap();
         prop_assert_eq!(EventMetadata::parse(blob).unwrap().tags, tags & 0x0FFF_FFFF);
-        prop_assert_eq!(fields(blob), expected);
+        prop_assert_eq!(parse_fields(blob), expected);
     }
 }

@@ -6,45 +6,45 @@ use proptest::prelude::*;
 use super::{Compressor, decompress, decompress_prefix};
 use crate::Error;
 
-/// Runs the documented procedure step by step. Returns the output, and how much of the stream
-/// it used.
-fn oracle(src: &[u8], limit: usize) -> (Vec<u8>, Option<usize>) {
+/// Decodes by the documented procedure, step by step. Returns the output and, if the stream is
+/// valid, the number of bytes that were used.
+fn reference_decode(src: &[u8], limit: usize) -> (Vec<u8>, Option<usize>) {
     let mut out = Vec::new();
-    let used = oracle_steps(src, limit, &mut out);
+    let used = reference_steps(src, limit, &mut out);
     (out, used)
 }
 
-fn oracle_steps(src: &[u8], limit: usize, out: &mut Vec<u8>) -> Option<usize> {
-    let number = |at: &mut usize, n: usize| {
+fn reference_steps(src: &[u8], limit: usize, out: &mut Vec<u8>) -> Option<usize> {
+    let read_number = |at: &mut usize, n: usize| {
         let bytes = src.get(*at..*at + n)?;
         *at += n;
         Some(bytes.iter().rev().fold(0_usize, |v, &b| v << 8 | usize::from(b)))
     };
-    let (mut at, mut flags, mut count, mut nib) = (0, 0, 0, None);
+    let (mut at, mut flags, mut count, mut half_byte) = (0, 0, 0, None);
     while out.len() < limit {
         if count == 0 {
-            (flags, count) = (number(&mut at, 4)?, 32);
+            (flags, count) = (read_number(&mut at, 4)?, 32);
         }
         count -= 1;
         if flags >> count & 1 == 0 {
-            out.push(number(&mut at, 1)? as u8);
+            out.push(read_number(&mut at, 1)? as u8);
             continue;
         }
-        let token = number(&mut at, 2)?;
+        let token = read_number(&mut at, 2)?;
         let (mut length, distance) = (token & 7, (token >> 3) + 1);
         if length == 7 {
-            length = match nib.take() {
-                Some(place) => usize::from(src[place]) >> 4,
+            length = match half_byte.take() {
+                Some(offset) => usize::from(src[offset]) >> 4,
                 None => {
-                    nib = Some(at);
-                    number(&mut at, 1)? & 15
+                    half_byte = Some(at);
+                    read_number(&mut at, 1)? & 15
                 }
             };
             if length == 15 {
-                length = number(&mut at, 1)?;
+                length = read_number(&mut at, 1)?;
                 if length == 255 {
-                    length = match number(&mut at, 2)? {
-                        0 => number(&mut at, 4)?,
+                    length = match read_number(&mut at, 2)? {
+                        0 => read_number(&mut at, 4)?,
                         short => short,
                     };
                     length = length.checked_sub(22)?;
@@ -70,8 +70,8 @@ fn compress(data: &[u8]) -> Vec<u8> {
     stream
 }
 
-fn assert_like_oracle(stream: &[u8], limit: usize) {
-    let (expected, used) = oracle(stream, limit);
+fn assert_equals_reference(stream: &[u8], limit: usize) {
+    let (expected, used) = reference_decode(stream, limit);
     let mut out = vec![1, 2, 3];
     let result = decompress(stream, limit, &mut out);
     assert_eq!(result.is_ok(), used.is_some(), "{result:?}");
@@ -79,7 +79,7 @@ fn assert_like_oracle(stream: &[u8], limit: usize) {
 }
 
 /// Text of few words, with repetitions at many distances and lengths.
-fn wordy() -> impl Strategy<Value = Vec<u8>> {
+fn repetitive_data() -> impl Strategy<Value = Vec<u8>> {
     let word = prop_oneof![
         prop::collection::vec(any::<u8>(), 1..40),
         (any::<u8>(), 1_usize..400).prop_map(|(b, n)| vec![b; n]),
@@ -90,7 +90,7 @@ fn wordy() -> impl Strategy<Value = Vec<u8>> {
 }
 
 /// Streams of mostly valid tokens: random flags, literals, and copies from near.
-fn plausible() -> impl Strategy<Value = Vec<u8>> {
+fn plausible_stream() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![
         4 => prop::collection::vec(any::<u8>(), 4..12),
         4 => (0_u16..64).prop_map(|m| m.to_le_bytes().to_vec()),
@@ -102,38 +102,38 @@ fn plausible() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn what_was_compressed_comes_back(data in wordy()) {
+    fn compressed_data_decompresses_to_the_original(data in repetitive_data()) {
         let stream = compress(&data);
         let mut out = Vec::new();
         prop_assert_eq!(decompress(&stream, data.len(), &mut out), Ok(()));
         prop_assert_eq!(&out, &data);
         // The whole stream is used, except for a flag word without tokens, which a reader that does
         // not know the length needs.
-        let (expected, used) = oracle(&stream, data.len());
+        let (expected, used) = reference_decode(&stream, data.len());
         prop_assert_eq!(expected, data);
         prop_assert!([&[][..], &[0xFF; 4]].contains(&&stream[used.unwrap()..]));
     }
 
     #[test]
-    fn any_bytes_decode_as_the_procedure_says(stream in prop::collection::vec(any::<u8>(), 0..400), limit in 0_usize..2000) {
-        assert_like_oracle(&stream, limit);
+    fn arbitrary_bytes_decode_like_the_reference(stream in prop::collection::vec(any::<u8>(), 0..400), limit in 0_usize..2000) {
+        assert_equals_reference(&stream, limit);
     }
 
     #[test]
-    fn plausible_streams_decode_as_the_procedure_says(stream in plausible(), limit in 0_usize..5000) {
-        assert_like_oracle(&stream, limit);
+    fn plausible_streams_decode_like_the_reference(stream in plausible_stream(), limit in 0_usize..5000) {
+        assert_equals_reference(&stream, limit);
     }
 
     #[test]
-    fn a_prefix_is_the_start_of_the_whole(data in wordy(), want in 0_usize..3000) {
+    fn prefix_equals_the_start_of_the_data(data in repetitive_data(), wanted_bytes in 0_usize..3000) {
         let mut out = Vec::new();
-        decompress_prefix(&compress(&data), want, data.len(), &mut out).unwrap();
-        prop_assert!(out.len() >= want.min(data.len()) && data.starts_with(&out));
+        decompress_prefix(&compress(&data), wanted_bytes, data.len(), &mut out).unwrap();
+        prop_assert!(out.len() >= wanted_bytes.min(data.len()) && data.starts_with(&out));
     }
 }
 
 #[test]
-fn the_documented_examples_hold_both_ways() {
+fn documented_examples_compress_and_decompress() {
     let mut alphabet = vec![0x3F, 0, 0, 0];
     alphabet.extend(b'a'..=b'z');
     assert_eq!(compress(&alphabet[4..]), alphabet);
@@ -147,7 +147,7 @@ fn the_documented_examples_hold_both_ways() {
 }
 
 #[test]
-fn a_full_last_word_is_followed_by_an_empty_one() {
+fn full_last_flag_word_is_followed_by_an_empty_one() {
     assert_eq!(compress(&[]), [0xFF; 4]);
     let distinct: Vec<u8> = (0..32).collect();
     let stream = compress(&distinct);
@@ -180,7 +180,7 @@ fn every_form_of_length_is_written_and_read() {
 }
 
 #[test]
-fn a_32_bit_length_is_read() {
+fn length_of_32_bits_is_read() {
     let stream = [0xFF, 0xFF, 0xFF, 0x7F, b'x', 0x07, 0x00, 0x0F, 0xFF, 0, 0, 0xA0, 0x86, 0x01, 0x00];
     let mut out = Vec::new();
     assert_eq!(decompress(&stream, 100_004, &mut out), Ok(()));
@@ -190,7 +190,7 @@ fn a_32_bit_length_is_read() {
 }
 
 #[test]
-fn every_truncation_keeps_what_came_before() {
+fn truncated_stream_decodes_up_to_the_truncation() {
     let data: Vec<u8> = (0_u32..600).flat_map(|i| (i * i % 97).to_le_bytes()).collect();
     let stream = compress(&data);
     let mut out = Vec::new();
@@ -206,21 +206,29 @@ fn every_truncation_keeps_what_came_before() {
 #[test]
 fn defects_are_reported_with_their_offset() {
     let mut out = Vec::new();
-    let mut fail = |stream: &[u8], limit| match decompress(stream, limit, &mut out) {
+    let mut decode_error = |stream: &[u8], limit| match decompress(stream, limit, &mut out) {
         Err(Error::Invalid { offset, .. } | Error::Truncated { offset, .. }) => (offset, out.len()),
         other => panic!("{other:?}"),
     };
-    assert_eq!(fail(&[], 1), (0, 0), "nothing at all");
-    assert_eq!(fail(&[0, 0, 0], 1), (0, 0), "part of a flag word");
-    assert_eq!(fail(&[0, 0, 0, 0x40, b'a', 8, 0], 9), (5, 1), "two bytes back after one");
-    assert_eq!(fail(&[0, 0, 0, 0x40, b'a', 6, 0], 9), (5, 1), "nine bytes where eight are left");
-    assert_eq!(fail(&[0, 0, 0, 0x40, b'a', 7, 0, 15, 255, 21, 0], 99), (9, 1), "length 21 in the long form");
-    assert_eq!(fail(&[0, 0, 0, 0x40, b'a', 7, 0, 15], 99), (8, 1), "no byte after the half byte");
-    assert_eq!(fail(&[0, 0, 0, 0, b'a', b'b'], 3), (6, 2), "a literal too few");
+    assert_eq!(decode_error(&[], 1), (0, 0), "an empty stream");
+    assert_eq!(decode_error(&[0, 0, 0], 1), (0, 0), "part of a flag word");
+    assert_eq!(
+        decode_error(&[0, 0, 0, 0x40, b'a', 8, 0], 9),
+        (5, 1),
+        "a copy from two bytes back after one byte"
+    );
+    assert_eq!(decode_error(&[0, 0, 0, 0x40, b'a', 6, 0], 9), (5, 1), "a copy of nine bytes with eight left");
+    assert_eq!(
+        decode_error(&[0, 0, 0, 0x40, b'a', 7, 0, 15, 255, 21, 0], 99),
+        (9, 1),
+        "length 21 in the long form"
+    );
+    assert_eq!(decode_error(&[0, 0, 0, 0x40, b'a', 7, 0, 15], 99), (8, 1), "no byte after the half byte");
+    assert_eq!(decode_error(&[0, 0, 0, 0, b'a', b'b'], 3), (6, 2), "one literal is missing");
 }
 
 #[test]
-fn a_huge_limit_costs_no_memory() {
+fn large_limit_allocates_no_memory() {
     let mut out = Vec::new();
     assert!(decompress(&[0, 0, 0, 0, b'a'], usize::MAX, &mut out).is_err());
     assert_eq!(out, b"a");
@@ -228,7 +236,7 @@ fn a_huge_limit_costs_no_memory() {
 }
 
 #[test]
-fn a_used_compressor_writes_what_a_new_one_writes() {
+fn reused_compressor_writes_the_same_stream_as_a_new_one() {
     let mut compressor = Compressor::new();
     let mut stream = Vec::new();
     for n in 0..50_u32 {
@@ -239,7 +247,7 @@ fn a_used_compressor_writes_what_a_new_one_writes() {
 }
 
 #[test]
-fn positions_that_run_out_start_over() {
+fn compressor_resets_positions_before_they_overflow() {
     let data = b"round and round and round".repeat(9);
     let mut compressor = Compressor::new();
     compressor.base = u32::MAX - 100;

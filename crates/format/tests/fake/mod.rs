@@ -1,6 +1,6 @@
 //! Builds small traces: numbered events, files of chosen buffers, and the events that a reader
 //! returns.
-#![allow(dead_code)] // Each test binary uses its part.
+#![allow(dead_code)] // Each test binary uses only some of the functions.
 
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
 use traceweir_format::etl::{Finding, Options, Rule, Summary, Trace, Writer, check};
@@ -14,15 +14,15 @@ pub(crate) const PROVIDER: Guid = Guid::from_u128(0x7357_0000_0001_4000_8000_000
 pub(crate) const START: FileTime = FileTime(133_500_000_000_000_000);
 pub(crate) const ANCHOR: i64 = 1_000;
 
-/// An event as a reader returns it: processor, stamp, whole record.
+/// An event from a reader: processor, stamp and record.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Seen {
+pub(crate) struct ReadEvent {
     pub(crate) cpu: u16,
     pub(crate) time: i64,
     pub(crate) bytes: Vec<u8>,
 }
 
-impl Seen {
+impl ReadEvent {
     pub(crate) fn from_record(record: &Record<'_>) -> Self {
         Self { cpu: record.cpu(), time: record.time(), bytes: record.bytes().to_vec() }
     }
@@ -44,14 +44,14 @@ pub(crate) fn options() -> Options {
     }
 }
 
-pub(crate) fn encode(write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Vec<u8> {
+pub(crate) fn encode_record(write: impl FnOnce(&mut Vec<u8>) -> Result<()>) -> Vec<u8> {
     let mut out = Vec::new();
     write(&mut out).unwrap();
     out
 }
 
-/// Returns an event with a number as its id and `payload` bytes that repeat it.
-pub(crate) fn event(time: i64, number: usize, payload: usize) -> Vec<u8> {
+/// Encodes an event with a number as its id and `payload` bytes with this number.
+pub(crate) fn encode_event(time: i64, number: usize, payload: usize) -> Vec<u8> {
     let header = EventHeader {
         time,
         provider: PROVIDER,
@@ -60,17 +60,17 @@ pub(crate) fn event(time: i64, number: usize, payload: usize) -> Vec<u8> {
         descriptor: EventDescriptor { id: number as u16, ..Default::default() },
         ..Default::default()
     };
-    encode(|out| header.encode(&vec![number as u8; payload], out))
+    encode_record(|out| header.encode(&vec![number as u8; payload], out))
 }
 
-/// Returns a WPP message without a stamp.
-pub(crate) fn unstamped(number: u16) -> Vec<u8> {
+/// Encodes a WPP message without a stamp.
+pub(crate) fn unstamped_message(number: u16) -> Vec<u8> {
     let header = MessageHeader { number, pointer_size: 8, sequence: None, guid: None, time: None, ids: None };
-    encode(|out| header.encode(b"args", out))
+    encode_record(|out| header.encode(b"args", out))
 }
 
-/// Returns a finalised file whose data buffers are exactly these.
-pub(crate) fn file(options: Options, buffers: &[Buffer]) -> Vec<u8> {
+/// Builds a finalised file with these data buffers.
+pub(crate) fn build_file(options: Options, buffers: &[Buffer]) -> Vec<u8> {
     let mut writer = Writer::create(Vec::new(), options).unwrap();
     for (cpu, records) in buffers {
         writer.append(*cpu, ANCHOR + 9_999, &records.concat()).unwrap();
@@ -78,70 +78,70 @@ pub(crate) fn file(options: Options, buffers: &[Buffer]) -> Vec<u8> {
     writer.finish(Summary { end_time: FileTime(START.0 + 10_000), ..Default::default() }).unwrap()
 }
 
-/// Returns a file of three processors, with twelve buffers of 1 KiB, two events each, and time
-/// order across them.
-pub(crate) fn small(compressed: bool) -> Vec<u8> {
+/// Builds a file of three processors with twelve buffers of 1 KiB, two events each. The buffers are
+/// in time order.
+pub(crate) fn small_file(compressed: bool) -> Vec<u8> {
     let buffers: Vec<_> = (0..12_usize)
         .map(|n| {
             let time = ANCHOR + 10 * n as i64;
-            ((n % 3) as u16, vec![event(time, 2 * n, 40), event(time + 15, 2 * n + 1, 100)])
+            ((n % 3) as u16, vec![encode_event(time, 2 * n, 40), encode_event(time + 15, 2 * n + 1, 100)])
         })
         .collect();
-    file(Options { compressed, ..options() }, &buffers)
+    build_file(Options { compressed, ..options() }, &buffers)
 }
 
-/// Returns all events in time order, and the number of defects.
-pub(crate) fn salvage(bytes: &[u8]) -> (Vec<Seen>, u64) {
+/// Reads a file that may be damaged. Returns all events in time order, and the number of defects.
+pub(crate) fn read_damaged(bytes: &[u8]) -> (Vec<ReadEvent>, u64) {
     let trace = Trace::open(bytes).unwrap();
     let mut events = trace.events();
-    let mut seen = Vec::new();
+    let mut read = Vec::new();
     while let Some(record) = events.next().unwrap() {
-        seen.push(Seen::from_record(&record));
+        read.push(ReadEvent::from_record(&record));
     }
     let damage = events.damage().count;
-    (seen, damage)
+    (read, damage)
 }
 
-/// Returns all events of an undamaged file.
-pub(crate) fn read(bytes: &[u8]) -> Vec<Seen> {
-    let (seen, damage) = salvage(bytes);
+/// Reads all events of an undamaged file.
+pub(crate) fn read_events(bytes: &[u8]) -> Vec<ReadEvent> {
+    let (events, damage) = read_damaged(bytes);
     assert_eq!(damage, 0, "the file is damaged");
-    seen
+    events
 }
 
-/// Like [`read`], without the events of the header buffer.
-pub(crate) fn data(bytes: &[u8]) -> Vec<Seen> {
-    read(bytes).into_iter().filter(|s| !is_log_file_header(&s.bytes)).collect()
+/// Like [`read_events`], without the events of the header buffer.
+pub(crate) fn read_data_events(bytes: &[u8]) -> Vec<ReadEvent> {
+    read_events(bytes).into_iter().filter(|s| !is_log_file_header(&s.bytes)).collect()
 }
 
 pub(crate) fn is_log_file_header(record: &[u8]) -> bool {
     matches!(record[2..8], [1 | 2, 0xC0, _, _, 0, 0])
 }
 
-/// Returns the findings of the checker: rules with their offsets.
-pub(crate) fn findings(bytes: &[u8]) -> Vec<(Rule, u64)> {
-    let mut all = Vec::new();
+/// Runs the checker. Returns the broken rules with their offsets.
+pub(crate) fn check_file(bytes: &[u8]) -> Vec<(Rule, u64)> {
+    let mut found = Vec::new();
     let trace = Trace::open(bytes).unwrap();
     check(&trace, &mut |Finding { rule, offset, detail }| {
         assert!(!detail.is_empty());
-        all.push((rule, offset));
+        found.push((rule, offset));
     })
     .unwrap();
-    all
+    found
 }
 
-/// Returns file offset and header of each buffer.
-pub(crate) fn buffers(bytes: &[u8]) -> Vec<(usize, BufferHeader)> {
-    let mut all = Vec::new();
+/// Parses the header of each buffer. Returns it with the file offset of the buffer.
+pub(crate) fn buffer_headers(bytes: &[u8]) -> Vec<(usize, BufferHeader)> {
+    let mut found = Vec::new();
     let mut at = 0;
     while at < bytes.len() {
         let head = BufferHeader::parse(bytes[at..].first_chunk::<HEADER_SIZE>().unwrap());
-        all.push((at, head));
+        found.push((at, head));
         at += head.buffer_size as usize;
     }
-    all
+    found
 }
 
-pub(crate) fn put(bytes: &mut [u8], at: usize, value: &[u8]) {
+pub(crate) fn overwrite(bytes: &mut [u8], at: usize, value: &[u8]) {
     bytes[at..at + value.len()].copy_from_slice(value);
 }

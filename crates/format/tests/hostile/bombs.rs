@@ -1,80 +1,83 @@
-//! Small input that unpacks to very much, and files that need everything in memory at once.
+//! Small input that unpacks to large output, and files that need all buffers in memory at once.
 //!
-//! Each limit is the largest number of bytes at one time, as counted by the allocator.
+//! Each limit is the peak number of bytes that the allocator counts.
 
-use super::streams::long_copy;
+use super::streams::encode_long_copy;
 use super::*;
 use traceweir_format::kernel::hook;
 
-/// Returns a stream of some hundred bytes that unpacks to these records and then filler, `len`
-/// bytes in all.
-fn bomb(records: &[Vec<u8>], len: usize) -> Vec<u8> {
+/// Encodes a stream of some hundred bytes that unpacks to these records and filler, `len` bytes in
+/// total.
+fn compression_bomb(records: &[Vec<u8>], len: usize) -> Vec<u8> {
     let mut plain = records.concat();
     plain.push(0xFF);
-    let mut out = Vec::new();
+    let mut report = Vec::new();
     let mut tokens: Vec<(bool, Vec<u8>)> = plain.iter().map(|&b| (false, vec![b])).collect();
-    tokens.push((true, long_copy(1, (len - plain.len()) as u32)));
+    tokens.push((true, encode_long_copy(1, (len - plain.len()) as u32)));
     for group in tokens.chunks(32) {
         let flags = (0..32).fold(0_u32, |f, i| f << 1 | u32::from(group.get(i).is_none_or(|t| t.0)));
-        out.put_u32(flags);
-        group.iter().for_each(|t| out.extend(&t.1));
+        report.put_u32(flags);
+        group.iter().for_each(|t| report.extend(&t.1));
     }
-    out
+    report
 }
 
-/// 2,048 processors with a bomb each; every eighth has three events, the others one.
-pub(super) fn bombs(offset: u32) -> Vec<u8> {
+/// Builds a file with a compression bomb on each of 2,048 processors. Every eighth bomb has three
+/// events, the others one.
+pub(super) fn file_of_bombs(offset: u32) -> Vec<u8> {
     let len = offset as usize - HEADER_SIZE;
-    let once = bomb(&[event(ANCHOR + 1, 1, 8)], len);
-    let thrice = bomb(&[1, 2, 3].map(|n| event(ANCHOR + n, n as usize, 8)), len);
+    let one_event = compression_bomb(&[encode_event(ANCHOR + 1, 1, 8)], len);
+    let three_events = compression_bomb(&[1, 2, 3].map(|n| encode_event(ANCHOR + n, n as usize, 8)), len);
     let mut bytes =
-        file(Options { compressed: true, buffer_size: offset, processors: 2048, ..options() }, &[]);
+        build_file(Options { compressed: true, buffer_size: offset, processors: 2048, ..options() }, &[]);
     for cpu in 0..2048 {
-        append_packed(
+        append_compressed_buffer(
             &mut bytes,
             cpu,
             offset,
             i64::from(cpu) + 1,
-            if cpu % 8 == 0 { &thrice } else { &once },
+            if cpu % 8 == 0 { &three_events } else { &one_event },
         );
     }
     bytes
 }
 
-/// Reads at most `most` events and asserts their order.
-fn read_some(bytes: &[u8], most: u64) -> (u64, u64) {
+/// Reads at most `max_events` events and asserts their order. Returns the number of events and of
+/// defects.
+fn read_in_order(bytes: &[u8], max_events: u64) -> (u64, u64) {
     let trace = Trace::open(bytes).unwrap();
     let mut events = trace.events();
     let (mut count, mut last) = (0, (0, 0));
-    while let Some(record) = events.next().unwrap().filter(|_| count < most) {
-        let turn = (record.time(), record.cpu());
-        assert!(turn >= last, "{turn:?} after {last:?}");
-        (count, last) = (count + 1, turn);
+    while let Some(record) = events.next().unwrap().filter(|_| count < max_events) {
+        let position = (record.time(), record.cpu());
+        assert!(position >= last, "{position:?} after {last:?}");
+        (count, last) = (count + 1, position);
     }
     (count, events.damage().count)
 }
 
 #[test]
-fn many_processors_with_a_bomb_each_take_little_more_than_the_memory_of_one() {
-    // Unpacking all 32 GiB proves no more than the first hundred bombs do.
-    let bytes = bombs(16 << 20);
+fn bombs_on_many_processors_take_little_more_memory_than_one() {
+    // Unpacking the first hundred bombs proves as much as unpacking all 32 GiB.
+    let bytes = file_of_bombs(16 << 20);
     assert!(bytes.len() < MIB / 2);
-    let ((events, damage), peak) = peak_of(|| read_some(&bytes, 100));
+    let ((events, damage), peak) = measure_peak(|| read_in_order(&bytes, 100));
     assert_eq!((events, damage), (100, 0));
     assert!(peak < 32 * MIB, "{peak}");
 }
 
 #[test]
-fn bombs_that_free_their_memory_are_still_read_in_order() {
-    let bytes = bombs(256 << 10);
-    let ((events, damage), peak) = peak_of(|| read_some(&bytes, u64::MAX));
+fn bombs_are_read_in_order_with_little_memory() {
+    let bytes = file_of_bombs(256 << 10);
+    let ((events, damage), peak) = measure_peak(|| read_in_order(&bytes, u64::MAX));
     assert_eq!((events, damage), (1 + 2048 + 2 * 256, 0));
-    assert!(peak < 16 * MIB, "{peak} bytes, where 512 MiB are claimed");
+    assert!(peak < 16 * MIB, "{peak} bytes for a file that claims 512 MiB");
 }
 
 #[test]
 fn reloaded_buffers_continue_at_their_position() {
-    // Highly repetitive, so that the file is small against its contents and the budget tight.
+    // The events are highly repetitive, so that the file and the memory budget are small compared
+    // with the unpacked buffers.
     let buffer_size = 512 << 10;
     let mut writer =
         Writer::create(Vec::new(), Options { compressed: true, buffer_size, ..options() }).unwrap();
@@ -82,37 +85,37 @@ fn reloaded_buffers_continue_at_their_position() {
     for n in 0..7_i64 {
         for cpu in 0..64_u16 {
             let time = ANCHOR + 100 * n + i64::from(cpu * 37 % 64);
-            let record = event(time, usize::from(cpu), 60_000);
+            let record = encode_event(time, usize::from(cpu), 60_000);
             writer.write_record(cpu, &record).unwrap();
             written.push((time, cpu));
         }
     }
     let bytes = writer.finish(Summary::default()).unwrap();
     written.sort_unstable();
-    let (seen, peak) = peak_of(|| {
+    let (read, peak) = measure_peak(|| {
         let trace = Trace::open(&bytes).unwrap();
         let mut events = trace.events();
-        let mut seen = Vec::new();
+        let mut read = Vec::new();
         while let Some(record) = events.next().unwrap() {
             if record.hook().is_none() {
                 assert!(
                     record.payload().len() == 60_000
                         && record.payload().iter().all(|&b| b == record.cpu() as u8)
                 );
-                seen.push((record.time(), record.cpu()));
+                read.push((record.time(), record.cpu()));
             }
         }
-        seen
+        read
     });
-    assert_eq!(seen, written);
-    assert!(peak < 12 * MIB, "{peak} bytes, where 27 MiB would be needed to keep all");
+    assert_eq!(read, written);
+    assert!(peak < 12 * MIB, "{peak} bytes; 27 MiB would keep all buffers");
 }
 
 #[test]
-fn very_many_open_buffers_stay_within_bounds_of_time_and_memory() {
-    // Each spans the whole time, so all must be open before any ends.
+fn very_many_open_buffers_take_bounded_time_and_memory() {
+    // Each buffer spans the whole time of the trace, so all must be open before any ends.
     let count = 20_000_i64;
-    let mut bytes = file(options(), &[]);
+    let mut bytes = build_file(options(), &[]);
     for n in 0..count {
         let perf = |time| PerfInfoHeader {
             pointer_size: 8,
@@ -121,19 +124,19 @@ fn very_many_open_buffers_stay_within_bounds_of_time_and_memory() {
             time,
             counters: &[],
         };
-        let mut records = encode(|out| perf(ANCHOR + 1).encode(b"", out));
+        let mut records = encode_record(|report| perf(ANCHOR + 1).encode(b"", report));
         perf(ANCHOR + 2 * count - n).encode(b"", &mut records).unwrap();
         let size = (HEADER_SIZE + records.len()) as u32;
         let head = BufferHeader {
             buffer_size: size,
             offset: size,
             sequence_number: n + 1,
-            flags: 0x20,
+            flags: BUFFER_FLAG_PROC_INDEX,
             ..Default::default()
         };
         bytes.put(&head.to_bytes()).put(&records);
     }
-    let ((events, damage), peak) = peak_of(|| read_some(&bytes, u64::MAX));
+    let ((events, damage), peak) = measure_peak(|| read_in_order(&bytes, u64::MAX));
     assert_eq!((events, damage), (1 + 2 * count as u64, 0));
     assert!(peak < 8 * bytes.len(), "{peak} bytes for a file of {}", bytes.len());
 }
@@ -153,8 +156,8 @@ fn sorting_a_buffer_takes_a_fraction_of_its_size() {
         };
         perf.encode(b"", &mut records).unwrap();
     }
-    let bytes = file(Options { buffer_size: buffer_size as u32, ..options() }, &[(0, vec![records])]);
-    let ((events, _), peak) = peak_of(|| read_some(&bytes, u64::MAX));
+    let bytes = build_file(Options { buffer_size: buffer_size as u32, ..options() }, &[(0, vec![records])]);
+    let ((events, _), peak) = measure_peak(|| read_in_order(&bytes, u64::MAX));
     assert_eq!(events, 1 + count as u64);
     assert!(peak < 2 * buffer_size, "{peak}");
 }

@@ -1,4 +1,4 @@
-//! Files with damaged buffers anywhere: the others are read, and each hole is reported with its
+//! Files with damaged buffers: the reader returns all other buffers and reports each hole with its
 //! offset and size.
 
 use std::cell::Cell;
@@ -8,36 +8,37 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use traceweir_format::Error;
 use traceweir_format::etl::ReadAt;
+use traceweir_format::spec::session::{BUFFER_FLAG_COMPRESSED, BUFFER_FLAG_PROC_INDEX};
 
 use super::*;
 
 /// Returns a file of `buffers` data buffers on three processors, with one to four events each.
-fn numbered(buffers: usize, compressed: bool) -> Vec<u8> {
+fn numbered_file(buffers: usize, compressed: bool) -> Vec<u8> {
     let buffers: Vec<_> = (0..buffers)
         .map(|n| {
             let time = ANCHOR + 100 * n as i64;
-            let events = (0..=n % 4).map(|k| event(time + k as i64, 4 * n + k, 40 + n % 30));
+            let events = (0..=n % 4).map(|k| encode_event(time + k as i64, 4 * n + k, 40 + n % 30));
             ((n % 3) as u16, events.collect())
         })
         .collect();
-    file(Options { compressed, ..options() }, &buffers)
+    build_file(Options { compressed, ..options() }, &buffers)
 }
 
 /// Returns the range of each buffer.
-fn ranges(file: &[u8]) -> Vec<Range<usize>> {
-    buffers(file).into_iter().map(|(at, head)| at..at + head.buffer_size as usize).collect()
+fn buffer_ranges(file: &[u8]) -> Vec<Range<usize>> {
+    buffer_headers(file).into_iter().map(|(at, head)| at..at + head.buffer_size as usize).collect()
 }
 
-/// Computes the expected result by simple means: the records of the undamaged buffers, sorted by
-/// time, and the damaged ranges, joined where they touch. Damage up to the end of the file is
+/// Computes the expected result: the records of the undamaged buffers, sorted by time, and the
+/// damaged ranges, joined if they are adjacent. The offset of damage up to the end of the file is
 /// returned separately.
-fn expected(file: &[u8], damaged: &[bool]) -> (Vec<Seen>, Vec<(u64, u64)>, Option<u64>) {
-    let mut seen = Vec::new();
+fn expected_result(file: &[u8], damaged: &[bool]) -> (Vec<ReadEvent>, Vec<(u64, u64)>, Option<u64>) {
+    let mut events = Vec::new();
     let mut holes: Vec<(u64, u64)> = Vec::new();
-    for (range, damaged) in ranges(file).into_iter().zip(damaged) {
+    for (range, damaged) in buffer_ranges(file).into_iter().zip(damaged) {
         if !damaged {
-            let one = [&file[..ranges(file)[0].end], &file[range.clone()]].concat();
-            seen.extend(if range.start == 0 { Vec::new() } else { data(&one) });
+            let single_buffer = [&file[..buffer_ranges(file)[0].end], &file[range.clone()]].concat();
+            events.extend(if range.start == 0 { Vec::new() } else { read_data_events(&single_buffer) });
             continue;
         }
         match holes.last_mut().filter(|(at, size)| at + size == range.start as u64) {
@@ -45,63 +46,63 @@ fn expected(file: &[u8], damaged: &[bool]) -> (Vec<Seen>, Vec<(u64, u64)>, Optio
             None => holes.push((range.start as u64, range.len() as u64)),
         }
     }
-    seen.sort_by_key(|s| s.time);
+    events.sort_by_key(|s| s.time);
     let tail = holes.pop_if(|(at, size)| *at + *size == file.len() as u64).map(|(at, _)| at);
-    (seen, holes, tail)
+    (events, holes, tail)
 }
 
-fn holes_of(file: &[u8]) -> Vec<(u64, u64)> {
+fn find_holes(file: &[u8]) -> Vec<(u64, u64)> {
     Trace::open(file).unwrap().holes().collect()
 }
 
-fn without_header(seen: Vec<Seen>) -> Vec<Seen> {
-    seen.into_iter().filter(|s| !fake::is_log_file_header(&s.bytes)).collect()
+fn without_header_event(events: Vec<ReadEvent>) -> Vec<ReadEvent> {
+    events.into_iter().filter(|s| !fake::is_log_file_header(&s.bytes)).collect()
 }
 
 /// Damages the chosen buffers and compares with the expected result.
-fn compare(whole: &[u8], damaged: &[bool], damage: impl Fn(&mut [u8])) {
-    let mut bad = whole.to_vec();
-    for (range, _) in ranges(whole).into_iter().zip(damaged).filter(|(_, damaged)| **damaged) {
-        damage(&mut bad[range]);
+fn assert_damage(intact: &[u8], damaged: &[bool], damage: impl Fn(&mut [u8])) {
+    let mut damaged_file = intact.to_vec();
+    for (range, _) in buffer_ranges(intact).into_iter().zip(damaged).filter(|(_, damaged)| **damaged) {
+        damage(&mut damaged_file[range]);
     }
-    let (seen, mut holes, tail) = expected(whole, damaged);
-    let (read, _) = salvage(&bad);
-    assert_eq!(without_header(read), seen, "events of the other buffers");
-    let trace = Trace::open(bad.as_slice()).unwrap();
+    let (events, mut holes, tail) = expected_result(intact, damaged);
+    let (read, _) = read_damaged(&damaged_file);
+    assert_eq!(without_header_event(read), events, "the events of undamaged buffers differ");
+    let trace = Trace::open(damaged_file.as_slice()).unwrap();
     let is_zeros_to_the_end = |defect: &Error| defect.to_string().contains("zeros to the end");
     let zeros = trace.defects().iter().any(is_zeros_to_the_end);
     if let Some(at) = tail.filter(|_| !zeros) {
-        holes.push((at, whole.len() as u64 - at));
+        holes.push((at, intact.len() as u64 - at));
     }
-    assert!(!zeros || tail.is_some(), "no zeros at the end: {:?}", trace.defects());
-    assert_eq!(holes_of(&bad), holes);
+    assert!(!zeros || tail.is_some(), "zeros reported in the middle: {:?}", trace.defects());
+    assert_eq!(find_holes(&damaged_file), holes);
     assert_eq!(trace.defects().len(), holes.len() + usize::from(zeros), "{:?}", trace.defects());
-    let (repaired, done) = repaired(&bad);
-    assert_eq!(findings(&repaired), []);
-    assert_eq!(data(&repaired), seen);
-    assert_eq!(done.events, 1 + seen.len() as u64);
+    let (repaired, report) = repair_file(&damaged_file);
+    assert_eq!(check_file(&repaired), []);
+    assert_eq!(read_data_events(&repaired), events);
+    assert_eq!(report.events, 1 + events.len() as u64);
 }
 
 #[test]
-fn two_damaged_buffers_in_a_row_do_not_end_the_reading() {
+fn adjacent_damaged_buffers_do_not_end_the_reading() {
     for compressed in [false, true] {
-        let whole = numbered(48, compressed);
+        let intact = numbered_file(48, compressed);
         for first in [1, 2, 20, 46] {
             let damaged: Vec<_> = (0..49).map(|n| n == first || n == first + 1).collect();
-            compare(&whole, &damaged, |buffer| buffer.fill(0));
-            compare(&whole, &damaged, |buffer| buffer.fill(0x77));
+            assert_damage(&intact, &damaged, |buffer| buffer.fill(0));
+            assert_damage(&intact, &damaged, |buffer| buffer.fill(0x77));
         }
     }
 }
 
 #[test]
 fn check_reports_each_hole_with_its_offset() {
-    let mut file = numbered(20, false);
+    let mut file = numbered_file(20, false);
     file[3 * 1024..6 * 1024].fill(0);
     file[9 * 1024..10 * 1024].fill(b'x');
     let expected =
         [(Rule::BuffersWritten, 0x8C), (Rule::BufferSequence, 3 * 1024), (Rule::BufferSequence, 9 * 1024)];
-    assert_eq!(findings(&file), expected);
+    assert_eq!(check_file(&file), expected);
     let details: Vec<_> = Trace::open(&file).unwrap().defects().iter().map(ToString::to_string).collect();
     assert_eq!(
         details,
@@ -114,72 +115,76 @@ fn check_reports_each_hole_with_its_offset() {
 
 #[test]
 fn several_headers_with_wrong_sizes_lose_no_event_of_a_plain_file() {
-    let whole = numbered(20, false);
+    let intact = numbered_file(20, false);
     for value in [0, 1, 0x47, 500, 1023, 1025, 0x4000, u32::MAX] {
-        let mut bad = whole.clone();
+        let mut damaged_file = intact.clone();
         for n in [1, 4, 5, 6, 12, 19, 20] {
-            put(&mut bad, n * 1024, &u32::to_le_bytes(value));
+            overwrite(&mut damaged_file, n * 1024, &u32::to_le_bytes(value));
         }
-        assert_eq!(without_header(salvage(&bad).0), data(&whole), "{value}");
-        assert_eq!((holes_of(&bad), Trace::open(&bad).unwrap().defects().len()), (vec![], 7), "{value}");
+        assert_eq!(without_header_event(read_damaged(&damaged_file).0), read_data_events(&intact), "{value}");
+        assert_eq!(
+            (find_holes(&damaged_file), Trace::open(&damaged_file).unwrap().defects().len()),
+            (vec![], 7),
+            "{value}"
+        );
     }
 }
 
 #[test]
 fn one_header_with_a_wrong_size_loses_no_other_buffer_of_a_compressed_file() {
-    let whole = numbered(20, true);
+    let intact = numbered_file(20, true);
     for n in 1..=20 {
-        let range = ranges(&whole)[n].clone();
+        let range = buffer_ranges(&intact)[n].clone();
         for value in [0, 1, 0x47, 0x48, 300, 1023, 1024, 4000, 0x4000, u32::MAX] {
-            let mut bad = whole.clone();
-            put(&mut bad, range.start, &u32::to_le_bytes(value));
+            let mut damaged_file = intact.clone();
+            overwrite(&mut damaged_file, range.start, &u32::to_le_bytes(value));
             let damaged: Vec<_> = (0..21).map(|k| k == n).collect();
-            let read = without_header(salvage(&bad).0);
-            let others = expected(&whole, &damaged).0;
+            let read = without_header_event(read_damaged(&damaged_file).0);
+            let others = expected_result(&intact, &damaged).0;
             assert!(others.iter().all(|s| read.contains(s)), "size {value} of buffer {n}");
-            assert!(!findings(&bad).is_empty());
+            assert!(!check_file(&damaged_file).is_empty());
         }
     }
 }
 
 #[test]
-fn buffers_off_the_steps_of_a_plain_file_are_searched() {
-    let whole = numbered(20, false);
-    let mut bad = whole[..5 * 1024].to_vec();
-    bad.extend_from_slice(&[0x77; 1500]);
-    bad.extend_from_slice(&whole[7 * 1024..12 * 1024]);
-    bad.extend_from_slice(&[0x77; 100]);
-    bad.extend_from_slice(&whole[14 * 1024..]);
+fn displaced_buffers_of_a_plain_file_are_found() {
+    let intact = numbered_file(20, false);
+    let mut damaged_file = intact[..5 * 1024].to_vec();
+    damaged_file.extend_from_slice(&[0x77; 1500]);
+    damaged_file.extend_from_slice(&intact[7 * 1024..12 * 1024]);
+    damaged_file.extend_from_slice(&[0x77; 100]);
+    damaged_file.extend_from_slice(&intact[14 * 1024..]);
     let damaged: Vec<_> = (0..21).map(|n| [5, 6, 12, 13].contains(&n)).collect();
-    assert_eq!(without_header(salvage(&bad).0), expected(&whole, &damaged).0);
-    assert_eq!(holes_of(&bad), [(5 * 1024, 1500), (5 * 1024 + 1500 + 5 * 1024, 100)]);
+    assert_eq!(without_header_event(read_damaged(&damaged_file).0), expected_result(&intact, &damaged).0);
+    assert_eq!(find_holes(&damaged_file), [(5 * 1024, 1500), (5 * 1024 + 1500 + 5 * 1024, 100)]);
 }
 
 #[test]
-fn old_files_with_holes_are_read_on() {
-    let mut file = old_layouts::xp();
+fn old_files_are_read_after_a_hole() {
+    let mut file = old_layouts::windows_xp_file();
     let buffer = file[1024..2048].to_vec();
-    let whole = read(&file).len();
+    let intact = read_events(&file).len();
     file.extend_from_slice(&[0; 3 * 1024]);
     file.extend_from_slice(&buffer);
-    assert_eq!(salvage(&file).0.len(), whole + 1);
-    assert_eq!(holes_of(&file), [(3 * 1024, 3 * 1024)]);
+    assert_eq!(read_damaged(&file).0.len(), intact + 1);
+    assert_eq!(find_holes(&file), [(3 * 1024, 3 * 1024)]);
 }
 
-/// Bytes with a range of zeros in between that takes no memory; counts the bytes that are read.
-struct Sparse {
+/// Bytes with a range of zeros that takes no memory. Counts the bytes that are read.
+struct SparseSource {
     bytes: Vec<u8>,
     hole: Range<u64>,
-    read: Cell<u64>,
+    read_bytes: Cell<u64>,
 }
 
-impl Sparse {
+impl SparseSource {
     fn new(bytes: Vec<u8>, at: u64, size: u64) -> Self {
-        Self { bytes, hole: at..at + size, read: Cell::new(0) }
+        Self { bytes, hole: at..at + size, read_bytes: Cell::new(0) }
     }
 }
 
-impl ReadAt for Sparse {
+impl ReadAt for SparseSource {
     fn len(&self) -> u64 {
         self.bytes.len() as u64 + (self.hole.end - self.hole.start)
     }
@@ -194,7 +199,7 @@ impl ReadAt for Sparse {
             };
             got += 1;
         }
-        self.read.set(self.read.get() + got as u64);
+        self.read_bytes.set(self.read_bytes.get() + got as u64);
         Ok(got)
     }
 
@@ -206,10 +211,10 @@ impl ReadAt for Sparse {
 #[test]
 fn holes_of_sparse_files_are_skipped_without_reading_them() {
     for compressed in [false, true] {
-        let whole = numbered(40, compressed);
-        let at = ranges(&whole)[10].start as u64;
+        let intact = numbered_file(40, compressed);
+        let at = buffer_ranges(&intact)[10].start as u64;
         let size = 1 << 40;
-        let sparse = Sparse::new(whole.clone(), at, size);
+        let sparse = SparseSource::new(intact.clone(), at, size);
         let trace = Trace::open(&sparse).unwrap();
         assert_eq!(trace.holes().collect::<Vec<_>>(), [(at, size)]);
         let mut events = trace.events();
@@ -217,32 +222,32 @@ fn holes_of_sparse_files_are_skipped_without_reading_them() {
         while events.next().unwrap().is_some() {
             count += 1;
         }
-        assert_eq!(count, read(&whole).len());
-        let read = sparse.read.get();
-        assert!(read < 8 * whole.len() as u64 + (1 << 18), "{read} bytes read");
+        assert_eq!(count, read_events(&intact).len());
+        let read = sparse.read_bytes.get();
+        assert!(read < 8 * intact.len() as u64 + (1 << 18), "{read} bytes read");
     }
 }
 
 #[test]
 fn hostile_bytes_are_indexed_in_linear_time() {
-    let header_buffer = |compressed| numbered(0, compressed);
+    let header_buffer = |compressed| numbered_file(0, compressed);
     let size = 512 << 10;
     let head = |buffer_size: u32, flags: u16| traceweir_format::buffer::BufferHeader {
         buffer_size,
-        saved_offset: 0x48,
-        offset: 0x48,
-        state: 3,
+        saved_offset: HEADER_SIZE as u32,
+        offset: HEADER_SIZE as u32,
+        state: traceweir_format::buffer::STATE_FLUSH,
         flags,
         ..Default::default()
     };
-    // Headers next to each other that all claim to be large, headers among garbage, and garbage
-    // that holds their state.
+    // Adjacent headers that all claim to be large, headers among other bytes, and bytes that
+    // contain the state of a header.
     let tiles: Vec<Vec<u8>> = vec![
-        head(1024, 0x20).to_bytes().to_vec(),
-        head(1024, 0x60).to_bytes().to_vec(),
-        [&head(72, 0x20).to_bytes()[..], &[0x77; 32]].concat(),
-        [&head(72, 0x20).to_bytes()[..], &[0x77; 1500]].concat(),
-        [&head(900, 0x20).to_bytes()[..], &[0x77; 3000]].concat(),
+        head(1024, BUFFER_FLAG_PROC_INDEX).to_bytes().to_vec(),
+        head(1024, BUFFER_FLAG_PROC_INDEX | BUFFER_FLAG_COMPRESSED).to_bytes().to_vec(),
+        [&head(72, BUFFER_FLAG_PROC_INDEX).to_bytes()[..], &[0x77; 32]].concat(),
+        [&head(72, BUFFER_FLAG_PROC_INDEX).to_bytes()[..], &[0x77; 1500]].concat(),
+        [&head(900, BUFFER_FLAG_PROC_INDEX).to_bytes()[..], &[0x77; 3000]].concat(),
         [3, 0, 0, 0].to_vec(),
         [3, 0, 0, 0, 0x48, 0, 0, 0, 0, 0, 0, 0].to_vec(),
         vec![0],
@@ -255,9 +260,9 @@ fn hostile_bytes_are_indexed_in_linear_time() {
             while bytes.len() < end + size {
                 bytes.extend_from_slice(tile);
             }
-            let counted = Sparse::new(bytes, 0, 0);
+            let counted = SparseSource::new(bytes, 0, 0);
             let trace = Trace::open(&counted).unwrap();
-            let read = counted.read.get();
+            let read = counted.read_bytes.get();
             // A candidate costs its header and the bytes of its first record.
             assert!(read < 80 * size as u64, "{read} bytes read, tile of {} bytes", tile.len());
             drop(trace);
@@ -269,15 +274,15 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     #[test]
-    fn holes_are_what_was_damaged_and_all_else_is_read(
+    fn damaged_buffers_are_holes_and_all_others_are_read(
         damaged in vec(any::<bool>(), 1..40),
         often: bool,
         compressed: bool,
         fill in prop_oneof![Just(0_u8), Just(0xFF), Just(0x77), Just(b'x')],
     ) {
-        let whole = numbered(damaged.len(), compressed);
+        let intact = numbered_file(damaged.len(), compressed);
         let mut chosen = vec![false];
         chosen.extend(damaged.iter().enumerate().map(|(n, d)| *d && (often || n % 3 != 0)));
-        compare(&whole, &chosen, |buffer| buffer.fill(fill));
+        assert_damage(&intact, &chosen, |buffer| buffer.fill(fill));
     }
 }

@@ -1,4 +1,4 @@
-//! Files in every state a session can leave them in: read, checked and repaired.
+//! Reads, checks and repairs files in every state that a session can leave.
 
 mod crashed;
 #[path = "../fake/mod.rs"]
@@ -11,8 +11,8 @@ mod rules;
 mod seen_in_passing;
 
 use fake::{
-    ANCHOR, PROVIDER, START, Seen, buffers, data, encode, event, file, findings, options, put, read, salvage,
-    small,
+    ANCHOR, PROVIDER, ReadEvent, START, buffer_headers, build_file, check_file, encode_event, encode_record,
+    options, overwrite, read_damaged, read_data_events, read_events, small_file,
 };
 use traceweir_format::Record;
 use traceweir_format::buffer::HEADER_SIZE;
@@ -31,53 +31,74 @@ use traceweir_format::spec::session::{
 use traceweir_format::time::{ClockKind, FileTime};
 use traceweir_format::wire::Put;
 
-const LOG_FILE_HEADER: usize = 0x68;
-const END_TIME: usize = LOG_FILE_HEADER + 0x10;
-const MODE: usize = LOG_FILE_HEADER + 0x20;
-const BUFFERS_WRITTEN: usize = LOG_FILE_HEADER + 0x24;
+/// File offset of the log-file header, the payload of the first event.
+const HEADER_PAYLOAD_OFFSET: usize = 0x68;
+/// Offsets in a buffer header.
+const SAVED_OFFSET: usize = 0x04;
+const SEQUENCE_NUMBER: usize = 0x18;
+const PROCESSOR_INDEX: usize = 0x28;
+const LOGGER_ID: usize = 0x2A;
+const STATE: usize = 0x2C;
+const OFFSET: usize = 0x30;
+const FLAGS: usize = 0x34;
+const TYPE: usize = 0x36;
+/// File offsets of fields of the log-file header, in the 64-bit layout.
+const END_TIME_OFFSET: usize = HEADER_PAYLOAD_OFFSET + 0x10;
+const LOG_FILE_MODE: usize = HEADER_PAYLOAD_OFFSET + 0x20;
+const BUFFERS_WRITTEN_OFFSET: usize = HEADER_PAYLOAD_OFFSET + 0x24;
 
 /// Undoes finalising, as if the session had crashed.
-fn crash(file: &mut [u8]) {
-    put(file, END_TIME, &[0; 8]);
-    put(file, BUFFERS_WRITTEN, &[0; 4]);
+fn undo_finalising(file: &mut [u8]) {
+    overwrite(file, END_TIME_OFFSET, &[0; 8]);
+    overwrite(file, BUFFERS_WRITTEN_OFFSET, &[0; 4]);
 }
 
-fn repaired(file: &[u8]) -> (Vec<u8>, Repair) {
+fn repair_file(file: &[u8]) -> (Vec<u8>, Repair) {
     let mut sink = Vec::new();
-    let done = repair(&Trace::open(file).unwrap(), &mut sink).unwrap();
-    assert_eq!(done.bytes, sink.len() as u64);
-    (sink, done)
+    let report = repair(&Trace::open(file).unwrap(), &mut sink).unwrap();
+    assert_eq!(report.bytes, sink.len() as u64);
+    (sink, report)
 }
 
 /// Repairs a file, and asserts that the result has no findings and the same events.
-fn repairs(file: &[u8]) -> Repair {
-    let (before, _) = salvage(file);
-    let (sink, done) = repaired(file);
-    assert_eq!(findings(&sink), []);
-    // Finalising changes the header event, which is an event of the file too.
-    let but_header = |seen: Vec<Seen>| -> Vec<Seen> {
-        seen.into_iter()
-            .map(|s| if fake::is_log_file_header(&s.bytes) { Seen { bytes: Vec::new(), ..s } } else { s })
+fn assert_repairs(file: &[u8]) -> Repair {
+    let (before, _) = read_damaged(file);
+    let (sink, report) = repair_file(file);
+    assert_eq!(check_file(&sink), []);
+    // Finalising changes the bytes of the header event.
+    let without_header_bytes = |events: Vec<ReadEvent>| -> Vec<ReadEvent> {
+        events
+            .into_iter()
+            .map(
+                |s| if fake::is_log_file_header(&s.bytes) { ReadEvent { bytes: Vec::new(), ..s } } else { s },
+            )
             .collect()
     };
-    assert!(but_header(read(&sink)) == but_header(before.clone()), "other events than before");
-    assert_eq!(done.events, before.len() as u64);
+    assert!(
+        without_header_bytes(read_events(&sink)) == without_header_bytes(before.clone()),
+        "repair changed the events"
+    );
+    assert_eq!(report.events, before.len() as u64);
     let trace = Trace::open(&sink).unwrap();
     assert_eq!(u64::from(trace.header().buffers_written), trace.buffers().len() as u64);
-    done
+    report
 }
 
 #[test]
 fn repaired_file_ends_at_its_last_event_or_its_stated_end() {
-    let file = small(false);
-    let (sink, done) = repaired(&file);
-    assert_eq!((sink, done.end_time), (file, FileTime(START.0 + 10_000)), "a good file stays as it is");
+    let file = small_file(false);
+    let (sink, report) = repair_file(&file);
+    assert_eq!((sink, report.end_time), (file, FileTime(START.0 + 10_000)), "repair changes a sound file");
     let mut empty = Vec::new();
     drop(Writer::create(&mut empty, options()).unwrap());
-    assert_eq!(repairs(&empty).end_time, START);
+    assert_eq!(assert_repairs(&empty).end_time, START);
     let unset = Options { start_time: FileTime(0), boot_time: FileTime(0), ..options() };
     let mut empty = Vec::new();
     drop(Writer::create(&mut empty, unset).unwrap());
-    assert_eq!(repairs(&empty).end_time, FileTime(1), "0 would mean that it is not finalised");
+    assert_eq!(
+        assert_repairs(&empty).end_time,
+        FileTime(1),
+        "an end time of 0 would mean an unfinalised file"
+    );
     assert!(Writer::create(Vec::new(), options()).unwrap().finish(Summary::default()).is_ok());
 }

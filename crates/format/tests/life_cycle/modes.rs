@@ -1,133 +1,150 @@
-//! Files by mode: circular and wrapped, appended, file sequences, one stream for all processors,
-//! compressed in part.
+//! Files of each mode: circular and wrapped, appended, file sequences, one stream for all
+//! processors, partly compressed.
 
 use super::*;
 use traceweir_format::kernel::hook;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING,
+};
 
 /// Returns a file of ten buffers of one processor, two events each, all at one time: only sequence
 /// numbers show their order.
-pub(super) fn circular() -> Vec<u8> {
-    let plan: Vec<_> =
-        (0..10).map(|n| (0, vec![event(ANCHOR + 5, 2 * n, 8), event(ANCHOR + 5, 2 * n + 1, 8)])).collect();
-    file(Options { log_file_mode: EVENT_TRACE_FILE_MODE_CIRCULAR, maximum_file_size: 1, ..options() }, &plan)
+pub(super) fn circular_file() -> Vec<u8> {
+    let buffer_plan: Vec<_> = (0..10)
+        .map(|n| (0, vec![encode_event(ANCHOR + 5, 2 * n, 8), encode_event(ANCHOR + 5, 2 * n + 1, 8)]))
+        .collect();
+    build_file(
+        Options { log_file_mode: EVENT_TRACE_FILE_MODE_CIRCULAR, maximum_file_size: 1, ..options() },
+        &buffer_plan,
+    )
 }
 
-fn ids(seen: &[Seen]) -> Vec<u16> {
-    seen.iter().map(|s| Record::parse(&s.bytes, 0).unwrap().descriptor().id).collect()
+fn event_ids(events: &[ReadEvent]) -> Vec<u16> {
+    events.iter().map(|s| Record::parse(&s.bytes, 0).unwrap().descriptor().id).collect()
 }
 
-/// Returns the file after wrapping: only `room` data buffers fit, and later ones replaced the
-/// first.
-pub(super) fn wrapped(file: &[u8], room: usize) -> Vec<u8> {
+/// Returns the file after wrapping: only `slots_in_file` data buffers fit, and later ones replaced
+/// the first.
+pub(super) fn wrap_file(file: &[u8], slots_in_file: usize) -> Vec<u8> {
     let buffers: Vec<&[u8]> = file.chunks(1024).collect();
     let mut out = buffers[0].to_vec();
-    let mut slots = vec![&[][..]; room];
+    let mut slots = vec![&[][..]; slots_in_file];
     for (n, buffer) in buffers[1..].iter().enumerate() {
-        slots[n % room] = buffer;
+        slots[n % slots_in_file] = buffer;
     }
     out.extend(slots.concat());
     out
 }
 
 #[test]
-fn a_circular_file_that_did_not_wrap_reads_as_any_other() {
-    assert_eq!(findings(&circular()), []);
-    assert_eq!(ids(&data(&circular())), (0..20).collect::<Vec<_>>());
+fn circular_file_that_did_not_wrap_reads_like_a_sequential_file() {
+    assert_eq!(check_file(&circular_file()), []);
+    assert_eq!(event_ids(&read_data_events(&circular_file())), (0..20).collect::<Vec<_>>());
 }
 
 #[test]
-fn a_circular_file_that_lost_its_newest_buffers_is_not_taken_for_a_wrapped_one() {
-    let whole = circular();
-    let cut = &whole[..6 * 1024];
-    assert_eq!(Trace::open(cut).unwrap().missing_buffers(), Some((11, 6)));
-    assert_eq!(findings(cut), [(Rule::BuffersWritten, BUFFERS_WRITTEN as u64)]);
+fn circular_file_without_its_newest_buffers_misses_buffers() {
+    let whole = circular_file();
+    let truncated = &whole[..6 * 1024];
+    assert_eq!(Trace::open(truncated).unwrap().missing_buffers(), Some((11, 6)));
+    assert_eq!(check_file(truncated), [(Rule::BuffersWritten, BUFFERS_WRITTEN_OFFSET as u64)]);
     assert_eq!(Trace::open(&whole[..]).unwrap().missing_buffers(), None);
-    assert_eq!(Trace::open(&wrapped(&whole, 3)[..]).unwrap().missing_buffers(), None);
+    assert_eq!(Trace::open(&wrap_file(&whole, 3)[..]).unwrap().missing_buffers(), None);
 }
 
 #[test]
-fn a_wrapped_circular_file_comes_in_order_of_acquisition() {
-    for room in 1..10 {
-        let file = wrapped(&circular(), room);
-        assert_eq!(Trace::open(&file).unwrap().header().buffers_written, 11, "all ever written");
-        assert_eq!(ids(&data(&file)), (20 - 2 * room as u16..20).collect::<Vec<_>>());
-        assert_eq!(findings(&file), []);
+fn wrapped_circular_file_is_read_in_order_of_acquisition() {
+    for slots_in_file in 1..10 {
+        let file = wrap_file(&circular_file(), slots_in_file);
+        assert_eq!(
+            Trace::open(&file).unwrap().header().buffers_written,
+            11,
+            "the count includes overwritten buffers"
+        );
+        assert_eq!(
+            event_ids(&read_data_events(&file)),
+            (20 - 2 * slots_in_file as u16..20).collect::<Vec<_>>()
+        );
+        assert_eq!(check_file(&file), []);
         let mut crashed = file.clone();
-        crash(&mut crashed);
-        repairs(&crashed);
+        undo_finalising(&mut crashed);
+        assert_repairs(&crashed);
     }
 }
 
 #[test]
-fn a_wrapped_file_of_many_processors_comes_in_time_order() {
-    let mut file = small(false);
-    put(&mut file, MODE, &EVENT_TRACE_FILE_MODE_CIRCULAR.to_le_bytes());
-    let all = data(&file);
-    let wrapped = wrapped(&file, 7);
-    let seen = data(&wrapped);
-    let kept: Vec<_> =
+fn wrapped_file_of_many_processors_is_read_in_time_order() {
+    let mut file = small_file(false);
+    overwrite(&mut file, LOG_FILE_MODE, &EVENT_TRACE_FILE_MODE_CIRCULAR.to_le_bytes());
+    let all = read_data_events(&file);
+    let wrapped = wrap_file(&file, 7);
+    let events = read_data_events(&wrapped);
+    let expected: Vec<_> =
         all.into_iter().filter(|s| Record::parse(&s.bytes, 0).unwrap().descriptor().id >= 10).collect();
-    assert_eq!(seen, kept);
-    assert_eq!(findings(&wrapped), []);
+    assert_eq!(events, expected);
+    assert_eq!(check_file(&wrapped), []);
 }
 
 #[test]
-fn an_appended_session_follows_the_first() {
+fn appended_session_follows_the_first_session() {
     let session = |anchor: i64, first: usize| {
-        let o = Options {
-            clock_type: 2,
+        let options = Options {
+            clock_type: ClockKind::SystemTime.number(),
             anchor,
             start_time: FileTime(anchor),
             boot_time: FileTime(1),
             log_file_mode: EVENT_TRACE_FILE_MODE_APPEND,
             ..options()
         };
-        let plan = [(0, vec![event(anchor + 1, first, 8)]), (1, vec![event(anchor + 2, first + 1, 8)])];
-        file(o, &plan)
+        let buffer_plan = [
+            (0, vec![encode_event(anchor + 1, first, 8)]),
+            (1, vec![encode_event(anchor + 2, first + 1, 8)]),
+        ];
+        build_file(options, &buffer_plan)
     };
     let mut both = session(START.0, 1);
     both.extend(session(START.0 + 1_000_000, 3));
-    put(&mut both, BUFFERS_WRITTEN, &6_u32.to_le_bytes());
-    put(&mut both, END_TIME, &(START.0 + 2_000_000).to_le_bytes());
-    assert_eq!(findings(&both), []);
-    let seen = read(&both);
-    let hooks = seen.iter().filter(|s| fake::is_log_file_header(&s.bytes)).count();
-    assert_eq!((seen.len(), hooks), (6, 2), "the second header is reported as the event it is");
-    assert_eq!(ids(&data(&both)), [1, 2, 3, 4]);
+    overwrite(&mut both, BUFFERS_WRITTEN_OFFSET, &6_u32.to_le_bytes());
+    overwrite(&mut both, END_TIME_OFFSET, &(START.0 + 2_000_000).to_le_bytes());
+    assert_eq!(check_file(&both), []);
+    let events = read_events(&both);
+    let headers = events.iter().filter(|s| fake::is_log_file_header(&s.bytes)).count();
+    assert_eq!((events.len(), headers), (6, 2), "the second header is an event");
+    assert_eq!(event_ids(&read_data_events(&both)), [1, 2, 3, 4]);
     let trace = Trace::open(&both).unwrap();
     assert_eq!(
         (trace.clock().kind, trace.clock().anchor),
         (ClockKind::SystemTime, START.0),
-        "the first one anchors"
+        "the first header anchors the clock"
     );
-    crash(&mut both);
-    repairs(&both);
+    undo_finalising(&mut both);
+    assert_repairs(&both);
 }
 
 #[test]
 fn new_file_segment_continues_sequence_numbers() {
-    let mut file = small(false);
-    for (n, (at, _)) in buffers(&file).into_iter().enumerate().skip(1) {
-        put(&mut file, at + 0x18, &(907 + n as i64).to_le_bytes());
+    let mut file = small_file(false);
+    for (n, (at, _)) in buffer_headers(&file).into_iter().enumerate().skip(1) {
+        overwrite(&mut file, at + SEQUENCE_NUMBER, &(907 + n as i64).to_le_bytes());
     }
-    assert_eq!(findings(&file), []);
-    assert_eq!(data(&file), data(&small(false)));
+    assert_eq!(check_file(&file), []);
+    assert_eq!(read_data_events(&file), read_data_events(&small_file(false)));
 }
 
 #[test]
-fn one_stream_for_all_processors_is_one_queue() {
-    let mode = 0x1000_0001;
-    let plan: Vec<_> = (0..6).map(|n| (0, vec![event(ANCHOR + n, n as usize, 8)])).collect();
-    let bytes = file(Options { log_file_mode: mode, ..options() }, &plan);
+fn one_stream_for_all_processors_is_read_as_processor_0() {
+    let mode = EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING | EVENT_TRACE_FILE_MODE_SEQUENTIAL;
+    let buffer_plan: Vec<_> = (0..6).map(|n| (0, vec![encode_event(ANCHOR + n, n as usize, 8)])).collect();
+    let bytes = build_file(Options { log_file_mode: mode, ..options() }, &buffer_plan);
     let trace = Trace::open(&bytes).unwrap();
     assert_eq!((trace.header().processors, trace.header().log_file_mode), (1, mode));
-    assert!(data(&bytes).iter().all(|s| s.cpu == 0));
-    assert_eq!(findings(&bytes), []);
+    assert!(read_data_events(&bytes).iter().all(|s| s.cpu == 0));
+    assert_eq!(check_file(&bytes), []);
 }
 
 #[test]
 fn plain_and_compressed_buffers_may_be_mixed() {
-    // Bytes without repetition do not shrink, so their buffer is stored.
+    // Bytes without repetition do not shrink, so their buffer is stored plain.
     let mut noise = Vec::new();
     let mut state = 1_u32;
     noise.resize_with(600, || {
@@ -141,37 +158,46 @@ fn plain_and_compressed_buffers_may_be_mixed() {
         time,
         counters: &[],
     };
-    let stored = encode(|out| perf(ANCHOR + 2).encode(&noise, out));
-    let plan =
-        [(0, vec![event(ANCHOR + 1, 1, 500)]), (0, vec![stored]), (0, vec![event(ANCHOR + 3, 3, 500)])];
-    let mixed = file(Options { compressed: true, ..options() }, &plan);
+    let stored = encode_record(|out| perf(ANCHOR + 2).encode(&noise, out));
+    let buffer_plan = [
+        (0, vec![encode_event(ANCHOR + 1, 1, 500)]),
+        (0, vec![stored]),
+        (0, vec![encode_event(ANCHOR + 3, 3, 500)]),
+    ];
+    let mixed = build_file(Options { compressed: true, ..options() }, &buffer_plan);
     let flags: Vec<_> =
-        buffers(&mixed).iter().map(|(_, h)| (h.is_compressed(), h.buffer_size <= h.offset)).collect();
-    assert_eq!(flags[1..], [(true, true), (false, true), (true, true)], "none is larger than its contents");
-    assert_eq!(findings(&mixed), []);
-    assert_eq!(data(&mixed).len(), 3);
+        buffer_headers(&mixed).iter().map(|(_, h)| (h.is_compressed(), h.buffer_size <= h.offset)).collect();
+    assert_eq!(
+        flags[1..],
+        [(true, true), (false, true), (true, true)],
+        "no buffer is larger than its content"
+    );
+    assert_eq!(check_file(&mixed), []);
+    assert_eq!(read_data_events(&mixed).len(), 3);
 
     // The flag of the buffer decides, not the mode of the file.
-    let mut unsaid = mixed.clone();
-    put(&mut unsaid, MODE, &1_u32.to_le_bytes());
-    assert_eq!(data(&unsaid), data(&mixed));
-    let first = (buffers(&mixed)[1].0 + 0x34) as u64;
-    assert_eq!(findings(&unsaid), [(Rule::Compression, first)], "once a file");
-    let (again, done) = repaired(&unsaid);
-    assert_eq!((again, done.salvaged), (unsaid, 0), "repair does not change the mode");
+    let mut without_mode = mixed.clone();
+    overwrite(&mut without_mode, LOG_FILE_MODE, &1_u32.to_le_bytes());
+    assert_eq!(read_data_events(&without_mode), read_data_events(&mixed));
+    let first = (buffer_headers(&mixed)[1].0 + FLAGS) as u64;
+    assert_eq!(check_file(&without_mode), [(Rule::Compression, first)], "reported once per file");
+    let (again, report) = repair_file(&without_mode);
+    assert_eq!((again, report.salvaged), (without_mode, 0), "repair does not change the mode");
 }
 
 #[test]
 fn records_after_saved_offset_are_read() {
     let extra =
         PerfInfoHeader { pointer_size: 8, version: 2, hook: hook::BUILD_INFO, time: ANCHOR, counters: &[] };
-    let header_records = encode(|out| extra.encode(b"a build\0", out));
-    let mut file =
-        file(Options { compressed: true, header_records, ..options() }, &[(0, vec![event(ANCHOR, 1, 8)])]);
-    let offset = buffers(&file)[0].1.offset;
-    put(&mut file, 4, &(offset - 24).to_le_bytes());
-    assert_eq!(read(&file).len(), 3);
-    assert_eq!(findings(&file), []);
-    crash(&mut file);
-    repairs(&file);
+    let header_records = encode_record(|out| extra.encode(b"a build\0", out));
+    let mut file = build_file(
+        Options { compressed: true, header_records, ..options() },
+        &[(0, vec![encode_event(ANCHOR, 1, 8)])],
+    );
+    let offset = buffer_headers(&file)[0].1.offset;
+    overwrite(&mut file, 4, &(offset - 24).to_le_bytes());
+    assert_eq!(read_events(&file).len(), 3);
+    assert_eq!(check_file(&file), []);
+    undo_finalising(&mut file);
+    assert_repairs(&file);
 }

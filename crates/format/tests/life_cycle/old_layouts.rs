@@ -2,7 +2,7 @@
 
 use super::*;
 
-fn header(versions: [u8; 4]) -> LogFileHeader {
+fn old_header(versions: [u8; 4]) -> LogFileHeader {
     LogFileHeader {
         buffer_size: 1024,
         versions,
@@ -22,29 +22,29 @@ fn header(versions: [u8; 4]) -> LogFileHeader {
     }
 }
 
-/// Returns the payload with the two pointers in four bytes each.
-fn narrow(header: &LogFileHeader) -> Vec<u8> {
-    let wide = header.to_payload();
-    [&wide[..0x38], &[0; 8], &wide[0x48..]].concat()
+/// Encodes the header in the 32-bit layout, with two pointers of four bytes.
+fn encode_32_bit(header: &LogFileHeader) -> Vec<u8> {
+    let payload_64_bit = header.to_payload();
+    [&payload_64_bit[..0x38], &[0; 8], &payload_64_bit[0x48..]].concat()
 }
 
-fn first_event(header: &LogFileHeader, version: u8) -> Vec<u8> {
+fn encode_first_event(header: &LogFileHeader, version: u8) -> Vec<u8> {
     let system = SystemHeader {
         pointer_size: 4,
         version,
-        hook: 0,
+        hook: traceweir_format::kernel::hook::LOG_FILE_HEADER,
         thread_id: 1,
         process_id: 2,
         time: ANCHOR,
         cpu_times: Some((0, 0)),
     };
-    encode(|out| system.encode(&narrow(header), out))
+    encode_record(|out| system.encode(&encode_32_bit(header), out))
 }
 
-/// Returns a file of plain buffers of 1 KiB, the header buffer first.
-fn file_of(header: &LogFileHeader, buffers: &[Vec<u8>]) -> Vec<u8> {
+/// Builds a file of plain buffers of 1 KiB, with the header buffer first.
+fn build_old_file(header: &LogFileHeader, buffers: &[Vec<u8>]) -> Vec<u8> {
     let mut out = Vec::new();
-    let first = first_event(header, 2);
+    let first = encode_first_event(header, 2);
     for (n, records) in [&first].into_iter().chain(buffers).enumerate() {
         let start = out.len();
         let offset = (HEADER_SIZE + records.len()) as u32;
@@ -64,25 +64,25 @@ fn file_of(header: &LogFileHeader, buffers: &[Vec<u8>]) -> Vec<u8> {
 }
 
 #[test]
-fn a_32_bit_log_file_header_is_read_whole() {
-    let header = header([10, 0, 1, 5]);
-    let file = file_of(&header, &[event(ANCHOR + 1, 1, 8), event(ANCHOR + 2, 2, 8)]);
+fn log_file_header_of_32_bits_is_read() {
+    let header = old_header([10, 0, 1, 5]);
+    let file = build_old_file(&header, &[encode_event(ANCHOR + 1, 1, 8), encode_event(ANCHOR + 2, 2, 8)]);
     let trace = Trace::open(&file).unwrap();
     assert_eq!(trace.header(), &header);
-    assert_eq!(data(&file).len(), 2);
-    assert_eq!(findings(&file), []);
+    assert_eq!(read_data_events(&file).len(), 2);
+    assert_eq!(check_file(&file), []);
 
     let mut wrong = file.clone();
-    put(&mut wrong, LOG_FILE_HEADER + 0xF0, &i64::MAX.to_le_bytes());
-    put(&mut wrong, LOG_FILE_HEADER + 0x108, &9_u32.to_le_bytes());
-    assert_eq!(findings(&wrong), [(Rule::HeaderTimes, 0x158), (Rule::ClockType, 0x170)]);
+    overwrite(&mut wrong, HEADER_PAYLOAD_OFFSET + 0xF0, &i64::MAX.to_le_bytes());
+    overwrite(&mut wrong, HEADER_PAYLOAD_OFFSET + 0x108, &9_u32.to_le_bytes());
+    assert_eq!(check_file(&wrong), [(Rule::HeaderTimes, 0x158), (Rule::ClockType, 0x170)]);
     let mut crashed = file.clone();
-    crash(&mut crashed);
-    repairs(&crashed);
+    undo_finalising(&mut crashed);
+    assert_repairs(&crashed);
 }
 
-/// Returns an INSTANCE record with the short header.
-fn old_instance(time: i64) -> Vec<u8> {
+/// Encodes an INSTANCE record with the short header of layouts before 1.1.
+fn encode_old_instance(time: i64) -> Vec<u8> {
     let mut out = Vec::new();
     out.put_u16(0x38 + 5)
         .put_u8(11)
@@ -100,7 +100,7 @@ fn old_instance(time: i64) -> Vec<u8> {
 
 #[test]
 fn instances_before_layout_1_1_have_the_short_header() {
-    let file = file_of(&header([6, 0, 1, 0]), &[old_instance(ANCHOR + 1)]);
+    let file = build_old_file(&old_header([6, 0, 1, 0]), &[encode_old_instance(ANCHOR + 1)]);
     let trace = Trace::open(&file).unwrap();
     let mut events = trace.events();
     events.next().unwrap();
@@ -113,42 +113,43 @@ fn instances_before_layout_1_1_have_the_short_header() {
     );
 }
 
-/// Returns a file of Windows XP: the first field counts references, a GUID takes the place of the
-/// sequence number, lost events that of the flags.
-pub(super) fn xp() -> Vec<u8> {
-    let mut header = header([5, 1, 1, 0]);
+/// Builds a file of Windows XP. In its buffer headers, a reference count replaces the size, a GUID
+/// the sequence number, and a count of lost events the flags.
+pub(super) fn windows_xp_file() -> Vec<u8> {
+    let mut header = old_header([5, 1, 1, 0]);
     header.clock_type = 0;
     let system_time = |n: i64| ANCHOR + n;
-    let mut file = file_of(&header, &[old_instance(system_time(1)), old_instance(system_time(2))]);
+    let mut file =
+        build_old_file(&header, &[encode_old_instance(system_time(1)), encode_old_instance(system_time(2))]);
     for (n, buffer) in file.chunks_mut(1024).enumerate() {
-        put(buffer, 0, &(n as u32).to_le_bytes());
-        put(buffer, 0x18, &PROVIDER.to_bytes());
-        put(buffer, 0x29, &[8]);
-        put(buffer, 0x34, &0xFFFF_FFFF_u32.to_le_bytes());
+        overwrite(buffer, 0, &(n as u32).to_le_bytes());
+        overwrite(buffer, 0x18, &PROVIDER.to_bytes());
+        overwrite(buffer, 0x29, &[8]);
+        overwrite(buffer, 0x34, &0xFFFF_FFFF_u32.to_le_bytes());
     }
     file
 }
 
 #[test]
 fn windows_xp_buffers_have_the_size_of_the_session() {
-    let file = xp();
+    let file = windows_xp_file();
     let trace = Trace::open(&file).unwrap();
     assert_eq!((trace.buffers().len(), trace.defects()), (3, &[][..]));
     assert_eq!(trace.clock().kind, ClockKind::SystemTime);
-    let seen: Vec<_> = read(&file).iter().map(|s| (s.cpu, s.time)).collect();
-    assert_eq!(seen, [(0, ANCHOR), (0, ANCHOR + 1), (1, ANCHOR + 2)]);
-    assert_eq!(findings(&file), []);
+    let events: Vec<_> = read_events(&file).iter().map(|s| (s.cpu, s.time)).collect();
+    assert_eq!(events, [(0, ANCHOR), (0, ANCHOR + 1), (1, ANCHOR + 2)]);
+    assert_eq!(check_file(&file), []);
 }
 
 #[test]
-fn a_crashed_windows_xp_file_is_repaired() {
-    let mut file = xp();
-    crash(&mut file);
+fn unfinalised_windows_xp_file_is_repaired() {
+    let mut file = windows_xp_file();
+    undo_finalising(&mut file);
     file.truncate(2048 + 0x48 + 0x40);
-    repairs(&file);
-    let mut file = xp();
-    crash(&mut file);
+    assert_repairs(&file);
+    let mut file = windows_xp_file();
+    undo_finalising(&mut file);
     file.resize(3 * 1024 + 5000, 0);
-    let done = repairs(&file);
-    assert_eq!((done.buffers, done.bytes), (3, 3 * 1024));
+    let report = assert_repairs(&file);
+    assert_eq!((report.buffers, report.bytes), (3, 3 * 1024));
 }

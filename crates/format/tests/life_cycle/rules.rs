@@ -3,249 +3,272 @@
 use super::*;
 
 /// Changes a good file and asserts that exactly this rule breaks at exactly this offset.
-fn breaks(rule: Rule, offset: usize, at: usize, value: &[u8]) {
-    breaks_in(small(false), rule, offset, at, value);
+fn assert_breaks(rule: Rule, offset: usize, at: usize, value: &[u8]) {
+    assert_breaks_in(small_file(false), rule, offset, at, value);
 }
 
-fn breaks_in(mut file: Vec<u8>, rule: Rule, offset: usize, at: usize, value: &[u8]) {
-    assert_eq!(findings(&file), []);
-    put(&mut file, at, value);
-    assert_eq!(findings(&file), [(rule, offset as u64)]);
+fn assert_breaks_in(mut file: Vec<u8>, rule: Rule, offset: usize, at: usize, value: &[u8]) {
+    assert_eq!(check_file(&file), []);
+    overwrite(&mut file, at, value);
+    assert_eq!(check_file(&file), [(rule, offset as u64)]);
 }
 
-/// Offset of the fourth buffer of the small file.
-const FOURTH: usize = 3 * 1024;
-const LAST: usize = 12 * 1024;
+/// File offsets of buffers of the small file.
+const FOURTH_BUFFER: usize = 3 * 1024;
+const LAST_BUFFER: usize = 12 * 1024;
 
 #[test]
 fn good_files_break_no_rule() {
     for compressed in [false, true] {
-        assert_eq!(findings(&small(compressed)), []);
+        assert_eq!(check_file(&small_file(compressed)), []);
     }
 }
 
 #[test]
-fn an_end_time_of_zero() {
-    breaks(Rule::NotFinalised, 0x78, END_TIME, &[0; 8]);
+fn end_time_of_zero_is_reported() {
+    assert_breaks(Rule::NotFinalised, 0x78, END_TIME_OFFSET, &[0; 8]);
 }
 
 #[test]
-fn a_wrong_count_of_buffers() {
-    breaks(Rule::BuffersWritten, 0x8C, BUFFERS_WRITTEN, &[12]);
-    breaks(Rule::BuffersWritten, 0x8C, BUFFERS_WRITTEN, &[14]);
+fn wrong_count_of_buffers_is_reported() {
+    assert_breaks(Rule::BuffersWritten, 0x8C, BUFFERS_WRITTEN_OFFSET, &[12]);
+    assert_breaks(Rule::BuffersWritten, 0x8C, BUFFERS_WRITTEN_OFFSET, &[14]);
 }
 
 #[test]
-fn times_in_the_wrong_order() {
-    breaks(Rule::HeaderTimes, 0x78, END_TIME, &(START.0 - 1).to_le_bytes());
-    breaks(Rule::HeaderTimes, 0x160, LOG_FILE_HEADER + 0xF8, &(START.0 + 1).to_le_bytes());
+fn times_in_the_wrong_order_are_reported() {
+    assert_breaks(Rule::HeaderTimes, 0x78, END_TIME_OFFSET, &(START.0 - 1).to_le_bytes());
+    assert_breaks(Rule::HeaderTimes, 0x160, HEADER_PAYLOAD_OFFSET + 0xF8, &(START.0 + 1).to_le_bytes());
 }
 
 #[test]
-fn a_clock_that_does_not_tick() {
-    breaks(Rule::ClockType, 0x178, LOG_FILE_HEADER + 0x110, &[4]);
-    breaks(Rule::ClockType, 0x178, LOG_FILE_HEADER + 0x110, &[0]);
-    breaks(Rule::ClockType, 0x178, LOG_FILE_HEADER + 0x100, &[0; 8]);
-    let mut cycles = small(false);
-    put(&mut cycles, LOG_FILE_HEADER + 0x110, &[3]);
-    breaks_in(cycles, Rule::ClockType, 0x178, LOG_FILE_HEADER + 0x34, &[0; 4]);
+fn clock_without_a_rate_is_reported() {
+    assert_breaks(Rule::ClockType, 0x178, HEADER_PAYLOAD_OFFSET + 0x110, &[4]);
+    assert_breaks(Rule::ClockType, 0x178, HEADER_PAYLOAD_OFFSET + 0x110, &[0]);
+    assert_breaks(Rule::ClockType, 0x178, HEADER_PAYLOAD_OFFSET + 0x100, &[0; 8]);
+    let mut cycles = small_file(false);
+    overwrite(&mut cycles, HEADER_PAYLOAD_OFFSET + 0x110, &[3]);
+    assert_breaks_in(cycles, Rule::ClockType, 0x178, HEADER_PAYLOAD_OFFSET + 0x34, &[0; 4]);
 }
 
 #[test]
-fn a_session_buffer_size_that_no_session_has() {
-    breaks(Rule::SessionBufferSize, 0x68, LOG_FILE_HEADER, &1023_u32.to_le_bytes());
-    breaks(Rule::SessionBufferSize, 0x68, LOG_FILE_HEADER, &((16_u32 << 20) + 1).to_le_bytes());
+fn impossible_session_buffer_size_is_reported() {
+    assert_breaks(Rule::SessionBufferSize, 0x68, HEADER_PAYLOAD_OFFSET, &1023_u32.to_le_bytes());
+    assert_breaks(Rule::SessionBufferSize, 0x68, HEADER_PAYLOAD_OFFSET, &((16_u32 << 20) + 1).to_le_bytes());
 }
 
 #[test]
-fn buffers_that_do_not_lead_to_the_end() {
-    breaks(Rule::BufferSequence, FOURTH, FOURTH, &[0; 4]);
-    breaks(Rule::BufferSequence, FOURTH, FOURTH, &[0xFF; 4]);
-    breaks(Rule::BufferSequence, FOURTH, FOURTH, &1500_u32.to_le_bytes());
+fn gap_between_buffers_is_reported() {
+    assert_breaks(Rule::BufferSequence, FOURTH_BUFFER, FOURTH_BUFFER, &[0; 4]);
+    assert_breaks(Rule::BufferSequence, FOURTH_BUFFER, FOURTH_BUFFER, &[0xFF; 4]);
+    assert_breaks(Rule::BufferSequence, FOURTH_BUFFER, FOURTH_BUFFER, &1500_u32.to_le_bytes());
     for junk in [1, 0x47] {
-        let mut file = small(false);
+        let mut file = small_file(false);
         file.resize(file.len() + junk, 7);
-        assert_eq!(findings(&file), [(Rule::BufferSequence, LAST as u64 + 1024)]);
+        assert_eq!(check_file(&file), [(Rule::BufferSequence, LAST_BUFFER as u64 + 1024)]);
     }
-    let file = small(false);
-    assert_eq!(findings(&file[..file.len() - 1]), [(Rule::BufferSequence, LAST as u64)]);
+    let file = small_file(false);
+    assert_eq!(check_file(&file[..file.len() - 1]), [(Rule::BufferSequence, LAST_BUFFER as u64)]);
 }
 
 #[test]
-fn an_impossible_offset() {
-    let offset = buffers(&small(false))[3].1.offset;
-    breaks(Rule::BufferOffset, FOURTH + 0x30, FOURTH + 0x30, &(offset + 1).to_le_bytes());
-    breaks(Rule::BufferOffset, FOURTH + 0x30, FOURTH + 0x30, &0x40_u32.to_le_bytes());
-    breaks(Rule::BufferOffset, FOURTH + 0x30, FOURTH + 0x30, &1032_u32.to_le_bytes());
-    assert_eq!(data(&small(false)).len(), 24);
+fn impossible_offset_is_reported() {
+    let offset = buffer_headers(&small_file(false))[3].1.offset;
+    assert_breaks(
+        Rule::BufferOffset,
+        FOURTH_BUFFER + OFFSET,
+        FOURTH_BUFFER + OFFSET,
+        &(offset + 1).to_le_bytes(),
+    );
+    assert_breaks(
+        Rule::BufferOffset,
+        FOURTH_BUFFER + OFFSET,
+        FOURTH_BUFFER + OFFSET,
+        &0x40_u32.to_le_bytes(),
+    );
+    assert_breaks(
+        Rule::BufferOffset,
+        FOURTH_BUFFER + OFFSET,
+        FOURTH_BUFFER + OFFSET,
+        &1032_u32.to_le_bytes(),
+    );
+    assert_eq!(read_data_events(&small_file(false)).len(), 24);
 }
 
 #[test]
-fn unknown_flags_and_types() {
-    breaks(Rule::BufferKind, FOURTH + 0x34, FOURTH + 0x34, &0x00A0_u16.to_le_bytes());
-    breaks(Rule::BufferKind, 0x34, 0x34, &0x0061_u16.to_le_bytes());
-    breaks(Rule::BufferKind, FOURTH + 0x36, FOURTH + 0x36, &[8]);
+fn unknown_flags_and_types_are_reported() {
+    assert_breaks(Rule::BufferKind, FOURTH_BUFFER + FLAGS, FOURTH_BUFFER + FLAGS, &0x00A0_u16.to_le_bytes());
+    assert_breaks(Rule::BufferKind, FLAGS, FLAGS, &0x0061_u16.to_le_bytes());
+    assert_breaks(Rule::BufferKind, FOURTH_BUFFER + TYPE, FOURTH_BUFFER + TYPE, &[8]);
 }
 
 #[test]
-fn a_state_that_is_not_flush() {
-    breaks(Rule::BufferState, FOURTH + 0x2C, FOURTH + 0x2C, &[1]);
-    breaks(Rule::BufferState, 0x2C, 0x2C, &[0]);
+fn state_other_than_flush_is_reported() {
+    assert_breaks(Rule::BufferState, FOURTH_BUFFER + STATE, FOURTH_BUFFER + STATE, &[1]);
+    assert_breaks(Rule::BufferState, STATE, STATE, &[0]);
 }
 
 #[test]
-fn a_first_buffer_that_is_no_header_buffer() {
-    breaks(Rule::FirstBuffer, 0x36, 0x36, &[0]);
+fn first_buffer_of_another_type_is_reported() {
+    assert_breaks(Rule::FirstBuffer, TYPE, TYPE, &[0]);
 }
 
 #[test]
-fn a_processor_that_the_machine_does_not_have() {
-    breaks(Rule::Processor, LAST + 0x28, LAST + 0x28, &[3]);
-    let mut unknown = small(false);
-    put(&mut unknown, LOG_FILE_HEADER + 0x0C, &[0]);
-    put(&mut unknown, LAST + 0x28, &[3]);
-    assert_eq!(findings(&unknown), [], "the number of processors is unknown");
+fn impossible_processor_is_reported() {
+    assert_breaks(Rule::Processor, LAST_BUFFER + PROCESSOR_INDEX, LAST_BUFFER + PROCESSOR_INDEX, &[3]);
+    let mut unknown = small_file(false);
+    overwrite(&mut unknown, HEADER_PAYLOAD_OFFSET + 0x0C, &[0]);
+    overwrite(&mut unknown, LAST_BUFFER + PROCESSOR_INDEX, &[3]);
+    assert_eq!(check_file(&unknown), [], "the number of processors is unknown");
 }
 
 #[test]
-fn a_logger_id_of_another_session() {
-    breaks(Rule::LoggerId, FOURTH + 0x2A, FOURTH + 0x2A, &[8]);
-    let mut every_other = small(false);
-    for (at, _) in buffers(&every_other).into_iter().skip(1).step_by(2) {
-        put(&mut every_other, at + 0x2A, &[8]);
+fn different_logger_id_is_reported() {
+    assert_breaks(Rule::LoggerId, FOURTH_BUFFER + LOGGER_ID, FOURTH_BUFFER + LOGGER_ID, &[8]);
+    let mut every_other = small_file(false);
+    for (at, _) in buffer_headers(&every_other).into_iter().skip(1).step_by(2) {
+        overwrite(&mut every_other, at + LOGGER_ID, &[8]);
     }
-    assert_eq!(findings(&every_other), [(Rule::LoggerId, 2 * 1024 + 0x2A)], "once a file");
-    let mut header = small(false);
-    put(&mut header, 0x2A, &[8]);
-    assert_eq!(findings(&header), []);
+    assert_eq!(
+        check_file(&every_other),
+        [(Rule::LoggerId, (2 * 1024 + LOGGER_ID) as u64)],
+        "reported once per file"
+    );
+    let mut header = small_file(false);
+    overwrite(&mut header, LOGGER_ID, &[8]);
+    assert_eq!(check_file(&header), []);
 }
 
 #[test]
 fn loss_flags_break_no_rule() {
     for flag in [0x02, 0x04, 0x08, 0x10] {
-        let mut file = small(false);
-        put(&mut file, FOURTH + 0x34, &[0x20 | flag]);
-        assert_eq!(findings(&file), [], "{flag:#x}");
+        let mut file = small_file(false);
+        overwrite(&mut file, FOURTH_BUFFER + FLAGS, &[0x20 | flag]);
+        assert_eq!(check_file(&file), [], "{flag:#x}");
     }
 }
 
 #[test]
-fn filler_with_other_bytes() {
-    let end = FOURTH + buffers(&small(false))[3].1.offset as usize;
-    for at in [end, end + 5, FOURTH + 1023] {
-        breaks(Rule::Filler, at, at, &[0]);
+fn wrong_filler_is_reported() {
+    let end = FOURTH_BUFFER + buffer_headers(&small_file(false))[3].1.offset as usize;
+    for at in [end, end + 5, FOURTH_BUFFER + 1023] {
+        assert_breaks(Rule::Filler, at, at, &[0]);
     }
-    let mut many = small(false);
-    put(&mut many, end + 1, &[7; 20]);
-    put(&mut many, 1020, &[7; 4]);
-    assert_eq!(findings(&many), [(Rule::Filler, 1020), (Rule::Filler, end as u64 + 1)], "once a buffer");
+    let mut many = small_file(false);
+    overwrite(&mut many, end + 1, &[7; 20]);
+    overwrite(&mut many, 1020, &[7; 4]);
+    assert_eq!(
+        check_file(&many),
+        [(Rule::Filler, 1020), (Rule::Filler, end as u64 + 1)],
+        "reported once per buffer"
+    );
 }
 
 #[test]
-fn a_pointer_size_that_no_machine_has() {
+fn impossible_pointer_size_is_reported() {
     for size in [0, 5, 16] {
-        breaks(Rule::LogFileHeader, 0x94, LOG_FILE_HEADER + 0x2C, &[size]);
+        assert_breaks(Rule::LogFileHeader, 0x94, HEADER_PAYLOAD_OFFSET + 0x2C, &[size]);
     }
 }
 
 #[test]
-fn names_that_do_not_end() {
-    let names = LOG_FILE_HEADER + 0x118;
+fn unterminated_name_is_reported() {
+    let names = HEADER_PAYLOAD_OFFSET + 0x118;
     let file_name = names + 2 * "fake\0".len();
     let file_end = file_name + 2 * "fake.etl".len();
-    breaks(Rule::LogFileHeader, file_name, file_end, b"x");
-    let mut neither = small(false);
-    put(&mut neither, file_name - 2, b"x");
-    put(&mut neither, file_end, b"x");
-    assert_eq!(findings(&neither), [(Rule::LogFileHeader, names as u64)]);
+    assert_breaks(Rule::LogFileHeader, file_name, file_end, b"x");
+    let mut neither = small_file(false);
+    overwrite(&mut neither, file_name - 2, b"x");
+    overwrite(&mut neither, file_end, b"x");
+    assert_eq!(check_file(&neither), [(Rule::LogFileHeader, names as u64)]);
 }
 
 #[test]
-fn a_sequence_number_used_twice() {
-    breaks(Rule::SequenceNumber, 4 * 1024 + 0x18, FOURTH + 0x18, &[4]);
+fn repeated_sequence_number_is_reported() {
+    assert_breaks(Rule::SequenceNumber, 4 * 1024 + SEQUENCE_NUMBER, FOURTH_BUFFER + SEQUENCE_NUMBER, &[4]);
 }
 
 #[test]
-fn a_stream_that_unpacks_to_a_wrong_size() {
-    let file = small(true);
-    let (at, head) = buffers(&file)[3];
-    breaks_in(file.clone(), Rule::Compression, at, at + 0x30, &(head.offset + 8).to_le_bytes());
-    breaks_in(file.clone(), Rule::Compression, at, at + 0x30, &((16 << 20) + 8_u32).to_le_bytes());
+fn wrong_unpacked_size_is_reported() {
+    let file = small_file(true);
+    let (at, head) = buffer_headers(&file)[3];
+    assert_breaks_in(file.clone(), Rule::Compression, at, at + OFFSET, &(head.offset + 8).to_le_bytes());
+    assert_breaks_in(file.clone(), Rule::Compression, at, at + OFFSET, &((16 << 20) + 8_u32).to_le_bytes());
     let mut damaged = file.clone();
-    put(&mut damaged, at + HEADER_SIZE, &[0xFF; 8]);
-    assert_eq!(findings(&damaged), [(Rule::Compression, at as u64)], "a copy from before the first byte");
-    let (seen, damage) = salvage(&damaged);
-    assert_eq!((seen.len(), damage), (1 + 22, 1));
+    overwrite(&mut damaged, at + HEADER_SIZE, &[0xFF; 8]);
+    assert_eq!(check_file(&damaged), [(Rule::Compression, at as u64)], "a copy from before the first byte");
+    let (events, damage) = read_damaged(&damaged);
+    assert_eq!((events.len(), damage), (1 + 22, 1));
 }
 
 #[test]
-fn a_compressed_buffer_that_the_mode_does_not_announce() {
-    let file = small(true);
-    let first = buffers(&file)[1].0;
-    breaks_in(file, Rule::Compression, first + 0x34, MODE, &1_u32.to_le_bytes());
+fn compressed_buffer_without_mode_is_reported() {
+    let file = small_file(true);
+    let first = buffer_headers(&file)[1].0;
+    assert_breaks_in(file, Rule::Compression, first + FLAGS, LOG_FILE_MODE, &1_u32.to_le_bytes());
 }
 
 #[test]
-fn a_compressed_buffer_larger_than_its_contents() {
+fn compressed_buffer_larger_than_its_content_is_reported() {
     // A stream of literals only: four bytes of flags for each 32.
-    let record = event(ANCHOR + 1, 1, 8);
+    let record = encode_event(ANCHOR + 1, 1, 8);
     let mut stream = Vec::new();
     for part in record.chunks(32) {
         stream.put_u32(0).put(part);
     }
-    let mut bytes = file(Options { compressed: true, ..options() }, &[(0, vec![record])]);
-    let (at, head) = buffers(&bytes)[1];
+    let mut bytes = build_file(Options { compressed: true, ..options() }, &[(0, vec![record])]);
+    let (at, head) = buffer_headers(&bytes)[1];
     bytes.truncate(at + HEADER_SIZE);
     bytes.put(&stream);
     let size = (HEADER_SIZE + stream.len()) as u32;
     assert!(size > head.offset);
-    put(&mut bytes, at, &size.to_le_bytes());
-    put(&mut bytes, at + 0x34, &(0x61_u16).to_le_bytes());
-    assert_eq!(findings(&bytes), [(Rule::Compression, at as u64)]);
-    assert_eq!(data(&bytes).len(), 1, "it is read all the same");
+    overwrite(&mut bytes, at, &size.to_le_bytes());
+    overwrite(&mut bytes, at + FLAGS, &(0x61_u16).to_le_bytes());
+    assert_eq!(check_file(&bytes), [(Rule::Compression, at as u64)]);
+    assert_eq!(read_data_events(&bytes).len(), 1, "the buffer is still readable");
 }
 
 #[test]
-fn a_flush_marker_where_none_belongs() {
-    breaks(Rule::FlushMarker, LAST + 0x34, LAST + 0x34, &[0x20]);
-    breaks(Rule::FlushMarker, FOURTH + 0x34, FOURTH + 0x34, &[0x21]);
+fn misplaced_or_missing_flush_marker_is_reported() {
+    assert_breaks(Rule::FlushMarker, LAST_BUFFER + FLAGS, LAST_BUFFER + FLAGS, &[0x20]);
+    assert_breaks(Rule::FlushMarker, FOURTH_BUFFER + FLAGS, FOURTH_BUFFER + FLAGS, &[0x21]);
 }
 
 #[test]
-fn an_invalid_record() {
-    let first = FOURTH + HEADER_SIZE;
-    breaks(Rule::Record, first, first + 3, &[0x40]);
-    breaks(Rule::Record, first, first, &[0, 0]);
-    breaks(Rule::Record, first, first, &0x4F_u16.to_le_bytes());
-    breaks(Rule::Record, first, first, &1000_u16.to_le_bytes());
-    breaks(Rule::Record, first + 120, first + 120 + 2, &[19, 0]);
-    let mut file = small(false);
-    put(&mut file, first, &[0, 0, 0, 0]);
-    assert_eq!(salvage(&file).1, 1, "reading reports it too");
+fn invalid_record_is_reported() {
+    let first = FOURTH_BUFFER + HEADER_SIZE;
+    assert_breaks(Rule::Record, first, first + 3, &[0x40]);
+    assert_breaks(Rule::Record, first, first, &[0, 0]);
+    assert_breaks(Rule::Record, first, first, &0x4F_u16.to_le_bytes());
+    assert_breaks(Rule::Record, first, first, &1000_u16.to_le_bytes());
+    assert_breaks(Rule::Record, first + 120, first + 120 + 2, &[19, 0]);
+    let mut file = small_file(false);
+    overwrite(&mut file, first, &[0, 0, 0, 0]);
+    assert_eq!(read_damaged(&file).1, 1, "the reader reports the record as well");
 }
 
 #[test]
-fn extended_items_that_leave_the_record() {
+fn extended_items_outside_the_record_are_reported() {
     let items = [Item { kind: ExtType::SID, data: &[1; 12] }];
     let header = EventHeader { time: ANCHOR, items: &items, ..Default::default() };
-    let record = encode(|out| header.encode(b"payload", out));
-    let good = file(options(), &[(0, vec![record])]);
+    let record = encode_record(|out| header.encode(b"payload", out));
+    let good = build_file(options(), &[(0, vec![record])]);
     let at = 1024 + HEADER_SIZE;
-    breaks_in(good.clone(), Rule::ExtendedItems, at, at + 0x50, &[0]);
-    breaks_in(good.clone(), Rule::ExtendedItems, at, at + 0x54, &[1]);
-    breaks_in(good, Rule::ExtendedItems, at, at + 0x56, &[200]);
+    assert_breaks_in(good.clone(), Rule::ExtendedItems, at, at + 0x50, &[0]);
+    assert_breaks_in(good.clone(), Rule::ExtendedItems, at, at + 0x54, &[1]);
+    assert_breaks_in(good, Rule::ExtendedItems, at, at + 0x56, &[200]);
 }
 
 #[test]
-fn stamps_that_decrease() {
+fn decreasing_stamps_are_reported() {
     // The second record of a buffer, then the first one of a processor's later buffer.
-    let (first, second) = (FOURTH + HEADER_SIZE, FOURTH + HEADER_SIZE + 120);
-    breaks(Rule::TimeInBuffer, second, second + 0x10, &(ANCHOR + 19).to_le_bytes());
-    let mut late = small(false);
-    put(&mut late, first + 0x10, &ANCHOR.to_le_bytes());
-    assert_eq!(findings(&late), []);
+    let (first, second) = (FOURTH_BUFFER + HEADER_SIZE, FOURTH_BUFFER + HEADER_SIZE + 120);
+    assert_breaks(Rule::TimeInBuffer, second, second + 0x10, &(ANCHOR + 19).to_le_bytes());
+    let mut late = small_file(false);
+    overwrite(&mut late, first + 0x10, &ANCHOR.to_le_bytes());
+    assert_eq!(check_file(&late), []);
     let sixth = 6 * 1024 + HEADER_SIZE;
-    breaks(Rule::TimeAcrossBuffers, sixth, sixth + 0x10, &(ANCHOR + 34).to_le_bytes());
+    assert_breaks(Rule::TimeAcrossBuffers, sixth, sixth + 0x10, &(ANCHOR + 34).to_le_bytes());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! What opening a file reports without reading the events: loss, and kernel events.
+//! Loss and kernel events that opening a file reports without reading the events.
 
 use super::*;
 use traceweir_format::kernel::hook;
@@ -6,12 +6,14 @@ use traceweir_format::kernel::hook;
 #[test]
 fn loss_flags_are_gathered_from_all_buffers() {
     for compressed in [false, true] {
-        let mut file = small(compressed);
-        let all = buffers(&file);
+        let mut file = small_file(compressed);
+        let headers = buffer_headers(&file);
         assert_eq!(Trace::open(&file).unwrap().loss_flags(), 0);
-        for (index, flag) in [(0, 0x08), (3, 0x02), (12, 0x04)] {
-            let (at, head) = all[index];
-            put(&mut file, at + 0x34, &(head.flags | flag).to_le_bytes());
+        for (index, flag) in
+            [(0, BUFFER_FLAG_RTBACKUP_CORRUPT), (3, BUFFER_FLAG_EVENTS_LOST), (12, BUFFER_FLAG_BUFFER_LOST)]
+        {
+            let (at, head) = headers[index];
+            overwrite(&mut file, at + FLAGS, &(head.flags | flag).to_le_bytes());
         }
         let trace = Trace::open(&file).unwrap();
         assert_eq!(
@@ -23,17 +25,17 @@ fn loss_flags_are_gathered_from_all_buffers() {
 
 #[test]
 fn damaged_flags_report_no_loss() {
-    let mut unknown = small(false);
-    put(&mut unknown, 1024 + 0x34, &0x0126_u16.to_le_bytes());
-    assert_eq!(Trace::open(&unknown).unwrap().loss_flags(), 0, "an unknown flag among them");
-    let mut old = small(false);
-    put(&mut old, LOG_FILE_HEADER + 4, &[5, 1, 1, 5]);
-    put(&mut old, 1024 + 0x34, &[0x26]);
-    assert_eq!(Trace::open(&old).unwrap().loss_flags(), 0, "Windows XP had no flags");
+    let mut unknown = small_file(false);
+    overwrite(&mut unknown, 1024 + FLAGS, &0x0126_u16.to_le_bytes());
+    assert_eq!(Trace::open(&unknown).unwrap().loss_flags(), 0, "loss flags with an unknown flag are ignored");
+    let mut old = small_file(false);
+    overwrite(&mut old, HEADER_PAYLOAD_OFFSET + 4, &[5, 1, 1, 5]);
+    overwrite(&mut old, 1024 + FLAGS, &[0x26]);
+    assert_eq!(Trace::open(&old).unwrap().loss_flags(), 0, "buffers of Windows XP have no flags");
 }
 
 #[test]
-fn kernel_events_show_at_the_start_of_a_buffer() {
+fn kernel_event_at_the_start_of_a_buffer_is_reported() {
     let system = |cpu_times| SystemHeader {
         pointer_size: 8,
         version: 2,
@@ -50,16 +52,16 @@ fn kernel_events_show_at_the_start_of_a_buffer() {
         time: ANCHOR,
         counters: &[],
     };
-    let kinds = [
-        (true, encode(|out| system(Some((0, 0))).encode(&[0; 600], out))),
-        (true, encode(|out| system(None).encode(&[0; 600], out))),
-        (true, encode(|out| perf.encode(&[0; 600], out))),
-        (false, event(ANCHOR + 1, 2, 600)),
+    let records = [
+        (true, encode_record(|out| system(Some((0, 0))).encode(&[0; 600], out))),
+        (true, encode_record(|out| system(None).encode(&[0; 600], out))),
+        (true, encode_record(|out| perf.encode(&[0; 600], out))),
+        (false, encode_event(ANCHOR + 1, 2, 600)),
     ];
     for compressed in [false, true] {
-        for (expected, record) in &kinds {
-            let plan = [(0, vec![event(ANCHOR, 1, 600)]), (1, vec![record.clone()])];
-            let bytes = file(Options { compressed, ..options() }, &plan);
+        for (expected, record) in &records {
+            let buffer_plan = [(0, vec![encode_event(ANCHOR, 1, 600)]), (1, vec![record.clone()])];
+            let bytes = build_file(Options { compressed, ..options() }, &buffer_plan);
             let trace = Trace::open(&bytes).unwrap();
             assert_eq!(trace.seems_to_hold_kernel_events(), *expected, "{:x?}", &record[..8]);
         }
@@ -68,7 +70,7 @@ fn kernel_events_show_at_the_start_of_a_buffer() {
 
 #[test]
 fn header_buffers_do_not_count_as_kernel_events() {
-    let mut both = small(false);
-    both.extend(small(false));
-    assert!(!Trace::open(&both).unwrap().seems_to_hold_kernel_events(), "two sessions");
+    let mut both = small_file(false);
+    both.extend(small_file(false));
+    assert!(!Trace::open(&both).unwrap().seems_to_hold_kernel_events(), "header buffers of two sessions");
 }

@@ -1,4 +1,4 @@
-//! Written files read back: every header family and size. The order of events is in `order`.
+//! Reads back written files with every header family and size. `order` tests the order of events.
 
 #[path = "../fake/mod.rs"]
 mod fake;
@@ -7,7 +7,8 @@ mod order;
 use std::collections::BTreeMap;
 
 use fake::{
-    ANCHOR, Buffer, PROVIDER, START, Seen, data, encode, event, file, findings, options, read, unstamped,
+    ANCHOR, Buffer, PROVIDER, ReadEvent, START, build_file, check_file, encode_event, encode_record, options,
+    read_data_events, read_events, unstamped_message,
 };
 use traceweir_format::Guid;
 use traceweir_format::buffer::HEADER_SIZE;
@@ -34,7 +35,7 @@ const DESCRIPTOR: EventDescriptor = EventDescriptor {
 };
 
 /// Returns one record of each family and width, with stamps that rise by one.
-fn one_of_each() -> Vec<Vec<u8>> {
+fn encode_all_families() -> Vec<Vec<u8>> {
     let mut records = Vec::new();
     let mut time = ANCHOR;
     let mut next = || {
@@ -59,7 +60,7 @@ fn one_of_each() -> Vec<Vec<u8>> {
             items: &items,
             ..Default::default()
         };
-        records.push(encode(|out| event.encode(payload, out)));
+        records.push(encode_record(|out| event.encode(payload, out)));
         let system = |time, cpu_times| SystemHeader {
             pointer_size,
             version: 4,
@@ -69,8 +70,8 @@ fn one_of_each() -> Vec<Vec<u8>> {
             time,
             cpu_times,
         };
-        records.push(encode(|out| system(next(), Some((1, 2))).encode(payload, out)));
-        records.push(encode(|out| system(next(), None).encode(payload, out)));
+        records.push(encode_record(|out| system(next(), Some((1, 2))).encode(payload, out)));
+        records.push(encode_record(|out| system(next(), None).encode(payload, out)));
         for counters in [&[][..], &[1, 2, 3, 4, 5, 6, u64::MAX]] {
             let perf = PerfInfoHeader {
                 pointer_size,
@@ -79,7 +80,7 @@ fn one_of_each() -> Vec<Vec<u8>> {
                 time: next(),
                 counters,
             };
-            records.push(encode(|out| perf.encode(payload, out)));
+            records.push(encode_record(|out| perf.encode(payload, out)));
         }
         for instance in [None, Some(Instance { id: 1, parent_id: 2, parent_class: PROVIDER })] {
             let classic = ClassicHeader {
@@ -94,7 +95,7 @@ fn one_of_each() -> Vec<Vec<u8>> {
                 cpu_times: (3, 4),
                 instance,
             };
-            records.push(encode(|out| classic.encode(payload, out)));
+            records.push(encode_record(|out| classic.encode(payload, out)));
         }
         for stamp in [Some(next()), None] {
             let message = MessageHeader {
@@ -105,46 +106,50 @@ fn one_of_each() -> Vec<Vec<u8>> {
                 time: stamp,
                 ids: Some((19, 20)),
             };
-            records.push(encode(|out| message.encode(payload, out)));
+            records.push(encode_record(|out| message.encode(payload, out)));
         }
     }
     records
 }
 
 #[test]
-fn every_header_family_comes_back_byte_for_byte() {
+fn every_header_family_reads_back_byte_for_byte() {
     for compressed in [false, true] {
-        let records = one_of_each();
-        let file = file(Options { compressed, buffer_size: 8192, ..options() }, &[(5, records.clone())]);
-        let seen = data(&file);
-        assert_eq!(findings(&file), []);
-        assert_eq!(seen.len(), records.len());
-        let mut before = 0;
-        for (seen, written) in seen.iter().zip(&records) {
-            assert_eq!(seen.cpu, 5);
-            assert_eq!(seen.bytes, written[..seen.bytes.len()], "the record without its padding");
-            let record = Record::parse(&seen.bytes, 5).unwrap();
+        let records = encode_all_families();
+        let file =
+            build_file(Options { compressed, buffer_size: 8192, ..options() }, &[(5, records.clone())]);
+        let events = read_data_events(&file);
+        assert_eq!(check_file(&file), []);
+        assert_eq!(events.len(), records.len());
+        let mut previous_time = 0;
+        for (events, written) in events.iter().zip(&records) {
+            assert_eq!(events.cpu, 5);
+            assert_eq!(events.bytes, written[..events.bytes.len()], "the record without its padding");
+            let record = Record::parse(&events.bytes, 5).unwrap();
             assert_eq!(record.payload(), b"payload of nineteen", "{:?}", record.family());
-            let stamp =
-                if record.family() == Family::Message && record.time() == 0 { before } else { record.time() };
-            assert_eq!(seen.time, stamp);
-            before = seen.time;
+            let stamp = if record.family() == Family::Message && record.time() == 0 {
+                previous_time
+            } else {
+                record.time()
+            };
+            assert_eq!(events.time, stamp);
+            previous_time = events.time;
         }
     }
 }
 
 #[test]
 fn headers_keep_every_field() {
-    let file = file(Options { buffer_size: 8192, ..options() }, &[(0, one_of_each())]);
-    let seen = data(&file);
-    let families: Vec<_> = seen
+    let file = build_file(Options { buffer_size: 8192, ..options() }, &[(0, encode_all_families())]);
+    let events = read_data_events(&file);
+    let families: Vec<_> = events
         .iter()
         .map(|s| {
             let r = Record::parse(&s.bytes, 0).unwrap();
             (r.family(), r.pointer_size(), r.thread_id(), r.process_id())
         })
         .collect();
-    let of_width = |width| {
+    let families_of_width = |width| {
         [
             (Family::Event, width, 11, 12),
             (Family::System, width, 13, 14),
@@ -157,16 +162,16 @@ fn headers_keep_every_field() {
             (Family::Message, width, 19, 20),
         ]
     };
-    assert_eq!(families, [of_width(4), of_width(8)].concat());
-    let event = Record::parse(&seen[0].bytes, 0).unwrap();
+    assert_eq!(families, [families_of_width(4), families_of_width(8)].concat());
+    let event = Record::parse(&events[0].bytes, 0).unwrap();
     assert_eq!((event.descriptor(), event.activity()), (DESCRIPTOR, Some(Guid::from_u128(5))));
     let kinds: Vec<_> = event.items().map(|i| (i.kind, i.data.len())).collect();
     assert_eq!(
         kinds,
         [(ExtType::PROV_TRAITS, 6), (ExtType::EVENT_SCHEMA_TL, 15), (ExtType::RELATED_ACTIVITYID, 16)]
     );
-    assert_eq!(Record::parse(&seen[4].bytes, 0).unwrap().pmc_counters().len(), 56);
-    assert_eq!(Record::parse(&seen[6].bytes, 0).unwrap().instance().unwrap().parent_class, PROVIDER);
+    assert_eq!(Record::parse(&events[4].bytes, 0).unwrap().pmc_counters().len(), 56);
+    assert_eq!(Record::parse(&events[6].bytes, 0).unwrap().instance().unwrap().parent_class, PROVIDER);
 }
 
 #[test]
@@ -175,20 +180,23 @@ fn log_file_header_matches_the_options() {
         let options =
             Options { compressed, starter: (77, 78), maximum_file_size: 9, processors: 4, ..options() };
         let mut writer = Writer::create(Vec::new(), options).unwrap();
-        writer.write_record(9, &event(ANCHOR + 1, 0, 8)).unwrap();
+        writer.write_record(9, &encode_event(ANCHOR + 1, 0, 8)).unwrap();
         let summary = Summary { end_time: FileTime(START.0 + 5), events_lost: 3, buffers_lost: 2 };
         let file = writer.finish(summary).unwrap();
         let trace = Trace::open(&file).unwrap();
-        let h = trace.header();
+        let header = trace.header();
         assert_eq!(
-            (h.buffer_size, h.processors, h.maximum_file_size),
+            (header.buffer_size, header.processors, header.maximum_file_size),
             (1024, 10, 9),
-            "raised by a higher index"
+            "a higher index raises the number of processors"
         );
-        assert_eq!((h.buffers_written, h.events_lost, h.buffers_lost), (2, 3, 2));
-        assert_eq!((h.start_time, h.end_time, h.clock_type), (START, FileTime(START.0 + 5), 1));
-        assert_eq!((h.session_name.as_str(), h.file_name.as_str()), ("fake", "fake.etl"));
-        assert_eq!(h.versions, if compressed { [10, 0, 2, 0] } else { [10, 0, 1, 5] });
+        assert_eq!((header.buffers_written, header.events_lost, header.buffers_lost), (2, 3, 2));
+        assert_eq!(
+            (header.start_time, header.end_time, header.clock_type),
+            (START, FileTime(START.0 + 5), 1)
+        );
+        assert_eq!((header.session_name.as_str(), header.file_name.as_str()), ("fake", "fake.etl"));
+        assert_eq!(header.versions, if compressed { [10, 0, 2, 0] } else { [10, 0, 1, 5] });
         assert_eq!(
             (trace.starter(), trace.is_finalised(), trace.is_compressed()),
             ((77, 78), true, compressed)
@@ -198,18 +206,18 @@ fn log_file_header_matches_the_options() {
 }
 
 #[test]
-fn an_empty_trace_has_its_header_event_only() {
+fn empty_trace_has_only_its_header_event() {
     for compressed in [false, true] {
-        let bytes = file(Options { compressed, ..options() }, &[]);
-        assert_eq!(findings(&bytes), []);
-        let all = read(&bytes);
+        let bytes = build_file(Options { compressed, ..options() }, &[]);
+        assert_eq!(check_file(&bytes), []);
+        let all = read_events(&bytes);
         assert_eq!((all.len(), all[0].time), (1, ANCHOR));
-        assert!(data(&bytes).is_empty());
+        assert!(read_data_events(&bytes).is_empty());
     }
 }
 
 #[test]
-fn records_of_the_header_buffer_come_back_too() {
+fn records_of_the_header_buffer_read_back() {
     for compressed in [false, true] {
         let groups = SystemHeader {
             pointer_size: 8,
@@ -220,12 +228,15 @@ fn records_of_the_header_buffer_come_back_too() {
             time: ANCHOR,
             cpu_times: Some((0, 0)),
         };
-        let header_records = encode(|out| groups.encode(&[1; 36], out));
-        let bytes =
-            file(Options { compressed, header_records, ..options() }, &[(0, vec![event(ANCHOR + 1, 1, 8)])]);
-        let hooks: Vec<_> = read(&bytes).iter().map(|s| Record::parse(&s.bytes, 0).unwrap().hook()).collect();
-        assert_eq!(hooks, [Some(0), Some(5), None]);
-        assert_eq!(findings(&bytes), []);
+        let header_records = encode_record(|out| groups.encode(&[1; 36], out));
+        let bytes = build_file(
+            Options { compressed, header_records, ..options() },
+            &[(0, vec![encode_event(ANCHOR + 1, 1, 8)])],
+        );
+        let hooks: Vec<_> =
+            read_events(&bytes).iter().map(|s| Record::parse(&s.bytes, 0).unwrap().hook()).collect();
+        assert_eq!(hooks, [Some(hook::LOG_FILE_HEADER), Some(hook::GROUP_MASKS), None]);
+        assert_eq!(check_file(&bytes), []);
     }
 }
 
@@ -233,20 +244,21 @@ fn records_of_the_header_buffer_come_back_too() {
 fn every_buffer_size_holds_the_largest_record_it_can() {
     for compressed in [false, true] {
         for buffer_size in [1 << 10, 3 << 10, 64 << 10, 128 << 10, 1 << 20, 2 << 20, 16 << 20] {
-            let room = buffer_size as usize - HEADER_SIZE;
-            let payload = room.min(MAX_RECORD) - 0x50;
-            let records: Vec<_> = (0..5).map(|n| event(ANCHOR + n, n as usize, payload)).collect();
+            let record_space = buffer_size as usize - HEADER_SIZE;
+            let payload = record_space.min(MAX_RECORD) - 0x50;
+            let records: Vec<_> = (0..5).map(|n| encode_event(ANCHOR + n, n as usize, payload)).collect();
             let mut writer =
                 Writer::create(Vec::new(), Options { compressed, buffer_size, ..options() }).unwrap();
             for record in &records {
                 writer.write_record(0, record).unwrap();
             }
             let bytes = writer.finish(Summary::default()).unwrap();
-            assert_eq!(findings(&bytes), [], "{buffer_size}");
-            let seen = data(&bytes);
-            assert_eq!(seen.len(), 5);
+            assert_eq!(check_file(&bytes), [], "{buffer_size}");
+            let events = read_data_events(&bytes);
+            assert_eq!(events.len(), 5);
             assert!(
-                seen.iter()
+                events
+                    .iter()
                     .zip(&records)
                     .all(|(s, r)| r.starts_with(&s.bytes) && s.bytes.len() == payload + 0x50)
             );
@@ -260,57 +272,63 @@ fn oversized_record_is_rejected() {
         assert!(Writer::create(Vec::new(), Options { buffer_size: size, ..options() }).is_err(), "{size}");
     }
     let mut writer = Writer::create(Vec::new(), options()).unwrap();
-    assert!(writer.write_record(0, &event(ANCHOR, 1, 1024 - HEADER_SIZE - 0x50 + 1)).is_err());
+    assert!(writer.write_record(0, &encode_event(ANCHOR, 1, 1024 - HEADER_SIZE - 0x50 + 1)).is_err());
     assert!(writer.append(0, 0, &[0; 1024]).is_err());
-    assert!(writer.append(0, 0, &[0; 9]).is_err(), "not padded");
-    assert!(writer.write(2048, 0, &event(ANCHOR, 1, 1)).is_err(), "no such processor index");
+    assert!(writer.append(0, 0, &[0; 9]).is_err(), "accepted unpadded records");
+    assert!(
+        writer.write(2048, 0, &encode_event(ANCHOR, 1, 1)).is_err(),
+        "accepted an impossible processor index"
+    );
     let long = Options { session_name: "n".repeat(500), ..options() };
-    assert!(Writer::create(Vec::new(), long).is_err(), "names larger than the header buffer");
-    assert_eq!(data(&writer.finish(Summary::default()).unwrap()), []);
+    assert!(Writer::create(Vec::new(), long).is_err(), "accepted names larger than the header buffer");
+    assert_eq!(read_data_events(&writer.finish(Summary::default()).unwrap()), []);
 }
 
 #[test]
 fn impossible_options_are_rejected_with_the_reason() {
     let perf =
         PerfInfoHeader { pointer_size: 8, version: 2, hook: hook::BUILD_INFO, time: ANCHOR, counters: &[] };
-    let mut unpadded = encode(|out| perf.encode(b"build", out));
+    let mut unpadded = encode_record(|out| perf.encode(b"build", out));
     unpadded.pop();
-    for (wrong, reason) in [
+    for (invalid, reason) in [
         (Options { buffer_size: 1025, ..options() }, "multiple of 1,024"),
         (Options { logger_id: 0, ..options() }, "session number is 0"),
         (Options { cpu_speed_mhz: 0, ..options() }, "processor speed is 0"),
         (Options { header_records: unpadded, ..options() }, "multiple of eight"),
     ] {
         let mut sink = Vec::new();
-        let error = Writer::create(&mut sink, wrong).unwrap_err();
+        let error = Writer::create(&mut sink, invalid).unwrap_err();
         assert!(error.to_string().contains(reason), "{error}");
-        assert!(sink.is_empty(), "nothing is written");
+        assert!(sink.is_empty(), "bytes were written");
     }
     assert!(Writer::create(Vec::new(), Options::default()).is_ok());
 }
 
 #[test]
-fn the_longest_names_come_back() {
+fn longest_names_read_back() {
     let name = "\u{e9}".repeat(1023);
     for compressed in [false, true] {
-        let o = Options {
+        let options = Options {
             compressed,
             buffer_size: 8192,
             session_name: name.clone(),
             file_name: name.clone(),
             ..options()
         };
-        let bytes = file(o, &[(0, vec![event(ANCHOR, 1, 1)])]);
+        let bytes = build_file(options, &[(0, vec![encode_event(ANCHOR, 1, 1)])]);
         let trace = Trace::open(&bytes).unwrap();
         assert_eq!((&trace.header().session_name, &trace.header().file_name), (&name, &name));
-        assert_eq!(data(&bytes).len(), 1);
+        assert_eq!(read_data_events(&bytes).len(), 1);
     }
 }
 
 #[test]
-fn the_highest_processor_comes_back() {
-    let bytes = file(options(), &[(2047, vec![event(ANCHOR, 1, 1)]), (256, vec![event(ANCHOR, 2, 1)])]);
-    assert_eq!(data(&bytes).iter().map(|s| s.cpu).collect::<Vec<_>>(), [256, 2047]);
+fn highest_processor_reads_back() {
+    let bytes = build_file(
+        options(),
+        &[(2047, vec![encode_event(ANCHOR, 1, 1)]), (256, vec![encode_event(ANCHOR, 2, 1)])],
+    );
+    assert_eq!(read_data_events(&bytes).iter().map(|s| s.cpu).collect::<Vec<_>>(), [256, 2047]);
     let trace = Trace::open(&bytes).unwrap();
     assert_eq!((trace.header().processors, trace.header().versions), (2048, [10, 0, 2, 0]));
 }

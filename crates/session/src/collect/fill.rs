@@ -1,8 +1,7 @@
-//! Copies records into the buffer of their stream: room, order, signature, and the extended data
-//! items that the session adds.
+//! Copies records into the buffer of their stream, signs them, and adds extended data items.
 //!
-//! A record that fits, but not with its items (64 KiB, or the buffer), is dropped and counted as an
-//! event without room.
+//! A record that is too large with its items (for 64 KiB or the buffer) is dropped and counted
+//! under `no_room`.
 
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
@@ -13,26 +12,26 @@ use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_transport::abi::{BINARY_PATH, KEEP_STAMP, MAX_RECORD, WITH_ITEMS};
 use traceweir_transport::ring::Head;
 
-use super::Stream;
+use super::CpuStream;
 use super::send::{deliver_piece, submit};
 use crate::capture;
 use crate::clock::SessionClock;
-use crate::merge::{Ring, Sink};
+use crate::merge::{MergeRing, RecordSink};
 use crate::messages::Job;
-use crate::modules::{self, Kept};
-use crate::pool::{Buffer, Wait};
-use crate::record::{Stamp, Writer};
-use crate::shared::Shared;
-use crate::stacks::Stacks;
+use crate::modules::{self, ModuleAdded};
+use crate::pool::{Buffer, PoolWait};
+use crate::record::{RegionWriter, StampPolicy};
+use crate::shared::SharedState;
+use crate::stacks::StackCache;
 
 /// Copies records into the buffer of a stream.
-pub(super) struct Filler<'a, 'w> {
-    pub(super) streams: &'a mut [Stream],
+pub(super) struct BufferFiller<'a, 'w> {
+    pub(super) streams: &'a mut [CpuStream],
     /// Index of the stream.
     pub(super) stream_index: usize,
-    pub(super) writers: &'a mut [&'w mut Writer],
+    pub(super) writers: &'a mut [&'w mut RegionWriter],
     pub(super) clock: &'a SessionClock,
-    pub(super) shared: &'a Shared,
+    pub(super) shared: &'a SharedState,
     pub(super) jobs: &'a Sender<Job>,
     pub(super) reported_lost: &'a mut u64,
     pub(super) events: u64,
@@ -40,13 +39,13 @@ pub(super) struct Filler<'a, 'w> {
     /// Records that became too large with their extended data items.
     pub(super) too_large: u64,
     /// Offset of the record that was stored last.
-    pub(super) last: usize,
+    pub(super) last_offset: usize,
     /// Cache that stores equal stacks once.
-    pub(super) stacks: Option<&'a mut Stacks>,
+    pub(super) stacks: Option<&'a mut StackCache>,
 }
 
-/// Adds the counts however the drain ends: the buffers hold these events in any case.
-impl Drop for Filler<'_, '_> {
+/// Adds the counts even if the drain panics: the buffers hold these events in any case.
+impl Drop for BufferFiller<'_, '_> {
     fn drop(&mut self) {
         let stats = &self.shared.stats;
         stats.events.fetch_add(self.events, Relaxed);
@@ -55,8 +54,8 @@ impl Drop for Filler<'_, '_> {
     }
 }
 
-impl Filler<'_, '_> {
-    /// Submits the stream's buffer and takes a free one. Returns whether there was one.
+impl BufferFiller<'_, '_> {
+    /// Submits the stream's buffer and takes a free one. Returns whether a buffer was free.
     #[cold]
     fn replace_buffer(&mut self) -> bool {
         let Some(stream) = self.streams.get_mut(self.stream_index) else { return false };
@@ -67,14 +66,14 @@ impl Filler<'_, '_> {
         buffer.reset(stream.cpu);
         buffer.is_late = stream.is_late;
         stream.buffer = Some(buffer);
-        stream.defined.clear();
+        stream.defined_keys.clear();
         true
     }
 
-    /// Prepares a late stream for records from this raw stamp on. If that is below its last stamp,
-    /// the stream restarts at the session's start in the same buffer, whose records are sorted
-    /// before they are written. Live consumers get what the buffer holds so far; if they cannot
-    /// take it now, the buffer is submitted.
+    /// Prepares a late stream for records from this raw stamp on. If the stamp is below the last
+    /// one of the stream, the stream restarts at the session's start in the same buffer, whose
+    /// records are sorted before they are written. Live consumers get the records of the buffer so
+    /// far; if they cannot take them now, the buffer is submitted.
     pub(super) fn restart_at(&mut self, stamp: u64, start: (u64, i64)) {
         let Some(stream) = self.streams.get_mut(self.stream_index).filter(|stream| stamp < stream.key) else {
             return;
@@ -89,16 +88,16 @@ impl Filler<'_, '_> {
                 submit(buffer, self.shared, self.jobs, self.reported_lost);
             }
         }
-        stream.defined.clear();
+        stream.defined_keys.clear();
         (stream.key, stream.time) = start;
     }
 }
 
-impl Filler<'_, '_> {
+impl BufferFiller<'_, '_> {
     /// Stores a record with `gap` bytes left in front of it for extended data items. `None`
     /// compiles without any item handling.
     #[inline(always)]
-    fn store<R: Ring>(
+    fn store<R: MergeRing>(
         &mut self,
         source: usize,
         ring: &mut R,
@@ -109,8 +108,9 @@ impl Filler<'_, '_> {
         let total_length = head.length.saturating_add(gap.unwrap_or(0));
         let padded = total_length.next_multiple_of(8);
         let fits = |b: &Buffer| b.filled.saturating_add(padded) <= b.bytes.len();
-        let has_room = self.streams.get(self.stream_index).and_then(|s| s.buffer.as_ref()).is_some_and(fits);
-        if !has_room && !self.replace_buffer() {
+        let fits_buffer =
+            self.streams.get(self.stream_index).and_then(|s| s.buffer.as_ref()).is_some_and(fits);
+        if !fits_buffer && !self.replace_buffer() {
             return false;
         }
         let (Some(stream), Some(writer)) =
@@ -120,30 +120,35 @@ impl Filler<'_, '_> {
         };
         let Some(buffer) = stream.buffer.as_mut() else { return false };
         let end = buffer.filled.saturating_add(padded);
-        let Some(room) = buffer.bytes.get_mut(buffer.filled..end) else { return false };
+        let Some(space) = buffer.bytes.get_mut(buffer.filled..end) else { return false };
         // The record covers everything except the padding.
-        if let Some(padding) = room.last_chunk_mut::<8>() {
+        if let Some(padding) = space.last_chunk_mut::<8>() {
             *padding = [0; 8];
         }
-        let Some(record) = room.get_mut(gap.unwrap_or(0)..total_length) else { return false };
+        let Some(record) = space.get_mut(gap.unwrap_or(0)..total_length) else { return false };
         ring.take(record);
         // A late record counts as written now (M4, K3).
         stream.key = stream.key.max(stamp);
         stream.time = stream.time.max(self.clock.stamp(stream.key));
         let latest = stream.time;
-        let stamp = if head.flags & KEEP_STAMP != 0 { Stamp::Kept { latest } } else { Stamp::Ours(latest) };
+        let stamp = if head.flags & KEEP_STAMP != 0 {
+            StampPolicy::Kept { latest }
+        } else {
+            StampPolicy::Ours(latest)
+        };
         let mut end = end;
         let mut is_valid = writer.sign(record, stamp);
         if gap.is_some() && is_valid {
-            let grown = room.get_mut(..total_length).and_then(|room| writer.add_items(room, head.flags));
-            is_valid = grown.is_some();
-            end = buffer.filled.saturating_add(grown.unwrap_or(0).next_multiple_of(8));
+            let new_length =
+                space.get_mut(..total_length).and_then(|space| writer.add_items(space, head.flags));
+            is_valid = new_length.is_some();
+            end = buffer.filled.saturating_add(new_length.unwrap_or(0).next_multiple_of(8));
         }
         if !is_valid {
             self.damaged = self.damaged.saturating_add(1);
             return true;
         }
-        self.last = buffer.filled;
+        self.last_offset = buffer.filled;
         buffer.filled = end;
         buffer.events = buffer.events.saturating_add(1);
         buffer.time = stream.time;
@@ -152,7 +157,7 @@ impl Filler<'_, '_> {
     }
 
     #[cold]
-    fn put_special<R: Ring>(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
+    fn put_flagged<R: MergeRing>(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
         if head.flags & BINARY_PATH == 0 {
             return self.put_with_items(source, ring, head, stamp);
         }
@@ -167,7 +172,7 @@ impl Filler<'_, '_> {
     }
 
     /// Keeps the record stored last, which names a provider's module, for the front of files. If
-    /// that is the only place for it, removes it from the events.
+    /// the front is the only place for the record, removes it from the events.
     fn keep_module(&mut self, source: usize, length: usize) {
         let (Some(stream), Some(writer)) =
             (self.streams.get_mut(self.stream_index), self.writers.get(source))
@@ -182,23 +187,29 @@ impl Filler<'_, '_> {
         }
         let mut modules = self.shared.modules.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = modules.add(record);
-        if kept == Kept::New {
+        if kept == ModuleAdded::New {
             let _ = self.jobs.send(Job::Module(record.to_vec()));
         }
-        if kept != Kept::NoRoom && self.shared.keeps_modules_at_front() {
+        if kept != ModuleAdded::NoRoom && self.shared.keeps_modules_at_front() {
             buffer.filled = start;
             buffer.events = buffer.events.saturating_sub(1);
             self.events = self.events.saturating_sub(1);
         }
     }
 
-    /// Like [`put_special`](Self::put_special), for any record while equal stacks are stored once.
+    /// Like [`put_flagged`](Self::put_flagged), for any record while equal stacks are stored once.
     #[cold]
-    fn put_with_stack_key<R: Ring>(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
+    fn put_with_stack_key<R: MergeRing>(
+        &mut self,
+        source: usize,
+        ring: &mut R,
+        head: &Head,
+        stamp: u64,
+    ) -> bool {
         let before = self.events;
         let is_special = head.flags & (WITH_ITEMS | BINARY_PATH) != 0;
         let is_put = if is_special {
-            self.put_special(source, ring, head, stamp)
+            self.put_flagged(source, ring, head, stamp)
         } else {
             self.store(source, ring, head, stamp, None)
         };
@@ -207,8 +218,9 @@ impl Filler<'_, '_> {
             return is_put;
         };
         if let Some(buffer) = stream.buffer.as_mut().filter(|_| self.events != before) {
-            let range = (self.last, buffer.filled);
-            let (filled, added) = stacks.replace(&mut buffer.bytes, range, stream.time, &mut stream.defined);
+            let range = (self.last_offset, buffer.filled);
+            let (filled, added) =
+                stacks.replace(&mut buffer.bytes, range, stream.time, &mut stream.defined_keys);
             buffer.filled = filled;
             buffer.events = buffer.events.saturating_add(added);
             self.events = self.events.saturating_add(u64::from(added));
@@ -217,12 +229,12 @@ impl Filler<'_, '_> {
     }
 
     #[cold]
-    fn put_with_items<R: Ring>(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
+    fn put_with_items<R: MergeRing>(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
         let Some(writer) = self.writers.get_mut(source) else { return false };
         let gap = writer.item_bytes(head.flags);
         let total_length = head.length.saturating_add(gap);
-        let most = self.shared.pool.buffer_bytes().saturating_sub(HEADER_SIZE);
-        if total_length <= MAX_RECORD && total_length.next_multiple_of(8) <= most {
+        let max_bytes = self.shared.pool.buffer_bytes().saturating_sub(HEADER_SIZE);
+        if total_length <= MAX_RECORD && total_length.next_multiple_of(8) <= max_bytes {
             return self.store(source, ring, head, stamp, Some(gap));
         }
         ring.take(&mut []);
@@ -231,48 +243,50 @@ impl Filler<'_, '_> {
     }
 }
 
-impl Filler<'_, '_> {
+impl BufferFiller<'_, '_> {
     /// Skips a captured record that is too large, and the stacks that follow it, which would
     /// otherwise belong to another event.
     #[cold]
-    fn skip_captured<R: Ring>(&mut self, ring: &mut R, is_stack: bool) -> bool {
+    fn skip_captured<R: MergeRing>(&mut self, ring: &mut R, is_stack: bool) -> bool {
         ring.take(&mut []);
         self.too_large = self.too_large.saturating_add(1);
         if let Some(stream) = self.streams.get_mut(self.stream_index).filter(|_| !is_stack) {
-            stream.captured = None;
+            stream.captured_time = None;
         }
         true
     }
 
     /// Copies a captured record into the buffer.
-    fn put_captured<R: Ring>(&mut self, ring: &mut R, head: &Head, stamp: u64) -> bool {
+    fn put_captured<R: MergeRing>(&mut self, ring: &mut R, head: &Head, stamp: u64) -> bool {
         let padded = head.length.next_multiple_of(8);
-        let most = self.shared.pool.buffer_bytes().saturating_sub(HEADER_SIZE);
+        let max_bytes = self.shared.pool.buffer_bytes().saturating_sub(HEADER_SIZE);
         let is_stack = capture::is_stack(head);
-        let is_alone = is_stack && self.streams.get(self.stream_index).is_some_and(|s| s.captured.is_none());
-        if head.length > MAX_RECORD || padded > most || is_alone {
+        let is_orphan_stack =
+            is_stack && self.streams.get(self.stream_index).is_some_and(|s| s.captured_time.is_none());
+        if head.length > MAX_RECORD || padded > max_bytes || is_orphan_stack {
             return self.skip_captured(ring, is_stack);
         }
         let fits = |b: &Buffer| b.filled.saturating_add(padded) <= b.bytes.len();
-        let has_room = self.streams.get(self.stream_index).and_then(|s| s.buffer.as_ref()).is_some_and(fits);
-        if !has_room && !self.replace_buffer() {
+        let fits_buffer =
+            self.streams.get(self.stream_index).and_then(|s| s.buffer.as_ref()).is_some_and(fits);
+        if !fits_buffer && !self.replace_buffer() {
             return false;
         }
         let Some(stream) = self.streams.get_mut(self.stream_index) else { return false };
         let Some(buffer) = stream.buffer.as_mut() else { return false };
         let end = buffer.filled.saturating_add(padded);
-        let Some(room) = buffer.bytes.get_mut(buffer.filled..end) else { return false };
-        if let Some(padding) = room.last_chunk_mut::<8>() {
+        let Some(space) = buffer.bytes.get_mut(buffer.filled..end) else { return false };
+        if let Some(padding) = space.last_chunk_mut::<8>() {
             *padding = [0; 8];
         }
-        let Some(record) = room.get_mut(..head.length) else { return false };
+        let Some(record) = space.get_mut(..head.length) else { return false };
         ring.take(record);
         stream.key = stream.key.max(stamp);
         stream.time = stream.time.max(self.clock.stamp(stream.key));
-        let event_time = stream.captured.filter(|_| is_stack);
-        let is_signed = capture::sign(record, stream.time, event_time);
+        let event_time = stream.captured_time.filter(|_| is_stack);
+        let is_signed = capture::set_times(record, stream.time, event_time);
         if !is_stack {
-            stream.captured = is_signed.then_some(stream.time);
+            stream.captured_time = is_signed.then_some(stream.time);
         }
         if !is_signed {
             self.damaged = self.damaged.saturating_add(1);
@@ -284,7 +298,8 @@ impl Filler<'_, '_> {
         buffer.time = stream.time;
         self.events = self.events.saturating_add(1);
         if is_stack && let Some(stacks) = self.stacks.as_mut() {
-            let (filled, added) = stacks.replace(&mut buffer.bytes, range, stream.time, &mut stream.defined);
+            let (filled, added) =
+                stacks.replace(&mut buffer.bytes, range, stream.time, &mut stream.defined_keys);
             buffer.filled = filled;
             buffer.events = buffer.events.saturating_add(added);
             self.events = self.events.saturating_add(u64::from(added));
@@ -293,37 +308,37 @@ impl Filler<'_, '_> {
     }
 }
 
-impl<R: Ring> Sink<R> for Filler<'_, '_> {
+impl<R: MergeRing> RecordSink<R> for BufferFiller<'_, '_> {
     #[inline]
     fn put(&mut self, source: usize, ring: &mut R, head: &Head, stamp: u64) -> bool {
         if ring.is_captured() {
             return self.put_captured(ring, head, stamp);
         }
-        if self.stacks.as_ref().is_some_and(|stacks| stacks.include_programs()) {
+        if self.stacks.as_ref().is_some_and(|stacks| stacks.includes_user_events()) {
             return self.put_with_stack_key(source, ring, head, stamp);
         }
         if head.flags & (WITH_ITEMS | BINARY_PATH) != 0 {
-            return self.put_special(source, ring, head, stamp);
+            return self.put_flagged(source, ring, head, stamp);
         }
         self.store(source, ring, head, stamp, None)
     }
 
-    fn wait_for_room(&mut self) {
+    fn wait_for_space(&mut self) {
         if self.shared.flush_threshold > 1 {
             // Full buffers below the flush threshold may be waiting; they are needed now.
             let _ = self.jobs.send(Job::WriteOut);
         }
-        if self.shared.pool.wait() == Wait::Again {
+        if self.shared.pool.wait_for_buffer() == PoolWait::Again {
             return;
         }
-        // All buffers are being filled by other streams: submit them as they are.
+        // Other streams are filling all buffers: submit the partly filled buffers.
         let mut submitted_any = false;
         for stream in &mut *self.streams {
             if let Some(buffer) = stream.buffer.take_if(|b| !b.is_empty()) {
                 submit(buffer, self.shared, self.jobs, self.reported_lost);
                 submitted_any = true;
             } else if let Some(empty) = stream.buffer.take() {
-                self.shared.pool.give(empty);
+                self.shared.pool.return_buffer(empty);
             }
         }
         if !submitted_any {

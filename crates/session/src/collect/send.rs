@@ -7,16 +7,16 @@ use std::sync::mpsc::Sender;
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::spec::session::BUFFER_FLAG_EVENTS_LOST;
 
-use super::{Collector, Stream};
+use super::{Collector, CpuStream};
 use crate::error::Result;
 use crate::messages::Job;
 use crate::pool::Buffer;
-use crate::shared::Shared;
+use crate::shared::SharedState;
 
-/// Least number of bytes that a live consumer holds to sort events.
-const LEAST_HELD: usize = 1 << 20;
-/// Largest number of bytes that a live consumer holds to sort events.
-const MOST_HELD: usize = 64 << 20;
+/// The least bytes that a live consumer holds to sort events.
+const MIN_CONSUMER_BYTES: usize = 1 << 20;
+/// The most bytes that a live consumer holds to sort events.
+const MAX_CONSUMER_BYTES: usize = 64 << 20;
 
 impl Collector {
     /// Submits all partly filled buffers.
@@ -30,14 +30,14 @@ impl Collector {
         }
     }
 
-    /// Submits the buffers of late streams: another backlog to fill them may never come. Those of a
-    /// flight recorder wait until they are full, because each submitted buffer replaces the oldest
-    /// in the history; snapshots copy them as they are.
+    /// Submits the buffers of late streams: another backlog to fill them may never come. The late
+    /// buffers of a flight recorder wait until they are full, because each submitted buffer
+    /// replaces the oldest one in the history; snapshots copy partly filled buffers.
     pub(super) fn send_late(&mut self) {
         let is_buffering = self.shared.mode().is_buffering();
         for stream in self.streams.iter_mut().filter(|stream| stream.is_late) {
             match stream.buffer.take_if(|buffer| buffer.is_empty() || !is_buffering) {
-                Some(empty) if empty.is_empty() => self.shared.pool.give(empty),
+                Some(empty) if empty.is_empty() => self.shared.pool.return_buffer(empty),
                 Some(buffer) => submit(buffer, &self.shared, &self.jobs, &mut self.reported_lost),
                 None => {}
             }
@@ -56,19 +56,19 @@ impl Collector {
         buffers.filter(|buffer| !buffer.is_empty()).collect()
     }
 
-    /// Sends live consumers the records that they have not had, followed by the completeness stamp;
-    /// the buffers stay in use. Returns whether everything was sent: what the busy writer cannot
-    /// take now is delivered later, at the latest with the full buffers.
+    /// Sends live consumers the new records, followed by the completeness stamp; the buffers stay
+    /// in use. Returns whether all records were sent. The others are delivered later, at the latest
+    /// with the full buffers.
     #[must_use]
     pub(crate) fn deliver(&mut self) -> bool {
-        let all = self.deliver_pieces(true);
-        if all {
+        let is_all_sent = self.deliver_pieces(true);
+        if is_all_sent {
             self.report_complete();
         }
-        all
+        is_all_sent
     }
 
-    /// Sends live consumers the records that they have not had. With `ends_flush`, marks the last
+    /// Sends live consumers the new records. With `ends_flush`, marks the last
     /// piece as the end of a flush.
     fn deliver_pieces(&mut self, ends_flush: bool) -> bool {
         let is_new = |b: &Buffer| b.filled > b.delivered;
@@ -88,14 +88,13 @@ impl Collector {
     /// delayed before it published, or the first ones after the system's time went back.
     pub(crate) fn report_complete(&mut self) {
         let newest = self.streams.iter().map(|stream| stream.time).max().unwrap_or(i64::MIN);
-        // The drain took everything published before it began. What consumers can infer from the
-        // buffers themselves stays true as well: a flush completes what the one before it ended
-        // with.
-        let drained = self.clock.stamp(self.drained).saturating_sub(1);
+        // The drain took everything published before it began. A flush also completes the last
+        // stamp of the previous flush, as consumers infer from the buffers.
+        let drained = self.clock.stamp(self.drain_start).saturating_sub(1);
         let complete = self.complete.max(drained).max(self.newest);
         self.newest = newest;
         for stream in self.streams.iter_mut().filter(|stream| !stream.is_late) {
-            stream.key = stream.key.max(self.drained);
+            stream.key = stream.key.max(self.drain_start);
         }
         self.send_complete(complete);
     }
@@ -111,10 +110,11 @@ impl Collector {
     }
 
     /// Returns the bytes after which live consumers get another completeness stamp. They hold at
-    /// least [`LEAST_HELD`] and at most [`MOST_HELD`] bytes before they stop waiting for order.
+    /// least [`MIN_CONSUMER_BYTES`] and at most [`MAX_CONSUMER_BYTES`] bytes before they stop
+    /// waiting for order.
     pub(super) fn report_interval_bytes(&self) -> usize {
         let queue = self.shared.maximum_buffers().saturating_mul(self.shared.pool.buffer_bytes());
-        queue.clamp(LEAST_HELD, MOST_HELD) / 4
+        queue.clamp(MIN_CONSUMER_BYTES, MAX_CONSUMER_BYTES) / 4
     }
 
     /// Delivers the collected records and the completeness stamp between two flushes, also during a
@@ -126,8 +126,9 @@ impl Collector {
             self.unreported_bytes = 0;
             return;
         }
-        let merged = |stream: &Stream| stream.merged.map_or(i64::MIN, |raw| self.clock.stamp(raw));
-        // No stream writes a stamp earlier than its last one or than what it was merged up to.
+        let merged = |stream: &CpuStream| stream.merged.map_or(i64::MIN, |raw| self.clock.stamp(raw));
+        // No stream writes a stamp below its last stamp or below the stamp up to which it was
+        // merged.
         let streams = self.streams.iter().filter(|stream| !stream.is_late);
         let next = streams.map(|stream| stream.time.max(merged(stream))).min();
         let complete = next.unwrap_or(0).saturating_sub(1);
@@ -138,21 +139,21 @@ impl Collector {
 }
 
 /// Marks a buffer if events were lost that no earlier buffer reports.
-fn mark_lost(buffer: &mut Buffer, shared: &Shared, reported_lost: &mut u64) {
+fn mark_new_losses(buffer: &mut Buffer, shared: &SharedState, reported_lost: &mut u64) {
     let lost = shared.stats.events_lost();
     if lost > *reported_lost {
         *reported_lost = lost;
-        buffer.loss |= BUFFER_FLAG_EVENTS_LOST;
-        buffer.news |= BUFFER_FLAG_EVENTS_LOST;
+        buffer.loss_flags |= BUFFER_FLAG_EVENTS_LOST;
+        buffer.undelivered_loss |= BUFFER_FLAG_EVENTS_LOST;
     }
 }
 
-/// Sends live consumers the records of a buffer that they have not had. Returns whether they have
-/// all of them: not if the writer is busy or has ended, or without memory.
+/// Sends live consumers the new records of a buffer. Returns false if the writer is busy or has
+/// ended, or without memory.
 pub(super) fn deliver_piece(
     buffer: &mut Buffer,
     ends_flush: bool,
-    shared: &Shared,
+    shared: &SharedState,
     jobs: &Sender<Job>,
     reported_lost: &mut u64,
 ) -> bool {
@@ -160,30 +161,30 @@ pub(super) fn deliver_piece(
         return true;
     }
     let size = buffer.filled.saturating_sub(buffer.delivered).saturating_add(HEADER_SIZE);
-    if !shared.send_piece(size) {
+    if !shared.reserve_piece(size) {
         return false;
     }
-    mark_lost(buffer, shared, reported_lost);
+    mark_new_losses(buffer, shared, reported_lost);
     let events = buffer.events.saturating_sub(buffer.delivered_events);
     let Some(mut piece) = buffer.copy_from(buffer.delivered, events) else {
-        shared.piece_arrived(size);
+        shared.release_piece(size);
         return false;
     };
     piece.ends_flush = ends_flush;
-    (buffer.delivered, buffer.delivered_events, buffer.news) = (buffer.filled, buffer.events, 0);
+    (buffer.delivered, buffer.delivered_events, buffer.undelivered_loss) = (buffer.filled, buffer.events, 0);
     jobs.send(Job::Live(piece)).is_ok()
 }
 
 /// Sends a buffer to the writer.
-pub(super) fn submit(mut buffer: Buffer, shared: &Shared, jobs: &Sender<Job>, reported_lost: &mut u64) {
-    mark_lost(&mut buffer, shared, reported_lost);
-    shared.pool.submitted();
-    if let Err(refused) = jobs.send(Job::Buffer(buffer)) {
+pub(super) fn submit(mut buffer: Buffer, shared: &SharedState, jobs: &Sender<Job>, reported_lost: &mut u64) {
+    mark_new_losses(&mut buffer, shared, reported_lost);
+    shared.pool.count_submitted();
+    if let Err(rejected) = jobs.send(Job::Buffer(buffer)) {
         // The writer thread has ended: its buffers are lost.
-        if let Job::Buffer(buffer) = refused.0 {
+        if let Job::Buffer(buffer) = rejected.0 {
             shared.stats.count_unwritten(buffer.events);
-            shared.pool.give(buffer);
+            shared.pool.return_buffer(buffer);
         }
-        shared.pool.settled();
+        shared.pool.count_finished();
     }
 }

@@ -14,6 +14,10 @@ use rustix::event::{EventfdFlags, eventfd};
 use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::header::classic::{self, ClassicHeader};
 use traceweir_format::header::event::EventHeader;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_BUFFERING_MODE as BUFFERING, EVENT_TRACE_FILE_MODE_SEQUENTIAL as SEQUENTIAL,
+    EVENT_TRACE_REAL_TIME_MODE as REAL_TIME,
+};
 use traceweir_format::wire::{i64_at, u32_at};
 use traceweir_transport::abi::{KEEP_STAMP, Layout, PREFIX_BYTES, control, size_in_ring};
 use traceweir_transport::clock::{Anchor, Counter};
@@ -27,14 +31,14 @@ mod backlog;
 
 const CPUS: u16 = 2;
 
-/// A collector, one region, and the jobs for the writer thread.
-struct Stage {
+/// A collector with one region, and the jobs that it sends to the writer thread.
+struct CollectorFixture {
     collector: Collector,
     jobs: Receiver<Job>,
     region: Region,
 }
 
-/// A region as its process sees it.
+/// The writing side of a region.
 struct Region {
     memory: File,
     layout: Layout,
@@ -44,13 +48,20 @@ struct Region {
 
 impl Region {
     /// Creates a region for a process, and its source for the collector.
-    fn new(shared: &Shared, process: u32) -> (Self, Source) {
+    fn new(shared: &SharedState, process: u32) -> (Self, SessionSource) {
         let (params, cost) = shared.regions.claim().unwrap();
         let (reader, memory) = RegionReader::create(&params).unwrap();
-        let writer = Writer::new(process, Threads::AsGiven);
+        let writer = RegionWriter::new(process, Threads::AsGiven);
         let id = SourceId(process.into());
-        let source =
-            Source { id, writer, reader: Some(reader), wake: None, cost, lost: 0, backlog: BTreeSet::new() };
+        let source = SessionSource {
+            id,
+            writer,
+            reader: Some(reader),
+            wake: None,
+            cost,
+            lost: 0,
+            backlog: BTreeSet::new(),
+        };
         let heads = vec![0; params.layout.rings()];
         (Self { memory: File::from(memory), layout: params.layout, heads }, source)
     }
@@ -73,14 +84,14 @@ impl Region {
 
 /// A job that was sent to the writer.
 #[derive(Debug, PartialEq, Eq)]
-enum Sent {
+enum SentJob {
     /// Stamps of a piece's events.
     Piece(Vec<i64>),
     Complete(i64),
 }
 
-/// Process and stamp of each event in a buffer.
-fn events(buffer: &Buffer) -> Vec<(u32, i64)> {
+/// Reads process and stamp of each event in a buffer.
+fn read_events(buffer: &Buffer) -> Vec<(u32, i64)> {
     let mut events = Vec::new();
     let mut at = HEADER_SIZE;
     while at < buffer.filled {
@@ -91,27 +102,27 @@ fn events(buffer: &Buffer) -> Vec<(u32, i64)> {
     events
 }
 
-impl Stage {
+impl CollectorFixture {
     fn new(clock: u32) -> Self {
         let raw = SessionConfig {
             name: "s".into(),
-            log_file_mode: 0x100,
+            log_file_mode: REAL_TIME,
             clock,
             ring_bytes: 1,
             ..SessionConfig::default()
         };
-        Self::with(raw)
+        Self::with_config(raw)
     }
 
-    fn with(raw: SessionConfig) -> Self {
+    fn with_config(raw: SessionConfig) -> Self {
         let clock = raw.clock;
         let config = Config::new(raw, CPUS).unwrap();
         let counter = Counter::best();
-        let shared = Arc::new(Shared::new(1, &config, counter).unwrap());
+        let shared = Arc::new(SharedState::new(1, &config, counter).unwrap());
         let (region, source) = Region::new(&shared, 1);
         let (sender, jobs) = channel();
         let mut collector = Collector::new(shared, sender, SessionClock::start(clock, counter));
-        collector.add(source);
+        collector.add_source(source);
         Self { collector, jobs, region }
     }
 
@@ -123,26 +134,28 @@ impl Stage {
         self.region.publish(cpu, stamp, flags, &[]);
     }
 
-    fn sent(&self) -> Vec<Sent> {
+    fn take_sent_jobs(&self) -> Vec<SentJob> {
         let classify = |job| match job {
             Job::Live(piece) | Job::Buffer(piece) => {
-                Sent::Piece(events(&piece).into_iter().map(|(_, stamp)| stamp).collect())
+                SentJob::Piece(read_events(&piece).into_iter().map(|(_, stamp)| stamp).collect())
             }
-            Job::Complete(stamp) => Sent::Complete(stamp),
-            _ => panic!("nothing else is sent"),
+            Job::Complete(stamp) => SentJob::Complete(stamp),
+            _ => panic!("an unexpected job was sent"),
         };
         self.jobs.try_iter().map(classify).collect()
     }
 
     /// Drains and delivers. Returns the stamps that were sent and the completeness stamp.
     fn deliver(&mut self) -> (Vec<i64>, i64) {
-        self.collector.drain(Reach::BeforeDrain);
+        self.collector.drain(DrainReach::BeforeDrain);
         assert!(self.collector.deliver());
-        let mut sent = self.sent();
-        let Some(Sent::Complete(complete)) = sent.pop() else { panic!("no completeness stamp") };
+        let mut sent = self.take_sent_jobs();
+        let Some(SentJob::Complete(complete)) = sent.pop() else {
+            panic!("the last job is not a completeness stamp")
+        };
         let mut stamps = Vec::new();
-        for one in sent {
-            let Sent::Piece(mut more) = one else { panic!("complete before everything was sent") };
+        for job in sent {
+            let SentJob::Piece(mut more) = job else { panic!("a completeness stamp precedes a piece") };
             stamps.append(&mut more);
         }
         (stamps, complete)
@@ -151,11 +164,11 @@ impl Stage {
 
 #[test]
 fn everything_up_to_the_completeness_stamp_was_sent_before() {
-    let mut stage = Stage::new(1);
-    let (first, second) = (stage.now(), stage.now());
-    stage.publish(0, first, 0);
-    stage.publish(1, second, 0);
-    let (stamps, complete) = stage.deliver();
+    let mut fixture = CollectorFixture::new(1);
+    let (first, second) = (fixture.now(), fixture.now());
+    fixture.publish(0, first, 0);
+    fixture.publish(1, second, 0);
+    let (stamps, complete) = fixture.deliver();
     assert_eq!(stamps, [first, second].map(u64::cast_signed));
     assert!(complete >= second.cast_signed());
 }
@@ -163,15 +176,15 @@ fn everything_up_to_the_completeness_stamp_was_sent_before() {
 #[test]
 fn late_record_is_stamped_after_completeness_on_every_clock() {
     for clock in 1..=3 {
-        let mut stage = Stage::new(clock);
-        let delayed = stage.now();
-        let on_time = stage.now();
-        stage.publish(0, on_time, 0);
-        let (_, complete) = stage.deliver();
+        let mut fixture = CollectorFixture::new(clock);
+        let delayed = fixture.now();
+        let on_time = fixture.now();
+        fixture.publish(0, on_time, 0);
+        let (_, complete) = fixture.deliver();
         // From a CPU without earlier records, and from one with.
-        stage.publish(1, delayed, 0);
-        stage.publish(0, delayed, 0);
-        let (stamps, again) = stage.deliver();
+        fixture.publish(1, delayed, 0);
+        fixture.publish(0, delayed, 0);
+        let (stamps, again) = fixture.deliver();
         assert_eq!(stamps.len(), 2);
         assert!(stamps.iter().all(|&stamp| stamp > complete), "clock {clock}: {stamps:?} after {complete}");
         assert!(again >= complete);
@@ -180,70 +193,70 @@ fn late_record_is_stamped_after_completeness_on_every_clock() {
 
 #[test]
 fn clock_set_back_keeps_completeness() {
-    let mut stage = Stage::new(2);
-    let now = stage.now();
-    stage.publish(0, now, 0);
-    let (_, complete) = stage.deliver();
-    stage.collector.clock.set_back(90_000);
-    let now = stage.now();
-    stage.publish(1, now, 0);
-    let (stamps, again) = stage.deliver();
+    let mut fixture = CollectorFixture::new(2);
+    let now = fixture.now();
+    fixture.publish(0, now, 0);
+    let (_, complete) = fixture.deliver();
+    fixture.collector.clock.set_back(90_000);
+    let now = fixture.now();
+    fixture.publish(1, now, 0);
+    let (stamps, again) = fixture.deliver();
     assert!(stamps.iter().all(|&stamp| stamp > complete), "{stamps:?} after {complete}");
     assert!(again >= complete, "{again} after {complete}");
-    let now = stage.now();
-    stage.publish(0, now, 0);
-    assert!(stage.deliver().0.iter().all(|&stamp| stamp > again));
+    let now = fixture.now();
+    fixture.publish(0, now, 0);
+    assert!(fixture.deliver().0.iter().all(|&stamp| stamp > again));
 }
 
 #[test]
 fn flush_completes_the_end_of_the_previous_one() {
-    let mut stage = Stage::new(2);
+    let mut fixture = CollectorFixture::new(2);
     // A request also collects what is published while it drains, which can be more than the
     // completeness stamp covers.
-    stage.publish(0, u64::MAX >> 1, 0);
-    stage.collector.drain(Reach::All);
-    stage.collector.flush();
-    stage.collector.report_complete();
-    let [Sent::Piece(stamps), Sent::Complete(complete)] = &stage.sent()[..] else {
-        panic!("a piece and its completeness stamp")
+    fixture.publish(0, u64::MAX >> 1, 0);
+    fixture.collector.drain(DrainReach::All);
+    fixture.collector.flush();
+    fixture.collector.report_complete();
+    let [SentJob::Piece(stamps), SentJob::Complete(complete)] = &fixture.take_sent_jobs()[..] else {
+        panic!("expected a piece and its completeness stamp")
     };
     let newest = stamps[0];
     assert!(newest > *complete);
-    stage.collector.clock.set_back(90_000);
-    let (_, complete) = stage.deliver();
+    fixture.collector.clock.set_back(90_000);
+    let (_, complete) = fixture.deliver();
     assert!(complete >= newest, "{complete} after {newest}");
-    let now = stage.now();
-    stage.publish(1, now, 0);
-    assert!(stage.deliver().0[0] > complete);
+    let now = fixture.now();
+    fixture.publish(1, now, 0);
+    assert!(fixture.deliver().0[0] > complete);
 }
 
 #[test]
 fn record_with_own_stamp_keeps_it() {
-    let mut stage = Stage::new(1);
-    stage.deliver();
-    let now = stage.now();
-    stage.publish(0, now, KEEP_STAMP);
-    assert_eq!(stage.deliver().0, [5]);
+    let mut fixture = CollectorFixture::new(1);
+    fixture.deliver();
+    let now = fixture.now();
+    fixture.publish(0, now, KEEP_STAMP);
+    assert_eq!(fixture.deliver().0, [5]);
 }
 
 #[test]
 fn no_completeness_stamp_while_a_piece_is_refused() {
-    let mut stage = Stage::new(1);
-    let now = stage.now();
-    stage.publish(0, now, 0);
-    let (_, complete) = stage.deliver();
+    let mut fixture = CollectorFixture::new(1);
+    let now = fixture.now();
+    fixture.publish(0, now, 0);
+    let (_, complete) = fixture.deliver();
     // The writer has a long backlog and takes no more pieces.
-    let shared = Arc::clone(&stage.collector.shared);
-    let most = shared.pool.buffer_bytes() * shared.maximum_buffers();
-    while shared.send_piece(64) {}
-    let now = stage.now();
-    stage.publish(1, now, 0);
-    stage.collector.drain(Reach::BeforeDrain);
-    assert!(!stage.collector.deliver());
-    assert_eq!(stage.sent(), []);
+    let shared = Arc::clone(&fixture.collector.shared);
+    let max_bytes = shared.pool.buffer_bytes() * shared.maximum_buffers();
+    while shared.reserve_piece(64) {}
+    let now = fixture.now();
+    fixture.publish(1, now, 0);
+    fixture.collector.drain(DrainReach::BeforeDrain);
+    assert!(!fixture.collector.deliver());
+    assert_eq!(fixture.take_sent_jobs(), []);
     // The writer has caught up.
-    shared.piece_arrived(most - 64);
-    let (stamps, later) = stage.deliver();
+    shared.release_piece(max_bytes - 64);
+    let (stamps, later) = fixture.deliver();
     assert_eq!(stamps, [now.cast_signed()]);
     assert!(later >= now.cast_signed() && later > complete);
 }
@@ -253,38 +266,41 @@ fn consumers_get_events_of_idle_cpus_in_time() {
     const PAYLOAD: [u8; 8 << 10] = [0; 8 << 10];
     let raw = SessionConfig {
         name: "s".into(),
-        log_file_mode: 0x100,
+        log_file_mode: REAL_TIME,
         clock: 1,
         ring_bytes: 1 << 20,
         maximum_buffers: 16,
         ..SessionConfig::default()
     };
-    let mut stage = Stage::with(raw);
-    let shared = Arc::clone(&stage.collector.shared);
+    let mut fixture = CollectorFixture::with_config(raw);
+    let shared = Arc::clone(&fixture.collector.shared);
     shared.stats.consumers.store(1, Relaxed);
-    let idle = stage.now();
-    stage.publish(1, idle, 0);
-    let (mut sent, mut complete, mut is_there) = (0, None, false);
-    while complete.is_none() && sent < stage.collector.report_interval_bytes() * 2 {
+    let idle = fixture.now();
+    fixture.publish(1, idle, 0);
+    let (mut sent, mut complete, mut has_idle_event) = (0, None, false);
+    while complete.is_none() && sent < fixture.collector.report_interval_bytes() * 2 {
         for _ in 0..8 {
-            let now = stage.now();
-            stage.region.publish(0, now, 0, &PAYLOAD);
+            let now = fixture.now();
+            fixture.region.publish(0, now, 0, &PAYLOAD);
             sent += PAYLOAD.len();
         }
-        stage.collector.drain(Reach::BeforeDrain);
-        for job in stage.jobs.try_iter() {
+        fixture.collector.drain(DrainReach::BeforeDrain);
+        for job in fixture.jobs.try_iter() {
             match job {
                 Job::Buffer(buffer) | Job::Live(buffer) => {
-                    let stamps: Vec<i64> = events(&buffer).into_iter().map(|(_, stamp)| stamp).collect();
-                    is_there |= stamps.contains(&idle.cast_signed());
+                    let stamps: Vec<i64> = read_events(&buffer).into_iter().map(|(_, stamp)| stamp).collect();
+                    has_idle_event |= stamps.contains(&idle.cast_signed());
                     assert!(complete.is_none_or(|complete| stamps.iter().all(|&stamp| stamp > complete)));
                 }
                 Job::Complete(stamp) => complete = Some(stamp),
-                _ => panic!("nothing else is sent"),
+                _ => panic!("an unexpected job was sent"),
             }
         }
     }
-    assert!(is_there && complete.is_some_and(|complete| complete >= idle.cast_signed()), "{complete:?}");
+    assert!(
+        has_idle_event && complete.is_some_and(|complete| complete >= idle.cast_signed()),
+        "{complete:?}"
+    );
 }
 
 #[test]
@@ -292,7 +308,7 @@ fn process_that_attaches_during_a_drain_keeps_its_time() {
     const PAYLOAD: [u8; 8 << 10] = [0; 8 << 10];
     let raw = SessionConfig {
         name: "s".into(),
-        log_file_mode: 0x100,
+        log_file_mode: REAL_TIME,
         clock: 1,
         ring_bytes: 1 << 20,
         buffer_size: 16,
@@ -300,39 +316,39 @@ fn process_that_attaches_during_a_drain_keeps_its_time() {
         maximum_buffers: 4,
         ..SessionConfig::default()
     };
-    let Stage { mut collector, jobs, mut region } = Stage::with(raw);
+    let CollectorFixture { mut collector, jobs, mut region } = CollectorFixture::with_config(raw);
     let (counter, shared) = (collector.clock.counter(), Arc::clone(&collector.shared));
     let pool = shared.maximum_buffers() * shared.pool.buffer_bytes();
-    assert!(pool < SLICE, "the first turn waits for a buffer");
-    for _ in 0..=SLICE / PAYLOAD.len() {
+    assert!(pool < SLICE_BYTES, "the first turn waits for a buffer");
+    for _ in 0..=SLICE_BYTES / PAYLOAD.len() {
         region.publish(0, counter.now(), 0, &PAYLOAD);
     }
     let (mut late, source) = Region::new(&shared, 2);
-    let joined = std::thread::spawn(move || {
-        let (mut joined, mut source, mut all) = (0, Some(source), Vec::new());
+    let attached_stamp = std::thread::spawn(move || {
+        let (mut attached_stamp, mut source, mut all) = (0, Some(source), Vec::new());
         for job in jobs {
-            let Job::Buffer(buffer) = job else { panic!("nothing else is sent") };
+            let Job::Buffer(buffer) = job else { panic!("an unexpected job was sent") };
             if let Some(source) = source.take() {
                 // In the first turn: one process attaches and writes, then the other one writes.
                 shared.attach(source).unwrap();
-                joined = counter.now();
-                late.publish(0, joined, 0, &[]);
+                attached_stamp = counter.now();
+                late.publish(0, attached_stamp, 0, &[]);
                 region.publish(0, counter.now(), 0, &[]);
             }
-            all.extend(events(&buffer));
-            shared.pool.give(buffer);
-            shared.pool.settled();
+            all.extend(read_events(&buffer));
+            shared.pool.return_buffer(buffer);
+            shared.pool.count_finished();
         }
-        (joined.cast_signed(), all)
+        (attached_stamp.cast_signed(), all)
     });
-    collector.drain(Reach::BeforeDrain);
-    collector.drain(Reach::All);
+    collector.drain(DrainReach::BeforeDrain);
+    collector.drain(DrainReach::All);
     collector.flush();
     drop(collector);
-    let (joined, all) = joined.join().unwrap();
+    let (attached_stamp, all) = attached_stamp.join().unwrap();
     assert!(all.is_sorted_by_key(|(_, stamp)| *stamp));
     let late: Vec<i64> = all.iter().filter(|(process, _)| *process == 2).map(|(_, stamp)| *stamp).collect();
-    assert_eq!(late, [joined]);
+    assert_eq!(late, [attached_stamp]);
 }
 
 /// A capture with slow polls: an event happens in the middle of each poll and is reported by the
@@ -383,21 +399,21 @@ impl Capture for SlowCapture {
 
 #[test]
 fn events_during_a_slow_poll_keep_their_time() {
-    let mut stage = Stage::new(1);
+    let mut fixture = CollectorFixture::new(1);
     let middles = Arc::new(Mutex::new(Vec::new()));
     let polls = [60, 2, 2, 60, 60, 2].map(Duration::from_millis).into();
     let wake = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
     let (happened, reported) = (VecDeque::new(), VecDeque::new());
     let slow = SlowCapture { wake, polls, happened, reported, middles: Arc::clone(&middles) };
-    stage.collector.capture(Box::new(slow));
-    let ticks = |millis: u64| millis * stage.collector.clock.frequency() / 1000;
-    let (half_behind, error) = (ticks(45), ticks(1).cast_signed());
+    fixture.collector.start_capture(Box::new(slow));
+    let ticks = |millis: u64| millis * fixture.collector.clock.frequency() / 1000;
+    let (half_poll_ticks, error) = (ticks(45), ticks(1).cast_signed());
     // A process writes during the first poll, mostly after the event in its middle.
-    let written = stage.now() + half_behind;
-    stage.publish(0, written, 0);
+    let written = fixture.now() + half_poll_ticks;
+    fixture.publish(0, written, 0);
     let mut stamps = Vec::new();
     for _ in 0..4 {
-        stamps.append(&mut stage.deliver().0);
+        stamps.append(&mut fixture.deliver().0);
     }
     assert!(stamps.contains(&written.cast_signed()), "{stamps:?}");
     let mut expected = middles.lock().unwrap().clone();

@@ -12,7 +12,7 @@ use crate::error::{Result, refuse};
 /// The placeholder for the number.
 const PLACEHOLDER: &[u8] = b"%d";
 /// Digits of the largest number, less the two bytes that they replace.
-const EXTRA_DIGITS: usize = 8;
+const EXTRA_CHARS: usize = 8;
 
 /// Rejects a path that is no valid pattern.
 pub fn check_sequence_pattern(pattern: &Path) -> Result<()> {
@@ -26,7 +26,7 @@ pub fn check_sequence_pattern(pattern: &Path) -> Result<()> {
         return invalid("the %d of a file sequence stands in the name of the file, not of its folder");
     }
     let length = pattern.to_string_lossy().encode_utf16().count();
-    if length.saturating_add(EXTRA_DIGITS) > MAX_NAME {
+    if length.saturating_add(EXTRA_CHARS) > MAX_NAME {
         return invalid("the name of a file sequence leaves no room for its number");
     }
     Ok(())
@@ -39,8 +39,8 @@ pub fn sequence_file_name(pattern: &Path, number: u32) -> PathBuf {
     let Some(at) = bytes.windows(PLACEHOLDER.len()).position(|w| w == PLACEHOLDER) else {
         return pattern.to_owned();
     };
-    let (before, rest) = bytes.split_at(at);
-    let after = rest.get(PLACEHOLDER.len()..).unwrap_or_default();
+    let (before, from_placeholder) = bytes.split_at(at);
+    let after = from_placeholder.get(PLACEHOLDER.len()..).unwrap_or_default();
     let name = [before, number.to_string().as_bytes(), after].concat();
     OsString::from_vec(name).into()
 }
@@ -53,8 +53,8 @@ mod tests {
     fn number_replaces_the_placeholder_in_the_file_name() {
         assert_eq!(sequence_file_name(Path::new("/a/b%d.etl"), 1), Path::new("/a/b1.etl"));
         assert_eq!(sequence_file_name(Path::new("/a/%d"), u32::MAX), Path::new("/a/4294967295"));
-        let wrong = ["/a/b.etl", "/a/%d%d", "/%d/b", "/%d/%d", "/a/%"];
-        assert!(wrong.iter().all(|pattern| check_sequence_pattern(Path::new(pattern)).is_err()));
+        let invalid_patterns = ["/a/b.etl", "/a/%d%d", "/%d/b", "/%d/%d", "/a/%"];
+        assert!(invalid_patterns.iter().all(|pattern| check_sequence_pattern(Path::new(pattern)).is_err()));
         let long = |length: usize| check_sequence_pattern(&Path::new("/").join("n".repeat(length) + "%d"));
         assert!(long(1012).is_ok() && long(1013).is_err());
     }

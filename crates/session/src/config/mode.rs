@@ -1,4 +1,4 @@
-//! LogFileMode: which flags go together, and where each takes effect.
+//! LogFileMode: the valid combinations of flags, and where each takes effect.
 //!
 //! ```text
 //!   file              SEQUENTIAL  CIRCULAR  APPEND  NEWFILE  PREALLOCATE
@@ -6,7 +6,7 @@
 //!   destination       REAL_TIME  BUFFERING  PRIVATE_LOGGER
 //!                     PRIVATE_IN_PROC                                       output.rs, realtime.rs
 //!   streams           NO_PER_PROCESSOR_BUFFERING                            collect.rs
-//!   access            SECURE (who writes)
+//!   access            SECURE (writing needs a right)
 //!                     NONSTOPPABLE (autologgers only)                       the daemon
 //!   sequence numbers  USE_GLOBAL_SEQUENCE  USE_LOCAL_SEQUENCE               sequence.rs
 //!   other sessions    INDEPENDENT_SESSION (a full session does not affect
@@ -41,18 +41,18 @@ use traceweir_format::spec::session::{
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::SessionConfig;
 
-use super::Starter;
+use super::SessionStarter;
 use super::file_sequence::check_sequence_pattern;
 use crate::error::{Result, refuse};
 
 /// The only bit without a name.
-const UNDEFINED: u32 = 0x4000_0000;
+const UNDEFINED_BIT: u32 = 0x4000_0000;
 
 /// Flags of a session that its file header does not show.
 pub(crate) const NOT_IN_FILES: u32 = REAL_TIME | STOP_ON_SHUTDOWN | PERSIST_ON_SHUTDOWN | COMPRESSED;
 
-/// Flags that exclude each other: any of the first with any of the second.
-const EXCLUSIVE: [(u32, u32, &str); 13] = [
+/// Sets of flags that exclude each other: any flag of the first with any flag of the second.
+const EXCLUSIVE_FLAGS: [(u32, u32, &str); 13] = [
     (SEQUENTIAL, CIRCULAR | NEWFILE, "a sequential log is neither circular nor a file sequence"),
     (CIRCULAR, APPEND | NEWFILE, "a circular log neither appends nor starts new files"),
     (APPEND, NEWFILE, "a log either appends or starts new files"),
@@ -65,76 +65,76 @@ const EXCLUSIVE: [(u32, u32, &str); 13] = [
     (GLOBAL_SEQUENCE, LOCAL_SEQUENCE, "sequence numbers are either global or local"),
     (STOP_ON_SHUTDOWN, PERSIST_ON_SHUTDOWN, "a session either stops or persists at shutdown"),
     (COMPRESSED, CIRCULAR | APPEND, "a compressed log is neither circular nor appends"),
-    (INTERNAL, INTERNAL, "a flag is internal or not defined"),
+    (INTERNAL_FLAGS, INTERNAL_FLAGS, "a flag is internal or not defined"),
 ];
 
 /// Internal flags, which callers must not set.
-const INTERNAL: u32 = MS_FLUSH_TIMER | RELOG | BUFFER_INTERFACE | KD_FILTER | BLOCKING | UNDEFINED;
+const INTERNAL_FLAGS: u32 = MS_FLUSH_TIMER | RELOG | BUFFER_INTERFACE | KD_FILTER | BLOCKING | UNDEFINED_BIT;
 
 /// The LogFileMode flags of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mode(pub(crate) u32);
 
 impl Mode {
-    const fn has(self, flags: u32) -> bool {
+    const fn has_any(self, flags: u32) -> bool {
         self.0 & flags != 0
     }
 
     pub(crate) const fn is_real_time(self) -> bool {
-        self.has(REAL_TIME)
+        self.has_any(REAL_TIME)
     }
 
     pub(crate) const fn is_buffering(self) -> bool {
-        self.has(BUFFERING)
+        self.has_any(BUFFERING)
     }
 
     pub(crate) const fn is_circular(self) -> bool {
-        self.has(CIRCULAR)
+        self.has_any(CIRCULAR)
     }
 
     /// Returns whether older buffers may be gone before newer ones are read.
     pub(crate) const fn can_lose_old_buffers(self) -> bool {
-        self.has(CIRCULAR | BUFFERING | REAL_TIME | NEWFILE)
+        self.has_any(CIRCULAR | BUFFERING | REAL_TIME | NEWFILE)
     }
 
     pub(crate) const fn is_appending(self) -> bool {
-        self.has(APPEND)
+        self.has_any(APPEND)
     }
 
     /// Returns whether the header buffer of a file may be written again with more records: not if
     /// another session wrote it, nor if it is only as large as its contents.
-    pub(crate) const fn has_open_front(self) -> bool {
-        !self.has(APPEND | COMPRESSED)
+    pub(crate) const fn can_rewrite_header(self) -> bool {
+        !self.has_any(APPEND | COMPRESSED)
     }
 
     /// Returns whether the log is a file sequence.
     pub(crate) const fn is_file_sequence(self) -> bool {
-        self.has(NEWFILE)
+        self.has_any(NEWFILE)
     }
 
     pub(crate) const fn is_preallocated(self) -> bool {
-        self.has(PREALLOCATE)
+        self.has_any(PREALLOCATE)
     }
 
     pub(super) const fn is_system(self) -> bool {
-        self.has(SYSTEM_LOGGER)
+        self.has_any(SYSTEM_LOGGER)
     }
 
     pub(crate) const fn is_private(self) -> bool {
-        self.has(PRIVATE)
+        self.has_any(PRIVATE)
     }
 
     pub(crate) const fn is_one_stream(self) -> bool {
-        self.has(ONE_STREAM)
+        self.has_any(ONE_STREAM)
     }
 
     pub(crate) const fn has_limit_in_kib(self) -> bool {
-        self.has(KBYTES)
+        self.has_any(KBYTES)
     }
 
     /// Returns the mode with real-time delivery on or off.
-    pub(crate) const fn with_real_time(self, on: bool) -> Self {
-        Self(if on { self.0 | REAL_TIME } else { self.0 & !REAL_TIME })
+    pub(crate) const fn with_real_time(self, is_enabled: bool) -> Self {
+        Self(if is_enabled { self.0 | REAL_TIME } else { self.0 & !REAL_TIME })
     }
 
     /// Returns the mode of a session that continues live, without a file.
@@ -144,33 +144,33 @@ impl Mode {
 
     /// Returns whether a file name is required.
     pub(super) const fn needs_path(self) -> bool {
-        self.has(SEQUENTIAL | CIRCULAR | APPEND | NEWFILE) || !self.has(REAL_TIME | BUFFERING)
+        self.has_any(SEQUENTIAL | CIRCULAR | APPEND | NEWFILE) || !self.has_any(REAL_TIME | BUFFERING)
     }
 
     /// Rejects invalid combinations.
-    pub(super) fn check(self, raw: &SessionConfig, starter: Starter) -> Result<()> {
+    pub(super) fn check(self, raw: &SessionConfig, starter: SessionStarter) -> Result<()> {
         let invalid = |reason| refuse(Status::ERROR_INVALID_PARAMETER, reason);
-        for (one, others, reason) in EXCLUSIVE {
-            if self.has(one) && self.has(others) {
+        for (first, second, reason) in EXCLUSIVE_FLAGS {
+            if self.has_any(first) && self.has_any(second) {
                 return invalid(reason);
             }
         }
-        if self.has(NONSTOPPABLE) && starter != Starter::Autologger {
+        if self.has_any(NONSTOPPABLE) && starter != SessionStarter::Autologger {
             return invalid("only an autologger session can be non-stoppable");
         }
-        if self.has(NEWFILE) && starter == Starter::Autologger {
+        if self.has_any(NEWFILE) && starter == SessionStarter::Autologger {
             return invalid("an autologger session starts no new files");
         }
-        if self.has(APPEND) && raw.clock != 2 {
+        if self.has_any(APPEND) && raw.clock != 2 {
             return invalid("an appending session uses system time (clock 2)");
         }
-        if self.has(IN_PROC) && !self.has(PRIVATE) {
+        if self.has_any(IN_PROC) && !self.has_any(PRIVATE) {
             return invalid("an in-process session is a private one");
         }
-        if self.has(CIRCULAR | NEWFILE | PREALLOCATE) && raw.maximum_file_size == 0 {
+        if self.has_any(CIRCULAR | NEWFILE | PREALLOCATE) && raw.maximum_file_size == 0 {
             return invalid("this kind of log needs a maximum size");
         }
-        if self.has(NEWFILE)
+        if self.has_any(NEWFILE)
             && let Some(path) = &raw.log_file
         {
             check_sequence_pattern(path)?;
@@ -178,9 +178,9 @@ impl Mode {
         Ok(())
     }
 
-    /// Rejects flags that do not go with kernel events.
+    /// Rejects flags that are invalid for kernel events.
     pub(super) fn check_system(self) -> Result<()> {
-        if self.has(PAGED) {
+        if self.has_any(PAGED) {
             let reason = "kernel events cannot be logged to pageable memory";
             return refuse(Status::ERROR_INVALID_PARAMETER, reason);
         }
@@ -189,7 +189,7 @@ impl Mode {
 
     /// Rejects flags that are valid but not supported.
     pub(super) fn check_supported(self) -> Result<()> {
-        if self.has(PRIVATE) && !self.has(IN_PROC) {
+        if self.has_any(PRIVATE) && !self.has_any(IN_PROC) {
             let reason = "private sessions are started by their own process (PRIVATE_IN_PROC)";
             return refuse(Status::ERROR_NOT_SUPPORTED, reason);
         }

@@ -1,6 +1,26 @@
 use super::*;
 use std::path::PathBuf;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_ADD_HEADER_MODE as ADD_HEADER, EVENT_TRACE_ADDTO_TRIAGE_DUMP as TRIAGE_DUMP,
+    EVENT_TRACE_BLOCKING_MODE as BLOCKING, EVENT_TRACE_BUFFER_INTERFACE_MODE as BUFFER_INTERFACE,
+    EVENT_TRACE_BUFFERING_MODE as BUFFERING, EVENT_TRACE_COMPRESSED_MODE as COMPRESSED,
+    EVENT_TRACE_DELAY_OPEN_FILE_MODE as DELAY_OPEN, EVENT_TRACE_FILE_MODE_APPEND as APPEND,
+    EVENT_TRACE_FILE_MODE_CIRCULAR as CIRCULAR, EVENT_TRACE_FILE_MODE_NEWFILE as NEWFILE,
+    EVENT_TRACE_FILE_MODE_PREALLOCATE as PREALLOCATE, EVENT_TRACE_FILE_MODE_SEQUENTIAL as SEQUENTIAL,
+    EVENT_TRACE_INDEPENDENT_SESSION_MODE as INDEPENDENT, EVENT_TRACE_KD_FILTER_MODE as KD_FILTER,
+    EVENT_TRACE_LOST_EVENTS_DEBUG_MODE as LOST_EVENTS_DEBUG, EVENT_TRACE_MODE_RESERVED as RESERVED,
+    EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING as ONE_STREAM, EVENT_TRACE_NONSTOPPABLE_MODE as NONSTOPPABLE,
+    EVENT_TRACE_PERSIST_ON_HYBRID_SHUTDOWN as PERSIST_ON_SHUTDOWN, EVENT_TRACE_PRIVATE_IN_PROC as IN_PROC,
+    EVENT_TRACE_PRIVATE_LOGGER_MODE as PRIVATE, EVENT_TRACE_REAL_TIME_MODE as REAL_TIME,
+    EVENT_TRACE_RELOG_MODE as RELOG, EVENT_TRACE_SECURE_MODE as SECURE,
+    EVENT_TRACE_STOP_ON_HYBRID_SHUTDOWN as STOP_ON_SHUTDOWN, EVENT_TRACE_SYSTEM_LOGGER_MODE as SYSTEM_LOGGER,
+    EVENT_TRACE_USE_GLOBAL_SEQUENCE as GLOBAL_SEQUENCE, EVENT_TRACE_USE_KBYTES_FOR_SIZE as KBYTES,
+    EVENT_TRACE_USE_LOCAL_SEQUENCE as LOCAL_SEQUENCE, EVENT_TRACE_USE_MS_FLUSH_TIMER as MS_FLUSH_TIMER,
+    EVENT_TRACE_USE_PAGED_MEMORY as PAGED,
+};
 
+/// The only mode bit without a name.
+const UNDEFINED_BIT: u32 = 0x4000_0000;
 const GIB: u64 = 1 << 30;
 
 fn raw(mode: u32) -> SessionConfig {
@@ -15,7 +35,7 @@ fn raw(mode: u32) -> SessionConfig {
 }
 
 fn status(raw: SessionConfig) -> Option<Status> {
-    Config::with_memory(raw, 4, 16 * GIB, Starter::Controller).err().map(|e| e.status())
+    Config::with_memory(raw, 4, 16 * GIB, SessionStarter::Controller).err().map(|e| e.status())
 }
 
 const INVALID: Option<Status> = Some(Status::ERROR_INVALID_PARAMETER);
@@ -25,41 +45,41 @@ const NOT_SUPPORTED: Option<Status> = Some(Status::ERROR_NOT_SUPPORTED);
 #[test]
 fn invalid_flag_combinations_are_rejected() {
     for mode in [
-        0x3,
-        0x9,
-        0x6,
-        0xA,
-        0xC,
-        0x104,
-        0x20804,
-        0x401,
-        0x402,
-        0x404,
-        0x408,
-        0x500,
-        0x20900,
-        0x0802_0800,
-        0x20820,
-        0x20808,
-        0x20001,
-        0xC001,
-        0x0300_0001,
-        0x41,
-        0x00C0_0001,
-        0x0400_0002,
-        0x0400_0004,
-        0x11,
-        0x1_0001,
-        0x4_0001,
-        0x8_0001,
-        0x2000_0001,
-        0x4000_0001,
+        SEQUENTIAL | CIRCULAR,
+        SEQUENTIAL | NEWFILE,
+        CIRCULAR | APPEND,
+        CIRCULAR | NEWFILE,
+        APPEND | NEWFILE,
+        APPEND | REAL_TIME,
+        APPEND | PRIVATE | IN_PROC,
+        SEQUENTIAL | BUFFERING,
+        CIRCULAR | BUFFERING,
+        APPEND | BUFFERING,
+        NEWFILE | BUFFERING,
+        REAL_TIME | BUFFERING,
+        REAL_TIME | PRIVATE | IN_PROC,
+        PRIVATE | IN_PROC | INDEPENDENT,
+        PREALLOCATE | PRIVATE | IN_PROC,
+        NEWFILE | PRIVATE | IN_PROC,
+        SEQUENTIAL | IN_PROC,
+        SEQUENTIAL | GLOBAL_SEQUENCE | LOCAL_SEQUENCE,
+        SEQUENTIAL | PAGED | SYSTEM_LOGGER,
+        SEQUENTIAL | NONSTOPPABLE,
+        SEQUENTIAL | STOP_ON_SHUTDOWN | PERSIST_ON_SHUTDOWN,
+        CIRCULAR | COMPRESSED,
+        APPEND | COMPRESSED,
+        SEQUENTIAL | MS_FLUSH_TIMER,
+        SEQUENTIAL | RELOG,
+        SEQUENTIAL | BUFFER_INTERFACE,
+        SEQUENTIAL | KD_FILTER,
+        SEQUENTIAL | BLOCKING,
+        SEQUENTIAL | UNDEFINED_BIT,
     ] {
         assert_eq!(status(raw(mode)), INVALID, "{mode:#x}");
     }
     assert_eq!(status(SessionConfig { maximum_file_size: 0, ..raw(2) }), INVALID, "circular without a limit");
     assert_eq!(status(SessionConfig { clock: 4, ..raw(1) }), INVALID);
-    assert_eq!(status(raw(4)), INVALID, "append with a counter");
+    assert_eq!(status(raw(APPEND)), INVALID, "append with a counter");
     let guid = SYSTEM_TRACE_CONTROL;
     assert_eq!(status(SessionConfig { guid, ..raw(1) }), INVALID);
     for name in [String::new(), "x".repeat(1024)] {
@@ -69,10 +89,10 @@ fn invalid_flag_combinations_are_rejected() {
 
 #[test]
 fn log_file_is_required_unless_live_or_buffering() {
-    for mode in [0, 1, 2, 0x101, 0x20800] {
+    for mode in [0, SEQUENTIAL, CIRCULAR, SEQUENTIAL | REAL_TIME, PRIVATE | IN_PROC] {
         assert_eq!(status(SessionConfig { log_file: None, ..raw(mode) }), BAD_PATH, "{mode:#x}");
     }
-    for mode in [0x100, 0x400] {
+    for mode in [REAL_TIME, BUFFERING] {
         assert_eq!(status(SessionConfig { log_file: None, ..raw(mode) }), None, "{mode:#x}");
         assert_eq!(status(raw(mode)), None, "{mode:#x} with one");
     }
@@ -80,10 +100,20 @@ fn log_file_is_required_unless_live_or_buffering() {
 
 #[test]
 fn unsupported_modes_are_reported_after_invalid_ones() {
-    for mode in [0x800, 0x0202_0801] {
+    for mode in [PRIVATE, SEQUENTIAL | PRIVATE | IN_PROC | SYSTEM_LOGGER] {
         assert_eq!(status(raw(mode)), NOT_SUPPORTED, "{mode:#x}");
     }
-    for mode in [0x20801, 0x0130_5201, 0x0C40_0001, 0x1000_0002, 0x8000_0001, 0x81, 0x21, 0x22, 0x0080_0001] {
+    for mode in [
+        SEQUENTIAL | PRIVATE | IN_PROC,
+        SEQUENTIAL | DELAY_OPEN | ADD_HEADER | GLOBAL_SEQUENCE | RESERVED | LOST_EVENTS_DEBUG | PAGED,
+        SEQUENTIAL | STOP_ON_SHUTDOWN | COMPRESSED | INDEPENDENT,
+        CIRCULAR | ONE_STREAM,
+        SEQUENTIAL | TRIAGE_DUMP,
+        SEQUENTIAL | SECURE,
+        SEQUENTIAL | PREALLOCATE,
+        CIRCULAR | PREALLOCATE,
+        SEQUENTIAL | PERSIST_ON_SHUTDOWN,
+    ] {
         assert_eq!(status(raw(mode)), None, "{mode:#x}");
     }
     assert_eq!(status(SessionConfig { clock: 2, ..raw(4) }), None, "append");
@@ -94,16 +124,16 @@ fn system_loggers_are_recognised_by_mode_guid_or_name() {
     let kernel = SessionConfig { name: "nt kernel logger".into(), guid: SYSTEM_TRACE_CONTROL, ..raw(1) };
     let circular = SessionConfig { name: "circular kernel context logger".into(), ..raw(1) };
     let global = SessionConfig { guid: GLOBAL_LOGGER, ..raw(1) };
-    for system in [raw(0x0200_0001), kernel.clone(), circular, global] {
+    for system in [raw(SEQUENTIAL | SYSTEM_LOGGER), kernel.clone(), circular, global] {
         assert!(is_system_logger(&system));
         assert_eq!(status(system.clone()), None, "{system:?}");
         assert_eq!(status(SessionConfig { enable_flags: 0x0002_0013, ..system.clone() }), None, "{system:?}");
         assert_eq!(
-            status(SessionConfig { enable_flags: 0x8000_0000, ..system.clone() }),
+            status(SessionConfig { enable_flags: ENABLE_EXTENSION, ..system.clone() }),
             INVALID,
             "internal"
         );
-        let paged = SessionConfig { log_file_mode: system.log_file_mode | 0x0100_0000, ..system };
+        let paged = SessionConfig { log_file_mode: system.log_file_mode | PAGED, ..system };
         assert_eq!(status(paged), INVALID, "paged memory");
     }
     assert_eq!(status(SessionConfig { clock: 9, ..kernel.clone() }), INVALID);
@@ -136,16 +166,26 @@ fn file_sequence_needs_placeholder_and_two_buffers() {
 
 #[test]
 fn flags_and_filters_are_rejected_for_other_sessions() {
+    use traceweir_format::spec::enable::EVENT_FILTER_TYPE_EVENT_ID;
     use traceweir_transport::message::Filter;
     assert_eq!(status(SessionConfig { enable_flags: 1, ..raw(1) }), INVALID);
     let filters = |kind| vec![Filter { kind, data: vec![0; 4] }];
-    assert_eq!(status(SessionConfig { filters: filters(0x8000_0004), ..raw(1) }), INVALID);
-    assert_eq!(status(SessionConfig { filters: filters(0x8000_0004), ..raw(0x20801) }), None);
-    assert_eq!(status(SessionConfig { filters: filters(0x8000_0008), ..raw(0x20801) }), None);
-    assert_eq!(status(SessionConfig { filters: filters(0x8000_0200), ..raw(0x20801) }), INVALID);
+    assert_eq!(status(SessionConfig { filters: filters(EVENT_FILTER_TYPE_PID), ..raw(1) }), INVALID);
+    assert_eq!(status(SessionConfig { filters: filters(EVENT_FILTER_TYPE_PID), ..raw(0x20801) }), None);
+    assert_eq!(
+        status(SessionConfig { filters: filters(EVENT_FILTER_TYPE_EXECUTABLE_NAME), ..raw(0x20801) }),
+        None
+    );
+    assert_eq!(
+        status(SessionConfig { filters: filters(EVENT_FILTER_TYPE_EVENT_ID), ..raw(0x20801) }),
+        INVALID
+    );
     let echoed = Config::new(SessionConfig { options: 6, ..raw(1) }, 4).unwrap();
     assert_eq!(echoed.properties().options, 6);
-    assert!(Config::for_autologger(raw(0x41), 4).is_ok(), "an autologger may be non-stoppable");
+    assert!(
+        Config::for_autologger(raw(SEQUENTIAL | NONSTOPPABLE), 4).is_ok(),
+        "an autologger may be non-stoppable"
+    );
     let sequence = SessionConfig { log_file: Some("/tmp/a%d.etl".into()), ..raw(8) };
     assert!(Config::new(sequence.clone(), 4).is_ok() && Config::for_autologger(sequence, 4).is_err());
 }
@@ -154,7 +194,10 @@ fn flags_and_filters_are_rejected_for_other_sessions() {
 fn flush_threshold_leaves_a_buffer_for_each_stream() {
     let threshold = |wanted, maximum_buffers| {
         let raw = SessionConfig { flush_threshold: wanted, maximum_buffers, ..raw(1) };
-        Config::with_memory(raw, 4, 16 * GIB, Starter::Controller).unwrap().properties().flush_threshold
+        Config::with_memory(raw, 4, 16 * GIB, SessionStarter::Controller)
+            .unwrap()
+            .properties()
+            .flush_threshold
     };
     assert_eq!((threshold(0, 0), threshold(5, 0), threshold(99, 0), threshold(99, 8)), (0, 5, 24, 4));
 }
@@ -162,13 +205,13 @@ fn flush_threshold_leaves_a_buffer_for_each_stream() {
 #[test]
 fn sizes_and_numbers_are_adjusted() {
     let adjusted = |raw: SessionConfig, memory| {
-        let config = Config::with_memory(raw, 4, memory, Starter::Controller).unwrap();
+        let config = Config::with_memory(raw, 4, memory, SessionStarter::Controller).unwrap();
         let p = config.properties();
         (p.buffer_size, p.minimum_buffers, p.maximum_buffers, p.flush_timer, p.clock)
     };
-    assert_eq!(adjusted(raw(1), 16 * GIB), (64, 8, 28, 0, 1), "defaults");
-    assert_eq!(adjusted(raw(0x100), 16 * GIB), (64, 8, 28, 1, 1), "real-time ticks");
-    assert_eq!(adjusted(raw(0x1000_0001), 16 * GIB), (64, 2, 22, 0, 1), "one stream");
+    assert_eq!(adjusted(raw(SEQUENTIAL), 16 * GIB), (64, 8, 28, 0, 1), "defaults");
+    assert_eq!(adjusted(raw(REAL_TIME), 16 * GIB), (64, 8, 28, 1, 1), "real-time ticks");
+    assert_eq!(adjusted(raw(SEQUENTIAL | ONE_STREAM), 16 * GIB), (64, 2, 22, 0, 1), "one stream");
     let given = |buffer_size, minimum_buffers, maximum_buffers| SessionConfig {
         buffer_size,
         minimum_buffers,
@@ -184,21 +227,27 @@ fn sizes_and_numbers_are_adjusted() {
     assert_eq!(adjusted(long, 16 * GIB).0, 8, "the names fit the header buffer");
     let flight = SessionConfig { maximum_buffers: 50, minimum_buffers: 9, ..raw(0x400) };
     assert_eq!(adjusted(flight, 16 * GIB), (64, 9, 9, 0, 1), "a flight recorder has its minimum");
-    assert!(!Config::with_memory(raw(1), 4, GIB, Starter::Controller).unwrap().properties().guid.is_null());
+    assert!(
+        !Config::with_memory(raw(SEQUENTIAL), 4, GIB, SessionStarter::Controller)
+            .unwrap()
+            .properties()
+            .guid
+            .is_null()
+    );
 }
 
 #[test]
 fn flight_recorder_has_no_flush_timer() {
-    for (mode, seconds) in [(1, 5), (0x100, 5), (0x400, 0)] {
+    for (mode, seconds) in [(SEQUENTIAL, 5), (REAL_TIME, 5), (BUFFERING, 0)] {
         assert_eq!(Config::flush_seconds(&SessionConfig { flush_timer: 5, ..raw(mode) }), seconds);
     }
 }
 
 #[test]
 fn limits_count_mib_or_kib() {
-    assert_eq!(file_limit(&raw(1)), Limit::Stop(100 << 20));
-    assert_eq!(file_limit(&raw(0x2002)), Limit::Wrap(100 << 10));
-    assert_eq!(file_limit(&SessionConfig { maximum_file_size: 0, ..raw(0) }), Limit::None);
+    assert_eq!(file_limit(&raw(SEQUENTIAL)), FileLimit::Stop(100 << 20));
+    assert_eq!(file_limit(&raw(CIRCULAR | KBYTES)), FileLimit::Wrap(100 << 10));
+    assert_eq!(file_limit(&SessionConfig { maximum_file_size: 0, ..raw(0) }), FileLimit::None);
     assert_eq!(status(SessionConfig { maximum_file_size: 127, ..raw(0x2002) }), INVALID, "under two buffers");
     assert_eq!(status(SessionConfig { maximum_file_size: 128, ..raw(0x2002) }), None);
 }
@@ -210,12 +259,13 @@ fn ring_holds_two_of_the_largest_records() {
     {
         let raw = SessionConfig { buffer_size, ring_bytes, maximum_buffers: maximum, ..raw(1) };
         for cpus in [1, 2, 128] {
-            let config = Config::with_memory(raw.clone(), cpus, 64 * GIB, Starter::Controller).unwrap();
+            let config =
+                Config::with_memory(raw.clone(), cpus, 64 * GIB, SessionStarter::Controller).unwrap();
             let regions = config.regions(Counter::Cycles).unwrap();
-            let params = regions.full();
+            let params = regions.largest_params();
             let ring = params.layout.ring_bytes();
             assert!(ring >= 2 * (params.max_record + 16), "{ring} for {}", params.max_record);
-            assert!(u64::from(ring) <= LARGEST_RING);
+            assert!(u64::from(ring) <= MAX_DEFAULT_RING_BYTES);
             assert!(params.max_record as usize <= config.buffer_bytes() - HEADER_SIZE);
             assert_eq!(params.wake_at, ring / 4);
         }

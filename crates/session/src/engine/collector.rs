@@ -12,40 +12,40 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::clock::{Anchor, Counter};
 use traceweir_transport::message::{Properties, Update};
 
-use crate::collect::{Collector, Reach};
+use crate::collect::{Collector, DrainReach};
 use crate::config::{self, Config, Mode};
 use crate::error::{Result, refuse};
-use crate::fault::contained;
+use crate::fault::contain_panic;
 use crate::ids::SourceId;
-use crate::messages::{Command, Done, Job, NextFile, OutputUpdate};
+use crate::messages::{CollectorCommand, Done, Job, NextFile, OutputUpdate};
 use crate::pool::Buffer;
 use crate::schedule::{HOUSEKEEPING_INTERVAL, Schedule};
-use crate::shared::Shared;
-use crate::stats::Stats;
+use crate::shared::SharedState;
+use crate::stats::SessionStats;
 
 /// Consecutive wakes that may find nothing before the thread pauses after each.
-const IDLE_WAKES: u32 = 100;
-/// Pause after a wake that finds nothing, beyond [`IDLE_WAKES`].
+const MAX_IDLE_WAKES: u32 = 100;
+/// Pause after a wake that finds nothing, beyond [`MAX_IDLE_WAKES`].
 const IDLE_PAUSE: Duration = Duration::from_millis(1);
 
 /// The state of the collector thread.
 pub(super) struct CollectorThread {
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     collector: Collector,
     jobs: Sender<Job>,
     schedule: Schedule,
     low_latency: bool,
     mode: Mode,
     /// Whether live consumers still lack records because the writer was busy.
-    is_behind: bool,
+    has_undelivered: bool,
     /// Sources to drop after the next drain.
     leaving: Vec<SourceId>,
     /// Set when the session is to stop, with the callback of the request.
-    ending: Option<Option<Done<Properties>>>,
+    stop_request: Option<Option<Done<Properties>>>,
 }
 
 impl CollectorThread {
-    pub(super) fn new(shared: Arc<Shared>, collector: Collector, jobs: Sender<Job>) -> Self {
+    pub(super) fn new(shared: Arc<SharedState>, collector: Collector, jobs: Sender<Job>) -> Self {
         let config = shared.config();
         Self {
             shared,
@@ -54,19 +54,19 @@ impl CollectorThread {
             schedule: Schedule::new(Instant::now(), Config::flush_seconds(&config)),
             low_latency: config.low_latency,
             mode: Mode(config.log_file_mode),
-            is_behind: false,
+            has_undelivered: false,
             leaving: Vec::new(),
-            ending: None,
+            stop_request: None,
         }
     }
 
     /// Publishes the id of this thread.
-    pub(super) fn note_thread_id(&self) {
+    pub(super) fn publish_thread_id(&self) {
         let id = rustix::thread::gettid().as_raw_nonzero().get();
         self.shared.stats.logger_thread_id.store(u32::try_from(id).unwrap_or(0), Relaxed);
     }
 
-    /// Runs until the stop.
+    /// Runs until a stop command.
     pub(super) fn run(&mut self) {
         let mut idle = 0_u32;
         loop {
@@ -75,42 +75,44 @@ impl CollectorThread {
             if self.run_commands().is_break() {
                 break;
             }
-            let useful = self.turn() || had_commands;
-            Stats::note_thread_time(&self.shared.stats.collector_ns);
-            idle = if useful { 0 } else { idle.saturating_add(1) };
-            if idle > IDLE_WAKES {
-                // A process wakes this thread again and again for nothing: limit the cost.
+            let had_work = self.drain_and_run_due_tasks() || had_commands;
+            SessionStats::record_thread_time(&self.shared.stats.collector_ns);
+            idle = if had_work { 0 } else { idle.saturating_add(1) };
+            if idle > MAX_IDLE_WAKES {
+                // A process wakes this thread repeatedly without publishing records: limit the
+                // cost.
                 std::thread::sleep(IDLE_PAUSE);
             }
         }
     }
 
-    /// Drains once and does what is due. Returns whether there was anything to do.
-    fn turn(&mut self) -> bool {
+    /// Drains once and runs the tasks that are due. Returns whether there was work.
+    fn drain_and_run_due_tasks(&mut self) -> bool {
         let due = self.schedule.take_due(Instant::now());
-        let reach = if self.leaving.is_empty() { Reach::BeforeDrain } else { Reach::All };
+        let reach = if self.leaving.is_empty() { DrainReach::BeforeDrain } else { DrainReach::All };
         let drained = self.collector.drain(reach);
         let leaving = std::mem::take(&mut self.leaving);
         if !leaving.is_empty() {
-            self.collector.remove(&leaving);
+            self.collector.remove_sources(&leaving);
         }
         if due.flush {
             self.flush_all();
-        } else if self.low_latency && self.mode.is_real_time() && (drained.took || self.is_behind) {
-            self.is_behind = !self.collector.deliver();
+        } else if self.low_latency && self.mode.is_real_time() && (drained.has_taken || self.has_undelivered)
+        {
+            self.has_undelivered = !self.collector.deliver();
         }
         if due.housekeeping {
             self.collector.do_housekeeping();
         }
-        let flows = drained.took || drained.waits || self.is_behind;
-        self.schedule.plan_next_drain(Instant::now(), self.low_latency && flows);
-        flows || due.flush || due.housekeeping
+        let is_active = drained.has_taken || drained.has_waiting || self.has_undelivered;
+        self.schedule.plan_next_drain(Instant::now(), self.low_latency && is_active);
+        is_active || due.flush || due.housekeeping
     }
 
     /// Submits everything that was collected.
     fn flush_all(&mut self) {
         self.collector.flush();
-        self.is_behind = false;
+        self.has_undelivered = false;
         if self.shared.flush_threshold > 1 {
             self.send(Job::WriteOut);
         }
@@ -123,24 +125,24 @@ impl CollectorThread {
     fn run_commands(&mut self) -> ControlFlow<()> {
         while let Some(command) = self.shared.next_command() {
             match command {
-                Command::Capture(source) => {
+                CollectorCommand::Capture(source) => {
                     // If this fails, the capture is polled on schedule only.
                     let _ = self.shared.listen_to(source.wake());
-                    self.collector.capture(source);
+                    self.collector.start_capture(source);
                 }
-                Command::Detach(source) => self.leaving.push(source),
-                Command::Flush(file, done) => self.flush(file, done),
-                Command::Update(update, file, next, done) => self.update(&update, file, next, done),
-                Command::Increment(done) => self.increment(done),
-                Command::Convert(done) => self.convert(done),
-                Command::CacheStacks(cache, owners) => self.collector.cache_stacks(cache, owners),
-                Command::OpenConsumer(done) => {
+                CollectorCommand::Detach(source) => self.leaving.push(source),
+                CollectorCommand::Flush(file, done) => self.flush(file, done),
+                CollectorCommand::Update(update, file, next, done) => self.update(&update, file, next, done),
+                CollectorCommand::Increment(done) => self.increment(done),
+                CollectorCommand::Convert(done) => self.convert(done),
+                CollectorCommand::CacheStacks(cache, owners) => self.collector.set_stack_cache(cache, owners),
+                CollectorCommand::OpenConsumer(done) => {
                     self.collector.reopen();
                     self.send(Job::OpenConsumer(done));
                 }
-                Command::CloseConsumer(id) => self.send(Job::CloseConsumer(id)),
-                Command::Stop(done) => {
-                    self.ending = Some(done);
+                CollectorCommand::CloseConsumer(id) => self.send(Job::CloseConsumer(id)),
+                CollectorCommand::Stop(done) => {
+                    self.stop_request = Some(done);
                     self.stop();
                     return ControlFlow::Break(());
                 }
@@ -151,14 +153,14 @@ impl CollectorThread {
 
     /// Sends a request to the writer thread.
     fn send(&self, job: Job) {
-        if let Err(refused) = self.jobs.send(job) {
-            refused.0.refuse();
+        if let Err(rejected) = self.jobs.send(job) {
+            rejected.0.refuse();
         }
     }
 
     /// Collects and submits everything; a flight recorder keeps its buffers.
     fn collect_all(&mut self) {
-        self.collector.drain(Reach::All);
+        self.collector.drain(DrainReach::All);
         if !self.mode.is_buffering() {
             self.flush_all();
         }
@@ -166,13 +168,13 @@ impl CollectorThread {
 
     /// Like [`collect_all`](Self::collect_all), and copies the buffers that a flight recorder
     /// fills.
-    fn gather(&mut self) -> Result<Vec<Buffer>> {
+    fn collect_for_snapshot(&mut self) -> Result<Vec<Buffer>> {
         self.collect_all();
         if self.mode.is_buffering() { self.collector.copy_partial() } else { Ok(Vec::new()) }
     }
 
     fn flush(&mut self, file: Option<(File, PathBuf)>, done: Done<Properties>) {
-        match self.gather() {
+        match self.collect_for_snapshot() {
             Err(error) => done(Err(error)),
             Ok(partial) if self.mode.is_buffering() => self.send(Job::Snapshot { file, partial, done }),
             Ok(_) => self.send(Job::Flush(done)),
@@ -183,25 +185,25 @@ impl CollectorThread {
         self.collector.end_capture();
         self.collect_all();
         let partial = self.collector.take_partial();
-        let at = Anchor::now(Counter::best());
+        let end = Anchor::now(Counter::best());
         self.collector.finish();
-        Stats::note_thread_time(&self.shared.stats.collector_ns);
-        // Before the answer: a caller that gets it finds the session ended.
-        self.close();
-        self.end(partial, at);
+        SessionStats::record_thread_time(&self.shared.stats.collector_ns);
+        // Refused before the stop is answered, so that the caller finds the session ended.
+        self.refuse_commands();
+        self.finish_writer(partial, end);
     }
 
     /// Refuses all waiting and later commands.
-    fn close(&self) {
+    fn refuse_commands(&self) {
         for command in self.shared.close() {
             command.refuse();
         }
     }
 
     /// Makes the writer thread finish and answer the stop.
-    fn end(&mut self, partial: Vec<Buffer>, at: Anchor) {
-        let done = self.ending.take().flatten();
-        self.send(Job::Stop { partial, at, done });
+    fn finish_writer(&mut self, partial: Vec<Buffer>, end: Anchor) {
+        let done = self.stop_request.take().flatten();
+        self.send(Job::Stop { partial, at: end, done });
     }
 }
 
@@ -238,7 +240,7 @@ impl CollectorThread {
             }
         });
         self.schedule.set_period(Instant::now(), Config::flush_seconds(&self.shared.config()));
-        self.collector.define_stacks_anew();
+        self.collector.forget_stack_definitions();
     }
 
     fn update(
@@ -265,7 +267,7 @@ impl CollectorThread {
         self.set_mode();
         self.collector.reopen();
         // Events that were written before the call belong to the previous file.
-        let partial = match self.gather() {
+        let partial = match self.collect_for_snapshot() {
             Ok(partial) => partial,
             Err(error) => return done(Err(error)),
         };
@@ -279,11 +281,11 @@ impl CollectorThread {
         let config = self.shared.config();
         let mode = self.mode;
         config::check_enable_flags(&config, update.enable_flags.unwrap_or(0))?;
-        let switches = update.real_time.is_some_and(|on| on != mode.is_real_time());
-        if switches && (mode.is_buffering() || mode.is_private() || mode.is_appending()) {
+        let changes_delivery = update.real_time.is_some_and(|on| on != mode.is_real_time());
+        if changes_delivery && (mode.is_buffering() || mode.is_private() || mode.is_appending()) {
             return invalid("this kind of session does not deliver events live");
         }
-        if switches && config.log_file.is_none() && update.log_file.is_none() {
+        if changes_delivery && config.log_file.is_none() && update.log_file.is_none() {
             return invalid("without live delivery, the session needs a log file");
         }
         if mode.is_private() && update.maximum_buffers.is_some_and(|n| n > 0) {
@@ -309,27 +311,27 @@ impl CollectorThread {
 impl CollectorThread {
     /// Ends the session and waits for its stop.
     pub(super) fn end_after_panic(mut self) {
-        contained(|| self.collector.abandon());
+        contain_panic(|| self.collector.abandon());
         self.send(Job::Fault);
         // The stop itself may have caused the panic.
-        while self.ending.is_none() {
+        while self.stop_request.is_none() {
             self.shared.wait(HOUSEKEEPING_INTERVAL);
             self.refuse_until_stop();
         }
-        contained(|| self.close());
-        let at = Anchor::now(Counter::best());
-        self.end(Vec::new(), at);
+        contain_panic(|| self.refuse_commands());
+        let end = Anchor::now(Counter::best());
+        self.finish_writer(Vec::new(), end);
     }
 
     fn refuse_until_stop(&mut self) {
         drop(self.shared.take_attached());
         while let Some(command) = self.shared.next_command() {
-            if let Command::Stop(done) = command {
-                self.ending = Some(done);
+            if let CollectorCommand::Stop(done) = command {
+                self.stop_request = Some(done);
                 return;
             }
             // The callback is the caller's code and may panic.
-            contained(|| command.refuse());
+            contain_panic(|| command.refuse());
         }
     }
 }

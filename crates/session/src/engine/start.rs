@@ -1,4 +1,4 @@
-//! Starts a session: checks what it was given, opens its log, and starts its two threads.
+//! Starts a session: checks its options, opens its log, and starts its two threads.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,20 +14,20 @@ use crate::clock::SessionClock;
 use crate::collect::Collector;
 use crate::config::{self, Config};
 use crate::error::{Error, Result, refuse};
-use crate::fault::contained;
-use crate::logfile::Facts;
+use crate::fault::contain_panic;
+use crate::logfile::SessionFacts;
 use crate::messages::NextFile;
 use crate::output::{FileSequence, Output};
-use crate::shared::Shared;
+use crate::shared::SharedState;
 
 /// Stack size of a session's thread: nothing deep runs there.
-const STACK: usize = 256 << 10;
+const STACK_BYTES: usize = 256 << 10;
 
 /// Nice value of a session's threads: writers must not keep the collector from a CPU.
-const NICE: i32 = -10;
+const NICE_VALUE: i32 = -10;
 
 /// Starts a session's threads.
-pub(super) fn start(mut config: Config, options: StartOptions) -> Result<Arc<Shared>> {
+pub(super) fn start(mut config: Config, options: StartOptions) -> Result<Arc<SharedState>> {
     let logger_id = u16::try_from(options.id & 0xFFFF).unwrap_or(0);
     if logger_id == 0 {
         return refuse(Status::ERROR_INVALID_PARAMETER, "the logger id of a session is not 0");
@@ -35,9 +35,9 @@ pub(super) fn start(mut config: Config, options: StartOptions) -> Result<Arc<Sha
     let counter = Counter::best();
     let clock = SessionClock::start(config.properties().clock, counter);
     config.set_clock(clock.kind());
-    let shared = Arc::new(Shared::new(options.id, &config, counter)?);
+    let shared = Arc::new(SharedState::new(options.id, &config, counter)?);
     shared.may_use_reserved_blocks.store(options.may_use_reserved_blocks, Relaxed);
-    let facts = Facts {
+    let facts = SessionFacts {
         config: config.properties().clone(),
         logger_id,
         processors: u32::from(shared.streams),
@@ -46,14 +46,14 @@ pub(super) fn start(mut config: Config, options: StartOptions) -> Result<Arc<Sha
         modules: Vec::new(),
         groups: config::is_system_logger(config.properties()).then(|| shared.groups()),
     };
-    let sequence = file_sequence(&config, options.next_file)?;
+    let sequence = new_file_sequence(&config, options.next_file)?;
     let mut output = Output::new(Arc::clone(&shared), facts, sequence, options.on_end);
     output.open_log(options.file)?;
-    spawn(&shared, output, clock)?;
+    spawn_threads(&shared, output, clock)?;
     Ok(shared)
 }
 
-fn file_sequence(config: &Config, next: Option<NextFile>) -> Result<Option<FileSequence>> {
+fn new_file_sequence(config: &Config, next: Option<NextFile>) -> Result<Option<FileSequence>> {
     if !config.mode().is_file_sequence() {
         return Ok(None);
     }
@@ -64,35 +64,35 @@ fn file_sequence(config: &Config, next: Option<NextFile>) -> Result<Option<FileS
     }
 }
 
-fn spawn(shared: &Arc<Shared>, mut output: Output, clock: SessionClock) -> Result<()> {
-    let failed = |e| Error::Transport(TransportError::system("thread", e));
+fn spawn_threads(shared: &Arc<SharedState>, mut output: Output, clock: SessionClock) -> Result<()> {
+    let thread_error = |e| Error::Transport(TransportError::system("thread", e));
     let (jobs, inbox) = channel();
     let (ready, started) = channel();
     let mut collector = Collector::new(Arc::clone(shared), jobs.clone(), clock);
     collector.set_floor(output.floor());
     let mut collector = CollectorThread::new(Arc::clone(shared), collector, jobs);
-    let thread = std::thread::Builder::new().name("weir-write".into()).stack_size(STACK);
+    let thread = std::thread::Builder::new().name("weir-write".into()).stack_size(STACK_BYTES);
     // If the second thread cannot start, the first finds its inbox closed and finalises the file.
     thread
         .spawn(move || {
             raise_priority();
-            if !contained(|| output.run(&inbox)) {
+            if !contain_panic(|| output.run(&inbox)) {
                 output.end_after_panic(&inbox);
             }
         })
-        .map_err(failed)?;
-    let thread = std::thread::Builder::new().name("weir-collect".into()).stack_size(STACK);
+        .map_err(thread_error)?;
+    let thread = std::thread::Builder::new().name("weir-collect".into()).stack_size(STACK_BYTES);
     thread
         .spawn(move || {
-            collector.note_thread_id();
+            collector.publish_thread_id();
             raise_priority();
             // Fails only if no caller waits any more.
             let _ = ready.send(());
-            if !contained(|| collector.run()) {
+            if !contain_panic(|| collector.run()) {
                 collector.end_after_panic();
             }
         })
-        .map_err(failed)?;
+        .map_err(thread_error)?;
     // Fails only if the thread ended at once; then every request is refused.
     let _ = started.recv();
     Ok(())
@@ -100,5 +100,5 @@ fn spawn(shared: &Arc<Shared>, mut output: Output, clock: SessionClock) -> Resul
 
 /// Raises the priority of this thread, if allowed: daemons of ordinary users run without.
 fn raise_priority() {
-    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE);
+    let _ = rustix::process::setpriority_process(Some(rustix::thread::gettid()), NICE_VALUE);
 }

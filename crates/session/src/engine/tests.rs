@@ -1,5 +1,5 @@
-//! Tests of whole sessions: this process writes regions as any other would, and the format's own
-//! reader reads the files back.
+//! Tests of complete sessions: this process writes regions like a traced process, and the reader of
+//! the format crate reads the files back.
 
 use super::*;
 use crate::error::Error;
@@ -12,6 +12,14 @@ use std::time::Duration;
 
 use traceweir_format::etl::{Rule, Trace, check};
 use traceweir_format::header::event::EventHeader;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_BUFFERING_MODE as BUFFERING, EVENT_TRACE_COMPRESSED_MODE as COMPRESSED,
+    EVENT_TRACE_FILE_MODE_APPEND as APPEND, EVENT_TRACE_FILE_MODE_CIRCULAR as CIRCULAR,
+    EVENT_TRACE_FILE_MODE_NEWFILE as NEWFILE, EVENT_TRACE_FILE_MODE_PREALLOCATE as PREALLOCATE,
+    EVENT_TRACE_FILE_MODE_SEQUENTIAL as SEQUENTIAL, EVENT_TRACE_NO_PER_PROCESSOR_BUFFERING as ONE_STREAM,
+    EVENT_TRACE_PRIVATE_IN_PROC as IN_PROC, EVENT_TRACE_PRIVATE_LOGGER_MODE as PRIVATE,
+    EVENT_TRACE_REAL_TIME_MODE as REAL_TIME, EVENT_TRACE_USE_KBYTES_FOR_SIZE as KBYTES,
+};
 use traceweir_transport::live::{Next, QueueReader};
 use traceweir_transport::message::SessionConfig;
 use traceweir_transport::ring::{Failure, Gather, Outlet, RegionSource, Ticket};
@@ -28,22 +36,22 @@ mod panics;
 const TIMEOUT: Duration = Duration::from_secs(60);
 const CPUS: u16 = 4;
 
-/// A session in a folder of its own.
-struct Stage {
+/// A session that writes to a temporary folder.
+struct SessionFixture {
     session: Session,
     folder: tempfile::TempDir,
     ended: Receiver<Ended>,
 }
 
-fn answer<T: Send + 'static>(ask: impl FnOnce(Done<T>)) -> Result<T> {
+fn wait_for_reply<T: Send + 'static>(ask: impl FnOnce(Done<T>)) -> Result<T> {
     let (sender, answers) = channel();
     ask(Box::new(move |answer| {
         let _ = sender.send(answer);
     }));
-    answers.recv_timeout(TIMEOUT).expect("an answer")
+    answers.recv_timeout(TIMEOUT).expect("the session answers within the timeout")
 }
 
-fn properties(mode: u32) -> SessionConfig {
+fn session_config(mode: u32) -> SessionConfig {
     // Rings that tests do not fill by accident, however late the collector runs.
     let ring_bytes = 4 << 20;
     SessionConfig {
@@ -55,26 +63,31 @@ fn properties(mode: u32) -> SessionConfig {
     }
 }
 
-impl Stage {
+impl SessionFixture {
     /// Starts a session with a file `log.etl`.
     fn with_file(raw: SessionConfig) -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("a temporary folder can be created");
         let path = folder.path().join("log.etl");
-        let file = open(&path);
+        let file = open_file(&path);
         Self::start(SessionConfig { log_file: Some(path), ..raw }, Some(file), folder)
     }
 
     /// Starts a session without a file.
     fn without_file(raw: SessionConfig) -> Self {
-        Self::start(raw, None, tempfile::tempdir().expect("a folder"))
+        Self::start(raw, None, tempfile::tempdir().expect("a temporary folder can be created"))
     }
 
     fn start(raw: SessionConfig, file: Option<File>, folder: tempfile::TempDir) -> Self {
-        Self::try_start(raw, file, None, folder).expect("a session")
+        Self::try_start(raw, file, None, folder).expect("the session starts")
     }
 
-    fn start_row(raw: SessionConfig, file: File, folder: tempfile::TempDir, next: NextFile) -> Self {
-        Self::try_start(raw, Some(file), Some(next), folder).expect("a session")
+    fn start_with_sequence(
+        raw: SessionConfig,
+        file: File,
+        folder: tempfile::TempDir,
+        next: NextFile,
+    ) -> Self {
+        Self::try_start(raw, Some(file), Some(next), folder).expect("the session starts")
     }
 
     fn try_start(
@@ -86,7 +99,7 @@ impl Stage {
         let (sender, ended) = channel();
         let on_end = Box::new(move |end| sender.send(end).expect("the test still runs"));
         let cpus = traceweir_transport::cpu::possible().max(CPUS);
-        let config = Config::new(raw, cpus).expect("a valid configuration");
+        let config = Config::new(raw, cpus).expect("the configuration is valid");
         let options = StartOptions {
             id: 0x10007,
             file,
@@ -101,49 +114,57 @@ impl Stage {
         }
     }
 
-    fn log(&self) -> PathBuf {
+    fn log_path(&self) -> PathBuf {
         self.folder.path().join("log.etl")
     }
 
     fn flush(&self) -> Properties {
-        answer(|done| self.session.flush(None, done)).expect("flushed")
+        wait_for_reply(|done| self.session.flush(None, done)).expect("the flush succeeds")
     }
 
     fn stop(&self) -> Properties {
-        answer(|done| self.session.stop(done)).expect("stopped")
+        wait_for_reply(|done| self.session.stop(done)).expect("the stop succeeds")
     }
 
     /// Attaches a process that writes to the session.
-    fn pen(&self, pid: u32) -> Pen {
-        let attached = self.session.attach(pid, Threads::AsGiven).expect("a region");
+    fn attach_writer(&self, pid: u32) -> TestWriter {
+        let attached = self.session.attach(pid, Threads::AsGiven).expect("the session attaches a process");
         // Outlets are never freed.
         let outlet: &'static Outlet = Box::leak(Box::new(Outlet::new()));
         let source = RegionSource::File { memory: attached.memory, wake: attached.wake };
-        let ticket = outlet.open(source, &attached.params).expect("opened");
-        Pen { outlet, ticket, source: attached.source }
+        let ticket = outlet.open(source, &attached.params).expect("the outlet opens the region");
+        TestWriter { outlet, ticket, source: attached.source }
     }
 }
 
-fn open(path: &Path) -> File {
-    File::options().read(true).write(true).create(true).truncate(false).open(path).expect("a file")
+fn open_file(path: &Path) -> File {
+    File::options()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(path)
+        .expect("the file can be opened")
 }
 
-/// The end of a session in a writing process.
+/// A process that writes to a session.
 #[derive(Clone, Copy)]
-struct Pen {
+struct TestWriter {
     outlet: &'static Outlet,
     ticket: Ticket,
     source: SourceId,
 }
 
-impl Pen {
-    /// Writes an event with a number and `more` further bytes.
-    fn write(&self, number: u64, more: usize) -> Result<(), Failure> {
+impl TestWriter {
+    /// Writes an event with a number and `extra_bytes` further bytes.
+    fn write(&self, number: u64, extra_bytes: usize) -> Result<(), Failure> {
         let mut payload = number.to_le_bytes().to_vec();
-        payload.resize(8 + more.next_multiple_of(8), 0x5A);
+        payload.resize(8 + extra_bytes.next_multiple_of(8), 0x5A);
         let mut record = Vec::new();
         let thread_id = u32::try_from(number % 1000).unwrap_or(0) + 1;
-        EventHeader { thread_id, ..Default::default() }.encode(&payload, &mut record).expect("a record");
+        EventHeader { thread_id, ..Default::default() }
+            .encode(&payload, &mut record)
+            .expect("the record can be encoded");
         self.write_record(&record)
     }
 
@@ -159,36 +180,36 @@ impl Pen {
     }
 }
 
-/// Returns (process, CPU, number, stamp) of each event of a file in the reader's order, after a
-/// check of its rules.
-fn read(path: &Path) -> Vec<(u32, u16, u64, i64)> {
-    read_but(path, &[])
+/// Reads (process, CPU, number, stamp) of each event of a file in the reader's order, after a check
+/// of its rules.
+fn read_log(path: &Path) -> Vec<(u32, u16, u64, i64)> {
+    read_log_except(path, &[])
 }
 
-/// Like [`read`], but some rules may be broken.
-fn read_but(path: &Path, excused: &[Rule]) -> Vec<(u32, u16, u64, i64)> {
-    let trace = Trace::open(File::open(path).expect("the file")).expect("a trace");
+/// Like [`read_log`], but allows findings of some rules.
+fn read_log_except(path: &Path, allowed_rules: &[Rule]) -> Vec<(u32, u16, u64, i64)> {
+    let trace = Trace::open(File::open(path).expect("the log file exists")).expect("the log file is a trace");
     let mut findings = Vec::new();
-    check(&trace, &mut |finding| findings.push(finding)).expect("checked");
-    findings.retain(|finding| !excused.contains(&finding.rule));
-    assert_eq!(findings, [], "rules of the format");
-    let mut events = trace.events();
-    let mut all = Vec::new();
-    while let Some(event) = events.next().expect("an event") {
+    check(&trace, &mut |finding| findings.push(finding)).expect("the trace can be checked");
+    findings.retain(|finding| !allowed_rules.contains(&finding.rule));
+    assert_eq!(findings, [], "the log file breaks rules of the format");
+    let mut trace_events = trace.events();
+    let mut events = Vec::new();
+    while let Some(event) = trace_events.next().expect("the event can be read") {
         if event.hook().is_none() {
             let number = event.payload().first_chunk().map_or(u64::MAX, |bytes| u64::from_le_bytes(*bytes));
-            all.push((event.process_id(), event.cpu(), number, event.time()));
+            events.push((event.process_id(), event.cpu(), number, event.time()));
         }
     }
-    all
+    events
 }
 
-fn numbers(path: &Path) -> Vec<u64> {
-    read(path).into_iter().map(|e| e.2).collect()
+fn read_numbers(path: &Path) -> Vec<u64> {
+    read_log(path).into_iter().map(|e| e.2).collect()
 }
 
 /// Returns the numbers as a set; asserts that none occurs twice.
-fn set(numbers: &[u64]) -> BTreeSet<u64> {
+fn unique_numbers(numbers: &[u64]) -> BTreeSet<u64> {
     let set: BTreeSet<u64> = numbers.iter().copied().collect();
     assert_eq!(set.len(), numbers.len(), "a number occurs twice");
     set

@@ -8,8 +8,8 @@
 //!                                    /caps/branches  the processor records branches
 //! ```
 //!
-//! The system does not report how many counters can be used at once, but some processors do.
-//! Otherwise [`ASSUMED_COUNTERS`] is what every processor with counters has.
+//! Some processors report how many counters can be used at once; Linux does not. Otherwise
+//! [`ASSUMED_COUNTERS`] is used, which every processor with counters has.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -34,7 +34,7 @@ const COUNTER_INTERVALS: (u32, u32) = (4096, 0x7FFF_FFFF);
 /// Limits of the interval of the kernel's software counters.
 const SOFTWARE_INTERVALS: (u32, u32) = (1, 0x7FFF_FFFF);
 /// Profile sources with a fixed id.
-const FIXED: [(u32, &str); 7] = [
+const FIXED_SOURCES: [(u32, &str); 7] = [
     (2, "TotalIssues"),
     (6, "BranchInstructions"),
     (8, "DcacheMisses"),
@@ -44,11 +44,11 @@ const FIXED: [(u32, &str); 7] = [
     (19, "TotalCycles"),
 ];
 /// First id of the sources that the processor names.
-const FIRST_NAMED: u32 = 0x1000;
+const FIRST_NAMED_SOURCE: u32 = 0x1000;
 /// Largest number of named sources.
-const MAX_NAMED: usize = 512;
+const MAX_NAMED_SOURCES: usize = 512;
 /// Longest name of a source.
-const MAX_NAME: usize = 100;
+const MAX_NAME_BYTES: usize = 100;
 /// Units of 100 ns per second.
 const UNITS_PER_SECOND: u32 = 10_000_000;
 
@@ -57,9 +57,9 @@ const UNITS_PER_SECOND: u32 = 10_000_000;
 pub struct Machine {
     has_perf: bool,
     has_counters: bool,
-    most_counters: u32,
+    max_counters: u32,
     has_branches: bool,
-    watchdog: bool,
+    has_watchdog: bool,
     processors: u32,
     sources: Vec<ProfileSource>,
 }
@@ -76,45 +76,51 @@ impl Machine {
     #[must_use]
     pub fn inspect_below(root: &Path, counters: Option<u32>) -> Self {
         let kernel = root.join("proc/sys/kernel");
-        let number = |name: &str| fs::read_to_string(kernel.join(name)).ok()?.trim().parse::<u32>().ok();
+        let read_number = |name: &str| fs::read_to_string(kernel.join(name)).ok()?.trim().parse::<u32>().ok();
         let devices = counter_devices(&root.join("sys/bus/event_source/devices"));
         let mut machine = Self {
             has_perf: kernel.join("perf_event_paranoid").exists(),
             has_counters: !devices.is_empty(),
-            most_counters: counters.filter(|_| !devices.is_empty()).unwrap_or(ASSUMED_COUNTERS),
+            max_counters: counters.filter(|_| !devices.is_empty()).unwrap_or(ASSUMED_COUNTERS),
             has_branches: devices.iter().any(|device| device.join("caps/branches").exists()),
-            watchdog: number("nmi_watchdog") == Some(1),
+            has_watchdog: read_number("nmi_watchdog") == Some(1),
             processors: u32::from(cpu::possible()),
             sources: Vec::new(),
         };
-        machine.sources = machine.all_sources(number("perf_event_max_sample_rate"), &devices);
+        machine.sources = machine.list_sources(read_number("perf_event_max_sample_rate"), &devices);
         machine
     }
 
-    fn all_sources(&self, max_rate: Option<u32>, devices: &[PathBuf]) -> Vec<ProfileSource> {
-        let least = max_rate.and_then(|rate| UNITS_PER_SECOND.checked_div(rate)).unwrap_or(0);
-        let least = TIMER_INTERVALS.0.max(least).min(TIMER_INTERVALS.1);
-        let mut all = vec![ProfileSource {
+    fn list_sources(&self, max_rate: Option<u32>, devices: &[PathBuf]) -> Vec<ProfileSource> {
+        let min_interval = max_rate.and_then(|rate| UNITS_PER_SECOND.checked_div(rate)).unwrap_or(0);
+        let min_interval = TIMER_INTERVALS.0.max(min_interval).min(TIMER_INTERVALS.1);
+        let mut sources = vec![ProfileSource {
             source: TIMER,
-            min_interval: least,
+            min_interval,
             max_interval: TIMER_INTERVALS.1,
             description: "Timer".to_owned(),
         }];
         if self.has_counters {
-            all.extend(FIXED.iter().map(|(id, name)| profile_source(*id, *name, COUNTER_INTERVALS)));
+            sources
+                .extend(FIXED_SOURCES.iter().map(|(id, name)| profile_source(*id, *name, COUNTER_INTERVALS)));
         }
         if self.has_perf {
-            let bounds = |id| if is_clock(id) { (least, TIMER_INTERVALS.1) } else { SOFTWARE_INTERVALS };
-            all.extend(software_source::ALL.iter().map(|(id, name)| profile_source(*id, *name, bounds(*id))));
+            let bounds =
+                |id| if is_clock(id) { (min_interval, TIMER_INTERVALS.1) } else { SOFTWARE_INTERVALS };
+            sources.extend(
+                software_source::ALL.iter().map(|(id, name)| profile_source(*id, *name, bounds(*id))),
+            );
         }
         if self.has_counters {
             let mut named = BTreeSet::new();
             devices.iter().for_each(|device| add_events(&device.join("events"), &mut named));
-            all.extend(
-                (FIRST_NAMED..).zip(named).map(|(id, name)| profile_source(id, name, COUNTER_INTERVALS)),
+            sources.extend(
+                (FIRST_NAMED_SOURCE..)
+                    .zip(named)
+                    .map(|(id, name)| profile_source(id, name, COUNTER_INTERVALS)),
             );
         }
-        all
+        sources
     }
 
     /// Returns all profile sources, the timer first.
@@ -126,7 +132,7 @@ impl Machine {
     /// Returns the number of counters that can be used at once.
     #[must_use]
     pub const fn counters(&self) -> u32 {
-        if self.has_counters { self.most_counters } else { 0 }
+        if self.has_counters { self.max_counters } else { 0 }
     }
 
     /// Returns whether the kernel has perf events.
@@ -135,16 +141,16 @@ impl Machine {
         self.has_perf
     }
 
-    /// Returns whether the processor records branches and shows them.
+    /// Returns whether the processor records branches and perf events report them.
     #[must_use]
     pub const fn has_branches(&self) -> bool {
         self.has_branches
     }
 
-    /// Returns the number of counters that one call may name. Without counters it is the usual
-    /// number: a later check reports that there are none.
-    pub(super) const fn most_counters(&self) -> u32 {
-        self.most_counters
+    /// Returns the number of counters that one call may name. Without counters, it is
+    /// [`ASSUMED_COUNTERS`]: a later check reports that the machine has no counters.
+    pub(super) const fn max_counters(&self) -> u32 {
+        self.max_counters
     }
 
     /// Returns the users of a processor's counters. Other users are not reported by the system; the
@@ -155,7 +161,7 @@ impl Machine {
         }
         let free = CounterOwner::default();
         let mut owners = vec![free; self.counters() as usize];
-        if let (true, Some(first)) = (self.watchdog, owners.first_mut()) {
+        if let (true, Some(first)) = (self.has_watchdog, owners.first_mut()) {
             first.kind = 1;
         }
         Ok(Answer::PmcCounterOwners { processor, owners })
@@ -163,23 +169,23 @@ impl Machine {
 
     /// Rejects settings that the machine does not support.
     pub(super) fn check(&self, set: &Set) -> Result<()> {
-        let missing = |reason| refuse(Status::ERROR_NOT_SUPPORTED, reason);
+        let not_supported = |reason| refuse(Status::ERROR_NOT_SUPPORTED, reason);
         match set {
-            Set::PmcEventList(_) | Set::PmcCounterList(_) if !self.has_counters => missing(NO_COUNTERS),
+            Set::PmcEventList(_) | Set::PmcCounterList(_) if !self.has_counters => not_supported(NO_COUNTERS),
             Set::ProfileSourceConfig(ids) if !self.has_counters && !ids.iter().all(|id| is_software(*id)) => {
-                missing(NO_COUNTERS)
+                not_supported(NO_COUNTERS)
             }
             // Clearing always works.
             Set::LbrEventList(hooks) if hooks.is_empty() => Ok(()),
             Set::ContextRegister { events, .. } if events.is_empty() => Ok(()),
             Set::LbrConfiguration(_) | Set::LbrEventList(_) if !self.has_branches => {
-                missing("the processor, or the virtual machine, records no branches")
+                not_supported("the processor, or the virtual machine, records no branches")
             }
             Set::SampledProfileInterval(profile) if !self.has_counters && is_fixed(profile.source) => {
-                missing(NO_COUNTERS)
+                not_supported(NO_COUNTERS)
             }
             Set::ContextRegister { .. } | Set::SampledProfileInterval(_) if !self.has_perf => {
-                missing("this kernel has no perf events")
+                not_supported("this kernel has no perf events")
             }
             _ => Ok(()),
         }
@@ -201,7 +207,7 @@ impl Machine {
 
     /// Returns the error for a source that does not exist: not supported on this machine, or
     /// unknown.
-    pub(super) fn no_source<T>(&self, id: u32) -> Result<T> {
+    pub(super) fn missing_source_error<T>(&self, id: u32) -> Result<T> {
         if is_fixed(id) && !self.has_counters {
             return refuse(Status::ERROR_NOT_SUPPORTED, NO_COUNTERS);
         }
@@ -230,7 +236,7 @@ pub(super) const fn is_clock(id: u32) -> bool {
 }
 
 fn is_fixed(id: u32) -> bool {
-    FIXED.iter().any(|(source, _)| *source == id)
+    FIXED_SOURCES.iter().any(|(source, _)| *source == id)
 }
 
 /// Returns the sysfs folders of processor counters.
@@ -244,14 +250,14 @@ fn counter_devices(devices: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Adds the names of events; files that describe scale and unit are none. Of too many, the first by
-/// name are kept, whatever the order of the folder.
+/// Adds the names of events, without files that describe scale and unit. If there are too many, the
+/// first by name are kept.
 fn add_events(folder: &Path, names: &mut BTreeSet<String>) {
     let all = fs::read_dir(folder).into_iter().flatten().flatten();
     let all = all.filter_map(|entry| entry.file_name().into_string().ok());
-    for name in all.filter(|name| !name.contains('.') && name.len() <= MAX_NAME) {
+    for name in all.filter(|name| !name.contains('.') && name.len() <= MAX_NAME_BYTES) {
         names.insert(name);
-        if names.len() > MAX_NAMED {
+        if names.len() > MAX_NAMED_SOURCES {
             names.pop_last();
         }
     }

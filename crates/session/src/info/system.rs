@@ -29,7 +29,9 @@ impl System {
         set.check()?;
         match set {
             Set::SampledProfileInterval(ProfileInterval { source, interval }) => {
-                let Some(found) = machine.source(*source) else { return machine.no_source(*source) };
+                let Some(found) = machine.source(*source) else {
+                    return machine.missing_source_error(*source);
+                };
                 if *interval == default_interval(*source) {
                     self.intervals.remove(source);
                 } else {
@@ -55,7 +57,7 @@ impl System {
 
     /// Answers the query for the interval of a source.
     pub fn interval(&self, source: u32, machine: &Machine) -> Result<Answer> {
-        let Some(found) = machine.source(source) else { return machine.no_source(source) };
+        let Some(found) = machine.source(source) else { return machine.missing_source_error(source) };
         let interval = self.interval_of(found);
         Ok(Answer::SampledProfileInterval(ProfileInterval { source, interval }))
     }

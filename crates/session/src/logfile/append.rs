@@ -10,7 +10,7 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::clock::Anchor;
 
 use super::ledger::Ledger;
-use super::{Disk, Facts, Failure, LogFile};
+use super::{LogDisk, LogFile, SessionFacts, WriteFailure};
 use crate::error::{Error, Result, refuse};
 use crate::storage::{LogStorage, Storage};
 
@@ -18,7 +18,7 @@ use crate::storage::{LogStorage, Storage};
 const POINTER_SIZE: u32 = 8;
 /// Limit by which the last event of the file may be ahead of the clock, in 100 ns: clocks get
 /// corrected now and then.
-const AHEAD: i64 = 10_000_000;
+const MAX_AHEAD_UNITS: i64 = 10_000_000;
 
 fn invalid<T>(reason: &'static str) -> Result<T> {
     refuse(Status::ERROR_INVALID_PARAMETER, reason)
@@ -28,7 +28,7 @@ impl LogFile {
     /// Continues a file, or creates it if it is empty.
     pub(crate) fn append_to(
         mut storage: LogStorage,
-        facts: &Facts,
+        facts: &SessionFacts,
         name: Option<&std::path::Path>,
         anchor: Anchor,
     ) -> Result<Self> {
@@ -44,27 +44,27 @@ impl LogFile {
                 );
             }
         };
-        check(&tail, facts, &anchor)?;
+        check_tail(&tail, facts, &anchor)?;
         storage.truncate(tail.length()).map_err(Error::File)?;
-        let failure = Failure::default();
-        let disk = Disk { storage: Box::new(storage), failure: failure.clone() };
+        let failure = WriteFailure::default();
+        let disk = LogDisk { storage: Box::new(storage), failure: failure.clone() };
         let writer = Writer::reopen(disk, &tail)
             .map_err(|error| failure.take().map_or(Error::Format(error), Error::File))?;
         let mut log = Self::new(writer, facts, anchor, failure);
         log.ledger = Ledger::default();
-        log.note_own_write();
-        log.carried = (tail.header.events_lost, tail.header.buffers_lost);
+        log.record_own_write();
+        log.previous_losses = (tail.header.events_lost, tail.header.buffers_lost);
         log.floor = tail.last_time;
-        let reserved = log.reserve(facts);
-        if reserved.is_err() {
+        let preallocated = log.preallocate(facts);
+        if preallocated.is_err() {
             // Nothing was added: restore the end of the file.
             log.finalise((0, 0));
         }
-        reserved.map(|()| log)
+        preallocated.map(|()| log)
     }
 }
 
-fn check(tail: &Tail, facts: &Facts, anchor: &Anchor) -> Result<()> {
+fn check_tail(tail: &Tail, facts: &SessionFacts, anchor: &Anchor) -> Result<()> {
     let header = &tail.header;
     if header.clock_type != facts.clock.kind() {
         return invalid("the file to be continued has another clock");
@@ -78,7 +78,7 @@ fn check(tail: &Tail, facts: &Facts, anchor: &Anchor) -> Result<()> {
     if header.processors != facts.processors {
         return invalid("the file to be continued was written with another number of processors");
     }
-    if tail.last_time > anchor.wall.0.saturating_add(AHEAD) {
+    if tail.last_time > anchor.wall.0.saturating_add(MAX_AHEAD_UNITS) {
         return invalid("the file to be continued ends later than now: is the system's time right?");
     }
     Ok(())

@@ -15,15 +15,15 @@ use traceweir_transport::clock::{Anchor, boot_time};
 use traceweir_transport::message::SessionConfig;
 
 use crate::clock::SessionClock;
-use crate::config;
+use crate::config::NOT_IN_FILES;
 use crate::modules;
 
 /// Longest text about the system; the kernel's own limit.
-const MAX_FACT: usize = 64;
+const MAX_FACT_CHARS: usize = 64;
 
 /// The facts about a session that every file's header states.
 #[derive(Clone, Debug)]
-pub(crate) struct Facts {
+pub(crate) struct SessionFacts {
     pub(crate) config: SessionConfig,
     pub(crate) logger_id: u16,
     pub(crate) processors: u32,
@@ -35,19 +35,19 @@ pub(crate) struct Facts {
     pub(crate) groups: Option<GroupMask>,
 }
 
-impl Facts {
+impl SessionFacts {
     /// Returns the writer options for a file of this name that starts at `anchor`.
     pub(crate) fn options(&self, name: Option<&Path>, anchor: &Anchor) -> Options {
-        let c = &self.config;
+        let config = &self.config;
         let mhz = self.clock.frequency().saturating_add(500_000) / 1_000_000;
         let start_time = anchor.wall;
         let (process, thread) = self.starter;
         Options {
-            buffer_size: c.buffer_size.saturating_mul(1024),
-            compressed: c.log_file_mode & EVENT_TRACE_COMPRESSED_MODE != 0,
-            log_file_mode: c.log_file_mode & !config::NOT_IN_FILES,
+            buffer_size: config.buffer_size.saturating_mul(1024),
+            compressed: config.log_file_mode & EVENT_TRACE_COMPRESSED_MODE != 0,
+            log_file_mode: config.log_file_mode & !NOT_IN_FILES,
             logger_id: self.logger_id,
-            session_name: c.name.clone(),
+            session_name: config.name.clone(),
             file_name: name.map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
             processors: self.processors,
             cpu_speed_mhz: u32::try_from(mhz.max(1)).unwrap_or(u32::MAX),
@@ -57,25 +57,26 @@ impl Facts {
             start_time,
             boot_time: FileTime(boot_time().0.min(start_time.0)),
             starter: (thread, process),
-            maximum_file_size: c.maximum_file_size,
-            header_records: self.front(self.clock.anchor_stamp(anchor)),
+            maximum_file_size: config.maximum_file_size,
+            header_records: self.header_records(self.clock.anchor_stamp(anchor)),
             ..Options::default()
         }
     }
 
     /// Returns the records after the log-file header.
-    fn front(&self, time: i64) -> Vec<u8> {
-        let mut records = self.groups.map(|groups| self.group_masks(&groups, time)).unwrap_or_default();
-        records.extend(system_record(time));
+    fn header_records(&self, time: i64) -> Vec<u8> {
+        let mut records =
+            self.groups.map(|groups| self.encode_group_masks(&groups, time)).unwrap_or_default();
+        records.extend(encode_system_record(time));
         for module in &self.modules {
-            records.extend_from_slice(&modules::stamped(module, time));
+            records.extend_from_slice(&modules::with_time(module, time));
         }
         records
     }
 
     /// Returns the record of the groups that were enabled when the file began. It follows the
     /// log-file header, as readers of kernel events expect.
-    fn group_masks(&self, groups: &GroupMask, time: i64) -> Vec<u8> {
+    fn encode_group_masks(&self, groups: &GroupMask, time: i64) -> Vec<u8> {
         let (process_id, thread_id) = self.starter;
         let header = SystemHeader {
             pointer_size: 8,
@@ -95,7 +96,7 @@ impl Facts {
 
 /// Returns the record that names the operating system: the log-file header has only fields for
 /// versions of Windows, and readers expect one there.
-fn system_record(time: i64) -> Vec<u8> {
+fn encode_system_record(time: i64) -> Vec<u8> {
     let mut text = system_name().into_bytes();
     text.push(0);
     let header = PerfInfoHeader { pointer_size: 8, version: 2, hook: hook::BUILD_INFO, time, counters: &[] };
@@ -107,14 +108,14 @@ fn system_record(time: i64) -> Vec<u8> {
 
 /// Returns the name of the system and of this program, as in `Linux 6.12.1 (traceweir 0.1.0)`.
 fn system_name() -> String {
-    let fact = |name: &str| {
+    let read_kernel_text = |name: &str| {
         let text = std::fs::read_to_string(Path::new("/proc/sys/kernel").join(name)).unwrap_or_default();
-        text.trim().chars().take(MAX_FACT).collect::<String>()
+        text.trim().chars().take(MAX_FACT_CHARS).collect::<String>()
     };
-    let system = match fact("ostype") {
+    let system = match read_kernel_text("ostype") {
         name if name.is_empty() => "Linux".to_owned(),
         name => name,
     };
-    let name = format!("{system} {}", fact("osrelease"));
+    let name = format!("{system} {}", read_kernel_text("osrelease"));
     format!("{} (traceweir {})", name.trim_end(), env!("CARGO_PKG_VERSION"))
 }

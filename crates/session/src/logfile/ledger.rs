@@ -1,4 +1,4 @@
-//! Remembers what the file should hold, to notice that another process truncated or overwrote it
+//! Remembers the written buffers, to notice that another process truncated or overwrote the file
 //! during the recording.
 //!
 //! ```text
@@ -10,16 +10,16 @@
 //!
 //! The time alone proves nothing (a backup tool may set it, a network file system may correct it),
 //! so only missing or different buffers are reported. A change within a buffer that leaves its
-//! header alone is not noticed, nor one during the few microseconds of a write of the session's
-//! own.
+//! header unchanged is not noticed, nor a change during the few microseconds of a write by the
+//! session.
 
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE};
 use traceweir_format::spec::session::BufferType;
 
 use crate::storage::{FileState, Storage};
 
-/// Buffers that are remembered: 64 GiB of the default size take 24 MiB. Later ones are not
-/// compared.
+/// The most buffers that are remembered: 64 GiB of the default size take 24 MiB. Later buffers are
+/// not compared.
 const MAX_ENTRIES: usize = 1 << 20;
 
 /// Buffers of the file that differ from what was written, and the events in them.
@@ -31,21 +31,21 @@ pub(crate) struct Overwritten {
 
 /// A buffer at its offset in the file.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct LedgerEntry {
     offset: u64,
     events: u32,
     size: u32,
     /// Low 32 bits of its time.
     time: u32,
-    is_gone: bool,
+    is_lost: bool,
 }
 
-impl Entry {
+impl LedgerEntry {
     fn end(&self) -> u64 {
         self.offset.saturating_add(u64::from(self.size))
     }
 
-    fn is_described_by(&self, header: &BufferHeader) -> bool {
+    fn matches_header(&self, header: &BufferHeader) -> bool {
         header.buffer_size == self.size && low_half(header.time_stamp) == self.time
     }
 }
@@ -61,13 +61,13 @@ pub(super) struct WrittenBuffer {
 /// The buffers of a file by offset, and the state of the file after the last write.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
-    entries: Vec<Entry>,
+    entries: Vec<LedgerEntry>,
     /// Size of the header buffer; 0 if an earlier session wrote it.
     header_size: u32,
-    is_header_gone: bool,
-    state: Option<FileState>,
+    is_header_lost: bool,
+    file_state: Option<FileState>,
     must_compare: bool,
-    found: Overwritten,
+    overwritten: Overwritten,
 }
 
 impl Ledger {
@@ -77,12 +77,12 @@ impl Ledger {
 
     /// Records a buffer that was written.
     pub(super) fn add(&mut self, written: &WrittenBuffer) {
-        let entry = Entry {
+        let entry = LedgerEntry {
             offset: written.offset,
             events: written.events,
             size: u32::try_from(written.size).unwrap_or(u32::MAX),
             time: low_half(written.time),
-            is_gone: false,
+            is_lost: false,
         };
         // A circular log overwrites its oldest buffers.
         match self.entries.binary_search_by_key(&entry.offset, |entry| entry.offset) {
@@ -96,61 +96,62 @@ impl Ledger {
         }
     }
 
-    /// Records the state of the file after a write of the session's own.
-    pub(super) fn note(&mut self, storage: &dyn Storage) {
-        self.state = storage.state();
+    /// Records the state of the file after a write by the session.
+    pub(super) fn record_state(&mut self, storage: &dyn Storage) {
+        self.file_state = storage.state();
     }
 
-    /// Compares the state of the file with that after the last write.
-    pub(super) fn inspect(&mut self, storage: &dyn Storage) {
-        let (Some(before), Some(now)) = (self.state, storage.state()) else { return };
-        if now.size < before.size {
-            self.lose_after(now.size);
+    /// Compares the state of the file with the state after the last write.
+    pub(super) fn check_state(&mut self, storage: &dyn Storage) {
+        let (Some(previous), Some(current)) = (self.file_state, storage.state()) else { return };
+        if current.size < previous.size {
+            self.mark_lost_after(current.size);
         }
-        self.must_compare |= now != before;
-        self.state = Some(now);
+        self.must_compare |= current != previous;
+        self.file_state = Some(current);
     }
 
     /// Inspects the file, and reads its buffer headers if it may have changed.
     pub(super) fn compare(&mut self, storage: &dyn Storage) {
-        self.inspect(storage);
+        self.check_state(storage);
         if !std::mem::take(&mut self.must_compare) {
             return;
         }
         let header_size = self.header_size;
-        if header_size != 0 && !self.is_header_gone {
+        if header_size != 0 && !self.is_header_lost {
             let is_header = |h: BufferHeader| h.buffer_size == header_size && h.kind() == BufferType::HEADER;
-            self.is_header_gone = !read_header(storage, 0).is_some_and(is_header);
-            self.found.buffers = self.found.buffers.saturating_add(u32::from(self.is_header_gone));
+            self.is_header_lost = !read_header(storage, 0).is_some_and(is_header);
+            self.overwritten.buffers =
+                self.overwritten.buffers.saturating_add(u32::from(self.is_header_lost));
         }
-        for entry in self.entries.iter_mut().filter(|entry| !entry.is_gone) {
-            if !read_header(storage, entry.offset).is_some_and(|h| entry.is_described_by(&h)) {
-                lose(entry, &mut self.found);
+        for entry in self.entries.iter_mut().filter(|entry| !entry.is_lost) {
+            if !read_header(storage, entry.offset).is_some_and(|h| entry.matches_header(&h)) {
+                mark_lost(entry, &mut self.overwritten);
             }
         }
     }
 
     /// Returns the overwritten buffers found since the last call.
-    pub(super) fn take_found(&mut self) -> Overwritten {
-        std::mem::take(&mut self.found)
+    pub(super) fn take_overwritten(&mut self) -> Overwritten {
+        std::mem::take(&mut self.overwritten)
     }
 
-    /// Counts the buffers after `size`, to which another process cut the file.
-    fn lose_after(&mut self, size: u64) {
-        if u64::from(self.header_size) > size && !self.is_header_gone {
-            self.is_header_gone = true;
-            self.found.buffers = self.found.buffers.saturating_add(1);
+    /// Counts the buffers after `size`, to which another process truncated the file.
+    fn mark_lost_after(&mut self, size: u64) {
+        if u64::from(self.header_size) > size && !self.is_header_lost {
+            self.is_header_lost = true;
+            self.overwritten.buffers = self.overwritten.buffers.saturating_add(1);
         }
-        for entry in self.entries.iter_mut().filter(|entry| !entry.is_gone && entry.end() > size) {
-            lose(entry, &mut self.found);
+        for entry in self.entries.iter_mut().filter(|entry| !entry.is_lost && entry.end() > size) {
+            mark_lost(entry, &mut self.overwritten);
         }
     }
 }
 
-fn lose(entry: &mut Entry, found: &mut Overwritten) {
-    entry.is_gone = true;
-    found.buffers = found.buffers.saturating_add(1);
-    found.events = found.events.saturating_add(u64::from(entry.events));
+fn mark_lost(entry: &mut LedgerEntry, overwritten: &mut Overwritten) {
+    entry.is_lost = true;
+    overwritten.buffers = overwritten.buffers.saturating_add(1);
+    overwritten.events = overwritten.events.saturating_add(u64::from(entry.events));
 }
 
 fn read_header(storage: &dyn Storage, offset: u64) -> Option<BufferHeader> {

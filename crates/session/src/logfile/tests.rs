@@ -5,25 +5,31 @@ use traceweir_format::buffer::HEADER_SIZE;
 use traceweir_format::etl::{Finding, Trace, check};
 use traceweir_format::header::event::EventHeader;
 use traceweir_format::kernel::hook;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_BUFFERING_MODE as BUFFERING, EVENT_TRACE_COMPRESSED_MODE as COMPRESSED,
+    EVENT_TRACE_FILE_MODE_CIRCULAR as CIRCULAR, EVENT_TRACE_FILE_MODE_NEWFILE as NEWFILE,
+    EVENT_TRACE_FILE_MODE_PREALLOCATE as PREALLOCATE, EVENT_TRACE_FILE_MODE_SEQUENTIAL as SEQUENTIAL,
+    EVENT_TRACE_USE_KBYTES_FOR_SIZE as KBYTES,
+};
 use traceweir_transport::clock::Counter;
 use traceweir_transport::message::SessionConfig;
 
 use crate::storage::FileState;
 
-const SIZE: usize = 4096;
+const BUFFER_BYTES: usize = 4096;
 
-/// Storage in memory with room for `room` bytes.
+/// Storage in memory with room for `capacity` bytes.
 #[derive(Clone)]
-struct Memory {
+struct MemoryStorage {
     bytes: Arc<Mutex<Vec<u8>>>,
-    room: usize,
+    capacity: usize,
     /// Number of writes.
     changes: Arc<AtomicI64>,
 }
 
-impl Memory {
-    fn new(room: usize) -> Self {
-        Self { bytes: Arc::default(), room, changes: Arc::default() }
+impl MemoryStorage {
+    fn new(capacity: usize) -> Self {
+        Self { bytes: Arc::default(), capacity, changes: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<u8>> {
@@ -31,17 +37,17 @@ impl Memory {
     }
 
     /// Changes the bytes like another process.
-    fn change(&self, change: impl FnOnce(&mut Vec<u8>)) {
+    fn change_as_other_process(&self, change: impl FnOnce(&mut Vec<u8>)) {
         change(&mut self.lock());
         self.changes.fetch_add(1, Relaxed);
     }
 }
 
-impl Storage for Memory {
+impl Storage for MemoryStorage {
     /// Writes what fits before it fails, like a disk.
     fn write_all_at(&mut self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let start = usize::try_from(offset).unwrap();
-        let fits = bytes.len().min(self.room.saturating_sub(start));
+        let fits = bytes.len().min(self.capacity.saturating_sub(start));
         self.changes.fetch_add(1, Relaxed);
         self.lock().write_at(offset, &bytes[..fits]).unwrap();
         if fits < bytes.len() { Err(io::Error::from_raw_os_error(28)) } else { Ok(()) }
@@ -49,7 +55,7 @@ impl Storage for Memory {
 
     fn reserve(&mut self, length: u64) -> io::Result<()> {
         let length = usize::try_from(length).unwrap();
-        if length > self.room {
+        if length > self.capacity {
             return Err(io::Error::from_raw_os_error(28));
         }
         self.lock().resize(length, 0);
@@ -71,20 +77,28 @@ impl Storage for Memory {
     }
 }
 
-fn facts(mode: u32, maximum_kib: u32) -> Facts {
+fn test_facts(mode: u32, maximum_kib: u32) -> SessionFacts {
     let config = SessionConfig {
         name: "session".into(),
-        log_file_mode: mode | 0x2000,
+        log_file_mode: mode | KBYTES,
         buffer_size: 4,
         maximum_file_size: maximum_kib,
         ..Default::default()
     };
     let clock = SessionClock::start(1, Counter::best());
-    Facts { config, logger_id: 3, processors: 2, starter: (10, 11), clock, modules: Vec::new(), groups: None }
+    SessionFacts {
+        config,
+        logger_id: 3,
+        processors: 2,
+        starter: (10, 11),
+        clock,
+        modules: Vec::new(),
+        groups: None,
+    }
 }
 
 /// Returns a buffer with events whose thread ids are these numbers.
-fn buffer(facts: &Facts, cpu: u16, numbers: std::ops::Range<u32>) -> Buffer {
+fn event_buffer(facts: &SessionFacts, cpu: u16, numbers: std::ops::Range<u32>) -> Buffer {
     let base = facts.clock.anchor_stamp(facts.clock.anchor());
     let mut bytes = vec![0; HEADER_SIZE];
     let (mut events, mut time) = (0, 0);
@@ -94,23 +108,23 @@ fn buffer(facts: &Facts, cpu: u16, numbers: std::ops::Range<u32>) -> Buffer {
         events += 1;
     }
     let filled = bytes.len();
-    bytes.resize(SIZE, 0xAA);
+    bytes.resize(BUFFER_BYTES, 0xAA);
     Buffer { bytes: bytes.into(), filled, cpu, events, time, delivered: HEADER_SIZE, ..Buffer::default() }
 }
 
-fn create(facts: &Facts, storage: &Memory) -> LogFile {
+fn create_log(facts: &SessionFacts, storage: &MemoryStorage) -> LogFile {
     let name = Some(Path::new("/logs/a.etl"));
     LogFile::create(Box::new(storage.clone()), facts, name, *facts.clock.anchor()).unwrap()
 }
 
-fn findings(bytes: &[u8]) -> Vec<Finding> {
+fn check_file(bytes: &[u8]) -> Vec<Finding> {
     let mut all = Vec::new();
     check(&Trace::open(bytes).unwrap(), &mut |finding| all.push(finding)).unwrap();
     all
 }
 
 /// Returns the numbers of a CPU in the file, in time order.
-fn numbers(bytes: &[u8], cpu: u16) -> Vec<u32> {
+fn read_numbers(bytes: &[u8], cpu: u16) -> Vec<u32> {
     let trace = Trace::open(bytes).unwrap();
     let mut events = trace.events();
     let mut all = Vec::new();
@@ -136,16 +150,16 @@ fn system_name(trace: &Trace<&[u8]>) -> String {
 
 #[test]
 fn sequential_file_conforms_to_the_format() {
-    let (facts, storage) = (facts(1, 0), Memory::new(usize::MAX));
-    let mut file = create(&facts, &storage);
+    let (facts, storage) = (test_facts(SEQUENTIAL, 0), MemoryStorage::new(usize::MAX));
+    let mut file = create_log(&facts, &storage);
     for at in 0..5 {
-        let mut buffer = buffer(&facts, at % 2, u32::from(at) * 10..u32::from(at) * 10 + 10);
-        assert_eq!(file.append(&mut buffer, || (0, 0)), Written::Yes);
+        let mut buffer = event_buffer(&facts, at % 2, u32::from(at) * 10..u32::from(at) * 10 + 10);
+        assert_eq!(file.append(&mut buffer, || (0, 0)), AppendResult::Appended);
     }
     assert_eq!(file.finalise((77, 3)), None);
     let bytes = storage.lock();
-    assert_eq!(findings(&bytes), []);
-    assert_eq!(numbers(&bytes, 1), (10..20).chain(30..40).collect::<Vec<_>>());
+    assert_eq!(check_file(&bytes), []);
+    assert_eq!(read_numbers(&bytes, 1), (10..20).chain(30..40).collect::<Vec<_>>());
     let trace = Trace::open(bytes.as_slice()).unwrap();
     let h = trace.header();
     assert_eq!((h.buffers_written, h.events_lost, h.buffers_lost), (6, 77, 3));
@@ -157,42 +171,48 @@ fn sequential_file_conforms_to_the_format() {
 
 #[test]
 fn limit_ends_a_sequential_file_and_later_counts_reach_its_header() {
-    let (facts, storage) = (facts(1, 15), Memory::new(usize::MAX));
-    let mut file = create(&facts, &storage);
-    let mut next = buffer(&facts, 0, 0..9);
-    assert_eq!(file.append(&mut next, || (0, 0)), Written::Yes);
-    assert_eq!(file.append(&mut buffer(&facts, 0, 9..18), || (0, 0)), Written::Yes);
-    assert_eq!(file.append(&mut buffer(&facts, 0, 18..27), || (9, 1)), Written::Ended(Status::ERROR_SUCCESS));
-    assert_eq!(findings(&storage.lock()), []);
-    assert_eq!(file.append(&mut buffer(&facts, 0, 27..30), || (0, 0)), Written::No);
+    let (facts, storage) = (test_facts(SEQUENTIAL, 15), MemoryStorage::new(usize::MAX));
+    let mut file = create_log(&facts, &storage);
+    let mut next = event_buffer(&facts, 0, 0..9);
+    assert_eq!(file.append(&mut next, || (0, 0)), AppendResult::Appended);
+    assert_eq!(file.append(&mut event_buffer(&facts, 0, 9..18), || (0, 0)), AppendResult::Appended);
+    assert_eq!(
+        file.append(&mut event_buffer(&facts, 0, 18..27), || (9, 1)),
+        AppendResult::Ended(Status::ERROR_SUCCESS)
+    );
+    assert_eq!(check_file(&storage.lock()), []);
+    assert_eq!(file.append(&mut event_buffer(&facts, 0, 27..30), || (0, 0)), AppendResult::AlreadyEnded);
     assert_eq!(file.finalise((12, 2)), None);
     let bytes = storage.lock();
     assert!(bytes.len() <= 15 << 10);
-    assert_eq!(findings(&bytes), []);
-    assert_eq!(numbers(&bytes, 0), (0..18).collect::<Vec<_>>());
+    assert_eq!(check_file(&bytes), []);
+    assert_eq!(read_numbers(&bytes, 0), (0..18).collect::<Vec<_>>());
     assert_eq!(Trace::open(bytes.as_slice()).unwrap().header().events_lost, 12);
 }
 
 #[test]
 fn circular_file_keeps_the_last_buffers_of_each_cpu() {
     for total in 1..20 {
-        let (facts, storage) = (facts(2, 24), Memory::new(usize::MAX));
-        let mut file = create(&facts, &storage);
+        let (facts, storage) = (test_facts(CIRCULAR, 24), MemoryStorage::new(usize::MAX));
+        let mut file = create_log(&facts, &storage);
         for at in 0..total {
             let cpu = u16::from(at % 3 == 0);
-            assert_eq!(file.append(&mut buffer(&facts, cpu, at * 5..at * 5 + 5), || (0, 0)), Written::Yes);
+            assert_eq!(
+                file.append(&mut event_buffer(&facts, cpu, at * 5..at * 5 + 5), || (0, 0)),
+                AppendResult::Appended
+            );
         }
         assert_eq!(file.finalise((0, 0)), None);
         let bytes = storage.lock();
         assert!(bytes.len() <= 24 << 10);
-        assert_eq!(findings(&bytes), [], "{total}");
-        let kept = total.saturating_sub(5);
+        assert_eq!(check_file(&bytes), [], "{total}");
+        let first_kept = total.saturating_sub(5);
         for cpu in 0..2 {
-            let expected: Vec<u32> = (kept..total)
+            let expected: Vec<u32> = (first_kept..total)
                 .filter(|at| u16::from(at % 3 == 0) == cpu)
                 .flat_map(|at| at * 5..at * 5 + 5)
                 .collect();
-            assert_eq!(numbers(&bytes, cpu), expected, "{total} buffers, processor {cpu}");
+            assert_eq!(read_numbers(&bytes, cpu), expected, "{total} buffers, processor {cpu}");
         }
         assert_eq!(Trace::open(bytes.as_slice()).unwrap().header().buffers_written, total + 1);
     }
@@ -200,73 +220,88 @@ fn circular_file_keeps_the_last_buffers_of_each_cpu() {
 
 #[test]
 fn full_disk_leaves_a_valid_file() {
-    for room in [SIZE, SIZE + 1, 2 * SIZE + 100, 3 * SIZE - 1, 3 * SIZE] {
-        let (facts, storage) = (facts(1, 0), Memory::new(room));
-        let mut file = create(&facts, &storage);
-        let whole = u32::try_from(room / SIZE).unwrap() - 1;
-        for at in 0..whole {
-            assert_eq!(file.append(&mut buffer(&facts, 0, at * 5..at * 5 + 5), || (0, 0)), Written::Yes);
+    for capacity in
+        [BUFFER_BYTES, BUFFER_BYTES + 1, 2 * BUFFER_BYTES + 100, 3 * BUFFER_BYTES - 1, 3 * BUFFER_BYTES]
+    {
+        let (facts, storage) = (test_facts(SEQUENTIAL, 0), MemoryStorage::new(capacity));
+        let mut file = create_log(&facts, &storage);
+        let buffers_that_fit = u32::try_from(capacity / BUFFER_BYTES).unwrap() - 1;
+        for at in 0..buffers_that_fit {
+            assert_eq!(
+                file.append(&mut event_buffer(&facts, 0, at * 5..at * 5 + 5), || (0, 0)),
+                AppendResult::Appended
+            );
         }
-        let ended = file.append(&mut buffer(&facts, 0, 500..505), || (5, 1));
-        assert_eq!(ended, Written::Ended(Status::ERROR_DISK_FULL));
-        assert_eq!(file.append(&mut buffer(&facts, 0, 505..506), || (0, 0)), Written::No);
+        let ended = file.append(&mut event_buffer(&facts, 0, 500..505), || (5, 1));
+        assert_eq!(ended, AppendResult::Ended(Status::ERROR_DISK_FULL));
+        assert_eq!(
+            file.append(&mut event_buffer(&facts, 0, 505..506), || (0, 0)),
+            AppendResult::AlreadyEnded
+        );
         let bytes = storage.lock();
-        assert_eq!(findings(&bytes), [], "room for {room}");
-        assert_eq!(numbers(&bytes, 0), (0..whole * 5).collect::<Vec<_>>());
+        assert_eq!(check_file(&bytes), [], "room for {capacity}");
+        assert_eq!(read_numbers(&bytes, 0), (0..buffers_that_fit * 5).collect::<Vec<_>>());
         assert_eq!(Trace::open(bytes.as_slice()).unwrap().header().events_lost, 5);
     }
-    let refused =
-        LogFile::create(Box::new(Memory::new(100)), &facts(1, 0), None, *facts(1, 0).clock.anchor());
-    assert_eq!(refused.err().map(|e| e.status()), Some(Status::ERROR_DISK_FULL));
+    let result = LogFile::create(
+        Box::new(MemoryStorage::new(100)),
+        &test_facts(SEQUENTIAL, 0),
+        None,
+        *test_facts(SEQUENTIAL, 0).clock.anchor(),
+    );
+    assert_eq!(result.err().map(|e| e.status()), Some(Status::ERROR_DISK_FULL));
 }
 
 #[test]
 fn snapshot_is_a_complete_file_and_repeatable() {
-    let facts = facts(0x400, 0);
-    let mut flight = Flight::default();
+    let facts = test_facts(BUFFERING, 0);
+    let mut flight = FlightRecorder::default();
     for at in 0..6 {
-        flight.keep(buffer(&facts, 0, at * 5..at * 5 + 5));
+        flight.keep(event_buffer(&facts, 0, at * 5..at * 5 + 5));
     }
     let _ = (flight.take_oldest(), flight.take_oldest());
     for extra in [3, 4] {
-        let storage = Memory::new(usize::MAX);
-        let mut partial = [buffer(&facts, 0, 30..30 + extra), buffer(&facts, 1, 0..extra)];
+        let storage = MemoryStorage::new(usize::MAX);
+        let mut partial = [event_buffer(&facts, 0, 30..30 + extra), event_buffer(&facts, 1, 0..extra)];
         let written = flight.snapshot(Box::new(storage.clone()), &facts, None, &mut partial, (4, 0)).unwrap();
         let bytes = storage.lock();
-        assert_eq!((findings(&bytes), written), (vec![], 7));
-        assert_eq!(numbers(&bytes, 0), (10..30 + extra).collect::<Vec<_>>());
-        assert_eq!(numbers(&bytes, 1), (0..extra).collect::<Vec<_>>());
+        assert_eq!((check_file(&bytes), written), (vec![], 7));
+        assert_eq!(read_numbers(&bytes, 0), (10..30 + extra).collect::<Vec<_>>());
+        assert_eq!(read_numbers(&bytes, 1), (0..extra).collect::<Vec<_>>());
     }
-    let full = flight.snapshot(Box::new(Memory::new(2 * SIZE)), &facts, None, &mut [], (0, 0));
+    let full = flight.snapshot(Box::new(MemoryStorage::new(2 * BUFFER_BYTES)), &facts, None, &mut [], (0, 0));
     assert_eq!(full.err().map(|e| e.status()), Some(Status::ERROR_DISK_FULL));
 }
 
 #[test]
 fn preallocated_file_has_full_length_until_finalised() {
-    for mode in [0x21, 0x22] {
-        let (facts, storage) = (facts(mode, 24), Memory::new(24 << 10));
-        let mut file = create(&facts, &storage);
+    for mode in [SEQUENTIAL | PREALLOCATE, CIRCULAR | PREALLOCATE] {
+        let (facts, storage) = (test_facts(mode, 24), MemoryStorage::new(24 << 10));
+        let mut file = create_log(&facts, &storage);
         assert_eq!(storage.lock().len(), 24 << 10);
         for at in 0..2 {
-            assert_eq!(file.append(&mut buffer(&facts, 0, at * 5..at * 5 + 5), || (0, 0)), Written::Yes);
+            assert_eq!(
+                file.append(&mut event_buffer(&facts, 0, at * 5..at * 5 + 5), || (0, 0)),
+                AppendResult::Appended
+            );
         }
         assert_eq!(file.finalise((0, 0)), None);
         let bytes = storage.lock();
-        assert_eq!((bytes.len(), findings(&bytes)), (3 * SIZE, vec![]));
-        assert_eq!(numbers(&bytes, 0), (0..10).collect::<Vec<_>>());
+        assert_eq!((bytes.len(), check_file(&bytes)), (3 * BUFFER_BYTES, vec![]));
+        assert_eq!(read_numbers(&bytes, 0), (0..10).collect::<Vec<_>>());
     }
-    let (facts, storage) = (facts(0x21, 24), Memory::new(23 << 10));
-    let refused = LogFile::create(Box::new(storage.clone()), &facts, None, *facts.clock.anchor());
-    assert_eq!(refused.err().map(|e| e.status()), Some(Status::ERROR_DISK_FULL));
-    assert!(storage.lock().len() <= SIZE, "nothing stays reserved");
+    let (facts, storage) = (test_facts(SEQUENTIAL | PREALLOCATE, 24), MemoryStorage::new(23 << 10));
+    let result = LogFile::create(Box::new(storage.clone()), &facts, None, *facts.clock.anchor());
+    assert_eq!(result.err().map(|e| e.status()), Some(Status::ERROR_DISK_FULL));
+    assert!(storage.lock().len() <= BUFFER_BYTES, "nothing stays reserved");
 }
 
 #[test]
 fn file_counts_losses_of_its_own_time() {
-    let (facts, storage) = (facts(8, 16), Memory::new(usize::MAX));
-    let mut file = create(&facts, &storage);
-    file.counts_from((100, 3));
-    assert_eq!(file.append(&mut buffer(&facts, 0, 0..5), || (0, 0)), Written::Yes);
+    let (facts, storage) = (test_facts(NEWFILE, 16), MemoryStorage::new(usize::MAX));
+    let mut file = create_log(&facts, &storage);
+    file.set_losses_before((100, 3));
+    assert_eq!(file.append(&mut event_buffer(&facts, 0, 0..5), || (0, 0)), AppendResult::Appended);
     assert_eq!(file.finalise((142, 4)), None);
     let bytes = storage.lock();
     let header = Trace::open(bytes.as_slice()).unwrap().header().clone();
@@ -275,24 +310,27 @@ fn file_counts_losses_of_its_own_time() {
 
 #[test]
 fn file_of_a_sequence_is_full_but_not_ended_at_its_limit() {
-    let (facts, storage) = (facts(8, 12), Memory::new(usize::MAX));
-    let mut file = create(&facts, &storage);
+    let (facts, storage) = (test_facts(NEWFILE, 12), MemoryStorage::new(usize::MAX));
+    let mut file = create_log(&facts, &storage);
     for at in 0..2 {
-        assert_eq!(file.append(&mut buffer(&facts, 0, at * 5..at * 5 + 5), || (0, 0)), Written::Yes);
+        assert_eq!(
+            file.append(&mut event_buffer(&facts, 0, at * 5..at * 5 + 5), || (0, 0)),
+            AppendResult::Appended
+        );
     }
     for _ in 0..2 {
-        assert_eq!(file.append(&mut buffer(&facts, 0, 10..15), || (0, 0)), Written::Full);
+        assert_eq!(file.append(&mut event_buffer(&facts, 0, 10..15), || (0, 0)), AppendResult::Full);
     }
     assert_eq!(file.finalise((0, 0)), None);
-    assert_eq!(findings(&storage.lock()), []);
+    assert_eq!(check_file(&storage.lock()), []);
 }
 
 /// Returns a buffer whose second half has lower stamps than the first.
-fn with_decreasing_stamps(facts: &Facts, numbers: std::ops::Range<u32>) -> Buffer {
+fn with_decreasing_stamps(facts: &SessionFacts, numbers: std::ops::Range<u32>) -> Buffer {
     let middle = numbers.start.midpoint(numbers.end);
-    let mut with_decreasing_stamps = buffer(facts, 0, middle..numbers.end);
+    let mut with_decreasing_stamps = event_buffer(facts, 0, middle..numbers.end);
     with_decreasing_stamps.expect_lower_stamps();
-    let lower = buffer(facts, 0, numbers.start..middle);
+    let lower = event_buffer(facts, 0, numbers.start..middle);
     let records = &lower.bytes[HEADER_SIZE..lower.filled];
     let end = with_decreasing_stamps.filled + records.len();
     with_decreasing_stamps.bytes[with_decreasing_stamps.filled..end].copy_from_slice(records);
@@ -303,32 +341,32 @@ fn with_decreasing_stamps(facts: &Facts, numbers: std::ops::Range<u32>) -> Buffe
 
 #[test]
 fn buffers_with_decreasing_stamps_are_written_sorted() {
-    for mode in [1, 0x0400_0001] {
+    for mode in [SEQUENTIAL, SEQUENTIAL | COMPRESSED] {
         for in_a_batch in [false, true] {
-            let (facts, storage) = (facts(mode, 0), Memory::new(usize::MAX));
-            let mut file = create(&facts, &storage);
+            let (facts, storage) = (test_facts(mode, 0), MemoryStorage::new(usize::MAX));
+            let mut file = create_log(&facts, &storage);
             let mut buffers = [0, 20, 40].map(|at| with_decreasing_stamps(&facts, at..at + 20));
             if !in_a_batch || !file.append_batch(&mut buffers) {
                 for buffer in &mut buffers {
-                    assert_eq!(file.append(buffer, || (0, 0)), Written::Yes);
+                    assert_eq!(file.append(buffer, || (0, 0)), AppendResult::Appended);
                 }
             }
             let last = facts.clock.anchor_stamp(facts.clock.anchor()) + 59;
             assert_eq!(buffers[2].time, last, "the stamp of a buffer is the latest");
             assert_eq!(file.finalise((0, 0)), None);
-            assert_eq!(findings(&storage.lock()), [], "mode {mode:#x}, in a batch: {in_a_batch}");
-            assert_eq!(numbers(&storage.lock(), 0), (0..60).collect::<Vec<_>>());
+            assert_eq!(check_file(&storage.lock()), [], "mode {mode:#x}, in a batch: {in_a_batch}");
+            assert_eq!(read_numbers(&storage.lock(), 0), (0..60).collect::<Vec<_>>());
         }
     }
 }
 
 /// Returns a file of six buffers of ten events each, in this mode.
-fn six_buffers(mode: u32, kib: u32) -> (Facts, Memory, LogFile) {
-    let (facts, storage) = (facts(mode, kib), Memory::new(usize::MAX));
-    let mut file = create(&facts, &storage);
+fn write_six_buffers(mode: u32, kib: u32) -> (SessionFacts, MemoryStorage, LogFile) {
+    let (facts, storage) = (test_facts(mode, kib), MemoryStorage::new(usize::MAX));
+    let mut file = create_log(&facts, &storage);
     for at in 0..6 {
-        let mut buffer = buffer(&facts, 0, at * 10..at * 10 + 10);
-        assert_eq!(file.append(&mut buffer, || (0, 0)), Written::Yes);
+        let mut buffer = event_buffer(&facts, 0, at * 10..at * 10 + 10);
+        assert_eq!(file.append(&mut buffer, || (0, 0)), AppendResult::Appended);
     }
     (facts, storage, file)
 }
@@ -337,83 +375,94 @@ const INTACT: Overwritten = Overwritten { buffers: 0, events: 0 };
 
 #[test]
 fn file_written_only_by_its_session_is_intact() {
-    for (mode, kib) in [(1, 0), (2, 20), (1 | 0x20, 64), (0x0400_0001, 0)] {
-        let (facts, _, mut file) = six_buffers(mode, kib);
-        assert_eq!(file.overwritten(), INTACT, "mode {mode:#x}");
-        let mut batch = [60, 70].map(|at| buffer(&facts, 1, at..at + 10));
+    for (mode, kib) in
+        [(SEQUENTIAL, 0), (CIRCULAR, 20), (SEQUENTIAL | PREALLOCATE, 64), (SEQUENTIAL | COMPRESSED, 0)]
+    {
+        let (facts, _, mut file) = write_six_buffers(mode, kib);
+        assert_eq!(file.take_overwritten(), INTACT, "mode {mode:#x}");
+        let mut batch = [60, 70].map(|at| event_buffer(&facts, 1, at..at + 10));
         file.append_batch(&mut batch);
-        assert_eq!(file.overwritten(), INTACT, "mode {mode:#x}");
+        assert_eq!(file.take_overwritten(), INTACT, "mode {mode:#x}");
         file.finalise((0, 0));
-        assert_eq!(file.overwritten(), INTACT, "mode {mode:#x}");
+        assert_eq!(file.take_overwritten(), INTACT, "mode {mode:#x}");
     }
 }
 
 #[test]
 fn changed_modification_time_alone_is_no_damage() {
-    let (_, storage, mut file) = six_buffers(1, 0);
-    storage.change(|_| ());
-    assert_eq!(file.overwritten(), INTACT);
+    let (_, storage, mut file) = write_six_buffers(SEQUENTIAL, 0);
+    storage.change_as_other_process(|_| ());
+    assert_eq!(file.take_overwritten(), INTACT);
 }
 
 #[test]
 fn buffers_cut_off_by_another_process_are_counted_once() {
-    for size in [0, 100, SIZE, 3 * SIZE, 4 * SIZE - 1] {
-        let whole = (size / SIZE) as u32;
-        let lost = Overwritten { buffers: 7 - whole, events: u64::from(6 - whole.saturating_sub(1)) * 10 };
+    for size in [0, 100, BUFFER_BYTES, 3 * BUFFER_BYTES, 4 * BUFFER_BYTES - 1] {
+        let buffers_that_fit = (size / BUFFER_BYTES) as u32;
+        let lost = Overwritten {
+            buffers: 7 - buffers_that_fit,
+            events: u64::from(6 - buffers_that_fit.saturating_sub(1)) * 10,
+        };
         // Noticed at once, or by the next write, which makes the file as long as before.
         for continues in [false, true] {
-            let (facts, storage, mut file) = six_buffers(1, 0);
-            storage.change(|bytes| bytes.truncate(size));
+            let (facts, storage, mut file) = write_six_buffers(SEQUENTIAL, 0);
+            storage.change_as_other_process(|bytes| bytes.truncate(size));
             if continues {
-                assert_eq!(file.append(&mut buffer(&facts, 0, 60..70), || (0, 0)), Written::Yes);
+                assert_eq!(
+                    file.append(&mut event_buffer(&facts, 0, 60..70), || (0, 0)),
+                    AppendResult::Appended
+                );
             }
-            assert_eq!(file.overwritten(), lost, "cut to {size}, continues: {continues}");
-            assert_eq!(file.overwritten(), INTACT, "counted once");
+            assert_eq!(file.take_overwritten(), lost, "cut to {size}, continues: {continues}");
+            assert_eq!(file.take_overwritten(), INTACT, "counted once");
         }
     }
 }
 
 #[test]
 fn buffers_overwritten_by_another_process_are_counted() {
-    let (facts, storage, mut file) = six_buffers(1, 0);
-    storage.change(|bytes| bytes[2 * SIZE..4 * SIZE + 100].fill(0));
-    assert_eq!(file.append(&mut buffer(&facts, 0, 60..70), || (0, 0)), Written::Yes);
-    assert_eq!(file.overwritten(), Overwritten { buffers: 3, events: 30 });
-    storage.change(|bytes| bytes[..SIZE].fill(b'x'));
-    assert_eq!(file.overwritten(), Overwritten { buffers: 1, events: 0 }, "the header buffer");
+    let (facts, storage, mut file) = write_six_buffers(SEQUENTIAL, 0);
+    storage.change_as_other_process(|bytes| bytes[2 * BUFFER_BYTES..4 * BUFFER_BYTES + 100].fill(0));
+    assert_eq!(file.append(&mut event_buffer(&facts, 0, 60..70), || (0, 0)), AppendResult::Appended);
+    assert_eq!(file.take_overwritten(), Overwritten { buffers: 3, events: 30 });
+    storage.change_as_other_process(|bytes| bytes[..BUFFER_BYTES].fill(b'x'));
+    assert_eq!(file.take_overwritten(), Overwritten { buffers: 1, events: 0 }, "the header buffer");
 }
 
 #[test]
 fn replacement_by_another_trace_is_noticed() {
-    let (_, storage, mut file) = six_buffers(1, 0);
-    let (_, other, mut other_file) = six_buffers(1, 0);
+    let (_, storage, mut file) = write_six_buffers(SEQUENTIAL, 0);
+    let (_, other, mut other_file) = write_six_buffers(SEQUENTIAL, 0);
     let other_bytes = {
         other_file.finalise((0, 0));
         let mut bytes = other.lock().clone();
         // Sessions at other times have other stamps.
-        for at in (1..7).map(|n| n * SIZE + 0x10) {
+        for at in (1..7).map(|n| n * BUFFER_BYTES + 0x10) {
             bytes[at] ^= 0x55;
         }
         bytes
     };
-    storage.change(|bytes| *bytes = other_bytes);
-    assert_eq!(file.overwritten(), Overwritten { buffers: 6, events: 60 });
+    storage.change_as_other_process(|bytes| *bytes = other_bytes);
+    assert_eq!(file.take_overwritten(), Overwritten { buffers: 6, events: 60 });
 }
 
 #[test]
 fn circular_log_overwriting_itself_is_no_damage() {
-    let (facts, storage, mut file) = six_buffers(2, 20);
+    let (facts, storage, mut file) = write_six_buffers(CIRCULAR, 20);
     for at in 6..20 {
-        assert_eq!(file.append(&mut buffer(&facts, 0, at * 10..at * 10 + 10), || (0, 0)), Written::Yes);
+        assert_eq!(
+            file.append(&mut event_buffer(&facts, 0, at * 10..at * 10 + 10), || (0, 0)),
+            AppendResult::Appended
+        );
     }
-    storage.change(|bytes| bytes[SIZE..2 * SIZE].fill(0));
-    assert_eq!(file.overwritten(), Overwritten { buffers: 1, events: 10 });
+    storage.change_as_other_process(|bytes| bytes[BUFFER_BYTES..2 * BUFFER_BYTES].fill(0));
+    assert_eq!(file.take_overwritten(), Overwritten { buffers: 1, events: 10 });
 }
 
 #[test]
 fn changes_after_finalising_are_not_counted() {
-    let (_, storage, mut file) = six_buffers(1, 0);
+    let (_, storage, mut file) = write_six_buffers(SEQUENTIAL, 0);
     file.finalise((0, 0));
-    storage.change(Vec::clear);
-    assert_eq!(file.overwritten(), INTACT);
+    storage.change_as_other_process(Vec::clear);
+    assert_eq!(file.take_overwritten(), INTACT);
 }

@@ -20,10 +20,10 @@ use std::sync::atomic::Ordering::Relaxed;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::clock::Anchor;
 
-use super::{Log, Output, lost_counts};
+use super::{LogTarget, Output, count_losses};
 use crate::config::{self, Mode};
 use crate::error::{Error, Result, refuse};
-use crate::logfile::{Flight, LogFile, Written, failed};
+use crate::logfile::{AppendResult, FlightRecorder, LogFile, write_error};
 use crate::messages::NextFile;
 use crate::pool::Buffer;
 
@@ -67,9 +67,10 @@ impl HeldBuffers {
         self.buffers.len() >= self.threshold && self.hand_over(batch, usize::MAX)
     }
 
-    /// Moves the first held buffers to `batch`, at most `most`. Returns whether `batch` has any.
-    pub(super) fn hand_over(&mut self, batch: &mut VecDeque<Buffer>, most: usize) -> bool {
-        batch.extend(self.buffers.drain(..self.buffers.len().min(most)));
+    /// Moves the first held buffers to `batch`, at most `max_buffers`. Returns whether `batch` has
+    /// any.
+    pub(super) fn hand_over(&mut self, batch: &mut VecDeque<Buffer>, max_buffers: usize) -> bool {
+        batch.extend(self.buffers.drain(..self.buffers.len().min(max_buffers)));
         !batch.is_empty()
     }
 }
@@ -78,32 +79,32 @@ impl Output {
     /// Opens the log with the file that the session was started with, if any.
     pub(crate) fn open_log(&mut self, file: Option<File>) -> Result<()> {
         let mode = Mode(self.facts.config.log_file_mode);
-        let named = self.facts.config.log_file.clone();
+        let configured_name = self.facts.config.log_file.clone();
         self.log = match file {
-            _ if mode.is_buffering() => Log::Flight(Flight::default(), file),
+            _ if mode.is_buffering() => LogTarget::FlightRecorder(FlightRecorder::default(), file),
             Some(file) => {
-                let name = self.sequence.as_ref().map(FileSequence::name).or(named);
-                let log = self.begin_file(file, name.as_ref(), *self.facts.clock.anchor())?;
+                let name = self.sequence.as_ref().map(FileSequence::name).or(configured_name);
+                let log = self.open_log_file(file, name.as_ref(), *self.facts.clock.anchor())?;
                 if let Some(name) = name {
                     self.set_name(name);
                 }
-                Log::File(Box::new(log))
+                LogTarget::File(Box::new(log))
             }
-            None if named.is_some() || !mode.is_real_time() => {
+            None if configured_name.is_some() || !mode.is_real_time() => {
                 return refuse(Status::ERROR_BAD_PATHNAME, "the log file was not passed along");
             }
-            None => Log::None,
+            None => LogTarget::None,
         };
-        self.note_written();
+        self.publish_buffers_written();
         Ok(())
     }
 
     /// Returns the stamp that later events must not be below.
     pub(crate) fn floor(&self) -> i64 {
-        if let Log::File(file) = &self.log { file.floor() } else { i64::MIN }
+        if let LogTarget::File(file) = &self.log { file.floor() } else { i64::MIN }
     }
 
-    fn begin_file(&self, file: File, name: Option<&PathBuf>, anchor: Anchor) -> Result<LogFile> {
+    fn open_log_file(&self, file: File, name: Option<&PathBuf>, anchor: Anchor) -> Result<LogFile> {
         let name = name.map(PathBuf::as_path);
         let storage = self.shared.new_storage(file);
         if Mode(self.facts.config.log_file_mode).is_appending() {
@@ -119,41 +120,41 @@ impl Output {
     }
 
     /// Publishes how many buffers the file has.
-    pub(super) fn note_written(&self) {
-        if let Log::File(file) = &self.log {
+    pub(super) fn publish_buffers_written(&self) {
+        if let LogTarget::File(file) = &self.log {
             self.shared.stats.buffers_written.store(file.buffers_written(), Relaxed);
         }
     }
 
     /// Appends the first buffer in hand to the file, or to the next one of the sequence.
-    pub(super) fn append(&mut self) -> Written {
+    pub(super) fn append(&mut self) -> AppendResult {
         // If the file ends with this buffer, the buffer's loss belongs to the file's counts.
         let events = self.in_hand.front().map_or(0, |buffer| buffer.events);
-        let lost = |output: &Self| lost_counts(&output.shared.stats, events);
-        let mut now = lost(self);
+        let count = |output: &Self| count_losses(&output.shared.stats, events);
+        let mut losses = count(self);
         for _ in 0..2 {
-            let (Log::File(file), Some(buffer)) = (&mut self.log, self.in_hand.front_mut()) else {
-                return Written::No;
+            let (LogTarget::File(file), Some(buffer)) = (&mut self.log, self.in_hand.front_mut()) else {
+                return AppendResult::AlreadyEnded;
             };
-            match file.append(buffer, || now) {
-                Written::Full => {}
+            match file.append(buffer, || losses) {
+                AppendResult::Full => {}
                 written => return written,
             }
             if let Err(error) = self.next_file() {
-                now = lost(self);
-                if let Log::File(file) = &mut self.log {
-                    file.finalise(now);
+                losses = count(self);
+                if let LogTarget::File(file) = &mut self.log {
+                    file.finalise(losses);
                 }
-                return Written::Ended(error.status());
+                return AppendResult::Ended(error.status());
             }
         }
         // A file of a sequence has room for at least one buffer.
-        Written::Full
+        AppendResult::Full
     }
 
     /// Continues in the next file of the sequence.
     pub(super) fn next_file(&mut self) -> Result<()> {
-        if let Log::File(file) = &self.log
+        if let LogTarget::File(file) = &self.log
             && file.has_ended()
         {
             return Err(Error::Ended);
@@ -161,22 +162,23 @@ impl Output {
         let Some(sequence) = &mut self.sequence else {
             return refuse(Status::ERROR_INVALID_FUNCTION, "the session does not write a file sequence");
         };
-        let before = sequence.number;
-        sequence.number = sequence.number.checked_add(1).ok_or(failed(Status::ERROR_NO_SYSTEM_RESOURCES))?;
+        let previous_number = sequence.number;
+        sequence.number =
+            sequence.number.checked_add(1).ok_or(write_error(Status::ERROR_NO_SYSTEM_RESOURCES))?;
         let name = sequence.name();
-        let begun = (sequence.next)(&name).and_then(|next| {
-            let mut file = self.begin_file(next.file, Some(&name), *self.facts.clock.anchor())?;
+        let new_file = (sequence.next)(&name).and_then(|next| {
+            let mut file = self.open_log_file(next.file, Some(&name), *self.facts.clock.anchor())?;
             file.keep_claim(next.claim);
             Ok(file)
         });
-        match begun {
+        match new_file {
             Ok(file) => {
-                self.replace(file, name);
+                self.replace_file(file, name);
                 Ok(())
             }
             Err(error) => {
                 if let Some(sequence) = &mut self.sequence {
-                    sequence.number = before;
+                    sequence.number = previous_number;
                 }
                 Err(error)
             }
@@ -191,37 +193,37 @@ impl Output {
         }
         let name = sequence.as_ref().map_or(name, FileSequence::name);
         let anchor = Anchor::now(self.facts.clock.counter());
-        let begun = self.begin_file(file, Some(&name), anchor)?;
+        let new_file = self.open_log_file(file, Some(&name), anchor)?;
         self.sequence = sequence.or(self.sequence.take());
-        self.replace(begun, name);
+        self.replace_file(new_file, name);
         Ok(())
     }
 
-    fn replace(&mut self, mut next: LogFile, name: PathBuf) {
+    fn replace_file(&mut self, mut next: LogFile, name: PathBuf) {
         self.count_overwritten();
         self.set_name(name);
         // Read once: later losses are counted in the next file.
-        let lost = lost_counts(&self.shared.stats, 0);
-        next.counts_from(lost);
-        let before = std::mem::replace(&mut self.log, Log::File(Box::new(next)));
-        if let Log::File(mut before) = before {
-            before.finalise(lost);
+        let lost = count_losses(&self.shared.stats, 0);
+        next.set_losses_before(lost);
+        let previous = std::mem::replace(&mut self.log, LogTarget::File(Box::new(next)));
+        if let LogTarget::File(mut previous) = previous {
+            previous.finalise(lost);
         }
-        self.note_written();
+        self.publish_buffers_written();
     }
 
     /// Finalises the file for good and continues live.
     pub(super) fn convert(&mut self) -> Result<()> {
         self.count_overwritten();
-        let log = std::mem::replace(&mut self.log, Log::None);
+        let log = std::mem::replace(&mut self.log, LogTarget::None);
         self.sequence = None;
         self.shared.change_config(|config| config.log_file = None);
         self.facts.config = self.shared.config();
         self.set_real_time(true);
-        let Log::File(mut file) = log else { return Ok(()) };
-        match file.finalise(lost_counts(&self.shared.stats, 0)) {
+        let LogTarget::File(mut file) = log else { return Ok(()) };
+        match file.finalise(count_losses(&self.shared.stats, 0)) {
             None => Ok(()),
-            Some(status) => Err(failed(status)),
+            Some(status) => Err(write_error(status)),
         }
     }
 }

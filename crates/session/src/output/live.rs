@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::live::QueueWriter;
 
-use super::{Log, Output};
+use super::{LogTarget, Output};
 use crate::error::{Result, refuse};
 use crate::ids::ConsumerId;
 use crate::messages::OpenedConsumer;
@@ -15,22 +15,22 @@ use crate::realtime::{MAX_CONSUMERS, Realtime};
 /// and the minimum.
 const SLOTS: (usize, usize) = (1024, 8);
 /// Largest address space of a queue; only used pages take memory.
-const MAX_QUEUE: usize = 256 << 20;
+const MAX_QUEUE_BYTES: usize = 256 << 20;
 
 impl Output {
     pub(super) fn set_real_time(&mut self, on: bool) {
-        let room = self.shared.maximum_buffers();
+        let max_backlog = self.shared.maximum_buffers();
         let (bytes, logger_id) = (self.shared.pool.buffer_bytes(), self.facts.logger_id);
         match (&mut self.live, on) {
-            (Some(live), true) => live.set_room(room),
-            (None, true) => self.live = Some(Realtime::new(bytes, room, logger_id)),
+            (Some(live), true) => live.set_max_backlog(max_backlog),
+            (None, true) => self.live = Some(Realtime::new(bytes, max_backlog, logger_id)),
             (Some(live), false) => {
                 live.end(&self.shared.stats);
                 self.live = None;
             }
             (None, false) => {}
         }
-        self.note_consumers();
+        self.publish_consumers();
     }
 
     pub(super) fn open_consumer(&mut self) -> Result<OpenedConsumer> {
@@ -45,15 +45,15 @@ impl Output {
         let (many, least) = SLOTS;
         let bytes = self.shared.pool.buffer_bytes();
         let wanted = if self.facts.config.low_latency { many } else { self.shared.maximum_buffers() };
-        let afford = MAX_QUEUE.checked_div(bytes).unwrap_or(0).max(least);
-        let slots = wanted.clamp(least, afford).max(live.backlog());
+        let afford = MAX_QUEUE_BYTES.checked_div(bytes).unwrap_or(0).max(least);
+        let slots = wanted.clamp(least, afford).max(live.backlog_len());
         let slots = u32::try_from(slots).unwrap_or(u32::MAX);
         let buffer_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
         let options = self.facts.options(self.facts.config.log_file.as_deref(), self.facts.clock.anchor());
         let header = options.header_buffer()?;
         let (queue, ends) = QueueWriter::create(slots, buffer_bytes)?;
         let id = live.open(queue, &self.shared.stats);
-        self.note_consumers();
+        self.publish_consumers();
         Ok(OpenedConsumer { id, ends, slots, buffer_bytes, header })
     }
 
@@ -61,19 +61,19 @@ impl Output {
         if let Some(live) = &mut self.live {
             live.close(id);
         }
-        self.note_consumers();
+        self.publish_consumers();
     }
 
-    pub(super) fn note_consumers(&self) {
+    pub(super) fn publish_consumers(&self) {
         let consumers = self.live.as_ref().map_or(0, Realtime::consumers);
         self.shared.stats.consumers.store(u32::try_from(consumers).unwrap_or(u32::MAX), Relaxed);
-        self.note_full();
+        self.publish_full();
     }
 
     /// Publishes whether events can still be stored, for writers. A log takes everything, or the
     /// session ends.
-    pub(super) fn note_full(&self) {
-        let is_live_only = matches!(self.log, Log::None);
+    pub(super) fn publish_full(&self) {
+        let is_live_only = matches!(self.log, LogTarget::None);
         self.shared.set_full(is_live_only && self.live.as_ref().is_some_and(Realtime::is_full));
     }
 
@@ -83,6 +83,6 @@ impl Output {
             live.end(&self.shared.stats);
         }
         self.live = None;
-        self.note_consumers();
+        self.publish_consumers();
     }
 }

@@ -10,7 +10,7 @@ use traceweir_format::stack_key::{Definitions, StackKey};
 
 const ACTIVITY: [u8; 16] = [5; 16];
 
-fn record(frames: &[u64]) -> Vec<u8> {
+fn encode_event(frames: &[u64]) -> Vec<u8> {
     let data: Vec<u8> = [7_u64].iter().chain(frames).flat_map(|word| word.to_le_bytes()).collect();
     let items = [
         Item { kind: ExtType::PROCESS_START_KEY, data: &[1; 8] },
@@ -26,19 +26,19 @@ fn record(frames: &[u64]) -> Vec<u8> {
 struct StackBuffer {
     bytes: Vec<u8>,
     filled: usize,
-    here: HashSet<u64>,
+    buffer_keys: HashSet<u64>,
 }
 
 impl StackBuffer {
     fn new(size: usize) -> Self {
-        Self { bytes: vec![0; size], filled: HEADER_SIZE, here: HashSet::new() }
+        Self { bytes: vec![0; size], filled: HEADER_SIZE, buffer_keys: HashSet::new() }
     }
 
     /// Stores a record. Returns how many records were added.
-    fn put(&mut self, stacks: &mut Stacks, record: &[u8]) -> u32 {
+    fn put(&mut self, stacks: &mut StackCache, record: &[u8]) -> u32 {
         let (start, end) = (self.filled, self.filled + record.len());
         self.bytes[start..end].copy_from_slice(record);
-        let (filled, added) = stacks.replace(&mut self.bytes, (start, end), 99, &mut self.here);
+        let (filled, added) = stacks.replace(&mut self.bytes, (start, end), 99, &mut self.buffer_keys);
         self.filled = filled;
         added
     }
@@ -46,7 +46,7 @@ impl StackBuffer {
     /// Returns frames and keys of the events, and checks the rest of them; definitions are learned
     /// and left out.
     fn events(&self) -> Vec<(Option<Vec<u64>>, Option<u64>)> {
-        let (mut definitions, mut seen, mut at) = (Definitions::default(), Vec::new(), HEADER_SIZE);
+        let (mut definitions, mut records, mut at) = (Definitions::default(), Vec::new(), HEADER_SIZE);
         while at < self.filled {
             let record = Record::parse(&self.bytes[at..self.filled], 0).unwrap();
             at += record.bytes().len().next_multiple_of(8);
@@ -62,46 +62,46 @@ impl StackBuffer {
                 assert_eq!(reference.match_id, 7);
                 reference.key
             });
-            seen.push((definitions.frames(&record).map(Iterator::collect), key));
+            records.push((definitions.frames(&record).map(Iterator::collect), key));
         }
         assert_eq!(at, self.filled);
-        seen
+        records
     }
 }
 
-fn stacks(bytes: u32, is_lossy: bool) -> Stacks {
-    let mut stacks = Stacks::new(StackCaching { is_enabled: true, bytes, buckets: 16 }, StackOwners::All);
-    stacks.define_anew(is_lossy);
+fn new_cache(bytes: u32, is_lossy: bool) -> StackCache {
+    let mut stacks = StackCache::new(StackCaching { is_enabled: true, bytes, buckets: 16 }, StackOwners::All);
+    stacks.forget_definitions(is_lossy);
     stacks
 }
 
 #[test]
 fn stack_is_defined_once_and_each_event_refers_to_it() {
-    let mut stacks = stacks(1 << 20, false);
+    let mut stacks = new_cache(1 << 20, false);
     let mut buffer = StackBuffer::new(4096);
-    let (one, other) = ([1, 2, 3, 4, 5], [6, 7, 8, 9]);
-    let added =
-        [&one[..], &one, &other, &one, &[1, 2, 3]].map(|frames| buffer.put(&mut stacks, &record(frames)));
+    let (first, second) = ([1, 2, 3, 4, 5], [6, 7, 8, 9]);
+    let added = [&first[..], &first, &second, &first, &[1, 2, 3]]
+        .map(|frames| buffer.put(&mut stacks, &encode_event(frames)));
     assert_eq!(added, [1, 0, 1, 0, 0]);
     let events = buffer.events();
     let frames: Vec<_> = events.iter().map(|(frames, _)| frames.clone().unwrap()).collect();
-    assert_eq!(frames, [&one[..], &one, &other, &one, &[1, 2, 3]]);
+    assert_eq!(frames, [&first[..], &first, &second, &first, &[1, 2, 3]]);
     let keys: Vec<_> = events.iter().map(|(_, key)| *key).collect();
     assert!(keys[0].is_some() && keys[0] == keys[1] && keys[1] == keys[3] && keys[2] != keys[0]);
     assert_eq!(keys[4], None, "too short for a key");
     let mut next = StackBuffer::new(4096);
-    assert_eq!(next.put(&mut stacks, &record(&one)), 0, "the file defines the key");
-    stacks.define_anew(false);
-    assert_eq!(next.put(&mut stacks, &record(&one)), 1, "another file does not");
+    assert_eq!(next.put(&mut stacks, &encode_event(&first)), 0, "the file defines the key");
+    stacks.forget_definitions(false);
+    assert_eq!(next.put(&mut stacks, &encode_event(&first)), 1, "another file does not");
 }
 
 #[test]
 fn each_buffer_defines_its_keys_if_buffers_may_be_gone() {
-    let mut stacks = stacks(1 << 20, true);
+    let mut stacks = new_cache(1 << 20, true);
     let mut keys = Vec::new();
     for _ in 0..2 {
         let mut buffer = StackBuffer::new(4096);
-        let added = [0; 3].map(|_| buffer.put(&mut stacks, &record(&[1, 2, 3, 4])));
+        let added = [0; 3].map(|_| buffer.put(&mut stacks, &encode_event(&[1, 2, 3, 4])));
         assert_eq!(added, [1, 0, 0]);
         let events = buffer.events();
         assert!(events.iter().all(|(frames, _)| frames.as_deref() == Some(&[1, 2, 3, 4])));
@@ -112,9 +112,9 @@ fn each_buffer_defines_its_keys_if_buffers_may_be_gone() {
 
 #[test]
 fn event_stays_unchanged_if_definition_does_not_fit() {
-    let stored = record(&[1, 2, 3, 4]);
+    let stored = encode_event(&[1, 2, 3, 4]);
     for spare in 0..64 {
-        let mut stacks = stacks(1 << 20, false);
+        let mut stacks = new_cache(1 << 20, false);
         let mut buffer = StackBuffer::new(HEADER_SIZE + stored.len() + spare);
         let added = buffer.put(&mut stacks, &stored);
         assert_eq!(buffer.events()[0].0.as_deref(), Some(&[1, 2, 3, 4][..]), "{spare}");
@@ -124,12 +124,12 @@ fn event_stays_unchanged_if_definition_does_not_fit() {
 
 #[test]
 fn full_cache_forgets_and_assigns_new_keys() {
-    let mut stacks = stacks(64 << 10, false);
+    let mut stacks = new_cache(64 << 10, false);
     let mut keys = HashSet::new();
     for round in 0..2 {
         for number in 0..1000_u64 {
             let mut buffer = StackBuffer::new(4096);
-            assert_eq!(buffer.put(&mut stacks, &record(&[number, 2, 3, 4])), 1, "{round} {number}");
+            assert_eq!(buffer.put(&mut stacks, &encode_event(&[number, 2, 3, 4])), 1, "{round} {number}");
             assert!(keys.insert(buffer.events()[0].1));
             assert!(stacks.bytes <= 64 << 10);
         }
@@ -137,7 +137,7 @@ fn full_cache_forgets_and_assigns_new_keys() {
 }
 
 /// A stack-walk event of the event of time 77 in process 5, thread 6.
-fn walk(frames: &[u64]) -> Vec<u8> {
+fn encode_walk(frames: &[u64]) -> Vec<u8> {
     let mut payload = 77_i64.to_le_bytes().to_vec();
     payload.extend([5, 0, 0, 0, 6, 0, 0, 0]);
     payload.extend(frames.iter().flat_map(|frame| frame.to_le_bytes()));
@@ -150,27 +150,27 @@ fn walk(frames: &[u64]) -> Vec<u8> {
 
 #[test]
 fn kernel_and_user_stacks_become_keys_of_their_kind() {
-    let mut stacks = stacks(1 << 20, false);
+    let mut stacks = new_cache(1 << 20, false);
     let kernel = [0xFFFF_FFFF_8100_0000, 2, 3, 4];
     let program = [0x5555_0000, 2, 3, 4];
     let mut bytes = vec![0; 4096];
     let mut filled = HEADER_SIZE;
     for frames in [&kernel[..], &program, &kernel, &[0x5555_0000, 2]] {
-        let record = walk(frames);
+        let record = encode_walk(frames);
         let end = filled + record.len();
         bytes[filled..end].copy_from_slice(&record);
         filled = stacks.replace(&mut bytes, (filled, end), 99, &mut HashSet::new()).0;
     }
-    let mut seen = Vec::new();
+    let mut records = Vec::new();
     let mut at = HEADER_SIZE;
     while at < filled {
         let record = Record::parse(&bytes[at..filled], 0).unwrap();
         assert_eq!(record.time(), 99);
         let words = record.payload().chunks_exact(8).map(|word| u64_at(word, 0)).collect::<Vec<_>>();
-        seen.push((record.hook().unwrap(), words));
+        records.push((record.hook().unwrap(), words));
         at += record.bytes().len().next_multiple_of(8);
     }
-    let hooks: Vec<u16> = seen.iter().map(|record| record.0).collect();
+    let hooks: Vec<u16> = records.iter().map(|record| record.0).collect();
     assert_eq!(
         hooks,
         [
@@ -183,19 +183,19 @@ fn kernel_and_user_stacks_become_keys_of_their_kind() {
         ]
     );
     let (event_time, thread) = (77, 6 << 32 | 5);
-    let key = seen[0].1[0];
-    assert_eq!(seen[0].1[1..], kernel);
-    assert_eq!(seen[1].1, [event_time, thread, key]);
-    assert_eq!(seen[4].1, [event_time, thread, key]);
-    assert_ne!(seen[2].1[0], key);
+    let key = records[0].1[0];
+    assert_eq!(records[0].1[1..], kernel);
+    assert_eq!(records[1].1, [event_time, thread, key]);
+    assert_eq!(records[4].1, [event_time, thread, key]);
+    assert_ne!(records[2].1[0], key);
 }
 
 #[test]
 fn records_without_a_valid_stack_stay_unchanged() {
-    let mut stacks = stacks(1 << 20, false);
+    let mut stacks = new_cache(1 << 20, false);
     let mut plain = Vec::new();
     EventHeader { time: 99, ..EventHeader::default() }.encode(b"payload!", &mut plain).unwrap();
-    let mut hostile = record(&[1, 2, 3, 4]);
+    let mut hostile = encode_event(&[1, 2, 3, 4]);
     hostile[event::SIZE] = 0xF8;
     for record in [plain, hostile, vec![0xFF; 64], vec![0; 64]] {
         let mut bytes = [vec![0; HEADER_SIZE], record.clone()].concat();

@@ -1,4 +1,4 @@
-//! Limits a log that is not root's to space that is not reserved for root.
+//! Limits the logs of other users to space that is not reserved for root.
 //!
 //! ```text
 //!   file system:  [ used | free for all users (f_bavail) | reserved for root ]
@@ -6,17 +6,17 @@
 //!                            process writes it
 //! ```
 //!
-//! Some file systems reserve blocks so that root can still work when users have filled the rest.
-//! The system's daemon runs as root and writes the logs of all users: the kernel would let a log
-//! without limit use those blocks, so the free space is checked here.
+//! Some file systems reserve blocks so that root can still work when users have filled the other
+//! blocks. The system's daemon runs as root and writes the logs of all users: the kernel would let
+//! a log without limit use those blocks, so the free space is checked here.
 //!
 //! The file system is queried once for a share of its free space, or once a second, and not for
 //! each write: the sessions of a daemon together cannot use up more than there was (there are at
-//! most [`SHARES`]), and the fuller it is, the more often it is queried.
+//! most [`FREE_SPACE_SHARES`]), and the fuller it is, the more often it is queried.
 //!
 //! - M1 Overwriting older bytes takes no space, so a circular log continues and a header is
-//!   completed on a full disk; but only if the file has all its blocks, since its owner may have
-//!   punched holes into it.
+//!   completed on a full disk; but only if the file has all its blocks, because its owner may
+//!   have punched holes into it.
 //! - M2 If the file system does not report its free space, the writes themselves fail when it is
 //!   full.
 
@@ -26,18 +26,18 @@ use std::os::unix::fs::MetadataExt;
 use std::time::{Duration, Instant};
 
 /// Fraction of the free space that is used without another query: no daemon has more sessions.
-const SHARES: u64 = 256;
+const FREE_SPACE_SHARES: u64 = 256;
 /// Largest share, because other processes write too.
-const MAX_SHARE: u64 = 16 << 20;
+const MAX_SHARE_BYTES: u64 = 16 << 20;
 /// Validity of a query.
-const FRESH: Duration = Duration::from_secs(1);
+const QUERY_VALIDITY: Duration = Duration::from_secs(1);
 
 /// The space that a log may still use.
 pub(super) struct UnreservedSpace {
     /// End of its bytes.
     end: u64,
     /// Bytes that need no further query.
-    share: u64,
+    share_bytes: u64,
     queried_at: Instant,
 }
 
@@ -45,7 +45,7 @@ impl UnreservedSpace {
     pub(super) fn new(file: &File) -> Self {
         Self {
             end: file.metadata().map_or(0, |metadata| metadata.len()),
-            share: 0,
+            share_bytes: 0,
             queried_at: Instant::now(),
         }
     }
@@ -53,15 +53,15 @@ impl UnreservedSpace {
     /// Claims space for `length` bytes at `offset`. Fails with ENOSPC if there is not enough.
     pub(super) fn claim(&mut self, file: &File, offset: u64, length: u64) -> io::Result<()> {
         let end = offset.saturating_add(length);
-        if self.share < length || self.queried_at.elapsed() >= FRESH {
+        if self.share_bytes < length || self.queried_at.elapsed() >= QUERY_VALIDITY {
             let free = unreserved_bytes(file);
             if free < length && !self.has_blocks(file, end) {
                 return Err(rustix::io::Errno::NOSPC.into());
             }
-            self.share = (free / SHARES).min(MAX_SHARE);
+            self.share_bytes = (free / FREE_SPACE_SHARES).min(MAX_SHARE_BYTES);
             self.queried_at = Instant::now();
         }
-        self.share = self.share.saturating_sub(length);
+        self.share_bytes = self.share_bytes.saturating_sub(length);
         self.end = self.end.max(end);
         Ok(())
     }
@@ -74,7 +74,7 @@ impl UnreservedSpace {
     /// Returns whether the file has blocks for everything up to `end`.
     fn has_blocks(&self, file: &File, end: u64) -> bool {
         let blocks = |metadata: std::fs::Metadata| metadata.blocks().saturating_mul(512);
-        end <= self.end && file.metadata().map(blocks).is_ok_and(|there| there >= self.end)
+        end <= self.end && file.metadata().map(blocks).is_ok_and(|allocated| allocated >= self.end)
     }
 }
 
@@ -91,41 +91,42 @@ mod tests {
     use crate::storage::{LogStorage, Storage};
 
     /// A file system of 16 MiB, half of it reserved for root; unmounted at the end.
-    struct HalfRoots {
+    struct HalfReservedFileSystem {
         folder: tempfile::TempDir,
     }
 
-    impl HalfRoots {
+    impl HalfReservedFileSystem {
         fn mount() -> Option<Self> {
             let folder = tempfile::tempdir().unwrap();
-            let (image, place) = (folder.path().join("image"), folder.path().join("place"));
+            let (image, mount_point) = (folder.path().join("image"), folder.path().join("place"));
             File::create(&image).unwrap().set_len(16 << 20).unwrap();
-            std::fs::create_dir(&place).unwrap();
+            std::fs::create_dir(&mount_point).unwrap();
             let run = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
             let is_mounted = run(Command::new("mkfs.ext4").args(["-q", "-m", "50"]).arg(&image))
-                && run(Command::new("mount").args(["-o", "loop"]).args([&image, &place]));
+                && run(Command::new("mount").args(["-o", "loop"]).args([&image, &mount_point]));
             is_mounted.then_some(Self { folder })
         }
 
-        fn place(&self) -> PathBuf {
+        fn mount_point(&self) -> PathBuf {
             self.folder.path().join("place")
         }
 
         fn open(&self, name: &str) -> File {
             let mut options = File::options();
             options.read(true).write(true).create(true).truncate(false);
-            options.open(self.place().join(name)).unwrap()
+            options.open(self.mount_point().join(name)).unwrap()
         }
     }
 
-    impl Drop for HalfRoots {
+    impl Drop for HalfReservedFileSystem {
         fn drop(&mut self) {
-            let _ = Command::new("umount").arg("-l").arg(self.place()).status();
+            let _ = Command::new("umount").arg("-l").arg(self.mount_point()).status();
         }
     }
 
-    /// Writes pieces of 64 KiB from `offset` on until one fails. Returns the offset of that one.
-    fn fill(storage: &mut LogStorage, mut offset: u64) -> u64 {
+    /// Writes pieces of 64 KiB from `offset` on until a write fails. Returns the offset of the
+    /// failed write.
+    fn write_until_full(storage: &mut LogStorage, mut offset: u64) -> u64 {
         let piece = [0x5A; 64 << 10];
         loop {
             match storage.write_all_at(&piece, offset) {
@@ -138,35 +139,38 @@ mod tests {
         }
     }
 
-    fn free_to_root(place: &Path) -> u64 {
-        let stats = rustix::fs::statvfs(place).unwrap();
+    fn bytes_free_for_root(mount_point: &Path) -> u64 {
+        let stats = rustix::fs::statvfs(mount_point).unwrap();
         stats.f_bfree * stats.f_frsize
     }
 
     #[test]
     fn user_log_does_not_use_blocks_reserved_for_root() {
-        let Some(system) = HalfRoots::mount() else {
+        let Some(system) = HalfReservedFileSystem::mount() else {
             return crate::skip::skip("root", "a file system that keeps room back cannot be mounted here");
         };
         let mut storage = LogStorage::without_reserved_blocks(system.open("guests"));
-        let end = fill(&mut storage, 0);
-        assert!(end > 1 << 20, "{end}: there was free space");
-        let kept = free_to_root(&system.place());
-        assert!(kept > 6 << 20, "{kept}: root's blocks are free");
-        assert!(storage.reserve(end + (1 << 20)).is_err(), "preallocation fails too");
+        let end = write_until_full(&mut storage, 0);
+        assert!(end > 1 << 20, "{end}: no free space at the start");
+        let free_for_root = bytes_free_for_root(&system.mount_point());
+        assert!(free_for_root > 6 << 20, "{free_for_root}: the log used root's blocks");
+        assert!(storage.reserve(end + (1 << 20)).is_err(), "preallocation used reserved blocks");
 
         // Older bytes can be overwritten, but holes cannot be filled.
         storage.write_all_at(&[1; 64 << 10], 0).unwrap();
         storage.truncate(end - (64 << 10)).unwrap();
         let mut other = LogStorage::without_reserved_blocks(system.open("filler"));
-        fill(&mut other, 0);
-        assert!(storage.write_all_at(&[1; 64 << 10], end - (64 << 10)).is_err(), "the file would grow again");
+        write_until_full(&mut other, 0);
+        assert!(
+            storage.write_all_at(&[1; 64 << 10], end - (64 << 10)).is_err(),
+            "the file grew on a full disk"
+        );
         let holes = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
         rustix::fs::fallocate(system.open("guests"), holes, 0, 256 << 10).unwrap();
-        fill(&mut other, u64::from(u32::MAX));
-        assert!(storage.write_all_at(&[1; 64 << 10], 0).is_err(), "a hole needs blocks");
+        write_until_full(&mut other, u64::from(u32::MAX));
+        assert!(storage.write_all_at(&[1; 64 << 10], 0).is_err(), "a hole was filled on a full disk");
 
         let mut roots = LogStorage::new(system.open("roots"));
-        assert!(fill(&mut roots, 0) > 5 << 20, "root can use all of it");
+        assert!(write_until_full(&mut roots, 0) > 5 << 20, "root cannot use its blocks");
     }
 }

@@ -14,9 +14,9 @@ use crate::text::until_nul16;
 use crate::wire::u32_at;
 use crate::{Result, logfile};
 
-/// State of the rules that concern several buffers.
+/// State of the checks that compare several buffers.
 #[derive(Default)]
-struct SequenceState {
+struct SequenceCheck {
     /// The number of sessions so far: an appended session counts its buffers from the start again.
     session: u32,
     /// Session, sequence number and offset of each buffer.
@@ -27,65 +27,65 @@ struct SequenceState {
     compression_reported: bool,
 }
 
-/// Returns whether `Offset` is impossible in itself or for the bytes of the buffer.
+/// Returns whether `Offset` is impossible for any buffer or for the size of this buffer.
 pub(super) fn has_bad_offset(head: &BufferHeader, buffer: &BufferRef) -> bool {
-    let past = !buffer.compressed && head.offset > head.within(buffer.size).buffer_size;
-    (head.offset as usize) < HEADER_SIZE || !head.offset.is_multiple_of(8) || past
+    let exceeds_buffer = !buffer.compressed && head.offset > head.with_minimum_size(buffer.size).buffer_size;
+    (head.offset as usize) < HEADER_SIZE || !head.offset.is_multiple_of(8) || exceeds_buffer
 }
 
 impl<R: ReadAt> Checker<'_, R> {
-    pub(super) fn log_file_header(&mut self) -> Result<()> {
+    pub(super) fn check_log_file_header(&mut self) -> Result<()> {
         let h = self.trace.header();
         if !self.trace.is_finalised() {
             let detail = "EndTime is 0: the session never finalised the file, or it is still being written";
-            self.header_found(Rule::NotFinalised, logfile::at::END_TIME, detail.to_string());
+            self.report_header_finding(Rule::NotFinalised, logfile::at::END_TIME, detail.to_string());
         }
-        let there = self.trace.buffers().len() as u64;
-        let said = u64::from(h.buffers_written);
+        let actual = self.trace.buffers().len() as u64;
+        let claimed = u64::from(h.buffers_written);
         // A wrapped circular log has fewer buffers than were ever written.
-        let excused = self.is_circular() && said > there && self.trace.missing_buffers().is_none();
-        if said != there && !excused {
-            let detail = format!("BuffersWritten is {said}, the file has {there} buffers");
-            self.header_found(Rule::BuffersWritten, logfile::at::BUFFERS_WRITTEN, detail);
+        let may_have_fewer = self.is_circular() && claimed > actual && self.trace.missing_buffers().is_none();
+        if claimed != actual && !may_have_fewer {
+            let detail = format!("BuffersWritten is {claimed}, the file has {actual} buffers");
+            self.report_header_finding(Rule::BuffersWritten, logfile::at::BUFFERS_WRITTEN, detail);
         }
         if h.end_time.0 != 0 && h.end_time < h.start_time {
             let detail = format!("the session ends ({}) before it starts ({})", h.end_time, h.start_time);
-            self.header_found(Rule::HeaderTimes, logfile::at::END_TIME, detail);
+            self.report_header_finding(Rule::HeaderTimes, logfile::at::END_TIME, detail);
         }
         if h.boot_time > h.start_time {
             let detail =
                 format!("the machine boots ({}) after the session starts ({})", h.boot_time, h.start_time);
-            self.header_found(Rule::HeaderTimes, logfile::at::BOOT_TIME, detail);
+            self.report_header_finding(Rule::HeaderTimes, logfile::at::BOOT_TIME, detail);
         }
-        self.clock_type();
+        self.check_clock_type();
         if h.plausible_buffer_size().is_none() {
             let detail = format!("session buffer size is {}", h.buffer_size);
-            self.header_found(Rule::SessionBufferSize, logfile::at::BUFFER_SIZE, detail);
+            self.report_header_finding(Rule::SessionBufferSize, logfile::at::BUFFER_SIZE, detail);
         }
-        self.pointers_and_names()
+        self.check_pointer_size_and_names()
     }
 
-    fn header_found(&mut self, rule: Rule, field: usize, detail: String) {
-        self.found(rule, self.trace.header_offset(field), detail);
+    fn report_header_finding(&mut self, rule: Rule, field: usize, detail: String) {
+        self.report_finding(rule, self.trace.header_offset(field), detail);
     }
 
-    fn clock_type(&mut self) {
+    fn check_clock_type(&mut self) {
         let h = self.trace.header();
         if !h.has_rated_clock() {
             let (kind, frequency, speed) = (h.clock_type, h.perf_freq, h.cpu_speed_mhz);
             let detail =
                 format!("clock type {kind} with a counter of {frequency} Hz and {speed} MHz has no rate");
-            self.header_found(Rule::ClockType, logfile::at::CLOCK_TYPE, detail);
+            self.report_header_finding(Rule::ClockType, logfile::at::CLOCK_TYPE, detail);
         }
     }
 
-    /// Checks raw values that parsing corrects: the pointer size, and names that do not end.
-    fn pointers_and_names(&mut self) -> Result<()> {
-        let (payload, names) = self.trace.header_payload()?;
+    /// Checks raw values that parsing corrects: the pointer size, and names without a NUL.
+    fn check_pointer_size_and_names(&mut self) -> Result<()> {
+        let (payload, names) = self.trace.read_header_payload()?;
         let pointer_size = u32_at(&payload, logfile::at::POINTER_SIZE);
         if !matches!(pointer_size, 4 | 8) {
             let detail = format!("pointer size is {pointer_size}");
-            self.header_found(Rule::LogFileHeader, logfile::at::POINTER_SIZE, detail);
+            self.report_header_finding(Rule::LogFileHeader, logfile::at::POINTER_SIZE, detail);
         }
         let mut start = names;
         for what in ["session", "file"] {
@@ -93,7 +93,7 @@ impl<R: ReadAt> Checker<'_, R> {
             let after = until_nul16(rest).len().saturating_add(2);
             if after > rest.len() {
                 let at = logfile::at::PAYLOAD_IN_FILE.saturating_add(start as u64);
-                self.found(Rule::LogFileHeader, at, format!("the {what} name does not end"));
+                self.report_finding(Rule::LogFileHeader, at, format!("the {what} name does not end"));
                 break;
             }
             start = start.saturating_add(after);
@@ -102,76 +102,76 @@ impl<R: ReadAt> Checker<'_, R> {
     }
 
     /// Checks the headers of buffers, which are in file order.
-    pub(super) fn buffer_headers(&mut self, buffers: &[(BufferRef, BufferHeader)]) {
+    pub(super) fn check_buffer_headers(&mut self, buffers: &[(BufferRef, BufferHeader)]) {
         let modern = self.trace.header().has_modern_buffers();
         let mut state =
-            SequenceState { sequences: Vec::with_capacity(buffers.len()), ..SequenceState::default() };
+            SequenceCheck { sequences: Vec::with_capacity(buffers.len()), ..SequenceCheck::default() };
         for (index, (buffer, head)) in buffers.iter().enumerate() {
-            self.buffer_offset(head, buffer);
-            self.processor(buffer);
+            self.check_buffer_offset(head, buffer);
+            self.check_processor(buffer);
             if !modern {
                 continue;
             }
-            self.buffer_state(head, buffer.offset);
-            self.buffer_kind(head, buffer);
-            self.compression(head, buffer, &mut state);
+            self.check_buffer_state(head, buffer.offset);
+            self.check_buffer_kind(head, buffer);
+            self.check_compression(head, buffer, &mut state);
             let next = buffers.get(index.saturating_add(1)).map(|(_, next)| next.kind());
-            self.flush_marker(head, buffer.offset, next);
-            self.logger_id(head, buffer.offset, &mut state);
+            self.check_flush_marker(head, buffer.offset, next);
+            self.check_logger_id(head, buffer.offset, &mut state);
             state.sequences.push((state.session, head.sequence_number, buffer.offset));
         }
-        self.sequence_numbers(state.sequences);
+        self.check_sequence_numbers(state.sequences);
     }
 
-    fn buffer_found(&mut self, rule: Rule, buffer: u64, field: usize, detail: String) {
-        self.found(rule, buffer.saturating_add(field as u64), detail);
+    fn report_buffer_finding(&mut self, rule: Rule, buffer: u64, field: usize, detail: String) {
+        self.report_finding(rule, buffer.saturating_add(field as u64), detail);
     }
 
-    fn buffer_offset(&mut self, head: &BufferHeader, buffer: &BufferRef) {
+    fn check_buffer_offset(&mut self, head: &BufferHeader, buffer: &BufferRef) {
         if has_bad_offset(head, buffer) {
             let detail = format!("Offset {:#x} in a buffer of {:#x} bytes", head.offset, head.buffer_size);
-            self.buffer_found(Rule::BufferOffset, buffer.offset, buffer::at::OFFSET, detail);
+            self.report_buffer_finding(Rule::BufferOffset, buffer.offset, buffer::at::OFFSET, detail);
         }
     }
 
-    /// Checks the processor index. Writers may learn the number of processors late, so the number
-    /// counts only once the file is finalised.
-    fn processor(&mut self, buffer: &BufferRef) {
+    /// Checks the processor index, only in finalised files: writers may learn the number of
+    /// processors late.
+    fn check_processor(&mut self, buffer: &BufferRef) {
         let processors = self.trace.header().processors;
         if self.trace.is_finalised() && processors != 0 && u32::from(buffer.cpu) >= processors {
             let detail = format!("processor {} of {processors}", buffer.cpu);
-            self.buffer_found(Rule::Processor, buffer.offset, buffer::at::PROCESSOR_INDEX, detail);
+            self.report_buffer_finding(Rule::Processor, buffer.offset, buffer::at::PROCESSOR_INDEX, detail);
         }
     }
 
-    fn buffer_state(&mut self, head: &BufferHeader, at: u64) {
+    fn check_buffer_state(&mut self, head: &BufferHeader, at: u64) {
         if head.state != STATE_FLUSH {
             let detail = format!("state {}", head.state);
-            self.buffer_found(Rule::BufferState, at, buffer::at::STATE, detail);
+            self.report_buffer_finding(Rule::BufferState, at, buffer::at::STATE, detail);
         }
     }
 
-    fn buffer_kind(&mut self, head: &BufferHeader, buffer: &BufferRef) {
+    fn check_buffer_kind(&mut self, head: &BufferHeader, buffer: &BufferRef) {
         let at = buffer.offset;
         if head.is_compressed() && !buffer.compressed {
             let detail = "the header buffer is marked as compressed".to_string();
-            self.buffer_found(Rule::BufferKind, at, buffer::at::FLAGS, detail);
+            self.report_buffer_finding(Rule::BufferKind, at, buffer::at::FLAGS, detail);
         }
         if head.flags & !KNOWN_BUFFER_FLAGS != 0 {
             let detail = format!("unknown flags {:#06x}", head.flags);
-            self.buffer_found(Rule::BufferKind, at, buffer::at::FLAGS, detail);
+            self.report_buffer_finding(Rule::BufferKind, at, buffer::at::FLAGS, detail);
         }
         if head.buffer_type > BufferType::DBG_INFO.0 {
             let detail = format!("unknown type {}", head.buffer_type);
-            self.buffer_found(Rule::BufferKind, at, buffer::at::TYPE, detail);
+            self.report_buffer_finding(Rule::BufferKind, at, buffer::at::TYPE, detail);
         }
         if at == 0 && head.kind() != BufferType::HEADER {
             let detail = format!("the first buffer has type {}", head.buffer_type);
-            self.buffer_found(Rule::FirstBuffer, at, buffer::at::TYPE, detail);
+            self.report_buffer_finding(Rule::FirstBuffer, at, buffer::at::TYPE, detail);
         }
     }
 
-    fn compression(&mut self, head: &BufferHeader, buffer: &BufferRef, state: &mut SequenceState) {
+    fn check_compression(&mut self, head: &BufferHeader, buffer: &BufferRef, state: &mut SequenceCheck) {
         if !buffer.compressed {
             return;
         }
@@ -179,18 +179,18 @@ impl<R: ReadAt> Checker<'_, R> {
         if !announced && !state.compression_reported {
             state.compression_reported = true;
             let detail = "a compressed buffer, which the log-file mode does not announce".to_string();
-            self.buffer_found(Rule::Compression, buffer.offset, buffer::at::FLAGS, detail);
+            self.report_buffer_finding(Rule::Compression, buffer.offset, buffer::at::FLAGS, detail);
         }
         if head.buffer_size > head.offset {
             let (packed, unpacked) = (head.buffer_size, head.offset);
             let detail = format!("{packed:#x} bytes compressed, {unpacked:#x} unpacked");
-            self.buffer_found(Rule::Compression, buffer.offset, buffer::at::BUFFER_SIZE, detail);
+            self.report_buffer_finding(Rule::Compression, buffer.offset, buffer::at::BUFFER_SIZE, detail);
         }
     }
 
-    /// Checks that the last buffer of each session has the flush marker: the last one of the file,
-    /// or before another session's header.
-    fn flush_marker(&mut self, head: &BufferHeader, at: u64, next: Option<BufferType>) {
+    /// Checks that only the last buffer of each session has the flush marker: the last buffer of
+    /// the file, or the buffer before another session's header buffer.
+    fn check_flush_marker(&mut self, head: &BufferHeader, at: u64, next: Option<BufferType>) {
         let marked = head.flags & BUFFER_FLAG_FLUSH_MARKER != 0;
         let is_last = next.is_none();
         let is_header = at == 0 || head.kind() == BufferType::HEADER;
@@ -203,11 +203,11 @@ impl<R: ReadAt> Checker<'_, R> {
         }
         let which = if marked { "a buffer in the middle of the file" } else { "the last buffer" };
         let detail = format!("{which} {} the flush marker", if marked { "has" } else { "lacks" });
-        self.buffer_found(Rule::FlushMarker, at, buffer::at::FLAGS, detail);
+        self.report_buffer_finding(Rule::FlushMarker, at, buffer::at::FLAGS, detail);
     }
 
-    /// Checks the logger id and counts the sessions, each of which has its own logger id.
-    fn logger_id(&mut self, head: &BufferHeader, at: u64, state: &mut SequenceState) {
+    /// Checks the logger id and counts the sessions. Each session has one logger id.
+    fn check_logger_id(&mut self, head: &BufferHeader, at: u64, state: &mut SequenceCheck) {
         if at == 0 || head.kind() == BufferType::HEADER {
             state.session = state.session.saturating_add(1);
             state.logger_id = None;
@@ -217,18 +217,23 @@ impl<R: ReadAt> Checker<'_, R> {
         if head.logger_id != expected && !state.logger_id_reported {
             state.logger_id_reported = true;
             let detail = format!("session number {} after {expected}", head.logger_id);
-            self.buffer_found(Rule::LoggerId, at, buffer::at::LOGGER_ID, detail);
+            self.report_buffer_finding(Rule::LoggerId, at, buffer::at::LOGGER_ID, detail);
         }
     }
 
-    fn sequence_numbers(&mut self, mut sequences: Vec<(u32, i64, u64)>) {
+    fn check_sequence_numbers(&mut self, mut sequences: Vec<(u32, i64, u64)>) {
         sequences.sort_unstable();
         for pair in sequences.windows(2) {
             if let [(before, first, _), (session, second, offset)] = pair
                 && (before, first) == (session, second)
             {
                 let detail = format!("number {second} again");
-                self.buffer_found(Rule::SequenceNumber, *offset, buffer::at::SEQUENCE_NUMBER, detail);
+                self.report_buffer_finding(
+                    Rule::SequenceNumber,
+                    *offset,
+                    buffer::at::SEQUENCE_NUMBER,
+                    detail,
+                );
             }
         }
     }

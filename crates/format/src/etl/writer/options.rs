@@ -1,4 +1,4 @@
-//! The session's properties as a file records them, and the header buffer that holds them.
+//! The session's properties in a file, and the header buffer that holds them.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -18,14 +18,14 @@ use crate::{Error, Result, header};
 /// The header buffer of a compressed file grows in steps of this many bytes.
 const COMPRESSED_HEADER_STEP: usize = 0x200;
 
-/// The session's properties as a file records them.
+/// The session's properties that the file header records.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Session buffer size in bytes: a multiple of 1,024 up to 16 MiB.
     pub buffer_size: u32,
     /// Whether buffers are compressed.
     pub compressed: bool,
-    /// Log-file mode except for the bit of compression.
+    /// Log-file mode, without EVENT_TRACE_COMPRESSED_MODE.
     pub log_file_mode: u32,
     /// Logger id in buffer headers; must not be 0.
     pub logger_id: u16,
@@ -112,7 +112,7 @@ impl Options {
             return invalid("the session number is 0");
         }
         if self.os_version[0] < 6 {
-            return invalid("the OS version is from before the layout of buffers");
+            return invalid("the OS version is older than 6.0");
         }
         if self.cpu_speed_mhz == 0 {
             return invalid("the processor speed is 0");
@@ -136,18 +136,18 @@ pub struct Summary {
 }
 
 impl Options {
-    /// Returns the header buffer of a running session, as a file begins with it and a live consumer
-    /// receives it.
+    /// Returns the header buffer of a running session: the start of its file, and the first buffer
+    /// of a live consumer.
     pub fn header_buffer(&self) -> Result<Vec<u8>> {
         self.check()?;
         self.header_image(&Summary::default(), 0, 0)
     }
 
-    /// Returns the header buffer. `written` buffers count once there is an end time. `fixed` is the
-    /// size that the buffer has already, or 0.
-    pub(super) fn header_image(&self, summary: &Summary, written: u32, fixed: usize) -> Result<Vec<u8>> {
+    /// Returns the header buffer. `written` is the number of buffers, used only with an end time.
+    /// `fixed_size` is the size of the existing header buffer, or 0.
+    pub(super) fn header_image(&self, summary: &Summary, written: u32, fixed_size: usize) -> Result<Vec<u8>> {
         let compressed = if self.compressed { EVENT_TRACE_COMPRESSED_MODE } else { 0 };
-        let finished = summary.end_time.0 != 0;
+        let is_finalised = summary.end_time.0 != 0;
         let [major, minor] = self.os_version;
         let layout = if self.needs_layout_2() { [2, 0] } else { [1, 5] };
         let logfile = LogFileHeader {
@@ -159,7 +159,7 @@ impl Options {
             timer_resolution: self.timer_resolution,
             maximum_file_size: self.maximum_file_size,
             log_file_mode: self.log_file_mode | compressed,
-            buffers_written: if finished { written } else { 0 },
+            buffers_written: if is_finalised { written } else { 0 },
             start_buffers: 1,
             pointer_size: self.pointer_size,
             events_lost: summary.events_lost,
@@ -188,15 +188,15 @@ impl Options {
         first.encode(&logfile.to_payload(), &mut image)?;
         image.extend_from_slice(&self.header_records);
         let offset = image.len();
-        let size = if fixed == 0 { self.header_buffer_size(offset)? } else { fixed };
-        header::patch(&mut image, 0, &self.header_of_header(offset, size).to_bytes());
+        let size = if fixed_size == 0 { self.header_buffer_size(offset)? } else { fixed_size };
+        header::patch(&mut image, 0, &self.header_buffer_header(offset, size).to_bytes());
         image.resize(size, FILLER);
         Ok(image)
     }
 
-    fn header_of_header(&self, offset: usize, size: usize) -> BufferHeader {
+    fn header_buffer_header(&self, offset: usize, size: usize) -> BufferHeader {
         let (offset, buffer_size) = (u32::try_from(offset).unwrap_or(0), u32::try_from(size).unwrap_or(0));
-        let wide = if self.compressed { 0 } else { BUFFER_FLAG_PROC_INDEX };
+        let index_flag = if self.compressed { 0 } else { BUFFER_FLAG_PROC_INDEX };
         BufferHeader {
             buffer_size,
             saved_offset: offset,
@@ -204,7 +204,7 @@ impl Options {
             logger_id: self.logger_id,
             state: STATE_FLUSH,
             offset,
-            flags: BUFFER_FLAG_FLUSH_MARKER | wide,
+            flags: BUFFER_FLAG_FLUSH_MARKER | index_flag,
             buffer_type: BufferType::HEADER.0,
             ..BufferHeader::default()
         }

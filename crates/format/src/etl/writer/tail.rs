@@ -9,34 +9,37 @@
 //!
 //! Supports only sequential files of plain buffers, which all have one size, so the end is found
 //! without walking the whole file. A finalised file that contradicts its header is rejected;
-//! [`repair`](super::super::repair()) is for such files. Nothing is written here.
+//! [`repair`](super::super::repair()) fixes such files. This module writes nothing.
 
 use crate::buffer::{BufferHeader, HEADER_SIZE, MIN_BUFFER};
 use crate::etl::ReadAt;
-use crate::etl::reader::{first_event, read_head};
+use crate::etl::reader::{parse_first_event, read_head};
 use crate::header::system;
 use crate::logfile::LogFileHeader;
 use crate::spec::session::{EVENT_TRACE_COMPRESSED_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR};
+use crate::time::ClockKind;
 use crate::wire::align8;
 use crate::{Error, Result};
 
 /// The most buffers inspected for the last whole one, from the end of a file that is not finalised.
-const MAX_INSPECTED: u64 = 1 << 22;
-/// Buffers inspected for the latest stamp: per processor, and at most.
-const LATEST: (u64, u64) = (2, 4096);
+const MAX_INSPECTED_BUFFERS: u64 = 1 << 22;
+/// Buffers per processor that are inspected for the latest stamp.
+const LATEST_PER_PROCESSOR: u64 = 2;
+/// The most buffers that are inspected for the latest stamp.
+const MAX_LATEST: u64 = 4096;
 
 /// Offset of the payload of the first event.
-const FIRST_PAYLOAD: usize = HEADER_SIZE + system::SIZE;
+const FIRST_PAYLOAD_OFFSET: usize = HEADER_SIZE + system::SIZE;
 
 /// The end of a file and the properties that it records.
 #[derive(Clone, Debug)]
 pub struct Tail {
     /// The log-file header of the file.
     pub header: LogFileHeader,
-    /// A time that no event of the file exceeds, as far as the last buffers show.
+    /// A stamp that no event in the last buffers of the file exceeds.
     pub last_time: i64,
     /// Whether the header has the 64-bit layout.
-    pub(super) wide: bool,
+    pub(super) is_64_bit: bool,
     /// Logger id of the file's buffers.
     pub(super) logger_id: u16,
     /// Number of whole buffers, including the header buffer.
@@ -45,7 +48,7 @@ pub struct Tail {
     pub(super) last_flags: u16,
 }
 
-fn refused<T>(offset: u64, reason: &'static str) -> Result<T> {
+fn reject<T>(offset: u64, reason: &'static str) -> Result<T> {
     Err(Error::Invalid { what: "file to be continued", offset, reason })
 }
 
@@ -53,27 +56,29 @@ impl Tail {
     /// Finds the end of a file.
     pub fn find<R: ReadAt>(source: &R) -> Result<Self> {
         let head = read_head(source)?;
-        let first = first_event(&head)?;
+        let first = parse_first_event(&head)?;
         let header = LogFileHeader::parse(&first)?;
         if header.log_file_mode & (EVENT_TRACE_COMPRESSED_MODE | EVENT_TRACE_FILE_MODE_CIRCULAR) != 0 {
-            return refused(0, "circular or compressed: only a sequential log is continued");
+            return reject(0, "circular or compressed: only a sequential log is continued");
         }
         let size = header.plausible_buffer_size().filter(|size| size.is_multiple_of(MIN_BUFFER));
-        let Some(size) = size else { return refused(0, "its buffer size is impossible") };
-        let end = FIRST_PAYLOAD.saturating_add(first.payload().len());
+        let Some(size) = size else { return reject(0, "its buffer size is impossible") };
+        let end = FIRST_PAYLOAD_OFFSET.saturating_add(first.payload().len());
         if !header.has_modern_buffers() || end > size as usize {
-            return refused(0, "its header has an old layout or exceeds its buffer");
+            return reject(0, "its header has an old layout or exceeds its buffer");
         }
-        let file = Plain { source, size };
-        let Some(front) = file.buffer(0)? else { return refused(0, "the header buffer is incomplete") };
-        let buffers = file.count(&header)?;
-        let last = file.buffer(u64::from(buffers).saturating_sub(1))?.unwrap_or(front);
+        let file = PlainFile { source, size };
+        let Some(first_buffer) = file.read_buffer_header(0)? else {
+            return reject(0, "the header buffer is incomplete");
+        };
+        let buffers = file.count_buffers(&header)?;
+        let last = file.read_buffer_header(u64::from(buffers).saturating_sub(1))?.unwrap_or(first_buffer);
         if buffers > 1 && !u32::try_from(last.sequence_number).is_ok_and(|number| number < buffers) {
-            return refused(file.offset_of(u64::from(buffers)), "its buffers are not numbered one by one");
+            return reject(file.offset_of(u64::from(buffers)), "its buffers are not numbered one by one");
         }
-        let last_time = file.latest(&header, u64::from(buffers))?;
-        let (wide, logger_id) = (first.pointer_size() == 8, last.logger_id.max(1));
-        Ok(Self { header, last_time, wide, logger_id, buffers, last_flags: last.flags })
+        let last_time = file.find_latest_stamp(&header, u64::from(buffers))?;
+        let (is_64_bit, logger_id) = (first.pointer_size() == 8, last.logger_id.max(1));
+        Ok(Self { header, last_time, is_64_bit, logger_id, buffers, last_flags: last.flags })
     }
 
     /// Returns the bytes up to the end of the last whole buffer.
@@ -89,67 +94,69 @@ impl Tail {
 }
 
 /// A file of plain buffers of one size.
-struct Plain<'r, R> {
+struct PlainFile<'r, R> {
     source: &'r R,
     size: u32,
 }
 
-impl<R: ReadAt> Plain<'_, R> {
+impl<R: ReadAt> PlainFile<'_, R> {
     fn offset_of(&self, number: u64) -> u64 {
         number.saturating_mul(u64::from(self.size))
     }
 
     /// Returns the header of a buffer, if it is whole and plain.
-    fn buffer(&self, number: u64) -> Result<Option<BufferHeader>> {
+    fn read_buffer_header(&self, number: u64) -> Result<Option<BufferHeader>> {
         let mut raw = [0; HEADER_SIZE];
-        let is_there = self.offset_of(number.saturating_add(1)) <= self.source.len();
-        if !is_there || self.source.read_at(self.offset_of(number), &mut raw)? != HEADER_SIZE {
+        let is_complete = self.offset_of(number.saturating_add(1)) <= self.source.len();
+        if !is_complete || self.source.read_at(self.offset_of(number), &mut raw)? != HEADER_SIZE {
             return Ok(None);
         }
         let head = BufferHeader::parse(&raw);
         let filled = head.offset as usize;
-        let sound = head.buffer_size == self.size
+        let is_valid = head.buffer_size == self.size
             && !head.is_compressed()
             && (HEADER_SIZE..=self.size as usize).contains(&filled)
             && filled == align8(filled);
-        Ok(sound.then_some(head))
+        Ok(is_valid.then_some(head))
     }
 
     /// Counts the whole buffers.
-    fn count(&self, header: &LogFileHeader) -> Result<u32> {
+    fn count_buffers(&self, header: &LogFileHeader) -> Result<u32> {
         let length = self.source.len();
         let whole = length.checked_div(u64::from(self.size)).unwrap_or(0);
         let damaged = "it contradicts its header: repair it first";
         if header.end_time.0 != 0 {
-            let said = u64::from(header.buffers_written);
-            if self.offset_of(said) != length || self.buffer(said.saturating_sub(1))?.is_none() {
-                return refused(0, damaged);
+            let claimed = u64::from(header.buffers_written);
+            if self.offset_of(claimed) != length
+                || self.read_buffer_header(claimed.saturating_sub(1))?.is_none()
+            {
+                return reject(0, damaged);
             }
             return Ok(header.buffers_written);
         }
-        // Another process may truncate the file meanwhile: not even the first buffer is certain to
-        // be found again.
+        // Another process may truncate the file during the search, so even the first buffer may be
+        // gone.
         let mut buffers = whole;
-        while buffers > 0 && self.buffer(buffers.saturating_sub(1))?.is_none() {
+        while buffers > 0 && self.read_buffer_header(buffers.saturating_sub(1))?.is_none() {
             buffers = buffers.saturating_sub(1);
-            if whole.saturating_sub(buffers) > MAX_INSPECTED {
-                return refused(self.offset_of(buffers), damaged);
+            if whole.saturating_sub(buffers) > MAX_INSPECTED_BUFFERS {
+                return reject(self.offset_of(buffers), damaged);
             }
         }
         if buffers == 0 {
-            return refused(0, damaged);
+            return reject(0, damaged);
         }
-        u32::try_from(buffers).or_else(|_| refused(0, "it has too many buffers"))
+        u32::try_from(buffers).or_else(|_| reject(0, "it has too many buffers"))
     }
 
-    /// Returns the latest stamp: that of the last buffers, or the end of the session if it uses the
-    /// same clock.
-    fn latest(&self, header: &LogFileHeader, buffers: u64) -> Result<i64> {
-        let (each, most) = LATEST;
-        let reads = u64::from(header.processors).max(1).saturating_mul(each).min(most);
-        let mut latest = if header.clock_type == 2 { header.end_time.0 } else { 0 };
+    /// Returns the latest stamp of the last buffers, or the end time of the session if events use
+    /// system time.
+    fn find_latest_stamp(&self, header: &LogFileHeader, buffers: u64) -> Result<i64> {
+        let reads = u64::from(header.processors).max(1).saturating_mul(LATEST_PER_PROCESSOR).min(MAX_LATEST);
+        let mut latest =
+            if header.clock_type == ClockKind::SystemTime.number() { header.end_time.0 } else { 0 };
         for number in buffers.saturating_sub(reads).max(1)..buffers {
-            latest = self.buffer(number)?.map_or(latest, |head| latest.max(head.time_stamp));
+            latest = self.read_buffer_header(number)?.map_or(latest, |head| latest.max(head.time_stamp));
         }
         Ok(latest)
     }
@@ -163,13 +170,13 @@ mod tests {
     use crate::time::FileTime;
     use alloc::vec::Vec;
 
-    const SIZE: usize = 1024;
+    const BUFFER_BYTES: usize = 1024;
 
     fn options() -> Options {
         let times = FileTime(1000);
         Options {
             buffer_size: 1024,
-            clock_type: 2,
+            clock_type: ClockKind::SystemTime.number(),
             anchor: 1000,
             start_time: times,
             boot_time: times,
@@ -178,7 +185,7 @@ mod tests {
         }
     }
 
-    fn record(time: i64) -> Vec<u8> {
+    fn encode_record(time: i64) -> Vec<u8> {
         let mut out = Vec::new();
         EventHeader { time, ..EventHeader::default() }.encode(&[7; 8], &mut out).unwrap();
         out
@@ -188,32 +195,32 @@ mod tests {
         Summary { end_time: FileTime(end), events_lost, buffers_lost: 1 }
     }
 
-    fn started(buffers: i64) -> (Vec<u8>, i64) {
+    fn unfinished_file(buffers: i64) -> Vec<u8> {
         let mut file = Vec::new();
         let mut writer = Writer::create(&mut file, options()).unwrap();
         for at in 0..buffers {
-            writer.append(0, 2000 + at, &record(2000 + at)).unwrap();
+            writer.append(0, 2000 + at, &encode_record(2000 + at)).unwrap();
         }
-        (file, 2000 + buffers)
+        file
     }
 
-    fn finished(buffers: i64) -> Vec<u8> {
+    fn finished_file(buffers: i64) -> Vec<u8> {
         let mut file = Vec::new();
         let mut writer = Writer::create(&mut file, options()).unwrap();
         for at in 0..buffers {
-            writer.append(0, 2000 + at, &record(2000 + at)).unwrap();
+            writer.append(0, 2000 + at, &encode_record(2000 + at)).unwrap();
         }
         writer.finish(summary(3000, 4)).unwrap();
         file
     }
 
     /// A file that is truncated after a number of reads.
-    struct Shrinking {
+    struct ShrinkingFile {
         bytes: Vec<u8>,
         reads: core::cell::Cell<u32>,
     }
 
-    impl ReadAt for Shrinking {
+    impl ReadAt for ShrinkingFile {
         fn len(&self) -> u64 {
             if self.reads.get() > 0 { self.bytes.len() as u64 } else { 0 }
         }
@@ -225,42 +232,42 @@ mod tests {
     }
 
     #[test]
-    fn file_truncated_meanwhile_is_rejected_without_looping() {
-        let (bytes, _) = started(3);
+    fn file_truncated_during_the_search_is_rejected() {
+        let bytes = unfinished_file(3);
         let find =
-            |reads| Tail::find(&Shrinking { bytes: bytes.clone(), reads: core::cell::Cell::new(reads) });
+            |reads| Tail::find(&ShrinkingFile { bytes: bytes.clone(), reads: core::cell::Cell::new(reads) });
         let enough = (1..100).find(|&reads| find(reads).is_ok()).unwrap();
         for reads in 0..enough {
             assert!(find(reads).is_err(), "cut after {reads} reads");
         }
     }
 
-    fn times(file: &[u8]) -> Vec<i64> {
+    fn read_times(file: &[u8]) -> Vec<i64> {
         let trace = Trace::open(file).unwrap();
         check(&trace, &mut |finding| panic!("{finding:?}")).unwrap();
         let mut events = trace.events();
-        let mut all = Vec::new();
+        let mut stamps = Vec::new();
         while let Some(event) = events.next().unwrap() {
-            all.push(event.time());
+            stamps.push(event.time());
         }
-        all
+        stamps
     }
 
     #[test]
     fn reopened_file_continues_after_its_last_buffer_and_stays_valid() {
         for (old, new) in [(0, 0), (0, 2), (3, 0), (3, 2)] {
-            let mut file = finished(old);
+            let mut file = finished_file(old);
             let tail = Tail::find(&file).unwrap();
             assert_eq!((tail.length(), tail.last_time), (file.len() as u64, 3000));
             let mut writer = Writer::reopen(&mut file, &tail).unwrap();
             for at in 0..new {
-                writer.append(1, 3000 + at, &record(3000 + at)).unwrap();
+                writer.append(1, 3000 + at, &encode_record(3000 + at)).unwrap();
             }
             assert_eq!(i64::from(writer.buffers_written()), 1 + old + new);
             writer.finish(summary(4000, 11)).unwrap();
             let expected: Vec<i64> =
                 [1000].into_iter().chain(2000..2000 + old).chain(3000..3000 + new).collect();
-            assert_eq!(times(&file), expected, "{old} and {new}");
+            assert_eq!(read_times(&file), expected, "{old} old and {new} new buffers");
             let trace = Trace::open(file.as_slice()).unwrap();
             let h = trace.header();
             assert_eq!((h.events_lost, h.buffers_lost, h.end_time), (11, 1, FileTime(4000)));
@@ -270,48 +277,51 @@ mod tests {
 
     #[test]
     fn reopened_file_is_not_finalised() {
-        let mut file = finished(2);
+        let mut file = finished_file(2);
         let tail = Tail::find(&file).unwrap();
         drop(Writer::reopen(&mut file, &tail).unwrap());
         assert!(!Trace::open(file.as_slice()).unwrap().is_finalised());
-        assert_eq!(Tail::find(&file).unwrap().length(), tail.length(), "it can be continued again");
+        assert_eq!(Tail::find(&file).unwrap().length(), tail.length(), "the file can be continued again");
     }
 
     #[test]
-    fn a_file_left_by_a_crash_ends_with_its_last_whole_buffer() {
-        let (whole, _) = started(3);
-        for extra in [0, 1, 100, SIZE - 1, SIZE, 5 * SIZE + 7] {
+    fn unfinished_file_ends_with_its_last_whole_buffer() {
+        let whole = unfinished_file(3);
+        for extra in [0, 1, 100, BUFFER_BYTES - 1, BUFFER_BYTES, 5 * BUFFER_BYTES + 7] {
             let mut file = whole.clone();
             file.resize(whole.len() + extra, 0);
             assert_eq!(Tail::find(&file).unwrap().length(), whole.len() as u64, "{extra} zeros");
         }
-        for cut in 1..SIZE {
+        for cut in 1..BUFFER_BYTES {
             let file = whole[..whole.len() - cut].to_vec();
-            assert_eq!(Tail::find(&file).unwrap().length(), 3 * SIZE as u64, "{cut} bytes missing");
+            assert_eq!(Tail::find(&file).unwrap().length(), 3 * BUFFER_BYTES as u64, "{cut} bytes missing");
         }
     }
 
     #[test]
     fn invalid_or_compressed_file_is_rejected() {
-        let file = finished(3);
+        let file = finished_file(3);
         assert!(Tail::find(&Vec::new()).is_err());
         assert!(Tail::find(&b"not a trace at all".repeat(100)).is_err());
-        assert!(Tail::find(&file[..file.len() - 1].to_vec()).is_err(), "finalised, and cut");
+        assert!(
+            Tail::find(&file[..file.len() - 1].to_vec()).is_err(),
+            "a truncated finalised file was accepted"
+        );
         let mut longer = file.clone();
-        longer.extend_from_slice(&[0; SIZE]);
-        assert!(Tail::find(&longer).is_err(), "finalised, and bytes after the end");
+        longer.extend_from_slice(&[0; BUFFER_BYTES]);
+        assert!(Tail::find(&longer).is_err(), "a finalised file with bytes after its end was accepted");
         let mut packed = Vec::new();
         let compressed = Options { compressed: true, ..options() };
         Writer::create(&mut packed, compressed).unwrap().finish(summary(3000, 0)).unwrap();
         assert!(Tail::find(&packed).is_err());
         // Any damage gives an error or a file that opens.
         for at in (0..file.len()).step_by(7) {
-            let mut spoilt = file.clone();
-            spoilt.write_at(at as u64, &[0xFF]).unwrap();
-            if let Ok(tail) = Tail::find(&spoilt) {
-                spoilt.truncate(usize::try_from(tail.length()).unwrap());
-                Writer::reopen(&mut spoilt, &tail).unwrap().finish(summary(4000, 0)).unwrap();
-                assert!(Trace::open(spoilt).is_ok(), "byte {at}");
+            let mut damaged = file.clone();
+            damaged.write_at(at as u64, &[0xFF]).unwrap();
+            if let Ok(tail) = Tail::find(&damaged) {
+                damaged.truncate(usize::try_from(tail.length()).unwrap());
+                Writer::reopen(&mut damaged, &tail).unwrap().finish(summary(4000, 0)).unwrap();
+                assert!(Trace::open(damaged).is_ok(), "byte {at}");
             }
         }
     }

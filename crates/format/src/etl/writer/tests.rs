@@ -3,14 +3,14 @@ use crate::etl::{Trace, check};
 use crate::header::event::EventHeader;
 use crate::spec::session::{BUFFER_FLAG_EVENTS_LOST, EVENT_TRACE_FILE_MODE_CIRCULAR};
 
-const SIZE: usize = 1024;
+const BUFFER_BYTES: usize = 1024;
 
 fn options(compressed: bool) -> Options {
     let times = FileTime(1000);
     Options { buffer_size: 1024, compressed, start_time: times, boot_time: times, ..Options::default() }
 }
 
-fn records(time: i64) -> Vec<u8> {
+fn encode_records(time: i64) -> Vec<u8> {
     let mut out = Vec::new();
     for at in 0..5 {
         EventHeader { time: time.saturating_add(at), ..EventHeader::default() }
@@ -20,18 +20,18 @@ fn records(time: i64) -> Vec<u8> {
     out
 }
 
-fn in_place(records: &[u8]) -> (Vec<u8>, usize) {
+fn lay_out_buffer(records: &[u8]) -> (Vec<u8>, usize) {
     let mut buffer = alloc::vec![0; HEADER_SIZE];
     buffer.extend_from_slice(records);
     let filled = buffer.len();
-    buffer.resize(SIZE, 0xAA);
+    buffer.resize(BUFFER_BYTES, 0xAA);
     (buffer, filled)
 }
 
-fn findings(file: &[u8]) -> Vec<crate::etl::Finding> {
-    let mut all = Vec::new();
-    check(&Trace::open(file).unwrap(), &mut |finding| all.push(finding)).unwrap();
-    all
+fn find_violations(file: &[u8]) -> Vec<crate::etl::Finding> {
+    let mut findings = Vec::new();
+    check(&Trace::open(file).unwrap(), &mut |finding| findings.push(finding)).unwrap();
+    findings
 }
 
 #[test]
@@ -40,61 +40,77 @@ fn in_place_and_copied_buffer_give_the_same_file() {
         let mut copied = Writer::create(Vec::new(), options(compressed)).unwrap();
         let mut placed = Writer::create(Vec::new(), options(compressed)).unwrap();
         for time in [10, 20, 30] {
-            copied.append(1, time, &records(time)).unwrap();
-            let (mut buffer, filled) = in_place(&records(time));
-            placed.append_in_place(placing(&mut buffer, time, 0, filled)).unwrap();
+            copied.append(1, time, &encode_records(time)).unwrap();
+            let (mut buffer, filled) = lay_out_buffer(&encode_records(time));
+            placed.append_in_place(buffer_in_place(&mut buffer, time, 0, filled)).unwrap();
         }
         assert_eq!(copied.finish(Summary::default()), placed.finish(Summary::default()));
     }
 }
 
-fn placing(bytes: &mut [u8], time: i64, loss: u16, filled: usize) -> InPlace<'_> {
-    InPlace { cpu: 1, time, loss, bytes, filled }
+fn buffer_in_place(bytes: &mut [u8], time: i64, loss_flags: u16, filled: usize) -> InPlace<'_> {
+    InPlace { cpu: 1, time, loss_flags, bytes, filled }
 }
 
 #[test]
 fn several_buffers_in_one_write_give_the_same_file_as_single_writes() {
     let mut single = Writer::create(Vec::new(), options(false)).unwrap();
-    let mut row = Writer::create(Vec::new(), options(false)).unwrap();
-    row.wrap_at(5 * SIZE as u64 + 100);
-    assert!(row.has_room_in_a_row(3));
-    let mut buffers = [10, 20, 30].map(|time| (time, in_place(&records(time))));
+    let mut batched = Writer::create(Vec::new(), options(false)).unwrap();
+    batched.wrap_at(5 * BUFFER_BYTES as u64 + 100);
+    assert!(batched.can_append_contiguously(3));
+    let mut buffers = [10, 20, 30].map(|time| (time, lay_out_buffer(&encode_records(time))));
     for (time, (buffer, filled)) in &mut buffers.clone() {
-        single.append_in_place(placing(buffer, *time, 0, *filled)).unwrap();
+        single.append_in_place(buffer_in_place(buffer, *time, 0, *filled)).unwrap();
     }
-    let mut refused: Vec<_> = buffers.iter_mut().map(|(t, (b, f))| placing(b, *t, 0, *f + 1)).collect();
-    assert!(row.append_row_in_place(&mut refused).is_err(), "not padded");
-    let mut placed: Vec<_> = buffers.iter_mut().map(|(t, (b, f))| placing(b, *t, 0, *f)).collect();
-    row.append_row_in_place(&mut placed).unwrap();
-    assert!(row.has_room_in_a_row(1) && !row.has_room_in_a_row(2), "there it wraps");
-    assert_eq!(single.finish(Summary::default()), row.finish(Summary::default()));
+    let mut unpadded: Vec<_> =
+        buffers.iter_mut().map(|(t, (b, f))| buffer_in_place(b, *t, 0, *f + 1)).collect();
+    assert!(batched.append_all_in_place(&mut unpadded).is_err(), "unpadded records were accepted");
+    let mut placed: Vec<_> = buffers.iter_mut().map(|(t, (b, f))| buffer_in_place(b, *t, 0, *f)).collect();
+    batched.append_all_in_place(&mut placed).unwrap();
+    assert!(
+        batched.can_append_contiguously(1) && !batched.can_append_contiguously(2),
+        "the log wraps after one more buffer"
+    );
+    assert_eq!(single.finish(Summary::default()), batched.finish(Summary::default()));
     let packed = Writer::create(Vec::new(), options(true)).unwrap();
-    assert!(!packed.has_room_in_a_row(1), "compressed buffers differ in size");
+    assert!(!packed.can_append_contiguously(1), "compressed buffers differ in size");
 }
 
 #[test]
 fn in_place_buffer_keeps_only_loss_flags() {
     let mut writer = Writer::create(Vec::new(), options(false)).unwrap();
-    let (mut buffer, filled) = in_place(&records(1));
-    writer.append_in_place(placing(&mut buffer, 1, u16::MAX, filled)).unwrap();
-    assert!(writer.append_in_place(placing(&mut buffer, 1, 0, SIZE + 8)).is_err(), "beyond its end");
-    assert!(writer.append_in_place(placing(&mut buffer, 1, 0, 8)).is_err(), "within its header");
-    assert!(writer.append_in_place(placing(&mut buffer[..512], 1, 0, 256)).is_err(), "another size");
-    assert!(writer.append_in_place(placing(&mut buffer, 1, 0, filled + 1)).is_err(), "not padded");
+    let (mut buffer, filled) = lay_out_buffer(&encode_records(1));
+    writer.append_in_place(buffer_in_place(&mut buffer, 1, u16::MAX, filled)).unwrap();
+    assert!(
+        writer.append_in_place(buffer_in_place(&mut buffer, 1, 0, BUFFER_BYTES + 8)).is_err(),
+        "accepted a fill level beyond the end"
+    );
+    assert!(
+        writer.append_in_place(buffer_in_place(&mut buffer, 1, 0, 8)).is_err(),
+        "accepted a fill level inside the header"
+    );
+    assert!(
+        writer.append_in_place(buffer_in_place(&mut buffer[..512], 1, 0, 256)).is_err(),
+        "accepted a buffer of another size"
+    );
+    assert!(
+        writer.append_in_place(buffer_in_place(&mut buffer, 1, 0, filled + 1)).is_err(),
+        "unpadded records were accepted"
+    );
     let file = writer.finish(Summary::default()).unwrap();
-    assert_eq!(findings(&file), []);
-    assert_eq!(Trace::open(&file).unwrap().loss_flags() & BUFFER_FLAG_EVENTS_LOST, 2);
+    assert_eq!(find_violations(&file), []);
+    assert_eq!(Trace::open(&file).unwrap().loss_flags() & BUFFER_FLAG_EVENTS_LOST, BUFFER_FLAG_EVENTS_LOST);
 }
 
 #[test]
-fn a_circular_log_stays_within_its_limit_and_can_be_finalised_again() {
+fn circular_log_stays_within_its_limit_and_can_be_finalised_again() {
     let mode = EVENT_TRACE_FILE_MODE_CIRCULAR;
     for buffers in 0..12_i64 {
         let circular = Options { log_file_mode: mode, ..options(false) };
         let mut writer = Writer::create(Vec::new(), circular).unwrap();
-        writer.wrap_at(5 * SIZE as u64 + 100);
+        writer.wrap_at(5 * BUFFER_BYTES as u64 + 100);
         for at in 0..buffers {
-            writer.append(0, at * 10, &records(at * 10)).unwrap();
+            writer.append(0, at * 10, &encode_records(at * 10)).unwrap();
         }
         writer.set_perf_freq(12_345_678);
         for events_lost in [3, 4] {
@@ -103,8 +119,8 @@ fn a_circular_log_stays_within_its_limit_and_can_be_finalised_again() {
         }
         assert_eq!(writer.length(), writer.sink_mut().len() as u64);
         let file = writer.sink_mut().clone();
-        assert!(file.len() <= 5 * SIZE);
-        assert_eq!(findings(&file), [], "{buffers}");
+        assert!(file.len() <= 5 * BUFFER_BYTES);
+        assert_eq!(find_violations(&file), [], "{buffers} buffers");
         let trace = Trace::open(&file).unwrap();
         assert_eq!(i64::from(trace.header().buffers_written), buffers + 1);
         assert_eq!((trace.header().events_lost, trace.header().perf_freq), (4, 12_345_678));
@@ -114,7 +130,7 @@ fn a_circular_log_stays_within_its_limit_and_can_be_finalised_again() {
 }
 
 #[test]
-fn the_header_buffer_alone_is_a_trace() {
+fn header_buffer_equals_the_start_of_a_new_file() {
     let header = options(false).header_buffer().unwrap();
     assert_eq!(Writer::create(Vec::new(), options(false)).unwrap().sink_mut(), &header);
     assert!(Options { logger_id: 0, ..options(false) }.header_buffer().is_err());

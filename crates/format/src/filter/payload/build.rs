@@ -2,7 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::{ANY, Field, HEAD_BYTES, MAGIC, MAX_FIELDS, REQUIRED, Shape, Type, VERSION, WHAT, has_two};
+use super::{
+    ANY_FLAG, Field, HEAD_BYTES, MAGIC, MAX_FIELDS, REQUIRED_FLAG, Shape, Type, VERSION, WHAT, takes_range,
+};
 use crate::spec::enable::{
     MAX_EVENT_FILTER_PAYLOAD_SIZE, MAX_PAYLOAD_PREDICATES, PayloadOperator as Operator,
 };
@@ -35,24 +37,24 @@ pub struct Event {
 }
 
 impl Event {
-    /// Starts a filter without predicates. `any`: one predicate that holds is enough.
+    /// Starts a filter without predicates. If `any`, one true predicate is enough.
     #[must_use]
     pub fn new(id: u16, version: u8, any: bool) -> Self {
         Self { id, version, any, ..Self::default() }
     }
 
-    /// Adds the next field of the payload. Returns its index, for predicates and for fields whose
-    /// length or count it holds.
+    /// Adds the next field of the payload. Returns its index. Predicates refer to the field
+    /// by this index, and so do fields whose length or count it holds.
     pub fn field(&mut self, field: Field) -> Result<u8> {
         let index = self.fields.len();
-        if index >= MAX_FIELDS || !field.fits_at(index) {
+        if index >= MAX_FIELDS || !field.refers_only_before(index) {
             return Err(invalid("a payload has at most 128 fields, each described by earlier ones"));
         }
         if matches!(field, Field { shape: Shape::Length { unit: 0, .. }, .. }) {
             return Err(invalid("a unit has at least one byte"));
         }
         self.fields.push(field);
-        tiny(index)
+        to_u8(index)
     }
 
     /// Adds a comparison of a field, or of the first element of an array.
@@ -66,13 +68,13 @@ impl Event {
         if self.predicates.len() >= MAX_PAYLOAD_PREDICATES {
             return Err(invalid("there are eight predicates already"));
         }
-        if usize::from(field) >= self.fields.len() || !kind.takes(operator) {
+        if usize::from(field) >= self.fields.len() || !kind.supports(operator) {
             return Err(invalid("the operator does not suit the type of the field"));
         }
-        let value = operand_bytes(kind, operator, operand)?;
+        let value = encode_operand(kind, operator, operand)?;
         let size = align8(HEAD_BYTES.saturating_add(value.len()));
         let mut bytes = Vec::with_capacity(size);
-        bytes.put_u16(small(size)?).put_u8(field).put_u8(kind.to_byte()).put_u16(operator.0).put_u16(0);
+        bytes.put_u16(to_u16(size)?).put_u8(field).put_u8(kind.to_byte()).put_u16(operator.0).put_u16(0);
         bytes.put(&value);
         bytes.resize(size, 0);
         self.predicates.push((field, bytes));
@@ -84,12 +86,12 @@ impl Event {
         let last = self.predicates.iter().map(|(field, _)| usize::from(*field)).max();
         let last = last.ok_or_else(|| invalid("there is no predicate"))?;
         let fields = self.fields.get(..=last).unwrap_or_default();
-        let flags = if self.any { ANY } else { 0 } | if required { REQUIRED } else { 0 };
+        let flags = if self.any { ANY_FLAG } else { 0 } | if required { REQUIRED_FLAG } else { 0 };
         let mut body: Vec<u8> = fields.iter().flat_map(|field| field.to_word().to_le_bytes()).collect();
         self.predicates.iter().for_each(|(_, bytes)| body.extend_from_slice(bytes));
         let mut out = Vec::with_capacity(HEAD_BYTES.saturating_add(body.len()));
-        out.put_u16(small(HEAD_BYTES.saturating_add(body.len()))?).put_u16(self.id).put_u8(self.version);
-        out.put_u8(flags).put_u8(tiny(fields.len())?).put_u8(tiny(self.predicates.len())?).put(&body);
+        out.put_u16(to_u16(HEAD_BYTES.saturating_add(body.len()))?).put_u16(self.id).put_u8(self.version);
+        out.put_u8(flags).put_u8(to_u8(fields.len())?).put_u8(to_u8(self.predicates.len())?).put(&body);
         Ok(out)
     }
 }
@@ -108,7 +110,8 @@ impl Builder {
         Self::default()
     }
 
-    /// Adds the filter of an event. `required`: it must hold; of the others, one is enough.
+    /// Adds the filter of an event. A `required` filter must hold; of the other filters, one must
+    /// hold.
     pub fn add(&mut self, event: &Event, required: bool) -> Result<()> {
         let filter = event.encode(required)?;
         let size = HEAD_BYTES.saturating_add(self.filters.len()).saturating_add(filter.len());
@@ -132,23 +135,23 @@ impl Builder {
     }
 }
 
-fn operand_bytes(kind: Type, operator: Operator, operand: Operand<'_>) -> Result<Vec<u8>> {
+fn encode_operand(kind: Type, operator: Operator, operand: Operand<'_>) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     match (kind, operand) {
-        (Type::Integer { bytes, signed }, Operand::Number(number)) if !has_two(operator) => {
+        (Type::Integer { bytes, signed }, Operand::Number(number)) if !takes_range(operator) => {
             if operator == Operator::MODULO && number == 0 {
                 return Err(invalid("nothing can be divided by 0"));
             }
-            out.put(&number_bytes(number, bytes, signed)?);
+            out.put(&encode_number(number, bytes, signed)?);
         }
-        (Type::Integer { bytes, signed }, Operand::Range(low, high)) if has_two(operator) => {
-            out.put(&number_bytes(low, bytes, signed)?).put(&number_bytes(high, bytes, signed)?);
+        (Type::Integer { bytes, signed }, Operand::Range(low, high)) if takes_range(operator) => {
+            out.put(&encode_number(low, bytes, signed)?).put(&encode_number(high, bytes, signed)?);
         }
         (Type::Guid, Operand::Guid(guid)) => {
             out.put(&guid.to_bytes());
         }
         (Type::Utf16 | Type::Ansi, Operand::Text(text)) => {
-            out.put_u16(small(text.len())?).put(text.as_bytes());
+            out.put_u16(to_u16(text.len())?).put(text.as_bytes());
         }
         _ => return Err(invalid("the value is not of the field's type")),
     }
@@ -156,10 +159,11 @@ fn operand_bytes(kind: Type, operator: Operator, operand: Operand<'_>) -> Result
 }
 
 /// Encodes a number, if a field of this type can hold it.
-fn number_bytes(number: i128, bytes: u8, signed: bool) -> Result<[u8; 8]> {
+fn encode_number(number: i128, bytes: u8, signed: bool) -> Result<[u8; 8]> {
     let bits = u32::from(bytes).saturating_mul(8).min(64);
-    let all = 1_i128.checked_shl(bits).unwrap_or(i128::MAX);
-    let (low, high) = if signed { (all.wrapping_neg() / 2, all / 2) } else { (0, all) };
+    let value_count = 1_i128.checked_shl(bits).unwrap_or(i128::MAX);
+    let (low, high) =
+        if signed { (value_count.wrapping_neg() / 2, value_count / 2) } else { (0, value_count) };
     if !(low..high).contains(&number) {
         return Err(invalid("the number is outside of the field's range"));
     }
@@ -167,11 +171,11 @@ fn number_bytes(number: i128, bytes: u8, signed: bool) -> Result<[u8; 8]> {
     Ok([b0, b1, b2, b3, b4, b5, b6, b7])
 }
 
-fn small(n: usize) -> Result<u16> {
+fn to_u16(n: usize) -> Result<u16> {
     u16::try_from(n).map_err(|_| Error::TooLarge { what: WHAT, size: n as u64, limit: u64::from(u16::MAX) })
 }
 
-fn tiny(n: usize) -> Result<u8> {
+fn to_u8(n: usize) -> Result<u8> {
     u8::try_from(n).map_err(|_| invalid("there are too many fields"))
 }
 

@@ -7,7 +7,7 @@ use super::*;
 const U32: Type = Type::Integer { bytes: 4, signed: false };
 
 /// Returns a small valid filter.
-pub(in crate::filter) fn sample() -> Vec<u8> {
+pub(in crate::filter) fn sample_filter() -> Vec<u8> {
     let mut event = Event::new(7, 1, true);
     let number = event.field(Field::one(Shape::Fixed(4))).unwrap();
     let text = event.field(Field::one(Shape::Utf16Z)).unwrap();
@@ -21,13 +21,17 @@ pub(in crate::filter) fn sample() -> Vec<u8> {
 
 #[test]
 fn built_filter_reads_back() {
-    let blob = sample();
+    let blob = sample_filter();
     assert_eq!(&blob[..8], b"EPF1\x01\0\x01\0");
     let filters: Vec<_> = Filters::parse(&blob).unwrap().iter().collect();
     let [filter] = filters[..] else { panic!("{filters:?}") };
     assert_eq!((filter.event_id, filter.event_version, filter.any, filter.required), (7, 1, true, true));
     let fields: Vec<_> = filter.fields().collect();
-    assert_eq!(fields, [Field::one(Shape::Fixed(4)), Field::one(Shape::Utf16Z)], "no more than needed");
+    assert_eq!(
+        fields,
+        [Field::one(Shape::Fixed(4)), Field::one(Shape::Utf16Z)],
+        "fields after the last used one are left out"
+    );
     let predicates: Vec<_> = filter.predicates().collect();
     let between = Predicate { field: 0, kind: U32, operator: Operator::BETWEEN, value: Value::Numbers(3, 9) };
     let contains =
@@ -82,15 +86,24 @@ fn invalid_predicates_are_rejected() {
             "{kind:?} {operator:?} {operand:?}"
         );
     }
-    assert!(event.predicate(1, i8, Operator::EQ, Operand::Number(1)).is_err(), "no such field");
-    assert!(Builder::new().add(&event, false).is_err(), "no predicate");
-    assert!(Builder::new().finish().is_err(), "no event");
+    assert!(event.predicate(1, i8, Operator::EQ, Operand::Number(1)).is_err(), "accepted a missing field");
+    assert!(Builder::new().add(&event, false).is_err(), "accepted an event without predicate");
+    assert!(Builder::new().finish().is_err(), "accepted a blob without event");
     for n in [-128, 127, 0, -1, 5, 6, 7, 8] {
         event.predicate(field, i8, Operator::EQ, Operand::Number(n)).unwrap();
     }
-    assert!(event.predicate(field, i8, Operator::EQ, Operand::Number(1)).is_err(), "a ninth");
-    assert!(event.field(Field::one(Shape::Length { field: 1, unit: 1 })).is_err(), "refers to itself");
-    assert!(event.field(Field { shape: Shape::Sid, count: Count::Field(1) }).is_err(), "refers to itself");
+    assert!(
+        event.predicate(field, i8, Operator::EQ, Operand::Number(1)).is_err(),
+        "accepted a ninth predicate"
+    );
+    assert!(
+        event.field(Field::one(Shape::Length { field: 1, unit: 1 })).is_err(),
+        "accepted a reference to itself"
+    );
+    assert!(
+        event.field(Field { shape: Shape::Sid, count: Count::Field(1) }).is_err(),
+        "accepted a reference to itself"
+    );
     assert!(event.field(Field::one(Shape::Length { field: 0, unit: 0 })).is_err());
     let largest = i128::from(u64::MAX);
     let u64 = Type::Integer { bytes: 8, signed: false };
@@ -101,7 +114,7 @@ fn invalid_predicates_are_rejected() {
 }
 
 #[test]
-fn a_blob_ends_at_its_limit() {
+fn blob_is_limited_to_4096_bytes() {
     let mut event = Event::new(1, 0, false);
     event.field(Field::one(Shape::AnsiZ)).unwrap();
     let text = String::from_utf8(vec![b'x'; 4096 - 8 - 16 - 8 - 2]).unwrap();
@@ -115,15 +128,15 @@ fn a_blob_ends_at_its_limit() {
 
 #[test]
 fn damaged_blobs_are_rejected_or_read_without_panic() {
-    let blob = sample();
-    for cut in 0..blob.len() {
-        assert!(Filters::parse(&blob[..cut]).is_err(), "{cut}");
+    let blob = sample_filter();
+    for length in 0..blob.len() {
+        assert!(Filters::parse(&blob[..length]).is_err(), "parsed a prefix of {length} bytes");
     }
     for at in 0..blob.len() {
         for value in [0, 1, 2, 3, 5, 8, 16, 32, 35, 127, 128, 255] {
-            let mut bad = blob.clone();
-            bad[at] = value;
-            let Ok(filters) = Filters::parse(&bad) else { continue };
+            let mut damaged = blob.clone();
+            damaged[at] = value;
+            let Ok(filters) = Filters::parse(&damaged) else { continue };
             for filter in filters.iter() {
                 let fields = filter.fields().count();
                 assert!(filter.predicates().count() >= 1);
@@ -134,7 +147,7 @@ fn damaged_blobs_are_rejected_or_read_without_panic() {
 }
 
 #[test]
-fn case_is_folded_one_character_for_one() {
+fn case_folding_maps_one_character_to_one() {
     for (from, to) in
         [('a', 'A'), ('z', 'Z'), ('{', '{'), ('`', '`'), ('ö', 'Ö'), ('ß', 'ß'), ('я', 'Я'), ('1', '1')]
     {

@@ -1,11 +1,11 @@
-//! The encoder writes the bytes that a payload written field by field has.
+//! Compares the encoder with payloads that are written field by field.
 
 use super::*;
 use alloc::vec::Vec;
 use std::vec;
 
 /// Returns the bytes that a function appends.
-fn bytes(put: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
+fn collect_bytes(put: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut payload = Vec::new();
     put(&mut payload);
     payload
@@ -16,13 +16,13 @@ fn scheduler_events_have_the_bytes_of_their_fields() {
     const SWITCH: PayloadLayout = PayloadLayout::new(hook::CONTEXT_SWITCH, 2);
     const READY: PayloadLayout = PayloadLayout::new(hook::READY_THREAD, 2);
     const PRIORITY: PayloadLayout = PayloadLayout::new(hook::SET_PRIORITY, 3);
-    let by_hand = bytes(|payload| {
+    let by_hand = collect_bytes(|payload| {
         payload.put_u32(11).put_u32(12).put_u8(8).put_u8(9).put_u8(0).put_u8(0);
         payload.put_u8(6).put_u8(1).put_u8(5).put_u8(0).put_u32(777).put_u32(0);
         payload.put_u32(13).put_u8(1).put_u8(0).put_u8(1).put_u8(0);
         payload.put_u32(14).put_u8(2).put_u8(3).put_u16(0);
     });
-    let by_table = bytes(|payload| {
+    let by_table = collect_bytes(|payload| {
         put_kernel_event!(payload, SWITCH, {
             NewThreadId: 11_u32,
             OldThreadId: 12_u32,
@@ -49,7 +49,7 @@ fn samples_calls_and_interrupts_have_the_bytes_of_their_fields() {
     const INTERRUPT: PayloadLayout = PayloadLayout::new(hook::ISR, 2);
     const DPC: PayloadLayout = PayloadLayout::new(hook::DPC, 2);
     let address = 0xFFFF_8000_0000_1234_u64;
-    let by_hand = bytes(|payload| {
+    let by_hand = collect_bytes(|payload| {
         payload.put_u64(address).put_u32(7).put_u16(1).put_u8(0x41).put_u8(0);
         payload.put_u64(address).put_u32(7).put_u16(19).put_u16(0);
         payload.put_u32(0).put_u32(10_000).put_u32(5_000).put_wide_z("Timer");
@@ -57,7 +57,7 @@ fn samples_calls_and_interrupts_have_the_bytes_of_their_fields() {
         payload.put_i64(-5).put_u64(address).put_u8(1).put_u16(300).put_u8(0);
         payload.put_i64(6).put_u64(address);
     });
-    let by_table = bytes(|payload| {
+    let by_table = collect_bytes(|payload| {
         put_kernel_event!(payload, SAMPLE, {
             InstructionPointer: address,
             ThreadId: 7_u32,
@@ -97,7 +97,7 @@ fn storage_and_memory_events_have_the_bytes_of_their_fields() {
     const FILE: PayloadLayout = PayloadLayout::new(hook::FILE_READ, 3).before("ExtraFlags");
     const END: PayloadLayout = PayloadLayout::new(hook::FILE_OPERATION_END, 2);
     const NAME: PayloadLayout = PayloadLayout::new(hook::FILE_NAME_CREATE, 2);
-    let by_hand = bytes(|payload| {
+    let by_hand = collect_bytes(|payload| {
         payload.put_u64(0x7000).put_u64(0x40_1000);
         payload.put_i64(9).put_u64(0).put_u64(0x7000).put_u64(0).put_u32(7).put_u32(4096);
         payload.put_u64(0x7000).put_u64(8192).put_u32(5).put_u32(0x3000);
@@ -107,7 +107,7 @@ fn storage_and_memory_events_have_the_bytes_of_their_fields() {
         payload.put_u64(78).put_u64(512).put_u32(0);
         payload.put_u64(5).put_wide_z("/tmp/ä");
     });
-    let by_table = bytes(|payload| {
+    let by_table = collect_bytes(|payload| {
         put_kernel_event!(payload, FAULT, { VirtualAddress: 0x7000_u64, ProgramCounter: 0x40_1000_u64 });
         put_kernel_event!(payload, HARD_FAULT, {
             InitialTime: 9_i64,
@@ -147,12 +147,12 @@ fn storage_and_memory_events_have_the_bytes_of_their_fields() {
 #[test]
 fn network_events_have_the_bytes_of_their_fields() {
     const SEND: PayloadLayout = PayloadLayout::new(hook::TCP_SEND, 2);
-    let by_hand = bytes(|payload| {
+    let by_hand = collect_bytes(|payload| {
         payload.put_u32(7).put_u32(9).put(&[10, 0, 0, 2, 127, 0, 0, 1]);
         payload.put(&0x1234_u16.to_be_bytes()).put(&80_u16.to_be_bytes());
         payload.put_u32(50).put_u32(51).put_u32(0).put_u64(0xFFFF_8888_0000_0000);
     });
-    let by_table = bytes(|payload| {
+    let by_table = collect_bytes(|payload| {
         put_kernel_event!(payload, SEND, {
             PID: 7_u32,
             size: 9_u32,
@@ -176,7 +176,7 @@ fn process_thread_and_image_events_have_the_bytes_of_their_fields() {
     const WALK: PayloadLayout = PayloadLayout::new(hook::STACK_WALK, 2);
     let user = Sid::EVERYONE;
     for sid in [Some(&user), None] {
-        let by_hand = bytes(|payload| {
+        let by_hand = collect_bytes(|payload| {
             payload.put_u64(99).put_u32(5).put_u32(1).put_u32(3).put_i32(259).put_u64(0).put_u32(9);
             match sid {
                 Some(sid) => payload.put_u64(16).put_u64(0).put(&sid.to_bytes()),
@@ -184,7 +184,7 @@ fn process_thread_and_image_events_have_the_bytes_of_their_fields() {
             };
             payload.put(b"shop").put_u8(0).put_wide_z("shop -v").put_wide_z("package").put_wide_z("app");
         });
-        let by_table = bytes(|payload| {
+        let by_table = collect_bytes(|payload| {
             put_kernel_event!(
                 payload,
                 PROCESS,
@@ -207,7 +207,7 @@ fn process_thread_and_image_events_have_the_bytes_of_their_fields() {
         });
         assert_eq!(by_table, by_hand);
     }
-    let by_hand = bytes(|payload| {
+    let by_hand = collect_bytes(|payload| {
         payload.put_u32(5).put_u32(7).put_u64(0).put_u64(0).put_u64(0).put_u64(0);
         payload.put_u64(3).put_u64(0).put_u64(0).put_u32(0).put_u8(8).put_u8(0).put_u8(0).put_u8(0);
         payload.put_wide_z("main");
@@ -216,7 +216,7 @@ fn process_thread_and_image_events_have_the_bytes_of_their_fields() {
         payload.put_i64(0).put_u32(5).put_u32(7).put_u64(0x40_0010).put_u64(0x40_0020);
     });
     let frames = [0x40_0010_u64, 0x40_0020].map(u64::to_le_bytes).concat();
-    let by_table = bytes(|payload| {
+    let by_table = collect_bytes(|payload| {
         put_kernel_event!(
             payload,
             THREAD,
@@ -235,11 +235,11 @@ fn process_thread_and_image_events_have_the_bytes_of_their_fields() {
 }
 
 #[test]
-fn tail_ends_where_the_caller_ends_it() {
+fn tail_may_end_before_its_last_field() {
     const START: PayloadLayout = PayloadLayout::new(hook::PROFILE_START, 3);
     const DEFUNCT: PayloadLayout = PayloadLayout::new(hook::PROCESS_DEFUNCT, 5);
-    assert_eq!(bytes(|payload| put_kernel_event!(payload, START, { Source: 1_u32 })).len(), 12);
-    let empty = bytes(|payload| {
+    assert_eq!(collect_bytes(|payload| put_kernel_event!(payload, START, { Source: 1_u32 })).len(), 12);
+    let empty = collect_bytes(|payload| {
         let (no_sid, exit_time): (Option<&Sid>, u64) = (None, 5);
         put_kernel_event!(
             payload,
@@ -260,14 +260,15 @@ fn tail_ends_where_the_caller_ends_it() {
 }
 
 #[test]
-fn text_in_a_field_of_fixed_size_is_cut_between_characters() {
+fn text_in_a_field_of_fixed_size_is_truncated_between_characters() {
     const PROCESSOR: PayloadLayout = PayloadLayout::new(hook::CONFIG_PROCESSORS, 2);
     // 16 UTF-16 units with the NUL: seven pairs of surrogates and one more unit.
-    for (text, kept) in
+    for (text, expected) in
         [("ab", "ab"), ("a\u{1F600}", "a\u{1F600}"), (&"\u{1F600}".repeat(9), &"\u{1F600}".repeat(7))]
     {
-        let by_table = bytes(|payload| put_kernel_event!(payload, PROCESSOR, { VendorIdentifier: text }));
-        let mut field = bytes(|payload| _ = payload.put_wide_z(kept));
+        let by_table =
+            collect_bytes(|payload| put_kernel_event!(payload, PROCESSOR, { VendorIdentifier: text }));
+        let mut field = collect_bytes(|payload| _ = payload.put_wide_z(expected));
         field.resize(32, 0);
         assert_eq!(by_table[12 + 128..12 + 128 + 32], field);
         assert!(by_table[..12 + 128].iter().chain(&by_table[12 + 128 + 32..]).all(|byte| *byte == 0));
@@ -278,10 +279,10 @@ fn text_in_a_field_of_fixed_size_is_cut_between_characters() {
 fn repeated_values_follow_their_count() {
     const NAMES: PayloadLayout = PayloadLayout::new(hook::PMC_CONFIG, 2);
     const NODES: PayloadLayout = PayloadLayout::new(hook::CONFIG_NUMA_NODE, 2);
-    let by_hand = bytes(|payload| {
+    let by_hand = collect_bytes(|payload| {
         payload.put_u32(2).put_wide_z("a").put_wide_z("").put_u32(2).put_u64(5).put_u64(6);
     });
-    let by_table = bytes(|payload| {
+    let by_table = collect_bytes(|payload| {
         put_kernel_event!(payload, NAMES, { CounterCount: 2_u32 }, { CounterName: RepeatedValues(["a", ""]) });
         put_kernel_event!(payload, NODES, { NodeCount: 2_u32 }, { NodeMap: RepeatedValues([5_u64, 6]) });
     });
@@ -292,11 +293,14 @@ fn repeated_values_follow_their_count() {
 fn layout_is_shared_by_events_of_one_table_only() {
     const PROCESS: PayloadLayout = PayloadLayout::shared(&[hook::PROCESS_START, hook::PROCESS_DEFUNCT], 4);
     assert_eq!(PROCESS.version(), 4);
-    let shared =
+    let try_shared =
         |hooks: &'static [u16], version| std::panic::catch_unwind(|| PayloadLayout::shared(hooks, version));
-    assert!(shared(&[hook::PROCESS_START, hook::PROCESS_DEFUNCT], 5).is_err(), "one has a newer table");
-    assert!(shared(&[hook::DPC, hook::TIMER_DPC], 2).is_ok());
-    assert!(shared(&[hook::DPC, hook::ISR], 2).is_err(), "two tables of one version");
-    assert!(shared(&[hook::DPC, 0x01FF], 2).is_err(), "no table");
-    assert!(shared(&[], 2).is_err(), "no events");
+    assert!(
+        try_shared(&[hook::PROCESS_START, hook::PROCESS_DEFUNCT], 5).is_err(),
+        "accepted events of different tables"
+    );
+    assert!(try_shared(&[hook::DPC, hook::TIMER_DPC], 2).is_ok());
+    assert!(try_shared(&[hook::DPC, hook::ISR], 2).is_err(), "accepted two tables of one version");
+    assert!(try_shared(&[hook::DPC, 0x01FF], 2).is_err(), "accepted an event without table");
+    assert!(try_shared(&[], 2).is_err(), "accepted an empty list");
 }

@@ -23,11 +23,11 @@ struct FakeCapture {
     queue: VecDeque<(u64, bool, Vec<u8>)>,
     wake: OwnedFd,
     lost: Arc<Mutex<u64>>,
-    ends_with: Option<u16>,
+    last_hook: Option<u16>,
 }
 
 impl FakeCapture {
-    fn take_in(&mut self, clock: &dyn CaptureClock) {
+    fn encode_pending(&mut self, clock: &dyn CaptureClock) {
         for (ns, hook, payload) in self.pending.lock().unwrap().drain(..) {
             let mut record = Vec::new();
             let header = PerfInfoHeader { pointer_size: 8, version: 2, hook, time: 0, counters: &[] };
@@ -44,7 +44,7 @@ impl Capture for FakeCapture {
     }
 
     fn poll(&mut self, clock: &dyn CaptureClock, _: bool) {
-        self.take_in(clock);
+        self.encode_pending(clock);
     }
 
     fn peek(&self, stream: u16) -> Option<Captured> {
@@ -63,16 +63,16 @@ impl Capture for FakeCapture {
 
     fn end(&mut self, clock: &dyn CaptureClock) {
         let now = Anchor::now(traceweir_transport::clock::Counter::best()).monotonic_ns;
-        if let Some(hook) = self.ends_with.take() {
+        if let Some(hook) = self.last_hook.take() {
             self.pending.lock().unwrap().push_back((now, hook, vec![]));
         }
-        self.take_in(clock);
+        self.encode_pending(clock);
     }
 }
 
 #[test]
 fn captured_and_written_records_are_merged_with_stacks_after_events() {
-    let stage = Stage::with_file(properties(0));
+    let fixture = SessionFixture::with_file(session_config(0));
     let (pending, lost) = (Arc::new(Mutex::new(VecDeque::new())), Arc::new(Mutex::new(0)));
     let wake = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
     let source = FakeCapture {
@@ -80,18 +80,18 @@ fn captured_and_written_records_are_merged_with_stacks_after_events() {
         queue: VecDeque::new(),
         wake,
         lost: Arc::clone(&lost),
-        ends_with: Some(hook::END_GROUP_MASKS),
+        last_hook: Some(hook::END_GROUP_MASKS),
     };
-    stage.session.capture(Box::new(source));
+    fixture.session.capture(Box::new(source));
     let second = FakeCapture {
         pending: Arc::default(),
         queue: VecDeque::new(),
         wake: eventfd(0, EventfdFlags::NONBLOCK).unwrap(),
         lost: Arc::new(Mutex::new(100)),
-        ends_with: Some(0x0021),
+        last_hook: Some(0x0021),
     };
-    stage.session.capture(Box::new(second));
-    let pen = stage.pen(4711);
+    fixture.session.capture(Box::new(second));
+    let writer = fixture.attach_writer(4711);
     let now = || Anchor::now(traceweir_transport::clock::Counter::best()).monotonic_ns;
     // Each number is captured and written, in turns.
     for number in 0..50_u64 {
@@ -100,37 +100,37 @@ fn captured_and_written_records_are_merged_with_stacks_after_events() {
         let time = event.0;
         pending.lock().unwrap().extend([event, (time, hook::STACK_WALK, stack)]);
         std::thread::sleep(Duration::from_micros(200));
-        pen.write(number, 0).unwrap();
+        writer.write(number, 0).unwrap();
         std::thread::sleep(Duration::from_micros(200));
     }
     *lost.lock().unwrap() = 3;
-    let properties = stage.stop();
+    let properties = fixture.stop();
     assert_eq!(properties.events_lost, 3);
-    let trace = Trace::open(File::open(stage.log()).unwrap()).unwrap();
-    let (mut events, mut seen, mut last) = (trace.events(), Vec::new(), 0);
+    let trace = Trace::open(File::open(fixture.log_path()).unwrap()).unwrap();
+    let (mut events, mut records, mut last) = (trace.events(), Vec::new(), 0);
     while let Some(event) = events.next().unwrap() {
         match event.hook() {
             Some(hook::CONTEXT_SWITCH) => {
                 last = event.time();
-                seen.push(("captured", u64::from_le_bytes(*event.payload().first_chunk().unwrap())));
+                records.push(("captured", u64::from_le_bytes(*event.payload().first_chunk().unwrap())));
             }
             Some(hook::STACK_WALK) => {
                 assert_eq!(i64::from_le_bytes(*event.payload().first_chunk().unwrap()), last)
             }
-            Some(hook::END_GROUP_MASKS) => seen.push(("end", 0)),
+            Some(hook::END_GROUP_MASKS) => records.push(("end", 0)),
             Some(0x0021) => panic!("a session has one capture"),
             Some(_) => {}
-            None => seen.push(("written", u64::from_le_bytes(*event.payload().first_chunk().unwrap()))),
+            None => records.push(("written", u64::from_le_bytes(*event.payload().first_chunk().unwrap()))),
         }
     }
     let expected = (0..50).flat_map(|number| [("captured", number), ("written", number)]);
     let expected: Vec<_> = expected.chain([("end", 0)]).collect();
-    assert_eq!(seen, expected);
+    assert_eq!(records, expected);
 }
 
 #[test]
 fn stack_is_dropped_with_an_event_too_large_for_a_buffer() {
-    let stage = Stage::with_file(properties(0));
+    let fixture = SessionFixture::with_file(session_config(0));
     let now = Anchor::now(traceweir_transport::clock::Counter::best()).monotonic_ns;
     let stack = |number: u64| [0, number].iter().flat_map(|word| u64::to_le_bytes(*word)).collect();
     let event = |number: u64, size: usize| {
@@ -152,40 +152,40 @@ fn stack_is_dropped_with_an_event_too_large_for_a_buffer() {
         queue: VecDeque::new(),
         wake: eventfd(0, EventfdFlags::NONBLOCK).unwrap(),
         lost: Arc::default(),
-        ends_with: None,
+        last_hook: None,
     };
-    stage.session.capture(Box::new(source));
-    assert_eq!(stage.stop().events_lost, 3, "the event and both parts of its stack");
-    let trace = Trace::open(File::open(stage.log()).unwrap()).unwrap();
-    let (mut events, mut seen) = (trace.events(), Vec::new());
+    fixture.session.capture(Box::new(source));
+    assert_eq!(fixture.stop().events_lost, 3, "the event and both parts of its stack");
+    let trace = Trace::open(File::open(fixture.log_path()).unwrap()).unwrap();
+    let (mut events, mut records) = (trace.events(), Vec::new());
     while let Some(event) = events.next().unwrap() {
         let number = |at: usize| u64::from_le_bytes(*event.payload()[at..].first_chunk().unwrap());
         match event.hook() {
-            Some(hook::CONTEXT_SWITCH) => seen.push((hook::CONTEXT_SWITCH, number(0))),
-            Some(hook::STACK_WALK) => seen.push((hook::STACK_WALK, number(8))),
+            Some(hook::CONTEXT_SWITCH) => records.push((hook::CONTEXT_SWITCH, number(0))),
+            Some(hook::STACK_WALK) => records.push((hook::STACK_WALK, number(8))),
             _ => {}
         }
     }
     assert_eq!(
-        seen,
+        records,
         [(hook::CONTEXT_SWITCH, 1), (hook::STACK_WALK, 1), (hook::CONTEXT_SWITCH, 3), (hook::STACK_WALK, 3)]
     );
 }
 
 /// A capture that closes only after `may_close`, as perf events take seconds.
-struct SlowToClose {
+struct SlowClosingCapture {
     inner: FakeCapture,
     may_close: Option<Receiver<()>>,
     closed: Sender<()>,
 }
 
-impl Capture for SlowToClose {
+impl Capture for SlowClosingCapture {
     fn wake(&self) -> BorrowedFd<'_> {
         self.inner.wake()
     }
 
-    fn poll(&mut self, clock: &dyn CaptureClock, all: bool) {
-        self.inner.poll(clock, all);
+    fn poll(&mut self, clock: &dyn CaptureClock, events: bool) {
+        self.inner.poll(clock, events);
     }
 
     fn peek(&self, stream: u16) -> Option<Captured> {
@@ -205,7 +205,7 @@ impl Capture for SlowToClose {
     }
 }
 
-impl Drop for SlowToClose {
+impl Drop for SlowClosingCapture {
     fn drop(&mut self) {
         // Fails if the test has ended, whatever its result.
         let _ = self.may_close.take().map(|gate| gate.recv());
@@ -215,7 +215,7 @@ impl Drop for SlowToClose {
 
 #[test]
 fn closing_a_capture_does_not_delay_the_stop_or_the_end_time() {
-    let stage = Stage::with_file(properties(0));
+    let fixture = SessionFixture::with_file(session_config(0));
     let (close, may_close) = channel();
     let (closed, is_closed) = channel();
     let inner = FakeCapture {
@@ -223,23 +223,23 @@ fn closing_a_capture_does_not_delay_the_stop_or_the_end_time() {
         queue: VecDeque::new(),
         wake: eventfd(0, EventfdFlags::NONBLOCK).unwrap(),
         lost: Arc::default(),
-        ends_with: Some(hook::END_GROUP_MASKS),
+        last_hook: Some(hook::END_GROUP_MASKS),
     };
-    stage.session.capture(Box::new(SlowToClose { inner, may_close: Some(may_close), closed }));
+    fixture.session.capture(Box::new(SlowClosingCapture { inner, may_close: Some(may_close), closed }));
     let (done, stopped) = channel();
-    stage.session.stop(Box::new(move |outcome| {
+    fixture.session.stop(Box::new(move |outcome| {
         let _ = done.send(outcome.is_ok());
     }));
     let answer = stopped.recv_timeout(Duration::from_secs(60));
     let opened_gate = Anchor::now(traceweir_transport::clock::Counter::best()).wall;
     drop(close);
-    assert_eq!(answer, Ok(true), "the answer waits for the capture to be closed");
-    assert_eq!(is_closed.recv_timeout(Duration::from_secs(60)), Ok(()), "and it is closed in the end");
-    let trace = Trace::open(File::open(stage.log()).unwrap()).unwrap();
+    assert_eq!(answer, Ok(true), "the stop waited for the capture to close");
+    assert_eq!(is_closed.recv_timeout(Duration::from_secs(60)), Ok(()), "the capture is not closed");
+    let trace = Trace::open(File::open(fixture.log_path()).unwrap()).unwrap();
     assert!(trace.header().end_time <= opened_gate);
     let (mut events, mut last) = (trace.events(), None);
     while let Some(event) = events.next().unwrap() {
         last = event.hook().or(last);
     }
-    assert_eq!(last, Some(hook::END_GROUP_MASKS), "the rundown at the end is in the file");
+    assert_eq!(last, Some(hook::END_GROUP_MASKS), "the final rundown is not in the file");
 }

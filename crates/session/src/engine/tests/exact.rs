@@ -6,24 +6,27 @@ use std::sync::Arc;
 
 /// Writes from one thread per process. Returns the numbers that were accepted and how many were
 /// not.
-fn write_from_threads(pens: &[Pen], events: u64, more: usize) -> (Vec<u64>, u64) {
+fn write_from_threads(test_writers: &[TestWriter], events: u64, extra_bytes: usize) -> (Vec<u64>, u64) {
     let accepted = Arc::new(Mutex::new((Vec::new(), 0)));
     std::thread::scope(|scope| {
-        for (index, pen) in pens.iter().enumerate() {
+        for (index, writer) in test_writers.iter().enumerate() {
             let accepted = Arc::clone(&accepted);
             scope.spawn(move || {
-                let (mut mine, mut lost) = (Vec::new(), 0);
+                let (mut accepted_here, mut lost) = (Vec::new(), 0);
                 for at in 0..events {
                     let number = (index as u64) << 32 | at;
-                    match pen.write(number, if more == 0 { 0 } else { (number as usize * 37) % more }) {
-                        Ok(()) => mine.push(number),
+                    match writer.write(
+                        number,
+                        if extra_bytes == 0 { 0 } else { (number as usize * 37) % extra_bytes },
+                    ) {
+                        Ok(()) => accepted_here.push(number),
                         Err(Failure::Full | Failure::TooLarge | Failure::OwnerFull) => lost += 1,
-                        Err(Failure::Closed) => panic!("no test closes it"),
+                        Err(Failure::Closed) => panic!("no test closes the outlet"),
                     }
                 }
-                let mut all = accepted.lock().unwrap();
-                all.0.append(&mut mine);
-                all.1 += lost;
+                let mut events = accepted.lock().unwrap();
+                events.0.append(&mut accepted_here);
+                events.1 += lost;
             });
         }
     });
@@ -31,73 +34,74 @@ fn write_from_threads(pens: &[Pen], events: u64, more: usize) -> (Vec<u64>, u64)
 }
 
 /// Writes, stops, and compares the accepted events with the file.
-fn account(raw: SessionConfig, writers: usize, events: u64, more: usize) {
-    let stage = Stage::with_file(raw);
-    let pens: Vec<Pen> = (0..writers).map(|i| stage.pen(1000 + i as u32)).collect();
-    let (accepted, lost) = write_from_threads(&pens, events, more);
-    let after = stage.stop();
-    let there = read(&stage.log());
-    assert_eq!(set(&there.iter().map(|e| e.2).collect::<Vec<_>>()), set(&accepted));
+fn assert_all_events_counted(raw: SessionConfig, writers: usize, events: u64, extra_bytes: usize) {
+    let fixture = SessionFixture::with_file(raw);
+    let test_writers: Vec<TestWriter> =
+        (0..writers).map(|i| fixture.attach_writer(1000 + i as u32)).collect();
+    let (accepted, lost) = write_from_threads(&test_writers, events, extra_bytes);
+    let after = fixture.stop();
+    let read = read_log(&fixture.log_path());
+    assert_eq!(unique_numbers(&read.iter().map(|e| e.2).collect::<Vec<_>>()), unique_numbers(&accepted));
     assert_eq!(after.events_lost, lost);
     assert_eq!(after.lost_by_cause.no_room, lost);
     assert_eq!((after.events, after.damaged_regions), (accepted.len() as u64, 0));
     assert_eq!((after.processes, after.end_status), (0, 0));
-    assert!(there.iter().all(|e| u64::from(e.0) == 1000 + (e.2 >> 32)), "the process id is the true one");
-    let header = Trace::open(File::open(stage.log()).unwrap()).unwrap().header().clone();
+    assert!(read.iter().all(|e| u64::from(e.0) == 1000 + (e.2 >> 32)), "an event has a wrong process id");
+    let header = Trace::open(File::open(fixture.log_path()).unwrap()).unwrap().header().clone();
     assert_eq!(u64::from(header.events_lost), lost);
     assert_eq!(header.buffers_written, after.buffers_written);
 }
 
 #[test]
 fn events_of_one_writer_are_accounted_for() {
-    account(properties(1), 1, 20_000, 0);
+    assert_all_events_counted(session_config(SEQUENTIAL), 1, 20_000, 0);
 }
 
 #[test]
 fn events_of_sixteen_writers_are_accounted_for() {
-    account(properties(1), 16, 3_000, 600);
+    assert_all_events_counted(session_config(SEQUENTIAL), 16, 3_000, 600);
 }
 
 #[test]
 fn overflowing_rings_count_lost_events() {
     // The smallest rings and buffers, and the largest records that fit: writers are faster than the
     // collector.
-    let raw = SessionConfig { buffer_size: 4, ring_bytes: 1, ..properties(1) };
-    account(raw, 4, 4_000, 3_900);
+    let raw = SessionConfig { buffer_size: 4, ring_bytes: 1, ..session_config(1) };
+    assert_all_events_counted(raw, 4, 4_000, 3_900);
 }
 
 #[test]
 fn one_stream_for_all_cpus_loses_nothing() {
-    account(properties(0x1000_0001), 4, 4_000, 50);
+    assert_all_events_counted(session_config(SEQUENTIAL | ONE_STREAM), 4, 4_000, 50);
 }
 
 #[test]
 fn compressed_file_loses_nothing() {
-    account(properties(0x0400_0001), 3, 4_000, 100);
+    assert_all_events_counted(session_config(SEQUENTIAL | COMPRESSED), 3, 4_000, 100);
 }
 
 #[test]
 fn two_buffers_are_enough_for_many_cpus() {
     // Memory for two buffers, with many CPUs.
-    let raw = SessionConfig { minimum_buffers: 2, maximum_buffers: 2, ..properties(0x1000_0001) };
-    account(raw, 4, 2_000, 300);
+    let raw = SessionConfig { minimum_buffers: 2, maximum_buffers: 2, ..session_config(0x1000_0001) };
+    assert_all_events_counted(raw, 4, 2_000, 300);
 }
 
 #[test]
 fn every_clock_stamps_the_time_of_writing() {
     for clock in 1..=3 {
-        let stage = Stage::with_file(SessionConfig { clock, ..properties(1) });
+        let fixture = SessionFixture::with_file(SessionConfig { clock, ..session_config(1) });
         let counter = traceweir_transport::clock::Counter::best();
         let before = traceweir_transport::clock::Anchor::now(counter).wall;
-        let pen = stage.pen(5);
+        let writer = fixture.attach_writer(5);
         for number in 0..100 {
-            pen.write(number, 0).unwrap();
+            writer.write(number, 0).unwrap();
         }
-        let after = stage.stop();
+        let after = fixture.stop();
         let end = traceweir_transport::clock::Anchor::now(counter).wall;
-        let trace = Trace::open(File::open(stage.log()).unwrap()).unwrap();
+        let trace = Trace::open(File::open(fixture.log_path()).unwrap()).unwrap();
         assert_eq!(trace.header().clock_type, after.config.clock);
-        for event in read(&stage.log()) {
+        for event in read_log(&fixture.log_path()) {
             let time = trace.clock().file_time(event.3);
             // Clocks of a machine under load agree to a millisecond; rounded megahertz cost 0.05 %
             // of a short run.
@@ -112,42 +116,42 @@ fn every_clock_stamps_the_time_of_writing() {
 
 #[test]
 fn ended_process_is_collected_to_its_last_event() {
-    let stage = Stage::with_file(properties(1));
+    let fixture = SessionFixture::with_file(session_config(SEQUENTIAL));
     for pid in 0..20_u64 {
-        let pen = stage.pen(u32::try_from(pid).unwrap());
+        let writer = fixture.attach_writer(u32::try_from(pid).unwrap());
         for at in 0..50 {
-            pen.write(pid * 50 + at, 0).unwrap();
+            writer.write(pid * 50 + at, 0).unwrap();
         }
-        pen.outlet.count_lost(pen.ticket);
-        assert!(pen.outlet.close());
-        stage.session.detach(pen.source);
+        writer.outlet.count_lost(writer.ticket);
+        assert!(writer.outlet.close());
+        fixture.session.detach(writer.source);
     }
-    let before = stage.flush();
+    let before = fixture.flush();
     assert!(before.processes <= 20);
-    let after = stage.stop();
-    assert_eq!(set(&numbers(&stage.log())), (0..1000).collect());
+    let after = fixture.stop();
+    assert_eq!(unique_numbers(&read_numbers(&fixture.log_path())), (0..1000).collect());
     assert_eq!(after.events_lost, 20, "losses of ended processes still count");
 }
 
 #[test]
 fn invalid_record_is_counted_and_affects_no_other() {
-    let stage = Stage::with_file(properties(1));
-    let (good, bad) = (stage.pen(1), stage.pen(2));
+    let fixture = SessionFixture::with_file(session_config(SEQUENTIAL));
+    let (good, bad) = (fixture.attach_writer(1), fixture.attach_writer(2));
     for number in 0..100 {
         good.write(number, 0).unwrap();
         bad.write_record(&[0xEE; 96]).unwrap();
         bad.write(1000 + number, 0).unwrap();
     }
-    let after = stage.stop();
-    assert_eq!(set(&numbers(&stage.log())), (0..100).chain(1000..1100).collect());
+    let after = fixture.stop();
+    assert_eq!(unique_numbers(&read_numbers(&fixture.log_path())), (0..100).chain(1000..1100).collect());
     assert_eq!((after.lost_by_cause.damaged, after.events_lost, after.damaged_regions), (100, 100, 0));
 }
 
 #[test]
 fn damaged_region_affects_no_other() {
-    let stage = Stage::with_file(properties(1));
-    let good = stage.pen(1);
-    let attached = stage.session.attach(2, Threads::AsGiven).unwrap();
+    let fixture = SessionFixture::with_file(session_config(SEQUENTIAL));
+    let good = fixture.attach_writer(1);
+    let attached = fixture.session.attach(2, Threads::AsGiven).unwrap();
     let layout = attached.params.layout;
     let memory = File::from(attached.memory);
     // A head beyond what the ring can hold.
@@ -156,16 +160,16 @@ fn damaged_region_affects_no_other() {
     for number in 0..100 {
         good.write(number, 0).unwrap();
     }
-    let after = stage.stop();
-    assert_eq!(set(&numbers(&stage.log())), (0..100).collect());
+    let after = fixture.stop();
+    assert_eq!(unique_numbers(&read_numbers(&fixture.log_path())), (0..100).collect());
     assert_eq!(after.damaged_regions, 1);
 }
 
 #[test]
 fn random_bytes_in_regions_affect_no_other() {
     use std::os::unix::fs::FileExt;
-    let stage = Stage::with_file(SessionConfig { ring_bytes: 1, ..properties(1) });
-    let good = stage.pen(1);
+    let fixture = SessionFixture::with_file(SessionConfig { ring_bytes: 1, ..session_config(1) });
+    let good = fixture.attach_writer(1);
     // A small deterministic generator: the same bytes each time.
     let mut state = 0x9E37_79B9_7F4A_7C15_u64;
     let mut random = move |below: u64| {
@@ -176,12 +180,12 @@ fn random_bytes_in_regions_affect_no_other() {
     };
     let mut accepted = Vec::new();
     for round in 0..200 {
-        let attached = stage.session.attach(2, Threads::AsGiven).unwrap();
+        let attached = fixture.session.attach(2, Threads::AsGiven).unwrap();
         let memory = File::from(attached.memory.try_clone().unwrap());
         let outlet: &'static Outlet = Box::leak(Box::new(Outlet::new()));
         let source = RegionSource::File { memory: attached.memory, wake: attached.wake };
         let ticket = outlet.open(source, &attached.params).unwrap();
-        let bad = Pen { outlet, ticket, source: attached.source };
+        let bad = TestWriter { outlet, ticket, source: attached.source };
         for at in 0..20 {
             bad.write(1 << 40 | round << 8 | at, 0).unwrap();
         }
@@ -211,17 +215,17 @@ fn random_bytes_in_regions_affect_no_other() {
         good.write(number, 0).unwrap();
         accepted.push(number);
         if random(2) == 0 {
-            stage.flush();
+            fixture.flush();
         }
         // Not closed: that would wait for an overwritten lock word.
-        stage.session.detach(attached.source);
+        fixture.session.detach(attached.source);
     }
-    let after = stage.stop();
+    let after = fixture.stop();
     // A record may keep its own stamp: then its process is responsible for the order.
-    let there = read_but(&stage.log(), &[Rule::TimeInBuffer, Rule::TimeAcrossBuffers]);
-    let honest: Vec<u64> = there.into_iter().filter(|e| e.0 == 1).map(|e| e.2).collect();
-    assert_eq!(set(&honest), set(&accepted));
-    assert!(after.damaged_regions > 0 && after.lost_by_cause.damaged > 0, "some damage was noticed");
+    let read = read_log_except(&fixture.log_path(), &[Rule::TimeInBuffer, Rule::TimeAcrossBuffers]);
+    let honest: Vec<u64> = read.into_iter().filter(|e| e.0 == 1).map(|e| e.2).collect();
+    assert_eq!(unique_numbers(&honest), unique_numbers(&accepted));
+    assert!(after.damaged_regions > 0 && after.lost_by_cause.damaged > 0, "no damage was noticed");
 }
 
 proptest! {
@@ -233,15 +237,15 @@ proptest! {
         bursts in prop::collection::vec((0_u64..400, 0_usize..700, any::<bool>()), 1..6),
         low_latency: bool,
     ) {
-        let raw = SessionConfig { buffer_size, low_latency, ring_bytes: 1, ..properties(1) };
-        let stage = Stage::with_file(raw);
-        let pens: Vec<Pen> = (0..writers).map(|i| stage.pen(i as u32)).collect();
+        let raw = SessionConfig { buffer_size, low_latency, ring_bytes: 1, ..session_config(1) };
+        let fixture = SessionFixture::with_file(raw);
+        let test_writers: Vec<TestWriter> = (0..writers).map(|i| fixture.attach_writer(i as u32)).collect();
         let (mut next, mut accepted, mut lost) = (0, Vec::new(), 0);
-        for (events, more, flush) in bursts {
-            for (index, pen) in pens.iter().enumerate() {
+        for (events, extra_bytes, flush) in bursts {
+            for (index, writer) in test_writers.iter().enumerate() {
                 for at in next..next + events {
                     let number = (index as u64) << 32 | at;
-                    match pen.write(number, more) {
+                    match writer.write(number, extra_bytes) {
                         Ok(()) => accepted.push(number),
                         Err(_) => lost += 1,
                     }
@@ -249,12 +253,12 @@ proptest! {
             }
             next += events;
             if flush {
-                let now = stage.flush();
+                let now = fixture.flush();
                 prop_assert_eq!(now.events, accepted.len() as u64, "everything published is collected");
             }
         }
-        let after = stage.stop();
-        prop_assert_eq!(set(&numbers(&stage.log())), set(&accepted));
+        let after = fixture.stop();
+        prop_assert_eq!(unique_numbers(&read_numbers(&fixture.log_path())), unique_numbers(&accepted));
         prop_assert_eq!(after.events_lost, lost);
     }
 }

@@ -6,49 +6,49 @@ use proptest::prelude::*;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 /// Starts a session that writes a file sequence `part-N.etl`; only `files` files can be created.
-fn start_sequence(maximum_kib: u32, raw: SessionConfig, files: u32) -> Stage {
-    let folder = tempfile::tempdir().expect("a folder");
+fn start_sequence(maximum_kib: u32, raw: SessionConfig, files: u32) -> SessionFixture {
+    let folder = tempfile::tempdir().expect("a temporary folder can be created");
     let pattern = folder.path().join("part-%d.etl");
-    let first = open(&folder.path().join("part-1.etl"));
+    let first = open_file(&folder.path().join("part-1.etl"));
     let raw = SessionConfig { log_file: Some(pattern), maximum_file_size: maximum_kib, ..raw };
-    Stage::start_row(raw, first, folder, next_file(files))
+    SessionFixture::start_with_sequence(raw, first, folder, next_file(files))
 }
 
-/// Opens up to `most` files, then fails.
-fn next_file(most: u32) -> NextFile {
+/// Opens up to `max_files` files, then fails.
+fn next_file(max_files: u32) -> NextFile {
     let mut made = 1;
     Box::new(move |name| {
         made += 1;
-        if made > most {
+        if made > max_files {
             return Err(Error::File(std::io::Error::from_raw_os_error(13)));
         }
-        Ok(SequenceFile { file: open(name), claim: Box::new(()) })
+        Ok(SequenceFile { file: open_file(name), claim: Box::new(()) })
     })
 }
 
 /// Returns the numbers in each file of a sequence, and the sums of their headers: events lost,
 /// buffers lost, buffers written.
-fn read_sequence(stage: &Stage, files: u32) -> (Vec<Vec<u64>>, (u64, u64, u64)) {
+fn read_sequence(fixture: &SessionFixture, files: u32) -> (Vec<Vec<u64>>, (u64, u64, u64)) {
     let mut sums = (0, 0, 0);
-    let all = (1..=files).map(|number| {
-        let path = stage.folder.path().join(format!("part-{number}.etl"));
-        let trace = Trace::open(File::open(&path).expect("a file")).expect("a trace");
+    let events = (1..=files).map(|number| {
+        let path = fixture.folder.path().join(format!("part-{number}.etl"));
+        let trace = Trace::open(File::open(&path).expect("the file exists")).expect("the file is a trace");
         let h = trace.header();
-        assert_eq!(h.file_name, path.to_str().expect("a name"));
+        assert_eq!(h.file_name, path.to_str().expect("the file has a name"));
         sums.0 += u64::from(h.events_lost);
         sums.1 += u64::from(h.buffers_lost);
         sums.2 += u64::from(h.buffers_written);
-        let first = trace.events().next().expect("read").map(|event| event.hook());
+        let first = trace.events().next().expect("the event can be read").map(|event| event.hook());
         assert_eq!(first, Some(Some(0)), "the header is the first event");
-        numbers(&path)
+        read_numbers(&path)
     });
-    (all.collect(), sums)
+    (events.collect(), sums)
 }
 
-fn number_of_files(stage: &Stage) -> u32 {
-    let name = stage.session.properties().config.log_file.expect("a name");
-    let name = name.file_name().and_then(|n| n.to_str()).expect("a name").to_owned();
-    name.trim_start_matches("part-").trim_end_matches(".etl").parse().expect("a number")
+fn current_file_number(fixture: &SessionFixture) -> u32 {
+    let name = fixture.session.properties().config.log_file.expect("the file has a name");
+    let name = name.file_name().and_then(|n| n.to_str()).expect("the file has a name").to_owned();
+    name.trim_start_matches("part-").trim_end_matches(".etl").parse().expect("the payload is a number")
 }
 
 proptest! {
@@ -61,84 +61,87 @@ proptest! {
         compressed: bool,
         increments in proptest::collection::btree_set(0..800_usize, 0..4),
     ) {
-        let mode = if compressed { 0x0400_2008 } else { 0x2008 };
-        let stage = start_sequence(maximum, properties(mode), u32::MAX);
-        let pen = stage.pen(1);
+        let mode = if compressed { NEWFILE | KBYTES | COMPRESSED } else { NEWFILE | KBYTES };
+        let fixture = start_sequence(maximum, session_config(mode), u32::MAX);
+        let writer = fixture.attach_writer(1);
         for (number, &size) in sizes.iter().enumerate() {
-            pen.write(number as u64, size).expect("room");
+            writer.write(number as u64, size).expect("the event is written");
             if increments.contains(&number) {
-                answer(|done| stage.session.increment(done)).expect("the next file");
+                wait_for_reply(|done| fixture.session.increment(done)).expect("the next file begins");
             }
         }
-        let after = stage.stop();
-        let files = number_of_files(&stage);
-        let (there, sums) = read_sequence(&stage, files);
+        let after = fixture.stop();
+        let files = current_file_number(&fixture);
+        let (read, sums) = read_sequence(&fixture, files);
         prop_assert_eq!(after.events_lost, 0);
         prop_assert_eq!((sums.0, sums.1), (0, 0));
-        prop_assert_eq!(set(&there.concat()), (0..sizes.len() as u64).collect());
+        prop_assert_eq!(unique_numbers(&read.concat()), (0..sizes.len() as u64).collect());
         for number in 1..=files {
-            let path = stage.folder.path().join(format!("part-{number}.etl"));
-            prop_assert!(path.metadata().expect("there").len() <= u64::from(maximum) << 10);
+            let path = fixture.folder.path().join(format!("part-{number}.etl"));
+            prop_assert!(path.metadata().expect("the file exists").len() <= u64::from(maximum) << 10);
         }
     }
 }
 
 #[test]
 fn increment_begins_the_next_file_at_once() {
-    let stage = start_sequence(1 << 20, properties(0x2008), u32::MAX);
-    let pen = stage.pen(1);
-    pen.write(1, 0).unwrap();
-    let now = answer(|done| stage.session.increment(done)).unwrap();
-    assert_eq!(now.config.log_file, Some(stage.folder.path().join("part-2.etl")));
-    assert_eq!(numbers(&stage.folder.path().join("part-1.etl")), [1], "final");
-    pen.write(2, 0).unwrap();
-    stage.stop();
-    assert_eq!(numbers(&stage.folder.path().join("part-2.etl")), [2]);
-    let plain = Stage::with_file(properties(1));
-    let refused = answer(|done| plain.session.increment(done)).unwrap_err();
-    assert_eq!(refused.status(), Status::ERROR_INVALID_FUNCTION);
+    let fixture = start_sequence(1 << 20, session_config(NEWFILE | KBYTES), u32::MAX);
+    let writer = fixture.attach_writer(1);
+    writer.write(1, 0).unwrap();
+    let now = wait_for_reply(|done| fixture.session.increment(done)).unwrap();
+    assert_eq!(now.config.log_file, Some(fixture.folder.path().join("part-2.etl")));
+    assert_eq!(read_numbers(&fixture.folder.path().join("part-1.etl")), [1], "the first file is finalised");
+    writer.write(2, 0).unwrap();
+    fixture.stop();
+    assert_eq!(read_numbers(&fixture.folder.path().join("part-2.etl")), [2]);
+    let plain = SessionFixture::with_file(session_config(SEQUENTIAL));
+    let error = wait_for_reply(|done| plain.session.increment(done)).unwrap_err();
+    assert_eq!(error.status(), Status::ERROR_INVALID_FUNCTION);
     plain.stop();
 }
 
 #[test]
 fn failed_increment_leaves_the_session_unchanged() {
-    let stage = start_sequence(1 << 20, properties(0x2008), 1);
-    let pen = stage.pen(1);
-    pen.write(1, 0).unwrap();
-    let refused = answer(|done| stage.session.increment(done)).unwrap_err();
-    assert_eq!(refused.status(), Status::ERROR_ACCESS_DENIED);
-    pen.write(2, 0).unwrap();
-    stage.stop();
-    assert_eq!(numbers(&stage.folder.path().join("part-1.etl")), [1, 2]);
-    assert!(stage.ended.try_recv().is_err());
+    let fixture = start_sequence(1 << 20, session_config(NEWFILE | KBYTES), 1);
+    let writer = fixture.attach_writer(1);
+    writer.write(1, 0).unwrap();
+    let error = wait_for_reply(|done| fixture.session.increment(done)).unwrap_err();
+    assert_eq!(error.status(), Status::ERROR_ACCESS_DENIED);
+    writer.write(2, 0).unwrap();
+    fixture.stop();
+    assert_eq!(read_numbers(&fixture.folder.path().join("part-1.etl")), [1, 2]);
+    assert!(fixture.ended.try_recv().is_err());
 }
 
 #[test]
 fn file_sequence_ends_if_next_file_cannot_be_opened() {
-    let stage = start_sequence(48, properties(0x2008), 3);
-    let pen = stage.pen(1);
+    let fixture = start_sequence(48, session_config(NEWFILE | KBYTES), 3);
+    let writer = fixture.attach_writer(1);
     for number in 0..2_000 {
-        pen.write(number, 100).unwrap();
+        writer.write(number, 100).unwrap();
         if number % 50 == 0 {
-            stage.flush();
+            fixture.flush();
         }
     }
-    let ended = stage.ended.recv_timeout(TIMEOUT).unwrap();
+    let ended = fixture.ended.recv_timeout(TIMEOUT).unwrap();
     assert_eq!(ended, Ended { status: Status::ERROR_ACCESS_DENIED });
-    let after = stage.stop();
+    let after = fixture.stop();
     assert_eq!(after.end_status, Status::ERROR_ACCESS_DENIED.0);
-    let (there, sums) = read_sequence(&stage, 3);
-    assert_eq!(set(&there.concat()).len() as u64 + after.events_lost, 2_000);
+    let (read, sums) = read_sequence(&fixture, 3);
+    assert_eq!(unique_numbers(&read.concat()).len() as u64 + after.events_lost, 2_000);
     assert_eq!((sums.0, sums.1), (after.events_lost, u64::from(after.log_buffers_lost)));
 }
 
 #[test]
 fn file_sequence_needs_a_file_opener_and_can_be_replaced() {
     let folder = tempfile::tempdir().unwrap();
-    let raw =
-        SessionConfig { log_file: Some(folder.path().join("%d.etl")), maximum_file_size: 1, ..properties(8) };
+    let raw = SessionConfig {
+        log_file: Some(folder.path().join("%d.etl")),
+        maximum_file_size: 1,
+        ..session_config(8)
+    };
     let config = Config::new(raw, CPUS).unwrap();
-    let file = Some(open(&folder.path().join("1.etl")));
+    let file = Some(open_file(&folder.path().join("1.etl")));
     let options = StartOptions {
         id: 1,
         file,
@@ -149,53 +152,61 @@ fn file_sequence_needs_a_file_opener_and_can_be_replaced() {
     };
     assert_eq!(Session::start(config, options).unwrap_err().status(), Status::ERROR_BAD_PATHNAME);
 
-    let stage = start_sequence(1 << 20, properties(0x2008), u32::MAX);
-    let pen = stage.pen(1);
-    pen.write(1, 0).unwrap();
-    let to = |name: &str| {
-        let pattern = stage.folder.path().join(name);
-        let first = open(&crate::config::sequence_file_name(&pattern, 1));
+    let fixture = start_sequence(1 << 20, session_config(NEWFILE | KBYTES), u32::MAX);
+    let writer = fixture.attach_writer(1);
+    writer.write(1, 0).unwrap();
+    let switch_to = |name: &str| {
+        let pattern = fixture.folder.path().join(name);
+        let first = open_file(&crate::config::sequence_file_name(&pattern, 1));
         let update = Update { log_file: Some(pattern), ..Update::default() };
-        answer(|done| stage.session.update_with_sequence(update, first, next_file(9), done))
+        wait_for_reply(|done| fixture.session.update_with_sequence(update, first, next_file(9), done))
             .map_err(|e| e.status())
     };
-    assert_eq!(to("plain.etl"), Err(Status::ERROR_INVALID_PARAMETER));
-    let now = to("other-%d.etl").unwrap();
-    assert_eq!(now.config.log_file, Some(stage.folder.path().join("other-1.etl")));
-    assert_eq!(to("other-%d.etl"), Err(Status::ERROR_BAD_PATHNAME), "the same name again");
-    pen.write(2, 0).unwrap();
-    answer(|done| stage.session.increment(done)).unwrap();
-    pen.write(3, 0).unwrap();
-    stage.stop();
-    let read = |name: &str| numbers(&stage.folder.path().join(name));
+    assert_eq!(switch_to("plain.etl"), Err(Status::ERROR_INVALID_PARAMETER));
+    let now = switch_to("other-%d.etl").unwrap();
+    assert_eq!(now.config.log_file, Some(fixture.folder.path().join("other-1.etl")));
+    assert_eq!(switch_to("other-%d.etl"), Err(Status::ERROR_BAD_PATHNAME), "the same name again");
+    writer.write(2, 0).unwrap();
+    wait_for_reply(|done| fixture.session.increment(done)).unwrap();
+    writer.write(3, 0).unwrap();
+    fixture.stop();
+    let read = |name: &str| read_numbers(&fixture.folder.path().join(name));
     assert_eq!((read("part-1.etl"), read("other-1.etl"), read("other-2.etl")), (vec![1], vec![2], vec![3]));
 }
 
 /// Properties of an appending session.
 fn appending() -> SessionConfig {
-    SessionConfig { clock: 2, ..properties(4) }
+    SessionConfig { clock: 2, ..session_config(4) }
 }
 
-fn append_to(folder: tempfile::TempDir, raw: SessionConfig) -> Result<Stage, (Error, tempfile::TempDir)> {
+fn append_to(
+    folder: tempfile::TempDir,
+    raw: SessionConfig,
+) -> Result<SessionFixture, (Error, tempfile::TempDir)> {
     let path = folder.path().join("log.etl");
-    Stage::try_start(SessionConfig { log_file: Some(path.clone()), ..raw }, Some(open(&path)), None, folder)
+    SessionFixture::try_start(
+        SessionConfig { log_file: Some(path.clone()), ..raw },
+        Some(open_file(&path)),
+        None,
+        folder,
+    )
 }
 
 #[test]
 fn file_can_be_appended_to_repeatedly() {
     let mut folder = tempfile::tempdir().unwrap();
     for round in 0..4_u64 {
-        let stage = append_to(folder, appending()).expect("a session");
-        let pen = stage.pen(u32::try_from(round).unwrap() + 1);
+        let fixture = append_to(folder, appending()).expect("the session starts");
+        let writer = fixture.attach_writer(u32::try_from(round).unwrap() + 1);
         for at in 0..500 {
-            pen.write(round * 500 + at, 60).unwrap();
+            writer.write(round * 500 + at, 60).unwrap();
         }
-        let after = stage.stop();
-        let there = numbers(&stage.log());
-        assert_eq!(there, (0..(round + 1) * 500).collect::<Vec<_>>(), "in time order");
-        let header = Trace::open(File::open(stage.log()).unwrap()).unwrap().header().clone();
+        let after = fixture.stop();
+        let read = read_numbers(&fixture.log_path());
+        assert_eq!(read, (0..(round + 1) * 500).collect::<Vec<_>>(), "the events are not in time order");
+        let header = Trace::open(File::open(fixture.log_path()).unwrap()).unwrap().header().clone();
         assert_eq!(header.buffers_written, after.buffers_written);
-        folder = stage.folder;
+        folder = fixture.folder;
     }
 }
 
@@ -204,43 +215,43 @@ fn losses_of_an_appended_file_are_summed() {
     let mut folder = tempfile::tempdir().unwrap();
     let mut lost = 0;
     for _ in 0..2 {
-        let stage = append_to(folder, SessionConfig { ring_bytes: 1, ..appending() }).unwrap();
-        let pen = stage.pen(1);
+        let fixture = append_to(folder, SessionConfig { ring_bytes: 1, ..appending() }).unwrap();
+        let writer = fixture.attach_writer(1);
         for number in 0..20_000 {
-            let _ = pen.write(number, 900);
+            let _ = writer.write(number, 900);
         }
-        lost += stage.stop().events_lost;
-        let header = Trace::open(File::open(stage.log()).unwrap()).unwrap().header().clone();
+        lost += fixture.stop().events_lost;
+        let header = Trace::open(File::open(fixture.log_path()).unwrap()).unwrap().header().clone();
         assert_eq!(u64::from(header.events_lost), lost);
-        folder = stage.folder;
+        folder = fixture.folder;
     }
 }
 
 #[test]
 fn file_left_by_a_crash_is_continued_after_its_last_whole_buffer() {
-    let stage = append_to(tempfile::tempdir().unwrap(), appending()).unwrap();
-    let pen = stage.pen(1);
+    let fixture = append_to(tempfile::tempdir().unwrap(), appending()).unwrap();
+    let writer = fixture.attach_writer(1);
     for number in 0..100 {
-        pen.write(number, 60).unwrap();
+        writer.write(number, 60).unwrap();
     }
-    stage.flush();
+    fixture.flush();
     // State after a crash: no final header, and half a buffer.
-    let left = std::fs::read(stage.log()).unwrap();
-    stage.stop();
+    let left = std::fs::read(fixture.log_path()).unwrap();
+    fixture.stop();
     let torn = [left.clone(), left[left.len() - 5000..].to_vec()].concat();
-    std::fs::write(stage.log(), torn).unwrap();
-    let stage = append_to(stage.folder, appending()).unwrap();
-    stage.pen(1).write(100, 60).unwrap();
-    stage.stop();
-    assert_eq!(numbers(&stage.log()), (0..=100).collect::<Vec<_>>());
+    std::fs::write(fixture.log_path(), torn).unwrap();
+    let fixture = append_to(fixture.folder, appending()).unwrap();
+    fixture.attach_writer(1).write(100, 60).unwrap();
+    fixture.stop();
+    assert_eq!(read_numbers(&fixture.log_path()), (0..=100).collect::<Vec<_>>());
 }
 
 #[test]
 fn unsuitable_file_is_rejected_and_stays_unchanged() {
-    let stage = append_to(tempfile::tempdir().unwrap(), appending()).unwrap();
-    stage.pen(1).write(1, 0).unwrap();
-    stage.stop();
-    let folder = stage.folder.path().to_owned();
+    let fixture = append_to(tempfile::tempdir().unwrap(), appending()).unwrap();
+    fixture.attach_writer(1).write(1, 0).unwrap();
+    fixture.stop();
+    let folder = fixture.folder.path().to_owned();
     let path = folder.join("log.etl");
     let good = std::fs::read(&path).unwrap();
     let try_with = |raw: SessionConfig, bytes: &[u8]| {
@@ -248,12 +259,16 @@ fn unsuitable_file_is_rejected_and_stays_unchanged() {
         let path = folder.path().join("log.etl");
         std::fs::write(&path, bytes).unwrap();
         match append_to(folder, raw) {
-            Ok(stage) => {
-                stage.stop();
+            Ok(fixture) => {
+                fixture.stop();
                 Status::ERROR_SUCCESS
             }
             Err((error, folder)) => {
-                assert_eq!(std::fs::read(folder.path().join("log.etl")).unwrap(), bytes, "untouched");
+                assert_eq!(
+                    std::fs::read(folder.path().join("log.etl")).unwrap(),
+                    bytes,
+                    "a rejected file was changed"
+                );
                 error.status()
             }
         }
@@ -261,110 +276,113 @@ fn unsuitable_file_is_rejected_and_stays_unchanged() {
     let invalid = Status::ERROR_INVALID_PARAMETER;
     assert_eq!(try_with(appending(), &good), Status::ERROR_SUCCESS);
     assert_eq!(try_with(SessionConfig { buffer_size: 32, ..appending() }, &good), invalid);
-    assert_eq!(try_with(SessionConfig { log_file_mode: 0x1000_0004, ..appending() }, &good), invalid);
+    assert_eq!(try_with(SessionConfig { log_file_mode: APPEND | ONE_STREAM, ..appending() }, &good), invalid);
     assert_eq!(try_with(appending(), b"a letter to a friend"), invalid);
     assert_eq!(try_with(appending(), &good[..good.len() - 1]), invalid);
-    for other in [properties(1), SessionConfig { clock: 2, maximum_file_size: 1, ..properties(2) }] {
-        let stage = Stage::with_file(other);
-        stage.stop();
-        assert_eq!(try_with(appending(), &std::fs::read(stage.log()).unwrap()), invalid);
+    for other in
+        [session_config(SEQUENTIAL), SessionConfig { clock: 2, maximum_file_size: 1, ..session_config(2) }]
+    {
+        let fixture = SessionFixture::with_file(other);
+        fixture.stop();
+        assert_eq!(try_with(appending(), &std::fs::read(fixture.log_path()).unwrap()), invalid);
     }
 }
 
 #[test]
 fn session_with_a_file_can_become_live() {
-    let stage = Stage::with_file(properties(1));
-    let pen = stage.pen(1);
+    let fixture = SessionFixture::with_file(session_config(SEQUENTIAL));
+    let writer = fixture.attach_writer(1);
     for number in 0..100 {
-        pen.write(number, 0).unwrap();
+        writer.write(number, 0).unwrap();
     }
-    let now = answer(|done| stage.session.convert_to_real_time(done)).unwrap();
-    assert_eq!((now.config.log_file_mode, now.config.log_file, now.config.flush_timer), (0x100, None, 1));
-    assert_eq!(numbers(&stage.log()), (0..100).collect::<Vec<_>>(), "the file is final");
-    let live = answer(|done| stage.session.open_consumer(done)).unwrap();
+    let now = wait_for_reply(|done| fixture.session.convert_to_real_time(done)).unwrap();
+    assert_eq!((now.config.log_file_mode, now.config.log_file, now.config.flush_timer), (REAL_TIME, None, 1));
+    assert_eq!(read_numbers(&fixture.log_path()), (0..100).collect::<Vec<_>>(), "the file is final");
+    let live = wait_for_reply(|done| fixture.session.open_consumer(done)).unwrap();
     let mut queue = QueueReader::open(live.ends, live.slots, live.buffer_bytes).unwrap();
-    pen.write(100, 0).unwrap();
-    stage.flush();
+    writer.write(100, 0).unwrap();
+    fixture.flush();
     let mut bytes = Vec::new();
     assert!(matches!(queue.pop(&mut bytes), Ok(Next::Buffer(_))), "the next event is live");
-    let twice = answer(|done| stage.session.convert_to_real_time(done)).unwrap_err();
+    let twice = wait_for_reply(|done| fixture.session.convert_to_real_time(done)).unwrap_err();
     assert_eq!(twice.status(), Status::ERROR_INVALID_FUNCTION);
-    assert_eq!(stage.stop().events, 101);
-    assert_eq!(numbers(&stage.log()).len(), 100);
-    for raw in [properties(0x400), properties(0x20801)] {
-        let stage = Stage::with_file(raw);
-        let refused = answer(|done| stage.session.convert_to_real_time(done)).unwrap_err();
-        assert_eq!(refused.status(), Status::ERROR_INVALID_FUNCTION);
-        stage.stop();
+    assert_eq!(fixture.stop().events, 101);
+    assert_eq!(read_numbers(&fixture.log_path()).len(), 100);
+    for raw in [session_config(BUFFERING), session_config(SEQUENTIAL | PRIVATE | IN_PROC)] {
+        let fixture = SessionFixture::with_file(raw);
+        let error = wait_for_reply(|done| fixture.session.convert_to_real_time(done)).unwrap_err();
+        assert_eq!(error.status(), Status::ERROR_INVALID_FUNCTION);
+        fixture.stop();
     }
 }
 
 #[test]
 fn full_buffers_wait_for_the_threshold_or_a_flush() {
-    let raw = SessionConfig { flush_threshold: 6, minimum_buffers: 40, ..properties(0x1000_0001) };
-    let stage = Stage::with_file(raw);
-    let pen = stage.pen(1);
-    let mut seen = BTreeSet::new();
+    let raw = SessionConfig { flush_threshold: 6, minimum_buffers: 40, ..session_config(0x1000_0001) };
+    let fixture = SessionFixture::with_file(raw);
+    let writer = fixture.attach_writer(1);
+    let mut records = BTreeSet::new();
     let mut offered = 0;
-    while stage.session.properties().buffers_written < 13 {
-        pen.write(offered, 2000).unwrap();
+    while fixture.session.properties().buffers_written < 13 {
+        writer.write(offered, 2000).unwrap();
         offered += 1;
-        seen.insert(stage.session.properties().buffers_written);
+        records.insert(fixture.session.properties().buffers_written);
         std::thread::sleep(Duration::from_micros(200));
     }
-    seen.insert(stage.session.properties().buffers_written);
-    let gathered = |written: &u32| *written == 1 || *written >= 7;
-    assert!(seen.iter().all(gathered), "the header, then six at least: {seen:?}");
-    pen.write(offered, 0).unwrap();
-    stage.flush();
-    assert!(stage.session.properties().buffers_written > 13);
-    stage.stop();
-    assert_eq!(set(&numbers(&stage.log())).len() as u64, offered + 1);
+    records.insert(fixture.session.properties().buffers_written);
+    let is_whole_batch = |written: &u32| *written == 1 || *written >= 7;
+    assert!(records.iter().all(is_whole_batch), "the header, then six at least: {records:?}");
+    writer.write(offered, 0).unwrap();
+    fixture.flush();
+    assert!(fixture.session.properties().buffers_written > 13);
+    fixture.stop();
+    assert_eq!(unique_numbers(&read_numbers(&fixture.log_path())).len() as u64, offered + 1);
 }
 
 #[test]
-fn threshold_never_starves_a_session_of_few_buffers() {
-    let raw = SessionConfig { flush_threshold: u32::MAX, maximum_buffers: 1, ..properties(1) };
-    let stage = Stage::with_file(raw);
-    let pen = stage.pen(1);
+fn flush_threshold_does_not_block_a_session_of_few_buffers() {
+    let raw = SessionConfig { flush_threshold: u32::MAX, maximum_buffers: 1, ..session_config(1) };
+    let fixture = SessionFixture::with_file(raw);
+    let writer = fixture.attach_writer(1);
     for number in 0..3_000 {
-        pen.write(number, 900).unwrap();
+        writer.write(number, 900).unwrap();
         if number == 1_500 {
             let fewer = Update { maximum_buffers: Some(1), ..Update::default() };
-            answer(|done| stage.session.update(fewer, None, done)).unwrap();
+            wait_for_reply(|done| fixture.session.update(fewer, None, done)).unwrap();
         }
     }
-    stage.stop();
-    assert_eq!(set(&numbers(&stage.log())).len(), 3_000);
+    fixture.stop();
+    assert_eq!(unique_numbers(&read_numbers(&fixture.log_path())).len(), 3_000);
 }
 
 #[test]
-fn the_largest_buffers_work() {
-    let raw = SessionConfig { buffer_size: 16_384, minimum_buffers: 2, ..properties(0x1000_0001) };
-    let stage = Stage::with_file(raw);
-    let pen = stage.pen(1);
-    assert_eq!(stage.session.properties().config.buffer_size, 16_384);
+fn largest_buffers_can_be_written() {
+    let raw = SessionConfig { buffer_size: 16_384, minimum_buffers: 2, ..session_config(0x1000_0001) };
+    let fixture = SessionFixture::with_file(raw);
+    let writer = fixture.attach_writer(1);
+    assert_eq!(fixture.session.properties().config.buffer_size, 16_384);
     for number in 0..400 {
-        while pen.write(number, 60_000).is_err() {
-            stage.flush();
+        while writer.write(number, 60_000).is_err() {
+            fixture.flush();
         }
     }
-    stage.stop();
-    assert_eq!(set(&numbers(&stage.log())).len(), 400);
-    assert!(stage.log().metadata().unwrap().len().is_multiple_of(16 << 20));
+    fixture.stop();
+    assert_eq!(unique_numbers(&read_numbers(&fixture.log_path())).len(), 400);
+    assert!(fixture.log_path().metadata().unwrap().len().is_multiple_of(16 << 20));
 }
 
 #[test]
 fn preallocated_file_has_length_and_blocks_from_the_start() {
     use std::os::unix::fs::MetadataExt;
-    for mode in [0x2021, 0x2022] {
-        let stage = Stage::with_file(SessionConfig { maximum_file_size: 512, ..properties(mode) });
-        let start = stage.log().metadata().unwrap();
+    for mode in [SEQUENTIAL | PREALLOCATE | KBYTES, CIRCULAR | PREALLOCATE | KBYTES] {
+        let fixture =
+            SessionFixture::with_file(SessionConfig { maximum_file_size: 512, ..session_config(mode) });
+        let start = fixture.log_path().metadata().unwrap();
         assert!(start.len() == 512 << 10 && start.blocks() >= 1024, "{} blocks", start.blocks());
-        stage.pen(1).write(7, 0).unwrap();
-        stage.stop();
-        assert_eq!(stage.log().metadata().unwrap().len(), 32 << 10);
-        assert_eq!(numbers(&stage.log()), [7]);
+        fixture.attach_writer(1).write(7, 0).unwrap();
+        fixture.stop();
+        assert_eq!(fixture.log_path().metadata().unwrap().len(), 32 << 10);
+        assert_eq!(read_numbers(&fixture.log_path()), [7]);
     }
 }
 
@@ -378,44 +396,48 @@ fn claim_on_a_file_ends_with_the_file() {
     }
     let claims = Arc::new(AtomicUsize::new(0));
     let folder = tempfile::tempdir().unwrap();
-    let first = open(&folder.path().join("part-1.etl"));
+    let first = open_file(&folder.path().join("part-1.etl"));
     let log_file = Some(folder.path().join("part-%d.etl"));
-    let raw = SessionConfig { log_file, maximum_file_size: 100, ..properties(8) };
-    let held = Arc::clone(&claims);
+    let raw = SessionConfig { log_file, maximum_file_size: 100, ..session_config(8) };
+    let claim_count = Arc::clone(&claims);
     let next: NextFile = Box::new(move |name| {
-        held.fetch_add(1, SeqCst);
-        Ok(SequenceFile { file: open(name), claim: Box::new(Claim(Arc::clone(&held))) })
+        claim_count.fetch_add(1, SeqCst);
+        Ok(SequenceFile { file: open_file(name), claim: Box::new(Claim(Arc::clone(&claim_count))) })
     });
-    let stage = Stage::start_row(raw, first, folder, next);
+    let fixture = SessionFixture::start_with_sequence(raw, first, folder, next);
     for _ in 0..5 {
-        answer(|done| stage.session.increment(done)).unwrap();
+        wait_for_reply(|done| fixture.session.increment(done)).unwrap();
         assert_eq!(claims.load(SeqCst), 1);
     }
-    stage.stop();
+    fixture.stop();
 }
 
 #[test]
 fn update_follows_the_published_rules() {
-    let update = |stage: &Stage, update: Update| {
-        answer(|done| stage.session.update(update, None, done)).map_err(|e| e.status())
+    let update = |fixture: &SessionFixture, update: Update| {
+        wait_for_reply(|done| fixture.session.update(update, None, done)).map_err(|e| e.status())
     };
     let flags = |enable_flags| Update { enable_flags: Some(enable_flags), ..Update::default() };
     let live = |on| Update { real_time: Some(on), ..Update::default() };
     let invalid = Some(Status::ERROR_INVALID_PARAMETER);
-    let stage = Stage::with_file(properties(1));
-    assert_eq!(update(&stage, flags(1)).err(), invalid);
-    assert_eq!(update(&stage, flags(0)).err(), None);
-    assert_eq!(update(&stage, live(true)).unwrap().config.log_file_mode, 0x101);
-    assert_eq!(update(&stage, live(false)).unwrap().config.log_file_mode, 1);
+    let fixture = SessionFixture::with_file(session_config(SEQUENTIAL));
+    assert_eq!(update(&fixture, flags(1)).err(), invalid);
+    assert_eq!(update(&fixture, flags(0)).err(), None);
+    assert_eq!(update(&fixture, live(true)).unwrap().config.log_file_mode, SEQUENTIAL | REAL_TIME);
+    assert_eq!(update(&fixture, live(false)).unwrap().config.log_file_mode, SEQUENTIAL);
     let zeros = Update { flush_timer: Some(0), maximum_buffers: Some(0), ..Update::default() };
-    let (before, after) = (stage.session.properties(), update(&stage, zeros).unwrap());
+    let (before, after) = (fixture.session.properties(), update(&fixture, zeros).unwrap());
     assert_eq!(before.config, after.config);
-    stage.stop();
-    let stage = append_to(tempfile::tempdir().unwrap(), appending()).unwrap();
-    assert_eq!(update(&stage, live(true)).err(), invalid, "append and real-time");
-    stage.stop();
-    let stage = Stage::with_file(properties(0x20801));
-    let more = Update { maximum_buffers: Some(50), ..Update::default() };
-    assert_eq!((update(&stage, more).err(), update(&stage, live(true)).err()), (invalid, invalid), "private");
-    stage.stop();
+    fixture.stop();
+    let fixture = append_to(tempfile::tempdir().unwrap(), appending()).unwrap();
+    assert_eq!(update(&fixture, live(true)).err(), invalid, "append and real-time");
+    fixture.stop();
+    let fixture = SessionFixture::with_file(session_config(SEQUENTIAL | PRIVATE | IN_PROC));
+    let extra_bytes = Update { maximum_buffers: Some(50), ..Update::default() };
+    assert_eq!(
+        (update(&fixture, extra_bytes).err(), update(&fixture, live(true)).err()),
+        (invalid, invalid),
+        "private"
+    );
+    fixture.stop();
 }

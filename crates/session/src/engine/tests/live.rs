@@ -3,37 +3,40 @@
 use super::*;
 use traceweir_format::buffer::{BufferHeader, HEADER_SIZE, Records};
 
-struct Reader {
+struct LiveReader {
     id: ConsumerId,
     queue: QueueReader,
     buffer: Vec<u8>,
 }
 
-impl Stage {
-    fn consumer(&self) -> Result<Reader> {
+impl SessionFixture {
+    fn open_reader(&self) -> Result<LiveReader> {
         let OpenedConsumer { id, ends, slots, buffer_bytes, header } =
-            answer(|done| self.session.open_consumer(done))?;
-        assert!(Trace::open(header).is_ok(), "the header buffer is one");
+            wait_for_reply(|done| self.session.open_consumer(done))?;
+        assert!(Trace::open(header).is_ok(), "the header buffer is not a trace");
         let queue = QueueReader::open(ends, slots, buffer_bytes)?;
-        Ok(Reader { id, queue, buffer: Vec::new() })
+        Ok(LiveReader { id, queue, buffer: Vec::new() })
     }
 }
 
-impl Reader {
+impl LiveReader {
     /// Reads all available numbers; `None` at the end.
     fn read(&mut self) -> Option<Vec<u64>> {
-        let mut all = Vec::new();
+        let mut events = Vec::new();
         loop {
-            match self.queue.pop(&mut self.buffer).expect("a queue") {
+            match self.queue.pop(&mut self.buffer).expect("the queue is valid") {
                 Next::Buffer(_) => {
-                    let head = BufferHeader::parse(self.buffer.first_chunk().expect("a header"));
+                    let head =
+                        BufferHeader::parse(self.buffer.first_chunk().expect("the buffer has a header"));
                     let mut records = Records::new(&self.buffer, HEADER_SIZE, 0, head.processor_index, false);
-                    while let Some(record) = records.next().expect("a record") {
-                        all.push(u64::from_le_bytes(*record.payload().first_chunk().expect("a number")));
+                    while let Some(record) = records.next().expect("the record is valid") {
+                        events.push(u64::from_le_bytes(
+                            *record.payload().first_chunk().expect("the payload is a number"),
+                        ));
                     }
                 }
-                Next::Empty => return Some(all),
-                Next::Ended => return if all.is_empty() { None } else { Some(all) },
+                Next::Empty => return Some(events),
+                Next::Ended => return if events.is_empty() { None } else { Some(events) },
             }
         }
     }
@@ -41,77 +44,78 @@ impl Reader {
     /// Reads until `count` events came.
     fn read_count(&mut self, count: usize) -> Vec<u64> {
         let deadline = std::time::Instant::now() + TIMEOUT;
-        let mut all = Vec::new();
-        while all.len() < count {
-            assert!(std::time::Instant::now() < deadline, "{} of {count} came", all.len());
-            all.append(&mut self.read().expect("not the end"));
+        let mut events = Vec::new();
+        while events.len() < count {
+            assert!(std::time::Instant::now() < deadline, "{} of {count} events arrived", events.len());
+            events.append(&mut self.read().expect("the queue has not ended"));
             std::thread::sleep(Duration::from_millis(1));
         }
-        all
+        events
     }
 
     fn read_to_end(&mut self) -> Vec<u64> {
-        let mut all = Vec::new();
-        while let Some(mut more) = self.read() {
-            all.append(&mut more);
+        let mut events = Vec::new();
+        while let Some(mut extra_bytes) = self.read() {
+            events.append(&mut extra_bytes);
         }
-        all
+        events
     }
 }
 
 #[test]
 fn full_session_refuses_writes_until_a_consumer_opens() {
-    let small = SessionConfig { buffer_size: 4, minimum_buffers: 2, maximum_buffers: 4, ..properties(0x100) };
-    let stage = Stage::without_file(small);
-    let pen = stage.pen(1);
+    let small =
+        SessionConfig { buffer_size: 4, minimum_buffers: 2, maximum_buffers: 4, ..session_config(0x100) };
+    let fixture = SessionFixture::without_file(small);
+    let writer = fixture.attach_writer(1);
     let (mut offered, mut refused_writes) = (0, 0);
-    let mut write = |pen: &Pen| {
-        let written = pen.write(offered, 900);
+    let mut write = |writer: &TestWriter| {
+        let written = writer.write(offered, 900);
         offered += 1;
         refused_writes += u64::from(written.is_err());
         written
     };
     let deadline = std::time::Instant::now() + TIMEOUT;
-    while write(&pen) != Err(Failure::OwnerFull) {
-        assert!(std::time::Instant::now() < deadline, "never full");
-        stage.flush();
+    while write(&writer) != Err(Failure::OwnerFull) {
+        assert!(std::time::Instant::now() < deadline, "the session never became full");
+        fixture.flush();
     }
     // A process that attaches now finds the session full as well, once the collector knows it.
-    let other = stage.pen(2);
-    stage.flush();
+    let other = fixture.attach_writer(2);
+    fixture.flush();
     assert_eq!(write(&other), Err(Failure::OwnerFull));
-    let mut reader = stage.consumer().unwrap();
-    assert_eq!((write(&pen), write(&other)), (Ok(()), Ok(())));
+    let mut reader = fixture.open_reader().unwrap();
+    assert_eq!((write(&writer), write(&other)), (Ok(()), Ok(())));
     // The backlog has filled the queue; new buffers need room there.
-    let mut got = reader.read().unwrap();
-    let end = stage.stop();
-    got.append(&mut reader.read_to_end());
-    let got = set(&got);
-    assert!(got.contains(&(offered - 1)) && got.contains(&0), "{got:?} of {offered}");
+    let mut received = reader.read().unwrap();
+    let end = fixture.stop();
+    received.append(&mut reader.read_to_end());
+    let received = unique_numbers(&received);
+    assert!(received.contains(&(offered - 1)) && received.contains(&0), "{received:?} of {offered}");
     assert_eq!(end.lost_by_cause.no_room, refused_writes);
-    assert_eq!(got.len() as u64 + end.real_time_events_lost + refused_writes, offered);
+    assert_eq!(received.len() as u64 + end.real_time_events_lost + refused_writes, offered);
 }
 
 #[test]
 fn live_consumer_and_file_get_everything() {
     for low_latency in [false, true] {
-        let stage = Stage::with_file(SessionConfig { low_latency, ..properties(0x101) });
-        let pen = stage.pen(1);
-        let mut reader = stage.consumer().unwrap();
-        assert_eq!(stage.session.properties().consumers, 1);
-        let mut got = Vec::new();
+        let fixture = SessionFixture::with_file(SessionConfig { low_latency, ..session_config(0x101) });
+        let writer = fixture.attach_writer(1);
+        let mut reader = fixture.open_reader().unwrap();
+        assert_eq!(fixture.session.properties().consumers, 1);
+        let mut received = Vec::new();
         for number in 0..500 {
-            pen.write(number, 0).unwrap();
-            got.append(&mut reader.read().unwrap());
+            writer.write(number, 0).unwrap();
+            received.append(&mut reader.read().unwrap());
         }
-        got.append(&mut reader.read_count(500 - got.len()));
+        received.append(&mut reader.read_count(500 - received.len()));
         for number in 500..600 {
-            pen.write(number, 0).unwrap();
+            writer.write(number, 0).unwrap();
         }
-        let after = stage.stop();
-        got.append(&mut reader.read_to_end());
-        assert_eq!(set(&got), (0..600).collect());
-        assert_eq!(set(&numbers(&stage.log())), (0..600).collect());
+        let after = fixture.stop();
+        received.append(&mut reader.read_to_end());
+        assert_eq!(unique_numbers(&received), (0..600).collect());
+        assert_eq!(unique_numbers(&read_numbers(&fixture.log_path())), (0..600).collect());
         assert_eq!((after.real_time_buffers_lost, after.real_time_events_lost), (0, 0));
         assert_eq!(reader.queue.lost(), (0, 0));
     }
@@ -119,105 +123,105 @@ fn live_consumer_and_file_get_everything() {
 
 #[test]
 fn first_consumer_gets_earlier_events() {
-    let stage = Stage::without_file(properties(0x100));
-    let pen = stage.pen(1);
+    let fixture = SessionFixture::without_file(session_config(REAL_TIME));
+    let writer = fixture.attach_writer(1);
     for number in 0..100 {
-        pen.write(number, 0).unwrap();
+        writer.write(number, 0).unwrap();
     }
-    stage.flush();
-    let mut first = stage.consumer().unwrap();
-    let mut second = stage.consumer().unwrap();
+    fixture.flush();
+    let mut first = fixture.open_reader().unwrap();
+    let mut second = fixture.open_reader().unwrap();
     for number in 100..150 {
-        pen.write(number, 0).unwrap();
+        writer.write(number, 0).unwrap();
     }
-    stage.stop();
-    assert_eq!(set(&first.read_to_end()), (0..150).collect());
-    assert_eq!(set(&second.read_to_end()), (100..150).collect());
+    fixture.stop();
+    assert_eq!(unique_numbers(&first.read_to_end()), (0..150).collect());
+    assert_eq!(unique_numbers(&second.read_to_end()), (100..150).collect());
 }
 
 #[test]
 fn consumer_that_never_reads_delays_no_other_and_has_exact_losses() {
-    let stage = Stage::with_file(properties(0x101));
-    let pen = stage.pen(1);
-    let mut lazy = stage.consumer().unwrap();
+    let fixture = SessionFixture::with_file(session_config(SEQUENTIAL | REAL_TIME));
+    let writer = fixture.attach_writer(1);
+    let mut idle = fixture.open_reader().unwrap();
     let total = 20_000;
     let (mut taken, mut lost) = (0_u64, 0);
     for number in 0..total {
-        match pen.write(number, 200) {
+        match writer.write(number, 200) {
             Ok(()) => taken += 1,
             Err(_) => lost += 1,
         }
         if number % 200 == 0 {
-            stage.flush();
+            fixture.flush();
         }
     }
-    let after = stage.stop();
+    let after = fixture.stop();
     assert_eq!(after.events_lost, lost);
-    assert_eq!(numbers(&stage.log()).len() as u64, taken, "the file has all");
-    let got = set(&lazy.read_to_end()).len() as u64;
-    assert_eq!(got + after.real_time_events_lost, taken);
-    assert!(after.real_time_events_lost > 0, "the queue was too small for this");
-    let (buffers, events) = lazy.queue.lost();
+    assert_eq!(read_numbers(&fixture.log_path()).len() as u64, taken, "the file lacks events");
+    let received = unique_numbers(&idle.read_to_end()).len() as u64;
+    assert_eq!(received + after.real_time_events_lost, taken);
+    assert!(after.real_time_events_lost > 0, "the queue lost no events");
+    let (buffers, events) = idle.queue.lost();
     let counted = (u64::from(after.real_time_buffers_lost), after.real_time_events_lost);
     assert_eq!((buffers, events), counted);
 }
 
 #[test]
 fn live_session_without_consumer_bounds_its_backlog() {
-    let stage = Stage::without_file(SessionConfig { maximum_buffers: 1, ..properties(0x100) });
-    let pen = stage.pen(1);
+    let fixture = SessionFixture::without_file(SessionConfig { maximum_buffers: 1, ..session_config(0x100) });
+    let writer = fixture.attach_writer(1);
     let mut taken = 0;
     for number in 0..20_000 {
-        taken += u64::from(pen.write(number, 200).is_ok());
+        taken += u64::from(writer.write(number, 200).is_ok());
         if number % 200 == 0 {
-            stage.flush();
+            fixture.flush();
         }
     }
-    let full = stage.flush();
-    assert!(full.real_time_events_lost > 0, "the backlog is bounded");
-    let mut late = stage.consumer().unwrap();
-    let after = stage.stop();
-    assert_eq!(set(&late.read_to_end()).len() as u64 + after.real_time_events_lost, taken);
+    let full = fixture.flush();
+    assert!(full.real_time_events_lost > 0, "the backlog is not bounded");
+    let mut late = fixture.open_reader().unwrap();
+    let after = fixture.stop();
+    assert_eq!(unique_numbers(&late.read_to_end()).len() as u64 + after.real_time_events_lost, taken);
     assert_eq!(after.events, taken);
 }
 
 #[test]
 fn consumers_are_counted_and_limited() {
-    let stage = Stage::without_file(properties(0x100));
-    let mut readers: Vec<Reader> = (0..8).map(|_| stage.consumer().unwrap()).collect();
-    let refused = answer(|done| stage.session.open_consumer(done)).unwrap_err();
-    assert_eq!(refused.status(), Status::ERROR_NO_SYSTEM_RESOURCES);
+    let fixture = SessionFixture::without_file(session_config(REAL_TIME));
+    let mut readers: Vec<LiveReader> = (0..8).map(|_| fixture.open_reader().unwrap()).collect();
+    let error = wait_for_reply(|done| fixture.session.open_consumer(done)).unwrap_err();
+    assert_eq!(error.status(), Status::ERROR_NO_SYSTEM_RESOURCES);
     let mut closed = readers.pop().unwrap();
-    stage.session.close_consumer(closed.id);
-    assert_eq!(stage.flush().consumers, 7);
-    assert_eq!(closed.read(), None, "its queue has ended");
-    readers.push(stage.consumer().unwrap());
-    stage.stop();
+    fixture.session.close_consumer(closed.id);
+    assert_eq!(fixture.flush().consumers, 7);
+    assert_eq!(closed.read(), None, "the queue of the closed consumer has not ended");
+    readers.push(fixture.open_reader().unwrap());
+    fixture.stop();
     assert!(readers.iter_mut().all(|r| r.read().is_none()));
-    let silent = Stage::with_file(properties(1));
-    let refused = answer(|done| silent.session.open_consumer(done)).unwrap_err();
-    assert_eq!(refused.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
+    let without_live = SessionFixture::with_file(session_config(SEQUENTIAL));
+    let error = wait_for_reply(|done| without_live.session.open_consumer(done)).unwrap_err();
+    assert_eq!(error.status(), Status::ERROR_WMI_INSTANCE_NOT_FOUND);
 }
 
 #[test]
 fn live_delivery_can_be_switched_on_and_off() {
-    let stage = Stage::with_file(properties(1));
+    let fixture = SessionFixture::with_file(session_config(SEQUENTIAL));
     let switch = |on| {
         let update = Update { real_time: Some(on), ..Update::default() };
-        answer(|done| stage.session.update(update, None, done))
+        wait_for_reply(|done| fixture.session.update(update, None, done))
     };
     let on = switch(true).unwrap();
-    assert_eq!((on.config.log_file_mode, on.config.flush_timer), (0x101, 1));
-    let mut reader = stage.consumer().unwrap();
-    let pen = stage.pen(1);
-    pen.write(1, 0).unwrap();
+    assert_eq!((on.config.log_file_mode, on.config.flush_timer), (SEQUENTIAL | REAL_TIME, 1));
+    let mut reader = fixture.open_reader().unwrap();
+    let writer = fixture.attach_writer(1);
+    writer.write(1, 0).unwrap();
     assert_eq!(reader.read_count(1), [1]);
     switch(false).unwrap();
     assert_eq!(reader.read(), None);
-    pen.write(2, 0).unwrap();
-    stage.stop();
-    assert_eq!(numbers(&stage.log()), [1, 2]);
-    let only_live = Stage::without_file(properties(0x100));
+    writer.write(2, 0).unwrap();
+    fixture.stop();
+    assert_eq!(read_numbers(&fixture.log_path()), [1, 2]);
+    let only_live = SessionFixture::without_file(session_config(REAL_TIME));
     let update = Update { real_time: Some(false), ..Update::default() };
-    assert!(answer(|done| only_live.session.update(update, None, done)).is_err());
+    assert!(wait_for_reply(|done| only_live.session.update(update, None, done)).is_err());
 }

@@ -56,51 +56,60 @@ impl Drop for PanickingCapture {
 
 #[test]
 fn collector_panic_ends_the_session_and_finishes_the_file() {
-    let stage = Stage::with_file(properties(0));
-    let pen = stage.pen(4711);
-    (0..3).for_each(|number| pen.write(number, 0).unwrap());
-    stage.flush();
-    stage.session.capture(PanickingCapture::boxed(0, false));
-    assert_eq!(stage.ended.recv_timeout(TIMEOUT).expect("it ends"), Ended { status: crate::FAULT });
-    assert!(matches!(answer(|done| stage.session.flush(None, done)), Err(Error::Ended)));
-    assert_eq!(stage.stop().end_status, crate::FAULT.0);
-    assert!(matches!(answer(|done| stage.session.stop(done)), Err(Error::Ended)), "once");
-    assert_eq!(numbers(&stage.log()), [0, 1, 2]);
+    let fixture = SessionFixture::with_file(session_config(0));
+    let writer = fixture.attach_writer(4711);
+    (0..3).for_each(|number| writer.write(number, 0).unwrap());
+    fixture.flush();
+    fixture.session.capture(PanickingCapture::boxed(0, false));
+    assert_eq!(
+        fixture.ended.recv_timeout(TIMEOUT).expect("the session ends"),
+        Ended { status: crate::FAULT }
+    );
+    assert!(matches!(wait_for_reply(|done| fixture.session.flush(None, done)), Err(Error::Ended)));
+    assert_eq!(fixture.stop().end_status, crate::FAULT.0);
+    assert!(
+        matches!(wait_for_reply(|done| fixture.session.stop(done)), Err(Error::Ended)),
+        "the stop is answered once"
+    );
+    assert_eq!(read_numbers(&fixture.log_path()), [0, 1, 2]);
 }
 
 #[test]
 fn collector_panic_counts_partly_filled_buffers() {
-    let stage = Stage::with_file(properties(0));
-    let pen = stage.pen(4711);
-    stage.session.capture(PanickingCapture::boxed(u32::MAX, true));
-    (0..3).for_each(|number| pen.write(number, 0).unwrap());
+    let fixture = SessionFixture::with_file(session_config(0));
+    let writer = fixture.attach_writer(4711);
+    fixture.session.capture(PanickingCapture::boxed(u32::MAX, true));
+    (0..3).for_each(|number| writer.write(number, 0).unwrap());
     let deadline = std::time::Instant::now() + TIMEOUT;
-    while stage.session.properties().events < 3 && std::time::Instant::now() < deadline {
+    while fixture.session.properties().events < 3 && std::time::Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(5));
     }
-    let properties = stage.stop();
+    let properties = fixture.stop();
     assert_eq!((properties.end_status, properties.lost_by_cause.not_written), (crate::FAULT.0, 3));
-    assert_eq!(properties.processes, 0, "regions are dropped");
-    assert_eq!(numbers(&stage.log()), []);
+    assert_eq!(properties.processes, 0, "regions are not dropped");
+    assert_eq!(read_numbers(&fixture.log_path()), []);
 }
 
 #[test]
 fn writer_panic_ends_the_session_and_leaves_the_file() {
-    let stage = Stage::with_file(properties(0));
-    let pen = stage.pen(4711);
-    (0..3).for_each(|number| pen.write(number, 0).unwrap());
-    stage.flush();
-    stage.session.flush(None, Box::new(|_| panic!("on the writer's thread")));
-    assert_eq!(stage.ended.recv_timeout(TIMEOUT).expect("it ends"), Ended { status: crate::FAULT });
-    assert!(matches!(answer(|done| stage.session.flush(None, done)), Err(Error::Ended)));
+    let fixture = SessionFixture::with_file(session_config(0));
+    let writer = fixture.attach_writer(4711);
+    (0..3).for_each(|number| writer.write(number, 0).unwrap());
+    fixture.flush();
+    fixture.session.flush(None, Box::new(|_| panic!("panic of the test on the writer thread")));
+    assert_eq!(
+        fixture.ended.recv_timeout(TIMEOUT).expect("the session ends"),
+        Ended { status: crate::FAULT }
+    );
+    assert!(matches!(wait_for_reply(|done| fixture.session.flush(None, done)), Err(Error::Ended)));
     // More than all buffers hold: the collector must not wait for a writer that has ended.
     for number in 0..20_000 {
-        let _ = pen.write(number, 0);
+        let _ = writer.write(number, 0);
     }
-    let properties = stage.stop();
+    let properties = fixture.stop();
     assert_eq!(properties.end_status, crate::FAULT.0);
     assert!(properties.lost_by_cause.not_written > 0, "{properties:?}");
-    assert_eq!(count_unfinalised(&stage.log()), 3);
+    assert_eq!(count_unfinalised(&fixture.log_path()), 3);
     assert_eq!(properties.events, 3 + properties.lost_by_cause.not_written);
     assert!(properties.number_of_buffers <= properties.config.maximum_buffers, "{properties:?}");
 }
@@ -108,31 +117,31 @@ fn writer_panic_ends_the_session_and_leaves_the_file() {
 /// Returns the number of events in a file that is not finalised.
 fn count_unfinalised(path: &Path) -> u64 {
     let trace = Trace::open(File::open(path).unwrap()).unwrap();
-    let (mut events, mut seen) = (trace.events(), 0);
+    let (mut events, mut records) = (trace.events(), 0);
     while let Some(event) = events.next().unwrap() {
-        seen += u64::from(event.hook().is_none());
+        records += u64::from(event.hook().is_none());
     }
-    seen
+    records
 }
 
 /// Makes the writer wait until the returned sender is dropped, so that later jobs queue up.
-fn hold_writer(stage: &Stage) -> std::sync::mpsc::Sender<()> {
-    let (go, wait) = channel::<()>();
-    stage.session.flush(
+fn block_writer(fixture: &SessionFixture) -> std::sync::mpsc::Sender<()> {
+    let (release, released) = channel::<()>();
+    fixture.session.flush(
         None,
         Box::new(move |_| {
-            let _ = wait.recv();
+            let _ = released.recv();
         }),
     );
-    go
+    release
 }
 
 /// Requests a stop and waits until it is in the writer's queue, after the last buffers.
-fn stop_queued(stage: &Stage) -> Receiver<Result<Properties>> {
+fn request_queued_stop(fixture: &SessionFixture) -> Receiver<Result<Properties>> {
     let (sender, answers) = channel();
-    stage.session.stop(Box::new(move |answer| drop(sender.send(answer))));
+    fixture.session.stop(Box::new(move |answer| drop(sender.send(answer))));
     // Requests are refused once the last buffers are submitted; the stop follows at once.
-    while !matches!(answer(|done| stage.session.increment(done)), Err(Error::Ended)) {}
+    while !matches!(wait_for_reply(|done| fixture.session.increment(done)), Err(Error::Ended)) {}
     std::thread::sleep(Duration::from_millis(50));
     answers
 }
@@ -142,33 +151,44 @@ fn writer_panic_on_last_buffers_still_answers_the_stop() {
     let folder = tempfile::tempdir().unwrap();
     let first = folder.path().join("part-1.etl");
     let log_file = Some(folder.path().join("part-%d.etl"));
-    let raw =
-        SessionConfig { log_file, maximum_file_size: 64, minimum_buffers: 64, ..properties(8 | 0x2000) };
-    let next: NextFile = Box::new(|_| panic!("a test makes it"));
-    let stage = Stage::start_row(raw, open(&first), folder, next);
-    let go = hold_writer(&stage);
-    let pen = stage.pen(4711);
+    let raw = SessionConfig {
+        log_file,
+        maximum_file_size: 64,
+        minimum_buffers: 64,
+        ..session_config(NEWFILE | KBYTES)
+    };
+    let next: NextFile = Box::new(|_| panic!("panic of the test"));
+    let fixture = SessionFixture::start_with_sequence(raw, open_file(&first), folder, next);
+    let release = block_writer(&fixture);
+    let writer = fixture.attach_writer(4711);
     // About seven buffers, of which three fit into the file.
-    (0..100).for_each(|number| pen.write(number, 1000).unwrap());
-    let answers = stop_queued(&stage);
-    drop(go);
-    let properties = answers.recv_timeout(TIMEOUT).unwrap().expect("an answer as to any stop");
-    assert_eq!(stage.ended.recv_timeout(TIMEOUT).unwrap(), Ended { status: crate::FAULT });
+    (0..100).for_each(|number| writer.write(number, 1000).unwrap());
+    let answers = request_queued_stop(&fixture);
+    drop(release);
+    let properties = answers.recv_timeout(TIMEOUT).unwrap().expect("the stop succeeds");
+    assert_eq!(fixture.ended.recv_timeout(TIMEOUT).unwrap(), Ended { status: crate::FAULT });
     assert_eq!(properties.end_status, crate::FAULT.0);
     let (written, lost) = (count_unfinalised(&first), properties.lost_by_cause.not_written);
     assert!(written > 0 && lost > 0, "{written} {lost}");
-    assert_eq!((properties.events, written + lost), (100, 100), "buffers in hand are counted");
-    assert_eq!(properties.number_of_buffers, properties.free_buffers, "and back in the pool");
+    assert_eq!(
+        (properties.events, written + lost),
+        (100, 100),
+        "buffers in the hand of the writer are not counted"
+    );
+    assert_eq!(properties.number_of_buffers, properties.free_buffers, "buffers are missing in the pool");
 }
 
 #[test]
 fn writer_panic_counts_flight_recorder_history() {
-    let stage = Stage::with_file(SessionConfig { minimum_buffers: 64, ..properties(0x400) });
-    let pen = stage.pen(4711);
-    (0..100).for_each(|number| pen.write(number, 1000).unwrap());
-    stage.session.flush(None, Box::new(|_| panic!("on the writer's thread")));
-    assert_eq!(stage.ended.recv_timeout(TIMEOUT).expect("it ends"), Ended { status: crate::FAULT });
-    let properties = stage.stop();
+    let fixture = SessionFixture::with_file(SessionConfig { minimum_buffers: 64, ..session_config(0x400) });
+    let writer = fixture.attach_writer(4711);
+    (0..100).for_each(|number| writer.write(number, 1000).unwrap());
+    fixture.session.flush(None, Box::new(|_| panic!("panic of the test on the writer thread")));
+    assert_eq!(
+        fixture.ended.recv_timeout(TIMEOUT).expect("the session ends"),
+        Ended { status: crate::FAULT }
+    );
+    let properties = fixture.stop();
     assert_eq!((properties.events, properties.lost_by_cause.not_written), (100, 100));
 }
 
@@ -217,11 +237,14 @@ impl Capture for PanicsOnFourthRecord {
 
 #[test]
 fn collector_panic_in_a_drain_counts_collected_events() {
-    let stage = Stage::with_file(properties(0));
+    let fixture = SessionFixture::with_file(session_config(0));
     let wake = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
-    stage.session.capture(Box::new(PanicsOnFourthRecord { wake, raw: None, taken: 0 }));
-    assert_eq!(stage.ended.recv_timeout(TIMEOUT).expect("it ends"), Ended { status: crate::FAULT });
-    let properties = stage.stop();
+    fixture.session.capture(Box::new(PanicsOnFourthRecord { wake, raw: None, taken: 0 }));
+    assert_eq!(
+        fixture.ended.recv_timeout(TIMEOUT).expect("the session ends"),
+        Ended { status: crate::FAULT }
+    );
+    let properties = fixture.stop();
     let lost = properties.lost_by_cause;
     assert_eq!((properties.events, lost.not_written, lost.no_room), (3, 3, 7));
 }
