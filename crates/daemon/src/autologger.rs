@@ -32,7 +32,7 @@ use traceweir_transport::cpu;
 
 pub use definition::Definition;
 pub use provider::{Correction, Provider};
-pub(crate) use starter::{Prepared, Starter, prepare};
+pub(crate) use starter::{AutologgerStarter, PrepareReport, prepare_autologgers};
 pub use state::State;
 
 pub use crate::conf::ConfigError;
@@ -43,7 +43,7 @@ use crate::folders::{self, Folders};
 pub use traceweir_transport::message::{EnableParams, Filter};
 
 /// How long clients wait at most for autologgers to start.
-pub(crate) const START_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The extension of definition files.
 const EXTENSION: &str = ".conf";
@@ -63,7 +63,7 @@ impl Autologgers {
 
     /// Returns the names of all autologgers, sorted.
     pub fn names(&self) -> Result<Vec<String>, ConfigError> {
-        trust::names_in(&self.folders.autologgers(), EXTENSION)
+        trust::list_names(&self.folders.autologgers(), EXTENSION)
     }
 
     /// Returns the file that defines an autologger.
@@ -75,7 +75,7 @@ impl Autologgers {
     /// Reads a definition; `None` if there is none.
     pub fn get(&self, name: &str) -> Result<Option<Definition>, ConfigError> {
         check_name(name)?;
-        let Some(text) = trust::read(&self.file(name))? else { return Ok(None) };
+        let Some(text) = trust::read_text(&self.file(name))? else { return Ok(None) };
         Definition::parse(name, &text).map(Some)
     }
 
@@ -89,7 +89,9 @@ impl Autologgers {
     #[must_use]
     pub fn log_file(&self, definition: &Definition) -> Option<PathBuf> {
         let counter = self.state(&definition.name).file_counter;
-        definition.has_file().then(|| logs::path(&self.folders, definition, logs::next(definition, counter)))
+        definition
+            .has_file()
+            .then(|| logs::log_path(&self.folders, definition, logs::next_generation(definition, counter)))
     }
 
     /// Checks a definition as the daemon will: returns what would be corrected, or the reason why
@@ -101,7 +103,7 @@ impl Autologgers {
         let refused = |e: Refusal| ConfigError::new(0, format!("{e} (status {})", e.status.0));
         Config::for_autologger(config, cpu::possible()).map_err(|e| refused(e.into()))?;
         for provider in &corrected.providers {
-            filter::resolve(&provider.guid, provider.params()).map_err(refused)?;
+            filter::resolve_filters(&provider.guid, provider.params()).map_err(refused)?;
         }
         Ok(notes)
     }
@@ -113,8 +115,8 @@ impl Autologgers {
         check_name(&definition.name).map_err(invalid)?;
         let text = definition.to_text();
         Definition::parse(&definition.name, &text).map_err(invalid)?;
-        folders::make(&self.folders.autologgers())?;
-        trust::write(&self.file(&definition.name), text.as_bytes())
+        folders::create_folder(&self.folders.autologgers())?;
+        trust::replace_file(&self.file(&definition.name), text.as_bytes())
     }
 
     /// Removes a definition and its stored state; returns `false` if there is none.
@@ -122,7 +124,7 @@ impl Autologgers {
         if check_name(name).is_err() {
             return Ok(false);
         }
-        let existed = trust::remove(&self.file(name))?;
+        let existed = trust::remove_file(&self.file(name))?;
         if existed {
             State::remove(&self.folders, name);
         }

@@ -16,7 +16,7 @@
 //! All filters must match. A process in a container (`process.rs`) is included only by an enable
 //! with ENABLE_SILOS, or by one that names processes or containers. A process-id filter is matched
 //! once: it stores the process itself (id and start time), so a later process that gets the same id
-//! is not included. The properties of a process are read once ([`Facts`]).
+//! is not included. The properties of a process are read once ([`ProcessFacts`]).
 
 mod facts;
 
@@ -31,10 +31,10 @@ use traceweir_transport::message::{EnableParams, Filter};
 
 use crate::error::Refusal;
 use crate::process::ProcessKey;
-pub(crate) use facts::Facts;
+pub(crate) use facts::ProcessFacts;
 
 /// The processes that an enable applies to; `None`: all, including later ones.
-pub(crate) type Scope = Option<Conditions>;
+pub(crate) type ProcessScope = Option<Conditions>;
 
 /// The conditions that a process must meet; a missing condition is met by all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,7 +51,11 @@ pub(crate) struct Conditions {
 impl Conditions {
     /// Returns whether a process meets all conditions. Facts are requested only if a condition
     /// needs them.
-    pub(crate) fn are_met<'f>(&self, process: Option<ProcessKey>, facts: impl Fn() -> &'f Facts) -> bool {
+    pub(crate) fn are_met<'f>(
+        &self,
+        process: Option<ProcessKey>,
+        facts: impl Fn() -> &'f ProcessFacts,
+    ) -> bool {
         let is_listed = |keys: &Vec<ProcessKey>| process.is_some_and(|key| keys.contains(&key));
         self.processes.as_ref().is_none_or(is_listed)
             && self.executables.as_ref().is_none_or(|names| facts().is_program(names))
@@ -80,10 +84,10 @@ impl Conditions {
     /// Adds a scope filter.
     fn add(&mut self, requested: Filter) -> Result<(), Refusal> {
         let data = &requested.data;
-        let names = || filter::name_list(data).map(Some).map_err(|e| invalid(&e));
+        let names = || filter::name_list(data).map(Some).map_err(|e| invalid_parameter(&e));
         match requested.kind {
             EVENT_FILTER_TYPE_PID => {
-                let pids = filter::pids(data).map_err(|e| invalid(&e))?;
+                let pids = filter::pids(data).map_err(|e| invalid_parameter(&e))?;
                 self.processes = Some(pids.into_iter().filter_map(ProcessKey::from_pid).collect());
             }
             EVENT_FILTER_TYPE_EXECUTABLE_NAME => self.executables = names()?,
@@ -99,10 +103,13 @@ impl Conditions {
 
 /// Checks the parameters of an enable call, and splits off the scope, which the daemon applies
 /// itself.
-pub(crate) fn resolve(provider: &Guid, mut params: EnableParams) -> Result<(EnableParams, Scope), Refusal> {
+pub(crate) fn resolve_filters(
+    provider: &Guid,
+    mut params: EnableParams,
+) -> Result<(EnableParams, ProcessScope), Refusal> {
     let is_group = params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
     let all = params.filters.iter().map(|filter| (filter.kind, filter.data.as_slice()));
-    filter::check_all(all, provider, is_group).map_err(|e| invalid(&e))?;
+    filter::check_all(all, provider, is_group).map_err(|e| invalid_parameter(&e))?;
     let mut scope = None;
     let mut others = Vec::new();
     for filter in params.filters {
@@ -116,7 +123,7 @@ pub(crate) fn resolve(provider: &Guid, mut params: EnableParams) -> Result<(Enab
     Ok((params, scope))
 }
 
-fn invalid(error: &traceweir_format::Error) -> Refusal {
+fn invalid_parameter(error: &traceweir_format::Error) -> Refusal {
     Refusal::new(Status::ERROR_INVALID_PARAMETER, format!("no such filter: {error}"))
 }
 
@@ -128,9 +135,9 @@ mod tests {
 
     const PROVIDER: Guid = Guid::from_u128(7);
 
-    fn with(filters: Vec<(u32, Vec<u8>)>) -> Result<(EnableParams, Scope), Refusal> {
+    fn with(filters: Vec<(u32, Vec<u8>)>) -> Result<(EnableParams, ProcessScope), Refusal> {
         let filters = filters.into_iter().map(|(kind, data)| Filter { kind, data }).collect();
-        resolve(&PROVIDER, EnableParams { filters, ..EnableParams::default() })
+        resolve_filters(&PROVIDER, EnableParams { filters, ..EnableParams::default() })
     }
 
     fn status(filters: Vec<(u32, Vec<u8>)>) -> u32 {
@@ -157,7 +164,7 @@ mod tests {
     fn all_conditions_must_be_met() {
         let own = std::process::id();
         let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
-        let (key, facts) = (ProcessKey::from_pid(own), Facts::from_pid(own));
+        let (key, facts) = (ProcessKey::from_pid(own), ProcessFacts::from_pid(own));
         let met = |filters: Vec<(u32, Vec<u8>)>| with(filters).unwrap().1.unwrap().are_met(key, || &facts);
         let here = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, wide(&format!("other;{program}")));
         let elsewhere = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, wide("other"));
@@ -195,7 +202,7 @@ mod tests {
         let group = |kind, data| {
             let property = EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
             let filters = vec![Filter { kind, data }];
-            resolve(&PROVIDER, EnableParams { property, filters, ..EnableParams::default() })
+            resolve_filters(&PROVIDER, EnableParams { property, filters, ..EnableParams::default() })
         };
         assert_eq!(group(0x8000_0200, vec![1, 0, 1, 0, 7, 0]).unwrap_err().status.0, 87);
         assert!(group(7, vec![]).is_ok());

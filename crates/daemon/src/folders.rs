@@ -44,7 +44,7 @@ impl Folders {
                 state: "/var/lib/traceweir".into(),
                 logs: "/var/log/traceweir".into(),
             }),
-            Scope::System | Scope::Named => Some(Self::within(runtime.path())),
+            Scope::System | Scope::Named => Some(Self::inside(runtime.path())),
             Scope::User => {
                 let state = user_folder("XDG_STATE_HOME", ".local/state")?;
                 let logs = state.join("log");
@@ -54,7 +54,7 @@ impl Folders {
     }
 
     /// Returns folders that are all in one folder.
-    pub(crate) fn within(folder: &Path) -> Self {
+    pub(crate) fn inside(folder: &Path) -> Self {
         Self { config: folder.into(), state: folder.join("state"), logs: folder.join("log") }
     }
 
@@ -85,7 +85,7 @@ fn user_folder(variable: &str, default: &str) -> Option<PathBuf> {
 
 /// Creates a folder and its parent if they are missing, writable for this user and readable for
 /// all; folders above are for this user alone.
-pub(crate) fn make(folder: &Path) -> io::Result<()> {
+pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
     let parent = folder.parent();
     if let Some(above) = parent.and_then(Path::parent) {
         DirBuilder::new().recursive(true).mode(0o700).create(above)?;

@@ -34,40 +34,40 @@ pub(crate) const MAX_LINKS: usize = 4096;
 pub(crate) const MAX_LINKS_OF_GUEST: usize = 1024;
 /// Of those, connections of one guest that have not sent `Hello`, except those that the daemon
 /// opened.
-pub(crate) const MAX_SILENT_OF_GUEST: usize = 64;
+pub(crate) const MAX_LINKS_BEFORE_HELLO_OF_GUEST: usize = 64;
 /// Of those, connections of all guests who may not control the daemon.
 const MAX_LINKS_OF_GUESTS: usize = 3072;
 /// Maximum number of connected processes that register providers.
 pub(crate) const MAX_PROVIDERS: usize = 3840;
 /// Connections of one process: each copy of the provider library in its modules has one.
-pub(crate) const MAX_PER_PROCESS: usize = 8;
+pub(crate) const MAX_LINKS_OF_PROCESS: usize = 8;
 /// Registrations of all processes of one user: as many as 128 processes can have, and few enough to
 /// be searched.
 pub(crate) const MAX_REGISTRATIONS_OF_USER: usize = 128 * MAX_REGISTRATIONS;
 /// Regions that one process may have created before its registrations come: as many as it can write
 /// to.
-pub(crate) const MAX_OFFERED: usize = 64;
+pub(crate) const MAX_OFFERED_REGIONS: usize = 64;
 /// Regions of one process that may be waiting to be closed; further ones are detached at once.
-pub(crate) const MAX_CLOSING: usize = 16;
+pub(crate) const MAX_CLOSING_REGIONS: usize = 16;
 /// The same for all guests together.
-pub(crate) const MAX_CLOSING_OF_GUESTS: usize = 1024;
+pub(crate) const MAX_CLOSING_REGIONS_OF_GUESTS: usize = 1024;
 
 /// Requests about private sessions that may be under way.
-pub(crate) const MAX_PENDING: usize = 256;
+pub(crate) const MAX_PENDING_REQUESTS: usize = 256;
 /// Of those, requests of one guest.
-pub(crate) const MAX_PENDING_OF_GUEST: usize = 64;
+pub(crate) const MAX_PENDING_REQUESTS_OF_GUEST: usize = 64;
 /// Of those, requests of all guests.
-pub(crate) const MAX_PENDING_OF_GUESTS: usize = 192;
+pub(crate) const MAX_PENDING_REQUESTS_OF_GUESTS: usize = 192;
 /// Requests that may wait for a kernel change. They wait before their rights are checked.
-pub(crate) const MAX_WAITING: usize = 64;
+pub(crate) const MAX_DEFERRED_REQUESTS: usize = 64;
 /// Of those, requests of one guest.
-pub(crate) const MAX_WAITING_OF_GUEST: usize = 8;
+pub(crate) const MAX_DEFERRED_REQUESTS_OF_GUEST: usize = 8;
 /// Of those, requests of all guests.
-pub(crate) const MAX_WAITING_OF_GUESTS: usize = 32;
+pub(crate) const MAX_DEFERRED_REQUESTS_OF_GUESTS: usize = 32;
 /// Maximum number of private sessions; each process runs at most eight of them.
-pub(crate) const MAX_PRIVATES: usize = 256;
+pub(crate) const MAX_PRIVATE_SESSIONS: usize = 256;
 /// Of those, private sessions of one guest.
-pub(crate) const MAX_PRIVATES_OF_GUEST: usize = 64;
+pub(crate) const MAX_PRIVATE_SESSIONS_OF_GUEST: usize = 64;
 
 /// The user that a limited resource is charged to.
 #[derive(Clone, Copy, Debug)]
@@ -80,7 +80,7 @@ pub(crate) struct Claimant {
 impl Claimant {
     /// Returns whether the user may have one more of a resource. `held` lists the current holders;
     /// `of_guest` and `of_guests` are the limits for one guest and for all guests.
-    pub(crate) fn has_room(
+    pub(crate) fn is_below_limits(
         self,
         held: impl Iterator<Item = Self>,
         of_guest: usize,
@@ -99,19 +99,19 @@ impl Claimant {
 }
 
 /// Returns how many of `most` sessions one guest may have.
-pub(crate) fn sessions_of_guest(most: usize) -> usize {
+pub(crate) fn max_sessions_of_guest(most: usize) -> usize {
     (most / 2).max(1)
 }
 
 /// Returns how many of `most` sessions all guests may have: the others are for root and the
 /// daemon's own user.
-pub(crate) fn sessions_of_guests(most: usize) -> usize {
+pub(crate) fn max_sessions_of_guests(most: usize) -> usize {
     most.saturating_sub(most / 8)
 }
 
 /// The connections that exist when a new one arrives.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Connections {
+pub(crate) struct ConnectionCounts {
     /// Number of all connections.
     pub(crate) all: usize,
     /// Of those, connections of guests.
@@ -119,33 +119,33 @@ pub(crate) struct Connections {
     /// Of those, connections of the same user as the new one.
     pub(crate) of_user: usize,
     /// Of those, connections that have not sent `Hello`.
-    pub(crate) silent_of_user: usize,
+    pub(crate) before_hello_of_user: usize,
 }
 
-impl Connections {
+impl ConnectionCounts {
     /// Returns whether there is room for a guest that does not control the daemon.
-    pub(crate) fn has_room_for_guest(self) -> bool {
-        self.of_user < MAX_LINKS_OF_GUEST && self.guests < MAX_LINKS_OF_GUESTS && self.has_room()
+    pub(crate) fn is_below_guest_limits(self) -> bool {
+        self.of_user < MAX_LINKS_OF_GUEST && self.guests < MAX_LINKS_OF_GUESTS && self.is_below_total_limit()
     }
 
     /// Returns whether a guest has as many connections without `Hello` as it may have.
-    pub(crate) fn has_silent_guest(self) -> bool {
-        self.silent_of_user >= MAX_SILENT_OF_GUEST
+    pub(crate) fn has_too_many_before_hello(self) -> bool {
+        self.before_hello_of_user >= MAX_LINKS_BEFORE_HELLO_OF_GUEST
     }
 
     /// Returns whether there is any room.
-    pub(crate) fn has_room(self) -> bool {
+    pub(crate) fn is_below_total_limit(self) -> bool {
         self.all < MAX_LINKS
     }
 }
 
 /// The limit of descriptors of this process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Descriptors {
+pub(crate) struct DescriptorLimit {
     limit: u64,
 }
 
-impl Descriptors {
+impl DescriptorLimit {
     /// Reads the current limit.
     pub(crate) fn current() -> Self {
         Self { limit: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) }
@@ -164,19 +164,19 @@ impl Descriptors {
 
     /// Returns whether a descriptor that was just created is one of those reserved: from guests, or
     /// from all providers.
-    pub(crate) fn is_scarce(self, made: impl AsFd, for_guest: bool) -> bool {
+    pub(crate) fn is_reserved(self, made: impl AsFd, for_guest: bool) -> bool {
         let reserve = if for_guest { (self.limit / 4).min(1024) } else { self.reserve() };
         u64::try_from(made.as_fd().as_raw_fd()).is_ok_and(|number| number >= self.limit - reserve)
     }
 }
 
 /// Returns how many bytes the buffers of all sessions may use: half of the memory.
-pub(crate) fn pool_budget() -> u64 {
+pub(crate) fn max_pool_bytes() -> u64 {
     traceweir_session::config::memory() / 2
 }
 
 /// Returns how many of those bytes guests may use.
-pub(crate) fn pool_of_guests(budget: u64) -> u64 {
+pub(crate) fn max_pool_bytes_of_guests(budget: u64) -> u64 {
     budget - budget / 4
 }
 
@@ -188,7 +188,7 @@ mod tests {
     fn last_descriptors_are_reserved_from_guests_and_from_providers() {
         let made = std::fs::File::open("/dev/null").unwrap();
         let number = u64::try_from(made.as_raw_fd()).unwrap();
-        let scarce = |limit, guest| Descriptors::limited_to(limit).is_scarce(&made, guest);
+        let scarce = |limit, guest| DescriptorLimit::limited_to(limit).is_reserved(&made, guest);
         assert_eq!((scarce(number + 2000, true), scarce(number + 2000, false)), (false, false));
         let some = number + number / 8 + 1;
         assert!(scarce(some, true));
@@ -197,33 +197,42 @@ mod tests {
 
     #[test]
     fn guests_leave_connections_for_controllers() {
-        let connections = |all, guests, of_user| Connections { all, guests, of_user, silent_of_user: 0 };
-        assert!(connections(100, 100, 100).has_room_for_guest());
-        assert!(!connections(1024, 1024, 1024).has_room_for_guest(), "one alone");
+        let connections =
+            |all, guests, of_user| ConnectionCounts { all, guests, of_user, before_hello_of_user: 0 };
+        assert!(connections(100, 100, 100).is_below_guest_limits());
+        assert!(!connections(1024, 1024, 1024).is_below_guest_limits(), "one alone");
         let four = connections(3072, 3072, 768);
-        assert!(!four.has_room_for_guest() && four.has_room(), "four together");
-        assert!(connections(4095, 0, 4095).has_room() && !connections(4096, 0, 0).has_room());
+        assert!(!four.is_below_guest_limits() && four.is_below_total_limit(), "four together");
+        assert!(
+            connections(4095, 0, 4095).is_below_total_limit()
+                && !connections(4096, 0, 0).is_below_total_limit()
+        );
         const { assert!(MAX_LINKS_OF_GUESTS < MAX_PROVIDERS && MAX_PROVIDERS < MAX_LINKS) };
     }
 
     #[test]
     fn guests_leave_sessions_for_root_and_the_daemon_user() {
-        assert_eq!((sessions_of_guest(64), sessions_of_guests(64)), (32, 56));
-        assert_eq!((sessions_of_guest(1), sessions_of_guests(1)), (1, 1));
+        assert_eq!((max_sessions_of_guest(64), max_sessions_of_guests(64)), (32, 56));
+        assert_eq!((max_sessions_of_guest(1), max_sessions_of_guests(1)), (1, 1));
         let (ann, bob) = (Claimant { uid: 1, is_guest: true }, Claimant { uid: 2, is_guest: true });
         let root = Claimant { uid: 0, is_guest: false };
         let held = [ann, ann, bob, root, root];
-        assert!(bob.has_room(held.into_iter(), 2, 4) && root.has_room(held.into_iter(), 0, 0));
-        assert!(!ann.has_room(held.into_iter(), 2, 4), "has two already");
-        assert!(!bob.has_room(held.into_iter(), 2, 3), "guests have three");
-        const { assert!(MAX_PENDING_OF_GUEST < MAX_PENDING_OF_GUESTS && MAX_PENDING_OF_GUESTS < MAX_PENDING) };
+        assert!(bob.is_below_limits(held.into_iter(), 2, 4) && root.is_below_limits(held.into_iter(), 0, 0));
+        assert!(!ann.is_below_limits(held.into_iter(), 2, 4), "has two already");
+        assert!(!bob.is_below_limits(held.into_iter(), 2, 3), "guests have three");
+        const {
+            assert!(
+                MAX_PENDING_REQUESTS_OF_GUEST < MAX_PENDING_REQUESTS_OF_GUESTS
+                    && MAX_PENDING_REQUESTS_OF_GUESTS < MAX_PENDING_REQUESTS
+            )
+        };
     }
 
     #[test]
     fn buffers_may_use_half_of_the_memory() {
         let text = std::fs::read_to_string("/proc/meminfo").unwrap();
         let kib: u64 = text.split_ascii_whitespace().nth(1).unwrap().parse().unwrap();
-        let budget = pool_budget() / 1024;
+        let budget = max_pool_bytes() / 1024;
         assert!(budget > kib / 4 && budget < kib, "{budget} of {kib}");
     }
 }

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! A record carries the thread id that the process saw. If the process lives in another PID
-//! namespace, that number means nothing to readers; [`Translator`] turns it into the daemon's. For
+//! namespace, that number means nothing to readers; [`ThreadIdTranslator`] turns it into the daemon's. For
 //! an unknown id it reads the whole task folder, in the long run at most ten times a second, so
 //! that a process which invents ids costs little. A few extra scans are kept in reserve, so that
 //! threads which start one after the other are all found. An id that is not found becomes
-//! [`UNKNOWN`].
+//! [`UNKNOWN_THREAD_ID`].
 
 use std::collections::HashMap;
 use std::fs;
@@ -24,7 +24,7 @@ use traceweir_session::identity::{start_ticks, ticks_in};
 use traceweir_session::{Threads, cgroup};
 
 /// The thread id reported for a thread that has ended and is unknown.
-const UNKNOWN: u32 = u32::MAX;
+const UNKNOWN_THREAD_ID: u32 = u32::MAX;
 /// One scan of a process's threads is granted per this interval.
 const SCAN_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum number of scans that can accumulate.
@@ -84,7 +84,7 @@ pub(crate) fn may_exist(pid: u32) -> bool {
 
 /// Capabilities that allow a process to profile the system, each by itself: CAP_SYS_ADMIN,
 /// CAP_PERFMON.
-const PROFILING: u64 = 1 << 21 | 1 << 38;
+const PROFILING_CAPABILITIES: u64 = 1 << 21 | 1 << 38;
 
 /// Returns whether a process of this user has the right to profile the system.
 ///
@@ -104,15 +104,15 @@ pub(crate) fn may_profile(pid: u32, user: u32) -> bool {
         ids.peek().is_some() && ids.all(|id| id == Ok(user))
     });
     let bits = field("CapEff:").and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
-    has_same_user && bits.is_some_and(|bits| bits & PROFILING != 0)
+    has_same_user && bits.is_some_and(|bits| bits & PROFILING_CAPABILITIES != 0)
 }
 
 /// Returns how the thread ids of a process are recorded.
-pub(crate) fn threads_of(pid: u32) -> Threads {
+pub(crate) fn thread_id_recording(pid: u32) -> Threads {
     if !is_in_other_namespace(pid) {
         return Threads::AsGiven;
     }
-    let mut translator = Translator::new(pid);
+    let mut translator = ThreadIdTranslator::new(pid);
     Threads::Translated(Box::new(move |tid| translator.translate(tid)))
 }
 
@@ -135,7 +135,7 @@ fn is_in_other_namespace(pid: u32) -> bool {
     match (own, other) {
         (Some(own), Some(other)) => own != other,
         // If the link cannot be read, the namespace depth still shows.
-        _ => match (depth("self"), depth(&pid.to_string())) {
+        _ => match (namespace_depth("self"), namespace_depth(&pid.to_string())) {
             (Some(own), Some(other)) => own != other,
             _ => false,
         },
@@ -143,21 +143,21 @@ fn is_in_other_namespace(pid: u32) -> bool {
 }
 
 /// Returns in how many PID namespaces a process has an id, as far as they are visible from here.
-fn depth(process: &str) -> Option<usize> {
+fn namespace_depth(process: &str) -> Option<usize> {
     let status = cgroup::read_limited(&format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     Some(line.split_ascii_whitespace().count())
 }
 
 /// Translates thread ids of one process's namespace into the daemon's.
-struct Translator {
+struct ThreadIdTranslator {
     pid: u32,
     known: HashMap<u32, u32>,
     scans_left: u32,
     last_grant: Instant,
 }
 
-impl Translator {
+impl ThreadIdTranslator {
     /// Starts with the main thread: a process that writes and ends at once often has no other.
     fn new(pid: u32) -> Self {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -169,7 +169,7 @@ impl Translator {
         if !self.known.contains_key(&tid) && self.take_scan(Instant::now()) {
             self.scan_threads();
         }
-        self.known.get(&tid).copied().unwrap_or(UNKNOWN)
+        self.known.get(&tid).copied().unwrap_or(UNKNOWN_THREAD_ID)
     }
 
     /// Takes one scan from the reserve; returns whether there was one.
@@ -279,21 +279,21 @@ mod tests {
         assert!(!is_contained(own) && !is_in_other_namespace(own));
         assert!(!is_contained(u32::MAX), "gone");
         assert!(is_contained(0));
-        assert_eq!(depth("self"), depth(&own.to_string()));
-        assert!(depth("self").is_some());
+        assert_eq!(namespace_depth("self"), namespace_depth(&own.to_string()));
+        assert!(namespace_depth("self").is_some());
     }
 
     #[test]
     fn threads_of_the_same_namespace_keep_their_ids() {
-        assert!(matches!(threads_of(std::process::id()), Threads::AsGiven));
-        assert!(matches!(threads_of(u32::MAX), Threads::AsGiven), "gone");
+        assert!(matches!(thread_id_recording(std::process::id()), Threads::AsGiven));
+        assert!(matches!(thread_id_recording(u32::MAX), Threads::AsGiven), "gone");
     }
 
     #[test]
     fn threads_are_found_and_invented_ids_are_unknown() {
-        let mut translator = Translator::new(std::process::id());
+        let mut translator = ThreadIdTranslator::new(std::process::id());
         assert_eq!(translator.known.len(), 1);
-        assert_eq!(translator.translate(0x7FFF_FFFE), UNKNOWN);
+        assert_eq!(translator.translate(0x7FFF_FFFE), UNKNOWN_THREAD_ID);
         // The main thread's number in the innermost namespace is its process id there, in whichever
         // namespace the test runs.
         let status = fs::read_to_string("/proc/self/status").unwrap();
@@ -311,7 +311,7 @@ mod tests {
 
     #[test]
     fn scans_are_granted_at_a_steady_rate_with_a_reserve() {
-        let mut translator = Translator::new(1);
+        let mut translator = ThreadIdTranslator::new(1);
         let start = translator.last_grant;
         let mut scans = |at: Duration| (0..100).filter(|_| translator.take_scan(start + at)).count();
         assert_eq!(scans(Duration::ZERO), 16);

@@ -15,7 +15,7 @@ use std::ops::RangeInclusive;
 use traceweir_session::config::DEFAULT_MAX_SESSIONS;
 use traceweir_transport::runtime::trusted_variable;
 
-use crate::conf::{self, Entry, Section, trust};
+use crate::conf::{self, ConfEntry, ConfSection, trust};
 use crate::folders::Folders;
 use crate::log::log_warning;
 
@@ -48,7 +48,7 @@ impl Settings {
         let mut settings = Self::default();
         if let Some(folders) = folders {
             let path = folders.settings();
-            let sections = trust::read(&path).and_then(|text| conf::parse(&text.unwrap_or_default()));
+            let sections = trust::read_text(&path).and_then(|text| conf::parse(&text.unwrap_or_default()));
             match sections {
                 Ok(sections) => {
                     settings.apply(&sections, |reason| log_warning!("{}: {reason}", path.display()))
@@ -59,10 +59,10 @@ impl Settings {
         settings.with_environment(|name| trusted_variable(name)?.into_string().ok())
     }
 
-    fn apply(&mut self, sections: &[Section], report: impl Fn(&str)) {
+    fn apply(&mut self, sections: &[ConfSection], report: impl Fn(&str)) {
         for (index, section) in sections.iter().enumerate() {
             for entry in &section.entries {
-                match entry.word() {
+                match entry.as_u32() {
                     Ok(value) if index == 0 && self.set(&entry.name, value) => {}
                     Ok(_) => report(&format!("line {}: {}", entry.line, unknown(entry, index))),
                     Err(wrong) => report(&wrong.to_string()),
@@ -97,7 +97,7 @@ impl Settings {
     }
 }
 
-fn unknown(entry: &Entry, section: usize) -> String {
+fn unknown(entry: &ConfEntry, section: usize) -> String {
     match (entry.name.as_str(), section) {
         ("max_sessions" | "reserve_mb" | "idle_exit", 0) => {
             format!("{} is not valid: {}", entry.name, expected(&entry.name))

@@ -13,66 +13,66 @@ use super::*;
 const OBJECT: Guid = Guid::from_u128(0x1234);
 const OTHER: Guid = Guid::from_u128(0x5678);
 
-fn guest(uid: u32, gid: u32, groups: &[u32]) -> Identity {
-    Identity::with_groups(&Peer { pid: 1, uid, gid }, Some(groups.to_vec()))
+fn guest(uid: u32, gid: u32, groups: &[u32]) -> UserIdentity {
+    UserIdentity::with_groups(&Peer { pid: 1, uid, gid }, Some(groups.to_vec()))
 }
 
-fn change(access: &mut Access, object: Guid, operation: u32, sid: Sid, rights: Rights, allow: bool) {
-    let change = Change::new(operation, &sid.to_bytes(), rights.0, allow).unwrap();
-    let list = access.lists.after(object, &change).unwrap().map(|(list, _)| list);
-    access.lists.put(object, list);
+fn change(access: &mut AccessRules, object: Guid, operation: u32, sid: Sid, rights: Rights, allow: bool) {
+    let change = AccessChange::new(operation, &sid.to_bytes(), rights.0, allow).unwrap();
+    let list = access.lists.compute_change(object, &change).unwrap().map(|(list, _)| list);
+    access.lists.set_list(object, list);
 }
 
-fn has(access: &Access, identity: &Identity, right: Rights) -> bool {
-    access.missing(identity, OBJECT, right).is_empty()
+fn has(access: &AccessRules, identity: &UserIdentity, right: Rights) -> bool {
+    access.missing_rights(identity, OBJECT, right).is_empty()
 }
 
 #[test]
 fn user_daemon_admits_only_its_user_and_root_despite_lists() {
     for scope in [Scope::User, Scope::Named] {
-        let mut access = Access::new(scope, 1000);
+        let mut access = AccessRules::new(scope, 1000);
         change(&mut access, DEFAULT_TRACE_SECURITY, 0, Sid::EVERYONE, Rights::WMIGUID_ALL_ACCESS, true);
         for role in [Role::Provider, Role::Controller, Role::Consumer] {
-            assert!(access.allows(&guest(1000, 1000, &[]), role));
-            assert!(access.allows(&guest(0, 0, &[]), role));
-            assert!(!access.allows(&guest(1001, 1001, &[]), role));
+            assert!(access.admits(&guest(1000, 1000, &[]), role));
+            assert!(access.admits(&guest(0, 0, &[]), role));
+            assert!(!access.admits(&guest(1001, 1001, &[]), role));
         }
     }
 }
 
 #[test]
 fn system_daemon_admits_all_providers_and_listed_controllers() {
-    let mut access = Access::new(Scope::System, 0);
+    let mut access = AccessRules::new(Scope::System, 0);
     let stranger = guest(3_999_999_999, 3_999_999_999, &[]);
-    assert!(access.allows(&stranger, Role::Provider));
-    assert!(!access.allows(&stranger, Role::Controller) && !access.allows(&stranger, Role::Consumer));
+    assert!(access.admits(&stranger, Role::Provider));
+    assert!(!access.admits(&stranger, Role::Controller) && !access.admits(&stranger, Role::Consumer));
     change(&mut access, OBJECT, 2, Sid::user(1001), Rights::WMIGUID_QUERY, true);
     change(&mut access, OBJECT, 2, Sid::group(50), Rights::TRACELOG_ACCESS_REALTIME, true);
     let (by_user, by_group) = (guest(1001, 1, &[]), guest(7, 1, &[50]));
-    assert!(access.allows(&by_user, Role::Controller) && !access.allows(&by_user, Role::Consumer));
-    assert!(!access.allows(&by_group, Role::Controller) && access.allows(&by_group, Role::Consumer));
-    assert!(!access.allows(&stranger, Role::Controller));
-    access.lists.put(OBJECT, None);
-    assert!(!access.allows(&by_user, Role::Controller) && !access.allows(&by_group, Role::Consumer));
+    assert!(access.admits(&by_user, Role::Controller) && !access.admits(&by_user, Role::Consumer));
+    assert!(!access.admits(&by_group, Role::Controller) && access.admits(&by_group, Role::Consumer));
+    assert!(!access.admits(&stranger, Role::Controller));
+    access.lists.set_list(OBJECT, None);
+    assert!(!access.admits(&by_user, Role::Controller) && !access.admits(&by_group, Role::Consumer));
 }
 
 #[test]
 fn group_members_have_all_rights_and_everyone_may_register() {
-    let mut access = Access::new(Scope::System, 50);
-    access.lists = Lists::built_in(50, Some(90));
+    let mut access = AccessRules::new(Scope::System, 50);
+    access.lists = AccessLists::built_in(50, Some(90));
     for right in Rights::NAMED.map(|(right, ..)| right) {
         assert!(has(&access, &guest(1000, 90, &[]), right) && has(&access, &guest(1000, 1, &[90]), right));
         assert!(has(&access, &guest(50, 50, &[]), right) && has(&access, &guest(0, 0, &[]), right));
         let of_everyone = [Rights::TRACELOG_REGISTER_GUIDS, Rights::TRACELOG_JOIN_GROUP].contains(&right);
         assert_eq!(has(&access, &guest(1000, 1, &[91]), right), of_everyone, "{right}");
     }
-    assert!(access.allows(&guest(1000, 90, &[]), Role::Controller));
-    assert!(access.allows(&guest(1000, 1, &[90]), Role::Consumer));
+    assert!(access.admits(&guest(1000, 90, &[]), Role::Controller));
+    assert!(access.admits(&guest(1000, 1, &[90]), Role::Consumer));
 }
 
 #[test]
 fn deny_entries_come_first_and_never_apply_to_root() {
-    let mut access = Access::new(Scope::System, 0);
+    let mut access = AccessRules::new(Scope::System, 0);
     let right = Rights::WMIGUID_QUERY;
     change(&mut access, OBJECT, 0, Sid::group(50), right, true);
     assert!(has(&access, &guest(1000, 50, &[]), right));
@@ -86,22 +86,22 @@ fn deny_entries_come_first_and_never_apply_to_root() {
 
 #[test]
 fn object_without_list_uses_the_default_list() {
-    let mut access = Access::new(Scope::System, 0);
+    let mut access = AccessRules::new(Scope::System, 0);
     let (ann, right) = (guest(1000, 1, &[]), Rights::TRACELOG_GUID_ENABLE);
     change(&mut access, DEFAULT_TRACE_SECURITY, 2, Sid::user(1000), right, true);
     assert!(has(&access, &ann, right));
     change(&mut access, OBJECT, 0, Sid::user(1001), right, true);
     assert!(!has(&access, &ann, right), "an own list replaces the default");
     assert!(!has(&access, &ann, Rights::TRACELOG_REGISTER_GUIDS), "set, not added");
-    access.lists.put(OBJECT, None);
+    access.lists.set_list(OBJECT, None);
     assert!(has(&access, &ann, right));
-    access.lists.put(DEFAULT_TRACE_SECURITY, None);
+    access.lists.set_list(DEFAULT_TRACE_SECURITY, None);
     assert!(!has(&access, &ann, right));
 }
 
 #[test]
 fn audit_entries_are_kept_and_grant_nothing() {
-    let mut access = Access::new(Scope::System, 0);
+    let mut access = AccessRules::new(Scope::System, 0);
     let before = access.lists.list_for(OBJECT).dacl.clone();
     let strange = Rights(0xF0F0_0400);
     change(&mut access, OBJECT, 3, Sid::EVERYONE, strange, true);
@@ -119,40 +119,44 @@ fn audit_entries_are_kept_and_grant_nothing() {
 fn invalid_operations_and_sids_are_refused_with_87() {
     let sid = Sid::user(1).to_bytes();
     for operation in [4, 5, u32::MAX] {
-        assert_eq!(Change::new(operation, &sid, 1, true).unwrap_err().status.0, 87);
+        assert_eq!(AccessChange::new(operation, &sid, 1, true).unwrap_err().status.0, 87);
     }
     for sid in [&sid[..11], &[], &[sid.as_slice(), &[0]].concat()] {
-        assert_eq!(Change::new(0, sid, 1, true).unwrap_err().status.0, 87);
+        assert_eq!(AccessChange::new(0, sid, 1, true).unwrap_err().status.0, 87);
     }
 }
 
 #[test]
 fn number_and_size_of_lists_are_limited() {
-    let mut access = Access::new(Scope::System, 0);
-    let add = |uid: u32| Change::new(2, &Sid::user(uid).to_bytes(), 1, true).unwrap();
+    let mut access = AccessRules::new(Scope::System, 0);
+    let add = |uid: u32| AccessChange::new(2, &Sid::user(uid).to_bytes(), 1, true).unwrap();
     let entries = (0..2380).map(|uid| Ace::new(AceKind::Allow, Sid::user(uid), Rights(1))).collect();
     let dacl = Some(Acl { entries });
-    access.lists.put(OBJECT, Some(SecurityDescriptor { dacl, ..SecurityDescriptor::default() }));
-    let refused = (2380..2400).find_map(|uid| match access.lists.after(OBJECT, &add(uid)) {
+    access.lists.set_list(OBJECT, Some(SecurityDescriptor { dacl, ..SecurityDescriptor::default() }));
+    let refused = (2380..2400).find_map(|uid| match access.lists.compute_change(OBJECT, &add(uid)) {
         Ok(list) => {
             let (list, bytes) = list.unwrap();
             assert!(bytes.len() <= lists::MAX_LIST_BYTES);
-            access.lists.put(OBJECT, Some(list));
+            access.lists.set_list(OBJECT, Some(list));
             None
         }
         Err(refusal) => Some(refusal.status.0),
     });
     assert_eq!(refused, Some(234));
-    assert!(access.lists.after(OBJECT, &add(1)).is_ok(), "a repeated entry takes no space");
-    let many = (0..lists::MAX_LISTS as u128).map(|number| (Guid::from_u128(number << 64), lists::strict()));
-    access.lists = access.lists.with(lists::StoredLists { lists: many.collect(), is_complete: true });
-    assert_eq!(access.lists.after(OTHER, &add(1)).unwrap_err().status.0, 1450);
-    assert!(access.lists.after(Guid::from_u128(1 << 64), &add(1)).is_ok(), "an existing list may change");
-    assert!(access.lists.after(OTHER, &Change::Remove).is_ok());
+    assert!(access.lists.compute_change(OBJECT, &add(1)).is_ok(), "a repeated entry takes no space");
+    let many =
+        (0..lists::MAX_LISTS as u128).map(|number| (Guid::from_u128(number << 64), lists::deny_all_list()));
+    access.lists = access.lists.with_stored(lists::StoredLists { lists: many.collect(), is_complete: true });
+    assert_eq!(access.lists.compute_change(OTHER, &add(1)).unwrap_err().status.0, 1450);
+    assert!(
+        access.lists.compute_change(Guid::from_u128(1 << 64), &add(1)).is_ok(),
+        "an existing list may change"
+    );
+    assert!(access.lists.compute_change(OTHER, &AccessChange::Remove).is_ok());
 }
 
 /// The published rule, right by right, implemented naively.
-fn judge(entries: &[Ace], identity: &Identity, right: u32) -> bool {
+fn judge(entries: &[Ace], identity: &UserIdentity, right: u32) -> bool {
     if identity.uid == 0 {
         return true;
     }
@@ -193,10 +197,10 @@ proptest! {
         let mut groups = groups;
         groups.sort_unstable();
         let identity = guest(uid, gid, &groups);
-        let mut access = Access::new(Scope::System, 0);
+        let mut access = AccessRules::new(Scope::System, 0);
         let dacl = Some(Acl { entries: entries.clone() });
-        access.lists.put(OBJECT, Some(SecurityDescriptor { dacl, ..SecurityDescriptor::default() }));
-        let missing = access.missing(&identity, OBJECT, Rights(wanted));
+        access.lists.set_list(OBJECT, Some(SecurityDescriptor { dacl, ..SecurityDescriptor::default() }));
+        let missing = access.missing_rights(&identity, OBJECT, Rights(wanted));
         for bit in (0..13).map(|bit| 1_u32 << bit) {
             let expected = wanted & bit != 0 && !judge(&entries, &identity, bit);
             prop_assert_eq!(missing.0 & bit != 0, expected, "right {:#x}", bit);
@@ -205,18 +209,18 @@ proptest! {
 }
 
 /// Returns a daemon's folder, and a function that reads its rules again.
-fn stored() -> (tempfile::TempDir, Folder, impl Fn() -> Access) {
+fn stored() -> (tempfile::TempDir, AccessListFolder, impl Fn() -> AccessRules) {
     let dir = tempfile::tempdir().unwrap();
     let mut runtime = RuntimeDir::from_path(dir.path());
     runtime.scope = Scope::System;
-    let folder = Folder::for_daemon(&runtime);
+    let folder = AccessListFolder::for_daemon(&runtime);
     let uid = rustix::process::geteuid().as_raw();
-    (dir, folder, move || Access::open(&runtime, uid))
+    (dir, folder, move || AccessRules::open(&runtime, uid))
 }
 
 fn granted(uid: u32, right: Rights) -> Vec<u8> {
-    let change = Change::new(0, &Sid::user(uid).to_bytes(), right.0, true).unwrap();
-    Access::new(Scope::System, 0).lists.after(OBJECT, &change).unwrap().unwrap().1
+    let change = AccessChange::new(0, &Sid::user(uid).to_bytes(), right.0, true).unwrap();
+    AccessRules::new(Scope::System, 0).lists.compute_change(OBJECT, &change).unwrap().unwrap().1
 }
 
 #[test]
@@ -264,7 +268,7 @@ fn untrusted_list_grants_nothing_and_affects_no_other() {
     fs::write(dir.path().join("security.d/README"), b"not a list").unwrap();
     let access = open();
     assert!(has(&access, &everyone, register), "removed: the default applies again");
-    assert!(access.missing(&everyone, OTHER, register).is_empty());
+    assert!(access.missing_rights(&everyone, OTHER, register).is_empty());
     assert!(!dir.path().join("security.d/.new-x").exists());
 }
 

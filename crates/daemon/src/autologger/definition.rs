@@ -28,7 +28,7 @@ use traceweir_format::spec::session::{
 use traceweir_transport::message::SessionConfig;
 
 use super::provider::{Correction, Provider};
-use crate::conf::{self, ConfigError, Entry, Section, quote};
+use crate::conf::{self, ConfEntry, ConfSection, ConfigError, quote};
 
 /// Maximum number of generations of a log.
 const MAX_GENERATIONS: u32 = 16;
@@ -120,7 +120,7 @@ impl Definition {
             ));
         }
         for section in providers {
-            let provider = Provider::read(section)?;
+            let provider = Provider::parse_section(section)?;
             if definition.providers.iter().any(|other| other.guid == provider.guid) {
                 return Err(ConfigError::new(
                     section.line,
@@ -132,32 +132,32 @@ impl Definition {
         Ok(definition)
     }
 
-    fn set(&mut self, entry: &Entry) -> Result<(), ConfigError> {
+    fn set(&mut self, entry: &ConfEntry) -> Result<(), ConfigError> {
         match entry.name.as_str() {
-            "Start" => self.start = entry.number(1)? == 1,
+            "Start" => self.start = entry.as_number(1)? == 1,
             "Guid" => {
-                let guid = entry.text()?.parse().ok().filter(|guid: &Guid| !guid.is_null());
+                let guid = entry.as_text()?.parse().ok().filter(|guid: &Guid| !guid.is_null());
                 self.guid =
                     guid.ok_or_else(|| entry.error("Guid must be a GUID other than the null GUID"))?;
             }
-            "BufferSize" => self.buffer_size = entry.word()?,
-            "MinimumBuffers" => self.minimum_buffers = entry.word()?,
-            "MaximumBuffers" => self.maximum_buffers = entry.word()?,
-            "ClockType" => self.clock_type = entry.word()?,
+            "BufferSize" => self.buffer_size = entry.as_u32()?,
+            "MinimumBuffers" => self.minimum_buffers = entry.as_u32()?,
+            "MaximumBuffers" => self.maximum_buffers = entry.as_u32()?,
+            "ClockType" => self.clock_type = entry.as_u32()?,
             "FileName" => {
-                let path = Path::new(entry.text()?);
+                let path = Path::new(entry.as_text()?);
                 if !path.is_absolute() {
                     return Err(entry.error("FileName must be an absolute path"));
                 }
                 self.file_name = Some(path.to_owned());
             }
-            "FileMax" => self.file_max = entry.word()?,
-            "FlushTimer" => self.flush_timer = entry.word()?,
-            "LogFileMode" => self.log_file_mode = entry.word()?,
-            "MaxFileSize" => self.max_file_size = entry.word()?,
+            "FileMax" => self.file_max = entry.as_u32()?,
+            "FlushTimer" => self.flush_timer = entry.as_u32()?,
+            "LogFileMode" => self.log_file_mode = entry.as_u32()?,
+            "MaxFileSize" => self.max_file_size = entry.as_u32()?,
             // Accepted because existing files have them; the last two are stored in the state
             // folder.
-            "DisableRealtimePersistence" | "Boot" | "Status" | "FileCounter" => drop(entry.word()?),
+            "DisableRealtimePersistence" | "Boot" | "Status" | "FileCounter" => drop(entry.as_u32()?),
             other => return Err(entry.error(format!("{other} is not a value of an autologger"))),
         }
         Ok(())
@@ -189,7 +189,7 @@ impl Definition {
         }
         for provider in &self.providers {
             lines.push(String::new());
-            lines.extend(provider.lines());
+            lines.extend(provider.to_lines());
         }
         lines.join("\n") + "\n"
     }
@@ -258,7 +258,7 @@ impl Definition {
 }
 
 /// The section of an empty file.
-static EMPTY: Section = Section { heading: String::new(), line: 0, entries: Vec::new() };
+static EMPTY: ConfSection = ConfSection { heading: String::new(), line: 0, entries: Vec::new() };
 
 #[cfg(test)]
 mod tests;

@@ -21,7 +21,7 @@ use crate::error::Refusal;
 use crate::folders::Folders;
 
 /// Returns the next generation; 0 if the log has no generations.
-pub(super) fn next(definition: &Definition, counter: u32) -> u32 {
+pub(super) fn next_generation(definition: &Definition, counter: u32) -> u32 {
     match definition.file_max {
         0 | 1 => 0,
         generations => counter.checked_rem(generations).unwrap_or(0).saturating_add(1),
@@ -29,7 +29,7 @@ pub(super) fn next(definition: &Definition, counter: u32) -> u32 {
 }
 
 /// Returns the path of a generation.
-pub(super) fn path(folders: &Folders, definition: &Definition, generation: u32) -> PathBuf {
+pub(super) fn log_path(folders: &Folders, definition: &Definition, generation: u32) -> PathBuf {
     let default = || folders.logs.join(format!("{}.etl", definition.name));
     let mut path = definition.file_name.clone().unwrap_or_else(default).into_os_string();
     if generation != 0 {
@@ -39,33 +39,33 @@ pub(super) fn path(folders: &Folders, definition: &Definition, generation: u32) 
 }
 
 /// Opens or creates a log file.
-pub(super) fn open(path: &Path) -> Result<OwnedFd, Refusal> {
+pub(super) fn open_log(path: &Path) -> Result<OwnedFd, Refusal> {
     let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
-        return Err(refused(path, Status::ERROR_BAD_PATHNAME, "this is not a file"));
+        return Err(path_refusal(path, Status::ERROR_BAD_PATHNAME, "this is not a file"));
     };
     let me = rustix::process::geteuid().as_raw();
     let dir = open_folder(folder, me).map_err(|e| match e {
         Errno::NOENT | Errno::NOTDIR => {
-            refused(path, Status::ERROR_PATH_NOT_FOUND, "its folder does not exist")
+            path_refusal(path, Status::ERROR_PATH_NOT_FOUND, "its folder does not exist")
         }
-        e => failed(path, e),
+        e => folder_refusal(path, e),
     })?;
     match open_log_file(&dir, Path::new(name), me, LOG_FILE_RIGHTS) {
         Ok((file, _)) => Ok(file.into()),
-        Err(e) => Err(refused(path, e.status(), &e.to_string())),
+        Err(e) => Err(path_refusal(path, e.status(), &e.to_string())),
     }
 }
 
-fn failed(path: &Path, error: Errno) -> Refusal {
+fn folder_refusal(path: &Path, error: Errno) -> Refusal {
     if error == Errno::LOOP {
         let reason = "the path leads through a symbolic link that others can change";
-        return refused(path, Status::ERROR_ACCESS_DENIED, reason);
+        return path_refusal(path, Status::ERROR_ACCESS_DENIED, reason);
     }
     let error = std::io::Error::from(error);
-    refused(path, traceweir_transport::error::status_of(&error), &error.to_string())
+    path_refusal(path, traceweir_transport::error::status_of(&error), &error.to_string())
 }
 
-fn refused(path: &Path, status: Status, reason: &str) -> Refusal {
+fn path_refusal(path: &Path, status: Status, reason: &str) -> Refusal {
     Refusal::new(status, format!("{}: {reason}", path.display()))
 }
 
@@ -76,18 +76,18 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
     use traceweir_format::Guid;
 
-    fn status(path: &Path) -> u32 {
-        open(path).err().map_or(0, |refusal| refusal.status.0)
+    fn open_status(path: &Path) -> u32 {
+        open_log(path).err().map_or(0, |refusal| refusal.status.0)
     }
 
     #[test]
     fn generations_wrap_around() {
         let mut definition = Definition::new("a", Guid::from_u128(1));
-        assert_eq!(next(&definition, 7), 0);
+        assert_eq!(next_generation(&definition, 7), 0);
         definition.file_max = 3;
-        let counters: Vec<u32> = (0..5).map(|counter| next(&definition, counter)).collect();
+        let counters: Vec<u32> = (0..5).map(|counter| next_generation(&definition, counter)).collect();
         assert_eq!(counters, [1, 2, 3, 1, 2]);
-        assert_eq!(next(&definition, u32::MAX), 1, "a counter out of range");
+        assert_eq!(next_generation(&definition, u32::MAX), 1, "a counter out of range");
     }
 
     #[test]
@@ -95,22 +95,26 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         let path = root.join("a.etl");
-        assert_eq!(status(&path), 0);
+        assert_eq!(open_status(&path), 0);
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o137, 0, "no wider than 0640");
         fs::write(&path, "old").unwrap();
-        assert_eq!((status(&path), fs::read(&path).unwrap()), (0, b"old".to_vec()), "not emptied yet");
-        assert_eq!(status(&root.join("none/a.etl")), 3);
-        assert_eq!(status(&path.join("a.etl")), 3);
-        assert_eq!(status(root), 161);
-        assert_eq!(status(Path::new("/")), 161);
+        assert_eq!((open_status(&path), fs::read(&path).unwrap()), (0, b"old".to_vec()), "not emptied yet");
+        assert_eq!(open_status(&root.join("none/a.etl")), 3);
+        assert_eq!(open_status(&path.join("a.etl")), 3);
+        assert_eq!(open_status(root), 161);
+        assert_eq!(open_status(Path::new("/")), 161);
         symlink(&path, root.join("link.etl")).unwrap();
-        assert_eq!(status(&root.join("link.etl")), 5);
+        assert_eq!(open_status(&root.join("link.etl")), 5);
         fs::create_dir(root.join("real")).unwrap();
         symlink("real", root.join("way")).unwrap();
-        assert_eq!(status(&root.join("way/a.etl")), 0, "an own link in a folder that only this user writes");
+        assert_eq!(
+            open_status(&root.join("way/a.etl")),
+            0,
+            "an own link in a folder that only this user writes"
+        );
         fs::set_permissions(root, Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(status(&root.join("way/b.etl")), 5, "others could have created the link");
+        assert_eq!(open_status(&root.join("way/b.etl")), 5, "others could have created the link");
         fs::hard_link(&path, root.join("real/other")).unwrap();
-        assert_eq!(status(&path), 5, "the file has another hard link");
+        assert_eq!(open_status(&path), 5, "the file has another hard link");
     }
 }

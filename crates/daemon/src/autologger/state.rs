@@ -29,10 +29,10 @@ pub struct State {
 impl State {
     /// Reads the stored state.
     pub(super) fn read(folders: &Folders, name: &str) -> Self {
-        let text = trust::read(&file(folders, name)).ok().flatten().unwrap_or_default();
+        let text = trust::read_text(&state_file(folders, name)).ok().flatten().unwrap_or_default();
         let mut state = Self::default();
         for section in conf::parse(&text).unwrap_or_default() {
-            let word = |name: &str| section.entries.iter().find(|entry| entry.name == name)?.word().ok();
+            let word = |name: &str| section.entries.iter().find(|entry| entry.name == name)?.as_u32().ok();
             if section.heading.is_empty() {
                 state.status = word("Status");
                 state.file_counter = word("FileCounter").unwrap_or(0);
@@ -50,20 +50,20 @@ impl State {
         for (provider, status) in &self.refused {
             text.push_str(&format!("\n[{provider}]\nStatus = {status}\n"));
         }
-        let path = file(folders, name);
+        let path = state_file(folders, name);
         if let Some(folder) = path.parent() {
-            folders::make(folder)?;
+            folders::create_folder(folder)?;
         }
-        trust::write(&path, text.as_bytes())
+        trust::replace_file(&path, text.as_bytes())
     }
 
     /// Removes the state; a file that cannot be removed is overwritten by the next start.
     pub(super) fn remove(folders: &Folders, name: &str) {
-        let _ = std::fs::remove_file(file(folders, name));
+        let _ = std::fs::remove_file(state_file(folders, name));
     }
 }
 
-fn file(folders: &Folders, name: &str) -> PathBuf {
+fn state_file(folders: &Folders, name: &str) -> PathBuf {
     folders.state.join("autologger").join(format!("{name}.state"))
 }
 
@@ -80,9 +80,9 @@ mod tests {
         let state = State { status: Some(5), file_counter: 3, refused: vec![("My.App".to_owned(), 1450)] };
         state.write(&folders, "a").unwrap();
         assert_eq!(State::read(&folders, "a"), state);
-        std::fs::write(file(&folders, "a"), "Status = x").unwrap();
+        std::fs::write(state_file(&folders, "a"), "Status = x").unwrap();
         assert_eq!(State::read(&folders, "a"), State::default());
         State::remove(&folders, "a");
-        assert!(!file(&folders, "a").exists());
+        assert!(!state_file(&folders, "a").exists());
     }
 }

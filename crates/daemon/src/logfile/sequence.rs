@@ -22,29 +22,35 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use traceweir_format::spec::status::Status;
 use traceweir_session::{Error, LOG_FILE_RIGHTS, NextFile, Result, SequenceFile, open_log_file};
 
-use super::{Files, Terms, check_descriptor, check_room, refused};
-use crate::access::Identity;
+use super::{ClaimedFiles, FileTerms, check_descriptor, check_free_space, properties_error};
+use crate::access::UserIdentity;
 
 /// The owner of the files: the user who started the session, with the groups that the connection
 /// had.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
+pub(crate) struct FileOwner {
     uid: u32,
     gid: u32,
     groups: Arc<[u32]>,
 }
 
-impl From<Identity> for Owner {
-    fn from(Identity { uid, gid, groups }: Identity) -> Self {
+impl From<UserIdentity> for FileOwner {
+    fn from(UserIdentity { uid, gid, groups }: UserIdentity) -> Self {
         Self { uid, gid, groups }
     }
 }
 
 /// Creates the files of a sequence in a folder, each with at most these mode bits and on these
 /// terms.
-pub(crate) fn next_file(folder: OwnedFd, owner: Owner, rights: u32, files: Files, terms: Terms) -> NextFile {
+pub(crate) fn next_file(
+    folder: OwnedFd,
+    owner: FileOwner,
+    rights: u32,
+    files: ClaimedFiles,
+    terms: FileTerms,
+) -> NextFile {
     Box::new(move |name| {
-        let has_room = |file: &OwnedFd| check_room(file, &terms, files.reserve());
+        let has_room = |file: &OwnedFd| check_free_space(file, &terms, files.reserve());
         let file = open_as(&owner, &folder, name, rights, &has_room)?;
         let claim = files.claim(check_descriptor(&file)?)?;
         Ok(SequenceFile { file: file.into(), claim: Box::new(claim) })
@@ -54,14 +60,14 @@ pub(crate) fn next_file(folder: OwnedFd, owner: Owner, rights: u32, files: Files
 /// Opens a file with its owner's rights. A file that was created here but fails the check is
 /// removed again.
 fn open_as(
-    owner: &Owner,
+    owner: &FileOwner,
     folder: &OwnedFd,
     path: &Path,
     rights: u32,
     check: &(dyn Fn(&OwnedFd) -> Result<()> + Sync),
 ) -> Result<OwnedFd> {
     let Some(name) = path.file_name().map(Path::new) else {
-        return Err(refused(Status::ERROR_BAD_PATHNAME, "the next log file has no name"));
+        return Err(properties_error(Status::ERROR_BAD_PATHNAME, "the next log file has no name"));
     };
     let open = |user| {
         let (file, is_new) = open_log_file(folder, name, user, rights & LOG_FILE_RIGHTS)?;
@@ -87,15 +93,15 @@ fn open_as(
         let thread = std::thread::Builder::new().name("weir-as-user".into()).spawn_scoped(scope, work);
         let ended = thread.map_err(Error::File)?.join();
         ended.unwrap_or_else(|_| {
-            Err(refused(Status::ERROR_IO_DEVICE, "the next log file could not be opened"))
+            Err(properties_error(Status::ERROR_IO_DEVICE, "the next log file could not be opened"))
         })
     })
 }
 
 /// Gives only the calling thread the rights of a user.
-fn become_user(owner: &Owner) -> Result<()> {
+fn become_user(owner: &FileOwner) -> Result<()> {
     let failed = |_| {
-        refused(
+        properties_error(
             Status::ERROR_ACCESS_DENIED,
             "the daemon cannot take the rights of the user who started the session",
         )
@@ -112,12 +118,12 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 
-    fn owner(uid: u32, groups: &[u32]) -> Owner {
-        Owner { uid, gid: uid, groups: groups.into() }
+    fn owner(uid: u32, groups: &[u32]) -> FileOwner {
+        FileOwner { uid, gid: uid, groups: groups.into() }
     }
 
     /// Opens `name` in a folder; returns the file or the error status.
-    fn open_in(folder: &Path, name: &str, owner: &Owner) -> Result<fs::File, Status> {
+    fn open_in(folder: &Path, name: &str, owner: &FileOwner) -> Result<fs::File, Status> {
         let dir = OwnedFd::from(fs::File::open(folder).unwrap());
         open_as(owner, &dir, &folder.join(name), 0o640, &|_| Ok(()))
             .map(fs::File::from)
@@ -176,8 +182,8 @@ mod tests {
         let me = geteuid().as_raw();
         let next = |mib, name: &str| {
             let folder = OwnedFd::from(fs::File::open(dir.path()).unwrap());
-            let terms = Terms::for_log(&config(mib), me);
-            let mut next = next_file(folder, owner(me, &[]), 0o640, Files::default(), terms);
+            let terms = FileTerms::for_log(&config(mib), me);
+            let mut next = next_file(folder, owner(me, &[]), 0o640, ClaimedFiles::default(), terms);
             next(&dir.path().join(name)).map(drop).map_err(|e| e.status())
         };
         assert_eq!(next(u32::MAX, "a_2.etl"), Err(Status::ERROR_DISK_FULL));

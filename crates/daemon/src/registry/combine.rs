@@ -29,11 +29,12 @@ use traceweir_format::spec::enable::{
 };
 use traceweir_transport::message::{EnableParams, Filter};
 
-use super::{Enable, Process, Registration, Registry, Target};
+use super::{EnableTarget, ProviderProcess, ProviderRegistration, Registry, SessionEnable};
 use crate::ids::LinkId;
 
 /// Properties that leave events out: they apply only if all combined enables set them.
-const LEAVE_OUT: u32 = EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 | EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE;
+const EXCLUDING_PROPERTIES: u32 =
+    EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 | EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE;
 
 impl Registry {
     /// Returns what a session wants from a registration; `None` if none of its enables applies to
@@ -50,7 +51,7 @@ impl Registry {
 
     /// Returns the sessions that a new registration is enabled for: all that want it, or for a
     /// classic registration only the latest.
-    pub(crate) fn wanted_by(&self, link: LinkId, number: u32) -> Vec<u64> {
+    pub(crate) fn sessions_wanting(&self, link: LinkId, number: u32) -> Vec<u64> {
         let Some(process) = self.processes.get(&link) else { return Vec::new() };
         let Some(registration) = process.registrations.get(&number) else { return Vec::new() };
         let enables = self.enables_for(process, registration);
@@ -71,7 +72,7 @@ impl Registry {
             .registrations
             .iter()
             .filter(|(_, registration)| !registration.sessions.contains(&session));
-        let wanted = lacking.filter(|(number, _)| self.wanted_by(link, **number).contains(&session));
+        let wanted = lacking.filter(|(number, _)| self.sessions_wanting(link, **number).contains(&session));
         wanted.map(|(number, _)| *number).collect()
     }
 
@@ -112,9 +113,9 @@ impl Registry {
     /// its provider, of its name, then of its group.
     fn enables_for<'a>(
         &'a self,
-        process: &'a Process,
-        registration: &'a Registration,
-    ) -> impl Iterator<Item = (u64, &'a Enable)> {
+        process: &'a ProviderProcess,
+        registration: &'a ProviderRegistration,
+    ) -> impl Iterator<Item = (u64, &'a SessionEnable)> {
         let all = self.enables_of(registration);
         all.filter(|(_, _, enable)| process.is_included_by(enable))
             .map(|(_, session, enable)| (session, enable))
@@ -124,19 +125,19 @@ impl Registry {
     /// applies the disallow lists, which exempt providers from the enables of their group.
     fn enables_of<'a>(
         &'a self,
-        registration: &'a Registration,
-    ) -> impl Iterator<Item = (Target, u64, &'a Enable)> {
+        registration: &'a ProviderRegistration,
+    ) -> impl Iterator<Item = (EnableTarget, u64, &'a SessionEnable)> {
         let provider = &registration.provider;
-        let enables = move |target: Target| {
-            let is_group = matches!(target, Target::Group(_));
+        let enables = move |target: EnableTarget| {
+            let is_group = matches!(target, EnableTarget::Group(_));
             let all = self.enables.get(&target).into_iter().flatten();
             let all = all.map(move |(session, enable)| (target, *session, enable));
             all.filter(move |(_, session, _)| !is_group || self.allows(*session, provider))
         };
-        let by_name = registration.name_hash.map(Target::Provider).into_iter().flat_map(enables);
+        let by_name = registration.name_hash.map(EnableTarget::Provider).into_iter().flat_map(enables);
         let by_name = by_name.filter(|(_, session, _)| registration.by_name.contains(session));
-        let direct = enables(Target::Provider(registration.provider));
-        let of_group = registration.group.map(Target::Group).into_iter().flat_map(enables);
+        let direct = enables(EnableTarget::Provider(registration.provider));
+        let of_group = registration.group.map(EnableTarget::Group).into_iter().flat_map(enables);
         direct.chain(by_name).chain(of_group)
     }
 
@@ -169,7 +170,7 @@ fn combine(direct: &EnableParams, group: &EnableParams) -> EnableParams {
         level: level(direct).max(level(group)),
         match_any: any(direct) | any(group),
         match_all: direct.match_all & group.match_all,
-        property: one & !LEAVE_OUT | both & LEAVE_OUT,
+        property: one & !EXCLUDING_PROPERTIES | both & EXCLUDING_PROPERTIES,
         source: Guid::NULL,
         filters: combine_filters(direct, group),
     }

@@ -9,9 +9,9 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use traceweir_transport::socket::Connection;
 
-use crate::autologger::Prepared;
+use crate::autologger::PrepareReport;
 use crate::error::{Error, Result};
-use crate::service::Notice;
+use crate::service::ThreadNotice;
 
 /// Makes a daemon of this process shut down as SIGTERM does: all files are finalised first.
 #[derive(Clone, Debug)]
@@ -20,12 +20,12 @@ pub struct Stopper(Arc<OwnedFd>);
 impl Stopper {
     /// Creates a stopper that has not been used.
     pub fn new() -> Result<Self> {
-        Ok(Self(Arc::new(flag()?)))
+        Ok(Self(Arc::new(create_eventfd()?)))
     }
 
     /// Makes the daemon shut down.
     pub fn stop(&self) {
-        raise(&self.0);
+        signal_eventfd(&self.0);
     }
 
     /// Returns a descriptor that is readable once the stopper was used. It stays readable: a daemon
@@ -36,42 +36,42 @@ impl Stopper {
 }
 
 /// What other threads send to the loop.
-pub(super) enum Incoming {
+pub(super) enum InboxMessage {
     /// A session has finished something.
-    Notice(Box<Notice>),
+    Notice(Box<ThreadNotice>),
     /// The daemon has connected to a provider.
     Knocked(Connection),
     /// An autologger can be started.
-    Prepared(Prepared),
+    Prepared(PrepareReport),
 }
 
 /// The receiving end, owned by the loop.
 pub(super) struct Inbox {
-    sender: Sender<Incoming>,
-    receiver: Receiver<Incoming>,
+    sender: Sender<InboxMessage>,
+    receiver: Receiver<InboxMessage>,
     wake: Arc<OwnedFd>,
 }
 
 impl Inbox {
     pub(super) fn new() -> Result<Self> {
         let (sender, receiver) = channel();
-        Ok(Self { sender, receiver, wake: Arc::new(flag()?) })
+        Ok(Self { sender, receiver, wake: Arc::new(create_eventfd()?) })
     }
 
     /// Returns a function with which any thread can send something.
-    pub(super) fn sender<T: 'static>(&self, wrap: fn(T) -> Incoming) -> Arc<dyn Fn(T) + Send + Sync> {
+    pub(super) fn sender<T: 'static>(&self, wrap: fn(T) -> InboxMessage) -> Arc<dyn Fn(T) + Send + Sync> {
         let (sender, wake) = (self.sender.clone(), Arc::clone(&self.wake));
         Arc::new(move |content| {
             // After the loop has ended there is no receiver.
             if sender.send(wrap(content)).is_ok() {
-                raise(&wake);
+                signal_eventfd(&wake);
             }
         })
     }
 
     /// Removes and returns everything received. Clears the eventfd first, so that nothing that
     /// arrives meanwhile is missed.
-    pub(super) fn take_all(&self) -> Vec<Incoming> {
+    pub(super) fn take_all(&self) -> Vec<InboxMessage> {
         // Fails only if it is already cleared.
         let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
         self.receiver.try_iter().collect()
@@ -91,11 +91,11 @@ impl Inbox {
     }
 }
 
-fn flag() -> Result<OwnedFd> {
+fn create_eventfd() -> Result<OwnedFd> {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| Error::system("eventfd", e))
 }
 
-fn raise(flag: &OwnedFd) {
+fn signal_eventfd(flag: &OwnedFd) {
     // Fails only if the counter is full, and then it is already set.
     let _ = rustix::io::write(flag, &1u64.to_ne_bytes());
 }

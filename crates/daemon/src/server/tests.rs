@@ -14,7 +14,7 @@ use traceweir_transport::runtime::Scope;
 use traceweir_transport::socket::Connection;
 
 use super::*;
-use crate::limits::MAX_SILENT_OF_GUEST;
+use crate::limits::MAX_LINKS_BEFORE_HELLO_OF_GUEST;
 use crate::skip::can;
 
 /// Ends tests that would hang.
@@ -72,10 +72,10 @@ impl Driven {
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let mut runtime = RuntimeDir::from_path(&dir.path().join("run"));
         runtime.scope = scope;
-        let home = startup::Home::acquire(&runtime, None).unwrap();
+        let served_folder = startup::ServedFolder::acquire(&runtime, None).unwrap();
         let stopper = Stopper::new().unwrap();
         let signals = startup::install_signal_handlers().unwrap();
-        let server = Server::new(&runtime, home, signals, &stopper, (None, 8)).unwrap();
+        let server = Server::new(&runtime, served_folder, signals, &stopper, (None, 8)).unwrap();
         let controller = Connection::connect(&runtime.control_socket(), PATIENCE).unwrap();
         let mut driven = Self { server, runtime, controller, last_request: 0, _stopper: stopper, _dir: dir };
         assert!(matches!(driven.request(&hello(Role::Controller, 0)), Message::Welcome { .. }));
@@ -234,13 +234,14 @@ fn refused_process_is_counted_once_in_sessions_that_enable_providers() {
     let mut driven = Driven::new(Scope::System);
     let (session, other) = (driven.start("s"), driven.start("without providers"));
     driven.enable(session);
-    let mut silent: Vec<Connection> = (0..MAX_SILENT_OF_GUEST).map(|_| driven.connect(ANN)).collect();
-    while driven.links_of(ANN) < MAX_SILENT_OF_GUEST {
+    let mut silent: Vec<Connection> =
+        (0..MAX_LINKS_BEFORE_HELLO_OF_GUEST).map(|_| driven.connect(ANN)).collect();
+    while driven.links_of(ANN) < MAX_LINKS_BEFORE_HELLO_OF_GUEST {
         driven.server.accept_all();
     }
     // A slow machine must not end them before their time.
     let ids = driven.server.links.keys().copied();
-    let silent_ids: Vec<LinkId> = ids.filter(|id| driven.server.service.is_silent(*id)).collect();
+    let silent_ids: Vec<LinkId> = ids.filter(|id| driven.server.service.is_before_hello(*id)).collect();
     for id in silent_ids {
         driven.server.expect_within(id, Some(PATIENCE));
     }
@@ -267,7 +268,7 @@ fn guest_with_unread_hellos_is_not_refused() {
         return;
     }
     let mut driven = Driven::new(Scope::System);
-    let connections: Vec<Connection> = (0..MAX_SILENT_OF_GUEST as u64 + 30)
+    let connections: Vec<Connection> = (0..MAX_LINKS_BEFORE_HELLO_OF_GUEST as u64 + 30)
         .map(|instance| {
             let connection = driven.connect(ANN);
             connection.send(1, &hello(Role::Provider, instance), &[], PATIENCE).unwrap();
@@ -282,7 +283,7 @@ fn guest_with_unread_hellos_is_not_refused() {
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(welcome, crate::limits::MAX_PER_PROCESS);
+    assert_eq!(welcome, crate::limits::MAX_LINKS_OF_PROCESS);
 }
 
 #[test]

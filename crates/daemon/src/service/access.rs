@@ -13,7 +13,7 @@
 //! recording. `changes` holds how access lists are changed.
 //!
 //! The daemon is also a controller: it starts autologgers through the same requests as any
-//! controller, over the link [`OWN`], which has no connection. The server passes messages to this
+//! controller, over the link [`OWN_LINK`], which has no connection. The server passes messages to this
 //! link on to the part of the daemon that made the request; the link is never closed.
 
 mod changes;
@@ -31,24 +31,24 @@ use traceweir_session::config::is_system_logger;
 use traceweir_transport::message::{Role, SessionConfig, common_version};
 use traceweir_transport::socket::Peer;
 
-use crate::access::{Access, GROUP, Identity};
+use crate::access::{AccessRules, CONTROLLER_GROUP, UserIdentity};
 use crate::error::Refusal;
 use crate::ids::LinkId;
 use crate::limits::Claimant;
 use crate::log::log_refusal;
 use crate::process::{self, ProcessKey};
-use changes::Changes;
-pub(super) use client::{Client, ConsumerState, PeerName};
+use changes::PendingChanges;
+pub(super) use client::{ConnectedClient, ConsumerState, PeerName};
 
 /// The link of the daemon itself; connections have higher numbers.
-pub(crate) const OWN: LinkId = 0;
+pub(crate) const OWN_LINK: LinkId = 0;
 
 /// The connections and their rights.
 #[derive(Debug)]
 pub(super) struct AccessControl {
-    rules: Access,
-    clients: BTreeMap<LinkId, Client>,
-    changes: Changes,
+    rules: AccessRules,
+    clients: BTreeMap<LinkId, ConnectedClient>,
+    changes: PendingChanges,
     /// GUIDs that were generated for sessions which run, or whose outcome is kept.
     generated: BTreeSet<Guid>,
 }
@@ -70,46 +70,51 @@ pub(super) fn rights_for(is_live: bool, has_file: bool) -> Rights {
 
 impl AccessControl {
     /// Creates access control by these rules, without connections.
-    pub(super) fn new(rules: Access) -> Self {
-        Self { rules, clients: BTreeMap::new(), changes: Changes::default(), generated: BTreeSet::new() }
+    pub(super) fn new(rules: AccessRules) -> Self {
+        Self {
+            rules,
+            clients: BTreeMap::new(),
+            changes: PendingChanges::default(),
+            generated: BTreeSet::new(),
+        }
     }
 
     /// Returns the access rules.
-    pub(super) fn rules(&self) -> &Access {
+    pub(super) fn rules(&self) -> &AccessRules {
         &self.rules
     }
 
     /// Returns the access rules for modification.
     #[cfg(test)]
-    pub(super) fn rules_mut(&mut self) -> &mut Access {
+    pub(super) fn rules_mut(&mut self) -> &mut AccessRules {
         &mut self.rules
     }
 
     /// Adds a connection.
-    pub(super) fn add_client(&mut self, link: LinkId, client: Client) {
+    pub(super) fn add_client(&mut self, link: LinkId, client: ConnectedClient) {
         self.clients.insert(link, client);
     }
 
     /// Adds the daemon itself as a controller.
-    pub(super) fn add_own(&mut self, now: Instant) {
-        self.clients.insert(OWN, Client::own(now));
+    pub(super) fn add_own_link(&mut self, now: Instant) {
+        self.clients.insert(OWN_LINK, ConnectedClient::for_daemon(now));
     }
 
     /// Removes a connection.
-    pub(super) fn remove_client(&mut self, link: LinkId) -> Option<Client> {
+    pub(super) fn remove_client(&mut self, link: LinkId) -> Option<ConnectedClient> {
         self.clients.remove(&link)
     }
 
-    pub(super) fn client(&self, link: LinkId) -> Option<&Client> {
+    pub(super) fn client(&self, link: LinkId) -> Option<&ConnectedClient> {
         self.clients.get(&link)
     }
 
-    pub(super) fn client_mut(&mut self, link: LinkId) -> Option<&mut Client> {
+    pub(super) fn client_mut(&mut self, link: LinkId) -> Option<&mut ConnectedClient> {
         self.clients.get_mut(&link)
     }
 
     /// Returns all connections.
-    pub(super) fn clients(&self) -> impl Iterator<Item = &Client> {
+    pub(super) fn clients(&self) -> impl Iterator<Item = &ConnectedClient> {
         self.clients.values()
     }
 
@@ -124,7 +129,7 @@ impl AccessControl {
 
     /// Returns the user at the other end of a connection.
     pub(super) fn uid(&self, link: LinkId) -> Result<u32, Refusal> {
-        self.peer(link).map(|peer| peer.uid).ok_or_else(closed)
+        self.peer(link).map(|peer| peer.uid).ok_or_else(closed_connection)
     }
 
     /// Returns the user that resources are charged to; the user of a closed connection counts as a
@@ -134,7 +139,7 @@ impl AccessControl {
     }
 
     /// Returns the process at the other end of a connection and its identity with all groups.
-    pub(super) fn process_and_identity(&self, link: LinkId) -> Option<(u32, Identity)> {
+    pub(super) fn process_and_identity(&self, link: LinkId) -> Option<(u32, UserIdentity)> {
         self.client(link).map(|client| (client.peer.pid, client.identity.clone()))
     }
 
@@ -146,14 +151,14 @@ impl AccessControl {
     /// Checks that the peer of a connection may have a role; returns the version of the protocol.
     pub(super) fn admit(&self, link: LinkId, versions: (u16, u16), role: Role) -> Result<u16, Refusal> {
         let version = common_version(versions).map_err(|e| Refusal::new(e.status(), e.to_string()))?;
-        let client = self.client(link).ok_or_else(closed)?;
+        let client = self.client(link).ok_or_else(closed_connection)?;
         if client.knocked && role != Role::Provider {
             return Err(Refusal::new(
                 Status::ERROR_INVALID_PARAMETER,
                 "a connection that the daemon opened is for a provider only",
             ));
         }
-        if !self.rules.allows(&client.identity, role) {
+        if !self.rules.admits(&client.identity, role) {
             let reason = admission_refusal(role, client.peer.uid);
             return Err(Refusal::new(Status::ERROR_ACCESS_DENIED, reason));
         }
@@ -168,20 +173,21 @@ impl AccessControl {
         object: Guid,
         right: impl Into<Rights>,
     ) -> Result<(), Refusal> {
-        let client = self.client(link).ok_or_else(closed)?;
-        let missing = self.rules.missing(&client.identity, object, right.into());
+        let client = self.client(link).ok_or_else(closed_connection)?;
+        let missing = self.rules.missing_rights(&client.identity, object, right.into());
         if missing.is_empty() {
             return Ok(());
         }
         let (what, uid, pid) = (describe_object(object, missing), client.peer.uid, client.peer.pid);
         log_refusal!("uid {uid}, process {pid}: no {missing} on {what}");
-        let remedy = remedy(&typed(object), uid, missing);
+        let remedy = grant_command(&object_argument(object), uid, missing);
         Err(Refusal::new(Status::ERROR_ACCESS_DENIED, format!("this needs {missing} on {what}; {remedy}")))
     }
 
     /// Like [`check_right`](Self::check_right), without logging a refusal.
     pub(super) fn has_right(&self, link: LinkId, object: Guid, right: Rights) -> bool {
-        self.client(link).is_some_and(|client| self.rules.missing(&client.identity, object, right).is_empty())
+        self.client(link)
+            .is_some_and(|client| self.rules.missing_rights(&client.identity, object, right).is_empty())
     }
 
     /// Checks that the peer of a connection may enable a provider at all, in whichever session.
@@ -242,7 +248,7 @@ pub(super) fn about_kernel_events(refusal: Refusal) -> Refusal {
     Refusal { reason: format!("kernel events: {}", refusal.reason), ..refusal }
 }
 
-fn closed() -> Refusal {
+fn closed_connection() -> Refusal {
     Refusal::new(Status::ERROR_INVALID_HANDLE, "the connection is closed")
 }
 
@@ -254,14 +260,14 @@ fn admission_refusal(role: Role, uid: u32) -> String {
         ),
         Role::Controller => format!(
             "uid {uid} may not control this daemon's sessions: no list grants it one of the rights query, change-access, create-realtime, \
-             create-file and enable, which the built-in list grants to the group {GROUP}; an administrator can put the user in it with: \
-             usermod -aG {GROUP} USER, or grant a right with: weir access grant OBJECT --user {uid} RIGHT…"
+             create-file and enable, which the built-in list grants to the group {CONTROLLER_GROUP}; an administrator can put the user in it with: \
+             usermod -aG {CONTROLLER_GROUP} USER, or grant a right with: weir access grant OBJECT --user {uid} RIGHT…"
         ),
         Role::Consumer => {
             let right = Rights::TRACELOG_ACCESS_REALTIME;
-            let remedy = remedy("SESSION", uid, right);
+            let remedy = grant_command("SESSION", uid, right);
             format!(
-                "uid {uid} may not read this daemon's sessions, which needs {right} on the session (the built-in list grants it to the group {GROUP}); {remedy}"
+                "uid {uid} may not read this daemon's sessions, which needs {right} on the session (the built-in list grants it to the group {CONTROLLER_GROUP}); {remedy}"
             )
         }
     }
@@ -285,12 +291,12 @@ fn describe_object(object: Guid, rights: Rights) -> String {
 }
 
 /// Returns an object as it is typed on a command line.
-fn typed(object: Guid) -> String {
+fn object_argument(object: Guid) -> String {
     if object == DEFAULT_TRACE_SECURITY { "default".to_owned() } else { object.to_string() }
 }
 
 /// Returns the command with which an administrator can grant the rights.
-fn remedy(object: &str, uid: u32, rights: Rights) -> String {
+fn grant_command(object: &str, uid: u32, rights: Rights) -> String {
     let named = Rights::NAMED.iter().filter(|(right, ..)| rights.contains(*right));
     let names: String = named.map(|(.., short)| format!(" {short}")).collect();
     format!("an administrator can grant it with: weir access grant {object} --user {uid}{names}")

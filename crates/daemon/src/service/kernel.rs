@@ -2,7 +2,7 @@
 //! they run.
 //!
 //! ```text
-//!   Start ─▶ rights, room ─▶ Running ─(own thread: kernel::begin)─▶ began
+//!   Start ─▶ rights, room ─▶ Running ─(own thread: kernel::open_capture)─▶ began
 //!   Update of EnableFlags ─┐
 //!   classes 3 to 9, 28     ├─▶ change ─(own thread: kernel::apply_steps)─▶ KernelChanged
 //!   enable of a system     │         │            ─▶ kept, passed to the session, answered
@@ -26,30 +26,32 @@ use traceweir_session::info::{Settings, System};
 use traceweir_transport::message::{Control, EnableParams, Message};
 
 use super::core::Core;
-use super::notice::{Notice, spawn_file_thread};
+use super::notice::{ThreadNotice, spawn_file_thread};
 use super::sessions::UpdateRequest;
-use super::turn::Turn;
+use super::turn::ServiceTurn;
 use crate::error::Refusal;
 use crate::filter;
 use crate::ids::ReplyTo;
 use crate::kernel::{self, OpenCapture, RequestedGroups};
-use crate::limits::{Claimant, MAX_WAITING, MAX_WAITING_OF_GUEST, MAX_WAITING_OF_GUESTS};
+use crate::limits::{
+    Claimant, MAX_DEFERRED_REQUESTS, MAX_DEFERRED_REQUESTS_OF_GUEST, MAX_DEFERRED_REQUESTS_OF_GUESTS,
+};
 use crate::log::log_client;
 use crate::logfile::PassedDescriptors;
-use crate::registry::{Registry, Target};
+use crate::registry::{EnableTarget, Registry};
 
 pub(super) use loggers::SystemLoggers;
 use loggers::log_missing;
 pub(super) use requests::only_for_system_loggers;
 
 /// What waits while the kernel is being asked for something else.
-pub(super) enum Waiting {
+pub(super) enum DeferredWork {
     Request(ReplyTo, Claimant, Box<Message>, PassedDescriptors),
     /// Compare what a session wants with what it gets.
     Adjust(u64),
 }
 
-impl Waiting {
+impl DeferredWork {
     /// Returns the user whose request waits, if it is a request.
     fn claimant(&self) -> Option<Claimant> {
         match self {
@@ -58,11 +60,11 @@ impl Waiting {
         }
     }
 
-    fn is_guests(&self) -> bool {
+    fn is_from_guest(&self) -> bool {
         self.claimant().is_some_and(|claimant| claimant.is_guest)
     }
 
-    fn is_adjust(&self, session: u64) -> bool {
+    fn is_adjustment_of(&self, session: u64) -> bool {
         matches!(self, Self::Adjust(id) if *id == session)
     }
 }
@@ -84,7 +86,7 @@ pub(super) enum FollowUp {
         reply_to: ReplyTo,
         id: u64,
         provider: Guid,
-        enabling: Option<Box<Enabling>>,
+        enabling: Option<Box<SystemProviderEnable>>,
         before: RequestedGroups,
     },
     Nothing,
@@ -92,7 +94,7 @@ pub(super) enum FollowUp {
 
 impl FollowUp {
     /// Refuses the request that waits for the change, if there is one.
-    fn refuse(self, turn: &mut Turn, refusal: Refusal) {
+    fn refuse(self, turn: &mut ServiceTurn, refusal: Refusal) {
         match self {
             Self::Done(reply_to) | Self::Enabled { reply_to, .. } => turn.refuse(reply_to, refusal),
             Self::Update(request) => turn.refuse(request.reply_to, refusal),
@@ -102,14 +104,14 @@ impl FollowUp {
 }
 
 /// An enable of a system provider, as the controller sent it.
-pub(super) struct Enabling {
+pub(super) struct SystemProviderEnable {
     params: EnableParams,
-    scope: filter::Scope,
+    scope: filter::ProcessScope,
     name: String,
 }
 
 /// A kernel change that is under way.
-struct Change {
+struct KernelChange {
     /// The sessions affected, in the order of the outcomes, and what each wants now.
     steps: Vec<(u64, CaptureSettings)>,
     new_settings: NewSettings,
@@ -160,27 +162,31 @@ impl SystemLoggers {
             return Ok(Some((message, passed)));
         }
         let claimant = core.access.claimant(reply_to.link);
-        let waiting = self.waiting.iter().filter_map(Waiting::claimant);
-        if waiting.clone().count() >= MAX_WAITING
-            || !claimant.has_room(waiting, MAX_WAITING_OF_GUEST, MAX_WAITING_OF_GUESTS)
+        let waiting = self.waiting.iter().filter_map(DeferredWork::claimant);
+        if waiting.clone().count() >= MAX_DEFERRED_REQUESTS
+            || !claimant.is_below_limits(
+                waiting,
+                MAX_DEFERRED_REQUESTS_OF_GUEST,
+                MAX_DEFERRED_REQUESTS_OF_GUESTS,
+            )
         {
             let reason = "too many changes of the kernel capture are under way";
             return Err(Refusal::new(Status::ERROR_BUSY, reason));
         }
-        self.waiting.push_back(Waiting::Request(reply_to, claimant, Box::new(message), passed));
+        self.waiting.push_back(DeferredWork::Request(reply_to, claimant, Box::new(message), passed));
         Ok(None)
     }
 
     /// Asks the kernel for the new settings, if they differ from what is captured.
-    pub(super) fn change(
+    pub(super) fn begin_change(
         &mut self,
         core: &mut Core,
         registry: &mut Registry,
         new_settings: NewSettings,
         follow_up: FollowUp,
     ) {
-        let steps = self.steps(&new_settings, &core.information);
-        let change = Change {
+        let steps = self.capture_steps(&new_settings, &core.information);
+        let change = KernelChange {
             steps: steps.iter().map(|step| (step.session, step.wanted.clone())).collect(),
             new_settings,
             follow_up,
@@ -190,12 +196,12 @@ impl SystemLoggers {
             return;
         }
         self.changing = Some(change);
-        let promise = core.turn.promise(|outcome| Notice::KernelChanged { outcome });
-        spawn_file_thread(move || promise.keep(kernel::apply_steps(&steps)));
+        let promise = core.turn.promise(|outcome| ThreadNotice::KernelChanged { outcome });
+        spawn_file_thread(move || promise.deliver(kernel::apply_capture_steps(&steps)));
     }
 
     /// Handles the outcome of a kernel change.
-    pub(super) fn changed(
+    pub(super) fn handle_change_outcome(
         &mut self,
         core: &mut Core,
         registry: &mut Registry,
@@ -215,14 +221,14 @@ impl SystemLoggers {
         &mut self,
         core: &mut Core,
         registry: &mut Registry,
-        change: Change,
+        change: KernelChange,
         begun: Vec<Option<OpenCapture>>,
     ) {
         let mut begun = begun.into_iter();
         for (id, wanted) in change.steps {
             let begun = begun.next().flatten();
             let Some(running) = self.all.get_mut(&id) else {
-                drop_on_thread(begun);
+                drop_capture_on_thread(begun);
                 continue;
             };
             running.wanted = wanted;
@@ -232,11 +238,11 @@ impl SystemLoggers {
                 {
                     session.set_stack_bytes(stack_bytes);
                     session.capture(source);
-                    self.began(id, control, losses);
+                    self.store_capture(id, control, losses);
                 }
                 (begun, _) => {
                     running.control.iter().for_each(|control| log_missing(&running.config.name, control));
-                    drop_on_thread(begun);
+                    drop_capture_on_thread(begun);
                 }
             }
         }
@@ -287,21 +293,26 @@ impl SystemLoggers {
         };
         session.set_groups(groups.combined());
         running.groups = groups;
-        core.information.keep(id, settings);
+        core.information.store_settings(id, settings);
         true
     }
 
     /// Compares what a session wants with what it gets, since something may have changed while it
     /// started.
-    pub(super) fn adjust(&mut self, core: &mut Core, registry: &mut Registry, id: u64) {
+    pub(super) fn adjust_capture(&mut self, core: &mut Core, registry: &mut Registry, id: u64) {
         if !self.all.contains_key(&id) {
             return;
         }
         if self.changing.is_some() {
-            self.adjust_later(id);
+            self.defer_adjustment(id);
         } else {
             let (groups, settings) = (self.requested_groups(id), Box::new(core.information.settings(id)));
-            self.change(core, registry, NewSettings::Session { id, groups, settings }, FollowUp::Nothing);
+            self.begin_change(
+                core,
+                registry,
+                NewSettings::Session { id, groups, settings },
+                FollowUp::Nothing,
+            );
         }
     }
 
@@ -315,13 +326,13 @@ impl SystemLoggers {
     ) {
         if let Some(running) = self.all.get_mut(&id) {
             running.groups = groups;
-            self.adjust(core, registry, id);
+            self.adjust_capture(core, registry, id);
         }
     }
 }
 
 /// Drops a capture that is no longer needed on a separate thread, since that takes long.
-pub(super) fn drop_on_thread<T: Send + 'static>(capture: Option<T>) {
+pub(super) fn drop_capture_on_thread<T: Send + 'static>(capture: Option<T>) {
     if let Some(capture) = capture {
         spawn_file_thread(move || drop(capture));
     }
@@ -332,11 +343,13 @@ fn store_enable(
     registry: &mut Registry,
     id: u64,
     provider: Guid,
-    enabling: Option<Box<Enabling>>,
+    enabling: Option<Box<SystemProviderEnable>>,
 ) -> Result<(), Refusal> {
-    let target = Target::Provider(provider);
+    let target = EnableTarget::Provider(provider);
     match enabling.map(|enabling| *enabling) {
-        Some(Enabling { params, scope, name }) => registry.enable(target, id, params, scope, &name),
+        Some(SystemProviderEnable { params, scope, name }) => {
+            registry.enable(target, id, params, scope, &name)
+        }
         None => {
             registry.disable(target, id);
             Ok(())

@@ -19,11 +19,11 @@ use traceweir_transport::message::{
 };
 use traceweir_transport::runtime::Scope;
 
-use crate::limits::{Descriptors, MAX_PROVIDERS};
-use crate::registry::Process;
+use crate::limits::{DescriptorLimit, MAX_PROVIDERS};
+use crate::registry::ProviderProcess;
 
-const OWN: u32 = 1000;
-const STRANGER: u32 = 1001;
+const OWN_UID: u32 = 1000;
+const GUEST_UID: u32 = 1001;
 
 impl Service {
     /// Returns the time of the test's clock, which [`Service::tick`] sets.
@@ -34,7 +34,7 @@ impl Service {
 
 fn service(scope: Scope) -> Service {
     Service::new(
-        Access::new(scope, OWN),
+        AccessRules::new(scope, OWN_UID),
         4,
         77,
         Arc::new(|_| {}),
@@ -47,7 +47,13 @@ fn service(scope: Scope) -> Service {
 fn connect(service: &mut Service, link: LinkId, uid: u32) {
     // A process that always exists.
     let pid = 1;
-    service.connected(link, Peer { pid, uid, gid: uid }, ProcessKey::from_pid(pid), false, service.now());
+    service.add_connection(
+        link,
+        Peer { pid, uid, gid: uid },
+        ProcessKey::from_pid(pid),
+        false,
+        service.now(),
+    );
 }
 
 fn send(service: &mut Service, link: LinkId, message: Message) {
@@ -61,27 +67,27 @@ fn hello(role: Role, instance: u64) -> Message {
 /// Summarizes what was sent: replies by name or status, and closes.
 fn sent(service: &mut Service) -> Vec<String> {
     let text = |effect| match effect {
-        Effect::Send { link, message: Message::Refused { status, .. }, .. } => {
+        LinkEffect::Send { link, message: Message::Refused { status, .. }, .. } => {
             format!("{link} refused {status}")
         }
-        Effect::Send { link, message: Message::Welcome { daemon, .. }, .. } => {
+        LinkEffect::Send { link, message: Message::Welcome { daemon, .. }, .. } => {
             format!("{link} welcome {daemon}")
         }
-        Effect::Send { link, message: Message::Registered { registration }, .. } => {
+        LinkEffect::Send { link, message: Message::Registered { registration }, .. } => {
             format!("{link} registered {registration}")
         }
-        Effect::Send { link, message, .. } => format!("{link} {message:?}"),
-        Effect::Close { link } => format!("{link} close"),
+        LinkEffect::Send { link, message, .. } => format!("{link} {message:?}"),
+        LinkEffect::Close { link } => format!("{link} close"),
     };
-    service.effects().into_iter().map(text).collect()
+    service.take_effects().into_iter().map(text).collect()
 }
 
 /// A service with real sessions; the tests deliver their notices by hand.
-fn with_notices() -> (Service, std::sync::mpsc::Receiver<Notice>) {
+fn with_notices() -> (Service, std::sync::mpsc::Receiver<ThreadNotice>) {
     let (sender, notices) = std::sync::mpsc::channel();
-    let post: Post = Arc::new(move |notice| drop(sender.send(notice)));
+    let post: NoticeSender = Arc::new(move |notice| drop(sender.send(notice)));
     let mut service = Service::new(
-        Access::new(Scope::User, OWN),
+        AccessRules::new(Scope::User, OWN_UID),
         4,
         77,
         post,
@@ -89,17 +95,17 @@ fn with_notices() -> (Service, std::sync::mpsc::Receiver<Notice>) {
         Instant::now(),
         SystemTime::now(),
     );
-    connect(&mut service, 1, OWN);
+    connect(&mut service, 1, OWN_UID);
     send(&mut service, 1, hello(Role::Controller, 1));
     (service, notices)
 }
 
-fn started(service: &mut Service, notices: &std::sync::mpsc::Receiver<Notice>) -> u64 {
+fn started(service: &mut Service, notices: &std::sync::mpsc::Receiver<ThreadNotice>) -> u64 {
     let config = SessionConfig { name: "s".into(), log_file_mode: 0x100, ..SessionConfig::default() };
     send(service, 1, Message::Start(Box::new(config)));
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
+    service.handle_notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
     sent(service);
-    service.core.sessions.running().pop().unwrap()
+    service.core.sessions.running_ids().pop().unwrap()
 }
 
 fn enable(session: u64, timeout_ms: u32) -> Message {
@@ -117,7 +123,7 @@ fn enable(session: u64, timeout_ms: u32) -> Message {
 
 /// Adds a process with a registration that the session wants.
 fn register(service: &mut Service, link: LinkId) {
-    connect(service, link, OWN);
+    connect(service, link, OWN_UID);
     send(service, link, hello(Role::Provider, link));
     let provider = Guid::from_u128(1);
     send(service, link, Message::Register { registration: 1, provider, traits: Vec::new(), classic: false });
@@ -127,7 +133,7 @@ fn register(service: &mut Service, link: LinkId) {
 fn hello_is_answered_with_welcome_in_every_role() {
     for (link, role) in [(1, Role::Provider), (2, Role::Controller), (3, Role::Consumer)] {
         let mut service = service(Scope::User);
-        connect(&mut service, link, OWN);
+        connect(&mut service, link, OWN_UID);
         assert!(!service.is_introduced(link));
         send(&mut service, link, hello(role, 1));
         assert!(service.is_introduced(link));
@@ -138,7 +144,7 @@ fn hello_is_answered_with_welcome_in_every_role() {
 #[test]
 fn other_users_are_refused_and_closed() {
     let mut service = service(Scope::User);
-    connect(&mut service, 1, STRANGER);
+    connect(&mut service, 1, GUEST_UID);
     send(&mut service, 1, hello(Role::Provider, 1));
     assert_eq!(sent(&mut service), ["1 refused 5", "1 close"]);
 }
@@ -146,7 +152,7 @@ fn other_users_are_refused_and_closed() {
 #[test]
 fn unsupported_version_is_refused() {
     let mut service = service(Scope::User);
-    connect(&mut service, 1, OWN);
+    connect(&mut service, 1, OWN_UID);
     let message =
         Message::Hello { versions: (200, 300), role: Role::Controller, instance: 1, program: "new".into() };
     send(&mut service, 1, message);
@@ -157,14 +163,14 @@ fn unsupported_version_is_refused() {
 fn process_has_one_provider_connection_at_a_time() {
     let mut service = service(Scope::User);
     for link in 1..=3 {
-        connect(&mut service, link, OWN);
+        connect(&mut service, link, OWN_UID);
     }
     send(&mut service, 1, hello(Role::Provider, 5));
     send(&mut service, 2, hello(Role::Provider, 5));
     send(&mut service, 3, hello(Role::Provider, 6));
     assert_eq!(sent(&mut service), ["1 welcome 77", "2 refused 183", "2 close", "3 welcome 77"]);
-    service.disconnected(1, service.now());
-    connect(&mut service, 4, OWN);
+    service.remove_connection(1, service.now());
+    connect(&mut service, 4, OWN_UID);
     send(&mut service, 4, hello(Role::Provider, 5));
     assert_eq!(sent(&mut service), ["4 welcome 77"]);
 }
@@ -172,7 +178,7 @@ fn process_has_one_provider_connection_at_a_time() {
 #[test]
 fn only_a_provider_answers_a_knock() {
     let mut service = service(Scope::User);
-    service.connected(1, Peer { pid: 100, uid: OWN, gid: OWN }, None, true, service.now());
+    service.add_connection(1, Peer { pid: 100, uid: OWN_UID, gid: OWN_UID }, None, true, service.now());
     assert!(sent(&mut service).first().is_some_and(|first| first.contains("Knock")));
     send(&mut service, 1, hello(Role::Controller, 1));
     assert_eq!(sent(&mut service), ["1 refused 87", "1 close"]);
@@ -196,14 +202,14 @@ fn message_out_of_role_is_refused_and_closed() {
         (Role::Consumer, hello(Role::Consumer, 1)),
     ] {
         let mut service = service(Scope::User);
-        connect(&mut service, 1, OWN);
+        connect(&mut service, 1, OWN_UID);
         send(&mut service, 1, hello(role, 1));
         sent(&mut service);
         send(&mut service, 1, message);
         assert_eq!(sent(&mut service), ["1 refused 87", "1 close"], "{role:?}");
     }
     let mut service = service(Scope::User);
-    connect(&mut service, 1, OWN);
+    connect(&mut service, 1, OWN_UID);
     send(&mut service, 1, all());
     assert_eq!(sent(&mut service), ["1 refused 87", "1 close"], "before hello");
 }
@@ -211,8 +217,8 @@ fn message_out_of_role_is_refused_and_closed() {
 #[test]
 fn unknown_session_is_refused_with_4201() {
     let mut service = service(Scope::User);
-    connect(&mut service, 1, OWN);
-    connect(&mut service, 2, OWN);
+    connect(&mut service, 1, OWN_UID);
+    connect(&mut service, 2, OWN_UID);
     send(&mut service, 1, hello(Role::Controller, 1));
     send(&mut service, 2, hello(Role::Consumer, 1));
     sent(&mut service);
@@ -249,7 +255,7 @@ fn unknown_session_is_refused_with_4201() {
 #[test]
 fn registry_follows_registrations_and_disconnects() {
     let mut service = service(Scope::System);
-    connect(&mut service, 1, STRANGER);
+    connect(&mut service, 1, GUEST_UID);
     send(&mut service, 1, hello(Role::Provider, 1));
     for registration in [4, 5] {
         send(
@@ -278,7 +284,7 @@ fn registry_follows_registrations_and_disconnects() {
     send(&mut service, 1, Message::Unregister { registration: 4 });
     send(&mut service, 1, Message::Ack { order: 12345 });
     assert_eq!(sent(&mut service), ["1 Done"]);
-    service.disconnected(1, service.now());
+    service.remove_connection(1, service.now());
     assert!(service.providers.registry.providers(None, &BTreeSet::new()).next().is_none());
 }
 
@@ -286,14 +292,14 @@ fn registry_follows_registrations_and_disconnects() {
 fn daemon_is_idle_without_sessions_and_consumers() {
     let mut service = service(Scope::User);
     assert!(service.idle_since().is_some());
-    connect(&mut service, 1, OWN);
+    connect(&mut service, 1, OWN_UID);
     send(&mut service, 1, hello(Role::Provider, 1));
     assert!(service.idle_since().is_some(), "providers alone do not keep the daemon busy");
-    connect(&mut service, 2, OWN);
+    connect(&mut service, 2, OWN_UID);
     send(&mut service, 2, hello(Role::Consumer, 1));
     assert!(service.idle_since().is_none());
     let later = service.now() + Duration::from_secs(7);
-    service.disconnected(2, later);
+    service.remove_connection(2, later);
     assert_eq!(service.idle_since(), Some(later), "idle since the consumer left");
 }
 
@@ -304,13 +310,13 @@ fn sessions_and_consumers_keep_the_daemon_running() {
     let idle = Duration::from_secs(4);
     let later = service.now() + idle * 100;
     assert!(!service.is_idle_for(idle, later), "a session keeps the daemon running");
-    connect(&mut service, 2, OWN);
+    connect(&mut service, 2, OWN_UID);
     send(&mut service, 2, hello(Role::Consumer, 1));
     send(&mut service, 1, Message::Control { session: SessionRef::Id(session), control: Control::Stop });
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
+    service.handle_notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
     assert!(service.core.sessions.is_empty());
     assert!(!service.is_idle_for(idle, later), "a consumer keeps the daemon running");
-    service.disconnected(2, later);
+    service.remove_connection(2, later);
     assert!(!service.is_idle_for(idle, later + idle - Duration::from_millis(1)));
     assert!(service.is_idle_for(idle, later + idle));
 }
@@ -318,7 +324,7 @@ fn sessions_and_consumers_keep_the_daemon_running() {
 #[test]
 fn daemon_that_shuts_down_starts_no_session() {
     let mut service = service(Scope::User);
-    connect(&mut service, 1, OWN);
+    connect(&mut service, 1, OWN_UID);
     send(&mut service, 1, hello(Role::Controller, 1));
     service.shut_down(service.now());
     assert!(service.is_finished());
@@ -331,14 +337,15 @@ fn daemon_that_shuts_down_starts_no_session() {
 fn first_stop_of_a_session_that_ends_by_itself_gets_the_outcome() {
     let (mut service, notices) = with_notices();
     let session = started(&mut service, &notices);
-    service.notice(Notice::Ended { id: session, status: Status::ERROR_DISK_FULL }, service.now());
+    service
+        .handle_notice(ThreadNotice::Ended { id: session, status: Status::ERROR_DISK_FULL }, service.now());
     let stop = || Message::Control { session: SessionRef::Id(session), control: Control::Stop };
     send(&mut service, 1, stop());
     assert_eq!(sent(&mut service), [] as [String; 0]);
     send(&mut service, 1, stop());
     assert_eq!(sent(&mut service), ["1 refused 2402"]);
     assert!(service.idle_since().is_none());
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
+    service.handle_notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
     assert!(sent(&mut service).iter().any(|line| line.starts_with("1 Properties")));
     assert!(service.idle_since().is_some());
 }
@@ -349,11 +356,11 @@ fn session_that_ends_before_its_start_is_reported_is_stopped() {
     let config = SessionConfig { name: "s".into(), log_file_mode: 0x100, ..SessionConfig::default() };
     send(&mut service, 1, Message::Start(Box::new(config)));
     let start = notices.recv_timeout(Duration::from_secs(30)).unwrap();
-    let Notice::Started { id, .. } = start else { panic!("not started") };
-    service.notice(Notice::Ended { id, status: Status::ERROR_DISK_FULL }, service.now());
-    service.notice(start, service.now());
+    let ThreadNotice::Started { id, .. } = start else { panic!("not started") };
+    service.handle_notice(ThreadNotice::Ended { id, status: Status::ERROR_DISK_FULL }, service.now());
+    service.handle_notice(start, service.now());
     assert!(sent(&mut service).iter().any(|line| line.starts_with("1 Properties")), "it did run");
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
+    service.handle_notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
     assert!(service.core.sessions.is_empty());
 }
 
@@ -361,11 +368,11 @@ fn session_that_ends_before_its_start_is_reported_is_stopped() {
 fn nonstoppable_session_runs_until_the_daemon_shuts_down() {
     let (sender, notices) = std::sync::mpsc::channel();
     let sender = std::sync::Mutex::new(sender);
-    let post: Post = Arc::new(move |notice| sender.lock().unwrap().send(notice).unwrap());
+    let post: NoticeSender = Arc::new(move |notice| sender.lock().unwrap().send(notice).unwrap());
     // The daemon makes its own requests under its own uid.
     let own = rustix::process::geteuid().as_raw();
     let mut service = Service::new(
-        Access::new(Scope::User, own),
+        AccessRules::new(Scope::User, own),
         4,
         77,
         post,
@@ -378,15 +385,15 @@ fn nonstoppable_session_runs_until_the_daemon_shuts_down() {
     let raw = SessionConfig { name: "boot".into(), log_file_mode: 0x140, ..SessionConfig::default() };
     send(&mut service, 1, Message::Start(Box::new(raw.clone())));
     assert_eq!(sent(&mut service), ["1 welcome 77", "1 refused 87"], "not for controllers");
-    service.admit_own(service.now());
+    service.add_own_link(service.now());
     let passed = PassedDescriptors::new(Vec::new(), &service.janitor);
-    service.start(ReplyTo { link: access::OWN, request: 9 }, raw, passed).unwrap();
-    service.notice(notices.recv().unwrap(), service.now());
+    service.start(ReplyTo { link: OWN_LINK, request: 9 }, raw, passed).unwrap();
+    service.handle_notice(notices.recv().unwrap(), service.now());
     sent(&mut service);
     let session = SessionRef::Name("BOOT".into());
     send(&mut service, 1, Message::Control { session, control: Control::Stop });
     assert_eq!(sent(&mut service), ["1 refused 5"]);
     service.shut_down(service.now());
-    service.notice(notices.recv().unwrap(), service.now());
+    service.handle_notice(notices.recv().unwrap(), service.now());
     assert!(service.is_finished());
 }

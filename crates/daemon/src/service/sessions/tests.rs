@@ -2,15 +2,15 @@
 
 use super::*;
 
-fn entry(name: &str, guid: u128) -> Entry {
+fn entry(name: &str, guid: u128) -> SessionEntry {
     let reply_to = ReplyTo { link: 1, request: 1 };
-    let state = State::Starting { reply_to, ended: None };
-    Entry {
+    let state = SessionState::Starting { reply_to, ended: None };
+    SessionEntry {
         name: name.into(),
         guid: Guid::from_u128(guid),
         file: None,
         pool_bytes: 1 << 20,
-        uncounted: Uncounted::default(),
+        uncounted: UncountedProcesses::default(),
         changes: 0,
         tied_to: None,
         starter: PeerName(None),
@@ -21,28 +21,28 @@ fn entry(name: &str, guid: u128) -> Entry {
 
 #[test]
 fn guests_cannot_use_all_sessions_nor_one_guest_all_of_theirs() {
-    let mut sessions = Sessions::new(64, UNIX_EPOCH);
+    let mut sessions = SessionTable::new(64, UNIX_EPOCH);
     let (root, guest) = (Claimant { uid: 0, is_guest: false }, |uid| Claimant { uid, is_guest: true });
     let mut start_all = |claimant: Claimant| {
         let mut started = 0;
-        while sessions.check_room(claimant).is_ok() {
+        while sessions.check_session_limit(claimant).is_ok() {
             let id = sessions.next_id();
-            sessions.insert(id, Entry { owner: claimant, pool_bytes: 0, ..entry("s", id.into()) });
+            sessions.insert(id, SessionEntry { owner: claimant, pool_bytes: 0, ..entry("s", id.into()) });
             started += 1;
         }
-        assert_eq!(sessions.check_room(claimant).unwrap_err().status.0, 1450);
+        assert_eq!(sessions.check_session_limit(claimant).unwrap_err().status.0, 1450);
         started
     };
     assert_eq!([guest(1), guest(2), guest(3), root].map(&mut start_all), [32, 24, 0, 8]);
     assert_eq!(
-        Sessions::new(64, UNIX_EPOCH).pool_left(true) / 3,
-        Sessions::new(64, UNIX_EPOCH).pool_left(false) / 4
+        SessionTable::new(64, UNIX_EPOCH).free_pool_bytes(true) / 3,
+        SessionTable::new(64, UNIX_EPOCH).free_pool_bytes(false) / 4
     );
 }
 
 #[test]
 fn names_in_any_case_and_guids_are_unique() {
-    let mut sessions = Sessions::new(2, UNIX_EPOCH);
+    let mut sessions = SessionTable::new(2, UNIX_EPOCH);
     let id = sessions.next_id();
     sessions.insert(id, entry("Ångström", 1));
     let status = |name: &str, guid| {
@@ -56,7 +56,7 @@ fn names_in_any_case_and_guids_are_unique() {
     let id = sessions.next_id();
     sessions.insert(id, entry("b", 2));
     let root = Claimant { uid: 0, is_guest: false };
-    assert_eq!(sessions.check_room(root).unwrap_err().status.0, 1450);
+    assert_eq!(sessions.check_session_limit(root).unwrap_err().status.0, 1450);
     assert_eq!(sessions.find(&SessionRef::Id(id)).unwrap_err().status.0, 4201, "not running yet");
     for nothing in [SessionRef::Id(0), SessionRef::Name(String::new())] {
         assert_eq!(sessions.find(&nothing).unwrap_err().status.0, 87);
@@ -66,7 +66,7 @@ fn names_in_any_case_and_guids_are_unique() {
 
 #[test]
 fn both_spellings_of_a_guid_find_the_session() {
-    let mut sessions = Sessions::new(4, UNIX_EPOCH);
+    let mut sessions = SessionTable::new(4, UNIX_EPOCH);
     let (bare, braced) = (Guid::from_u128(9).to_string(), format!("{{{}}}", Guid::from_u128(9)));
     let id = sessions.next_id();
     sessions.insert(id, entry(&braced, 1));
@@ -79,7 +79,7 @@ fn both_spellings_of_a_guid_find_the_session() {
 
 #[test]
 fn logger_ids_are_reused_late_and_session_ids_never() {
-    let mut sessions = Sessions::new(64, UNIX_EPOCH);
+    let mut sessions = SessionTable::new(64, UNIX_EPOCH);
     let kept = sessions.next_id();
     sessions.insert(kept, entry("kept", 1));
     let mut seen = BTreeSet::from([kept]);

@@ -15,7 +15,7 @@ fn waiting_calls_are_bounded_and_end_with_their_controller() {
     send(&mut service, 1, enable(session, u32::MAX));
     assert_eq!(sent(&mut service), ["1 refused 170"]);
     assert_eq!(service.providers.registry.processes[&2].awaited.len(), 64);
-    service.disconnected(1, service.now());
+    service.remove_connection(1, service.now());
     assert!(service.providers.registry.processes[&2].awaited.is_empty());
     assert!(!service.providers.has_waiting_reply(1));
 }
@@ -42,7 +42,7 @@ fn process_without_region_is_counted_and_served_when_there_is_room() {
     let session = started(&mut service, &notices);
     send(&mut service, 1, enable(session, 0));
     sent(&mut service);
-    service.providers.descriptors = Descriptors::limited_to(0);
+    service.providers.descriptors = DescriptorLimit::limited_to(0);
     register(&mut service, 2);
     let messages = sent(&mut service);
     assert_eq!(messages, ["2 welcome 77", "2 registered 1"], "no region, and no enable without one");
@@ -58,7 +58,7 @@ fn process_without_region_is_counted_and_served_when_there_is_room() {
     let next_attempt = service.deadline().unwrap();
     service.tick(next_attempt);
     assert_eq!(sent(&mut service), [] as [String; 0], "still none");
-    service.providers.descriptors = Descriptors::current();
+    service.providers.descriptors = DescriptorLimit::current();
     let next_attempt = service.deadline().unwrap();
     service.tick(next_attempt);
     let messages = sent(&mut service);
@@ -84,10 +84,10 @@ fn disconnected_or_disabled_process_gets_no_region_later() {
     let (mut service, notices) = with_notices();
     let session = started(&mut service, &notices);
     send(&mut service, 1, enable(session, 0));
-    service.providers.descriptors = Descriptors::limited_to(0);
+    service.providers.descriptors = DescriptorLimit::limited_to(0);
     register(&mut service, 2);
     register(&mut service, 3);
-    service.disconnected(2, service.now());
+    service.remove_connection(2, service.now());
     let disable = Message::EnableProvider {
         session: SessionRef::Id(session),
         provider: Guid::from_u128(1),
@@ -98,7 +98,7 @@ fn disconnected_or_disabled_process_gets_no_region_later() {
     };
     send(&mut service, 1, disable);
     sent(&mut service);
-    service.providers.descriptors = Descriptors::current();
+    service.providers.descriptors = DescriptorLimit::current();
     let next_attempt = service.deadline().unwrap();
     service.tick(next_attempt);
     assert_eq!((sent(&mut service), service.deadline()), (vec![], None));
@@ -114,13 +114,13 @@ fn buffers_of_all_sessions_together_are_bounded() {
         let config =
             SessionConfig { name, log_file_mode, buffer_size, maximum_buffers, ..SessionConfig::default() };
         send(service, 1, Message::Start(Box::new(config)));
-        match service.effects().pop() {
-            Some(Effect::Send { message: Message::Refused { status, .. }, .. }) => Err(status),
+        match service.take_effects().pop() {
+            Some(LinkEffect::Send { message: Message::Refused { status, .. }, .. }) => Err(status),
             Some(other) => panic!("{other:?}"),
             None => {
-                service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
-                service.effects();
-                let id = service.core.sessions.running().pop().unwrap();
+                service.handle_notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
+                service.take_effects();
+                let id = service.core.sessions.running_ids().pop().unwrap();
                 Ok((id, service.core.sessions.properties(id).unwrap().config))
             }
         }
@@ -135,10 +135,10 @@ fn buffers_of_all_sessions_together_are_bounded() {
     let update = Update { maximum_buffers: Some(10_000), ..Update::default() };
     let control = Control::Update(update);
     send(&mut service, 1, Message::Control { session: SessionRef::Id(second), control });
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
+    service.handle_notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
     let updated = service.core.sessions.properties(second).unwrap().config.maximum_buffers;
     assert_eq!(updated, 2 * least + 7);
-    assert_eq!(service.core.sessions.pool_left(false), 0);
+    assert_eq!(service.core.sessions.free_pool_bytes(false), 0);
 }
 
 #[test]
@@ -150,10 +150,10 @@ fn providers_leave_connections_for_controllers() {
             .providers
             .registry
             .processes
-            .insert(link, Process::new(Peer { pid, uid: STRANGER, gid: 1 }, None, 1));
+            .insert(link, ProviderProcess::new(Peer { pid, uid: GUEST_UID, gid: 1 }, None, 1));
     }
     connect(&mut service, 9000, 0);
-    connect(&mut service, 9001, OWN);
+    connect(&mut service, 9001, OWN_UID);
     send(&mut service, 9000, hello(Role::Provider, 2));
     send(&mut service, 9001, hello(Role::Controller, 1));
     assert_eq!(sent(&mut service), ["9000 refused 1450", "9000 close", "9001 welcome 77"]);
@@ -171,7 +171,7 @@ fn pending_changes_of_a_session_are_bounded() {
     assert_eq!(sent(&mut service), [] as [String; 0]);
     send(&mut service, 1, flush());
     assert_eq!(sent(&mut service), ["1 refused 170"]);
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
+    service.handle_notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
     sent(&mut service);
     send(&mut service, 1, flush());
     assert_eq!(sent(&mut service), [] as [String; 0], "one has finished");
@@ -185,18 +185,18 @@ fn process_refused_at_hello_for_lack_of_room_is_counted_once() {
     sent(&mut service);
     let lost = |service: &Service| service.core.sessions.properties(session).unwrap().uncounted_processes;
     for link in [2, 3] {
-        connect(&mut service, link, OWN);
+        connect(&mut service, link, OWN_UID);
         service.mark_reserved(link);
         send(&mut service, link, hello(Role::Provider, 1));
         assert_eq!(sent(&mut service), [format!("{link} refused 1450"), format!("{link} close")]);
         assert_eq!(lost(&service), 1);
-        service.disconnected(link, service.now());
+        service.remove_connection(link, service.now());
     }
-    service.providers.descriptors = Descriptors::limited_to(0);
+    service.providers.descriptors = DescriptorLimit::limited_to(0);
     register(&mut service, 4);
     assert_eq!(lost(&service), 1, "the same process, now without a region");
-    service.disconnected(4, service.now());
-    connect(&mut service, 5, OWN);
+    service.remove_connection(4, service.now());
+    connect(&mut service, 5, OWN_UID);
     service.mark_reserved(5);
     send(&mut service, 5, hello(Role::Consumer, 1));
     assert_eq!(lost(&service), 1, "a consumer loses no events of its own");

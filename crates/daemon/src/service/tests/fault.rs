@@ -37,10 +37,10 @@ impl Capture for PanickingCapture {
     fn end(&mut self, _: &dyn CaptureClock) {}
 }
 
-fn start(service: &mut Service, notices: &Receiver<Notice>, name: &str) -> u64 {
+fn start(service: &mut Service, notices: &Receiver<ThreadNotice>, name: &str) -> u64 {
     let config = SessionConfig { name: name.into(), log_file_mode: 0x100, ..SessionConfig::default() };
     send(service, 1, Message::Start(Box::new(config)));
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
+    service.handle_notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
     let answers = sent(service);
     assert!(answers.len() == 1 && answers[0].contains("Properties"), "{answers:?}");
     service.core.sessions.find(&SessionRef::Name(name.into())).unwrap()
@@ -56,15 +56,15 @@ fn session_whose_collector_panics_fails_and_frees_its_name() {
     service.core.sessions.session(failing).unwrap().capture(Box::new(capture));
     let next = || notices.recv_timeout(Duration::from_secs(30)).unwrap();
     while service.core.sessions.session(failing).is_some() {
-        service.notice(next(), service.now());
+        service.handle_notice(next(), service.now());
     }
     let outcome = service.core.sessions.outcome(&SessionRef::Id(failing)).expect("the outcome is kept");
     assert_eq!(outcome.end_status, FAULT.0);
-    assert_eq!(service.core.sessions.running(), [healthy]);
+    assert_eq!(service.core.sessions.running_ids(), [healthy]);
     let query =
         Message::Control { session: SessionRef::Id(healthy), control: Control::Flush { log_file: None } };
     send(&mut service, 1, query);
-    service.notice(next(), service.now());
+    service.handle_notice(next(), service.now());
     assert!(sent(&mut service)[0].contains("Properties"), "the other session works");
     assert_ne!(start(&mut service, &notices, "failing"), failing);
 }

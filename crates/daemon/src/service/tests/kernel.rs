@@ -19,8 +19,8 @@ const DISKS: GroupMask = [0x100, 0, 0, 0, 0, 0, 0, 0];
 fn with_kernel_scope(scope: Scope, kernel_scope: KernelScope) -> Service {
     let mut service = service(scope);
     service.system_loggers = SystemLoggers::with_scope(kernel_scope);
-    connect(&mut service, 1, OWN);
-    connect(&mut service, 2, STRANGER);
+    connect(&mut service, 1, OWN_UID);
+    connect(&mut service, 2, GUEST_UID);
     service
 }
 
@@ -38,13 +38,13 @@ fn guest_needs_profiling_right_or_kernel_access_list() {
     assert_eq!(refusal_status(&service, 1, &DISKS), 0, "the daemon's own user");
     assert_eq!(refusal_status(&service, 2, &PROCESSES), 1314);
     assert_eq!(refusal_status(&service, 2, &[0x1000_0000, 0, 0, 0, 0, 0, 0, 0]), 0, "no events");
-    let mut list = SecurityDescriptor::built_in(OWN, None);
-    let may = |rights| Ace::new(AceKind::Allow, Sid::user(STRANGER), rights);
+    let mut list = SecurityDescriptor::built_in(OWN_UID, None);
+    let may = |rights| Ace::new(AceKind::Allow, Sid::user(GUEST_UID), rights);
     list.dacl.as_mut().unwrap().add(may(Rights::TRACELOG_CREATE_REALTIME));
-    service.core.access.rules_mut().lists.put(SYSTEM_TRACE_CONTROL, Some(list.clone()));
+    service.core.access.rules_mut().lists.set_list(SYSTEM_TRACE_CONTROL, Some(list.clone()));
     assert_eq!(refusal_status(&service, 2, &PROCESSES), 1314, "another right");
     list.dacl.as_mut().unwrap().add(may(Rights::TRACELOG_ACCESS_KERNEL_LOGGER));
-    service.core.access.rules_mut().lists.put(SYSTEM_TRACE_CONTROL, Some(list));
+    service.core.access.rules_mut().lists.set_list(SYSTEM_TRACE_CONTROL, Some(list));
     assert_eq!(refusal_status(&service, 2, &DISKS), 0);
 }
 
@@ -60,17 +60,17 @@ fn unprivileged_daemon_has_only_groups_of_own_processes() {
 
 /// Returns an access list that grants another user these rights.
 fn granting(rights: Rights) -> SecurityDescriptor {
-    let mut list = SecurityDescriptor::built_in(OWN, None);
-    list.dacl.as_mut().unwrap().add(Ace::new(AceKind::Allow, Sid::user(STRANGER), rights));
+    let mut list = SecurityDescriptor::built_in(OWN_UID, None);
+    list.dacl.as_mut().unwrap().add(Ace::new(AceKind::Allow, Sid::user(GUEST_UID), rights));
     list
 }
 
 #[test]
 fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
     let (sender, notices) = std::sync::mpsc::channel();
-    let post: Post = Arc::new(move |notice| drop(sender.send(notice)));
+    let post: NoticeSender = Arc::new(move |notice| drop(sender.send(notice)));
     let mut service = Service::new(
-        Access::new(Scope::System, OWN),
+        AccessRules::new(Scope::System, OWN_UID),
         4,
         77,
         post,
@@ -83,9 +83,9 @@ fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
         .access
         .rules_mut()
         .lists
-        .put(DEFAULT_TRACE_SECURITY, Some(granting(Rights::WMIGUID_ALL_ACCESS)));
+        .set_list(DEFAULT_TRACE_SECURITY, Some(granting(Rights::WMIGUID_ALL_ACCESS)));
     for (link, uid, role) in
-        [(1, OWN, Role::Controller), (2, STRANGER, Role::Controller), (3, STRANGER, Role::Consumer)]
+        [(1, OWN_UID, Role::Controller), (2, GUEST_UID, Role::Controller), (3, GUEST_UID, Role::Consumer)]
     {
         connect(&mut service, link, uid);
         send(&mut service, link, hello(role, link));
@@ -102,13 +102,13 @@ fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
             if let Some(answer) = sent(service).pop() {
                 return answer;
             }
-            service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
+            service.handle_notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
         }
     };
     let refused = "2 refused 1314";
     assert_eq!(answer(&mut service, 2, Message::Start(Box::new(config("its own")))), refused);
     answer(&mut service, 1, Message::Start(Box::new(config("s"))));
-    let id = service.core.sessions.running().pop().unwrap();
+    let id = service.core.sessions.running_ids().pop().unwrap();
     let session = || SessionRef::Id(id);
     let control = |control| Message::Control { session: session(), control };
     let mine = || Some("/mine.etl".into());
@@ -132,7 +132,12 @@ fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
         timeout_ms: 0,
     };
     for provider in [SYSTEM_TRACE_CONTROL, SYSTEM_PROVIDERS[0].1] {
-        service.core.access.rules_mut().lists.put(provider, Some(granting(Rights::TRACELOG_GUID_ENABLE)));
+        service
+            .core
+            .access
+            .rules_mut()
+            .lists
+            .set_list(provider, Some(granting(Rights::TRACELOG_GUID_ENABLE)));
         assert_eq!(answer(&mut service, 2, state(provider)), refused);
     }
     let read = || Message::OpenConsumer { session: session() };
@@ -142,7 +147,7 @@ fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
         "a request that shows no events"
     );
     let rights = Rights::TRACELOG_ACCESS_KERNEL_LOGGER | Rights::TRACELOG_GUID_ENABLE;
-    service.core.access.rules_mut().lists.put(SYSTEM_TRACE_CONTROL, Some(granting(rights)));
+    service.core.access.rules_mut().lists.set_list(SYSTEM_TRACE_CONTROL, Some(granting(rights)));
     assert_eq!(answer(&mut service, 2, state(SYSTEM_TRACE_CONTROL)), "2 Done");
     assert!(answer(&mut service, 3, read()).starts_with("3 Consumer"));
     answer(&mut service, 2, control(Control::Stop));
@@ -158,13 +163,13 @@ fn starting_session_gets_no_second_capture() {
     let (mut service, notices) = with_notices();
     let steps = |service: &Service| {
         let new_settings = NewSettings::System(System::default());
-        service.system_loggers.steps(&new_settings, &service.core.information).len()
+        service.system_loggers.capture_steps(&new_settings, &service.core.information).len()
     };
     let (name, log_file_mode, enable_flags) = ("k".to_owned(), 0x0200_0100, 0x10);
     let config = SessionConfig { name, log_file_mode, enable_flags, ..SessionConfig::default() };
     send(&mut service, 1, Message::Start(Box::new(config)));
     assert_eq!(steps(&service), 0, "the outcome of the first capture is still open");
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
+    service.handle_notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
     assert_eq!(steps(&service), 0, "the session has a capture, or could not start");
 }
 
@@ -174,7 +179,7 @@ fn session_without_capture_gets_one_once_it_runs() {
     let (name, log_file_mode) = ("k".to_owned(), 0x0200_0100);
     let config = SessionConfig { name, log_file_mode, ..SessionConfig::default() };
     send(&mut service, 1, Message::Start(Box::new(config)));
-    let Notice::Started { id, outcome: Ok(mut started) } =
+    let ThreadNotice::Started { id, outcome: Ok(mut started) } =
         notices.recv_timeout(Duration::from_secs(30)).unwrap()
     else {
         panic!("the session starts even without kernel events");
@@ -182,9 +187,9 @@ fn session_without_capture_gets_one_once_it_runs() {
     started.kernel = None;
     let groups = RequestedGroups::from_flags(0x10);
     let new_settings = NewSettings::Session { id, groups, settings: Box::default() };
-    assert_eq!(service.system_loggers.steps(&new_settings, &service.core.information).len(), 0);
-    service.notice(Notice::Started { id, outcome: Ok(started) }, service.now());
-    assert_eq!(service.system_loggers.steps(&new_settings, &service.core.information).len(), 1);
+    assert_eq!(service.system_loggers.capture_steps(&new_settings, &service.core.information).len(), 0);
+    service.handle_notice(ThreadNotice::Started { id, outcome: Ok(started) }, service.now());
+    assert_eq!(service.system_loggers.capture_steps(&new_settings, &service.core.information).len(), 1);
 }
 
 #[test]
@@ -192,14 +197,14 @@ fn requests_during_a_kernel_change_are_answered_after_it_in_order() {
     let (mut service, notices) = with_notices();
     sent(&mut service);
     let next = |service: &mut Service| {
-        service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
+        service.handle_notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
         sent(service)
     };
     let (name, log_file_mode) = ("k".to_owned(), 0x0200_0100);
     let config = SessionConfig { name, log_file_mode, ..SessionConfig::default() };
     send(&mut service, 1, Message::Start(Box::new(config)));
     assert_eq!(next(&mut service).len(), 1, "the session starts even without kernel events");
-    let id = service.core.sessions.running().pop().unwrap();
+    let id = service.core.sessions.running_ids().pop().unwrap();
     send(&mut service, 1, set(id, &Set::SystemTraceEnableFlags([0x10, 0, 0, 0, 0, 0, 0, 0])));
     let stacks = vec![ClassicEventId { class: THREAD, opcode: 36 }];
     send(&mut service, 1, set(id, &Set::StackTracing(stacks)));
@@ -225,12 +230,12 @@ fn guests_cannot_fill_the_queue_of_kernel_requests() {
     let mut service = with_kernel_scope(Scope::System, KernelScope::Everything);
     let mut list = granting(Rights::WMIGUID_QUERY);
     for link in 3..10 {
-        let uid = STRANGER + u32::try_from(link).unwrap();
+        let uid = GUEST_UID + u32::try_from(link).unwrap();
         let may = Ace::new(AceKind::Allow, Sid::user(uid), Rights::WMIGUID_QUERY);
         list.dacl.as_mut().unwrap().add(may);
         connect(&mut service, link, uid);
     }
-    service.core.access.rules_mut().lists.put(DEFAULT_TRACE_SECURITY, Some(list));
+    service.core.access.rules_mut().lists.set_list(DEFAULT_TRACE_SECURITY, Some(list));
     for link in 1..10 {
         send(&mut service, link, hello(Role::Controller, link));
         assert_eq!(sent(&mut service), [format!("{link} welcome 77")]);
@@ -266,8 +271,8 @@ fn system_logger_can_start_with_stacks() {
         assert_eq!(sent(&mut service), [format!("1 refused {status}")], "{mode:#x} {stacks:?}");
     }
     send(&mut service, 1, start(0x0200_0100, &list));
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
-    let id = service.core.sessions.running().pop().unwrap();
+    service.handle_notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
+    let id = service.core.sessions.running_ids().pop().unwrap();
     assert_eq!(service.core.information.settings(id).stack_hooks(), [hook::CONTEXT_SWITCH]);
     let config = service.core.sessions.running_session(id).unwrap().properties().config;
     assert_eq!(config.kernel_stacks, [0; 0], "the settings hold it");

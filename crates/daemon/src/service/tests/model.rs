@@ -151,9 +151,9 @@ struct Processes {
 
 impl Processes {
     fn receive(&mut self, service: &mut Service, registered: &Registered) {
-        let effects = service.effects();
+        let effects = service.take_effects();
         for effect in effects {
-            let Effect::Send { link, message, .. } = effect else { panic!("{effect:?}") };
+            let LinkEffect::Send { link, message, .. } = effect else { panic!("{effect:?}") };
             match message {
                 Message::Region { session, .. } => self.regions.entry(link).or_default().push(session),
                 Message::Enable { registrations, session, code, params, .. } => {
@@ -197,7 +197,7 @@ impl Processes {
 
 struct Simulation {
     service: Service,
-    notices: std::sync::mpsc::Receiver<Notice>,
+    notices: std::sync::mpsc::Receiver<ThreadNotice>,
     model: Model,
     processes: Processes,
     sessions: Vec<u64>,
@@ -208,9 +208,9 @@ struct Simulation {
 impl Simulation {
     fn new(seed: u64) -> Self {
         let (sender, notices) = std::sync::mpsc::channel();
-        let post: Post = Arc::new(move |notice| drop(sender.send(notice)));
+        let post: NoticeSender = Arc::new(move |notice| drop(sender.send(notice)));
         let mut service = Service::new(
-            Access::new(Scope::User, OWN),
+            AccessRules::new(Scope::User, OWN_UID),
             SESSIONS,
             77,
             post,
@@ -218,20 +218,20 @@ impl Simulation {
             Instant::now(),
             SystemTime::now(),
         );
-        connect(&mut service, 1, OWN);
+        connect(&mut service, 1, OWN_UID);
         send(&mut service, 1, hello(Role::Controller, 1));
         for link in 2..=4 {
             let pid = if is_own(link) { std::process::id() } else { 1 };
-            service.connected(
+            service.add_connection(
                 link,
-                Peer { pid, uid: OWN, gid: OWN },
+                Peer { pid, uid: OWN_UID, gid: OWN_UID },
                 ProcessKey::from_pid(pid),
                 false,
                 service.now(),
             );
             send(&mut service, link, hello(Role::Provider, link));
         }
-        service.effects();
+        service.take_effects();
         let mut simulation = Self {
             service,
             notices,
@@ -256,11 +256,12 @@ impl Simulation {
             ..SessionConfig::default()
         };
         send(&mut self.service, 1, Message::Start(Box::new(config)));
-        self.service.notice(self.notices.recv_timeout(Duration::from_secs(30)).unwrap(), self.service.now());
-        self.service.effects();
+        self.service
+            .handle_notice(self.notices.recv_timeout(Duration::from_secs(30)).unwrap(), self.service.now());
+        self.service.take_effects();
         let known = self.sessions.clone();
         self.sessions
-            .extend(self.service.core.sessions.running().into_iter().filter(|id| !known.contains(id)));
+            .extend(self.service.core.sessions.running_ids().into_iter().filter(|id| !known.contains(id)));
     }
 
     fn traits(&mut self) -> (Vec<u8>, Option<Guid>) {
@@ -374,7 +375,8 @@ impl Simulation {
             Message::Control { session: SessionRef::Id(session), control: Control::Stop },
         );
         self.receive();
-        self.service.notice(self.notices.recv_timeout(Duration::from_secs(30)).unwrap(), self.service.now());
+        self.service
+            .handle_notice(self.notices.recv_timeout(Duration::from_secs(30)).unwrap(), self.service.now());
         self.model.disable(|call| call.session == session);
         self.start();
     }
