@@ -1,5 +1,5 @@
-//! Our side of reading, run as a child process: every event of a file in order, every field of
-//! every event.
+//! The reader of Traceweir, run as a child process: decodes every field of every event of a file, in
+//! order.
 //!
 //! ```text
 //!   Events::next ──▶ Decoder::find ──▶ Walker::walk ──▶ Tally (sum over all values) or Line (text)
@@ -46,10 +46,10 @@ pub(crate) fn decode(path: &Path) -> Result<EventTally> {
     while let Some(record) = events.next()? {
         let mut values = ValueSum::default();
         if let Ok(found) = decoder.find(&record) {
-            let whole = walker
+            let is_decoded = walker
                 .walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut values)
                 .is_ok();
-            if whole && found.prepared.schema.origin == Origin::TraceLogging {
+            if is_decoded && found.prepared.schema.origin == Origin::TraceLogging {
                 total.events += 1;
                 total.sum = total.sum.wrapping_add(values.sum);
             }
@@ -119,7 +119,7 @@ pub(crate) fn print(path: &Path) -> Result<()> {
 struct TextLines {
     out: Vec<u8>,
     walker: Walker,
-    /// The last whole second, as text: many events share it.
+    /// The last second and its text: many events share it.
     second: (i64, Vec<u8>),
 }
 
@@ -128,8 +128,8 @@ impl TextLines {
         let (second, units) = (time.0.div_euclid(UNITS_PER_SECOND), time.0.rem_euclid(UNITS_PER_SECOND));
         if self.second.1.is_empty() || self.second.0 != second {
             let text = FileTime(second * UNITS_PER_SECOND).to_string();
-            let whole = text.find('.').map_or(&*text, |dot| &text[..dot]);
-            self.second = (second, whole.as_bytes().to_vec());
+            let up_to_second = text.find('.').map_or(&*text, |dot| &text[..dot]);
+            self.second = (second, up_to_second.as_bytes().to_vec());
         }
         self.out.extend_from_slice(&self.second.1);
         // A leading digit keeps the zeros; a dot replaces it.

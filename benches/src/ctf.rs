@@ -71,14 +71,14 @@ impl CtfStream {
             self.flush()?;
         }
         let time = FIRST_NANOS + sample.units() * 100;
-        let whole_time = self.end >> 32 != time >> 32;
+        let needs_full_time = self.end >> 32 != time >> 32;
         if self.packet.is_empty() {
             self.packet.resize(PACKET_HEAD_BYTES, 0);
             self.begin = time;
         }
         self.end = time;
         let out = &mut self.packet;
-        if whole_time {
+        if needs_full_time {
             out.extend_from_slice(&EXTENDED_EVENT_ID.to_le_bytes());
             out.extend_from_slice(&0_u32.to_le_bytes());
             out.extend_from_slice(&time.to_le_bytes());

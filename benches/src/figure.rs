@@ -8,15 +8,15 @@
 //!   ratio 10, spread (10.5 − 9.5) / 10
 //! ```
 //!
-//! Ours and the peer take turns, so that a slow minute of the machine affects both. The ratio is
-//! that of the medians; the spread is the distance between the best and the worst round's own
-//! ratio, relative to the middle one. [`Requirement`] defines whether a larger or a smaller ratio is
-//! better. For the memory of reading, `peer` is the limit and the ratio is how many times we fit
-//! into it.
+//! Traceweir and the peer run alternately, so that a slow minute of the machine affects both. The
+//! ratio is that of the medians. The spread is the difference between the highest and the lowest ratio
+//! of a round, divided by the median ratio. [`Requirement`] defines whether a larger or a smaller ratio is
+//! better. For the memory of reading, `peer` is the limit, and the ratio is the limit divided by the
+//! used memory.
 
 use std::fmt::Write;
 
-/// Measurements of both sides, round by round.
+/// Measurements of Traceweir and the peer, round by round.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rounds {
     pairs: Vec<(f64, f64)>,
@@ -24,7 +24,7 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Adds a round. A side that did not see every event has no value.
+    /// Adds a round; `None`: the program did not see every event.
     pub(crate) fn add(&mut self, ours: Option<f64>, peer: Option<f64>) {
         match ours.zip(peer) {
             Some(pair) => self.pairs.push(pair),
@@ -44,9 +44,10 @@ impl Rounds {
         unit: FigureUnit,
         requirement: Requirement,
     ) -> Option<Figure> {
-        let side = |f: fn(&(f64, f64)) -> f64| sorted(self.pairs.iter().map(f));
-        let (ours, peer) = (median_of_sorted(&side(|p| p.0))?, median_of_sorted(&side(|p| p.1))?);
-        let ratios = side(|p| p.0 / p.1);
+        let sorted_values = |f: fn(&(f64, f64)) -> f64| sorted(self.pairs.iter().map(f));
+        let (ours, peer) =
+            (median_of_sorted(&sorted_values(|p| p.0))?, median_of_sorted(&sorted_values(|p| p.1))?);
+        let ratios = sorted_values(|p| p.0 / p.1);
         let middle = median_of_sorted(&ratios)?;
         let spread = if middle == 0.0 { 0.0 } else { (ratios.last()? - ratios.first()?) / middle };
         let rounds = u32::try_from(self.pairs.len()).unwrap_or(u32::MAX);

@@ -15,10 +15,10 @@
 //!                                                                       not unwound
 //! ```
 //!
-//! 1. Both sides measure the very same processes, and the added time counts from the batches right
+//! 1. Both programs measure the very same processes, and the added time counts from the batches right
 //!    before: the memory pages of a process and the current speed of the machine change a switch by
 //!    more than capturing does.
-//! 2. The side that goes first changes from round to round. A round in which either side lost an
+//! 2. The capture that runs first changes from round to round. A round in which either capture lost an
 //!    event is discarded.
 //! 3. The captures' own processor time, on another processor, is reported separately: that of the
 //!    session's threads, and of perf.
@@ -68,7 +68,7 @@ pub(crate) struct KernelOptions {
     /// Number of batches, of which the median counts.
     #[arg(long, default_value_t = 25, value_name = "N")]
     batches: u32,
-    /// The `weir` to measure [default: the one beside this program].
+    /// The `weir` to measure [default: the one next to this program].
     #[arg(long, value_name = "PROGRAM")]
     weir: Option<PathBuf>,
 }
@@ -87,7 +87,7 @@ pub(crate) fn run(arguments: &KernelOptions) -> Result<()> {
     let daemon = BenchDaemon::start(&ours::find_weir(arguments.weir.as_deref())?, folder.path())?;
     let mut bench = KernelBench { daemon, folder: folder.path(), workload: Workload::start()? };
     let load = SwitchLoad { passes: arguments.passes, batches: arguments.batches, pause: Duration::ZERO };
-    // Stack bytes fill a ring within a thousand switches, so both sides get time to empty theirs.
+    // Stack bytes fill a ring within a thousand switches, so both programs get time to empty theirs.
     let with_pauses =
         SwitchLoad { passes: 150, batches: arguments.batches * 4, pause: Duration::from_millis(10) };
     let mut figures = Vec::new();
@@ -145,11 +145,11 @@ impl KernelBench<'_> {
             let (mut ours, mut perf) = (None, None);
             for turn in 0..2 {
                 let alone = self.workload.run(load)?;
-                let (side, run) = match (round + turn) % 2 {
+                let (result, run) = match (round + turn) % 2 {
                     0 => (&mut ours, self.run_ours(kind, load)?),
                     _ => (&mut perf, self.run_perf(kind, load)?),
                 };
-                *side = run.map(|(took, capture)| (alone, (took - alone).max(0.1), capture));
+                *result = run.map(|(took, capture)| (alone, (took - alone).max(0.1), capture));
             }
             let show = |run: Option<(f64, f64, f64)>| match run {
                 Some((alone, added, _)) => format!("{alone:.0} + {added:.0}"),
@@ -165,7 +165,7 @@ impl KernelBench<'_> {
         Ok(time.into_iter().chain(own).collect())
     }
 
-    /// Runs the workload under a session of ours.
+    /// Runs the workload under a session of Traceweir.
     #[allow(clippy::cast_precision_loss)] // Nanoseconds of seconds are far below 2⁵³.
     fn run_ours(&mut self, kind: StackCapture, load: SwitchLoad) -> Result<Run> {
         let file = self.folder.join("ours.etl");

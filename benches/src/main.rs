@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Absolute figures differ from machine to machine; ratios of one run do not. So every figure is a
-//! ratio: ours and the peer take turns on the same core, and a round in which either side did not
+//! ratio: Traceweir and the peer run alternately on the same core, and a round in which either program did not
 //! see every event is discarded, because losing an event is cheaper than handling it. Nothing is
 //! installed: a missing peer is named, and its figures are left out.
 //!

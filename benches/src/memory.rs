@@ -51,7 +51,7 @@ fn peak_mib(path: &Path, cpus: u16, buffer_size: u32) -> Result<f64> {
     let (_, tally, peak_kib) = read?;
     if tally.events != made.events {
         let reason = format!("{} of {} in the large file", tally.events, made.events);
-        return Err(Error::WrongEvents { side: "our reader", reason });
+        return Err(Error::WrongEvents { reader: "our reader", reason });
     }
     // The KiB of a process are far below 2⁵³.
     #[allow(clippy::cast_precision_loss)]

@@ -42,7 +42,7 @@ const LIMIT_KIB_EACH: f64 = 256.0;
 pub(crate) struct PresenceOptions {
     #[command(flatten)]
     output: OutputOptions,
-    /// The `weir` to measure [default: the one beside this program].
+    /// The `weir` to measure [default: the one next to this program].
     #[arg(long, value_name = "PROGRAM")]
     weir: Option<PathBuf>,
 }

@@ -11,7 +11,7 @@
 //! ```
 //!
 //! What makes the comparison fair
-//! * Both traces hold the same values, two processors' events in 64 KiB buffers, and both sides
+//! * Both traces hold the same values, two processors' events in 64 KiB buffers, and both programs
 //!   have to merge them. This is checked before the first round: counts and sums must match the
 //!   written ones.
 //! * Whole processes are compared, start and end included, each on the same core. Files are in the
@@ -58,10 +58,10 @@ pub(crate) struct ReadOptions {
     /// Number of events of the traces.
     #[arg(long, default_value_t = EVENTS, value_name = "N")]
     events: u64,
-    /// Number of rounds of each side.
+    /// Number of rounds of each reader.
     #[arg(long, default_value_t = 5, value_name = "N")]
     rounds: u32,
-    /// The `weir` to measure [default: the one beside this program].
+    /// The `weir` to measure [default: the one next to this program].
     #[arg(long, value_name = "PROGRAM")]
     weir: Option<PathBuf>,
     /// Directory for a temporary folder with the traces [default: the system's].
@@ -149,7 +149,7 @@ impl ReadBench {
     fn measure_speed(&self, arguments: &ReadOptions, folder: &Path) -> Result<Vec<Figure>> {
         eprintln!("making {} events", arguments.events);
         let traces = write_traces(folder, arguments.events)?;
-        eprintln!("checking that both sides see all of them");
+        eprintln!("checking that both programs see all of them");
         self.verify(&traces)?;
         let mut measured = ReadRounds::default();
         let mut buffers = CopyBuffers::new();
@@ -162,10 +162,10 @@ impl ReadBench {
         Ok(self.to_figures(&measured))
     }
 
-    /// Checks that both sides see every event with the written values.
+    /// Checks that both programs see every event with the written values.
     fn verify(&self, traces: &BenchTraces) -> Result<()> {
-        let unequal = |side, got: String| {
-            Err(Error::WrongEvents { side, reason: format!("{got}, not {:?}", traces.expected) })
+        let unequal = |reader, got: String| {
+            Err(Error::WrongEvents { reader, reason: format!("{got}, not {:?}", traces.expected) })
         };
         let (_, ours, _) = peer::decode(&traces.etl)?;
         if ours != traces.expected {
@@ -218,7 +218,7 @@ impl ReadBench {
             Requirement::at_least(accept, target),
         ) {
             Some(figure) => figures.push(figure),
-            None => eprintln!("{name} left out: no round in which both sides saw every event"),
+            None => eprintln!("{name} left out: no round in which both programs saw every event"),
         };
         if self.babeltrace.is_some() {
             add(&measured.dummy, "decode_vs_babeltrace_dummy", FigureUnit::EventsPerSecond, 5.0, 10.0);

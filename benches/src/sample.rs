@@ -1,12 +1,12 @@
-//! The events that both sides read: the same facts, once as CTF and once as `.etl`.
+//! The events that Traceweir and the peer read: the same values, once as `.etl` and once as CTF.
 //!
 //! ```text
 //!   payload, 40 bytes   00 u32 seq │ 04 u64 val │ 0C 27 letters and a NUL
-//!   beside it           time, processor, process, thread
+//!   also recorded       time, processor, process, thread
 //! ```
 //!
-//! Processors take turns at random, as on a busy machine: a reader that merges has to change its
-//! source about every second event. A trace in which one processor writes at a time would favour a
+//! The processor of each event is random, as on a busy machine: a reader that merges has to change
+//! its source about every second event. A trace in which one processor writes at a time would favour a
 //! merge that works in runs.
 
 /// Size of a payload in bytes.

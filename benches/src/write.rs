@@ -20,9 +20,9 @@
 //! ```
 //!
 //! What makes the comparison fair
-//! * Every side runs the same load (see [`load`]): the same bursts, pauses, processors and clocks.
-//!   Sides take turns, round by round.
-//! * A round in which a side lost an event is discarded, reported, and repeated with longer pauses:
+//! * Every tracer runs the same load (see [`load`]): the same bursts, pauses, processors and clocks.
+//!   They run alternately, round by round.
+//! * A round in which a tracer lost an event is discarded, reported, and repeated with longer pauses:
 //!   losing an event is cheaper than writing it.
 //! * Bursts fit into half a ring, so that the collector can empty it in the pauses. Waking the
 //!   collector is part of our cost.
@@ -74,10 +74,10 @@ pub(crate) struct WriteOptions {
     /// Measure only figures whose name contains this; may be repeated.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Number of rounds of each side [default: 7, quick: 3].
+    /// Number of rounds of each tracer [default: 7, quick: 3].
     #[arg(long, value_name = "N")]
     rounds: Option<u32>,
-    /// The `weir` to measure [default: the one beside this program].
+    /// The `weir` to measure [default: the one next to this program].
     #[arg(long, value_name = "PROGRAM")]
     weir: Option<PathBuf>,
     /// Directory for a temporary folder with traces and programs [default: the system's].
@@ -104,7 +104,7 @@ pub(crate) fn run(arguments: &WriteOptions) -> Result<()> {
 // The bench's provider for the macro; its id is that of `ours::PROVIDER`.
 traceweir::define_provider!(TRACELOGGING, "Traceweir.Bench", id("5bd39d4c-7a1e-4f60-9a55-1b7f6b2f0d11"));
 
-/// All sides, ready to be measured.
+/// All tracers, ready to be measured.
 struct WriteBench<'a> {
     arguments: &'a WriteOptions,
     folder: &'a Path,
@@ -114,9 +114,9 @@ struct WriteBench<'a> {
     natives: Vec<NativePrograms>,
 }
 
-/// The side to measure.
+/// The tracer to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum MeasuredSide {
+enum MeasuredTracer {
     Ours(EventWriter),
     Native(Language),
     Filtered(FilterKind),
@@ -231,61 +231,61 @@ impl<'a> WriteBench<'a> {
         Ok(figures.into_iter().flatten().filter(|f| self.is_selected(f.name)).collect())
     }
 
-    /// Runs one round of every side; sides that no figure needs are not run.
+    /// Runs one round of every tracer; tracers that no figure needs are not run.
     fn run_cost_round(&self, costs: &mut CostRounds) -> Result<()> {
-        let fast = MeasuredSide::Ours(EventWriter::Sequence);
+        let fast = MeasuredTracer::Ours(EventWriter::Sequence);
         let (ours, drain) = self.measure_cost(fast, 1, 40, &mut costs.small)?;
         costs.drain.add(drain, ours);
-        let floor = self.measure_cost(MeasuredSide::Floor, 1, 40, &mut costs.floor)?.0;
+        let floor = self.measure_cost(MeasuredTracer::Floor, 1, 40, &mut costs.floor)?.0;
         costs.floor.add(ours, floor);
         if self.is_selected("filtered_id_vs_write") {
             let ids =
-                self.measure_cost(MeasuredSide::Filtered(FilterKind::Ids), 1, 40, &mut costs.filtered)?.0;
+                self.measure_cost(MeasuredTracer::Filtered(FilterKind::Ids), 1, 40, &mut costs.filtered)?.0;
             let names =
-                self.measure_cost(MeasuredSide::Filtered(FilterKind::Names), 1, 40, &mut costs.filtered)?.0;
+                self.measure_cost(MeasuredTracer::Filtered(FilterKind::Names), 1, 40, &mut costs.filtered)?.0;
             eprintln!("kept back by 64 ids {:.2?} ns, by 16 names {:.2?} ns", ids, names);
             costs.filtered.add(ids.zip(names).map(|(ids, names)| ids.max(names)), ours);
         }
         if self.is_selected("two_threads_vs_one") {
             let (ours_two, _) = self.measure_cost(fast, 2, 40, &mut costs.threads)?;
-            let (floor_two, _) = self.measure_cost(MeasuredSide::Floor, 2, 40, &mut costs.threads)?;
+            let (floor_two, _) = self.measure_cost(MeasuredTracer::Floor, 2, 40, &mut costs.threads)?;
             let times = |two: Option<f64>, one: Option<f64>| two.zip(one).map(|(two, one)| two / one);
             costs.threads.add(times(ours_two, ours), times(floor_two, floor));
         }
         if self.lttng.is_none() {
             return Ok(());
         }
-        let lttng = self.measure_cost(MeasuredSide::Lttng, 1, 40, &mut costs.small)?.0;
+        let lttng = self.measure_cost(MeasuredTracer::Lttng, 1, 40, &mut costs.small)?.0;
         costs.small.add(ours, lttng);
         if self.is_selected("tracelogging_rust_vs_lttng") {
-            let described = MeasuredSide::Ours(EventWriter::TraceLogging);
+            let described = MeasuredTracer::Ours(EventWriter::TraceLogging);
             let ours = self.measure_cost(described, 1, 40, &mut costs.tracelogging)?.0;
             costs.tracelogging.add(ours, lttng);
         }
         for (language, rounds) in Language::ALL.into_iter().zip(&mut costs.native) {
             if self.is_selected(language.cost_figure()) && self.find_programs(language).is_some() {
-                let ours = self.measure_cost(MeasuredSide::Native(language), 1, 40, rounds)?.0;
+                let ours = self.measure_cost(MeasuredTracer::Native(language), 1, 40, rounds)?.0;
                 rounds.add(ours, lttng);
             }
         }
         if self.is_selected("write_40_by_lock_vs_lttng") {
             let by_lock =
-                self.measure_cost(MeasuredSide::Ours(EventWriter::Lock), 1, 40, &mut costs.fallback)?.0;
+                self.measure_cost(MeasuredTracer::Ours(EventWriter::Lock), 1, 40, &mut costs.fallback)?.0;
             costs.fallback.add(by_lock, lttng);
         }
         if self.is_selected("write_200_vs_lttng") {
             let ours = self.measure_cost(fast, 1, 200, &mut costs.large)?.0;
-            let lttng = self.measure_cost(MeasuredSide::Lttng, 1, 200, &mut costs.large)?.0;
+            let lttng = self.measure_cost(MeasuredTracer::Lttng, 1, 200, &mut costs.large)?.0;
             costs.large.add(ours, lttng);
         }
         Ok(())
     }
 
-    /// Returns the nanoseconds per event of one side, and those of collecting it. Lossy attempts
+    /// Returns the nanoseconds per event of one tracer, and those of collecting it. Lossy attempts
     /// are counted in `rounds`.
     fn measure_cost(
         &self,
-        side: MeasuredSide,
+        tracer: MeasuredTracer,
         threads: usize,
         payload: usize,
         rounds: &mut Rounds,
@@ -295,18 +295,18 @@ impl<'a> WriteBench<'a> {
             (drain.map(|_| round.written), drain)
         };
         for attempt in 0..MAX_ATTEMPTS {
-            let load = self.burst_load(side, threads, payload, FIRST_PAUSE_US << attempt);
-            let (written, drain) = match side {
-                MeasuredSide::Floor => (Some(self.floor.run(&load)?), None),
-                MeasuredSide::Lttng => (self.run_lttng_round(LttngSession::Snapshot, &load)?, None),
-                MeasuredSide::Filtered(by) => {
+            let load = self.burst_load(tracer, threads, payload, FIRST_PAUSE_US << attempt);
+            let (written, drain) = match tracer {
+                MeasuredTracer::Floor => (Some(self.floor.run(&load)?), None),
+                MeasuredTracer::Lttng => (self.run_lttng_round(LttngSession::Snapshot, &load)?, None),
+                MeasuredTracer::Filtered(by) => {
                     let round = self.daemon.run_filtered_round(by, &load, self.folder)?;
                     (round.is_without_loss().then_some(round.written), None)
                 }
-                MeasuredSide::Ours(writer) => {
+                MeasuredTracer::Ours(writer) => {
                     collected(&self.daemon.run_round(writer, &load, self.folder)?)
                 }
-                MeasuredSide::Native(language) => collected(&self.run_native_round(language, &load)?),
+                MeasuredTracer::Native(language) => collected(&self.run_native_round(language, &load)?),
             };
             if let Some(written) = written {
                 return Ok((Some(written.ns_per_event()), drain));
@@ -327,9 +327,9 @@ impl<'a> WriteBench<'a> {
     }
 
     /// Returns a load with bursts of a little less than half a ring.
-    fn burst_load(&self, side: MeasuredSide, threads: usize, payload: usize, pause_us: u64) -> WriteLoad {
+    fn burst_load(&self, tracer: MeasuredTracer, threads: usize, payload: usize, pause_us: u64) -> WriteLoad {
         let described =
-            matches!(side, MeasuredSide::Ours(EventWriter::TraceLogging) | MeasuredSide::Native(_));
+            matches!(tracer, MeasuredTracer::Ours(EventWriter::TraceLogging) | MeasuredTracer::Native(_));
         let head = ours::HEAD_BYTES + if described { ours::SELF_DESCRIBED_BYTES } else { 0 };
         let record = (head + payload as u64).next_multiple_of(8);
         let events = u64::from(ours::RING_BYTES) * 7 / 16 / record;
@@ -351,7 +351,7 @@ impl<'a> WriteBench<'a> {
         })?;
         let theirs = self.search_rate("LTTng", |load| self.run_lttng_round(LttngSession::File, load))?;
         let Some((ours, theirs)) = ours.zip(theirs) else {
-            eprintln!("sustained_vs_lttng left out: a side lost events at every rate");
+            eprintln!("sustained_vs_lttng left out: a tracer lost events at every rate");
             return Ok(None);
         };
         let mut rounds = Rounds::default();
@@ -366,7 +366,7 @@ impl<'a> WriteBench<'a> {
 
     fn search_rate(
         &self,
-        side: &str,
+        tracer: &str,
         round: impl Fn(&WriteLoad) -> Result<Option<WriteResult>>,
     ) -> Result<Option<sustained::Sustained>> {
         let (length_ms, confirmations) = if self.arguments.quick { (2_000, 1) } else { (10_000, 3) };
@@ -381,7 +381,7 @@ impl<'a> WriteBench<'a> {
                 Some(_) if kept => "kept",
                 Some(_) => "was late",
             };
-            eprintln!("{side} {word} at {:.2} M events/s", rate / 1e6);
+            eprintln!("{tracer} {word} at {:.2} M events/s", rate / 1e6);
             Ok(kept)
         })
     }

@@ -24,6 +24,7 @@ use crate::process::{self, program_error};
 use crate::write::TRACELOGGING;
 use crate::write::filtered::ExcludingSession;
 use crate::write::native::NativePrograms;
+use crate::write::offer::{KEYWORD, LEVEL};
 use crate::write::ours::{self, BenchDaemon};
 
 /// Passes of the shorter counted run, and of a timed run.
@@ -49,7 +50,7 @@ pub(crate) fn run_loop(site: LoopSite, passes: u64) -> Result<()> {
     let nanoseconds = match site {
         LoopSite::Provider | LoopSite::LeftOut => {
             let provider = Provider::register(ours::PROVIDER, None)?;
-            if provider.enabled(4, 1) {
+            if provider.enabled(LEVEL, KEYWORD) {
                 return Err(Error::IncompleteRun("the provider is enabled".to_owned()));
             }
             measure_ns(|| test_provider(&provider, passes))
@@ -64,7 +65,7 @@ pub(crate) fn run_loop(site: LoopSite, passes: u64) -> Result<()> {
 #[inline(never)]
 fn test_provider(provider: &Provider, passes: u64) {
     for _ in 0..passes {
-        if black_box(provider).enabled(4, 1) {
+        if black_box(provider).enabled(LEVEL, KEYWORD) {
             count_reached();
         }
     }

@@ -1,4 +1,4 @@
-//! The load that every side puts on its tracer, and its result.
+//! The load that is put on every measured tracer, and its result.
 //!
 //! ```text
 //!   burst   ▓▓▓▓        ▓▓▓▓        ▓▓▓▓        fits into the buffers, emptied in the pauses
@@ -166,7 +166,7 @@ impl FromStr for WriteResult {
             [events, cpu, wall] => {
                 Ok(Self { events, cpu: Duration::from_nanos(cpu), wall: Duration::from_nanos(wall) })
             }
-            _ => Err(Error::IncompleteRun(format!("a writer said {line:?} instead of three numbers"))),
+            _ => Err(Error::IncompleteRun(format!("a writer printed {line:?} instead of three numbers"))),
         }
     }
 }

@@ -190,7 +190,7 @@ fn check_trace_size(bytes: u64, least: u64) -> Result<()> {
         return Ok(());
     }
     Err(Error::WrongEvents {
-        side: "LTTng",
+        reader: "LTTng",
         reason: format!("its trace has {bytes} bytes where {least} are the least"),
     })
 }

@@ -1,4 +1,4 @@
-//! Our side: `weir daemon` in one process, and each round in another.
+//! Traceweir as the measured tracer: `weir daemon` in one process, and each round in another.
 //!
 //! ```text
 //!   traceweir-bench write ──▶ weir daemon               TRACEWEIR_RUNTIME_DIR = a temporary folder
@@ -65,7 +65,7 @@ pub(crate) enum EventWriter {
     TraceLogging,
 }
 
-/// The result of one of our rounds.
+/// The result of one round of Traceweir.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct OurRound {
     /// The written events and their time.
@@ -306,7 +306,7 @@ pub(crate) fn register() -> Result<Provider> {
 fn emit_tracelogging(text: &[u8], count: u64) -> u64 {
     let mut failed = 0;
     for i in 0..count {
-        #[allow(clippy::cast_possible_truncation)] // As above.
+        #[allow(clippy::cast_possible_truncation)] // The low half is the number, as in `emit`.
         let (number, value) = (i as u32, i.wrapping_mul(0x9e37));
         let status = write_event!(
             TRACELOGGING,

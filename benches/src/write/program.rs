@@ -1,5 +1,5 @@
-//! The sides that are separate programs: their sources are part of this program and are compiled on
-//! the measured machine.
+//! Measured programs in C: their sources are part of this program and are compiled on the measured
+//! machine.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

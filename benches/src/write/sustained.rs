@@ -29,29 +29,30 @@ pub(crate) struct Sustained {
     pub(crate) lost_rounds: u32,
 }
 
-/// Runs the search; `keeps` runs one round at a rate. `None` if not even the lowest rate holds.
+/// Runs the search; `holds` runs one round at a rate and returns whether no event
+/// was lost. Returns `None` if not even the lowest rate holds.
 pub(crate) fn search_rate(
     confirmations: u32,
-    mut keeps: impl FnMut(f64) -> Result<bool>,
+    mut holds: impl FnMut(f64) -> Result<bool>,
 ) -> Result<Option<Sustained>> {
     let mut lost_rounds = 0;
-    let mut keeps = |rate: f64, lost: &mut u32| -> Result<bool> {
-        let kept = keeps(rate)?;
-        *lost += u32::from(!kept);
-        Ok(kept)
+    let mut holds = |rate: f64, lost: &mut u32| -> Result<bool> {
+        let is_held = holds(rate)?;
+        *lost += u32::from(!is_held);
+        Ok(is_held)
     };
-    let (mut kept, mut lost) = (FIRST_RATE / STEP_UP, FIRST_RATE);
-    while lost < MAX_RATE && keeps(lost, &mut lost_rounds)? {
-        (kept, lost) = (lost, lost * STEP_UP);
+    let (mut best, mut lost) = (FIRST_RATE / STEP_UP, FIRST_RATE);
+    while lost < MAX_RATE && holds(lost, &mut lost_rounds)? {
+        (best, lost) = (lost, lost * STEP_UP);
     }
-    while lost / kept > PRECISION {
-        let middle = f64::midpoint(kept, lost);
-        *(if keeps(middle, &mut lost_rounds)? { &mut kept } else { &mut lost }) = middle;
+    while lost / best > PRECISION {
+        let middle = f64::midpoint(best, lost);
+        *(if holds(middle, &mut lost_rounds)? { &mut best } else { &mut lost }) = middle;
     }
-    let mut rate = kept;
+    let mut rate = best;
     while rate > FIRST_RATE / 2.0 {
         let mut confirmed = 0;
-        while confirmed < confirmations && keeps(rate, &mut lost_rounds)? {
+        while confirmed < confirmations && holds(rate, &mut lost_rounds)? {
             confirmed += 1;
         }
         if confirmed == confirmations {
