@@ -31,7 +31,7 @@ pub(crate) fn is_root() -> bool {
 }
 
 /// Opens a connection as this user.
-fn connection_of(daemon: &Daemon, uid: u32) -> Connection {
+pub(crate) fn connection_of(daemon: &Daemon, uid: u32) -> Connection {
     let socket = daemon.runtime().control_socket();
     let groups = if uid == BOB { vec![Gid::from_raw(CLUB)] } else { Vec::new() };
     let connect = move || {
