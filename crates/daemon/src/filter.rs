@@ -130,21 +130,28 @@ fn invalid_parameter(error: &traceweir_format::Error) -> Refusal {
 #[cfg(test)]
 mod tests {
     use traceweir_format::filter::encode;
+    use traceweir_format::spec::enable::{
+        EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_SYSTEM_FLAGS, EVENT_FILTER_TYPE_TRACEHANDLE,
+    };
 
     use super::*;
 
     const PROVIDER: Guid = Guid::from_u128(7);
+    /// A filter type that is not documented.
+    const UNKNOWN_TYPE: u32 = 0x8000_0040;
+    /// A filter type that a provider defines itself.
+    const PROVIDER_TYPE: u32 = 7;
 
-    fn with(filters: Vec<(u32, Vec<u8>)>) -> Result<(EnableParams, ProcessScope), Refusal> {
+    fn resolve_all(filters: Vec<(u32, Vec<u8>)>) -> Result<(EnableParams, ProcessScope), Refusal> {
         let filters = filters.into_iter().map(|(kind, data)| Filter { kind, data }).collect();
         resolve_filters(&PROVIDER, EnableParams { filters, ..EnableParams::default() })
     }
 
-    fn status(filters: Vec<(u32, Vec<u8>)>) -> u32 {
-        with(filters).err().map_or(0, |refusal| refusal.status.0)
+    fn status(filters: Vec<(u32, Vec<u8>)>) -> Status {
+        resolve_all(filters).err().map_or(Status::ERROR_SUCCESS, |refusal| refusal.status)
     }
 
-    fn wide(text: &str) -> Vec<u8> {
+    fn encode_name(text: &str) -> Vec<u8> {
         encode::name_list(&[text])
     }
 
@@ -152,12 +159,16 @@ mod tests {
     fn process_ids_resolve_to_existing_processes() {
         let own = std::process::id();
         let data = encode::pids(&[own, 0x7FFF_FFFE]);
-        let (params, scope) = with(vec![(EVENT_FILTER_TYPE_PID, data.clone()), (7, vec![1])]).unwrap();
+        let (params, scope) =
+            resolve_all(vec![(EVENT_FILTER_TYPE_PID, data.clone()), (PROVIDER_TYPE, vec![1])]).unwrap();
         let scope = scope.unwrap();
         assert_eq!(scope.processes, Some(vec![ProcessKey::from_pid(own).unwrap()]));
         assert_eq!(scope.filters(), [Filter { kind: EVENT_FILTER_TYPE_PID, data }], "kept unchanged");
-        assert_eq!(params.filters, [Filter { kind: 7, data: vec![1] }], "the other filters stay");
-        assert_eq!(with(vec![(EVENT_FILTER_TYPE_NONE, vec![])]).unwrap(), (EnableParams::default(), None));
+        assert_eq!(params.filters, [Filter { kind: PROVIDER_TYPE, data: vec![1] }], "the other filters stay");
+        assert_eq!(
+            resolve_all(vec![(EVENT_FILTER_TYPE_NONE, vec![])]).unwrap(),
+            (EnableParams::default(), None)
+        );
     }
 
     #[test]
@@ -165,36 +176,61 @@ mod tests {
         let own = std::process::id();
         let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
         let (key, facts) = (ProcessKey::from_pid(own), ProcessFacts::from_pid(own));
-        let met = |filters: Vec<(u32, Vec<u8>)>| with(filters).unwrap().1.unwrap().are_met(key, || &facts);
-        let here = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, wide(&format!("other;{program}")));
-        let elsewhere = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, wide("other"));
+        let are_met =
+            |filters: Vec<(u32, Vec<u8>)>| resolve_all(filters).unwrap().1.unwrap().are_met(key, || &facts);
+        let here = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, encode_name(&format!("other;{program}")));
+        let elsewhere = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, encode_name("other"));
         let (pid, no_pid) = (own.to_le_bytes().to_vec(), u32::MAX.to_le_bytes().to_vec());
-        assert!(met(vec![here.clone()]));
-        assert!(!met(vec![elsewhere.clone()]));
-        assert!(met(vec![here.clone(), (EVENT_FILTER_TYPE_PID, pid.clone())]));
-        assert!(!met(vec![elsewhere, (EVENT_FILTER_TYPE_PID, pid)]));
-        assert!(!met(vec![here.clone(), (EVENT_FILTER_TYPE_PID, no_pid)]));
+        assert!(are_met(vec![here.clone()]));
+        assert!(!are_met(vec![elsewhere.clone()]));
+        assert!(are_met(vec![here.clone(), (EVENT_FILTER_TYPE_PID, pid.clone())]));
+        assert!(!are_met(vec![elsewhere, (EVENT_FILTER_TYPE_PID, pid)]));
+        assert!(!are_met(vec![here.clone(), (EVENT_FILTER_TYPE_PID, no_pid)]));
         for kind in
             [EVENT_FILTER_TYPE_PACKAGE_ID, EVENT_FILTER_TYPE_PACKAGE_APP_ID, EVENT_FILTER_TYPE_CONTAINER]
         {
-            assert!(!met(vec![here.clone(), (kind, wide("no such name"))]), "{kind:#x}");
+            assert!(!are_met(vec![here.clone(), (kind, encode_name("no such name"))]), "{kind:#x}");
         }
     }
 
     #[test]
     fn filters_that_break_a_rule_are_refused() {
         let pid = |n: usize| (EVENT_FILTER_TYPE_PID, vec![1u8; n]);
-        assert_eq!(status(vec![pid(32)]), 0, "eight ids");
+        assert_eq!(status(vec![pid(32)]), Status::ERROR_SUCCESS, "eight ids");
         for wrong in [0, 3, 5, 36] {
-            assert_eq!(status(vec![pid(wrong)]), 87, "{wrong} bytes");
+            assert_eq!(status(vec![pid(wrong)]), Status::ERROR_INVALID_PARAMETER, "{wrong} bytes");
         }
-        assert_eq!(status(vec![(7, vec![]), (7, vec![])]), 87, "one type twice");
-        assert_eq!(status((1..=14).map(|kind| (kind, vec![])).collect()), 87, "fourteen filters");
-        assert_eq!(status((1..=13).map(|kind| (kind, vec![])).collect()), 0, "thirteen filters");
-        assert_eq!(status(vec![(0x8000_0040, vec![])]), 87, "an unknown type");
-        assert_eq!(status(vec![(0x8000_0008, vec![])]), 87, "no name");
-        assert_eq!(status(vec![(0x8000_0001, vec![0; 4])]), 87, "a filter of the kernel's provider");
-        assert_eq!(status(vec![(0x8000_0002, vec![0; 8])]), 87, "a filter of the kernel's provider");
+        assert_eq!(
+            status(vec![(PROVIDER_TYPE, vec![]), (PROVIDER_TYPE, vec![])]),
+            Status::ERROR_INVALID_PARAMETER,
+            "one type twice"
+        );
+        assert_eq!(
+            status((1..=14).map(|kind| (kind, vec![])).collect()),
+            Status::ERROR_INVALID_PARAMETER,
+            "fourteen filters"
+        );
+        assert_eq!(
+            status((1..=13).map(|kind| (kind, vec![])).collect()),
+            Status::ERROR_SUCCESS,
+            "thirteen filters"
+        );
+        assert_eq!(status(vec![(UNKNOWN_TYPE, vec![])]), Status::ERROR_INVALID_PARAMETER, "an unknown type");
+        assert_eq!(
+            status(vec![(EVENT_FILTER_TYPE_EXECUTABLE_NAME, vec![])]),
+            Status::ERROR_INVALID_PARAMETER,
+            "no name"
+        );
+        assert_eq!(
+            status(vec![(EVENT_FILTER_TYPE_SYSTEM_FLAGS, vec![0; 4])]),
+            Status::ERROR_INVALID_PARAMETER,
+            "a filter of the kernel's provider"
+        );
+        assert_eq!(
+            status(vec![(EVENT_FILTER_TYPE_TRACEHANDLE, vec![0; 8])]),
+            Status::ERROR_INVALID_PARAMETER,
+            "a filter of the kernel's provider"
+        );
     }
 
     #[test]
@@ -204,7 +240,10 @@ mod tests {
             let filters = vec![Filter { kind, data }];
             resolve_filters(&PROVIDER, EnableParams { property, filters, ..EnableParams::default() })
         };
-        assert_eq!(group(0x8000_0200, vec![1, 0, 1, 0, 7, 0]).unwrap_err().status.0, 87);
-        assert!(group(7, vec![]).is_ok());
+        assert_eq!(
+            group(EVENT_FILTER_TYPE_EVENT_ID, vec![1, 0, 1, 0, 7, 0]).unwrap_err().status,
+            Status::ERROR_INVALID_PARAMETER
+        );
+        assert!(group(PROVIDER_TYPE, vec![]).is_ok());
     }
 }

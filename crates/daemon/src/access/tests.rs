@@ -7,6 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use traceweir_format::security::{Ace, AceKind, Acl, SecurityDescriptor, Sid};
 use traceweir_format::spec::access::DEFAULT_TRACE_SECURITY;
+use traceweir_format::spec::status::Status;
 
 use super::*;
 
@@ -119,10 +120,13 @@ fn audit_entries_are_kept_and_grant_nothing() {
 fn invalid_operations_and_sids_are_refused_with_87() {
     let sid = Sid::user(1).to_bytes();
     for operation in [4, 5, u32::MAX] {
-        assert_eq!(AccessChange::new(operation, &sid, 1, true).unwrap_err().status.0, 87);
+        assert_eq!(
+            AccessChange::new(operation, &sid, 1, true).unwrap_err().status,
+            Status::ERROR_INVALID_PARAMETER
+        );
     }
     for sid in [&sid[..11], &[], &[sid.as_slice(), &[0]].concat()] {
-        assert_eq!(AccessChange::new(0, sid, 1, true).unwrap_err().status.0, 87);
+        assert_eq!(AccessChange::new(0, sid, 1, true).unwrap_err().status, Status::ERROR_INVALID_PARAMETER);
     }
 }
 
@@ -147,7 +151,10 @@ fn number_and_size_of_lists_are_limited() {
     let many =
         (0..lists::MAX_LISTS as u128).map(|number| (Guid::from_u128(number << 64), lists::deny_all_list()));
     access.lists = access.lists.with_stored(lists::StoredLists { lists: many.collect(), is_complete: true });
-    assert_eq!(access.lists.compute_change(OTHER, &add(1)).unwrap_err().status.0, 1450);
+    assert_eq!(
+        access.lists.compute_change(OTHER, &add(1)).unwrap_err().status,
+        Status::ERROR_NO_SYSTEM_RESOURCES
+    );
     assert!(
         access.lists.compute_change(Guid::from_u128(1 << 64), &add(1)).is_ok(),
         "an existing list may change"

@@ -76,8 +76,8 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
     use traceweir_format::Guid;
 
-    fn open_status(path: &Path) -> u32 {
-        open_log(path).err().map_or(0, |refusal| refusal.status.0)
+    fn open_status(path: &Path) -> Status {
+        open_log(path).err().map_or(Status::ERROR_SUCCESS, |refusal| refusal.status)
     }
 
     #[test]
@@ -95,26 +95,34 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path();
         let path = root.join("a.etl");
-        assert_eq!(open_status(&path), 0);
+        assert_eq!(open_status(&path), Status::ERROR_SUCCESS);
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o137, 0, "no wider than 0640");
         fs::write(&path, "old").unwrap();
-        assert_eq!((open_status(&path), fs::read(&path).unwrap()), (0, b"old".to_vec()), "not emptied yet");
-        assert_eq!(open_status(&root.join("none/a.etl")), 3);
-        assert_eq!(open_status(&path.join("a.etl")), 3);
-        assert_eq!(open_status(root), 161);
-        assert_eq!(open_status(Path::new("/")), 161);
+        assert_eq!(
+            (open_status(&path), fs::read(&path).unwrap()),
+            (Status::ERROR_SUCCESS, b"old".to_vec()),
+            "not emptied yet"
+        );
+        assert_eq!(open_status(&root.join("none/a.etl")), Status::ERROR_PATH_NOT_FOUND);
+        assert_eq!(open_status(&path.join("a.etl")), Status::ERROR_PATH_NOT_FOUND);
+        assert_eq!(open_status(root), Status::ERROR_BAD_PATHNAME);
+        assert_eq!(open_status(Path::new("/")), Status::ERROR_BAD_PATHNAME);
         symlink(&path, root.join("link.etl")).unwrap();
-        assert_eq!(open_status(&root.join("link.etl")), 5);
+        assert_eq!(open_status(&root.join("link.etl")), Status::ERROR_ACCESS_DENIED);
         fs::create_dir(root.join("real")).unwrap();
         symlink("real", root.join("way")).unwrap();
         assert_eq!(
             open_status(&root.join("way/a.etl")),
-            0,
+            Status::ERROR_SUCCESS,
             "an own link in a folder that only this user writes"
         );
         fs::set_permissions(root, Permissions::from_mode(0o777)).unwrap();
-        assert_eq!(open_status(&root.join("way/b.etl")), 5, "others could have created the link");
+        assert_eq!(
+            open_status(&root.join("way/b.etl")),
+            Status::ERROR_ACCESS_DENIED,
+            "others could have created the link"
+        );
         fs::hard_link(&path, root.join("real/other")).unwrap();
-        assert_eq!(open_status(&path), 5, "the file has another hard link");
+        assert_eq!(open_status(&path), Status::ERROR_ACCESS_DENIED, "the file has another hard link");
     }
 }

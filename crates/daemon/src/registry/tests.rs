@@ -34,10 +34,13 @@ fn process_is_limited_to_1024_registrations_until_one_is_removed() {
     for number in 0..1024 {
         registry.register(1, number, PROVIDER, &[], false).unwrap();
     }
-    assert_eq!(registry.register(1, 1024, PROVIDER, &[], false).unwrap_err().status.0, 1450);
     assert_eq!(
-        registry.register(1, 5, PROVIDER, &[], false).unwrap_err().status.0,
-        87,
+        registry.register(1, 1024, PROVIDER, &[], false).unwrap_err().status,
+        Status::ERROR_NO_SYSTEM_RESOURCES
+    );
+    assert_eq!(
+        registry.register(1, 5, PROVIDER, &[], false).unwrap_err().status,
+        Status::ERROR_INVALID_PARAMETER,
         "the number is in use"
     );
     assert!(registry.unregister(1, 5).is_some());
@@ -73,7 +76,7 @@ fn ninth_session_of_a_provider_is_refused_but_eighth_may_change() {
     for session in 1..=8 {
         enable(&mut registry, session).unwrap();
     }
-    assert_eq!(enable(&mut registry, 9).unwrap_err().status.0, 1450);
+    assert_eq!(enable(&mut registry, 9).unwrap_err().status, Status::ERROR_NO_SYSTEM_RESOURCES);
     enable(&mut registry, 8).unwrap();
     assert!(registry.disable(EnableTarget::Provider(PROVIDER), 3));
     enable(&mut registry, 9).unwrap();
@@ -167,7 +170,7 @@ fn malformed_traits_do_not_join_a_group() {
     registry.register(1, 501, PROVIDER, &good, false).unwrap();
     assert_eq!(registry.registrations_of_target(EnableTarget::Group(group)), [(1, 501)]);
     // A registration that came with trait bytes, even malformed ones, cannot set traits again.
-    assert_eq!(registry.set_traits(1, 5, &good).unwrap_err().status.0, 87);
+    assert_eq!(registry.set_traits(1, 5, &good).unwrap_err().status, Status::ERROR_INVALID_PARAMETER);
     registry.set_traits(1, 0, &good).unwrap();
     registry.remove(1).unwrap();
     assert!(
@@ -251,7 +254,10 @@ fn registrations_of_one_user_are_bounded_across_processes() {
             registry.register(link, number, Guid::from_u128(number.into()), &[], false).unwrap();
         }
     }
-    assert_eq!(registry.register(links, 0, PROVIDER, &[], false).unwrap_err().status.0, 1450);
+    assert_eq!(
+        registry.register(links, 0, PROVIDER, &[], false).unwrap_err().status,
+        Status::ERROR_NO_SYSTEM_RESOURCES
+    );
     registry.register(1000, 0, PROVIDER, &[], false).expect("another user has its own limit");
     registry.unregister(0, 5).unwrap();
     registry.register(links, 0, PROVIDER, &[], false).unwrap();

@@ -476,9 +476,16 @@ mod tests {
             vec![pid(1), pid(2)],
             vec![Filter { kind: 7, data: vec![] }],
         ] {
-            assert_eq!(resolve_participants(&Guid::NULL, &wrong).unwrap_err().status.0, 87, "{wrong:?}");
+            assert_eq!(
+                resolve_participants(&Guid::NULL, &wrong).unwrap_err().status,
+                Status::ERROR_INVALID_PARAMETER,
+                "{wrong:?}"
+            );
         }
         let odd = Filter { kind: EVENT_FILTER_TYPE_EXECUTABLE_NAME, data: vec![1] };
-        assert_eq!(resolve_participants(&Guid::NULL, &[odd]).unwrap_err().status.0, 87);
+        assert_eq!(
+            resolve_participants(&Guid::NULL, &[odd]).unwrap_err().status,
+            Status::ERROR_INVALID_PARAMETER
+        );
     }
 }

@@ -68,7 +68,7 @@ fn hello(role: Role, instance: u64) -> Message {
 fn sent(service: &mut Service) -> Vec<String> {
     let text = |effect| match effect {
         LinkEffect::Send { link, message: Message::Refused { status, .. }, .. } => {
-            format!("{link} refused {status}")
+            format!("{link} refused {}", Status(status).name().unwrap())
         }
         LinkEffect::Send { link, message: Message::Welcome { daemon, .. }, .. } => {
             format!("{link} welcome {daemon}")
@@ -146,7 +146,7 @@ fn other_users_are_refused_and_closed() {
     let mut service = service(Scope::User);
     connect(&mut service, 1, GUEST_UID);
     send(&mut service, 1, hello(Role::Provider, 1));
-    assert_eq!(sent(&mut service), ["1 refused 5", "1 close"]);
+    assert_eq!(sent(&mut service), ["1 refused ERROR_ACCESS_DENIED", "1 close"]);
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn unsupported_version_is_refused() {
     let message =
         Message::Hello { versions: (200, 300), role: Role::Controller, instance: 1, program: "new".into() };
     send(&mut service, 1, message);
-    assert_eq!(sent(&mut service), ["1 refused 50", "1 close"]);
+    assert_eq!(sent(&mut service), ["1 refused ERROR_NOT_SUPPORTED", "1 close"]);
 }
 
 #[test]
@@ -168,7 +168,10 @@ fn process_has_one_provider_connection_at_a_time() {
     send(&mut service, 1, hello(Role::Provider, 5));
     send(&mut service, 2, hello(Role::Provider, 5));
     send(&mut service, 3, hello(Role::Provider, 6));
-    assert_eq!(sent(&mut service), ["1 welcome 77", "2 refused 183", "2 close", "3 welcome 77"]);
+    assert_eq!(
+        sent(&mut service),
+        ["1 welcome 77", "2 refused ERROR_ALREADY_EXISTS", "2 close", "3 welcome 77"]
+    );
     service.remove_connection(1, service.now());
     connect(&mut service, 4, OWN_UID);
     send(&mut service, 4, hello(Role::Provider, 5));
@@ -181,7 +184,7 @@ fn only_a_provider_answers_a_knock() {
     service.add_connection(1, Peer { pid: 100, uid: OWN_UID, gid: OWN_UID }, None, true, service.now());
     assert!(sent(&mut service).first().is_some_and(|first| first.contains("Knock")));
     send(&mut service, 1, hello(Role::Controller, 1));
-    assert_eq!(sent(&mut service), ["1 refused 87", "1 close"]);
+    assert_eq!(sent(&mut service), ["1 refused ERROR_INVALID_PARAMETER", "1 close"]);
 }
 
 #[test]
@@ -206,12 +209,12 @@ fn message_out_of_role_is_refused_and_closed() {
         send(&mut service, 1, hello(role, 1));
         sent(&mut service);
         send(&mut service, 1, message);
-        assert_eq!(sent(&mut service), ["1 refused 87", "1 close"], "{role:?}");
+        assert_eq!(sent(&mut service), ["1 refused ERROR_INVALID_PARAMETER", "1 close"], "{role:?}");
     }
     let mut service = service(Scope::User);
     connect(&mut service, 1, OWN_UID);
     send(&mut service, 1, all());
-    assert_eq!(sent(&mut service), ["1 refused 87", "1 close"], "before hello");
+    assert_eq!(sent(&mut service), ["1 refused ERROR_INVALID_PARAMETER", "1 close"], "before hello");
 }
 
 #[test]
@@ -248,7 +251,7 @@ fn unknown_session_is_refused_with_4201() {
         send(&mut service, 2, Message::OpenConsumer { session });
         let sent = sent(&mut service);
         assert_eq!(sent.len(), 6);
-        assert!(sent.iter().all(|line| line.ends_with("refused 4201")), "{sent:?}");
+        assert!(sent.iter().all(|line| line.ends_with("refused ERROR_WMI_INSTANCE_NOT_FOUND")), "{sent:?}");
     }
 }
 
@@ -279,7 +282,10 @@ fn registry_follows_registrations_and_disconnects() {
             classic: false,
         },
     );
-    assert_eq!(sent(&mut service), ["1 welcome 77", "1 registered 4", "1 registered 5", "1 refused 87"]);
+    assert_eq!(
+        sent(&mut service),
+        ["1 welcome 77", "1 registered 4", "1 registered 5", "1 refused ERROR_INVALID_PARAMETER"]
+    );
     assert_eq!(service.providers.registry.providers(None, &BTreeSet::new()).count(), 1);
     send(&mut service, 1, Message::Unregister { registration: 4 });
     send(&mut service, 1, Message::Ack { order: 12345 });
@@ -330,7 +336,7 @@ fn daemon_that_shuts_down_starts_no_session() {
     assert!(service.is_finished());
     sent(&mut service);
     send(&mut service, 1, Message::Start(Box::default()));
-    assert_eq!(sent(&mut service), ["1 refused 1450"]);
+    assert_eq!(sent(&mut service), ["1 refused ERROR_NO_SYSTEM_RESOURCES"]);
 }
 
 #[test]
@@ -343,7 +349,7 @@ fn first_stop_of_a_session_that_ends_by_itself_gets_the_outcome() {
     send(&mut service, 1, stop());
     assert_eq!(sent(&mut service), [] as [String; 0]);
     send(&mut service, 1, stop());
-    assert_eq!(sent(&mut service), ["1 refused 2402"]);
+    assert_eq!(sent(&mut service), ["1 refused ERROR_ACTIVE_CONNECTIONS"]);
     assert!(service.idle_since().is_none());
     service.handle_notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
     assert!(sent(&mut service).iter().any(|line| line.starts_with("1 Properties")));
@@ -384,7 +390,11 @@ fn nonstoppable_session_runs_until_the_daemon_shuts_down() {
     send(&mut service, 1, hello(Role::Controller, 1));
     let raw = SessionConfig { name: "boot".into(), log_file_mode: 0x140, ..SessionConfig::default() };
     send(&mut service, 1, Message::Start(Box::new(raw.clone())));
-    assert_eq!(sent(&mut service), ["1 welcome 77", "1 refused 87"], "not for controllers");
+    assert_eq!(
+        sent(&mut service),
+        ["1 welcome 77", "1 refused ERROR_INVALID_PARAMETER"],
+        "not for controllers"
+    );
     service.add_own_link(service.now());
     let passed = PassedDescriptors::new(Vec::new(), &service.janitor);
     service.start(ReplyTo { link: OWN_LINK, request: 9 }, raw, passed).unwrap();
@@ -392,7 +402,7 @@ fn nonstoppable_session_runs_until_the_daemon_shuts_down() {
     sent(&mut service);
     let session = SessionRef::Name("BOOT".into());
     send(&mut service, 1, Message::Control { session, control: Control::Stop });
-    assert_eq!(sent(&mut service), ["1 refused 5"]);
+    assert_eq!(sent(&mut service), ["1 refused ERROR_ACCESS_DENIED"]);
     service.shut_down(service.now());
     service.handle_notice(notices.recv().unwrap(), service.now());
     assert!(service.is_finished());

@@ -30,7 +30,10 @@ fn guests_cannot_use_all_sessions_nor_one_guest_all_of_theirs() {
             sessions.insert(id, SessionEntry { owner: claimant, pool_bytes: 0, ..entry("s", id.into()) });
             started += 1;
         }
-        assert_eq!(sessions.check_session_limit(claimant).unwrap_err().status.0, 1450);
+        assert_eq!(
+            sessions.check_session_limit(claimant).unwrap_err().status,
+            Status::ERROR_NO_SYSTEM_RESOURCES
+        );
         started
     };
     assert_eq!([guest(1), guest(2), guest(3), root].map(&mut start_all), [32, 24, 0, 8]);
@@ -46,21 +49,32 @@ fn names_in_any_case_and_guids_are_unique() {
     let id = sessions.next_id();
     sessions.insert(id, entry("Ångström", 1));
     let status = |name: &str, guid| {
-        sessions.check_name(name, &Guid::from_u128(guid)).err().map_or(0, |refusal| refusal.status.0)
+        sessions
+            .check_name(name, &Guid::from_u128(guid))
+            .err()
+            .map_or(Status::ERROR_SUCCESS, |refusal| refusal.status)
     };
-    assert_eq!(status("ÅNGSTRÖM", 2), 183);
-    assert_eq!(status("other", 1), 183);
-    assert_eq!(status("other", 2), 0);
+    assert_eq!(status("ÅNGSTRÖM", 2), Status::ERROR_ALREADY_EXISTS);
+    assert_eq!(status("other", 1), Status::ERROR_ALREADY_EXISTS);
+    assert_eq!(status("other", 2), Status::ERROR_SUCCESS);
     let (bare, braced) = (Guid::from_u128(1).to_string(), format!("{{{}}}", Guid::from_u128(1)));
-    assert_eq!((status(&bare, 2), status(&braced, 2)), (183, 183), "the GUID of a session also names it");
+    assert_eq!(
+        (status(&bare, 2), status(&braced, 2)),
+        (Status::ERROR_ALREADY_EXISTS, Status::ERROR_ALREADY_EXISTS),
+        "the GUID of a session also names it"
+    );
     let id = sessions.next_id();
     sessions.insert(id, entry("b", 2));
     let root = Claimant { uid: 0, is_guest: false };
-    assert_eq!(sessions.check_session_limit(root).unwrap_err().status.0, 1450);
-    assert_eq!(sessions.find(&SessionRef::Id(id)).unwrap_err().status.0, 4201, "not running yet");
+    assert_eq!(sessions.check_session_limit(root).unwrap_err().status, Status::ERROR_NO_SYSTEM_RESOURCES);
+    assert_eq!(
+        sessions.find(&SessionRef::Id(id)).unwrap_err().status,
+        Status::ERROR_WMI_INSTANCE_NOT_FOUND,
+        "not running yet"
+    );
     for nothing in [SessionRef::Id(0), SessionRef::Name(String::new())] {
-        assert_eq!(sessions.find(&nothing).unwrap_err().status.0, 87);
-        assert_eq!(sessions.outcome(&nothing).unwrap_err().status.0, 87);
+        assert_eq!(sessions.find(&nothing).unwrap_err().status, Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(sessions.outcome(&nothing).unwrap_err().status, Status::ERROR_INVALID_PARAMETER);
     }
 }
 
@@ -72,9 +86,16 @@ fn both_spellings_of_a_guid_find_the_session() {
     sessions.insert(id, entry(&braced, 1));
     for name in [&bare, &braced, &bare.to_uppercase()] {
         assert_eq!(sessions.find_any(&SessionRef::Name(name.clone())), Some(id), "{name}");
-        assert_eq!(sessions.check_name(name, &Guid::from_u128(2)).unwrap_err().status.0, 183, "{name}");
+        assert_eq!(
+            sessions.check_name(name, &Guid::from_u128(2)).unwrap_err().status,
+            Status::ERROR_ALREADY_EXISTS,
+            "{name}"
+        );
     }
-    assert_eq!(sessions.check_name("other", &Guid::from_u128(9)).unwrap_err().status.0, 183);
+    assert_eq!(
+        sessions.check_name("other", &Guid::from_u128(9)).unwrap_err().status,
+        Status::ERROR_ALREADY_EXISTS
+    );
 }
 
 #[test]

@@ -11,9 +11,9 @@ fn waiting_calls_are_bounded_and_end_with_their_controller() {
     for _ in 0..64 {
         send(&mut service, 1, enable(session, u32::MAX));
     }
-    assert!(!sent(&mut service).contains(&"1 refused 170".into()));
+    assert!(!sent(&mut service).contains(&"1 refused ERROR_BUSY".into()));
     send(&mut service, 1, enable(session, u32::MAX));
-    assert_eq!(sent(&mut service), ["1 refused 170"]);
+    assert_eq!(sent(&mut service), ["1 refused ERROR_BUSY"]);
     assert_eq!(service.providers.registry.processes[&2].awaited.len(), 64);
     service.remove_connection(1, service.now());
     assert!(service.providers.registry.processes[&2].awaited.is_empty());
@@ -31,7 +31,7 @@ fn expired_wait_leaves_no_state() {
     service.tick(deadline - Duration::from_millis(1));
     assert_eq!(sent(&mut service), [] as [String; 0]);
     service.tick(deadline);
-    assert_eq!(sent(&mut service), ["1 refused 1460"]);
+    assert_eq!(sent(&mut service), ["1 refused ERROR_TIMEOUT"]);
     assert!(service.providers.registry.processes[&2].awaited.is_empty());
     assert_eq!(service.deadline(), None);
 }
@@ -53,7 +53,11 @@ fn process_without_region_is_counted_and_served_when_there_is_room() {
     };
     assert_eq!(lost(&service), 1);
     send(&mut service, 1, enable(session, 5000));
-    assert_eq!(sent(&mut service), ["1 refused 1450"], "a waiting controller gets the error");
+    assert_eq!(
+        sent(&mut service),
+        ["1 refused ERROR_NO_SYSTEM_RESOURCES"],
+        "a waiting controller gets the error"
+    );
     assert_eq!(lost(&service), 1, "the same process");
     let next_attempt = service.deadline().unwrap();
     service.tick(next_attempt);
@@ -115,7 +119,7 @@ fn buffers_of_all_sessions_together_are_bounded() {
             SessionConfig { name, log_file_mode, buffer_size, maximum_buffers, ..SessionConfig::default() };
         send(service, 1, Message::Start(Box::new(config)));
         match service.take_effects().pop() {
-            Some(LinkEffect::Send { message: Message::Refused { status, .. }, .. }) => Err(status),
+            Some(LinkEffect::Send { message: Message::Refused { status, .. }, .. }) => Err(Status(status)),
             Some(other) => panic!("{other:?}"),
             None => {
                 service.handle_notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
@@ -130,7 +134,7 @@ fn buffers_of_all_sessions_together_are_bounded() {
     service.core.sessions.pool_budget = mib(3 * least + 5);
     let (second, config) = start(&mut service, "b", 10_000).unwrap();
     assert_eq!(config.maximum_buffers, 2 * least + 5, "what is left");
-    assert_eq!(start(&mut service, "c", 0).unwrap_err(), 1450);
+    assert_eq!(start(&mut service, "c", 0).unwrap_err(), Status::ERROR_NO_SYSTEM_RESOURCES);
     service.core.sessions.pool_budget = mib(3 * least + 7);
     let update = Update { maximum_buffers: Some(10_000), ..Update::default() };
     let control = Control::Update(update);
@@ -156,7 +160,10 @@ fn providers_leave_connections_for_controllers() {
     connect(&mut service, 9001, OWN_UID);
     send(&mut service, 9000, hello(Role::Provider, 2));
     send(&mut service, 9001, hello(Role::Controller, 1));
-    assert_eq!(sent(&mut service), ["9000 refused 1450", "9000 close", "9001 welcome 77"]);
+    assert_eq!(
+        sent(&mut service),
+        ["9000 refused ERROR_NO_SYSTEM_RESOURCES", "9000 close", "9001 welcome 77"]
+    );
 }
 
 #[test]
@@ -170,7 +177,7 @@ fn pending_changes_of_a_session_are_bounded() {
     }
     assert_eq!(sent(&mut service), [] as [String; 0]);
     send(&mut service, 1, flush());
-    assert_eq!(sent(&mut service), ["1 refused 170"]);
+    assert_eq!(sent(&mut service), ["1 refused ERROR_BUSY"]);
     service.handle_notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
     sent(&mut service);
     send(&mut service, 1, flush());
@@ -188,7 +195,10 @@ fn process_refused_at_hello_for_lack_of_room_is_counted_once() {
         connect(&mut service, link, OWN_UID);
         service.mark_reserved(link);
         send(&mut service, link, hello(Role::Provider, 1));
-        assert_eq!(sent(&mut service), [format!("{link} refused 1450"), format!("{link} close")]);
+        assert_eq!(
+            sent(&mut service),
+            [format!("{link} refused ERROR_NO_SYSTEM_RESOURCES"), format!("{link} close")]
+        );
         assert_eq!(lost(&service), 1);
         service.remove_connection(link, service.now());
     }

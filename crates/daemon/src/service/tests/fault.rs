@@ -83,7 +83,7 @@ fn run_with_panic_in(thread: &str) -> Output {
 fn panic_ends_the_program_unless_contained() {
     let Some(thread) = std::env::var_os(PANICKING_THREAD) else {
         let ended = run_with_panic_in("a thread");
-        assert_eq!(ended.status.signal(), Some(6), "{ended:?}");
+        assert_eq!(ended.status.signal(), Some(libc::SIGABRT), "{ended:?}");
         let stderr = String::from_utf8_lossy(&ended.stderr).into_owned();
         assert!(stderr.contains("uncontained panic"), "{stderr}");
         let ended = run_with_panic_in("a session");

@@ -119,12 +119,15 @@ const ALL: Rights = Rights(Rights::TRACELOG_CREATE_ONDISK.0 | Rights::TRACELOG_G
 fn start_needs_the_right_to_run_a_session_of_the_provider() {
     let mut service = prepare(Rights::TRACELOG_GUID_ENABLE);
     send(&mut service, ANN_CONTROLLER, private("a"));
-    assert_eq!(sent(&mut service), ["2 refused 5"]);
+    assert_eq!(sent(&mut service), ["2 refused ERROR_ACCESS_DENIED"]);
     grant(&mut service, ANN_UID, Rights::TRACELOG_CREATE_ONDISK);
     send(&mut service, ANN_CONTROLLER, private("a"));
     assert_eq!(answer(&mut service), [(ANN_PROCESS, Some(ANN_UID))], "only in the processes of the starter");
     send(&mut service, BOB_CONTROLLER, private("b"));
-    assert!(sent(&mut service).contains(&"3 refused 5".into()), "the grant was for another user");
+    assert!(
+        sent(&mut service).contains(&"3 refused ERROR_ACCESS_DENIED".into()),
+        "the grant was for another user"
+    );
 }
 
 #[test]
@@ -147,7 +150,7 @@ fn requests_of_other_guests_reach_no_process_of_the_session() {
     for message in all() {
         let what = format!("{message:?}");
         send(&mut service, BOB_CONTROLLER, message);
-        assert_eq!(sent(&mut service), ["3 refused 5"], "{what}");
+        assert_eq!(sent(&mut service), ["3 refused ERROR_ACCESS_DENIED"], "{what}");
     }
     for message in all().into_iter().filter(|message| !format!("{message:?}").contains("Outcome")) {
         let what = format!("{message:?}");
@@ -188,7 +191,7 @@ fn daemon_user_may_control_but_not_name_a_file_and_root_may_do_both() {
     sent(&mut service);
     for message in to_file("a") {
         send(&mut service, OWN_CONTROLLER, message.clone());
-        assert_eq!(sent(&mut service), ["1 refused 5"]);
+        assert_eq!(sent(&mut service), ["1 refused ERROR_ACCESS_DENIED"]);
         send(&mut service, ROOT_CONTROLLER, message);
         assert_eq!(answer(&mut service), [(ANN_PROCESS, Some(0))]);
         sent(&mut service);
@@ -206,7 +209,7 @@ fn enable_also_needs_the_right_to_the_provider() {
     answer(&mut service);
     sent(&mut service);
     send(&mut service, ANN_CONTROLLER, enable("a", EnableCode::Enable));
-    assert_eq!(sent(&mut service), ["2 refused 5"]);
+    assert_eq!(sent(&mut service), ["2 refused ERROR_ACCESS_DENIED"]);
 }
 
 #[test]
@@ -218,7 +221,7 @@ fn daemon_that_shuts_down_forwards_no_request() {
     sent(&mut service);
     for message in [private("b"), control("a", Control::Query), enable("a", EnableCode::Enable)] {
         send(&mut service, ANN_CONTROLLER, message);
-        assert_eq!(sent(&mut service), ["2 refused 1450"]);
+        assert_eq!(sent(&mut service), ["2 refused ERROR_NO_SYSTEM_RESOURCES"]);
     }
 }
 
@@ -234,13 +237,13 @@ fn session_names_are_unique_even_while_starting() {
     send(&mut service, OWN_CONTROLLER, live("Starting", 7));
     for name in ["STARTING", "00000000-0000-0000-0000-000000000007"] {
         send(&mut service, OWN_CONTROLLER, private(name));
-        assert_eq!(sent(&mut service), ["1 refused 183"], "{name}");
+        assert_eq!(sent(&mut service), ["1 refused ERROR_ALREADY_EXISTS"], "{name}");
     }
     send(&mut service, OWN_CONTROLLER, private("Private"));
     sent(&mut service);
     for message in [live("PRIVATE", 8), private("private")] {
         send(&mut service, OWN_CONTROLLER, message);
-        assert_eq!(sent(&mut service), ["1 refused 183"]);
+        assert_eq!(sent(&mut service), ["1 refused ERROR_ALREADY_EXISTS"]);
     }
 }
 
@@ -250,7 +253,7 @@ fn guid_finds_the_only_private_session_of_a_provider() {
     let by_guid = |service: &mut Service| {
         send(service, ROOT_CONTROLLER, control(&PROVIDER.to_string(), Control::Query));
         let found = !answer(service).is_empty();
-        (found, sent(service).iter().any(|line| line == "4 refused 4201"))
+        (found, sent(service).iter().any(|line| line == "4 refused ERROR_WMI_INSTANCE_NOT_FOUND"))
     };
     assert_eq!(by_guid(&mut service), (false, true));
     send(&mut service, ROOT_CONTROLLER, private("a"));
@@ -387,7 +390,7 @@ fn process_that_does_not_answer_times_out() {
     let is_enable = |effect: &LinkEffect, own_order: bool| matches!(effect, LinkEffect::Send { message: Message::PrivateEnable { order, .. }, .. } if (*order != 0) == own_order);
     assert!(service.take_effects().iter().any(|effect| is_enable(effect, true)));
     service.tick(service.now() + Duration::from_millis(50));
-    assert_eq!(sent(&mut service), ["2 refused 1460"], "the enable stays in effect");
+    assert_eq!(sent(&mut service), ["2 refused ERROR_TIMEOUT"], "the enable stays in effect");
 
     send(&mut service, ANN_CONTROLLER, control("a", Control::Query));
     let asked = orders(&mut service);
@@ -457,7 +460,7 @@ fn requests_of_one_guest_are_bounded_and_a_refused_stop_stops_nothing() {
     for _ in 0..300 {
         send(&mut service, ANN_CONTROLLER, timer("a"));
     }
-    let refused = sent(&mut service).iter().filter(|line| *line == "2 refused 170").count();
+    let refused = sent(&mut service).iter().filter(|line| *line == "2 refused ERROR_BUSY").count();
     assert_eq!(refused, 300 - crate::limits::MAX_PENDING_REQUESTS_OF_GUEST, "her process answered nothing");
     // Reconnecting does not raise the limit.
     service.remove_connection(ANN_CONTROLLER, service.now());
@@ -467,7 +470,7 @@ fn requests_of_one_guest_are_bounded_and_a_refused_stop_stops_nothing() {
     let before = service.private_sessions.session_ids().len();
     send(&mut service, ANN_CONTROLLER, control("a", Control::Stop));
     send(&mut service, ANN_CONTROLLER, private("c"));
-    assert_eq!(sent(&mut service), ["2 refused 170"; 2]);
+    assert_eq!(sent(&mut service), ["2 refused ERROR_BUSY"; 2]);
     assert_eq!(service.private_sessions.session_ids().len(), before, "the session still runs");
     for link in [BOB_CONTROLLER, ROOT_CONTROLLER] {
         send(&mut service, link, timer("b"));

@@ -117,5 +117,5 @@ fn interval_in_force_is_set_without_the_right_to_profile() {
         sent(&mut service)
     };
     assert_eq!(set(10_000), ["1 Done"], "nothing changes");
-    assert_eq!(set(20_000), ["1 refused 1314"]);
+    assert_eq!(set(20_000), ["1 refused ERROR_PRIVILEGE_NOT_HELD"]);
 }
