@@ -38,18 +38,22 @@ impl Capture for PanickingCapture {
 }
 
 fn start(service: &mut Service, notices: &Receiver<ThreadNotice>, name: &str) -> u64 {
-    let config = SessionConfig { name: name.into(), log_file_mode: 0x100, ..SessionConfig::default() };
+    let config = SessionConfig {
+        name: name.into(),
+        log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
+        ..SessionConfig::default()
+    };
     send(service, 1, Message::Start(Box::new(config)));
-    service.handle_notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
-    let answers = sent(service);
+    deliver_notice(service, notices);
+    let answers = take_sent(service);
     assert!(answers.len() == 1 && answers[0].contains("Properties"), "{answers:?}");
     service.core.sessions.find(&SessionRef::Name(name.into())).unwrap()
 }
 
 #[test]
 fn session_whose_collector_panics_fails_and_frees_its_name() {
-    let (mut service, notices) = with_notices();
-    sent(&mut service);
+    let (mut service, notices) = service_with_controller();
+    take_sent(&mut service);
     let (failing, healthy) =
         (start(&mut service, &notices, "failing"), start(&mut service, &notices, "healthy"));
     let capture = PanickingCapture(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
@@ -65,7 +69,7 @@ fn session_whose_collector_panics_fails_and_frees_its_name() {
         Message::Control { session: SessionRef::Id(healthy), control: Control::Flush { log_file: None } };
     send(&mut service, 1, query);
     service.handle_notice(next(), service.now());
-    assert!(sent(&mut service)[0].contains("Properties"), "the other session works");
+    assert!(take_sent(&mut service)[0].contains("Properties"), "the other session works");
     assert_ne!(start(&mut service, &notices, "failing"), failing);
 }
 

@@ -5,6 +5,7 @@ use traceweir_format::kernel::hook;
 use traceweir_format::security::{Ace, AceKind, SecurityDescriptor, Sid};
 use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
 use traceweir_format::spec::event::class::{SYSTEM_TRACE_CONTROL, THREAD};
+use traceweir_format::spec::session::EVENT_TRACE_SYSTEM_LOGGER_MODE;
 use traceweir_format::spec::system::SYSTEM_PROVIDERS;
 use traceweir_kernel::Scope as KernelScope;
 use traceweir_session::info::System;
@@ -13,6 +14,8 @@ use super::*;
 use crate::kernel::RequestedGroups;
 use crate::service::kernel::{NewSettings, SystemLoggers};
 
+/// The mode of a real-time session that receives kernel events.
+const SYSTEM_LOGGER_MODE: u32 = EVENT_TRACE_REAL_TIME_MODE | EVENT_TRACE_SYSTEM_LOGGER_MODE;
 const PROCESSES: GroupMask = [0x1, 0, 0, 0, 0, 0, 0, 0];
 const DISKS: GroupMask = [0x100, 0, 0, 0, 0, 0, 0, 0];
 
@@ -74,17 +77,7 @@ fn granting(rights: Rights) -> SecurityDescriptor {
 
 #[test]
 fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
-    let (sender, notices) = std::sync::mpsc::channel();
-    let post: NoticeSender = Arc::new(move |notice| drop(sender.send(notice)));
-    let mut service = Service::new(
-        AccessRules::new(Scope::System, OWN_UID),
-        4,
-        77,
-        post,
-        Janitor::new(),
-        Instant::now(),
-        SystemTime::now(),
-    );
+    let (mut service, notices) = service_with_notices(Scope::System, OWN_UID, 4);
     service
         .core
         .access
@@ -97,19 +90,19 @@ fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
         connect(&mut service, link, uid);
         send(&mut service, link, hello(role, link));
     }
-    sent(&mut service);
+    take_sent(&mut service);
     let config = |name: &str| SessionConfig {
         name: name.to_owned(),
-        log_file_mode: 0x0200_0100,
+        log_file_mode: SYSTEM_LOGGER_MODE,
         ..SessionConfig::default()
     };
     let answer = |service: &mut Service, link, message| {
         send(service, link, message);
         loop {
-            if let Some(answer) = sent(service).pop() {
+            if let Some(answer) = take_sent(service).pop() {
                 return answer;
             }
-            service.handle_notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
+            deliver_notice(service, &notices);
         }
     };
     let refused = "2 refused ERROR_PRIVILEGE_NOT_HELD";
@@ -167,23 +160,23 @@ fn set(session: u64, set: &Set) -> Message {
 
 #[test]
 fn starting_session_gets_no_second_capture() {
-    let (mut service, notices) = with_notices();
+    let (mut service, notices) = service_with_controller();
     let steps = |service: &Service| {
         let new_settings = NewSettings::System(System::default());
         service.system_loggers.capture_steps(&new_settings, &service.core.information).len()
     };
-    let (name, log_file_mode, enable_flags) = ("k".to_owned(), 0x0200_0100, 0x10);
+    let (name, log_file_mode, enable_flags) = ("k".to_owned(), SYSTEM_LOGGER_MODE, 0x10);
     let config = SessionConfig { name, log_file_mode, enable_flags, ..SessionConfig::default() };
     send(&mut service, 1, Message::Start(Box::new(config)));
     assert_eq!(steps(&service), 0, "the outcome of the first capture is still open");
-    service.handle_notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
+    deliver_notice(&mut service, &notices);
     assert_eq!(steps(&service), 0, "the session has a capture, or could not start");
 }
 
 #[test]
 fn session_without_capture_gets_one_once_it_runs() {
-    let (mut service, notices) = with_notices();
-    let (name, log_file_mode) = ("k".to_owned(), 0x0200_0100);
+    let (mut service, notices) = service_with_controller();
+    let (name, log_file_mode) = ("k".to_owned(), SYSTEM_LOGGER_MODE);
     let config = SessionConfig { name, log_file_mode, ..SessionConfig::default() };
     send(&mut service, 1, Message::Start(Box::new(config)));
     let ThreadNotice::Started { id, outcome: Ok(mut started) } =
@@ -201,13 +194,13 @@ fn session_without_capture_gets_one_once_it_runs() {
 
 #[test]
 fn requests_during_a_kernel_change_are_answered_after_it_in_order() {
-    let (mut service, notices) = with_notices();
-    sent(&mut service);
+    let (mut service, notices) = service_with_controller();
+    take_sent(&mut service);
     let next = |service: &mut Service| {
-        service.handle_notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
-        sent(service)
+        deliver_notice(service, &notices);
+        take_sent(service)
     };
-    let (name, log_file_mode) = ("k".to_owned(), 0x0200_0100);
+    let (name, log_file_mode) = ("k".to_owned(), SYSTEM_LOGGER_MODE);
     let config = SessionConfig { name, log_file_mode, ..SessionConfig::default() };
     send(&mut service, 1, Message::Start(Box::new(config)));
     assert_eq!(next(&mut service).len(), 1, "the session starts even without kernel events");
@@ -217,7 +210,7 @@ fn requests_during_a_kernel_change_are_answered_after_it_in_order() {
     send(&mut service, 1, set(id, &Set::StackTracing(stacks)));
     send(&mut service, 1, set(id, &Set::SystemTraceEnableFlags([0; 8])));
     send(&mut service, 1, Message::Control { session: SessionRef::Id(id), control: Control::Query });
-    let now = sent(&mut service);
+    let now = take_sent(&mut service);
     assert!(now.len() == 1 && now[0].contains("Properties"), "other requests do not wait: {now:?}");
     let mut answers = next(&mut service);
     while answers.len() < 3 {
@@ -250,14 +243,14 @@ fn guests_cannot_fill_the_queue_of_kernel_requests() {
     service.core.access.rules_mut().lists.set_list(DEFAULT_TRACE_SECURITY, Some(list));
     for link in 1..10 {
         send(&mut service, link, hello(Role::Controller, link));
-        assert_eq!(sent(&mut service), [format!("{link} welcome 77")]);
+        assert_eq!(take_sent(&mut service), [format!("{link} welcome 77")]);
     }
     service.system_loggers.simulate_change();
     let flood = |service: &mut Service, link: LinkId| {
         for _ in 0..100 {
             send(service, link, set(7, &Set::SystemTraceEnableFlags([0; 8])));
         }
-        sent(service).iter().filter(|line| **line == format!("{link} refused ERROR_BUSY")).count()
+        take_sent(service).iter().filter(|line| **line == format!("{link} refused ERROR_BUSY")).count()
     };
     assert_eq!(flood(&mut service, 2), 92, "one guest");
     let refused: usize = (3..10).map(|link| flood(&mut service, link)).sum();
@@ -267,8 +260,8 @@ fn guests_cannot_fill_the_queue_of_kernel_requests() {
 
 #[test]
 fn system_logger_can_start_with_stacks() {
-    let (mut service, notices) = with_notices();
-    sent(&mut service);
+    let (mut service, notices) = service_with_controller();
+    take_sent(&mut service);
     let switch = ClassicEventId { class: THREAD, opcode: 36 };
     let list = Set::StackTracing(vec![switch]).to_bytes();
     let start = |log_file_mode, kernel_stacks: &[u8]| {
@@ -276,14 +269,16 @@ fn system_logger_can_start_with_stacks() {
         let config = SessionConfig { name, log_file_mode, kernel_stacks, ..SessionConfig::default() };
         Message::Start(Box::new(config))
     };
-    for (mode, stacks, status) in
-        [(0x100, list.as_slice(), 87), (0x0200_0100, &list[1..], 24), (0x0200_0100, &[0xFF; 24], 87)]
-    {
+    for (mode, stacks, status) in [
+        (EVENT_TRACE_REAL_TIME_MODE, list.as_slice(), "ERROR_INVALID_PARAMETER"),
+        (SYSTEM_LOGGER_MODE, &list[1..], "ERROR_BAD_LENGTH"),
+        (SYSTEM_LOGGER_MODE, &[0xFF; 24], "ERROR_INVALID_PARAMETER"),
+    ] {
         send(&mut service, 1, start(mode, stacks));
-        assert_eq!(sent(&mut service), [format!("1 refused {status}")], "{mode:#x} {stacks:?}");
+        assert_eq!(take_sent(&mut service), [format!("1 refused {status}")], "{mode:#x} {stacks:?}");
     }
-    send(&mut service, 1, start(0x0200_0100, &list));
-    service.handle_notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
+    send(&mut service, 1, start(SYSTEM_LOGGER_MODE, &list));
+    deliver_notice(&mut service, &notices);
     let id = service.core.sessions.running_ids().pop().unwrap();
     assert_eq!(service.core.information.settings(id).stack_hooks(), [hook::CONTEXT_SWITCH]);
     let config = service.core.sessions.running_session(id).unwrap().properties().config;

@@ -197,7 +197,7 @@ impl Processes {
 
 struct Simulation {
     service: Service,
-    notices: std::sync::mpsc::Receiver<ThreadNotice>,
+    notices: Notices,
     model: Model,
     processes: Processes,
     sessions: Vec<u64>,
@@ -207,17 +207,7 @@ struct Simulation {
 
 impl Simulation {
     fn new(seed: u64) -> Self {
-        let (sender, notices) = std::sync::mpsc::channel();
-        let post: NoticeSender = Arc::new(move |notice| drop(sender.send(notice)));
-        let mut service = Service::new(
-            AccessRules::new(Scope::User, OWN_UID),
-            SESSIONS,
-            77,
-            post,
-            Janitor::new(),
-            Instant::now(),
-            SystemTime::now(),
-        );
+        let (mut service, notices) = service_with_notices(Scope::User, OWN_UID, SESSIONS);
         connect(&mut service, 1, OWN_UID);
         send(&mut service, 1, hello(Role::Controller, 1));
         for link in 2..=4 {
@@ -249,15 +239,14 @@ impl Simulation {
         self.next += 1;
         let config = SessionConfig {
             name: format!("s{}", self.next),
-            log_file_mode: 0x100,
+            log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
             buffer_size: 4,
             minimum_buffers: 2,
             ring_bytes: 4096,
             ..SessionConfig::default()
         };
         send(&mut self.service, 1, Message::Start(Box::new(config)));
-        self.service
-            .handle_notice(self.notices.recv_timeout(Duration::from_secs(30)).unwrap(), self.service.now());
+        deliver_notice(&mut self.service, &self.notices);
         self.service.take_effects();
         let known = self.sessions.clone();
         self.sessions
@@ -375,8 +364,7 @@ impl Simulation {
             Message::Control { session: SessionRef::Id(session), control: Control::Stop },
         );
         self.receive();
-        self.service
-            .handle_notice(self.notices.recv_timeout(Duration::from_secs(30)).unwrap(), self.service.now());
+        deliver_notice(&mut self.service, &self.notices);
         self.model.disable(|call| call.session == session);
         self.start();
     }

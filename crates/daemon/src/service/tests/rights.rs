@@ -106,15 +106,15 @@ fn enable_by_name_reaches_only_guids_that_the_controller_may_enable() {
 
 #[test]
 fn interval_in_force_is_set_without_the_right_to_profile() {
-    let (mut service, _notices) = with_notices();
-    sent(&mut service);
+    let (mut service, _notices) = service_with_controller();
+    take_sent(&mut service);
     service.core.access.forbid_profiling(1);
     let mut set = |interval| {
         let profile = traceweir_format::info::ProfileInterval { source: 0, interval };
         let set = traceweir_format::info::Set::SampledProfileInterval(profile);
         let (class, data) = (set.class().number(), set.to_bytes());
         send(&mut service, 1, Message::SetInformation { session: SessionRef::Id(0), class, data });
-        sent(&mut service)
+        take_sent(&mut service)
     };
     assert_eq!(set(10_000), ["1 Done"], "nothing changes");
     assert_eq!(set(20_000), ["1 refused ERROR_PRIVILEGE_NOT_HELD"]);
