@@ -1,5 +1,5 @@
-//! The reader of Traceweir, run as a child process: decodes every field of every event of a file, in
-//! order.
+//! The reader of Traceweir, run as a child process: decodes every field of every event of a file,
+//! in order.
 //!
 //! ```text
 //!   Events::next ──▶ Decoder::find ──▶ Walker::walk ──▶ Tally (sum over all values) or Line (text)

@@ -9,10 +9,10 @@
 //! ```
 //!
 //! Traceweir and the peer run alternately, so that a slow minute of the machine affects both. The
-//! ratio is that of the medians. The spread is the difference between the highest and the lowest ratio
-//! of a round, divided by the median ratio. [`Requirement`] defines whether a larger or a smaller ratio is
-//! better. For the memory of reading, `peer` is the limit, and the ratio is the limit divided by the
-//! used memory.
+//! ratio is that of the medians. The spread is the difference between the highest and the lowest
+//! ratio of a round, divided by the median ratio. [`Requirement`] defines whether a larger or a
+//! smaller ratio is better. For the memory of reading, `peer` is the limit, and the ratio is the
+//! limit divided by the used memory.
 
 use std::fmt::Write;
 

@@ -15,11 +15,11 @@
 //!                                                                       not unwound
 //! ```
 //!
-//! 1. Both programs measure the very same processes, and the added time counts from the batches right
-//!    before: the memory pages of a process and the current speed of the machine change a switch by
-//!    more than capturing does.
-//! 2. The capture that runs first changes from round to round. A round in which either capture lost an
-//!    event is discarded.
+//! 1. Both programs measure the very same processes, and the added time counts from the batches
+//!    right before: the memory pages of a process and the current speed of the machine change a
+//!    switch by more than capturing does.
+//! 2. The capture that runs first changes from round to round. A round in which either capture lost
+//!    an event is discarded.
 //! 3. The captures' own processor time, on another processor, is reported separately: that of the
 //!    session's threads, and of perf.
 
@@ -87,7 +87,8 @@ pub(crate) fn run(arguments: &KernelOptions) -> Result<()> {
     let daemon = BenchDaemon::start(&ours::find_weir(arguments.weir.as_deref())?, folder.path())?;
     let mut bench = KernelBench { daemon, folder: folder.path(), workload: Workload::start()? };
     let load = SwitchLoad { passes: arguments.passes, batches: arguments.batches, pause: Duration::ZERO };
-    // Stack bytes fill a ring within a thousand switches, so both programs get time to empty theirs.
+    // Stack bytes fill a ring within a thousand switches, so both programs get time to empty
+    // theirs.
     let with_pauses =
         SwitchLoad { passes: 150, batches: arguments.batches * 4, pause: Duration::from_millis(10) };
     let mut figures = Vec::new();

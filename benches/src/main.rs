@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Absolute figures differ from machine to machine; ratios of one run do not. So every figure is a
-//! ratio: Traceweir and the peer run alternately on the same core, and a round in which either program did not
-//! see every event is discarded, because losing an event is cheaper than handling it. Nothing is
-//! installed: a missing peer is named, and its figures are left out.
+//! ratio: Traceweir and the peer run alternately on the same core, and a round in which either
+//! program did not see every event is discarded, because losing an event is cheaper than handling
+//! it. Nothing is installed: a missing peer is named, and its figures are left out.
 //!
 //! The modules [`read`], [`mod@write`], [`presence`] and [`kernel`] describe what is measured and
 //! how fair it is; [`figure`] describes how rounds become a figure.

@@ -6,8 +6,8 @@
 //! ```
 //!
 //! The processor of each event is random, as on a busy machine: a reader that merges has to change
-//! its source about every second event. A trace in which one processor writes at a time would favour a
-//! merge that works in runs.
+//! its source about every second event. A trace in which one processor writes at a time would
+//! favour a merge that works in runs.
 
 /// Size of a payload in bytes.
 pub(crate) const PAYLOAD_BYTES: usize = 40;

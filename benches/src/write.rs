@@ -20,10 +20,10 @@
 //! ```
 //!
 //! What makes the comparison fair
-//! * Every tracer runs the same load (see [`load`]): the same bursts, pauses, processors and clocks.
-//!   They run alternately, round by round.
-//! * A round in which a tracer lost an event is discarded, reported, and repeated with longer pauses:
-//!   losing an event is cheaper than writing it.
+//! * Every tracer runs the same load (see [`load`]): the same bursts, pauses, processors and
+//!   clocks. They run alternately, round by round.
+//! * A round in which a tracer lost an event is discarded, reported, and repeated with longer
+//!   pauses: losing an event is cheaper than writing it.
 //! * Bursts fit into half a ring, so that the collector can empty it in the pauses. Waking the
 //!   collector is part of our cost.
 //! * The peer's snapshot session has an idle consumer; ours writes a file all the while. Our

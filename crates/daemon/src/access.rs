@@ -9,7 +9,7 @@
 //!
 //!   a guest requests a right on a GUID
 //!      └─▶ its list ─ none ─▶ the list of DefaultTraceSecurityGuid ─ none ─▶ the built-in one
-//!            entries in their order: the first that names the guest decides about each right;
+//!            entries in their order: the first entry for the guest decides about each right;
 //!            a right that no entry decides is not granted
 //! ```
 //!

@@ -10,12 +10,12 @@
 //! controller, and so do the replies. It accepts connections only when all requests have been
 //! answered, or after ten seconds.
 //!
-//! 1. A file that is invalid, or that others may write, affects only its own session: the log names
-//!    file and line, the state has the Win32 status.
+//! 1. A definition file that is invalid, or that other users may write, affects only its own
+//!    session: the log names file and line, and the stored state has the Win32 status.
 //! 2. A log file is opened with the daemon's rights, so the file that names it must be trusted
 //!    (`conf/trust`), and no link that others can change is followed on the way to it (`logs`).
-//! 3. A generation is used up only by a session that started: a failed start overwrites nothing the
-//!    next time either.
+//! 3. Only a session that started uses up a generation, so a failed start does not make the next
+//!    start overwrite an older log.
 
 mod definition;
 mod filters;
@@ -72,14 +72,14 @@ impl Autologgers {
         self.folders.autologgers().join(format!("{name}{EXTENSION}"))
     }
 
-    /// Reads a definition; `None` if there is none.
+    /// Reads a definition; `None` if it does not exist.
     pub fn get(&self, name: &str) -> Result<Option<Definition>, ConfigError> {
         check_name(name)?;
         let Some(text) = trust::read_text(&self.file(name))? else { return Ok(None) };
         Definition::parse(name, &text).map(Some)
     }
 
-    /// Returns the result of the last start; empty if it was never started.
+    /// Returns the result of the last start; empty if the autologger was never started.
     #[must_use]
     pub fn state(&self, name: &str) -> State {
         if check_name(name).is_err() { State::default() } else { State::read(&self.folders, name) }
@@ -119,7 +119,7 @@ impl Autologgers {
         trust::replace_file(&self.file(&definition.name), text.as_bytes())
     }
 
-    /// Removes a definition and its stored state; returns `false` if there is none.
+    /// Removes a definition and its stored state; returns `false` if it does not exist.
     pub fn remove(&self, name: &str) -> std::io::Result<bool> {
         if check_name(name).is_err() {
             return Ok(false);

@@ -10,12 +10,12 @@
 //!   EventNames = ["Started", "Stopped"]    list, on one line
 //! ```
 //!
-//! The format looks like TOML but has less: no dotted keys (a provider's name has dots), no dates,
-//! no nesting. So each line can be checked by itself and each error has one line number. A name
-//! appears once in its section; the caller decides about unknown names.
+//! The format resembles TOML without dotted keys (a provider's name has dots), dates and nesting.
+//! Each line can be checked separately, and each error has one line number. A name appears once in
+//! its section; the caller decides about unknown names.
 //!
-//! Limits: [`MAX_FILE_BYTES`] per file, [`MAX_LIST_VALUES`] per list. [`trust`] defines which files are
-//! trusted.
+//! Limits: [`MAX_FILE_BYTES`] per file, [`MAX_LIST_VALUES`] per list. [`trust`] defines which files
+//! are trusted.
 
 pub(crate) mod trust;
 
@@ -184,13 +184,13 @@ fn parse_entry(line: &str, number: usize) -> Result<ConfEntry, ConfigError> {
     Ok(ConfEntry { name: name.to_owned(), value, line: number })
 }
 
-/// Returns whether only a comment follows.
+/// Returns whether the rest of a line is empty or a comment.
 fn is_end(rest: &str) -> bool {
     let rest = rest.trim_start();
     rest.is_empty() || rest.starts_with('#')
 }
 
-/// Parses the value at the front; returns it and the rest.
+/// Parses the value at the start of a text; returns the value and the remaining text.
 fn parse_value(text: &str, may_be_list: bool) -> Result<(ConfValue, &str), String> {
     if let Some(rest) = text.strip_prefix('"') {
         return parse_quoted(rest).map(|(text, rest)| (ConfValue::Text(text), rest));

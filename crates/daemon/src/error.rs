@@ -40,7 +40,7 @@ impl Error {
     }
 }
 
-/// A refusal of a request, as sent to its sender.
+/// A refusal of a request, as sent to the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub(crate) struct Refusal {

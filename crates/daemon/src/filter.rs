@@ -33,7 +33,7 @@ use crate::error::Refusal;
 use crate::process::ProcessKey;
 pub(crate) use facts::ProcessFacts;
 
-/// The processes that an enable applies to; `None`: all, including later ones.
+/// The processes that an enable applies to; `None`: all processes, including later ones.
 pub(crate) type ProcessScope = Option<Conditions>;
 
 /// The conditions that a process must meet; a missing condition is met by all.
@@ -64,8 +64,8 @@ impl Conditions {
             && self.containers.as_ref().is_none_or(|names| facts().is_in_container(names))
     }
 
-    /// Returns whether the conditions name single processes or containers, which then apply
-    /// wherever these run.
+    /// Returns whether the conditions name single processes or containers. Such conditions include
+    /// processes in containers.
     pub(crate) fn has_named_processes(&self) -> bool {
         self.processes.is_some() || self.containers.is_some()
     }
@@ -75,7 +75,7 @@ impl Conditions {
         &self.filters
     }
 
-    /// Creates the condition that a process is one of these.
+    /// Creates the condition that a process is in a list.
     #[cfg(test)]
     pub(crate) fn from_processes(processes: Vec<ProcessKey>) -> Self {
         Self { processes: Some(processes), ..Self::default() }

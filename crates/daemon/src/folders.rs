@@ -26,9 +26,9 @@ use traceweir_transport::runtime::{RuntimeDir, Scope, trusted_variable};
 pub struct Folders {
     /// The folder with the configuration.
     pub config: PathBuf,
-    /// The state that the daemon stores.
+    /// The folder with the state that the daemon stores.
     pub state: PathBuf,
-    /// Log files for which no path was chosen.
+    /// The folder for log files without a chosen path.
     pub logs: PathBuf,
 }
 
@@ -83,8 +83,8 @@ fn user_folder(variable: &str, default: &str) -> Option<PathBuf> {
     Some(base.join("traceweir"))
 }
 
-/// Creates a folder and its parent if they are missing, writable for this user and readable for
-/// all; folders above are for this user alone.
+/// Creates a folder and its parent if they do not exist. Both are writable for this user and
+/// readable for all users. Missing folders above them are accessible to this user only.
 pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
     let parent = folder.parent();
     if let Some(above) = parent.and_then(Path::parent) {

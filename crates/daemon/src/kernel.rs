@@ -1,5 +1,5 @@
-//! Kernel events for system loggers: turns what sessions request into what the kernel is asked for,
-//! and passes the captured events to the session.
+//! Kernel events for system loggers: converts the requests of sessions into capture settings, and
+//! passes the captured events to the session.
 //!
 //! ```text
 //!   EnableFlags, class 4 ──┐
@@ -9,10 +9,10 @@
 //!                                                         └─▶ Control::set, while the session runs
 //! ```
 //!
-//! K1 Each request stands for itself: groups that one request drops, another may still want. K2 A
-//! change is made in all captures that it affects, or in none. K3 Opening and closing kernel events
-//! takes long, so it runs on a separate thread. K4 A daemon without CAP_PERFMON asks only for
-//! events of its own user's processes.
+//! K1 Requests are independent: a group that one request drops stays enabled while another request
+//! wants it. K2 A change is made in all affected captures, or in none. K3 Opening and closing
+//! kernel events takes long, so it runs on a separate thread. K4 A daemon without CAP_PERFMON
+//! captures only events of its own user's processes.
 
 mod request;
 mod source;
@@ -36,7 +36,8 @@ use crate::process::may_profile;
 
 /// Minimum and maximum size in bytes of the ring of one processor.
 const RING_BYTES: (u64, u64) = (512 << 10, 64 << 20);
-/// The same for an unprivileged daemon. Rings that exceed what may be locked are halved.
+/// Minimum and maximum ring size in bytes of an unprivileged daemon. A ring that exceeds the
+/// lockable memory is halved.
 const OWN_RING_BYTES: (u64, u64) = (64 << 10, 4 << 20);
 /// The default of `kernel.perf_event_mlock_kb`.
 const DEFAULT_MLOCK_KIB: u64 = 516;
@@ -68,7 +69,7 @@ pub(crate) fn wants_events(mask: &GroupMask) -> bool {
     first & !NO_SYSCONFIG != 0 || others.iter().any(|word| *word != 0)
 }
 
-/// Returns what a session wants from the kernel when it starts.
+/// Returns the capture settings of a session that starts.
 pub(crate) fn capture_settings_at_start(
     config: &SessionConfig,
     (requested, settings): (&RequestedGroups, &Settings),
@@ -84,7 +85,7 @@ pub(crate) fn capture_settings_at_start(
     capture_settings(&base, requested, settings, (system, machine))
 }
 
-/// Returns what a session wants now; scope and rings stay as they were.
+/// Returns the current capture settings of a session; scope and rings stay unchanged.
 pub(crate) fn capture_settings(
     base: &CaptureSettings,
     requested: &RequestedGroups,
@@ -142,7 +143,7 @@ fn memory_share(config: &SessionConfig, cpus: u16) -> u64 {
 }
 
 /// Returns the size of a ring in bytes: a share of the session's own memory or, in an unprivileged
-/// daemon, what the daemon may lock.
+/// daemon, of the memory that the daemon may lock.
 fn ring_bytes(
     config: &SessionConfig,
     cpus: u16,
@@ -165,8 +166,7 @@ pub(crate) struct OpenCapture {
     pub(crate) source: Box<KernelCapture>,
     pub(crate) control: Control,
     pub(crate) losses: Arc<CaptureLosses>,
-    /// Bytes of user stack that come with an event: what the session asks for, or less if the rings
-    /// are limited.
+    /// Bytes of user stack in an event: the requested number, or fewer if the rings are limited.
     pub(crate) stack_bytes: u32,
 }
 
@@ -181,7 +181,7 @@ pub(crate) fn open_capture(wanted: &CaptureSettings, config: &SessionConfig) -> 
     Ok(OpenCapture { source, control, losses, stack_bytes })
 }
 
-/// One capture that must be changed, or begun.
+/// A change of one capture, or its opening.
 pub(crate) struct CaptureStep {
     pub(crate) session: u64,
     pub(crate) config: SessionConfig,

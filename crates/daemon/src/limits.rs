@@ -20,8 +20,7 @@
 //! ```
 //!
 //! A guest is a user other than root and the daemon's own user. The kernel gives a new descriptor
-//! the lowest free number, so the number of one that was just created shows how many are open, give
-//! or take those closed since.
+//! the lowest free number, so the number of a new descriptor shows approximately how many are open.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -41,15 +40,16 @@ const MAX_LINKS_OF_GUESTS: usize = 3072;
 pub(crate) const MAX_PROVIDERS: usize = 3840;
 /// Connections of one process: each copy of the provider library in its modules has one.
 pub(crate) const MAX_LINKS_OF_PROCESS: usize = 8;
-/// Registrations of all processes of one user: as many as 128 processes can have, and few enough to
-/// be searched.
+/// Maximum number of registrations of all processes of one user: as many as 128 processes can have,
+/// and few enough to be searched.
 pub(crate) const MAX_REGISTRATIONS_OF_USER: usize = 128 * MAX_REGISTRATIONS;
-/// Regions that one process may have created before its registrations come: as many as it can write
-/// to.
+/// Maximum number of regions that one process may create before its registrations arrive: as many
+/// as it can write to.
 pub(crate) const MAX_OFFERED_REGIONS: usize = 64;
-/// Regions of one process that may be waiting to be closed; further ones are detached at once.
+/// Maximum number of regions of one process that wait to be closed; further regions are detached at
+/// once.
 pub(crate) const MAX_CLOSING_REGIONS: usize = 16;
-/// The same for all guests together.
+/// Maximum number of regions of all guests that wait to be closed.
 pub(crate) const MAX_CLOSING_REGIONS_OF_GUESTS: usize = 1024;
 
 /// Requests about private sessions that may be under way.
@@ -123,7 +123,7 @@ pub(crate) struct ConnectionCounts {
 }
 
 impl ConnectionCounts {
-    /// Returns whether there is room for a guest that does not control the daemon.
+    /// Returns whether a guest that does not control the daemon may have another connection.
     pub(crate) fn is_below_guest_limits(self) -> bool {
         self.of_user < MAX_LINKS_OF_GUEST && self.guests < MAX_LINKS_OF_GUESTS && self.is_below_total_limit()
     }
@@ -133,7 +133,7 @@ impl ConnectionCounts {
         self.before_hello_of_user >= MAX_LINKS_BEFORE_HELLO_OF_GUEST
     }
 
-    /// Returns whether there is any room.
+    /// Returns whether another connection may be accepted.
     pub(crate) fn is_below_total_limit(self) -> bool {
         self.all < MAX_LINKS
     }
@@ -162,8 +162,8 @@ impl DescriptorLimit {
         (self.limit / 16).clamp(32, 256).min(self.limit / 2)
     }
 
-    /// Returns whether a descriptor that was just created is one of those reserved: from guests, or
-    /// from all providers.
+    /// Returns whether a new descriptor has a reserved number: reserved from guests, or from all
+    /// providers.
     pub(crate) fn is_reserved(self, made: impl AsFd, for_guest: bool) -> bool {
         let reserve = if for_guest { (self.limit / 4).min(1024) } else { self.reserve() };
         u64::try_from(made.as_fd().as_raw_fd()).is_ok_and(|number| number >= self.limit - reserve)
@@ -175,7 +175,7 @@ pub(crate) fn max_pool_bytes() -> u64 {
     traceweir_session::config::memory() / 2
 }
 
-/// Returns how many of those bytes guests may use.
+/// Returns how many bytes of this budget guests may use.
 pub(crate) fn max_pool_bytes_of_guests(budget: u64) -> u64 {
     budget - budget / 4
 }

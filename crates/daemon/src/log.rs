@@ -1,9 +1,9 @@
 //! The daemon's own log: a small number of lines on standard error.
 //!
 //! A line is `time level message`. No client can fill a disk with it: each minute has room for
-//! [`MAX_LINES_PER_MINUTE`] lines; further ones are counted, and one line reports their number when the next
-//! minute begins. Lines that any user can cause have separate limits of the same size, so that they
-//! displace nothing else:
+//! [`MAX_LINES_PER_MINUTE`] lines; further ones are counted, and one line reports their number when
+//! the next minute begins. Lines that any user can cause have separate limits of the same size, so
+//! that they displace nothing else:
 //!
 //! | Lines | Limit |
 //! |---|---|
@@ -13,9 +13,9 @@
 //! | reports and effects of client processes | separate, per minute |
 //! | changes of access rights | none: only users who may make such changes cause them |
 //!
-//! Text from clients is quoted unless it is only a name. A line has at most [`MAX_LINE_CHARS`] characters.
-//! Characters that would move or hide the text around them (control characters, line separators,
-//! direction marks) are replaced by question marks.
+//! Text from clients is quoted unless it is only a name. A line has at most [`MAX_LINE_CHARS`]
+//! characters. Characters that would move or hide the text around them (control characters, line
+//! separators, direction marks) are replaced by question marks.
 
 use std::fmt;
 use std::io::Write;

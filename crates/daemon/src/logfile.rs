@@ -1,20 +1,20 @@
-//! Log files as controllers pass them: already open, with the rights of the caller.
+//! Log files that controllers pass to the daemon: already open, with the rights of the caller.
 //!
 //! ```text
-//!   the loop:   how many passed ─▶ own thread:  check ─▶ Claim, or in use ─▶ empty ─▶ the session
+//!   the loop: how many passed ─▶ own thread:  check ─▶ Claim, or in use ─▶ empty ─▶ the session
 //!                    └─ not needed: the janitor            └─ held with the session, freed on drop
 //! ```
 //!
-//! On behalf of a caller, the daemon opens no file by name with its own rights, so it never writes
-//! where the caller could not. Only for autologgers, which no caller requests, it does
-//! (`autologger/logs.rs`). What arrives is a descriptor; it must be a regular file, open for
+//! The daemon opens no file by name for a caller, so it never writes where the caller could not. It
+//! opens only the files of autologgers by name, because no caller requests those
+//! (`autologger/logs.rs`). A caller passes a descriptor. It must be a regular file, open for
 //! reading and writing, and not the file of another session. After the first file of a file
 //! sequence comes the folder, in which the daemon creates the other files with the rights of the
 //! caller (`logfile/sequence.rs`). Even inspecting a file may wait for the server of a remote file
 //! system, and so may closing it: the loop does neither.
 //!
 //! Disk space: the file system must have as much space as the maximum size of the file, and the
-//! system's own file system (that of `/`) the reserve besides. This applies to the first file of a
+//! file system of `/` must have the reserve in addition. This applies to the first file of a
 //! session, to each further file of a sequence, and to a file named by an update. The current size
 //! of a file that is to be replaced counts as free; it is emptied only when everything else is
 //! decided. Blocks that a file system reserves for root count only for sessions of root, whichever
@@ -208,7 +208,7 @@ impl ClaimedFiles {
     }
 }
 
-/// Reserves a file for one session while this exists.
+/// Reserves a file for one session until it is dropped.
 #[derive(Debug)]
 pub(crate) struct FileClaim {
     files: ClaimedFiles,

@@ -1,5 +1,5 @@
 //! Process information from `/proc`: start time, namespace or container, threads.
-//! `traceweir_session::identity` holds how a process is named to the readers of its events.
+//! `traceweir_session::identity` names processes for the readers of their events.
 //!
 //! ```text
 //!   the process's view       NSpid line of /proc/PID/task/TID/status             the daemon's view
@@ -7,10 +7,10 @@
 //! ```
 //!
 //! A record carries the thread id that the process saw. If the process lives in another PID
-//! namespace, that number means nothing to readers; [`ThreadIdTranslator`] turns it into the daemon's. For
-//! an unknown id it reads the whole task folder, in the long run at most ten times a second, so
-//! that a process which invents ids costs little. A few extra scans are kept in reserve, so that
-//! threads which start one after the other are all found. An id that is not found becomes
+//! namespace, that number means nothing to readers; [`ThreadIdTranslator`] turns it into the
+//! daemon's. For an unknown id it reads the whole task folder, in the long run at most ten times a
+//! second, so that a process which invents ids costs little. A few extra scans are kept in reserve,
+//! so that threads which start one after the other are all found. An id that is not found becomes
 //! [`UNKNOWN_THREAD_ID`].
 
 use std::collections::HashMap;
@@ -43,7 +43,7 @@ impl ProcessKey {
     /// The key of processes that have ended: no process that runs has it.
     pub(crate) const ENDED: Self = Self { pid: u32::MAX, start_ticks: u64::MAX };
 
-    /// Returns the key of the process that has this id now, if there is one.
+    /// Returns the key of the process that has this id now, if such a process exists.
     pub(crate) fn from_pid(pid: u32) -> Option<Self> {
         start_ticks(pid).map(|start_ticks| Self { pid, start_ticks })
     }
@@ -107,7 +107,8 @@ pub(crate) fn may_profile(pid: u32, user: u32) -> bool {
     has_same_user && bits.is_some_and(|bits| bits & PROFILING_CAPABILITIES != 0)
 }
 
-/// Returns how the thread ids of a process are recorded.
+/// Returns how the thread ids of a process are recorded: unchanged, or translated from its
+/// namespace.
 pub(crate) fn thread_id_recording(pid: u32) -> Threads {
     if !is_in_other_namespace(pid) {
         return Threads::AsGiven;
@@ -172,7 +173,7 @@ impl ThreadIdTranslator {
         self.known.get(&tid).copied().unwrap_or(UNKNOWN_THREAD_ID)
     }
 
-    /// Takes one scan from the reserve; returns whether there was one.
+    /// Takes one scan from the reserve; returns `false` if the reserve is empty.
     fn take_scan(&mut self, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.last_grant).as_millis() / SCAN_INTERVAL.as_millis();
         if let Some(earned) = u32::try_from(passed).ok().filter(|earned| *earned < MAX_SAVED_SCANS) {
@@ -187,8 +188,8 @@ impl ThreadIdTranslator {
         left
     }
 
-    /// Reads all threads of the process. Threads that have ended are kept: their last records may
-    /// still be on the way.
+    /// Reads all threads of the process. Ended threads stay known, because their last records may
+    /// not have been collected yet.
     fn scan_threads(&mut self) {
         if self.known.len() > MAX_THREADS {
             self.known.clear();

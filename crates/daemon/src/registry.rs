@@ -1,16 +1,18 @@
 //! Connected processes, their registrations, and what each session has enabled.
 //!
 //! ```text
-//!   processes   link ─▶ Process { registrations: number ─▶ Registration { provider, group, … }
-//!                                 regions:       session ─▶ source
-//!                                 awaited:       order ─▶ wait }
-//!   registered  target ─▶ { (link, number) }   the same registrations by GUID; group members also
-//!                                              by the GUID of their group
-//!   named       hash ─▶ { (link, number) }    registrations whose GUID is not the hash of a name
-//!   enables     target ─▶ session ─▶ Enable    also for GUIDs that no process has registered yet
-//!   disallowed  session ─▶ { provider }        providers that an enable of their group leaves out
+//!   processes     link ─▶ ProviderProcess
+//!                         registrations   number ─▶ ProviderRegistration
+//!                         regions         session ─▶ source
+//!                         awaited         order ─▶ wait
+//!   registered    target ─▶ { (link, number) }   all registrations by GUID; group members also by
+//!                                                the GUID of their group
+//!   by_name_hash  hash ─▶ { (link, number) }     registrations whose name has another hash than
+//!                                                their GUID
+//!   enables       target ─▶ session ─▶ enable    also for GUIDs that no process has registered
+//!   disallowed    session ─▶ { provider }        providers that an enable of their group leaves out
 //!
-//!   Target      Provider(GUID) │ Group(GUID)   one GUID may name both
+//!   target        Provider(GUID) │ Group(GUID)   one GUID may name both
 //! ```
 //!
 //! Invariants:
@@ -112,13 +114,13 @@ impl EnableTarget {
     }
 }
 
-/// What one session wants from one target.
+/// The enable of one target by one session.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionEnable {
     pub(crate) params: EnableParams,
     /// The processes that the enable applies to.
     pub(crate) scope: ProcessScope,
-    /// The provider name given in the call; empty if none was.
+    /// The provider name given in the call; empty if the call gave no name.
     name: String,
     /// The controller of an enable by name; its rights are checked for each GUID registered under
     /// the name.
@@ -126,7 +128,7 @@ pub(crate) struct SessionEnable {
     /// Number of processes left out because they run in a container.
     left_out: u32,
     /// Sequence number of the call; later calls have higher numbers.
-    since: u64,
+    call_number: u64,
 }
 
 impl SessionEnable {
@@ -140,19 +142,29 @@ impl SessionEnable {
     }
 }
 
+/// An enable that processes may apply before the daemon answers them.
+#[derive(Debug)]
+pub(crate) struct PublishedEnable {
+    pub(crate) target: Guid,
+    /// The provider name; empty if the daemon must check rights for each GUID of the name.
+    pub(crate) name: String,
+    pub(crate) session: u64,
+    pub(crate) params: EnableParams,
+}
+
 /// Connected processes, their registrations, and what each session has enabled.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
     /// Processes by connection.
     pub(crate) processes: BTreeMap<LinkId, ProviderProcess>,
     registered: BTreeMap<EnableTarget, BTreeSet<(LinkId, u32)>>,
-    named: BTreeMap<Guid, BTreeSet<(LinkId, u32)>>,
+    by_name_hash: BTreeMap<Guid, BTreeSet<(LinkId, u32)>>,
     enables: BTreeMap<EnableTarget, BTreeMap<u64, SessionEnable>>,
     disallowed: BTreeMap<u64, BTreeSet<Guid>>,
     /// Number of registrations per user; users without registrations have no entry.
     user_counts: BTreeMap<u32, usize>,
-    calls: u64,
-    /// Whether `enables` has changed since the last [`Registry::take_changed`].
+    last_call_number: u64,
+    /// Whether `enables` has changed call_number the last [`Registry::take_changed`].
     is_changed: bool,
 }
 
@@ -244,7 +256,7 @@ impl Registry {
             registration.name = name;
         }
         if let Some(hash) = registration.name_hash {
-            self.named.entry(hash).or_default().insert((link, number));
+            self.by_name_hash.entry(hash).or_default().insert((link, number));
         }
         registration.group = traits.group();
         if let Some(group) = registration.group {
@@ -288,7 +300,7 @@ impl Registry {
             remove_from_index(&mut self.registered, &target, (link, number));
         }
         if let Some(hash) = &registration.name_hash {
-            remove_from_index(&mut self.named, hash, (link, number));
+            remove_from_index(&mut self.by_name_hash, hash, (link, number));
         }
     }
 
@@ -321,8 +333,8 @@ impl Registry {
         self.registered.contains_key(&target) || self.enables.contains_key(&target)
     }
 
-    /// Sets what a session wants from a target and replaces the session's previous enable of it. A
-    /// name given earlier is kept if the new call gives none.
+    /// Stores a session's enable of a target, which replaces the previous one. If the new call
+    /// gives no name, the previous name stays.
     pub(crate) fn enable(
         &mut self,
         target: EnableTarget,
@@ -345,13 +357,20 @@ impl Registry {
                 return full("a session enables at most 4096 providers");
             }
         }
-        self.calls = self.calls.wrapping_add(1);
+        self.last_call_number = self.last_call_number.wrapping_add(1);
         let sessions = self.enables.entry(target).or_default();
         let before = sessions.remove(&session).map(|enable| enable.name).filter(|_| name.is_empty());
         let name = before.unwrap_or_else(|| name.to_owned());
         sessions.insert(
             session,
-            SessionEnable { params, scope, name, controller: None, left_out: 0, since: self.calls },
+            SessionEnable {
+                params,
+                scope,
+                name,
+                controller: None,
+                left_out: 0,
+                call_number: self.last_call_number,
+            },
         );
         for process in self.processes.values_mut() {
             process.left_out_of.remove(&(target, session));
@@ -365,22 +384,18 @@ impl Registry {
         self.enables.values().any(|sessions| sessions.contains_key(&session))
     }
 
-    /// Returns whether the enables have changed since the last call of this function.
+    /// Returns whether the enables have changed call_number the last call of this function.
     pub(crate) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.is_changed)
     }
 
-    /// Returns everything that is enabled for all processes, the latest call last: GUID, name,
-    /// session and parameters.
+    /// Returns everything that is enabled for all processes, the latest call last.
     ///
     /// The property bits mark groups. The list leaves out what only the daemon can decide: enables
     /// for some processes only, and enables of groups with disallowed members. The name is filled
     /// in only if `may_name` accepts the controller; for other controllers the daemon checks the
     /// rights for each GUID registered under the name.
-    pub(crate) fn enabled(
-        &self,
-        may_name: impl Fn(&UserIdentity) -> bool,
-    ) -> Vec<(Guid, String, u64, EnableParams)> {
+    pub(crate) fn published_enables(&self, may_name: impl Fn(&UserIdentity) -> bool) -> Vec<PublishedEnable> {
         let all = self.enables.iter().flat_map(|(target, sessions)| {
             sessions.iter().map(move |(session, enable)| (*target, *session, enable))
         });
@@ -389,7 +404,7 @@ impl Registry {
             enable.scope.is_none() && !(is_group && self.disallowed.contains_key(session))
         };
         let mut all: Vec<(EnableTarget, u64, &SessionEnable)> = all.filter(is_for_all).collect();
-        all.sort_by_key(|(_, _, enable)| enable.since);
+        all.sort_by_key(|(_, _, enable)| enable.call_number);
         let with_group = |target: EnableTarget, enable: &SessionEnable| {
             let group = if matches!(target, EnableTarget::Group(_)) {
                 EVENT_ENABLE_PROPERTY_PROVIDER_GROUP
@@ -406,12 +421,12 @@ impl Registry {
             .map(|(target, session, enable)| {
                 let is_named = enable.controller.as_ref().is_some_and(&may_name);
                 let name = if is_named { enable.name.clone() } else { String::new() };
-                (target.guid(), name, session, with_group(target, enable))
+                PublishedEnable { target: target.guid(), name, session, params: with_group(target, enable) }
             })
             .collect()
     }
 
-    /// Removes a session's enable of a target; returns whether there was one.
+    /// Removes a session's enable of a target; returns whether the enable existed.
     pub(crate) fn disable(&mut self, target: EnableTarget, session: u64) -> bool {
         let Some(sessions) = self.enables.get_mut(&target) else { return false };
         let was_enabled = sessions.remove(&session).is_some();

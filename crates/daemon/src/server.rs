@@ -18,11 +18,11 @@
 //!    creator of the descriptor likes. Of the guests only controllers can send descriptors at all,
 //!    if the kernel supports that choice. The system daemon accepts descriptors from connections
 //!    that it has not accepted yet only at `own/control.sock`, which no guest can reach.
-//! 4. The daemon queues up to [`link::MAX_QUEUED_BYTES`] bytes for a link that does not read, then drops
-//!    the link. It does not read from a guest's controller while that controller's requests fill
-//!    the queue of another client, so that no client is dropped for what others send it.
-//! 5. Root and the daemon's own user are served first, guests in turns of a few milliseconds
-//!    (`turns`).
+//! 4. The daemon queues up to [`link::MAX_QUEUED_BYTES`] bytes for a link that does not read, then
+//!    drops the link. It does not read from a guest's controller while that controller's requests
+//!    fill the queue of another client, so that no client is dropped for what others send it.
+//! 5. Root and the daemon's own user are served first. Each guest is then served for a few
+//!    milliseconds per turn (`turns`).
 //! 6. The daemon holds the lock file while it serves the socket. The lock decides which process is
 //!    the daemon; the socket file does not.
 //!
@@ -105,7 +105,8 @@ pub fn run_until(options: Options, stopper: &Stopper) -> Result<()> {
 /// Like [`run_until`], and calls `ready` once new connections will be answered.
 pub fn run_with_ready(options: Options, stopper: &Stopper, ready: impl FnOnce()) -> Result<()> {
     let runtime = options.runtime.clone();
-    // First of all: a daemon that can be reached ends in an orderly way when it gets a signal.
+    // Installed before clients can connect, so that a signal never ends a reachable daemon
+    // abruptly.
     let signals = startup::install_signal_handlers()?;
     let served_folder = startup::ServedFolder::acquire(&runtime, options.listener)?;
     let limits = (options.idle_exit, options.max_sessions);
@@ -124,7 +125,8 @@ pub fn run_with_ready(options: Options, stopper: &Stopper, ready: impl FnOnce())
 const LINK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of unclosed descriptors left to the janitor that is worth a log line.
 const MANY_UNCLOSED: usize = 64;
-/// How often a daemon that was started on demand checks that its socket file is still its own.
+/// How often a daemon that was started on demand checks that no other process has replaced its
+/// socket file.
 const SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long sessions may take to finish their files when the daemon exits.
 const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
@@ -147,7 +149,7 @@ struct Server {
     service: Service,
     links: BTreeMap<LinkId, ClientLink>,
     last_link: LinkId,
-    /// When links are dropped unless they become active before.
+    /// The deadline of each link that must become active.
     expiries: BTreeSet<(Instant, LinkId)>,
     starter: AutologgerStarter,
     janitor: Janitor,

@@ -2,8 +2,8 @@
 //!
 //! User, group and supplementary groups are those that the kernel attached to the connection. If
 //! the kernel does not provide the supplementary groups (before Linux 4.13, or for a user with a
-//! thousand of them), they are looked up by user in the user and group files. They are not looked
-//! up by process: the process id may belong to another process since the connection was made.
+//! thousand groups), they are looked up by user in the user and group files. They are not looked up
+//! by process: the process id may belong to another process since the connection was made.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -33,8 +33,8 @@ impl UserIdentity {
         Self { uid: peer.uid, gid: peer.gid, groups: Arc::default() }
     }
 
-    /// Returns the identity with the supplementary groups from the kernel, sorted; `None`: the
-    /// kernel does not provide them.
+    /// Returns the identity with sorted supplementary groups. If `groups` is `None`, the kernel
+    /// does not provide them, and they are looked up by user.
     pub(crate) fn with_groups(peer: &Peer, groups: Option<Vec<u32>>) -> Self {
         let groups = groups.unwrap_or_else(|| groups_of_user(peer.uid, &read(USERS), &read(GROUPS)));
         Self { uid: peer.uid, gid: peer.gid, groups: groups.into() }

@@ -1,11 +1,11 @@
 //! Access lists by GUID, and how they are changed.
 //!
 //! ```text
-//!   SetAccess, RemoveAccess ─▶ Change ─▶ after: the future list ─▶ (on disk) ─▶ put
+//!   SetAccess, RemoveAccess ─▶ AccessChange ─▶ compute_change ─▶ (on disk) ─▶ set_list
 //! ```
 //!
-//! Every list here has a DACL: a descriptor without one, which elsewhere grants everything to
-//! everyone, is not kept.
+//! Every list has a DACL. A descriptor without a DACL, which on Windows grants everything to
+//! everyone, is not stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -39,10 +39,10 @@ pub(crate) struct AccessLists {
     all: BTreeMap<Guid, SecurityDescriptor>,
     /// Whether all stored lists could be read. If not, a GUID without a list grants nothing.
     is_complete: bool,
-    /// The list for a GUID without one while there is no default list either.
+    /// The list for a GUID that has no list, while there is no default list.
     fallback: SecurityDescriptor,
-    /// The list for the kernel while it has none: the right to control sessions does not include
-    /// the right to observe the whole machine.
+    /// The list for the GUID of the kernel while it has no list: the right to control sessions does
+    /// not include the right to observe the whole machine.
     kernel_fallback: SecurityDescriptor,
     controllers: BTreeSet<Sid>,
     consumers: BTreeSet<Sid>,
@@ -139,12 +139,12 @@ impl AccessLists {
         self.all.get(&object).or_else(kernel).or_else(default).unwrap_or(&self.fallback)
     }
 
-    /// Returns whether an object has a list of its own.
+    /// Returns whether an object has a list.
     pub(crate) fn has_list(&self, object: Guid) -> bool {
         self.all.contains_key(&object)
     }
 
-    /// Returns the objects that have a list of their own.
+    /// Returns the objects that have a list.
     pub(crate) fn objects(&self) -> Vec<Guid> {
         self.all.keys().copied().collect()
     }
@@ -164,8 +164,8 @@ impl AccessLists {
         identity.matches_any(&self.consumers)
     }
 
-    /// Returns the list of an object, with its bytes, as it will be after a change; `None` if the
-    /// object will have no list of its own.
+    /// Returns the list that an object will have after a change, with its bytes; `None` if the
+    /// object will have no list.
     pub(crate) fn compute_change(
         &self,
         object: Guid,

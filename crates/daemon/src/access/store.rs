@@ -7,9 +7,9 @@
 //!
 //! 1. A file holds the bytes of a self-relative security descriptor.
 //! 2. `conf/trust` defines which files and folders are trusted, and how a file is replaced.
-//! 3. A file that is not trusted or malformed counts as a list that grants nothing. A folder that
-//!    cannot be read, or holds more than the maximum number of lists, counts as such a list for
-//!    every GUID without one. The log reports both.
+//! 3. A file that is not trusted or malformed counts as a list that grants nothing. If the folder
+//!    cannot be read, or holds more than the maximum number of lists, GUIDs without a list grant
+//!    nothing. The log reports both.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -10,10 +10,9 @@
 //!                    MatchAllKeyword 0 · EnableFlags · filters
 //! ```
 //!
-//! There are two kinds of mistakes. A file that is no definition at all (an invalid line, an
-//! unknown name, no GUID) is an error with its line. A value that cannot be used is corrected, and
-//! [`Correction`] describes that for the log. Source: Documented ("Configuring and Starting an
-//! AutoLogger Session").
+//! There are two kinds of mistakes. An invalid line, an unknown name or a missing GUID is an error
+//! with its line number. A value that cannot be used is corrected, and a [`Correction`] describes
+//! the change for the log. Source: Documented ("Configuring and Starting an AutoLogger Session").
 
 use std::path::{Path, PathBuf};
 

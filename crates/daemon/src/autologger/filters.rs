@@ -10,8 +10,8 @@
 //!   PackageIds, AppIds, Containers likewise
 //! ```
 //!
-//! [`traceweir_format::filter`] defines their bytes. Process ids cannot be used here: no process
-//! runs yet.
+//! [`traceweir_format::filter`] defines their bytes. Process ids cannot be used: no process runs
+//! yet when an autologger starts.
 
 use traceweir_format::filter::{self, EventIds, EventNames, Gate, LevelKeyword, encode};
 use traceweir_format::spec::enable::{

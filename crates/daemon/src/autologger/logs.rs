@@ -5,9 +5,9 @@
 //!   FileMax 3:   NAME.etl.0001 ─▶ .0002 ─▶ .0003 ─▶ .0001 …     FileCounter: the last one written
 //! ```
 //!
-//! No controller passes these files: the daemon opens them itself, by the rules that controllers
-//! follow (`open` of the session). The file is not emptied here, because the session may still be
-//! refused.
+//! No controller passes these files. The daemon opens them itself, with the functions that
+//! controllers use (`traceweir_session::open_log_file`). Opening does not empty a file, because the
+//! session may still be refused.
 
 use std::os::fd::OwnedFd;
 use std::path::{Component, Path, PathBuf};

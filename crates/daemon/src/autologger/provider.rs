@@ -1,4 +1,4 @@
-//! What an autologger wants from one provider: a section of its file.
+//! The enable of one provider by an autologger: a section of its definition file.
 
 use traceweir_format::Guid;
 use traceweir_format::spec::enable::EVENT_FILTER_TYPE_NONE;
@@ -11,7 +11,7 @@ use crate::conf::{ConfEntry, ConfSection, ConfigError};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Correction(pub String);
 
-/// What a session wants from a provider.
+/// The enable of a provider by an autologger.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Provider {
     /// The section heading: GUID or name.

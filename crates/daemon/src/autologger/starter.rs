@@ -37,7 +37,7 @@ pub(crate) struct ReadyAutologger {
     log: Option<(PathBuf, OwnedFd)>,
 }
 
-/// Prepares all autologgers on a thread of its own, because a folder may be on a disk that does not
+/// Prepares all autologgers on a separate thread, because a folder may be on a disk that does not
 /// answer.
 pub(crate) fn prepare_autologgers(folders: Folders, post: Arc<dyn Fn(PrepareReport) + Send + Sync>) {
     let at_end = ReportAll(Arc::clone(&post));
@@ -70,7 +70,7 @@ impl Drop for ReportAll {
     }
 }
 
-/// Prepares one autologger; `None` if it is not to be started.
+/// Prepares one autologger; `None` if its definition does not start it.
 fn prepare_autologger(all: &Autologgers, name: &str) -> Result<Option<ReadyAutologger>, Refusal> {
     let file = all.file(name);
     let wrong = |wrong| Refusal::new(Status::ERROR_INVALID_PARAMETER, format!("{}: {wrong}", file.display()));
@@ -106,7 +106,7 @@ fn store_state(folders: &Folders, name: &str, state: &State) {
 /// A request to the service that is under way.
 enum StarterRequest {
     Start(Box<ReadyAutologger>),
-    /// Enable of a provider: the session, and the heading of the provider.
+    /// The enable of a provider: session name and provider heading.
     Enable(String, String),
 }
 
@@ -143,7 +143,7 @@ impl AutologgerStarter {
         self.folders.as_ref()
     }
 
-    /// Returns whether nothing is under way any more.
+    /// Returns whether all autologgers have started or failed.
     pub(crate) fn is_done(&self) -> bool {
         self.is_all_prepared && self.requests.is_empty()
     }

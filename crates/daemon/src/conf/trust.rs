@@ -1,4 +1,4 @@
-//! Which files a daemon trusts, and how it writes its own.
+//! Which files a daemon trusts, and how it writes its own files.
 //!
 //! ```text
 //!   the folder    a folder, no link; owned by root or the daemon's user; not writable by others
@@ -7,9 +7,10 @@
 //!   replacement   written next to it under a hidden name, synced, renamed, and the folder synced
 //! ```
 //!
-//! A user who can put a file there could make the daemon write wherever the daemon may, so only
-//! root and the daemon's user may be able to. The checked file is the file that is read: it is
-//! opened first, without following a link and without waiting for the other end of a pipe.
+//! A user who can create a configuration file could make the daemon write to any file that the
+//! daemon may write. Therefore only root and the daemon's user may be able to write in the folder.
+//! A file is opened before it is checked, so that the checked file is the file that is read.
+//! Opening follows no link and does not wait for the other end of a pipe.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -24,7 +25,8 @@ use super::{ConfigError, MAX_FILE_BYTES};
 const MAX_FILES: usize = 256;
 const FILE_MODE: u32 = 0o644;
 const OTHERS_WRITE: u32 = 0o022;
-/// Prefix of files that are being written, or were when a daemon ended: they are not in effect yet.
+/// Name prefix of files that are not in effect: a daemon is writing them, or ended while it wrote
+/// them.
 pub(crate) const UNFINISHED_PREFIX: &str = ".new-";
 
 /// Reads the text of a file; `None` if it does not exist.
@@ -72,7 +74,7 @@ pub(crate) fn check_folder(folder: &Path) -> Result<bool, ConfigError> {
 }
 
 /// Returns the sorted names of the files with this extension in a folder, without the extension;
-/// none if there is no folder.
+/// empty if the folder does not exist.
 pub(crate) fn list_names(folder: &Path, ending: &str) -> Result<Vec<String>, ConfigError> {
     let error = |reason: String| ConfigError::new(0, format!("{}: {reason}", folder.display()));
     if !check_folder(folder).map_err(|wrong| error(wrong.reason))? {
@@ -124,7 +126,7 @@ fn sync_parent(path: &Path) -> io::Result<()> {
     File::open(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?.sync_all()
 }
 
-/// Creates a file in the folder of another, with a name that no reader considers.
+/// Creates a hidden file next to a file; readers ignore its name.
 fn create_temporary(path: &Path) -> io::Result<(PathBuf, File)> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
     let hidden = format!("{UNFINISHED_PREFIX}{name}.{:016x}", traceweir_transport::runtime::random());

@@ -47,7 +47,7 @@ impl ProcessFacts {
         }
     }
 
-    /// Returns whether the program is one of these.
+    /// Returns whether the program has one of these names.
     pub(super) fn is_program(&self, names: &[String]) -> bool {
         names.contains(&self.executable)
     }

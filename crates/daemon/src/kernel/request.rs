@@ -1,4 +1,4 @@
-//! The groups of kernel events that a session requests, kept per request.
+//! The groups of kernel events that a session requests, stored separately for each request.
 //!
 //! ```text
 //!   EnableFlags ─▶ word 0 ─┐

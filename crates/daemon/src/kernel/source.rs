@@ -13,8 +13,8 @@ use traceweir_session::capture::{self, CaptureClock, Captured};
 pub(crate) struct CaptureLosses {
     /// Events that the kernel dropped for lack of space, by processor.
     by_cpu: Vec<AtomicU64>,
-    /// Events that no record has room for, or that came when too many were waiting, and stacks of
-    /// events lost this way.
+    /// Events that are too large for a record, events that came when too many were waiting, and
+    /// stacks of such events.
     too_large: AtomicU64,
     /// Process details that were not read in time.
     unread: AtomicU64,

@@ -8,9 +8,9 @@
 //! ```
 //!
 //! W1 The daemon's other threads keep their rights. W2 Only the effective ids change: the real and
-//! saved ones stay the daemon's, so that the user cannot send that thread a signal. W3 If the
-//! daemon is not root there is nothing to change: it works for its own user alone, or for root with
-//! fewer rights than root has.
+//! saved ones stay the daemon's, so that the user cannot send that thread a signal. W3 A daemon
+//! that is not root changes nothing: it works for its own user, or for root with fewer rights than
+//! root has.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;

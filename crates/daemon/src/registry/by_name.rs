@@ -54,7 +54,7 @@ impl Registry {
     /// Returns the registrations that a session's enable of a target matches by name.
     pub(crate) fn matches_of_enable(&self, target: EnableTarget, session: u64) -> Vec<NameMatch> {
         let EnableTarget::Provider(hash) = target else { return Vec::new() };
-        let named = self.named.get(&hash).into_iter().flatten();
+        let named = self.by_name_hash.get(&hash).into_iter().flatten();
         named
             .flat_map(|(link, number)| self.name_matches(*link, *number))
             .filter(|name_match| name_match.session == session)
@@ -95,7 +95,7 @@ impl Registry {
     /// Returns the GUIDs that a process has registered under the name with this hash, except the
     /// hash itself.
     pub(crate) fn guids_with_name(&self, link: LinkId, hash: Guid) -> impl Iterator<Item = Guid> {
-        let named = self.named.get(&hash).into_iter();
+        let named = self.by_name_hash.get(&hash).into_iter();
         let numbers = named.flat_map(move |all| all.range((link, 0)..=(link, u32::MAX)));
         numbers
             .filter_map(|(link, number)| self.name_hash_and_guid(*link, *number))
@@ -112,7 +112,7 @@ impl Registry {
     /// Returns the connections whose processes have registered a name under a GUID other than its
     /// hash, each with that GUID.
     pub(crate) fn registrations_with_name(&self, hash: Guid) -> Vec<(LinkId, Guid)> {
-        let named = self.named.get(&hash).into_iter().flatten();
+        let named = self.by_name_hash.get(&hash).into_iter().flatten();
         named.filter_map(|(link, number)| Some((*link, self.name_hash_and_guid(*link, *number)?.1))).collect()
     }
 
@@ -127,7 +127,7 @@ impl Registry {
     /// Removes the matches of a session that no longer enables this name.
     pub(super) fn forget_matches(&mut self, target: EnableTarget, session: u64) {
         let EnableTarget::Provider(hash) = target else { return };
-        let named: Vec<_> = self.named.get(&hash).into_iter().flatten().copied().collect();
+        let named: Vec<_> = self.by_name_hash.get(&hash).into_iter().flatten().copied().collect();
         for (link, number) in named {
             if let Some(registration) = self.registration_mut(link, number) {
                 registration.by_name.remove(&session);
@@ -140,7 +140,7 @@ impl Registry {
     pub(crate) fn registrations_reached(&self, target: EnableTarget, session: u64) -> Vec<(LinkId, u32)> {
         let mut all = self.registrations_of_target(target);
         if let EnableTarget::Provider(hash) = target {
-            let named = self.named.get(&hash).into_iter().flatten();
+            let named = self.by_name_hash.get(&hash).into_iter().flatten();
             all.extend(named.filter(|(link, number)| {
                 let registration =
                     self.processes.get(link).and_then(|process| process.registrations.get(number));

@@ -1,4 +1,5 @@
-//! What a session wants from one registration: the combination of all its enables.
+//! The parameters that a registration receives for a session: the combination of the session's
+//! enables.
 //!
 //! ```text
 //!   direct enable ──┐            level  the higher; 0 counts as 255
@@ -9,12 +10,12 @@
 //!   other properties                      set if one enable sets it
 //! ```
 //!
-//! The enables combine as the enables of two sessions do, and each is set and removed separately.
-//! The registration receives the combination: all events that either enable asks for, and possibly
-//! an event that only the combination lets through, which an enabled provider may write anyway. A
-//! filter of single events in the direct enable is dropped while the group's enable, which cannot
-//! have one, asks for everything; a filter of stacks is dropped while the group's enable asks for
-//! all stacks.
+//! Enables of one session combine like the enables of two sessions; each is set and removed
+//! separately. The registration receives the combination. It passes all events that one of the
+//! enables asks for, and possibly an event that only the combination passes, which an enabled
+//! provider may write anyway. A filter of single events in the direct enable is dropped while the
+//! group's enable, which cannot have one, asks for everything; a filter of stacks is dropped while
+//! the group's enable asks for all stacks.
 //!
 //! A classic registration receives the level and the low 32 bits of the any mask unchanged: 0 stays
 //! 0.
@@ -37,8 +38,9 @@ const EXCLUDING_PROPERTIES: u32 =
     EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 | EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE;
 
 impl Registry {
-    /// Returns what a session wants from a registration; `None` if none of its enables applies to
-    /// this process. The source is null: the daemon does not store which caller enabled.
+    /// Returns the parameters that a session sets for a registration; `None` if no enable of the
+    /// session applies to this process. The source is null: the daemon does not store which caller
+    /// enabled.
     pub(crate) fn combined_params(&self, link: LinkId, number: u32, session: u64) -> Option<EnableParams> {
         let process = self.processes.get(&link)?;
         let registration = process.registrations.get(&number)?;
@@ -56,7 +58,11 @@ impl Registry {
         let Some(registration) = process.registrations.get(&number) else { return Vec::new() };
         let enables = self.enables_for(process, registration);
         let mut sessions: Vec<u64> = if registration.classic {
-            enables.max_by_key(|(_, enable)| enable.since).map(|(session, _)| session).into_iter().collect()
+            enables
+                .max_by_key(|(_, enable)| enable.call_number)
+                .map(|(session, _)| session)
+                .into_iter()
+                .collect()
         } else {
             enables.map(|(session, _)| session).collect()
         };
@@ -76,9 +82,9 @@ impl Registry {
         wanted.map(|(number, _)| *number).collect()
     }
 
-    /// Groups registrations of a process by what a session wants from them. Registrations with the
-    /// same provider and group want the same, so each such set is combined once: a process can have
-    /// many of them, and the parameters can be large.
+    /// Groups registrations of a process by their parameters for a session. Registrations with the
+    /// same provider and group have the same parameters, which are combined once: a process can
+    /// have many registrations, and the parameters can be large.
     pub(crate) fn group_by_params(
         &self,
         link: LinkId,

@@ -1,4 +1,4 @@
-//! Listing of one provider: its registrations, with what each session wants from each of them.
+//! The registrations of one provider, with the enables of each session.
 
 use std::collections::BTreeSet;
 

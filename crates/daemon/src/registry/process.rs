@@ -99,13 +99,13 @@ impl ProviderProcess {
         *self.contained.get_or_init(is_contained)
     }
 
-    /// Reads something about the process by its id; `None` if the process has ended by now, so
-    /// that the id may belong to another process.
+    /// Calls `inspect` with the process id; returns `None` if the process has ended by now, because
+    /// the id may belong to another process.
     pub(crate) fn inspect<T>(&self, inspect: impl FnOnce(u32) -> T) -> Option<T> {
         let result = inspect(self.peer.pid);
         // Check afterwards: the process that has the id now also had it during the inspection.
         let key = ProcessKey::from_pid(self.peer.pid);
-        // Without a key on both sides, `/proc` hides the process, or the process was reaped.
+        // If neither key exists, `/proc` hides the process, or the process was reaped.
         let is_same = key == self.key && (key.is_some() || process::may_exist(self.peer.pid));
         is_same.then_some(result)
     }

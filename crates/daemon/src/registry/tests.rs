@@ -300,7 +300,7 @@ fn only_trusted_controllers_have_names_published() {
     let mut registry = registry();
     enable_by_name(&mut registry, 5, 4);
     let names = |registry: &Registry, may_name: bool| -> Vec<String> {
-        registry.enabled(|_| may_name).into_iter().map(|(_, name, _, _)| name).collect()
+        registry.published_enables(|_| may_name).into_iter().map(|enable| enable.name).collect()
     };
     assert_eq!((names(&registry, true), names(&registry, false)), (vec![NAME.into()], vec![String::new()]));
 }
@@ -337,7 +337,7 @@ fn name_finds_registrations_with_another_guid_now_and_later() {
     assert_eq!([0, 1, 3, 4].map(|number| registry.sessions_wanting(1, number).len()), [0; 4]);
     assert_eq!(registry.registrations_reached(target, 5), [(1, 1)]);
     registry.remove(1).unwrap();
-    assert!(registry.named.is_empty() && registry.registered.is_empty());
+    assert!(registry.by_name_hash.is_empty() && registry.registered.is_empty());
 }
 
 #[test]

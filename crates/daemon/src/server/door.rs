@@ -1,14 +1,14 @@
-//! Accepting connections, and what they must do before they are trusted.
+//! Accepting connections, and the checks before a connection is served.
 //!
 //! ```text
-//!   accepted, or knocked at ─▶ room? ─▶ watched, five seconds to send Hello ─▶ introduced:
+//!   accepted, or knocked at ─▶ limits ─▶ watched, five seconds to send Hello ─▶ introduced:
 //!                               └─ no: refused, counted, and closed            no deadline,
 //!                                                          controllers may send descriptors
 //! ```
 //!
 //! Guests lose the right to send descriptors when they are accepted; a janitor closes what they
-//! sent before, and their connections. [`limits`](crate::limits) defines how much room there is,
-//! and for which users.
+//! sent before, and their connections. [`limits`](crate::limits) defines the numbers of
+//! connections.
 
 use std::time::{Duration, Instant};
 
@@ -34,8 +34,8 @@ const KNOCKED_HELLO_TIMEOUT: Duration = Duration::from_secs(60);
 const LISTENER_PAUSE: Duration = Duration::from_millis(100);
 
 impl Server {
-    /// Accepts connections at every socket, a limited number at a time: the rest stays ready for
-    /// the next turn.
+    /// Accepts a limited number of connections at every socket; others stay ready for the next
+    /// turn.
     pub(super) fn accept_all(&mut self) {
         let tokens: Vec<u64> = self.served_folder.listeners().map(|(token, _)| token).collect();
         tokens.into_iter().for_each(|token| self.accept_from(token));
@@ -80,7 +80,7 @@ impl Server {
             let reason = format!(
                 "too many connections: the daemon accepts {MAX_LINKS}, and of one user who does not control it {MAX_LINKS_OF_GUEST}, {MAX_LINKS_BEFORE_HELLO_OF_GUEST} of them before Hello"
             );
-            // It may be a process that registers providers: only its `Hello` would show it.
+            // The peer may be a provider process: only its `Hello` would show the role.
             self.service.count_refused_process(peer_process(&connection));
             log_refusal!("uid {}, process {}: {reason}", peer.uid, peer.pid);
             let message = Message::Refused { status: Status::ERROR_NO_SYSTEM_RESOURCES.0, reason };
@@ -115,8 +115,8 @@ impl Server {
         self.expect_within(id, hello_timeout(knocked, is_guest));
     }
 
-    /// Returns whether there is room for another connection of this peer. Guests leave room for
-    /// users who control the daemon.
+    /// Returns whether the limits permit another connection of this peer. Guests leave connections
+    /// for users who control the daemon.
     fn can_accept(&mut self, connection: &Connection, knocked: bool) -> bool {
         let peer = connection.peer();
         let mut connections = self.count_connections(peer.uid);
@@ -124,7 +124,7 @@ impl Server {
             return connections.is_below_total_limit();
         }
         if !knocked && connections.has_too_many_before_hello() {
-            // A `Hello` that has come already counts, even if the loop had no time to read it.
+            // A `Hello` that has arrived counts, even if the loop had no time to read it.
             for id in self.links_before_hello(peer.uid) {
                 self.serve_link(id, EventFlags::IN, Some(Instant::now()));
             }
@@ -188,7 +188,7 @@ impl Server {
 /// made: if that process has ended since, the id may belong to another process.
 fn peer_process(connection: &Connection) -> Option<ProcessKey> {
     let key = ProcessKey::from_pid(connection.peer().pid);
-    // Check afterwards: a process that is still alive had the id all the time.
+    // The check comes after the key was read: a process that still runs had the id all the time.
     if connection.peer_has_ended() { Some(ProcessKey::ENDED) } else { key }
 }
 

@@ -1,5 +1,4 @@
-//! How other threads reach the loop: a channel, and an eventfd that signals when it holds
-//! something.
+//! Messages of other threads to the loop: a channel, and an eventfd that signals new messages.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -35,7 +34,7 @@ impl Stopper {
     }
 }
 
-/// What other threads send to the loop.
+/// A message of another thread to the loop.
 pub(super) enum InboxMessage {
     /// A session has finished something.
     Notice(Box<ThreadNotice>),
@@ -58,7 +57,7 @@ impl Inbox {
         Ok(Self { sender, receiver, wake: Arc::new(create_eventfd()?) })
     }
 
-    /// Returns a function with which any thread can send something.
+    /// Returns a function with which any thread can send a message to the loop.
     pub(super) fn sender<T: 'static>(&self, wrap: fn(T) -> InboxMessage) -> Arc<dyn Fn(T) + Send + Sync> {
         let (sender, wake) = (self.sender.clone(), Arc::clone(&self.wake));
         Arc::new(move |content| {
@@ -69,15 +68,15 @@ impl Inbox {
         })
     }
 
-    /// Removes and returns everything received. Clears the eventfd first, so that nothing that
-    /// arrives meanwhile is missed.
+    /// Removes and returns all messages. Clears the eventfd first, so that no later message is
+    /// missed.
     pub(super) fn take_all(&self) -> Vec<InboxMessage> {
         // Fails only if it is already cleared.
         let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
         self.receiver.try_iter().collect()
     }
 
-    /// Waits until something arrives, at most for the given time.
+    /// Waits until a message arrives, at most for the given time.
     pub(super) fn wait(&self, within: Duration) {
         let timeout = Timespec::try_from(within).ok();
         let mut fds = [PollFd::new(&*self.wake, PollFlags::IN)];
@@ -85,7 +84,7 @@ impl Inbox {
         let _ = poll(&mut fds, timeout.as_ref());
     }
 
-    /// Returns a descriptor that is readable when something has arrived.
+    /// Returns a descriptor that is readable when a message has arrived.
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }

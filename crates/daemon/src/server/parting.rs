@@ -1,5 +1,5 @@
-//! How links end: queued messages are sent as far as the client reads them; a link that stays
-//! silent too long is dropped.
+//! How links end: queued messages are sent as far as the client reads them; a link without activity
+//! is dropped at its deadline.
 //!
 //! ```text
 //!   close ─▶ reads no more ──all was sent, or LINK_TIMEOUT──▶ drop_link ─▶ the service is notified

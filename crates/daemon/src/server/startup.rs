@@ -1,4 +1,4 @@
-//! Becoming the daemon of a runtime folder, and giving that up.
+//! Taking over a runtime folder as its daemon, and releasing it.
 //!
 //! ```text
 //!   daemon.lock locked? ──no──▶ AlreadyRunning (the holder answers) or retry (holder is exiting)
@@ -17,8 +17,8 @@
 //! as it has no work; the service manager's daemon waits for the lock.
 //!
 //! The daemon binds its socket before it searches for providers, and a provider creates its socket
-//! before it tries the daemon's: whichever comes later finds the other. Both may; the service
-//! refuses the second connection.
+//! before it tries the daemon's: whichever starts later finds the other. If both connect, the
+//! service refuses the second connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -211,8 +211,8 @@ impl ServedFolder {
     }
 }
 
-/// Takes the lock. A holder that answers connections is running; one that does not gets time to
-/// exit.
+/// Takes the lock. A holder that answers connections is a running daemon; any other holder gets
+/// time to exit.
 fn take_lock(runtime: &RuntimeDir, activated: bool) -> Result<File> {
     let path = runtime.lock_file();
     let nofollow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
@@ -421,7 +421,7 @@ pub(super) struct Signals {
 /// Installs the handlers of SIGTERM, SIGINT, SIGHUP and SIGXFSZ.
 ///
 /// SIGHUP ends a daemon that was started in a terminal, since the terminal is gone then. Without a
-/// terminal it is ignored: what sends it there (a log rotation, a reload) does not mean to end
+/// terminal it is ignored: a log rotation or a reload that sends it does not intend to end
 /// recordings. A SIGHUP that was ignored before (`nohup`) stays ignored.
 pub(super) fn install_signal_handlers() -> Result<Signals> {
     let mut handlers = SignalHandlers(Vec::new());

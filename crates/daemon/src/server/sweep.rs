@@ -4,7 +4,7 @@
 //! may be traced, and the folder lies on a small file system that the whole machine needs. Once a
 //! minute a thread removes everything that is not a socket, and the sockets of each user beyond
 //! [`MAX_SOCKETS`]. Within that minute a user can still fill the file system. Where that matters,
-//! the folder gets a file system of its own (`docs/settings.md`).
+//! mount a separate file system at the folder (`docs/settings.md`).
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Fair order of service when many connections are ready at once.
+//! Fair scheduling of connections that are ready at the same time.
 //!
 //! ```text
 //!   a turn:  hung up ─▶ listeners, inbox, signals ─▶ root and the daemon's own user ─▶ guests
@@ -6,24 +6,23 @@
 //!                                              GUEST_SLICE each, GUESTS_SLICE in total ┘
 //! ```
 //!
-//! 1. A connection may send [`MAX_MESSAGES_IN_A_ROW`] messages in a row, a controller of root or the
-//!    daemon's own user one, and a guest's only as many as begin within its user's slice. The rest
-//!    stays ready for the next turn.
+//! 1. A connection may send [`MAX_MESSAGES_IN_A_ROW`] messages in a row, a controller of root or
+//!    the daemon's own user one, and a guest's only as many as begin within its user's slice.
+//!    Further messages stay ready for the next turn.
 //! 2. The first user of a turn is the one after the last of the previous turn, and likewise for the
-//!    connections of each user: no client waits forever.
-//!    A connection that was hung up is dropped once all its messages are handled, in a later turn if
-//!    need be. Until then, new connections of the same guest wait with their `Hello`: one of them
-//!    may replace it.
-//! 3. So all guests together delay root by at most two slices, one message, and the connections
-//!    that are accepted in one turn.
+//!    connections of each user: no client waits forever. A connection that was hung up is dropped
+//!    once all its messages are handled, in a later turn if need be. Until then, new connections of
+//!    the same guest wait with their `Hello`: one of them may replace it.
+//! 3. All guests together therefore delay root by at most two slices, one message, and the
+//!    connections that are accepted in one turn.
 //! 4. Messages of processes of root and the daemon's own user, including new connections, are
 //!    handled before the requests of their controllers: a process that registered, wrote and ended
 //!    before a stop was requested is in the session. While connections through which processes send
 //!    memory wait to be accepted, these controllers wait too, for at most [`MAX_UNACCEPTED`]
 //!    connections: the ones accepted after that were made after the request. No guest can make such
 //!    a connection. If none can be accepted for lack of descriptors, controllers wait for
-//!    [`MAX_LISTENER_PAUSES`] pauses of the listeners; a session that is stopped then counts a process whose
-//!    events it may have missed.
+//!    [`MAX_LISTENER_PAUSES`] pauses of the listeners; a session that is stopped then counts a
+//!    process whose events it may have missed.
 //! 5. The loop does not read from a guest's controller whose request filled the queue of a process
 //!    until that queue has room again. The process has [`LINK_TIMEOUT`] to read; then it is
 //!    dropped, which shows as lost events in its sessions.
@@ -55,11 +54,11 @@ const MAX_LISTENER_PAUSES: usize = 3;
 /// Epoll flags for a closed other end.
 const HUNG_UP: EventFlags = EventFlags::HUP.union(EventFlags::ERR);
 
-/// The order of service, and the controllers that are held back.
+/// The positions of guests, and the controllers that wait.
 #[derive(Debug, Default)]
 pub(super) struct TurnSchedule {
     guests: Rotation,
-    /// The same for connections that were hung up.
+    /// The positions of guests whose connections were hung up.
     ended_guests: Rotation,
     /// A process whose queue became long since this was last cleared.
     crowded: Option<LinkId>,
@@ -71,13 +70,13 @@ pub(super) struct TurnSchedule {
     are_more_waiting: bool,
     /// 1 if accepting failed in this turn and the listeners pause, else 0.
     pauses: usize,
-    /// For each controller that waits for connections to be accepted, what happened since.
+    /// The controllers that wait until connections are accepted.
     waiting: BTreeMap<LinkId, ListenerProgress>,
     /// Controllers that the loop does not read from while the listeners pause.
     paused: Vec<LinkId>,
 }
 
-/// What happened at the listeners since a controller waits for them.
+/// The accepted connections and pauses since a controller began to wait.
 #[derive(Debug, Default)]
 struct ListenerProgress {
     accepted: usize,
@@ -139,7 +138,7 @@ type ReadyLink = (LinkId, EventFlags);
 type ReadyGuests = BTreeMap<u32, Vec<ReadyLink>>;
 
 impl Server {
-    /// Handles what is ready, in the order described above.
+    /// Handles ready tokens and links in the order that the module documentation describes.
     pub(super) fn serve_ready(&mut self, ready: impl Iterator<Item = (u64, EventFlags)>) {
         let (mut tokens, mut ended, mut own) = (Vec::new(), Vec::new(), Vec::new());
         let (mut ended_guests, mut guests) = (ReadyGuests::new(), ReadyGuests::new());
@@ -236,7 +235,7 @@ impl Server {
         for (uid, links) in order {
             let last = last.get(uid).copied();
             let now = Instant::now();
-            // A user who has no turn keeps the position.
+            // A user without time in this turn keeps the position.
             let served = if now >= until {
                 last
             } else {
@@ -247,8 +246,8 @@ impl Server {
         }
     }
 
-    /// Serves the connections of one guest, starting after the one served last; returns the one
-    /// that it served last.
+    /// Serves the connections of one guest, starting after connection `last`; returns the last
+    /// served connection.
     fn serve_guest(&mut self, links: &[ReadyLink], last: LinkId, until: Instant) -> Option<LinkId> {
         let mut links = links.to_vec();
         links.sort_unstable_by_key(|(id, _)| (*id <= last, *id));
@@ -285,7 +284,8 @@ impl Server {
                 Received::Closed => return self.drop_link(id),
             }
             self.apply_effects();
-            // A later request may depend on what processes have sent since this turn began.
+            // A later request may depend on messages that processes have sent since this turn
+            // began.
             let is_reading_paused = self.pause_for_crowded(id) || self.is_own_controller(id);
             is_unread = until.is_some_and(|until| Instant::now() >= until);
             if (is_reading_paused && !ended) || is_unread {

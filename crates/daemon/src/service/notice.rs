@@ -1,7 +1,7 @@
 //! Threads that work for the service, and their reports.
 //!
-//! A session calls its callback exactly once, on its own thread. [`NoticePromise`] guarantees this: if a
-//! session drops its callback without calling it, the service receives [`Error::Ended`], so no
+//! A session calls its callback exactly once, on its own thread. [`NoticePromise`] guarantees this:
+//! if a session drops its callback without calling it, the service receives [`Error::Ended`], so no
 //! client waits forever.
 
 use std::sync::Arc;

@@ -18,10 +18,10 @@
 //!    name is not given twice: its file belongs to the first process even after that process is
 //!    gone.
 //! 3. Private sessions are in no list of sessions and not counted with them; there are at most
-//!    [`limits::MAX_PRIVATE_SESSIONS`]. They share their names with all other sessions, their logger ids
-//!    with none.
-//! 4. The daemon waits for a process up to [`ANSWER_TIMEOUT`], or [`DISK_TIMEOUT`] if the process may
-//!    have to wait for a disk; a later report still counts. A controller need not wait for
+//!    [`limits::MAX_PRIVATE_SESSIONS`]. They share their names with all other sessions, their
+//!    logger ids with none.
+//! 4. The daemon waits for a process up to [`ANSWER_TIMEOUT`], or [`DISK_TIMEOUT`] if the process
+//!    may have to wait for a disk; a later report still counts. A controller need not wait for
 //!    processes of other users: in a session of root these get [`OTHER_USERS_TIMEOUT`], or at most
 //!    [`ANSWER_TIMEOUT`] if filters name them. A process that refuses, or does not report at the
 //!    end, counts as an uncounted process.

@@ -304,8 +304,8 @@ fn process_that_reconnects_at_once_is_not_refused_as_duplicate() {
         let mut client = Client::new(daemon.connection());
         let answer = client.request(hello_message(Role::Provider, instance));
         assert!(matches!(answer, Message::Welcome { .. }), "{answer:?}");
-        // Children that other tests fork have a copy of the descriptor until they execute a program.
-        // Closing this one alone would not end the connection before that.
+        // Children that other tests fork have a copy of the descriptor until they execute a
+        // program. Closing this one alone would not end the connection before that.
         rustix::net::shutdown(&client.connection, rustix::net::Shutdown::Both).unwrap();
     }
 }

@@ -41,7 +41,7 @@ use crate::limits::{MAX_CLOSING_REGIONS, MAX_CLOSING_REGIONS_OF_GUESTS, MAX_OFFE
 use crate::log::{log_client, log_refusal};
 use crate::logfile::PassedDescriptors;
 use crate::process;
-use crate::registry::Registry;
+use crate::registry::{PublishedEnable, Registry};
 use crate::service::core::Core;
 use crate::service::sessions::SessionTable;
 
@@ -282,13 +282,13 @@ impl ProviderControl {
         let mut regions = BTreeMap::new();
         let may_name =
             |controller: &crate::access::UserIdentity| !core.access.rules().is_guest_user(controller.uid);
-        let enabled =
-            self.registry.enabled(may_name).into_iter().filter_map(|(target, name, id, mut params)| {
-                let region =
-                    *regions.entry(id).or_insert_with(|| core.sessions.running_session(id)?.next_region());
-                mark_independent(&core.sessions, id, &mut params);
-                Some(Enabled { target, name, session: id, region: region?, params })
-            });
+        let enables = self.registry.published_enables(may_name).into_iter();
+        let enabled = enables.filter_map(|PublishedEnable { target, name, session: id, mut params }| {
+            let region =
+                *regions.entry(id).or_insert_with(|| core.sessions.running_session(id)?.next_region());
+            mark_independent(&core.sessions, id, &mut params);
+            Some(Enabled { target, name, session: id, region: region?, params })
+        });
         Some(enabled.collect())
     }
 
