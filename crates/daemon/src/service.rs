@@ -13,11 +13,11 @@
 //!                         core           turn (time, effects), access control, sessions, settings
 //! ```
 //!
-//! A part owns its state and knows only the parts below it. The service finds the part that a
-//! message is for; where several parts take part, as when a session starts or ends, it calls them
-//! in order (`lifecycle`).
+//! A part owns its state and uses only the parts below it. The service dispatches each message to
+//! its part. When several parts take part, as at the start or end of a session, the service calls
+//! them in order (`lifecycle`).
 //!
-//! A link is a number that identifies a connection and is never reused. Its life cycle:
+//! A link id identifies a connection and is never reused. The life cycle of a connection:
 //!
 //! ```text
 //!   connected ──Hello──▶ provider | controller | consumer ──▶ disconnected
@@ -76,14 +76,13 @@ pub(crate) struct Service {
     daemon: u64,
     janitor: Janitor,
     is_shutting_down: bool,
-    /// When the daemon was last in use, apart from messages of connected controllers.
+    /// When the daemon was last in use, not counting messages of connected controllers.
     last_used: Instant,
 }
 
 impl Service {
     /// Creates an empty service. `daemon` is a random number chosen for this run, `post` receives
-    /// the reports of session threads, and the janitor closes descriptors that no request asked
-    /// for.
+    /// the reports of session threads, and the janitor closes unrequested descriptors.
     pub(crate) fn new(
         access: AccessRules,
         max_sessions: usize,
@@ -175,13 +174,13 @@ impl Service {
         self.core.sessions.set_reserve_mb(reserve);
     }
 
-    /// Sets whether processes may have connected before the next message, with memory for sessions,
-    /// that cannot be accepted.
+    /// Sets whether processes with memory for sessions may wait to be accepted while the next
+    /// message is handled.
     pub(crate) fn set_incomplete(&mut self, is_incomplete: bool) {
         self.core.sessions.is_incomplete = is_incomplete;
     }
 
-    /// Removes a connection and ends what depends on it.
+    /// Removes a connection, and ends the requests and sessions that depend on it.
     pub(crate) fn remove_connection(&mut self, link: LinkId, now: Instant) {
         self.core.turn.now = now;
         let Some(client) = self.core.access.remove_client(link) else { return };
@@ -324,7 +323,7 @@ impl Service {
         parts.into_iter().flatten().min()
     }
 
-    /// Does what is due: ends expired waits, and retries enables for which there was no region.
+    /// Ends expired waits, captures periodic states, and retries enables that got no region.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.core.turn.now = now;
         self.providers.retry_unserved(&mut self.core);

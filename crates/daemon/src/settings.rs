@@ -1,4 +1,4 @@
-//! Settings of a daemon: in a file, or for one run in the environment.
+//! Settings of a daemon: from a file, or from environment variables for one run.
 //!
 //! ```text
 //!   CONFIG/traceweir.conf  max_sessions = 64  maximum sessions, 32 to 256  TRACEWEIR_MAX_SESSIONS

@@ -8,9 +8,9 @@
 //!                              the error names the right, the object and the remedy
 //! ```
 //!
-//! Stopping and flushing a session requires the right to run one like it: the published table
-//! covers starting and updating, and a user who may replace the file of a session can end its
-//! recording. `changes` holds how access lists are changed.
+//! Stopping or flushing a session requires the rights to start such a session. The published table
+//! covers only starting and updating, and a user who may replace the file of a session can end its
+//! recording. `changes` changes access lists.
 //!
 //! The daemon is also a controller: it starts autologgers through the same requests as any
 //! controller, over the link [`OWN_LINK`], which has no connection. The server passes messages to
@@ -59,7 +59,7 @@ pub(super) fn rights_to_run(config: &SessionConfig) -> Rights {
 }
 
 /// Returns the rights for a kind of session. A session that is neither live nor written to a file
-/// is in memory, to be written to a file later.
+/// keeps its events in memory and can write them to a file later.
 pub(super) fn rights_for(is_live: bool, has_file: bool) -> Rights {
     match (is_live, has_file) {
         (true, false) => Rights::TRACELOG_CREATE_REALTIME,
@@ -202,9 +202,9 @@ impl AccessControl {
             || self.check_right(link, config.guid, Rights::TRACELOG_LOG_EVENT).is_ok()
     }
 
-    /// Checks that the peer of a connection may start a session of this kind, read it, or have it
-    /// written to a file of its own: seeing what another user's session records shows as much of
-    /// the machine. The kind of session counts, not the groups it wants now: these can grow at any
+    /// Checks that the peer of a connection may start a session of this kind, read it, or have its
+    /// events written to a file. Reading another user's system logger shows as much of the machine
+    /// as starting one. The kind of session counts, not its current groups, which can change at any
     /// moment.
     pub(super) fn check_kernel_access(&self, link: LinkId, config: &SessionConfig) -> Result<(), Refusal> {
         if is_system_logger(config) { self.check_kernel_right(link) } else { Ok(()) }
@@ -219,9 +219,10 @@ impl AccessControl {
         self.check_profiling(link).map_err(about_kernel_events)
     }
 
-    /// Checks that the peer of a connection may profile the system. Its process must be the one
-    /// that connected, and must have had the right then and still have it: a process can execute
-    /// another program meanwhile, whose right must not serve the holder of the connection.
+    /// Checks that the peer of a connection may profile the system. The process must be the one
+    /// that connected, must have had the right when it connected, and must still have it. A process
+    /// can execute another program meanwhile, and the right of that program must not serve the
+    /// holder of the connection.
     pub(super) fn check_profiling(&self, link: LinkId) -> Result<(), Refusal> {
         let may = self.client(link).is_some_and(|client| {
             let may = client.could_profile && process::may_profile(client.peer.pid, client.peer.uid);
@@ -252,7 +253,7 @@ fn closed_connection() -> Refusal {
     Refusal::new(Status::ERROR_INVALID_HANDLE, "the connection is closed")
 }
 
-/// Returns the reason why a user is refused who is in no access list.
+/// Returns the reason for refusing a user whom no access list names.
 fn admission_refusal(role: Role, uid: u32) -> String {
     match role {
         Role::Provider => format!(
@@ -290,7 +291,7 @@ fn describe_object(object: Guid, rights: Rights) -> String {
     format!("{kind} {{{object}}}")
 }
 
-/// Returns an object as it is typed on a command line.
+/// Returns the command-line argument for an object.
 fn object_argument(object: Guid) -> String {
     if object == DEFAULT_TRACE_SECURITY { "default".to_owned() } else { object.to_string() }
 }

@@ -1,4 +1,4 @@
-//! The parts that all others use.
+//! The parts of the service that all other parts use.
 
 use super::access::AccessControl;
 use super::info::Information;

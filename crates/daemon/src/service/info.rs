@@ -45,7 +45,7 @@ impl Information {
         self.periodic.values().map(|periodic| periodic.next).min()
     }
 
-    /// Returns whether no setting is stored that outlives sessions.
+    /// Returns whether the system has its default settings.
     pub(super) fn has_no_system_settings(&self) -> bool {
         self.system.is_default()
     }
@@ -60,7 +60,7 @@ impl Information {
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<(u64, Vec<Guid>)> {
         let mut due = Vec::new();
         for (session, periodic) in self.periodic.iter_mut().filter(|(_, periodic)| periodic.next <= now) {
-            // A daemon that could not run in time asks once, not for each missed time.
+            // A daemon that was delayed requests the state once, not once per missed period.
             let on_schedule = periodic.next + periodic.every;
             periodic.next = if on_schedule > now { on_schedule } else { now + periodic.every };
             due.push((*session, periodic.providers.clone()));
@@ -82,8 +82,8 @@ impl Information {
         (&self.system, self.machine())
     }
 
-    /// Returns the settings of a session at its start: stacks of kernel events, if it asks for
-    /// some.
+    /// Returns the settings that a session starts with: stacks of kernel events, if the start
+    /// requests stacks.
     pub(super) fn settings_at_start(
         &self,
         config: &SessionConfig,
@@ -114,7 +114,7 @@ impl Information {
         self.sessions.get(&session).cloned().unwrap_or_default()
     }
 
-    /// Sets whose state a session requests periodically, from `now` on.
+    /// Sets the providers whose state a session requests periodically, from `now` on.
     pub(super) fn set_periodic_capture(
         &mut self,
         session: u64,

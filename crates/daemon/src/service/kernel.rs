@@ -1,5 +1,4 @@
-//! System loggers: which ones exist, what they want from the kernel, and how that changes while
-//! they run.
+//! System loggers: their capture settings, and how these change while the sessions run.
 //!
 //! ```text
 //!   Start ─▶ rights, room ─▶ Running ─(own thread: kernel::open_capture)─▶ began
@@ -9,9 +8,9 @@
 //!   provider               ┘         └─ one at a time: later requests wait in order, guests last
 //! ```
 //!
-//! A change that the kernel refuses is not kept: everything stays as it was, and the controller
-//! gets the reason. A session that wants no events starts without a capture if none can be opened,
-//! and gets one when it wants events.
+//! A change that the kernel refuses changes nothing, and the controller gets the reason. A session
+//! that wants no events starts without a capture if the capture cannot be opened. The capture is
+//! opened when the session wants events.
 
 mod loggers;
 mod requests;
@@ -44,15 +43,15 @@ pub(super) use loggers::SystemLoggers;
 use loggers::log_missing;
 pub(super) use requests::only_for_system_loggers;
 
-/// What waits while the kernel is being asked for something else.
+/// Work that waits until the current kernel change has finished.
 pub(super) enum DeferredWork {
     Request(ReplyTo, Claimant, Box<Message>, PassedDescriptors),
-    /// Compare what a session wants with what it gets.
+    /// Compare the settings of a session with its capture.
     Adjust(u64),
 }
 
 impl DeferredWork {
-    /// Returns the user whose request waits, if it is a request.
+    /// Returns the user of a waiting request.
     fn claimant(&self) -> Option<Claimant> {
         match self {
             Self::Request(_, claimant, ..) => Some(*claimant),
@@ -75,11 +74,12 @@ pub(super) enum NewSettings {
     System(System),
 }
 
-/// What follows once the kernel has accepted a change.
+/// The action that follows when the kernel has accepted a change.
 pub(super) enum FollowUp {
     /// Reply that the change is done.
     Done(ReplyTo),
-    /// Carry out the rest of an update; if that is refused, the requested groups are restored.
+    /// Carry out the update without its kernel flags; if it is refused, restore the requested
+    /// groups.
     Update(Box<UpdateRequest>),
     /// Store the enable in the registry, so that provider listings show it.
     Enabled {
@@ -112,13 +112,13 @@ pub(super) struct SystemProviderEnable {
 
 /// A kernel change that is under way.
 struct KernelChange {
-    /// The sessions affected, in the order of the outcomes, and what each wants now.
+    /// The affected sessions with their new settings, in the order of the outcomes.
     steps: Vec<(u64, CaptureSettings)>,
     new_settings: NewSettings,
     follow_up: FollowUp,
 }
 
-/// Returns whether a message may change what is wanted from the kernel.
+/// Returns whether a message may change the settings of a kernel capture.
 fn is_about_kernel(message: &Message) -> bool {
     match message {
         Message::Control { control: Control::Update(update), .. } => update.enable_flags.is_some(),
@@ -177,7 +177,7 @@ impl SystemLoggers {
         Ok(None)
     }
 
-    /// Asks the kernel for the new settings, if they differ from what is captured.
+    /// Applies new settings to the captures, if they differ from the current settings.
     pub(super) fn begin_change(
         &mut self,
         core: &mut Core,
@@ -297,8 +297,8 @@ impl SystemLoggers {
         true
     }
 
-    /// Compares what a session wants with what it gets, since something may have changed while it
-    /// started.
+    /// Applies the current settings to the capture of a session, because settings may have changed
+    /// while the session started.
     pub(super) fn adjust_capture(&mut self, core: &mut Core, registry: &mut Registry, id: u64) {
         if !self.all.contains_key(&id) {
             return;

@@ -1,4 +1,4 @@
-//! How a session starts, runs and ends: the order in which the parts of the service take part.
+//! How a session starts, runs and ends: the order in which the service calls its parts.
 //!
 //! ```text
 //!   Start ─▶ checks, in the published order ─▶ Starting ─▶ Started ─▶ Running ─▶ Properties

@@ -18,7 +18,7 @@ use crate::kernel::{CaptureLosses, OpenCapture, RequestedGroups};
 use crate::log::log_warning;
 use crate::logfile::FileClaim;
 
-/// A report that a session's thread has finished something.
+/// A report of another thread that its work has finished.
 pub(crate) enum ThreadNotice {
     /// A session runs, or could not be started.
     Started { id: u64, outcome: Result<StartedSession> },
@@ -43,7 +43,7 @@ pub(crate) enum ThreadNotice {
         /// The current properties, and that file.
         outcome: Result<(Properties, Option<FileClaim>)>,
     },
-    /// The kernel was asked for other events.
+    /// The settings of kernel captures were changed, or could not be changed.
     KernelChanged {
         /// The captures that have begun.
         outcome: Result<Vec<Option<OpenCapture>>>,
@@ -100,7 +100,8 @@ impl<T> NoticePromise<T> {
 }
 
 impl<T: 'static> NoticePromise<T> {
-    /// Returns a promise of a partial outcome; `complete` turns it into this one's outcome.
+    /// Returns a promise of a partial outcome, which `complete` converts to the outcome of this
+    /// promise.
     pub(super) fn completed_by<U: 'static>(
         mut self,
         complete: impl FnOnce(U) -> T + Send + 'static,
@@ -127,7 +128,7 @@ impl<T> Drop for NoticePromise<T> {
 /// Stack size of a thread for file operations.
 pub(super) const FILE_THREAD_STACK_BYTES: usize = 2 << 20;
 
-/// Runs file operations, which may block, on a thread of their own. If no thread can be created,
+/// Runs file operations, which may block, on a separate thread. If no thread can be created,
 /// the closure is dropped, and its promise with it.
 pub(super) fn spawn_file_thread(work: impl FnOnce() + Send + 'static) {
     // A new thread that finds no memory for its signal stack aborts the process.

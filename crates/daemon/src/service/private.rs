@@ -13,13 +13,13 @@
 //! 1. A process takes part if it has registered the provider (or, in a session that enables it by
 //!    its name, the name: `by_name`), belongs to the user who started the session (any user if root
 //!    started it), is in no group that the starter is not in, and passes the session's filters: ids
-//!    of existing processes, names of programs. The process itself checks other rights that it has.
-//! 2. The first process gets the log file's name as given, each later one `NAME_PID`. The plain
-//!    name is not given twice: its file belongs to the first process even after that process is
-//!    gone.
+//!    of existing processes, names of programs. The process itself checks further rights.
+//! 2. The first process gets the log file's name as given, each later process gets `NAME_PID`. The
+//!    plain name is given once: its file belongs to the first process even after that process has
+//!    ended.
 //! 3. Private sessions are in no list of sessions and not counted with them; there are at most
-//!    [`limits::MAX_PRIVATE_SESSIONS`]. They share their names with all other sessions, their
-//!    logger ids with none.
+//!    [`limits::MAX_PRIVATE_SESSIONS`]. Their names are unique among all sessions. Their logger ids
+//!    are separate from those of other sessions.
 //! 4. The daemon waits for a process up to [`ANSWER_TIMEOUT`], or [`DISK_TIMEOUT`] if the process
 //!    may have to wait for a disk; a later report still counts. A controller need not wait for
 //!    processes of other users: in a session of root these get [`OTHER_USERS_TIMEOUT`], or at most
@@ -114,7 +114,7 @@ struct PrivateSessionEntry {
     tracks_binaries: bool,
 }
 
-/// What the session wants from a provider.
+/// A provider that the session enables.
 #[derive(Debug)]
 struct EnabledProvider {
     params: EnableParams,
@@ -242,8 +242,8 @@ impl PrivateSessions {
         self.pending.values().flat_map(|pending| [pending.deadline, others(pending)]).flatten().min()
     }
 
-    /// Returns an order number for a controller that may wait without a deadline; bounds such
-    /// requests per controller.
+    /// Returns an order number for a request that may wait without a deadline; limits such requests
+    /// per controller.
     fn next_order_for(&mut self, link: LinkId, claimant: Claimant) -> Result<u32, Refusal> {
         let count = self
             .pending
@@ -285,7 +285,7 @@ impl PrivateSessions {
         Ok(self.last_order)
     }
 
-    /// Finds a session that a process may still report on: one that runs, or is being stopped.
+    /// Finds a session that runs or is being stopped, so that processes may report on it.
     fn find_reported(&mut self, session: u64) -> Option<&mut PrivateSessionEntry> {
         if let Some(private) = self.all.get_mut(&session) {
             return Some(private);
@@ -372,7 +372,7 @@ fn add(sum: &mut Properties, one: &Properties) {
     all.kernel = all.kernel.saturating_add(more.kernel);
     all.overwritten = all.overwritten.saturating_add(more.overwritten);
     sum.overwritten_buffers = sum.overwritten_buffers.saturating_add(one.overwritten_buffers);
-    // Any of them will do.
+    // The thread of any process will do.
     sum.logger_thread_id = one.logger_thread_id;
     sum.end_status = sum.end_status.max(one.end_status);
 }

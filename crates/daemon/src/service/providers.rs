@@ -1,7 +1,8 @@
 //! Providers: the registry of processes and enables, and the acknowledgements that are awaited.
 //!
 //! `regions` gives processes the memory of sessions, `enable` carries out the calls of controllers,
-//! `wait` holds what waits for acknowledgements, and `unserved` what waits for room.
+//! `wait` holds operations that wait for acknowledgements, and `unserved` holds processes that wait
+//! for a region.
 
 mod enable;
 mod regions;
@@ -50,7 +51,7 @@ impl Default for ProviderControl {
 }
 
 impl ProviderControl {
-    /// Adds a process that registers providers, if there is room for it.
+    /// Adds a process that registers providers, if the limits permit it.
     pub(super) fn add_process(
         &mut self,
         link: LinkId,
@@ -150,7 +151,7 @@ impl ProviderControl {
         self.waits.remove(wait)
     }
 
-    /// Counts acknowledgements that have come, or that will never come.
+    /// Counts acknowledgements that have arrived, or that will never arrive.
     fn count_acknowledgements(&mut self, core: &mut Core, waits: Vec<u64>) {
         for wait in waits {
             let failure = self.waits.failure(wait);

@@ -43,7 +43,7 @@ impl Service {
         }
     }
 
-    /// Carries out what waited for a kernel change.
+    /// Carries out work that waited for a kernel change.
     pub(super) fn resume_deferred(&mut self, waiting: DeferredWork) {
         match waiting {
             DeferredWork::Request(reply_to, _, message, passed) => {

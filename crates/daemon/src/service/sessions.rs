@@ -83,8 +83,8 @@ impl SessionEntry {
 /// Maximum number of refused processes per session that are recognised when they connect again.
 const MAX_REFUSED: usize = 1024;
 
-/// Processes that may have lost events which nothing could count; each connection counts once, and
-/// a process that is refused again and again counts once.
+/// Processes that may have lost an unknown number of events. Each connection counts once, and a
+/// process that is refused repeatedly counts once.
 #[derive(Debug, Default)]
 pub(super) struct UncountedProcesses {
     processes: u32,
@@ -101,7 +101,7 @@ impl UncountedProcesses {
         }
     }
 
-    /// Adds a process that was refused; `None`: one that cannot be recognised.
+    /// Adds a process that was refused; `None` if the process cannot be recognised.
     fn add_refused(&mut self, process: Option<ProcessKey>) {
         let process = process.filter(|process| *process != ProcessKey::ENDED);
         if process.is_some_and(|process| self.refused.contains(&process)) {
@@ -158,7 +158,7 @@ impl SessionTable {
 
     /// Checks that a new session may have this name and GUID.
     pub(super) fn check_name(&self, name: &str, guid: &Guid) -> Result<(), Refusal> {
-        // A name that is the GUID of another session would make that name ambiguous.
+        // If the name were the GUID of another session, it would be ambiguous.
         if self.find_any(&SessionRef::Name(name.to_owned())).is_some() {
             return Err(Refusal::name_taken(name));
         }
@@ -226,7 +226,8 @@ impl SessionTable {
         self.all.remove(&id)
     }
 
-    /// Stores the final properties of a session; returns those that were dropped to make room.
+    /// Stores the final properties of a session; returns the oldest stored properties if they were
+    /// dropped.
     pub(super) fn store_outcome(&mut self, outcome: Properties) -> Option<Properties> {
         let forgotten = if self.outcomes.len() < MAX_OUTCOMES { None } else { self.outcomes.pop_back() };
         self.outcomes.push_front(outcome);
@@ -255,8 +256,7 @@ impl SessionTable {
         self.outcomes.iter().find(matches)
     }
 
-    /// Returns the refusal for a reference to no session, or to a session that does not run or has
-    /// ended.
+    /// Returns the refusal for a reference that names no running session.
     fn unknown_session_refusal(&self, reference: &SessionRef) -> Refusal {
         if reference.is_nothing() {
             let reason = "no session is named: give its name, or its id, which is not 0";
@@ -276,7 +276,7 @@ impl SessionTable {
         self.all.iter().filter(|(_, entry)| entry.tied_to == Some(link)).map(|(id, _)| *id).collect()
     }
 
-    /// Counts a process that may have lost events which nothing could count.
+    /// Counts a process that may have lost an unknown number of events.
     pub(super) fn count_uncounted(&mut self, session: u64, link: LinkId) {
         if let Some(entry) = self.get_mut(session) {
             entry.uncounted.add(link);
@@ -319,8 +319,8 @@ impl SessionTable {
         true
     }
 
-    /// Lets the session collect the rest and finish its file, once no process writes to it any
-    /// more.
+    /// Lets the session collect the remaining events and finish its file, once no process writes to
+    /// it any more.
     pub(super) fn finish_stop(&self, turn: &ServiceTurn, id: u64) {
         if let Some(session) = self.session(id) {
             session.stop(turn.promise(move |outcome| ThreadNotice::Stopped { id, outcome }).into_callback());

@@ -1,4 +1,4 @@
-//! What a call into the service works with: the time, the effects so far, and where threads report.
+//! The context of a call into the service: the time, the effects so far, and the sender of notices.
 //!
 //! The event loop passes the time in with each call; no part of the service reads a clock.
 
@@ -111,7 +111,7 @@ impl ServiceTurn {
         NoticePromise::new(&self.post, make)
     }
 
-    /// Returns where threads report what happens later.
+    /// Returns the sender for notices of other threads.
     pub(super) fn post(&self) -> NoticeSender {
         self.post.clone()
     }

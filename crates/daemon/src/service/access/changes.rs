@@ -3,7 +3,7 @@
 //! ```text
 //!   SetAccess    ─▶ waiting ─▶ the future list ─(own thread: file)─▶ AccessSaved
 //!   RemoveAccess ─┘   │                              ─▶ in effect, Done, a line in the log
-//!                     └─ one at a time: the next one starts from the result of the previous one
+//!                     └─ one at a time: each change starts from the result of the previous change
 //! ```
 
 use std::collections::VecDeque;
@@ -23,7 +23,7 @@ use crate::log::{log_audit, log_info};
 use crate::service::notice::{ThreadNotice, spawn_file_thread};
 use crate::service::turn::ServiceTurn;
 
-/// The outcome of the thread, and that of saving the list.
+/// The outcome of the thread, which contains the outcome of saving the list.
 type SaveOutcome = traceweir_session::Result<std::io::Result<()>>;
 
 /// Maximum number of access list changes that wait for the disk.
@@ -145,7 +145,7 @@ impl AccessControl {
         }
     }
 
-    /// Handles the result of saving a change; if saving failed, the list stays as it was.
+    /// Handles the result of saving a change; if saving failed, the list stays unchanged.
     pub(in crate::service) fn list_saved(&mut self, turn: &mut ServiceTurn, outcome: SaveOutcome) {
         self.finish_change(turn, outcome);
         self.begin_next_change(turn);

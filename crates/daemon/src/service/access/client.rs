@@ -1,4 +1,4 @@
-//! What the service knows of one connection.
+//! The state of one connection in the service.
 
 use std::fmt;
 use std::time::Instant;
@@ -9,7 +9,7 @@ use traceweir_transport::socket::Peer;
 use crate::access::UserIdentity;
 use crate::process::{ProcessKey, may_profile};
 
-/// The service's state of one connection.
+/// One connection: its peer, rights and role.
 #[derive(Debug)]
 pub(in crate::service) struct ConnectedClient {
     pub(in crate::service) peer: Peer,

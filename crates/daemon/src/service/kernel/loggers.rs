@@ -1,4 +1,4 @@
-//! The system loggers: their limits, what each wants from the kernel, and the steps to change it.
+//! The system loggers: their limits, their capture settings, and the steps to change these.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::log::log_client;
 use crate::service::access::{AccessControl, about_kernel_events};
 use crate::service::info::Information;
 
-/// Maximum number of system loggers, and how many of these are reserved for the loggers that have a
-/// place of their own.
+/// Maximum number of system loggers, and the number reserved for `NT Kernel Logger` and `Circular
+/// Kernel Context Logger`.
 const MAX_SYSTEM_LOGGERS: usize = 8;
 const RESERVED_SYSTEM_LOGGERS: usize = 2;
 
@@ -41,7 +41,7 @@ pub(super) struct SystemLogger {
     pub(super) groups: RequestedGroups,
     /// Whether a thread is opening the capture; until it reports, no other capture is opened.
     pub(super) is_starting: bool,
-    /// What the capture was last asked for, or will be.
+    /// The last settings of the capture, or its first ones.
     pub(super) wanted: CaptureSettings,
     /// `None` while there is no capture.
     pub(super) control: Option<KernelControl>,
@@ -84,8 +84,8 @@ impl SystemLoggers {
     }
 
     /// Checks that the peer of a connection may have these groups: by its own right to profile the
-    /// system or by the access list of the kernel's GUID, and as far as the daemon itself can see
-    /// that much.
+    /// system or by the access list of the kernel's GUID. The daemon itself must be able to capture
+    /// the groups too.
     pub(in crate::service) fn check_events(
         &self,
         access: &AccessControl,
@@ -107,7 +107,7 @@ impl SystemLoggers {
         Ok(())
     }
 
-    /// Adds a session; returns what its capture must be asked for.
+    /// Adds a session; returns the settings of its capture.
     pub(in crate::service) fn add(
         &mut self,
         id: u64,
@@ -159,14 +159,14 @@ impl SystemLoggers {
         drop_capture_on_thread(control);
     }
 
-    /// Queues a comparison of what a session wants with what it gets, at most once per session.
+    /// Queues an adjustment of a session's capture, at most once per session.
     pub(super) fn defer_adjustment(&mut self, id: u64) {
         if !self.waiting.iter().any(|waiting| waiting.is_adjustment_of(id)) {
             self.waiting.push_back(DeferredWork::Adjust(id));
         }
     }
 
-    /// Removes and returns the next to be served, unless a change is under way: the first that is
+    /// Removes and returns the next deferred work, unless a change is under way: the first that is
     /// not a guest's, else the first.
     pub(in crate::service) fn take_next_deferred(&mut self) -> Option<DeferredWork> {
         if self.changing.is_some() {

@@ -1,4 +1,4 @@
-//! Requests to running system loggers: other groups, other settings, parts of the kernel, losses.
+//! Requests to running system loggers: changes of groups and settings, system providers, losses.
 
 use traceweir_format::info::GroupMask;
 use traceweir_format::spec::access::Rights;
@@ -21,7 +21,7 @@ use crate::service::providers::EnableCall;
 use crate::service::sessions::UpdateRequest;
 
 impl SystemLoggers {
-    /// Updates a system logger with new EnableFlags; the rest of the update follows.
+    /// Updates a system logger with new EnableFlags; the other changes of the update follow.
     pub(in crate::service) fn update_groups(
         &mut self,
         core: &mut Core,
@@ -41,7 +41,7 @@ impl SystemLoggers {
         Ok(())
     }
 
-    /// Changes a setting of a session that affects what is captured.
+    /// Changes a setting of a session that affects its capture.
     pub(in crate::service) fn change_settings(
         &mut self,
         core: &mut Core,
@@ -97,7 +97,7 @@ impl SystemLoggers {
         Ok(())
     }
 
-    /// Enables a part of the kernel for a session, disables it, or requests a rundown.
+    /// Enables or disables a system provider for a session, or requests a rundown.
     pub(in crate::service) fn enable(
         &mut self,
         core: &mut Core,

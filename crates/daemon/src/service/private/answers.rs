@@ -56,8 +56,8 @@ impl PrivateSessions {
         let Some(member) = private.members.get_mut(&link) else { return };
         let failure = match outcome {
             Ok(properties) => {
-                // The daemon has the configuration already; this bounds what a process can make it
-                // keep.
+                // The daemon has the configuration already. Dropping it bounds the memory that a
+                // process can use in the daemon.
                 let config = SessionConfig::default();
                 (member.is_running, member.last) = (true, Properties { config, ..properties });
                 None

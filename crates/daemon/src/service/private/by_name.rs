@@ -1,5 +1,4 @@
-//! Private sessions that enable a provider by its name, whichever GUID it has registered under that
-//! name.
+//! Private sessions that enable a provider by its name, regardless of the GUID that it registered.
 //!
 //! ```text
 //!   EnableProvider { provider: hash of NAME, name: NAME } of a private session
@@ -30,7 +29,7 @@ use crate::service::access::{AccessControl, rights_to_run};
 use crate::service::core::Core;
 use crate::service::providers::EnableOrder;
 
-/// A change of what names enable in a process.
+/// An order to a process that follows from an enable by name.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum OrderByName {
     /// Enable the GUID with the parameters of the name that has this hash.
@@ -71,7 +70,7 @@ impl PrivateSessionEntry {
 
 impl PrivateSessions {
     /// Returns the hash of the name by which a session enables a GUID in a process; prefers the
-    /// name that enabled it before, if that still does.
+    /// name that enabled the GUID before.
     fn find_reaching_hash(
         &self,
         core: &Core,
@@ -153,8 +152,8 @@ impl PrivateSessions {
         orders
     }
 
-    /// Makes room among the GUIDs that a session enables by name in a process by disabling those
-    /// without a registration. Returns whether there were any.
+    /// Disables GUIDs without a registration that a session enables by name in a process. Returns
+    /// whether it disabled any.
     fn drop_unregistered(
         &mut self,
         registry: &Registry,
@@ -208,7 +207,8 @@ impl PrivateSessions {
         with_params.collect()
     }
 
-    /// Orders a process that has just joined a session to enable what the session enables by name.
+    /// Orders a process that has just joined a session to enable the providers that the session
+    /// enables by name.
     pub(super) fn enable_names_in(&mut self, core: &mut Core, registry: &Registry, id: u64, link: LinkId) {
         let Some(private) = self.all.get(&id) else { return };
         let hashes = private.enables.iter().filter(|(_, enabled)| enabled.is_by_name);

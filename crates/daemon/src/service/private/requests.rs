@@ -146,8 +146,8 @@ impl PrivateSessions {
         }
     }
 
-    /// Starts a session in a process, if the process takes part and does not run it yet; returns
-    /// whether it did.
+    /// Starts a session in a process that takes part and does not run it yet; returns whether it
+    /// was started.
     pub(super) fn join(
         &mut self,
         core: &mut Core,
@@ -232,7 +232,7 @@ impl PrivateSessions {
                 })
             }
             Control::Stop => {
-                // Check before anything is done: a refused stop leaves the session as it was.
+                // Checked first: a refused stop leaves the session unchanged.
                 self.check_pending(core.access.claimant(reply_to.link))?;
                 self.stop(core, Some(reply_to), id);
                 Ok(())
@@ -248,7 +248,7 @@ impl PrivateSessions {
         }
     }
 
-    /// Passes a request on to all processes, each with the name of its own file.
+    /// Passes a request on to all processes, each with the name of its log file.
     fn request_from_members(
         &mut self,
         core: &mut Core,
@@ -285,7 +285,7 @@ impl PrivateSessions {
     }
 
     /// Ends a session in all its processes; no process joins it any more. If `reply_to` is given,
-    /// the caller has checked that there is room for the request.
+    /// the caller has checked that another request may be pending.
     pub(in crate::service) fn stop(&mut self, core: &mut Core, reply_to: Option<ReplyTo>, id: u64) {
         let Some(private) = self.all.remove(&id) else { return };
         let (name, members) = (&private.config.name, private.members.len());
@@ -297,8 +297,8 @@ impl PrivateSessions {
             None => log_info!("private session {name:?} stops in {members} processes"),
         }
         let waiting: BTreeSet<LinkId> = private.members.keys().copied().collect();
-        // Without a requester and with too much under way there is no wait; the processes get the
-        // order nevertheless.
+        // If too many requests are under way, the daemon does not wait for answers; the processes
+        // get the order nevertheless.
         let claimant: Claimant =
             reply_to.map_or(private.owner, |reply_to| core.access.claimant(reply_to.link));
         let order = self.next_order(claimant);

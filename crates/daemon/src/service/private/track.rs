@@ -43,8 +43,8 @@ impl PrivateSessions {
         }
     }
 
-    /// Asks processes to report the modules of registrations to a session that tracks binaries: of
-    /// all that the session has enabled, of one process, or of one provider.
+    /// Asks processes to report the modules of enabled registrations to a session that tracks
+    /// binaries; `link` and `provider` restrict the request to one process or one provider.
     pub(super) fn request_modules(
         &mut self,
         core: &mut Core,
@@ -71,8 +71,8 @@ impl PrivateSessions {
         }
     }
 
-    /// Returns the numbers of the registrations in a process that a session enables, by their GUID
-    /// or by name: all, or those of one GUID.
+    /// Returns the numbers of the registrations in a process that a session enables by GUID or by
+    /// name; `provider` restricts them to one GUID.
     fn enabled_registrations(
         &self,
         registry: &Registry,

@@ -1,10 +1,9 @@
-//! `EnableProvider`: what a session wants from a provider or a group, now and from later
-//! registrations.
+//! `EnableProvider`: enables of a provider or a group, for existing and later registrations.
 //!
-//! Each call replaces everything that the session wanted from the target before, filters included.
-//! A registration can be the target of three enables of one session: directly, by its name and by
-//! its group. The registry combines them. If the combination wants something, the registration
-//! receives it; if not, a registration that was enabled is disabled.
+//! Each call replaces the session's previous enable of the target, including its filters. A
+//! registration can be the target of three enables of one session: directly, by its name and by its
+//! group. The registry combines them. If an enable remains, the registration receives the
+//! combination; if not, an enabled registration is disabled.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -41,7 +40,7 @@ pub(in crate::service) struct EnableCall {
     pub(in crate::service) timeout_ms: u32,
 }
 
-/// What is sent to registrations for a session.
+/// An enable message for registrations, on behalf of a session.
 #[derive(Debug)]
 pub(in crate::service) struct EnableOrder {
     pub(in crate::service) session: u64,
@@ -111,7 +110,7 @@ impl ProviderControl {
         Ok(())
     }
 
-    /// Stores what the session wants, and returns the registrations that must be informed.
+    /// Stores the enable, and returns the registrations that must receive a message.
     fn select_registrations(
         &mut self,
         core: &mut Core,
@@ -230,7 +229,7 @@ impl ProviderControl {
         })
     }
 
-    /// Sends an enable call to registrations from which the session wants the same.
+    /// Sends an enable call to registrations that have the same combined parameters.
     fn send_combined(
         &mut self,
         core: &mut Core,

@@ -50,7 +50,7 @@ const DETACH_TIMEOUT: Duration = Duration::from_secs(10);
 
 impl ProviderControl {
     /// Handles an order that a process could not carry out. Clears the enabled state, so that the
-    /// next enable tries again.
+    /// next enable is sent again.
     pub(in crate::service) fn handle_failed_order(
         &mut self,
         core: &mut Core,
@@ -212,8 +212,8 @@ impl ProviderControl {
         Ok(())
     }
 
-    /// Disables those of some registrations that are enabled for a session, and closes the region
-    /// if they were the last ones.
+    /// Disables the given registrations that are enabled for a session, and closes the region if no
+    /// enabled registration is left.
     pub(in crate::service) fn disable_registrations(
         &mut self,
         core: &mut Core,
@@ -273,7 +273,7 @@ impl ProviderControl {
         }
     }
 
-    /// Returns what is enabled, for processes that start later; `None` if it has not changed since
+    /// Returns the enables for processes that start later; `None` if they have not changed since
     /// the last call.
     pub(in crate::service) fn changed_enables(&mut self, core: &Core) -> Option<Vec<Enabled>> {
         if !self.registry.take_changed() {
@@ -320,7 +320,7 @@ impl ProviderControl {
                     core.turn.send_with(link, Message::Region { session: id, params }, vec![wake]);
                     return Ok(true);
                 }
-                // The process gets a region as any other does; the events it wrote before are lost.
+                // The process gets a new region; the events in the offered memory are lost.
                 Err(e) => {
                     log_client!("session {id:#x}: memory offered by process {pid} is not used: {e}");
                     core.sessions.count_uncounted(id, link);

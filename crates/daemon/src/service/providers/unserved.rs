@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A controller that waits for its enable gets an error at once. The enable stays in effect and is
-//! carried out when there is room.
+//! carried out when a region can be created.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
@@ -55,7 +55,7 @@ impl ProviderControl {
         self.unserved.next_attempt.get_or_insert(core.turn.now + RETRY_DELAY);
     }
 
-    /// Retries the processes, as far as there is room now.
+    /// Retries processes until a region cannot be created.
     pub(in crate::service) fn retry_unserved(&mut self, core: &mut Core) {
         let now = core.turn.now;
         if self.unserved.next_attempt.is_none_or(|at| now < at) {
@@ -71,8 +71,8 @@ impl ProviderControl {
         self.unserved.next_attempt = (!self.unserved.all.is_empty()).then(|| now + RETRY_DELAY);
     }
 
-    /// Enables what a session wants from a process, which may be nothing by now; returns `false` if
-    /// there is still no region.
+    /// Enables the registrations that a session wants in a process, if any are left; returns
+    /// `false` if there is still no region.
     fn enable_missing(&mut self, core: &mut Core, link: LinkId, session: u64) -> bool {
         let missing = self.registry.missing_registrations(link, session);
         let groups = self.registry.group_by_params(link, &missing, session).into_iter();

@@ -100,7 +100,7 @@ impl Waits {
         self.all.get(&id)?.failure.clone()
     }
 
-    /// Counts one acknowledgement; returns the purpose if it was the last missing one.
+    /// Counts one acknowledgement; returns the purpose if no acknowledgement is missing any more.
     pub(super) fn acknowledge(&mut self, id: u64) -> Option<WaitPurpose> {
         let wait = self.all.get_mut(&id)?;
         wait.missing = wait.missing.saturating_sub(1);

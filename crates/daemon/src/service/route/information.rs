@@ -15,7 +15,7 @@
 //!   others             ─▶ kept
 //! ```
 //!
-//! The published order of checks holds: each check is made when all before it have passed. A
+//! The checks run in the published order; the first failing check decides. A
 //! request that fails changes nothing.
 
 use traceweir_format::info::{Branches, Query, Set, StackCaching};
@@ -168,8 +168,7 @@ impl Service {
         Ok(())
     }
 
-    /// Finds the session, if the peer may set this class and the session is of a kind that supports
-    /// it.
+    /// Finds a session that supports this class, and checks that the peer may set it.
     fn find_session_to_set(
         &self,
         reply_to: ReplyTo,
@@ -208,15 +207,15 @@ impl Service {
             // Later enables no longer ask for modules; there is nothing to undo.
             Set::ProviderBinaryTracking(false) => {}
             Set::LbrConfiguration(_) | Set::LbrEventList(_) => log_no_effect(config, set.class()),
-            // Applied by the kernel, refused, or of the system: these do not get here.
+            // Handled elsewhere: by the kernel capture, as settings of the system, or refused.
             Set::SystemTraceEnableFlags(_) | Set::StackTracing(_) | Set::ContextRegister { .. } => {}
             Set::PmcEventList(_) | Set::PmcCounterList(_) => {}
             Set::CutPeriodicCaptureState | Set::SampledProfileInterval(_) | Set::ProfileSourceConfig(_) => {}
         }
     }
 
-    /// Turns the storing of equal stacks only once on or off in a session. Guests may have many
-    /// sessions, so their caches are small.
+    /// Turns the cache of equal stacks of a session on or off. Guests may have many sessions, so
+    /// their caches are small.
     fn cache_stacks(&mut self, id: u64) {
         let is_guests = self.core.sessions.get_mut(id).is_some_and(|entry| entry.owner.is_guest);
         let (cache, scope) = self.core.information.settings(id).stack_cache();

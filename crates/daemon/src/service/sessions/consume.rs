@@ -43,7 +43,7 @@ impl SessionTable {
         Ok(())
     }
 
-    /// Sends a consumer its queue, or the reason why there is none.
+    /// Sends a consumer its queue, or the reason why it gets no queue.
     pub(in crate::service) fn handle_opened_consumer(
         &self,
         turn: &mut ServiceTurn,
@@ -90,7 +90,7 @@ impl SessionTable {
     }
 }
 
-/// Cuts the unused rest off a header buffer, which could exceed the size of a message.
+/// Removes the unused end of a header buffer, which could exceed the size of a message.
 fn truncate_to_valid_bytes(mut buffer: Vec<u8>) -> Vec<u8> {
     if let Some(head) = buffer.first_chunk::<HEADER_SIZE>() {
         buffer.truncate(BufferHeader::parse(head).valid_bytes(buffer.len()));

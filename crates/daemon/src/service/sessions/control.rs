@@ -53,7 +53,7 @@ fn shows_events(control: &Control) -> bool {
 }
 
 impl SessionTable {
-    /// Checks that a controller may do this to a session.
+    /// Checks that a controller may make this request for a session.
     pub(in crate::service) fn check_control(
         &self,
         access: &AccessControl,
@@ -308,7 +308,8 @@ fn promise_change(
     turn.promise(move |outcome| ThreadNotice::Changed { id, reply_to, keeps_file, before, outcome })
 }
 
-/// Records the disk space terms of the file that the session uses next.
+/// Makes the session leave the blocks that the file system reserves for root, unless the file is
+/// for root.
 fn apply_disk_terms(session: &Session, terms: &FileTerms) {
     if !terms.may_use_reserved_blocks() {
         session.give_up_reserved_blocks();

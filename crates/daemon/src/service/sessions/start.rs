@@ -1,4 +1,4 @@
-//! How a session starts, after all parts of the service have agreed.
+//! How a session starts, after all checks have passed.
 //!
 //! ```text
 //!   Start ─▶ checks, in the published order ─▶ Starting
@@ -84,7 +84,7 @@ impl SessionTable {
         Ok(config.with_maximum_buffers(maximum_buffers))
     }
 
-    /// Starts a session on a thread of its own: checking and emptying a file and writing the header
+    /// Starts a session on a separate thread: checking and emptying a file and writing the header
     /// may take long.
     pub(in crate::service) fn launch(
         &self,
@@ -127,8 +127,8 @@ impl SessionTable {
         });
     }
 
-    /// Refuses a session for which there is no room; the refusal is about disk space if that is
-    /// missing too. The file is not changed.
+    /// Refuses a session that exceeds a limit. If disk space is missing too, the refusal reports
+    /// that. The file is not changed.
     pub(in crate::service) fn refuse_after_file_check(
         &mut self,
         turn: &ServiceTurn,
