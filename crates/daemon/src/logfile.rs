@@ -18,7 +18,7 @@
 //! session, to each further file of a sequence, and to a file named by an update. The current size
 //! of a file that is to be replaced counts as free; it is emptied only when everything else is
 //! decided. Blocks that a file system reserves for root count only for sessions of root, whichever
-//! user runs the daemon; the session keeps to that while it writes (`session/storage/room`).
+//! user runs the daemon; the session observes this while it writes (`session/storage/room`).
 
 mod sequence;
 
@@ -138,8 +138,8 @@ impl NamedFiles {
 pub(crate) struct FileTerms {
     /// The session continues the file instead of emptying it.
     appends: bool,
-    /// The maximum size of the file, for which there must be space besides the reserve; `None`: not
-    /// checked.
+    /// The maximum size of the file. This space must be free in addition to the reserve; `None`:
+    /// not checked.
     max_bytes: Option<u64>,
     /// Whether the file may use the blocks that the file system reserves for root.
     is_for_root: bool,

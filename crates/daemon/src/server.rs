@@ -10,8 +10,8 @@
 //!                       service ──effects──▶ out-queue of each link ──▶ socket
 //! ```
 //!
-//! 1. One thread; no call in the loop blocks. Connecting to providers at startup has a thread of
-//!    its own, and so have sessions.
+//! 1. One thread; no call in the loop blocks. Sessions, and connecting to providers at startup,
+//!    have separate threads.
 //! 2. All ready events are read at once, and connections that were hung up come first, so that a
 //!    process that reconnects finds its old connection removed.
 //! 3. A janitor closes the descriptors that clients sent: a close may block for as long as the
@@ -26,8 +26,8 @@
 //! 6. The daemon holds the lock file while it serves the socket. The lock decides which process is
 //!    the daemon; the socket file does not.
 //!
-//! The daemon always exits in this order: stop all sessions, wait for their files, send what is
-//! queued, remove the socket, release the lock.
+//! The daemon always exits in this order: stop all sessions, wait for their files, send queued
+//! messages, remove the socket, release the lock.
 
 mod autologgers;
 mod door;
@@ -76,8 +76,8 @@ pub struct Options {
     pub listener: Option<OwnedFd>,
     /// Maximum number of sessions.
     pub max_sessions: usize,
-    /// MB that a starting session must leave free on the file system of `/`, besides the maximum
-    /// size of its log; 0: none.
+    /// MB that a starting session must leave free on the file system of `/`, in addition to the
+    /// maximum size of its log; 0: no reserve.
     pub reserve_mb: u32,
 }
 
@@ -121,7 +121,7 @@ pub fn run_with_ready(options: Options, stopper: &Stopper, ready: impl FnOnce())
     outcome
 }
 
-/// How long a connection may take to send `Hello`, and a closed one to read what is still queued.
+/// How long a connection may take to send `Hello`, and a closed connection to read queued messages.
 const LINK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of unclosed descriptors left to the janitor that is worth a log line.
 const MANY_UNCLOSED: usize = 64;
@@ -132,7 +132,7 @@ const SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long kernel events may take to be closed after that.
 const CLOSE_KERNEL_TIMEOUT: Duration = Duration::from_secs(20);
-/// How long clients may take to read what is queued when the daemon exits.
+/// How long clients may take to read queued messages when the daemon exits.
 const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
 const LISTENER: u64 = 0;

@@ -283,12 +283,8 @@ impl Service {
             ThreadNotice::Changed { id, reply_to, keeps_file, before, outcome } => {
                 let outcome = sessions.finish_change(id, keeps_file, outcome);
                 if let (Err(_), Some(groups)) = (&outcome, before) {
-                    self.system_loggers.restore_groups(
-                        &mut self.core,
-                        &mut self.providers.registry,
-                        id,
-                        groups,
-                    );
+                    let registry = &mut self.providers.registry;
+                    self.system_loggers.restore_groups(&mut self.core, registry, id, groups);
                 }
                 self.core.turn.reply_with_properties(reply_to, outcome);
             }
@@ -358,7 +354,7 @@ impl Service {
         last_used.filter(|_| is_idle)
     }
 
-    /// Returns what is enabled, for processes that start later; `None` if it has not changed since
+    /// Returns the enables for processes that start later; `None` if they have not changed since
     /// the last call.
     pub(crate) fn changed_enables(&mut self) -> Option<Vec<Enabled>> {
         self.providers.changed_enables(&self.core)
@@ -370,8 +366,8 @@ impl Service {
         self.providers.count_unread_losses(&mut self.core, link);
     }
 
-    /// Counts a process that is refused for lack of room in the sessions that enable providers: it
-    /// may write events that no session gets.
+    /// Counts a process that is refused because of a limit in the sessions that enable providers:
+    /// it may write events that no session gets.
     pub(crate) fn count_refused_process(&mut self, process: Option<ProcessKey>) {
         self.providers.count_refused_process(&mut self.core, process);
     }

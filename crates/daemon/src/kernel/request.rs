@@ -3,7 +3,7 @@
 //! ```text
 //!   EnableFlags ─▶ word 0 ─┐
 //!   class 4     ─▶ words ──┴─▶ mask ─┐
-//!   enable of a system provider ─────┴─▶ combined: what is captured, and what class 4 returns
+//!   enable of a system provider ─────┴─▶ combined: the captured groups, which class 4 returns
 //! ```
 
 use std::collections::BTreeMap;

@@ -2,7 +2,7 @@
 //! starter.
 //!
 //! ```text
-//!   writer thread ──▶ a thread of its own: groups, group, user of the starter
+//!   writer thread ──▶ a separate thread: groups, group, user of the starter
 //!                         │      ──▶ openat(folder, name) ──▶ space? ──▶ Claim ──▶ the session
 //!                         └─ ends, and its rights with it
 //! ```

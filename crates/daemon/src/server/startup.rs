@@ -170,9 +170,10 @@ impl ServedFolder {
         listeners.any(|(_, listener)| is_ready(listener))
     }
 
-    /// Writes what is enabled, for processes that start while the daemon is busy. A daemon of all
-    /// users writes it where only its own user can read it: other users must not learn it, and
-    /// descriptors that they send before they are accepted could block the daemon.
+    /// Writes the file of enabled providers for processes that start while the daemon is busy. A
+    /// daemon of all users writes it where only its own user can read it: other users must not
+    /// learn its content, and descriptors that they send before they are accepted could block the
+    /// daemon.
     pub(super) fn publish_enables(&self, all: &[Enabled]) {
         let folder = match &self.own {
             Some(own) => &own.folder,
@@ -259,7 +260,7 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// Connects to all providers that already run, on a thread of its own. The first passes do not
+/// Connects to all running providers, on a separate thread. The first passes do not
 /// wait: a socket whose queue is full must not delay the others.
 pub(super) fn knock(runtime: RuntimeDir, janitor: Janitor, found: Arc<dyn Fn(Connection) + Send + Sync>) {
     let work = move || {

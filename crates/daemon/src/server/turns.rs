@@ -24,7 +24,7 @@
 //!    [`MAX_LISTENER_PAUSES`] pauses of the listeners; a session that is stopped then counts a
 //!    process whose events it may have missed.
 //! 5. The loop does not read from a guest's controller whose request filled the queue of a process
-//!    until that queue has room again. The process has [`LINK_TIMEOUT`] to read; then it is
+//!    until that queue is short again. The process has [`LINK_TIMEOUT`] to read; then it is
 //!    dropped, which shows as lost events in its sessions.
 
 use std::collections::BTreeMap;
@@ -337,7 +337,7 @@ impl Server {
         true
     }
 
-    /// Reads again from controllers whose processes have room, or are gone.
+    /// Reads again from controllers whose processes have a short queue or are gone.
     pub(super) fn resume_uncrowded(&mut self) {
         let is_crowded = |process: &LinkId| self.links.get(process).is_some_and(|link| link.is_crowded);
         let free: Vec<LinkId> = self

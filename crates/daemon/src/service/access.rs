@@ -1,7 +1,7 @@
 //! Access control: the connections, the identity at the other end of each, and its rights.
 //!
 //! ```text
-//!   Hello ─▶ common version? ─▶ role allowed? ─▶ provider: new, and is there room? ─▶ Welcome
+//!   Hello ─▶ common version? ─▶ role allowed? ─▶ provider: new, below limits? ─▶ Welcome
 //!                 └──────────────────┴───────────────┴─ no: Refused with the reason, Close,
 //!                                                       a line in the log
 //!   request ─▶ check_right(link, object, right) ─ missing ─▶ ERROR_ACCESS_DENIED, line in the log

@@ -1,7 +1,7 @@
 //! System loggers: their capture settings, and how these change while the sessions run.
 //!
 //! ```text
-//!   Start ─▶ rights, room ─▶ Running ─(own thread: kernel::open_capture)─▶ began
+//!   Start ─▶ rights, limits ─▶ Running ─(own thread: open_capture)─▶ store_capture
 //!   Update of EnableFlags ─┐
 //!   classes 3 to 9, 28     ├─▶ change ─(own thread: kernel::apply_steps)─▶ KernelChanged
 //!   enable of a system     │         │            ─▶ kept, passed to the session, answered
@@ -128,7 +128,7 @@ fn is_about_kernel(message: &Message) -> bool {
     }
 }
 
-/// Returns whether an information class changes what is captured.
+/// Returns whether an information class changes the capture.
 fn changes_capture(class: InfoClass) -> bool {
     use InfoClass as C;
     matches!(

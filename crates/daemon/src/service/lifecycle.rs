@@ -42,7 +42,7 @@ impl Service {
         let raw = config.properties();
         // A session name can imply a fixed GUID, which then replaces the generated one.
         let is_generated = generated == Some(raw.guid);
-        // A generated GUID has no access list of its own; the default list applies.
+        // A generated GUID has no access list; the default list applies.
         let access_object = if is_generated { DEFAULT_TRACE_SECURITY } else { raw.guid };
         self.core.access.check_right(reply_to.link, access_object, rights_to_run(raw))?;
         let requested = is_system_logger(raw).then(|| RequestedGroups::from_flags(raw.enable_flags));

@@ -77,7 +77,7 @@ impl ProviderControl {
         Ok(())
     }
 
-    /// Counts a process that is refused for lack of room in the sessions that enable providers.
+    /// Counts a process that is refused because of a limit in the sessions that enable providers.
     pub(super) fn count_refused_process(&self, core: &mut Core, process: Option<ProcessKey>) {
         for session in core.sessions.running_ids() {
             if self.registry.has_enables(session) {

@@ -65,13 +65,8 @@ impl Service {
         match message {
             Message::Start(config) if is_private(&config) => {
                 self.refuse_when_shutting_down()?;
-                self.private_sessions.start(
-                    &mut self.core,
-                    &self.providers.registry,
-                    reply_to,
-                    *config,
-                    &passed,
-                )
+                let registry = &self.providers.registry;
+                self.private_sessions.start(&mut self.core, registry, reply_to, *config, &passed)
             }
             Message::Start(config) => {
                 self.refuse_when_shutting_down()?;
@@ -82,13 +77,8 @@ impl Service {
                     // Processes answer this request, and a daemon that is shutting down does not
                     // wait for them.
                     self.refuse_when_shutting_down()?;
-                    self.private_sessions.control(
-                        &mut self.core,
-                        &self.providers.registry,
-                        reply_to,
-                        private,
-                        control,
-                    )
+                    let registry = &self.providers.registry;
+                    self.private_sessions.control(&mut self.core, registry, reply_to, private, control)
                 }
                 None => self.control(reply_to, &session, control, passed),
             },
@@ -96,13 +86,10 @@ impl Service {
                 self.refuse_when_shutting_down()?;
                 let call = EnableCall { provider, code, params: *params, name, timeout_ms };
                 match self.find_private(&session) {
-                    Some(private) => self.private_sessions.enable(
-                        &mut self.core,
-                        &self.providers.registry,
-                        reply_to,
-                        private,
-                        call,
-                    ),
+                    Some(private) => {
+                        let registry = &self.providers.registry;
+                        self.private_sessions.enable(&mut self.core, registry, reply_to, private, call)
+                    }
                     None => self.enable_provider(reply_to, &session, call),
                 }
             }
@@ -125,12 +112,8 @@ impl Service {
                 Ok(())
             }
             Message::QueryProviders { after } => {
-                let mut page = self.private_sessions.providers_page(
-                    &self.core,
-                    &self.providers.registry,
-                    reply_to,
-                    after,
-                );
+                let registry = &self.providers.registry;
+                let mut page = self.private_sessions.providers_page(&self.core, registry, reply_to, after);
                 let Core { turn, access, sessions, .. } = &mut self.core;
                 if let Message::Providers { providers, .. } = &mut page {
                     sessions.hide_sessions(access, reply_to.link, providers);
@@ -205,13 +188,10 @@ impl Service {
                 let flags = update.enable_flags.take_if(|_| is_system_logger(&config));
                 let request = UpdateRequest { reply_to, id, update, passed, before: None };
                 match flags {
-                    Some(flags) => self.system_loggers.update_groups(
-                        &mut self.core,
-                        &mut self.providers.registry,
-                        &config,
-                        flags,
-                        request,
-                    ),
+                    Some(flags) => {
+                        let registry = &mut self.providers.registry;
+                        self.system_loggers.update_groups(&mut self.core, registry, &config, flags, request)
+                    }
                     None => sessions.update(turn, access, request),
                 }
             }
@@ -247,13 +227,8 @@ impl Service {
                 let registered =
                     self.providers.register(core, link, registration, provider, &traits, classic);
                 if registered.is_ok() {
-                    self.private_sessions.handle_registration(
-                        core,
-                        &self.providers.registry,
-                        link,
-                        registration,
-                        provider,
-                    );
+                    let registry = &self.providers.registry;
+                    self.private_sessions.handle_registration(core, registry, link, registration, provider);
                 }
                 self.providers.drop_offers(link);
                 match registered {
@@ -283,14 +258,8 @@ impl Service {
             Message::PrivateState { order, session, status, reason, properties } => {
                 let refusal = Refusal::new(Status(status), reason);
                 let outcome = if status == 0 { Ok(*properties) } else { Err(refusal) };
-                self.private_sessions.handle_state_report(
-                    core,
-                    &self.providers.registry,
-                    link,
-                    order,
-                    session,
-                    outcome,
-                );
+                let registry = &self.providers.registry;
+                self.private_sessions.handle_state_report(core, registry, link, order, session, outcome);
             }
             _ => core.turn.reject_out_of_role(reply_to),
         }

@@ -283,7 +283,7 @@ impl SessionTable {
         }
     }
 
-    /// Counts a process that was refused for lack of room, and may write events that are lost.
+    /// Counts a process that was refused because of a limit, and may write events that are lost.
     pub(super) fn count_refused_process(&mut self, session: u64, process: Option<ProcessKey>) {
         if let Some(entry) = self.get_mut(session) {
             entry.uncounted.add_refused(process);
@@ -398,7 +398,7 @@ impl SessionTable {
         self.all.keys().copied().filter(|id| self.running_session(*id).is_some()).collect()
     }
 
-    /// Returns the name of a session; empty if there is none.
+    /// Returns the name of a session; empty if the session does not exist.
     pub(super) fn name(&self, id: u64) -> &str {
         self.all.get(&id).map_or("", |entry| &entry.name)
     }

@@ -1,6 +1,6 @@
 //! Providers in containers are enabled by calls that include containers, or name them.
 //!
-//! The container is a PID namespace of its own, in which this program runs once more and acts as a
+//! The container is a separate PID namespace, in which this program runs again and acts as a
 //! provider.
 
 use std::path::Path;

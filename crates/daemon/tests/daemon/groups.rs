@@ -130,7 +130,7 @@ fn session_limit_applies_per_provider_and_per_group() {
     );
     assert_eq!(list_providers(&mut controller), before);
     provider.assert_quiet();
-    // The same GUID as a provider has eight sessions of its own.
+    // The limit of eight sessions counts separately for a provider with the same GUID.
     assert_eq!(controller.request(enable_message(ids[8], GROUP, EnableCode::Enable, 0)), Message::Done);
     provider.receive_region(ids[8]);
     assert_eq!(provider.receive_enable().session, ids[8]);

@@ -140,7 +140,7 @@ fn stopping_the_daemon_finalises_every_file() {
     controller.assert_closed();
 }
 
-/// Environment variable with the folder of a daemon in a process of its own: this program, run
+/// Environment variable with the folder of the daemon that this program runs when it is started
 /// again.
 const FOLDER: &str = "TRACEWEIR_TEST_DAEMON_FOLDER";
 

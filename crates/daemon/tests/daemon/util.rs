@@ -133,7 +133,7 @@ pub(crate) fn hello_message(role: Role, instance: u64) -> Message {
     Message::Hello { versions: VERSIONS, role, instance, program: "test".into() }
 }
 
-/// Returns a new instance number, so that each client looks like a process of its own.
+/// Returns a new instance number, so that each client counts as a separate process.
 pub(crate) fn new_instance() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed)

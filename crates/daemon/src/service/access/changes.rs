@@ -112,7 +112,7 @@ impl AccessControl {
         }
     }
 
-    /// Saves a changed list, on a thread of its own because the disk may be slow.
+    /// Saves a changed list on a separate thread, because the disk may be slow.
     fn save_list(
         &mut self,
         turn: &mut ServiceTurn,

@@ -68,7 +68,7 @@ impl SystemLoggers {
         self.changing = Some(KernelChange { steps, new_settings, follow_up: FollowUp::Nothing });
     }
 
-    /// Checks that there is room for another system logger.
+    /// Checks that another system logger may start.
     pub(in crate::service) fn check_logger_limit(&self, config: &SessionConfig) -> Result<(), Refusal> {
         if has_reserved_slot(config) {
             return Ok(());

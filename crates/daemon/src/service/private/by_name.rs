@@ -116,8 +116,7 @@ impl PrivateSessions {
             let is_enabled_itself = private.enables.contains_key(&provider);
             let is_full = before.is_none() && member.by_name.len() >= MAX_GUIDS_BY_NAME;
             if now.is_some() && is_full {
-                // Registrations do not change meanwhile, so a second attempt would find no more
-                // room.
+                // Registrations do not change meanwhile, so a second attempt would not help.
                 let is_first = !std::mem::replace(&mut has_made_room, true);
                 if !(is_first && self.drop_unregistered(registry, id, link, &mut orders)) {
                     left_out = left_out.saturating_add(1);

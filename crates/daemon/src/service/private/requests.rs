@@ -1,7 +1,7 @@
 //! Requests of controllers about private sessions, passed on to processes. `answers` handles the
 //! replies.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -77,22 +77,20 @@ impl PrivateSessions {
         let order = self.next_order(owner)?;
         let id = core.sessions.next_id_with_logger(self.next_logger_id());
         let tied_to = config.tied.then_some(reply_to.link);
-        let (provider, members, enables) = (config.guid, Default::default(), Default::default());
+        let provider = config.guid;
         log_info!("private session {:?} started by {}", config.name, core.access.peer_name(reply_to.link));
-        let (gone, uncounted) = (Properties::default(), 0);
-        let is_named = false;
         let private = PrivateSessionEntry {
             config,
             starter,
             identity,
             owner,
             participants,
-            members,
-            is_named,
-            enables,
+            members: BTreeMap::new(),
+            is_named: false,
+            enables: BTreeMap::new(),
             tied_to,
-            gone,
-            uncounted,
+            gone: Properties::default(),
+            uncounted: 0,
             tracks_binaries: false,
         };
         self.all.insert(id, private);
@@ -103,14 +101,8 @@ impl PrivateSessions {
             .collect();
         links.dedup();
         let waiting = links.into_iter().filter(|link| self.join(core, registry, id, *link, order)).collect();
-        let within = Some(ANSWER_TIMEOUT);
-        self.await_processes(
-            core,
-            order,
-            PendingRequest::new(Some(reply_to), owner, id, RequestPurpose::Start),
-            waiting,
-            within,
-        );
+        let pending = PendingRequest::new(Some(reply_to), owner, id, RequestPurpose::Start);
+        self.await_processes(core, order, pending, waiting, Some(ANSWER_TIMEOUT));
         Ok(())
     }
 
@@ -274,13 +266,8 @@ impl PrivateSessions {
         for (link, control) in orders {
             core.turn.send(link, Message::PrivateControl { order, session: id, user: uid, control });
         }
-        self.await_processes(
-            core,
-            order,
-            PendingRequest::new(Some(reply_to), claimant, id, purpose),
-            waiting,
-            Some(within),
-        );
+        let pending = PendingRequest::new(Some(reply_to), claimant, id, purpose);
+        self.await_processes(core, order, pending, waiting, Some(within));
         Ok(())
     }
 
@@ -312,13 +299,8 @@ impl PrivateSessions {
             (Ok(order), _) => {
                 let within = private.disk_timeout();
                 let purpose = RequestPurpose::Stop(Box::new(private));
-                self.await_processes(
-                    core,
-                    order,
-                    PendingRequest::new(reply_to, claimant, id, purpose),
-                    waiting,
-                    Some(within),
-                );
+                let pending = PendingRequest::new(reply_to, claimant, id, purpose);
+                self.await_processes(core, order, pending, waiting, Some(within));
             }
             (Err(refusal), Some(reply_to)) => core.turn.refuse(reply_to, refusal),
             (Err(_), None) => {}
@@ -414,13 +396,8 @@ impl PrivateSessions {
             return Ok(());
         }
         let within = (timeout_ms != u32::MAX).then(|| Duration::from_millis(timeout_ms.into()));
-        self.await_processes(
-            core,
-            order,
-            PendingRequest::new(Some(reply_to), claimant, id, RequestPurpose::Enable),
-            links,
-            within,
-        );
+        let pending = PendingRequest::new(Some(reply_to), claimant, id, RequestPurpose::Enable);
+        self.await_processes(core, order, pending, links, within);
         Ok(())
     }
 }

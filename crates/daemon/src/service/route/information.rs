@@ -6,7 +6,7 @@
 //!   50     24      24, 87      87, 4201   5      1314         87, 50  50         87
 //!       ─▶ kept, and carried out
 //!
-//!   10 disallow list   ─▶ registry; registrations of enabled groups receive what is wanted now
+//!   10 disallow list   ─▶ registry; registrations of enabled groups receive their new parameters
 //!   16 periodic state  ─▶ tick, every so many seconds ─▶ Enable (capture state), to registrations
 //!                         that the session has enabled
 //!   18 binary tracking ─▶ ReportModules, to enabled registrations and after each later enable
@@ -118,26 +118,16 @@ impl Service {
                 .iter()
                 .try_for_each(|provider| self.core.access.check_enable(reply_to.link, *provider))?;
         }
+        let mask = if let Set::SystemTraceEnableFlags(mask) = set { Some(*mask) } else { None };
         match set {
-            Set::SystemTraceEnableFlags(mask) => self.system_loggers.change_settings(
-                &mut self.core,
-                &mut self.providers.registry,
-                reply_to,
-                id,
-                Some(*mask),
-                settings,
-            ),
-            Set::StackTracing(_)
+            Set::SystemTraceEnableFlags(_)
+            | Set::StackTracing(_)
             | Set::ContextRegister { .. }
             | Set::PmcEventList(_)
-            | Set::PmcCounterList(_) => self.system_loggers.change_settings(
-                &mut self.core,
-                &mut self.providers.registry,
-                reply_to,
-                id,
-                None,
-                settings,
-            ),
+            | Set::PmcCounterList(_) => {
+                let registry = &mut self.providers.registry;
+                self.system_loggers.change_settings(&mut self.core, registry, reply_to, id, mask, settings)
+            }
             set => {
                 self.core.information.store_settings(id, settings);
                 self.apply_setting(id, set, &config);

@@ -4,7 +4,7 @@
 //!   Start ─▶ checks, in the published order ─▶ Starting
 //!       │      └─(own thread: kernel events, check and empty the file, Session::start)─▶ Started
 //!       │             ─▶ Properties
-//!       └─ no room: the file is checked nevertheless, because a full disk is reported first
+//!       └─ limit reached: the file is checked nevertheless: a full disk is reported first
 //!              ─▶ FileChecked ─▶ Refused
 //! ```
 

@@ -73,7 +73,7 @@ fn session_whose_collector_panics_fails_and_frees_its_name() {
     assert_ne!(start(&mut service, &notices, "failing"), failing);
 }
 
-/// Environment variable that names the thread that panics, in a process of its own.
+/// Environment variable that makes a thread of the test process panic.
 const PANICKING_THREAD: &str = "TRACEWEIR_TEST_PANICKING_THREAD";
 
 /// Runs the test below again in a process where the given thread panics.

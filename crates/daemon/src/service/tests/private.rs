@@ -716,7 +716,7 @@ fn guids_enabled_by_name_in_one_process_are_limited() {
     assert!(take_orders_about_app(&mut service).is_empty());
     send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
     assert_eq!(take_orders_about_app(&mut service).len(), 1 + 64, "the limit holds for later calls");
-    // A GUID that is no longer registered makes room.
+    // A GUID without a registration is disabled when another GUID needs its place.
     send(&mut service, 20, Message::Unregister { registration: 1 });
     register_app_again(&mut service, 20, 72, 0x201);
     assert_eq!(take_orders_about_app(&mut service), ["20 Disable 100", "20 Enable 201"]);

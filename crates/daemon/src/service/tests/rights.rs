@@ -10,8 +10,8 @@ use super::*;
 use crate::process::may_profile;
 use crate::registry::EnableTarget;
 
-/// A thread that raises and drops its capabilities on command; the kernel checks it like a process
-/// of its own.
+/// A thread that raises and drops its capabilities on command; the kernel checks it like a separate
+/// process.
 struct ChangingThread {
     pid: u32,
     commands: Sender<bool>,
