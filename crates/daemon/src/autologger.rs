@@ -169,7 +169,10 @@ mod tests {
         assert!(all.put(&Definition::new("ab", Guid::NULL)).is_err(), "the daemon would refuse it");
         assert_eq!(all.check(&app), Ok(vec![]));
         app.log_file_mode = 3;
-        assert!(all.check(&app).unwrap_err().reason.contains("87"), "sequential and circular");
+        assert!(
+            all.check(&app).unwrap_err().reason.contains("87"),
+            "a log cannot be sequential and circular"
+        );
         assert!(all.remove("My App").unwrap() && !all.remove("My App").unwrap());
         assert_eq!(all.names(), Ok(vec![]));
     }

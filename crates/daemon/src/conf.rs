@@ -143,8 +143,8 @@ pub(crate) fn parse(text: &str) -> Result<Vec<ConfSection>, ConfigError> {
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        if let Some(rest) = line.strip_prefix('[') {
-            let heading = parse_heading(rest)
+        if let Some(remaining) = line.strip_prefix('[') {
+            let heading = parse_heading(remaining)
                 .ok_or_else(|| ConfigError::new(number, "a section is [NAME] or [GUID]"))?;
             let next = ConfSection { heading: heading.to_owned(), line: number, entries: Vec::new() };
             done.push(std::mem::replace(&mut section, next));
@@ -161,14 +161,14 @@ pub(crate) fn parse(text: &str) -> Result<Vec<ConfSection>, ConfigError> {
 }
 
 /// Returns the text before the closing bracket.
-fn parse_heading(rest: &str) -> Option<&str> {
-    let (heading, after) = rest.split_once(']')?;
+fn parse_heading(remaining: &str) -> Option<&str> {
+    let (heading, after) = remaining.split_once(']')?;
     let heading = heading.trim();
     (!heading.is_empty() && is_end(after)).then_some(heading)
 }
 
 fn parse_entry(line: &str, number: usize) -> Result<ConfEntry, ConfigError> {
-    let Some((name, rest)) = line.split_once('=') else {
+    let Some((name, remaining)) = line.split_once('=') else {
         return Err(ConfigError::new(number, "a line is NAME = VALUE, [SECTION] or # a comment"));
     };
     let name = name.trim();
@@ -177,7 +177,7 @@ fn parse_entry(line: &str, number: usize) -> Result<ConfEntry, ConfigError> {
         return Err(ConfigError::new(number, "a name has letters, digits and underscores only"));
     }
     let (value, after) =
-        parse_value(rest.trim_start(), true).map_err(|reason| ConfigError::new(number, reason))?;
+        parse_value(remaining.trim_start(), true).map_err(|reason| ConfigError::new(number, reason))?;
     if !is_end(after) {
         return Err(ConfigError::new(number, format!("there is more than one value for {name}")));
     }
@@ -185,34 +185,39 @@ fn parse_entry(line: &str, number: usize) -> Result<ConfEntry, ConfigError> {
 }
 
 /// Returns whether the rest of a line is empty or a comment.
-fn is_end(rest: &str) -> bool {
-    let rest = rest.trim_start();
-    rest.is_empty() || rest.starts_with('#')
+fn is_end(remaining: &str) -> bool {
+    let remaining = remaining.trim_start();
+    remaining.is_empty() || remaining.starts_with('#')
 }
 
 /// Parses the value at the start of a text; returns the value and the remaining text.
 fn parse_value(text: &str, may_be_list: bool) -> Result<(ConfValue, &str), String> {
-    if let Some(rest) = text.strip_prefix('"') {
-        return parse_quoted(rest).map(|(text, rest)| (ConfValue::Text(text), rest));
+    if let Some(remaining) = text.strip_prefix('"') {
+        return parse_quoted(remaining).map(|(text, remaining)| (ConfValue::Text(text), remaining));
     }
-    if let Some(rest) = text.strip_prefix('[').filter(|_| may_be_list) {
-        return parse_list(rest);
+    if let Some(remaining) = text.strip_prefix('[').filter(|_| may_be_list) {
+        return parse_list(remaining);
     }
     let end = text.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(text.len());
-    let (digits, rest) = text.split_at_checked(end).unwrap_or((text, ""));
+    let (digits, remaining) = text.split_at_checked(end).unwrap_or((text, ""));
     let number = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => digits.parse(),
     };
     let wanted = || "a value is a number (10, 0x1F), text in quotes or a list in brackets".to_owned();
-    Ok((ConfValue::Number(number.map_err(|_| wanted())?), rest))
+    Ok((ConfValue::Number(number.map_err(|_| wanted())?), remaining))
 }
 
 fn parse_quoted(text: &str) -> Result<(String, &str), String> {
     let (mut out, mut chars) = (String::new(), text.char_indices());
     while let Some((index, c)) = chars.next() {
         match c {
-            '"' => return Ok((out, text.get(index..).and_then(|rest| rest.strip_prefix('"')).unwrap_or(""))),
+            '"' => {
+                return Ok((
+                    out,
+                    text.get(index..).and_then(|remaining| remaining.strip_prefix('"')).unwrap_or(""),
+                ));
+            }
             '\\' => match chars.next() {
                 Some((_, c @ ('"' | '\\'))) => out.push(c),
                 _ => return Err("in quotes \\ stands before \" or \\ only".to_owned()),
@@ -228,17 +233,17 @@ fn parse_list(mut text: &str) -> Result<(ConfValue, &str), String> {
     let mut values = Vec::new();
     loop {
         text = text.trim_start();
-        if let Some(rest) = text.strip_prefix(']') {
-            return Ok((ConfValue::List(values), rest));
+        if let Some(remaining) = text.strip_prefix(']') {
+            return Ok((ConfValue::List(values), remaining));
         }
         if values.len() >= MAX_LIST_VALUES {
             return Err(format!("a list has at most {MAX_LIST_VALUES} values"));
         }
-        let (one, rest) = parse_value(text, false)?;
+        let (one, remaining) = parse_value(text, false)?;
         values.push(one);
-        text = rest.trim_start();
+        text = remaining.trim_start();
         match text.strip_prefix(',') {
-            Some(rest) => text = rest,
+            Some(remaining) => text = remaining,
             None if text.starts_with(']') => {}
             None => return Err("a list is [one, two] on one line".to_owned()),
         }
@@ -300,9 +305,9 @@ mod tests {
             ("[x", 1, "section"),
             ("[x] y", 1, "section"),
         ] {
-            let wrong = parse(text).expect_err(text);
-            assert_eq!(wrong.line, line, "{text}");
-            assert!(wrong.reason.contains(word), "{text}: {wrong}");
+            let error = parse(text).expect_err(text);
+            assert_eq!(error.line, line, "{text}");
+            assert!(error.reason.contains(word), "{text}: {error}");
         }
         assert_eq!(parse(&"#\n".repeat(MAX_FILE_BYTES)).unwrap_err().line, 0);
         let long = format!("A = [{}]", "1,".repeat(MAX_LIST_VALUES + 1));

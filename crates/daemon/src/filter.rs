@@ -163,7 +163,11 @@ mod tests {
             resolve_all(vec![(EVENT_FILTER_TYPE_PID, data.clone()), (PROVIDER_TYPE, vec![1])]).unwrap();
         let scope = scope.unwrap();
         assert_eq!(scope.processes, Some(vec![ProcessKey::from_pid(own).unwrap()]));
-        assert_eq!(scope.filters(), [Filter { kind: EVENT_FILTER_TYPE_PID, data }], "kept unchanged");
+        assert_eq!(
+            scope.filters(),
+            [Filter { kind: EVENT_FILTER_TYPE_PID, data }],
+            "scope filters are stored unchanged"
+        );
         assert_eq!(params.filters, [Filter { kind: PROVIDER_TYPE, data: vec![1] }], "the other filters stay");
         assert_eq!(
             resolve_all(vec![(EVENT_FILTER_TYPE_NONE, vec![])]).unwrap(),
@@ -196,40 +200,44 @@ mod tests {
     #[test]
     fn filters_that_break_a_rule_are_refused() {
         let pid = |n: usize| (EVENT_FILTER_TYPE_PID, vec![1u8; n]);
-        assert_eq!(status(vec![pid(32)]), Status::ERROR_SUCCESS, "eight ids");
+        assert_eq!(status(vec![pid(32)]), Status::ERROR_SUCCESS, "eight process ids are allowed");
         for wrong in [0, 3, 5, 36] {
             assert_eq!(status(vec![pid(wrong)]), Status::ERROR_INVALID_PARAMETER, "{wrong} bytes");
         }
         assert_eq!(
             status(vec![(PROVIDER_TYPE, vec![]), (PROVIDER_TYPE, vec![])]),
             Status::ERROR_INVALID_PARAMETER,
-            "one type twice"
+            "a filter type is given twice"
         );
         assert_eq!(
             status((1..=14).map(|kind| (kind, vec![])).collect()),
             Status::ERROR_INVALID_PARAMETER,
-            "fourteen filters"
+            "fourteen filters are too many"
         );
         assert_eq!(
             status((1..=13).map(|kind| (kind, vec![])).collect()),
             Status::ERROR_SUCCESS,
-            "thirteen filters"
+            "thirteen filters are allowed"
         );
-        assert_eq!(status(vec![(UNKNOWN_TYPE, vec![])]), Status::ERROR_INVALID_PARAMETER, "an unknown type");
+        assert_eq!(
+            status(vec![(UNKNOWN_TYPE, vec![])]),
+            Status::ERROR_INVALID_PARAMETER,
+            "the filter type is unknown"
+        );
         assert_eq!(
             status(vec![(EVENT_FILTER_TYPE_EXECUTABLE_NAME, vec![])]),
             Status::ERROR_INVALID_PARAMETER,
-            "no name"
+            "the list of names is empty"
         );
         assert_eq!(
             status(vec![(EVENT_FILTER_TYPE_SYSTEM_FLAGS, vec![0; 4])]),
             Status::ERROR_INVALID_PARAMETER,
-            "a filter of the kernel's provider"
+            "only the kernel's provider has this filter"
         );
         assert_eq!(
             status(vec![(EVENT_FILTER_TYPE_TRACEHANDLE, vec![0; 8])]),
             Status::ERROR_INVALID_PARAMETER,
-            "a filter of the kernel's provider"
+            "only the kernel's provider has this filter"
         );
     }
 

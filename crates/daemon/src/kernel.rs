@@ -138,8 +138,8 @@ impl LockableMemory {
 /// of its ring or, where the ring is limited, of its backlog.
 fn memory_share(config: &SessionConfig, cpus: u16) -> u64 {
     let memory = (u64::from(config.buffer_size) << 10).saturating_mul(u64::from(config.maximum_buffers));
-    let (least, most) = RING_BYTES;
-    memory.checked_div(u64::from(cpus)).unwrap_or(0).clamp(least, most)
+    let (min, max) = RING_BYTES;
+    memory.checked_div(u64::from(cpus)).unwrap_or(0).clamp(min, max)
 }
 
 /// Returns the size of a ring in bytes: a share of the session's own memory or, in an unprivileged
@@ -153,8 +153,8 @@ fn ring_bytes(
     let share = match scope {
         Scope::Everything => memory_share(config, cpus),
         Scope::Own => {
-            let (least, most) = OWN_RING_BYTES;
-            lockable().ring_bytes(u64::from(cpus)).clamp(least, most)
+            let (min, max) = OWN_RING_BYTES;
+            lockable().ring_bytes(u64::from(cpus)).clamp(min, max)
         }
     };
     let power = share.checked_ilog2().and_then(|bits| 1_usize.checked_shl(bits));
@@ -208,17 +208,17 @@ impl CaptureStep {
 
 /// Applies all steps, or none.
 pub(crate) fn apply_capture_steps(steps: &[CaptureStep]) -> Result<Vec<Option<OpenCapture>>> {
-    let mut begun = Vec::new();
+    let mut opened = Vec::new();
     for step in steps {
         match step.apply() {
-            Ok(capture) => begun.push(capture),
+            Ok(capture) => opened.push(capture),
             Err(e) => {
-                steps.iter().take(begun.len()).for_each(CaptureStep::undo);
+                steps.iter().take(opened.len()).for_each(CaptureStep::undo);
                 return Err(e);
             }
         }
     }
-    Ok(begun)
+    Ok(opened)
 }
 
 /// Returns the error for missing kernel events, with the published status.
@@ -255,7 +255,7 @@ mod tests {
             |config: &SessionConfig, cpus| ring_bytes(config, cpus, Scope::Everything, lockable(0, 0));
         assert_eq!(shared(&config(64, 24), 2), 512 << 10);
         assert_eq!(shared(&config(64, 512), 2), 16 << 20);
-        assert_eq!(shared(&config(64, 500), 2), 8 << 20, "a power of two");
+        assert_eq!(shared(&config(64, 500), 2), 8 << 20, "the size is a power of two");
         assert_eq!(shared(&config(16384, 1000), 2), 64 << 20);
         let own = |cpus, per_cpu, process| {
             ring_bytes(&config(64, 512), cpus, Scope::Own, lockable(per_cpu, process))

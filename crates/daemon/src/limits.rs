@@ -78,11 +78,11 @@ pub(crate) struct Claimant {
 }
 
 impl Claimant {
-    /// Returns whether the user may have one more of a resource. `held` lists the current holders;
+    /// Returns whether the user may have one more of a resource. `holders` lists the current holders;
     /// `of_guest` and `of_guests` are the limits for one guest and for all guests.
     pub(crate) fn is_below_limits(
         self,
-        held: impl Iterator<Item = Self>,
+        holders: impl Iterator<Item = Self>,
         of_guest: usize,
         of_guests: usize,
     ) -> bool {
@@ -90,7 +90,7 @@ impl Claimant {
             return true;
         }
         let (mut own, mut all) = (0_usize, 0_usize);
-        for other in held.filter(|holder| holder.is_guest) {
+        for other in holders.filter(|holder| holder.is_guest) {
             own += usize::from(other.uid == self.uid);
             all += 1;
         }
@@ -98,15 +98,15 @@ impl Claimant {
     }
 }
 
-/// Returns how many of `most` sessions one guest may have.
-pub(crate) fn max_sessions_of_guest(most: usize) -> usize {
-    (most / 2).max(1)
+/// Returns how many of `max_sessions` sessions one guest may have.
+pub(crate) fn max_sessions_of_guest(max_sessions: usize) -> usize {
+    (max_sessions / 2).max(1)
 }
 
-/// Returns how many of `most` sessions all guests may have: the others are for root and the
+/// Returns how many of `max_sessions` sessions all guests may have: the others are for root and the
 /// daemon's own user.
-pub(crate) fn max_sessions_of_guests(most: usize) -> usize {
-    most.saturating_sub(most / 8)
+pub(crate) fn max_sessions_of_guests(max_sessions: usize) -> usize {
+    max_sessions.saturating_sub(max_sessions / 8)
 }
 
 /// The connections that exist when a new one arrives.
@@ -200,9 +200,12 @@ mod tests {
         let connections =
             |all, guests, of_user| ConnectionCounts { all, guests, of_user, before_hello_of_user: 0 };
         assert!(connections(100, 100, 100).is_below_guest_limits());
-        assert!(!connections(1024, 1024, 1024).is_below_guest_limits(), "one alone");
+        assert!(!connections(1024, 1024, 1024).is_below_guest_limits(), "one guest has reached its limit");
         let four = connections(3072, 3072, 768);
-        assert!(!four.is_below_guest_limits() && four.is_below_total_limit(), "four together");
+        assert!(
+            !four.is_below_guest_limits() && four.is_below_total_limit(),
+            "four guests together have reached the limit"
+        );
         assert!(
             connections(4095, 0, 4095).is_below_total_limit()
                 && !connections(4096, 0, 0).is_below_total_limit()
@@ -216,10 +219,12 @@ mod tests {
         assert_eq!((max_sessions_of_guest(1), max_sessions_of_guests(1)), (1, 1));
         let (ann, bob) = (Claimant { uid: 1, is_guest: true }, Claimant { uid: 2, is_guest: true });
         let root = Claimant { uid: 0, is_guest: false };
-        let held = [ann, ann, bob, root, root];
-        assert!(bob.is_below_limits(held.into_iter(), 2, 4) && root.is_below_limits(held.into_iter(), 0, 0));
-        assert!(!ann.is_below_limits(held.into_iter(), 2, 4), "has two already");
-        assert!(!bob.is_below_limits(held.into_iter(), 2, 3), "guests have three");
+        let holders = [ann, ann, bob, root, root];
+        assert!(
+            bob.is_below_limits(holders.into_iter(), 2, 4) && root.is_below_limits(holders.into_iter(), 0, 0)
+        );
+        assert!(!ann.is_below_limits(holders.into_iter(), 2, 4), "Ann has two already");
+        assert!(!bob.is_below_limits(holders.into_iter(), 2, 3), "all guests have three already");
         const {
             assert!(
                 MAX_PENDING_REQUESTS_OF_GUEST < MAX_PENDING_REQUESTS_OF_GUESTS

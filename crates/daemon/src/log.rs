@@ -165,7 +165,7 @@ mod tests {
         let own = |level: LogLevel| level.line_counter().map(std::ptr::from_ref);
         assert_ne!(own(LogLevel::Client), own(LogLevel::Info));
         assert_ne!(own(LogLevel::Client), own(LogLevel::Refused));
-        assert_eq!(own(LogLevel::Audit), None, "has no limit");
+        assert_eq!(own(LogLevel::Audit), None, "audit lines have no limit");
     }
 
     #[test]

@@ -259,9 +259,9 @@ fn check_free_space(file: impl AsFd, terms: &FileTerms, reserve: u64) -> Result<
     let is_system = rustix::fs::stat("/").is_ok_and(|root| root.st_dev == stat.st_dev);
     let needed = max_bytes.saturating_add(if is_system { reserve } else { 0 });
     let system = rustix::fs::fstatvfs(&file).map_err(unknown)?;
-    let taken = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
+    let file_bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
     let blocks = if terms.is_for_root { system.f_bfree } else { system.f_bavail };
-    let free = blocks.saturating_mul(system.f_frsize).saturating_add(taken);
+    let free = blocks.saturating_mul(system.f_frsize).saturating_add(file_bytes);
     if free < needed {
         let reason = "there is less free space than the maximum size of the log plus the reserve (TRACEWEIR_RESERVE_MB)";
         return Err(properties_error(Status::ERROR_DISK_FULL, reason));
@@ -324,10 +324,10 @@ mod tests {
         };
         let first = open(&a).unwrap();
         std::fs::write(&a, "new").unwrap();
-        assert_eq!(open(&b).unwrap_err().status(), Status::ERROR_BAD_PATHNAME, "in use");
+        assert_eq!(open(&b).unwrap_err().status(), Status::ERROR_BAD_PATHNAME, "the file is in use");
         assert_eq!(std::fs::read(&a).unwrap(), b"new");
         drop(first);
-        assert!(open(&b).is_ok(), "free again");
+        assert!(open(&b).is_ok(), "the file is free again");
     }
 
     #[test]
@@ -347,8 +347,16 @@ mod tests {
         assert_eq!(sequence(vec![file(), folder()]), None);
         assert_eq!(sequence(vec![file()]), Some(Status::ERROR_INVALID_PARAMETER));
         assert_eq!(sequence(vec![file(), folder(), folder()]), Some(Status::ERROR_INVALID_PARAMETER));
-        assert_eq!(sequence(vec![file(), file()]), Some(Status::ERROR_BAD_PATHNAME), "not a folder");
-        assert_eq!(sequence(vec![folder(), file()]), Some(Status::ERROR_BAD_PATHNAME), "not a file");
+        assert_eq!(
+            sequence(vec![file(), file()]),
+            Some(Status::ERROR_BAD_PATHNAME),
+            "the second descriptor is not a folder"
+        );
+        assert_eq!(
+            sequence(vec![folder(), file()]),
+            Some(Status::ERROR_BAD_PATHNAME),
+            "the first descriptor is not a file"
+        );
     }
 
     #[test]

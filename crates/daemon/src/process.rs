@@ -236,9 +236,12 @@ mod tests {
         let own = std::process::id();
         let key = ProcessKey::from_pid(own).unwrap();
         assert!(!has_ended(own, Some(key)));
-        assert!(has_ended(own, Some(ProcessKey { start_ticks: key.start_ticks + 1, ..key })), "id reused");
-        assert!(has_ended(own, None), "it had ended when it connected");
-        assert!(!has_ended(0, None), "not visible");
+        assert!(
+            has_ended(own, Some(ProcessKey { start_ticks: key.start_ticks + 1, ..key })),
+            "another process has the id"
+        );
+        assert!(has_ended(own, None), "the process had ended when it connected");
+        assert!(!has_ended(0, None), "a process that is not visible has not ended");
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let (pid, key) = (child.id(), ProcessKey::from_pid(child.id()));
         assert!(key.is_some() && !has_ended(pid, key));
@@ -248,7 +251,7 @@ mod tests {
             assert!(Instant::now() < deadline, "a process that is not reaped has ended");
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert_eq!(ProcessKey::from_pid(pid), key, "it is not reaped");
+        assert_eq!(ProcessKey::from_pid(pid), key, "the process is not reaped yet");
         child.wait().unwrap();
         assert!(has_ended(pid, key) && has_ended(pid, None));
     }
@@ -278,7 +281,7 @@ mod tests {
     fn only_processes_that_are_not_visible_count_as_contained() {
         let own = std::process::id();
         assert!(!is_contained(own) && !is_in_other_namespace(own));
-        assert!(!is_contained(u32::MAX), "gone");
+        assert!(!is_contained(u32::MAX), "the process does not exist");
         assert!(is_contained(0));
         assert_eq!(namespace_depth("self"), namespace_depth(&own.to_string()));
         assert!(namespace_depth("self").is_some());
@@ -287,7 +290,7 @@ mod tests {
     #[test]
     fn threads_of_the_same_namespace_keep_their_ids() {
         assert!(matches!(thread_id_recording(std::process::id()), Threads::AsGiven));
-        assert!(matches!(thread_id_recording(u32::MAX), Threads::AsGiven), "gone");
+        assert!(matches!(thread_id_recording(u32::MAX), Threads::AsGiven), "the process does not exist");
     }
 
     #[test]
@@ -319,7 +322,7 @@ mod tests {
         assert_eq!(scans(Duration::from_millis(99)), 0);
         assert_eq!(scans(Duration::from_millis(100)), 1);
         assert_eq!(scans(Duration::from_millis(350)), 2);
-        assert_eq!(scans(Duration::from_millis(400)), 1, "the remainder counts on");
+        assert_eq!(scans(Duration::from_millis(400)), 1, "the remaining 50 ms count");
         assert_eq!(scans(Duration::from_secs(3600)), 16);
     }
 }

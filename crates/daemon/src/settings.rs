@@ -53,7 +53,7 @@ impl Settings {
                 Ok(sections) => {
                     settings.apply(&sections, |reason| log_warning!("{}: {reason}", path.display()))
                 }
-                Err(wrong) => log_warning!("{}: {wrong}; the defaults apply", path.display()),
+                Err(error) => log_warning!("{}: {error}; the defaults apply", path.display()),
             }
         }
         settings.with_environment(|name| trusted_variable(name)?.into_string().ok())
@@ -65,7 +65,7 @@ impl Settings {
                 match entry.as_u32() {
                     Ok(value) if index == 0 && self.set(&entry.name, value) => {}
                     Ok(_) => report(&format!("line {}: {}", entry.line, unknown(entry, index))),
-                    Err(wrong) => report(&wrong.to_string()),
+                    Err(error) => report(&error.to_string()),
                 }
             }
         }

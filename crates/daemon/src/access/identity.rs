@@ -85,7 +85,7 @@ mod tests {
     fn groups_are_looked_up_by_user_without_help_of_the_kernel() {
         assert_eq!(groups_of_user(1000, USERS, GROUPS), [51, 90]);
         assert_eq!(groups_of_user(1001, USERS, GROUPS), [90]);
-        assert_eq!(groups_of_user(77, USERS, GROUPS), [], "an unknown user");
+        assert_eq!(groups_of_user(77, USERS, GROUPS), [], "an unknown user has no groups");
         assert_eq!(groups_of_user(1000, USERS, ""), []);
     }
 

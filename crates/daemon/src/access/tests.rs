@@ -92,8 +92,8 @@ fn object_without_list_uses_the_default_list() {
     change(&mut access, DEFAULT_TRACE_SECURITY, 2, Sid::user(1000), right, true);
     assert!(has(&access, &ann, right));
     change(&mut access, OBJECT, 0, Sid::user(1001), right, true);
-    assert!(!has(&access, &ann, right), "an own list replaces the default");
-    assert!(!has(&access, &ann, Rights::TRACELOG_REGISTER_GUIDS), "set, not added");
+    assert!(!has(&access, &ann, right), "a list of the object replaces the default list");
+    assert!(!has(&access, &ann, Rights::TRACELOG_REGISTER_GUIDS), "SET_DACL replaces all entries");
     access.lists.set_list(OBJECT, None);
     assert!(has(&access, &ann, right));
     access.lists.set_list(DEFAULT_TRACE_SECURITY, None);
@@ -264,12 +264,12 @@ fn untrusted_list_grants_nothing_and_affects_no_other() {
         assert!(!has(&open(), &everyone, register), "{what}");
     }
     fs::write(&file, &good).unwrap();
-    assert!(has(&open(), &everyone, register), "a valid list");
+    assert!(has(&open(), &everyone, register), "the list is valid");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
     assert!(!has(&open(), &everyone, register), "other users could have written it");
     fs::remove_file(&file).unwrap();
     symlink(OTHER.to_string(), &file).unwrap();
-    assert!(!has(&open(), &everyone, register), "a symbolic link");
+    assert!(!has(&open(), &everyone, register), "a symbolic link is not followed");
     fs::remove_file(&file).unwrap();
     fs::write(dir.path().join("security.d/.new-x"), b"left over").unwrap();
     fs::write(dir.path().join("security.d/README"), b"not a list").unwrap();

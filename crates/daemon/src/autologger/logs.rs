@@ -87,7 +87,7 @@ mod tests {
         definition.file_max = 3;
         let counters: Vec<u32> = (0..5).map(|counter| next_generation(&definition, counter)).collect();
         assert_eq!(counters, [1, 2, 3, 1, 2]);
-        assert_eq!(next_generation(&definition, u32::MAX), 1, "a counter out of range");
+        assert_eq!(next_generation(&definition, u32::MAX), 1, "a counter out of range starts again at 1");
     }
 
     #[test]
@@ -96,12 +96,16 @@ mod tests {
         let root = dir.path();
         let path = root.join("a.etl");
         assert_eq!(open_status(&path), Status::ERROR_SUCCESS);
-        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o137, 0, "no wider than 0640");
+        assert_eq!(
+            path.metadata().unwrap().permissions().mode() & 0o137,
+            0,
+            "the mode permits no more than 0640"
+        );
         fs::write(&path, "old").unwrap();
         assert_eq!(
             (open_status(&path), fs::read(&path).unwrap()),
             (Status::ERROR_SUCCESS, b"old".to_vec()),
-            "not emptied yet"
+            "opening does not empty the file"
         );
         assert_eq!(open_status(&root.join("none/a.etl")), Status::ERROR_PATH_NOT_FOUND);
         assert_eq!(open_status(&path.join("a.etl")), Status::ERROR_PATH_NOT_FOUND);

@@ -44,8 +44,8 @@ pub(crate) fn prepare_autologgers(folders: Folders, post: Arc<dyn Fn(PrepareRepo
     let work = move || {
         let _at_end = at_end;
         let all = Autologgers::new(folders);
-        let names = all.names().unwrap_or_else(|wrong| {
-            log_warning!("no autologger is started: {wrong}");
+        let names = all.names().unwrap_or_else(|error| {
+            log_warning!("no autologger is started: {error}");
             Vec::new()
         });
         for name in names {
@@ -73,8 +73,9 @@ impl Drop for ReportAll {
 /// Prepares one autologger; `None` if its definition does not start it.
 fn prepare_autologger(all: &Autologgers, name: &str) -> Result<Option<ReadyAutologger>, Refusal> {
     let file = all.file(name);
-    let wrong = |wrong| Refusal::new(Status::ERROR_INVALID_PARAMETER, format!("{}: {wrong}", file.display()));
-    let Some(mut definition) = all.get(name).map_err(wrong)?.filter(|definition| definition.start) else {
+    let invalid =
+        |error| Refusal::new(Status::ERROR_INVALID_PARAMETER, format!("{}: {error}", file.display()));
+    let Some(mut definition) = all.get(name).map_err(invalid)?.filter(|definition| definition.start) else {
         return Ok(None);
     };
     for corrected in definition.correct() {

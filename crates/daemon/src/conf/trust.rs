@@ -77,7 +77,7 @@ pub(crate) fn check_folder(folder: &Path) -> Result<bool, ConfigError> {
 /// empty if the folder does not exist.
 pub(crate) fn list_names(folder: &Path, ending: &str) -> Result<Vec<String>, ConfigError> {
     let error = |reason: String| ConfigError::new(0, format!("{}: {reason}", folder.display()));
-    if !check_folder(folder).map_err(|wrong| error(wrong.reason))? {
+    if !check_folder(folder).map_err(|untrusted| error(untrusted.reason))? {
         return Ok(Vec::new());
     }
     let entries = folder.read_dir().map_err(|e| error(e.to_string()))?;

@@ -143,7 +143,7 @@ mod tests {
             fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
         }
         let denied = Status::ERROR_ACCESS_DENIED;
-        assert_eq!(open_in(&folder, "a", ann).err(), Some(denied), "root's folder");
+        assert_eq!(open_in(&folder, "a", ann).err(), Some(denied), "the folder belongs to root");
         std::os::unix::fs::chown(&folder, Some(ann.uid), Some(ann.gid)).unwrap();
         let made = open_in(&folder, "a", ann).unwrap().metadata().unwrap();
         assert_eq!((made.uid(), made.gid(), made.mode() & 0o137), (ann.uid, ann.gid, 0));
@@ -151,7 +151,11 @@ mod tests {
         assert_eq!(open_in(&folder, "a", bob).err(), Some(denied));
         fs::set_permissions(&folder, PermissionsExt::from_mode(0o775)).unwrap();
         let with_group = open_in(&folder, "b", &owner(bob.uid, &[7, ann.gid])).unwrap().metadata().unwrap();
-        assert_eq!((with_group.uid(), with_group.gid()), (bob.uid, bob.gid), "by a group of this connection");
+        assert_eq!(
+            (with_group.uid(), with_group.gid()),
+            (bob.uid, bob.gid),
+            "a group of the connection may write"
+        );
         assert_eq!(open_in(&folder, "c", bob).err(), Some(denied), "another connection lacks that group");
         symlink("/etc/passwd", folder.join("link")).unwrap();
         assert_eq!(open_in(&folder, "link", ann).err(), Some(denied));
@@ -168,7 +172,7 @@ mod tests {
         assert!(open_in(&folder, "a", ann).is_ok());
         assert_eq!(geteuid().as_raw(), 0, "this thread is still root");
         let written = fs::write(dir.path().join("mine"), "");
-        assert!(written.is_ok(), "and can write as root");
+        assert!(written.is_ok(), "this thread can write as root");
     }
 
     #[test]

@@ -147,9 +147,17 @@ fn filter_of_one_enable_does_not_restrict_the_other() {
     let all = [(ids, 1), (names, 2), (payload, 3), (stack_ids, 4), (schematized, 5), (own, 6)];
     let none = with(0, &[]);
     assert_eq!(kinds(&with(stacks, &all), &none), [(stack_ids, 4), (schematized, 5), (own, 6)]);
-    assert_eq!(kinds(&with(stacks, &all), &with(stacks, &[])), [(schematized, 5), (own, 6)], "all stacks");
+    assert_eq!(
+        kinds(&with(stacks, &all), &with(stacks, &[])),
+        [(schematized, 5), (own, 6)],
+        "a group that asks for all stacks drops the stack filter"
+    );
     let other = with(0, &[(own, 8), (schematized, 9)]);
-    assert_eq!(kinds(&with(0, &[(own, 6)]), &other), [(own, 6), (schematized, 9)], "one of each type");
+    assert_eq!(
+        kinds(&with(0, &[(own, 6)]), &other),
+        [(own, 6), (schematized, 9)],
+        "one filter of each type stays"
+    );
 }
 
 #[test]
@@ -320,14 +328,14 @@ fn name_finds_registrations_with_another_guid_now_and_later() {
     assert_eq!(registry.registrations_reached(target, 6), [(1, 1)]);
 
     registry.register(1, 3, Guid::from_u128(8), &traits_named(NAME), false).unwrap();
-    assert_eq!(registry.sessions_wanting(1, 3), [], "until the rights are checked");
+    assert_eq!(registry.sessions_wanting(1, 3), [], "the name matches only after the rights are checked");
     reach(&mut registry, 3);
     registry.register(1, 4, Guid::from_u128(9), &[], false).unwrap();
     reach(&mut registry, 4);
     assert_eq!(
         [3, 4].map(|number| registry.sessions_wanting(1, number)),
         [vec![5], vec![]],
-        "one without a name"
+        "a registration without a name is not reached"
     );
     registry.set_traits(1, 4, &traits_named(NAME)).unwrap();
     reach(&mut registry, 4);
@@ -347,7 +355,7 @@ fn only_an_enable_by_name_matches_names() {
     let target = EnableTarget::Provider(Guid::from_provider_name(NAME));
     registry.enable(target, 5, EnableParams::default(), None, "").unwrap();
     registry.set_controller(target, 5, root());
-    assert!(registry.matches_of_enable(target, 5).is_empty(), "by the GUID alone");
+    assert!(registry.matches_of_enable(target, 5).is_empty(), "an enable by GUID alone matches no name");
     let other = EnableTarget::Provider(Guid::from_u128(3));
     registry.enable(other, 5, EnableParams::default(), None, NAME).unwrap();
     registry.set_controller(other, 5, root());
@@ -355,7 +363,7 @@ fn only_an_enable_by_name_matches_names() {
     let group = EnableTarget::Group(Guid::from_provider_name(NAME));
     registry.enable(group, 6, EnableParams::default(), None, NAME).unwrap();
     registry.set_controller(group, 6, root());
-    assert!(registry.matches_of_registration(1, 0).is_empty(), "a group");
+    assert!(registry.matches_of_registration(1, 0).is_empty(), "an enable of a group matches no name");
 }
 
 #[test]
@@ -376,7 +384,7 @@ fn enables_by_name_and_by_guid_are_one_request_and_one_entry() {
     registry.forget_session(6);
     assert!(registry.disable(EnableTarget::Provider(PROVIDER), 5));
     let params = registry.combined_params(1, 0, 5).unwrap();
-    assert_eq!((params.level, params.match_any), (4, 0), "what the name asks for is left");
+    assert_eq!((params.level, params.match_any), (4, 0), "the enable by name is left");
     assert_eq!(registry.sessions_wanting(1, 0), [5]);
 }
 

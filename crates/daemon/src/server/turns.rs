@@ -389,7 +389,7 @@ mod tests {
     const CONTROLLER: LinkId = 20;
 
     /// Returns when a controller's request is handled in a turn with these events.
-    fn turn(turns: &mut TurnSchedule, accepted: usize, has_failed: bool, has_more: bool) -> RequestStart {
+    fn run_turn(turns: &mut TurnSchedule, accepted: usize, has_failed: bool, has_more: bool) -> RequestStart {
         (turns.accepted, turns.are_more_waiting, turns.pauses) = (0, false, 0);
         turns.note_accepted(accepted, has_more);
         if has_failed {
@@ -402,25 +402,37 @@ mod tests {
     #[test]
     fn request_waits_for_connections_that_were_made_before_it() {
         let mut turns = TurnSchedule::default();
-        assert_eq!(turn(&mut turns, 0, false, false), RequestStart::Now);
+        assert_eq!(run_turn(&mut turns, 0, false, false), RequestStart::Now);
         for _ in 0..2 {
-            assert_eq!(turn(&mut turns, MAX_UNACCEPTED - 1, false, true), RequestStart::Later);
-            assert_eq!(turn(&mut turns, 0, false, false), RequestStart::Now, "all are accepted");
+            assert_eq!(run_turn(&mut turns, MAX_UNACCEPTED - 1, false, true), RequestStart::Later);
+            assert_eq!(
+                run_turn(&mut turns, 0, false, false),
+                RequestStart::Now,
+                "all connections are accepted"
+            );
         }
-        assert_eq!(turn(&mut turns, MAX_UNACCEPTED - 1, false, true), RequestStart::Later);
-        assert_eq!(turn(&mut turns, 1, false, true), RequestStart::Now, "the others were made later");
+        assert_eq!(run_turn(&mut turns, MAX_UNACCEPTED - 1, false, true), RequestStart::Later);
+        assert_eq!(
+            run_turn(&mut turns, 1, false, true),
+            RequestStart::Now,
+            "the other connections were made after the request"
+        );
     }
 
     #[test]
     fn request_waits_for_a_few_pauses_of_the_listeners() {
         let mut turns = TurnSchedule::default();
         for rest in 1..MAX_LISTENER_PAUSES {
-            assert_eq!(turn(&mut turns, 0, true, true), RequestStart::Later, "{rest}");
-            assert_eq!(turn(&mut turns, 0, false, true), RequestStart::Later, "during the pause");
+            assert_eq!(run_turn(&mut turns, 0, true, true), RequestStart::Later, "{rest}");
+            assert_eq!(
+                run_turn(&mut turns, 0, false, true),
+                RequestStart::Later,
+                "the request waits during the pause"
+            );
         }
-        assert_eq!(turn(&mut turns, 0, true, true), RequestStart::Incomplete);
-        assert_eq!(turn(&mut turns, 0, true, true), RequestStart::Later, "the next request waits again");
-        assert_eq!(turn(&mut turns, 1, false, false), RequestStart::Now, "descriptors are free again");
-        assert_eq!(turn(&mut turns, 0, true, true), RequestStart::Later);
+        assert_eq!(run_turn(&mut turns, 0, true, true), RequestStart::Incomplete);
+        assert_eq!(run_turn(&mut turns, 0, true, true), RequestStart::Later, "the next request waits again");
+        assert_eq!(run_turn(&mut turns, 1, false, false), RequestStart::Now, "descriptors are free again");
+        assert_eq!(run_turn(&mut turns, 0, true, true), RequestStart::Later);
     }
 }

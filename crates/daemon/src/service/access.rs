@@ -178,10 +178,13 @@ impl AccessControl {
         if missing.is_empty() {
             return Ok(());
         }
-        let (what, uid, pid) = (describe_object(object, missing), client.peer.uid, client.peer.pid);
-        log_refusal!("uid {uid}, process {pid}: no {missing} on {what}");
+        let (object_name, uid, pid) = (describe_object(object, missing), client.peer.uid, client.peer.pid);
+        log_refusal!("uid {uid}, process {pid}: no {missing} on {object_name}");
         let remedy = grant_command(&object_argument(object), uid, missing);
-        Err(Refusal::new(Status::ERROR_ACCESS_DENIED, format!("this needs {missing} on {what}; {remedy}")))
+        Err(Refusal::new(
+            Status::ERROR_ACCESS_DENIED,
+            format!("this needs {missing} on {object_name}; {remedy}"),
+        ))
     }
 
     /// Like [`check_right`](Self::check_right), without logging a refusal.
@@ -224,11 +227,13 @@ impl AccessControl {
     /// can execute another program meanwhile, and the right of that program must not serve the
     /// holder of the connection.
     pub(super) fn check_profiling(&self, link: LinkId) -> Result<(), Refusal> {
-        let may = self.client(link).is_some_and(|client| {
-            let may = client.could_profile && process::may_profile(client.peer.pid, client.peer.uid);
-            may && client.process.is_some() && ProcessKey::from_pid(client.peer.pid) == client.process
+        let is_permitted = self.client(link).is_some_and(|client| {
+            let is_permitted = client.could_profile && process::may_profile(client.peer.pid, client.peer.uid);
+            is_permitted
+                && client.process.is_some()
+                && ProcessKey::from_pid(client.peer.pid) == client.process
         });
-        if may {
+        if is_permitted {
             return Ok(());
         }
         let reason = "profiling the system requires CAP_PERFMON or CAP_SYS_ADMIN: run as root, or grant it with setcap cap_perfmon+ep PROGRAM";

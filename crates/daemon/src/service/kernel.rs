@@ -209,7 +209,7 @@ impl SystemLoggers {
     ) {
         let Some(change) = self.changing.take() else { return };
         match outcome {
-            Ok(begun) => self.commit_change(core, registry, change, begun),
+            Ok(opened) => self.commit_change(core, registry, change, opened),
             Err(e) => match change.follow_up {
                 FollowUp::Nothing => log_client!("the kernel capture stays as it was: {e}"),
                 follow_up => follow_up.refuse(&mut core.turn, e.into()),
@@ -222,17 +222,17 @@ impl SystemLoggers {
         core: &mut Core,
         registry: &mut Registry,
         change: KernelChange,
-        begun: Vec<Option<OpenCapture>>,
+        opened: Vec<Option<OpenCapture>>,
     ) {
-        let mut begun = begun.into_iter();
+        let mut opened = opened.into_iter();
         for (id, wanted) in change.steps {
-            let begun = begun.next().flatten();
+            let opened = opened.next().flatten();
             let Some(running) = self.all.get_mut(&id) else {
-                drop_capture_on_thread(begun);
+                drop_capture_on_thread(opened);
                 continue;
             };
             running.wanted = wanted;
-            match (begun, core.sessions.running_session(id)) {
+            match (opened, core.sessions.running_session(id)) {
                 (Some(OpenCapture { source, control, losses, stack_bytes }), Some(session))
                     if running.control.is_none() =>
                 {
@@ -240,9 +240,9 @@ impl SystemLoggers {
                     session.capture(source);
                     self.store_capture(id, control, losses);
                 }
-                (begun, _) => {
+                (opened, _) => {
                     running.control.iter().for_each(|control| log_missing(&running.config.name, control));
-                    drop_capture_on_thread(begun);
+                    drop_capture_on_thread(opened);
                 }
             }
         }

@@ -39,41 +39,42 @@ impl Service {
         // From here on the settings hold the stack configuration.
         let stacks = std::mem::take(&mut config.kernel_stacks);
         let config = check_config(reply_to.link, config)?;
-        let raw = config.properties();
+        let properties = config.properties();
         // A session name can imply a fixed GUID, which then replaces the generated one.
-        let is_generated = generated == Some(raw.guid);
+        let is_generated = generated == Some(properties.guid);
         // A generated GUID has no access list; the default list applies.
-        let access_object = if is_generated { DEFAULT_TRACE_SECURITY } else { raw.guid };
-        self.core.access.check_right(reply_to.link, access_object, rights_to_run(raw))?;
-        let requested = is_system_logger(raw).then(|| RequestedGroups::from_flags(raw.enable_flags));
+        let access_object = if is_generated { DEFAULT_TRACE_SECURITY } else { properties.guid };
+        self.core.access.check_right(reply_to.link, access_object, rights_to_run(properties))?;
+        let requested =
+            is_system_logger(properties).then(|| RequestedGroups::from_flags(properties.enable_flags));
         if let Some(requested) = &requested {
-            self.core.access.check_kernel_access(reply_to.link, raw)?;
+            self.core.access.check_kernel_access(reply_to.link, properties)?;
             self.system_loggers.check_events(&self.core.access, reply_to.link, &requested.combined())?;
         }
-        let settings = self.core.information.settings_at_start(raw, &stacks)?;
-        self.core.sessions.check_name(&raw.name, &raw.guid)?;
-        self.private_sessions.check_name(&raw.name)?;
+        let settings = self.core.information.settings_at_start(properties, &stacks)?;
+        self.core.sessions.check_name(&properties.name, &properties.guid)?;
+        self.private_sessions.check_name(&properties.name)?;
         let (pid, owner) =
             self.core.access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
-        passed.check(NamedFiles::from_mode(raw.log_file_mode, raw.log_file.is_some()))?;
+        passed.check(NamedFiles::from_mode(properties.log_file_mode, properties.log_file.is_some()))?;
         // The published order checks disk space before the number of sessions and their memory.
-        let terms = FileTerms::for_log(raw, owner.uid);
+        let terms = FileTerms::for_log(properties, owner.uid);
         let claimant = self.core.access.claimant(reply_to.link);
-        let room = self.core.sessions.check_session_limit(claimant);
-        let room = room.and_then(|()| {
-            requested.as_ref().map_or(Ok(()), |_| self.system_loggers.check_logger_limit(raw))
+        let limits = self.core.sessions.check_session_limit(claimant);
+        let limits = limits.and_then(|()| {
+            requested.as_ref().map_or(Ok(()), |_| self.system_loggers.check_logger_limit(properties))
         });
-        let config = match room.and_then(|()| self.core.sessions.reduce_pool(config, claimant.is_guest)) {
+        let config = match limits.and_then(|()| self.core.sessions.reduce_pool(config, claimant.is_guest)) {
             Ok(config) => config,
             Err(refusal) => {
                 let Core { turn, sessions, .. } = &mut self.core;
                 return sessions.refuse_after_file_check(turn, reply_to, passed, terms, refusal);
             }
         };
-        let raw = config.properties();
-        let id = self.core.sessions.add(&self.core.access, reply_to, claimant, raw);
+        let properties = config.properties();
+        let id = self.core.sessions.add(&self.core.access, reply_to, claimant, properties);
         if is_generated {
-            self.core.access.add_generated(raw.guid);
+            self.core.access.add_generated(properties.guid);
         }
         if let Some(settings) = settings {
             self.core.information.store_settings(id, settings);

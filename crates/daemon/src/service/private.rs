@@ -259,12 +259,12 @@ impl PrivateSessions {
 
     /// Checks that a user may make another request to processes.
     fn check_pending(&self, claimant: Claimant) -> Result<(), Refusal> {
-        let held = self.pending.values().map(|pending| pending.claimant);
+        let holders = self.pending.values().map(|pending| pending.claimant);
         let busy = |reason| Err(Refusal::new(Status::ERROR_BUSY, reason));
         if self.pending.len() >= limits::MAX_PENDING_REQUESTS {
             busy("too many requests about private sessions are under way")
         } else if !claimant.is_below_limits(
-            held,
+            holders,
             limits::MAX_PENDING_REQUESTS_OF_GUEST,
             limits::MAX_PENDING_REQUESTS_OF_GUESTS,
         ) {
@@ -456,7 +456,10 @@ mod tests {
         assert!(!session.is_outranked_by(&with_groups(&[27])) && !session.is_outranked_by(&with_groups(&[])));
         assert!(session.is_outranked_by(&with_groups(&[27, 42])));
         assert!(session.is_outranked_by(&UserIdentity { gid: 42, ..with_groups(&[]) }));
-        assert!(!private(0, &[]).is_outranked_by(&with_groups(&[42])), "a session of root");
+        assert!(
+            !private(0, &[]).is_outranked_by(&with_groups(&[42])),
+            "a session of root has no outranking process"
+        );
     }
 
     #[test]
@@ -466,10 +469,16 @@ mod tests {
         let me = process(std::process::id(), 1);
         assert!(private(1, &[names(&format!("other;{program}\0"))]).includes(&me));
         assert!(!private(1, &[names("other")]).includes(&me));
-        assert!(!private(1, &[names(&program)]).includes(&process(u32::MAX, 1)), "its program is unknown");
+        assert!(
+            !private(1, &[names(&program)]).includes(&process(u32::MAX, 1)),
+            "the program of an ended process is unknown"
+        );
         let pid = |pid: u32| Filter { kind: EVENT_FILTER_TYPE_PID, data: pid.to_le_bytes().to_vec() };
         assert!(private(1, &[pid(std::process::id())]).includes(&me));
-        assert!(!private(1, &[pid(std::process::id()), names("other")]).includes(&me), "both must be met");
+        assert!(
+            !private(1, &[pid(std::process::id()), names("other")]).includes(&me),
+            "all filters must match"
+        );
         for wrong in [
             vec![names("")],
             vec![names("a"), names("b")],

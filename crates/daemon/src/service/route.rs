@@ -237,12 +237,12 @@ impl Service {
                 }
             }
             Message::SetTraits { registration, traits } => {
-                let taken = self.providers.set_traits(core, link, registration, &traits);
-                if taken.is_ok() {
+                let outcome = self.providers.set_traits(core, link, registration, &traits);
+                if outcome.is_ok() {
                     self.private_sessions.handle_new_name(core, &self.providers.registry, link, registration);
                 }
                 self.providers.drop_offers(link);
-                self.core.turn.reply_done(reply_to, taken);
+                self.core.turn.reply_done(reply_to, outcome);
             }
             Message::Unregister { registration } => {
                 self.providers.unregister(core, link, registration);

@@ -190,10 +190,10 @@ impl SessionTable {
 
     /// Returns how many bytes the buffers of another session may use.
     pub(super) fn free_pool_bytes(&self, is_guest: bool) -> u64 {
-        let taken: u64 = self.all.values().map(|entry| entry.pool_bytes).sum();
+        let used_bytes: u64 = self.all.values().map(|entry| entry.pool_bytes).sum();
         let budget =
             if is_guest { limits::max_pool_bytes_of_guests(self.pool_budget) } else { self.pool_budget };
-        budget.saturating_sub(taken)
+        budget.saturating_sub(used_bytes)
     }
 
     /// Returns an id for a new session. [`check_room`](Self::check_room) has made sure that one is

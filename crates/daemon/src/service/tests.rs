@@ -333,7 +333,7 @@ fn session_that_ends_before_its_start_is_reported_is_stopped() {
     };
     send(&mut service, 1, Message::Start(Box::new(config)));
     let start = notices.recv_timeout(Duration::from_secs(30)).unwrap();
-    let ThreadNotice::Started { id, .. } = start else { panic!("not start_session") };
+    let ThreadNotice::Started { id, .. } = start else { panic!("the first notice is not the start") };
     service.handle_notice(ThreadNotice::Ended { id, status: Status::ERROR_DISK_FULL }, service.now());
     service.handle_notice(start, service.now());
     assert!(

@@ -215,7 +215,7 @@ fn only_sessions_that_may_be_queried_are_listed() {
         other => panic!("{other:?}"),
     };
     let mut bob = client_as_user(&daemon, BOB, Role::Controller);
-    assert_eq!(names(&mut bob), ["shown"], "by a group of Bob");
+    assert_eq!(names(&mut bob), ["shown"], "a group of Bob has the right");
     assert_eq!(names(&mut root), ["shown", "hidden"]);
     let all = match root.request(Message::QueryAll { from: 0 }) {
         Message::Sessions { sessions, .. } => sessions,
@@ -237,7 +237,7 @@ fn only_sessions_that_may_be_queried_are_listed() {
         Message::Done
     );
     assert_eq!(names(&mut bob), [""; 0], "denied by name, granted by group");
-    assert_eq!(admission_status(&daemon, ANN, Role::Controller), ACCESS_DENIED, "not in the group");
+    assert_eq!(admission_status(&daemon, ANN, Role::Controller), ACCESS_DENIED, "Ann is not in the group");
 }
 
 #[test]

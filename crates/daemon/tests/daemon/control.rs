@@ -67,28 +67,36 @@ fn names_guids_and_files_are_unique_and_sessions_limited() {
     let refused = |controller: &mut Client, config: SessionConfig, files: &[&OwnedFd]| {
         status(&controller.request_with(start(config), files))
     };
-    assert_eq!(refused(&mut controller, real_time_config("ONE"), &[]), ALREADY_EXISTS, "the name");
+    assert_eq!(refused(&mut controller, real_time_config("ONE"), &[]), ALREADY_EXISTS, "the name is in use");
     assert_eq!(
         refused(&mut controller, SessionConfig { guid, ..real_time_config("two") }, &[]),
         ALREADY_EXISTS,
-        "the GUID"
+        "the GUID is in use"
     );
     let link = daemon.path("link.etl");
     fs::hard_link(&path, &link).unwrap();
     assert_eq!(
         refused(&mut controller, file_config("two", &link), &[&open_log_file(&link)]),
         BAD_PATHNAME,
-        "the file"
+        "the file is in use"
     );
     assert_eq!(
         refused(&mut controller, file_config("two", &link), &[]),
         INVALID_PARAMETER,
-        "no file came along"
+        "no descriptor was passed"
     );
     let folder = fs::File::open(daemon.path("")).unwrap().into();
-    assert_eq!(refused(&mut controller, file_config("two", &link), &[&folder]), BAD_PATHNAME, "a folder");
+    assert_eq!(
+        refused(&mut controller, file_config("two", &link), &[&folder]),
+        BAD_PATHNAME,
+        "a folder is not a log file"
+    );
     let second = controller.start(real_time_config("two"));
-    assert_eq!(refused(&mut controller, real_time_config("three"), &[]), NO_SYSTEM_RESOURCES, "the limit");
+    assert_eq!(
+        refused(&mut controller, real_time_config("three"), &[]),
+        NO_SYSTEM_RESOURCES,
+        "the limit of sessions is reached"
+    );
     controller.stop(second.id);
     let third = controller.start(real_time_config("three"));
     controller.stop(first.id);
@@ -125,14 +133,18 @@ fn update_changes_the_file_and_releases_the_old_one() {
         session: SessionRef::Id(session),
         control: Control::Update(Update { log_file: Some(path.into()), ..Update::default() }),
     };
-    assert_eq!(status(&controller.request_with(to(&a), &[&open_log_file(&a)])), BAD_PATHNAME, "its own file");
+    assert_eq!(
+        status(&controller.request_with(to(&a), &[&open_log_file(&a)])),
+        BAD_PATHNAME,
+        "the session already uses this file"
+    );
     let answer = controller.request_with(to(&b), &[&open_log_file(&b)]);
     assert_eq!(expect_properties(answer).config.log_file, Some(b.clone()));
     let other = controller.start(file_config("other", &a));
     assert_eq!(
         status(&controller.request_with(to(&a), &[&open_log_file(&a)])),
         BAD_PATHNAME,
-        "now the file of another session"
+        "another session uses this file now"
     );
     controller.stop(other.id);
     controller.stop(session);
@@ -171,7 +183,7 @@ fn all_sessions_and_providers_are_listed_page_by_page() {
     loop {
         let from = u32::try_from(seen.len()).unwrap();
         let Message::Sessions { total, sessions } = controller.request(Message::QueryAll { from }) else {
-            panic!()
+            panic!("unexpected reply")
         };
         assert_eq!(total, 40);
         pages += 1;
@@ -191,7 +203,7 @@ fn all_sessions_and_providers_are_listed_page_by_page() {
     let Message::Providers { more: false, providers } =
         controller.request(Message::QueryProviders { after: None })
     else {
-        panic!()
+        panic!("unexpected reply")
     };
     let found: Vec<_> =
         providers.iter().map(|entry| (entry.provider, entry.pids.clone(), entry.sessions.clone())).collect();
@@ -204,7 +216,7 @@ fn all_sessions_and_providers_are_listed_page_by_page() {
         ]
     );
     let Message::Sessions { total: 40, sessions } = controller.request(Message::QueryAll { from: 99 }) else {
-        panic!()
+        panic!("unexpected reply")
     };
     assert!(sessions.is_empty());
 }

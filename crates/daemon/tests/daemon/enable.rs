@@ -52,7 +52,7 @@ fn registration_receives_earlier_enables() {
     assert_eq!(provider.receive(), Message::Registered { registration: 7 });
 
     provider.register(8, PROVIDER);
-    assert_eq!(provider.receive_enable().registration(), 8, "the region exists already");
+    assert_eq!(provider.receive_enable().registration(), 8, "no second region is sent");
     assert_eq!(provider.receive(), Message::Registered { registration: 8 });
     provider.register_quietly(9, Guid::from_u128(1));
 }
@@ -72,7 +72,7 @@ fn provider_name_is_kept_with_its_enable_and_must_be_printable() {
         let Message::Providers { providers, .. } =
             controller.request(Message::QueryProviders { after: None })
         else {
-            panic!("another answer")
+            panic!("the reply is not a provider list")
         };
         providers.first().map(|entry| entry.sessions[0].name.clone()).unwrap_or_default()
     };
@@ -131,7 +131,7 @@ fn process_that_never_answers_times_out_and_is_enabled_anyway() {
     provider.acknowledge(order);
     let Message::Providers { providers, .. } = controller.request(Message::QueryProviders { after: None })
     else {
-        panic!()
+        panic!("unexpected reply")
     };
     assert_eq!(providers[0].sessions.len(), 1);
     controller.assert_quiet();
@@ -211,7 +211,7 @@ fn invalid_parameters_are_refused_and_change_nothing() {
     );
     let Message::Providers { providers, .. } = controller.request(Message::QueryProviders { after: None })
     else {
-        panic!()
+        panic!("unexpected reply")
     };
     assert_eq!(providers, []);
     controller.disable(session, PROVIDER);
@@ -333,7 +333,7 @@ fn unrequested_failures_do_nothing() {
     provider.send(&failed_message(0, Some(9), session));
     provider.send(&failed_message(0, None, 12345));
     provider.register(2, PROVIDER);
-    assert_eq!(provider.receive_enable().registration(), 2, "neither closed nor refused");
+    assert_eq!(provider.receive_enable().registration(), 2, "the connection still works");
     assert_eq!(provider.receive(), Message::Registered { registration: 2 });
 }
 
@@ -399,7 +399,7 @@ fn large_filters_are_sent_once_per_process() {
     provider.receive_region(session);
     for round in 0..=20 {
         let Message::Enable { order, registrations, params: received, .. } = provider.receive() else {
-            panic!()
+            panic!("unexpected reply")
         };
         assert_eq!((registrations.len(), *received == params), (MANY as usize, true));
         assert_eq!(order != 0, round == 20);
@@ -410,7 +410,7 @@ fn large_filters_are_sent_once_per_process() {
     assert_eq!(controller.receive(), Message::Done);
     controller.send(&enable_message(session, PROVIDER, EnableCode::Disable, 600_000));
     let Message::Enable { order, registrations, code: EnableCode::Disable, .. } = provider.receive() else {
-        panic!()
+        panic!("unexpected reply")
     };
     assert_eq!(registrations, (1..=MANY).collect::<Vec<_>>());
     let close = provider.receive_close(session);

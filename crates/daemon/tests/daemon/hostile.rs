@@ -83,7 +83,7 @@ fn unrequested_descriptors_are_closed() {
     drop(writer);
     let mut end = Vec::new();
     std::io::Read::read_to_end(&mut { reader }, &mut end).unwrap();
-    assert_eq!(end, b"", "the last write end is closed");
+    assert_eq!(end, b"", "the daemon has closed all copies of the write end");
 }
 
 #[test]
@@ -106,7 +106,9 @@ fn client_that_never_reads_is_dropped_and_delays_no_other() {
         }
     }
     assert!(dropped, "the daemon queued megabytes of replies for it");
-    let Message::Sessions { total, .. } = controller.request(Message::QueryAll { from: 0 }) else { panic!() };
+    let Message::Sessions { total, .. } = controller.request(Message::QueryAll { from: 0 }) else {
+        panic!("unexpected reply")
+    };
     assert_eq!(total, 20);
 }
 
@@ -162,7 +164,7 @@ fn daemon_answers_during_a_flood_of_requests() {
         let Message::Providers { providers, .. } =
             controller.request(Message::QueryProviders { after: None })
         else {
-            panic!()
+            panic!("unexpected reply")
         };
         providers.is_empty()
     });

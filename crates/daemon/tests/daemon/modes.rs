@@ -75,7 +75,7 @@ fn file_sequence_holds_every_event_once_in_complete_files() {
     assert_eq!(
         try_start(&mut controller, config.clone(), &[&open_log_file(&first)]),
         Err(INVALID_PARAMETER),
-        "no folder came along"
+        "no descriptor of the folder was passed"
     );
     let session =
         try_start(&mut controller, config, &[&open_log_file(&first), &open_folder(&folder)]).unwrap();
@@ -115,14 +115,14 @@ fn session_ends_when_its_next_file_cannot_be_opened() {
     assert_eq!(there as u64 + end.events_lost, 5_000);
     assert!(there > 0 && lost < 5_000);
     controller.stop(other.id);
-    assert_eq!(count_final_events(&third), 0, "nothing was written to it");
+    assert_eq!(count_final_events(&third), 0, "nothing was written to the third file");
 }
 
 #[test]
 fn increment_needs_a_file_sequence_and_conversion_a_file() {
     let daemon = Daemon::start();
     let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
-    let live_one = controller.start(real_time_config("real_time_config")).id;
+    let live_one = controller.start(real_time_config("live")).id;
     let with_file = controller.start(file_config("file", &path)).id;
     for control in [Control::Increment, Control::ConvertToRealTime] {
         assert_eq!(status(&controller.control(live_one, control)), INVALID_FUNCTION);
@@ -180,7 +180,7 @@ fn session_needs_disk_space_for_its_log_and_the_reserve() {
     assert_eq!(start_with(&mut controller, u32::MAX, SEQUENTIAL | PREALLOCATE), Err(DISK_FULL));
     let device = |path: &Path| std::os::unix::fs::MetadataExt::dev(&fs::metadata(path).unwrap());
     if device(&path) == device(Path::new("/")) {
-        assert_eq!(start_with(&mut controller, 0, SEQUENTIAL), Err(DISK_FULL), "the reserve");
+        assert_eq!(start_with(&mut controller, 0, SEQUENTIAL), Err(DISK_FULL), "the reserve must stay free");
         assert_eq!(fs::read(&path).unwrap(), b"old");
     }
     let daemon = Daemon::start_in(daemon.stop(), |options| options.reserve_mb = 0);
@@ -191,7 +191,7 @@ fn session_needs_disk_space_for_its_log_and_the_reserve() {
         "no reserve, but still too little space"
     );
     let session = start_with(&mut controller, 1, SEQUENTIAL | PREALLOCATE).unwrap();
-    assert_eq!(fs::metadata(&path).unwrap().len(), 1 << 20, "reserved");
+    assert_eq!(fs::metadata(&path).unwrap().len(), 1 << 20, "the file has its full size at once");
     controller.stop(session);
     assert_eq!(count_final_events(&path), 0);
 }

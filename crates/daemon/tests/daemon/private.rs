@@ -66,7 +66,11 @@ fn first_process_gets_the_plain_file_name_unless_it_fails() {
     let answer = controller.receive_envelope();
     assert_eq!(answer.request, request);
     let now = expect_properties(answer.message);
-    assert_eq!((now.id, now.processes, now.events), (session, 1, 5), "one process is enough");
+    assert_eq!(
+        (now.id, now.processes, now.events),
+        (session, 1, 5),
+        "a start succeeds if one process runs the session"
+    );
 
     let mut three = daemon.provider();
     three.register(1, PROVIDER);

@@ -51,7 +51,7 @@ fn events_of_a_disconnected_process_are_collected() {
     until("the process is removed", || controller.query(a).processes + controller.query(b).processes == 0);
     let Message::Providers { providers, .. } = controller.request(Message::QueryProviders { after: None })
     else {
-        panic!()
+        panic!("unexpected reply")
     };
     assert_eq!(providers[0].pids, [], "only the enables are left");
     assert_eq!((controller.stop(a).events, controller.stop(b).events), (10, 20));
@@ -79,7 +79,7 @@ fn region_stays_until_the_last_registration_is_gone() {
     controller.disable(id, Guid::from_u128(2));
     assert_eq!(provider.receive_enable().code, EnableCode::Disable);
     let order = provider.receive_close(id);
-    assert_eq!(controller.query(id).processes, 1, "until it acknowledges");
+    assert_eq!(controller.query(id).processes, 1, "the region stays until the process acknowledges");
     provider.acknowledge(order);
     until("the region is detached", || controller.query(id).processes == 0);
     assert_eq!(controller.stop(id).events, 10);
@@ -151,7 +151,7 @@ fn only_the_daemon_marks_sessions_as_independent() {
     let mut controller = daemon.controller();
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
-    for (name, mode) in [("beside", 0), ("independent", EVENT_TRACE_INDEPENDENT_SESSION_MODE)] {
+    for (name, mode) in [("not independent", 0), ("independent", EVENT_TRACE_INDEPENDENT_SESSION_MODE)] {
         let config = real_time_config(name);
         let log_file_mode = config.log_file_mode | mode;
         let session = controller.start(SessionConfig { log_file_mode, ..config }).id;

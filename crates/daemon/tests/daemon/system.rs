@@ -188,7 +188,11 @@ fn kernel_logger_has_its_guid_and_the_events_of_its_flags() {
         let stopped = controller.stop(session.id);
         let seen = read_hooks(&path);
         assert!(count_hook(&seen, SWITCH) >= 300, "{} switches", count_hook(&seen, SWITCH));
-        assert_eq!((count_hook(&seen, READY), count_hook(&seen, STACK)), (0, 0), "not requested");
+        assert_eq!(
+            (count_hook(&seen, READY), count_hook(&seen, STACK)),
+            (0, 0),
+            "these events were not requested"
+        );
         assert_eq!(stopped.events_lost, 0);
     });
 }
@@ -219,7 +223,11 @@ fn stacks_follow_the_listed_events_once_requested() {
             for &(hook, time, of) in events {
                 if hook == STACK {
                     // The kernel's part and the program's part may be two stacks.
-                    assert_eq!((event.0, event.1), (READY, of), "the event that it is the stack of");
+                    assert_eq!(
+                        (event.0, event.1),
+                        (READY, of),
+                        "a stack follows the event that it belongs to"
+                    );
                 } else {
                     event = (hook, time, of);
                 }
@@ -336,7 +344,7 @@ fn system_providers_need_system_logger_mode() {
     assert_eq!(
         ask(&mut controller, named, system_provider("Process"), EnableCode::Enable),
         INVALID_PARAMETER,
-        "without the mode"
+        "the session does not have SYSTEM_LOGGER_MODE"
     );
 }
 
@@ -434,7 +442,11 @@ fn guest_gets_kernel_events_by_the_kernel_access_list() {
     );
     let kernel =
         SessionConfig { log_file_mode: EVENT_TRACE_REAL_TIME_MODE, ..system_logger_config(KERNEL_LOGGER, 0) };
-    assert_eq!(guest.status(Message::Start(Box::new(kernel))), ACCESS_DENIED, "reserved for the system");
+    assert_eq!(
+        guest.status(Message::Start(Box::new(kernel))),
+        ACCESS_DENIED,
+        "the name is reserved for the system"
+    );
     assert_eq!(
         guest.status(Message::Start(Box::new(system_logger_config("s", 0)))),
         PRIVILEGE_NOT_HELD,
@@ -443,7 +455,7 @@ fn guest_gets_kernel_events_by_the_kernel_access_list() {
     let id = root.start(system_logger_config("s", 0)).id;
     let mut reader = client_as_user(&daemon, ANN, Role::Consumer);
     let read = || Message::OpenConsumer { session: SessionRef::Id(id) };
-    assert_eq!(reader.status(read()), PRIVILEGE_NOT_HELD, "another's");
+    assert_eq!(reader.status(read()), PRIVILEGE_NOT_HELD, "another user started the session");
     assert_eq!(update_flags(&mut guest, id, CSWITCH), PRIVILEGE_NOT_HELD);
     assert_eq!(
         set_information(&mut guest, id, &Set::SystemTraceEnableFlags([CSWITCH, 0, 0, 0, 0, 0, 0, 0])),

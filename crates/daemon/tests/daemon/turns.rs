@@ -55,10 +55,10 @@ fn user_who_registers_endlessly_delays_neither_root_nor_others() {
     let mut root = daemon.controller();
     let session = root.start(real_time_config("s")).id;
     root.enable(session, PROVIDER);
-    let anns: Vec<Client> = (0..7).map(|_| client_as_user(&daemon, ANN, Role::Provider)).collect();
+    let clients_of_ann: Vec<Client> = (0..7).map(|_| client_as_user(&daemon, ANN, Role::Provider)).collect();
     let is_over = AtomicBool::new(false);
     let (rounds, slowest) = std::thread::scope(|scope| {
-        let churner = scope.spawn(|| register_endlessly(&anns, &is_over));
+        let churner = scope.spawn(|| register_endlessly(&clients_of_ann, &is_over));
         let end = EndOnDrop(&is_over);
         let mut slowest = Duration::ZERO;
         for _ in 0..10 {
@@ -69,9 +69,9 @@ fn user_who_registers_endlessly_delays_neither_root_nor_others() {
             ));
             slowest = slowest.max(began.elapsed());
             let began = Instant::now();
-            let mut bobs = client_as_user(&daemon, BOB, Role::Provider);
-            bobs.send(&register_message(1));
-            while !matches!(bobs.receive(), Message::Registered { .. }) {}
+            let mut client_of_bob = client_as_user(&daemon, BOB, Role::Provider);
+            client_of_bob.send(&register_message(1));
+            while !matches!(client_of_bob.receive(), Message::Registered { .. }) {}
             slowest = slowest.max(began.elapsed());
         }
         drop(end);
@@ -100,8 +100,8 @@ fn is_full_queue_read() -> bool {
         grant(&mut root, object, Sid::user(ANN), rights);
     }
     let session = root.start(SessionConfig { guid: SESSION, ..real_time_config("s") }).id;
-    let mut bobs = client_as_user(&daemon, BOB, Role::Provider);
-    bobs.register_quietly(1, PROVIDER);
+    let mut client_of_bob = client_as_user(&daemon, BOB, Role::Provider);
+    client_of_bob.register_quietly(1, PROVIDER);
     let mut ann = client_as_user(&daemon, ANN, Role::Controller);
     let filters = (1..=8).map(|kind| Filter { kind, data: vec![7; 1024] }).collect();
     let params = EnableParams { level: 4, filters, ..EnableParams::default() };
@@ -122,7 +122,7 @@ fn is_full_queue_read() -> bool {
         assert!(matches!(root.request(Message::QueryAll { from: 0 }), Message::Sessions { .. }));
         let mut received = Vec::new();
         while received.len() < CALLS + 1
-            && let Ok(Some(envelope)) = bobs.connection.receive(PATIENCE)
+            && let Ok(Some(envelope)) = client_of_bob.connection.receive(PATIENCE)
         {
             received.push(envelope.message);
         }

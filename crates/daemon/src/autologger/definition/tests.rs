@@ -57,9 +57,9 @@ fn invalid_definition_is_refused_with_its_line() {
         ("[a]\nEventIds = 1\nNotEventIds = 2", 4, "contradicts"),
         ("[a]\nEventIds = [\"x\"]", 3, "numbers"),
     ] {
-        let wrong = parse(text).expect_err(text);
-        assert_eq!(wrong.line, line, "{text}: {wrong}");
-        assert!(wrong.reason.contains(word), "{text}: {wrong}");
+        let error = parse(text).expect_err(text);
+        assert_eq!(error.line, line, "{text}: {error}");
+        assert!(error.reason.contains(word), "{text}: {error}");
     }
     assert!(Definition::parse("App", "Start = 1").unwrap_err().reason.contains("Guid"));
     assert_eq!(Definition::parse("App", "Guid = \"x\"").unwrap_err().line, 1);
@@ -81,7 +81,7 @@ fn unusable_values_are_corrected_and_reported() {
         (1, 16, 1020, 1)
     );
     assert_eq!(invalid.providers[0].params().level, 255);
-    assert_eq!(invalid.correct(), [], "already corrected");
+    assert_eq!(invalid.correct(), [], "the definition is already corrected");
     let mut circular = parse("LogFileMode = 2\nMaxFileSize = 0\nFileMax = 1").unwrap();
     assert_eq!(circular.correct().len(), 2);
     assert_eq!((circular.max_file_size, circular.file_max), (100, 0));

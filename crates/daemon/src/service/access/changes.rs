@@ -102,10 +102,11 @@ impl AccessControl {
             && let Some(request) = self.changes.waiting.pop_front()
         {
             // An earlier change may have removed the right to this one.
-            let may = self.check_right(request.reply_to.link, request.object, Rights::WMIGUID_SET);
-            let is_there = !request.is_temporary || self.generated.contains(&request.object);
-            let may = may.and_then(|()| if is_there { Ok(()) } else { Err(Refusal::not_running()) });
-            match may.and_then(|()| self.rules.lists.compute_change(request.object, &request.change)) {
+            let permitted = self.check_right(request.reply_to.link, request.object, Rights::WMIGUID_SET);
+            let exists = !request.is_temporary || self.generated.contains(&request.object);
+            let permitted =
+                permitted.and_then(|()| if exists { Ok(()) } else { Err(Refusal::not_running()) });
+            match permitted.and_then(|()| self.rules.lists.compute_change(request.object, &request.change)) {
                 Ok(list) => self.save_list(turn, request, list),
                 Err(refusal) => turn.refuse(request.reply_to, refusal),
             }

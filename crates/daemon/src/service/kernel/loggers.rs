@@ -131,12 +131,12 @@ impl SystemLoggers {
     pub(in crate::service) fn mark_started(
         &mut self,
         id: u64,
-        begun: Option<(KernelControl, Arc<CaptureLosses>)>,
+        opened: Option<(KernelControl, Arc<CaptureLosses>)>,
     ) {
         if let Some(running) = self.all.get_mut(&id) {
             running.is_starting = false;
         }
-        if let Some((control, losses)) = begun {
+        if let Some((control, losses)) = opened {
             self.store_capture(id, control, losses);
         }
     }
@@ -268,7 +268,7 @@ mod tests {
             "2 process details were not read in time",
         ];
         assert_eq!(system_loggers.take_loss_messages(7), expected);
-        assert!(system_loggers.take_loss_messages(7).is_empty(), "once");
+        assert!(system_loggers.take_loss_messages(7).is_empty(), "losses are reported once");
         assert!(CaptureLosses::new(2).messages().is_empty());
     }
 

@@ -158,13 +158,13 @@ mod tests {
         waits.begin(b, 1, Some(now + Duration::from_secs(5)), WaitPurpose::Stop(2), None);
         assert_eq!(waits.acknowledge(a), None);
         assert_eq!(waits.acknowledge(a), Some(WaitPurpose::Stop(1)));
-        assert_eq!(waits.acknowledge(a), None, "already ended");
+        assert_eq!(waits.acknowledge(a), None, "the wait has ended");
         assert_eq!(waits.expired_waits(now), []);
         assert_eq!(waits.deadline(), Some(now + Duration::from_secs(5)));
         assert_eq!(waits.expired_waits(now + Duration::from_secs(5)), [b]);
         assert_eq!(waits.remove(b), Some(WaitPurpose::Stop(2)));
         assert_eq!(waits.deadline(), None);
-        assert_eq!(waits.acknowledge(b), None, "too late");
+        assert_eq!(waits.acknowledge(b), None, "the wait has expired");
         waits.begin(7, 2, None, WaitPurpose::Detach(1, SourceId(1)), None);
         waits.add_link(7, 30);
         waits.add_link(7, 31);

@@ -209,9 +209,9 @@ impl Service {
     fn cache_stacks(&mut self, id: u64) {
         let is_guests = self.core.sessions.get_mut(id).is_some_and(|entry| entry.owner.is_guest);
         let (cache, scope) = self.core.information.settings(id).stack_cache();
-        let most = if is_guests { MAX_GUEST_CACHE_BYTES } else { u32::MAX };
+        let max_bytes = if is_guests { MAX_GUEST_CACHE_BYTES } else { u32::MAX };
         if let Some(session) = self.core.sessions.running_session(id) {
-            let cache = cache.map(|caching| StackCaching { bytes: caching.bytes.min(most), ..caching });
+            let cache = cache.map(|caching| StackCaching { bytes: caching.bytes.min(max_bytes), ..caching });
             session.cache_stacks(cache, scope);
         }
     }

@@ -175,13 +175,13 @@ impl SessionTable {
     /// Limits a requested number of buffers to the memory available, and reserves that memory for
     /// the session.
     fn bound_pool(&mut self, id: u64, session: &Session, update: &mut Update, is_guest: bool) {
-        let (raw, left) = (session.properties().config, self.free_pool_bytes(is_guest));
+        let (config, free_bytes) = (session.properties().config, self.free_pool_bytes(is_guest));
         let (Some(requested), Some(entry)) = (&mut update.maximum_buffers, self.get_mut(id)) else {
             return;
         };
-        let most = buffers_in(left.saturating_add(entry.pool_bytes), &raw);
-        *requested = (*requested).min(most.max(raw.maximum_buffers));
-        entry.pool_bytes = entry.pool_bytes.max(pool_bytes(&raw, *requested));
+        let max_buffers = buffers_in(free_bytes.saturating_add(entry.pool_bytes), &config);
+        *requested = (*requested).min(max_buffers.max(config.maximum_buffers));
+        entry.pool_bytes = entry.pool_bytes.max(pool_bytes(&config, *requested));
     }
 
     /// Writes the buffers of a session to its file, or those of a flight recorder to a snapshot.

@@ -68,19 +68,20 @@ impl SessionTable {
 
     /// Reduces the maximum number of buffers if all sessions together would use too much memory.
     pub(in crate::service) fn reduce_pool(&self, config: Config, is_guest: bool) -> Result<Config, Refusal> {
-        let (raw, left) = (config.properties(), self.free_pool_bytes(is_guest));
+        let (properties, free_bytes) = (config.properties(), self.free_pool_bytes(is_guest));
         check_headroom(
-            FILE_THREAD_STACK_BYTES.saturating_add(usize::try_from(pool_bytes(raw, 1)).unwrap_or(usize::MAX)),
+            FILE_THREAD_STACK_BYTES
+                .saturating_add(usize::try_from(pool_bytes(properties, 1)).unwrap_or(usize::MAX)),
         )
         .map_err(|e| Refusal::new(e.status(), e.to_string()))?;
-        if pool_bytes(raw, raw.maximum_buffers) <= left {
+        if pool_bytes(properties, properties.maximum_buffers) <= free_bytes {
             return Ok(config);
         }
-        if pool_bytes(raw, raw.minimum_buffers) > left {
+        if pool_bytes(properties, properties.minimum_buffers) > free_bytes {
             let reason = "the buffers of all sessions would take more than half of the memory";
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
-        let maximum_buffers = buffers_in(left, raw).max(raw.minimum_buffers);
+        let maximum_buffers = buffers_in(free_bytes, properties).max(properties.minimum_buffers);
         Ok(config.with_maximum_buffers(maximum_buffers))
     }
 
@@ -99,8 +100,8 @@ impl SessionTable {
         let (post, files) = (turn.post(), self.files.clone());
         spawn_file_thread(move || {
             // Before the file is opened, because opening empties it.
-            let begun = match wanted.map(|wanted| open_capture(&wanted, &config)).transpose() {
-                Ok(begun) => begun.flatten(),
+            let kernel_capture = match wanted.map(|wanted| open_capture(&wanted, &config)).transpose() {
+                Ok(kernel_capture) => kernel_capture.flatten(),
                 Err(e) => return promise.deliver(Err(e)),
             };
             let opened = passed.open(&files, &terms);
@@ -113,12 +114,12 @@ impl SessionTable {
                 let may_use_reserved_blocks = terms.may_use_reserved_blocks();
                 let options = StartOptions { id, file, next_file, may_use_reserved_blocks, starter, on_end };
                 // The session reports the stack size that it actually gets.
-                let config = match &begun {
-                    Some(begun) => config.with_stack_bytes(begun.stack_bytes),
+                let config = match &kernel_capture {
+                    Some(kernel_capture) => config.with_stack_bytes(kernel_capture.stack_bytes),
                     None => config,
                 };
                 let session = Session::start(config, options)?;
-                let kernel = begun.map(|OpenCapture { source, control, losses, .. }| {
+                let kernel = kernel_capture.map(|OpenCapture { source, control, losses, .. }| {
                     session.capture(source);
                     (control, losses)
                 });
@@ -178,7 +179,7 @@ fn open_capture(wanted: &CaptureSettings, config: &Config) -> traceweir_session:
             log_warning!("session {:?} gets no kernel events: {e}", config.properties().name);
             Ok(None)
         }
-        begun => begun.map(Some),
+        kernel_capture => kernel_capture.map(Some),
     }
 }
 

@@ -70,7 +70,7 @@ fn names_in_any_case_and_guids_are_unique() {
     assert_eq!(
         sessions.find(&SessionRef::Id(id)).unwrap_err().status,
         Status::ERROR_WMI_INSTANCE_NOT_FOUND,
-        "not running yet"
+        "a starting session is not running yet"
     );
     for nothing in [SessionRef::Id(0), SessionRef::Name(String::new())] {
         assert_eq!(sessions.find(&nothing).unwrap_err().status, Status::ERROR_INVALID_PARAMETER);
@@ -108,8 +108,8 @@ fn logger_ids_are_reused_late_and_session_ids_never() {
     for _ in 0..63 {
         let id = sessions.next_id();
         assert!(seen.insert(id));
-        assert!(loggers.insert(id & 0xFFFF), "63 others come first");
+        assert!(loggers.insert(id & 0xFFFF), "a logger id is not reused before 63 others");
         assert!(id & 0xFFFF != 0 && id & 0xFFFF != kept & 0xFFFF);
     }
-    assert!(loggers.contains(&(sessions.next_id() & 0xFFFF)), "then they are reused");
+    assert!(loggers.contains(&(sessions.next_id() & 0xFFFF)), "then logger ids are reused");
 }

@@ -43,14 +43,18 @@ fn guest_needs_profiling_right_or_kernel_access_list() {
     assert_eq!(
         refusal_status(&service, 2, &[0x1000_0000, 0, 0, 0, 0, 0, 0, 0]),
         Status::ERROR_SUCCESS,
-        "no events"
+        "a mask without events needs no right"
     );
     let mut list = SecurityDescriptor::built_in(OWN_UID, None);
-    let may = |rights| Ace::new(AceKind::Allow, Sid::user(GUEST_UID), rights);
-    list.dacl.as_mut().unwrap().add(may(Rights::TRACELOG_CREATE_REALTIME));
+    let allow_entry = |rights| Ace::new(AceKind::Allow, Sid::user(GUEST_UID), rights);
+    list.dacl.as_mut().unwrap().add(allow_entry(Rights::TRACELOG_CREATE_REALTIME));
     service.core.access.rules_mut().lists.set_list(SYSTEM_TRACE_CONTROL, Some(list.clone()));
-    assert_eq!(refusal_status(&service, 2, &PROCESSES), Status::ERROR_PRIVILEGE_NOT_HELD, "another right");
-    list.dacl.as_mut().unwrap().add(may(Rights::TRACELOG_ACCESS_KERNEL_LOGGER));
+    assert_eq!(
+        refusal_status(&service, 2, &PROCESSES),
+        Status::ERROR_PRIVILEGE_NOT_HELD,
+        "another right does not suffice"
+    );
+    list.dacl.as_mut().unwrap().add(allow_entry(Rights::TRACELOG_ACCESS_KERNEL_LOGGER));
     service.core.access.rules_mut().lists.set_list(SYSTEM_TRACE_CONTROL, Some(list));
     assert_eq!(refusal_status(&service, 2, &DISKS), Status::ERROR_SUCCESS);
 }
@@ -236,8 +240,8 @@ fn guests_cannot_fill_the_queue_of_kernel_requests() {
     let mut list = granting(Rights::WMIGUID_QUERY);
     for link in 3..10 {
         let uid = GUEST_UID + u32::try_from(link).unwrap();
-        let may = Ace::new(AceKind::Allow, Sid::user(uid), Rights::WMIGUID_QUERY);
-        list.dacl.as_mut().unwrap().add(may);
+        let allow_entry = Ace::new(AceKind::Allow, Sid::user(uid), Rights::WMIGUID_QUERY);
+        list.dacl.as_mut().unwrap().add(allow_entry);
         connect(&mut service, link, uid);
     }
     service.core.access.rules_mut().lists.set_list(DEFAULT_TRACE_SECURITY, Some(list));
@@ -252,9 +256,9 @@ fn guests_cannot_fill_the_queue_of_kernel_requests() {
         }
         take_sent(service).iter().filter(|line| **line == format!("{link} refused ERROR_BUSY")).count()
     };
-    assert_eq!(flood(&mut service, 2), 92, "one guest");
+    assert_eq!(flood(&mut service, 2), 92, "one guest may defer 8 requests");
     let refused: usize = (3..10).map(|link| flood(&mut service, link)).sum();
-    assert_eq!(refused, 700 - 24, "all guests");
+    assert_eq!(refused, 700 - 24, "all guests together may defer 32 requests");
     assert_eq!(flood(&mut service, 1), 100 - 32, "the daemon's own user");
 }
 
@@ -282,5 +286,5 @@ fn system_logger_can_start_with_stacks() {
     let id = service.core.sessions.running_ids().pop().unwrap();
     assert_eq!(service.core.information.settings(id).stack_hooks(), [hook::CONTEXT_SWITCH]);
     let config = service.core.sessions.running_session(id).unwrap().properties().config;
-    assert_eq!(config.kernel_stacks, [0; 0], "the settings hold it");
+    assert_eq!(config.kernel_stacks, [0; 0], "the stack configuration moves to the settings");
 }

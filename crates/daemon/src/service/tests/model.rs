@@ -172,7 +172,10 @@ impl Processes {
                                 enabled.insert(session, (params.level, params.match_any, params.match_all));
                             }
                             EnableCode::Disable => {
-                                assert!(enabled.remove(&session).is_some(), "it was enabled")
+                                assert!(
+                                    enabled.remove(&session).is_some(),
+                                    "a disabled registration was enabled before"
+                                )
                             }
                             EnableCode::CaptureState => panic!("no test step asks for state"),
                         }

@@ -55,8 +55,8 @@ impl ChangingThread {
 #[test]
 fn profiling_right_is_needed_when_connecting_and_when_requesting() {
     let own = rustix::process::geteuid().as_raw();
-    let may = may_profile(std::process::id(), own);
-    if !crate::skip::can(may, "root", "needs CAP_PERFMON to raise and drop it") {
+    let may_raise = may_profile(std::process::id(), own);
+    if !crate::skip::can(may_raise, "root", "needs CAP_PERFMON to raise and drop it") {
         return;
     }
     let mut service = service(Scope::User);
@@ -68,11 +68,19 @@ fn profiling_right_is_needed_when_connecting_and_when_requesting() {
     };
     assert_eq!(refused(&service, 1), Some(Status::ERROR_PRIVILEGE_NOT_HELD));
     process.raise(true);
-    assert_eq!(refused(&service, 1), Some(Status::ERROR_PRIVILEGE_NOT_HELD), "gained after connecting");
+    assert_eq!(
+        refused(&service, 1),
+        Some(Status::ERROR_PRIVILEGE_NOT_HELD),
+        "a right gained after connecting does not count"
+    );
     process.connect(&mut service, 2);
     assert_eq!(refused(&service, 2), None);
     process.raise(false);
-    assert_eq!(refused(&service, 2), Some(Status::ERROR_PRIVILEGE_NOT_HELD), "lost since");
+    assert_eq!(
+        refused(&service, 2),
+        Some(Status::ERROR_PRIVILEGE_NOT_HELD),
+        "a right lost after connecting does not count"
+    );
 }
 
 #[test]
@@ -116,6 +124,6 @@ fn interval_in_force_is_set_without_the_right_to_profile() {
         send(&mut service, 1, Message::SetInformation { session: SessionRef::Id(0), class, data });
         take_sent(&mut service)
     };
-    assert_eq!(set(10_000), ["1 Done"], "nothing changes");
+    assert_eq!(set(10_000), ["1 Done"], "the interval does not change");
     assert_eq!(set(20_000), ["1 refused ERROR_PRIVILEGE_NOT_HELD"]);
 }
