@@ -31,7 +31,6 @@ const FLUSH_BYTES: usize = 1 << 18;
 /// counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct EventTally {
-    /// Number of events.
     pub(crate) events: u64,
     /// Sum of all number fields, wrapping.
     pub(crate) sum: u64,

@@ -27,7 +27,6 @@ use crate::sample::{EVENT, PAYLOAD_BYTES, PROCESS_ID, PROVIDER, START_SECONDS, S
 const THREAD_ID_OFFSET: usize = 0x08;
 /// Offset of the time stamp in the header.
 const TIME_OFFSET: usize = 0x10;
-/// The stamp of the session's start.
 const START_STAMP: i64 = 1_000_000;
 
 /// The properties of the file to write.
@@ -52,7 +51,6 @@ pub(crate) struct WrittenTrace {
     pub(crate) bytes: u64,
 }
 
-/// Writes a file.
 pub(crate) fn write(path: &Path, shape: EtlLayout) -> Result<WrittenTrace> {
     let file = File::create(path).map_err(Error::file(path))?;
     let start_time = FileTime::from_unix(START_SECONDS.cast_signed(), 0);

@@ -166,7 +166,6 @@ impl Requirement {
     }
 }
 
-/// One measured figure.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
     pub(crate) name: &'static str,

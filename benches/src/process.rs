@@ -36,7 +36,6 @@ pub(crate) fn measure_own_time(work: impl FnOnce()) -> Result<Duration> {
     Ok(resource_usage(UsageWho::RUSAGE_SELF)?.saturating_sub(before))
 }
 
-/// The result of a child process.
 #[derive(Debug)]
 pub(crate) struct ChildResult {
     /// Its processor time.
@@ -45,7 +44,6 @@ pub(crate) struct ChildResult {
     pub(crate) stdout: String,
     /// Its standard error.
     pub(crate) stderr: String,
-    /// Whether it succeeded.
     pub(crate) success: bool,
 }
 

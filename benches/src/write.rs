@@ -114,7 +114,6 @@ struct WriteBench<'a> {
     natives: Vec<NativePrograms>,
 }
 
-/// The tracer to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MeasuredTracer {
     Ours(EventWriter),

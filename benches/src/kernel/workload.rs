@@ -37,7 +37,6 @@ impl SwitchLoad {
     }
 }
 
-/// The running workload.
 #[derive(Debug)]
 pub(super) struct Workload {
     child: Child,

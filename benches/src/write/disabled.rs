@@ -41,7 +41,6 @@ pub(crate) enum LoopSite {
     LeftOut,
     /// A disabled `write_event!`.
     TraceLogging,
-    /// A flag is tested.
     Flag,
 }
 

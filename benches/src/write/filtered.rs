@@ -20,14 +20,12 @@ pub(crate) struct ExcludingSession {
 }
 
 impl ExcludingSession {
-    /// Starts the session in a daemon.
     pub(crate) fn start(daemon: &BenchDaemon, file: &std::path::Path) -> Result<Self> {
         let session = ours::plain_session(file).daemon_at(daemon.runtime());
         let filter = Filter::process_ids(&[std::process::id()]);
         Ok(Self { session: ours::start_session(session, Some(filter))? })
     }
 
-    /// Stops the session.
     pub(crate) fn stop(self) -> Result<()> {
         self.session.stop()?;
         Ok(())

@@ -58,7 +58,6 @@ impl WriteLoad {
         std::iter::once(name.to_owned()).chain(sizes).chain(numbers.iter().map(u64::to_string)).collect()
     }
 
-    /// Parses a load from arguments.
     pub(crate) fn parse(arguments: &[String]) -> Option<Self> {
         let (name, numbers) = arguments.split_first()?;
         let numbers: Vec<u64> = numbers.iter().map(|n| n.parse().ok()).collect::<Option<_>>()?;

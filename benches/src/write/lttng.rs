@@ -50,14 +50,12 @@ impl LttngSession {
 /// A running session daemon, and the program that writes.
 #[derive(Debug)]
 pub(crate) struct Lttng {
-    /// The version that LTTng reports.
     pub(crate) version: String,
     program: Program,
     home: PathBuf,
     daemon: Option<Child>,
 }
 
-/// The kind of LTTng session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum LttngSession {
     /// Keeps the newest events in memory.

@@ -61,7 +61,6 @@ impl Language {
     }
 }
 
-/// The programs of one language.
 #[derive(Clone, Debug)]
 pub(crate) struct NativePrograms {
     pub(crate) language: Language,

@@ -108,7 +108,6 @@ impl OurRound {
 }
 
 impl BenchDaemon {
-    /// Starts a daemon.
     pub(crate) fn start(weir: &Path, folder: &Path) -> Result<Self> {
         let runtime = folder.join("runtime");
         let mut command = Command::new(weir);
@@ -136,7 +135,6 @@ impl BenchDaemon {
         Ok(command)
     }
 
-    /// Returns the runtime directory of the daemon.
     pub(crate) fn runtime(&self) -> &Path {
         &self.runtime
     }

@@ -20,7 +20,6 @@ const SOURCES: [(&str, &str); 8] = [
     ("lttng_tp.h", include_str!("../../peers/lttng_tp.h")),
 ];
 
-/// Writes all sources into a folder.
 pub(crate) fn write_sources(folder: &Path) -> Result<()> {
     for (file, text) in SOURCES {
         let path = folder.join(file);
@@ -91,7 +90,6 @@ impl Program {
 pub(crate) struct Floor(Program);
 
 impl Floor {
-    /// Compiles the program.
     pub(crate) fn compile(folder: &Path) -> Result<Self> {
         Program::compile(folder, "floor", &["-O3", "-march=native"], &["-lpthread"]).map(Self)
     }

@@ -42,12 +42,10 @@ pub(crate) use identity::{CONTROLLER_GROUP, UserIdentity};
 pub(crate) use lists::{AccessChange, AccessLists};
 pub(crate) use store::AccessListFolder;
 
-/// The access rules of one daemon.
 #[derive(Debug)]
 pub(crate) struct AccessRules {
     scope: Scope,
     uid: u32,
-    /// The access lists.
     pub(crate) lists: AccessLists,
     /// Where the lists are stored; `None` in tests of the service alone.
     pub(crate) folder: Option<AccessListFolder>,
@@ -91,7 +89,6 @@ impl AccessRules {
         uid != 0 && uid != self.uid
     }
 
-    /// Returns those of the wanted rights on an object that a peer does not have.
     pub(crate) fn missing_rights(&self, identity: &UserIdentity, object: Guid, wanted: Rights) -> Rights {
         if self.is_guest_user(identity.uid) {
             self.lists.missing_rights(identity, object, wanted)

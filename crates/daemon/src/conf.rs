@@ -34,7 +34,6 @@ pub(crate) enum ConfValue {
     List(Vec<ConfValue>),
 }
 
-/// One line that sets a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ConfEntry {
     pub(crate) name: String,
@@ -61,7 +60,6 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// Creates an error for a line.
     pub(crate) fn new(line: usize, reason: impl Into<String>) -> Self {
         Self { line, reason: reason.into() }
     }
@@ -93,7 +91,6 @@ impl ConfEntry {
         self.as_number(u64::from(u32::MAX)).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
     }
 
-    /// Returns the value as text.
     pub(crate) fn as_text(&self) -> Result<&str, ConfigError> {
         match &self.value {
             ConfValue::Text(text) => Ok(text),
@@ -126,7 +123,6 @@ impl ConfEntry {
         }
     }
 
-    /// Creates an error for this line.
     pub(crate) fn error(&self, reason: impl Into<String>) -> ConfigError {
         ConfigError::new(self.line, reason)
     }
@@ -250,7 +246,6 @@ fn parse_list(mut text: &str) -> Result<(ConfValue, &str), String> {
     }
 }
 
-/// Quotes a text for a file.
 pub(crate) fn quote(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }

@@ -70,18 +70,15 @@ impl Conditions {
         self.processes.is_some() || self.containers.is_some()
     }
 
-    /// Returns the filters that the conditions were made from.
     pub(crate) fn filters(&self) -> &[Filter] {
         &self.filters
     }
 
-    /// Creates the condition that a process is in a list.
     #[cfg(test)]
     pub(crate) fn from_processes(processes: Vec<ProcessKey>) -> Self {
         Self { processes: Some(processes), ..Self::default() }
     }
 
-    /// Adds a scope filter.
     fn add(&mut self, requested: Filter) -> Result<(), Refusal> {
         let data = &requested.data;
         let names = || filter::name_list(data).map(Some).map_err(|e| invalid_parameter(&e));

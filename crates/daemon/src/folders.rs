@@ -53,7 +53,6 @@ impl Folders {
         }
     }
 
-    /// Returns folders that are all in one folder.
     pub(crate) fn inside(folder: &Path) -> Self {
         Self { config: folder.into(), state: folder.join("state"), logs: folder.join("log") }
     }

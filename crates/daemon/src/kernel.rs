@@ -69,7 +69,6 @@ pub(crate) fn wants_events(mask: &GroupMask) -> bool {
     first & !NO_SYSCONFIG != 0 || others.iter().any(|word| *word != 0)
 }
 
-/// Returns the capture settings of a session that starts.
 pub(crate) fn capture_settings_at_start(
     config: &SessionConfig,
     (requested, settings): (&RequestedGroups, &Settings),
@@ -170,7 +169,6 @@ pub(crate) struct OpenCapture {
     pub(crate) stack_bytes: u32,
 }
 
-/// Opens the capture for a session with this configuration.
 pub(crate) fn open_capture(wanted: &CaptureSettings, config: &SessionConfig) -> Result<OpenCapture> {
     let cpus = cpu::possible();
     let (capture, control) =

@@ -73,13 +73,12 @@ pub(crate) const MAX_PRIVATE_SESSIONS_OF_GUEST: usize = 64;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claimant {
     pub(crate) uid: u32,
-    /// Whether the user is a guest.
     pub(crate) is_guest: bool,
 }
 
 impl Claimant {
-    /// Returns whether the user may have one more of a resource. `holders` lists the current holders;
-    /// `of_guest` and `of_guests` are the limits for one guest and for all guests.
+    /// Returns whether the user may have one more of a resource. `holders` lists the current
+    /// holders; `of_guest` and `of_guests` are the limits for one guest and for all guests.
     pub(crate) fn is_below_limits(
         self,
         holders: impl Iterator<Item = Self>,
@@ -112,7 +111,6 @@ pub(crate) fn max_sessions_of_guests(max_sessions: usize) -> usize {
 /// The connections that exist when a new one arrives.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ConnectionCounts {
-    /// Number of all connections.
     pub(crate) all: usize,
     /// Of those, connections of guests.
     pub(crate) guests: usize,
@@ -139,19 +137,16 @@ impl ConnectionCounts {
     }
 }
 
-/// The limit of descriptors of this process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct DescriptorLimit {
     limit: u64,
 }
 
 impl DescriptorLimit {
-    /// Reads the current limit.
     pub(crate) fn current() -> Self {
         Self { limit: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) }
     }
 
-    /// Sets a limit for tests.
     #[cfg(test)]
     pub(crate) fn limited_to(limit: u64) -> Self {
         Self { limit }

@@ -36,9 +36,7 @@ pub(crate) enum LogLevel {
     Info,
     /// A message about a problem.
     Warning,
-    /// A request that was refused.
     Refused,
-    /// An enable of a provider.
     Enabled,
     /// A report of a client process, or an effect of what it does.
     Client,

@@ -57,7 +57,6 @@ impl PassedDescriptors {
         Self { descriptors, janitor: janitor.clone() }
     }
 
-    /// Returns whether the request has no descriptors.
     pub(crate) fn is_empty(&self) -> bool {
         self.descriptors.is_empty()
     }
@@ -111,14 +110,12 @@ impl PassedDescriptors {
     }
 }
 
-/// The files that a request names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NamedFiles {
     /// The session writes no file.
     Nothing,
     /// The session writes one file.
     File,
-    /// A sequence of files.
     Sequence,
 }
 
@@ -165,7 +162,6 @@ impl FileTerms {
     }
 }
 
-/// The opened files of a request.
 #[derive(Debug, Default)]
 pub(crate) struct OpenedFiles {
     pub(crate) file: Option<File>,

@@ -40,7 +40,6 @@ pub(crate) struct ProcessKey {
 }
 
 impl ProcessKey {
-    /// The key of processes that have ended: no process that runs has it.
     pub(crate) const ENDED: Self = Self { pid: u32::MAX, start_ticks: u64::MAX };
 
     /// Returns the key of the process that has this id now, if such a process exists.
@@ -129,7 +128,6 @@ pub(crate) fn is_contained(pid: u32) -> bool {
     }
 }
 
-/// Returns whether a process is in another PID namespace.
 fn is_in_other_namespace(pid: u32) -> bool {
     let own = fs::read_link("/proc/self/ns/pid").ok();
     let other = fs::read_link(format!("/proc/{pid}/ns/pid")).ok();

@@ -61,7 +61,6 @@ const MAX_ENABLES_PER_SESSION: usize = 4096;
 /// Maximum total length of the provider names kept for one process; longer names are not kept.
 const MAX_NAME_BYTES: usize = 32 * 1024;
 
-/// One registration of a provider by a process.
 #[derive(Debug)]
 pub(crate) struct ProviderRegistration {
     pub(crate) provider: Guid,
@@ -91,7 +90,6 @@ impl ProviderRegistration {
 /// The provider or group that the GUID of an enable call names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum EnableTarget {
-    /// All registrations of this GUID.
     Provider(Guid),
     /// All registrations whose traits name this group.
     Group(Guid),
@@ -114,7 +112,6 @@ impl EnableTarget {
     }
 }
 
-/// The enable of one target by one session.
 #[derive(Clone, Debug)]
 pub(crate) struct SessionEnable {
     pub(crate) params: EnableParams,
@@ -155,7 +152,6 @@ pub(crate) struct PublishedEnable {
 /// Connected processes, their registrations, and what each session has enabled.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    /// Processes by connection.
     pub(crate) processes: BTreeMap<LinkId, ProviderProcess>,
     registered: BTreeMap<EnableTarget, BTreeSet<(LinkId, u32)>>,
     by_name_hash: BTreeMap<Guid, BTreeSet<(LinkId, u32)>>,
@@ -264,7 +260,6 @@ impl Registry {
         }
     }
 
-    /// Removes a registration.
     pub(crate) fn unregister(&mut self, link: LinkId, number: u32) -> Option<ProviderRegistration> {
         let process = self.processes.get_mut(&link)?;
         let registration = process.registrations.remove(&number)?;
@@ -275,7 +270,6 @@ impl Registry {
         Some(registration)
     }
 
-    /// Removes a process with all its registrations.
     pub(crate) fn remove(&mut self, link: LinkId) -> Option<ProviderProcess> {
         let process = self.processes.remove(&link)?;
         for (number, registration) in &process.registrations {
@@ -304,7 +298,6 @@ impl Registry {
         }
     }
 
-    /// Returns one registration for modification.
     pub(crate) fn registration_mut(
         &mut self,
         link: LinkId,
@@ -379,7 +372,6 @@ impl Registry {
         Ok(())
     }
 
-    /// Returns whether a session enables any provider.
     pub(crate) fn has_enables(&self, session: u64) -> bool {
         self.enables.values().any(|sessions| sessions.contains_key(&session))
     }

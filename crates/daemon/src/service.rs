@@ -135,7 +135,6 @@ impl Service {
         self.core.access.add_own_link(now);
     }
 
-    /// Returns the access rules.
     pub(crate) fn access(&self) -> &AccessRules {
         self.core.access.rules()
     }
@@ -204,7 +203,6 @@ impl Service {
         }
     }
 
-    /// Handles a message.
     pub(crate) fn handle(&mut self, link: LinkId, envelope: Envelope, now: Instant) {
         self.core.turn.now = now;
         let Some(client) = self.core.access.client_mut(link) else { return };

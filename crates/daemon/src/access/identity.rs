@@ -40,7 +40,6 @@ impl UserIdentity {
         Self { uid: peer.uid, gid: peer.gid, groups: groups.into() }
     }
 
-    /// Returns whether a SID matches this identity.
     pub(crate) fn matches(&self, sid: &Sid) -> bool {
         match sid.principal() {
             Principal::Everyone => true,
@@ -51,7 +50,6 @@ impl UserIdentity {
         }
     }
 
-    /// Returns whether any of these SIDs matches this identity.
     pub(crate) fn matches_any(&self, sids: &BTreeSet<Sid>) -> bool {
         let groups = self.groups.iter().copied().map(Sid::group);
         let mut own = [Sid::EVERYONE, Sid::user(self.uid), Sid::group(self.gid)].into_iter().chain(groups);

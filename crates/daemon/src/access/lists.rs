@@ -33,7 +33,6 @@ const CONTROLLER_RIGHTS: Rights = Rights(
         | Rights::TRACELOG_GUID_ENABLE.0,
 );
 
-/// All access lists of a daemon.
 #[derive(Debug)]
 pub(crate) struct AccessLists {
     all: BTreeMap<Guid, SecurityDescriptor>,
@@ -57,7 +56,6 @@ pub(super) struct StoredLists {
     pub(super) is_complete: bool,
 }
 
-/// A requested change of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AccessChange {
     /// Add one entry, or replace all entries of its kind by it.
@@ -120,7 +118,6 @@ impl AccessLists {
         lists
     }
 
-    /// Adds the stored lists.
     pub(super) fn with_stored(mut self, stored: StoredLists) -> Self {
         self.all = stored.lists;
         self.is_complete = stored.is_complete;
@@ -139,17 +136,14 @@ impl AccessLists {
         self.all.get(&object).or_else(kernel).or_else(default).unwrap_or(&self.fallback)
     }
 
-    /// Returns whether an object has a list.
     pub(crate) fn has_list(&self, object: Guid) -> bool {
         self.all.contains_key(&object)
     }
 
-    /// Returns the objects that have a list.
     pub(crate) fn objects(&self) -> Vec<Guid> {
         self.all.keys().copied().collect()
     }
 
-    /// Returns those of the wanted rights that the list of an object does not grant.
     pub(super) fn missing_rights(&self, identity: &UserIdentity, object: Guid, wanted: Rights) -> Rights {
         self.list_for(object).dacl.as_ref().map_or(wanted, |dacl| missing_in_list(dacl, identity, wanted))
     }

@@ -24,7 +24,6 @@ use crate::conf::{ConfigError, trust};
 use crate::folders::{self, Folders};
 use crate::log::log_warning;
 
-/// The folder with the access lists of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AccessListFolder(PathBuf);
 
@@ -36,7 +35,6 @@ impl AccessListFolder {
         Self(folders.security())
     }
 
-    /// Reads all lists.
     pub(super) fn read_lists(&self) -> StoredLists {
         let mut stored = StoredLists { lists: BTreeMap::new(), is_complete: true };
         if let Err(e) = self.read_lists_into(&mut stored) {
@@ -89,7 +87,6 @@ impl AccessListFolder {
         trust::replace_file(&self.file_path(object), bytes)
     }
 
-    /// Removes a stored list.
     pub(crate) fn remove(&self, object: Guid) -> io::Result<()> {
         trust::remove_file(&self.file_path(object)).map(drop)
     }

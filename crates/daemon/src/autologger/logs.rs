@@ -28,7 +28,6 @@ pub(super) fn next_generation(definition: &Definition, counter: u32) -> u32 {
     }
 }
 
-/// Returns the path of a generation.
 pub(super) fn log_path(folders: &Folders, definition: &Definition, generation: u32) -> PathBuf {
     let default = || folders.logs.join(format!("{}.etl", definition.name));
     let mut path = definition.file_name.clone().unwrap_or_else(default).into_os_string();
@@ -38,7 +37,6 @@ pub(super) fn log_path(folders: &Folders, definition: &Definition, generation: u
     path.into()
 }
 
-/// Opens or creates a log file.
 pub(super) fn open_log(path: &Path) -> Result<OwnedFd, Refusal> {
     let Some((folder, Component::Normal(name))) = path.parent().zip(path.components().next_back()) else {
         return Err(path_refusal(path, Status::ERROR_BAD_PATHNAME, "this is not a file"));

@@ -71,7 +71,6 @@ impl Provider {
         })
     }
 
-    /// Reads a section.
     pub(super) fn parse_section(section: &ConfSection) -> Result<Self, ConfigError> {
         let mut provider =
             Self::new(&section.heading).map_err(|reason| ConfigError::new(section.line, reason))?;
@@ -110,7 +109,6 @@ impl Provider {
         Ok(())
     }
 
-    /// Returns the lines of the section.
     pub(super) fn to_lines(&self) -> Vec<String> {
         let mut lines = vec![format!("[{}]", self.heading), format!("Enabled = {}", u8::from(self.enabled))];
         if self.level != 0 {

@@ -21,7 +21,6 @@ use crate::error::Refusal;
 use crate::folders::{self, Folders};
 use crate::log::{log_info, log_warning};
 
-/// A report of the preparing thread.
 pub(crate) enum PrepareReport {
     /// A session is ready to start.
     Session(Box<ReadyAutologger>),
@@ -139,7 +138,6 @@ impl AutologgerStarter {
         }
     }
 
-    /// Returns the folders of the daemon.
     pub(crate) fn folders(&self) -> Option<&Folders> {
         self.folders.as_ref()
     }

@@ -27,7 +27,6 @@ pub struct State {
 }
 
 impl State {
-    /// Reads the stored state.
     pub(super) fn read(folders: &Folders, name: &str) -> Self {
         let text = trust::read_text(&state_file(folders, name)).ok().flatten().unwrap_or_default();
         let mut state = Self::default();
@@ -43,7 +42,6 @@ impl State {
         state
     }
 
-    /// Stores the state.
     pub(super) fn write(&self, folders: &Folders, name: &str) -> std::io::Result<()> {
         let status = self.status.map(|status| format!("Status = {status}\n")).unwrap_or_default();
         let mut text = format!("{status}FileCounter = {}\n", self.file_counter);

@@ -47,22 +47,18 @@ impl ProcessFacts {
         }
     }
 
-    /// Returns whether the program has one of these names.
     pub(super) fn is_program(&self, names: &[String]) -> bool {
         names.contains(&self.executable)
     }
 
-    /// Returns whether the process belongs to one of these packages.
     pub(super) fn is_in_package(&self, names: &[String]) -> bool {
         names.contains(&self.package)
     }
 
-    /// Returns whether the process belongs to one of these applications.
     pub(super) fn is_application(&self, names: &[String]) -> bool {
         names.contains(&self.application)
     }
 
-    /// Returns whether the process runs in one of these containers.
     pub(super) fn is_in_container(&self, names: &[String]) -> bool {
         let short = |name: &String| {
             name.len() >= MIN_CONTAINER_ID_DIGITS

@@ -58,7 +58,6 @@ impl CaptureLosses {
     }
 }
 
-/// The kernel capture of a session.
 pub(crate) struct KernelCapture {
     capture: Capture,
     control: Control,

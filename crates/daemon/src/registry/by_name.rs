@@ -51,7 +51,6 @@ impl Registry {
         }
     }
 
-    /// Returns the registrations that a session's enable of a target matches by name.
     pub(crate) fn matches_of_enable(&self, target: EnableTarget, session: u64) -> Vec<NameMatch> {
         let EnableTarget::Provider(hash) = target else { return Vec::new() };
         let named = self.by_name_hash.get(&hash).into_iter().flatten();
@@ -102,7 +101,6 @@ impl Registry {
             .map(|(_, provider)| provider)
     }
 
-    /// Returns the numbers of the registrations of a GUID in a process.
     pub(crate) fn registration_numbers(&self, link: LinkId, provider: Guid) -> impl Iterator<Item = u32> {
         let registered = self.registered.get(&EnableTarget::Provider(provider)).into_iter();
         let numbers = registered.flat_map(move |all| all.range((link, 0)..=(link, u32::MAX)));

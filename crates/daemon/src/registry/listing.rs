@@ -54,7 +54,6 @@ impl Registry {
         })
     }
 
-    /// Returns, for each process, the registrations that a session has enabled.
     pub(crate) fn enabled_registrations_of_session(&self, session: u64) -> Vec<(LinkId, Vec<u32>)> {
         let processes = self.processes.iter().map(|(link, process)| {
             let enabled = process

@@ -17,7 +17,6 @@ use super::{EnableTarget, ProviderRegistration, SessionEnable};
 use crate::filter::{Conditions, ProcessFacts, ProcessScope};
 use crate::process::{self, ProcessKey};
 
-/// A process that registers providers.
 #[derive(Debug)]
 pub(crate) struct ProviderProcess {
     pub(crate) peer: Peer,
@@ -30,7 +29,6 @@ pub(crate) struct ProviderProcess {
     facts: OnceCell<ProcessFacts>,
     /// Whether the process runs in a container; determined on first use.
     contained: OnceCell<bool>,
-    /// Registrations by number.
     pub(crate) registrations: BTreeMap<u32, ProviderRegistration>,
     /// Open regions by session.
     pub(crate) regions: BTreeMap<u64, SourceId>,
@@ -76,7 +74,6 @@ impl ProviderProcess {
         self.last_order
     }
 
-    /// Returns whether the scope includes the process.
     pub(crate) fn is_in_scope(&self, scope: &ProcessScope) -> bool {
         let facts = || self.facts.get_or_init(|| self.inspect(ProcessFacts::from_pid).unwrap_or_default());
         scope.as_ref().is_none_or(|conditions| conditions.are_met(self.key, facts))
@@ -110,12 +107,10 @@ impl ProviderProcess {
         is_same.then_some(result)
     }
 
-    /// Returns whether the process has ended.
     pub(crate) fn has_ended(&self) -> bool {
         process::has_ended(self.peer.pid, self.key)
     }
 
-    /// Returns whether any registration is enabled for the session.
     pub(crate) fn has_enabled(&self, session: u64) -> bool {
         self.registrations.values().any(|registration| registration.sessions.contains(&session))
     }

@@ -21,7 +21,6 @@ const DESCRIPTOR_WEIGHT_BYTES: usize = 4096;
 /// Bytes from which a queue is long: its writer is held back, and its reader gets a deadline.
 const LONG_QUEUE_BYTES: usize = MAX_QUEUED_BYTES / 2;
 
-/// One connection of a client.
 pub(super) struct ClientLink {
     connection: Connection,
     queue: VecDeque<QueuedMessage>,
@@ -184,12 +183,10 @@ impl ClientLink {
         self.closing && self.queue.is_empty()
     }
 
-    /// Returns whether the queue is long.
     pub(super) fn has_long_queue(&self) -> bool {
         self.weight > LONG_QUEUE_BYTES
     }
 
-    /// Returns whether messages are queued.
     pub(super) fn has_queued(&self) -> bool {
         !self.queue.is_empty()
     }

@@ -327,7 +327,6 @@ impl OwnFolderSearch {
     }
 }
 
-/// The search for providers in the folders of all users.
 #[derive(Default)]
 struct UserFolderSearch {
     /// Users and processes found in the system's folder.

@@ -172,8 +172,8 @@ impl TestServer {
     }
 }
 
-/// Acts as the client that [`TestServer::run_client`] started, if this process is one: it registers the
-/// provider of the session, and a client with several connections many others before.
+/// Acts as the client that [`TestServer::run_client`] started, if this process is one: it registers
+/// the provider of the session, and a client with several connections many others before.
 fn run_as_client() -> bool {
     let Some(socket) = std::env::var_os(SOCKET) else { return false };
     let number = |variable: &str| std::env::var(variable).unwrap().parse::<u32>().unwrap();

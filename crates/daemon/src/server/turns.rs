@@ -128,7 +128,6 @@ impl TurnSchedule {
 /// The positions at which the next turn of the guests continues.
 #[derive(Debug, Default)]
 struct Rotation {
-    /// The guest served last.
     last_guest: u32,
     /// The connection served last, for each guest of the last turn.
     last_links: BTreeMap<u32, LinkId>,

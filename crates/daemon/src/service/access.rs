@@ -79,18 +79,15 @@ impl AccessControl {
         }
     }
 
-    /// Returns the access rules.
     pub(super) fn rules(&self) -> &AccessRules {
         &self.rules
     }
 
-    /// Returns the access rules for modification.
     #[cfg(test)]
     pub(super) fn rules_mut(&mut self) -> &mut AccessRules {
         &mut self.rules
     }
 
-    /// Adds a connection.
     pub(super) fn add_client(&mut self, link: LinkId, client: ConnectedClient) {
         self.clients.insert(link, client);
     }
@@ -100,7 +97,6 @@ impl AccessControl {
         self.clients.insert(OWN_LINK, ConnectedClient::for_daemon(now));
     }
 
-    /// Removes a connection.
     pub(super) fn remove_client(&mut self, link: LinkId) -> Option<ConnectedClient> {
         self.clients.remove(&link)
     }
@@ -113,7 +109,6 @@ impl AccessControl {
         self.clients.get_mut(&link)
     }
 
-    /// Returns all connections.
     pub(super) fn clients(&self) -> impl Iterator<Item = &ConnectedClient> {
         self.clients.values()
     }

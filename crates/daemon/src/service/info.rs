@@ -105,7 +105,6 @@ impl Information {
         self.system = system;
     }
 
-    /// Stores the settings of a session.
     pub(super) fn store_settings(&mut self, session: u64, settings: Settings) {
         self.sessions.insert(session, settings);
     }
@@ -128,7 +127,6 @@ impl Information {
         self.periodic.insert(session, PeriodicCapture { every, next, providers });
     }
 
-    /// Answers a query about a session.
     pub(super) fn answer_about_session(
         &self,
         sessions: &SessionTable,
@@ -183,7 +181,6 @@ fn not_queryable() -> Refusal {
     Refusal::new(Status::ERROR_NOT_SUPPORTED, "this information class cannot be queried")
 }
 
-/// Returns the refusal for malformed information.
 pub(super) fn refuse_malformed(e: traceweir_format::Error) -> Refusal {
     Refusal::new(e.status(), e.to_string())
 }

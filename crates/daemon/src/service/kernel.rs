@@ -128,7 +128,6 @@ fn is_about_kernel(message: &Message) -> bool {
     }
 }
 
-/// Returns whether an information class changes the capture.
 fn changes_capture(class: InfoClass) -> bool {
     use InfoClass as C;
     matches!(
@@ -200,7 +199,6 @@ impl SystemLoggers {
         spawn_file_thread(move || promise.deliver(kernel::apply_capture_steps(&steps)));
     }
 
-    /// Handles the outcome of a kernel change.
     pub(super) fn handle_change_outcome(
         &mut self,
         core: &mut Core,

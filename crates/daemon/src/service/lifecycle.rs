@@ -27,7 +27,6 @@ use crate::log::{log_client, log_info, log_warning};
 use crate::logfile::{FileTerms, NamedFiles, PassedDescriptors};
 
 impl Service {
-    /// Starts a session.
     pub(super) fn start(
         &mut self,
         reply_to: ReplyTo,

@@ -40,32 +40,21 @@ pub(crate) enum ThreadNotice {
         keeps_file: bool,
         /// The kernel groups requested before, if the same request has changed them.
         before: Option<RequestedGroups>,
-        /// The current properties, and that file.
         outcome: Result<(Properties, Option<FileClaim>)>,
     },
     /// The settings of kernel captures were changed, or could not be changed.
-    KernelChanged {
-        /// The captures that have begun.
-        outcome: Result<Vec<Option<OpenCapture>>>,
-    },
+    KernelChanged { outcome: Result<Vec<Option<OpenCapture>>> },
     /// A session's file is final and its threads have ended.
-    Stopped {
-        id: u64,
-        /// The final properties.
-        outcome: Result<Properties>,
-    },
+    Stopped { id: u64, outcome: Result<Properties> },
     /// The queue of a live consumer was created.
     ConsumerOpened { id: u64, reply_to: ReplyTo, outcome: Result<OpenedConsumer> },
     /// A change of an access list was saved, or could not be saved.
     AccessSaved { outcome: Result<std::io::Result<()>> },
 }
 
-/// The parts of a session that has started.
 pub(crate) struct StartedSession {
     pub(crate) session: Session,
-    /// The session's file.
     pub(crate) claim: Option<FileClaim>,
-    /// The kernel capture of the session.
     pub(crate) kernel: Option<(Control, Arc<CaptureLosses>)>,
 }
 
@@ -87,7 +76,6 @@ impl<T> NoticePromise<T> {
         Self { post: Arc::clone(post), make: Some(Box::new(make)) }
     }
 
-    /// Posts the notice for an outcome.
     pub(super) fn deliver(mut self, outcome: Result<T>) {
         self.post_once(outcome);
     }
@@ -113,7 +101,6 @@ impl<T: 'static> NoticePromise<T> {
         NoticePromise { post: Arc::clone(&self.post), make }
     }
 
-    /// Returns the promise as the callback of a session.
     pub(super) fn into_callback(self) -> Box<dyn FnOnce(Result<T>) + Send> {
         Box::new(move |outcome| self.deliver(outcome))
     }

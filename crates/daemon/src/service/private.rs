@@ -90,7 +90,6 @@ pub(super) struct PrivateSessions {
     pub(super) last_used: Option<Instant>,
 }
 
-/// One private session.
 #[derive(Debug)]
 struct PrivateSessionEntry {
     /// The adjusted configuration; its GUID is the provider's.
@@ -114,7 +113,6 @@ struct PrivateSessionEntry {
     tracks_binaries: bool,
 }
 
-/// A provider that the session enables.
 #[derive(Debug)]
 struct EnabledProvider {
     params: EnableParams,
@@ -140,7 +138,6 @@ struct SessionMember {
     by_name: BTreeMap<Guid, Guid>,
 }
 
-/// The purpose of a request to processes.
 #[derive(Debug)]
 enum RequestPurpose {
     Start,

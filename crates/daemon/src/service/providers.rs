@@ -141,7 +141,6 @@ impl ProviderControl {
         }
     }
 
-    /// Removes a wait; returns its purpose.
     fn cancel_wait(&mut self, wait: u64) -> Option<WaitPurpose> {
         for link in self.waits.links(wait) {
             if let Some(process) = self.registry.processes.get_mut(link) {

@@ -219,7 +219,6 @@ impl Service {
         }
     }
 
-    /// Handles a message of a provider process.
     pub(super) fn handle_provider(&mut self, reply_to: ReplyTo, message: Message) {
         let (core, link) = (&mut self.core, reply_to.link);
         match message {

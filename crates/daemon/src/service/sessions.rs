@@ -31,7 +31,6 @@ use crate::process::ProcessKey;
 pub(super) use control::UpdateRequest;
 pub(super) use start::{RequestedLogFile, check_config};
 
-/// The state of a session.
 pub(super) enum SessionState {
     /// The session's threads and its header are being created.
     Starting {
@@ -50,7 +49,6 @@ pub(super) enum SessionState {
     },
 }
 
-/// The daemon's entry of one session.
 pub(super) struct SessionEntry {
     /// The name as given by the controller.
     pub(super) name: String,
@@ -338,7 +336,6 @@ impl SessionTable {
         self.all.get_mut(&id)
     }
 
-    /// Returns a session if it is running.
     pub(super) fn running_session(&self, id: u64) -> Option<&Session> {
         match &self.all.get(&id)?.state {
             SessionState::Running(session) => Some(session),
@@ -387,13 +384,11 @@ impl SessionTable {
         self.all.keys().filter_map(|id| self.properties(*id)).collect()
     }
 
-    /// Returns the properties of a session.
     pub(super) fn properties(&self, id: u64) -> Option<Properties> {
         let entry = self.all.get(&id)?;
         self.session(id).map(|session| entry.with_uncounted(session.properties()))
     }
 
-    /// Returns the ids of the running sessions.
     pub(super) fn running_ids(&self) -> Vec<u64> {
         self.all.keys().copied().filter(|id| self.running_session(*id).is_some()).collect()
     }

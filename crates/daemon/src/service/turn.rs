@@ -16,7 +16,6 @@ use crate::ids::{LinkId, ReplyTo};
 /// An action on a connection that the service requests; effects are carried out in order.
 #[derive(Debug)]
 pub(crate) enum LinkEffect {
-    /// Send a message.
     Send {
         link: LinkId,
         /// Number of the request that the message answers; 0 if it answers none.
@@ -63,7 +62,6 @@ impl ServiceTurn {
         self.effects.push(LinkEffect::Send { link, request, message, descriptors });
     }
 
-    /// Refuses a request.
     pub(super) fn refuse(&mut self, reply_to: ReplyTo, refusal: Refusal) {
         self.reply(reply_to, refusal.into_message());
     }

@@ -28,7 +28,6 @@ pub(crate) fn is_root() -> bool {
     can(rustix::process::geteuid().is_root(), "root", "acting as other users needs root")
 }
 
-/// Opens a connection as this user.
 pub(crate) fn connect_as_user(daemon: &Daemon, uid: u32) -> Connection {
     let socket = daemon.runtime().control_socket();
     let groups = if uid == BOB { vec![Gid::from_raw(CLUB)] } else { Vec::new() };

@@ -54,7 +54,6 @@ pub(crate) const WMI_INSTANCE_NOT_FOUND: Status = Status::ERROR_WMI_INSTANCE_NOT
 /// The provider of most tests.
 pub(crate) const PROVIDER: Guid = Guid::from_u128(0x1234_5678_9ABC_DEF0);
 
-/// A daemon in a thread.
 pub(crate) struct Daemon {
     thread: DaemonThread,
     dir: TempDir,
@@ -123,7 +122,6 @@ impl Daemon {
     }
 }
 
-/// A client of a daemon.
 pub(crate) struct Client {
     pub(crate) connection: Connection,
     last_request: u32,
@@ -163,12 +161,10 @@ impl Client {
         self.last_request
     }
 
-    /// Receives the next envelope.
     pub(crate) fn receive_envelope(&mut self) -> Envelope {
         self.connection.receive(PATIENCE).unwrap().expect("a message arrives")
     }
 
-    /// Receives the next message.
     pub(crate) fn receive(&mut self) -> Message {
         self.receive_envelope().message
     }
@@ -225,7 +221,6 @@ impl Client {
         message
     }
 
-    /// Receives an `Enable`.
     pub(crate) fn receive_enables(&mut self) -> EnableMessage {
         match self.receive() {
             Message::Enable { order, registrations, session, code, params } => {
@@ -358,7 +353,6 @@ pub(crate) fn file_config(name: &str, path: &Path) -> SessionConfig {
     }
 }
 
-/// The configuration of a real-time session.
 pub(crate) fn real_time_config(name: &str) -> SessionConfig {
     SessionConfig {
         name: name.into(),

@@ -73,7 +73,6 @@ impl AccessControl {
         turn.reply(reply_to, Message::access_lists_page(&self.rules.lists.objects(), from));
     }
 
-    /// Begins to change the list of an object.
     pub(in crate::service) fn change_list(
         &mut self,
         turn: &mut ServiceTurn,
@@ -133,7 +132,6 @@ impl AccessControl {
         });
     }
 
-    /// Adds a GUID that was generated for a session.
     pub(in crate::service) fn add_generated(&mut self, guid: Guid) {
         self.generated.insert(guid);
     }

@@ -24,7 +24,6 @@ use crate::service::info::Information;
 const MAX_SYSTEM_LOGGERS: usize = 8;
 const RESERVED_SYSTEM_LOGGERS: usize = 2;
 
-/// All system loggers.
 pub(in crate::service) struct SystemLoggers {
     pub(super) scope: Scope,
     pub(super) all: BTreeMap<u64, SystemLogger>,
@@ -107,7 +106,6 @@ impl SystemLoggers {
         Ok(())
     }
 
-    /// Adds a session; returns the settings of its capture.
     pub(in crate::service) fn add(
         &mut self,
         id: u64,
@@ -141,7 +139,6 @@ impl SystemLoggers {
         }
     }
 
-    /// Stores the capture of a session.
     pub(super) fn store_capture(&mut self, id: u64, control: KernelControl, losses: Arc<CaptureLosses>) {
         let Some(running) = self.all.get_mut(&id) else { return };
         log_missing(&running.config.name, &control);

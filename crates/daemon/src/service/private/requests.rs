@@ -191,7 +191,6 @@ impl PrivateSessions {
         true
     }
 
-    /// Controls a private session in all its processes.
     pub(in crate::service) fn control(
         &mut self,
         core: &mut Core,

@@ -51,7 +51,6 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// Returns an id for a new wait.
     pub(super) fn next_id(&mut self) -> u64 {
         self.last += 1;
         self.last
@@ -128,7 +127,6 @@ impl Waits {
         self.all.iter().filter(|(_, wait)| test(wait)).map(|(id, _)| *id).collect()
     }
 
-    /// Removes a wait; returns its purpose.
     pub(super) fn remove(&mut self, id: u64) -> Option<WaitPurpose> {
         self.links.remove(&id);
         let wait = self.all.remove(&id)?;

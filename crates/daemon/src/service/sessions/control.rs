@@ -30,7 +30,6 @@ const MAX_CHANGES: usize = 64;
 /// The refusal for a flush to a file of a session that is not a flight recorder.
 const NO_SNAPSHOT: &str = "only a flight recorder writes snapshots";
 
-/// An update of a session.
 pub(in crate::service) struct UpdateRequest {
     pub(in crate::service) reply_to: ReplyTo,
     pub(in crate::service) id: u64,
@@ -297,7 +296,6 @@ fn filter_shown(access: &AccessControl, link: LinkId, mut sessions: Vec<Properti
     sessions
 }
 
-/// Returns the promise of a change of a session.
 fn promise_change(
     turn: &ServiceTurn,
     id: u64,

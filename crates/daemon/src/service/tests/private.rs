@@ -530,7 +530,6 @@ fn enable_app_by_name(session: &str, code: EnableCode, name: &str) -> Message {
     Message::EnableProvider { session, provider, code, params, name, timeout_ms }
 }
 
-/// Returns the last digits of a GUID.
 fn last_digits(guid: Guid) -> String {
     guid.to_string().rsplit('-').next().unwrap().trim_start_matches('0').to_owned()
 }
