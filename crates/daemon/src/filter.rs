@@ -144,10 +144,6 @@ mod tests {
         resolve_filters(&PROVIDER, EnableParams { filters, ..EnableParams::default() })
     }
 
-    fn status(filters: Vec<(u32, Vec<u8>)>) -> Status {
-        resolve_all(filters).err().map_or(Status::ERROR_SUCCESS, |refusal| refusal.status)
-    }
-
     fn encode_name(text: &str) -> Vec<u8> {
         encode::name_list(&[text])
     }
@@ -196,46 +192,24 @@ mod tests {
 
     #[test]
     fn filters_that_break_a_rule_are_refused() {
-        let pid = |n: usize| (EVENT_FILTER_TYPE_PID, vec![1u8; n]);
-        assert_eq!(status(vec![pid(32)]), Status::ERROR_SUCCESS, "eight process ids are allowed");
-        for wrong in [0, 3, 5, 36] {
-            assert_eq!(status(vec![pid(wrong)]), Status::ERROR_INVALID_PARAMETER, "{wrong} bytes");
+        let pids = |bytes: usize| vec![(EVENT_FILTER_TYPE_PID, vec![1; bytes])];
+        let provider_types = |count: u32| (1..=count).map(|kind| (kind, vec![])).collect::<Vec<_>>();
+        assert!(resolve_all(pids(32)).is_ok() && resolve_all(provider_types(13)).is_ok());
+        for (broken_rule, filters) in [
+            ("a process id has four bytes", pids(3)),
+            ("a process id has four bytes", pids(5)),
+            ("there is at least one process id", pids(0)),
+            ("there are at most eight process ids", pids(36)),
+            ("a type is given once", vec![(PROVIDER_TYPE, vec![]), (PROVIDER_TYPE, vec![])]),
+            ("there are at most thirteen filters", provider_types(14)),
+            ("the type is known", vec![(UNKNOWN_TYPE, vec![])]),
+            ("there is at least one name", vec![(EVENT_FILTER_TYPE_EXECUTABLE_NAME, vec![])]),
+            ("only the kernel has this type", vec![(EVENT_FILTER_TYPE_SYSTEM_FLAGS, vec![0; 4])]),
+            ("only the kernel has this type", vec![(EVENT_FILTER_TYPE_TRACEHANDLE, vec![0; 8])]),
+        ] {
+            let refusal = resolve_all(filters).expect_err(broken_rule);
+            assert_eq!(refusal.status, Status::ERROR_INVALID_PARAMETER, "{broken_rule}");
         }
-        assert_eq!(
-            status(vec![(PROVIDER_TYPE, vec![]), (PROVIDER_TYPE, vec![])]),
-            Status::ERROR_INVALID_PARAMETER,
-            "a filter type is given twice"
-        );
-        assert_eq!(
-            status((1..=14).map(|kind| (kind, vec![])).collect()),
-            Status::ERROR_INVALID_PARAMETER,
-            "fourteen filters are too many"
-        );
-        assert_eq!(
-            status((1..=13).map(|kind| (kind, vec![])).collect()),
-            Status::ERROR_SUCCESS,
-            "thirteen filters are allowed"
-        );
-        assert_eq!(
-            status(vec![(UNKNOWN_TYPE, vec![])]),
-            Status::ERROR_INVALID_PARAMETER,
-            "the filter type is unknown"
-        );
-        assert_eq!(
-            status(vec![(EVENT_FILTER_TYPE_EXECUTABLE_NAME, vec![])]),
-            Status::ERROR_INVALID_PARAMETER,
-            "the list of names is empty"
-        );
-        assert_eq!(
-            status(vec![(EVENT_FILTER_TYPE_SYSTEM_FLAGS, vec![0; 4])]),
-            Status::ERROR_INVALID_PARAMETER,
-            "only the kernel's provider has this filter"
-        );
-        assert_eq!(
-            status(vec![(EVENT_FILTER_TYPE_TRACEHANDLE, vec![0; 8])]),
-            Status::ERROR_INVALID_PARAMETER,
-            "only the kernel's provider has this filter"
-        );
     }
 
     #[test]
