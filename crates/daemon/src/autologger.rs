@@ -30,16 +30,16 @@ use std::time::Duration;
 use traceweir_session::Config;
 use traceweir_transport::cpu;
 
-pub use definition::Definition;
-pub use provider::{Correction, Provider};
+pub use definition::AutologgerDefinition;
+pub use provider::{AutologgerProvider, Correction};
 pub(crate) use starter::{AutologgerStarter, PrepareReport, prepare_autologgers};
-pub use state::State;
+pub use state::AutologgerState;
 
 pub use crate::conf::ConfigError;
 use crate::conf::trust;
 use crate::error::Refusal;
 use crate::filter;
-use crate::folders::{self, Folders};
+use crate::folders::{self, DaemonFolders};
 pub use traceweir_transport::message::{EnableParams, Filter};
 
 /// How long clients wait at most for autologgers to start.
@@ -51,13 +51,13 @@ const EXTENSION: &str = ".conf";
 /// The autologgers of one daemon, as defined by its files.
 #[derive(Clone, Debug)]
 pub struct Autologgers {
-    folders: Folders,
+    folders: DaemonFolders,
 }
 
 impl Autologgers {
     /// Returns the autologgers in these folders.
     #[must_use]
-    pub fn new(folders: Folders) -> Self {
+    pub fn new(folders: DaemonFolders) -> Self {
         Self { folders }
     }
 
@@ -73,21 +73,25 @@ impl Autologgers {
     }
 
     /// Reads a definition; `None` if it does not exist.
-    pub fn get(&self, name: &str) -> Result<Option<Definition>, ConfigError> {
+    pub fn get(&self, name: &str) -> Result<Option<AutologgerDefinition>, ConfigError> {
         check_name(name)?;
         let Some(text) = trust::read_text(&self.file(name))? else { return Ok(None) };
-        Definition::parse(name, &text).map(Some)
+        AutologgerDefinition::parse(name, &text).map(Some)
     }
 
     /// Returns the result of the last start; empty if the autologger was never started.
     #[must_use]
-    pub fn state(&self, name: &str) -> State {
-        if check_name(name).is_err() { State::default() } else { State::read(&self.folders, name) }
+    pub fn state(&self, name: &str) -> AutologgerState {
+        if check_name(name).is_err() {
+            AutologgerState::default()
+        } else {
+            AutologgerState::read(&self.folders, name)
+        }
     }
 
     /// Returns the log file of the next start; `None` if the session writes no file.
     #[must_use]
-    pub fn log_file(&self, definition: &Definition) -> Option<PathBuf> {
+    pub fn log_file(&self, definition: &AutologgerDefinition) -> Option<PathBuf> {
         let counter = self.state(&definition.name).file_counter;
         definition
             .has_file()
@@ -96,7 +100,7 @@ impl Autologgers {
 
     /// Checks a definition as the daemon will: returns what would be corrected, or the reason why
     /// it would not start.
-    pub fn check(&self, definition: &Definition) -> Result<Vec<Correction>, ConfigError> {
+    pub fn check(&self, definition: &AutologgerDefinition) -> Result<Vec<Correction>, ConfigError> {
         let mut corrected = definition.clone();
         let notes = corrected.correct();
         let config = corrected.config(self.log_file(&corrected));
@@ -110,11 +114,11 @@ impl Autologgers {
 
     /// Writes a definition file in the form that the daemon reads; replaces an existing one
     /// atomically.
-    pub fn put(&self, definition: &Definition) -> std::io::Result<()> {
+    pub fn put(&self, definition: &AutologgerDefinition) -> std::io::Result<()> {
         let invalid = |e: ConfigError| std::io::Error::new(std::io::ErrorKind::InvalidInput, e.to_string());
         check_name(&definition.name).map_err(invalid)?;
         let text = definition.to_text();
-        Definition::parse(&definition.name, &text).map_err(invalid)?;
+        AutologgerDefinition::parse(&definition.name, &text).map_err(invalid)?;
         folders::create_folder(&self.folders.autologgers())?;
         trust::replace_file(&self.file(&definition.name), text.as_bytes())
     }
@@ -126,7 +130,7 @@ impl Autologgers {
         }
         let existed = trust::remove_file(&self.file(name))?;
         if existed {
-            State::remove(&self.folders, name);
+            AutologgerState::remove(&self.folders, name);
         }
         Ok(existed)
     }
@@ -152,10 +156,10 @@ mod tests {
     #[test]
     fn definition_is_stored_until_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let all = Autologgers::new(Folders::for_runtime(&RuntimeDir::from_path(dir.path())).unwrap());
+        let all = Autologgers::new(DaemonFolders::for_runtime(&RuntimeDir::from_path(dir.path())).unwrap());
         assert_eq!(all.names(), Ok(vec![]));
-        let mut app = Definition::new("My App", Guid::from_u128(7));
-        app.providers.push(Provider::new("My.App").unwrap());
+        let mut app = AutologgerDefinition::new("My App", Guid::from_u128(7));
+        app.providers.push(AutologgerProvider::new("My.App").unwrap());
         all.put(&app).unwrap();
         assert_eq!(all.names(), Ok(vec!["My App".to_owned()]));
         assert_eq!(all.get("My App"), Ok(Some(app.clone())));
@@ -165,8 +169,8 @@ mod tests {
         assert_eq!(all.log_file(&app), Some(dir.path().join("log/My App.etl.0001")));
         assert_eq!(all.get("other"), Ok(None));
         assert!(all.get("../x").is_err() && all.get(".x").is_err() && all.get(&"n".repeat(201)).is_err());
-        assert!(all.put(&Definition::new("a/b", Guid::from_u128(7))).is_err());
-        assert!(all.put(&Definition::new("ab", Guid::NULL)).is_err(), "the daemon would refuse it");
+        assert!(all.put(&AutologgerDefinition::new("a/b", Guid::from_u128(7))).is_err());
+        assert!(all.put(&AutologgerDefinition::new("ab", Guid::NULL)).is_err(), "the daemon would refuse it");
         assert_eq!(all.check(&app), Ok(vec![]));
         app.log_file_mode = 3;
         assert!(

@@ -23,7 +23,7 @@ use traceweir_transport::runtime::{RuntimeDir, Scope, trusted_variable};
 
 /// The folders of one daemon; they may not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Folders {
+pub struct DaemonFolders {
     /// The folder with the configuration.
     pub config: PathBuf,
     /// The folder with the state that the daemon stores.
@@ -32,7 +32,7 @@ pub struct Folders {
     pub logs: PathBuf,
 }
 
-impl Folders {
+impl DaemonFolders {
     /// Returns the folders of a daemon; `None` for a user without a home.
     #[must_use]
     pub fn for_runtime(runtime: &RuntimeDir) -> Option<Self> {
@@ -106,7 +106,7 @@ mod tests {
 
     #[test]
     fn named_folder_holds_everything_and_system_uses_standard_paths() {
-        let named = Folders::for_runtime(&RuntimeDir::from_path(Path::new("/x"))).unwrap();
+        let named = DaemonFolders::for_runtime(&RuntimeDir::from_path(Path::new("/x"))).unwrap();
         assert_eq!(named.autologgers(), Path::new("/x/autologger.d"));
         assert_eq!(named.settings(), Path::new("/x/traceweir.conf"));
         assert_eq!(named.security(), Path::new("/x/security.d"));
@@ -114,12 +114,12 @@ mod tests {
         let mut elsewhere = RuntimeDir::from_path(Path::new("/x"));
         elsewhere.scope = Scope::System;
         assert_eq!(
-            Folders::for_runtime(&elsewhere),
+            DaemonFolders::for_runtime(&elsewhere),
             Some(named),
             "a daemon in another folder does not use the system's paths"
         );
         if let Ok(runtime) = RuntimeDir::for_scope(Scope::System) {
-            let system = Folders::for_runtime(&runtime).unwrap();
+            let system = DaemonFolders::for_runtime(&runtime).unwrap();
             assert_eq!(system.autologgers(), Path::new("/etc/traceweir/autologger.d"));
             assert_eq!(system.security(), Path::new("/etc/traceweir/security.d"));
         }

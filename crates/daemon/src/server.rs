@@ -54,12 +54,12 @@ use traceweir_transport::socket::Janitor;
 use crate::access::AccessRules;
 use crate::autologger::AutologgerStarter;
 use crate::error::{Error, Result};
-use crate::folders::Folders;
+use crate::folders::DaemonFolders;
 use crate::ids::LinkId;
 use crate::limits::DescriptorLimit;
 use crate::log::{log_client, log_info, log_warning};
 use crate::service::{LinkEffect, OWN_LINK, Service};
-use crate::settings::Settings;
+use crate::settings::DaemonSettings;
 pub use inbox::Stopper;
 use inbox::{Inbox, InboxMessage};
 use link::ClientLink;
@@ -82,11 +82,11 @@ pub struct Options {
 }
 
 impl Options {
-    /// Creates the options of a daemon that stays, with the default limits; [`Settings`] holds what
+    /// Creates the options of a daemon that stays, with the default limits; [`DaemonSettings`] holds what
     /// administrators set.
     #[must_use]
     pub fn new(runtime: RuntimeDir) -> Self {
-        let Settings { max_sessions, reserve_mb, .. } = Settings::default();
+        let DaemonSettings { max_sessions, reserve_mb, .. } = DaemonSettings::default();
         Self { runtime, idle_exit: None, listener: None, max_sessions: max_sessions as usize, reserve_mb }
     }
 }
@@ -205,7 +205,7 @@ impl Server {
             links: BTreeMap::new(),
             last_link: FIRST_LINK,
             expiries: BTreeSet::new(),
-            starter: AutologgerStarter::new(Folders::for_runtime(runtime)),
+            starter: AutologgerStarter::new(DaemonFolders::for_runtime(runtime)),
             janitor,
             descriptors: DescriptorLimit::current(),
             is_stuck: false,

@@ -21,7 +21,7 @@ use traceweir_transport::runtime::RuntimeDir;
 
 use super::lists::{MAX_LIST_BYTES, MAX_LISTS, StoredLists, deny_all_list};
 use crate::conf::{ConfigError, trust};
-use crate::folders::{self, Folders};
+use crate::folders::{self, DaemonFolders};
 use crate::log::log_warning;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +31,8 @@ impl AccessListFolder {
     /// Returns the folder for the daemon of a runtime folder. For a user without a home the lists
     /// are in the runtime folder.
     pub(crate) fn for_daemon(runtime: &RuntimeDir) -> Self {
-        let folders = Folders::for_runtime(runtime).unwrap_or_else(|| Folders::inside(runtime.path()));
+        let folders =
+            DaemonFolders::for_runtime(runtime).unwrap_or_else(|| DaemonFolders::inside(runtime.path()));
         Self(folders.security())
     }
 

@@ -26,7 +26,7 @@ use traceweir_format::spec::session::{
 };
 use traceweir_transport::message::SessionConfig;
 
-use super::provider::{Correction, Provider};
+use super::provider::{AutologgerProvider, Correction};
 use crate::conf::{self, ConfEntry, ConfSection, ConfigError, quote};
 
 /// Maximum number of generations of a log.
@@ -53,7 +53,7 @@ const SIZED_MODES: u32 = EVENT_TRACE_FILE_MODE_CIRCULAR | EVENT_TRACE_FILE_MODE_
 
 /// A session that runs from the daemon's start on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Definition {
+pub struct AutologgerDefinition {
     /// The session's name, which is also the file's.
     pub name: String,
     /// Whether the session is started (Start).
@@ -80,10 +80,10 @@ pub struct Definition {
     /// Maximum size of the log in MiB; 0: no limit (MaxFileSize).
     pub max_file_size: u32,
     /// The providers that the session enables.
-    pub providers: Vec<Provider>,
+    pub providers: Vec<AutologgerProvider>,
 }
 
-impl Definition {
+impl AutologgerDefinition {
     /// Creates a session with the published defaults, which is started.
     #[must_use]
     pub fn new(name: &str, guid: Guid) -> Self {
@@ -119,7 +119,7 @@ impl Definition {
             ));
         }
         for section in providers {
-            let provider = Provider::parse_section(section)?;
+            let provider = AutologgerProvider::parse_section(section)?;
             if definition.providers.iter().any(|other| other.guid == provider.guid) {
                 return Err(ConfigError::new(
                     section.line,

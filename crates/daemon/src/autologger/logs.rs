@@ -16,19 +16,23 @@ use rustix::io::Errno;
 use traceweir_format::spec::status::Status;
 use traceweir_session::{LOG_FILE_RIGHTS, open_folder, open_log_file};
 
-use super::definition::Definition;
+use super::definition::AutologgerDefinition;
 use crate::error::Refusal;
-use crate::folders::Folders;
+use crate::folders::DaemonFolders;
 
 /// Returns the next generation; 0 if the log has no generations.
-pub(super) fn next_generation(definition: &Definition, counter: u32) -> u32 {
+pub(super) fn next_generation(definition: &AutologgerDefinition, counter: u32) -> u32 {
     match definition.file_max {
         0 | 1 => 0,
         generations => counter.checked_rem(generations).unwrap_or(0).saturating_add(1),
     }
 }
 
-pub(super) fn log_path(folders: &Folders, definition: &Definition, generation: u32) -> PathBuf {
+pub(super) fn log_path(
+    folders: &DaemonFolders,
+    definition: &AutologgerDefinition,
+    generation: u32,
+) -> PathBuf {
     let default = || folders.logs.join(format!("{}.etl", definition.name));
     let mut path = definition.file_name.clone().unwrap_or_else(default).into_os_string();
     if generation != 0 {
@@ -80,7 +84,7 @@ mod tests {
 
     #[test]
     fn generations_wrap_around() {
-        let mut definition = Definition::new("a", Guid::from_u128(1));
+        let mut definition = AutologgerDefinition::new("a", Guid::from_u128(1));
         assert_eq!(next_generation(&definition, 7), 0);
         definition.file_max = 3;
         let counters: Vec<u32> = (0..5).map(|counter| next_generation(&definition, counter)).collect();

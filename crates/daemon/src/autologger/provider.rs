@@ -13,7 +13,7 @@ pub struct Correction(pub String);
 
 /// The enable of a provider by an autologger.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Provider {
+pub struct AutologgerProvider {
     /// The section heading: GUID or name.
     pub heading: String,
     /// The provider's GUID, or the hash of its name.
@@ -34,7 +34,7 @@ pub struct Provider {
     pub filters: Vec<Filter>,
 }
 
-impl Provider {
+impl AutologgerProvider {
     /// Enables everything from the provider with this name or GUID.
     pub fn new(heading: &str) -> Result<Self, String> {
         let guid = parse_guid_or_name(heading)?;

@@ -15,10 +15,10 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableCode, Message, SessionRef};
 use traceweir_transport::socket::Envelope;
 
-use super::definition::Definition;
-use super::{Autologgers, State, logs};
+use super::definition::AutologgerDefinition;
+use super::{AutologgerState, Autologgers, logs};
 use crate::error::Refusal;
-use crate::folders::{self, Folders};
+use crate::folders::{self, DaemonFolders};
 use crate::log::{log_info, log_warning};
 
 pub(crate) enum PrepareReport {
@@ -30,15 +30,15 @@ pub(crate) enum PrepareReport {
 
 /// A session that is ready to start.
 pub(crate) struct ReadyAutologger {
-    definition: Definition,
-    state: State,
+    definition: AutologgerDefinition,
+    state: AutologgerState,
     generation: u32,
     log: Option<(PathBuf, OwnedFd)>,
 }
 
 /// Prepares all autologgers on a separate thread, because a folder may be on a disk that does not
 /// answer.
-pub(crate) fn prepare_autologgers(folders: Folders, post: Arc<dyn Fn(PrepareReport) + Send + Sync>) {
+pub(crate) fn prepare_autologgers(folders: DaemonFolders, post: Arc<dyn Fn(PrepareReport) + Send + Sync>) {
     let at_end = ReportAll(Arc::clone(&post));
     let work = move || {
         let _at_end = at_end;
@@ -92,12 +92,16 @@ fn prepare_autologger(all: &Autologgers, name: &str) -> Result<Option<ReadyAutol
 }
 
 /// Logs and stores that an autologger did not start.
-fn record_failure(folders: &Folders, name: &str, state: State, refusal: &Refusal) {
+fn record_failure(folders: &DaemonFolders, name: &str, state: AutologgerState, refusal: &Refusal) {
     log_warning!("autologger {name:?} is not started: {refusal} (status {})", refusal.status.0);
-    store_state(folders, name, &State { status: Some(refusal.status.0), refused: Vec::new(), ..state });
+    store_state(
+        folders,
+        name,
+        &AutologgerState { status: Some(refusal.status.0), refused: Vec::new(), ..state },
+    );
 }
 
-fn store_state(folders: &Folders, name: &str, state: &State) {
+fn store_state(folders: &DaemonFolders, name: &str, state: &AutologgerState) {
     if let Err(e) = state.write(folders, name) {
         log_warning!("the state of autologger {name:?} cannot be stored: {e}");
     }
@@ -112,13 +116,13 @@ enum StarterRequest {
 
 /// A session that runs and whose providers are being enabled.
 struct EnablingSession {
-    state: State,
+    state: AutologgerState,
     left: usize,
 }
 
 /// The autologgers that are being started.
 pub(crate) struct AutologgerStarter {
-    folders: Option<Folders>,
+    folders: Option<DaemonFolders>,
     requests: BTreeMap<u32, StarterRequest>,
     running: BTreeMap<String, EnablingSession>,
     last_request: u32,
@@ -127,7 +131,7 @@ pub(crate) struct AutologgerStarter {
 
 impl AutologgerStarter {
     /// Creates the starter; `folders` is `None` if there are no folders for autologgers.
-    pub(crate) fn new(folders: Option<Folders>) -> Self {
+    pub(crate) fn new(folders: Option<DaemonFolders>) -> Self {
         let is_all_prepared = folders.is_none();
         Self {
             folders,
@@ -138,7 +142,7 @@ impl AutologgerStarter {
         }
     }
 
-    pub(crate) fn folders(&self) -> Option<&Folders> {
+    pub(crate) fn folders(&self) -> Option<&DaemonFolders> {
         self.folders.as_ref()
     }
 

@@ -5,8 +5,8 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use tempfile::TempDir;
-use traceweir_daemon::Folders;
-use traceweir_daemon::autologger::{Autologgers, State};
+use traceweir_daemon::DaemonFolders;
+use traceweir_daemon::autologger::{AutologgerState, Autologgers};
 use traceweir_format::spec::session::{EVENT_TRACE_NONSTOPPABLE_MODE, EVENT_TRACE_REAL_TIME_MODE};
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Control, EnableCode, Message, Properties, SessionRef};
@@ -37,8 +37,9 @@ fn definition_text(number: u32, more: &str) -> String {
     )
 }
 
-fn stored_state(dir: &Path, name: &str) -> State {
-    Autologgers::new(Folders::for_runtime(&RuntimeDir::from_path(&dir.join("run"))).unwrap()).state(name)
+fn stored_state(dir: &Path, name: &str) -> AutologgerState {
+    Autologgers::new(DaemonFolders::for_runtime(&RuntimeDir::from_path(&dir.join("run"))).unwrap())
+        .state(name)
 }
 
 fn query_session(controller: &mut Client, name: &str) -> Message {
@@ -79,7 +80,10 @@ fn autologger_runs_before_the_first_client_is_answered() {
 
     let dir = daemon.stop();
     assert_eq!(count_final_events(&dir.path().join("run/log/Boot.etl")), 100);
-    assert_eq!(stored_state(dir.path(), "Boot"), State { status: Some(SUCCESS.0), ..State::default() });
+    assert_eq!(
+        stored_state(dir.path(), "Boot"),
+        AutologgerState { status: Some(SUCCESS.0), ..AutologgerState::default() }
+    );
 }
 
 #[test]
@@ -113,7 +117,7 @@ fn generations_wrap_over_restarts_and_failed_starts_use_none() {
         dir = Daemon::start_in(dir, |_| {}).stop();
         assert_eq!(
             stored_state(dir.path(), "App"),
-            State { status: Some(SUCCESS.0), file_counter: counter, ..State::default() }
+            AutologgerState { status: Some(SUCCESS.0), file_counter: counter, ..AutologgerState::default() }
         );
         assert_eq!([generation(&dir, 1), generation(&dir, 2)], there);
     }
@@ -123,7 +127,7 @@ fn generations_wrap_over_restarts_and_failed_starts_use_none() {
     dir = Daemon::start_in(dir, |_| {}).stop();
     assert_eq!(
         stored_state(dir.path(), "App"),
-        State { status: Some(PATH_NOT_FOUND.0), file_counter: 1, ..State::default() }
+        AutologgerState { status: Some(PATH_NOT_FOUND.0), file_counter: 1, ..AutologgerState::default() }
     );
     // Invalid values are corrected: at most sixteen generations.
     write_definition(dir.path(), "App", &definition_text(1, &file_name.replace("= 2", "= 99")));
