@@ -2,7 +2,7 @@
 //! in order.
 //!
 //! ```text
-//!   Events::next ──▶ Decoder::find ──▶ Walker::walk ──▶ Tally (sum over all values) or Line (text)
+//!   Events::next ──▶ Decoder::find ──▶ Walker::walk ──▶ EventTally (sums) or TextLines
 //! ```
 //!
 //! One thread, one pass, no knowledge of the file, as in any program that uses the library.

@@ -4,8 +4,8 @@
 //! ```text
 //!   EnableFlags, class 4 ──┐
 //!   system providers ──────┴─▶ RequestedGroups ─┐
-//!   classes 3, 8, 9 and 28: Settings ───────────┼─▶ CaptureSettings ─▶ Capture::open ─▶ Source
-//!   classes 5 and 6: System ────────────────────┘         │              ─▶ Session::capture
+//!   classes 3, 8, 9 and 28: Settings ───────────┼─▶ CaptureSettings ─▶ Capture::open
+//!   classes 5 and 6: System ────────────────────┘         │      ─▶ KernelCapture ─▶ Session::capture
 //!                                                         └─▶ Control::set, while the session runs
 //! ```
 //!
@@ -71,8 +71,10 @@ pub(crate) fn wants_events(mask: &GroupMask) -> bool {
 
 pub(crate) fn capture_settings_at_start(
     config: &SessionConfig,
-    (requested, settings): (&RequestedGroups, &Settings),
-    (system, machine): (&System, &Machine),
+    requested: &RequestedGroups,
+    settings: &Settings,
+    system: &System,
+    machine: &Machine,
     scope: Scope,
 ) -> CaptureSettings {
     let cpus = cpu::possible();
@@ -81,7 +83,7 @@ pub(crate) fn capture_settings_at_start(
     let stack_bytes = config.stack_bytes;
     let base =
         CaptureSettings { scope, ring_bytes, backlog_bytes, stack_bytes, ..CaptureSettings::default() };
-    capture_settings(&base, requested, settings, (system, machine))
+    capture_settings(&base, requested, settings, system, machine)
 }
 
 /// Returns the current capture settings of a session; scope and rings stay unchanged.
@@ -89,7 +91,8 @@ pub(crate) fn capture_settings(
     base: &CaptureSettings,
     requested: &RequestedGroups,
     settings: &Settings,
-    (system, machine): (&System, &Machine),
+    system: &System,
+    machine: &Machine,
 ) -> CaptureSettings {
     let counter = |id: &u32| {
         let source = machine.source(*id)?;

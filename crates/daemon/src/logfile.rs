@@ -273,6 +273,7 @@ fn properties_error(status: Status, reason: &'static str) -> Error {
 mod tests {
     use super::*;
     use std::fs::OpenOptions;
+    use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
     fn passed(files: Vec<OwnedFd>) -> PassedDescriptors {
         PassedDescriptors::new(files, &Janitor::new())
@@ -335,7 +336,10 @@ mod tests {
         let folder = || OwnedFd::from(File::open(dir.path()).unwrap());
         let sequence = |files: Vec<OwnedFd>| {
             let passed = passed(files);
-            let checked = passed.check(NamedFiles::from_mode(8, true)).err().map(|refusal| refusal.status);
+            let checked = passed
+                .check(NamedFiles::from_mode(EVENT_TRACE_FILE_MODE_NEWFILE, true))
+                .err()
+                .map(|refusal| refusal.status);
             let opened =
                 || passed.open(&ClaimedFiles::default(), &FileTerms::default()).err().map(|e| e.status());
             checked.or_else(opened)
@@ -365,8 +369,11 @@ mod tests {
             let opened = passed(vec![file.into()]).open(files, &FileTerms::for_log(config, 1));
             opened.map(|_| ()).map_err(|e| e.status())
         };
-        let limit =
-            |mib| SessionConfig { maximum_file_size: mib, log_file_mode: 1, ..SessionConfig::default() };
+        let limit = |mib| SessionConfig {
+            maximum_file_size: mib,
+            log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+            ..SessionConfig::default()
+        };
         assert_eq!(open(&ClaimedFiles::default(), &limit(u32::MAX)), Err(Status::ERROR_DISK_FULL));
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
         let full = ClaimedFiles::default();
@@ -374,7 +381,7 @@ mod tests {
         let is_system = rustix::fs::stat("/").unwrap().st_dev == rustix::fs::stat(&path).unwrap().st_dev;
         let expected = if is_system { Err(Status::ERROR_DISK_FULL) } else { Ok(()) };
         assert_eq!(open(&full, &limit(0)), expected, "the reserve is for the system's own file system");
-        let appends = SessionConfig { log_file_mode: 4, ..limit(1) };
+        let appends = SessionConfig { log_file_mode: EVENT_TRACE_FILE_MODE_APPEND, ..limit(1) };
         assert_eq!(open(&ClaimedFiles::default(), &appends), Ok(()));
         if is_system {
             assert_eq!(std::fs::read(&path).unwrap(), b"old", "the session continues the file");

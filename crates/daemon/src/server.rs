@@ -82,8 +82,8 @@ pub struct Options {
 }
 
 impl Options {
-    /// Creates the options of a daemon that stays, with the default limits; [`DaemonSettings`] holds what
-    /// administrators set.
+    /// Creates the options of a daemon that stays, with the default limits; [`DaemonSettings`]
+    /// holds what administrators set.
     #[must_use]
     pub fn new(runtime: RuntimeDir) -> Self {
         let DaemonSettings { max_sessions, reserve_mb, .. } = DaemonSettings::default();
@@ -109,8 +109,8 @@ pub fn run_with_ready(options: Options, stopper: &Stopper, ready: impl FnOnce())
     // abruptly.
     let signals = startup::install_signal_handlers()?;
     let served_folder = startup::ServedFolder::acquire(&runtime, options.listener)?;
-    let limits = (options.idle_exit, options.max_sessions);
-    let mut server = Server::new(&runtime, served_folder, signals, stopper, limits)?;
+    let mut server =
+        Server::new(&runtime, served_folder, signals, stopper, options.idle_exit, options.max_sessions)?;
     server.service.set_reserve_mb(options.reserve_mb);
     server.start_autologgers();
     ready();
@@ -173,7 +173,8 @@ impl Server {
         served_folder: startup::ServedFolder,
         signals: startup::Signals,
         stopper: &Stopper,
-        (idle_exit, max_sessions): (Option<Duration>, usize),
+        idle_exit: Option<Duration>,
+        max_sessions: usize,
     ) -> Result<Self> {
         let failed = |operation| move |e: Errno| Error::system(operation, e);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;

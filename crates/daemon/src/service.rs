@@ -2,11 +2,11 @@
 //! here, and no clock is read: the event loop passes the time in.
 //!
 //! ```text
-//!   connected ─┐                                       ┌─▶ Effect::Send { link, message, … }
-//!   handle    ─┤                                       ├─▶ Effect::Close { link }
-//!   notice    ─┼─▶ Service ─▶ the part that is concerned
-//!   tick      ─┤        │             ▲
-//!   disconnected        └─ Session ───┘ Notice, from the session's threads
+//!   add_connection ────┐                ┌─▶ LinkEffect::Send { link, message, … }
+//!   handle ────────────┤                ├─▶ LinkEffect::Close { link }
+//!   handle_notice ─────┼─▶ Service ─▶ the part that is concerned
+//!   tick ──────────────┤     ▲
+//!   remove_connection ─┘     └─ ThreadNotice, from the threads of sessions
 //!
 //!   private sessions   providers   system loggers
 //!              └───────────┼───────────┘

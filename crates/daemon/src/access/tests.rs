@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use traceweir_format::security::{Ace, AceKind, Acl, SecurityDescriptor, Sid};
-use traceweir_format::spec::access::DEFAULT_TRACE_SECURITY;
+use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, SecurityOperation};
 use traceweir_format::spec::status::Status;
 
 use super::*;
@@ -18,13 +18,20 @@ fn guest(uid: u32, gid: u32, groups: &[u32]) -> UserIdentity {
     UserIdentity::with_groups(&Peer { pid: 1, uid, gid }, Some(groups.to_vec()))
 }
 
-fn change(access: &mut AccessRules, object: Guid, operation: u32, sid: Sid, rights: Rights, allow: bool) {
-    let change = AccessChange::new(operation, &sid.to_bytes(), rights.0, allow).unwrap();
+fn change_list(
+    access: &mut AccessRules,
+    object: Guid,
+    operation: SecurityOperation,
+    sid: Sid,
+    rights: Rights,
+    allow: bool,
+) {
+    let change = AccessChange::new(operation.0, &sid.to_bytes(), rights.0, allow).unwrap();
     let list = access.lists.compute_change(object, &change).unwrap().map(|(list, _)| list);
     access.lists.set_list(object, list);
 }
 
-fn has(access: &AccessRules, identity: &UserIdentity, right: Rights) -> bool {
+fn has_right(access: &AccessRules, identity: &UserIdentity, right: Rights) -> bool {
     access.missing_rights(identity, OBJECT, right).is_empty()
 }
 
@@ -32,7 +39,14 @@ fn has(access: &AccessRules, identity: &UserIdentity, right: Rights) -> bool {
 fn user_daemon_admits_only_its_user_and_root_despite_lists() {
     for scope in [Scope::User, Scope::Named] {
         let mut access = AccessRules::new(scope, 1000);
-        change(&mut access, DEFAULT_TRACE_SECURITY, 0, Sid::EVERYONE, Rights::WMIGUID_ALL_ACCESS, true);
+        change_list(
+            &mut access,
+            DEFAULT_TRACE_SECURITY,
+            SecurityOperation::SET_DACL,
+            Sid::EVERYONE,
+            Rights::WMIGUID_ALL_ACCESS,
+            true,
+        );
         for role in [Role::Provider, Role::Controller, Role::Consumer] {
             assert!(access.admits(&guest(1000, 1000, &[]), role));
             assert!(access.admits(&guest(0, 0, &[]), role));
@@ -47,8 +61,22 @@ fn system_daemon_admits_all_providers_and_listed_controllers() {
     let stranger = guest(3_999_999_999, 3_999_999_999, &[]);
     assert!(access.admits(&stranger, Role::Provider));
     assert!(!access.admits(&stranger, Role::Controller) && !access.admits(&stranger, Role::Consumer));
-    change(&mut access, OBJECT, 2, Sid::user(1001), Rights::WMIGUID_QUERY, true);
-    change(&mut access, OBJECT, 2, Sid::group(50), Rights::TRACELOG_ACCESS_REALTIME, true);
+    change_list(
+        &mut access,
+        OBJECT,
+        SecurityOperation::ADD_DACL,
+        Sid::user(1001),
+        Rights::WMIGUID_QUERY,
+        true,
+    );
+    change_list(
+        &mut access,
+        OBJECT,
+        SecurityOperation::ADD_DACL,
+        Sid::group(50),
+        Rights::TRACELOG_ACCESS_REALTIME,
+        true,
+    );
     let (by_user, by_group) = (guest(1001, 1, &[]), guest(7, 1, &[50]));
     assert!(access.admits(&by_user, Role::Controller) && !access.admits(&by_user, Role::Consumer));
     assert!(!access.admits(&by_group, Role::Controller) && access.admits(&by_group, Role::Consumer));
@@ -62,10 +90,15 @@ fn group_members_have_all_rights_and_everyone_may_register() {
     let mut access = AccessRules::new(Scope::System, 50);
     access.lists = AccessLists::built_in(50, Some(90));
     for right in Rights::NAMED.map(|(right, ..)| right) {
-        assert!(has(&access, &guest(1000, 90, &[]), right) && has(&access, &guest(1000, 1, &[90]), right));
-        assert!(has(&access, &guest(50, 50, &[]), right) && has(&access, &guest(0, 0, &[]), right));
+        assert!(
+            has_right(&access, &guest(1000, 90, &[]), right)
+                && has_right(&access, &guest(1000, 1, &[90]), right)
+        );
+        assert!(
+            has_right(&access, &guest(50, 50, &[]), right) && has_right(&access, &guest(0, 0, &[]), right)
+        );
         let of_everyone = [Rights::TRACELOG_REGISTER_GUIDS, Rights::TRACELOG_JOIN_GROUP].contains(&right);
-        assert_eq!(has(&access, &guest(1000, 1, &[91]), right), of_everyone, "{right}");
+        assert_eq!(has_right(&access, &guest(1000, 1, &[91]), right), of_everyone, "{right}");
     }
     assert!(access.admits(&guest(1000, 90, &[]), Role::Controller));
     assert!(access.admits(&guest(1000, 1, &[90]), Role::Consumer));
@@ -75,29 +108,40 @@ fn group_members_have_all_rights_and_everyone_may_register() {
 fn deny_entries_come_first_and_never_apply_to_root() {
     let mut access = AccessRules::new(Scope::System, 0);
     let right = Rights::WMIGUID_QUERY;
-    change(&mut access, OBJECT, 0, Sid::group(50), right, true);
-    assert!(has(&access, &guest(1000, 50, &[]), right));
-    change(&mut access, OBJECT, 2, Sid::user(1000), right, false);
-    assert!(!has(&access, &guest(1000, 50, &[]), right) && has(&access, &guest(1001, 50, &[]), right));
-    change(&mut access, OBJECT, 2, Sid::user(1000), right, true);
-    assert!(!has(&access, &guest(1000, 50, &[]), right), "a later grant does not override the denial");
-    change(&mut access, OBJECT, 0, Sid::EVERYONE, right, false);
-    assert!(!has(&access, &guest(1001, 50, &[]), right) && has(&access, &guest(0, 0, &[]), right));
+    change_list(&mut access, OBJECT, SecurityOperation::SET_DACL, Sid::group(50), right, true);
+    assert!(has_right(&access, &guest(1000, 50, &[]), right));
+    change_list(&mut access, OBJECT, SecurityOperation::ADD_DACL, Sid::user(1000), right, false);
+    assert!(
+        !has_right(&access, &guest(1000, 50, &[]), right) && has_right(&access, &guest(1001, 50, &[]), right)
+    );
+    change_list(&mut access, OBJECT, SecurityOperation::ADD_DACL, Sid::user(1000), right, true);
+    assert!(!has_right(&access, &guest(1000, 50, &[]), right), "a later grant does not override the denial");
+    change_list(&mut access, OBJECT, SecurityOperation::SET_DACL, Sid::EVERYONE, right, false);
+    assert!(
+        !has_right(&access, &guest(1001, 50, &[]), right) && has_right(&access, &guest(0, 0, &[]), right)
+    );
 }
 
 #[test]
 fn object_without_list_uses_the_default_list() {
     let mut access = AccessRules::new(Scope::System, 0);
     let (ann, right) = (guest(1000, 1, &[]), Rights::TRACELOG_GUID_ENABLE);
-    change(&mut access, DEFAULT_TRACE_SECURITY, 2, Sid::user(1000), right, true);
-    assert!(has(&access, &ann, right));
-    change(&mut access, OBJECT, 0, Sid::user(1001), right, true);
-    assert!(!has(&access, &ann, right), "a list of the object replaces the default list");
-    assert!(!has(&access, &ann, Rights::TRACELOG_REGISTER_GUIDS), "SET_DACL replaces all entries");
+    change_list(
+        &mut access,
+        DEFAULT_TRACE_SECURITY,
+        SecurityOperation::ADD_DACL,
+        Sid::user(1000),
+        right,
+        true,
+    );
+    assert!(has_right(&access, &ann, right));
+    change_list(&mut access, OBJECT, SecurityOperation::SET_DACL, Sid::user(1001), right, true);
+    assert!(!has_right(&access, &ann, right), "a list of the object replaces the default list");
+    assert!(!has_right(&access, &ann, Rights::TRACELOG_REGISTER_GUIDS), "SET_DACL replaces all entries");
     access.lists.set_list(OBJECT, None);
-    assert!(has(&access, &ann, right));
+    assert!(has_right(&access, &ann, right));
     access.lists.set_list(DEFAULT_TRACE_SECURITY, None);
-    assert!(!has(&access, &ann, right));
+    assert!(!has_right(&access, &ann, right));
 }
 
 #[test]
@@ -105,15 +149,15 @@ fn audit_entries_are_kept_and_grant_nothing() {
     let mut access = AccessRules::new(Scope::System, 0);
     let before = access.lists.list_for(OBJECT).dacl.clone();
     let strange = Rights(0xF0F0_0400);
-    change(&mut access, OBJECT, 3, Sid::EVERYONE, strange, true);
-    change(&mut access, OBJECT, 3, Sid::user(5), strange, false);
+    change_list(&mut access, OBJECT, SecurityOperation::ADD_SACL, Sid::EVERYONE, strange, true);
+    change_list(&mut access, OBJECT, SecurityOperation::ADD_SACL, Sid::user(5), strange, false);
     let list = access.lists.list_for(OBJECT);
     let kinds: Vec<_> = list.sacl.iter().flat_map(|acl| &acl.entries).map(|e| (e.kind, e.rights)).collect();
     assert_eq!(kinds, [(AceKind::Audit, strange); 2], "bits without a name are kept");
     assert_eq!(list.dacl, before);
-    change(&mut access, OBJECT, 1, Sid::user(6), Rights(1), true);
+    change_list(&mut access, OBJECT, SecurityOperation::SET_SACL, Sid::user(6), Rights(1), true);
     assert_eq!(access.lists.list_for(OBJECT).sacl.as_ref().map(|acl| acl.entries.len()), Some(1));
-    assert!(!has(&access, &guest(6, 6, &[]), Rights(1)));
+    assert!(!has_right(&access, &guest(6, 6, &[]), Rights(1)));
 }
 
 #[test]
@@ -163,7 +207,7 @@ fn number_and_size_of_lists_are_limited() {
 }
 
 /// The published rule, right by right, implemented naively.
-fn judge(entries: &[Ace], identity: &UserIdentity, right: u32) -> bool {
+fn is_granted(entries: &[Ace], identity: &UserIdentity, right: u32) -> bool {
     if identity.uid == 0 {
         return true;
     }
@@ -209,14 +253,14 @@ proptest! {
         access.lists.set_list(OBJECT, Some(SecurityDescriptor { dacl, ..SecurityDescriptor::default() }));
         let missing = access.missing_rights(&identity, OBJECT, Rights(wanted));
         for bit in (0..13).map(|bit| 1_u32 << bit) {
-            let expected = wanted & bit != 0 && !judge(&entries, &identity, bit);
+            let expected = wanted & bit != 0 && !is_granted(&entries, &identity, bit);
             prop_assert_eq!(missing.0 & bit != 0, expected, "right {:#x}", bit);
         }
     }
 }
 
 /// Returns a daemon's folder, and a function that reads its rules again.
-fn stored() -> (tempfile::TempDir, AccessListFolder, impl Fn() -> AccessRules) {
+fn stored_rules() -> (tempfile::TempDir, AccessListFolder, impl Fn() -> AccessRules) {
     let dir = tempfile::tempdir().unwrap();
     let mut runtime = RuntimeDir::from_path(dir.path());
     runtime.scope = Scope::System;
@@ -225,16 +269,16 @@ fn stored() -> (tempfile::TempDir, AccessListFolder, impl Fn() -> AccessRules) {
     (dir, folder, move || AccessRules::open(&runtime, uid))
 }
 
-fn granted(uid: u32, right: Rights) -> Vec<u8> {
+fn list_granting(uid: u32, right: Rights) -> Vec<u8> {
     let change = AccessChange::new(0, &Sid::user(uid).to_bytes(), right.0, true).unwrap();
     AccessRules::new(Scope::System, 0).lists.compute_change(OBJECT, &change).unwrap().unwrap().1
 }
 
 #[test]
 fn stored_list_is_read_back_with_its_bytes_and_modes() {
-    let (dir, folder, open) = stored();
-    let bytes = granted(1000, Rights::WMIGUID_QUERY);
-    folder.save(OBJECT, &granted(7, Rights(1))).unwrap();
+    let (dir, folder, open) = stored_rules();
+    let bytes = list_granting(1000, Rights::WMIGUID_QUERY);
+    folder.save(OBJECT, &list_granting(7, Rights(1))).unwrap();
     folder.save(OBJECT, &bytes).unwrap();
     let file = dir.path().join("security.d").join(OBJECT.to_string());
     assert_eq!(fs::read(&file).unwrap(), bytes);
@@ -242,7 +286,7 @@ fn stored_list_is_read_back_with_its_bytes_and_modes() {
     assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o644, 0o755));
     let access = open();
     assert_eq!(access.lists.list_for(OBJECT).to_bytes().unwrap(), bytes);
-    assert!(has(&access, &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));
+    assert!(has_right(&access, &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));
     assert_eq!(access.lists.objects(), [OBJECT]);
     folder.remove(OBJECT).unwrap();
     folder.remove(OBJECT).unwrap();
@@ -251,42 +295,42 @@ fn stored_list_is_read_back_with_its_bytes_and_modes() {
 
 #[test]
 fn untrusted_list_grants_nothing_and_affects_no_other() {
-    let (dir, folder, open) = stored();
+    let (dir, folder, open) = stored_rules();
     let register = Rights::TRACELOG_REGISTER_GUIDS;
     let everyone = guest(1000, 1, &[]);
-    folder.save(OTHER, &granted(1000, register)).unwrap();
+    folder.save(OTHER, &list_granting(1000, register)).unwrap();
     let file = dir.path().join("security.d").join(OBJECT.to_string());
-    let good = granted(1000, register);
+    let good = list_granting(1000, register);
     let mut no_dacl = good.clone();
     no_dacl[2] = 0;
     for (what, bytes) in [("cut", &good[..good.len() - 1]), ("empty", &[]), ("null DACL", &no_dacl)] {
         fs::write(&file, bytes).unwrap();
-        assert!(!has(&open(), &everyone, register), "{what}");
+        assert!(!has_right(&open(), &everyone, register), "{what}");
     }
     fs::write(&file, &good).unwrap();
-    assert!(has(&open(), &everyone, register), "the list is valid");
+    assert!(has_right(&open(), &everyone, register), "the list is valid");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-    assert!(!has(&open(), &everyone, register), "other users could have written it");
+    assert!(!has_right(&open(), &everyone, register), "other users could have written it");
     fs::remove_file(&file).unwrap();
     symlink(OTHER.to_string(), &file).unwrap();
-    assert!(!has(&open(), &everyone, register), "a symbolic link is not followed");
+    assert!(!has_right(&open(), &everyone, register), "a symbolic link is not followed");
     fs::remove_file(&file).unwrap();
     fs::write(dir.path().join("security.d/.new-x"), b"left over").unwrap();
     fs::write(dir.path().join("security.d/README"), b"not a list").unwrap();
     let access = open();
-    assert!(has(&access, &everyone, register), "removed: the default applies again");
+    assert!(has_right(&access, &everyone, register), "removed: the default applies again");
     assert!(access.missing_rights(&everyone, OTHER, register).is_empty());
     assert!(!dir.path().join("security.d/.new-x").exists());
 }
 
 #[test]
 fn folder_writable_by_others_makes_all_lists_strict() {
-    let (dir, folder, open) = stored();
-    folder.save(DEFAULT_TRACE_SECURITY, &granted(1000, Rights::WMIGUID_QUERY)).unwrap();
-    assert!(has(&open(), &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));
+    let (dir, folder, open) = stored_rules();
+    folder.save(DEFAULT_TRACE_SECURITY, &list_granting(1000, Rights::WMIGUID_QUERY)).unwrap();
+    assert!(has_right(&open(), &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));
     fs::set_permissions(dir.path().join("security.d"), fs::Permissions::from_mode(0o777)).unwrap();
     let access = open();
-    assert!(!has(&access, &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));
-    assert!(!has(&access, &guest(1000, 1, &[]), Rights::TRACELOG_REGISTER_GUIDS));
-    assert!(has(&access, &guest(0, 0, &[]), Rights::WMIGUID_QUERY));
+    assert!(!has_right(&access, &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));
+    assert!(!has_right(&access, &guest(1000, 1, &[]), Rights::TRACELOG_REGISTER_GUIDS));
+    assert!(has_right(&access, &guest(0, 0, &[]), Rights::WMIGUID_QUERY));
 }

@@ -1,7 +1,7 @@
 //! Starting autologgers: the daemon's requests to its own service, and the handling of the replies.
 //!
 //! ```text
-//!   own thread   prepare:  read ─▶ correct ─▶ open ──Prepared──▶ inbox
+//!   own thread   prepare_autologgers: read ─▶ correct ─▶ open ──PrepareReport──▶ inbox
 //!   the loop     Start ─▶ Properties ─▶ EnableProvider, for each provider ─▶ Done ─▶ state written
 //!                     └─▶ Refused ─────────────────────────────────────────────────▶ state written
 //! ```

@@ -117,6 +117,7 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_NEWFILE;
 
     fn owner(uid: u32, groups: &[u32]) -> FileOwner {
         FileOwner { uid, gid: uid, groups: groups.into() }
@@ -180,7 +181,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let config = |mib| traceweir_transport::message::SessionConfig {
             maximum_file_size: mib,
-            log_file_mode: 8,
+            log_file_mode: EVENT_TRACE_FILE_MODE_NEWFILE,
             ..Default::default()
         };
         let me = geteuid().as_raw();

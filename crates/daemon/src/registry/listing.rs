@@ -32,13 +32,14 @@ impl Registry {
         let entries = all
             .iter()
             .skip(from as usize)
-            .filter_map(|registration| self.registration_entry(*registration, shown));
+            .filter_map(|(link, number)| self.registration_entry(*link, *number, shown));
         Some(Message::registrations_page(all.len(), entries))
     }
 
     fn registration_entry(
         &self,
-        (link, number): (LinkId, u32),
+        link: LinkId,
+        number: u32,
         shown: &dyn Fn(u64) -> bool,
     ) -> Option<RegistrationEntry> {
         let process = self.processes.get(&link)?;

@@ -1,6 +1,11 @@
 mod scopes;
 
-use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_ENABLE_SILOS, EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE,
+    EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, EVENT_ENABLE_PROPERTY_STACK_TRACE, EVENT_FILTER_TYPE_EVENT_ID,
+    EVENT_FILTER_TYPE_EVENT_NAME, EVENT_FILTER_TYPE_PAYLOAD, EVENT_FILTER_TYPE_SCHEMATIZED,
+    EVENT_FILTER_TYPE_STACKWALK,
+};
 use traceweir_format::tracelogging::TraitsBuilder;
 use traceweir_transport::message::Filter;
 use traceweir_transport::socket::Peer;
@@ -122,39 +127,45 @@ fn combination(direct: &EnableParams, group_params: &EnableParams) -> EnablePara
     registry.combined_params(1, 0, 5).unwrap()
 }
 
-fn with(property: u32, filters: &[(u32, u8)]) -> EnableParams {
+fn params_with(property: u32, filters: &[(u32, u8)]) -> EnableParams {
     let filters = filters.iter().map(|(kind, byte)| Filter { kind: *kind, data: vec![*byte] }).collect();
     EnableParams { property, filters, source: Guid::from_u128(3), ..EnableParams::default() }
 }
 
 #[test]
 fn excluding_properties_need_both_enables_and_including_ones_either() {
-    let (ignore, stacks, private) = (0x10, 0x4, 0x200);
-    let property = |one, other| combination(&with(one, &[]), &with(other, &[])).property;
+    let ignore = EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
+    let (stacks, private) = (EVENT_ENABLE_PROPERTY_STACK_TRACE, EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE);
+    let property = |one, other| combination(&params_with(one, &[]), &params_with(other, &[])).property;
     assert_eq!(property(ignore | stacks, private), stacks);
     assert_eq!(property(ignore | 1, ignore | 2), ignore | 1 | 2);
     assert_eq!(property(ignore | private, ignore | private), ignore | private);
-    assert_eq!(combination(&with(0, &[]), &with(0, &[])).source, Guid::NULL, "the source is not stored");
+    assert_eq!(
+        combination(&params_with(0, &[]), &params_with(0, &[])).source,
+        Guid::NULL,
+        "the source is not stored"
+    );
 }
 
 #[test]
 fn filter_of_one_enable_does_not_restrict_the_other() {
-    let (ids, names, payload, stack_ids) = (0x8000_0200, 0x8000_0400, 0x8000_0100, 0x8000_1000);
-    let (schematized, own, stacks) = (0x8000_0000, 7, 0x4);
+    let (ids, names) = (EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME);
+    let (payload, stack_ids) = (EVENT_FILTER_TYPE_PAYLOAD, EVENT_FILTER_TYPE_STACKWALK);
+    let (schematized, own, stacks) = (EVENT_FILTER_TYPE_SCHEMATIZED, 7, EVENT_ENABLE_PROPERTY_STACK_TRACE);
     let kinds = |direct: &EnableParams, group: &EnableParams| {
         combination(direct, group).filters.iter().map(|f| (f.kind, f.data[0])).collect::<Vec<_>>()
     };
     let all = [(ids, 1), (names, 2), (payload, 3), (stack_ids, 4), (schematized, 5), (own, 6)];
-    let none = with(0, &[]);
-    assert_eq!(kinds(&with(stacks, &all), &none), [(stack_ids, 4), (schematized, 5), (own, 6)]);
+    let none = params_with(0, &[]);
+    assert_eq!(kinds(&params_with(stacks, &all), &none), [(stack_ids, 4), (schematized, 5), (own, 6)]);
     assert_eq!(
-        kinds(&with(stacks, &all), &with(stacks, &[])),
+        kinds(&params_with(stacks, &all), &params_with(stacks, &[])),
         [(schematized, 5), (own, 6)],
         "a group that asks for all stacks drops the stack filter"
     );
-    let other = with(0, &[(own, 8), (schematized, 9)]);
+    let other = params_with(0, &[(own, 8), (schematized, 9)]);
     assert_eq!(
-        kinds(&with(0, &[(own, 6)]), &other),
+        kinds(&params_with(0, &[(own, 6)]), &other),
         [(own, 6), (schematized, 9)],
         "one filter of each type stays"
     );
@@ -297,7 +308,7 @@ fn root() -> UserIdentity {
 
 /// Lets all enables by name reach a registration that was just added, or whose traits were just
 /// set.
-fn reach(registry: &mut Registry, number: u32) {
+fn reach_registration(registry: &mut Registry, number: u32) {
     for name_match in registry.matches_of_registration(1, number) {
         registry.set_reached(&name_match, true);
     }
@@ -329,16 +340,16 @@ fn name_finds_registrations_with_another_guid_now_and_later() {
 
     registry.register(1, 3, Guid::from_u128(8), &traits_named(NAME), false).unwrap();
     assert_eq!(registry.sessions_wanting(1, 3), [], "the name matches only after the rights are checked");
-    reach(&mut registry, 3);
+    reach_registration(&mut registry, 3);
     registry.register(1, 4, Guid::from_u128(9), &[], false).unwrap();
-    reach(&mut registry, 4);
+    reach_registration(&mut registry, 4);
     assert_eq!(
         [3, 4].map(|number| registry.sessions_wanting(1, number)),
         [vec![5], vec![]],
         "a registration without a name is not reached"
     );
     registry.set_traits(1, 4, &traits_named(NAME)).unwrap();
-    reach(&mut registry, 4);
+    reach_registration(&mut registry, 4);
     assert_eq!(registry.sessions_wanting(1, 4), [5]);
 
     assert!(registry.disable(target, 5));

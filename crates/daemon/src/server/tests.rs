@@ -75,7 +75,7 @@ impl TestServer {
         let served_folder = startup::ServedFolder::acquire(&runtime, None).unwrap();
         let stopper = Stopper::new().unwrap();
         let signals = startup::install_signal_handlers().unwrap();
-        let server = Server::new(&runtime, served_folder, signals, &stopper, (None, 8)).unwrap();
+        let server = Server::new(&runtime, served_folder, signals, &stopper, None, 8).unwrap();
         let controller = Connection::connect(&runtime.control_socket(), TIME_LIMIT).unwrap();
         let mut test_server =
             Self { server, runtime, controller, last_request: 0, _stopper: stopper, _dir: dir };

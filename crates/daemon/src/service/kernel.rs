@@ -3,8 +3,8 @@
 //! ```text
 //!   Start ─▶ rights, limits ─▶ Running ─(own thread: open_capture)─▶ store_capture
 //!   Update of EnableFlags ─┐
-//!   classes 3 to 9, 28     ├─▶ change ─(own thread: kernel::apply_steps)─▶ KernelChanged
-//!   enable of a system     │         │            ─▶ kept, passed to the session, answered
+//!   classes 3 to 9, 28     ├─▶ change ─(own thread: apply_capture_steps)─▶ KernelChanged
+//!   enable of a system     │         │            ─▶ stored, passed to the session, answered
 //!   provider               ┘         └─ one at a time: later requests wait in order, guests last
 //! ```
 //!
@@ -45,7 +45,12 @@ pub(super) use requests::only_for_system_loggers;
 
 /// Work that waits until the current kernel change has finished.
 pub(super) enum DeferredWork {
-    Request(ReplyTo, Claimant, Box<Message>, PassedDescriptors),
+    Request {
+        reply_to: ReplyTo,
+        claimant: Claimant,
+        message: Box<Message>,
+        passed: PassedDescriptors,
+    },
     /// Compare the settings of a session with its capture.
     Adjust(u64),
 }
@@ -54,7 +59,7 @@ impl DeferredWork {
     /// Returns the user of a waiting request.
     fn claimant(&self) -> Option<Claimant> {
         match self {
-            Self::Request(_, claimant, ..) => Some(*claimant),
+            Self::Request { claimant, .. } => Some(*claimant),
             Self::Adjust(_) => None,
         }
     }
@@ -161,7 +166,7 @@ impl SystemLoggers {
             return Ok(Some((message, passed)));
         }
         let claimant = core.access.claimant(reply_to.link);
-        let waiting = self.waiting.iter().filter_map(DeferredWork::claimant);
+        let waiting = self.deferred.iter().filter_map(DeferredWork::claimant);
         if waiting.clone().count() >= MAX_DEFERRED_REQUESTS
             || !claimant.is_below_limits(
                 waiting,
@@ -172,7 +177,12 @@ impl SystemLoggers {
             let reason = "too many changes of the kernel capture are under way";
             return Err(Refusal::new(Status::ERROR_BUSY, reason));
         }
-        self.waiting.push_back(DeferredWork::Request(reply_to, claimant, Box::new(message), passed));
+        self.deferred.push_back(DeferredWork::Request {
+            reply_to,
+            claimant,
+            message: Box::new(message),
+            passed,
+        });
         Ok(None)
     }
 

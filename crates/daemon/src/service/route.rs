@@ -46,7 +46,7 @@ impl Service {
     /// Carries out work that waited for a kernel change.
     pub(super) fn resume_deferred(&mut self, waiting: DeferredWork) {
         match waiting {
-            DeferredWork::Request(reply_to, _, message, passed) => {
+            DeferredWork::Request { reply_to, message, passed, .. } => {
                 self.handle_controller(reply_to, *message, passed);
             }
             DeferredWork::Adjust(id) => {

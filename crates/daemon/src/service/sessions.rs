@@ -194,8 +194,8 @@ impl SessionTable {
         budget.saturating_sub(used_bytes)
     }
 
-    /// Returns an id for a new session. [`check_room`](Self::check_room) has made sure that one is
-    /// free.
+    /// Returns an id for a new session. [`check_session_limit`](Self::check_session_limit) has made
+    /// sure that an id is free.
     pub(super) fn next_id(&mut self) -> u64 {
         let slots = u16::try_from(self.max_sessions.max(64)).unwrap_or(u16::MAX);
         let is_free = |logger: u16| !self.all.keys().any(|id| id & 0xFFFF == u64::from(logger));

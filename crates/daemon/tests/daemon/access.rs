@@ -9,7 +9,8 @@ use std::fs;
 use rustix::process::{Gid, Uid};
 use traceweir_format::Guid;
 use traceweir_format::security::{SecurityDescriptor, Sid};
-use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
+use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights, SecurityOperation};
+use traceweir_format::spec::info::InfoClass;
 use traceweir_format::spec::session::EVENT_TRACE_SECURE_MODE;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Control, EnableCode, Message, Role, SessionConfig, SessionRef, Update};
@@ -50,12 +51,15 @@ fn admission_status(daemon: &Daemon, uid: u32, role: Role) -> Status {
     Client::new(connect_as_user(daemon, uid)).status(hello_message(role, new_instance()))
 }
 
-fn set_access(object: Guid, operation: u32, sid: Sid, rights: Rights, allow: bool) -> Message {
-    Message::SetAccess { object, operation, sid: sid.to_bytes(), rights: rights.0, allow }
+fn set_access(object: Guid, operation: SecurityOperation, sid: Sid, rights: Rights, allow: bool) -> Message {
+    Message::SetAccess { object, operation: operation.0, sid: sid.to_bytes(), rights: rights.0, allow }
 }
 
 pub(crate) fn grant(root: &mut Client, object: Guid, sid: Sid, rights: Rights) {
-    assert_eq!(root.request(set_access(object, 2, sid, rights, true)), Message::Done);
+    assert_eq!(
+        root.request(set_access(object, SecurityOperation::ADD_DACL, sid, rights, true)),
+        Message::Done
+    );
 }
 
 fn remove_access(root: &mut Client, object: Guid) {
@@ -107,13 +111,25 @@ fn information_needs_the_rights_of_its_session_and_providers() {
     let mut ann = client_as_user(&daemon, ANN, Role::Controller);
     let id = root.start(with_session_guid(real_time_config("s"))).id;
     let session = || SessionRef::Id(id);
-    let streams = || Message::QueryInformation { session: session(), class: 23, input: 0 };
+    let streams = || Message::QueryInformation {
+        session: session(),
+        class: InfoClass::TraceStreamCount.number(),
+        input: 0,
+    };
     assert_needs_right(&mut root, &mut ann, (SESSION, Rights::WMIGUID_QUERY), &streams);
-    let track = || Message::SetInformation { session: session(), class: 18, data: vec![1] };
+    let track = || Message::SetInformation {
+        session: session(),
+        class: InfoClass::TraceProviderBinaryTracking.number(),
+        data: vec![1],
+    };
     assert_needs_right(&mut root, &mut ann, (SESSION, Rights::TRACELOG_CREATE_REALTIME), &track);
     let periodic = || {
         let data = [&[60, 0, 0, 0, 1, 0, 0, 0], &PROVIDER.to_bytes()[..]].concat();
-        Message::SetInformation { session: session(), class: 16, data }
+        Message::SetInformation {
+            session: session(),
+            class: InfoClass::TracePeriodicCaptureStateListInfo.number(),
+            data,
+        }
     };
     assert_needs_right(&mut root, &mut ann, (PROVIDER, Rights::TRACELOG_GUID_ENABLE), &periodic);
     let nobody = Message::QueryRegistrations { provider: PROVIDER, from: 0 };
@@ -232,7 +248,13 @@ fn only_sessions_that_may_be_queried_are_listed() {
     assert_eq!(enabled_by(&mut root).len(), 2);
     assert_eq!(enabled_by(&mut bob), [all[0].id], "enables of hidden sessions are not shown");
     assert_eq!(
-        root.request(set_access(SESSION, 2, Sid::user(BOB), Rights::WMIGUID_QUERY, false)),
+        root.request(set_access(
+            SESSION,
+            SecurityOperation::ADD_DACL,
+            Sid::user(BOB),
+            Rights::WMIGUID_QUERY,
+            false
+        )),
         Message::Done
     );
     assert_eq!(names(&mut bob), [""; 0], "denied by name, granted by group");
@@ -268,7 +290,13 @@ fn registering_needs_its_right_which_everyone_has_by_default() {
     let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
     let (mut root, mut ann) = (daemon.controller(), client_as_user(&daemon, ANN, Role::Provider));
     ann.register_quietly(1, PROVIDER);
-    let only_bob = set_access(PROVIDER, 0, Sid::user(BOB), Rights::TRACELOG_REGISTER_GUIDS, true);
+    let only_bob = set_access(
+        PROVIDER,
+        SecurityOperation::SET_DACL,
+        Sid::user(BOB),
+        Rights::TRACELOG_REGISTER_GUIDS,
+        true,
+    );
     assert_eq!(root.request(only_bob), Message::Done);
     let register = |number| Message::Register {
         registration: number,
@@ -329,11 +357,18 @@ fn access_lists_need_the_right_to_change_and_outlive_the_daemon() {
     let mut root = daemon.controller();
     grant(&mut root, SESSION, Sid::user(ANN), Rights::WMIGUID_QUERY | Rights(0x4000_0000));
     let mut ann = client_as_user(&daemon, ANN, Role::Controller);
-    let more = || set_access(SESSION, 2, Sid::user(ANN), Rights::WMIGUID_ALL_ACCESS, true);
+    let more =
+        || set_access(SESSION, SecurityOperation::ADD_DACL, Sid::user(ANN), Rights::WMIGUID_ALL_ACCESS, true);
     assert_eq!(ann.status(more()), ACCESS_DENIED);
     assert_eq!(ann.status(Message::RemoveAccess { object: SESSION }), ACCESS_DENIED);
     assert_eq!(
-        ann.status(set_access(DEFAULT_TRACE_SECURITY, 0, Sid::EVERYONE, Rights(0x1FFF), true)),
+        ann.status(set_access(
+            DEFAULT_TRACE_SECURITY,
+            SecurityOperation::SET_DACL,
+            Sid::EVERYONE,
+            Rights(0x1FFF),
+            true
+        )),
         ACCESS_DENIED
     );
     let seen = query_descriptor(&mut ann, SESSION);
@@ -342,18 +377,33 @@ fn access_lists_need_the_right_to_change_and_outlive_the_daemon() {
     assert_eq!(entries.last().map(|entry| (entry.sid, entry.rights.0)), Some((Sid::user(ANN), 0x4000_0001)));
     for operation in [4, u32::MAX] {
         assert_eq!(
-            root.status(set_access(SESSION, operation, Sid::EVERYONE, Rights(1), true)),
+            root.status(set_access(SESSION, SecurityOperation(operation), Sid::EVERYONE, Rights(1), true)),
             INVALID_PARAMETER
         );
     }
-    assert_eq!(root.status(set_access(Guid::NULL, 0, Sid::EVERYONE, Rights(1), true)), INVALID_PARAMETER);
+    assert_eq!(
+        root.status(set_access(Guid::NULL, SecurityOperation::SET_DACL, Sid::EVERYONE, Rights(1), true)),
+        INVALID_PARAMETER
+    );
     grant(&mut root, SESSION, Sid::user(ANN), Rights::WMIGUID_SET);
     assert_eq!(ann.request(more()), Message::Done, "with the right to change it");
-    assert_eq!(root.request(set_access(SESSION, 3, Sid::EVERYONE, Rights(1), true)), Message::Done);
+    assert_eq!(
+        root.request(set_access(SESSION, SecurityOperation::ADD_SACL, Sid::EVERYONE, Rights(1), true)),
+        Message::Done
+    );
 
     // Many at once: none is lost.
-    let numbers: Vec<u32> =
-        (0..50).map(|n| root.send(&set_access(PROVIDER, 2, Sid::user(1000 + n), Rights(1), true))).collect();
+    let numbers: Vec<u32> = (0..50)
+        .map(|n| {
+            root.send(&set_access(
+                PROVIDER,
+                SecurityOperation::ADD_DACL,
+                Sid::user(1000 + n),
+                Rights(1),
+                true,
+            ))
+        })
+        .collect();
     for number in numbers {
         let answer = root.receive_envelope();
         assert_eq!((answer.request, answer.message), (number, Message::Done));
@@ -390,7 +440,8 @@ fn list_that_cannot_be_saved_does_not_apply() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     fs::write(daemon.path("run/security.d"), b"in the way").unwrap();
-    let refused = controller.request(set_access(SESSION, 2, Sid::EVERYONE, Rights(1), true));
+    let refused =
+        controller.request(set_access(SESSION, SecurityOperation::ADD_DACL, Sid::EVERYONE, Rights(1), true));
     assert!(
         matches!(&refused, Message::Refused { reason, .. } if reason.contains("as it was")),
         "{refused:?}"
@@ -400,7 +451,10 @@ fn list_that_cannot_be_saved_does_not_apply() {
         query_descriptor(&mut controller, DEFAULT_TRACE_SECURITY)
     );
     fs::remove_file(daemon.path("run/security.d")).unwrap();
-    assert_eq!(controller.request(set_access(SESSION, 2, Sid::EVERYONE, Rights(1), true)), Message::Done);
+    assert_eq!(
+        controller.request(set_access(SESSION, SecurityOperation::ADD_DACL, Sid::EVERYONE, Rights(1), true)),
+        Message::Done
+    );
 }
 
 #[test]

@@ -13,6 +13,7 @@ use traceweir_format::kernel::hook;
 use traceweir_format::security::Sid;
 use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
 use traceweir_format::spec::event::class;
+use traceweir_format::spec::info::InfoClass;
 use traceweir_format::spec::session::{
     EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_REAL_TIME_MODE, EVENT_TRACE_SYSTEM_LOGGER_MODE,
 };
@@ -81,8 +82,9 @@ fn set_information(controller: &mut Client, session: u64, set: &Set) -> Status {
 }
 
 fn query_groups(controller: &mut Client, session: u64) -> GroupMask {
-    let query = Query::new(4, 0).unwrap();
-    let message = Message::QueryInformation { session: SessionRef::Id(session), class: 4, input: 0 };
+    let class = InfoClass::TraceSystemTraceEnableFlagsInfo.number();
+    let query = Query::new(class, 0).unwrap();
+    let message = Message::QueryInformation { session: SessionRef::Id(session), class, input: 0 };
     match controller.request(message) {
         Message::Information { data } => match Answer::from_bytes(query, &data) {
             Ok(Answer::SystemTraceEnableFlags(mask)) => mask,
@@ -140,7 +142,7 @@ fn read_hooks(path: &Path) -> BTreeMap<u16, Vec<KernelEvent>> {
     read_hooks_so_far(path)
 }
 
-/// Like [`hooks`], for a file that is not final.
+/// Like [`read_hooks`], for a file that is not final.
 fn read_hooks_so_far(path: &Path) -> BTreeMap<u16, Vec<KernelEvent>> {
     let trace = Trace::open(File::open(path).unwrap()).unwrap();
     let mut events = trace.events();

@@ -1,5 +1,5 @@
 use super::*;
-use traceweir_format::spec::enable::EVENT_FILTER_TYPE_PID;
+use traceweir_format::spec::enable::{EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_PID};
 use traceweir_transport::message::{EnableParams, Filter};
 
 const GUID: Guid = Guid::from_u128(0x1234);
@@ -93,7 +93,7 @@ fn unusable_values_are_corrected_and_reported() {
 
 #[test]
 fn enable_call_becomes_a_section_unless_it_names_processes() {
-    let ids = Filter { kind: 0x8000_0200, data: vec![1, 0, 1, 0, 9, 0] };
+    let ids = Filter { kind: EVENT_FILTER_TYPE_EVENT_ID, data: vec![1, 0, 1, 0, 9, 0] };
     let params = EnableParams { level: 3, match_any: 1, filters: vec![ids], ..EnableParams::default() };
     let provider = AutologgerProvider::new("My.App").unwrap().with(&params).unwrap();
     assert_eq!(provider.params(), params);

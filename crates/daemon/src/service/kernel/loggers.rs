@@ -29,7 +29,7 @@ pub(in crate::service) struct SystemLoggers {
     pub(super) all: BTreeMap<u64, SystemLogger>,
     /// The change that is under way.
     pub(super) changing: Option<KernelChange>,
-    pub(super) waiting: VecDeque<DeferredWork>,
+    pub(super) deferred: VecDeque<DeferredWork>,
     /// Losses of sessions that are stopping, which are final once they have stopped.
     leaving: BTreeMap<u64, Arc<CaptureLosses>>,
 }
@@ -56,8 +56,8 @@ impl Default for SystemLoggers {
 impl SystemLoggers {
     /// Creates an empty list for a daemon with this scope.
     pub(in crate::service) fn with_scope(scope: Scope) -> Self {
-        let (all, waiting, leaving) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
-        Self { scope, all, changing: None, waiting, leaving }
+        let (all, deferred, leaving) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
+        Self { scope, all, changing: None, deferred, leaving }
     }
 
     /// Simulates a kernel change that takes long.
@@ -113,12 +113,10 @@ impl SystemLoggers {
         groups: RequestedGroups,
         information: &Information,
     ) -> CaptureSettings {
-        let wanted = kernel::capture_settings_at_start(
-            config,
-            (&groups, &information.settings(id)),
-            information.system_and_machine(),
-            self.scope,
-        );
+        let (system, machine) = information.system_and_machine();
+        let settings = information.settings(id);
+        let wanted =
+            kernel::capture_settings_at_start(config, &groups, &settings, system, machine, self.scope);
         let (config, is_starting, control, losses) = (config.clone(), true, None, None);
         let running = SystemLogger { config, groups, is_starting, wanted: wanted.clone(), control, losses };
         self.all.insert(id, running);
@@ -147,7 +145,7 @@ impl SystemLoggers {
 
     /// Removes a session that begins to stop, or could not start.
     pub(in crate::service) fn forget(&mut self, id: u64) {
-        self.waiting.retain(|waiting| !waiting.is_adjustment_of(id));
+        self.deferred.retain(|waiting| !waiting.is_adjustment_of(id));
         let Some(SystemLogger { control, losses, .. }) = self.all.remove(&id) else { return };
         if let Some(losses) = losses {
             self.leaving.insert(id, losses);
@@ -158,8 +156,8 @@ impl SystemLoggers {
 
     /// Queues an adjustment of a session's capture, at most once per session.
     pub(super) fn defer_adjustment(&mut self, id: u64) {
-        if !self.waiting.iter().any(|waiting| waiting.is_adjustment_of(id)) {
-            self.waiting.push_back(DeferredWork::Adjust(id));
+        if !self.deferred.iter().any(|waiting| waiting.is_adjustment_of(id)) {
+            self.deferred.push_back(DeferredWork::Adjust(id));
         }
     }
 
@@ -169,8 +167,8 @@ impl SystemLoggers {
         if self.changing.is_some() {
             return None;
         }
-        let index = self.waiting.iter().position(|waiting| !waiting.is_from_guest()).unwrap_or(0);
-        self.waiting.remove(index)
+        let index = self.deferred.iter().position(|waiting| !waiting.is_from_guest()).unwrap_or(0);
+        self.deferred.remove(index)
     }
 
     /// Returns the losses of a session that has stopped, as messages.
@@ -205,12 +203,12 @@ impl SystemLoggers {
         let changed = running.filter_map(|(id, running)| {
             let wanted = match new_settings {
                 NewSettings::Session { id: session, groups, settings } if session == id => {
-                    kernel::capture_settings(&running.wanted, groups, settings, (system, machine))
+                    kernel::capture_settings(&running.wanted, groups, settings, system, machine)
                 }
                 NewSettings::Session { .. } => return None,
                 NewSettings::System(system) => {
                     let settings = information.settings(*id);
-                    kernel::capture_settings(&running.wanted, &running.groups, &settings, (system, machine))
+                    kernel::capture_settings(&running.wanted, &running.groups, &settings, system, machine)
                 }
             };
             let is_due = match &running.control {
@@ -276,18 +274,14 @@ mod tests {
         for (link, is_guest) in [(1, true), (2, true), (3, false), (4, true), (5, false)] {
             let claimant = Claimant { uid: 7, is_guest };
             let passed = PassedDescriptors::new(Vec::new(), &janitor);
-            let request = DeferredWork::Request(
-                ReplyTo { link, request: 0 },
-                claimant,
-                Box::new(Message::Done),
-                passed,
-            );
-            system_loggers.waiting.push_back(request);
+            let (reply_to, message) = (ReplyTo { link, request: 0 }, Box::new(Message::Done));
+            let request = DeferredWork::Request { reply_to, claimant, message, passed };
+            system_loggers.deferred.push_back(request);
         }
         system_loggers.defer_adjustment(9);
         let served =
             std::iter::from_fn(|| system_loggers.take_next_deferred()).map(|waiting| match waiting {
-                DeferredWork::Request(reply_to, ..) => reply_to.link,
+                DeferredWork::Request { reply_to, .. } => reply_to.link,
                 DeferredWork::Adjust(id) => id,
             });
         assert_eq!(served.collect::<Vec<_>>(), [3, 5, 9, 1, 2, 4]);
@@ -298,8 +292,8 @@ mod tests {
         let mut system_loggers = SystemLoggers::with_scope(Scope::Own);
         (0..100).for_each(|_| system_loggers.defer_adjustment(7));
         system_loggers.defer_adjustment(8);
-        assert_eq!(system_loggers.waiting.len(), 2);
+        assert_eq!(system_loggers.deferred.len(), 2);
         system_loggers.forget(7);
-        assert_eq!(system_loggers.waiting.len(), 1);
+        assert_eq!(system_loggers.deferred.len(), 1);
     }
 }

@@ -1,7 +1,7 @@
 //! Reports of processes about private sessions, combined for the controller.
 //!
 //! ```text
-//!   await_processes ─▶ Pending { waiting, others }
+//!   await_processes ─▶ PendingRequest { waiting, others }
 //!       ──last answer, disconnect, or timeout──▶ conclude ─▶ reply to the controller
 //! ```
 

@@ -7,8 +7,8 @@
 //!   Failed { order }     ─▶ the wait of that order ─▶ set_failure(wait): the reply reports it
 //!   Ack { order }        ─▶ all awaited up to it ─▶ acknowledge(wait) ─▶ the last one: purpose
 //!   process disconnected ─▶ all it is awaited for ─▶ acknowledge(wait)
-//!   deadline             ─▶ expired(now) ─▶ the purpose is carried out anyway
-//!   controller gone      ─▶ for_replies_to(link) ─▶ removed
+//!   deadline             ─▶ expired_waits(now) ─▶ the purpose is carried out anyway
+//!   controller gone      ─▶ waits_replying_to(link) ─▶ removed
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};

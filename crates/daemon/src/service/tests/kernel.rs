@@ -6,7 +6,7 @@ use traceweir_format::security::{Ace, AceKind, SecurityDescriptor, Sid};
 use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
 use traceweir_format::spec::event::class::{SYSTEM_TRACE_CONTROL, THREAD};
 use traceweir_format::spec::session::EVENT_TRACE_SYSTEM_LOGGER_MODE;
-use traceweir_format::spec::system::SYSTEM_PROVIDERS;
+use traceweir_format::spec::system::{NO_SYSCONFIG, OWN_GROUPS, SYSTEM_PROVIDERS};
 use traceweir_kernel::Scope as KernelScope;
 use traceweir_session::info::System;
 
@@ -16,8 +16,17 @@ use crate::service::kernel::{NewSettings, SystemLoggers};
 
 /// The mode of a real-time session that receives kernel events.
 const SYSTEM_LOGGER_MODE: u32 = EVENT_TRACE_REAL_TIME_MODE | EVENT_TRACE_SYSTEM_LOGGER_MODE;
-const PROCESSES: GroupMask = [0x1, 0, 0, 0, 0, 0, 0, 0];
-const DISKS: GroupMask = [0x100, 0, 0, 0, 0, 0, 0, 0];
+/// EVENT_TRACE_FLAG_CSWITCH.
+const CSWITCH: u32 = 0x10;
+const PROCESSES: GroupMask = first_word(0x1);
+const DISKS: GroupMask = first_word(0x100);
+/// A context switch.
+const SWITCH: ClassicEventId = ClassicEventId { class: THREAD, opcode: 36 };
+
+/// Returns a group mask with these EnableFlags.
+const fn first_word(flags: u32) -> GroupMask {
+    [flags, 0, 0, 0, 0, 0, 0, 0]
+}
 
 fn with_kernel_scope(scope: Scope, kernel_scope: KernelScope) -> Service {
     let mut service = service(scope);
@@ -41,7 +50,7 @@ fn guest_needs_profiling_right_or_kernel_access_list() {
     assert_eq!(refusal_status(&service, 1, &DISKS), Status::ERROR_SUCCESS, "the daemon's own user");
     assert_eq!(refusal_status(&service, 2, &PROCESSES), Status::ERROR_PRIVILEGE_NOT_HELD);
     assert_eq!(
-        refusal_status(&service, 2, &[0x1000_0000, 0, 0, 0, 0, 0, 0, 0]),
+        refusal_status(&service, 2, &first_word(NO_SYSCONFIG)),
         Status::ERROR_SUCCESS,
         "a mask without events needs no right"
     );
@@ -62,7 +71,7 @@ fn guest_needs_profiling_right_or_kernel_access_list() {
 #[test]
 fn unprivileged_daemon_has_only_groups_of_own_processes() {
     let service = with_kernel_scope(Scope::User, KernelScope::Own);
-    let own = [0x0100_3017, 0x6, 0, 0, 0, 0, 0, 0];
+    let own = [OWN_GROUPS, 0x6, 0, 0, 0, 0, 0, 0];
     assert_eq!(
         (refusal_status(&service, 1, &PROCESSES), refusal_status(&service, 1, &own)),
         (Status::ERROR_SUCCESS, Status::ERROR_SUCCESS)
@@ -73,7 +82,7 @@ fn unprivileged_daemon_has_only_groups_of_own_processes() {
 }
 
 /// Returns an access list that grants another user these rights.
-fn granting(rights: Rights) -> SecurityDescriptor {
+fn list_granting(rights: Rights) -> SecurityDescriptor {
     let mut list = SecurityDescriptor::built_in(OWN_UID, None);
     list.dacl.as_mut().unwrap().add(Ace::new(AceKind::Allow, Sid::user(GUEST_UID), rights));
     list
@@ -87,7 +96,7 @@ fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
         .access
         .rules_mut()
         .lists
-        .set_list(DEFAULT_TRACE_SECURITY, Some(granting(Rights::WMIGUID_ALL_ACCESS)));
+        .set_list(DEFAULT_TRACE_SECURITY, Some(list_granting(Rights::WMIGUID_ALL_ACCESS)));
     for (link, uid, role) in
         [(1, OWN_UID, Role::Controller), (2, GUEST_UID, Role::Controller), (3, GUEST_UID, Role::Consumer)]
     {
@@ -141,7 +150,7 @@ fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
             .access
             .rules_mut()
             .lists
-            .set_list(provider, Some(granting(Rights::TRACELOG_GUID_ENABLE)));
+            .set_list(provider, Some(list_granting(Rights::TRACELOG_GUID_ENABLE)));
         assert_eq!(answer(&mut service, 2, state(provider)), refused);
     }
     let read = || Message::OpenConsumer { session: session() };
@@ -151,13 +160,13 @@ fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
         "a request that shows no events"
     );
     let rights = Rights::TRACELOG_ACCESS_KERNEL_LOGGER | Rights::TRACELOG_GUID_ENABLE;
-    service.core.access.rules_mut().lists.set_list(SYSTEM_TRACE_CONTROL, Some(granting(rights)));
+    service.core.access.rules_mut().lists.set_list(SYSTEM_TRACE_CONTROL, Some(list_granting(rights)));
     assert_eq!(answer(&mut service, 2, state(SYSTEM_TRACE_CONTROL)), "2 Done");
     assert!(answer(&mut service, 3, read()).starts_with("3 Consumer"));
     answer(&mut service, 2, control(Control::Stop));
 }
 
-fn set(session: u64, set: &Set) -> Message {
+fn set_information(session: u64, set: &Set) -> Message {
     let (class, data) = (set.class().number(), set.to_bytes());
     Message::SetInformation { session: SessionRef::Id(session), class, data }
 }
@@ -169,7 +178,7 @@ fn starting_session_gets_no_second_capture() {
         let new_settings = NewSettings::System(System::default());
         service.system_loggers.capture_steps(&new_settings, &service.core.information).len()
     };
-    let (name, log_file_mode, enable_flags) = ("k".to_owned(), SYSTEM_LOGGER_MODE, 0x10);
+    let (name, log_file_mode, enable_flags) = ("k".to_owned(), SYSTEM_LOGGER_MODE, CSWITCH);
     let config = SessionConfig { name, log_file_mode, enable_flags, ..SessionConfig::default() };
     send(&mut service, 1, Message::Start(Box::new(config)));
     assert_eq!(steps(&service), 0, "the outcome of the first capture is still open");
@@ -189,7 +198,7 @@ fn session_without_capture_gets_one_once_it_runs() {
         panic!("the session starts even without kernel events");
     };
     started.kernel = None;
-    let groups = RequestedGroups::from_flags(0x10);
+    let groups = RequestedGroups::from_flags(CSWITCH);
     let new_settings = NewSettings::Session { id, groups, settings: Box::default() };
     assert_eq!(service.system_loggers.capture_steps(&new_settings, &service.core.information).len(), 0);
     service.handle_notice(ThreadNotice::Started { id, outcome: Ok(started) }, service.now());
@@ -209,10 +218,10 @@ fn requests_during_a_kernel_change_are_answered_after_it_in_order() {
     send(&mut service, 1, Message::Start(Box::new(config)));
     assert_eq!(next(&mut service).len(), 1, "the session starts even without kernel events");
     let id = service.core.sessions.running_ids().pop().unwrap();
-    send(&mut service, 1, set(id, &Set::SystemTraceEnableFlags([0x10, 0, 0, 0, 0, 0, 0, 0])));
-    let stacks = vec![ClassicEventId { class: THREAD, opcode: 36 }];
-    send(&mut service, 1, set(id, &Set::StackTracing(stacks)));
-    send(&mut service, 1, set(id, &Set::SystemTraceEnableFlags([0; 8])));
+    send(&mut service, 1, set_information(id, &Set::SystemTraceEnableFlags(first_word(CSWITCH))));
+    let stacks = vec![SWITCH];
+    send(&mut service, 1, set_information(id, &Set::StackTracing(stacks)));
+    send(&mut service, 1, set_information(id, &Set::SystemTraceEnableFlags([0; 8])));
     send(&mut service, 1, Message::Control { session: SessionRef::Id(id), control: Control::Query });
     let now = take_sent(&mut service);
     assert!(now.len() == 1 && now[0].contains("Properties"), "other requests do not wait: {now:?}");
@@ -237,7 +246,7 @@ fn requests_during_a_kernel_change_are_answered_after_it_in_order() {
 #[test]
 fn guests_cannot_fill_the_queue_of_kernel_requests() {
     let mut service = with_kernel_scope(Scope::System, KernelScope::Everything);
-    let mut list = granting(Rights::WMIGUID_QUERY);
+    let mut list = list_granting(Rights::WMIGUID_QUERY);
     for link in 3..10 {
         let uid = GUEST_UID + u32::try_from(link).unwrap();
         let allow_entry = Ace::new(AceKind::Allow, Sid::user(uid), Rights::WMIGUID_QUERY);
@@ -252,7 +261,7 @@ fn guests_cannot_fill_the_queue_of_kernel_requests() {
     service.system_loggers.simulate_change();
     let flood = |service: &mut Service, link: LinkId| {
         for _ in 0..100 {
-            send(service, link, set(7, &Set::SystemTraceEnableFlags([0; 8])));
+            send(service, link, set_information(7, &Set::SystemTraceEnableFlags([0; 8])));
         }
         take_sent(service).iter().filter(|line| **line == format!("{link} refused ERROR_BUSY")).count()
     };
@@ -266,8 +275,7 @@ fn guests_cannot_fill_the_queue_of_kernel_requests() {
 fn system_logger_can_start_with_stacks() {
     let (mut service, notices) = service_with_controller();
     take_sent(&mut service);
-    let switch = ClassicEventId { class: THREAD, opcode: 36 };
-    let list = Set::StackTracing(vec![switch]).to_bytes();
+    let list = Set::StackTracing(vec![SWITCH]).to_bytes();
     let start = |log_file_mode, kernel_stacks: &[u8]| {
         let (name, kernel_stacks) = ("s".to_owned(), kernel_stacks.to_vec());
         let config = SessionConfig { name, log_file_mode, kernel_stacks, ..SessionConfig::default() };
