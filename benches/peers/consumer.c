@@ -1,4 +1,5 @@
-// Our reader from C: OpenTrace, ProcessTrace and a callback that does nothing but count, over the file that the argument names.
+// Our reader in C: OpenTrace and ProcessTrace read the file that the argument names. The callback only
+// counts the events.
 #include <evntcons.h>
 #include <inttypes.h>
 #include <stdio.h>

@@ -1,14 +1,13 @@
-// The load that every side of `traceweir-bench -- write` puts on its tracer, for sides that are
-// programs in C or C++. A program includes this file after defining `emit`, and compares with the
-// same load in Rust, src/write/load.rs:
+// The load of `traceweir-bench -- write` for tracers that are measured with a program in C or C++. The
+// program includes this file and defines `emit`. src/write/load.rs is the same load in Rust.
 //
 //   PROGRAM burst THREADS PAYLOAD EVENTS BURSTS PAUSE_US
 //     bursts that fit into the buffers, with pauses in which they are emptied
 //   PROGRAM paced THREADS PAYLOAD RATE MILLISECONDS
-//     RATE events a second by all threads together, in steps of a millisecond
+//     RATE events a second by all threads start_together, in steps of a millisecond
 //
-// It prints one line: events, processor nanoseconds of the writing threads inside `emit`,
-// nanoseconds of the longest thread. Thread t stays on processor t. Bursts begin together; the
+// The program prints one line: events, processor nanoseconds of the writing threads inside `emit`,
+// nanoseconds of the longest thread. Thread t stays on processor t. Bursts begin start_together; the
 // first WARM_BURSTS touch all memory and are not counted.
 #ifndef LOAD_H
 #define LOAD_H
@@ -30,7 +29,7 @@ static void emit(int thread, int payload, uint64_t count);
 static char text[256];
 static int threads, payload;
 static uint64_t events, bursts, pause_us, rate, length_ms;
-static pthread_barrier_t together;
+static pthread_barrier_t start_together;
 
 typedef struct { int thread; uint64_t events, cpu_ns, wall_ns; } job;
 
@@ -41,7 +40,7 @@ static uint64_t nanoseconds(clockid_t clock)
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-static void rest(uint64_t ns)
+static void sleep_ns(uint64_t ns)
 {
     struct timespec t = {(time_t)(ns / 1000000000u), (long)(ns % 1000000000u)};
     nanosleep(&t, NULL);
@@ -58,16 +57,16 @@ static void write_counted(job *j, uint64_t count)
 static void write_bursts(job *j)
 {
     for (uint64_t burst = 0; burst < WARM_BURSTS + bursts; burst++) {
-        pthread_barrier_wait(&together);
+        pthread_barrier_wait(&start_together);
         if (burst < WARM_BURSTS) emit(j->thread, payload, events);
         else write_counted(j, events);
-        rest(pause_us * 1000u);
+        sleep_ns(pause_us * 1000u);
     }
 }
 
 static void write_paced(job *j)
 {
-    pthread_barrier_wait(&together);
+    pthread_barrier_wait(&start_together);
     uint64_t start = nanoseconds(CLOCK_MONOTONIC), end = length_ms * 1000000u;
     for (;;) {
         uint64_t now = nanoseconds(CLOCK_MONOTONIC) - start;
@@ -76,13 +75,13 @@ static void write_paced(job *j)
         if (due > j->events) write_counted(j, due - j->events);
         if (now == end) return;
         uint64_t spent = nanoseconds(CLOCK_MONOTONIC) - start;
-        if (spent / 1000000u == now / 1000000u) rest(1000000u - spent % 1000000u);
+        if (spent / 1000000u == now / 1000000u) sleep_ns(1000000u - spent % 1000000u);
     }
 }
 
-static void *work(void *argument)
+static void *run_thread(void *argument)
 {
-    job *j = (job *)argument; // A cast, as C++ wants it.
+    job *j = (job *)argument; // C++ requires the cast.
     cpu_set_t only;
     CPU_ZERO(&only);
     CPU_SET(j->thread % sysconf(_SC_NPROCESSORS_ONLN), &only);
@@ -111,12 +110,12 @@ int main(int count, char **values)
         length_ms = strtoull(values[5], NULL, 10);
     }
     for (int i = 0; i < payload - 13; i++) text[i] = (char)('a' + i % 26);
-    pthread_barrier_init(&together, NULL, (unsigned)threads);
+    pthread_barrier_init(&start_together, NULL, (unsigned)threads);
     pthread_t ids[MAX_THREADS];
     static job jobs[MAX_THREADS], sum;
     for (int t = 0; t < threads; t++) {
         jobs[t].thread = t;
-        if (pthread_create(&ids[t], NULL, work, &jobs[t])) return 1;
+        if (pthread_create(&ids[t], NULL, run_thread, &jobs[t])) return 1;
     }
     for (int t = 0; t < threads; t++) {
         pthread_join(ids[t], NULL);

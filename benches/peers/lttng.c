@@ -1,4 +1,5 @@
-// The LTTng-UST peer: one tracepoint with three fields under the load of load.h. The session is made from outside.
+// The LTTng-UST peer: one tracepoint with three fields under the load of load.h. The benchmark creates
+// the session.
 #define _GNU_SOURCE
 #define LTTNG_UST_TRACEPOINT_CREATE_PROBES
 #define LTTNG_UST_TRACEPOINT_DEFINE

@@ -1,4 +1,4 @@
-// The tracepoint of lttng.c. LTTng reads this file several times, with other macros each time.
+// The tracepoint of lttng.c. LTTng includes this file several times, with different macros each time.
 #undef LTTNG_UST_TRACEPOINT_PROVIDER
 #define LTTNG_UST_TRACEPOINT_PROVIDER traceweir_bench
 #undef LTTNG_UST_TRACEPOINT_INCLUDE

@@ -1,8 +1,10 @@
-// Our side in C and in C++: TraceLoggingWrite with the three fields of lttng.c under the load of load.h. The session is made from outside.
+// Traceweir in C and in C++: TraceLoggingWrite with the three fields of lttng.c under the load of load.h.
+// The benchmark starts the session.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
 #include <TraceLoggingProvider.h>
+#include <winmeta.h>
 
 #include "load.h"
 
@@ -14,7 +16,7 @@ static __attribute__((noinline)) void emit(int thread, int payload, uint64_t cou
     (void)thread;
     (void)payload;
     for (uint64_t i = 0; i < count; i++) {
-        TraceLoggingWrite(g_bench, "Sample", TraceLoggingLevel(4), TraceLoggingKeyword(1),
+        TraceLoggingWrite(g_bench, "Sample", TraceLoggingLevel(WINEVENT_LEVEL_INFO), TraceLoggingKeyword(1),
             TraceLoggingUInt32((uint32_t)i, "number"),
             TraceLoggingUInt64(i * 0x9e37, "value"),
             TraceLoggingString(text, "words"));
@@ -22,10 +24,10 @@ static __attribute__((noinline)) void emit(int thread, int payload, uint64_t cou
     }
 }
 
-// Before the load, whose `main` knows no tracer.
-static __attribute__((constructor)) void begin(void)
+// Runs before the `main` of load.h, which does not know the tracer.
+static __attribute__((constructor)) void register_provider(void)
 {
-    if (FAILED(TraceLoggingRegister(g_bench)) || !TraceLoggingProviderEnabled(g_bench, 4, 1)) {
+    if (FAILED(TraceLoggingRegister(g_bench)) || !TraceLoggingProviderEnabled(g_bench, WINEVENT_LEVEL_INFO, 1)) {
         fputs("the provider is not enabled after its registration\n", stderr);
         _exit(1);
     }

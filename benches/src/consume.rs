@@ -1,8 +1,8 @@
-//! Our side of reading, run as a child process: every event of a file in order, every field of
-//! every event.
+//! The reader of Traceweir, run as a child process: decodes every field of every event of a file,
+//! in order.
 //!
 //! ```text
-//!   Events::next ──▶ Decoder::find ──▶ Walker::walk ──▶ Tally (sum over all values) or Line (text)
+//!   Events::next ──▶ Decoder::find ──▶ Walker::walk ──▶ EventTally (sums) or TextLines
 //! ```
 //!
 //! One thread, one pass, no knowledge of the file, as in any program that uses the library.
@@ -25,31 +25,30 @@ use crate::error::{Error, Result};
 use crate::process;
 
 /// Buffered text is written out when it reaches this many bytes.
-const OUT: usize = 1 << 18;
+const FLUSH_BYTES: usize = 1 << 18;
 
 /// The bench's events as a reader saw them; events of the session itself are decoded too, but not
 /// counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tally {
-    /// Number of events.
+pub(crate) struct EventTally {
     pub(crate) events: u64,
     /// Sum of all number fields, wrapping.
     pub(crate) sum: u64,
 }
 
 /// Decodes every field of every event.
-pub(crate) fn decode(path: &Path) -> Result<Tally> {
+pub(crate) fn decode(path: &Path) -> Result<EventTally> {
     let trace = Trace::open(File::open(path).map_err(Error::file(path))?)?;
     let (mut decoder, mut walker) = (Decoder::new(), Walker::default());
-    let mut total = Tally::default();
+    let mut total = EventTally::default();
     let mut events = trace.events();
     while let Some(record) = events.next()? {
-        let mut values = Values::default();
+        let mut values = ValueSum::default();
         if let Ok(found) = decoder.find(&record) {
-            let whole = walker
+            let is_decoded = walker
                 .walk(&found.prepared.schema, found.payload, record.pointer_size(), &mut values)
                 .is_ok();
-            if whole && found.prepared.schema.origin == Origin::TraceLogging {
+            if is_decoded && found.prepared.schema.origin == Origin::TraceLogging {
                 total.events += 1;
                 total.sum = total.sum.wrapping_add(values.sum);
             }
@@ -69,12 +68,12 @@ pub(crate) fn decode_and_report(path: &Path) -> Result<()> {
 
 /// Accumulates each value, so that the compiler cannot skip any.
 #[derive(Default)]
-struct Values {
+struct ValueSum {
     sum: u64,
     text_bytes: u64,
 }
 
-impl<'p> Visitor<'p> for Values {
+impl<'p> Visitor<'p> for ValueSum {
     #[inline]
     fn value(&mut self, _: usize, _: &Field, value: Value<'p>) {
         match value {
@@ -96,17 +95,17 @@ impl<'p> Visitor<'p> for Values {
 pub(crate) fn print(path: &Path) -> Result<()> {
     let trace = Trace::open(File::open(path).map_err(Error::file(path))?)?;
     let mut decoder = Decoder::new();
-    let mut line = Line::default();
+    let mut line = TextLines::default();
     let mut out = std::io::stdout().lock();
     let mut events = trace.events();
     while let Some(record) = events.next()? {
-        line.head(trace.clock().file_time(record.time()), &record);
+        line.write_head(trace.clock().file_time(record.time()), &record);
         match decoder.find(&record) {
-            Ok(found) => line.body(&found.prepared.schema, &record, found.payload),
+            Ok(found) => line.write_body(&found.prepared.schema, &record, found.payload),
             Err(reason) => line.out.extend_from_slice(reason.to_string().as_bytes()),
         }
         line.out.push(b'\n');
-        if line.out.len() >= OUT {
+        if line.out.len() >= FLUSH_BYTES {
             out.write_all(&line.out).map_err(Error::file(path))?;
             line.out.clear();
         }
@@ -116,20 +115,20 @@ pub(crate) fn print(path: &Path) -> Result<()> {
 
 /// Lines of text under construction.
 #[derive(Default)]
-struct Line {
+struct TextLines {
     out: Vec<u8>,
     walker: Walker,
-    /// The last whole second, as text: many events share it.
+    /// The last second and its text: many events share it.
     second: (i64, Vec<u8>),
 }
 
-impl Line {
-    fn head(&mut self, time: FileTime, record: &Record<'_>) {
+impl TextLines {
+    fn write_head(&mut self, time: FileTime, record: &Record<'_>) {
         let (second, units) = (time.0.div_euclid(UNITS_PER_SECOND), time.0.rem_euclid(UNITS_PER_SECOND));
         if self.second.1.is_empty() || self.second.0 != second {
             let text = FileTime(second * UNITS_PER_SECOND).to_string();
-            let whole = text.find('.').map_or(&*text, |dot| &text[..dot]);
-            self.second = (second, whole.as_bytes().to_vec());
+            let up_to_second = text.find('.').map_or(&*text, |dot| &text[..dot]);
+            self.second = (second, up_to_second.as_bytes().to_vec());
         }
         self.out.extend_from_slice(&self.second.1);
         // A leading digit keeps the zeros; a dot replaces it.
@@ -147,23 +146,23 @@ impl Line {
         self.out.push(b' ');
     }
 
-    fn body(&mut self, schema: &Schema, record: &Record<'_>, payload: &[u8]) {
+    fn write_body(&mut self, schema: &Schema, record: &Record<'_>, payload: &[u8]) {
         let names = &schema.names;
         self.out.extend_from_slice(names.provider.as_deref().unwrap_or_default().as_bytes());
         self.out.push(b'/');
         self.out.extend_from_slice(names.event.as_deref().unwrap_or_default().as_bytes());
-        let mut fields = Fields { out: &mut self.out };
+        let mut fields = FieldPrinter { out: &mut self.out };
         if let Err(reason) = self.walker.walk(schema, payload, record.pointer_size(), &mut fields) {
             self.out.extend_from_slice(format!(" {reason}").as_bytes());
         }
     }
 }
 
-struct Fields<'o> {
+struct FieldPrinter<'o> {
     out: &'o mut Vec<u8>,
 }
 
-impl<'p> Visitor<'p> for Fields<'_> {
+impl<'p> Visitor<'p> for FieldPrinter<'_> {
     #[inline]
     fn value(&mut self, _: usize, field: &Field, value: Value<'p>) {
         self.out.push(b' ');

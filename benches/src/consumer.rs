@@ -20,12 +20,12 @@ use std::time::Duration;
 use traceweir::consumer::{Item, Trace, process};
 
 use crate::error::Result;
-use crate::in_c::number_of;
+use crate::in_c::run_and_parse_number;
 use crate::peer::this_program;
 
 /// Returns how long the Rust reader takes for a file, in its own process, and the number of events.
 pub(crate) fn run_ours(trace: &Path) -> Result<(Duration, u64)> {
-    number_of(Command::new(this_program()?).arg("count").arg(trace))
+    run_and_parse_number(Command::new(this_program()?).arg("count").arg(trace))
 }
 
 /// Prints the number of events of a file.

@@ -21,18 +21,18 @@ use std::io::Write;
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::sample::{EVENT, PAYLOAD, PROCESS, PROVIDER, START_SECONDS, Sample};
+use crate::sample::{EVENT, PAYLOAD_BYTES, PROCESS_ID, PROVIDER, START_SECONDS, SampleEvent};
 
 const MAGIC: u32 = 0xC1FC_1FC1;
 const UUID: [u8; 16] = *b"traceweir bench!";
 /// Size of packet header and context in bytes.
-const PACKET_HEAD: usize = 0x54;
+const PACKET_HEAD_BYTES: usize = 0x54;
 /// Size of a packet in bytes, equal to the buffer size of the `.etl`.
-const PACKET: usize = 0x10000;
+const PACKET_BYTES: usize = 0x10000;
 /// Size of the longest event in bytes.
-const EVENT_BYTES: usize = 0x16 + PAYLOAD;
+const MAX_EVENT_BYTES: usize = 0x16 + PAYLOAD_BYTES;
 /// The event id that announces an extended header with another id and a 64-bit time.
-const EXTENDED: u16 = u16::MAX;
+const EXTENDED_EVENT_ID: u16 = u16::MAX;
 /// Time of the first event in nanoseconds of the trace's clock.
 const FIRST_NANOS: u64 = 2_000_000_000_000;
 
@@ -41,16 +41,16 @@ pub(crate) fn write(folder: &Path, events: u64, cpus: u16) -> Result<()> {
     std::fs::create_dir_all(folder).map_err(Error::file(folder))?;
     let metadata = folder.join("metadata");
     std::fs::write(&metadata, metadata_text()).map_err(Error::file(&metadata))?;
-    let mut streams = (0..cpus).map(|cpu| Stream::create(folder, cpu)).collect::<Result<Vec<_>>>()?;
+    let mut streams = (0..cpus).map(|cpu| CtfStream::create(folder, cpu)).collect::<Result<Vec<_>>>()?;
     for index in 0..events {
-        let sample = Sample::new(index, cpus);
+        let sample = SampleEvent::new(index, cpus);
         streams[usize::from(sample.cpu)].add(sample).map_err(Error::file(folder))?;
     }
-    streams.iter_mut().try_for_each(Stream::flush).map_err(Error::file(folder))
+    streams.iter_mut().try_for_each(CtfStream::flush).map_err(Error::file(folder))
 }
 
 /// The stream file of one processor.
-struct Stream {
+struct CtfStream {
     file: File,
     cpu: u16,
     packet: Vec<u8>,
@@ -59,34 +59,34 @@ struct Stream {
     number: u64,
 }
 
-impl Stream {
+impl CtfStream {
     fn create(folder: &Path, cpu: u16) -> Result<Self> {
         let path = folder.join(format!("ch_{cpu}"));
         let file = File::create(&path).map_err(Error::file(&path))?;
-        Ok(Self { file, cpu, packet: Vec::with_capacity(PACKET), begin: 0, end: 0, number: 0 })
+        Ok(Self { file, cpu, packet: Vec::with_capacity(PACKET_BYTES), begin: 0, end: 0, number: 0 })
     }
 
-    fn add(&mut self, sample: Sample) -> std::io::Result<()> {
-        if self.packet.len() + EVENT_BYTES > PACKET {
+    fn add(&mut self, sample: SampleEvent) -> std::io::Result<()> {
+        if self.packet.len() + MAX_EVENT_BYTES > PACKET_BYTES {
             self.flush()?;
         }
         let time = FIRST_NANOS + sample.units() * 100;
-        let whole_time = self.end >> 32 != time >> 32;
+        let needs_full_time = self.end >> 32 != time >> 32;
         if self.packet.is_empty() {
-            self.packet.resize(PACKET_HEAD, 0);
+            self.packet.resize(PACKET_HEAD_BYTES, 0);
             self.begin = time;
         }
         self.end = time;
         let out = &mut self.packet;
-        if whole_time {
-            out.extend_from_slice(&EXTENDED.to_le_bytes());
+        if needs_full_time {
+            out.extend_from_slice(&EXTENDED_EVENT_ID.to_le_bytes());
             out.extend_from_slice(&0_u32.to_le_bytes());
             out.extend_from_slice(&time.to_le_bytes());
         } else {
             out.extend_from_slice(&0_u16.to_le_bytes());
             out.extend_from_slice(&time.to_le_bytes()[..4]);
         }
-        out.extend_from_slice(&PROCESS.to_le_bytes());
+        out.extend_from_slice(&PROCESS_ID.to_le_bytes());
         out.extend_from_slice(&sample.thread().to_le_bytes());
         out.extend_from_slice(&sample.payload());
         Ok(())
@@ -98,16 +98,18 @@ impl Stream {
             return Ok(());
         }
         let content_bits = self.packet.len() as u64 * 8;
-        self.packet.resize(PACKET, 0);
-        let mut head = Vec::with_capacity(PACKET_HEAD);
+        self.packet.resize(PACKET_BYTES, 0);
+        let mut head = Vec::with_capacity(PACKET_HEAD_BYTES);
         head.extend_from_slice(&MAGIC.to_le_bytes());
         head.extend_from_slice(&UUID);
         head.extend_from_slice(&0_u32.to_le_bytes());
-        for word in [self.cpu.into(), self.begin, self.end, content_bits, PACKET as u64 * 8, self.number, 0] {
+        for word in
+            [self.cpu.into(), self.begin, self.end, content_bits, PACKET_BYTES as u64 * 8, self.number, 0]
+        {
             head.extend_from_slice(&word.to_le_bytes());
         }
         head.extend_from_slice(&u32::from(self.cpu).to_le_bytes());
-        self.packet[..PACKET_HEAD].copy_from_slice(&head);
+        self.packet[..PACKET_HEAD_BYTES].copy_from_slice(&head);
         self.file.write_all(&self.packet)?;
         self.packet.clear();
         self.number += 1;
@@ -170,16 +172,16 @@ mod tests {
         for cpu in 0..2_u64 {
             let bytes = std::fs::read(folder.path().join(format!("ch_{cpu}"))).unwrap();
             let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
-            for packet in (0..bytes.len()).step_by(PACKET) {
+            for packet in (0..bytes.len()).step_by(PACKET_BYTES) {
                 assert_eq!(bytes[packet..packet + 4], MAGIC.to_le_bytes());
-                assert_eq!((word(packet + 0x18), word(packet + 0x38)), (cpu, PACKET as u64 * 8));
+                assert_eq!((word(packet + 0x18), word(packet + 0x38)), (cpu, PACKET_BYTES as u64 * 8));
                 assert!(word(packet + 0x20) < word(packet + 0x28));
                 let content = usize::try_from(word(packet + 0x30) / 8).unwrap();
                 // Only the first event of a stream has a 64-bit time, which takes eight bytes more.
                 let first = if packet == 0 { 8 } else { 0 };
-                let usual = EVENT_BYTES - 8;
-                assert_eq!((content - PACKET_HEAD - first) % usual, 0);
-                events += (content - PACKET_HEAD - first) / usual;
+                let usual = MAX_EVENT_BYTES - 8;
+                assert_eq!((content - PACKET_HEAD_BYTES - first) % usual, 0);
+                events += (content - PACKET_HEAD_BYTES - first) / usual;
             }
         }
         assert_eq!(events, 5_000);

@@ -27,8 +27,8 @@ pub(crate) enum Error {
     #[error("{0}")]
     IncompleteRun(String),
     /// Traceweir or the peer did not read the events that were written.
-    #[error("{side} did not read the written events: {reason}")]
-    WrongEvents { side: &'static str, reason: String },
+    #[error("{reader} did not read the written events: {reason}")]
+    WrongEvents { reader: &'static str, reason: String },
 }
 
 impl Error {

@@ -21,18 +21,17 @@ use traceweir_format::tracelogging::{MetadataBuilder, TraitsBuilder};
 use traceweir_format::{Guid, Record};
 
 use crate::error::{Error, Result};
-use crate::sample::{EVENT, PAYLOAD, PROCESS, PROVIDER, START_SECONDS, STEP_UNITS, Sample};
+use crate::sample::{EVENT, PAYLOAD_BYTES, PROCESS_ID, PROVIDER, START_SECONDS, STEP_UNITS, SampleEvent};
 
 /// Offset of the thread id in the header.
-const THREAD_AT: usize = 0x08;
+const THREAD_ID_OFFSET: usize = 0x08;
 /// Offset of the time stamp in the header.
-const TIME_AT: usize = 0x10;
-/// The stamp of the session's start.
-const ANCHOR: i64 = 1_000_000;
+const TIME_OFFSET: usize = 0x10;
+const START_STAMP: i64 = 1_000_000;
 
 /// The properties of the file to write.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Shape {
+pub(crate) struct EtlLayout {
     /// Number of processors.
     pub(crate) cpus: u16,
     /// Size of a buffer in bytes.
@@ -45,48 +44,47 @@ pub(crate) struct Shape {
 
 /// The properties of the written file.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Made {
+pub(crate) struct WrittenTrace {
     /// Number of events in the file, without the log-file header.
     pub(crate) events: u64,
     /// Size of the file in bytes.
     pub(crate) bytes: u64,
 }
 
-/// Writes a file.
-pub(crate) fn write(path: &Path, shape: Shape) -> Result<Made> {
+pub(crate) fn write(path: &Path, shape: EtlLayout) -> Result<WrittenTrace> {
     let file = File::create(path).map_err(Error::file(path))?;
     let start_time = FileTime::from_unix(START_SECONDS.cast_signed(), 0);
     let options = Options {
         buffer_size: shape.buffer_size,
         session_name: "bench".into(),
         processors: shape.cpus.into(),
-        anchor: ANCHOR,
+        anchor: START_STAMP,
         start_time,
         boot_time: start_time,
-        starter: (PROCESS, PROCESS),
+        starter: (PROCESS_ID, PROCESS_ID),
         ..Options::default()
     };
     let mut writer = Writer::create(file, options)?;
-    let mut record = template()?;
-    let payload_at = payload_at(&record)?;
+    let mut record = encode_template()?;
+    let payload_offset = payload_offset(&record)?;
     let mut events = 0;
     while events < shape.events && writer.position() < shape.bytes {
-        let sample = Sample::new(events, shape.cpus);
-        let time = ANCHOR + sample.units().cast_signed();
-        record[THREAD_AT..THREAD_AT + 4].copy_from_slice(&sample.thread().to_le_bytes());
-        record[TIME_AT..TIME_AT + 8].copy_from_slice(&time.to_le_bytes());
-        record[payload_at..payload_at + PAYLOAD].copy_from_slice(&sample.payload());
+        let sample = SampleEvent::new(events, shape.cpus);
+        let time = START_STAMP + sample.units().cast_signed();
+        record[THREAD_ID_OFFSET..THREAD_ID_OFFSET + 4].copy_from_slice(&sample.thread().to_le_bytes());
+        record[TIME_OFFSET..TIME_OFFSET + 8].copy_from_slice(&time.to_le_bytes());
+        record[payload_offset..payload_offset + PAYLOAD_BYTES].copy_from_slice(&sample.payload());
         writer.write(sample.cpu, time, &record)?;
         events += 1;
     }
     let end_time = FileTime(start_time.0 + (events * STEP_UNITS).cast_signed());
     let file = writer.finish(Summary { end_time, ..Summary::default() })?;
     let bytes = file.metadata().map_err(Error::file(path))?.len();
-    Ok(Made { events, bytes })
+    Ok(WrittenTrace { events, bytes })
 }
 
 /// Returns one encoded event, padded.
-fn template() -> Result<Vec<u8>> {
+fn encode_template() -> Result<Vec<u8>> {
     let mut traits = TraitsBuilder::new(PROVIDER);
     let mut metadata = MetadataBuilder::new(EVENT, 0);
     for (name, kind) in [("seq", InType::UINT32), ("val", InType::UINT64), ("text", InType::ANSISTRING)] {
@@ -97,18 +95,18 @@ fn template() -> Result<Vec<u8>> {
         Item { kind: ExtType::EVENT_SCHEMA_TL, data: metadata.finish()? },
     ];
     let header = EventHeader {
-        process_id: PROCESS,
+        process_id: PROCESS_ID,
         provider: Guid::from_provider_name(PROVIDER),
         descriptor: EventDescriptor { channel: CHANNEL_TRACELOGGING, level: 4, ..EventDescriptor::default() },
         items: &items,
         ..EventHeader::default()
     };
     let mut record = Vec::new();
-    header.encode(&[0; PAYLOAD], &mut record)?;
+    header.encode(&[0; PAYLOAD_BYTES], &mut record)?;
     Ok(record)
 }
 
-fn payload_at(record: &[u8]) -> Result<usize> {
+fn payload_offset(record: &[u8]) -> Result<usize> {
     let parsed = Record::parse(record, 0)?;
     Ok(parsed.bytes().len() - parsed.payload().len())
 }
@@ -117,16 +115,16 @@ fn payload_at(record: &[u8]) -> Result<usize> {
 mod tests {
     use super::*;
     use crate::consume;
-    use crate::sample::sum_of;
+    use crate::sample::sum_of_values;
 
     #[test]
     fn written_events_read_back_in_order() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("small.etl");
-        let shape = Shape { cpus: 3, buffer_size: 0x1000, events: 5_000, bytes: u64::MAX };
+        let shape = EtlLayout { cpus: 3, buffer_size: 0x1000, events: 5_000, bytes: u64::MAX };
         let made = write(&path, shape).unwrap();
         let tally = consume::decode(&path).unwrap();
-        assert_eq!((made.events, tally.events, tally.sum), (5_000, 5_000, sum_of(5_000)));
+        assert_eq!((made.events, tally.events, tally.sum), (5_000, 5_000, sum_of_values(5_000)));
         assert_eq!(made.bytes % 0x1000, 0);
     }
 
@@ -134,7 +132,7 @@ mod tests {
     fn a_file_ends_when_it_is_large_enough() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("sized.etl");
-        let shape = Shape { cpus: 2, buffer_size: 0x1000, events: u64::MAX, bytes: 0x20000 };
+        let shape = EtlLayout { cpus: 2, buffer_size: 0x1000, events: u64::MAX, bytes: 0x20000 };
         let made = write(&path, shape).unwrap();
         assert!((0x20000..0x24000).contains(&made.bytes), "{}", made.bytes);
         assert_eq!(consume::decode(&path).unwrap().events, made.events);

@@ -8,15 +8,15 @@
 //!   ratio 10, spread (10.5 − 9.5) / 10
 //! ```
 //!
-//! Ours and the peer take turns, so that a slow minute of the machine affects both. The ratio is
-//! that of the medians; the spread is the distance between the best and the worst round's own
-//! ratio, relative to the middle one. [`Wanted`] defines whether a larger or a smaller ratio is
-//! better. For the memory of reading, `peer` is the limit and the ratio is how many times we fit
-//! into it.
+//! Traceweir and the peer run alternately, so that a slow minute of the machine affects both. The
+//! ratio is that of the medians. The spread is the difference between the highest and the lowest
+//! ratio of a round, divided by the median ratio. [`Requirement`] defines whether a larger or a
+//! smaller ratio is better. For the memory of reading, `peer` is the limit, and the ratio is the
+//! limit divided by the used memory.
 
 use std::fmt::Write;
 
-/// Measurements of both sides, round by round.
+/// Measurements of Traceweir and the peer, round by round.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Rounds {
     pairs: Vec<(f64, f64)>,
@@ -24,7 +24,7 @@ pub(crate) struct Rounds {
 }
 
 impl Rounds {
-    /// Adds a round. A side that did not see every event has no value.
+    /// Adds a round; `None`: the program did not see every event.
     pub(crate) fn add(&mut self, ours: Option<f64>, peer: Option<f64>) {
         match ours.zip(peer) {
             Some(pair) => self.pairs.push(pair),
@@ -38,17 +38,23 @@ impl Rounds {
     }
 
     /// Returns the figure; `None` without a single good round.
-    pub(crate) fn figure(&self, name: &'static str, unit: Unit, wanted: Wanted) -> Option<Figure> {
-        let side = |f: fn(&(f64, f64)) -> f64| sorted(self.pairs.iter().map(f));
-        let (ours, peer) = (median(&side(|p| p.0))?, median(&side(|p| p.1))?);
-        let ratios = side(|p| p.0 / p.1);
-        let middle = median(&ratios)?;
+    pub(crate) fn figure(
+        &self,
+        name: &'static str,
+        unit: FigureUnit,
+        requirement: Requirement,
+    ) -> Option<Figure> {
+        let sorted_values = |f: fn(&(f64, f64)) -> f64| sorted(self.pairs.iter().map(f));
+        let (ours, peer) =
+            (median_of_sorted(&sorted_values(|p| p.0))?, median_of_sorted(&sorted_values(|p| p.1))?);
+        let ratios = sorted_values(|p| p.0 / p.1);
+        let middle = median_of_sorted(&ratios)?;
         let spread = if middle == 0.0 { 0.0 } else { (ratios.last()? - ratios.first()?) / middle };
         let rounds = u32::try_from(self.pairs.len()).unwrap_or(u32::MAX);
         Some(Figure {
             name,
             unit,
-            wanted,
+            requirement,
             ours,
             peer,
             ratio: ours / peer,
@@ -60,8 +66,8 @@ impl Rounds {
 }
 
 /// Returns the median of some values; `None` if there are none.
-pub(crate) fn middle(values: impl Iterator<Item = f64>) -> Option<f64> {
-    median(&sorted(values))
+pub(crate) fn median_of(values: impl Iterator<Item = f64>) -> Option<f64> {
+    median_of_sorted(&sorted(values))
 }
 
 fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
@@ -70,7 +76,7 @@ fn sorted(values: impl Iterator<Item = f64>) -> Vec<f64> {
     values
 }
 
-fn median(sorted: &[f64]) -> Option<f64> {
+fn median_of_sorted(sorted: &[f64]) -> Option<f64> {
     let upper = *sorted.get(sorted.len() / 2)?;
     let lower = *sorted.get(sorted.len().saturating_sub(1) / 2)?;
     Some(f64::midpoint(lower, upper))
@@ -78,7 +84,7 @@ fn median(sorted: &[f64]) -> Option<f64> {
 
 /// The unit of `ours` and `peer`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Unit {
+pub(crate) enum FigureUnit {
     /// Events per second of processor time.
     EventsPerSecond,
     /// Bytes per second of processor time.
@@ -101,49 +107,49 @@ pub(crate) enum Unit {
 
 /// The ratio that must be reached, and the target.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Wanted {
-    better: Better,
+pub(crate) struct Requirement {
+    better: Direction,
     accept: Option<f64>,
     target: Option<f64>,
 }
 
 /// Whether larger or smaller ratios are better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Better {
+enum Direction {
     Larger,
     Smaller,
 }
 
-impl Wanted {
+impl Requirement {
     /// Requires at least `accept`; the target is `target`.
     pub(crate) const fn at_least(accept: f64, target: f64) -> Self {
-        Self { better: Better::Larger, accept: Some(accept), target: Some(target) }
+        Self { better: Direction::Larger, accept: Some(accept), target: Some(target) }
     }
 
     /// Requires at most `accept`; the target is `target`.
     pub(crate) const fn at_most(accept: f64, target: f64) -> Self {
-        Self { better: Better::Smaller, accept: Some(accept), target: Some(target) }
+        Self { better: Direction::Smaller, accept: Some(accept), target: Some(target) }
     }
 
     /// Requires nothing; the target is at most `target`.
     pub(crate) const fn towards(target: f64) -> Self {
-        Self { better: Better::Smaller, accept: None, target: Some(target) }
+        Self { better: Direction::Smaller, accept: None, target: Some(target) }
     }
 
     /// Reports the figure without a requirement or a target.
     pub(crate) const fn report_only() -> Self {
-        Self { better: Better::Smaller, accept: None, target: None }
+        Self { better: Direction::Smaller, accept: None, target: None }
     }
 
-    fn reached(self, ratio: f64, bound: Option<f64>) -> bool {
-        bound.is_some_and(|b| if self.better == Better::Larger { ratio >= b } else { ratio <= b })
+    fn is_reached(self, ratio: f64, bound: Option<f64>) -> bool {
+        bound.is_some_and(|b| if self.better == Direction::Larger { ratio >= b } else { ratio <= b })
     }
 
     fn verdict(self, ratio: f64) -> &'static str {
-        match (self.reached(ratio, self.target), self.accept) {
+        match (self.is_reached(ratio, self.target), self.accept) {
             (true, _) => "target reached",
-            (false, Some(_)) if self.reached(ratio, self.accept) => "accepted",
-            (false, Some(_)) if self.better == Better::Larger => "too low",
+            (false, Some(_)) if self.is_reached(ratio, self.accept) => "accepted",
+            (false, Some(_)) if self.better == Direction::Larger => "too low",
             (false, Some(_)) => "too high",
             (false, None) if self.target.is_some() => "target missed",
             (false, None) => "",
@@ -151,7 +157,7 @@ impl Wanted {
     }
 
     fn show(self) -> String {
-        let sign = if self.better == Better::Larger { '≥' } else { '≤' };
+        let sign = if self.better == Direction::Larger { '≥' } else { '≤' };
         match (self.accept, self.target) {
             (Some(accept), Some(target)) => format!("{sign} {accept}/{target}"),
             (None, Some(target)) => format!("{sign} –/{target}"),
@@ -160,12 +166,11 @@ impl Wanted {
     }
 }
 
-/// One measured figure.
 #[derive(Clone, Debug)]
 pub(crate) struct Figure {
     pub(crate) name: &'static str,
-    pub(crate) unit: Unit,
-    pub(crate) wanted: Wanted,
+    pub(crate) unit: FigureUnit,
+    pub(crate) requirement: Requirement,
     pub(crate) ours: f64,
     pub(crate) peer: f64,
     pub(crate) ratio: f64,
@@ -176,7 +181,7 @@ pub(crate) struct Figure {
 
 impl Figure {
     /// Returns one JSON object on one line.
-    pub(crate) fn json(&self) -> String {
+    pub(crate) fn to_json(&self) -> String {
         let Self { name, ours, peer, ratio, spread, rounds, lossy_rounds, .. } = self;
         format!(
             "{{\"name\":\"{name}\",\"ours\":{ours:.3},\"peer\":{peer:.3},\"ratio\":{ratio:.4},\"spread\":{spread:.4},\
@@ -185,11 +190,11 @@ impl Figure {
     }
 
     fn verdict(&self) -> &'static str {
-        self.wanted.verdict(self.ratio)
+        self.requirement.verdict(self.ratio)
     }
 }
 
-impl Unit {
+impl FigureUnit {
     fn show(self, value: f64) -> String {
         match self {
             Self::EventsPerSecond => format!("{:.2} M events/s", value / 1e6),
@@ -206,12 +211,12 @@ impl Unit {
 }
 
 /// Formats the figures as a table for people.
-pub(crate) fn table(figures: &[Figure]) -> String {
+pub(crate) fn format_table(figures: &[Figure]) -> String {
     let mut out = String::new();
     let row = |out: &mut String, cells: [&str; 8]| {
-        let [name, ours, peer, ratio, spread, rounds, wanted, verdict] = cells;
+        let [name, ours, peer, ratio, spread, rounds, requirement, verdict] = cells;
         let line = format!(
-            "{name:<27} {ours:>17} {peer:>17} {ratio:>8} {spread:>7} {rounds:>8} {wanted:>13}  {verdict}"
+            "{name:<27} {ours:>17} {peer:>17} {ratio:>8} {spread:>7} {rounds:>8} {requirement:>13}  {verdict}"
         );
         // Writing to a string cannot fail.
         let _ = writeln!(out, "{}", line.trim_end());
@@ -224,8 +229,8 @@ pub(crate) fn table(figures: &[Figure]) -> String {
         };
         let (ours, peer) = (f.unit.show(f.ours), f.unit.show(f.peer));
         let (ratio, spread) = (format!("{:.2}", f.ratio), format!("{:.0} %", f.spread * 100.0));
-        let wanted = f.wanted.show();
-        row(&mut out, [f.name, &ours, &peer, &ratio, &spread, &rounds, &wanted, f.verdict()]);
+        let requirement = f.requirement.show();
+        row(&mut out, [f.name, &ours, &peer, &ratio, &spread, &rounds, &requirement, f.verdict()]);
     }
     out
 }
@@ -234,7 +239,7 @@ pub(crate) fn table(figures: &[Figure]) -> String {
 mod tests {
     use super::*;
 
-    const WANTED: Wanted = Wanted::at_least(5.0, 10.0);
+    const WANTED: Requirement = Requirement::at_least(5.0, 10.0);
 
     #[test]
     fn a_figure_is_the_ratio_of_medians_and_the_spread_of_ratios() {
@@ -242,7 +247,7 @@ mod tests {
         for (ours, peer) in [(20.0, 2.0), (21.0, 2.0), (19.0, 2.0)] {
             rounds.add(Some(ours), Some(peer));
         }
-        let f = rounds.figure("x", Unit::EventsPerSecond, WANTED).unwrap();
+        let f = rounds.figure("x", FigureUnit::EventsPerSecond, WANTED).unwrap();
         assert_eq!((f.ours, f.peer, f.ratio, f.rounds), (20.0, 2.0, 10.0, 3));
         assert!((f.spread - 0.1).abs() < 1e-9);
         assert_eq!(f.verdict(), "target reached");
@@ -252,13 +257,13 @@ mod tests {
     fn lossy_round_is_discarded_but_reported() {
         let mut rounds = Rounds::default();
         rounds.add(Some(1000.0), None);
-        assert!(rounds.figure("x", Unit::EventsPerSecond, WANTED).is_none());
+        assert!(rounds.figure("x", FigureUnit::EventsPerSecond, WANTED).is_none());
         rounds.add(Some(6.0), Some(2.0));
         rounds.add(Some(8.0), Some(2.0));
-        let f = rounds.figure("x", Unit::EventsPerSecond, WANTED).unwrap();
+        let f = rounds.figure("x", FigureUnit::EventsPerSecond, WANTED).unwrap();
         assert_eq!((f.ours, f.rounds, f.lossy_rounds), (7.0, 2, 1));
         assert_eq!(
-            f.json(),
+            f.to_json(),
             r#"{"name":"x","ours":7.000,"peer":2.000,"ratio":3.5000,"spread":0.2857,"rounds":2,"lossy_rounds":1}"#
         );
         assert_eq!(f.verdict(), "too low");
@@ -266,14 +271,17 @@ mod tests {
 
     #[test]
     fn small_ratio_reaches_the_target_if_smaller_is_better() {
-        let wanted = Wanted::at_most(0.4, 0.2);
-        assert_eq!(wanted.verdict(0.2), "target reached");
-        assert_eq!(wanted.verdict(0.3), "accepted");
-        assert_eq!(wanted.verdict(0.41), "too high");
+        let requirement = Requirement::at_most(0.4, 0.2);
+        assert_eq!(requirement.verdict(0.2), "target reached");
+        assert_eq!(requirement.verdict(0.3), "accepted");
+        assert_eq!(requirement.verdict(0.41), "too high");
         assert_eq!(
-            (Wanted::towards(1.5).verdict(1.6), Wanted::report_only().verdict(9.0)),
+            (Requirement::towards(1.5).verdict(1.6), Requirement::report_only().verdict(9.0)),
             ("target missed", "")
         );
-        assert_eq!((wanted.show(), Wanted::report_only().show()), ("≤ 0.4/0.2".to_owned(), String::new()));
+        assert_eq!(
+            (requirement.show(), Requirement::report_only().show()),
+            ("≤ 0.4/0.2".to_owned(), String::new())
+        );
     }
 }

@@ -12,20 +12,20 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::error::Result;
-use crate::process::{self, failed};
+use crate::process::{self, program_error};
 use crate::write::native;
 use crate::write::program::Program;
 
 /// A compiled program in C.
 #[derive(Clone, Debug)]
-pub(crate) struct InC(Program);
+pub(crate) struct CProgram(Program);
 
-impl InC {
+impl CProgram {
     /// Compiles a source of `peers` into a folder; if that fails, prints why the figure is left
     /// out.
-    pub(crate) fn make(folder: &Path, source: &str, figure: &str) -> Option<Self> {
+    pub(crate) fn compile(folder: &Path, source: &str, figure: &str) -> Option<Self> {
         let made = native::find_library().and_then(|library| {
-            let (options, libraries) = (native::c_options(), native::linked_with(&library));
+            let (options, libraries) = (native::c_options(), native::linker_options(&library));
             let libraries: Vec<&str> = libraries.iter().map(String::as_str).collect();
             Program::compile_by("cc", folder, source, &options, &libraries)
         });
@@ -34,16 +34,16 @@ impl InC {
 
     /// Runs the program and returns its run time and the number that it prints.
     pub(crate) fn run<T: FromStr>(&self, file: Option<&Path>) -> Result<(Duration, T)> {
-        number_of(Command::new(&self.0.path).args(file))
+        run_and_parse_number(Command::new(&self.0.path).args(file))
     }
 }
 
 /// Runs a command and returns its run time and the number that it prints.
-pub(crate) fn number_of<T: FromStr>(command: &mut Command) -> Result<(Duration, T)> {
+pub(crate) fn run_and_parse_number<T: FromStr>(command: &mut Command) -> Result<(Duration, T)> {
     let ended = process::run(command, Stdio::piped())?;
     match ended.stdout.trim().parse() {
         Ok(number) if ended.success => Ok((ended.time, number)),
-        _ => Err(failed(command, ended.stderr)),
+        _ => Err(program_error(command, ended.stderr)),
     }
 }
 
@@ -53,8 +53,8 @@ mod tests {
 
     #[test]
     fn only_numbers_of_successful_programs_count() {
-        let _alone = process::alone();
-        let run = |script| number_of::<u64>(Command::new("sh").args(["-c", script]));
+        let _alone = process::lock_children();
+        let run = |script| run_and_parse_number::<u64>(Command::new("sh").args(["-c", script]));
         assert!(matches!(run("echo 12"), Ok((_, 12))));
         assert!(run("echo 12; exit 1").is_err());
         assert!(run("echo twelve").is_err());

@@ -15,11 +15,11 @@
 //!                                                                       not unwound
 //! ```
 //!
-//! 1. Both sides measure the very same processes, and the added time counts from the batches right
-//!    before: the memory pages of a process and the current speed of the machine change a switch by
-//!    more than capturing does.
-//! 2. The side that goes first changes from round to round. A round in which either side lost an
-//!    event is discarded.
+//! 1. Both programs measure the very same processes, and the added time counts from the batches
+//!    right before: the memory pages of a process and the current speed of the machine change a
+//!    switch by more than capturing does.
+//! 2. The capture that runs first changes from round to round. A round in which either capture lost
+//!    an event is discarded.
 //! 3. The captures' own processor time, on another processor, is reported separately: that of the
 //!    session's threads, and of perf.
 
@@ -34,14 +34,14 @@ use traceweir::controller::info::{ClassicEventId, Set};
 use traceweir::{Guid, LogFileMode, Session};
 
 use crate::error::{Error, Result};
-use crate::figure::{self, Figure, Rounds, Unit, Wanted};
-use crate::machine::Machine;
+use crate::figure::{Figure, FigureUnit, Requirement, Rounds};
+use crate::machine::MeasuredMachine;
 use crate::process;
-use crate::record;
-use crate::write::ours::{self, Daemon};
+use crate::record::OutputOptions;
+use crate::write::ours::{self, BenchDaemon};
 
 use self::perf::Perf;
-use self::workload::{Load, Workload};
+use self::workload::{SwitchLoad, Workload};
 pub(crate) use self::workload::{echo, ping_pong};
 
 /// The enable flag EVENT_TRACE_FLAG_CSWITCH.
@@ -56,13 +56,9 @@ const STACK_BYTES: u32 = 2048;
 
 /// The options of the measurement.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    /// Print one JSON object for each figure.
-    #[arg(long)]
-    json: bool,
-    /// Save the figures as `recorded/kernel-<date>.jsonl`.
-    #[arg(long)]
-    record: bool,
+pub(crate) struct KernelOptions {
+    #[command(flatten)]
+    output: OutputOptions,
     /// Rounds of each measurement.
     #[arg(long, default_value_t = 15, value_name = "N")]
     rounds: u32,
@@ -72,14 +68,14 @@ pub(crate) struct Arguments {
     /// Number of batches, of which the median counts.
     #[arg(long, default_value_t = 25, value_name = "N")]
     batches: u32,
-    /// The `weir` to measure [default: the one beside this program].
+    /// The `weir` to measure [default: the one next to this program].
     #[arg(long, value_name = "PROGRAM")]
     weir: Option<PathBuf>,
 }
 
 /// Measures and prints the figures.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let machine = Machine::describe();
+pub(crate) fn run(arguments: &KernelOptions) -> Result<()> {
+    let machine = MeasuredMachine::describe();
     let folder = tempfile::tempdir().map_err(Error::file(&std::env::temp_dir()))?;
     let version = process::run(Command::new("perf").arg("--version"), Stdio::piped());
     let Ok(version) = version else {
@@ -88,39 +84,32 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     };
     let version = version.stdout.trim().to_owned();
     eprintln!("{}, {} cores, Linux {}; peer: {version}", machine.cpu, machine.cores, machine.kernel);
-    let daemon = Daemon::start(&ours::find_weir(arguments.weir.as_deref())?, folder.path())?;
-    let mut bench = Bench { daemon, folder: folder.path(), workload: Workload::start()? };
-    let load = Load { passes: arguments.passes, batches: arguments.batches, rest: Duration::ZERO };
-    // Stack bytes fill a ring within a thousand switches, so both sides get time to empty theirs.
-    let rested = Load { passes: 150, batches: arguments.batches * 4, rest: Duration::from_millis(10) };
+    let daemon = BenchDaemon::start(&ours::find_weir(arguments.weir.as_deref())?, folder.path())?;
+    let mut bench = KernelBench { daemon, folder: folder.path(), workload: Workload::start()? };
+    let load = SwitchLoad { passes: arguments.passes, batches: arguments.batches, pause: Duration::ZERO };
+    // Stack bytes fill a ring within a thousand switches, so both programs get time to empty
+    // theirs.
+    let with_pauses =
+        SwitchLoad { passes: 150, batches: arguments.batches * 4, pause: Duration::from_millis(10) };
     let mut figures = Vec::new();
-    for kind in [Kind::Plain, Kind::Chains, Kind::Unwound] {
-        let load = if kind == Kind::Unwound { rested } else { load };
+    for kind in [StackCapture::Plain, StackCapture::Chains, StackCapture::Unwound] {
+        let load = if kind == StackCapture::Unwound { with_pauses } else { load };
         figures.extend(bench.measure(kind, load, arguments.rounds)?);
     }
-    if arguments.json {
-        figures.iter().for_each(|f| println!("{}", f.json()));
-    } else {
-        print!("{}", figure::table(&figures));
-    }
-    if arguments.record {
-        let passes = format!("{} batches of {} passes", arguments.batches, arguments.passes);
-        let circumstances = [("perf", version), ("workload", passes)];
-        let path = record::write(&record::default_folder(), "kernel", &machine, &circumstances, &figures)?;
-        eprintln!("recorded in {}", path.display());
-    }
-    Ok(())
+    let passes = format!("{} batches of {} passes", arguments.batches, arguments.passes);
+    let circumstances = [("perf", version), ("workload", passes)];
+    arguments.output.report("kernel", &machine, &circumstances, &figures)
 }
 
 /// The data captured with each switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum StackCapture {
     Plain,
     Chains,
     Unwound,
 }
 
-impl Kind {
+impl StackCapture {
     /// Returns the names of the figures: for the added time, and for the captures' own time.
     const fn names(self) -> [&'static str; 2] {
         match self {
@@ -130,16 +119,16 @@ impl Kind {
         }
     }
 
-    const fn wanted(self) -> Wanted {
+    const fn requirement(self) -> Requirement {
         match self {
-            Self::Plain | Self::Chains => Wanted::at_most(1.2, 1.05),
-            Self::Unwound => Wanted::report_only(),
+            Self::Plain | Self::Chains => Requirement::at_most(1.2, 1.05),
+            Self::Unwound => Requirement::report_only(),
         }
     }
 }
 
-struct Bench<'a> {
-    daemon: Daemon,
+struct KernelBench<'a> {
+    daemon: BenchDaemon,
     folder: &'a Path,
     workload: Workload,
 }
@@ -148,20 +137,20 @@ struct Bench<'a> {
 /// were lost.
 type Run = Option<(f64, f64)>;
 
-impl Bench<'_> {
-    fn measure(&mut self, kind: Kind, load: Load, rounds: u32) -> Result<Vec<Figure>> {
+impl KernelBench<'_> {
+    fn measure(&mut self, kind: StackCapture, load: SwitchLoad, rounds: u32) -> Result<Vec<Figure>> {
         let (mut added, mut cpu) = (Rounds::default(), Rounds::default());
         // A warm-up run for programs, files and the daemon.
-        self.ours(kind, load)?;
+        self.run_ours(kind, load)?;
         for round in 0..rounds {
             let (mut ours, mut perf) = (None, None);
             for turn in 0..2 {
                 let alone = self.workload.run(load)?;
-                let (side, run) = match (round + turn) % 2 {
-                    0 => (&mut ours, self.ours(kind, load)?),
-                    _ => (&mut perf, self.perf(kind, load)?),
+                let (result, run) = match (round + turn) % 2 {
+                    0 => (&mut ours, self.run_ours(kind, load)?),
+                    _ => (&mut perf, self.run_perf(kind, load)?),
                 };
-                *side = run.map(|(took, capture)| (alone, (took - alone).max(0.1), capture));
+                *result = run.map(|(took, capture)| (alone, (took - alone).max(0.1), capture));
             }
             let show = |run: Option<(f64, f64, f64)>| match run {
                 Some((alone, added, _)) => format!("{alone:.0} + {added:.0}"),
@@ -172,14 +161,14 @@ impl Bench<'_> {
             cpu.add(ours.map(|(_, _, capture)| capture), perf.map(|(_, _, capture)| capture));
         }
         let [time, own] = kind.names();
-        let time = added.figure(time, Unit::Nanoseconds, kind.wanted());
-        let own = cpu.figure(own, Unit::Nanoseconds, Wanted::report_only());
+        let time = added.figure(time, FigureUnit::Nanoseconds, kind.requirement());
+        let own = cpu.figure(own, FigureUnit::Nanoseconds, Requirement::report_only());
         Ok(time.into_iter().chain(own).collect())
     }
 
-    /// Runs the workload under a session of ours.
+    /// Runs the workload under a session of Traceweir.
     #[allow(clippy::cast_precision_loss)] // Nanoseconds of seconds are far below 2⁵³.
-    fn ours(&mut self, kind: Kind, load: Load) -> Result<Run> {
+    fn run_ours(&mut self, kind: StackCapture, load: SwitchLoad) -> Result<Run> {
         let file = self.folder.join("ours.etl");
         let session = Session::builder("bench-kernel")
             .daemon_at(self.daemon.runtime())
@@ -189,18 +178,19 @@ impl Bench<'_> {
             .buffer_kib(BUFFER_KIB)
             .minimum_buffers(BUFFERS / 2)
             .maximum_buffers(BUFFERS)
-            .kernel_stack_bytes(if kind == Kind::Unwound { STACK_BYTES } else { 0 })
+            .kernel_stack_bytes(if kind == StackCapture::Unwound { STACK_BYTES } else { 0 })
             .start()?;
-        let run = self.under(&session, kind, load);
+        let run = self.run_under_session(&session, kind, load);
         let stopped = session.stop()?;
         let _ = std::fs::remove_file(&file);
         let took = run?;
-        let is_whole = stopped.events_lost == 0 && stopped.events >= load.switches();
-        Ok(is_whole.then_some((took, stopped.collector_time.as_nanos() as f64 / load.switches() as f64)))
+        let is_without_loss = stopped.events_lost == 0 && stopped.events >= load.switches();
+        Ok(is_without_loss
+            .then_some((took, stopped.collector_time.as_nanos() as f64 / load.switches() as f64)))
     }
 
-    fn under(&mut self, session: &Session, kind: Kind, load: Load) -> Result<f64> {
-        if kind != Kind::Plain {
+    fn run_under_session(&mut self, session: &Session, kind: StackCapture, load: SwitchLoad) -> Result<f64> {
+        if kind != StackCapture::Plain {
             session.set_information(&Set::StackTracing(vec![SWITCH]))?;
         }
         self.workload.run(load)
@@ -208,7 +198,7 @@ impl Bench<'_> {
 
     /// Runs the workload under perf.
     #[allow(clippy::cast_precision_loss)]
-    fn perf(&mut self, kind: Kind, load: Load) -> Result<Run> {
+    fn run_perf(&mut self, kind: StackCapture, load: SwitchLoad) -> Result<Run> {
         let perf = Perf::start(self.folder, kind)?;
         let took = self.workload.run(load)?;
         let time = perf.stop()?;

@@ -2,7 +2,7 @@
 
 /// Facts about the machine, for readers of recorded figures.
 #[derive(Clone, Debug)]
-pub(crate) struct Machine {
+pub(crate) struct MeasuredMachine {
     /// The model name of the processor.
     pub(crate) cpu: String,
     /// Number of usable processors.
@@ -13,7 +13,7 @@ pub(crate) struct Machine {
     pub(crate) kernel: String,
 }
 
-impl Machine {
+impl MeasuredMachine {
     /// Queries the system; unknown facts stay empty. Must be called before the process is pinned to
     /// a core.
     pub(crate) fn describe() -> Self {

@@ -9,9 +9,9 @@
 //! ```
 //!
 //! Absolute figures differ from machine to machine; ratios of one run do not. So every figure is a
-//! ratio: ours and the peer take turns on the same core, and a round in which either side did not
-//! see every event is discarded, because losing an event is cheaper than handling it. Nothing is
-//! installed: a missing peer is named, and its figures are left out.
+//! ratio: Traceweir and the peer run alternately on the same core, and a round in which either
+//! program did not see every event is discarded, because losing an event is cheaper than handling
+//! it. Nothing is installed: a missing peer is named, and its figures are left out.
 //!
 //! The modules [`read`], [`mod@write`], [`presence`] and [`kernel`] describe what is measured and
 //! how fair it is; [`figure`] describes how rounds become a figure.
@@ -46,22 +46,22 @@ use clap::{Parser, Subcommand};
 /// Speed and memory of Traceweir compared with its peers.
 #[derive(Debug, Parser)]
 #[command(version)]
-struct Arguments {
+struct BenchArguments {
     #[command(subcommand)]
-    command: Command,
+    command: BenchCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum Command {
+enum BenchCommand {
     /// Decode and print a trace, compared with babeltrace2 and memcpy, and measure memory.
-    Read(read::Arguments),
+    Read(read::ReadOptions),
     /// Write events, compared with LTTng-UST and a plain copy: cost, two threads, a disabled site,
     /// sustained rate.
-    Write(write::Arguments),
+    Write(write::WriteOptions),
     /// Measure memory and wake-ups of quiet providers.
-    Presence(presence::Arguments),
+    Presence(presence::PresenceOptions),
     /// Measure the cost of capturing kernel events, compared with perf.
-    Kernel(kernel::Arguments),
+    Kernel(kernel::KernelOptions),
     /// Write the traces of `read` into a folder and keep them, for a profiler.
     Make {
         /// The folder, which is created.
@@ -102,7 +102,7 @@ enum Command {
     #[command(hide = true)]
     Disabled {
         /// The content of the loop.
-        site: write::disabled::Site,
+        site: write::disabled::LoopSite,
         /// Number of passes.
         passes: u64,
     },
@@ -131,21 +131,21 @@ enum Command {
 }
 
 fn main() -> ExitCode {
-    let done = match Arguments::parse().command {
-        Command::Read(arguments) => read::run(&arguments),
-        Command::Write(arguments) => write::run(&arguments),
-        Command::Presence(arguments) => presence::run(&arguments),
-        Command::Kernel(arguments) => kernel::run(&arguments),
-        Command::PingPong => kernel::ping_pong(),
-        Command::Echo => kernel::echo(),
-        Command::Make { folder, events } => read::make(&folder, events).map(drop),
-        Command::Decode { file } => consume::decode_and_report(&file),
-        Command::Count { file } => consumer::count(&file),
-        Command::Print { file } => consume::print(&file),
-        Command::Ours { writer, file, load } => write::ours::run_round(&file, &writer, &load),
-        Command::Disabled { site, passes } => write::disabled::run_loop(site, passes),
-        Command::Hold { file } => presence::hold(&file),
-        Command::Present { registrations, write } => presence::stay(registrations, write),
+    let done = match BenchArguments::parse().command {
+        BenchCommand::Read(arguments) => read::run(&arguments),
+        BenchCommand::Write(arguments) => write::run(&arguments),
+        BenchCommand::Presence(arguments) => presence::run(&arguments),
+        BenchCommand::Kernel(arguments) => kernel::run(&arguments),
+        BenchCommand::PingPong => kernel::ping_pong(),
+        BenchCommand::Echo => kernel::echo(),
+        BenchCommand::Make { folder, events } => read::write_traces(&folder, events).map(drop),
+        BenchCommand::Decode { file } => consume::decode_and_report(&file),
+        BenchCommand::Count { file } => consumer::count(&file),
+        BenchCommand::Print { file } => consume::print(&file),
+        BenchCommand::Ours { writer, file, load } => write::ours::run_round(&file, &writer, &load),
+        BenchCommand::Disabled { site, passes } => write::disabled::run_loop(site, passes),
+        BenchCommand::Hold { file } => presence::run_hold_role(&file),
+        BenchCommand::Present { registrations, write } => presence::run_present_role(registrations, write),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

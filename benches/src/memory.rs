@@ -7,14 +7,14 @@
 use std::path::Path;
 
 use crate::error::{Error, Result};
-use crate::etl::{self, Shape};
-use crate::figure::{Figure, Rounds, Unit, Wanted};
+use crate::etl::{self, EtlLayout};
+use crate::figure::{Figure, FigureUnit, Requirement, Rounds};
 use crate::{peer, process};
 
 /// Size of the file in bytes.
-const FILE: u64 = 4 << 30;
+const FILE_BYTES: u64 = 4 << 30;
 /// Bytes that must stay free on the disk.
-const RESERVE: u64 = 1 << 30;
+const RESERVE_BYTES: u64 = 1 << 30;
 /// Memory that a reader may use in addition to its buffers, in MiB.
 const BASE_MIB: f64 = 64.0;
 const MIB: f64 = 1024.0 * 1024.0;
@@ -26,7 +26,7 @@ const CASES: [(&str, u16, u32); 2] =
 /// Measures all cases; cases without enough disk space are named and left out.
 pub(crate) fn measure(folder: &Path) -> Result<Vec<Figure>> {
     let free = process::free_bytes(folder)?;
-    if free < FILE + RESERVE {
+    if free < FILE_BYTES + RESERVE_BYTES {
         eprintln!("read_memory left out: {} has {} MiB free, 5 GiB are wanted", folder.display(), free >> 20);
         return Ok(Vec::new());
     }
@@ -37,7 +37,7 @@ pub(crate) fn measure(folder: &Path) -> Result<Vec<Figure>> {
         let limit_mib = BASE_MIB + f64::from(cpus) * f64::from(buffer_size) / MIB;
         let mut rounds = Rounds::default();
         rounds.add(Some(peak_mib), Some(limit_mib));
-        let figure = rounds.figure(name, Unit::Mebibytes, Wanted::at_least(1.0, 1.0));
+        let figure = rounds.figure(name, FigureUnit::Mebibytes, Requirement::at_least(1.0, 1.0));
         // Here the peer is the limit, and a larger ratio is better.
         figures.extend(figure.map(|f| Figure { ratio: f.peer / f.ours, ..f }));
     }
@@ -45,13 +45,13 @@ pub(crate) fn measure(folder: &Path) -> Result<Vec<Figure>> {
 }
 
 fn peak_mib(path: &Path, cpus: u16, buffer_size: u32) -> Result<f64> {
-    let made = etl::write(path, Shape { cpus, buffer_size, events: u64::MAX, bytes: FILE })?;
+    let made = etl::write(path, EtlLayout { cpus, buffer_size, events: u64::MAX, bytes: FILE_BYTES })?;
     let read = peer::decode(path);
     std::fs::remove_file(path).map_err(Error::file(path))?;
     let (_, tally, peak_kib) = read?;
     if tally.events != made.events {
         let reason = format!("{} of {} in the large file", tally.events, made.events);
-        return Err(Error::WrongEvents { side: "our reader", reason });
+        return Err(Error::WrongEvents { reader: "our reader", reason });
     }
     // The KiB of a process are far below 2⁵³.
     #[allow(clippy::cast_precision_loss)]

@@ -6,9 +6,9 @@ use std::process::{Command, Stdio};
 
 use memchr::memmem;
 
-use crate::consume::Tally;
+use crate::consume::EventTally;
 use crate::error::{Error, Result};
-use crate::process::{self, Ended, failed};
+use crate::process::{self, ChildResult, program_error};
 use crate::sample::TEXT;
 
 /// The installed babeltrace2.
@@ -26,25 +26,25 @@ impl Babeltrace {
     }
 
     /// Decodes a trace without output.
-    pub(crate) fn to_dummy(&self, trace: &Path) -> Result<Ended> {
+    pub(crate) fn decode_to_dummy(&self, trace: &Path) -> Result<ChildResult> {
         let mut command = Command::new("babeltrace2");
         process::run(command.arg(trace).args(["--component", "sink.utils.dummy"]), Stdio::null())
     }
 
     /// Prints a trace as text to `/dev/null`.
-    pub(crate) fn to_text(&self, trace: &Path) -> Result<Ended> {
+    pub(crate) fn print_to_null(&self, trace: &Path) -> Result<ChildResult> {
         process::run(Command::new("babeltrace2").arg(trace), Stdio::null())
     }
 
     /// Returns the events that it sees, parsed from its text.
-    pub(crate) fn tally(&self, trace: &Path) -> Result<Tally> {
+    pub(crate) fn tally(&self, trace: &Path) -> Result<EventTally> {
         let number = |line: &[u8], name: &str| {
             let from = memmem::find(line, name.as_bytes()).map_or(line.len(), |at| at + name.len());
             let digits = line[from..].iter().take_while(|b| b.is_ascii_digit());
             digits.fold(0_u64, |n, d| n.wrapping_mul(10).wrapping_add(u64::from(d - b'0')))
         };
-        let mut tally = Tally::default();
-        count_lines(Command::new("babeltrace2").arg(trace), |line| {
+        let mut tally = EventTally::default();
+        for_each_line(Command::new("babeltrace2").arg(trace), |line| {
             tally.events += 1;
             tally.sum = tally.sum.wrapping_add(number(line, "seq = ")).wrapping_add(number(line, "val = "));
         })?;
@@ -53,27 +53,27 @@ impl Babeltrace {
 }
 
 /// Returns whether a peer's run counts: it succeeded and reported no loss.
-pub(crate) fn is_whole(ended: &Ended) -> bool {
+pub(crate) fn is_without_loss(ended: &ChildResult) -> bool {
     ended.success && !ended.stderr.contains("discarded") && !ended.stderr.contains("lost")
 }
 
 /// The program that prints our text.
 #[derive(Clone, Debug)]
-pub(crate) enum Printer {
+pub(crate) enum TracePrinter {
     /// The command-line tool.
     Weir(PathBuf),
     /// This program's own loop over the library.
     Library(PathBuf),
 }
 
-impl Printer {
+impl TracePrinter {
     /// Returns the given `weir`, or the one next to this program, or this program.
     pub(crate) fn find(given: Option<&Path>) -> Result<Self> {
         let this = this_program()?;
-        let beside = this.with_file_name("weir");
+        let neighbour = this.with_file_name("weir");
         Ok(match given {
             Some(path) => Self::Weir(path.to_owned()),
-            None if beside.is_file() => Self::Weir(beside),
+            None if neighbour.is_file() => Self::Weir(neighbour),
             None => Self::Library(this),
         })
     }
@@ -89,15 +89,15 @@ impl Printer {
     }
 
     /// Prints a trace as text to `/dev/null`.
-    pub(crate) fn to_text(&self, trace: &Path) -> Result<Ended> {
+    pub(crate) fn print_to_null(&self, trace: &Path) -> Result<ChildResult> {
         process::run(&mut self.command(trace), Stdio::null())
     }
 
     /// Returns the number of lines with an event of the bench.
-    pub(crate) fn events(&self, trace: &Path) -> Result<u64> {
+    pub(crate) fn count_events(&self, trace: &Path) -> Result<u64> {
         let text = memmem::Finder::new(TEXT);
         let mut events = 0;
-        count_lines(&mut self.command(trace), |line| events += u64::from(text.find(line).is_some()))?;
+        for_each_line(&mut self.command(trace), |line| events += u64::from(text.find(line).is_some()))?;
         Ok(events)
     }
 
@@ -113,13 +113,13 @@ impl Printer {
 }
 
 /// Runs this program as a decoder over a file; returns its tally and its peak memory in KiB.
-pub(crate) fn decode(trace: &Path) -> Result<(Ended, Tally, u64)> {
+pub(crate) fn decode(trace: &Path) -> Result<(ChildResult, EventTally, u64)> {
     let mut command = Command::new(this_program()?);
     let ended = process::run(command.arg("decode").arg(trace), Stdio::piped())?;
     let numbers: Vec<u64> = ended.stdout.split_whitespace().filter_map(|n| n.parse().ok()).collect();
     match numbers[..] {
-        [events, sum, peak] if ended.success => Ok((ended, Tally { events, sum }, peak)),
-        _ => Err(failed(&command, format!("did not decode: {}", ended.stderr.trim()))),
+        [events, sum, peak] if ended.success => Ok((ended, EventTally { events, sum }, peak)),
+        _ => Err(program_error(&command, format!("did not decode: {}", ended.stderr.trim()))),
     }
 }
 
@@ -128,18 +128,18 @@ pub(crate) fn this_program() -> Result<PathBuf> {
 }
 
 /// Runs a command and passes each printed line to `each`.
-fn count_lines(command: &mut Command, mut each: impl FnMut(&[u8])) -> Result<()> {
+fn for_each_line(command: &mut Command, mut each: impl FnMut(&[u8])) -> Result<()> {
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let started = command.spawn();
-    let mut child = started.map_err(|e| failed(command, e.to_string()))?;
+    let mut child = started.map_err(|e| program_error(command, e.to_string()))?;
     if let Some(stdout) = child.stdout.take() {
         let mut lines = BufReader::with_capacity(1 << 18, stdout);
         let mut line = Vec::new();
-        while lines.read_until(b'\n', &mut line).map_err(|e| failed(command, e.to_string()))? > 0 {
+        while lines.read_until(b'\n', &mut line).map_err(|e| program_error(command, e.to_string()))? > 0 {
             each(&line);
             line.clear();
         }
     }
-    let status = child.wait().map_err(|e| failed(command, e.to_string()))?;
-    if status.success() { Ok(()) } else { Err(failed(command, status.to_string())) }
+    let status = child.wait().map_err(|e| program_error(command, e.to_string()))?;
+    if status.success() { Ok(()) } else { Err(program_error(command, status.to_string())) }
 }

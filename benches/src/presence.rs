@@ -22,16 +22,16 @@ use std::time::Duration;
 use traceweir::{Guid, Provider};
 
 use crate::error::{Error, Result};
-use crate::figure::{self, Figure, Rounds, Unit, Wanted};
-use crate::machine::Machine;
-use crate::process::failed;
-use crate::record;
+use crate::figure::{Figure, FigureUnit, Requirement, Rounds};
+use crate::machine::MeasuredMachine;
+use crate::process::program_error;
+use crate::record::OutputOptions;
 use crate::write::offer;
-use crate::write::ours::{self, Daemon};
+use crate::write::ours::{self, BenchDaemon};
 
 const REGISTRATIONS: u32 = 1_000;
 const PROCESSES: u32 = 200;
-const QUIET: Duration = Duration::from_secs(10);
+const QUIET_TIME: Duration = Duration::from_secs(10);
 /// Time after which threads have gone to sleep after their work.
 const SETTLE_TIME: Duration = Duration::from_secs(2);
 const LIMIT_MIB: f64 = 16.0;
@@ -39,71 +39,60 @@ const LIMIT_KIB_EACH: f64 = 256.0;
 
 /// The options of the measurement.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    /// Print one JSON object for each figure.
-    #[arg(long)]
-    json: bool,
-    /// Save the figures as `recorded/presence-<date>.jsonl`.
-    #[arg(long)]
-    record: bool,
-    /// The `weir` to measure [default: the one beside this program].
+pub(crate) struct PresenceOptions {
+    #[command(flatten)]
+    output: OutputOptions,
+    /// The `weir` to measure [default: the one next to this program].
     #[arg(long, value_name = "PROGRAM")]
     weir: Option<PathBuf>,
 }
 
 /// Measures and prints the figures.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let machine = Machine::describe();
+pub(crate) fn run(arguments: &PresenceOptions) -> Result<()> {
+    let machine = MeasuredMachine::describe();
     let folder = tempfile::tempdir().map_err(Error::file(&std::env::temp_dir()))?;
-    let daemon = Daemon::start(&ours::find_weir(arguments.weir.as_deref())?, folder.path())?;
-    let mut figures = one_process(&daemon)?;
-    figures.extend(many_processes(&daemon, &folder.path().join("presence.etl"))?);
-    if arguments.json {
-        figures.iter().for_each(|f| println!("{}", f.json()));
-    } else {
-        print!("{}", figure::table(&figures));
-    }
-    if arguments.record {
-        let path = record::write(&record::default_folder(), "presence", &machine, &[], &figures)?;
-        eprintln!("recorded in {}", path.display());
-    }
-    Ok(())
+    let daemon = BenchDaemon::start(&ours::find_weir(arguments.weir.as_deref())?, folder.path())?;
+    let mut figures = measure_one_process(&daemon)?;
+    figures.extend(measure_many_processes(&daemon, &folder.path().join("presence.etl"))?);
+    arguments.output.report("presence", &machine, &[], &figures)
 }
 
 /// Returns a figure with a limit: the ratio is the used part of the limit.
-fn within(name: &'static str, unit: Unit, value: f64, limit: f64) -> Option<Figure> {
+fn limit_figure(name: &'static str, unit: FigureUnit, value: f64, limit: f64) -> Option<Figure> {
     let mut rounds = Rounds::default();
     rounds.add(Some(value), Some(limit));
-    rounds.figure(name, unit, Wanted::at_most(1.0, 0.5))
+    rounds.figure(name, unit, Requirement::at_most(1.0, 0.5))
 }
 
 #[allow(clippy::cast_precision_loss)] // KiB and switches are far below 2⁵³.
-fn one_process(daemon: &Daemon) -> Result<Vec<Figure>> {
+fn measure_one_process(daemon: &BenchDaemon) -> Result<Vec<Figure>> {
     eprintln!("{REGISTRATIONS} registrations in one process");
-    let without = Role::start(daemon, &["present", "0"])?;
-    let with = Role::start(daemon, &["present", &REGISTRATIONS.to_string()])?;
+    let without = ChildRole::start(daemon, &["present", "0"])?;
+    let with = ChildRole::start(daemon, &["present", &REGISTRATIONS.to_string()])?;
     thread::sleep(SETTLE_TIME);
     let added = with.memory_kib()?.saturating_sub(without.memory_kib()?);
     let before = with.switches()?;
-    thread::sleep(QUIET);
+    thread::sleep(QUIET_TIME);
     let switches = with.switches()?.saturating_sub(before);
-    let memory = within("presence_1000_registrations", Unit::Mebibytes, added as f64 / 1024.0, LIMIT_MIB);
+    let memory =
+        limit_figure("presence_1000_registrations", FigureUnit::Mebibytes, added as f64 / 1024.0, LIMIT_MIB);
     // None are allowed, but a ratio needs a limit above 0: one switch is already the whole limit.
     let mut rounds = Rounds::default();
     rounds.add(Some(switches as f64), Some(1.0));
-    let quiet = rounds.figure("presence_switches", Unit::Count, Wanted::at_most(0.0, 0.0));
+    let quiet = rounds.figure("presence_switches", FigureUnit::Count, Requirement::at_most(0.0, 0.0));
     Ok(memory.into_iter().chain(quiet).collect())
 }
 
 #[allow(clippy::cast_precision_loss)] // KiB are far below 2⁵³.
-fn many_processes(daemon: &Daemon, file: &Path) -> Result<Option<Figure>> {
+fn measure_many_processes(daemon: &BenchDaemon, file: &Path) -> Result<Option<Figure>> {
     eprintln!("{PROCESSES} processes");
-    let session = Role::start(daemon, &["hold", &file.to_string_lossy()])?;
+    let session = ChildRole::start(daemon, &["hold", &file.to_string_lossy()])?;
     let sum = |arguments: &[&str]| -> Result<(u64, u64)> {
         let before = memory_kib(daemon.pid())?;
-        let roles = (0..PROCESSES).map(|_| Role::start(daemon, arguments)).collect::<Result<Vec<_>>>()?;
+        let roles =
+            (0..PROCESSES).map(|_| ChildRole::start(daemon, arguments)).collect::<Result<Vec<_>>>()?;
         thread::sleep(SETTLE_TIME);
-        let all = roles.iter().map(Role::memory_kib).sum::<Result<u64>>()?;
+        let all = roles.iter().map(ChildRole::memory_kib).sum::<Result<u64>>()?;
         Ok((all, memory_kib(daemon.pid())?.saturating_sub(before)))
     };
     let (without, _) = sum(&["present", "0"])?;
@@ -112,25 +101,25 @@ fn many_processes(daemon: &Daemon, file: &Path) -> Result<Option<Figure>> {
     let added = with.saturating_sub(without);
     eprintln!("processes took {added} KiB more, the daemon {daemon_grew} KiB");
     let each = (added + daemon_grew) as f64 / f64::from(PROCESSES);
-    Ok(within("presence_each_of_200", Unit::Kibibytes, each, LIMIT_KIB_EACH))
+    Ok(limit_figure("presence_each_of_200", FigureUnit::Kibibytes, each, LIMIT_KIB_EACH))
 }
 
 /// A child in one of the roles below: it prints `ready`, and ends when its input does.
-struct Role {
+struct ChildRole {
     child: Child,
 }
 
-impl Role {
-    fn start(daemon: &Daemon, arguments: &[&str]) -> Result<Self> {
+impl ChildRole {
+    fn start(daemon: &BenchDaemon, arguments: &[&str]) -> Result<Self> {
         let (role, arguments) = arguments.split_first().unwrap_or((&"present", &[]));
         let mut command: Command = daemon.command(role)?;
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(|e| failed(&command, e.to_string()))?;
+        let mut child = command.spawn().map_err(|e| program_error(&command, e.to_string()))?;
         let mut line = String::new();
         let ready = child.stdout.take().map(|out| BufReader::new(out).read_line(&mut line));
         match ready {
             Some(Ok(_)) if line.trim() == "ready" => Ok(Self { child }),
-            _ => Err(failed(&command, format!("is not ready: {line:?}"))),
+            _ => Err(program_error(&command, format!("is not ready: {line:?}"))),
         }
     }
 
@@ -143,13 +132,13 @@ impl Role {
         let tasks = PathBuf::from(format!("/proc/{}/task", self.child.id()));
         let mut sum = 0;
         for task in std::fs::read_dir(&tasks).map_err(Error::file(&tasks))?.flatten() {
-            sum += switches_in(&read(&task.path().join("status"))?);
+            sum += parse_switches(&read(&task.path().join("status"))?);
         }
         Ok(sum)
     }
 }
 
-impl Drop for Role {
+impl Drop for ChildRole {
     fn drop(&mut self) {
         drop(self.child.stdin.take());
         let _ = self.child.wait();
@@ -164,22 +153,22 @@ fn read(path: &Path) -> Result<String> {
 fn memory_kib(pid: u32) -> Result<u64> {
     let path = PathBuf::from(format!("/proc/{pid}/smaps_rollup"));
     let text = read(&path)?;
-    pss_in(&text).ok_or_else(|| Error::IncompleteRun(format!("{} has no Pss", path.display())))
+    parse_pss_kib(&text).ok_or_else(|| Error::IncompleteRun(format!("{} has no Pss", path.display())))
 }
 
-fn pss_in(rollup: &str) -> Option<u64> {
+fn parse_pss_kib(rollup: &str) -> Option<u64> {
     let value = rollup.lines().find_map(|l| l.strip_prefix("Pss:"))?;
     value.trim().trim_end_matches(" kB").parse().ok()
 }
 
-fn switches_in(status: &str) -> u64 {
+fn parse_switches(status: &str) -> u64 {
     let lines = status.lines().filter_map(|l| l.split_once(':'));
     let ours = lines.filter(|(name, _)| name.ends_with("voluntary_ctxt_switches"));
     ours.filter_map(|(_, value)| value.trim().parse::<u64>().ok()).sum()
 }
 
 /// The role `present`: registers, writes an event if requested, prints `ready`, and stays.
-pub(crate) fn stay(registrations: u32, write: bool) -> Result<()> {
+pub(crate) fn run_present_role(registrations: u32, write: bool) -> Result<()> {
     let mut providers = Vec::new();
     for i in 0..registrations {
         let Guid { data1, .. } = ours::PROVIDER;
@@ -191,19 +180,19 @@ pub(crate) fn stay(registrations: u32, write: bool) -> Result<()> {
     {
         return Err(Error::IncompleteRun("the event was not written".to_owned()));
     }
-    say_ready_and_wait()
+    print_ready_and_wait()
 }
 
 /// The role `hold`: a session that enables the bench's provider, until the input ends.
-pub(crate) fn hold(file: &Path) -> Result<()> {
+pub(crate) fn run_hold_role(file: &Path) -> Result<()> {
     ours::wait_for_daemon()?;
     let session = ours::start_session(ours::plain_session(file), None)?;
-    let waited = say_ready_and_wait();
+    let waited = print_ready_and_wait();
     session.stop()?;
     waited
 }
 
-fn say_ready_and_wait() -> Result<()> {
+fn print_ready_and_wait() -> Result<()> {
     println!("ready");
     let mut nothing = [0];
     std::io::stdin().read(&mut nothing).map(drop).map_err(Error::file(Path::new("standard input")))
@@ -217,14 +206,19 @@ mod tests {
     fn memory_and_switches_are_parsed_from_proc() {
         let rollup =
             "55d0-7ffe ---p 00000000 00:00 0 [rollup]\nRss:  900 kB\nPss:     123 kB\nPss_Anon:  7 kB\n";
-        assert_eq!(pss_in(rollup), Some(123));
-        assert_eq!(pss_in("Rss: 1 kB"), None);
+        assert_eq!(parse_pss_kib(rollup), Some(123));
+        assert_eq!(parse_pss_kib("Rss: 1 kB"), None);
         let status = "Name:\tx\nvoluntary_ctxt_switches:\t5\nnonvoluntary_ctxt_switches:\t2\n";
-        assert_eq!(switches_in(status), 7);
+        assert_eq!(parse_switches(status), 7);
     }
 
     #[test]
     fn a_figure_within_its_limit_is_accepted() {
-        assert!(within("x", Unit::Mebibytes, 4.0, 16.0).unwrap().json().contains("\"ratio\":0.2500"));
+        assert!(
+            limit_figure("x", FigureUnit::Mebibytes, 4.0, 16.0)
+                .unwrap()
+                .to_json()
+                .contains("\"ratio\":0.2500")
+        );
     }
 }

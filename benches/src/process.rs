@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 /// Pins this process and its children to one core; returns which one.
 ///
 /// It is the last allowed core: the first one serves more interrupts.
-pub(crate) fn pin() -> Result<usize> {
+pub(crate) fn pin_to_last_core() -> Result<usize> {
     let this = Pid::from_raw(0);
     let allowed = sched_getaffinity(this).map_err(Error::system("allowed processors"))?;
     let last = (0..CpuSet::count()).rev().find(|&cpu| allowed.is_set(cpu).unwrap_or(false)).unwrap_or(0);
@@ -30,46 +30,44 @@ pub(crate) fn pin() -> Result<usize> {
 }
 
 /// Returns the processor time that `work` takes in this process.
-pub(crate) fn own_time(work: impl FnOnce()) -> Result<Duration> {
-    let before = used(UsageWho::RUSAGE_SELF)?;
+pub(crate) fn measure_own_time(work: impl FnOnce()) -> Result<Duration> {
+    let before = resource_usage(UsageWho::RUSAGE_SELF)?;
     work();
-    Ok(used(UsageWho::RUSAGE_SELF)?.saturating_sub(before))
+    Ok(resource_usage(UsageWho::RUSAGE_SELF)?.saturating_sub(before))
 }
 
-/// The result of a child process.
 #[derive(Debug)]
-pub(crate) struct Ended {
+pub(crate) struct ChildResult {
     /// Its processor time.
     pub(crate) time: Duration,
     /// Its standard output, if captured.
     pub(crate) stdout: String,
     /// Its standard error.
     pub(crate) stderr: String,
-    /// Whether it succeeded.
     pub(crate) success: bool,
 }
 
 /// Runs a command to its end.
-pub(crate) fn run(command: &mut Command, stdout: Stdio) -> Result<Ended> {
+pub(crate) fn run(command: &mut Command, stdout: Stdio) -> Result<ChildResult> {
     let before = time_of_children()?;
     let ended = command.stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped()).output();
-    let Output { status, stdout, stderr } = ended.map_err(|e| failed(command, e.to_string()))?;
+    let Output { status, stdout, stderr } = ended.map_err(|e| program_error(command, e.to_string()))?;
     let time = time_of_children()?.saturating_sub(before);
     let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
-    Ok(Ended { time, stdout: text(stdout), stderr: text(stderr), success: status.success() })
+    Ok(ChildResult { time, stdout: text(stdout), stderr: text(stderr), success: status.success() })
 }
 
 /// Returns the processor time of all children that have ended.
 pub(crate) fn time_of_children() -> Result<Duration> {
-    used(UsageWho::RUSAGE_CHILDREN)
+    resource_usage(UsageWho::RUSAGE_CHILDREN)
 }
 
 /// Builds the error of a failed program.
-pub(crate) fn failed(command: &Command, reason: String) -> Error {
+pub(crate) fn program_error(command: &Command, reason: String) -> Error {
     Error::Program { program: command.get_program().to_string_lossy().into_owned(), reason }
 }
 
-fn used(who: UsageWho) -> Result<Duration> {
+fn resource_usage(who: UsageWho) -> Result<Duration> {
     let usage = getrusage(who).map_err(Error::system("resource usage"))?;
     let micros =
         |t: nix::sys::time::TimeVal| t.tv_sec().unsigned_abs() * 1_000_000 + t.tv_usec().unsigned_abs();
@@ -92,7 +90,7 @@ pub(crate) fn free_bytes(folder: &Path) -> Result<u64> {
 /// Serialises tests that start children: the system reports the time of all children of a process
 /// together.
 #[cfg(test)]
-pub(crate) fn alone() -> std::sync::MutexGuard<'static, ()> {
+pub(crate) fn lock_children() -> std::sync::MutexGuard<'static, ()> {
     static CHILDREN: std::sync::Mutex<()> = std::sync::Mutex::new(());
     CHILDREN.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
@@ -103,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_child_is_charged_for_its_work_and_not_for_its_sleep() {
-        let _alone = alone();
+        let _alone = lock_children();
         let busy = run(
             Command::new("sh").args(["-c", "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done"]),
             Stdio::null(),

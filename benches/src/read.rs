@@ -11,7 +11,7 @@
 //! ```
 //!
 //! What makes the comparison fair
-//! * Both traces hold the same values, two processors' events in 64 KiB buffers, and both sides
+//! * Both traces hold the same values, two processors' events in 64 KiB buffers, and both programs
 //!   have to merge them. This is checked before the first round: counts and sums must match the
 //!   written ones.
 //! * Whole processes are compared, start and end included, each on the same core. Files are in the
@@ -25,22 +25,23 @@ use std::hint::black_box;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::consume::Tally;
+use crate::consume::EventTally;
 use crate::consumer;
 use crate::error::{Error, Result};
-use crate::etl::{self, Made, Shape};
-use crate::figure::{self, Figure, Rounds, Unit, Wanted};
-use crate::in_c::InC;
-use crate::machine::Machine;
-use crate::peer::{self, Babeltrace, Printer, is_whole};
-use crate::{ctf, memory, process, record, sample};
+use crate::etl::{self, EtlLayout, WrittenTrace};
+use crate::figure::{Figure, FigureUnit, Requirement, Rounds};
+use crate::in_c::CProgram;
+use crate::machine::MeasuredMachine;
+use crate::peer::{self, Babeltrace, TracePrinter, is_without_loss};
+use crate::record::OutputOptions;
+use crate::{ctf, memory, process, sample};
 
 /// Default number of events of the traces.
 pub(crate) const EVENTS: u64 = 5_000_000;
 const CPUS: u16 = 2;
-const BUFFER: u32 = 64 << 10;
+const BUFFER_BYTES: u32 = 64 << 10;
 /// Bytes that one memcpy moves: far more than any cache holds.
-const COPY: usize = 128 << 20;
+const COPY_BYTES: usize = 128 << 20;
 /// The largest allowed time of a query for a known schema, in nanoseconds.
 const MAX_SCHEMA_NS: f64 = 1000.0;
 /// Number of copies per round, of which the best counts.
@@ -48,23 +49,19 @@ const COPIES: u32 = 4;
 
 /// The options of the measurement.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    /// Print one JSON object for each figure.
-    #[arg(long)]
-    json: bool,
-    /// Save the figures as `recorded/read-<date>.jsonl`.
-    #[arg(long)]
-    record: bool,
+pub(crate) struct ReadOptions {
+    #[command(flatten)]
+    output: OutputOptions,
     /// Leave out the memory figures, which write files of 4 GiB.
     #[arg(long)]
     no_memory: bool,
     /// Number of events of the traces.
     #[arg(long, default_value_t = EVENTS, value_name = "N")]
     events: u64,
-    /// Number of rounds of each side.
+    /// Number of rounds of each reader.
     #[arg(long, default_value_t = 5, value_name = "N")]
     rounds: u32,
-    /// The `weir` to measure [default: the one beside this program].
+    /// The `weir` to measure [default: the one next to this program].
     #[arg(long, value_name = "PROGRAM")]
     weir: Option<PathBuf>,
     /// Directory for a temporary folder with the traces [default: the system's].
@@ -73,15 +70,15 @@ pub(crate) struct Arguments {
 }
 
 /// Writes the traces, measures, and prints the figures.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let machine = Machine::describe();
-    let core = process::pin()?;
+pub(crate) fn run(arguments: &ReadOptions) -> Result<()> {
+    let machine = MeasuredMachine::describe();
+    let core = process::pin_to_last_core()?;
     let root = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = tempfile::tempdir_in(&root).map_err(Error::file(&root))?;
-    let bench = Bench {
+    let bench = ReadBench {
         babeltrace: Babeltrace::find(),
-        printer: Printer::find(arguments.weir.as_deref())?,
-        consumer: InC::make(folder.path(), "consumer", "consumer_c_vs_rust"),
+        printer: TracePrinter::find(arguments.weir.as_deref())?,
+        consumer: CProgram::compile(folder.path(), "consumer", "consumer_c_vs_rust"),
     };
     eprintln!("{}, {} cores, Linux {}; on core {core}", machine.cpu, machine.cores, machine.kernel);
     match &bench.babeltrace {
@@ -90,99 +87,91 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
     eprintln!("text by {}", bench.printer.describe());
 
-    let mut figures = bench.speed(arguments, &folder.path().join("speed"))?;
-    figures.extend(schemas(folder.path(), arguments.rounds)?);
+    let mut figures = bench.measure_speed(arguments, &folder.path().join("speed"))?;
+    figures.extend(measure_schemas(folder.path(), arguments.rounds)?);
     if !arguments.no_memory {
         figures.extend(memory::measure(folder.path())?);
     }
-    if arguments.json {
-        figures.iter().for_each(|f| println!("{}", f.json()));
-    } else {
-        print!("{}", figure::table(&figures));
-    }
-    if arguments.record {
-        let version = bench.babeltrace.as_ref().map_or_else(|| "none".to_owned(), |b| b.version.clone());
-        let circumstances = [
-            ("babeltrace2", version),
-            ("text", bench.printer.describe().to_owned()),
-            ("events", arguments.events.to_string()),
-        ];
-        let path = record::write(&record::default_folder(), "read", &machine, &circumstances, &figures)?;
-        eprintln!("recorded in {}", path.display());
-    }
-    Ok(())
+    let version = bench.babeltrace.as_ref().map_or_else(|| "none".to_owned(), |b| b.version.clone());
+    let circumstances = [
+        ("babeltrace2", version),
+        ("text", bench.printer.describe().to_owned()),
+        ("events", arguments.events.to_string()),
+    ];
+    arguments.output.report("read", &machine, &circumstances, &figures)
 }
 
 /// Measures the time of a schema query in C against its limit.
-fn schemas(folder: &Path, rounds: u32) -> Result<Option<Figure>> {
-    let Some(asker) = InC::make(folder, "tdh", "tdh_info_ns") else { return Ok(None) };
+fn measure_schemas(folder: &Path, rounds: u32) -> Result<Option<Figure>> {
+    let Some(asker) = CProgram::compile(folder, "tdh", "tdh_info_ns") else { return Ok(None) };
     let mut measured = Rounds::default();
     for _ in 0..rounds {
         let (_, nanoseconds) = asker.run(None)?;
         measured.add(Some(nanoseconds), Some(MAX_SCHEMA_NS));
     }
-    Ok(measured.figure("tdh_info_ns", Unit::Nanoseconds, Wanted::at_most(1.0, 0.25)))
+    Ok(measured.figure("tdh_info_ns", FigureUnit::Nanoseconds, Requirement::at_most(1.0, 0.25)))
 }
 
-struct Bench {
+struct ReadBench {
     babeltrace: Option<Babeltrace>,
-    printer: Printer,
-    consumer: Option<InC>,
+    printer: TracePrinter,
+    consumer: Option<CProgram>,
 }
 
 /// The traces of one run and their expected content.
-pub(crate) struct Traces {
+pub(crate) struct BenchTraces {
     etl: PathBuf,
-    made: Made,
+    made: WrittenTrace,
     ctf: PathBuf,
-    expected: Tally,
+    expected: EventTally,
 }
 
 /// Writes the same events as `.etl` and as CTF.
-pub(crate) fn make(folder: &Path, events: u64) -> Result<Traces> {
+pub(crate) fn write_traces(folder: &Path, events: u64) -> Result<BenchTraces> {
     std::fs::create_dir_all(folder).map_err(Error::file(folder))?;
     let (etl, ctf) = (folder.join("trace.etl"), folder.join("ctf"));
-    let made = etl::write(&etl, Shape { cpus: CPUS, buffer_size: BUFFER, events, bytes: u64::MAX })?;
+    let made =
+        etl::write(&etl, EtlLayout { cpus: CPUS, buffer_size: BUFFER_BYTES, events, bytes: u64::MAX })?;
     ctf::write(&ctf, events, CPUS)?;
-    Ok(Traces { etl, made, ctf, expected: Tally { events, sum: sample::sum_of(events) } })
+    Ok(BenchTraces { etl, made, ctf, expected: EventTally { events, sum: sample::sum_of_values(events) } })
 }
 
 /// The rounds of each figure.
 #[derive(Default)]
-struct Measured {
+struct ReadRounds {
     dummy: Rounds,
     text: Rounds,
     copy: Rounds,
     consumer: Rounds,
 }
 
-impl Bench {
-    fn speed(&self, arguments: &Arguments, folder: &Path) -> Result<Vec<Figure>> {
+impl ReadBench {
+    fn measure_speed(&self, arguments: &ReadOptions, folder: &Path) -> Result<Vec<Figure>> {
         eprintln!("making {} events", arguments.events);
-        let traces = make(folder, arguments.events)?;
-        eprintln!("checking that both sides see all of them");
+        let traces = write_traces(folder, arguments.events)?;
+        eprintln!("checking that both programs see all of them");
         self.verify(&traces)?;
-        let mut measured = Measured::default();
-        let mut memory = Memory::new();
+        let mut measured = ReadRounds::default();
+        let mut buffers = CopyBuffers::new();
         for round in 1..=arguments.rounds {
             eprintln!("round {round} of {}", arguments.rounds);
-            self.round(&traces, &mut memory, &mut measured)?;
+            self.run_round(&traces, &mut buffers, &mut measured)?;
         }
         // Frees the disk space for the next part.
         std::fs::remove_dir_all(folder).map_err(Error::file(folder))?;
-        Ok(self.figures(&measured))
+        Ok(self.to_figures(&measured))
     }
 
-    /// Checks that both sides see every event with the written values.
-    fn verify(&self, traces: &Traces) -> Result<()> {
-        let unequal = |side, got: String| {
-            Err(Error::WrongEvents { side, reason: format!("{got}, not {:?}", traces.expected) })
+    /// Checks that both programs see every event with the written values.
+    fn verify(&self, traces: &BenchTraces) -> Result<()> {
+        let unequal = |reader, got: String| {
+            Err(Error::WrongEvents { reader, reason: format!("{got}, not {:?}", traces.expected) })
         };
         let (_, ours, _) = peer::decode(&traces.etl)?;
         if ours != traces.expected {
             return unequal("our decoder", format!("{ours:?}"));
         }
-        let lines = self.printer.events(&traces.etl)?;
+        let lines = self.printer.count_events(&traces.etl)?;
         if lines != traces.expected.events {
             return unequal("our text", format!("{lines} lines"));
         }
@@ -195,11 +184,16 @@ impl Bench {
         Ok(())
     }
 
-    fn round(&self, traces: &Traces, memory: &mut Memory, measured: &mut Measured) -> Result<()> {
-        let events = rate_of(traces.made.events);
+    fn run_round(
+        &self,
+        traces: &BenchTraces,
+        buffers: &mut CopyBuffers,
+        measured: &mut ReadRounds,
+    ) -> Result<()> {
+        let events = rate_per_second(traces.made.events);
         let (decoded, tally, _) = peer::decode(&traces.etl)?;
         let decoded = (tally == traces.expected).then_some(decoded.time);
-        measured.copy.add(decoded.map(rate_of(traces.made.bytes)), Some(memory.copy_rate()?));
+        measured.copy.add(decoded.map(rate_per_second(traces.made.bytes)), Some(buffers.copy_rate()?));
         if let Some(in_c) = &self.consumer {
             let (theirs, seen) = in_c.run::<u64>(Some(&traces.etl))?;
             let (ours, counted) = consumer::run_ours(&traces.etl)?;
@@ -207,53 +201,53 @@ impl Bench {
             measured.consumer.add(same.then(|| events(theirs)), same.then(|| events(ours)));
         }
         let Some(babeltrace) = &self.babeltrace else { return Ok(()) };
-        let whole = |ended: process::Ended| is_whole(&ended).then_some(ended.time);
-        let dummy = whole(babeltrace.to_dummy(&traces.ctf)?);
+        let whole = |ended: process::ChildResult| is_without_loss(&ended).then_some(ended.time);
+        let dummy = whole(babeltrace.decode_to_dummy(&traces.ctf)?);
         measured.dummy.add(decoded.map(&events), dummy.map(&events));
-        let ours = whole(self.printer.to_text(&traces.etl)?);
-        let theirs = whole(babeltrace.to_text(&traces.ctf)?);
+        let ours = whole(self.printer.print_to_null(&traces.etl)?);
+        let theirs = whole(babeltrace.print_to_null(&traces.ctf)?);
         measured.text.add(ours.map(&events), theirs.map(&events));
         Ok(())
     }
 
-    fn figures(&self, measured: &Measured) -> Vec<Figure> {
+    fn to_figures(&self, measured: &ReadRounds) -> Vec<Figure> {
         let mut figures = Vec::new();
         let mut add = |rounds: &Rounds, name, unit, accept, target| match rounds.figure(
             name,
             unit,
-            Wanted::at_least(accept, target),
+            Requirement::at_least(accept, target),
         ) {
             Some(figure) => figures.push(figure),
-            None => eprintln!("{name} left out: no round in which both sides saw every event"),
+            None => eprintln!("{name} left out: no round in which both programs saw every event"),
         };
         if self.babeltrace.is_some() {
-            add(&measured.dummy, "decode_vs_babeltrace_dummy", Unit::EventsPerSecond, 5.0, 10.0);
-            add(&measured.text, "text_vs_babeltrace_text", Unit::EventsPerSecond, 8.0, 15.0);
+            add(&measured.dummy, "decode_vs_babeltrace_dummy", FigureUnit::EventsPerSecond, 5.0, 10.0);
+            add(&measured.text, "text_vs_babeltrace_text", FigureUnit::EventsPerSecond, 8.0, 15.0);
         }
         if self.consumer.is_some() {
-            add(&measured.consumer, "consumer_c_vs_rust", Unit::EventsPerSecond, 0.8, 1.0);
+            add(&measured.consumer, "consumer_c_vs_rust", FigureUnit::EventsPerSecond, 0.8, 1.0);
         }
-        add(&measured.copy, "decode_vs_memcpy", Unit::BytesPerSecond, 0.15, 0.25);
+        add(&measured.copy, "decode_vs_memcpy", FigureUnit::BytesPerSecond, 0.15, 0.25);
         figures
     }
 }
 
 /// Returns a function that converts the time for `amount` to a rate.
 #[allow(clippy::cast_precision_loss)] // Amounts are far below 2⁵³.
-fn rate_of(amount: u64) -> impl Fn(Duration) -> f64 {
+fn rate_per_second(amount: u64) -> impl Fn(Duration) -> f64 {
     move |time| amount as f64 / time.as_secs_f64().max(1e-9)
 }
 
 /// Two memory areas to copy between.
-struct Memory {
+struct CopyBuffers {
     from: Vec<u8>,
     to: Vec<u8>,
 }
 
-impl Memory {
+impl CopyBuffers {
     fn new() -> Self {
         // Pages are allocated only when they are written.
-        Self { from: vec![1; COPY], to: vec![2; COPY] }
+        Self { from: vec![1; COPY_BYTES], to: vec![2; COPY_BYTES] }
     }
 
     /// Returns the bytes per second of the best of several copies.
@@ -261,9 +255,9 @@ impl Memory {
         let mut best = Duration::MAX;
         for _ in 0..COPIES {
             let (from, to) = (&self.from, &mut self.to);
-            best = best.min(process::own_time(|| black_box(to).copy_from_slice(black_box(from)))?);
+            best = best.min(process::measure_own_time(|| black_box(to).copy_from_slice(black_box(from)))?);
         }
-        Ok(rate_of(COPY as u64)(best))
+        Ok(rate_per_second(COPY_BYTES as u64)(best))
     }
 }
 
@@ -273,14 +267,14 @@ mod tests {
 
     #[test]
     fn a_rate_is_an_amount_over_its_time() {
-        assert!((rate_of(10)(Duration::from_secs(2)) - 5.0).abs() < 1e-9);
-        assert!(rate_of(10)(Duration::ZERO).is_finite());
+        assert!((rate_per_second(10)(Duration::from_secs(2)) - 5.0).abs() < 1e-9);
+        assert!(rate_per_second(10)(Duration::ZERO).is_finite());
     }
 
     #[test]
     fn memory_is_copied_at_a_plausible_rate() {
-        let mut memory = Memory::new();
-        assert!(memory.copy_rate().unwrap() > 1e7);
-        assert_eq!(memory.from, memory.to);
+        let mut buffers = CopyBuffers::new();
+        assert!(buffers.copy_rate().unwrap() > 1e7);
+        assert_eq!(buffers.from, buffers.to);
     }
 }

@@ -8,27 +8,60 @@ use traceweir_decode::format::json_string;
 use traceweir_format::time::FileTime;
 
 use crate::error::{Error, Result};
-use crate::figure::Figure;
-use crate::machine::Machine;
+use crate::figure::{self, Figure};
+use crate::machine::MeasuredMachine;
 
 /// Conditions of the measurement other than the machine: names and values.
 pub(crate) type Circumstances<'a> = &'a [(&'a str, String)];
 
+/// The destinations of the figures.
+#[derive(Debug, clap::Args)]
+pub(crate) struct OutputOptions {
+    /// Print one JSON object for each figure.
+    #[arg(long)]
+    json: bool,
+    /// Save the figures as `recorded/<command>-<date>.jsonl`.
+    #[arg(long)]
+    record: bool,
+}
+
+impl OutputOptions {
+    /// Prints the figures of a command, and saves them if that was requested.
+    pub(crate) fn report(
+        &self,
+        command: &str,
+        machine: &MeasuredMachine,
+        circumstances: Circumstances<'_>,
+        figures: &[Figure],
+    ) -> Result<()> {
+        if self.json {
+            figures.iter().for_each(|figure| println!("{}", figure.to_json()));
+        } else {
+            print!("{}", figure::format_table(figures));
+        }
+        if self.record {
+            let path = write(&default_folder(), command, machine, circumstances, figures)?;
+            eprintln!("recorded in {}", path.display());
+        }
+        Ok(())
+    }
+}
+
 /// Writes today's file of one command into `folder`; replaces a file of the same day.
-pub(crate) fn write(
+fn write(
     folder: &Path,
     command: &str,
-    machine: &Machine,
+    machine: &MeasuredMachine,
     circumstances: Circumstances<'_>,
     figures: &[Figure],
 ) -> Result<PathBuf> {
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let now = FileTime::from_unix(since_1970.as_secs().cast_signed(), 0).civil();
     let date = format!("{:04}-{:02}-{:02}", now.year, now.month, now.day);
-    let mut text = first_line(&date, machine, circumstances);
+    let mut text = machine_line(&date, machine, circumstances);
     for figure in figures {
         text.push('\n');
-        text.push_str(&figure.json());
+        text.push_str(&figure.to_json());
     }
     text.push('\n');
     std::fs::create_dir_all(folder).map_err(Error::file(folder))?;
@@ -39,13 +72,13 @@ pub(crate) fn write(
 
 /// Returns the folder of recorded figures: in this package, or in the tree of the working
 /// directory.
-pub(crate) fn default_folder() -> PathBuf {
+fn default_folder() -> PathBuf {
     std::env::var_os("CARGO_MANIFEST_DIR")
         .map_or_else(|| PathBuf::from("benches"), PathBuf::from)
         .join("recorded")
 }
 
-fn first_line(date: &str, machine: &Machine, circumstances: Circumstances<'_>) -> String {
+fn machine_line(date: &str, machine: &MeasuredMachine, circumstances: Circumstances<'_>) -> String {
     let mut pairs = vec![
         ("date", date.to_owned()),
         ("cpu", machine.cpu.clone()),
@@ -71,9 +104,10 @@ mod tests {
 
     #[test]
     fn the_first_line_names_machine_and_circumstances() {
-        let machine = Machine { cpu: "A \"B\"".into(), cores: 2, memory_mib: 512, kernel: "6.1".into() };
+        let machine =
+            MeasuredMachine { cpu: "A \"B\"".into(), cores: 2, memory_mib: 512, kernel: "6.1".into() };
         assert_eq!(
-            first_line("2024-02-29", &machine, &[("peer", "1.0".into())]),
+            machine_line("2024-02-29", &machine, &[("peer", "1.0".into())]),
             r#"{"date":"2024-02-29","cpu":"A \"B\"","cores":"2","memory_mib":"512","kernel":"6.1","peer":"1.0"}"#
         );
     }

@@ -1,16 +1,16 @@
-//! The events that both sides read: the same facts, once as CTF and once as `.etl`.
+//! The events that Traceweir and the peer read: the same values, once as `.etl` and once as CTF.
 //!
 //! ```text
 //!   payload, 40 bytes   00 u32 seq │ 04 u64 val │ 0C 27 letters and a NUL
-//!   beside it           time, processor, process, thread
+//!   also recorded       time, processor, process, thread
 //! ```
 //!
-//! Processors take turns at random, as on a busy machine: a reader that merges has to change its
-//! source about every second event. A trace in which one processor writes at a time would favour a
-//! merge that works in runs.
+//! The processor of each event is random, as on a busy machine: a reader that merges has to change
+//! its source about every second event. A trace in which one processor writes at a time would
+//! favour a merge that works in runs.
 
 /// Size of a payload in bytes.
-pub(crate) const PAYLOAD: usize = 40;
+pub(crate) const PAYLOAD_BYTES: usize = 40;
 /// The text of each event.
 pub(crate) const TEXT: &str = "abcdefghijklmnopqrstuvwxyza";
 /// Provider name of the events.
@@ -18,7 +18,7 @@ pub(crate) const PROVIDER: &str = "anchors";
 /// Name of the events.
 pub(crate) const EVENT: &str = "ev";
 /// Id of the process that wrote them.
-pub(crate) const PROCESS: u32 = 4242;
+pub(crate) const PROCESS_ID: u32 = 4242;
 /// 100 ns units between two successive events of the trace, on any processors.
 pub(crate) const STEP_UNITS: u64 = 2;
 /// Wall time of the first event in seconds since 1970.
@@ -26,14 +26,14 @@ pub(crate) const START_SECONDS: u64 = 1_700_000_000;
 
 /// One event, computed from its number.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Sample {
+pub(crate) struct SampleEvent {
     /// Number of the event, which is its order in time.
     pub(crate) index: u64,
     /// Processor that wrote the event.
     pub(crate) cpu: u16,
 }
 
-impl Sample {
+impl SampleEvent {
     /// Returns event `index` of a machine with `cpus` processors.
     pub(crate) fn new(index: u64, cpus: u16) -> Self {
         let mixed = (index + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
@@ -55,7 +55,7 @@ impl Sample {
 
     /// Returns the thread that wrote the event: one for each processor.
     pub(crate) fn thread(self) -> u32 {
-        PROCESS + 1 + u32::from(self.cpu)
+        PROCESS_ID + 1 + u32::from(self.cpu)
     }
 
     /// Returns the 100 ns units since the first event.
@@ -64,8 +64,8 @@ impl Sample {
     }
 
     /// Encodes the payload.
-    pub(crate) fn payload(self) -> [u8; PAYLOAD] {
-        let mut bytes = [0; PAYLOAD];
+    pub(crate) fn payload(self) -> [u8; PAYLOAD_BYTES] {
+        let mut bytes = [0; PAYLOAD_BYTES];
         bytes[..4].copy_from_slice(&self.seq().to_le_bytes());
         bytes[4..12].copy_from_slice(&self.val().to_le_bytes());
         bytes[12..12 + TEXT.len()].copy_from_slice(TEXT.as_bytes());
@@ -79,8 +79,8 @@ impl Sample {
 }
 
 /// Returns the sum over all numbers of the first `events` events.
-pub(crate) fn sum_of(events: u64) -> u64 {
-    (0..events).fold(0, |sum, index| sum.wrapping_add(Sample { index, cpu: 0 }.sum()))
+pub(crate) fn sum_of_values(events: u64) -> u64 {
+    (0..events).fold(0, |sum, index| sum.wrapping_add(SampleEvent { index, cpu: 0 }.sum()))
 }
 
 #[cfg(test)]
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn every_processor_gets_its_share_and_runs_are_short() {
-        let cpus: Vec<u16> = (0..10_000).map(|i| Sample::new(i, 2).cpu).collect();
+        let cpus: Vec<u16> = (0..10_000).map(|i| SampleEvent::new(i, 2).cpu).collect();
         let ones = cpus.iter().filter(|&&c| c == 1).count();
         let changes = cpus.windows(2).filter(|w| w[0] != w[1]).count();
         assert!((4_500..5_500).contains(&ones) && (4_500..5_500).contains(&changes), "{ones} {changes}");
@@ -97,7 +97,7 @@ mod tests {
 
     #[test]
     fn a_payload_is_two_numbers_and_a_terminated_text() {
-        let payload = Sample::new(3, 2).payload();
+        let payload = SampleEvent::new(3, 2).payload();
         assert_eq!(payload[..12], [3, 0, 0, 0, 0xA5, 0xDA, 1, 0, 0, 0, 0, 0]);
         assert_eq!((&payload[12..39], payload[39]), (TEXT.as_bytes(), 0));
     }

@@ -20,10 +20,10 @@
 //! ```
 //!
 //! What makes the comparison fair
-//! * Every side runs the same load (see [`load`]): the same bursts, pauses, processors and clocks.
-//!   Sides take turns, round by round.
-//! * A round in which a side lost an event is discarded, reported, and repeated with longer pauses:
-//!   losing an event is cheaper than writing it.
+//! * Every tracer runs the same load (see [`load`]): the same bursts, pauses, processors and
+//!   clocks. They run alternately, round by round.
+//! * A round in which a tracer lost an event is discarded, reported, and repeated with longer
+//!   pauses: losing an event is cheaper than writing it.
 //! * Bursts fit into half a ring, so that the collector can empty it in the pauses. Waking the
 //!   collector is part of our cost.
 //! * The peer's snapshot session has an idle consumer; ours writes a file all the while. Our
@@ -47,41 +47,37 @@ mod sustained;
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, Result};
-use crate::figure::{self, Figure, Rounds, Unit, Wanted};
-use crate::machine::Machine;
-use crate::record;
-use load::{Load, Pattern, Written};
-use lttng::{Kind, Lttng};
-use native::{Language, Native};
+use crate::figure::{Figure, FigureUnit, Requirement, Rounds};
+use crate::machine::MeasuredMachine;
+use crate::record::OutputOptions;
+use load::{LoadPattern, WriteLoad, WriteResult};
+use lttng::{Lttng, LttngSession};
+use native::{Language, NativePrograms};
 use offer::FilterKind;
-use ours::{Daemon, Writer};
+use ours::{BenchDaemon, EventWriter};
 use program::Floor;
 
 /// Attempts at a round without loss; the pauses double each time.
-const ATTEMPTS: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 const FIRST_PAUSE_US: u64 = 3_000;
 /// The least part of its rate that a paced round must reach.
-const ON_TIME: f64 = 0.99;
+const MIN_RATE_FRACTION: f64 = 0.99;
 
 /// The options of the measurement.
 #[derive(Debug, clap::Args)]
-pub(crate) struct Arguments {
-    /// Print one JSON object for each figure.
-    #[arg(long)]
-    json: bool,
-    /// Save the figures as `recorded/write-<date>.jsonl`.
-    #[arg(long)]
-    record: bool,
+pub(crate) struct WriteOptions {
+    #[command(flatten)]
+    output: OutputOptions,
     /// Run short rounds, for a first impression.
     #[arg(long)]
     quick: bool,
     /// Measure only figures whose name contains this; may be repeated.
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
-    /// Number of rounds of each side [default: 7, quick: 3].
+    /// Number of rounds of each tracer [default: 7, quick: 3].
     #[arg(long, value_name = "N")]
     rounds: Option<u32>,
-    /// The `weir` to measure [default: the one beside this program].
+    /// The `weir` to measure [default: the one next to this program].
     #[arg(long, value_name = "PROGRAM")]
     weir: Option<PathBuf>,
     /// Directory for a temporary folder with traces and programs [default: the system's].
@@ -90,56 +86,46 @@ pub(crate) struct Arguments {
 }
 
 /// Measures and prints the figures.
-pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let machine = Machine::describe();
+pub(crate) fn run(arguments: &WriteOptions) -> Result<()> {
+    let machine = MeasuredMachine::describe();
     eprintln!("{}, {} cores, Linux {}", machine.cpu, machine.cores, machine.kernel);
     if cfg!(debug_assertions) {
         eprintln!("this is a debug build: its figures mean nothing");
     }
     let root = arguments.dir.clone().unwrap_or_else(std::env::temp_dir);
     let folder = tempfile::tempdir_in(&root).map_err(Error::file(&root))?;
-    let bench = Bench::prepare(arguments, folder.path())?;
+    let bench = WriteBench::prepare(arguments, folder.path())?;
     let figures = bench.measure()?;
-    if arguments.json {
-        figures.iter().for_each(|f| println!("{}", f.json()));
-    } else {
-        print!("{}", figure::table(&figures));
-    }
-    if arguments.record {
-        let peer = bench.lttng.as_ref().map_or_else(|| "none".to_owned(), |l| l.version.clone());
-        let circumstances = [("lttng", peer), ("quick", arguments.quick.to_string())];
-        let path = record::write(&record::default_folder(), "write", &machine, &circumstances, &figures)?;
-        eprintln!("recorded in {}", path.display());
-    }
-    Ok(())
+    let peer = bench.lttng.as_ref().map_or_else(|| "none".to_owned(), |l| l.version.clone());
+    let circumstances = [("lttng", peer), ("quick", arguments.quick.to_string())];
+    arguments.output.report("write", &machine, &circumstances, &figures)
 }
 
 // The bench's provider for the macro; its id is that of `ours::PROVIDER`.
 traceweir::define_provider!(TRACELOGGING, "Traceweir.Bench", id("5bd39d4c-7a1e-4f60-9a55-1b7f6b2f0d11"));
 
-/// All sides, ready to be measured.
-struct Bench<'a> {
-    arguments: &'a Arguments,
+/// All tracers, ready to be measured.
+struct WriteBench<'a> {
+    arguments: &'a WriteOptions,
     folder: &'a Path,
-    daemon: Daemon,
+    daemon: BenchDaemon,
     lttng: Option<Lttng>,
     floor: Floor,
-    natives: Vec<Native>,
+    natives: Vec<NativePrograms>,
 }
 
-/// The side to measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Side {
-    Ours(Writer),
+enum MeasuredTracer {
+    Ours(EventWriter),
     Native(Language),
-    KeptBack(FilterKind),
+    Filtered(FilterKind),
     Lttng,
     Floor,
 }
 
 /// Rounds of each cost figure; `drain` and `fallback` have no requirement.
 #[derive(Default)]
-struct Costs {
+struct CostRounds {
     small: Rounds,
     large: Rounds,
     floor: Rounds,
@@ -151,10 +137,10 @@ struct Costs {
     native: [Rounds; Language::ALL.len()],
 }
 
-impl<'a> Bench<'a> {
-    fn prepare(arguments: &'a Arguments, folder: &'a Path) -> Result<Self> {
-        let daemon = Daemon::start(&ours::find_weir(arguments.weir.as_deref())?, folder)?;
-        let floor = Floor::make(folder)?;
+impl<'a> WriteBench<'a> {
+    fn prepare(arguments: &'a WriteOptions, folder: &'a Path) -> Result<Self> {
+        let daemon = BenchDaemon::start(&ours::find_weir(arguments.weir.as_deref())?, folder)?;
+        let floor = Floor::compile(folder)?;
         let lttng = Lttng::start(folder)
             .map_err(|reason| eprintln!("LTTng and its figures are left out: {reason}"))
             .ok();
@@ -162,38 +148,41 @@ impl<'a> Bench<'a> {
             eprintln!("peer: {}", lttng.version);
         }
         let mut this = Self { arguments, folder, daemon, lttng, floor, natives: Vec::new() };
-        if Language::ALL.iter().any(|l| this.wants(l.cost()) || this.wants(l.disabled())) {
-            this.natives = Native::make_all(folder);
+        if Language::ALL
+            .iter()
+            .any(|l| this.is_selected(l.cost_figure()) || this.is_selected(l.disabled_figure()))
+        {
+            this.natives = NativePrograms::compile_all(folder);
         }
         Ok(this)
     }
 
-    fn wants(&self, name: &str) -> bool {
+    fn is_selected(&self, name: &str) -> bool {
         let only = &self.arguments.only;
         only.is_empty() || only.iter().any(|part| name.contains(part.as_str()))
     }
 
     fn measure(&self) -> Result<Vec<Figure>> {
-        let mut figures = self.costs()?;
-        if self.wants("disabled_extra_instructions") {
+        let mut figures = self.measure_costs()?;
+        if self.is_selected("disabled_extra_instructions") {
             figures.extend(disabled::measure(self.folder)?);
         }
-        if self.wants("tracelogging_rust_disabled_extra_instructions") {
+        if self.is_selected("tracelogging_rust_disabled_extra_instructions") {
             figures.extend(disabled::measure_tracelogging(self.folder)?);
         }
-        for native in self.natives.iter().filter(|n| self.wants(n.language.disabled())) {
+        for native in self.natives.iter().filter(|n| self.is_selected(n.language.disabled_figure())) {
             figures.extend(disabled::measure_native(native, self.folder)?);
         }
-        if self.wants("filtered_pid_extra_instructions") {
+        if self.is_selected("filtered_pid_extra_instructions") {
             figures.extend(disabled::measure_left_out(&self.daemon, self.folder)?);
         }
-        if self.wants("sustained_vs_lttng") {
-            figures.extend(self.sustained()?);
+        if self.is_selected("sustained_vs_lttng") {
+            figures.extend(self.measure_sustained()?);
         }
         Ok(figures)
     }
 
-    fn costs(&self) -> Result<Vec<Figure>> {
+    fn measure_costs(&self) -> Result<Vec<Figure>> {
         const NAMES: [&str; 10] = [
             "write_40_vs_lttng",
             "write_200_vs_lttng",
@@ -203,106 +192,120 @@ impl<'a> Bench<'a> {
             "drain_vs_write",
             "filtered_id_vs_write",
             "tracelogging_rust_vs_lttng",
-            Language::C.cost(),
-            Language::Cpp.cost(),
+            Language::C.cost_figure(),
+            Language::Cpp.cost_figure(),
         ];
-        let mut costs = Costs::default();
+        let mut costs = CostRounds::default();
         let rounds = self.arguments.rounds.unwrap_or(if self.arguments.quick { 3 } else { 7 });
-        if NAMES.iter().any(|name| self.wants(name)) {
+        if NAMES.iter().any(|name| self.is_selected(name)) {
             for round in 1..=rounds {
                 eprintln!("costs, round {round} of {rounds}");
-                self.cost_round(&mut costs)?;
+                self.run_cost_round(&mut costs)?;
             }
         }
-        let Costs { small, large, floor, threads, fallback, drain, filtered, tracelogging, native: [c, cpp] } =
-            &costs;
-        let (against_lttng, described) = (Wanted::at_most(0.4, 0.2), Wanted::at_most(0.3, 0.2));
+        let CostRounds {
+            small,
+            large,
+            floor,
+            threads,
+            fallback,
+            drain,
+            filtered,
+            tracelogging,
+            native: [c, cpp],
+        } = &costs;
+        let (against_lttng, described) = (Requirement::at_most(0.4, 0.2), Requirement::at_most(0.3, 0.2));
         let figures = [
-            small.figure(NAMES[0], Unit::Nanoseconds, against_lttng),
-            large.figure(NAMES[1], Unit::Nanoseconds, against_lttng),
-            floor.figure(NAMES[2], Unit::Nanoseconds, Wanted::towards(1.5)),
-            threads.figure(NAMES[3], Unit::Times, Wanted::at_most(1.25, 1.1)),
-            fallback.figure(NAMES[4], Unit::Nanoseconds, Wanted::report_only()),
-            drain.figure(NAMES[5], Unit::Nanoseconds, Wanted::report_only()),
-            filtered.figure(NAMES[6], Unit::Nanoseconds, Wanted::at_most(0.25, 0.1)),
-            tracelogging.figure(NAMES[7], Unit::Nanoseconds, described),
-            c.figure(NAMES[8], Unit::Nanoseconds, described),
-            cpp.figure(NAMES[9], Unit::Nanoseconds, described),
+            small.figure(NAMES[0], FigureUnit::Nanoseconds, against_lttng),
+            large.figure(NAMES[1], FigureUnit::Nanoseconds, against_lttng),
+            floor.figure(NAMES[2], FigureUnit::Nanoseconds, Requirement::towards(1.5)),
+            threads.figure(NAMES[3], FigureUnit::Times, Requirement::at_most(1.25, 1.1)),
+            fallback.figure(NAMES[4], FigureUnit::Nanoseconds, Requirement::report_only()),
+            drain.figure(NAMES[5], FigureUnit::Nanoseconds, Requirement::report_only()),
+            filtered.figure(NAMES[6], FigureUnit::Nanoseconds, Requirement::at_most(0.25, 0.1)),
+            tracelogging.figure(NAMES[7], FigureUnit::Nanoseconds, described),
+            c.figure(NAMES[8], FigureUnit::Nanoseconds, described),
+            cpp.figure(NAMES[9], FigureUnit::Nanoseconds, described),
         ];
-        Ok(figures.into_iter().flatten().filter(|f| self.wants(f.name)).collect())
+        Ok(figures.into_iter().flatten().filter(|f| self.is_selected(f.name)).collect())
     }
 
-    /// Runs one round of every side; sides that no figure needs are not run.
-    fn cost_round(&self, costs: &mut Costs) -> Result<()> {
-        let fast = Side::Ours(Writer::Sequence);
-        let (ours, drain) = self.cost(fast, 1, 40, &mut costs.small)?;
+    /// Runs one round of every tracer; tracers that no figure needs are not run.
+    fn run_cost_round(&self, costs: &mut CostRounds) -> Result<()> {
+        let fast = MeasuredTracer::Ours(EventWriter::Sequence);
+        let (ours, drain) = self.measure_cost(fast, 1, 40, &mut costs.small)?;
         costs.drain.add(drain, ours);
-        let floor = self.cost(Side::Floor, 1, 40, &mut costs.floor)?.0;
+        let floor = self.measure_cost(MeasuredTracer::Floor, 1, 40, &mut costs.floor)?.0;
         costs.floor.add(ours, floor);
-        if self.wants("filtered_id_vs_write") {
-            let ids = self.cost(Side::KeptBack(FilterKind::Ids), 1, 40, &mut costs.filtered)?.0;
-            let names = self.cost(Side::KeptBack(FilterKind::Names), 1, 40, &mut costs.filtered)?.0;
+        if self.is_selected("filtered_id_vs_write") {
+            let ids =
+                self.measure_cost(MeasuredTracer::Filtered(FilterKind::Ids), 1, 40, &mut costs.filtered)?.0;
+            let names =
+                self.measure_cost(MeasuredTracer::Filtered(FilterKind::Names), 1, 40, &mut costs.filtered)?.0;
             eprintln!("kept back by 64 ids {:.2?} ns, by 16 names {:.2?} ns", ids, names);
             costs.filtered.add(ids.zip(names).map(|(ids, names)| ids.max(names)), ours);
         }
-        if self.wants("two_threads_vs_one") {
-            let (ours_two, _) = self.cost(fast, 2, 40, &mut costs.threads)?;
-            let (floor_two, _) = self.cost(Side::Floor, 2, 40, &mut costs.threads)?;
+        if self.is_selected("two_threads_vs_one") {
+            let (ours_two, _) = self.measure_cost(fast, 2, 40, &mut costs.threads)?;
+            let (floor_two, _) = self.measure_cost(MeasuredTracer::Floor, 2, 40, &mut costs.threads)?;
             let times = |two: Option<f64>, one: Option<f64>| two.zip(one).map(|(two, one)| two / one);
             costs.threads.add(times(ours_two, ours), times(floor_two, floor));
         }
         if self.lttng.is_none() {
             return Ok(());
         }
-        let lttng = self.cost(Side::Lttng, 1, 40, &mut costs.small)?.0;
+        let lttng = self.measure_cost(MeasuredTracer::Lttng, 1, 40, &mut costs.small)?.0;
         costs.small.add(ours, lttng);
-        if self.wants("tracelogging_rust_vs_lttng") {
-            let described = Side::Ours(Writer::TraceLogging);
-            let ours = self.cost(described, 1, 40, &mut costs.tracelogging)?.0;
+        if self.is_selected("tracelogging_rust_vs_lttng") {
+            let described = MeasuredTracer::Ours(EventWriter::TraceLogging);
+            let ours = self.measure_cost(described, 1, 40, &mut costs.tracelogging)?.0;
             costs.tracelogging.add(ours, lttng);
         }
         for (language, rounds) in Language::ALL.into_iter().zip(&mut costs.native) {
-            if self.wants(language.cost()) && self.native(language).is_some() {
-                let ours = self.cost(Side::Native(language), 1, 40, rounds)?.0;
+            if self.is_selected(language.cost_figure()) && self.find_programs(language).is_some() {
+                let ours = self.measure_cost(MeasuredTracer::Native(language), 1, 40, rounds)?.0;
                 rounds.add(ours, lttng);
             }
         }
-        if self.wants("write_40_by_lock_vs_lttng") {
-            let by_lock = self.cost(Side::Ours(Writer::Lock), 1, 40, &mut costs.fallback)?.0;
+        if self.is_selected("write_40_by_lock_vs_lttng") {
+            let by_lock =
+                self.measure_cost(MeasuredTracer::Ours(EventWriter::Lock), 1, 40, &mut costs.fallback)?.0;
             costs.fallback.add(by_lock, lttng);
         }
-        if self.wants("write_200_vs_lttng") {
-            let ours = self.cost(fast, 1, 200, &mut costs.large)?.0;
-            let lttng = self.cost(Side::Lttng, 1, 200, &mut costs.large)?.0;
+        if self.is_selected("write_200_vs_lttng") {
+            let ours = self.measure_cost(fast, 1, 200, &mut costs.large)?.0;
+            let lttng = self.measure_cost(MeasuredTracer::Lttng, 1, 200, &mut costs.large)?.0;
             costs.large.add(ours, lttng);
         }
         Ok(())
     }
 
-    /// Returns the nanoseconds per event of one side, and those of collecting it. Lossy attempts
+    /// Returns the nanoseconds per event of one tracer, and those of collecting it. Lossy attempts
     /// are counted in `rounds`.
-    fn cost(
+    fn measure_cost(
         &self,
-        side: Side,
+        tracer: MeasuredTracer,
         threads: usize,
         payload: usize,
         rounds: &mut Rounds,
     ) -> Result<(Option<f64>, Option<f64>)> {
-        let collected = |round: &ours::Round| {
-            let drain = round.is_whole().then(|| round.drain_ns_per_event());
+        let collected = |round: &ours::OurRound| {
+            let drain = round.is_without_loss().then(|| round.drain_ns_per_event());
             (drain.map(|_| round.written), drain)
         };
-        for attempt in 0..ATTEMPTS {
-            let load = self.burst(side, threads, payload, FIRST_PAUSE_US << attempt);
-            let (written, drain) = match side {
-                Side::Floor => (Some(self.floor.run(&load)?), None),
-                Side::Lttng => (self.lttng_round(Kind::Snapshot, &load)?, None),
-                Side::KeptBack(by) => {
-                    let round = self.daemon.filtered_round(by, &load, self.folder)?;
-                    (round.is_whole().then_some(round.written), None)
+        for attempt in 0..MAX_ATTEMPTS {
+            let load = self.burst_load(tracer, threads, payload, FIRST_PAUSE_US << attempt);
+            let (written, drain) = match tracer {
+                MeasuredTracer::Floor => (Some(self.floor.run(&load)?), None),
+                MeasuredTracer::Lttng => (self.run_lttng_round(LttngSession::Snapshot, &load)?, None),
+                MeasuredTracer::Filtered(by) => {
+                    let round = self.daemon.run_filtered_round(by, &load, self.folder)?;
+                    (round.is_without_loss().then_some(round.written), None)
                 }
-                Side::Ours(writer) => collected(&self.daemon.round(writer, &load, self.folder)?),
-                Side::Native(language) => collected(&self.native_round(language, &load)?),
+                MeasuredTracer::Ours(writer) => {
+                    collected(&self.daemon.run_round(writer, &load, self.folder)?)
+                }
+                MeasuredTracer::Native(language) => collected(&self.run_native_round(language, &load)?),
             };
             if let Some(written) = written {
                 return Ok((Some(written.ns_per_event()), drain));
@@ -312,67 +315,72 @@ impl<'a> Bench<'a> {
         Ok((None, None))
     }
 
-    fn native(&self, language: Language) -> Option<&Native> {
+    fn find_programs(&self, language: Language) -> Option<&NativePrograms> {
         self.natives.iter().find(|n| n.language == language)
     }
 
-    fn native_round(&self, language: Language, load: &Load) -> Result<ours::Round> {
-        let missing = || Error::IncompleteRun(format!("no program for {}", language.cost()));
-        let program = &self.native(language).ok_or_else(missing)?.writer;
-        self.daemon.native_round(&program.path, load, self.folder)
+    fn run_native_round(&self, language: Language, load: &WriteLoad) -> Result<ours::OurRound> {
+        let missing = || Error::IncompleteRun(format!("no program for {}", language.cost_figure()));
+        let program = &self.find_programs(language).ok_or_else(missing)?.writer;
+        self.daemon.run_native_round(&program.path, load, self.folder)
     }
 
     /// Returns a load with bursts of a little less than half a ring.
-    fn burst(&self, side: Side, threads: usize, payload: usize, pause_us: u64) -> Load {
-        let described = matches!(side, Side::Ours(Writer::TraceLogging) | Side::Native(_));
+    fn burst_load(&self, tracer: MeasuredTracer, threads: usize, payload: usize, pause_us: u64) -> WriteLoad {
+        let described =
+            matches!(tracer, MeasuredTracer::Ours(EventWriter::TraceLogging) | MeasuredTracer::Native(_));
         let head = ours::HEAD_BYTES + if described { ours::SELF_DESCRIBED_BYTES } else { 0 };
         let record = (head + payload as u64).next_multiple_of(8);
         let events = u64::from(ours::RING_BYTES) * 7 / 16 / record;
         let bursts = if self.arguments.quick { 30 } else { 150 };
-        Load { threads, payload, pattern: Pattern::Burst { events, bursts, pause_us } }
+        WriteLoad { threads, payload, pattern: LoadPattern::Burst { events, bursts, pause_us } }
     }
 
-    fn lttng_round(&self, kind: Kind, load: &Load) -> Result<Option<Written>> {
-        self.lttng.as_ref().map_or(Ok(None), |lttng| lttng.round(kind, load, self.folder))
+    fn run_lttng_round(&self, kind: LttngSession, load: &WriteLoad) -> Result<Option<WriteResult>> {
+        self.lttng.as_ref().map_or(Ok(None), |lttng| lttng.run_round(kind, load, self.folder))
     }
 
-    fn sustained(&self) -> Result<Option<Figure>> {
+    fn measure_sustained(&self) -> Result<Option<Figure>> {
         if self.lttng.is_none() {
             return Ok(None);
         }
-        let ours = self.search("ours", |load| {
-            let round = self.daemon.round(Writer::Sequence, load, self.folder)?;
-            Ok(round.is_whole().then_some(round.written))
+        let ours = self.search_rate("ours", |load| {
+            let round = self.daemon.run_round(EventWriter::Sequence, load, self.folder)?;
+            Ok(round.is_without_loss().then_some(round.written))
         })?;
-        let theirs = self.search("LTTng", |load| self.lttng_round(Kind::File, load))?;
+        let theirs = self.search_rate("LTTng", |load| self.run_lttng_round(LttngSession::File, load))?;
         let Some((ours, theirs)) = ours.zip(theirs) else {
-            eprintln!("sustained_vs_lttng left out: a side lost events at every rate");
+            eprintln!("sustained_vs_lttng left out: a tracer lost events at every rate");
             return Ok(None);
         };
         let mut rounds = Rounds::default();
         rounds.add(Some(ours.rate), Some(theirs.rate));
         (0..ours.lost_rounds + theirs.lost_rounds).for_each(|_| rounds.discard());
-        Ok(rounds.figure("sustained_vs_lttng", Unit::PacedEventsPerSecond, Wanted::at_least(1.0, 2.0)))
+        Ok(rounds.figure(
+            "sustained_vs_lttng",
+            FigureUnit::PacedEventsPerSecond,
+            Requirement::at_least(1.0, 2.0),
+        ))
     }
 
-    fn search(
+    fn search_rate(
         &self,
-        side: &str,
-        round: impl Fn(&Load) -> Result<Option<Written>>,
+        tracer: &str,
+        round: impl Fn(&WriteLoad) -> Result<Option<WriteResult>>,
     ) -> Result<Option<sustained::Sustained>> {
         let (length_ms, confirmations) = if self.arguments.quick { (2_000, 1) } else { (10_000, 3) };
         let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        sustained::search(confirmations, |rate| {
+        sustained::search_rate(confirmations, |rate| {
             #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // Positive and far below 2⁶⁴.
-            let pattern = Pattern::Paced { rate: rate as u64, length_ms };
-            let written = round(&Load { threads, payload: 40, pattern })?;
-            let kept = written.is_some_and(|w| w.rate() >= rate * ON_TIME);
+            let pattern = LoadPattern::Paced { rate: rate as u64, length_ms };
+            let written = round(&WriteLoad { threads, payload: 40, pattern })?;
+            let kept = written.is_some_and(|w| w.rate() >= rate * MIN_RATE_FRACTION);
             let word = match written {
                 None => "lost events",
                 Some(_) if kept => "kept",
                 Some(_) => "was late",
             };
-            eprintln!("{side} {word} at {:.2} M events/s", rate / 1e6);
+            eprintln!("{tracer} {word} at {:.2} M events/s", rate / 1e6);
             Ok(kept)
         })
     }

@@ -15,14 +15,14 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, mkfifo};
 
-use super::{Kind, STACK_BYTES};
+use super::{STACK_BYTES, StackCapture};
 use crate::error::{Error, Result};
-use crate::process::{self, failed};
+use crate::process::{self, program_error};
 
 /// Memory of perf's rings; ours have the same size.
-const RING: &str = "2M";
+const RING_SIZE: &str = "2M";
 /// Timeout for perf to inspect the machine's processes.
-const TIMEOUT: Duration = Duration::from_secs(30);
+const START_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A recording perf process.
 #[derive(Debug)]
@@ -36,29 +36,29 @@ pub(super) struct Perf {
 
 impl Perf {
     /// Starts perf; events are recorded when this returns.
-    pub(super) fn start(folder: &Path, kind: Kind) -> Result<Self> {
+    pub(super) fn start(folder: &Path, kind: StackCapture) -> Result<Self> {
         let file = folder.join("perf.data");
-        let [orders, answers] = [folder.join("perf-orders"), folder.join("perf-answers")];
-        for fifo in [&orders, &answers] {
+        let [requests, answers] = [folder.join("perf-requests"), folder.join("perf-answers")];
+        for fifo in [&requests, &answers] {
             let _ = std::fs::remove_file(fifo);
             mkfifo(fifo, Mode::S_IRUSR | Mode::S_IWUSR).map_err(Error::system("a pipe with a name"))?;
         }
         let before = process::time_of_children()?;
         let mut command = Command::new("perf");
-        command.args(["record", "-q", "-a", "-e", "sched:sched_switch", "-m", RING, "-D", "-1"]);
+        command.args(["record", "-q", "-a", "-e", "sched:sched_switch", "-m", RING_SIZE, "-D", "-1"]);
         command
-            .arg(format!("--control=fifo:{},{}", orders.display(), answers.display()))
+            .arg(format!("--control=fifo:{},{}", requests.display(), answers.display()))
             .arg("-o")
             .arg(&file);
         match kind {
-            Kind::Plain => {}
-            Kind::Chains => drop(command.args(["--call-graph", "fp"])),
-            Kind::Unwound => drop(command.args(["--call-graph", &format!("dwarf,{STACK_BYTES}")])),
+            StackCapture::Plain => {}
+            StackCapture::Chains => drop(command.args(["--call-graph", "fp"])),
+            StackCapture::Unwound => drop(command.args(["--call-graph", &format!("dwarf,{STACK_BYTES}")])),
         }
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
-        let child = command.spawn().map_err(|e| failed(&command, e.to_string()))?;
+        let child = command.spawn().map_err(|e| program_error(&command, e.to_string()))?;
         let mut perf = Self { child, command, file, before };
-        match perf.enable(&orders, &answers) {
+        match perf.enable(&requests, &answers) {
             Ok(()) => Ok(perf),
             Err(error) => {
                 let _ = perf.child.kill();
@@ -67,11 +67,11 @@ impl Perf {
         }
     }
 
-    fn enable(&mut self, orders: &Path, answers: &Path) -> Result<()> {
+    fn enable(&mut self, requests: &Path, answers: &Path) -> Result<()> {
         // Opened for reading and writing, so that neither end waits for the other.
         let both = |path: &Path| File::options().read(true).write(true).open(path).map_err(Error::file(path));
-        let (mut order, mut answer) = (both(orders)?, both(answers)?);
-        order.write_all(b"enable\n").map_err(Error::file(orders))?;
+        let (mut request, mut answer) = (both(requests)?, both(answers)?);
+        request.write_all(b"enable\n").map_err(Error::file(requests))?;
         let (send, receive) = std::sync::mpsc::channel();
         std::thread::spawn(move || {
             let _ = answer.read(&mut [0; 16]);
@@ -80,8 +80,8 @@ impl Perf {
         let begun = Instant::now();
         while receive.recv_timeout(Duration::from_millis(20)).is_err() {
             let is_over = self.child.try_wait().map_err(Error::file(answers))?.is_some();
-            if is_over || begun.elapsed() > TIMEOUT {
-                return Err(failed(&self.command, "does not begin to record".into()));
+            if is_over || begun.elapsed() > START_TIMEOUT {
+                return Err(program_error(&self.command, "does not begin to record".into()));
             }
         }
         Ok(())

@@ -18,30 +18,29 @@ use nix::unistd::Pid;
 use crate::error::{Error, Result};
 use crate::figure;
 use crate::peer::this_program;
-use crate::process::failed;
+use crate::process::program_error;
 
 /// The amount of work.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Load {
+pub(super) struct SwitchLoad {
     /// Number of times that the byte goes back and forth in a batch.
     pub(super) passes: u32,
     pub(super) batches: u32,
     /// Pause before each batch.
-    pub(super) rest: Duration,
+    pub(super) pause: Duration,
 }
 
-impl Load {
+impl SwitchLoad {
     /// Returns the context switches of all batches.
     pub(super) fn switches(self) -> u64 {
         2 * u64::from(self.passes) * u64::from(self.batches)
     }
 }
 
-/// The running workload.
 #[derive(Debug)]
 pub(super) struct Workload {
     child: Child,
-    orders: Option<ChildStdin>,
+    requests: Option<ChildStdin>,
     answers: BufReader<ChildStdout>,
 }
 
@@ -49,25 +48,26 @@ impl Workload {
     pub(super) fn start() -> Result<Self> {
         let mut command = Command::new(this_program()?);
         command.arg("ping-pong").stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().map_err(|e| failed(&command, e.to_string()))?;
-        let orders = child.stdin.take();
-        let answers = child.stdout.take().ok_or_else(|| failed(&command, "has no output".into()))?;
-        Ok(Self { child, orders, answers: BufReader::new(answers) })
+        let mut child = command.spawn().map_err(|e| program_error(&command, e.to_string()))?;
+        let requests = child.stdin.take();
+        let answers = child.stdout.take().ok_or_else(|| program_error(&command, "has no output".into()))?;
+        Ok(Self { child, requests, answers: BufReader::new(answers) })
     }
 
     /// Runs the batches and returns the nanoseconds per switch of the median batch.
-    pub(super) fn run(&mut self, load: Load) -> Result<f64> {
+    pub(super) fn run(&mut self, load: SwitchLoad) -> Result<f64> {
         let mut took = Vec::new();
         for _ in 0..load.batches {
-            std::thread::sleep(load.rest);
-            took.push(self.batch(load.passes)? / (2.0 * f64::from(load.passes)));
+            std::thread::sleep(load.pause);
+            took.push(self.run_batch(load.passes)? / (2.0 * f64::from(load.passes)));
         }
-        figure::middle(took.into_iter()).ok_or_else(|| Error::IncompleteRun("no batches to measure".into()))
+        figure::median_of(took.into_iter())
+            .ok_or_else(|| Error::IncompleteRun("no batches to measure".into()))
     }
 
-    fn batch(&mut self, passes: u32) -> Result<f64> {
+    fn run_batch(&mut self, passes: u32) -> Result<f64> {
         let mut line = String::new();
-        let sent = self.orders.as_mut().map(|orders| writeln!(orders, "{passes}"));
+        let sent = self.requests.as_mut().map(|requests| writeln!(requests, "{passes}"));
         sent.unwrap_or(Ok(()))
             .and_then(|()| self.answers.read_line(&mut line))
             .map_err(Error::file(Path::new("the workload")))?;
@@ -78,7 +78,7 @@ impl Workload {
 
 impl Drop for Workload {
     fn drop(&mut self) {
-        drop(self.orders.take());
+        drop(self.requests.take());
         let _ = self.child.wait();
     }
 }
@@ -90,7 +90,7 @@ pub(crate) fn ping_pong() -> Result<()> {
     let ((mut from_there, to_here), (from_here, mut to_there)) = (pipe()?, pipe()?);
     let mut echo = Command::new(this_program()?);
     echo.arg0("echo").arg("echo").stdin(from_here).stdout(to_here);
-    let mut child = echo.spawn().map_err(|e| failed(&echo, e.to_string()))?;
+    let mut child = echo.spawn().map_err(|e| program_error(&echo, e.to_string()))?;
     drop(echo);
     let mut byte = [1];
     let mut pass = |times: u32| -> std::io::Result<()> {
@@ -100,9 +100,9 @@ pub(crate) fn ping_pong() -> Result<()> {
         }
         Ok(())
     };
-    for order in std::io::stdin().lock().lines() {
+    for request in std::io::stdin().lock().lines() {
         let in_pipe = || Error::file(Path::new("a pipe"));
-        let passes = order.map_err(in_pipe())?.trim().parse().unwrap_or(0);
+        let passes = request.map_err(in_pipe())?.trim().parse().unwrap_or(0);
         let begun = Instant::now();
         pass(passes).map_err(in_pipe())?;
         println!("{}", begun.elapsed().as_nanos());

@@ -18,13 +18,14 @@ use std::time::Instant;
 use traceweir::{Provider, write_event};
 
 use crate::error::{Error, Result};
-use crate::figure::{Figure, Rounds, Unit, Wanted};
+use crate::figure::{Figure, FigureUnit, Requirement, Rounds};
 use crate::peer::this_program;
-use crate::process::{self, failed};
+use crate::process::{self, program_error};
 use crate::write::TRACELOGGING;
-use crate::write::filtered::Elsewhere;
-use crate::write::native::Native;
-use crate::write::ours::{self, Daemon};
+use crate::write::filtered::ExcludingSession;
+use crate::write::native::NativePrograms;
+use crate::write::offer::{KEYWORD, LEVEL};
+use crate::write::ours::{self, BenchDaemon};
 
 /// Passes of the shorter counted run, and of a timed run.
 const PASSES: u64 = 1_000_000;
@@ -33,39 +34,38 @@ const CACHEGRIND: [&str; 3] = ["--tool=cachegrind", "--cache-sim=no", "--cachegr
 
 /// The content of the loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum Site {
+pub(crate) enum LoopSite {
     /// A disabled provider is asked whether it is enabled.
     Provider,
     /// The same for a provider that a session has enabled, but not in this process.
     LeftOut,
     /// A disabled `write_event!`.
     TraceLogging,
-    /// A flag is tested.
     Flag,
 }
 
 /// The role `disabled`: runs the passes and prints the nanoseconds.
-pub(crate) fn run_loop(site: Site, passes: u64) -> Result<()> {
+pub(crate) fn run_loop(site: LoopSite, passes: u64) -> Result<()> {
     let nanoseconds = match site {
-        Site::Provider | Site::LeftOut => {
+        LoopSite::Provider | LoopSite::LeftOut => {
             let provider = Provider::register(ours::PROVIDER, None)?;
-            if provider.enabled(4, 1) {
+            if provider.enabled(LEVEL, KEYWORD) {
                 return Err(Error::IncompleteRun("the provider is enabled".to_owned()));
             }
-            time(|| ask_provider(&provider, passes))
+            measure_ns(|| test_provider(&provider, passes))
         }
-        Site::TraceLogging => time(|| pass_events(passes)),
-        Site::Flag => time(|| ask_flag(&AtomicBool::new(false), passes)),
+        LoopSite::TraceLogging => measure_ns(|| pass_events(passes)),
+        LoopSite::Flag => measure_ns(|| test_flag(&AtomicBool::new(false), passes)),
     };
     println!("{nanoseconds}");
     Ok(())
 }
 
 #[inline(never)]
-fn ask_provider(provider: &Provider, passes: u64) {
+fn test_provider(provider: &Provider, passes: u64) {
     for _ in 0..passes {
-        if black_box(provider).enabled(4, 1) {
-            reached();
+        if black_box(provider).enabled(LEVEL, KEYWORD) {
+            count_reached();
         }
     }
 }
@@ -88,10 +88,10 @@ fn pass_events(passes: u64) {
 }
 
 #[inline(never)]
-fn ask_flag(flag: &AtomicBool, passes: u64) {
+fn test_flag(flag: &AtomicBool, passes: u64) {
     for _ in 0..passes {
         if black_box(flag).load(Ordering::Relaxed) {
-            reached();
+            count_reached();
         }
     }
 }
@@ -99,18 +99,18 @@ fn ask_flag(flag: &AtomicBool, passes: u64) {
 /// Runs where an event would be written.
 #[cold]
 #[inline(never)]
-fn reached() {
+fn count_reached() {
     static REACHED: AtomicU64 = AtomicU64::new(0);
     REACHED.fetch_add(1, Ordering::Relaxed);
 }
 
-fn time(work: impl FnOnce()) -> u128 {
+fn measure_ns(work: impl FnOnce()) -> u128 {
     let before = Instant::now();
     work();
     before.elapsed().as_nanos()
 }
 
-fn is_counted(name: &str) -> bool {
+fn has_valgrind_for(name: &str) -> bool {
     let installed = process::run(Command::new("valgrind").arg("--version"), Stdio::null());
     let counted = installed.is_ok_and(|ended| ended.success);
     if !counted {
@@ -121,118 +121,132 @@ fn is_counted(name: &str) -> bool {
 
 /// Measures a site in a process that a filter excludes, compared with a disabled one; `None` if
 /// valgrind is not installed.
-pub(crate) fn measure_left_out(daemon: &Daemon, folder: &Path) -> Result<Option<Figure>> {
+pub(crate) fn measure_left_out(daemon: &BenchDaemon, folder: &Path) -> Result<Option<Figure>> {
     const NAME: &str = "filtered_pid_extra_instructions";
-    if !is_counted(NAME) {
+    if !has_valgrind_for(NAME) {
         return Ok(None);
     }
-    let session = Elsewhere::start(daemon, &folder.join("elsewhere.etl"))?;
-    let left_out = per_pass(Site::LeftOut, daemon.runtime());
+    let session = ExcludingSession::start(daemon, &folder.join("elsewhere.etl"))?;
+    let left_out = instructions_per_pass(LoopSite::LeftOut, daemon.runtime());
     session.stop()?;
-    Ok(difference(
+    Ok(difference_figure(
         NAME,
         left_out?,
-        per_pass(Site::Provider, &folder.join("nobody"))?,
-        Wanted::at_most(0.0, 0.0),
+        instructions_per_pass(LoopSite::Provider, &folder.join("no-daemon"))?,
+        Requirement::at_most(0.0, 0.0),
     ))
 }
 
 /// Measures a disabled site; `None` if valgrind is not installed.
 pub(crate) fn measure(folder: &Path) -> Result<Option<Figure>> {
     const NAME: &str = "disabled_extra_instructions";
-    if !is_counted(NAME) {
+    if !has_valgrind_for(NAME) {
         return Ok(None);
     }
-    let folder = &folder.join("nobody");
-    let (provider, flag) = (per_pass(Site::Provider, folder)?, per_pass(Site::Flag, folder)?);
-    let [ours, plain] = [Site::Provider, Site::Flag].map(|site| nanoseconds(site, folder));
+    let folder = &folder.join("no-daemon");
+    let (provider, flag) =
+        (instructions_per_pass(LoopSite::Provider, folder)?, instructions_per_pass(LoopSite::Flag, folder)?);
+    let [ours, plain] = [LoopSite::Provider, LoopSite::Flag].map(|site| ns_per_pass(site, folder));
     eprintln!("a disabled site takes {:.2} ns, a flag test {:.2} ns", ours?, plain?);
-    Ok(difference(NAME, provider, flag, Wanted::at_most(2.0, 1.0)))
+    Ok(difference_figure(NAME, provider, flag, Requirement::at_most(2.0, 1.0)))
 }
 
 /// Like [`measure`], for `write_event!`.
 pub(crate) fn measure_tracelogging(folder: &Path) -> Result<Option<Figure>> {
     const NAME: &str = "tracelogging_rust_disabled_extra_instructions";
-    if !is_counted(NAME) {
+    if !has_valgrind_for(NAME) {
         return Ok(None);
     }
-    let folder = &folder.join("nobody");
-    let (event, flag) = (per_pass(Site::TraceLogging, folder)?, per_pass(Site::Flag, folder)?);
-    Ok(difference(NAME, event, flag, Wanted::at_most(2.0, 1.0)))
+    let folder = &folder.join("no-daemon");
+    let (event, flag) = (
+        instructions_per_pass(LoopSite::TraceLogging, folder)?,
+        instructions_per_pass(LoopSite::Flag, folder)?,
+    );
+    Ok(difference_figure(NAME, event, flag, Requirement::at_most(2.0, 1.0)))
 }
 
 /// Like [`measure`], for `TraceLoggingWrite`; the flag test is in the same language.
-pub(crate) fn measure_native(native: &Native, folder: &Path) -> Result<Option<Figure>> {
-    let name = native.language.disabled();
-    if !is_counted(name) {
+pub(crate) fn measure_native(native: &NativePrograms, folder: &Path) -> Result<Option<Figure>> {
+    let name = native.language.disabled_figure();
+    if !has_valgrind_for(name) {
         return Ok(None);
     }
-    let folder = folder.join("nobody");
-    let per_pass = |what: &str| {
-        per_pass_of(|passes| {
+    let folder = folder.join("no-daemon");
+    let native_instructions = |what: &str| {
+        instructions_per_pass_of(|passes| {
             let mut command = Command::new("valgrind");
             command.args(CACHEGRIND).arg(&native.disabled.path).arg(what).arg(passes.to_string());
             command.env("TRACEWEIR_RUNTIME_DIR", &folder);
             command
         })
     };
-    Ok(difference(name, per_pass("event")?, per_pass("flag")?, Wanted::at_most(2.0, 1.0)))
+    Ok(difference_figure(
+        name,
+        native_instructions("event")?,
+        native_instructions("flag")?,
+        Requirement::at_most(2.0, 1.0),
+    ))
 }
 
 /// Returns a figure that bounds the difference, rounded to hundredths of an instruction: background
 /// threads change it by a millionth.
-fn difference(name: &'static str, ours: f64, peer: f64, wanted: Wanted) -> Option<Figure> {
+fn difference_figure(name: &'static str, ours: f64, peer: f64, requirement: Requirement) -> Option<Figure> {
     let mut rounds = Rounds::default();
     rounds.add(Some(ours), Some(peer));
-    let figure = rounds.figure(name, Unit::Instructions, wanted)?;
+    let figure = rounds.figure(name, FigureUnit::Instructions, requirement)?;
     // Avoids a negative zero.
     let ratio = ((ours - peer) * 100.0).round() / 100.0;
     Some(Figure { ratio: if ratio == 0.0 { 0.0 } else { ratio }, ..figure })
 }
 
-fn per_pass(site: Site, folder: &Path) -> Result<f64> {
+fn instructions_per_pass(site: LoopSite, folder: &Path) -> Result<f64> {
     let this = this_program()?;
-    per_pass_of(|passes| {
+    instructions_per_pass_of(|passes| {
         let mut command = Command::new("valgrind");
-        with_role(command.args(CACHEGRIND).arg(&this), site, passes, folder);
+        add_role_arguments(command.args(CACHEGRIND).arg(&this), site, passes, folder);
         command
     })
 }
 
 /// Returns the instructions of one pass, given a command for any number of passes.
 #[allow(clippy::cast_precision_loss)] // Instructions are far below 2⁵³.
-fn per_pass_of(command: impl Fn(u64) -> Command) -> Result<f64> {
-    let (one, two) = (instructions(command(PASSES))?, instructions(command(2 * PASSES))?);
+fn instructions_per_pass_of(command: impl Fn(u64) -> Command) -> Result<f64> {
+    let (one, two) = (count_instructions(command(PASSES))?, count_instructions(command(2 * PASSES))?);
     Ok(two.saturating_sub(one) as f64 / PASSES as f64)
 }
 
-fn instructions(mut command: Command) -> Result<u64> {
+fn count_instructions(mut command: Command) -> Result<u64> {
     let ended = process::run(&mut command, Stdio::null())?;
-    let counted = ended.stderr.lines().find_map(instructions_in);
-    counted.filter(|_| ended.success).ok_or_else(|| failed(&command, ended.stderr))
+    let counted = ended.stderr.lines().find_map(parse_instructions);
+    counted.filter(|_| ended.success).ok_or_else(|| program_error(&command, ended.stderr))
 }
 
 /// Parses the number in valgrind's line `==1== I refs: 1,234`.
-fn instructions_in(line: &str) -> Option<u64> {
+fn parse_instructions(line: &str) -> Option<u64> {
     let (_, number) = line.split_once("refs:").filter(|(name, _)| name.contains('I'))?;
     number.trim().replace(',', "").parse().ok()
 }
 
 #[allow(clippy::cast_precision_loss)] // Nanoseconds are far below 2⁵³.
-fn nanoseconds(site: Site, folder: &Path) -> Result<f64> {
+fn ns_per_pass(site: LoopSite, folder: &Path) -> Result<f64> {
     let mut command = Command::new(this_program()?);
-    let ended = process::run(with_role(&mut command, site, TIMED_PASSES, folder), Stdio::piped())?;
+    let ended = process::run(add_role_arguments(&mut command, site, TIMED_PASSES, folder), Stdio::piped())?;
     let total: u64 = ended.stdout.trim().parse().map_err(|_| Error::IncompleteRun(ended.stderr))?;
     Ok(total as f64 / TIMED_PASSES as f64)
 }
 
 /// Adds the arguments of the role, and the daemon of this folder if there is one.
-fn with_role<'c>(command: &'c mut Command, site: Site, passes: u64, folder: &Path) -> &'c mut Command {
+fn add_role_arguments<'c>(
+    command: &'c mut Command,
+    site: LoopSite,
+    passes: u64,
+    folder: &Path,
+) -> &'c mut Command {
     let name = match site {
-        Site::Provider => "provider",
-        Site::LeftOut => "left-out",
-        Site::TraceLogging => "trace-logging",
-        Site::Flag => "flag",
+        LoopSite::Provider => "provider",
+        LoopSite::LeftOut => "left-out",
+        LoopSite::TraceLogging => "trace-logging",
+        LoopSite::Flag => "flag",
     };
     command.env("TRACEWEIR_RUNTIME_DIR", folder);
     command.args(["disabled", name, &passes.to_string()])
@@ -244,8 +258,8 @@ mod tests {
 
     #[test]
     fn instructions_are_read_from_valgrinds_summary() {
-        assert_eq!(instructions_in("==77== I   refs:      1,234,567"), Some(1_234_567));
-        assert_eq!(instructions_in("==77== I refs: 12"), Some(12));
-        assert_eq!(instructions_in("==77== Command: ./x"), None);
+        assert_eq!(parse_instructions("==77== I   refs:      1,234,567"), Some(1_234_567));
+        assert_eq!(parse_instructions("==77== I refs: 12"), Some(12));
+        assert_eq!(parse_instructions("==77== Command: ./x"), None);
     }
 }

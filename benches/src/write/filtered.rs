@@ -12,22 +12,20 @@ use traceweir::Session;
 use traceweir::session::Filter;
 
 use crate::error::Result;
-use crate::write::ours::{self, Daemon};
+use crate::write::ours::{self, BenchDaemon};
 
 /// A session that has the bench's provider enabled only in a process that is not measured.
-pub(crate) struct Elsewhere {
+pub(crate) struct ExcludingSession {
     session: Session,
 }
 
-impl Elsewhere {
-    /// Starts the session in a daemon.
-    pub(crate) fn start(daemon: &Daemon, file: &std::path::Path) -> Result<Self> {
+impl ExcludingSession {
+    pub(crate) fn start(daemon: &BenchDaemon, file: &std::path::Path) -> Result<Self> {
         let session = ours::plain_session(file).daemon_at(daemon.runtime());
         let filter = Filter::process_ids(&[std::process::id()]);
         Ok(Self { session: ours::start_session(session, Some(filter))? })
     }
 
-    /// Stops the session.
     pub(crate) fn stop(self) -> Result<()> {
         self.session.stop()?;
         Ok(())

@@ -1,4 +1,4 @@
-//! The load that every side puts on its tracer, and its result.
+//! The load that is put on every measured tracer, and its result.
 //!
 //! ```text
 //!   burst   ▓▓▓▓        ▓▓▓▓        ▓▓▓▓        fits into the buffers, emptied in the pauses
@@ -25,47 +25,46 @@ use crate::error::{Error, Result};
 
 /// Bursts at the start that touch all memory and are not counted.
 pub(crate) const WARM_BURSTS: u64 = 24;
-const TICK: Duration = Duration::from_millis(1);
+const PACING_STEP: Duration = Duration::from_millis(1);
 
 /// Amount and timing of the events to write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Load {
+pub(crate) struct WriteLoad {
     /// Number of writing threads, each on its own processor.
     pub(crate) threads: usize,
     /// Size of an event's payload in bytes: u32, u64 and a text.
     pub(crate) payload: usize,
     /// The timing of the events.
-    pub(crate) pattern: Pattern,
+    pub(crate) pattern: LoadPattern,
 }
 
 /// The timing of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Pattern {
+pub(crate) enum LoadPattern {
     /// Bursts of `events` events by each thread, with pauses.
     Burst { events: u64, bursts: u64, pause_us: u64 },
     /// `rate` events per second by all threads together, for `length_ms`.
     Paced { rate: u64, length_ms: u64 },
 }
 
-impl Load {
+impl WriteLoad {
     /// Returns the arguments for a program that puts this load on its tracer.
     pub(crate) fn arguments(&self) -> Vec<String> {
         let (name, numbers) = match self.pattern {
-            Pattern::Burst { events, bursts, pause_us } => ("burst", vec![events, bursts, pause_us]),
-            Pattern::Paced { rate, length_ms } => ("paced", vec![rate, length_ms]),
+            LoadPattern::Burst { events, bursts, pause_us } => ("burst", vec![events, bursts, pause_us]),
+            LoadPattern::Paced { rate, length_ms } => ("paced", vec![rate, length_ms]),
         };
         let sizes = [self.threads.to_string(), self.payload.to_string()];
         std::iter::once(name.to_owned()).chain(sizes).chain(numbers.iter().map(u64::to_string)).collect()
     }
 
-    /// Parses a load from arguments.
     pub(crate) fn parse(arguments: &[String]) -> Option<Self> {
         let (name, numbers) = arguments.split_first()?;
         let numbers: Vec<u64> = numbers.iter().map(|n| n.parse().ok()).collect::<Option<_>>()?;
         let (&[threads, payload], numbers) = numbers.split_first_chunk()?;
         let pattern = match (name.as_str(), numbers) {
-            ("burst", &[events, bursts, pause_us]) => Pattern::Burst { events, bursts, pause_us },
-            ("paced", &[rate, length_ms]) => Pattern::Paced { rate, length_ms },
+            ("burst", &[events, bursts, pause_us]) => LoadPattern::Burst { events, bursts, pause_us },
+            ("paced", &[rate, length_ms]) => LoadPattern::Paced { rate, length_ms },
             _ => return None,
         };
         Some(Self {
@@ -76,12 +75,12 @@ impl Load {
     }
 
     /// Returns all events that a burst load writes, including the warm-up; `None` for a paced one.
-    pub(crate) fn offered(&self) -> Option<u64> {
+    pub(crate) fn offered_events(&self) -> Option<u64> {
         match self.pattern {
-            Pattern::Burst { events, bursts, .. } => {
+            LoadPattern::Burst { events, bursts, .. } => {
                 Some((WARM_BURSTS + bursts) * events * self.threads as u64)
             }
-            Pattern::Paced { .. } => None,
+            LoadPattern::Paced { .. } => None,
         }
     }
 
@@ -93,16 +92,16 @@ impl Load {
     }
 
     /// Runs the load on `emit`, which writes the requested number of events.
-    pub(crate) fn run(&self, emit: &(impl Fn(u64) + Sync)) -> Result<Written> {
+    pub(crate) fn run(&self, emit: &(impl Fn(u64) + Sync)) -> Result<WriteResult> {
         let barrier = Barrier::new(self.threads);
-        let work = |thread: usize| -> Result<Written> {
+        let work = |thread: usize| -> Result<WriteResult> {
             pin_thread(thread)?;
             let started = Instant::now();
             let mut written = match self.pattern {
-                Pattern::Burst { events, bursts, pause_us } => {
+                LoadPattern::Burst { events, bursts, pause_us } => {
                     write_bursts(&barrier, events, bursts, Duration::from_micros(pause_us), emit)?
                 }
-                Pattern::Paced { rate, length_ms } => {
+                LoadPattern::Paced { rate, length_ms } => {
                     #[allow(clippy::cast_precision_loss)] // Rates are far below 2⁵³.
                     let each = rate as f64 / self.threads as f64;
                     write_paced(&barrier, each, Duration::from_millis(length_ms), emit)?
@@ -113,7 +112,7 @@ impl Load {
         };
         thread::scope(|scope| {
             let threads: Vec<_> = (0..self.threads).map(|t| scope.spawn(move || work(t))).collect();
-            let mut sum = Written::default();
+            let mut sum = WriteResult::default();
             for thread in threads {
                 let one = thread
                     .join()
@@ -129,7 +128,7 @@ impl Load {
 
 /// The events that were written, and the time that they took.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Written {
+pub(crate) struct WriteResult {
     /// Number of events that count.
     pub(crate) events: u64,
     /// Processor time of the writing threads inside the writing.
@@ -139,7 +138,7 @@ pub(crate) struct Written {
 }
 
 #[allow(clippy::cast_precision_loss)] // Counts and nanoseconds are far below 2⁵³.
-impl Written {
+impl WriteResult {
     /// Returns the nanoseconds of processor time per event.
     pub(crate) fn ns_per_event(&self) -> f64 {
         self.cpu.as_nanos() as f64 / self.events.max(1) as f64
@@ -151,13 +150,13 @@ impl Written {
     }
 }
 
-impl fmt::Display for Written {
+impl fmt::Display for WriteResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} {} {}", self.events, self.cpu.as_nanos(), self.wall.as_nanos())
     }
 }
 
-impl FromStr for Written {
+impl FromStr for WriteResult {
     type Err = Error;
 
     fn from_str(line: &str) -> Result<Self> {
@@ -166,7 +165,7 @@ impl FromStr for Written {
             [events, cpu, wall] => {
                 Ok(Self { events, cpu: Duration::from_nanos(cpu), wall: Duration::from_nanos(wall) })
             }
-            _ => Err(Error::IncompleteRun(format!("a writer said {line:?} instead of three numbers"))),
+            _ => Err(Error::IncompleteRun(format!("a writer printed {line:?} instead of three numbers"))),
         }
     }
 }
@@ -180,15 +179,15 @@ fn pin_thread(processor: usize) -> Result<()> {
         .map_err(Error::system("choosing a processor"))
 }
 
-fn thread_time() -> Result<Duration> {
+fn thread_cpu_time() -> Result<Duration> {
     clock_gettime(ClockId::CLOCK_THREAD_CPUTIME_ID).map(Duration::from).map_err(Error::system("thread time"))
 }
 
 /// Calls `emit` for `events` events and adds them to `written`.
-fn count(written: &mut Written, events: u64, emit: &impl Fn(u64)) -> Result<()> {
-    let before = thread_time()?;
+fn emit_counted(written: &mut WriteResult, events: u64, emit: &impl Fn(u64)) -> Result<()> {
+    let before = thread_cpu_time()?;
     emit(events);
-    written.cpu += thread_time()?.saturating_sub(before);
+    written.cpu += thread_cpu_time()?.saturating_sub(before);
     written.events += events;
     Ok(())
 }
@@ -199,22 +198,22 @@ fn write_bursts(
     bursts: u64,
     pause: Duration,
     emit: &impl Fn(u64),
-) -> Result<Written> {
-    let mut written = Written::default();
+) -> Result<WriteResult> {
+    let mut written = WriteResult::default();
     for burst in 0..WARM_BURSTS + bursts {
         barrier.wait();
         if burst < WARM_BURSTS {
             emit(events);
         } else {
-            count(&mut written, events, emit)?;
+            emit_counted(&mut written, events, emit)?;
         }
         thread::sleep(pause);
     }
     Ok(written)
 }
 
-fn write_paced(barrier: &Barrier, rate: f64, length: Duration, emit: &impl Fn(u64)) -> Result<Written> {
-    let mut written = Written::default();
+fn write_paced(barrier: &Barrier, rate: f64, length: Duration, emit: &impl Fn(u64)) -> Result<WriteResult> {
+    let mut written = WriteResult::default();
     barrier.wait();
     let start = Instant::now();
     loop {
@@ -223,7 +222,7 @@ fn write_paced(barrier: &Barrier, rate: f64, length: Duration, emit: &impl Fn(u6
         let due = (rate * now.as_secs_f64()) as u64;
         if due > written.events {
             let events = due - written.events;
-            count(&mut written, events, emit)?;
+            emit_counted(&mut written, events, emit)?;
         }
         if now == length {
             return Ok(written);
@@ -231,7 +230,7 @@ fn write_paced(barrier: &Barrier, rate: f64, length: Duration, emit: &impl Fn(u6
         // A thread that is late continues at once with the events that have become due.
         let spent = start.elapsed();
         if spent.as_millis() == now.as_millis() {
-            thread::sleep(TICK - Duration::from_nanos(u64::from(spent.subsec_nanos()) % 1_000_000));
+            thread::sleep(PACING_STEP - Duration::from_nanos(u64::from(spent.subsec_nanos()) % 1_000_000));
         }
     }
 }
@@ -242,18 +241,25 @@ mod tests {
 
     use super::*;
 
-    fn burst(threads: usize) -> Load {
-        Load { threads, payload: 40, pattern: Pattern::Burst { events: 100, bursts: 3, pause_us: 1 } }
+    fn burst(threads: usize) -> WriteLoad {
+        WriteLoad {
+            threads,
+            payload: 40,
+            pattern: LoadPattern::Burst { events: 100, bursts: 3, pause_us: 1 },
+        }
     }
 
     #[test]
     fn load_reads_back_from_its_arguments() {
-        let paced =
-            Load { threads: 2, payload: 200, pattern: Pattern::Paced { rate: 1_000_000, length_ms: 10 } };
+        let paced = WriteLoad {
+            threads: 2,
+            payload: 200,
+            pattern: LoadPattern::Paced { rate: 1_000_000, length_ms: 10 },
+        };
         for load in [burst(1), paced] {
-            assert_eq!(Load::parse(&load.arguments()), Some(load));
+            assert_eq!(WriteLoad::parse(&load.arguments()), Some(load));
         }
-        assert_eq!(Load::parse(&["burst".to_owned(), "1".to_owned()]), None);
+        assert_eq!(WriteLoad::parse(&["burst".to_owned(), "1".to_owned()]), None);
         assert_eq!(burst(1).text().len(), 28);
     }
 
@@ -263,13 +269,17 @@ mod tests {
         let load = burst(2);
         let written = load.run(&|n| _ = calls.fetch_add(n, Ordering::Relaxed)).unwrap();
         assert_eq!(written.events, 2 * 3 * 100);
-        assert_eq!(Some(calls.into_inner()), load.offered());
+        assert_eq!(Some(calls.into_inner()), load.offered_events());
     }
 
     #[test]
     fn paced_load_writes_only_due_events() {
         let calls = AtomicU64::new(0);
-        let load = Load { threads: 2, payload: 40, pattern: Pattern::Paced { rate: 100_000, length_ms: 50 } };
+        let load = WriteLoad {
+            threads: 2,
+            payload: 40,
+            pattern: LoadPattern::Paced { rate: 100_000, length_ms: 50 },
+        };
         let written = load.run(&|n| _ = calls.fetch_add(n, Ordering::Relaxed)).unwrap();
         assert_eq!((written.events, calls.into_inner()), (5_000, 5_000));
         assert!(written.wall >= Duration::from_millis(50));
@@ -277,9 +287,9 @@ mod tests {
 
     #[test]
     fn result_reads_back_from_its_line() {
-        let written = Written { events: 4, cpu: Duration::from_nanos(100), wall: Duration::from_secs(2) };
-        assert_eq!(written.to_string().parse::<Written>().unwrap(), written);
+        let written = WriteResult { events: 4, cpu: Duration::from_nanos(100), wall: Duration::from_secs(2) };
+        assert_eq!(written.to_string().parse::<WriteResult>().unwrap(), written);
         assert!((written.ns_per_event() - 25.0).abs() < 1e-9 && (written.rate() - 2.0).abs() < 1e-9);
-        assert!("1 2".parse::<Written>().is_err());
+        assert!("1 2".parse::<WriteResult>().is_err());
     }
 }

@@ -20,8 +20,8 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::error::{Error, Result};
-use crate::process::{self, failed};
-use crate::write::load::{Load, Written};
+use crate::process::{self, program_error};
+use crate::write::load::{WriteLoad, WriteResult};
 use crate::write::program::Program;
 
 /// Number of sub-buffers for each processor.
@@ -29,9 +29,9 @@ const SUB_BUFFERS: u64 = 8;
 const SESSION: &str = "traceweir-bench";
 const CHANNEL: &str = "channel";
 /// The least size of a snapshot in bytes; less means that nothing was traced.
-const LEAST_SNAPSHOT: u64 = 1 << 20;
+const MIN_SNAPSHOT_BYTES: u64 = 1 << 20;
 
-impl Kind {
+impl LttngSession {
     /// Returns the size of a sub-buffer in MiB. A shared disk stalls for tens of milliseconds now
     /// and then: with smaller buffers, file sessions would measure other users of the disk.
     const fn sub_buffer_mib(self) -> u64 {
@@ -50,16 +50,14 @@ impl Kind {
 /// A running session daemon, and the program that writes.
 #[derive(Debug)]
 pub(crate) struct Lttng {
-    /// The version that LTTng reports.
     pub(crate) version: String,
     program: Program,
     home: PathBuf,
     daemon: Option<Child>,
 }
 
-/// The kind of LTTng session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum LttngSession {
     /// Keeps the newest events in memory.
     Snapshot,
     /// Writes all events to files.
@@ -82,34 +80,39 @@ impl Lttng {
     }
 
     fn start_daemon(&mut self) -> Result<()> {
-        if self.answers() {
+        if self.is_answering() {
             eprintln!("the LTTng session daemon that runs already is used");
             return Ok(());
         }
         let mut command = Command::new("lttng-sessiond");
         command.arg("--no-kernel").env("LTTNG_HOME", &self.home);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        self.daemon = Some(command.spawn().map_err(|e| failed(&command, e.to_string()))?);
+        self.daemon = Some(command.spawn().map_err(|e| program_error(&command, e.to_string()))?);
         let deadline = Instant::now() + Duration::from_secs(20);
-        while !self.answers() {
+        while !self.is_answering() {
             if Instant::now() > deadline {
-                return Err(failed(&command, "does not answer".to_owned()));
+                return Err(program_error(&command, "does not answer".to_owned()));
             }
             thread::sleep(Duration::from_millis(50));
         }
         Ok(())
     }
 
-    fn answers(&self) -> bool {
-        self.control(&["--no-sessiond", "list"]).is_ok()
+    fn is_answering(&self) -> bool {
+        self.run_lttng(&["--no-sessiond", "list"]).is_ok()
     }
 
     /// Runs one round: a fresh session, the load, and the lost events. `None` if events were lost.
-    pub(crate) fn round(&self, kind: Kind, load: &Load, folder: &Path) -> Result<Option<Written>> {
+    pub(crate) fn run_round(
+        &self,
+        kind: LttngSession,
+        load: &WriteLoad,
+        folder: &Path,
+    ) -> Result<Option<WriteResult>> {
         let output = folder.join("lttng-output");
-        let round = self.traced(kind, load, &output);
+        let round = self.trace_load(kind, load, &output);
         // Remove what a failed round left; there is normally nothing to remove.
-        let _ = self.control(&["destroy", SESSION]);
+        let _ = self.run_lttng(&["destroy", SESSION]);
         match std::fs::remove_dir_all(&output) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(Error::file(&output)(e)),
             _ => {}
@@ -117,41 +120,44 @@ impl Lttng {
         round
     }
 
-    fn traced(&self, kind: Kind, load: &Load, output: &Path) -> Result<Option<Written>> {
+    fn trace_load(&self, kind: LttngSession, load: &WriteLoad, output: &Path) -> Result<Option<WriteResult>> {
         let to = format!("--output={}", output.display());
         let mut create = vec!["create", SESSION, &to];
-        create.extend((kind == Kind::Snapshot).then_some("--snapshot"));
-        self.control(&create)?;
+        create.extend((kind == LttngSession::Snapshot).then_some("--snapshot"));
+        self.run_lttng(&create)?;
         let (size, number) =
             (format!("--subbuf-size={}M", kind.sub_buffer_mib()), format!("--num-subbuf={SUB_BUFFERS}"));
-        self.control(&["enable-channel", "-s", SESSION, "-u", &size, &number, CHANNEL])?;
-        self.control(&["enable-event", "-s", SESSION, "-u", "-c", CHANNEL, "traceweir_bench:*"])?;
-        self.control(&["add-context", "-s", SESSION, "-u", "-c", CHANNEL, "-t", "vpid", "-t", "vtid"])?;
-        self.control(&["start", SESSION])?;
+        self.run_lttng(&["enable-channel", "-s", SESSION, "-u", &size, &number, CHANNEL])?;
+        self.run_lttng(&["enable-event", "-s", SESSION, "-u", "-c", CHANNEL, "traceweir_bench:*"])?;
+        self.run_lttng(&["add-context", "-s", SESSION, "-u", "-c", CHANNEL, "-t", "vpid", "-t", "vtid"])?;
+        self.run_lttng(&["start", SESSION])?;
         let written = self.program.run(load, &[("LTTNG_HOME", &self.home)])?;
-        self.control(&["stop", SESSION])?;
+        self.run_lttng(&["stop", SESSION])?;
         match kind {
-            Kind::Snapshot => {
-                self.control(&["snapshot", "record", "-s", SESSION])?;
-                check_traced(bytes_below(output), LEAST_SNAPSHOT)?;
+            LttngSession::Snapshot => {
+                self.run_lttng(&["snapshot", "record", "-s", SESSION])?;
+                check_trace_size(folder_bytes(output), MIN_SNAPSHOT_BYTES)?;
                 Ok(Some(written))
             }
-            Kind::File => {
-                let lost = lost_in(&self.control(&["list", SESSION])?);
+            LttngSession::File => {
+                let lost = parse_lost(&self.run_lttng(&["list", SESSION])?);
                 // Each event takes at least its payload.
-                check_traced(bytes_below(output), written.events.saturating_sub(lost) * load.payload as u64)?;
+                check_trace_size(
+                    folder_bytes(output),
+                    written.events.saturating_sub(lost) * load.payload as u64,
+                )?;
                 Ok((lost == 0).then_some(written))
             }
         }
     }
 
-    fn control(&self, arguments: &[&str]) -> Result<String> {
+    fn run_lttng(&self, arguments: &[&str]) -> Result<String> {
         let mut command = Command::new("lttng");
         let ended = process::run(command.args(arguments).env("LTTNG_HOME", &self.home), Stdio::piped())?;
         if ended.success {
             return Ok(ended.stdout);
         }
-        Err(failed(
+        Err(program_error(
             &command,
             format!("{}: {}{}", arguments.join(" "), ended.stdout.trim(), ended.stderr.trim()),
         ))
@@ -167,7 +173,7 @@ impl Drop for Lttng {
 }
 
 /// Returns the lost events and packets in a listing of a session.
-fn lost_in(listing: &str) -> u64 {
+fn parse_lost(listing: &str) -> u64 {
     let counted = |line: &str| {
         let line = line.trim();
         let value = line.strip_prefix("Discarded events:").or_else(|| line.strip_prefix("Lost packets:"))?;
@@ -177,21 +183,21 @@ fn lost_in(listing: &str) -> u64 {
     listing.lines().filter_map(counted).fold(0, u64::saturating_add)
 }
 
-fn check_traced(bytes: u64, least: u64) -> Result<()> {
+fn check_trace_size(bytes: u64, least: u64) -> Result<()> {
     if bytes >= least {
         return Ok(());
     }
     Err(Error::WrongEvents {
-        side: "LTTng",
+        reader: "LTTng",
         reason: format!("its trace has {bytes} bytes where {least} are the least"),
     })
 }
 
-fn bytes_below(folder: &Path) -> u64 {
+fn folder_bytes(folder: &Path) -> u64 {
     let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     entries
         .map(|entry| match entry.metadata() {
-            Ok(data) if data.is_dir() => bytes_below(&entry.path()),
+            Ok(data) if data.is_dir() => folder_bytes(&entry.path()),
             Ok(data) => data.len(),
             Err(_) => 0,
         })
@@ -202,31 +208,31 @@ fn bytes_below(folder: &Path) -> u64 {
 mod tests {
     use super::*;
     use crate::skip::skip;
-    use crate::write::load::Pattern;
+    use crate::write::load::LoadPattern;
 
     #[test]
     fn lost_events_and_packets_are_read_from_a_listing() {
         let listing = "Channels:\n- ch: [enabled]\n    Statistics:\n      Discarded events: 17\n      Lost packets: 2\n";
-        assert_eq!(lost_in(listing), 19);
-        assert_eq!(lost_in("    Statistics:\n      Discarded events: 0\n"), 0);
-        assert_eq!(lost_in("Discarded events: many"), u64::MAX);
+        assert_eq!(parse_lost(listing), 19);
+        assert_eq!(parse_lost("    Statistics:\n      Discarded events: 0\n"), 0);
+        assert_eq!(parse_lost("Discarded events: many"), u64::MAX);
     }
 
     #[test]
     fn too_small_trace_is_an_error() {
-        assert!(check_traced(10, 11).is_err());
-        assert!(check_traced(11, 11).is_ok());
+        assert!(check_trace_size(10, 11).is_err());
+        assert!(check_trace_size(11, 11).is_ok());
     }
 
     #[test]
     fn two_processors_have_sixteen_sub_buffers() {
-        assert_eq!(Kind::Snapshot.memory_bytes(2), 16 << 20);
-        assert_eq!(Kind::File.memory_bytes(2), 64 << 20);
+        assert_eq!(LttngSession::Snapshot.memory_bytes(2), 16 << 20);
+        assert_eq!(LttngSession::File.memory_bytes(2), 64 << 20);
     }
 
     #[test]
     fn both_kinds_of_session_trace_a_small_load_where_lttng_is_installed() {
-        let _alone = process::alone();
+        let _alone = process::lock_children();
         let folder = tempfile::tempdir().unwrap();
         let lttng = match Lttng::start(folder.path()) {
             Ok(lttng) => lttng,
@@ -235,13 +241,19 @@ mod tests {
                 return;
             }
         };
-        let burst = Pattern::Burst { events: 1_000, bursts: 10, pause_us: 10 };
-        let written =
-            lttng.round(Kind::Snapshot, &Load { threads: 1, payload: 40, pattern: burst }, folder.path());
+        let burst = LoadPattern::Burst { events: 1_000, bursts: 10, pause_us: 10 };
+        let written = lttng.run_round(
+            LttngSession::Snapshot,
+            &WriteLoad { threads: 1, payload: 40, pattern: burst },
+            folder.path(),
+        );
         assert_eq!(written.unwrap().map(|w| w.events), Some(10_000));
-        let paced = Pattern::Paced { rate: 10_000, length_ms: 100 };
-        let written =
-            lttng.round(Kind::File, &Load { threads: 2, payload: 40, pattern: paced }, folder.path());
+        let paced = LoadPattern::Paced { rate: 10_000, length_ms: 100 };
+        let written = lttng.run_round(
+            LttngSession::File,
+            &WriteLoad { threads: 2, payload: 40, pattern: paced },
+            folder.path(),
+        );
         assert_eq!(written.unwrap().map(|w| w.events), Some(1_000));
         assert!(!folder.path().join("lttng-output").exists());
     }

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 
 use crate::error::{Error, Result};
 use crate::peer::this_program;
-use crate::process::{self, failed};
+use crate::process::{self, program_error};
 use crate::write::program::Program;
 
 const HEADERS: &str = concat!("-I", env!("CARGO_MANIFEST_DIR"), "/../crates/ffi/include");
@@ -30,7 +30,7 @@ impl Language {
     pub(crate) const ALL: [Self; 2] = [Self::C, Self::Cpp];
 
     /// Returns the name of the figure for a written event.
-    pub(crate) const fn cost(self) -> &'static str {
+    pub(crate) const fn cost_figure(self) -> &'static str {
         match self {
             Self::C => "tracelogging_c_vs_lttng",
             Self::Cpp => "tracelogging_cpp_vs_lttng",
@@ -38,7 +38,7 @@ impl Language {
     }
 
     /// Returns the name of the figure for a disabled event.
-    pub(crate) const fn disabled(self) -> &'static str {
+    pub(crate) const fn disabled_figure(self) -> &'static str {
         match self {
             Self::C => "tracelogging_c_disabled_extra_instructions",
             Self::Cpp => "tracelogging_cpp_disabled_extra_instructions",
@@ -61,9 +61,8 @@ impl Language {
     }
 }
 
-/// The programs of one language.
 #[derive(Clone, Debug)]
-pub(crate) struct Native {
+pub(crate) struct NativePrograms {
     pub(crate) language: Language,
     /// Writes events under a load.
     pub(crate) writer: Program,
@@ -71,9 +70,9 @@ pub(crate) struct Native {
     pub(crate) disabled: Program,
 }
 
-impl Native {
+impl NativePrograms {
     /// Compiles the programs of each language; prints the reason for those that fail.
-    pub(crate) fn make_all(folder: &Path) -> Vec<Self> {
+    pub(crate) fn compile_all(folder: &Path) -> Vec<Self> {
         let library = match find_library() {
             Ok(library) => library,
             Err(reason) => {
@@ -82,15 +81,16 @@ impl Native {
             }
         };
         let make = |language: Language| {
-            let made = Self::make(folder, language, &library);
-            made.map_err(|reason| eprintln!("{} and its like are left out: {reason}", language.cost())).ok()
+            let made = Self::compile(folder, language, &library);
+            made.map_err(|reason| eprintln!("{} and its like are left out: {reason}", language.cost_figure()))
+                .ok()
         };
         Language::ALL.into_iter().filter_map(make).collect()
     }
 
-    fn make(folder: &Path, language: Language, library: &Path) -> Result<Self> {
+    fn compile(folder: &Path, language: Language, library: &Path) -> Result<Self> {
         let options: Vec<&str> = language.options().into_iter().chain([HEADERS]).collect();
-        let libraries = linked_with(library);
+        let libraries = linker_options(library);
         let libraries: Vec<&str> = libraries.iter().map(String::as_str).collect();
         let compile = |source| Program::compile_by(language.compiler(), folder, source, &options, &libraries);
         Ok(Self { language, writer: compile("tracelogging")?, disabled: compile("disabled")? })
@@ -103,7 +103,7 @@ pub(crate) fn c_options() -> Vec<&'static str> {
 }
 
 /// Returns the linker options for the library in a folder.
-pub(crate) fn linked_with(library: &Path) -> [String; 5] {
+pub(crate) fn linker_options(library: &Path) -> [String; 5] {
     let at = library.display();
     let path = format!("-Wl,-rpath,{at},--disable-new-dtags");
     ["-xnone".to_owned(), format!("-L{at}"), path, "-ltraceweir".to_owned(), "-lpthread".to_owned()]
@@ -118,7 +118,7 @@ pub(crate) fn find_library() -> Result<PathBuf> {
         build.args(["build", "--quiet", "--profile", "c", "--package", "traceweir-ffi"]);
         let ended = process::run(&mut build, Stdio::null())?;
         if !ended.success {
-            return Err(failed(&build, ended.stderr));
+            return Err(program_error(&build, ended.stderr));
         }
     }
     if folder.join("libtraceweir.so").is_file() {
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn the_programs_compile_strictly_in_both_languages() {
-        let _alone = process::alone();
+        let _alone = process::lock_children();
         let folder = tempfile::tempdir().unwrap();
         write_sources(folder.path()).unwrap();
         for language in Language::ALL {

@@ -4,10 +4,12 @@ use std::hint::black_box;
 
 use traceweir::session::Filter;
 use traceweir::{EventDescriptor, Provider};
+use traceweir_format::spec::event::CHANNEL_TRACELOGGING;
 use traceweir_format::tracelogging::MetadataBuilder;
 
 use crate::error::{Error, Result};
 
+/// The level TRACE_LEVEL_INFORMATION.
 pub(crate) const LEVEL: u8 = 4;
 pub(crate) const KEYWORD: u64 = 1;
 pub(crate) const DESCRIPTOR: EventDescriptor =
@@ -18,7 +20,8 @@ pub(crate) const DESCRIPTOR: EventDescriptor =
 pub(crate) fn emit(provider: &Provider, text: &[u8], count: u64) -> u64 {
     let mut failed = 0;
     for i in 0..count {
-        #[allow(clippy::cast_possible_truncation)] // The low half is the number, as on the peer's side.
+        #[allow(clippy::cast_possible_truncation)]
+        // The low half is the number, as in the program of the peer.
         let (number, value) = ((i as u32).to_le_bytes(), i.wrapping_mul(0x9e37).to_le_bytes());
         let written = provider.write(&DESCRIPTOR, &[&number, &value, black_box(text)]);
         failed += u64::from(written.is_err());
@@ -74,7 +77,7 @@ impl FilterKind {
 
 #[inline(never)]
 fn emit_named(provider: &Provider, metadata: &[u8], text: &[u8], count: u64) -> u64 {
-    const NAMED: EventDescriptor = EventDescriptor { id: 0, channel: 11, ..DESCRIPTOR };
+    const NAMED: EventDescriptor = EventDescriptor { id: 0, channel: CHANNEL_TRACELOGGING, ..DESCRIPTOR };
     let mut failed = 0;
     for i in 0..count {
         #[allow(clippy::cast_possible_truncation)] // The low half is the number, as in `emit`.

@@ -1,4 +1,4 @@
-//! Our side: `weir daemon` in one process, and each round in another.
+//! Traceweir as the measured tracer: `weir daemon` in one process, and each round in another.
 //!
 //! ```text
 //!   traceweir-bench write ──▶ weir daemon               TRACEWEIR_RUNTIME_DIR = a temporary folder
@@ -25,10 +25,10 @@ use traceweir::{Guid, Level, Provider, Session, write_event};
 
 use crate::error::{Error, Result};
 use crate::peer::this_program;
-use crate::process::{self, failed};
+use crate::process::{self, program_error};
 use crate::write::TRACELOGGING;
-use crate::write::load::{Load, Pattern, Written};
-use crate::write::lttng::Kind;
+use crate::write::load::{LoadPattern, WriteLoad, WriteResult};
+use crate::write::lttng::LttngSession;
 use crate::write::offer::{FilterKind, KEYWORD, LEVEL, emit};
 use crate::write::program::Program;
 
@@ -45,18 +45,18 @@ pub(crate) const HEAD_BYTES: u64 = 16 + 80;
 /// rounded up: traits and metadata with their heads.
 pub(crate) const SELF_DESCRIBED_BYTES: u64 = 96;
 const BUFFER_KIB: u32 = 256;
-const TIMEOUT: Duration = Duration::from_secs(20);
+const START_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// A running `weir daemon` in its own folder.
 #[derive(Debug)]
-pub(crate) struct Daemon {
+pub(crate) struct BenchDaemon {
     runtime: PathBuf,
     child: Child,
 }
 
 /// The way in which events get into a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Writer {
+pub(crate) enum EventWriter {
     /// By a restartable sequence, if the system supports it.
     Sequence,
     /// Under the lock word of a ring.
@@ -65,11 +65,11 @@ pub(crate) enum Writer {
     TraceLogging,
 }
 
-/// The result of one of our rounds.
+/// The result of one round of Traceweir.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Round {
+pub(crate) struct OurRound {
     /// The written events and their time.
-    pub(crate) written: Written,
+    pub(crate) written: WriteResult,
     /// Number of failed writes.
     pub(crate) failed: u64,
     /// Number of events that the session counts as lost.
@@ -82,9 +82,9 @@ pub(crate) struct Round {
     pub(crate) drain_ns: u64,
 }
 
-impl Round {
+impl OurRound {
     /// Returns whether every event arrived.
-    pub(crate) fn is_whole(&self) -> bool {
+    pub(crate) fn is_without_loss(&self) -> bool {
         self.failed == 0 && self.lost == 0 && self.collected == self.offered
     }
 
@@ -94,7 +94,7 @@ impl Round {
         self.drain_ns as f64 / self.collected.max(1) as f64
     }
 
-    fn line(&self) -> String {
+    fn to_lines(&self) -> String {
         let Self { written, failed, lost, collected, offered, drain_ns } = self;
         format!("{written}\n{failed} {lost} {collected} {offered} {drain_ns}")
     }
@@ -107,8 +107,7 @@ impl Round {
     }
 }
 
-impl Daemon {
-    /// Starts a daemon.
+impl BenchDaemon {
     pub(crate) fn start(weir: &Path, folder: &Path) -> Result<Self> {
         let runtime = folder.join("runtime");
         let mut command = Command::new(weir);
@@ -116,13 +115,13 @@ impl Daemon {
         let log = folder.join("daemon.log");
         let errors = std::fs::File::create(&log).map_err(Error::file(&log))?;
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(errors);
-        let child = command.spawn().map_err(|e| failed(&command, e.to_string()))?;
+        let child = command.spawn().map_err(|e| program_error(&command, e.to_string()))?;
         let mut this = Self { runtime, child };
-        let (socket, deadline) = (this.runtime.join("control.sock"), Instant::now() + TIMEOUT);
+        let (socket, deadline) = (this.runtime.join("control.sock"), Instant::now() + START_TIMEOUT);
         while !socket.exists() {
             if Instant::now() > deadline || this.child.try_wait().is_ok_and(|ended| ended.is_some()) {
                 let reason = std::fs::read_to_string(&log).unwrap_or_default();
-                return Err(failed(&command, format!("does not run: {}", reason.trim())));
+                return Err(program_error(&command, format!("does not run: {}", reason.trim())));
             }
             thread::sleep(Duration::from_millis(10));
         }
@@ -136,7 +135,6 @@ impl Daemon {
         Ok(command)
     }
 
-    /// Returns the runtime directory of the daemon.
     pub(crate) fn runtime(&self) -> &Path {
         &self.runtime
     }
@@ -147,51 +145,64 @@ impl Daemon {
     }
 
     /// Runs one round in its own session, whose file is in `folder`.
-    pub(crate) fn round(&self, writer: Writer, load: &Load, folder: &Path) -> Result<Round> {
-        self.round_with(writer, None, load, folder)
+    pub(crate) fn run_round(&self, writer: EventWriter, load: &WriteLoad, folder: &Path) -> Result<OurRound> {
+        self.run_round_with(writer, None, load, folder)
     }
 
     /// Like [`round`](Self::round), with every event rejected by a filter.
-    pub(crate) fn filtered_round(&self, by: FilterKind, load: &Load, folder: &Path) -> Result<Round> {
-        self.round_with(Writer::Sequence, Some(by), load, folder)
+    pub(crate) fn run_filtered_round(
+        &self,
+        by: FilterKind,
+        load: &WriteLoad,
+        folder: &Path,
+    ) -> Result<OurRound> {
+        self.run_round_with(EventWriter::Sequence, Some(by), load, folder)
     }
 
     /// Runs one round by a program in another language, which registers the same provider.
-    pub(crate) fn native_round(&self, program: &Path, load: &Load, folder: &Path) -> Result<Round> {
+    pub(crate) fn run_native_round(
+        &self,
+        program: &Path,
+        load: &WriteLoad,
+        folder: &Path,
+    ) -> Result<OurRound> {
         let mut command = self.command("ours")?;
         command.arg("--program").arg(program);
         Self::finish_round(command, load, folder)
     }
 
-    fn round_with(
+    fn run_round_with(
         &self,
-        writer: Writer,
+        writer: EventWriter,
         by: Option<FilterKind>,
-        load: &Load,
+        load: &WriteLoad,
         folder: &Path,
-    ) -> Result<Round> {
+    ) -> Result<OurRound> {
         let mut command = self.command("ours")?;
         command.args(by.map(|by| format!("--filter={}", by.name())));
-        command.args((writer == Writer::TraceLogging).then_some("--tracelogging"));
-        if writer == Writer::Lock {
+        command.args((writer == EventWriter::TraceLogging).then_some("--tracelogging"));
+        if writer == EventWriter::Lock {
             command.env("TRACEWEIR_NO_RSEQ", "1");
         }
         Self::finish_round(command, load, folder)
     }
 
-    fn finish_round(mut command: Command, load: &Load, folder: &Path) -> Result<Round> {
+    fn finish_round(mut command: Command, load: &WriteLoad, folder: &Path) -> Result<OurRound> {
         let file = folder.join("ours.etl");
         command.arg(&file).args(load.arguments());
         let ended = process::run(&mut command, Stdio::piped())?;
         std::fs::remove_file(&file).map_err(Error::file(&file))?;
-        match Round::parse(&ended.stdout) {
+        match OurRound::parse(&ended.stdout) {
             Some(round) if ended.success => Ok(round),
-            _ => Err(failed(&command, format!("did not end well: {}{}", ended.stdout, ended.stderr.trim()))),
+            _ => Err(program_error(
+                &command,
+                format!("did not end well: {}{}", ended.stdout, ended.stderr.trim()),
+            )),
         }
     }
 }
 
-impl Drop for Daemon {
+impl Drop for BenchDaemon {
     fn drop(&mut self) {
         let _ = kill(Pid::from_raw(self.child.id().cast_signed()), Signal::SIGTERM);
         let _ = self.child.wait();
@@ -212,20 +223,20 @@ pub(crate) fn find_weir(given: Option<&Path>) -> Result<PathBuf> {
         }
         let ended = process::run(&mut build, Stdio::null())?;
         if !ended.success {
-            return Err(failed(&build, ended.stderr));
+            return Err(program_error(&build, ended.stderr));
         }
     }
-    let beside = this_program()?.with_file_name("weir");
-    if beside.is_file() {
-        return Ok(beside);
+    let neighbour = this_program()?.with_file_name("weir");
+    if neighbour.is_file() {
+        return Ok(neighbour);
     }
     let reason = "is not there; make it with: cargo build --release -p traceweir-cli".to_owned();
-    Err(Error::Program { program: beside.display().to_string(), reason })
+    Err(Error::Program { program: neighbour.display().to_string(), reason })
 }
 
 /// Waits for the daemon that the environment names.
 pub(crate) fn wait_for_daemon() -> Result<()> {
-    let deadline = Instant::now() + TIMEOUT;
+    let deadline = Instant::now() + START_TIMEOUT;
     loop {
         match Controller::find(Some(Scope::Named)) {
             Ok(Some(_)) => return Ok(()),
@@ -245,11 +256,11 @@ pub(crate) fn plain_session(file: &Path) -> SessionBuilder {
 }
 
 /// Returns a sequential session with as much memory as the peer under the same load.
-fn session_like_the_peers(file: &Path, load: &Load) -> SessionBuilder {
+fn session_like_the_peers(file: &Path, load: &WriteLoad) -> SessionBuilder {
     let processors = thread::available_parallelism().map_or(1, usize::from) as u64;
     let (kind, ring_bytes) = match load.pattern {
-        Pattern::Burst { .. } => (Kind::Snapshot, RING_BYTES),
-        Pattern::Paced { .. } => (Kind::File, PACED_RING_BYTES),
+        LoadPattern::Burst { .. } => (LttngSession::Snapshot, RING_BYTES),
+        LoadPattern::Paced { .. } => (LttngSession::File, PACED_RING_BYTES),
     };
     let buffers = buffers_beside_regions(processors, kind, ring_bytes);
     plain_session(file)
@@ -273,7 +284,7 @@ pub(crate) fn start_session(session: SessionBuilder, filter: Option<Filter>) -> 
 /// Returns the number of buffers that fit into the peer's memory in addition to the region of one
 /// process. Only the rings that are written to, one for each processor, and the control blocks
 /// count; the rings of the other write path are never touched and take no memory.
-fn buffers_beside_regions(processors: u64, kind: Kind, ring_bytes: u32) -> u32 {
+fn buffers_beside_regions(processors: u64, kind: LttngSession, ring_bytes: u32) -> u32 {
     let region = ((1 + 2 * processors) * 256).next_multiple_of(4096) + processors * u64::from(ring_bytes);
     let room = kind.memory_bytes(processors).saturating_sub(region);
     u32::try_from(room / (u64::from(BUFFER_KIB) << 10)).unwrap_or(u32::MAX)
@@ -293,7 +304,7 @@ pub(crate) fn register() -> Result<Provider> {
 fn emit_tracelogging(text: &[u8], count: u64) -> u64 {
     let mut failed = 0;
     for i in 0..count {
-        #[allow(clippy::cast_possible_truncation)] // As above.
+        #[allow(clippy::cast_possible_truncation)] // The low half is the number, as in `emit`.
         let (number, value) = (i as u32, i.wrapping_mul(0x9e37));
         let status = write_event!(
             TRACELOGGING,
@@ -336,31 +347,31 @@ pub(crate) struct WriterOptions {
 /// The role `ours`: runs one round and prints its result.
 pub(crate) fn run_round(file: &Path, writer: &WriterOptions, arguments: &[String]) -> Result<()> {
     let load =
-        Load::parse(arguments).ok_or_else(|| Error::IncompleteRun(format!("no load: {arguments:?}")))?;
+        WriteLoad::parse(arguments).ok_or_else(|| Error::IncompleteRun(format!("no load: {arguments:?}")))?;
     wait_for_daemon()?;
     let filter = writer.filter.map(FilterKind::filter);
     let session = start_session(session_like_the_peers(file, &load), filter)?;
     let (written, failed) = match &writer.program {
         // The results of its macros are ignored; the session's counts show events that did not
         // arrive.
-        Some(program) => (Program::run_at(program, &load)?, 0),
+        Some(program) => (Program::run_program_at(program, &load)?, 0),
         None => write_here(writer, &load)?,
     };
     let summary = session.stop()?;
-    let round = Round {
+    let round = OurRound {
         written,
         failed,
         lost: summary.events_lost,
         collected: summary.events,
-        offered: if writer.filter.is_some() { 0 } else { load.offered().unwrap_or(written.events) },
+        offered: if writer.filter.is_some() { 0 } else { load.offered_events().unwrap_or(written.events) },
         drain_ns: u64::try_from(summary.collector_time.as_nanos()).unwrap_or(u64::MAX),
     };
-    println!("{}", round.line());
+    println!("{}", round.to_lines());
     Ok(())
 }
 
 /// Writes in this process; returns the written events and the number of failed writes.
-fn write_here(writer: &WriterOptions, load: &Load) -> Result<(Written, u64)> {
+fn write_here(writer: &WriterOptions, load: &WriteLoad) -> Result<(WriteResult, u64)> {
     let &WriterOptions { filter: by, tracelogging, .. } = writer;
     let (text, failed) = (load.text(), AtomicU64::new(0));
     let provider = register()?;
@@ -387,24 +398,27 @@ mod tests {
 
     #[test]
     fn round_reads_back_from_its_lines_and_is_whole_only_without_loss() {
-        let written = Written { events: 9, cpu: Duration::from_nanos(90), wall: Duration::from_micros(1) };
-        let whole = Round { written, failed: 0, lost: 0, collected: 10, offered: 10, drain_ns: 20 };
-        assert_eq!(Round::parse(&whole.line()), Some(whole));
-        assert!(whole.is_whole() && (whole.drain_ns_per_event() - 2.0).abs() < 1e-9);
+        let written =
+            WriteResult { events: 9, cpu: Duration::from_nanos(90), wall: Duration::from_micros(1) };
+        let whole = OurRound { written, failed: 0, lost: 0, collected: 10, offered: 10, drain_ns: 20 };
+        assert_eq!(OurRound::parse(&whole.to_lines()), Some(whole));
+        assert!(whole.is_without_loss() && (whole.drain_ns_per_event() - 2.0).abs() < 1e-9);
         for lossy in [
-            Round { failed: 1, ..whole },
-            Round { lost: 1, ..whole },
-            Round { collected: 9, ..whole },
-            Round { collected: 11, ..whole },
+            OurRound { failed: 1, ..whole },
+            OurRound { lost: 1, ..whole },
+            OurRound { collected: 9, ..whole },
+            OurRound { collected: 11, ..whole },
         ] {
-            assert!(!lossy.is_whole(), "{lossy:?}");
+            assert!(!lossy.is_without_loss(), "{lossy:?}");
         }
-        assert_eq!(Round::parse("1 2 3"), None);
+        assert_eq!(OurRound::parse("1 2 3"), None);
     }
 
     #[test]
     fn regions_and_buffers_fit_into_the_memory_of_the_peer() {
-        for (kind, ring_bytes) in [(Kind::Snapshot, RING_BYTES), (Kind::File, PACED_RING_BYTES)] {
+        for (kind, ring_bytes) in
+            [(LttngSession::Snapshot, RING_BYTES), (LttngSession::File, PACED_RING_BYTES)]
+        {
             for processors in [1, 2, 64] {
                 let buffers = buffers_beside_regions(processors, kind, ring_bytes);
                 let buffers = u64::from(buffers) * u64::from(BUFFER_KIB << 10);

@@ -1,12 +1,12 @@
-//! The sides that are separate programs: their sources are part of this program and are compiled on
-//! the measured machine.
+//! Measured programs in C: their sources are part of this program and are compiled on the measured
+//! machine.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use crate::error::{Error, Result};
-use crate::process::{self, failed};
-use crate::write::load::{Load, Written};
+use crate::process::{self, program_error};
+use crate::write::load::{WriteLoad, WriteResult};
 
 /// All sources; each program includes what it needs.
 const SOURCES: [(&str, &str); 8] = [
@@ -20,7 +20,6 @@ const SOURCES: [(&str, &str); 8] = [
     ("lttng_tp.h", include_str!("../../peers/lttng_tp.h")),
 ];
 
-/// Writes all sources into a folder.
 pub(crate) fn write_sources(folder: &Path) -> Result<()> {
     for (file, text) in SOURCES {
         let path = folder.join(file);
@@ -55,29 +54,33 @@ impl Program {
         let mut command = Command::new(compiler);
         command.current_dir(folder).args(options).arg("-I.").arg("-o").arg(&path).arg(format!("{name}.c"));
         let ended = process::run(command.args(libraries), Stdio::null())?;
-        if ended.success { Ok(Self { path }) } else { Err(failed(&command, ended.stderr.trim().to_owned())) }
+        if ended.success {
+            Ok(Self { path })
+        } else {
+            Err(program_error(&command, ended.stderr.trim().to_owned()))
+        }
     }
 
     /// Runs the program under a load.
-    pub(crate) fn run(&self, load: &Load, environment: &[(&str, &Path)]) -> Result<Written> {
+    pub(crate) fn run(&self, load: &WriteLoad, environment: &[(&str, &Path)]) -> Result<WriteResult> {
         let mut command = Command::new(&self.path);
         command.args(load.arguments()).envs(environment.iter().copied());
         Self::finish(command)
     }
 
     /// Runs a program in the environment of this process.
-    pub(crate) fn run_at(path: &Path, load: &Load) -> Result<Written> {
+    pub(crate) fn run_program_at(path: &Path, load: &WriteLoad) -> Result<WriteResult> {
         let mut command = Command::new(path);
         command.args(load.arguments());
         Self::finish(command)
     }
 
-    fn finish(mut command: Command) -> Result<Written> {
+    fn finish(mut command: Command) -> Result<WriteResult> {
         let ended = process::run(&mut command, Stdio::piped())?;
         if ended.success {
             ended.stdout.parse()
         } else {
-            Err(failed(&command, format!("did not end well: {}", ended.stderr.trim())))
+            Err(program_error(&command, format!("did not end well: {}", ended.stderr.trim())))
         }
     }
 }
@@ -87,13 +90,12 @@ impl Program {
 pub(crate) struct Floor(Program);
 
 impl Floor {
-    /// Compiles the program.
-    pub(crate) fn make(folder: &Path) -> Result<Self> {
+    pub(crate) fn compile(folder: &Path) -> Result<Self> {
         Program::compile(folder, "floor", &["-O3", "-march=native"], &["-lpthread"]).map(Self)
     }
 
     /// Runs the program under a load.
-    pub(crate) fn run(&self, load: &Load) -> Result<Written> {
+    pub(crate) fn run(&self, load: &WriteLoad) -> Result<WriteResult> {
         self.0.run(load, &[])
     }
 }
@@ -101,23 +103,29 @@ impl Floor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::write::load::Pattern;
+    use crate::write::load::LoadPattern;
 
     #[test]
     fn the_floor_compiles_and_counts_as_the_load_says() {
-        let _alone = process::alone();
+        let _alone = process::lock_children();
         let folder = tempfile::tempdir().unwrap();
-        let Ok(floor) = Floor::make(folder.path()) else {
+        let Ok(floor) = Floor::compile(folder.path()) else {
             crate::skip::skip("peers", "there is no C compiler");
             return;
         };
-        let burst =
-            Load { threads: 2, payload: 40, pattern: Pattern::Burst { events: 50, bursts: 4, pause_us: 1 } };
+        let burst = WriteLoad {
+            threads: 2,
+            payload: 40,
+            pattern: LoadPattern::Burst { events: 50, bursts: 4, pause_us: 1 },
+        };
         let written = floor.run(&burst).unwrap();
         assert_eq!(written.events, 2 * 50 * 4);
         assert!(!written.cpu.is_zero());
-        let paced =
-            Load { threads: 1, payload: 200, pattern: Pattern::Paced { rate: 10_000, length_ms: 20 } };
+        let paced = WriteLoad {
+            threads: 1,
+            payload: 200,
+            pattern: LoadPattern::Paced { rate: 10_000, length_ms: 20 },
+        };
         assert_eq!(floor.run(&paced).unwrap().events, 200);
     }
 }

@@ -13,9 +13,9 @@
 use crate::error::Result;
 
 /// First rate of the search, in events per second.
-const FIRST: f64 = 500_000.0;
+const FIRST_RATE: f64 = 500_000.0;
 /// Highest rate of the search, in events per second.
-const LAST: f64 = 200e6;
+const MAX_RATE: f64 = 200e6;
 const STEP_UP: f64 = 1.5;
 const STEP_DOWN: f64 = 0.97;
 const PRECISION: f64 = 1.04;
@@ -29,29 +29,30 @@ pub(crate) struct Sustained {
     pub(crate) lost_rounds: u32,
 }
 
-/// Runs the search; `keeps` runs one round at a rate. `None` if not even the lowest rate holds.
-pub(crate) fn search(
+/// Runs the search; `holds` runs one round at a rate and returns whether no event
+/// was lost. Returns `None` if not even the lowest rate holds.
+pub(crate) fn search_rate(
     confirmations: u32,
-    mut keeps: impl FnMut(f64) -> Result<bool>,
+    mut holds: impl FnMut(f64) -> Result<bool>,
 ) -> Result<Option<Sustained>> {
     let mut lost_rounds = 0;
-    let mut keeps = |rate: f64, lost: &mut u32| -> Result<bool> {
-        let kept = keeps(rate)?;
-        *lost += u32::from(!kept);
-        Ok(kept)
+    let mut holds = |rate: f64, lost: &mut u32| -> Result<bool> {
+        let is_held = holds(rate)?;
+        *lost += u32::from(!is_held);
+        Ok(is_held)
     };
-    let (mut kept, mut lost) = (FIRST / STEP_UP, FIRST);
-    while lost < LAST && keeps(lost, &mut lost_rounds)? {
-        (kept, lost) = (lost, lost * STEP_UP);
+    let (mut best, mut lost) = (FIRST_RATE / STEP_UP, FIRST_RATE);
+    while lost < MAX_RATE && holds(lost, &mut lost_rounds)? {
+        (best, lost) = (lost, lost * STEP_UP);
     }
-    while lost / kept > PRECISION {
-        let middle = f64::midpoint(kept, lost);
-        *(if keeps(middle, &mut lost_rounds)? { &mut kept } else { &mut lost }) = middle;
+    while lost / best > PRECISION {
+        let middle = f64::midpoint(best, lost);
+        *(if holds(middle, &mut lost_rounds)? { &mut best } else { &mut lost }) = middle;
     }
-    let mut rate = kept;
-    while rate > FIRST / 2.0 {
+    let mut rate = best;
+    while rate > FIRST_RATE / 2.0 {
         let mut confirmed = 0;
-        while confirmed < confirmations && keeps(rate, &mut lost_rounds)? {
+        while confirmed < confirmations && holds(rate, &mut lost_rounds)? {
             confirmed += 1;
         }
         if confirmed == confirmations {
@@ -70,7 +71,7 @@ mod tests {
     fn the_search_ends_just_below_the_limit() {
         for limit in [4e5, 7.3e6, 1.1e8] {
             let mut rounds = 0;
-            let found = search(3, |rate| {
+            let found = search_rate(3, |rate| {
                 rounds += 1;
                 Ok(rate <= limit)
             });
@@ -83,7 +84,7 @@ mod tests {
     #[test]
     fn rate_that_holds_only_once_is_not_sustained() {
         let mut after = 0;
-        let found = search(3, |rate| {
+        let found = search_rate(3, |rate| {
             after += u32::from(rate > 3e6);
             Ok(rate <= 3e6 || after % 3 != 0)
         });
@@ -92,6 +93,6 @@ mod tests {
 
     #[test]
     fn search_finds_no_rate_if_everything_is_lost() {
-        assert_eq!(search(3, |_| Ok(false)).unwrap(), None);
+        assert_eq!(search_rate(3, |_| Ok(false)).unwrap(), None);
     }
 }

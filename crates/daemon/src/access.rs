@@ -9,7 +9,7 @@
 //!
 //!   a guest requests a right on a GUID
 //!      └─▶ its list ─ none ─▶ the list of DefaultTraceSecurityGuid ─ none ─▶ the built-in one
-//!            entries in their order: the first that names the guest decides about each right;
+//!            entries in their order: the first entry for the guest decides about each right;
 //!            a right that no entry decides is not granted
 //! ```
 //!
@@ -38,38 +38,36 @@ use traceweir_transport::message::Role;
 use traceweir_transport::runtime::{RuntimeDir, Scope};
 use traceweir_transport::socket::Peer;
 
-pub(crate) use identity::{GROUP, Identity};
-pub(crate) use lists::{Change, Lists};
-pub(crate) use store::Folder;
+pub(crate) use identity::{CONTROLLER_GROUP, UserIdentity};
+pub(crate) use lists::{AccessChange, AccessLists};
+pub(crate) use store::AccessListFolder;
 
-/// The access rules of one daemon.
 #[derive(Debug)]
-pub(crate) struct Access {
+pub(crate) struct AccessRules {
     scope: Scope,
     uid: u32,
-    /// The access lists.
-    pub(crate) lists: Lists,
+    pub(crate) lists: AccessLists,
     /// Where the lists are stored; `None` in tests of the service alone.
-    pub(crate) folder: Option<Folder>,
+    pub(crate) folder: Option<AccessListFolder>,
 }
 
-impl Access {
+impl AccessRules {
     /// Creates the rules of a daemon that runs as this user, with the built-in list and no storage.
     #[cfg(test)]
     pub(crate) fn new(scope: Scope, uid: u32) -> Self {
-        Self { scope, uid, lists: Lists::built_in(uid, None), folder: None }
+        Self { scope, uid, lists: AccessLists::built_in(uid, None), folder: None }
     }
 
     /// Opens the rules of the daemon of a folder, with the lists stored for it.
     pub(crate) fn open(runtime: &RuntimeDir, uid: u32) -> Self {
-        let folder = Folder::for_daemon(runtime);
-        let built_in = Lists::built_in(uid, identity::tracing_group());
-        let lists = built_in.with(folder.read());
+        let folder = AccessListFolder::for_daemon(runtime);
+        let built_in = AccessLists::built_in(uid, identity::controller_group_id());
+        let lists = built_in.with_stored(folder.read_lists());
         Self { scope: runtime.scope, uid, lists, folder: Some(folder) }
     }
 
     /// Returns whether a peer may connect in this role.
-    pub(crate) fn allows(&self, identity: &Identity, role: Role) -> bool {
+    pub(crate) fn admits(&self, identity: &UserIdentity, role: Role) -> bool {
         if !self.is_guest_user(identity.uid) {
             return true;
         }
@@ -86,15 +84,14 @@ impl Access {
         self.is_guest_user(peer.uid)
     }
 
-    /// Like [`Access::is_guest`], for a user id.
+    /// Like [`AccessRules::is_guest`], for a user id.
     pub(crate) fn is_guest_user(&self, uid: u32) -> bool {
         uid != 0 && uid != self.uid
     }
 
-    /// Returns those of the wanted rights on an object that a peer does not have.
-    pub(crate) fn missing(&self, identity: &Identity, object: Guid, wanted: Rights) -> Rights {
+    pub(crate) fn missing_rights(&self, identity: &UserIdentity, object: Guid, wanted: Rights) -> Rights {
         if self.is_guest_user(identity.uid) {
-            self.lists.missing(identity, object, wanted)
+            self.lists.missing_rights(identity, object, wanted)
         } else {
             Rights::NONE
         }

@@ -23,21 +23,21 @@ pub struct Account<'a> {
 }
 
 impl Account<'_> {
-    /// Returns whether a group lists this user as a member. Users whose primary group it is are not
-    /// listed.
+    /// Returns whether a group lists this user as a member. A group does not list the users that
+    /// have it as their primary group.
     #[must_use]
     pub fn has_member(&self, user: &str) -> bool {
         self.fourth.split(',').any(|member| member == user)
     }
 }
 
-/// Returns the text of such a file; empty if it cannot be read.
+/// Returns the text of an account file; empty if it cannot be read.
 #[must_use]
 pub fn read(file: &str) -> String {
     std::fs::read_to_string(file).unwrap_or_default()
 }
 
-/// Parses the accounts of such a text.
+/// Parses the lines of an account file.
 pub fn accounts(text: &str) -> impl Iterator<Item = Account<'_>> {
     text.lines().filter_map(|line| {
         let mut fields = line.split(':');

@@ -10,12 +10,12 @@
 //! controller, and so do the replies. It accepts connections only when all requests have been
 //! answered, or after ten seconds.
 //!
-//! 1. A file that is invalid, or that others may write, affects only its own session: the log names
-//!    file and line, the state has the Win32 status.
+//! 1. A definition file that is invalid, or that other users may write, affects only its own
+//!    session: the log names file and line, and the stored state has the Win32 status.
 //! 2. A log file is opened with the daemon's rights, so the file that names it must be trusted
 //!    (`conf/trust`), and no link that others can change is followed on the way to it (`logs`).
-//! 3. A generation is used up only by a session that started: a failed start overwrites nothing the
-//!    next time either.
+//! 3. Only a session that started uses up a generation, so a failed start does not make the next
+//!    start overwrite an older log.
 
 mod definition;
 mod filters;
@@ -30,20 +30,20 @@ use std::time::Duration;
 use traceweir_session::Config;
 use traceweir_transport::cpu;
 
-pub use definition::Definition;
-pub use provider::{Correction, Provider};
-pub(crate) use starter::{Prepared, Starter, prepare};
-pub use state::State;
+pub use definition::AutologgerDefinition;
+pub use provider::{AutologgerProvider, Correction};
+pub(crate) use starter::{AutologgerStarter, PrepareReport, prepare_autologgers};
+pub use state::AutologgerState;
 
 pub use crate::conf::ConfigError;
 use crate::conf::trust;
 use crate::error::Refusal;
 use crate::filter;
-use crate::folders::{self, Folders};
+use crate::folders::{self, DaemonFolders};
 pub use traceweir_transport::message::{EnableParams, Filter};
 
 /// How long clients wait at most for autologgers to start.
-pub(crate) const START_WITHIN: Duration = Duration::from_secs(10);
+pub(crate) const START_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The extension of definition files.
 const EXTENSION: &str = ".conf";
@@ -51,19 +51,19 @@ const EXTENSION: &str = ".conf";
 /// The autologgers of one daemon, as defined by its files.
 #[derive(Clone, Debug)]
 pub struct Autologgers {
-    folders: Folders,
+    folders: DaemonFolders,
 }
 
 impl Autologgers {
     /// Returns the autologgers in these folders.
     #[must_use]
-    pub fn new(folders: Folders) -> Self {
+    pub fn new(folders: DaemonFolders) -> Self {
         Self { folders }
     }
 
     /// Returns the names of all autologgers, sorted.
     pub fn names(&self) -> Result<Vec<String>, ConfigError> {
-        trust::names_in(&self.folders.autologgers(), EXTENSION)
+        trust::list_names(&self.folders.autologgers(), EXTENSION)
     }
 
     /// Returns the file that defines an autologger.
@@ -72,59 +72,65 @@ impl Autologgers {
         self.folders.autologgers().join(format!("{name}{EXTENSION}"))
     }
 
-    /// Reads a definition; `None` if there is none.
-    pub fn get(&self, name: &str) -> Result<Option<Definition>, ConfigError> {
+    /// Reads a definition; `None` if it does not exist.
+    pub fn get(&self, name: &str) -> Result<Option<AutologgerDefinition>, ConfigError> {
         check_name(name)?;
-        let Some(text) = trust::read(&self.file(name))? else { return Ok(None) };
-        Definition::parse(name, &text).map(Some)
+        let Some(text) = trust::read_text(&self.file(name))? else { return Ok(None) };
+        AutologgerDefinition::parse(name, &text).map(Some)
     }
 
-    /// Returns the result of the last start; empty if it was never started.
+    /// Returns the result of the last start; empty if the autologger was never started.
     #[must_use]
-    pub fn state(&self, name: &str) -> State {
-        if check_name(name).is_err() { State::default() } else { State::read(&self.folders, name) }
+    pub fn state(&self, name: &str) -> AutologgerState {
+        if check_name(name).is_err() {
+            AutologgerState::default()
+        } else {
+            AutologgerState::read(&self.folders, name)
+        }
     }
 
     /// Returns the log file of the next start; `None` if the session writes no file.
     #[must_use]
-    pub fn log_file(&self, definition: &Definition) -> Option<PathBuf> {
+    pub fn log_file(&self, definition: &AutologgerDefinition) -> Option<PathBuf> {
         let counter = self.state(&definition.name).file_counter;
-        definition.has_file().then(|| logs::path(&self.folders, definition, logs::next(definition, counter)))
+        definition
+            .has_file()
+            .then(|| logs::log_path(&self.folders, definition, logs::next_generation(definition, counter)))
     }
 
     /// Checks a definition as the daemon will: returns what would be corrected, or the reason why
     /// it would not start.
-    pub fn check(&self, definition: &Definition) -> Result<Vec<Correction>, ConfigError> {
+    pub fn check(&self, definition: &AutologgerDefinition) -> Result<Vec<Correction>, ConfigError> {
         let mut corrected = definition.clone();
         let notes = corrected.correct();
         let config = corrected.config(self.log_file(&corrected));
         let refused = |e: Refusal| ConfigError::new(0, format!("{e} (status {})", e.status.0));
         Config::for_autologger(config, cpu::possible()).map_err(|e| refused(e.into()))?;
         for provider in &corrected.providers {
-            filter::resolve(&provider.guid, provider.params()).map_err(refused)?;
+            filter::resolve_filters(&provider.guid, provider.params()).map_err(refused)?;
         }
         Ok(notes)
     }
 
     /// Writes a definition file in the form that the daemon reads; replaces an existing one
     /// atomically.
-    pub fn put(&self, definition: &Definition) -> std::io::Result<()> {
+    pub fn put(&self, definition: &AutologgerDefinition) -> std::io::Result<()> {
         let invalid = |e: ConfigError| std::io::Error::new(std::io::ErrorKind::InvalidInput, e.to_string());
         check_name(&definition.name).map_err(invalid)?;
         let text = definition.to_text();
-        Definition::parse(&definition.name, &text).map_err(invalid)?;
-        folders::make(&self.folders.autologgers())?;
-        trust::write(&self.file(&definition.name), text.as_bytes())
+        AutologgerDefinition::parse(&definition.name, &text).map_err(invalid)?;
+        folders::create_folder(&self.folders.autologgers())?;
+        trust::replace_file(&self.file(&definition.name), text.as_bytes())
     }
 
-    /// Removes a definition and its stored state; returns `false` if there is none.
+    /// Removes a definition and its stored state; returns `false` if it does not exist.
     pub fn remove(&self, name: &str) -> std::io::Result<bool> {
         if check_name(name).is_err() {
             return Ok(false);
         }
-        let existed = trust::remove(&self.file(name))?;
+        let existed = trust::remove_file(&self.file(name))?;
         if existed {
-            State::remove(&self.folders, name);
+            AutologgerState::remove(&self.folders, name);
         }
         Ok(existed)
     }
@@ -150,10 +156,10 @@ mod tests {
     #[test]
     fn definition_is_stored_until_removed() {
         let dir = tempfile::tempdir().unwrap();
-        let all = Autologgers::new(Folders::for_runtime(&RuntimeDir::from_path(dir.path())).unwrap());
+        let all = Autologgers::new(DaemonFolders::for_runtime(&RuntimeDir::from_path(dir.path())).unwrap());
         assert_eq!(all.names(), Ok(vec![]));
-        let mut app = Definition::new("My App", Guid::from_u128(7));
-        app.providers.push(Provider::new("My.App").unwrap());
+        let mut app = AutologgerDefinition::new("My App", Guid::from_u128(7));
+        app.providers.push(AutologgerProvider::new("My.App").unwrap());
         all.put(&app).unwrap();
         assert_eq!(all.names(), Ok(vec!["My App".to_owned()]));
         assert_eq!(all.get("My App"), Ok(Some(app.clone())));
@@ -163,11 +169,14 @@ mod tests {
         assert_eq!(all.log_file(&app), Some(dir.path().join("log/My App.etl.0001")));
         assert_eq!(all.get("other"), Ok(None));
         assert!(all.get("../x").is_err() && all.get(".x").is_err() && all.get(&"n".repeat(201)).is_err());
-        assert!(all.put(&Definition::new("a/b", Guid::from_u128(7))).is_err());
-        assert!(all.put(&Definition::new("ab", Guid::NULL)).is_err(), "the daemon would refuse it");
+        assert!(all.put(&AutologgerDefinition::new("a/b", Guid::from_u128(7))).is_err());
+        assert!(all.put(&AutologgerDefinition::new("ab", Guid::NULL)).is_err(), "the daemon would refuse it");
         assert_eq!(all.check(&app), Ok(vec![]));
         app.log_file_mode = 3;
-        assert!(all.check(&app).unwrap_err().reason.contains("87"), "sequential and circular");
+        assert!(
+            all.check(&app).unwrap_err().reason.contains("87"),
+            "a log cannot be sequential and circular"
+        );
         assert!(all.remove("My App").unwrap() && !all.remove("My App").unwrap());
         assert_eq!(all.names(), Ok(vec![]));
     }

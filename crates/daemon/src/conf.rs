@@ -10,45 +10,44 @@
 //!   EventNames = ["Started", "Stopped"]    list, on one line
 //! ```
 //!
-//! The format looks like TOML but has less: no dotted keys (a provider's name has dots), no dates,
-//! no nesting. So each line can be checked by itself and each error has one line number. A name
-//! appears once in its section; the caller decides about unknown names.
+//! The format resembles TOML without dotted keys (a provider's name has dots), dates and nesting.
+//! Each line can be checked separately, and each error has one line number. A name appears once in
+//! its section; the caller decides about unknown names.
 //!
-//! Limits: [`MAX_BYTES`] per file, [`MAX_ITEMS`] per list. [`trust`] defines which files are
-//! trusted.
+//! Limits: [`MAX_FILE_BYTES`] per file, [`MAX_LIST_VALUES`] per list. [`trust`] defines which files
+//! are trusted.
 
 pub(crate) mod trust;
 
 use std::fmt;
 
 /// Maximum size of a file in bytes.
-pub(crate) const MAX_BYTES: usize = 64 * 1024;
+pub(crate) const MAX_FILE_BYTES: usize = 64 * 1024;
 /// Maximum number of values in one list.
-const MAX_ITEMS: usize = 256;
+const MAX_LIST_VALUES: usize = 256;
 
 /// The value of a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Value {
+pub(crate) enum ConfValue {
     Number(u64),
     Text(String),
-    List(Vec<Value>),
+    List(Vec<ConfValue>),
 }
 
-/// One line that sets a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct ConfEntry {
     pub(crate) name: String,
-    pub(crate) value: Value,
+    pub(crate) value: ConfValue,
     pub(crate) line: usize,
 }
 
 /// The lines under one heading.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Section {
+pub(crate) struct ConfSection {
     /// The text between the brackets; empty for the lines before the first heading.
     pub(crate) heading: String,
     pub(crate) line: usize,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<ConfEntry>,
 }
 
 /// An error in a file, with its line.
@@ -61,7 +60,6 @@ pub struct ConfigError {
 }
 
 impl ConfigError {
-    /// Creates an error for a line.
     pub(crate) fn new(line: usize, reason: impl Into<String>) -> Self {
         Self { line, reason: reason.into() }
     }
@@ -78,79 +76,77 @@ impl fmt::Display for ConfigError {
 
 impl std::error::Error for ConfigError {}
 
-impl Entry {
+impl ConfEntry {
     /// Returns the value as a number of at most `max`.
-    pub(crate) fn number(&self, max: u64) -> Result<u64, ConfigError> {
+    pub(crate) fn as_number(&self, max: u64) -> Result<u64, ConfigError> {
         match &self.value {
-            Value::Number(number) if *number <= max => Ok(*number),
-            Value::Number(_) => Err(self.error(format!("{} is at most {max}", self.name))),
+            ConfValue::Number(number) if *number <= max => Ok(*number),
+            ConfValue::Number(_) => Err(self.error(format!("{} is at most {max}", self.name))),
             _ => Err(self.error(format!("{} is a number, such as 1 or 0x10", self.name))),
         }
     }
 
     /// Returns the value as a 32-bit number.
-    pub(crate) fn word(&self) -> Result<u32, ConfigError> {
-        self.number(u64::from(u32::MAX)).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
+    pub(crate) fn as_u32(&self) -> Result<u32, ConfigError> {
+        self.as_number(u64::from(u32::MAX)).map(|number| u32::try_from(number).unwrap_or(u32::MAX))
     }
 
-    /// Returns the value as text.
-    pub(crate) fn text(&self) -> Result<&str, ConfigError> {
+    pub(crate) fn as_text(&self) -> Result<&str, ConfigError> {
         match &self.value {
-            Value::Text(text) => Ok(text),
+            ConfValue::Text(text) => Ok(text),
             _ => Err(self.error(format!("{} is text in quotes", self.name))),
         }
     }
 
     /// Returns the value as a list of texts; a single text is a list of one.
-    pub(crate) fn texts(&self) -> Result<Vec<String>, ConfigError> {
-        self.each(|value| match value {
-            Value::Text(text) if !text.is_empty() => Some(text.clone()),
+    pub(crate) fn as_texts(&self) -> Result<Vec<String>, ConfigError> {
+        self.convert_values(|value| match value {
+            ConfValue::Text(text) if !text.is_empty() => Some(text.clone()),
             _ => None,
         })
         .ok_or_else(|| self.error(format!("{0} is a list of texts: {0} = [\"one\", \"two\"]", self.name)))
     }
 
     /// Returns the value as a list of 16-bit numbers; a single number is a list of one.
-    pub(crate) fn numbers(&self) -> Result<Vec<u16>, ConfigError> {
-        self.each(|value| match value {
-            Value::Number(number) => u16::try_from(*number).ok(),
+    pub(crate) fn as_u16s(&self) -> Result<Vec<u16>, ConfigError> {
+        self.convert_values(|value| match value {
+            ConfValue::Number(number) => u16::try_from(*number).ok(),
             _ => None,
         })
         .ok_or_else(|| self.error(format!("{0} is a list of numbers up to 65535: {0} = [1, 2]", self.name)))
     }
 
-    fn each<T>(&self, convert: impl Fn(&Value) -> Option<T>) -> Option<Vec<T>> {
+    fn convert_values<T>(&self, convert: impl Fn(&ConfValue) -> Option<T>) -> Option<Vec<T>> {
         match &self.value {
-            Value::List(values) => values.iter().map(convert).collect(),
+            ConfValue::List(values) => values.iter().map(convert).collect(),
             value => convert(value).map(|one| vec![one]),
         }
     }
 
-    /// Creates an error for this line.
     pub(crate) fn error(&self, reason: impl Into<String>) -> ConfigError {
         ConfigError::new(self.line, reason)
     }
 }
 
 /// Parses a text into sections, the one without a heading first.
-pub(crate) fn parse(text: &str) -> Result<Vec<Section>, ConfigError> {
-    if text.len() > MAX_BYTES {
-        return Err(ConfigError::new(0, format!("the file has more than {MAX_BYTES} bytes")));
+pub(crate) fn parse(text: &str) -> Result<Vec<ConfSection>, ConfigError> {
+    if text.len() > MAX_FILE_BYTES {
+        return Err(ConfigError::new(0, format!("the file has more than {MAX_FILE_BYTES} bytes")));
     }
-    let (mut done, mut section) = (Vec::new(), Section::default());
+    let (mut done, mut section) = (Vec::new(), ConfSection::default());
     for (number, line) in (1..).zip(text.lines()) {
         let line = line.trim();
         if line.is_empty() || line.starts_with('#') {
             continue;
         }
-        if let Some(rest) = line.strip_prefix('[') {
-            let heading =
-                heading(rest).ok_or_else(|| ConfigError::new(number, "a section is [NAME] or [GUID]"))?;
-            let next = Section { heading: heading.to_owned(), line: number, entries: Vec::new() };
+        if let Some(remaining) = line.strip_prefix('[') {
+            let heading = parse_heading(remaining)
+                .ok_or_else(|| ConfigError::new(number, "a section is [NAME] or [GUID]"))?;
+            let next = ConfSection { heading: heading.to_owned(), line: number, entries: Vec::new() };
             done.push(std::mem::replace(&mut section, next));
             continue;
         }
-        let entry = entry(line, number)?;
+        let entry = parse_entry(line, number)?;
         if section.entries.iter().any(|other| other.name == entry.name) {
             return Err(entry.error(format!("{} is set twice", entry.name)));
         }
@@ -161,14 +157,14 @@ pub(crate) fn parse(text: &str) -> Result<Vec<Section>, ConfigError> {
 }
 
 /// Returns the text before the closing bracket.
-fn heading(rest: &str) -> Option<&str> {
-    let (heading, after) = rest.split_once(']')?;
+fn parse_heading(remaining: &str) -> Option<&str> {
+    let (heading, after) = remaining.split_once(']')?;
     let heading = heading.trim();
     (!heading.is_empty() && is_end(after)).then_some(heading)
 }
 
-fn entry(line: &str, number: usize) -> Result<Entry, ConfigError> {
-    let Some((name, rest)) = line.split_once('=') else {
+fn parse_entry(line: &str, number: usize) -> Result<ConfEntry, ConfigError> {
+    let Some((name, remaining)) = line.split_once('=') else {
         return Err(ConfigError::new(number, "a line is NAME = VALUE, [SECTION] or # a comment"));
     };
     let name = name.trim();
@@ -176,42 +172,48 @@ fn entry(line: &str, number: usize) -> Result<Entry, ConfigError> {
     if name.is_empty() || !name.chars().all(is_name) {
         return Err(ConfigError::new(number, "a name has letters, digits and underscores only"));
     }
-    let (value, after) = value(rest.trim_start(), true).map_err(|reason| ConfigError::new(number, reason))?;
+    let (value, after) =
+        parse_value(remaining.trim_start(), true).map_err(|reason| ConfigError::new(number, reason))?;
     if !is_end(after) {
         return Err(ConfigError::new(number, format!("there is more than one value for {name}")));
     }
-    Ok(Entry { name: name.to_owned(), value, line: number })
+    Ok(ConfEntry { name: name.to_owned(), value, line: number })
 }
 
-/// Returns whether only a comment follows.
-fn is_end(rest: &str) -> bool {
-    let rest = rest.trim_start();
-    rest.is_empty() || rest.starts_with('#')
+/// Returns whether the rest of a line is empty or a comment.
+fn is_end(remaining: &str) -> bool {
+    let remaining = remaining.trim_start();
+    remaining.is_empty() || remaining.starts_with('#')
 }
 
-/// Parses the value at the front; returns it and the rest.
-fn value(text: &str, may_be_list: bool) -> Result<(Value, &str), String> {
-    if let Some(rest) = text.strip_prefix('"') {
-        return quoted(rest).map(|(text, rest)| (Value::Text(text), rest));
+/// Parses the value at the start of a text; returns the value and the remaining text.
+fn parse_value(text: &str, may_be_list: bool) -> Result<(ConfValue, &str), String> {
+    if let Some(remaining) = text.strip_prefix('"') {
+        return parse_quoted(remaining).map(|(text, remaining)| (ConfValue::Text(text), remaining));
     }
-    if let Some(rest) = text.strip_prefix('[').filter(|_| may_be_list) {
-        return list(rest);
+    if let Some(remaining) = text.strip_prefix('[').filter(|_| may_be_list) {
+        return parse_list(remaining);
     }
     let end = text.find(|c: char| !c.is_ascii_alphanumeric()).unwrap_or(text.len());
-    let (digits, rest) = text.split_at_checked(end).unwrap_or((text, ""));
+    let (digits, remaining) = text.split_at_checked(end).unwrap_or((text, ""));
     let number = match digits.strip_prefix("0x").or_else(|| digits.strip_prefix("0X")) {
         Some(digits) => u64::from_str_radix(digits, 16),
         None => digits.parse(),
     };
     let wanted = || "a value is a number (10, 0x1F), text in quotes or a list in brackets".to_owned();
-    Ok((Value::Number(number.map_err(|_| wanted())?), rest))
+    Ok((ConfValue::Number(number.map_err(|_| wanted())?), remaining))
 }
 
-fn quoted(text: &str) -> Result<(String, &str), String> {
+fn parse_quoted(text: &str) -> Result<(String, &str), String> {
     let (mut out, mut chars) = (String::new(), text.char_indices());
     while let Some((index, c)) = chars.next() {
         match c {
-            '"' => return Ok((out, text.get(index..).and_then(|rest| rest.strip_prefix('"')).unwrap_or(""))),
+            '"' => {
+                return Ok((
+                    out,
+                    text.get(index..).and_then(|remaining| remaining.strip_prefix('"')).unwrap_or(""),
+                ));
+            }
             '\\' => match chars.next() {
                 Some((_, c @ ('"' | '\\'))) => out.push(c),
                 _ => return Err("in quotes \\ stands before \" or \\ only".to_owned()),
@@ -223,28 +225,27 @@ fn quoted(text: &str) -> Result<(String, &str), String> {
     Err("the closing quote is missing".to_owned())
 }
 
-fn list(mut text: &str) -> Result<(Value, &str), String> {
+fn parse_list(mut text: &str) -> Result<(ConfValue, &str), String> {
     let mut values = Vec::new();
     loop {
         text = text.trim_start();
-        if let Some(rest) = text.strip_prefix(']') {
-            return Ok((Value::List(values), rest));
+        if let Some(remaining) = text.strip_prefix(']') {
+            return Ok((ConfValue::List(values), remaining));
         }
-        if values.len() >= MAX_ITEMS {
-            return Err(format!("a list has at most {MAX_ITEMS} values"));
+        if values.len() >= MAX_LIST_VALUES {
+            return Err(format!("a list has at most {MAX_LIST_VALUES} values"));
         }
-        let (one, rest) = value(text, false)?;
+        let (one, remaining) = parse_value(text, false)?;
         values.push(one);
-        text = rest.trim_start();
+        text = remaining.trim_start();
         match text.strip_prefix(',') {
-            Some(rest) => text = rest,
+            Some(remaining) => text = remaining,
             None if text.starts_with(']') => {}
             None => return Err("a list is [one, two] on one line".to_owned()),
         }
     }
 }
 
-/// Quotes a text for a file.
 pub(crate) fn quote(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
@@ -253,19 +254,19 @@ pub(crate) fn quote(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn only(text: &str) -> Value {
+    fn parse_only_value(text: &str) -> ConfValue {
         let sections = parse(&format!("a = {text}")).unwrap_or_else(|e| panic!("{text}: {e}"));
         sections[0].entries[0].value.clone()
     }
 
     #[test]
     fn values_are_numbers_texts_and_lists_of_them() {
-        assert_eq!(only("10"), Value::Number(10));
-        assert_eq!(only("0xFFFFFFFFFFFFFFFF # all"), Value::Number(u64::MAX));
-        assert_eq!(only(r#""a \"b\" \\ # c" # d"#), Value::Text(r#"a "b" \ # c"#.into()));
-        assert_eq!(only("[]"), Value::List(vec![]));
-        let both = Value::List(vec![Value::Number(1), Value::Text("x,y]".into())]);
-        assert_eq!(only(r#"[ 1 , "x,y]", ]"#), both);
+        assert_eq!(parse_only_value("10"), ConfValue::Number(10));
+        assert_eq!(parse_only_value("0xFFFFFFFFFFFFFFFF # all"), ConfValue::Number(u64::MAX));
+        assert_eq!(parse_only_value(r#""a \"b\" \\ # c" # d"#), ConfValue::Text(r#"a "b" \ # c"#.into()));
+        assert_eq!(parse_only_value("[]"), ConfValue::List(vec![]));
+        let both = ConfValue::List(vec![ConfValue::Number(1), ConfValue::Text("x,y]".into())]);
+        assert_eq!(parse_only_value(r#"[ 1 , "x,y]", ]"#), both);
     }
 
     #[test]
@@ -299,12 +300,12 @@ mod tests {
             ("[x", 1, "section"),
             ("[x] y", 1, "section"),
         ] {
-            let wrong = parse(text).expect_err(text);
-            assert_eq!(wrong.line, line, "{text}");
-            assert!(wrong.reason.contains(word), "{text}: {wrong}");
+            let error = parse(text).expect_err(text);
+            assert_eq!(error.line, line, "{text}");
+            assert!(error.reason.contains(word), "{text}: {error}");
         }
-        assert_eq!(parse(&"#\n".repeat(MAX_BYTES)).unwrap_err().line, 0);
-        let long = format!("A = [{}]", "1,".repeat(MAX_ITEMS + 1));
+        assert_eq!(parse(&"#\n".repeat(MAX_FILE_BYTES)).unwrap_err().line, 0);
+        let long = format!("A = [{}]", "1,".repeat(MAX_LIST_VALUES + 1));
         assert!(parse(&long).unwrap_err().reason.contains("at most"));
     }
 
@@ -320,7 +321,7 @@ mod tests {
             }
             let _ = parse(&text);
             let plain: String = text.chars().filter(|c| !c.is_control()).collect();
-            assert_eq!(only(&quote(&plain)), Value::Text(plain));
+            assert_eq!(parse_only_value(&quote(&plain)), ConfValue::Text(plain));
         }
     }
 
@@ -328,12 +329,12 @@ mod tests {
     fn entries_check_their_type_and_range() {
         let sections = parse("N = 5\nT = \"t\"\nL = [1, 70000]\nS = [\"a\", \"b\"]").unwrap();
         let [n, t, l, s] = &sections[0].entries[..] else { panic!("four entries") };
-        assert_eq!((n.number(5), n.word()), (Ok(5), Ok(5)));
-        assert_eq!(n.number(4).unwrap_err().line, 1);
-        assert!(n.text().is_err() && t.word().is_err() && n.texts().is_err());
-        assert_eq!(n.numbers(), Ok(vec![5]));
-        assert_eq!(l.numbers().unwrap_err().line, 3);
-        assert_eq!(t.texts(), Ok(vec!["t".to_owned()]));
-        assert_eq!(s.texts(), Ok(vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!((n.as_number(5), n.as_u32()), (Ok(5), Ok(5)));
+        assert_eq!(n.as_number(4).unwrap_err().line, 1);
+        assert!(n.as_text().is_err() && t.as_u32().is_err() && n.as_texts().is_err());
+        assert_eq!(n.as_u16s(), Ok(vec![5]));
+        assert_eq!(l.as_u16s().unwrap_err().line, 3);
+        assert_eq!(t.as_texts(), Ok(vec!["t".to_owned()]));
+        assert_eq!(s.as_texts(), Ok(vec!["a".to_owned(), "b".to_owned()]));
     }
 }

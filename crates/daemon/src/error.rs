@@ -40,7 +40,7 @@ impl Error {
     }
 }
 
-/// A refusal of a request, as sent to its sender.
+/// A refusal of a request, as sent to the client.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub(crate) struct Refusal {
@@ -54,7 +54,6 @@ impl Refusal {
         Self { status, reason: reason.into() }
     }
 
-    /// Returns the refusal for a session that is not running.
     pub(crate) fn not_running() -> Self {
         Self::new(Status::ERROR_WMI_INSTANCE_NOT_FOUND, "no such session is running")
     }
@@ -64,7 +63,6 @@ impl Refusal {
         Self::new(Status::ERROR_ALREADY_EXISTS, format!("a session {name:?} is running"))
     }
 
-    /// Converts the refusal to a message.
     pub(crate) fn into_message(self) -> Message {
         Message::Refused { status: self.status.0, reason: self.reason }
     }

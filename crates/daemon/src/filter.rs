@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   call ──▶ rules of `traceweir_format::filter`
-//!              ├──▶ scope filters ──▶ Scope: which processes, tested for each one now and later
+//!              ├──▶ scope filters ──▶ ProcessScope: which processes, tested for each one now and later
 //!              └──▶ all others    ──▶ sent to the processes: which events
 //! ```
 //!
@@ -16,7 +16,7 @@
 //! All filters must match. A process in a container (`process.rs`) is included only by an enable
 //! with ENABLE_SILOS, or by one that names processes or containers. A process-id filter is matched
 //! once: it stores the process itself (id and start time), so a later process that gets the same id
-//! is not included. The properties of a process are read once ([`Facts`]).
+//! is not included. The properties of a process are read once ([`ProcessFacts`]).
 
 mod facts;
 
@@ -31,10 +31,10 @@ use traceweir_transport::message::{EnableParams, Filter};
 
 use crate::error::Refusal;
 use crate::process::ProcessKey;
-pub(crate) use facts::Facts;
+pub(crate) use facts::ProcessFacts;
 
-/// The processes that an enable applies to; `None`: all, including later ones.
-pub(crate) type Scope = Option<Conditions>;
+/// The processes that an enable applies to; `None`: all processes, including later ones.
+pub(crate) type ProcessScope = Option<Conditions>;
 
 /// The conditions that a process must meet; a missing condition is met by all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -51,7 +51,11 @@ pub(crate) struct Conditions {
 impl Conditions {
     /// Returns whether a process meets all conditions. Facts are requested only if a condition
     /// needs them.
-    pub(crate) fn are_met<'f>(&self, process: Option<ProcessKey>, facts: impl Fn() -> &'f Facts) -> bool {
+    pub(crate) fn are_met<'f>(
+        &self,
+        process: Option<ProcessKey>,
+        facts: impl Fn() -> &'f ProcessFacts,
+    ) -> bool {
         let is_listed = |keys: &Vec<ProcessKey>| process.is_some_and(|key| keys.contains(&key));
         self.processes.as_ref().is_none_or(is_listed)
             && self.executables.as_ref().is_none_or(|names| facts().is_program(names))
@@ -60,30 +64,27 @@ impl Conditions {
             && self.containers.as_ref().is_none_or(|names| facts().is_in_container(names))
     }
 
-    /// Returns whether the conditions name single processes or containers, which then apply
-    /// wherever these run.
+    /// Returns whether the conditions name single processes or containers. Such conditions include
+    /// processes in containers.
     pub(crate) fn has_named_processes(&self) -> bool {
         self.processes.is_some() || self.containers.is_some()
     }
 
-    /// Returns the filters that the conditions were made from.
     pub(crate) fn filters(&self) -> &[Filter] {
         &self.filters
     }
 
-    /// Creates the condition that a process is one of these.
     #[cfg(test)]
     pub(crate) fn from_processes(processes: Vec<ProcessKey>) -> Self {
         Self { processes: Some(processes), ..Self::default() }
     }
 
-    /// Adds a scope filter.
     fn add(&mut self, requested: Filter) -> Result<(), Refusal> {
         let data = &requested.data;
-        let names = || filter::name_list(data).map(Some).map_err(|e| invalid(&e));
+        let names = || filter::name_list(data).map(Some).map_err(|e| invalid_parameter(&e));
         match requested.kind {
             EVENT_FILTER_TYPE_PID => {
-                let pids = filter::pids(data).map_err(|e| invalid(&e))?;
+                let pids = filter::pids(data).map_err(|e| invalid_parameter(&e))?;
                 self.processes = Some(pids.into_iter().filter_map(ProcessKey::from_pid).collect());
             }
             EVENT_FILTER_TYPE_EXECUTABLE_NAME => self.executables = names()?,
@@ -99,10 +100,13 @@ impl Conditions {
 
 /// Checks the parameters of an enable call, and splits off the scope, which the daemon applies
 /// itself.
-pub(crate) fn resolve(provider: &Guid, mut params: EnableParams) -> Result<(EnableParams, Scope), Refusal> {
+pub(crate) fn resolve_filters(
+    provider: &Guid,
+    mut params: EnableParams,
+) -> Result<(EnableParams, ProcessScope), Refusal> {
     let is_group = params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0;
     let all = params.filters.iter().map(|filter| (filter.kind, filter.data.as_slice()));
-    filter::check_all(all, provider, is_group).map_err(|e| invalid(&e))?;
+    filter::check_all(all, provider, is_group).map_err(|e| invalid_parameter(&e))?;
     let mut scope = None;
     let mut others = Vec::new();
     for filter in params.filters {
@@ -116,28 +120,31 @@ pub(crate) fn resolve(provider: &Guid, mut params: EnableParams) -> Result<(Enab
     Ok((params, scope))
 }
 
-fn invalid(error: &traceweir_format::Error) -> Refusal {
+fn invalid_parameter(error: &traceweir_format::Error) -> Refusal {
     Refusal::new(Status::ERROR_INVALID_PARAMETER, format!("no such filter: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
     use traceweir_format::filter::encode;
+    use traceweir_format::spec::enable::{
+        EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_SYSTEM_FLAGS, EVENT_FILTER_TYPE_TRACEHANDLE,
+    };
 
     use super::*;
 
     const PROVIDER: Guid = Guid::from_u128(7);
+    /// A filter type that is not documented.
+    const UNKNOWN_TYPE: u32 = 0x8000_0040;
+    /// A filter type that a provider defines itself.
+    const PROVIDER_TYPE: u32 = 7;
 
-    fn with(filters: Vec<(u32, Vec<u8>)>) -> Result<(EnableParams, Scope), Refusal> {
+    fn resolve_all(filters: Vec<(u32, Vec<u8>)>) -> Result<(EnableParams, ProcessScope), Refusal> {
         let filters = filters.into_iter().map(|(kind, data)| Filter { kind, data }).collect();
-        resolve(&PROVIDER, EnableParams { filters, ..EnableParams::default() })
+        resolve_filters(&PROVIDER, EnableParams { filters, ..EnableParams::default() })
     }
 
-    fn status(filters: Vec<(u32, Vec<u8>)>) -> u32 {
-        with(filters).err().map_or(0, |refusal| refusal.status.0)
-    }
-
-    fn wide(text: &str) -> Vec<u8> {
+    fn encode_name(text: &str) -> Vec<u8> {
         encode::name_list(&[text])
     }
 
@@ -145,49 +152,64 @@ mod tests {
     fn process_ids_resolve_to_existing_processes() {
         let own = std::process::id();
         let data = encode::pids(&[own, 0x7FFF_FFFE]);
-        let (params, scope) = with(vec![(EVENT_FILTER_TYPE_PID, data.clone()), (7, vec![1])]).unwrap();
+        let (params, scope) =
+            resolve_all(vec![(EVENT_FILTER_TYPE_PID, data.clone()), (PROVIDER_TYPE, vec![1])]).unwrap();
         let scope = scope.unwrap();
         assert_eq!(scope.processes, Some(vec![ProcessKey::from_pid(own).unwrap()]));
-        assert_eq!(scope.filters(), [Filter { kind: EVENT_FILTER_TYPE_PID, data }], "kept unchanged");
-        assert_eq!(params.filters, [Filter { kind: 7, data: vec![1] }], "the other filters stay");
-        assert_eq!(with(vec![(EVENT_FILTER_TYPE_NONE, vec![])]).unwrap(), (EnableParams::default(), None));
+        assert_eq!(
+            scope.filters(),
+            [Filter { kind: EVENT_FILTER_TYPE_PID, data }],
+            "scope filters are stored unchanged"
+        );
+        assert_eq!(params.filters, [Filter { kind: PROVIDER_TYPE, data: vec![1] }], "the other filters stay");
+        assert_eq!(
+            resolve_all(vec![(EVENT_FILTER_TYPE_NONE, vec![])]).unwrap(),
+            (EnableParams::default(), None)
+        );
     }
 
     #[test]
     fn all_conditions_must_be_met() {
         let own = std::process::id();
         let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
-        let (key, facts) = (ProcessKey::from_pid(own), Facts::from_pid(own));
-        let met = |filters: Vec<(u32, Vec<u8>)>| with(filters).unwrap().1.unwrap().are_met(key, || &facts);
-        let here = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, wide(&format!("other;{program}")));
-        let elsewhere = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, wide("other"));
+        let (key, facts) = (ProcessKey::from_pid(own), ProcessFacts::from_pid(own));
+        let are_met =
+            |filters: Vec<(u32, Vec<u8>)>| resolve_all(filters).unwrap().1.unwrap().are_met(key, || &facts);
+        let here = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, encode_name(&format!("other;{program}")));
+        let elsewhere = (EVENT_FILTER_TYPE_EXECUTABLE_NAME, encode_name("other"));
         let (pid, no_pid) = (own.to_le_bytes().to_vec(), u32::MAX.to_le_bytes().to_vec());
-        assert!(met(vec![here.clone()]));
-        assert!(!met(vec![elsewhere.clone()]));
-        assert!(met(vec![here.clone(), (EVENT_FILTER_TYPE_PID, pid.clone())]));
-        assert!(!met(vec![elsewhere, (EVENT_FILTER_TYPE_PID, pid)]));
-        assert!(!met(vec![here.clone(), (EVENT_FILTER_TYPE_PID, no_pid)]));
+        assert!(are_met(vec![here.clone()]));
+        assert!(!are_met(vec![elsewhere.clone()]));
+        assert!(are_met(vec![here.clone(), (EVENT_FILTER_TYPE_PID, pid.clone())]));
+        assert!(!are_met(vec![elsewhere, (EVENT_FILTER_TYPE_PID, pid)]));
+        assert!(!are_met(vec![here.clone(), (EVENT_FILTER_TYPE_PID, no_pid)]));
         for kind in
             [EVENT_FILTER_TYPE_PACKAGE_ID, EVENT_FILTER_TYPE_PACKAGE_APP_ID, EVENT_FILTER_TYPE_CONTAINER]
         {
-            assert!(!met(vec![here.clone(), (kind, wide("no such name"))]), "{kind:#x}");
+            assert!(!are_met(vec![here.clone(), (kind, encode_name("no such name"))]), "{kind:#x}");
         }
     }
 
     #[test]
     fn filters_that_break_a_rule_are_refused() {
-        let pid = |n: usize| (EVENT_FILTER_TYPE_PID, vec![1u8; n]);
-        assert_eq!(status(vec![pid(32)]), 0, "eight ids");
-        for wrong in [0, 3, 5, 36] {
-            assert_eq!(status(vec![pid(wrong)]), 87, "{wrong} bytes");
+        let pids = |bytes: usize| vec![(EVENT_FILTER_TYPE_PID, vec![1; bytes])];
+        let provider_types = |count: u32| (1..=count).map(|kind| (kind, vec![])).collect::<Vec<_>>();
+        assert!(resolve_all(pids(32)).is_ok() && resolve_all(provider_types(13)).is_ok());
+        for (broken_rule, filters) in [
+            ("a process id has four bytes", pids(3)),
+            ("a process id has four bytes", pids(5)),
+            ("there is at least one process id", pids(0)),
+            ("there are at most eight process ids", pids(36)),
+            ("a type is given once", vec![(PROVIDER_TYPE, vec![]), (PROVIDER_TYPE, vec![])]),
+            ("there are at most thirteen filters", provider_types(14)),
+            ("the type is known", vec![(UNKNOWN_TYPE, vec![])]),
+            ("there is at least one name", vec![(EVENT_FILTER_TYPE_EXECUTABLE_NAME, vec![])]),
+            ("only the kernel has this type", vec![(EVENT_FILTER_TYPE_SYSTEM_FLAGS, vec![0; 4])]),
+            ("only the kernel has this type", vec![(EVENT_FILTER_TYPE_TRACEHANDLE, vec![0; 8])]),
+        ] {
+            let refusal = resolve_all(filters).expect_err(broken_rule);
+            assert_eq!(refusal.status, Status::ERROR_INVALID_PARAMETER, "{broken_rule}");
         }
-        assert_eq!(status(vec![(7, vec![]), (7, vec![])]), 87, "one type twice");
-        assert_eq!(status((1..=14).map(|kind| (kind, vec![])).collect()), 87, "fourteen filters");
-        assert_eq!(status((1..=13).map(|kind| (kind, vec![])).collect()), 0, "thirteen filters");
-        assert_eq!(status(vec![(0x8000_0040, vec![])]), 87, "an unknown type");
-        assert_eq!(status(vec![(0x8000_0008, vec![])]), 87, "no name");
-        assert_eq!(status(vec![(0x8000_0001, vec![0; 4])]), 87, "a filter of the kernel's provider");
-        assert_eq!(status(vec![(0x8000_0002, vec![0; 8])]), 87, "a filter of the kernel's provider");
     }
 
     #[test]
@@ -195,9 +217,12 @@ mod tests {
         let group = |kind, data| {
             let property = EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
             let filters = vec![Filter { kind, data }];
-            resolve(&PROVIDER, EnableParams { property, filters, ..EnableParams::default() })
+            resolve_filters(&PROVIDER, EnableParams { property, filters, ..EnableParams::default() })
         };
-        assert_eq!(group(0x8000_0200, vec![1, 0, 1, 0, 7, 0]).unwrap_err().status.0, 87);
-        assert!(group(7, vec![]).is_ok());
+        assert_eq!(
+            group(EVENT_FILTER_TYPE_EVENT_ID, vec![1, 0, 1, 0, 7, 0]).unwrap_err().status,
+            Status::ERROR_INVALID_PARAMETER
+        );
+        assert!(group(PROVIDER_TYPE, vec![]).is_ok());
     }
 }

@@ -23,16 +23,16 @@ use traceweir_transport::runtime::{RuntimeDir, Scope, trusted_variable};
 
 /// The folders of one daemon; they may not exist.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Folders {
+pub struct DaemonFolders {
     /// The folder with the configuration.
     pub config: PathBuf,
-    /// The state that the daemon stores.
+    /// The folder with the state that the daemon stores.
     pub state: PathBuf,
-    /// Log files for which no path was chosen.
+    /// The folder for log files without a chosen path.
     pub logs: PathBuf,
 }
 
-impl Folders {
+impl DaemonFolders {
     /// Returns the folders of a daemon; `None` for a user without a home.
     #[must_use]
     pub fn for_runtime(runtime: &RuntimeDir) -> Option<Self> {
@@ -44,7 +44,7 @@ impl Folders {
                 state: "/var/lib/traceweir".into(),
                 logs: "/var/log/traceweir".into(),
             }),
-            Scope::System | Scope::Named => Some(Self::within(runtime.path())),
+            Scope::System | Scope::Named => Some(Self::inside(runtime.path())),
             Scope::User => {
                 let state = user_folder("XDG_STATE_HOME", ".local/state")?;
                 let logs = state.join("log");
@@ -53,8 +53,7 @@ impl Folders {
         }
     }
 
-    /// Returns folders that are all in one folder.
-    pub(crate) fn within(folder: &Path) -> Self {
+    pub(crate) fn inside(folder: &Path) -> Self {
         Self { config: folder.into(), state: folder.join("state"), logs: folder.join("log") }
     }
 
@@ -83,9 +82,9 @@ fn user_folder(variable: &str, default: &str) -> Option<PathBuf> {
     Some(base.join("traceweir"))
 }
 
-/// Creates a folder and its parent if they are missing, writable for this user and readable for
-/// all; folders above are for this user alone.
-pub(crate) fn make(folder: &Path) -> io::Result<()> {
+/// Creates a folder and its parent if they do not exist. Both are writable for this user and
+/// readable for all users. Missing folders above them are accessible to this user only.
+pub(crate) fn create_folder(folder: &Path) -> io::Result<()> {
     let parent = folder.parent();
     if let Some(above) = parent.and_then(Path::parent) {
         DirBuilder::new().recursive(true).mode(0o700).create(above)?;
@@ -107,7 +106,7 @@ mod tests {
 
     #[test]
     fn named_folder_holds_everything_and_system_uses_standard_paths() {
-        let named = Folders::for_runtime(&RuntimeDir::from_path(Path::new("/x"))).unwrap();
+        let named = DaemonFolders::for_runtime(&RuntimeDir::from_path(Path::new("/x"))).unwrap();
         assert_eq!(named.autologgers(), Path::new("/x/autologger.d"));
         assert_eq!(named.settings(), Path::new("/x/traceweir.conf"));
         assert_eq!(named.security(), Path::new("/x/security.d"));
@@ -115,12 +114,12 @@ mod tests {
         let mut elsewhere = RuntimeDir::from_path(Path::new("/x"));
         elsewhere.scope = Scope::System;
         assert_eq!(
-            Folders::for_runtime(&elsewhere),
+            DaemonFolders::for_runtime(&elsewhere),
             Some(named),
             "a daemon in another folder does not use the system's paths"
         );
         if let Ok(runtime) = RuntimeDir::for_scope(Scope::System) {
-            let system = Folders::for_runtime(&runtime).unwrap();
+            let system = DaemonFolders::for_runtime(&runtime).unwrap();
             assert_eq!(system.autologgers(), Path::new("/etc/traceweir/autologger.d"));
             assert_eq!(system.security(), Path::new("/etc/traceweir/security.d"));
         }

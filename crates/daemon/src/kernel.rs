@@ -1,24 +1,24 @@
-//! Kernel events for system loggers: turns what sessions request into what the kernel is asked for,
-//! and passes the captured events to the session.
+//! Kernel events for system loggers: converts the requests of sessions into capture settings, and
+//! passes the captured events to the session.
 //!
 //! ```text
 //!   EnableFlags, class 4 ──┐
 //!   system providers ──────┴─▶ RequestedGroups ─┐
-//!   classes 3, 8, 9 and 28: Settings ───────────┼─▶ CaptureSettings ─▶ Capture::open ─▶ Source
-//!   classes 5 and 6: System ────────────────────┘         │              ─▶ Session::capture
+//!   classes 3, 8, 9 and 28: Settings ───────────┼─▶ CaptureSettings ─▶ Capture::open
+//!   classes 5 and 6: System ────────────────────┘         │      ─▶ KernelCapture ─▶ Session::capture
 //!                                                         └─▶ Control::set, while the session runs
 //! ```
 //!
-//! K1 Each request stands for itself: groups that one request drops, another may still want. K2 A
-//! change is made in all captures that it affects, or in none. K3 Opening and closing kernel events
-//! takes long, so it runs on a separate thread. K4 A daemon without CAP_PERFMON asks only for
-//! events of its own user's processes.
+//! K1 Requests are independent: a group that one request drops stays enabled while another request
+//! wants it. K2 A change is made in all affected captures, or in none. K3 Opening and closing
+//! kernel events takes long, so it runs on a separate thread. K4 A daemon without CAP_PERFMON
+//! captures only events of its own user's processes.
 
 mod request;
 mod source;
 
 pub(crate) use request::RequestedGroups;
-pub(crate) use source::{Losses, Source};
+pub(crate) use source::{CaptureLosses, KernelCapture};
 
 use std::sync::Arc;
 
@@ -36,20 +36,21 @@ use crate::process::may_profile;
 
 /// Minimum and maximum size in bytes of the ring of one processor.
 const RING_BYTES: (u64, u64) = (512 << 10, 64 << 20);
-/// The same for an unprivileged daemon. Rings that exceed what may be locked are halved.
+/// Minimum and maximum ring size in bytes of an unprivileged daemon. A ring that exceeds the
+/// lockable memory is halved.
 const OWN_RING_BYTES: (u64, u64) = (64 << 10, 4 << 20);
 /// The default of `kernel.perf_event_mlock_kb`.
 const DEFAULT_MLOCK_KIB: u64 = 516;
 
 /// Returns whether this daemon can capture events of the whole system, or of its own user only.
-pub(crate) fn scope_of_daemon() -> Scope {
+pub(crate) fn daemon_scope() -> Scope {
     let user = rustix::process::geteuid().as_raw();
     if may_profile(std::process::id(), user) { Scope::Everything } else { Scope::Own }
 }
 
 /// Returns the name of the first group that is not available to a daemon which sees only its own
 /// user's processes.
-pub(crate) fn beyond_own(mask: &GroupMask) -> Option<String> {
+pub(crate) fn first_unavailable_group(mask: &GroupMask) -> Option<String> {
     let own = with_twins([OWN_GROUPS | NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]);
     let mut words = mask.iter().zip(&own).enumerate();
     let (word, bits) = words.find_map(|(word, (asked, own))| {
@@ -68,28 +69,30 @@ pub(crate) fn wants_events(mask: &GroupMask) -> bool {
     first & !NO_SYSCONFIG != 0 || others.iter().any(|word| *word != 0)
 }
 
-/// Returns what a session wants from the kernel when it starts.
-pub(crate) fn wanted_at_start(
+pub(crate) fn capture_settings_at_start(
     config: &SessionConfig,
-    (requested, settings): (&RequestedGroups, &Settings),
-    (system, machine): (&System, &Machine),
+    requested: &RequestedGroups,
+    settings: &Settings,
+    system: &System,
+    machine: &Machine,
     scope: Scope,
 ) -> CaptureSettings {
     let cpus = cpu::possible();
-    let ring_bytes = ring_bytes(config, cpus, scope, Lockable::current);
+    let ring_bytes = ring_bytes(config, cpus, scope, LockableMemory::current);
     let backlog_bytes = usize::try_from(memory_share(config, cpus)).unwrap_or(usize::MAX).max(ring_bytes);
     let stack_bytes = config.stack_bytes;
     let base =
         CaptureSettings { scope, ring_bytes, backlog_bytes, stack_bytes, ..CaptureSettings::default() };
-    wanted(&base, requested, settings, (system, machine))
+    capture_settings(&base, requested, settings, system, machine)
 }
 
-/// Returns what a session wants now; scope and rings stay as they were.
-pub(crate) fn wanted(
+/// Returns the current capture settings of a session; scope and rings stay unchanged.
+pub(crate) fn capture_settings(
     base: &CaptureSettings,
     requested: &RequestedGroups,
     settings: &Settings,
-    (system, machine): (&System, &Machine),
+    system: &System,
+    machine: &Machine,
 ) -> CaptureSettings {
     let counter = |id: &u32| {
         let source = machine.source(*id)?;
@@ -110,14 +113,14 @@ pub(crate) fn wanted(
 }
 
 /// Memory that an unprivileged process may lock for rings.
-struct Lockable {
+struct LockableMemory {
     /// Bytes per processor: `kernel.perf_event_mlock_kb`, shared by all processes of a user.
     per_cpu: u64,
     /// Bytes beyond that: RLIMIT_MEMLOCK, for each process.
     process: u64,
 }
 
-impl Lockable {
+impl LockableMemory {
     fn current() -> Self {
         let text = std::fs::read_to_string("/proc/sys/kernel/perf_event_mlock_kb").unwrap_or_default();
         let kib = text.trim().parse().unwrap_or(DEFAULT_MLOCK_KIB);
@@ -137,18 +140,23 @@ impl Lockable {
 /// of its ring or, where the ring is limited, of its backlog.
 fn memory_share(config: &SessionConfig, cpus: u16) -> u64 {
     let memory = (u64::from(config.buffer_size) << 10).saturating_mul(u64::from(config.maximum_buffers));
-    let (least, most) = RING_BYTES;
-    memory.checked_div(u64::from(cpus)).unwrap_or(0).clamp(least, most)
+    let (min, max) = RING_BYTES;
+    memory.checked_div(u64::from(cpus)).unwrap_or(0).clamp(min, max)
 }
 
 /// Returns the size of a ring in bytes: a share of the session's own memory or, in an unprivileged
-/// daemon, what the daemon may lock.
-fn ring_bytes(config: &SessionConfig, cpus: u16, scope: Scope, lockable: impl FnOnce() -> Lockable) -> usize {
+/// daemon, of the memory that the daemon may lock.
+fn ring_bytes(
+    config: &SessionConfig,
+    cpus: u16,
+    scope: Scope,
+    lockable: impl FnOnce() -> LockableMemory,
+) -> usize {
     let share = match scope {
         Scope::Everything => memory_share(config, cpus),
         Scope::Own => {
-            let (least, most) = OWN_RING_BYTES;
-            lockable().ring_bytes(u64::from(cpus)).clamp(least, most)
+            let (min, max) = OWN_RING_BYTES;
+            lockable().ring_bytes(u64::from(cpus)).clamp(min, max)
         }
     };
     let power = share.checked_ilog2().and_then(|bits| 1_usize.checked_shl(bits));
@@ -157,27 +165,25 @@ fn ring_bytes(config: &SessionConfig, cpus: u16, scope: Scope, lockable: impl Fn
 
 /// A capture that is open, and begins when its session takes it over.
 pub(crate) struct OpenCapture {
-    pub(crate) source: Box<Source>,
+    pub(crate) source: Box<KernelCapture>,
     pub(crate) control: Control,
-    pub(crate) losses: Arc<Losses>,
-    /// Bytes of user stack that come with an event: what the session asks for, or less if the rings
-    /// are limited.
+    pub(crate) losses: Arc<CaptureLosses>,
+    /// Bytes of user stack in an event: the requested number, or fewer if the rings are limited.
     pub(crate) stack_bytes: u32,
 }
 
-/// Opens the capture for a session with this configuration.
-pub(crate) fn begin(wanted: &CaptureSettings, config: &SessionConfig) -> Result<OpenCapture> {
+pub(crate) fn open_capture(wanted: &CaptureSettings, config: &SessionConfig) -> Result<OpenCapture> {
     let cpus = cpu::possible();
     let (capture, control) =
         Capture::open(wanted, cpus, stream_count(config, cpus)).map_err(|e| capture_error(&e))?;
-    let losses = Arc::new(Losses::new(cpus));
+    let losses = Arc::new(CaptureLosses::new(cpus));
     let stack_bytes = capture.stack_limit().unwrap_or(u32::MAX).min(wanted.stack_bytes);
-    let source = Box::new(Source::new(capture, control.clone(), Arc::clone(&losses)));
+    let source = Box::new(KernelCapture::new(capture, control.clone(), Arc::clone(&losses)));
     Ok(OpenCapture { source, control, losses, stack_bytes })
 }
 
-/// One capture that must be changed, or begun.
-pub(crate) struct Step {
+/// A change of one capture, or its opening.
+pub(crate) struct CaptureStep {
     pub(crate) session: u64,
     pub(crate) config: SessionConfig,
     pub(crate) control: Option<Control>,
@@ -185,11 +191,11 @@ pub(crate) struct Step {
     pub(crate) wanted: CaptureSettings,
 }
 
-impl Step {
+impl CaptureStep {
     fn apply(&self) -> Result<Option<OpenCapture>> {
         match &self.control {
             Some(control) => control.set(&self.wanted).map(|()| None).map_err(|e| capture_error(&e)),
-            None => begin(&self.wanted, &self.config).map(Some),
+            None => open_capture(&self.wanted, &self.config).map(Some),
         }
     }
 
@@ -202,18 +208,18 @@ impl Step {
 }
 
 /// Applies all steps, or none.
-pub(crate) fn apply_steps(steps: &[Step]) -> Result<Vec<Option<OpenCapture>>> {
-    let mut begun = Vec::new();
+pub(crate) fn apply_capture_steps(steps: &[CaptureStep]) -> Result<Vec<Option<OpenCapture>>> {
+    let mut opened = Vec::new();
     for step in steps {
         match step.apply() {
-            Ok(capture) => begun.push(capture),
+            Ok(capture) => opened.push(capture),
             Err(e) => {
-                steps.iter().take(begun.len()).for_each(Step::undo);
+                steps.iter().take(opened.len()).for_each(CaptureStep::undo);
                 return Err(e);
             }
         }
     }
-    Ok(begun)
+    Ok(opened)
 }
 
 /// Returns the error for missing kernel events, with the published status.
@@ -228,11 +234,14 @@ mod tests {
     #[test]
     fn some_groups_are_available_for_own_processes() {
         let own = with_twins([OWN_GROUPS, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(beyond_own(&own), None);
-        assert_eq!(beyond_own(&[NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]), None);
-        assert_eq!(beyond_own(&[0x103, 0, 0, 0, 0, 0, 0, 0]).as_deref(), Some("DISK_IO"));
-        assert_eq!(beyond_own(&[0, 0x2000, 0, 0, 0, 0, 0, 0]).as_deref(), Some("PRIORITY"));
-        assert_eq!(beyond_own(&[0, 0, 0, 4, 0, 0, 0, 0]).as_deref(), Some("group 0x4 of word 3"));
+        assert_eq!(first_unavailable_group(&own), None);
+        assert_eq!(first_unavailable_group(&[NO_SYSCONFIG, 0, 0, 0, 0, 0, 0, 0]), None);
+        assert_eq!(first_unavailable_group(&[0x103, 0, 0, 0, 0, 0, 0, 0]).as_deref(), Some("DISK_IO"));
+        assert_eq!(first_unavailable_group(&[0, 0x2000, 0, 0, 0, 0, 0, 0]).as_deref(), Some("PRIORITY"));
+        assert_eq!(
+            first_unavailable_group(&[0, 0, 0, 4, 0, 0, 0, 0]).as_deref(),
+            Some("group 0x4 of word 3")
+        );
     }
 
     #[test]
@@ -242,12 +251,12 @@ mod tests {
             maximum_buffers,
             ..SessionConfig::default()
         };
-        let lockable = |per_cpu, process| move || Lockable { per_cpu, process };
+        let lockable = |per_cpu, process| move || LockableMemory { per_cpu, process };
         let shared =
             |config: &SessionConfig, cpus| ring_bytes(config, cpus, Scope::Everything, lockable(0, 0));
         assert_eq!(shared(&config(64, 24), 2), 512 << 10);
         assert_eq!(shared(&config(64, 512), 2), 16 << 20);
-        assert_eq!(shared(&config(64, 500), 2), 8 << 20, "a power of two");
+        assert_eq!(shared(&config(64, 500), 2), 8 << 20, "the size is a power of two");
         assert_eq!(shared(&config(16384, 1000), 2), 64 << 20);
         let own = |cpus, per_cpu, process| {
             ring_bytes(&config(64, 512), cpus, Scope::Own, lockable(per_cpu, process))

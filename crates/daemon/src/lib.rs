@@ -56,7 +56,7 @@ pub mod settings;
 mod skip;
 
 pub use error::{Error, Result};
-pub use folders::Folders;
+pub use folders::DaemonFolders;
 pub use panics::end_at_panics;
 pub use server::{Options, Stopper, run, run_until, run_with_ready};
 pub use traceweir_transport::inherited::close_inherited;

@@ -20,8 +20,7 @@
 //! ```
 //!
 //! A guest is a user other than root and the daemon's own user. The kernel gives a new descriptor
-//! the lowest free number, so the number of one that was just created shows how many are open, give
-//! or take those closed since.
+//! the lowest free number, so the number of a new descriptor shows approximately how many are open.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -34,55 +33,55 @@ pub(crate) const MAX_LINKS: usize = 4096;
 pub(crate) const MAX_LINKS_OF_GUEST: usize = 1024;
 /// Of those, connections of one guest that have not sent `Hello`, except those that the daemon
 /// opened.
-pub(crate) const MAX_SILENT_OF_GUEST: usize = 64;
+pub(crate) const MAX_LINKS_BEFORE_HELLO_OF_GUEST: usize = 64;
 /// Of those, connections of all guests who may not control the daemon.
 const MAX_LINKS_OF_GUESTS: usize = 3072;
 /// Maximum number of connected processes that register providers.
 pub(crate) const MAX_PROVIDERS: usize = 3840;
 /// Connections of one process: each copy of the provider library in its modules has one.
-pub(crate) const MAX_PER_PROCESS: usize = 8;
-/// Registrations of all processes of one user: as many as 128 processes can have, and few enough to
-/// be searched.
+pub(crate) const MAX_LINKS_OF_PROCESS: usize = 8;
+/// Maximum number of registrations of all processes of one user: as many as 128 processes can have,
+/// and few enough to be searched.
 pub(crate) const MAX_REGISTRATIONS_OF_USER: usize = 128 * MAX_REGISTRATIONS;
-/// Regions that one process may have created before its registrations come: as many as it can write
-/// to.
-pub(crate) const MAX_OFFERED: usize = 64;
-/// Regions of one process that may be waiting to be closed; further ones are detached at once.
-pub(crate) const MAX_CLOSING: usize = 16;
-/// The same for all guests together.
-pub(crate) const MAX_CLOSING_OF_GUESTS: usize = 1024;
+/// Maximum number of regions that one process may create before its registrations arrive: as many
+/// as it can write to.
+pub(crate) const MAX_OFFERED_REGIONS: usize = 64;
+/// Maximum number of regions of one process that wait to be closed; further regions are detached at
+/// once.
+pub(crate) const MAX_CLOSING_REGIONS: usize = 16;
+/// Maximum number of regions of all guests that wait to be closed.
+pub(crate) const MAX_CLOSING_REGIONS_OF_GUESTS: usize = 1024;
 
 /// Requests about private sessions that may be under way.
-pub(crate) const MAX_PENDING: usize = 256;
+pub(crate) const MAX_PENDING_REQUESTS: usize = 256;
 /// Of those, requests of one guest.
-pub(crate) const MAX_PENDING_OF_GUEST: usize = 64;
+pub(crate) const MAX_PENDING_REQUESTS_OF_GUEST: usize = 64;
 /// Of those, requests of all guests.
-pub(crate) const MAX_PENDING_OF_GUESTS: usize = 192;
+pub(crate) const MAX_PENDING_REQUESTS_OF_GUESTS: usize = 192;
 /// Requests that may wait for a kernel change. They wait before their rights are checked.
-pub(crate) const MAX_WAITING: usize = 64;
+pub(crate) const MAX_DEFERRED_REQUESTS: usize = 64;
 /// Of those, requests of one guest.
-pub(crate) const MAX_WAITING_OF_GUEST: usize = 8;
+pub(crate) const MAX_DEFERRED_REQUESTS_OF_GUEST: usize = 8;
 /// Of those, requests of all guests.
-pub(crate) const MAX_WAITING_OF_GUESTS: usize = 32;
+pub(crate) const MAX_DEFERRED_REQUESTS_OF_GUESTS: usize = 32;
 /// Maximum number of private sessions; each process runs at most eight of them.
-pub(crate) const MAX_PRIVATES: usize = 256;
+pub(crate) const MAX_PRIVATE_SESSIONS: usize = 256;
 /// Of those, private sessions of one guest.
-pub(crate) const MAX_PRIVATES_OF_GUEST: usize = 64;
+pub(crate) const MAX_PRIVATE_SESSIONS_OF_GUEST: usize = 64;
 
 /// The user that a limited resource is charged to.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Claimant {
     pub(crate) uid: u32,
-    /// Whether the user is a guest.
     pub(crate) is_guest: bool,
 }
 
 impl Claimant {
-    /// Returns whether the user may have one more of a resource. `held` lists the current holders;
-    /// `of_guest` and `of_guests` are the limits for one guest and for all guests.
-    pub(crate) fn has_room(
+    /// Returns whether the user may have one more of a resource. `holders` lists the current
+    /// holders; `of_guest` and `of_guests` are the limits for one guest and for all guests.
+    pub(crate) fn is_below_limits(
         self,
-        held: impl Iterator<Item = Self>,
+        holders: impl Iterator<Item = Self>,
         of_guest: usize,
         of_guests: usize,
     ) -> bool {
@@ -90,7 +89,7 @@ impl Claimant {
             return true;
         }
         let (mut own, mut all) = (0_usize, 0_usize);
-        for other in held.filter(|holder| holder.is_guest) {
+        for other in holders.filter(|holder| holder.is_guest) {
             own += usize::from(other.uid == self.uid);
             all += 1;
         }
@@ -98,60 +97,56 @@ impl Claimant {
     }
 }
 
-/// Returns how many of `most` sessions one guest may have.
-pub(crate) fn sessions_of_guest(most: usize) -> usize {
-    (most / 2).max(1)
+/// Returns how many of `max_sessions` sessions one guest may have.
+pub(crate) fn max_sessions_of_guest(max_sessions: usize) -> usize {
+    (max_sessions / 2).max(1)
 }
 
-/// Returns how many of `most` sessions all guests may have: the others are for root and the
+/// Returns how many of `max_sessions` sessions all guests may have: the others are for root and the
 /// daemon's own user.
-pub(crate) fn sessions_of_guests(most: usize) -> usize {
-    most.saturating_sub(most / 8)
+pub(crate) fn max_sessions_of_guests(max_sessions: usize) -> usize {
+    max_sessions.saturating_sub(max_sessions / 8)
 }
 
 /// The connections that exist when a new one arrives.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Connections {
-    /// Number of all connections.
+pub(crate) struct ConnectionCounts {
     pub(crate) all: usize,
     /// Of those, connections of guests.
     pub(crate) guests: usize,
     /// Of those, connections of the same user as the new one.
     pub(crate) of_user: usize,
     /// Of those, connections that have not sent `Hello`.
-    pub(crate) silent_of_user: usize,
+    pub(crate) before_hello_of_user: usize,
 }
 
-impl Connections {
-    /// Returns whether there is room for a guest that does not control the daemon.
-    pub(crate) fn has_room_for_guest(self) -> bool {
-        self.of_user < MAX_LINKS_OF_GUEST && self.guests < MAX_LINKS_OF_GUESTS && self.has_room()
+impl ConnectionCounts {
+    /// Returns whether a guest that does not control the daemon may have another connection.
+    pub(crate) fn is_below_guest_limits(self) -> bool {
+        self.of_user < MAX_LINKS_OF_GUEST && self.guests < MAX_LINKS_OF_GUESTS && self.is_below_total_limit()
     }
 
     /// Returns whether a guest has as many connections without `Hello` as it may have.
-    pub(crate) fn has_silent_guest(self) -> bool {
-        self.silent_of_user >= MAX_SILENT_OF_GUEST
+    pub(crate) fn has_too_many_before_hello(self) -> bool {
+        self.before_hello_of_user >= MAX_LINKS_BEFORE_HELLO_OF_GUEST
     }
 
-    /// Returns whether there is any room.
-    pub(crate) fn has_room(self) -> bool {
+    /// Returns whether another connection may be accepted.
+    pub(crate) fn is_below_total_limit(self) -> bool {
         self.all < MAX_LINKS
     }
 }
 
-/// The limit of descriptors of this process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Descriptors {
+pub(crate) struct DescriptorLimit {
     limit: u64,
 }
 
-impl Descriptors {
-    /// Reads the current limit.
+impl DescriptorLimit {
     pub(crate) fn current() -> Self {
         Self { limit: getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) }
     }
 
-    /// Sets a limit for tests.
     #[cfg(test)]
     pub(crate) fn limited_to(limit: u64) -> Self {
         Self { limit }
@@ -162,21 +157,21 @@ impl Descriptors {
         (self.limit / 16).clamp(32, 256).min(self.limit / 2)
     }
 
-    /// Returns whether a descriptor that was just created is one of those reserved: from guests, or
-    /// from all providers.
-    pub(crate) fn is_scarce(self, made: impl AsFd, for_guest: bool) -> bool {
+    /// Returns whether a new descriptor has a reserved number: reserved from guests, or from all
+    /// providers.
+    pub(crate) fn is_reserved(self, made: impl AsFd, for_guest: bool) -> bool {
         let reserve = if for_guest { (self.limit / 4).min(1024) } else { self.reserve() };
         u64::try_from(made.as_fd().as_raw_fd()).is_ok_and(|number| number >= self.limit - reserve)
     }
 }
 
 /// Returns how many bytes the buffers of all sessions may use: half of the memory.
-pub(crate) fn pool_budget() -> u64 {
+pub(crate) fn max_pool_bytes() -> u64 {
     traceweir_session::config::memory() / 2
 }
 
-/// Returns how many of those bytes guests may use.
-pub(crate) fn pool_of_guests(budget: u64) -> u64 {
+/// Returns how many bytes of this budget guests may use.
+pub(crate) fn max_pool_bytes_of_guests(budget: u64) -> u64 {
     budget - budget / 4
 }
 
@@ -188,7 +183,7 @@ mod tests {
     fn last_descriptors_are_reserved_from_guests_and_from_providers() {
         let made = std::fs::File::open("/dev/null").unwrap();
         let number = u64::try_from(made.as_raw_fd()).unwrap();
-        let scarce = |limit, guest| Descriptors::limited_to(limit).is_scarce(&made, guest);
+        let scarce = |limit, guest| DescriptorLimit::limited_to(limit).is_reserved(&made, guest);
         assert_eq!((scarce(number + 2000, true), scarce(number + 2000, false)), (false, false));
         let some = number + number / 8 + 1;
         assert!(scarce(some, true));
@@ -197,33 +192,47 @@ mod tests {
 
     #[test]
     fn guests_leave_connections_for_controllers() {
-        let connections = |all, guests, of_user| Connections { all, guests, of_user, silent_of_user: 0 };
-        assert!(connections(100, 100, 100).has_room_for_guest());
-        assert!(!connections(1024, 1024, 1024).has_room_for_guest(), "one alone");
+        let connections =
+            |all, guests, of_user| ConnectionCounts { all, guests, of_user, before_hello_of_user: 0 };
+        assert!(connections(100, 100, 100).is_below_guest_limits());
+        assert!(!connections(1024, 1024, 1024).is_below_guest_limits(), "one guest has reached its limit");
         let four = connections(3072, 3072, 768);
-        assert!(!four.has_room_for_guest() && four.has_room(), "four together");
-        assert!(connections(4095, 0, 4095).has_room() && !connections(4096, 0, 0).has_room());
+        assert!(
+            !four.is_below_guest_limits() && four.is_below_total_limit(),
+            "four guests together have reached the limit"
+        );
+        assert!(
+            connections(4095, 0, 4095).is_below_total_limit()
+                && !connections(4096, 0, 0).is_below_total_limit()
+        );
         const { assert!(MAX_LINKS_OF_GUESTS < MAX_PROVIDERS && MAX_PROVIDERS < MAX_LINKS) };
     }
 
     #[test]
     fn guests_leave_sessions_for_root_and_the_daemon_user() {
-        assert_eq!((sessions_of_guest(64), sessions_of_guests(64)), (32, 56));
-        assert_eq!((sessions_of_guest(1), sessions_of_guests(1)), (1, 1));
+        assert_eq!((max_sessions_of_guest(64), max_sessions_of_guests(64)), (32, 56));
+        assert_eq!((max_sessions_of_guest(1), max_sessions_of_guests(1)), (1, 1));
         let (ann, bob) = (Claimant { uid: 1, is_guest: true }, Claimant { uid: 2, is_guest: true });
         let root = Claimant { uid: 0, is_guest: false };
-        let held = [ann, ann, bob, root, root];
-        assert!(bob.has_room(held.into_iter(), 2, 4) && root.has_room(held.into_iter(), 0, 0));
-        assert!(!ann.has_room(held.into_iter(), 2, 4), "has two already");
-        assert!(!bob.has_room(held.into_iter(), 2, 3), "guests have three");
-        const { assert!(MAX_PENDING_OF_GUEST < MAX_PENDING_OF_GUESTS && MAX_PENDING_OF_GUESTS < MAX_PENDING) };
+        let holders = [ann, ann, bob, root, root];
+        assert!(
+            bob.is_below_limits(holders.into_iter(), 2, 4) && root.is_below_limits(holders.into_iter(), 0, 0)
+        );
+        assert!(!ann.is_below_limits(holders.into_iter(), 2, 4), "Ann has two already");
+        assert!(!bob.is_below_limits(holders.into_iter(), 2, 3), "all guests have three already");
+        const {
+            assert!(
+                MAX_PENDING_REQUESTS_OF_GUEST < MAX_PENDING_REQUESTS_OF_GUESTS
+                    && MAX_PENDING_REQUESTS_OF_GUESTS < MAX_PENDING_REQUESTS
+            )
+        };
     }
 
     #[test]
     fn buffers_may_use_half_of_the_memory() {
         let text = std::fs::read_to_string("/proc/meminfo").unwrap();
         let kib: u64 = text.split_ascii_whitespace().nth(1).unwrap().parse().unwrap();
-        let budget = pool_budget() / 1024;
+        let budget = max_pool_bytes() / 1024;
         assert!(budget > kib / 4 && budget < kib, "{budget} of {kib}");
     }
 }

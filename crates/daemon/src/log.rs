@@ -1,9 +1,9 @@
 //! The daemon's own log: a small number of lines on standard error.
 //!
-//! A line is `time level message`. No client can fill a disk with it: each minute has room for
-//! [`PER_MINUTE`] lines; further ones are counted, and one line reports their number when the next
-//! minute begins. Lines that any user can cause have separate limits of the same size, so that they
-//! displace nothing else:
+//! A line is `time level message`. No client can fill a disk with it: each minute permits
+//! [`MAX_LINES_PER_MINUTE`] lines; further ones are counted, and one line reports their number when
+//! the next minute begins. Lines that any user can cause have separate limits of the same size, so
+//! that they displace nothing else:
 //!
 //! | Lines | Limit |
 //! |---|---|
@@ -13,9 +13,9 @@
 //! | reports and effects of client processes | separate, per minute |
 //! | changes of access rights | none: only users who may make such changes cause them |
 //!
-//! Text from clients is quoted unless it is only a name. A line has at most [`LONGEST`] characters.
-//! Characters that would move or hide the text around them (control characters, line separators,
-//! direction marks) are replaced by question marks.
+//! Text from clients is quoted unless it is only a name. A line has at most [`MAX_LINE_CHARS`]
+//! characters. Characters that would move or hide the text around them (control characters, line
+//! separators, direction marks) are replaced by question marks.
 
 use std::fmt;
 use std::io::Write;
@@ -25,20 +25,18 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use traceweir_format::time::FileTime;
 
 /// Maximum number of lines in one minute.
-const PER_MINUTE: u32 = 120;
+const MAX_LINES_PER_MINUTE: u32 = 120;
 /// Maximum number of characters in a line.
-const LONGEST: usize = 1000;
+const MAX_LINE_CHARS: usize = 1000;
 
 /// The kind of a line, which determines its printed level and its limit.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Level {
+pub(crate) enum LogLevel {
     /// A message about normal operation.
     Info,
     /// A message about a problem.
     Warning,
-    /// A request that was refused.
     Refused,
-    /// An enable of a provider.
     Enabled,
     /// A report of a client process, or an effect of what it does.
     Client,
@@ -46,24 +44,24 @@ pub(crate) enum Level {
     Audit,
 }
 
-struct Minute {
+struct MinuteCount {
     began: Option<Instant>,
     lines: u32,
     left_out: u32,
 }
 
-impl Minute {
+impl MinuteCount {
     const NEW: Self = Self { began: None, lines: 0, left_out: 0 };
 }
 
-static MINUTE: Mutex<Minute> = Mutex::new(Minute::NEW);
-static MINUTE_OF_REFUSALS: Mutex<Minute> = Mutex::new(Minute::NEW);
-static MINUTE_OF_ENABLES: Mutex<Minute> = Mutex::new(Minute::NEW);
-static MINUTE_OF_CLIENTS: Mutex<Minute> = Mutex::new(Minute::NEW);
+static MINUTE: Mutex<MinuteCount> = Mutex::new(MinuteCount::NEW);
+static MINUTE_OF_REFUSALS: Mutex<MinuteCount> = Mutex::new(MinuteCount::NEW);
+static MINUTE_OF_ENABLES: Mutex<MinuteCount> = Mutex::new(MinuteCount::NEW);
+static MINUTE_OF_CLIENTS: Mutex<MinuteCount> = Mutex::new(MinuteCount::NEW);
 
-impl Level {
+impl LogLevel {
     /// Returns the counter for this kind of line; `None` if it has no limit.
-    fn minute(self) -> Option<&'static Mutex<Minute>> {
+    fn line_counter(self) -> Option<&'static Mutex<MinuteCount>> {
         match self {
             Self::Refused => Some(&MINUTE_OF_REFUSALS),
             Self::Enabled => Some(&MINUTE_OF_ENABLES),
@@ -75,23 +73,23 @@ impl Level {
 }
 
 /// Writes a line, unless the limit of its kind is reached.
-pub(crate) fn line(level: Level, message: fmt::Arguments<'_>) {
-    let Some(left_out) = level.minute().map_or(Some(0), count) else { return };
+pub(crate) fn write_limited(level: LogLevel, message: fmt::Arguments<'_>) {
+    let Some(left_out) = level.line_counter().map_or(Some(0), count_line) else { return };
     if left_out > 0 {
-        write(Level::Warning, &format!("{left_out} lines were dropped"));
+        write_line(LogLevel::Warning, &format!("{left_out} lines were dropped"));
     }
-    write(level, &message.to_string());
+    write_line(level, &message.to_string());
 }
 
 /// Counts a line: returns how many were dropped before it, or `None` if this one must be dropped.
-fn count(minute: &Mutex<Minute>) -> Option<u32> {
+fn count_line(minute: &Mutex<MinuteCount>) -> Option<u32> {
     let mut minute = minute.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     if minute.began.is_none_or(|began| began.elapsed() > Duration::from_secs(60)) {
         let left_out = minute.left_out;
-        *minute = Minute { began: Some(Instant::now()), ..Minute::NEW };
+        *minute = MinuteCount { began: Some(Instant::now()), ..MinuteCount::NEW };
         return Some(left_out);
     }
-    if minute.lines >= PER_MINUTE {
+    if minute.lines >= MAX_LINES_PER_MINUTE {
         minute.left_out = minute.left_out.saturating_add(1);
         return None;
     }
@@ -99,13 +97,13 @@ fn count(minute: &Mutex<Minute>) -> Option<u32> {
     Some(0)
 }
 
-fn write(level: Level, message: &str) {
+fn write_line(level: LogLevel, message: &str) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let time = FileTime::from_unix(i64::try_from(now.as_secs()).unwrap_or(0), now.subsec_nanos());
     let level = match level {
-        Level::Info | Level::Enabled | Level::Audit => "info",
-        Level::Warning | Level::Client => "warning",
-        Level::Refused => "refused",
+        LogLevel::Info | LogLevel::Enabled | LogLevel::Audit => "info",
+        LogLevel::Warning | LogLevel::Client => "warning",
+        LogLevel::Refused => "refused",
     };
     // A log that cannot be written must not stop the daemon.
     let _ = writeln!(std::io::stderr(), "{time} {level} {}", sanitize(message));
@@ -117,37 +115,37 @@ fn sanitize(text: &str) -> String {
         c.is_control()
             || matches!(c, '\u{200B}'..='\u{200F}' | '\u{2028}'..='\u{202E}' | '\u{2060}'..='\u{206F}' | '\u{061C}' | '\u{FEFF}')
     };
-    text.chars().take(LONGEST).map(|c| if is_harmful(c) { '?' } else { c }).collect()
+    text.chars().take(MAX_LINE_CHARS).map(|c| if is_harmful(c) { '?' } else { c }).collect()
 }
 
 /// Logs normal operation.
 macro_rules! log_info {
-    ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Info, format_args!($($arg)*)) };
+    ($($arg:tt)*) => { $crate::log::write_limited($crate::log::LogLevel::Info, format_args!($($arg)*)) };
 }
 
 /// Logs a problem.
 macro_rules! log_warning {
-    ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Warning, format_args!($($arg)*)) };
+    ($($arg:tt)*) => { $crate::log::write_limited($crate::log::LogLevel::Warning, format_args!($($arg)*)) };
 }
 
 /// Logs a request that was refused.
 macro_rules! log_refusal {
-    ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Refused, format_args!($($arg)*)) };
+    ($($arg:tt)*) => { $crate::log::write_limited($crate::log::LogLevel::Refused, format_args!($($arg)*)) };
 }
 
 /// Logs an enable of a provider.
 macro_rules! log_enable {
-    ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Enabled, format_args!($($arg)*)) };
+    ($($arg:tt)*) => { $crate::log::write_limited($crate::log::LogLevel::Enabled, format_args!($($arg)*)) };
 }
 
 /// Logs a report of a client process, or an effect of what it does.
 macro_rules! log_client {
-    ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Client, format_args!($($arg)*)) };
+    ($($arg:tt)*) => { $crate::log::write_limited($crate::log::LogLevel::Client, format_args!($($arg)*)) };
 }
 
 /// Logs a change of access rights.
 macro_rules! log_audit {
-    ($($arg:tt)*) => { $crate::log::line($crate::log::Level::Audit, format_args!($($arg)*)) };
+    ($($arg:tt)*) => { $crate::log::write_limited($crate::log::LogLevel::Audit, format_args!($($arg)*)) };
 }
 
 pub(crate) use {log_audit, log_client, log_enable, log_info, log_refusal, log_warning};
@@ -158,19 +156,19 @@ mod tests {
 
     #[test]
     fn client_lines_have_a_limit_of_their_own() {
-        let clients = Mutex::new(Minute::NEW);
-        let counted = (0..PER_MINUTE + 30).filter(|_| count(&clients).is_some()).count();
-        assert_eq!(counted as u32, PER_MINUTE + 1);
+        let clients = Mutex::new(MinuteCount::NEW);
+        let counted = (0..MAX_LINES_PER_MINUTE + 30).filter(|_| count_line(&clients).is_some()).count();
+        assert_eq!(counted as u32, MAX_LINES_PER_MINUTE + 1);
         assert_eq!(clients.lock().unwrap().left_out, 29);
-        let own = |level: Level| level.minute().map(std::ptr::from_ref);
-        assert_ne!(own(Level::Client), own(Level::Info));
-        assert_ne!(own(Level::Client), own(Level::Refused));
-        assert_eq!(own(Level::Audit), None, "has no limit");
+        let own = |level: LogLevel| level.line_counter().map(std::ptr::from_ref);
+        assert_ne!(own(LogLevel::Client), own(LogLevel::Info));
+        assert_ne!(own(LogLevel::Client), own(LogLevel::Refused));
+        assert_eq!(own(LogLevel::Audit), None, "audit lines have no limit");
     }
 
     #[test]
     fn client_text_cannot_break_reverse_or_fill_a_line() {
         assert_eq!(sanitize("a\nb\u{1b}[2Jc\u{202e}d\u{2028}e\u{feff}é"), "a?b?[2Jc?d?e?é");
-        assert_eq!(sanitize(&"é".repeat(5000)).chars().count(), LONGEST);
+        assert_eq!(sanitize(&"é".repeat(5000)).chars().count(), MAX_LINE_CHARS);
     }
 }

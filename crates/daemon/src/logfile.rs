@@ -1,24 +1,24 @@
-//! Log files as controllers pass them: already open, with the rights of the caller.
+//! Log files that controllers pass to the daemon: already open, with the rights of the caller.
 //!
 //! ```text
-//!   the loop:   how many passed ─▶ own thread:  check ─▶ Claim, or in use ─▶ empty ─▶ the session
+//!   the loop: how many passed ─▶ own thread:  check ─▶ Claim, or in use ─▶ empty ─▶ the session
 //!                    └─ not needed: the janitor            └─ held with the session, freed on drop
 //! ```
 //!
-//! On behalf of a caller, the daemon opens no file by name with its own rights, so it never writes
-//! where the caller could not. Only for autologgers, which no caller requests, it does
-//! (`autologger/logs.rs`). What arrives is a descriptor; it must be a regular file, open for
+//! The daemon opens no file by name for a caller, so it never writes where the caller could not. It
+//! opens only the files of autologgers by name, because no caller requests those
+//! (`autologger/logs.rs`). A caller passes a descriptor. It must be a regular file, open for
 //! reading and writing, and not the file of another session. After the first file of a file
 //! sequence comes the folder, in which the daemon creates the other files with the rights of the
 //! caller (`logfile/sequence.rs`). Even inspecting a file may wait for the server of a remote file
 //! system, and so may closing it: the loop does neither.
 //!
 //! Disk space: the file system must have as much space as the maximum size of the file, and the
-//! system's own file system (that of `/`) the reserve besides. This applies to the first file of a
+//! file system of `/` must have the reserve in addition. This applies to the first file of a
 //! session, to each further file of a sequence, and to a file named by an update. The current size
 //! of a file that is to be replaced counts as free; it is emptied only when everything else is
 //! decided. Blocks that a file system reserves for root count only for sessions of root, whichever
-//! user runs the daemon; the session keeps to that while it writes (`session/storage/room`).
+//! user runs the daemon; the session observes this while it writes (`session/storage/room`).
 
 mod sequence;
 
@@ -57,7 +57,6 @@ impl PassedDescriptors {
         Self { descriptors, janitor: janitor.clone() }
     }
 
-    /// Returns whether the request has no descriptors.
     pub(crate) fn is_empty(&self) -> bool {
         self.descriptors.is_empty()
     }
@@ -87,7 +86,7 @@ impl PassedDescriptors {
 
     /// Opens and empties the file, with the claim on it and the folder; all empty if the request
     /// has no descriptor. May block.
-    pub(crate) fn open(self, files: &Files, terms: &Terms) -> Result<OpenedFiles> {
+    pub(crate) fn open(self, files: &ClaimedFiles, terms: &FileTerms) -> Result<OpenedFiles> {
         let opened = self.check_file(files, terms)?;
         if let Some(file) = opened.file.as_ref().filter(|_| !terms.appends) {
             file.set_len(0).map_err(Error::File)?;
@@ -96,7 +95,7 @@ impl PassedDescriptors {
     }
 
     /// Like [`open`](Self::open), but does not empty the file.
-    pub(crate) fn check_file(mut self, files: &Files, terms: &Terms) -> Result<OpenedFiles> {
+    pub(crate) fn check_file(mut self, files: &ClaimedFiles, terms: &FileTerms) -> Result<OpenedFiles> {
         let mut descriptors = std::mem::take(&mut self.descriptors).into_iter();
         let Some(fd) = descriptors.next() else { return Ok(OpenedFiles::default()) };
         let folder = descriptors.next();
@@ -106,19 +105,17 @@ impl PassedDescriptors {
         }
         let claim = files.claim(check_descriptor(&fd)?)?;
         let file = File::from(fd);
-        check_room(&file, terms, files.reserve())?;
+        check_free_space(&file, terms, files.reserve())?;
         Ok(OpenedFiles { file: Some(file), claim: Some(claim), folder, rights })
     }
 }
 
-/// The files that a request names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NamedFiles {
     /// The session writes no file.
     Nothing,
     /// The session writes one file.
     File,
-    /// A sequence of files.
     Sequence,
 }
 
@@ -135,17 +132,17 @@ impl NamedFiles {
 
 /// The conditions for opening a file.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Terms {
+pub(crate) struct FileTerms {
     /// The session continues the file instead of emptying it.
     appends: bool,
-    /// The maximum size of the file, for which there must be space besides the reserve; `None`: not
-    /// checked.
+    /// The maximum size of the file. This space must be free in addition to the reserve; `None`:
+    /// not checked.
     max_bytes: Option<u64>,
     /// Whether the file may use the blocks that the file system reserves for root.
     is_for_root: bool,
 }
 
-impl Terms {
+impl FileTerms {
     /// Returns the terms for the log of a session with this configuration, requested by this user.
     pub(crate) fn for_log(config: &SessionConfig, uid: u32) -> Self {
         let unit = if config.log_file_mode & EVENT_TRACE_USE_KBYTES_FOR_SIZE != 0 { 10 } else { 20 };
@@ -160,17 +157,16 @@ impl Terms {
     }
 
     /// Returns whether the file may use the blocks reserved for root.
-    pub(crate) fn has_roots_room(&self) -> bool {
+    pub(crate) fn may_use_reserved_blocks(&self) -> bool {
         self.is_for_root
     }
 }
 
-/// The opened files of a request.
 #[derive(Debug, Default)]
 pub(crate) struct OpenedFiles {
     pub(crate) file: Option<File>,
     /// Keeps other sessions from writing the file.
-    pub(crate) claim: Option<Claim>,
+    pub(crate) claim: Option<FileClaim>,
     /// The folder in which further files of a sequence are created.
     pub(crate) folder: Option<OwnedFd>,
     /// The mode of the file, which further files get too.
@@ -185,12 +181,12 @@ impl Drop for PassedDescriptors {
 
 /// The files that sessions write or are about to write, and the disk space reserve.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Files {
+pub(crate) struct ClaimedFiles {
     claims: Arc<Mutex<BTreeSet<FileKey>>>,
     reserve: Arc<AtomicU64>,
 }
 
-impl Files {
+impl ClaimedFiles {
     /// Sets how many bytes stay free on the system's own file system.
     pub(crate) fn set_reserve(&self, bytes: u64) {
         self.reserve.store(bytes, Relaxed);
@@ -200,30 +196,30 @@ impl Files {
         self.reserve.load(Relaxed)
     }
 
-    fn claim(&self, key: FileKey) -> Result<Claim> {
+    fn claim(&self, key: FileKey) -> Result<FileClaim> {
         if !self.claims.lock().unwrap_or_else(PoisonError::into_inner).insert(key) {
-            return Err(refused(Status::ERROR_BAD_PATHNAME, "the log file is in use by a session"));
+            return Err(properties_error(Status::ERROR_BAD_PATHNAME, "the log file is in use by a session"));
         }
-        Ok(Claim { files: self.clone(), key })
+        Ok(FileClaim { files: self.clone(), key })
     }
 }
 
-/// Reserves a file for one session while this exists.
+/// Reserves a file for one session until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Claim {
-    files: Files,
+pub(crate) struct FileClaim {
+    files: ClaimedFiles,
     key: FileKey,
 }
 
-impl Drop for Claim {
+impl Drop for FileClaim {
     fn drop(&mut self) {
         self.files.claims.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.key);
     }
 }
 
 fn check_descriptor(fd: &OwnedFd) -> Result<FileKey> {
-    let bad = |reason| refused(Status::ERROR_BAD_PATHNAME, reason);
-    let invalid = |reason| refused(Status::ERROR_INVALID_PARAMETER, reason);
+    let bad = |reason| properties_error(Status::ERROR_BAD_PATHNAME, reason);
+    let invalid = |reason| properties_error(Status::ERROR_INVALID_PARAMETER, reason);
     let stat = rustix::fs::fstat(fd).map_err(|_| bad("the log file cannot be inspected"))?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(bad("the log file is not a regular file"));
@@ -242,7 +238,7 @@ fn check_descriptor(fd: &OwnedFd) -> Result<FileKey> {
 fn check_folder(fd: &OwnedFd) -> Result<()> {
     let stat = rustix::fs::fstat(fd).ok();
     if stat.is_none_or(|stat| FileType::from_raw_mode(stat.st_mode) != FileType::Directory) {
-        return Err(refused(
+        return Err(properties_error(
             Status::ERROR_BAD_PATHNAME,
             "what was passed as the folder of the file sequence is not a folder",
         ));
@@ -252,24 +248,24 @@ fn check_folder(fd: &OwnedFd) -> Result<()> {
 
 /// Checks that there is space for a file on these terms (0 bytes: no limit), and for the reserve on
 /// the system's own file system.
-fn check_room(file: impl AsFd, terms: &Terms, reserve: u64) -> Result<()> {
+fn check_free_space(file: impl AsFd, terms: &FileTerms, reserve: u64) -> Result<()> {
     let Some(max_bytes) = terms.max_bytes else { return Ok(()) };
-    let unknown = |_| refused(Status::ERROR_BAD_PATHNAME, "the log file cannot be inspected");
+    let unknown = |_| properties_error(Status::ERROR_BAD_PATHNAME, "the log file cannot be inspected");
     let stat = rustix::fs::fstat(&file).map_err(unknown)?;
     let is_system = rustix::fs::stat("/").is_ok_and(|root| root.st_dev == stat.st_dev);
     let needed = max_bytes.saturating_add(if is_system { reserve } else { 0 });
     let system = rustix::fs::fstatvfs(&file).map_err(unknown)?;
-    let taken = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
+    let file_bytes = u64::try_from(stat.st_blocks).unwrap_or(0).saturating_mul(512);
     let blocks = if terms.is_for_root { system.f_bfree } else { system.f_bavail };
-    let free = blocks.saturating_mul(system.f_frsize).saturating_add(taken);
+    let free = blocks.saturating_mul(system.f_frsize).saturating_add(file_bytes);
     if free < needed {
         let reason = "there is less free space than the maximum size of the log plus the reserve (TRACEWEIR_RESERVE_MB)";
-        return Err(refused(Status::ERROR_DISK_FULL, reason));
+        return Err(properties_error(Status::ERROR_DISK_FULL, reason));
     }
     Ok(())
 }
 
-fn refused(status: Status, reason: &'static str) -> Error {
+fn properties_error(status: Status, reason: &'static str) -> Error {
     Error::Properties { status, reason }
 }
 
@@ -277,6 +273,7 @@ fn refused(status: Status, reason: &'static str) -> Error {
 mod tests {
     use super::*;
     use std::fs::OpenOptions;
+    use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 
     fn passed(files: Vec<OwnedFd>) -> PassedDescriptors {
         PassedDescriptors::new(files, &Janitor::new())
@@ -285,7 +282,8 @@ mod tests {
     fn status(named: bool, files: Vec<OwnedFd>) -> Status {
         let passed = passed(files);
         let checked = passed.check(NamedFiles::from_mode(0, named)).err().map(|refusal| refusal.status);
-        let opened = || passed.open(&Files::default(), &Terms::default()).err().map(|e| e.status());
+        let opened =
+            || passed.open(&ClaimedFiles::default(), &FileTerms::default()).err().map(|e| e.status());
         checked.or_else(opened).unwrap_or(Status::ERROR_SUCCESS)
     }
 
@@ -316,17 +314,17 @@ mod tests {
         let (a, b) = (dir.path().join("a"), dir.path().join("b"));
         std::fs::write(&a, "old").unwrap();
         std::fs::hard_link(&a, &b).unwrap();
-        let files = Files::default();
+        let files = ClaimedFiles::default();
         let open = |path| {
             let file = OpenOptions::new().read(true).write(true).open(path).unwrap();
-            passed(vec![file.into()]).open(&files, &Terms::default())
+            passed(vec![file.into()]).open(&files, &FileTerms::default())
         };
         let first = open(&a).unwrap();
         std::fs::write(&a, "new").unwrap();
-        assert_eq!(open(&b).unwrap_err().status(), Status::ERROR_BAD_PATHNAME, "in use");
+        assert_eq!(open(&b).unwrap_err().status(), Status::ERROR_BAD_PATHNAME, "the file is in use");
         assert_eq!(std::fs::read(&a).unwrap(), b"new");
         drop(first);
-        assert!(open(&b).is_ok(), "free again");
+        assert!(open(&b).is_ok(), "the file is free again");
     }
 
     #[test]
@@ -338,15 +336,27 @@ mod tests {
         let folder = || OwnedFd::from(File::open(dir.path()).unwrap());
         let sequence = |files: Vec<OwnedFd>| {
             let passed = passed(files);
-            let checked = passed.check(NamedFiles::from_mode(8, true)).err().map(|refusal| refusal.status);
-            let opened = || passed.open(&Files::default(), &Terms::default()).err().map(|e| e.status());
+            let checked = passed
+                .check(NamedFiles::from_mode(EVENT_TRACE_FILE_MODE_NEWFILE, true))
+                .err()
+                .map(|refusal| refusal.status);
+            let opened =
+                || passed.open(&ClaimedFiles::default(), &FileTerms::default()).err().map(|e| e.status());
             checked.or_else(opened)
         };
         assert_eq!(sequence(vec![file(), folder()]), None);
         assert_eq!(sequence(vec![file()]), Some(Status::ERROR_INVALID_PARAMETER));
         assert_eq!(sequence(vec![file(), folder(), folder()]), Some(Status::ERROR_INVALID_PARAMETER));
-        assert_eq!(sequence(vec![file(), file()]), Some(Status::ERROR_BAD_PATHNAME), "not a folder");
-        assert_eq!(sequence(vec![folder(), file()]), Some(Status::ERROR_BAD_PATHNAME), "not a file");
+        assert_eq!(
+            sequence(vec![file(), file()]),
+            Some(Status::ERROR_BAD_PATHNAME),
+            "the second descriptor is not a folder"
+        );
+        assert_eq!(
+            sequence(vec![folder(), file()]),
+            Some(Status::ERROR_BAD_PATHNAME),
+            "the first descriptor is not a file"
+        );
     }
 
     #[test]
@@ -354,26 +364,29 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log.etl");
         std::fs::write(&path, "old").unwrap();
-        let open = |files: &Files, config: &SessionConfig| {
+        let open = |files: &ClaimedFiles, config: &SessionConfig| {
             let file = OpenOptions::new().read(true).write(true).open(&path).unwrap();
-            let opened = passed(vec![file.into()]).open(files, &Terms::for_log(config, 1));
+            let opened = passed(vec![file.into()]).open(files, &FileTerms::for_log(config, 1));
             opened.map(|_| ()).map_err(|e| e.status())
         };
-        let limit =
-            |mib| SessionConfig { maximum_file_size: mib, log_file_mode: 1, ..SessionConfig::default() };
-        assert_eq!(open(&Files::default(), &limit(u32::MAX)), Err(Status::ERROR_DISK_FULL));
+        let limit = |mib| SessionConfig {
+            maximum_file_size: mib,
+            log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+            ..SessionConfig::default()
+        };
+        assert_eq!(open(&ClaimedFiles::default(), &limit(u32::MAX)), Err(Status::ERROR_DISK_FULL));
         assert_eq!(std::fs::read(&path).unwrap(), b"old");
-        let full = Files::default();
+        let full = ClaimedFiles::default();
         full.set_reserve(u64::MAX / 2);
         let is_system = rustix::fs::stat("/").unwrap().st_dev == rustix::fs::stat(&path).unwrap().st_dev;
         let expected = if is_system { Err(Status::ERROR_DISK_FULL) } else { Ok(()) };
         assert_eq!(open(&full, &limit(0)), expected, "the reserve is for the system's own file system");
-        let appends = SessionConfig { log_file_mode: 4, ..limit(1) };
-        assert_eq!(open(&Files::default(), &appends), Ok(()));
+        let appends = SessionConfig { log_file_mode: EVENT_TRACE_FILE_MODE_APPEND, ..limit(1) };
+        assert_eq!(open(&ClaimedFiles::default(), &appends), Ok(()));
         if is_system {
             assert_eq!(std::fs::read(&path).unwrap(), b"old", "the session continues the file");
         }
-        assert_eq!(open(&Files::default(), &limit(1)), Ok(()));
+        assert_eq!(open(&ClaimedFiles::default(), &limit(1)), Ok(()));
         assert_eq!(std::fs::read(&path).unwrap(), b"");
     }
 }

@@ -1,5 +1,5 @@
 //! Process information from `/proc`: start time, namespace or container, threads.
-//! `traceweir_session::identity` holds how a process is named to the readers of its events.
+//! `traceweir_session::identity` names processes for the readers of their events.
 //!
 //! ```text
 //!   the process's view       NSpid line of /proc/PID/task/TID/status             the daemon's view
@@ -7,11 +7,11 @@
 //! ```
 //!
 //! A record carries the thread id that the process saw. If the process lives in another PID
-//! namespace, that number means nothing to readers; [`Translator`] turns it into the daemon's. For
-//! an unknown id it reads the whole task folder, in the long run at most ten times a second, so
-//! that a process which invents ids costs little. A few extra scans are kept in reserve, so that
-//! threads which start one after the other are all found. An id that is not found becomes
-//! [`UNKNOWN`].
+//! namespace, that number means nothing to readers; [`ThreadIdTranslator`] turns it into the
+//! daemon's. For an unknown id it reads the whole task folder, in the long run at most ten times a
+//! second, so that a process which invents ids costs little. A few extra scans are kept in reserve,
+//! so that threads which start one after the other are all found. An id that is not found becomes
+//! [`UNKNOWN_THREAD_ID`].
 
 use std::collections::HashMap;
 use std::fs;
@@ -24,7 +24,7 @@ use traceweir_session::identity::{start_ticks, ticks_in};
 use traceweir_session::{Threads, cgroup};
 
 /// The thread id reported for a thread that has ended and is unknown.
-const UNKNOWN: u32 = u32::MAX;
+const UNKNOWN_THREAD_ID: u32 = u32::MAX;
 /// One scan of a process's threads is granted per this interval.
 const SCAN_INTERVAL: Duration = Duration::from_millis(100);
 /// Maximum number of scans that can accumulate.
@@ -40,10 +40,9 @@ pub(crate) struct ProcessKey {
 }
 
 impl ProcessKey {
-    /// The key of processes that have ended: no process that runs has it.
     pub(crate) const ENDED: Self = Self { pid: u32::MAX, start_ticks: u64::MAX };
 
-    /// Returns the key of the process that has this id now, if there is one.
+    /// Returns the key of the process that has this id now, if such a process exists.
     pub(crate) fn from_pid(pid: u32) -> Option<Self> {
         start_ticks(pid).map(|start_ticks| Self { pid, start_ticks })
     }
@@ -84,7 +83,7 @@ pub(crate) fn may_exist(pid: u32) -> bool {
 
 /// Capabilities that allow a process to profile the system, each by itself: CAP_SYS_ADMIN,
 /// CAP_PERFMON.
-const PROFILING: u64 = 1 << 21 | 1 << 38;
+const PROFILING_CAPABILITIES: u64 = 1 << 21 | 1 << 38;
 
 /// Returns whether a process of this user has the right to profile the system.
 ///
@@ -104,15 +103,16 @@ pub(crate) fn may_profile(pid: u32, user: u32) -> bool {
         ids.peek().is_some() && ids.all(|id| id == Ok(user))
     });
     let bits = field("CapEff:").and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
-    has_same_user && bits.is_some_and(|bits| bits & PROFILING != 0)
+    has_same_user && bits.is_some_and(|bits| bits & PROFILING_CAPABILITIES != 0)
 }
 
-/// Returns how the thread ids of a process are recorded.
-pub(crate) fn threads_of(pid: u32) -> Threads {
+/// Returns how the thread ids of a process are recorded: unchanged, or translated from its
+/// namespace.
+pub(crate) fn thread_id_recording(pid: u32) -> Threads {
     if !is_in_other_namespace(pid) {
         return Threads::AsGiven;
     }
-    let mut translator = Translator::new(pid);
+    let mut translator = ThreadIdTranslator::new(pid);
     Threads::Translated(Box::new(move |tid| translator.translate(tid)))
 }
 
@@ -128,14 +128,13 @@ pub(crate) fn is_contained(pid: u32) -> bool {
     }
 }
 
-/// Returns whether a process is in another PID namespace.
 fn is_in_other_namespace(pid: u32) -> bool {
     let own = fs::read_link("/proc/self/ns/pid").ok();
     let other = fs::read_link(format!("/proc/{pid}/ns/pid")).ok();
     match (own, other) {
         (Some(own), Some(other)) => own != other,
         // If the link cannot be read, the namespace depth still shows.
-        _ => match (depth("self"), depth(&pid.to_string())) {
+        _ => match (namespace_depth("self"), namespace_depth(&pid.to_string())) {
             (Some(own), Some(other)) => own != other,
             _ => false,
         },
@@ -143,21 +142,21 @@ fn is_in_other_namespace(pid: u32) -> bool {
 }
 
 /// Returns in how many PID namespaces a process has an id, as far as they are visible from here.
-fn depth(process: &str) -> Option<usize> {
+fn namespace_depth(process: &str) -> Option<usize> {
     let status = cgroup::read_limited(&format!("/proc/{process}/status"))?;
     let line = status.lines().find_map(|line| line.strip_prefix("NSpid:"))?;
     Some(line.split_ascii_whitespace().count())
 }
 
 /// Translates thread ids of one process's namespace into the daemon's.
-struct Translator {
+struct ThreadIdTranslator {
     pid: u32,
     known: HashMap<u32, u32>,
     scans_left: u32,
     last_grant: Instant,
 }
 
-impl Translator {
+impl ThreadIdTranslator {
     /// Starts with the main thread: a process that writes and ends at once often has no other.
     fn new(pid: u32) -> Self {
         let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
@@ -169,10 +168,10 @@ impl Translator {
         if !self.known.contains_key(&tid) && self.take_scan(Instant::now()) {
             self.scan_threads();
         }
-        self.known.get(&tid).copied().unwrap_or(UNKNOWN)
+        self.known.get(&tid).copied().unwrap_or(UNKNOWN_THREAD_ID)
     }
 
-    /// Takes one scan from the reserve; returns whether there was one.
+    /// Takes one scan from the reserve; returns `false` if the reserve is empty.
     fn take_scan(&mut self, now: Instant) -> bool {
         let passed = now.saturating_duration_since(self.last_grant).as_millis() / SCAN_INTERVAL.as_millis();
         if let Some(earned) = u32::try_from(passed).ok().filter(|earned| *earned < MAX_SAVED_SCANS) {
@@ -187,8 +186,8 @@ impl Translator {
         left
     }
 
-    /// Reads all threads of the process. Threads that have ended are kept: their last records may
-    /// still be on the way.
+    /// Reads all threads of the process. Ended threads stay known, because their last records may
+    /// not have been collected yet.
     fn scan_threads(&mut self) {
         if self.known.len() > MAX_THREADS {
             self.known.clear();
@@ -235,9 +234,12 @@ mod tests {
         let own = std::process::id();
         let key = ProcessKey::from_pid(own).unwrap();
         assert!(!has_ended(own, Some(key)));
-        assert!(has_ended(own, Some(ProcessKey { start_ticks: key.start_ticks + 1, ..key })), "id reused");
-        assert!(has_ended(own, None), "it had ended when it connected");
-        assert!(!has_ended(0, None), "not visible");
+        assert!(
+            has_ended(own, Some(ProcessKey { start_ticks: key.start_ticks + 1, ..key })),
+            "another process has the id"
+        );
+        assert!(has_ended(own, None), "the process had ended when it connected");
+        assert!(!has_ended(0, None), "a process that is not visible has not ended");
         let mut child = std::process::Command::new("sleep").arg("100").spawn().unwrap();
         let (pid, key) = (child.id(), ProcessKey::from_pid(child.id()));
         assert!(key.is_some() && !has_ended(pid, key));
@@ -247,7 +249,7 @@ mod tests {
             assert!(Instant::now() < deadline, "a process that is not reaped has ended");
             std::thread::sleep(Duration::from_millis(1));
         }
-        assert_eq!(ProcessKey::from_pid(pid), key, "it is not reaped");
+        assert_eq!(ProcessKey::from_pid(pid), key, "the process is not reaped yet");
         child.wait().unwrap();
         assert!(has_ended(pid, key) && has_ended(pid, None));
     }
@@ -277,23 +279,23 @@ mod tests {
     fn only_processes_that_are_not_visible_count_as_contained() {
         let own = std::process::id();
         assert!(!is_contained(own) && !is_in_other_namespace(own));
-        assert!(!is_contained(u32::MAX), "gone");
+        assert!(!is_contained(u32::MAX), "the process does not exist");
         assert!(is_contained(0));
-        assert_eq!(depth("self"), depth(&own.to_string()));
-        assert!(depth("self").is_some());
+        assert_eq!(namespace_depth("self"), namespace_depth(&own.to_string()));
+        assert!(namespace_depth("self").is_some());
     }
 
     #[test]
     fn threads_of_the_same_namespace_keep_their_ids() {
-        assert!(matches!(threads_of(std::process::id()), Threads::AsGiven));
-        assert!(matches!(threads_of(u32::MAX), Threads::AsGiven), "gone");
+        assert!(matches!(thread_id_recording(std::process::id()), Threads::AsGiven));
+        assert!(matches!(thread_id_recording(u32::MAX), Threads::AsGiven), "the process does not exist");
     }
 
     #[test]
     fn threads_are_found_and_invented_ids_are_unknown() {
-        let mut translator = Translator::new(std::process::id());
+        let mut translator = ThreadIdTranslator::new(std::process::id());
         assert_eq!(translator.known.len(), 1);
-        assert_eq!(translator.translate(0x7FFF_FFFE), UNKNOWN);
+        assert_eq!(translator.translate(0x7FFF_FFFE), UNKNOWN_THREAD_ID);
         // The main thread's number in the innermost namespace is its process id there, in whichever
         // namespace the test runs.
         let status = fs::read_to_string("/proc/self/status").unwrap();
@@ -311,14 +313,14 @@ mod tests {
 
     #[test]
     fn scans_are_granted_at_a_steady_rate_with_a_reserve() {
-        let mut translator = Translator::new(1);
+        let mut translator = ThreadIdTranslator::new(1);
         let start = translator.last_grant;
         let mut scans = |at: Duration| (0..100).filter(|_| translator.take_scan(start + at)).count();
         assert_eq!(scans(Duration::ZERO), 16);
         assert_eq!(scans(Duration::from_millis(99)), 0);
         assert_eq!(scans(Duration::from_millis(100)), 1);
         assert_eq!(scans(Duration::from_millis(350)), 2);
-        assert_eq!(scans(Duration::from_millis(400)), 1, "the remainder counts on");
+        assert_eq!(scans(Duration::from_millis(400)), 1, "the remaining 50 ms count");
         assert_eq!(scans(Duration::from_secs(3600)), 16);
     }
 }

@@ -1,16 +1,18 @@
 //! Connected processes, their registrations, and what each session has enabled.
 //!
 //! ```text
-//!   processes   link ─▶ Process { registrations: number ─▶ Registration { provider, group, … }
-//!                                 regions:       session ─▶ source
-//!                                 awaited:       order ─▶ wait }
-//!   registered  target ─▶ { (link, number) }   the same registrations by GUID; group members also
-//!                                              by the GUID of their group
-//!   named       hash ─▶ { (link, number) }    registrations whose GUID is not the hash of a name
-//!   enables     target ─▶ session ─▶ Enable    also for GUIDs that no process has registered yet
-//!   disallowed  session ─▶ { provider }        providers that an enable of their group leaves out
+//!   processes     link ─▶ ProviderProcess
+//!                         registrations   number ─▶ ProviderRegistration
+//!                         regions         session ─▶ source
+//!                         awaited         order ─▶ wait
+//!   registered    target ─▶ { (link, number) }   all registrations by GUID; group members also by
+//!                                                the GUID of their group
+//!   by_name_hash  hash ─▶ { (link, number) }     registrations whose name has another hash than
+//!                                                their GUID
+//!   enables       target ─▶ session ─▶ enable    also for GUIDs that no process has registered
+//!   disallowed    session ─▶ { provider }        providers that an enable of their group leaves out
 //!
-//!   Target      Provider(GUID) │ Group(GUID)   one GUID may name both
+//!   target        Provider(GUID) │ Group(GUID)   one GUID may name both
 //! ```
 //!
 //! Invariants:
@@ -44,13 +46,13 @@ use traceweir_format::spec::status::Status;
 use traceweir_format::tracelogging::Traits;
 use traceweir_transport::message::{EnableEntry, EnableParams, MAX_REGISTRATIONS, ProviderEntry};
 
-use crate::access::Identity;
+use crate::access::UserIdentity;
 use crate::error::Refusal;
-use crate::filter::{Conditions, Scope};
+use crate::filter::{Conditions, ProcessScope};
 use crate::ids::LinkId;
 use crate::limits::MAX_REGISTRATIONS_OF_USER;
 pub(crate) use by_name::NameMatch;
-pub(crate) use process::Process;
+pub(crate) use process::ProviderProcess;
 
 /// Maximum number of sessions that enable one provider directly, or one group.
 const MAX_SESSIONS_PER_TARGET: usize = 8;
@@ -59,9 +61,8 @@ const MAX_ENABLES_PER_SESSION: usize = 4096;
 /// Maximum total length of the provider names kept for one process; longer names are not kept.
 const MAX_NAME_BYTES: usize = 32 * 1024;
 
-/// One registration of a provider by a process.
 #[derive(Debug)]
-pub(crate) struct Registration {
+pub(crate) struct ProviderRegistration {
     pub(crate) provider: Guid,
     /// The group named by the provider's traits.
     pub(crate) group: Option<Guid>,
@@ -77,23 +78,24 @@ pub(crate) struct Registration {
     by_name: BTreeSet<u64>,
 }
 
-impl Registration {
+impl ProviderRegistration {
     /// Returns the targets whose enables apply to this registration.
-    fn targets(&self) -> impl Iterator<Item = Target> + use<> {
-        [Some(Target::Provider(self.provider)), self.group.map(Target::Group)].into_iter().flatten()
+    fn targets(&self) -> impl Iterator<Item = EnableTarget> + use<> {
+        [Some(EnableTarget::Provider(self.provider)), self.group.map(EnableTarget::Group)]
+            .into_iter()
+            .flatten()
     }
 }
 
 /// The provider or group that the GUID of an enable call names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Target {
-    /// All registrations of this GUID.
+pub(crate) enum EnableTarget {
     Provider(Guid),
     /// All registrations whose traits name this group.
     Group(Guid),
 }
 
-impl Target {
+impl EnableTarget {
     /// Returns the target for the GUID and the property bits of an enable call.
     pub(crate) fn from_call(guid: Guid, property: u32) -> Self {
         Self::new(guid, property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0)
@@ -110,26 +112,25 @@ impl Target {
     }
 }
 
-/// What one session wants from one target.
 #[derive(Clone, Debug)]
-pub(crate) struct Enable {
+pub(crate) struct SessionEnable {
     pub(crate) params: EnableParams,
     /// The processes that the enable applies to.
-    pub(crate) scope: Scope,
-    /// The provider name given in the call; empty if none was.
+    pub(crate) scope: ProcessScope,
+    /// The provider name given in the call; empty if the call gave no name.
     name: String,
     /// The controller of an enable by name; its rights are checked for each GUID registered under
     /// the name.
-    controller: Option<Identity>,
+    controller: Option<UserIdentity>,
     /// Number of processes left out because they run in a container.
     left_out: u32,
     /// Sequence number of the call; later calls have higher numbers.
-    since: u64,
+    call_number: u64,
 }
 
-impl Enable {
+impl SessionEnable {
     /// Returns this enable as an entry of a provider listing.
-    fn entry(&self, session: u64) -> EnableEntry {
+    fn to_entry(&self, session: u64) -> EnableEntry {
         let EnableParams { level, match_any, match_all, property, ref filters, .. } = self.params;
         let process_filters = self.scope.iter().flat_map(Conditions::filters);
         let (filters, name) = (process_filters.chain(filters).cloned().collect(), self.name.clone());
@@ -138,19 +139,28 @@ impl Enable {
     }
 }
 
+/// An enable that processes may apply before the daemon answers them.
+#[derive(Debug)]
+pub(crate) struct PublishedEnable {
+    pub(crate) target: Guid,
+    /// The provider name; empty if the daemon must check rights for each GUID of the name.
+    pub(crate) name: String,
+    pub(crate) session: u64,
+    pub(crate) params: EnableParams,
+}
+
 /// Connected processes, their registrations, and what each session has enabled.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    /// Processes by connection.
-    pub(crate) processes: BTreeMap<LinkId, Process>,
-    registered: BTreeMap<Target, BTreeSet<(LinkId, u32)>>,
-    named: BTreeMap<Guid, BTreeSet<(LinkId, u32)>>,
-    enables: BTreeMap<Target, BTreeMap<u64, Enable>>,
+    pub(crate) processes: BTreeMap<LinkId, ProviderProcess>,
+    registered: BTreeMap<EnableTarget, BTreeSet<(LinkId, u32)>>,
+    by_name_hash: BTreeMap<Guid, BTreeSet<(LinkId, u32)>>,
+    enables: BTreeMap<EnableTarget, BTreeMap<u64, SessionEnable>>,
     disallowed: BTreeMap<u64, BTreeSet<Guid>>,
     /// Number of registrations per user; users without registrations have no entry.
     user_counts: BTreeMap<u32, usize>,
-    calls: u64,
-    /// Whether `enables` has changed since the last [`Registry::take_changed`].
+    last_call_number: u64,
+    /// Whether `enables` has changed call_number the last [`Registry::take_changed`].
     is_changed: bool,
 }
 
@@ -176,7 +186,7 @@ impl Registry {
     ) -> Result<(), Refusal> {
         let Some(process) = self.processes.get_mut(&link) else { return Ok(()) };
         if process.registrations.contains_key(&number) {
-            return Err(invalid("this registration number is already in use"));
+            return Err(invalid_parameter("this registration number is already in use"));
         }
         if process.registrations.len() >= MAX_REGISTRATIONS {
             let reason = format!("a process has at most {MAX_REGISTRATIONS} registrations");
@@ -192,7 +202,7 @@ impl Registry {
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
         *user_count = user_count.saturating_add(1);
-        let new = Registration {
+        let new = ProviderRegistration {
             provider,
             group: None,
             classic,
@@ -203,7 +213,7 @@ impl Registry {
             by_name: BTreeSet::new(),
         };
         process.registrations.insert(number, new);
-        self.registered.entry(Target::Provider(provider)).or_default().insert((link, number));
+        self.registered.entry(EnableTarget::Provider(provider)).or_default().insert((link, number));
         if !traits.is_empty() && !classic {
             self.apply_traits(link, number, traits);
         }
@@ -212,12 +222,14 @@ impl Registry {
 
     /// Sets the traits of a registration that has none yet.
     pub(crate) fn set_traits(&mut self, link: LinkId, number: u32, traits: &[u8]) -> Result<(), Refusal> {
-        Traits::parse_strict(traits).map_err(|e| invalid(&e.to_string()))?;
-        match self.registration(link, number) {
-            None => Err(invalid("no such registration")),
-            Some(registration) if registration.classic => Err(invalid("a classic provider has no traits")),
+        Traits::parse_strict(traits).map_err(|e| invalid_parameter(&e.to_string()))?;
+        match self.registration_mut(link, number) {
+            None => Err(invalid_parameter("no such registration")),
+            Some(registration) if registration.classic => {
+                Err(invalid_parameter("a classic provider has no traits"))
+            }
             Some(registration) if registration.has_traits => {
-                Err(invalid("the traits of a registration are set once"))
+                Err(invalid_parameter("the traits of a registration are set once"))
             }
             Some(_) => {
                 self.apply_traits(link, number, traits);
@@ -240,16 +252,15 @@ impl Registry {
             registration.name = name;
         }
         if let Some(hash) = registration.name_hash {
-            self.named.entry(hash).or_default().insert((link, number));
+            self.by_name_hash.entry(hash).or_default().insert((link, number));
         }
         registration.group = traits.group();
         if let Some(group) = registration.group {
-            self.registered.entry(Target::Group(group)).or_default().insert((link, number));
+            self.registered.entry(EnableTarget::Group(group)).or_default().insert((link, number));
         }
     }
 
-    /// Removes a registration.
-    pub(crate) fn unregister(&mut self, link: LinkId, number: u32) -> Option<Registration> {
+    pub(crate) fn unregister(&mut self, link: LinkId, number: u32) -> Option<ProviderRegistration> {
         let process = self.processes.get_mut(&link)?;
         let registration = process.registrations.remove(&number)?;
         process.name_bytes = process.name_bytes.saturating_sub(registration.name.len());
@@ -259,8 +270,7 @@ impl Registry {
         Some(registration)
     }
 
-    /// Removes a process with all its registrations.
-    pub(crate) fn remove(&mut self, link: LinkId) -> Option<Process> {
+    pub(crate) fn remove(&mut self, link: LinkId) -> Option<ProviderProcess> {
         let process = self.processes.remove(&link)?;
         for (number, registration) in &process.registrations {
             self.remove_from_indexes(registration, link, *number);
@@ -279,22 +289,25 @@ impl Registry {
         }
     }
 
-    fn remove_from_indexes(&mut self, registration: &Registration, link: LinkId, number: u32) {
+    fn remove_from_indexes(&mut self, registration: &ProviderRegistration, link: LinkId, number: u32) {
         for target in registration.targets() {
-            remove_from(&mut self.registered, &target, (link, number));
+            remove_from_index(&mut self.registered, &target, (link, number));
         }
         if let Some(hash) = &registration.name_hash {
-            remove_from(&mut self.named, hash, (link, number));
+            remove_from_index(&mut self.by_name_hash, hash, (link, number));
         }
     }
 
-    /// Returns one registration for modification.
-    pub(crate) fn registration(&mut self, link: LinkId, number: u32) -> Option<&mut Registration> {
+    pub(crate) fn registration_mut(
+        &mut self,
+        link: LinkId,
+        number: u32,
+    ) -> Option<&mut ProviderRegistration> {
         self.processes.get_mut(&link)?.registrations.get_mut(&number)
     }
 
     /// Returns all registrations of a provider, or all members of a group.
-    pub(crate) fn registrations_of(&self, target: Target) -> Vec<(LinkId, u32)> {
+    pub(crate) fn registrations_of_target(&self, target: EnableTarget) -> Vec<(LinkId, u32)> {
         self.registered.get(&target).map(|all| all.iter().copied().collect()).unwrap_or_default()
     }
 
@@ -309,18 +322,18 @@ impl Registry {
     }
 
     /// Returns whether a provider is registered or enabled, or a group has members or is enabled.
-    pub(crate) fn is_known(&self, target: Target) -> bool {
+    pub(crate) fn is_known(&self, target: EnableTarget) -> bool {
         self.registered.contains_key(&target) || self.enables.contains_key(&target)
     }
 
-    /// Sets what a session wants from a target and replaces the session's previous enable of it. A
-    /// name given earlier is kept if the new call gives none.
+    /// Stores a session's enable of a target, which replaces the previous one. If the new call
+    /// gives no name, the previous name stays.
     pub(crate) fn enable(
         &mut self,
-        target: Target,
+        target: EnableTarget,
         session: u64,
         params: EnableParams,
-        scope: Scope,
+        scope: ProcessScope,
         name: &str,
     ) -> Result<(), Refusal> {
         let session_count = self.enables.values().filter(|sessions| sessions.contains_key(&session)).count();
@@ -329,21 +342,28 @@ impl Registry {
             let full = |reason| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
             if sessions.is_some_and(|sessions| sessions.len() >= MAX_SESSIONS_PER_TARGET) {
                 return full(match target {
-                    Target::Provider(_) => "eight sessions enable this provider already",
-                    Target::Group(_) => "eight sessions enable this group already",
+                    EnableTarget::Provider(_) => "eight sessions enable this provider already",
+                    EnableTarget::Group(_) => "eight sessions enable this group already",
                 });
             }
             if session_count >= MAX_ENABLES_PER_SESSION {
                 return full("a session enables at most 4096 providers");
             }
         }
-        self.calls = self.calls.wrapping_add(1);
+        self.last_call_number = self.last_call_number.wrapping_add(1);
         let sessions = self.enables.entry(target).or_default();
         let before = sessions.remove(&session).map(|enable| enable.name).filter(|_| name.is_empty());
         let name = before.unwrap_or_else(|| name.to_owned());
         sessions.insert(
             session,
-            Enable { params, scope, name, controller: None, left_out: 0, since: self.calls },
+            SessionEnable {
+                params,
+                scope,
+                name,
+                controller: None,
+                left_out: 0,
+                call_number: self.last_call_number,
+            },
         );
         for process in self.processes.values_mut() {
             process.left_out_of.remove(&(target, session));
@@ -352,39 +372,37 @@ impl Registry {
         Ok(())
     }
 
-    /// Returns whether a session enables any provider.
-    pub(crate) fn is_enabling(&self, session: u64) -> bool {
+    pub(crate) fn has_enables(&self, session: u64) -> bool {
         self.enables.values().any(|sessions| sessions.contains_key(&session))
     }
 
-    /// Returns whether the enables have changed since the last call of this function.
+    /// Returns whether the enables have changed call_number the last call of this function.
     pub(crate) fn take_changed(&mut self) -> bool {
         std::mem::take(&mut self.is_changed)
     }
 
-    /// Returns everything that is enabled for all processes, the latest call last: GUID, name,
-    /// session and parameters.
+    /// Returns everything that is enabled for all processes, the latest call last.
     ///
     /// The property bits mark groups. The list leaves out what only the daemon can decide: enables
     /// for some processes only, and enables of groups with disallowed members. The name is filled
     /// in only if `may_name` accepts the controller; for other controllers the daemon checks the
     /// rights for each GUID registered under the name.
-    pub(crate) fn enabled(
-        &self,
-        may_name: impl Fn(&Identity) -> bool,
-    ) -> Vec<(Guid, String, u64, EnableParams)> {
+    pub(crate) fn published_enables(&self, may_name: impl Fn(&UserIdentity) -> bool) -> Vec<PublishedEnable> {
         let all = self.enables.iter().flat_map(|(target, sessions)| {
             sessions.iter().map(move |(session, enable)| (*target, *session, enable))
         });
-        let is_for_all = |(target, session, enable): &(Target, u64, &Enable)| {
-            let is_group = matches!(target, Target::Group(_));
+        let is_for_all = |(target, session, enable): &(EnableTarget, u64, &SessionEnable)| {
+            let is_group = matches!(target, EnableTarget::Group(_));
             enable.scope.is_none() && !(is_group && self.disallowed.contains_key(session))
         };
-        let mut all: Vec<(Target, u64, &Enable)> = all.filter(is_for_all).collect();
-        all.sort_by_key(|(_, _, enable)| enable.since);
-        let with_group = |target: Target, enable: &Enable| {
-            let group =
-                if matches!(target, Target::Group(_)) { EVENT_ENABLE_PROPERTY_PROVIDER_GROUP } else { 0 };
+        let mut all: Vec<(EnableTarget, u64, &SessionEnable)> = all.filter(is_for_all).collect();
+        all.sort_by_key(|(_, _, enable)| enable.call_number);
+        let with_group = |target: EnableTarget, enable: &SessionEnable| {
+            let group = if matches!(target, EnableTarget::Group(_)) {
+                EVENT_ENABLE_PROPERTY_PROVIDER_GROUP
+            } else {
+                0
+            };
             EnableParams {
                 property: enable.params.property | group,
                 source: Guid::NULL,
@@ -395,13 +413,13 @@ impl Registry {
             .map(|(target, session, enable)| {
                 let is_named = enable.controller.as_ref().is_some_and(&may_name);
                 let name = if is_named { enable.name.clone() } else { String::new() };
-                (target.guid(), name, session, with_group(target, enable))
+                PublishedEnable { target: target.guid(), name, session, params: with_group(target, enable) }
             })
             .collect()
     }
 
-    /// Removes a session's enable of a target; returns whether there was one.
-    pub(crate) fn disable(&mut self, target: Target, session: u64) -> bool {
+    /// Removes a session's enable of a target; returns whether the enable existed.
+    pub(crate) fn disable(&mut self, target: EnableTarget, session: u64) -> bool {
         let Some(sessions) = self.enables.get_mut(&target) else { return false };
         let was_enabled = sessions.remove(&session).is_some();
         self.is_changed |= was_enabled;
@@ -440,9 +458,9 @@ impl Registry {
     pub(crate) fn providers<'a>(
         &'a self,
         after: Option<(Guid, bool)>,
-        others: &'a BTreeSet<Target>,
+        others: &'a BTreeSet<EnableTarget>,
     ) -> impl Iterator<Item = ProviderEntry> + use<'a> {
-        let after = after.map(|(guid, is_group)| Target::new(guid, is_group));
+        let after = after.map(|(guid, is_group)| EnableTarget::new(guid, is_group));
         let mut next = (after.map_or(Unbounded, Excluded), Unbounded);
         std::iter::from_fn(move || {
             let registered = self.registered.range(next).next().map(|(target, _)| *target);
@@ -450,12 +468,12 @@ impl Registry {
             let other = others.range(next).next().copied();
             let target = [registered, enabled, other].into_iter().flatten().min()?;
             next.0 = Excluded(target);
-            Some(self.entry(target))
+            Some(self.provider_entry(target))
         })
     }
 
-    fn entry(&self, target: Target) -> ProviderEntry {
-        let is_group = matches!(target, Target::Group(_));
+    fn provider_entry(&self, target: EnableTarget) -> ProviderEntry {
+        let is_group = matches!(target, EnableTarget::Group(_));
         let mut entry = ProviderEntry { provider: target.guid(), is_group, ..ProviderEntry::default() };
         let (mut pids, mut contained, mut groups) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         for (link, number) in self.registered.get(&target).into_iter().flatten() {
@@ -475,7 +493,7 @@ impl Registry {
         }
         let mut enables = self.enables_by_name(target);
         enables.extend(self.enables.get(&target).into_iter().flatten().map(|(id, enable)| (*id, enable)));
-        entry.sessions = enables.into_iter().map(|(id, enable)| enable.entry(id)).collect();
+        entry.sessions = enables.into_iter().map(|(id, enable)| enable.to_entry(id)).collect();
         for enable in &mut entry.sessions {
             enable.traced =
                 self.count_processes(target, |registration| registration.sessions.contains(&enable.session));
@@ -489,7 +507,7 @@ impl Registry {
 
 impl Registry {
     /// Returns the number of processes with a registration of a target that passes the test.
-    fn count_processes(&self, target: Target, test: impl Fn(&Registration) -> bool) -> u32 {
+    fn count_processes(&self, target: EnableTarget, test: impl Fn(&ProviderRegistration) -> bool) -> u32 {
         let passing = self.registered.get(&target).into_iter().flatten().filter_map(|(link, number)| {
             let process = self.processes.get(link)?;
             test(process.registrations.get(number)?).then_some(process.peer.pid)
@@ -498,7 +516,7 @@ impl Registry {
     }
 }
 
-fn remove_from<K: Ord>(
+fn remove_from_index<K: Ord>(
     index: &mut BTreeMap<K, BTreeSet<(LinkId, u32)>>,
     key: &K,
     registration: (LinkId, u32),
@@ -511,7 +529,7 @@ fn remove_from<K: Ord>(
     }
 }
 
-fn invalid(reason: &str) -> Refusal {
+fn invalid_parameter(reason: &str) -> Refusal {
     Refusal::new(Status::ERROR_INVALID_PARAMETER, reason)
 }
 

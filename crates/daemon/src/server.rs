@@ -10,24 +10,24 @@
 //!                       service ──effects──▶ out-queue of each link ──▶ socket
 //! ```
 //!
-//! 1. One thread; no call in the loop blocks. Connecting to providers at startup has a thread of
-//!    its own, and so have sessions.
+//! 1. One thread; no call in the loop blocks. Sessions, and connecting to providers at startup,
+//!    have separate threads.
 //! 2. All ready events are read at once, and connections that were hung up come first, so that a
 //!    process that reconnects finds its old connection removed.
 //! 3. A janitor closes the descriptors that clients sent: a close may block for as long as the
 //!    creator of the descriptor likes. Of the guests only controllers can send descriptors at all,
 //!    if the kernel supports that choice. The system daemon accepts descriptors from connections
 //!    that it has not accepted yet only at `own/control.sock`, which no guest can reach.
-//! 4. The daemon queues up to [`link::MAX_QUEUED`] bytes for a link that does not read, then drops
-//!    the link. It does not read from a guest's controller while that controller's requests fill
-//!    the queue of another client, so that no client is dropped for what others send it.
-//! 5. Root and the daemon's own user are served first, guests in turns of a few milliseconds
-//!    (`turns`).
+//! 4. The daemon queues up to [`link::MAX_QUEUED_BYTES`] bytes for a link that does not read, then
+//!    drops the link. It does not read from a guest's controller while that controller's requests
+//!    fill the queue of another client, so that no client is dropped for what others send it.
+//! 5. Root and the daemon's own user are served first. Each guest is then served for a few
+//!    milliseconds per turn (`turns`).
 //! 6. The daemon holds the lock file while it serves the socket. The lock decides which process is
 //!    the daemon; the socket file does not.
 //!
-//! The daemon always exits in this order: stop all sessions, wait for their files, send what is
-//! queued, remove the socket, release the lock.
+//! The daemon always exits in this order: stop all sessions, wait for their files, send queued
+//! messages, remove the socket, release the lock.
 
 mod autologgers;
 mod door;
@@ -51,18 +51,18 @@ use rustix::io::Errno;
 use traceweir_transport::runtime::{RuntimeDir, random};
 use traceweir_transport::socket::Janitor;
 
-use crate::access::Access;
-use crate::autologger::Starter;
+use crate::access::AccessRules;
+use crate::autologger::AutologgerStarter;
 use crate::error::{Error, Result};
-use crate::folders::Folders;
+use crate::folders::DaemonFolders;
 use crate::ids::LinkId;
-use crate::limits::Descriptors;
+use crate::limits::DescriptorLimit;
 use crate::log::{log_client, log_info, log_warning};
-use crate::service::{Effect, OWN, Service};
-use crate::settings::Settings;
+use crate::service::{LinkEffect, OWN_LINK, Service};
+use crate::settings::DaemonSettings;
 pub use inbox::Stopper;
-use inbox::{Inbox, Incoming};
-use link::Link;
+use inbox::{Inbox, InboxMessage};
+use link::ClientLink;
 
 /// Options of a daemon.
 #[derive(Debug)]
@@ -76,17 +76,17 @@ pub struct Options {
     pub listener: Option<OwnedFd>,
     /// Maximum number of sessions.
     pub max_sessions: usize,
-    /// MB that a starting session must leave free on the file system of `/`, besides the maximum
-    /// size of its log; 0: none.
+    /// MB that a starting session must leave free on the file system of `/`, in addition to the
+    /// maximum size of its log; 0: no reserve.
     pub reserve_mb: u32,
 }
 
 impl Options {
-    /// Creates the options of a daemon that stays, with the default limits; [`Settings`] holds what
-    /// administrators set.
+    /// Creates the options of a daemon that stays, with the default limits; [`DaemonSettings`]
+    /// holds what administrators set.
     #[must_use]
     pub fn new(runtime: RuntimeDir) -> Self {
-        let Settings { max_sessions, reserve_mb, .. } = Settings::default();
+        let DaemonSettings { max_sessions, reserve_mb, .. } = DaemonSettings::default();
         Self { runtime, idle_exit: None, listener: None, max_sessions: max_sessions as usize, reserve_mb }
     }
 }
@@ -105,33 +105,35 @@ pub fn run_until(options: Options, stopper: &Stopper) -> Result<()> {
 /// Like [`run_until`], and calls `ready` once new connections will be answered.
 pub fn run_with_ready(options: Options, stopper: &Stopper, ready: impl FnOnce()) -> Result<()> {
     let runtime = options.runtime.clone();
-    // First of all: a daemon that can be reached ends in an orderly way when it gets a signal.
+    // Installed before clients can connect, so that a signal never ends a reachable daemon
+    // abruptly.
     let signals = startup::install_signal_handlers()?;
-    let home = startup::Home::acquire(&runtime, options.listener)?;
-    let limits = (options.idle_exit, options.max_sessions);
-    let mut server = Server::new(&runtime, home, signals, stopper, limits)?;
+    let served_folder = startup::ServedFolder::acquire(&runtime, options.listener)?;
+    let mut server =
+        Server::new(&runtime, served_folder, signals, stopper, options.idle_exit, options.max_sessions)?;
     server.service.set_reserve_mb(options.reserve_mb);
     server.start_autologgers();
     ready();
     log_info!("daemon {} serves {}", std::process::id(), runtime.path().display());
     let outcome = server.serve();
-    server.home.remove_sockets();
+    server.served_folder.remove_sockets();
     log_info!("daemon {} exits", std::process::id());
     outcome
 }
 
-/// How long a connection may take to send `Hello`, and a closed one to read what is still queued.
+/// How long a connection may take to send `Hello`, and a closed connection to read queued messages.
 const LINK_TIMEOUT: Duration = Duration::from_secs(5);
 /// Number of unclosed descriptors left to the janitor that is worth a log line.
-const MANY_KEPT: usize = 64;
-/// How often a daemon that was started on demand checks that its socket file is still its own.
+const MANY_UNCLOSED: usize = 64;
+/// How often a daemon that was started on demand checks that no other process has replaced its
+/// socket file.
 const SOCKET_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How long sessions may take to finish their files when the daemon exits.
-const FINISH_WITHIN: Duration = Duration::from_secs(60);
+const FINISH_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long kernel events may take to be closed after that.
-const CLOSE_KERNEL_WITHIN: Duration = Duration::from_secs(20);
-/// How long clients may take to read what is queued when the daemon exits.
-const FLUSH_WITHIN: Duration = Duration::from_millis(500);
+const CLOSE_KERNEL_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long clients may take to read queued messages when the daemon exits.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
 const LISTENER: u64 = 0;
 const INBOX: u64 = 1;
@@ -143,49 +145,50 @@ const FIRST_LINK: LinkId = 16;
 
 struct Server {
     epoll: OwnedFd,
-    home: startup::Home,
+    served_folder: startup::ServedFolder,
     service: Service,
-    links: BTreeMap<LinkId, Link>,
+    links: BTreeMap<LinkId, ClientLink>,
     last_link: LinkId,
-    /// When links are dropped unless they become active before.
+    /// The deadline of each link that must become active.
     expiries: BTreeSet<(Instant, LinkId)>,
-    starter: Starter,
+    starter: AutologgerStarter,
     janitor: Janitor,
-    descriptors: Descriptors,
+    descriptors: DescriptorLimit,
     /// Whether the log already reports that the janitor is stuck.
     is_stuck: bool,
     inbox: Inbox,
     signals: startup::Signals,
     stop_requests: u32,
-    resting_until: Option<Instant>,
+    paused_until: Option<Instant>,
     idle_exit: Option<Duration>,
     /// When the socket file was last checked.
     socket_checked: Instant,
-    turns: turns::Turns,
+    turns: turns::TurnSchedule,
     _sweeper: sweep::Sweeper,
 }
 
 impl Server {
     fn new(
         runtime: &RuntimeDir,
-        home: startup::Home,
+        served_folder: startup::ServedFolder,
         signals: startup::Signals,
         stopper: &Stopper,
-        (idle_exit, max_sessions): (Option<Duration>, usize),
+        idle_exit: Option<Duration>,
+        max_sessions: usize,
     ) -> Result<Self> {
         let failed = |operation| move |e: Errno| Error::system(operation, e);
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(failed("epoll_create"))?;
         let inbox = Inbox::new()?;
         let hangups = signals.hangups.iter().map(|hangups| (hangups.as_fd(), HANGUPS));
-        let listeners = home.listeners().map(|(token, listener)| (listener.as_fd(), token));
+        let listeners = served_folder.listeners().map(|(token, listener)| (listener.as_fd(), token));
         let watched = [(inbox.as_fd(), INBOX), (signals.stops.as_fd(), SIGNALS), (stopper.as_fd(), STOPPER)];
         for (fd, token) in watched.into_iter().chain(listeners).chain(hangups) {
             let data = epoll::EventData::new_u64(token);
             epoll::add(&epoll, fd, data, epoll::EventFlags::IN).map_err(failed("epoll_ctl"))?;
         }
         let janitor = Janitor::new();
-        let access = Access::open(runtime, rustix::process::geteuid().as_raw());
-        let post = inbox.sender(|notice| Incoming::Notice(Box::new(notice)));
+        let access = AccessRules::open(runtime, rustix::process::geteuid().as_raw());
+        let post = inbox.sender(|notice| InboxMessage::Notice(Box::new(notice)));
         let service = Service::new(
             access,
             max_sessions,
@@ -195,25 +198,25 @@ impl Server {
             Instant::now(),
             SystemTime::now(),
         );
-        startup::knock(runtime.clone(), janitor.clone(), inbox.sender(Incoming::Knocked));
+        startup::knock(runtime.clone(), janitor.clone(), inbox.sender(InboxMessage::Knocked));
         Ok(Self {
             epoll,
-            home,
+            served_folder,
             service,
             links: BTreeMap::new(),
             last_link: FIRST_LINK,
             expiries: BTreeSet::new(),
-            starter: Starter::new(Folders::for_runtime(runtime)),
+            starter: AutologgerStarter::new(DaemonFolders::for_runtime(runtime)),
             janitor,
-            descriptors: Descriptors::current(),
+            descriptors: DescriptorLimit::current(),
             is_stuck: false,
             inbox,
             signals,
             stop_requests: 0,
-            resting_until: None,
+            paused_until: None,
             idle_exit,
             socket_checked: Instant::now(),
-            turns: turns::Turns::default(),
+            turns: turns::TurnSchedule::default(),
             _sweeper: sweep::Sweeper::start(runtime),
         })
     }
@@ -225,21 +228,21 @@ impl Server {
             let now = Instant::now();
             if self.stop_requests > 0 && leave_by.is_none() {
                 self.service.shut_down(now);
-                leave_by = Some(now + FINISH_WITHIN);
+                leave_by = Some(now + FINISH_TIMEOUT);
                 continue;
             }
             if self.service.is_finished() || self.should_exit_idle(now) || self.is_superseded(now) {
                 break;
             }
             if leave_by.is_some_and(|by| by <= now) || self.stop_requests > 1 {
-                log_warning!("exiting without having finished {:?}", self.service.unfinished());
+                log_warning!("exiting without having finished {:?}", self.service.unfinished_names());
                 break;
             }
             let next = [leave_by, self.next_deadline()].into_iter().flatten().min();
             self.run_turn(next)?;
         }
         self.flush_all();
-        if self.stop_requests < 2 && !traceweir_kernel::wait_until_closed(CLOSE_KERNEL_WITHIN) {
+        if self.stop_requests < 2 && !traceweir_kernel::wait_until_closed(CLOSE_KERNEL_TIMEOUT) {
             log_warning!("exiting while kernel events are being closed");
         }
         Ok(())
@@ -263,28 +266,28 @@ impl Server {
         loop {
             // Before any reply: a client that learns of an enable can rely on the published file.
             if let Some(all) = self.service.changed_enables() {
-                self.home.publish(&all);
+                self.served_folder.publish_enables(&all);
             }
-            let effects = self.service.effects();
+            let effects = self.service.take_effects();
             if effects.is_empty() {
                 return;
             }
             for effect in effects {
                 match effect {
-                    Effect::Send { link: OWN, request, message, .. } => {
+                    LinkEffect::Send { link: OWN_LINK, request, message, .. } => {
                         let next = self.starter.handle_reply(request, message);
                         self.request_as_daemon(next);
                     }
-                    Effect::Send { link, request, message, descriptors } => {
+                    LinkEffect::Send { link, request, message, descriptors } => {
                         let Some(target) = self.links.get_mut(&link) else { continue };
                         if target.push(request, message, descriptors) {
-                            self.flush(link);
+                            self.flush_link(link);
                             self.mark_crowded(link);
                         } else {
                             self.drop_unread(link);
                         }
                     }
-                    Effect::Close { link } => self.close(link),
+                    LinkEffect::Close { link } => self.close_link(link),
                 }
             }
         }
@@ -293,9 +296,9 @@ impl Server {
     fn handle_inbox(&mut self) {
         for incoming in self.inbox.take_all() {
             match incoming {
-                Incoming::Notice(notice) => self.service.notice(*notice, Instant::now()),
-                Incoming::Knocked(connection) => self.adopt(connection, true),
-                Incoming::Prepared(prepared) => {
+                InboxMessage::Notice(notice) => self.service.handle_notice(*notice, Instant::now()),
+                InboxMessage::Knocked(connection) => self.add_link(connection, true),
+                InboxMessage::Prepared(prepared) => {
                     let next = self.starter.handle_prepared(prepared);
                     self.request_as_daemon(next);
                 }
@@ -328,10 +331,10 @@ impl Server {
             if self.links.get(&id).is_some_and(|link| link.is_crowded) {
                 self.drop_unread(id);
             } else {
-                self.drop_silent(id, at);
+                self.drop_expired(id, at);
             }
         }
-        self.release_held();
+        self.resume_uncrowded();
         self.resume_listening(now);
     }
 
@@ -339,7 +342,7 @@ impl Server {
     /// again.
     fn watch_janitor(&mut self) {
         let kept = self.janitor.kept();
-        let is_stuck = kept >= MANY_KEPT;
+        let is_stuck = kept >= MANY_UNCLOSED;
         if is_stuck && !self.is_stuck {
             log_client!("{kept} file descriptors that clients sent cannot be closed yet");
         } else if self.is_stuck && !is_stuck {
@@ -352,7 +355,7 @@ impl Server {
         let expiry = self.expiries.first().map(|(at, _)| *at);
         let idle = self.idle_exit.and_then(|after| self.service.idle_since().map(|since| since + after));
         let socket_check = self.idle_exit.map(|_| self.socket_checked + SOCKET_CHECK_INTERVAL);
-        [self.service.deadline(), expiry, self.resting_until, idle, socket_check].into_iter().flatten().min()
+        [self.service.deadline(), expiry, self.paused_until, idle, socket_check].into_iter().flatten().min()
     }
 
     /// Returns whether the daemon has been idle for long enough, and no connection is waiting to be
@@ -373,7 +376,7 @@ impl Server {
             return false;
         }
         self.socket_checked = now;
-        if !self.home.is_replaced() || !self.is_without_work(now) {
+        if !self.served_folder.is_replaced() || !self.is_without_work(now) {
             return false;
         }
         // Clients that connected before the socket was replaced are served.

@@ -2,22 +2,22 @@
 //! here, and no clock is read: the event loop passes the time in.
 //!
 //! ```text
-//!   connected ─┐                                       ┌─▶ Effect::Send { link, message, … }
-//!   handle    ─┤                                       ├─▶ Effect::Close { link }
-//!   notice    ─┼─▶ Service ─▶ the part that is concerned
-//!   tick      ─┤        │             ▲
-//!   disconnected        └─ Session ───┘ Notice, from the session's threads
+//!   add_connection ────┐                ┌─▶ LinkEffect::Send { link, message, … }
+//!   handle ────────────┤                ├─▶ LinkEffect::Close { link }
+//!   handle_notice ─────┼─▶ Service ─▶ the part that is concerned
+//!   tick ──────────────┤     ▲
+//!   remove_connection ─┘     └─ ThreadNotice, from the threads of sessions
 //!
 //!   private sessions   providers   system loggers
 //!              └───────────┼───────────┘
 //!                         core           turn (time, effects), access control, sessions, settings
 //! ```
 //!
-//! A part owns its state and knows only the parts below it. The service finds the part that a
-//! message is for; where several parts take part, as when a session starts or ends, it calls them
-//! in order (`lifecycle`).
+//! A part owns its state and uses only the parts below it. The service dispatches each message to
+//! its part. When several parts take part, as at the start or end of a session, the service calls
+//! them in order (`lifecycle`).
 //!
-//! A link is a number that identifies a connection and is never reused. Its life cycle:
+//! A link id identifies a connection and is never reused. The life cycle of a connection:
 //!
 //! ```text
 //!   connected ──Hello──▶ provider | controller | consumer ──▶ disconnected
@@ -50,73 +50,72 @@ use traceweir_transport::enabled::Enabled;
 use traceweir_transport::message::{Message, Role, VERSIONS};
 use traceweir_transport::socket::{Envelope, Janitor, Peer};
 
-use crate::access::{Access, Identity};
+use crate::access::{AccessRules, UserIdentity};
 use crate::error::Refusal;
 use crate::ids::{LinkId, ReplyTo};
 use crate::log::log_refusal;
 use crate::logfile::PassedDescriptors;
 use crate::process::ProcessKey;
-pub(crate) use access::OWN;
-use access::{AccessControl, Client};
+pub(crate) use access::OWN_LINK;
+use access::{AccessControl, ConnectedClient};
 use core::Core;
-pub(crate) use notice::{Notice, Post};
+pub(crate) use notice::{NoticeSender, ThreadNotice};
 use private::PrivateSessions;
-use providers::Providers;
-use sessions::Sessions;
-pub(crate) use turn::Effect;
-use turn::Turn;
+use providers::ProviderControl;
+use sessions::SessionTable;
+pub(crate) use turn::LinkEffect;
+use turn::ServiceTurn;
 
 /// All state of the daemon.
 pub(crate) struct Service {
     core: Core,
-    providers: Providers,
+    providers: ProviderControl,
     system_loggers: kernel::SystemLoggers,
     private_sessions: PrivateSessions,
     /// The random number of this run.
     daemon: u64,
     janitor: Janitor,
-    is_leaving: bool,
-    /// When the daemon was last in use, apart from messages of connected controllers.
+    is_shutting_down: bool,
+    /// When the daemon was last in use, not counting messages of connected controllers.
     last_used: Instant,
 }
 
 impl Service {
     /// Creates an empty service. `daemon` is a random number chosen for this run, `post` receives
-    /// the reports of session threads, and the janitor closes descriptors that no request asked
-    /// for.
+    /// the reports of session threads, and the janitor closes unrequested descriptors.
     pub(crate) fn new(
-        access: Access,
+        access: AccessRules,
         max_sessions: usize,
         daemon: u64,
-        post: Post,
+        post: NoticeSender,
         janitor: Janitor,
         now: Instant,
         started: SystemTime,
     ) -> Self {
         Self {
             core: Core {
-                turn: Turn::new(now, post),
+                turn: ServiceTurn::new(now, post),
                 access: AccessControl::new(access),
-                sessions: Sessions::new(max_sessions, started),
+                sessions: SessionTable::new(max_sessions, started),
                 information: info::Information::default(),
             },
-            providers: Providers::default(),
+            providers: ProviderControl::default(),
             system_loggers: kernel::SystemLoggers::default(),
             private_sessions: PrivateSessions::default(),
             daemon,
             janitor,
-            is_leaving: false,
+            is_shutting_down: false,
             last_used: now,
         }
     }
 
     /// Removes and returns the effects since the last call.
-    pub(crate) fn effects(&mut self) -> Vec<Effect> {
+    pub(crate) fn take_effects(&mut self) -> Vec<LinkEffect> {
         std::mem::take(&mut self.core.turn.effects)
     }
 
     /// Adds a connection. `knocked`: the daemon opened it.
-    pub(crate) fn connected(
+    pub(crate) fn add_connection(
         &mut self,
         link: LinkId,
         peer: Peer,
@@ -125,24 +124,23 @@ impl Service {
         now: Instant,
     ) {
         self.core.turn.now = now;
-        self.core.access.add_client(link, Client::new(peer, process, knocked, now));
+        self.core.access.add_client(link, ConnectedClient::new(peer, process, knocked, now));
         if knocked {
             self.core.turn.send(link, Message::Knock { versions: VERSIONS });
         }
     }
 
     /// Adds the daemon itself as a controller.
-    pub(crate) fn admit_own(&mut self, now: Instant) {
-        self.core.access.add_own(now);
+    pub(crate) fn add_own_link(&mut self, now: Instant) {
+        self.core.access.add_own_link(now);
     }
 
-    /// Returns the access rules.
-    pub(crate) fn access(&self) -> &Access {
+    pub(crate) fn access(&self) -> &AccessRules {
         self.core.access.rules()
     }
 
     /// Sets the identity of a connection's peer, once its groups have been looked up.
-    pub(crate) fn set_identity(&mut self, link: LinkId, identity: Identity) {
+    pub(crate) fn set_identity(&mut self, link: LinkId, identity: UserIdentity) {
         if let Some(client) = self.core.access.client_mut(link) {
             client.identity = identity;
         }
@@ -161,7 +159,7 @@ impl Service {
     }
 
     /// Returns whether a connection that the daemon accepted has not completed `Hello`.
-    pub(crate) fn is_silent(&self, link: LinkId) -> bool {
+    pub(crate) fn is_before_hello(&self, link: LinkId) -> bool {
         self.core.access.client(link).is_some_and(|client| client.role.is_none() && !client.knocked)
     }
 
@@ -175,29 +173,29 @@ impl Service {
         self.core.sessions.set_reserve_mb(reserve);
     }
 
-    /// Sets whether processes may have connected before the next message, with memory for sessions,
-    /// that cannot be accepted.
+    /// Sets whether processes with memory for sessions may wait to be accepted while the next
+    /// message is handled.
     pub(crate) fn set_incomplete(&mut self, is_incomplete: bool) {
         self.core.sessions.is_incomplete = is_incomplete;
     }
 
-    /// Removes a connection and ends what depends on it.
-    pub(crate) fn disconnected(&mut self, link: LinkId, now: Instant) {
+    /// Removes a connection, and ends the requests and sessions that depend on it.
+    pub(crate) fn remove_connection(&mut self, link: LinkId, now: Instant) {
         self.core.turn.now = now;
         let Some(client) = self.core.access.remove_client(link) else { return };
         match client.role {
             Some(Role::Provider) => {
-                self.private_sessions.provider_left(&mut self.core, link);
-                self.providers.disconnected(&mut self.core, link);
+                self.private_sessions.remove_provider(&mut self.core, link);
+                self.providers.remove_process(&mut self.core, link);
             }
             Some(Role::Consumer) => {
                 self.core.sessions.close_consumer(&client.consumer_state);
                 self.last_used = now;
             }
             Some(Role::Controller) => {
-                self.providers.controller_left(link);
-                self.private_sessions.controller_left(&mut self.core, link);
-                for session in self.core.sessions.tied_to(link) {
+                self.providers.remove_controller(link);
+                self.private_sessions.remove_controller(&mut self.core, link);
+                for session in self.core.sessions.sessions_tied_to(link) {
                     self.begin_stop(session, None);
                 }
             }
@@ -205,7 +203,6 @@ impl Service {
         }
     }
 
-    /// Handles a message.
     pub(crate) fn handle(&mut self, link: LinkId, envelope: Envelope, now: Instant) {
         self.core.turn.now = now;
         let Some(client) = self.core.access.client_mut(link) else { return };
@@ -216,10 +213,10 @@ impl Service {
         let reply_to = ReplyTo { link, request };
         match (role, message) {
             (None, Message::Hello { versions, role, instance, program }) => {
-                self.hello(reply_to, versions, role, instance, &program);
+                self.handle_hello(reply_to, versions, role, instance, &program);
             }
             (Some(Role::Provider), Message::Region { session, params }) => {
-                self.providers.region_offered(&mut self.core, reply_to, session, params, &mut passed);
+                self.providers.store_offered_region(&mut self.core, reply_to, session, params, &mut passed);
             }
             (Some(Role::Provider), message) => self.handle_provider(reply_to, message),
             (Some(Role::Controller), message) => {
@@ -227,7 +224,7 @@ impl Service {
             }
             (Some(Role::Consumer), Message::OpenConsumer { session }) => {
                 let Core { turn, access, sessions, .. } = &mut self.core;
-                let opened = refuse_when(self.is_leaving)
+                let opened = refuse_if(self.is_shutting_down)
                     .and_then(|()| sessions.open_consumer(turn, access, reply_to, &session));
                 if let Err(refusal) = opened {
                     turn.refuse(reply_to, refusal);
@@ -237,13 +234,20 @@ impl Service {
         }
     }
 
-    fn hello(&mut self, reply_to: ReplyTo, versions: (u16, u16), role: Role, instance: u64, program: &str) {
+    fn handle_hello(
+        &mut self,
+        reply_to: ReplyTo,
+        versions: (u16, u16),
+        role: Role,
+        instance: u64,
+        program: &str,
+    ) {
         let Core { turn, access, sessions, .. } = &mut self.core;
         let admitted = access.admit(reply_to.link, versions, role).and_then(|version| {
             if let Some(client) = access.client_mut(reply_to.link) {
                 if role == Role::Provider {
                     self.providers.add_process(reply_to.link, client, instance)?;
-                    sessions.readmit(reply_to.link, client.process);
+                    sessions.recognise_refused(reply_to.link, client.process);
                 }
                 client.role = Some(role);
             }
@@ -258,50 +262,50 @@ impl Service {
                 turn.refuse_and_close(reply_to, refusal);
                 if role == Role::Provider && is_full {
                     let process = access.client(reply_to.link).and_then(|client| client.process);
-                    self.count_refused(process);
+                    self.count_refused_process(process);
                 }
             }
         }
     }
 
     /// Handles a report of another thread.
-    pub(crate) fn notice(&mut self, notice: Notice, now: Instant) {
+    pub(crate) fn handle_notice(&mut self, notice: ThreadNotice, now: Instant) {
         self.core.turn.now = now;
         let Core { turn, access, sessions, .. } = &mut self.core;
         match notice {
-            Notice::Started { id, outcome } => self.session_started(id, outcome),
-            Notice::FileChecked { reply_to, refusal, outcome } => {
-                sessions.file_checked(turn, reply_to, refusal, outcome);
+            ThreadNotice::Started { id, outcome } => self.handle_session_started(id, outcome),
+            ThreadNotice::FileChecked { reply_to, refusal, outcome } => {
+                sessions.handle_file_check(turn, reply_to, refusal, outcome);
             }
-            Notice::Ended { id, status } => self.session_ended(id, status),
-            Notice::Changed { id, reply_to, keeps_file, before, outcome } => {
+            ThreadNotice::Ended { id, status } => self.handle_session_ended(id, status),
+            ThreadNotice::Changed { id, reply_to, keeps_file, before, outcome } => {
                 let outcome = sessions.finish_change(id, keeps_file, outcome);
                 if let (Err(_), Some(groups)) = (&outcome, before) {
-                    self.system_loggers.restore_groups(
-                        &mut self.core,
-                        &mut self.providers.registry,
-                        id,
-                        groups,
-                    );
+                    let registry = &mut self.providers.registry;
+                    self.system_loggers.restore_groups(&mut self.core, registry, id, groups);
                 }
                 self.core.turn.reply_with_properties(reply_to, outcome);
             }
-            Notice::KernelChanged { outcome } => {
-                self.system_loggers.changed(&mut self.core, &mut self.providers.registry, outcome);
-                while let Some(waiting) = self.system_loggers.next_waiting() {
-                    self.resume(waiting);
+            ThreadNotice::KernelChanged { outcome } => {
+                self.system_loggers.handle_change_outcome(
+                    &mut self.core,
+                    &mut self.providers.registry,
+                    outcome,
+                );
+                while let Some(waiting) = self.system_loggers.take_next_deferred() {
+                    self.resume_deferred(waiting);
                 }
             }
-            Notice::Stopped { id, outcome } => self.session_stopped(id, outcome),
-            Notice::ConsumerOpened { id, reply_to, outcome } => {
-                sessions.consumer_opened(turn, access, id, reply_to, outcome);
+            ThreadNotice::Stopped { id, outcome } => self.handle_session_stopped(id, outcome),
+            ThreadNotice::ConsumerOpened { id, reply_to, outcome } => {
+                sessions.handle_opened_consumer(turn, access, id, reply_to, outcome);
             }
-            Notice::AccessSaved { outcome } => access.list_saved(turn, outcome),
+            ThreadNotice::AccessSaved { outcome } => access.list_saved(turn, outcome),
         }
     }
 
     /// Refuses and closes a connection that sent a malformed message.
-    pub(crate) fn malformed(&mut self, link: LinkId, reason: &str) {
+    pub(crate) fn reject_malformed(&mut self, link: LinkId, reason: &str) {
         let refusal = Refusal::new(Status::ERROR_INVALID_PARAMETER, reason);
         self.core.turn.refuse_and_close(ReplyTo { link, request: 0 }, refusal);
     }
@@ -313,7 +317,7 @@ impl Service {
         parts.into_iter().flatten().min()
     }
 
-    /// Does what is due: ends expired waits, and retries enables for which there was no region.
+    /// Ends expired waits, captures periodic states, and retries enables that got no region.
     pub(crate) fn tick(&mut self, now: Instant) {
         self.core.turn.now = now;
         self.providers.retry_unserved(&mut self.core);
@@ -330,7 +334,7 @@ impl Service {
     /// Returns since when the daemon has been idle; `None` while it is in use, or while a new
     /// connection has not sent `Hello` yet.
     pub(crate) fn idle_since(&self) -> Option<Instant> {
-        let needs = |client: &Client| match client.role {
+        let needs = |client: &ConnectedClient| match client.role {
             Some(Role::Consumer) => true,
             Some(Role::Provider | Role::Controller) => false,
             None => !client.knocked,
@@ -348,7 +352,7 @@ impl Service {
         last_used.filter(|_| is_idle)
     }
 
-    /// Returns what is enabled, for processes that start later; `None` if it has not changed since
+    /// Returns the enables for processes that start later; `None` if they have not changed since
     /// the last call.
     pub(crate) fn changed_enables(&mut self) -> Option<Vec<Enabled>> {
         self.providers.changed_enables(&self.core)
@@ -360,38 +364,38 @@ impl Service {
         self.providers.count_unread_losses(&mut self.core, link);
     }
 
-    /// Counts a process that is refused for lack of room in the sessions that enable providers: it
-    /// may write events that no session gets.
-    pub(crate) fn count_refused(&mut self, process: Option<ProcessKey>) {
-        self.providers.count_refused(&mut self.core, process);
+    /// Counts a process that is refused because of a limit in the sessions that enable providers:
+    /// it may write events that no session gets.
+    pub(crate) fn count_refused_process(&mut self, process: Option<ProcessKey>) {
+        self.providers.count_refused_process(&mut self.core, process);
     }
 
     /// Stops all sessions and accepts no new work.
     pub(crate) fn shut_down(&mut self, now: Instant) {
         self.core.turn.now = now;
-        self.is_leaving = true;
-        for id in self.core.sessions.running() {
+        self.is_shutting_down = true;
+        for id in self.core.sessions.running_ids() {
             self.begin_stop(id, None);
         }
     }
 
     /// Returns whether all sessions have finished after [`shut_down`](Self::shut_down).
     pub(crate) fn is_finished(&self) -> bool {
-        self.is_leaving && self.core.sessions.is_empty()
+        self.is_shutting_down && self.core.sessions.is_empty()
     }
 
     /// Returns the names of sessions that have not finished, for the log.
-    pub(crate) fn unfinished(&self) -> Vec<String> {
+    pub(crate) fn unfinished_names(&self) -> Vec<String> {
         self.core.sessions.names()
     }
 
-    fn refuse_when_leaving(&self) -> Result<(), Refusal> {
-        refuse_when(self.is_leaving)
+    fn refuse_when_shutting_down(&self) -> Result<(), Refusal> {
+        refuse_if(self.is_shutting_down)
     }
 }
 
-fn refuse_when(is_leaving: bool) -> Result<(), Refusal> {
-    if is_leaving {
+fn refuse_if(is_shutting_down: bool) -> Result<(), Refusal> {
+    if is_shutting_down {
         return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "the daemon is shutting down"));
     }
     Ok(())

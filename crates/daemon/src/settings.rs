@@ -1,4 +1,4 @@
-//! Settings of a daemon: in a file, or for one run in the environment.
+//! Settings of a daemon: from a file, or from environment variables for one run.
 //!
 //! ```text
 //!   CONFIG/traceweir.conf  max_sessions = 64  maximum sessions, 32 to 256  TRACEWEIR_MAX_SESSIONS
@@ -15,8 +15,8 @@ use std::ops::RangeInclusive;
 use traceweir_session::config::DEFAULT_MAX_SESSIONS;
 use traceweir_transport::runtime::trusted_variable;
 
-use crate::conf::{self, Entry, Section, trust};
-use crate::folders::Folders;
+use crate::conf::{self, ConfEntry, ConfSection, trust};
+use crate::folders::DaemonFolders;
 use crate::log::log_warning;
 
 /// The allowed range for the maximum number of sessions.
@@ -26,7 +26,7 @@ const DEFAULT_RESERVE_MB: u32 = 200;
 
 /// The settings of a daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct DaemonSettings {
     /// Maximum number of sessions.
     pub max_sessions: u32,
     /// MB that a new log leaves free on the file system of `/`; 0: it may use all.
@@ -35,37 +35,37 @@ pub struct Settings {
     pub idle_exit: Option<u32>,
 }
 
-impl Default for Settings {
+impl Default for DaemonSettings {
     fn default() -> Self {
         Self { max_sessions: DEFAULT_MAX_SESSIONS, reserve_mb: DEFAULT_RESERVE_MB, idle_exit: None }
     }
 }
 
-impl Settings {
+impl DaemonSettings {
     /// Reads the settings of the daemon with these folders.
     #[must_use]
-    pub fn read(folders: Option<&Folders>) -> Self {
+    pub fn read(folders: Option<&DaemonFolders>) -> Self {
         let mut settings = Self::default();
         if let Some(folders) = folders {
             let path = folders.settings();
-            let sections = trust::read(&path).and_then(|text| conf::parse(&text.unwrap_or_default()));
+            let sections = trust::read_text(&path).and_then(|text| conf::parse(&text.unwrap_or_default()));
             match sections {
                 Ok(sections) => {
                     settings.apply(&sections, |reason| log_warning!("{}: {reason}", path.display()))
                 }
-                Err(wrong) => log_warning!("{}: {wrong}; the defaults apply", path.display()),
+                Err(error) => log_warning!("{}: {error}; the defaults apply", path.display()),
             }
         }
         settings.with_environment(|name| trusted_variable(name)?.into_string().ok())
     }
 
-    fn apply(&mut self, sections: &[Section], report: impl Fn(&str)) {
+    fn apply(&mut self, sections: &[ConfSection], report: impl Fn(&str)) {
         for (index, section) in sections.iter().enumerate() {
             for entry in &section.entries {
-                match entry.word() {
+                match entry.as_u32() {
                     Ok(value) if index == 0 && self.set(&entry.name, value) => {}
                     Ok(_) => report(&format!("line {}: {}", entry.line, unknown(entry, index))),
-                    Err(wrong) => report(&wrong.to_string()),
+                    Err(error) => report(&error.to_string()),
                 }
             }
         }
@@ -97,7 +97,7 @@ impl Settings {
     }
 }
 
-fn unknown(entry: &Entry, section: usize) -> String {
+fn unknown(entry: &ConfEntry, section: usize) -> String {
     match (entry.name.as_str(), section) {
         ("max_sessions" | "reserve_mb" | "idle_exit", 0) => {
             format!("{} is not valid: {}", entry.name, expected(&entry.name))
@@ -119,8 +119,8 @@ mod tests {
     use super::*;
     use std::cell::RefCell;
 
-    fn applied(text: &str) -> (Settings, Vec<String>) {
-        let (mut settings, reports) = (Settings::default(), RefCell::new(Vec::new()));
+    fn applied(text: &str) -> (DaemonSettings, Vec<String>) {
+        let (mut settings, reports) = (DaemonSettings::default(), RefCell::new(Vec::new()));
         settings.apply(&conf::parse(text).unwrap(), |reason| reports.borrow_mut().push(reason.to_owned()));
         (settings, reports.into_inner())
     }
@@ -128,11 +128,11 @@ mod tests {
     #[test]
     fn settings_apply_and_invalid_lines_are_reported() {
         let (settings, reports) = applied("max_sessions = 256\nreserve_mb = 0\nidle_exit = 5");
-        assert_eq!(settings, Settings { max_sessions: 256, reserve_mb: 0, idle_exit: Some(5) });
+        assert_eq!(settings, DaemonSettings { max_sessions: 256, reserve_mb: 0, idle_exit: Some(5) });
         assert_eq!(reports, [""; 0]);
         let (settings, reports) =
             applied("max_sessions = 31\nmax_session = 40\nreserve_mb = \"x\"\n[a]\nidle_exit = 1");
-        assert_eq!(settings, Settings::default());
+        assert_eq!(settings, DaemonSettings::default());
         for (line, word) in ["32 to 256", "no setting", "number", "no sections"].iter().enumerate() {
             assert!(reports.iter().any(|reason| reason.contains(word)), "{line} {word}: {reports:?}");
         }
@@ -141,7 +141,7 @@ mod tests {
 
     #[test]
     fn environment_overrides_the_file() {
-        let file = Settings { max_sessions: 100, ..Settings::default() };
+        let file = DaemonSettings { max_sessions: 100, ..DaemonSettings::default() };
         let with = |name: &'static str, value: &'static str| {
             file.with_environment(|requested| (requested == name).then(|| value.to_owned()))
         };
@@ -159,12 +159,12 @@ mod tests {
     fn file_writable_by_others_is_ignored() {
         use std::os::unix::fs::PermissionsExt;
         let dir = tempfile::tempdir().unwrap();
-        let folders = Folders::for_runtime(&crate::RuntimeDir::from_path(dir.path())).unwrap();
+        let folders = DaemonFolders::for_runtime(&crate::RuntimeDir::from_path(dir.path())).unwrap();
         std::fs::write(folders.settings(), "max_sessions = 77\n").unwrap();
         std::fs::set_permissions(folders.settings(), std::fs::Permissions::from_mode(0o644)).unwrap();
-        assert_eq!(Settings::read(Some(&folders)).max_sessions, 77);
+        assert_eq!(DaemonSettings::read(Some(&folders)).max_sessions, 77);
         std::fs::set_permissions(folders.settings(), std::fs::Permissions::from_mode(0o666)).unwrap();
-        assert_eq!(Settings::read(Some(&folders)).max_sessions, 64);
-        assert_eq!(Settings::read(None), Settings::default());
+        assert_eq!(DaemonSettings::read(Some(&folders)).max_sessions, 64);
+        assert_eq!(DaemonSettings::read(None), DaemonSettings::default());
     }
 }

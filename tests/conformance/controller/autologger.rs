@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 use traceweir::controller::{Controller, Properties, SessionRef};
 use traceweir::{EventDescriptor, Guid};
-use traceweir_daemon::Folders;
-use traceweir_daemon::autologger::{Autologgers, State};
+use traceweir_daemon::DaemonFolders;
+use traceweir_daemon::autologger::{AutologgerState, Autologgers};
 use traceweir_transport::runtime::RuntimeDir;
 
 use super::daemon::{connected, folder_with, put};
@@ -112,8 +112,9 @@ impl Booted {
     }
 
     /// Returns what the daemon stored about the start of the autologger.
-    fn state(&self) -> State {
-        Autologgers::new(Folders::for_runtime(&RuntimeDir::from_path(&self.folder)).unwrap()).state("Boot")
+    fn state(&self) -> AutologgerState {
+        Autologgers::new(DaemonFolders::for_runtime(&RuntimeDir::from_path(&self.folder)).unwrap())
+            .state("Boot")
     }
 
     /// Returns level, any and all that the session has for a provider.

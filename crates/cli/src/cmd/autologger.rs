@@ -8,8 +8,10 @@ use std::path::Path;
 use anstream::eprintln;
 use anyhow::{Context, Result, anyhow, bail};
 use traceweir::{Guid, LogFileMode, Status};
-use traceweir_daemon::autologger::{Autologgers, Definition, EnableParams, Filter, Provider, State};
-use traceweir_daemon::{Folders, RuntimeDir, Scope};
+use traceweir_daemon::autologger::{
+    AutologgerDefinition, AutologgerProvider, AutologgerState, Autologgers, EnableParams, Filter,
+};
+use traceweir_daemon::{DaemonFolders, RuntimeDir, Scope};
 use traceweir_format::spec::session::{
     EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_FILE_MODE_SEQUENTIAL,
     EVENT_TRACE_NONSTOPPABLE_MODE, EVENT_TRACE_REAL_TIME_MODE,
@@ -43,8 +45,8 @@ fn runtime(daemon_choice: DaemonChoice) -> Result<RuntimeDir> {
 }
 
 fn autologgers(runtime: &RuntimeDir) -> Result<Autologgers> {
-    let folders =
-        Folders::for_runtime(runtime).context("HOME is not set, so there is no folder for autologgers")?;
+    let folders = DaemonFolders::for_runtime(runtime)
+        .context("HOME is not set, so there is no folder for autologgers")?;
     Ok(Autologgers::new(folders))
 }
 
@@ -93,10 +95,10 @@ fn activation_hint(daemon_choice: DaemonChoice, runtime: &RuntimeDir) -> String 
     }
 }
 
-fn definition(options: &AddAutologger) -> Result<Definition> {
+fn definition(options: &AddAutologger) -> Result<AutologgerDefinition> {
     // The GUID depends only on the name, so that replacing a definition keeps it.
     let guid = Guid::from_provider_name(&format!("Traceweir.Autologger/{}", options.name));
-    let mut definition = Definition::new(&options.name, guid);
+    let mut definition = AutologgerDefinition::new(&options.name, guid);
     definition.start = !options.off;
     definition.log_file_mode = mode(options);
     definition.file_name = options
@@ -122,9 +124,9 @@ fn definition(options: &AddAutologger) -> Result<Definition> {
     for wanted in &wanted {
         check_filters(wanted, &options.name)?;
         // Uses the name if the daemon derives the same GUID from it, because people read the file.
-        let by_name = Provider::new(wanted.name.trim_start_matches('*')).ok();
+        let by_name = AutologgerProvider::new(wanted.name.trim_start_matches('*')).ok();
         let by_name = by_name.filter(|provider| provider.guid == wanted.guid).map(Ok);
-        let provider = by_name.unwrap_or_else(|| Provider::new(&wanted.guid.to_string()));
+        let provider = by_name.unwrap_or_else(|| AutologgerProvider::new(&wanted.guid.to_string()));
         let provider = provider.and_then(|provider| provider.with(&enable_params(wanted)));
         definition.providers.push(provider.map_err(|reason| anyhow!("{}: {reason}", plain(&wanted.name)))?);
     }
@@ -222,7 +224,7 @@ fn format_status(status: u32) -> String {
     format!("{} (status {status})", Status(status))
 }
 
-fn last_start(state: &State) -> String {
+fn last_start(state: &AutologgerState) -> String {
     state.status.map_or_else(|| "never".to_owned(), format_status)
 }
 
@@ -268,7 +270,7 @@ fn list(options: &ListAutologgers) -> Result<()> {
 }
 
 /// Returns the definition as the daemon starts it: without settings that it cannot apply.
-fn corrected(mut definition: Definition) -> Definition {
+fn corrected(mut definition: AutologgerDefinition) -> AutologgerDefinition {
     definition.correct();
     definition
 }
@@ -290,7 +292,12 @@ fn json(all: &Autologgers, name: &str) -> String {
     object.finish()
 }
 
-fn describe(all: &Autologgers, definition: &Definition, state: &State, object: &mut Object) {
+fn describe(
+    all: &Autologgers,
+    definition: &AutologgerDefinition,
+    state: &AutologgerState,
+    object: &mut Object,
+) {
     let providers = definition.providers.iter().map(|provider| {
         let refused = state.refused.iter().find(|(heading, _)| *heading == provider.heading);
         let mut object = Object::new();

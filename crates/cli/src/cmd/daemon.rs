@@ -16,8 +16,8 @@ use anyhow::{Context, Result};
 use listenfd::ListenFd;
 use rustix::fs::FileType;
 use rustix::net::{AddressFamily, SocketType};
-use traceweir_daemon::settings::Settings;
-use traceweir_daemon::{Folders, Options, RuntimeDir, Scope, Stopper, close_inherited, run_with_ready};
+use traceweir_daemon::settings::DaemonSettings;
+use traceweir_daemon::{DaemonFolders, Options, RuntimeDir, Scope, Stopper, close_inherited, run_with_ready};
 
 use crate::cli::Daemon;
 use crate::exit::Outcome;
@@ -39,7 +39,7 @@ pub(super) fn run(options: &Daemon) -> Result<Outcome> {
         // Do not keep a file system busy with the current directory.
         let _ = std::env::set_current_dir("/");
     }
-    let settings = Settings::read(Folders::for_runtime(&runtime).as_ref());
+    let settings = DaemonSettings::read(DaemonFolders::for_runtime(&runtime).as_ref());
     let idle_exit = options.idle_exit.or(settings.idle_exit.map(u64::from));
     let idle_exit = idle_exit.or(options.on_demand.then_some(ON_DEMAND_IDLE_EXIT_SECONDS));
     let folder = runtime.path().display().to_string();

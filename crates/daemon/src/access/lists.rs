@@ -1,11 +1,11 @@
 //! Access lists by GUID, and how they are changed.
 //!
 //! ```text
-//!   SetAccess, RemoveAccess ─▶ Change ─▶ after: the future list ─▶ (on disk) ─▶ put
+//!   SetAccess, RemoveAccess ─▶ AccessChange ─▶ compute_change ─▶ (on disk) ─▶ set_list
 //! ```
 //!
-//! Every list here has a DACL: a descriptor without one, which elsewhere grants everything to
-//! everyone, is not kept.
+//! Every list has a DACL. A descriptor without a DACL, which on Windows grants everything to
+//! everyone, is not stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,7 +16,7 @@ use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights, SecurityOpe
 use traceweir_format::spec::event::class::SYSTEM_TRACE_CONTROL;
 use traceweir_format::spec::status::Status;
 
-use super::Identity;
+use super::UserIdentity;
 use crate::error::Refusal;
 
 /// Maximum number of lists.
@@ -33,16 +33,15 @@ const CONTROLLER_RIGHTS: Rights = Rights(
         | Rights::TRACELOG_GUID_ENABLE.0,
 );
 
-/// All access lists of a daemon.
 #[derive(Debug)]
-pub(crate) struct Lists {
+pub(crate) struct AccessLists {
     all: BTreeMap<Guid, SecurityDescriptor>,
     /// Whether all stored lists could be read. If not, a GUID without a list grants nothing.
     is_complete: bool,
-    /// The list for a GUID without one while there is no default list either.
+    /// The list for a GUID that has no list, while there is no default list.
     fallback: SecurityDescriptor,
-    /// The list for the kernel while it has none: the right to control sessions does not include
-    /// the right to observe the whole machine.
+    /// The list for the GUID of the kernel while it has no list: the right to control sessions does
+    /// not include the right to observe the whole machine.
     kernel_fallback: SecurityDescriptor,
     controllers: BTreeSet<Sid>,
     consumers: BTreeSet<Sid>,
@@ -57,9 +56,8 @@ pub(super) struct StoredLists {
     pub(super) is_complete: bool,
 }
 
-/// A requested change of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Change {
+pub(crate) enum AccessChange {
     /// Add one entry, or replace all entries of its kind by it.
     Entry {
         /// Whether the entry replaces all others.
@@ -70,7 +68,7 @@ pub(crate) enum Change {
     Remove,
 }
 
-impl Change {
+impl AccessChange {
     /// Parses the parameters of EventAccessControl.
     pub(crate) fn new(operation: u32, sid: &[u8], rights: u32, allow: bool) -> Result<Self, Refusal> {
         let kind = match SecurityOperation(operation) {
@@ -90,7 +88,7 @@ impl Change {
     }
 }
 
-impl fmt::Display for Change {
+impl fmt::Display for AccessChange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self::Entry { replaces, entry: Ace { kind, rights, sid, .. } } = self else {
             return f.write_str("list removed");
@@ -105,7 +103,7 @@ impl fmt::Display for Change {
     }
 }
 
-impl Lists {
+impl AccessLists {
     /// Creates the built-in list for a daemon of this user and this controlling group.
     pub(super) fn built_in(uid: u32, group: Option<u32>) -> Self {
         let mut lists = Self {
@@ -120,13 +118,12 @@ impl Lists {
         lists
     }
 
-    /// Adds the stored lists.
-    pub(super) fn with(mut self, stored: StoredLists) -> Self {
+    pub(super) fn with_stored(mut self, stored: StoredLists) -> Self {
         self.all = stored.lists;
         self.is_complete = stored.is_complete;
         if !stored.is_complete {
-            self.fallback = strict();
-            self.kernel_fallback = strict();
+            self.fallback = deny_all_list();
+            self.kernel_fallback = deny_all_list();
         }
         self.collect_named_sids();
         self
@@ -139,39 +136,36 @@ impl Lists {
         self.all.get(&object).or_else(kernel).or_else(default).unwrap_or(&self.fallback)
     }
 
-    /// Returns whether an object has a list of its own.
     pub(crate) fn has_list(&self, object: Guid) -> bool {
         self.all.contains_key(&object)
     }
 
-    /// Returns the objects that have a list of their own.
     pub(crate) fn objects(&self) -> Vec<Guid> {
         self.all.keys().copied().collect()
     }
 
-    /// Returns those of the wanted rights that the list of an object does not grant.
-    pub(super) fn missing(&self, identity: &Identity, object: Guid, wanted: Rights) -> Rights {
-        self.list_for(object).dacl.as_ref().map_or(wanted, |dacl| not_granted(dacl, identity, wanted))
+    pub(super) fn missing_rights(&self, identity: &UserIdentity, object: Guid, wanted: Rights) -> Rights {
+        self.list_for(object).dacl.as_ref().map_or(wanted, |dacl| missing_in_list(dacl, identity, wanted))
     }
 
     /// Returns whether any list grants a right that is useful to a controller.
-    pub(super) fn can_admit_controller(&self, identity: &Identity) -> bool {
+    pub(super) fn can_admit_controller(&self, identity: &UserIdentity) -> bool {
         identity.matches_any(&self.controllers)
     }
 
     /// Returns whether any list grants a right that is useful to a consumer.
-    pub(super) fn can_admit_consumer(&self, identity: &Identity) -> bool {
+    pub(super) fn can_admit_consumer(&self, identity: &UserIdentity) -> bool {
         identity.matches_any(&self.consumers)
     }
 
-    /// Returns the list of an object, with its bytes, as it will be after a change; `None` if the
-    /// object will have no list of its own.
-    pub(crate) fn after(
+    /// Returns the list that an object will have after a change, with its bytes; `None` if the
+    /// object will have no list.
+    pub(crate) fn compute_change(
         &self,
         object: Guid,
-        change: &Change,
+        change: &AccessChange,
     ) -> Result<Option<(SecurityDescriptor, Vec<u8>)>, Refusal> {
-        let Change::Entry { replaces, entry } = change else { return Ok(None) };
+        let AccessChange::Entry { replaces, entry } = change else { return Ok(None) };
         if self.all.len() >= MAX_LISTS && !self.all.contains_key(&object) {
             let reason = format!("{MAX_LISTS} objects have access lists, the limit: remove some");
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
@@ -199,7 +193,7 @@ impl Lists {
     }
 
     /// Puts a changed list into effect, once it is on disk.
-    pub(crate) fn put(&mut self, object: Guid, list: Option<SecurityDescriptor>) {
+    pub(crate) fn set_list(&mut self, object: Guid, list: Option<SecurityDescriptor>) {
         match list {
             Some(list) => drop(self.all.insert(object, list)),
             None => drop(self.all.remove(&object)),
@@ -227,7 +221,7 @@ impl Lists {
 
 /// Returns the wanted rights that a list does not grant. Entries apply in their order: the first
 /// that matches the identity decides about each right that it contains.
-fn not_granted(list: &Acl, identity: &Identity, wanted: Rights) -> Rights {
+fn missing_in_list(list: &Acl, identity: &UserIdentity, wanted: Rights) -> Rights {
     let (mut open, mut denied) = (wanted, Rights::NONE);
     for entry in list.entries.iter().filter(|entry| !entry.is_inherit_only() && identity.matches(&entry.sid))
     {
@@ -244,7 +238,7 @@ fn not_granted(list: &Acl, identity: &Identity, wanted: Rights) -> Rights {
 }
 
 /// Returns a list that grants nothing to any guest.
-pub(super) fn strict() -> SecurityDescriptor {
+pub(super) fn deny_all_list() -> SecurityDescriptor {
     let mut dacl = Acl::default();
     dacl.add(Ace::new(AceKind::Allow, Sid::SYSTEM, Rights::WMIGUID_ALL_ACCESS));
     SecurityDescriptor::of_root(dacl)

@@ -7,9 +7,9 @@
 //!
 //! 1. A file holds the bytes of a self-relative security descriptor.
 //! 2. `conf/trust` defines which files and folders are trusted, and how a file is replaced.
-//! 3. A file that is not trusted or malformed counts as a list that grants nothing. A folder that
-//!    cannot be read, or holds more than the maximum number of lists, counts as such a list for
-//!    every GUID without one. The log reports both.
+//! 3. A file that is not trusted or malformed counts as a list that grants nothing. If the folder
+//!    cannot be read, or holds more than the maximum number of lists, GUIDs without a list grant
+//!    nothing. The log reports both.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,34 +19,33 @@ use traceweir_format::Guid;
 use traceweir_format::security::SecurityDescriptor;
 use traceweir_transport::runtime::RuntimeDir;
 
-use super::lists::{MAX_LIST_BYTES, MAX_LISTS, StoredLists, strict};
+use super::lists::{MAX_LIST_BYTES, MAX_LISTS, StoredLists, deny_all_list};
 use crate::conf::{ConfigError, trust};
-use crate::folders::{self, Folders};
+use crate::folders::{self, DaemonFolders};
 use crate::log::log_warning;
 
-/// The folder with the access lists of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct AccessListFolder(PathBuf);
 
-impl Folder {
+impl AccessListFolder {
     /// Returns the folder for the daemon of a runtime folder. For a user without a home the lists
     /// are in the runtime folder.
     pub(crate) fn for_daemon(runtime: &RuntimeDir) -> Self {
-        let folders = Folders::for_runtime(runtime).unwrap_or_else(|| Folders::within(runtime.path()));
+        let folders =
+            DaemonFolders::for_runtime(runtime).unwrap_or_else(|| DaemonFolders::inside(runtime.path()));
         Self(folders.security())
     }
 
-    /// Reads all lists.
-    pub(super) fn read(&self) -> StoredLists {
+    pub(super) fn read_lists(&self) -> StoredLists {
         let mut stored = StoredLists { lists: BTreeMap::new(), is_complete: true };
-        if let Err(e) = self.read_into(&mut stored) {
+        if let Err(e) = self.read_lists_into(&mut stored) {
             log_warning!("access lists in {}: {e}; objects without a list grant nothing", self.0.display());
             stored.is_complete = false;
         }
         stored
     }
 
-    fn read_into(&self, stored: &mut StoredLists) -> Result<(), ConfigError> {
+    fn read_lists_into(&self, stored: &mut StoredLists) -> Result<(), ConfigError> {
         let failed = |e: io::Error| ConfigError::new(0, e.to_string());
         if !trust::check_folder(&self.0)? {
             return Ok(());
@@ -55,7 +54,7 @@ impl Folder {
             let entry = entry.map_err(failed)?;
             let name = entry.file_name();
             let name = name.to_string_lossy();
-            if name.starts_with(trust::UNFINISHED) {
+            if name.starts_with(trust::UNFINISHED_PREFIX) {
                 // Left by a daemon that ended while writing: the change was never confirmed.
                 let _ = fs::remove_file(entry.path());
                 continue;
@@ -76,7 +75,7 @@ impl Folder {
                     "access list {}: {e}; until it is replaced or removed it grants nothing",
                     path.display()
                 );
-                strict()
+                deny_all_list()
             });
             stored.lists.insert(object, list);
         }
@@ -85,16 +84,15 @@ impl Folder {
 
     /// Stores a list durably: it is on disk when this returns.
     pub(crate) fn save(&self, object: Guid, bytes: &[u8]) -> io::Result<()> {
-        folders::make(&self.0)?;
-        trust::write(&self.file(object), bytes)
+        folders::create_folder(&self.0)?;
+        trust::replace_file(&self.file_path(object), bytes)
     }
 
-    /// Removes a stored list.
     pub(crate) fn remove(&self, object: Guid) -> io::Result<()> {
-        trust::remove(&self.file(object)).map(drop)
+        trust::remove_file(&self.file_path(object)).map(drop)
     }
 
-    fn file(&self, object: Guid) -> PathBuf {
+    fn file_path(&self, object: Guid) -> PathBuf {
         self.0.join(object.to_string())
     }
 }

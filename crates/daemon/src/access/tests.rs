@@ -6,153 +6,208 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use proptest::collection::vec;
 use proptest::prelude::*;
 use traceweir_format::security::{Ace, AceKind, Acl, SecurityDescriptor, Sid};
-use traceweir_format::spec::access::DEFAULT_TRACE_SECURITY;
+use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, SecurityOperation};
+use traceweir_format::spec::status::Status;
 
 use super::*;
 
 const OBJECT: Guid = Guid::from_u128(0x1234);
 const OTHER: Guid = Guid::from_u128(0x5678);
 
-fn guest(uid: u32, gid: u32, groups: &[u32]) -> Identity {
-    Identity::with_groups(&Peer { pid: 1, uid, gid }, Some(groups.to_vec()))
+fn guest(uid: u32, gid: u32, groups: &[u32]) -> UserIdentity {
+    UserIdentity::with_groups(&Peer { pid: 1, uid, gid }, Some(groups.to_vec()))
 }
 
-fn change(access: &mut Access, object: Guid, operation: u32, sid: Sid, rights: Rights, allow: bool) {
-    let change = Change::new(operation, &sid.to_bytes(), rights.0, allow).unwrap();
-    let list = access.lists.after(object, &change).unwrap().map(|(list, _)| list);
-    access.lists.put(object, list);
+fn change_list(
+    access: &mut AccessRules,
+    object: Guid,
+    operation: SecurityOperation,
+    sid: Sid,
+    rights: Rights,
+    allow: bool,
+) {
+    let change = AccessChange::new(operation.0, &sid.to_bytes(), rights.0, allow).unwrap();
+    let list = access.lists.compute_change(object, &change).unwrap().map(|(list, _)| list);
+    access.lists.set_list(object, list);
 }
 
-fn has(access: &Access, identity: &Identity, right: Rights) -> bool {
-    access.missing(identity, OBJECT, right).is_empty()
+fn has_right(access: &AccessRules, identity: &UserIdentity, right: Rights) -> bool {
+    access.missing_rights(identity, OBJECT, right).is_empty()
 }
 
 #[test]
 fn user_daemon_admits_only_its_user_and_root_despite_lists() {
     for scope in [Scope::User, Scope::Named] {
-        let mut access = Access::new(scope, 1000);
-        change(&mut access, DEFAULT_TRACE_SECURITY, 0, Sid::EVERYONE, Rights::WMIGUID_ALL_ACCESS, true);
+        let mut access = AccessRules::new(scope, 1000);
+        change_list(
+            &mut access,
+            DEFAULT_TRACE_SECURITY,
+            SecurityOperation::SET_DACL,
+            Sid::EVERYONE,
+            Rights::WMIGUID_ALL_ACCESS,
+            true,
+        );
         for role in [Role::Provider, Role::Controller, Role::Consumer] {
-            assert!(access.allows(&guest(1000, 1000, &[]), role));
-            assert!(access.allows(&guest(0, 0, &[]), role));
-            assert!(!access.allows(&guest(1001, 1001, &[]), role));
+            assert!(access.admits(&guest(1000, 1000, &[]), role));
+            assert!(access.admits(&guest(0, 0, &[]), role));
+            assert!(!access.admits(&guest(1001, 1001, &[]), role));
         }
     }
 }
 
 #[test]
 fn system_daemon_admits_all_providers_and_listed_controllers() {
-    let mut access = Access::new(Scope::System, 0);
+    let mut access = AccessRules::new(Scope::System, 0);
     let stranger = guest(3_999_999_999, 3_999_999_999, &[]);
-    assert!(access.allows(&stranger, Role::Provider));
-    assert!(!access.allows(&stranger, Role::Controller) && !access.allows(&stranger, Role::Consumer));
-    change(&mut access, OBJECT, 2, Sid::user(1001), Rights::WMIGUID_QUERY, true);
-    change(&mut access, OBJECT, 2, Sid::group(50), Rights::TRACELOG_ACCESS_REALTIME, true);
+    assert!(access.admits(&stranger, Role::Provider));
+    assert!(!access.admits(&stranger, Role::Controller) && !access.admits(&stranger, Role::Consumer));
+    change_list(
+        &mut access,
+        OBJECT,
+        SecurityOperation::ADD_DACL,
+        Sid::user(1001),
+        Rights::WMIGUID_QUERY,
+        true,
+    );
+    change_list(
+        &mut access,
+        OBJECT,
+        SecurityOperation::ADD_DACL,
+        Sid::group(50),
+        Rights::TRACELOG_ACCESS_REALTIME,
+        true,
+    );
     let (by_user, by_group) = (guest(1001, 1, &[]), guest(7, 1, &[50]));
-    assert!(access.allows(&by_user, Role::Controller) && !access.allows(&by_user, Role::Consumer));
-    assert!(!access.allows(&by_group, Role::Controller) && access.allows(&by_group, Role::Consumer));
-    assert!(!access.allows(&stranger, Role::Controller));
-    access.lists.put(OBJECT, None);
-    assert!(!access.allows(&by_user, Role::Controller) && !access.allows(&by_group, Role::Consumer));
+    assert!(access.admits(&by_user, Role::Controller) && !access.admits(&by_user, Role::Consumer));
+    assert!(!access.admits(&by_group, Role::Controller) && access.admits(&by_group, Role::Consumer));
+    assert!(!access.admits(&stranger, Role::Controller));
+    access.lists.set_list(OBJECT, None);
+    assert!(!access.admits(&by_user, Role::Controller) && !access.admits(&by_group, Role::Consumer));
 }
 
 #[test]
 fn group_members_have_all_rights_and_everyone_may_register() {
-    let mut access = Access::new(Scope::System, 50);
-    access.lists = Lists::built_in(50, Some(90));
+    let mut access = AccessRules::new(Scope::System, 50);
+    access.lists = AccessLists::built_in(50, Some(90));
     for right in Rights::NAMED.map(|(right, ..)| right) {
-        assert!(has(&access, &guest(1000, 90, &[]), right) && has(&access, &guest(1000, 1, &[90]), right));
-        assert!(has(&access, &guest(50, 50, &[]), right) && has(&access, &guest(0, 0, &[]), right));
+        assert!(
+            has_right(&access, &guest(1000, 90, &[]), right)
+                && has_right(&access, &guest(1000, 1, &[90]), right)
+        );
+        assert!(
+            has_right(&access, &guest(50, 50, &[]), right) && has_right(&access, &guest(0, 0, &[]), right)
+        );
         let of_everyone = [Rights::TRACELOG_REGISTER_GUIDS, Rights::TRACELOG_JOIN_GROUP].contains(&right);
-        assert_eq!(has(&access, &guest(1000, 1, &[91]), right), of_everyone, "{right}");
+        assert_eq!(has_right(&access, &guest(1000, 1, &[91]), right), of_everyone, "{right}");
     }
-    assert!(access.allows(&guest(1000, 90, &[]), Role::Controller));
-    assert!(access.allows(&guest(1000, 1, &[90]), Role::Consumer));
+    assert!(access.admits(&guest(1000, 90, &[]), Role::Controller));
+    assert!(access.admits(&guest(1000, 1, &[90]), Role::Consumer));
 }
 
 #[test]
 fn deny_entries_come_first_and_never_apply_to_root() {
-    let mut access = Access::new(Scope::System, 0);
+    let mut access = AccessRules::new(Scope::System, 0);
     let right = Rights::WMIGUID_QUERY;
-    change(&mut access, OBJECT, 0, Sid::group(50), right, true);
-    assert!(has(&access, &guest(1000, 50, &[]), right));
-    change(&mut access, OBJECT, 2, Sid::user(1000), right, false);
-    assert!(!has(&access, &guest(1000, 50, &[]), right) && has(&access, &guest(1001, 50, &[]), right));
-    change(&mut access, OBJECT, 2, Sid::user(1000), right, true);
-    assert!(!has(&access, &guest(1000, 50, &[]), right), "a later grant does not override the denial");
-    change(&mut access, OBJECT, 0, Sid::EVERYONE, right, false);
-    assert!(!has(&access, &guest(1001, 50, &[]), right) && has(&access, &guest(0, 0, &[]), right));
+    change_list(&mut access, OBJECT, SecurityOperation::SET_DACL, Sid::group(50), right, true);
+    assert!(has_right(&access, &guest(1000, 50, &[]), right));
+    change_list(&mut access, OBJECT, SecurityOperation::ADD_DACL, Sid::user(1000), right, false);
+    assert!(
+        !has_right(&access, &guest(1000, 50, &[]), right) && has_right(&access, &guest(1001, 50, &[]), right)
+    );
+    change_list(&mut access, OBJECT, SecurityOperation::ADD_DACL, Sid::user(1000), right, true);
+    assert!(!has_right(&access, &guest(1000, 50, &[]), right), "a later grant does not override the denial");
+    change_list(&mut access, OBJECT, SecurityOperation::SET_DACL, Sid::EVERYONE, right, false);
+    assert!(
+        !has_right(&access, &guest(1001, 50, &[]), right) && has_right(&access, &guest(0, 0, &[]), right)
+    );
 }
 
 #[test]
 fn object_without_list_uses_the_default_list() {
-    let mut access = Access::new(Scope::System, 0);
+    let mut access = AccessRules::new(Scope::System, 0);
     let (ann, right) = (guest(1000, 1, &[]), Rights::TRACELOG_GUID_ENABLE);
-    change(&mut access, DEFAULT_TRACE_SECURITY, 2, Sid::user(1000), right, true);
-    assert!(has(&access, &ann, right));
-    change(&mut access, OBJECT, 0, Sid::user(1001), right, true);
-    assert!(!has(&access, &ann, right), "an own list replaces the default");
-    assert!(!has(&access, &ann, Rights::TRACELOG_REGISTER_GUIDS), "set, not added");
-    access.lists.put(OBJECT, None);
-    assert!(has(&access, &ann, right));
-    access.lists.put(DEFAULT_TRACE_SECURITY, None);
-    assert!(!has(&access, &ann, right));
+    change_list(
+        &mut access,
+        DEFAULT_TRACE_SECURITY,
+        SecurityOperation::ADD_DACL,
+        Sid::user(1000),
+        right,
+        true,
+    );
+    assert!(has_right(&access, &ann, right));
+    change_list(&mut access, OBJECT, SecurityOperation::SET_DACL, Sid::user(1001), right, true);
+    assert!(!has_right(&access, &ann, right), "a list of the object replaces the default list");
+    assert!(!has_right(&access, &ann, Rights::TRACELOG_REGISTER_GUIDS), "SET_DACL replaces all entries");
+    access.lists.set_list(OBJECT, None);
+    assert!(has_right(&access, &ann, right));
+    access.lists.set_list(DEFAULT_TRACE_SECURITY, None);
+    assert!(!has_right(&access, &ann, right));
 }
 
 #[test]
 fn audit_entries_are_kept_and_grant_nothing() {
-    let mut access = Access::new(Scope::System, 0);
+    let mut access = AccessRules::new(Scope::System, 0);
     let before = access.lists.list_for(OBJECT).dacl.clone();
     let strange = Rights(0xF0F0_0400);
-    change(&mut access, OBJECT, 3, Sid::EVERYONE, strange, true);
-    change(&mut access, OBJECT, 3, Sid::user(5), strange, false);
+    change_list(&mut access, OBJECT, SecurityOperation::ADD_SACL, Sid::EVERYONE, strange, true);
+    change_list(&mut access, OBJECT, SecurityOperation::ADD_SACL, Sid::user(5), strange, false);
     let list = access.lists.list_for(OBJECT);
     let kinds: Vec<_> = list.sacl.iter().flat_map(|acl| &acl.entries).map(|e| (e.kind, e.rights)).collect();
     assert_eq!(kinds, [(AceKind::Audit, strange); 2], "bits without a name are kept");
     assert_eq!(list.dacl, before);
-    change(&mut access, OBJECT, 1, Sid::user(6), Rights(1), true);
+    change_list(&mut access, OBJECT, SecurityOperation::SET_SACL, Sid::user(6), Rights(1), true);
     assert_eq!(access.lists.list_for(OBJECT).sacl.as_ref().map(|acl| acl.entries.len()), Some(1));
-    assert!(!has(&access, &guest(6, 6, &[]), Rights(1)));
+    assert!(!has_right(&access, &guest(6, 6, &[]), Rights(1)));
 }
 
 #[test]
 fn invalid_operations_and_sids_are_refused_with_87() {
     let sid = Sid::user(1).to_bytes();
     for operation in [4, 5, u32::MAX] {
-        assert_eq!(Change::new(operation, &sid, 1, true).unwrap_err().status.0, 87);
+        assert_eq!(
+            AccessChange::new(operation, &sid, 1, true).unwrap_err().status,
+            Status::ERROR_INVALID_PARAMETER
+        );
     }
     for sid in [&sid[..11], &[], &[sid.as_slice(), &[0]].concat()] {
-        assert_eq!(Change::new(0, sid, 1, true).unwrap_err().status.0, 87);
+        assert_eq!(AccessChange::new(0, sid, 1, true).unwrap_err().status, Status::ERROR_INVALID_PARAMETER);
     }
 }
 
 #[test]
 fn number_and_size_of_lists_are_limited() {
-    let mut access = Access::new(Scope::System, 0);
-    let add = |uid: u32| Change::new(2, &Sid::user(uid).to_bytes(), 1, true).unwrap();
+    let mut access = AccessRules::new(Scope::System, 0);
+    let add = |uid: u32| AccessChange::new(2, &Sid::user(uid).to_bytes(), 1, true).unwrap();
     let entries = (0..2380).map(|uid| Ace::new(AceKind::Allow, Sid::user(uid), Rights(1))).collect();
     let dacl = Some(Acl { entries });
-    access.lists.put(OBJECT, Some(SecurityDescriptor { dacl, ..SecurityDescriptor::default() }));
-    let refused = (2380..2400).find_map(|uid| match access.lists.after(OBJECT, &add(uid)) {
+    access.lists.set_list(OBJECT, Some(SecurityDescriptor { dacl, ..SecurityDescriptor::default() }));
+    let refused = (2380..2400).find_map(|uid| match access.lists.compute_change(OBJECT, &add(uid)) {
         Ok(list) => {
             let (list, bytes) = list.unwrap();
             assert!(bytes.len() <= lists::MAX_LIST_BYTES);
-            access.lists.put(OBJECT, Some(list));
+            access.lists.set_list(OBJECT, Some(list));
             None
         }
         Err(refusal) => Some(refusal.status.0),
     });
     assert_eq!(refused, Some(234));
-    assert!(access.lists.after(OBJECT, &add(1)).is_ok(), "a repeated entry takes no space");
-    let many = (0..lists::MAX_LISTS as u128).map(|number| (Guid::from_u128(number << 64), lists::strict()));
-    access.lists = access.lists.with(lists::StoredLists { lists: many.collect(), is_complete: true });
-    assert_eq!(access.lists.after(OTHER, &add(1)).unwrap_err().status.0, 1450);
-    assert!(access.lists.after(Guid::from_u128(1 << 64), &add(1)).is_ok(), "an existing list may change");
-    assert!(access.lists.after(OTHER, &Change::Remove).is_ok());
+    assert!(access.lists.compute_change(OBJECT, &add(1)).is_ok(), "a repeated entry takes no space");
+    let many =
+        (0..lists::MAX_LISTS as u128).map(|number| (Guid::from_u128(number << 64), lists::deny_all_list()));
+    access.lists = access.lists.with_stored(lists::StoredLists { lists: many.collect(), is_complete: true });
+    assert_eq!(
+        access.lists.compute_change(OTHER, &add(1)).unwrap_err().status,
+        Status::ERROR_NO_SYSTEM_RESOURCES
+    );
+    assert!(
+        access.lists.compute_change(Guid::from_u128(1 << 64), &add(1)).is_ok(),
+        "an existing list may change"
+    );
+    assert!(access.lists.compute_change(OTHER, &AccessChange::Remove).is_ok());
 }
 
 /// The published rule, right by right, implemented naively.
-fn judge(entries: &[Ace], identity: &Identity, right: u32) -> bool {
+fn is_granted(entries: &[Ace], identity: &UserIdentity, right: u32) -> bool {
     if identity.uid == 0 {
         return true;
     }
@@ -193,37 +248,37 @@ proptest! {
         let mut groups = groups;
         groups.sort_unstable();
         let identity = guest(uid, gid, &groups);
-        let mut access = Access::new(Scope::System, 0);
+        let mut access = AccessRules::new(Scope::System, 0);
         let dacl = Some(Acl { entries: entries.clone() });
-        access.lists.put(OBJECT, Some(SecurityDescriptor { dacl, ..SecurityDescriptor::default() }));
-        let missing = access.missing(&identity, OBJECT, Rights(wanted));
+        access.lists.set_list(OBJECT, Some(SecurityDescriptor { dacl, ..SecurityDescriptor::default() }));
+        let missing = access.missing_rights(&identity, OBJECT, Rights(wanted));
         for bit in (0..13).map(|bit| 1_u32 << bit) {
-            let expected = wanted & bit != 0 && !judge(&entries, &identity, bit);
+            let expected = wanted & bit != 0 && !is_granted(&entries, &identity, bit);
             prop_assert_eq!(missing.0 & bit != 0, expected, "right {:#x}", bit);
         }
     }
 }
 
 /// Returns a daemon's folder, and a function that reads its rules again.
-fn stored() -> (tempfile::TempDir, Folder, impl Fn() -> Access) {
+fn stored_rules() -> (tempfile::TempDir, AccessListFolder, impl Fn() -> AccessRules) {
     let dir = tempfile::tempdir().unwrap();
     let mut runtime = RuntimeDir::from_path(dir.path());
     runtime.scope = Scope::System;
-    let folder = Folder::for_daemon(&runtime);
+    let folder = AccessListFolder::for_daemon(&runtime);
     let uid = rustix::process::geteuid().as_raw();
-    (dir, folder, move || Access::open(&runtime, uid))
+    (dir, folder, move || AccessRules::open(&runtime, uid))
 }
 
-fn granted(uid: u32, right: Rights) -> Vec<u8> {
-    let change = Change::new(0, &Sid::user(uid).to_bytes(), right.0, true).unwrap();
-    Access::new(Scope::System, 0).lists.after(OBJECT, &change).unwrap().unwrap().1
+fn list_granting(uid: u32, right: Rights) -> Vec<u8> {
+    let change = AccessChange::new(0, &Sid::user(uid).to_bytes(), right.0, true).unwrap();
+    AccessRules::new(Scope::System, 0).lists.compute_change(OBJECT, &change).unwrap().unwrap().1
 }
 
 #[test]
 fn stored_list_is_read_back_with_its_bytes_and_modes() {
-    let (dir, folder, open) = stored();
-    let bytes = granted(1000, Rights::WMIGUID_QUERY);
-    folder.save(OBJECT, &granted(7, Rights(1))).unwrap();
+    let (dir, folder, open) = stored_rules();
+    let bytes = list_granting(1000, Rights::WMIGUID_QUERY);
+    folder.save(OBJECT, &list_granting(7, Rights(1))).unwrap();
     folder.save(OBJECT, &bytes).unwrap();
     let file = dir.path().join("security.d").join(OBJECT.to_string());
     assert_eq!(fs::read(&file).unwrap(), bytes);
@@ -231,7 +286,7 @@ fn stored_list_is_read_back_with_its_bytes_and_modes() {
     assert_eq!((mode(&file), mode(file.parent().unwrap())), (0o644, 0o755));
     let access = open();
     assert_eq!(access.lists.list_for(OBJECT).to_bytes().unwrap(), bytes);
-    assert!(has(&access, &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));
+    assert!(has_right(&access, &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));
     assert_eq!(access.lists.objects(), [OBJECT]);
     folder.remove(OBJECT).unwrap();
     folder.remove(OBJECT).unwrap();
@@ -240,42 +295,42 @@ fn stored_list_is_read_back_with_its_bytes_and_modes() {
 
 #[test]
 fn untrusted_list_grants_nothing_and_affects_no_other() {
-    let (dir, folder, open) = stored();
+    let (dir, folder, open) = stored_rules();
     let register = Rights::TRACELOG_REGISTER_GUIDS;
     let everyone = guest(1000, 1, &[]);
-    folder.save(OTHER, &granted(1000, register)).unwrap();
+    folder.save(OTHER, &list_granting(1000, register)).unwrap();
     let file = dir.path().join("security.d").join(OBJECT.to_string());
-    let good = granted(1000, register);
+    let good = list_granting(1000, register);
     let mut no_dacl = good.clone();
     no_dacl[2] = 0;
     for (what, bytes) in [("cut", &good[..good.len() - 1]), ("empty", &[]), ("null DACL", &no_dacl)] {
         fs::write(&file, bytes).unwrap();
-        assert!(!has(&open(), &everyone, register), "{what}");
+        assert!(!has_right(&open(), &everyone, register), "{what}");
     }
     fs::write(&file, &good).unwrap();
-    assert!(has(&open(), &everyone, register), "a valid list");
+    assert!(has_right(&open(), &everyone, register), "the list is valid");
     fs::set_permissions(&file, fs::Permissions::from_mode(0o666)).unwrap();
-    assert!(!has(&open(), &everyone, register), "other users could have written it");
+    assert!(!has_right(&open(), &everyone, register), "other users could have written it");
     fs::remove_file(&file).unwrap();
     symlink(OTHER.to_string(), &file).unwrap();
-    assert!(!has(&open(), &everyone, register), "a symbolic link");
+    assert!(!has_right(&open(), &everyone, register), "a symbolic link is not followed");
     fs::remove_file(&file).unwrap();
     fs::write(dir.path().join("security.d/.new-x"), b"left over").unwrap();
     fs::write(dir.path().join("security.d/README"), b"not a list").unwrap();
     let access = open();
-    assert!(has(&access, &everyone, register), "removed: the default applies again");
-    assert!(access.missing(&everyone, OTHER, register).is_empty());
+    assert!(has_right(&access, &everyone, register), "removed: the default applies again");
+    assert!(access.missing_rights(&everyone, OTHER, register).is_empty());
     assert!(!dir.path().join("security.d/.new-x").exists());
 }
 
 #[test]
 fn folder_writable_by_others_makes_all_lists_strict() {
-    let (dir, folder, open) = stored();
-    folder.save(DEFAULT_TRACE_SECURITY, &granted(1000, Rights::WMIGUID_QUERY)).unwrap();
-    assert!(has(&open(), &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));
+    let (dir, folder, open) = stored_rules();
+    folder.save(DEFAULT_TRACE_SECURITY, &list_granting(1000, Rights::WMIGUID_QUERY)).unwrap();
+    assert!(has_right(&open(), &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));
     fs::set_permissions(dir.path().join("security.d"), fs::Permissions::from_mode(0o777)).unwrap();
     let access = open();
-    assert!(!has(&access, &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));
-    assert!(!has(&access, &guest(1000, 1, &[]), Rights::TRACELOG_REGISTER_GUIDS));
-    assert!(has(&access, &guest(0, 0, &[]), Rights::WMIGUID_QUERY));
+    assert!(!has_right(&access, &guest(1000, 1, &[]), Rights::WMIGUID_QUERY));
+    assert!(!has_right(&access, &guest(1000, 1, &[]), Rights::TRACELOG_REGISTER_GUIDS));
+    assert!(has_right(&access, &guest(0, 0, &[]), Rights::WMIGUID_QUERY));
 }

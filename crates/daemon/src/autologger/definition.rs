@@ -10,10 +10,9 @@
 //!                    MatchAllKeyword 0 · EnableFlags · filters
 //! ```
 //!
-//! There are two kinds of mistakes. A file that is no definition at all (an invalid line, an
-//! unknown name, no GUID) is an error with its line. A value that cannot be used is corrected, and
-//! [`Correction`] describes that for the log. Source: Documented ("Configuring and Starting an
-//! AutoLogger Session").
+//! There are two kinds of mistakes. An invalid line, an unknown name or a missing GUID is an error
+//! with its line number. A value that cannot be used is corrected, and a [`Correction`] describes
+//! the change for the log. Source: Documented ("Configuring and Starting an AutoLogger Session").
 
 use std::path::{Path, PathBuf};
 
@@ -27,8 +26,8 @@ use traceweir_format::spec::session::{
 };
 use traceweir_transport::message::SessionConfig;
 
-use super::provider::{Correction, Provider};
-use crate::conf::{self, ConfigError, Entry, Section, quote};
+use super::provider::{AutologgerProvider, Correction};
+use crate::conf::{self, ConfEntry, ConfSection, ConfigError, quote};
 
 /// Maximum number of generations of a log.
 const MAX_GENERATIONS: u32 = 16;
@@ -54,7 +53,7 @@ const SIZED_MODES: u32 = EVENT_TRACE_FILE_MODE_CIRCULAR | EVENT_TRACE_FILE_MODE_
 
 /// A session that runs from the daemon's start on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Definition {
+pub struct AutologgerDefinition {
     /// The session's name, which is also the file's.
     pub name: String,
     /// Whether the session is started (Start).
@@ -81,10 +80,10 @@ pub struct Definition {
     /// Maximum size of the log in MiB; 0: no limit (MaxFileSize).
     pub max_file_size: u32,
     /// The providers that the session enables.
-    pub providers: Vec<Provider>,
+    pub providers: Vec<AutologgerProvider>,
 }
 
-impl Definition {
+impl AutologgerDefinition {
     /// Creates a session with the published defaults, which is started.
     #[must_use]
     pub fn new(name: &str, guid: Guid) -> Self {
@@ -120,7 +119,7 @@ impl Definition {
             ));
         }
         for section in providers {
-            let provider = Provider::read(section)?;
+            let provider = AutologgerProvider::parse_section(section)?;
             if definition.providers.iter().any(|other| other.guid == provider.guid) {
                 return Err(ConfigError::new(
                     section.line,
@@ -132,32 +131,32 @@ impl Definition {
         Ok(definition)
     }
 
-    fn set(&mut self, entry: &Entry) -> Result<(), ConfigError> {
+    fn set(&mut self, entry: &ConfEntry) -> Result<(), ConfigError> {
         match entry.name.as_str() {
-            "Start" => self.start = entry.number(1)? == 1,
+            "Start" => self.start = entry.as_number(1)? == 1,
             "Guid" => {
-                let guid = entry.text()?.parse().ok().filter(|guid: &Guid| !guid.is_null());
+                let guid = entry.as_text()?.parse().ok().filter(|guid: &Guid| !guid.is_null());
                 self.guid =
                     guid.ok_or_else(|| entry.error("Guid must be a GUID other than the null GUID"))?;
             }
-            "BufferSize" => self.buffer_size = entry.word()?,
-            "MinimumBuffers" => self.minimum_buffers = entry.word()?,
-            "MaximumBuffers" => self.maximum_buffers = entry.word()?,
-            "ClockType" => self.clock_type = entry.word()?,
+            "BufferSize" => self.buffer_size = entry.as_u32()?,
+            "MinimumBuffers" => self.minimum_buffers = entry.as_u32()?,
+            "MaximumBuffers" => self.maximum_buffers = entry.as_u32()?,
+            "ClockType" => self.clock_type = entry.as_u32()?,
             "FileName" => {
-                let path = Path::new(entry.text()?);
+                let path = Path::new(entry.as_text()?);
                 if !path.is_absolute() {
                     return Err(entry.error("FileName must be an absolute path"));
                 }
                 self.file_name = Some(path.to_owned());
             }
-            "FileMax" => self.file_max = entry.word()?,
-            "FlushTimer" => self.flush_timer = entry.word()?,
-            "LogFileMode" => self.log_file_mode = entry.word()?,
-            "MaxFileSize" => self.max_file_size = entry.word()?,
+            "FileMax" => self.file_max = entry.as_u32()?,
+            "FlushTimer" => self.flush_timer = entry.as_u32()?,
+            "LogFileMode" => self.log_file_mode = entry.as_u32()?,
+            "MaxFileSize" => self.max_file_size = entry.as_u32()?,
             // Accepted because existing files have them; the last two are stored in the state
             // folder.
-            "DisableRealtimePersistence" | "Boot" | "Status" | "FileCounter" => drop(entry.word()?),
+            "DisableRealtimePersistence" | "Boot" | "Status" | "FileCounter" => drop(entry.as_u32()?),
             other => return Err(entry.error(format!("{other} is not a value of an autologger"))),
         }
         Ok(())
@@ -189,7 +188,7 @@ impl Definition {
         }
         for provider in &self.providers {
             lines.push(String::new());
-            lines.extend(provider.lines());
+            lines.extend(provider.to_lines());
         }
         lines.join("\n") + "\n"
     }
@@ -258,7 +257,7 @@ impl Definition {
 }
 
 /// The section of an empty file.
-static EMPTY: Section = Section { heading: String::new(), line: 0, entries: Vec::new() };
+static EMPTY: ConfSection = ConfSection { heading: String::new(), line: 0, entries: Vec::new() };
 
 #[cfg(test)]
 mod tests;

@@ -10,8 +10,8 @@
 //!   PackageIds, AppIds, Containers likewise
 //! ```
 //!
-//! [`traceweir_format::filter`] defines their bytes. Process ids cannot be used here: no process
-//! runs yet.
+//! [`traceweir_format::filter`] defines their bytes. Process ids cannot be used: no process runs
+//! yet when an autologger starts.
 
 use traceweir_format::filter::{self, EventIds, EventNames, Gate, LevelKeyword, encode};
 use traceweir_format::spec::enable::{
@@ -23,11 +23,11 @@ use traceweir_format::spec::enable::{
 };
 use traceweir_transport::message::Filter;
 
-use crate::conf::{ConfigError, Entry, quote};
+use crate::conf::{ConfEntry, ConfigError, quote};
 
 /// How the bytes of a filter are encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
+enum FilterEncoding {
     /// Event ids to include (true) or exclude.
     Ids(bool),
     /// Event names to include (true) or exclude.
@@ -38,34 +38,36 @@ enum Shape {
     Joined,
 }
 
-const KINDS: [(&str, u32, Shape); 13] = [
-    ("EventIds", EVENT_ID, Shape::Ids(true)),
-    ("NotEventIds", EVENT_ID, Shape::Ids(false)),
-    ("EventNames", EVENT_NAME, Shape::Names(true)),
-    ("NotEventNames", EVENT_NAME, Shape::Names(false)),
-    ("StackIds", STACK_ID, Shape::Ids(true)),
-    ("NotStackIds", STACK_ID, Shape::Ids(false)),
-    ("StackNames", STACK_NAME, Shape::Names(true)),
-    ("NotStackNames", STACK_NAME, Shape::Names(false)),
-    ("StackLevel", STACK_LEVEL, Shape::Level),
-    ("ExecutableNames", EXECUTABLE, Shape::Joined),
-    ("PackageIds", PACKAGE, Shape::Joined),
-    ("AppIds", APP, Shape::Joined),
-    ("Containers", CONTAINER, Shape::Joined),
+const KINDS: [(&str, u32, FilterEncoding); 13] = [
+    ("EventIds", EVENT_ID, FilterEncoding::Ids(true)),
+    ("NotEventIds", EVENT_ID, FilterEncoding::Ids(false)),
+    ("EventNames", EVENT_NAME, FilterEncoding::Names(true)),
+    ("NotEventNames", EVENT_NAME, FilterEncoding::Names(false)),
+    ("StackIds", STACK_ID, FilterEncoding::Ids(true)),
+    ("NotStackIds", STACK_ID, FilterEncoding::Ids(false)),
+    ("StackNames", STACK_NAME, FilterEncoding::Names(true)),
+    ("NotStackNames", STACK_NAME, FilterEncoding::Names(false)),
+    ("StackLevel", STACK_LEVEL, FilterEncoding::Level),
+    ("ExecutableNames", EXECUTABLE, FilterEncoding::Joined),
+    ("PackageIds", PACKAGE, FilterEncoding::Joined),
+    ("AppIds", APP, FilterEncoding::Joined),
+    ("Containers", CONTAINER, FilterEncoding::Joined),
 ];
 
 /// Parses the filter that a line sets; `None` if its name is not that of a filter.
-pub(super) fn read(entry: &Entry) -> Result<Option<Filter>, ConfigError> {
+pub(super) fn parse_filter(entry: &ConfEntry) -> Result<Option<Filter>, ConfigError> {
     let Some((name, kind, shape)) = KINDS.iter().find(|(name, ..)| *name == entry.name) else {
         return Ok(None);
     };
     let data = match shape {
-        Shape::Ids(wanted) => Some(encode::event_ids(*wanted, &entry.numbers()?)),
-        Shape::Names(wanted) => Some(encode::event_names(Gate::default(), *wanted, &entry.texts()?)),
-        Shape::Level => {
-            u8::try_from(entry.number(255)?).ok().map(|level| encode::level_keyword(at_level(level), true))
+        FilterEncoding::Ids(wanted) => Some(encode::event_ids(*wanted, &entry.as_u16s()?)),
+        FilterEncoding::Names(wanted) => {
+            Some(encode::event_names(Gate::default(), *wanted, &entry.as_texts()?))
         }
-        Shape::Joined => joined(&entry.texts()?),
+        FilterEncoding::Level => u8::try_from(entry.as_number(255)?)
+            .ok()
+            .map(|level| encode::level_keyword(level_gate(level), true)),
+        FilterEncoding::Joined => join_names(&entry.as_texts()?),
     };
     match data.filter(|data| filter::check(*kind, data).is_ok()) {
         Some(data) => Ok(Some(Filter { kind: *kind, data })),
@@ -74,31 +76,31 @@ pub(super) fn read(entry: &Entry) -> Result<Option<Filter>, ConfigError> {
 }
 
 /// Returns the line that sets a filter; `None` if no line can.
-pub(super) fn line(filter: &Filter) -> Option<String> {
+pub(super) fn format_filter(filter: &Filter) -> Option<String> {
     KINDS.iter().filter(|(_, kind, _)| *kind == filter.kind).find_map(|(name, _, shape)| {
         let values = match shape {
-            Shape::Ids(wanted) => format!("[{}]", ids_in(*wanted, &filter.data)?.join(", ")),
-            Shape::Names(wanted) => format!("[{}]", names_in(*wanted, &filter.data)?.join(", ")),
-            Shape::Level => level_in(&filter.data)?.to_string(),
-            Shape::Joined => format!("[{}]", joined_in(&filter.data)?.join(", ")),
+            FilterEncoding::Ids(wanted) => format!("[{}]", decode_ids(*wanted, &filter.data)?.join(", ")),
+            FilterEncoding::Names(wanted) => format!("[{}]", decode_names(*wanted, &filter.data)?.join(", ")),
+            FilterEncoding::Level => decode_level(&filter.data)?.to_string(),
+            FilterEncoding::Joined => format!("[{}]", decode_joined_names(&filter.data)?.join(", ")),
         };
         Some(format!("{name} = {values}"))
     })
 }
 
 /// Joins names to one text; `None` if a name contains a separator.
-fn joined(names: &[String]) -> Option<Vec<u8>> {
+fn join_names(names: &[String]) -> Option<Vec<u8>> {
     let is_valid = |name: &String| !name.contains([';', '\0']);
     names.iter().all(is_valid).then(|| encode::name_list(names))
 }
 
-fn ids_in(wanted: bool, data: &[u8]) -> Option<Vec<String>> {
+fn decode_ids(wanted: bool, data: &[u8]) -> Option<Vec<String>> {
     let filter = EventIds::parse(data).ok().filter(|filter| filter.filter_in == wanted)?;
     Some(filter.ids().map(|id| id.to_string()).collect())
 }
 
 /// Returns the names of a filter. A filter that is limited to a level or keywords has no text form.
-fn names_in(wanted: bool, data: &[u8]) -> Option<Vec<String>> {
+fn decode_names(wanted: bool, data: &[u8]) -> Option<Vec<String>> {
     let filter = EventNames::parse(data).ok()?;
     if filter.gate != Gate::default() || filter.filter_in != wanted {
         return None;
@@ -106,17 +108,17 @@ fn names_in(wanted: bool, data: &[u8]) -> Option<Vec<String>> {
     filter.names().map(|name| std::str::from_utf8(name).ok().map(quote)).collect()
 }
 
-fn level_in(data: &[u8]) -> Option<u8> {
+fn decode_level(data: &[u8]) -> Option<u8> {
     let filter = LevelKeyword::parse(data).ok().filter(|filter| filter.filter_in)?;
     let level = filter.gate.level;
-    (filter.gate == at_level(level)).then_some(level)
+    (filter.gate == level_gate(level)).then_some(level)
 }
 
-fn joined_in(data: &[u8]) -> Option<Vec<String>> {
+fn decode_joined_names(data: &[u8]) -> Option<Vec<String>> {
     Some(filter::names_as_given(data).ok()?.iter().map(|name| quote(name)).collect())
 }
 
-const fn at_level(level: u8) -> Gate {
+const fn level_gate(level: u8) -> Gate {
     Gate { any: 0, all: 0, level }
 }
 
@@ -125,19 +127,19 @@ mod tests {
     use super::*;
     use crate::conf::parse;
 
-    fn filter_of(text: &str) -> Result<Option<Filter>, ConfigError> {
-        read(&parse(text).unwrap()[0].entries[0])
+    fn parse_line(text: &str) -> Result<Option<Filter>, ConfigError> {
+        parse_filter(&parse(text).unwrap()[0].entries[0])
     }
 
     #[test]
     fn filters_have_the_published_bytes_and_round_trip() {
-        let ids = filter_of("NotEventIds = [1, 258]").unwrap().unwrap();
+        let ids = parse_line("NotEventIds = [1, 258]").unwrap().unwrap();
         assert_eq!(ids, Filter { kind: EVENT_ID, data: vec![0, 0, 2, 0, 1, 0, 2, 1] });
-        let names = filter_of("EventNames = [\"A\", \"Bc\"]").unwrap().unwrap();
+        let names = parse_line("EventNames = [\"A\", \"Bc\"]").unwrap().unwrap();
         assert_eq!(names.data[16..], [0, 1, 2, 0, b'A', 0, b'B', b'c', 0]);
-        let level = filter_of("StackLevel = 3").unwrap().unwrap();
+        let level = parse_line("StackLevel = 3").unwrap().unwrap();
         assert_eq!((level.kind, level.data.len(), level.data[16], level.data[17]), (STACK_LEVEL, 24, 3, 1));
-        let programs = filter_of("ExecutableNames = [\"a\", \"é\"]").unwrap().unwrap();
+        let programs = parse_line("ExecutableNames = [\"a\", \"é\"]").unwrap().unwrap();
         assert_eq!(programs.data, [b'a', 0, b';', 0, 0xE9, 0]);
         for text in [
             "EventIds = [1]",
@@ -154,7 +156,7 @@ mod tests {
             "AppIds = [\"x\"]",
             "Containers = [\"0123\"]",
         ] {
-            assert_eq!(line(&filter_of(text).unwrap().unwrap()).as_deref(), Some(text));
+            assert_eq!(format_filter(&parse_line(text).unwrap().unwrap()).as_deref(), Some(text));
         }
     }
 
@@ -170,9 +172,9 @@ mod tests {
             "ExecutableNames = [\"a;b\"]".to_owned(),
             format!("ExecutableNames = [\"{}\"]", "n".repeat(600)),
         ] {
-            assert_eq!(filter_of(&text).expect_err(&text).line, 1);
+            assert_eq!(parse_line(&text).expect_err(&text).line, 1);
         }
-        assert_eq!(filter_of("EnableLevel = 1"), Ok(None));
+        assert_eq!(parse_line("EnableLevel = 1"), Ok(None));
     }
 
     #[test]
@@ -186,7 +188,7 @@ mod tests {
             (EXECUTABLE, vec![1]),
             (7, vec![]),
         ] {
-            assert_eq!(line(&Filter { kind, data: data.clone() }), None, "{kind:#x} {data:?}");
+            assert_eq!(format_filter(&Filter { kind, data: data.clone() }), None, "{kind:#x} {data:?}");
         }
     }
 }

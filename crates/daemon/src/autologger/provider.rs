@@ -1,19 +1,19 @@
-//! What an autologger wants from one provider: a section of its file.
+//! The enable of one provider by an autologger: a section of its definition file.
 
 use traceweir_format::Guid;
 use traceweir_format::spec::enable::EVENT_FILTER_TYPE_NONE;
 use traceweir_transport::message::{EnableParams, Filter, MAX_FILTERS, MAX_PROVIDER_NAME};
 
 use super::filters;
-use crate::conf::{ConfigError, Entry, Section};
+use crate::conf::{ConfEntry, ConfSection, ConfigError};
 
 /// Describes a value that could not be used, and its replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Correction(pub String);
 
-/// What a session wants from a provider.
+/// The enable of a provider by an autologger.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Provider {
+pub struct AutologgerProvider {
     /// The section heading: GUID or name.
     pub heading: String,
     /// The provider's GUID, or the hash of its name.
@@ -34,7 +34,7 @@ pub struct Provider {
     pub filters: Vec<Filter>,
 }
 
-impl Provider {
+impl AutologgerProvider {
     /// Enables everything from the provider with this name or GUID.
     pub fn new(heading: &str) -> Result<Self, String> {
         let guid = parse_guid_or_name(heading)?;
@@ -55,7 +55,7 @@ impl Provider {
     pub fn with(self, params: &EnableParams) -> Result<Self, String> {
         let (level, property) = (u32::from(params.level), params.property);
         let filters = params.filters.clone();
-        if let Some(filter) = filters.iter().find(|filter| filters::line(filter).is_none()) {
+        if let Some(filter) = filters.iter().find(|filter| filters::format_filter(filter).is_none()) {
             return Err(format!(
                 "a filter of type {:#x} cannot be used for processes that do not run yet",
                 filter.kind
@@ -71,8 +71,7 @@ impl Provider {
         })
     }
 
-    /// Reads a section.
-    pub(super) fn read(section: &Section) -> Result<Self, ConfigError> {
+    pub(super) fn parse_section(section: &ConfSection) -> Result<Self, ConfigError> {
         let mut provider =
             Self::new(&section.heading).map_err(|reason| ConfigError::new(section.line, reason))?;
         provider.enabled = false;
@@ -88,17 +87,17 @@ impl Provider {
         Ok(provider)
     }
 
-    fn set(&mut self, entry: &Entry) -> Result<(), ConfigError> {
+    fn set(&mut self, entry: &ConfEntry) -> Result<(), ConfigError> {
         match entry.name.as_str() {
-            "Enabled" => self.enabled = entry.number(1)? == 1,
-            "EnableLevel" => self.level = entry.word()?,
-            "EnableProperty" => self.property = entry.word()?,
-            "MatchAnyKeyword" => self.match_any = entry.number(u64::MAX)?,
-            "MatchAllKeyword" => self.match_all = entry.number(u64::MAX)?,
-            "EnableFlags" => self.flags = entry.word()?,
-            "Status" => drop(entry.word()?),
+            "Enabled" => self.enabled = entry.as_number(1)? == 1,
+            "EnableLevel" => self.level = entry.as_u32()?,
+            "EnableProperty" => self.property = entry.as_u32()?,
+            "MatchAnyKeyword" => self.match_any = entry.as_number(u64::MAX)?,
+            "MatchAllKeyword" => self.match_all = entry.as_number(u64::MAX)?,
+            "EnableFlags" => self.flags = entry.as_u32()?,
+            "Status" => drop(entry.as_u32()?),
             other => {
-                let Some(filter) = filters::read(entry)? else {
+                let Some(filter) = filters::parse_filter(entry)? else {
                     return Err(entry.error(format!("{other} is not a value of a provider")));
                 };
                 if self.filters.iter().any(|existing| existing.kind == filter.kind) {
@@ -110,8 +109,7 @@ impl Provider {
         Ok(())
     }
 
-    /// Returns the lines of the section.
-    pub(super) fn lines(&self) -> Vec<String> {
+    pub(super) fn to_lines(&self) -> Vec<String> {
         let mut lines = vec![format!("[{}]", self.heading), format!("Enabled = {}", u8::from(self.enabled))];
         if self.level != 0 {
             lines.push(format!("EnableLevel = {}", self.level));
@@ -126,7 +124,7 @@ impl Provider {
                 lines.push(format!("{name} = {value:#x}"));
             }
         }
-        lines.extend(self.filters.iter().filter_map(filters::line));
+        lines.extend(self.filters.iter().filter_map(filters::format_filter));
         lines
     }
 

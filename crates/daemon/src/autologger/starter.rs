@@ -1,7 +1,7 @@
 //! Starting autologgers: the daemon's requests to its own service, and the handling of the replies.
 //!
 //! ```text
-//!   own thread   prepare:  read ─▶ correct ─▶ open ──Prepared──▶ inbox
+//!   own thread   prepare_autologgers: read ─▶ correct ─▶ open ──PrepareReport──▶ inbox
 //!   the loop     Start ─▶ Properties ─▶ EnableProvider, for each provider ─▶ Done ─▶ state written
 //!                     └─▶ Refused ─────────────────────────────────────────────────▶ state written
 //! ```
@@ -15,42 +15,41 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableCode, Message, SessionRef};
 use traceweir_transport::socket::Envelope;
 
-use super::definition::Definition;
-use super::{Autologgers, State, logs};
+use super::definition::AutologgerDefinition;
+use super::{AutologgerState, Autologgers, logs};
 use crate::error::Refusal;
-use crate::folders::{self, Folders};
+use crate::folders::{self, DaemonFolders};
 use crate::log::{log_info, log_warning};
 
-/// A report of the preparing thread.
-pub(crate) enum Prepared {
+pub(crate) enum PrepareReport {
     /// A session is ready to start.
-    Session(Box<Ready>),
+    Session(Box<ReadyAutologger>),
     /// All sessions have been prepared.
     All,
 }
 
 /// A session that is ready to start.
-pub(crate) struct Ready {
-    definition: Definition,
-    state: State,
+pub(crate) struct ReadyAutologger {
+    definition: AutologgerDefinition,
+    state: AutologgerState,
     generation: u32,
     log: Option<(PathBuf, OwnedFd)>,
 }
 
-/// Prepares all autologgers on a thread of its own, because a folder may be on a disk that does not
+/// Prepares all autologgers on a separate thread, because a folder may be on a disk that does not
 /// answer.
-pub(crate) fn prepare(folders: Folders, post: Arc<dyn Fn(Prepared) + Send + Sync>) {
+pub(crate) fn prepare_autologgers(folders: DaemonFolders, post: Arc<dyn Fn(PrepareReport) + Send + Sync>) {
     let at_end = ReportAll(Arc::clone(&post));
     let work = move || {
         let _at_end = at_end;
         let all = Autologgers::new(folders);
-        let names = all.names().unwrap_or_else(|wrong| {
-            log_warning!("no autologger is started: {wrong}");
+        let names = all.names().unwrap_or_else(|error| {
+            log_warning!("no autologger is started: {error}");
             Vec::new()
         });
         for name in names {
-            match prepare_one(&all, &name) {
-                Ok(Some(ready)) => post(Prepared::Session(Box::new(ready))),
+            match prepare_autologger(&all, &name) {
+                Ok(Some(ready)) => post(PrepareReport::Session(Box::new(ready))),
                 Ok(None) => {}
                 Err(refusal) => record_failure(&all.folders, &name, all.state(&name), &refusal),
             }
@@ -62,105 +61,109 @@ pub(crate) fn prepare(folders: Folders, post: Arc<dyn Fn(Prepared) + Send + Sync
 }
 
 /// Reports that all sessions have been prepared when the thread ends, for whatever reason.
-struct ReportAll(Arc<dyn Fn(Prepared) + Send + Sync>);
+struct ReportAll(Arc<dyn Fn(PrepareReport) + Send + Sync>);
 
 impl Drop for ReportAll {
     fn drop(&mut self) {
-        (self.0)(Prepared::All);
+        (self.0)(PrepareReport::All);
     }
 }
 
-/// Prepares one autologger; `None` if it is not to be started.
-fn prepare_one(all: &Autologgers, name: &str) -> Result<Option<Ready>, Refusal> {
+/// Prepares one autologger; `None` if its definition does not start it.
+fn prepare_autologger(all: &Autologgers, name: &str) -> Result<Option<ReadyAutologger>, Refusal> {
     let file = all.file(name);
-    let wrong = |wrong| Refusal::new(Status::ERROR_INVALID_PARAMETER, format!("{}: {wrong}", file.display()));
-    let Some(mut definition) = all.get(name).map_err(wrong)?.filter(|definition| definition.start) else {
+    let invalid =
+        |error| Refusal::new(Status::ERROR_INVALID_PARAMETER, format!("{}: {error}", file.display()));
+    let Some(mut definition) = all.get(name).map_err(invalid)?.filter(|definition| definition.start) else {
         return Ok(None);
     };
     for corrected in definition.correct() {
         log_info!("autologger {name:?}: {}", corrected.0);
     }
     let state = all.state(name);
-    let generation = logs::next(&definition, state.file_counter);
-    let log = definition.has_file().then(|| logs::path(&all.folders, &definition, generation));
+    let generation = logs::next_generation(&definition, state.file_counter);
+    let log = definition.has_file().then(|| logs::log_path(&all.folders, &definition, generation));
     if log.is_some() && definition.file_name.is_none() {
         // If the folder cannot be created, opening the log fails and reports it.
-        let _ = folders::make(&all.folders.logs);
+        let _ = folders::create_folder(&all.folders.logs);
     }
-    let log = log.map(|path| logs::open(&path).map(|file| (path, file))).transpose()?;
-    Ok(Some(Ready { definition, state, generation, log }))
+    let log = log.map(|path| logs::open_log(&path).map(|file| (path, file))).transpose()?;
+    Ok(Some(ReadyAutologger { definition, state, generation, log }))
 }
 
 /// Logs and stores that an autologger did not start.
-fn record_failure(folders: &Folders, name: &str, state: State, refusal: &Refusal) {
+fn record_failure(folders: &DaemonFolders, name: &str, state: AutologgerState, refusal: &Refusal) {
     log_warning!("autologger {name:?} is not started: {refusal} (status {})", refusal.status.0);
-    store_state(folders, name, &State { status: Some(refusal.status.0), refused: Vec::new(), ..state });
+    store_state(
+        folders,
+        name,
+        &AutologgerState { status: Some(refusal.status.0), refused: Vec::new(), ..state },
+    );
 }
 
-fn store_state(folders: &Folders, name: &str, state: &State) {
+fn store_state(folders: &DaemonFolders, name: &str, state: &AutologgerState) {
     if let Err(e) = state.write(folders, name) {
         log_warning!("the state of autologger {name:?} cannot be stored: {e}");
     }
 }
 
 /// A request to the service that is under way.
-enum Request {
-    Start(Box<Ready>),
-    /// Enable of a provider: the session, and the heading of the provider.
+enum StarterRequest {
+    Start(Box<ReadyAutologger>),
+    /// The enable of a provider: session name and provider heading.
     Enable(String, String),
 }
 
 /// A session that runs and whose providers are being enabled.
-struct Running {
-    state: State,
+struct EnablingSession {
+    state: AutologgerState,
     left: usize,
 }
 
 /// The autologgers that are being started.
-pub(crate) struct Starter {
-    folders: Option<Folders>,
-    requests: BTreeMap<u32, Request>,
-    running: BTreeMap<String, Running>,
+pub(crate) struct AutologgerStarter {
+    folders: Option<DaemonFolders>,
+    requests: BTreeMap<u32, StarterRequest>,
+    running: BTreeMap<String, EnablingSession>,
     last_request: u32,
-    all_are_prepared: bool,
+    is_all_prepared: bool,
 }
 
-impl Starter {
+impl AutologgerStarter {
     /// Creates the starter; `folders` is `None` if there are no folders for autologgers.
-    pub(crate) fn new(folders: Option<Folders>) -> Self {
-        let all_are_prepared = folders.is_none();
+    pub(crate) fn new(folders: Option<DaemonFolders>) -> Self {
+        let is_all_prepared = folders.is_none();
         Self {
             folders,
             requests: BTreeMap::new(),
             running: BTreeMap::new(),
             last_request: 0,
-            all_are_prepared,
+            is_all_prepared,
         }
     }
 
-    /// Returns the folders of the daemon.
-    pub(crate) fn folders(&self) -> Option<&Folders> {
+    pub(crate) fn folders(&self) -> Option<&DaemonFolders> {
         self.folders.as_ref()
     }
 
-    /// Returns whether nothing is under way any more.
+    /// Returns whether all autologgers have started or failed.
     pub(crate) fn is_done(&self) -> bool {
-        self.all_are_prepared && self.requests.is_empty()
+        self.is_all_prepared && self.requests.is_empty()
     }
 
     /// Handles a report of the preparing thread; returns the requests to make next.
-    pub(crate) fn handle_prepared(&mut self, prepared: Prepared) -> Vec<Envelope> {
-        let Prepared::Session(mut ready) = prepared else {
-            self.all_are_prepared = true;
+    pub(crate) fn handle_prepared(&mut self, prepared: PrepareReport) -> Vec<Envelope> {
+        let PrepareReport::Session(mut ready) = prepared else {
+            self.is_all_prepared = true;
             return Vec::new();
         };
         let (path, file) = ready.log.take().unzip();
         let message = Message::Start(Box::new(ready.definition.config(path)));
-        let request = self.add_request(Request::Start(ready));
+        let request = self.add_request(StarterRequest::Start(ready));
         vec![Envelope { request, message, descriptors: file.into_iter().collect() }]
     }
 
-    fn add_request(&mut self, request: Request) -> u32 {
+    fn add_request(&mut self, request: StarterRequest) -> u32 {
         self.last_request = self.last_request.saturating_add(1);
         self.requests.insert(self.last_request, request);
         self.last_request
@@ -169,17 +172,17 @@ impl Starter {
     /// Handles a reply of the service; returns the requests to make next.
     pub(crate) fn handle_reply(&mut self, request: u32, message: Message) -> Vec<Envelope> {
         match (self.requests.remove(&request), message) {
-            (Some(Request::Start(ready)), Message::Properties(properties)) => {
+            (Some(StarterRequest::Start(ready)), Message::Properties(properties)) => {
                 self.handle_started(*ready, properties.id)
             }
-            (Some(Request::Start(ready)), Message::Refused { status, reason }) => {
+            (Some(StarterRequest::Start(ready)), Message::Refused { status, reason }) => {
                 if let Some(folders) = &self.folders {
                     let refusal = Refusal::new(Status(status), reason);
                     record_failure(folders, &ready.definition.name, ready.state, &refusal);
                 }
                 Vec::new()
             }
-            (Some(Request::Enable(session, provider)), message) => {
+            (Some(StarterRequest::Enable(session, provider)), message) => {
                 self.handle_enabled(&session, provider, message);
                 Vec::new()
             }
@@ -187,17 +190,17 @@ impl Starter {
         }
     }
 
-    fn handle_started(&mut self, ready: Ready, id: u64) -> Vec<Envelope> {
-        let Ready { definition, mut state, generation, .. } = ready;
+    fn handle_started(&mut self, ready: ReadyAutologger, id: u64) -> Vec<Envelope> {
+        let ReadyAutologger { definition, mut state, generation, .. } = ready;
         state.status = Some(Status::ERROR_SUCCESS.0);
         state.file_counter = if generation == 0 { state.file_counter } else { generation };
         state.refused.clear();
         let providers: Vec<_> =
             definition.providers.into_iter().filter(|provider| provider.enabled).collect();
-        self.running.insert(definition.name.clone(), Running { state, left: providers.len() });
+        self.running.insert(definition.name.clone(), EnablingSession { state, left: providers.len() });
         let requests = providers.into_iter().map(|provider| {
             let request =
-                self.add_request(Request::Enable(definition.name.clone(), provider.heading.clone()));
+                self.add_request(StarterRequest::Enable(definition.name.clone(), provider.heading.clone()));
             let message = Message::EnableProvider {
                 session: SessionRef::Id(id),
                 provider: provider.guid,

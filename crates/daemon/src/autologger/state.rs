@@ -13,11 +13,11 @@
 use std::path::PathBuf;
 
 use crate::conf::{self, trust};
-use crate::folders::{self, Folders};
+use crate::folders::{self, DaemonFolders};
 
 /// The stored state of an autologger.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct State {
+pub struct AutologgerState {
     /// Win32 code of the last start; `None`: it was never started.
     pub status: Option<u32>,
     /// The generation of the log that was written last; 0: none.
@@ -26,13 +26,12 @@ pub struct State {
     pub refused: Vec<(String, u32)>,
 }
 
-impl State {
-    /// Reads the stored state.
-    pub(super) fn read(folders: &Folders, name: &str) -> Self {
-        let text = trust::read(&file(folders, name)).ok().flatten().unwrap_or_default();
+impl AutologgerState {
+    pub(super) fn read(folders: &DaemonFolders, name: &str) -> Self {
+        let text = trust::read_text(&state_file(folders, name)).ok().flatten().unwrap_or_default();
         let mut state = Self::default();
         for section in conf::parse(&text).unwrap_or_default() {
-            let word = |name: &str| section.entries.iter().find(|entry| entry.name == name)?.word().ok();
+            let word = |name: &str| section.entries.iter().find(|entry| entry.name == name)?.as_u32().ok();
             if section.heading.is_empty() {
                 state.status = word("Status");
                 state.file_counter = word("FileCounter").unwrap_or(0);
@@ -43,27 +42,26 @@ impl State {
         state
     }
 
-    /// Stores the state.
-    pub(super) fn write(&self, folders: &Folders, name: &str) -> std::io::Result<()> {
+    pub(super) fn write(&self, folders: &DaemonFolders, name: &str) -> std::io::Result<()> {
         let status = self.status.map(|status| format!("Status = {status}\n")).unwrap_or_default();
         let mut text = format!("{status}FileCounter = {}\n", self.file_counter);
         for (provider, status) in &self.refused {
             text.push_str(&format!("\n[{provider}]\nStatus = {status}\n"));
         }
-        let path = file(folders, name);
+        let path = state_file(folders, name);
         if let Some(folder) = path.parent() {
-            folders::make(folder)?;
+            folders::create_folder(folder)?;
         }
-        trust::write(&path, text.as_bytes())
+        trust::replace_file(&path, text.as_bytes())
     }
 
     /// Removes the state; a file that cannot be removed is overwritten by the next start.
-    pub(super) fn remove(folders: &Folders, name: &str) {
-        let _ = std::fs::remove_file(file(folders, name));
+    pub(super) fn remove(folders: &DaemonFolders, name: &str) {
+        let _ = std::fs::remove_file(state_file(folders, name));
     }
 }
 
-fn file(folders: &Folders, name: &str) -> PathBuf {
+fn state_file(folders: &DaemonFolders, name: &str) -> PathBuf {
     folders.state.join("autologger").join(format!("{name}.state"))
 }
 
@@ -75,14 +73,15 @@ mod tests {
     #[test]
     fn state_is_read_back_and_a_damaged_file_counts_as_empty() {
         let dir = tempfile::tempdir().unwrap();
-        let folders = Folders::for_runtime(&RuntimeDir::from_path(dir.path())).unwrap();
-        assert_eq!(State::read(&folders, "a"), State::default());
-        let state = State { status: Some(5), file_counter: 3, refused: vec![("My.App".to_owned(), 1450)] };
+        let folders = DaemonFolders::for_runtime(&RuntimeDir::from_path(dir.path())).unwrap();
+        assert_eq!(AutologgerState::read(&folders, "a"), AutologgerState::default());
+        let state =
+            AutologgerState { status: Some(5), file_counter: 3, refused: vec![("My.App".to_owned(), 1450)] };
         state.write(&folders, "a").unwrap();
-        assert_eq!(State::read(&folders, "a"), state);
-        std::fs::write(file(&folders, "a"), "Status = x").unwrap();
-        assert_eq!(State::read(&folders, "a"), State::default());
-        State::remove(&folders, "a");
-        assert!(!file(&folders, "a").exists());
+        assert_eq!(AutologgerState::read(&folders, "a"), state);
+        std::fs::write(state_file(&folders, "a"), "Status = x").unwrap();
+        assert_eq!(AutologgerState::read(&folders, "a"), AutologgerState::default());
+        AutologgerState::remove(&folders, "a");
+        assert!(!state_file(&folders, "a").exists());
     }
 }

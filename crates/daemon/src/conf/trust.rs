@@ -1,4 +1,4 @@
-//! Which files a daemon trusts, and how it writes its own.
+//! Which files a daemon trusts, and how it writes its own files.
 //!
 //! ```text
 //!   the folder    a folder, no link; owned by root or the daemon's user; not writable by others
@@ -7,9 +7,10 @@
 //!   replacement   written next to it under a hidden name, synced, renamed, and the folder synced
 //! ```
 //!
-//! A user who can put a file there could make the daemon write wherever the daemon may, so only
-//! root and the daemon's user may be able to. The checked file is the file that is read: it is
-//! opened first, without following a link and without waiting for the other end of a pipe.
+//! A user who can create a configuration file could make the daemon write to any file that the
+//! daemon may write. Therefore only root and the daemon's user may be able to write in the folder.
+//! A file is opened before it is checked, so that the checked file is the file that is read.
+//! Opening follows no link and does not wait for the other end of a pipe.
 
 use std::fs::{File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Read, Write};
@@ -18,18 +19,19 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
 
-use super::{ConfigError, MAX_BYTES};
+use super::{ConfigError, MAX_FILE_BYTES};
 
 /// Maximum number of files in one folder.
 const MAX_FILES: usize = 256;
 const FILE_MODE: u32 = 0o644;
 const OTHERS_WRITE: u32 = 0o022;
-/// Prefix of files that are being written, or were when a daemon ended: they are not in effect yet.
-pub(crate) const UNFINISHED: &str = ".new-";
+/// Name prefix of files that are not in effect: a daemon is writing them, or ended while it wrote
+/// them.
+pub(crate) const UNFINISHED_PREFIX: &str = ".new-";
 
 /// Reads the text of a file; `None` if it does not exist.
-pub(crate) fn read(path: &Path) -> Result<Option<String>, ConfigError> {
-    let Some(bytes) = read_bytes(path, MAX_BYTES)? else { return Ok(None) };
+pub(crate) fn read_text(path: &Path) -> Result<Option<String>, ConfigError> {
+    let Some(bytes) = read_bytes(path, MAX_FILE_BYTES)? else { return Ok(None) };
     String::from_utf8(bytes).map(Some).map_err(|_| ConfigError::new(0, "it is not UTF-8 text"))
 }
 
@@ -72,10 +74,10 @@ pub(crate) fn check_folder(folder: &Path) -> Result<bool, ConfigError> {
 }
 
 /// Returns the sorted names of the files with this extension in a folder, without the extension;
-/// none if there is no folder.
-pub(crate) fn names_in(folder: &Path, ending: &str) -> Result<Vec<String>, ConfigError> {
+/// empty if the folder does not exist.
+pub(crate) fn list_names(folder: &Path, ending: &str) -> Result<Vec<String>, ConfigError> {
     let error = |reason: String| ConfigError::new(0, format!("{}: {reason}", folder.display()));
-    if !check_folder(folder).map_err(|wrong| error(wrong.reason))? {
+    if !check_folder(folder).map_err(|untrusted| error(untrusted.reason))? {
         return Ok(Vec::new());
     }
     let entries = folder.read_dir().map_err(|e| error(e.to_string()))?;
@@ -98,7 +100,7 @@ pub(crate) fn is_file_name(name: &str) -> bool {
 
 /// Replaces a file atomically: a reader sees the old bytes or the new ones. The file is on disk
 /// when this returns; every user may read it.
-pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn replace_file(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let (temporary, mut file) = create_temporary(path)?;
     let written = file
         .write_all(bytes)
@@ -113,7 +115,7 @@ pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
 }
 
 /// Removes a file durably; returns `false` if it does not exist.
-pub(crate) fn remove(path: &Path) -> io::Result<bool> {
+pub(crate) fn remove_file(path: &Path) -> io::Result<bool> {
     match std::fs::remove_file(path) {
         Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
         removed => removed.and_then(|()| sync_parent(path)).map(|()| true),
@@ -124,10 +126,10 @@ fn sync_parent(path: &Path) -> io::Result<()> {
     File::open(path.parent().ok_or(io::ErrorKind::InvalidInput)?)?.sync_all()
 }
 
-/// Creates a file in the folder of another, with a name that no reader considers.
+/// Creates a hidden file next to a file; readers ignore its name.
 fn create_temporary(path: &Path) -> io::Result<(PathBuf, File)> {
     let name = path.file_name().ok_or(io::ErrorKind::InvalidInput)?.to_string_lossy();
-    let hidden = format!("{UNFINISHED}{name}.{:016x}", traceweir_transport::runtime::random());
+    let hidden = format!("{UNFINISHED_PREFIX}{name}.{:016x}", traceweir_transport::runtime::random());
     let temporary = path.with_file_name(hidden);
     let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&temporary)?;
     Ok((temporary, file))
@@ -152,16 +154,16 @@ mod tests {
     use std::os::unix::fs::symlink;
 
     fn reason(path: &Path) -> String {
-        read(path).expect_err("refused").reason
+        read_text(path).expect_err("refused").reason
     }
 
     #[test]
     fn only_plain_files_that_others_cannot_write_are_read() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.conf");
-        assert_eq!(read(&path), Ok(None));
-        write(&path, b"A = 1\n").unwrap();
-        assert_eq!(read(&path), Ok(Some("A = 1\n".to_owned())));
+        assert_eq!(read_text(&path), Ok(None));
+        replace_file(&path, b"A = 1\n").unwrap();
+        assert_eq!(read_text(&path), Ok(Some("A = 1\n".to_owned())));
         assert_eq!(path.metadata().unwrap().mode() & 0o7777, 0o644);
         assert_eq!(read_bytes(&path, 6), Ok(Some(b"A = 1\n".to_vec())));
         assert!(read_bytes(&path, 5).unwrap_err().reason.contains("more than 5"));
@@ -179,9 +181,11 @@ mod tests {
         assert!(reason(&pipe).contains("not a plain file"), "opening does not block");
         fs::write(&path, [0xFF]).unwrap();
         assert!(reason(&path).contains("UTF-8"));
-        assert_eq!((remove(&path).unwrap(), remove(&path).unwrap()), (true, false));
+        assert_eq!((remove_file(&path).unwrap(), remove_file(&path).unwrap()), (true, false));
         let left = dir.path().read_dir().unwrap().flatten();
-        assert!(!left.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with(UNFINISHED)));
+        assert!(
+            !left.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with(UNFINISHED_PREFIX))
+        );
     }
 
     #[test]
@@ -199,21 +203,21 @@ mod tests {
     fn names_are_listed_in_order_from_folders_that_others_cannot_write() {
         let dir = tempfile::tempdir().unwrap();
         let folder = dir.path().join("d");
-        assert_eq!(names_in(&folder, ".conf"), Ok(vec![]));
+        assert_eq!(list_names(&folder, ".conf"), Ok(vec![]));
         fs::create_dir(&folder).unwrap();
         fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
         for name in ["b.conf", "a b.conf", ".c.conf", ".conf", "d", "e.conf~"] {
             fs::write(folder.join(name), "").unwrap();
         }
-        assert_eq!(names_in(&folder, ".conf"), Ok(vec!["a b".to_owned(), "b".to_owned()]));
+        assert_eq!(list_names(&folder, ".conf"), Ok(vec!["a b".to_owned(), "b".to_owned()]));
         fs::set_permissions(&folder, Permissions::from_mode(0o777)).unwrap();
-        assert!(names_in(&folder, ".conf").unwrap_err().reason.contains("others may write"));
+        assert!(list_names(&folder, ".conf").unwrap_err().reason.contains("others may write"));
         fs::set_permissions(&folder, Permissions::from_mode(0o755)).unwrap();
         symlink(&folder, dir.path().join("l")).unwrap();
-        assert!(names_in(&dir.path().join("l"), ".conf").unwrap_err().reason.contains("not a folder"));
+        assert!(list_names(&dir.path().join("l"), ".conf").unwrap_err().reason.contains("not a folder"));
         for n in 0..MAX_FILES {
             fs::write(folder.join(format!("{n}.conf")), "").unwrap();
         }
-        assert!(names_in(&folder, ".conf").unwrap_err().reason.contains("more than"));
+        assert!(list_names(&folder, ".conf").unwrap_err().reason.contains("more than"));
     }
 }

@@ -19,18 +19,18 @@ use std::fs;
 use traceweir_session::cgroup;
 
 /// Minimum number of digits that identify a container.
-const SHORT_ID: usize = 12;
+const MIN_CONTAINER_ID_DIGITS: usize = 12;
 
 /// The properties of a process; a property that is not available is empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Facts {
+pub(crate) struct ProcessFacts {
     executable: String,
     package: String,
     application: String,
     container: String,
 }
 
-impl Facts {
+impl ProcessFacts {
     /// Reads the properties of the process that has this id now.
     pub(crate) fn from_pid(pid: u32) -> Self {
         Self::from_text(&executable(pid), &cgroup::read(pid))
@@ -47,25 +47,21 @@ impl Facts {
         }
     }
 
-    /// Returns whether the program is one of these.
     pub(super) fn is_program(&self, names: &[String]) -> bool {
         names.contains(&self.executable)
     }
 
-    /// Returns whether the process belongs to one of these packages.
     pub(super) fn is_in_package(&self, names: &[String]) -> bool {
         names.contains(&self.package)
     }
 
-    /// Returns whether the process belongs to one of these applications.
     pub(super) fn is_application(&self, names: &[String]) -> bool {
         names.contains(&self.application)
     }
 
-    /// Returns whether the process runs in one of these containers.
     pub(super) fn is_in_container(&self, names: &[String]) -> bool {
         let short = |name: &String| {
-            name.len() >= SHORT_ID
+            name.len() >= MIN_CONTAINER_ID_DIGITS
                 && self.container.starts_with(name.as_str())
                 && cgroup::is_container_id(&self.container)
         };
@@ -93,11 +89,11 @@ mod tests {
 
     #[test]
     fn own_program_is_recognised() {
-        let facts = Facts::from_pid(std::process::id());
+        let facts = ProcessFacts::from_pid(std::process::id());
         let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_lowercase();
         assert!(facts.is_program(&["other".to_owned(), program]));
         assert!(!facts.is_program(&["other".to_owned()]));
-        assert_eq!(Facts::from_pid(u32::MAX), Facts::default());
+        assert_eq!(ProcessFacts::from_pid(u32::MAX), ProcessFacts::default());
     }
 
     #[test]
@@ -117,12 +113,12 @@ mod tests {
             (&kube, "", "", ID),
             ("0::/", "", "", ""),
         ] {
-            let facts = Facts::from_text("program", groups);
+            let facts = ProcessFacts::from_text("program", groups);
             let lists = |name: &str| ["other".to_owned(), name.to_owned()];
             for (name, is_match) in [
-                (package, Facts::is_in_package as fn(&Facts, &[String]) -> bool),
-                (application, Facts::is_application),
-                (container, Facts::is_in_container),
+                (package, ProcessFacts::is_in_package as fn(&ProcessFacts, &[String]) -> bool),
+                (application, ProcessFacts::is_application),
+                (container, ProcessFacts::is_in_container),
             ] {
                 assert!(!is_match(&facts, &["other".to_owned()]), "{groups}");
                 if name.is_empty() {
@@ -131,7 +127,7 @@ mod tests {
                 assert!(is_match(&facts, &lists(name)), "{groups}: {name:?} matches");
                 assert!(!is_match(&facts, &lists(&name[1..])), "{groups}: names match as a whole");
                 assert!(
-                    !is_match(&Facts::default(), &lists(name)),
+                    !is_match(&ProcessFacts::default(), &lists(name)),
                     "a process without properties does not match {name}"
                 );
             }
@@ -144,13 +140,13 @@ mod tests {
 
     #[test]
     fn container_matches_the_beginning_of_its_id() {
-        let facts = Facts { container: ID.to_owned(), ..Facts::default() };
+        let facts = ProcessFacts { container: ID.to_owned(), ..ProcessFacts::default() };
         for (name, is_match) in
             [(ID, true), (&ID[..12], true), (&ID[..11], false), ("4f1d0c3b5a69788796a5b4c4", false)]
         {
             assert_eq!(facts.is_in_container(&[name.to_owned()]), is_match, "{name}");
         }
-        let named = Facts { container: "long-container-name".to_owned(), ..Facts::default() };
+        let named = ProcessFacts { container: "long-container-name".to_owned(), ..ProcessFacts::default() };
         assert!(!named.is_in_container(&["long-container".to_owned()]), "names match as a whole");
     }
 }

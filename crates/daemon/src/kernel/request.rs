@@ -1,9 +1,9 @@
-//! The groups of kernel events that a session requests, kept per request.
+//! The groups of kernel events that a session requests, stored separately for each request.
 //!
 //! ```text
 //!   EnableFlags ─▶ word 0 ─┐
 //!   class 4     ─▶ words ──┴─▶ mask ─┐
-//!   enable of a system provider ─────┴─▶ combined: what is captured, and what class 4 returns
+//!   enable of a system provider ─────┴─▶ combined: the captured groups, which class 4 returns
 //! ```
 
 use std::collections::BTreeMap;
@@ -68,7 +68,7 @@ mod tests {
     fn group_stays_requested_until_no_request_wants_it() {
         let (a, b) = (Guid::from_u128(1), Guid::from_u128(2));
         let requested = RequestedGroups::from_flags(0x3).with_provider(a, Some([0x12, 0, 0, 0, 0, 0, 0, 0]));
-        assert_eq!(requested.combined(), [0x13, 4, 0, 0, 0, 0, 0, 0], "with its twin group");
+        assert_eq!(requested.combined(), [0x13, 4, 0, 0, 0, 0, 0, 0], "a group includes its twin group");
         let requested = requested.with_provider(b, Some([0x10, 0x2000, 0, 0, 0, 0, 0, 0]));
         assert_eq!(requested.clone().with_provider(a, None).combined(), [0x13, 0x2004, 0, 0, 0, 0, 0, 0]);
         assert_eq!(requested.clone().with_flags(0).combined(), [0x12, 0x2004, 0, 0, 0, 0, 0, 0]);

@@ -10,17 +10,17 @@ use traceweir_session::capture::{self, CaptureClock, Captured};
 /// Losses of a capture as of its last poll; final once its session has stopped. The counters are
 /// updated independently.
 #[derive(Debug)]
-pub(crate) struct Losses {
+pub(crate) struct CaptureLosses {
     /// Events that the kernel dropped for lack of space, by processor.
     by_cpu: Vec<AtomicU64>,
-    /// Events that no record has room for, or that came when too many were waiting, and stacks of
-    /// events lost this way.
+    /// Events that are too large for a record, events that came when too many were waiting, and
+    /// stacks of such events.
     too_large: AtomicU64,
     /// Process details that were not read in time.
     unread: AtomicU64,
 }
 
-impl Losses {
+impl CaptureLosses {
     /// Creates counters for a number of processors.
     pub(crate) fn new(cpus: u16) -> Self {
         let by_cpu = (0..cpus).map(|_| AtomicU64::new(0)).collect();
@@ -58,15 +58,14 @@ impl Losses {
     }
 }
 
-/// The kernel capture of a session.
-pub(crate) struct Source {
+pub(crate) struct KernelCapture {
     capture: Capture,
     control: Control,
-    losses: Arc<Losses>,
+    losses: Arc<CaptureLosses>,
 }
 
-impl Source {
-    pub(crate) fn new(capture: Capture, control: Control, losses: Arc<Losses>) -> Self {
+impl KernelCapture {
+    pub(crate) fn new(capture: Capture, control: Control, losses: Arc<CaptureLosses>) -> Self {
         Self { capture, control, losses }
     }
 
@@ -76,9 +75,9 @@ impl Source {
 }
 
 /// Adapts the clocks of a session to the trait that the capture expects.
-struct Clocks<'a>(&'a dyn CaptureClock);
+struct ClockAdapter<'a>(&'a dyn CaptureClock);
 
-impl Clock for Clocks<'_> {
+impl Clock for ClockAdapter<'_> {
     fn raw(&self, ns: u64) -> u64 {
         self.0.raw(ns)
     }
@@ -92,7 +91,7 @@ impl Clock for Clocks<'_> {
     }
 }
 
-impl capture::Capture for Source {
+impl capture::Capture for KernelCapture {
     fn wake(&self) -> BorrowedFd<'_> {
         self.capture.wake()
     }
@@ -102,7 +101,7 @@ impl capture::Capture for Source {
     }
 
     fn poll(&mut self, clock: &dyn CaptureClock, all: bool) {
-        self.capture.poll(&Clocks(clock), all);
+        self.capture.poll(&ClockAdapter(clock), all);
         self.note_losses();
     }
 
@@ -124,7 +123,7 @@ impl capture::Capture for Source {
     }
 
     fn end(&mut self, clock: &dyn CaptureClock) {
-        self.capture.end(&Clocks(clock));
+        self.capture.end(&ClockAdapter(clock));
         self.note_losses();
     }
 }

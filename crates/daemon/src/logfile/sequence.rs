@@ -2,15 +2,15 @@
 //! starter.
 //!
 //! ```text
-//!   writer thread ──▶ a thread of its own: groups, group, user of the starter
+//!   writer thread ──▶ a separate thread: groups, group, user of the starter
 //!                         │      ──▶ openat(folder, name) ──▶ space? ──▶ Claim ──▶ the session
 //!                         └─ ends, and its rights with it
 //! ```
 //!
 //! W1 The daemon's other threads keep their rights. W2 Only the effective ids change: the real and
-//! saved ones stay the daemon's, so that the user cannot send that thread a signal. W3 If the
-//! daemon is not root there is nothing to change: it works for its own user alone, or for root with
-//! fewer rights than root has.
+//! saved ones stay the daemon's, so that the user cannot send that thread a signal. W3 A daemon
+//! that is not root changes nothing: it works for its own user, or for root with fewer rights than
+//! root has.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -22,29 +22,35 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use traceweir_format::spec::status::Status;
 use traceweir_session::{Error, LOG_FILE_RIGHTS, NextFile, Result, SequenceFile, open_log_file};
 
-use super::{Files, Terms, check_descriptor, check_room, refused};
-use crate::access::Identity;
+use super::{ClaimedFiles, FileTerms, check_descriptor, check_free_space, properties_error};
+use crate::access::UserIdentity;
 
 /// The owner of the files: the user who started the session, with the groups that the connection
 /// had.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Owner {
+pub(crate) struct FileOwner {
     uid: u32,
     gid: u32,
     groups: Arc<[u32]>,
 }
 
-impl From<Identity> for Owner {
-    fn from(Identity { uid, gid, groups }: Identity) -> Self {
+impl From<UserIdentity> for FileOwner {
+    fn from(UserIdentity { uid, gid, groups }: UserIdentity) -> Self {
         Self { uid, gid, groups }
     }
 }
 
 /// Creates the files of a sequence in a folder, each with at most these mode bits and on these
 /// terms.
-pub(crate) fn next_file(folder: OwnedFd, owner: Owner, rights: u32, files: Files, terms: Terms) -> NextFile {
+pub(crate) fn next_file(
+    folder: OwnedFd,
+    owner: FileOwner,
+    rights: u32,
+    files: ClaimedFiles,
+    terms: FileTerms,
+) -> NextFile {
     Box::new(move |name| {
-        let has_room = |file: &OwnedFd| check_room(file, &terms, files.reserve());
+        let has_room = |file: &OwnedFd| check_free_space(file, &terms, files.reserve());
         let file = open_as(&owner, &folder, name, rights, &has_room)?;
         let claim = files.claim(check_descriptor(&file)?)?;
         Ok(SequenceFile { file: file.into(), claim: Box::new(claim) })
@@ -54,14 +60,14 @@ pub(crate) fn next_file(folder: OwnedFd, owner: Owner, rights: u32, files: Files
 /// Opens a file with its owner's rights. A file that was created here but fails the check is
 /// removed again.
 fn open_as(
-    owner: &Owner,
+    owner: &FileOwner,
     folder: &OwnedFd,
     path: &Path,
     rights: u32,
     check: &(dyn Fn(&OwnedFd) -> Result<()> + Sync),
 ) -> Result<OwnedFd> {
     let Some(name) = path.file_name().map(Path::new) else {
-        return Err(refused(Status::ERROR_BAD_PATHNAME, "the next log file has no name"));
+        return Err(properties_error(Status::ERROR_BAD_PATHNAME, "the next log file has no name"));
     };
     let open = |user| {
         let (file, is_new) = open_log_file(folder, name, user, rights & LOG_FILE_RIGHTS)?;
@@ -87,15 +93,15 @@ fn open_as(
         let thread = std::thread::Builder::new().name("weir-as-user".into()).spawn_scoped(scope, work);
         let ended = thread.map_err(Error::File)?.join();
         ended.unwrap_or_else(|_| {
-            Err(refused(Status::ERROR_IO_DEVICE, "the next log file could not be opened"))
+            Err(properties_error(Status::ERROR_IO_DEVICE, "the next log file could not be opened"))
         })
     })
 }
 
 /// Gives only the calling thread the rights of a user.
-fn become_user(owner: &Owner) -> Result<()> {
+fn become_user(owner: &FileOwner) -> Result<()> {
     let failed = |_| {
-        refused(
+        properties_error(
             Status::ERROR_ACCESS_DENIED,
             "the daemon cannot take the rights of the user who started the session",
         )
@@ -111,13 +117,14 @@ mod tests {
     use super::*;
     use std::fs;
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_NEWFILE;
 
-    fn owner(uid: u32, groups: &[u32]) -> Owner {
-        Owner { uid, gid: uid, groups: groups.into() }
+    fn owner(uid: u32, groups: &[u32]) -> FileOwner {
+        FileOwner { uid, gid: uid, groups: groups.into() }
     }
 
     /// Opens `name` in a folder; returns the file or the error status.
-    fn open_in(folder: &Path, name: &str, owner: &Owner) -> Result<fs::File, Status> {
+    fn open_in(folder: &Path, name: &str, owner: &FileOwner) -> Result<fs::File, Status> {
         let dir = OwnedFd::from(fs::File::open(folder).unwrap());
         open_as(owner, &dir, &folder.join(name), 0o640, &|_| Ok(()))
             .map(fs::File::from)
@@ -137,7 +144,7 @@ mod tests {
             fs::set_permissions(path, PermissionsExt::from_mode(0o755)).unwrap();
         }
         let denied = Status::ERROR_ACCESS_DENIED;
-        assert_eq!(open_in(&folder, "a", ann).err(), Some(denied), "root's folder");
+        assert_eq!(open_in(&folder, "a", ann).err(), Some(denied), "the folder belongs to root");
         std::os::unix::fs::chown(&folder, Some(ann.uid), Some(ann.gid)).unwrap();
         let made = open_in(&folder, "a", ann).unwrap().metadata().unwrap();
         assert_eq!((made.uid(), made.gid(), made.mode() & 0o137), (ann.uid, ann.gid, 0));
@@ -145,7 +152,11 @@ mod tests {
         assert_eq!(open_in(&folder, "a", bob).err(), Some(denied));
         fs::set_permissions(&folder, PermissionsExt::from_mode(0o775)).unwrap();
         let with_group = open_in(&folder, "b", &owner(bob.uid, &[7, ann.gid])).unwrap().metadata().unwrap();
-        assert_eq!((with_group.uid(), with_group.gid()), (bob.uid, bob.gid), "by a group of this connection");
+        assert_eq!(
+            (with_group.uid(), with_group.gid()),
+            (bob.uid, bob.gid),
+            "a group of the connection may write"
+        );
         assert_eq!(open_in(&folder, "c", bob).err(), Some(denied), "another connection lacks that group");
         symlink("/etc/passwd", folder.join("link")).unwrap();
         assert_eq!(open_in(&folder, "link", ann).err(), Some(denied));
@@ -162,7 +173,7 @@ mod tests {
         assert!(open_in(&folder, "a", ann).is_ok());
         assert_eq!(geteuid().as_raw(), 0, "this thread is still root");
         let written = fs::write(dir.path().join("mine"), "");
-        assert!(written.is_ok(), "and can write as root");
+        assert!(written.is_ok(), "this thread can write as root");
     }
 
     #[test]
@@ -170,14 +181,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let config = |mib| traceweir_transport::message::SessionConfig {
             maximum_file_size: mib,
-            log_file_mode: 8,
+            log_file_mode: EVENT_TRACE_FILE_MODE_NEWFILE,
             ..Default::default()
         };
         let me = geteuid().as_raw();
         let next = |mib, name: &str| {
             let folder = OwnedFd::from(fs::File::open(dir.path()).unwrap());
-            let terms = Terms::for_log(&config(mib), me);
-            let mut next = next_file(folder, owner(me, &[]), 0o640, Files::default(), terms);
+            let terms = FileTerms::for_log(&config(mib), me);
+            let mut next = next_file(folder, owner(me, &[]), 0o640, ClaimedFiles::default(), terms);
             next(&dir.path().join(name)).map(drop).map_err(|e| e.status())
         };
         assert_eq!(next(u32::MAX, "a_2.etl"), Err(Status::ERROR_DISK_FULL));

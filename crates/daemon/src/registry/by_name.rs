@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 
 use traceweir_format::Guid;
 
-use super::{Enable, Registry, Target};
-use crate::access::Identity;
+use super::{EnableTarget, Registry, SessionEnable};
+use crate::access::UserIdentity;
 use crate::ids::LinkId;
 
 /// A registration that an enable by name matches.
@@ -30,7 +30,7 @@ pub(crate) struct NameMatch {
     /// The session that enables its name.
     pub(crate) session: u64,
     /// The controller that enabled the name.
-    pub(crate) controller: Identity,
+    pub(crate) controller: UserIdentity,
 }
 
 /// Returns the GUID that a provider of this name has by default; `None` for an empty name.
@@ -40,36 +40,35 @@ pub(super) fn hash_of_name(name: &str) -> Option<Guid> {
 
 impl Registry {
     /// Stores the controller of an enable if it is an enable by name.
-    pub(crate) fn set_controller(&mut self, target: Target, session: u64, controller: Identity) {
+    pub(crate) fn set_controller(&mut self, target: EnableTarget, session: u64, controller: UserIdentity) {
         let Some(enable) = self.enables.get_mut(&target).and_then(|all| all.get_mut(&session)) else {
             return;
         };
-        if let Target::Provider(provider) = target
+        if let EnableTarget::Provider(provider) = target
             && provider.is_hash_of(&enable.name)
         {
             enable.controller = Some(controller);
         }
     }
 
-    /// Returns the registrations that a session's enable of a target matches by name.
-    pub(crate) fn matches_of_enable(&self, target: Target, session: u64) -> Vec<NameMatch> {
-        let Target::Provider(hash) = target else { return Vec::new() };
-        let named = self.named.get(&hash).into_iter().flatten();
+    pub(crate) fn matches_of_enable(&self, target: EnableTarget, session: u64) -> Vec<NameMatch> {
+        let EnableTarget::Provider(hash) = target else { return Vec::new() };
+        let named = self.by_name_hash.get(&hash).into_iter().flatten();
         named
-            .flat_map(|(link, number)| self.matches(*link, *number))
+            .flat_map(|(link, number)| self.name_matches(*link, *number))
             .filter(|name_match| name_match.session == session)
             .collect()
     }
 
     /// Returns the enables that match a registration by name.
     pub(crate) fn matches_of_registration(&self, link: LinkId, number: u32) -> Vec<NameMatch> {
-        self.matches(link, number).collect()
+        self.name_matches(link, number).collect()
     }
 
-    fn matches(&self, link: LinkId, number: u32) -> impl Iterator<Item = NameMatch> {
+    fn name_matches(&self, link: LinkId, number: u32) -> impl Iterator<Item = NameMatch> {
         let registration = self.processes.get(&link).and_then(|process| process.registrations.get(&number));
         registration.into_iter().flat_map(move |registration| {
-            let target = registration.name_hash.map(Target::Provider);
+            let target = registration.name_hash.map(EnableTarget::Provider);
             let enables = target.and_then(|target| self.enables.get(&target)).into_iter().flatten();
             enables.filter_map(move |(session, enable)| {
                 let (provider, session) = (registration.provider, *session);
@@ -87,32 +86,31 @@ impl Registry {
 
     /// Returns the hashes of the names under which a process has registered a GUID, in the order of
     /// the registrations.
-    pub(crate) fn names_of_guid(&self, link: LinkId, provider: Guid) -> impl Iterator<Item = Guid> {
-        let numbers = self.numbers_of(link, provider);
+    pub(crate) fn name_hashes_of_guid(&self, link: LinkId, provider: Guid) -> impl Iterator<Item = Guid> {
+        let numbers = self.registration_numbers(link, provider);
         numbers.filter_map(move |number| self.name_hash_and_guid(link, number)).map(|(hash, _)| hash)
     }
 
     /// Returns the GUIDs that a process has registered under the name with this hash, except the
     /// hash itself.
-    pub(crate) fn guids_named(&self, link: LinkId, hash: Guid) -> impl Iterator<Item = Guid> {
-        let named = self.named.get(&hash).into_iter();
+    pub(crate) fn guids_with_name(&self, link: LinkId, hash: Guid) -> impl Iterator<Item = Guid> {
+        let named = self.by_name_hash.get(&hash).into_iter();
         let numbers = named.flat_map(move |all| all.range((link, 0)..=(link, u32::MAX)));
         numbers
             .filter_map(|(link, number)| self.name_hash_and_guid(*link, *number))
             .map(|(_, provider)| provider)
     }
 
-    /// Returns the numbers of the registrations of a GUID in a process.
-    pub(crate) fn numbers_of(&self, link: LinkId, provider: Guid) -> impl Iterator<Item = u32> {
-        let registered = self.registered.get(&Target::Provider(provider)).into_iter();
+    pub(crate) fn registration_numbers(&self, link: LinkId, provider: Guid) -> impl Iterator<Item = u32> {
+        let registered = self.registered.get(&EnableTarget::Provider(provider)).into_iter();
         let numbers = registered.flat_map(move |all| all.range((link, 0)..=(link, u32::MAX)));
         numbers.map(|(_, number)| *number)
     }
 
     /// Returns the connections whose processes have registered a name under a GUID other than its
     /// hash, each with that GUID.
-    pub(crate) fn registrations_named(&self, hash: Guid) -> Vec<(LinkId, Guid)> {
-        let named = self.named.get(&hash).into_iter().flatten();
+    pub(crate) fn registrations_with_name(&self, hash: Guid) -> Vec<(LinkId, Guid)> {
+        let named = self.by_name_hash.get(&hash).into_iter().flatten();
         named.filter_map(|(link, number)| Some((*link, self.name_hash_and_guid(*link, *number)?.1))).collect()
     }
 
@@ -120,16 +118,16 @@ impl Registry {
     /// did before.
     pub(crate) fn set_reached(&mut self, name_match: &NameMatch, is_reached: bool) -> bool {
         let NameMatch { link, number, session, .. } = *name_match;
-        let Some(registration) = self.registration(link, number) else { return false };
+        let Some(registration) = self.registration_mut(link, number) else { return false };
         if is_reached { !registration.by_name.insert(session) } else { registration.by_name.remove(&session) }
     }
 
     /// Removes the matches of a session that no longer enables this name.
-    pub(super) fn forget_matches(&mut self, target: Target, session: u64) {
-        let Target::Provider(hash) = target else { return };
-        let named: Vec<_> = self.named.get(&hash).into_iter().flatten().copied().collect();
+    pub(super) fn forget_matches(&mut self, target: EnableTarget, session: u64) {
+        let EnableTarget::Provider(hash) = target else { return };
+        let named: Vec<_> = self.by_name_hash.get(&hash).into_iter().flatten().copied().collect();
         for (link, number) in named {
-            if let Some(registration) = self.registration(link, number) {
+            if let Some(registration) = self.registration_mut(link, number) {
                 registration.by_name.remove(&session);
             }
         }
@@ -137,10 +135,10 @@ impl Registry {
 
     /// Returns the registrations that a session reaches by enabling a target: those of the GUID or
     /// group, and those matched by name.
-    pub(crate) fn registrations_reached(&self, target: Target, session: u64) -> Vec<(LinkId, u32)> {
-        let mut all = self.registrations_of(target);
-        if let Target::Provider(hash) = target {
-            let named = self.named.get(&hash).into_iter().flatten();
+    pub(crate) fn registrations_reached(&self, target: EnableTarget, session: u64) -> Vec<(LinkId, u32)> {
+        let mut all = self.registrations_of_target(target);
+        if let EnableTarget::Provider(hash) = target {
+            let named = self.by_name_hash.get(&hash).into_iter().flatten();
             all.extend(named.filter(|(link, number)| {
                 let registration =
                     self.processes.get(link).and_then(|process| process.registrations.get(number));
@@ -152,8 +150,8 @@ impl Registry {
     }
 
     /// Returns the enables by name that reach registrations of this GUID, by session.
-    pub(super) fn enables_by_name(&self, target: Target) -> BTreeMap<u64, &Enable> {
-        let Target::Provider(_) = target else { return BTreeMap::new() };
+    pub(super) fn enables_by_name(&self, target: EnableTarget) -> BTreeMap<u64, &SessionEnable> {
+        let EnableTarget::Provider(_) = target else { return BTreeMap::new() };
         let mut reaching = BTreeMap::new();
         for (link, number) in self.registered.get(&target).into_iter().flatten() {
             let registration = self.processes.get(link).and_then(|process| process.registrations.get(number));
@@ -161,7 +159,7 @@ impl Registry {
             else {
                 continue;
             };
-            let target = registration.name_hash.map(Target::Provider);
+            let target = registration.name_hash.map(EnableTarget::Provider);
             let enables = target.and_then(|target| self.enables.get(&target)).into_iter().flatten();
             reaching.extend(
                 enables.filter(|(id, _)| registration.by_name.contains(id)).map(|(id, enable)| (*id, enable)),

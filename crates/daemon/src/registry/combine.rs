@@ -1,4 +1,5 @@
-//! What a session wants from one registration: the combination of all its enables.
+//! The parameters that a registration receives for a session: the combination of the session's
+//! enables.
 //!
 //! ```text
 //!   direct enable ──┐            level  the higher; 0 counts as 255
@@ -9,12 +10,12 @@
 //!   other properties                      set if one enable sets it
 //! ```
 //!
-//! The enables combine as the enables of two sessions do, and each is set and removed separately.
-//! The registration receives the combination: all events that either enable asks for, and possibly
-//! an event that only the combination lets through, which an enabled provider may write anyway. A
-//! filter of single events in the direct enable is dropped while the group's enable, which cannot
-//! have one, asks for everything; a filter of stacks is dropped while the group's enable asks for
-//! all stacks.
+//! Enables of one session combine like the enables of two sessions; each is set and removed
+//! separately. The registration receives the combination. It passes all events that one of the
+//! enables asks for, and possibly an event that only the combination passes, which an enabled
+//! provider may write anyway. A filter of single events in the direct enable is dropped while the
+//! group's enable, which cannot have one, asks for everything; a filter of stacks is dropped while
+//! the group's enable asks for all stacks.
 //!
 //! A classic registration receives the level and the low 32 bits of the any mask unchanged: 0 stays
 //! 0.
@@ -29,15 +30,17 @@ use traceweir_format::spec::enable::{
 };
 use traceweir_transport::message::{EnableParams, Filter};
 
-use super::{Enable, Process, Registration, Registry, Target};
+use super::{EnableTarget, ProviderProcess, ProviderRegistration, Registry, SessionEnable};
 use crate::ids::LinkId;
 
 /// Properties that leave events out: they apply only if all combined enables set them.
-const LEAVE_OUT: u32 = EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 | EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE;
+const EXCLUDING_PROPERTIES: u32 =
+    EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0 | EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE;
 
 impl Registry {
-    /// Returns what a session wants from a registration; `None` if none of its enables applies to
-    /// this process. The source is null: the daemon does not store which caller enabled.
+    /// Returns the parameters that a session sets for a registration; `None` if no enable of the
+    /// session applies to this process. The source is null: the daemon does not store which caller
+    /// enabled.
     pub(crate) fn combined_params(&self, link: LinkId, number: u32, session: u64) -> Option<EnableParams> {
         let process = self.processes.get(&link)?;
         let registration = process.registrations.get(&number)?;
@@ -50,12 +53,16 @@ impl Registry {
 
     /// Returns the sessions that a new registration is enabled for: all that want it, or for a
     /// classic registration only the latest.
-    pub(crate) fn wanted_by(&self, link: LinkId, number: u32) -> Vec<u64> {
+    pub(crate) fn sessions_wanting(&self, link: LinkId, number: u32) -> Vec<u64> {
         let Some(process) = self.processes.get(&link) else { return Vec::new() };
         let Some(registration) = process.registrations.get(&number) else { return Vec::new() };
         let enables = self.enables_for(process, registration);
         let mut sessions: Vec<u64> = if registration.classic {
-            enables.max_by_key(|(_, enable)| enable.since).map(|(session, _)| session).into_iter().collect()
+            enables
+                .max_by_key(|(_, enable)| enable.call_number)
+                .map(|(session, _)| session)
+                .into_iter()
+                .collect()
         } else {
             enables.map(|(session, _)| session).collect()
         };
@@ -71,13 +78,13 @@ impl Registry {
             .registrations
             .iter()
             .filter(|(_, registration)| !registration.sessions.contains(&session));
-        let wanted = lacking.filter(|(number, _)| self.wanted_by(link, **number).contains(&session));
+        let wanted = lacking.filter(|(number, _)| self.sessions_wanting(link, **number).contains(&session));
         wanted.map(|(number, _)| *number).collect()
     }
 
-    /// Groups registrations of a process by what a session wants from them. Registrations with the
-    /// same provider and group want the same, so each such set is combined once: a process can have
-    /// many of them, and the parameters can be large.
+    /// Groups registrations of a process by their parameters for a session. Registrations with the
+    /// same provider and group have the same parameters, which are combined once: a process can
+    /// have many registrations, and the parameters can be large.
     pub(crate) fn group_by_params(
         &self,
         link: LinkId,
@@ -112,9 +119,9 @@ impl Registry {
     /// its provider, of its name, then of its group.
     fn enables_for<'a>(
         &'a self,
-        process: &'a Process,
-        registration: &'a Registration,
-    ) -> impl Iterator<Item = (u64, &'a Enable)> {
+        process: &'a ProviderProcess,
+        registration: &'a ProviderRegistration,
+    ) -> impl Iterator<Item = (u64, &'a SessionEnable)> {
         let all = self.enables_of(registration);
         all.filter(|(_, _, enable)| process.is_included_by(enable))
             .map(|(_, session, enable)| (session, enable))
@@ -124,19 +131,19 @@ impl Registry {
     /// applies the disallow lists, which exempt providers from the enables of their group.
     fn enables_of<'a>(
         &'a self,
-        registration: &'a Registration,
-    ) -> impl Iterator<Item = (Target, u64, &'a Enable)> {
+        registration: &'a ProviderRegistration,
+    ) -> impl Iterator<Item = (EnableTarget, u64, &'a SessionEnable)> {
         let provider = &registration.provider;
-        let enables = move |target: Target| {
-            let is_group = matches!(target, Target::Group(_));
+        let enables = move |target: EnableTarget| {
+            let is_group = matches!(target, EnableTarget::Group(_));
             let all = self.enables.get(&target).into_iter().flatten();
             let all = all.map(move |(session, enable)| (target, *session, enable));
             all.filter(move |(_, session, _)| !is_group || self.allows(*session, provider))
         };
-        let by_name = registration.name_hash.map(Target::Provider).into_iter().flat_map(enables);
+        let by_name = registration.name_hash.map(EnableTarget::Provider).into_iter().flat_map(enables);
         let by_name = by_name.filter(|(_, session, _)| registration.by_name.contains(session));
-        let direct = enables(Target::Provider(registration.provider));
-        let of_group = registration.group.map(Target::Group).into_iter().flat_map(enables);
+        let direct = enables(EnableTarget::Provider(registration.provider));
+        let of_group = registration.group.map(EnableTarget::Group).into_iter().flat_map(enables);
         direct.chain(by_name).chain(of_group)
     }
 
@@ -169,7 +176,7 @@ fn combine(direct: &EnableParams, group: &EnableParams) -> EnableParams {
         level: level(direct).max(level(group)),
         match_any: any(direct) | any(group),
         match_all: direct.match_all & group.match_all,
-        property: one & !LEAVE_OUT | both & LEAVE_OUT,
+        property: one & !EXCLUDING_PROPERTIES | both & EXCLUDING_PROPERTIES,
         source: Guid::NULL,
         filters: combine_filters(direct, group),
     }

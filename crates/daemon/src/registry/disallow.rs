@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use traceweir_format::Guid;
 
-use super::{Registry, Target};
+use super::{EnableTarget, Registry};
 use crate::ids::LinkId;
 
 impl Registry {
@@ -21,12 +21,13 @@ impl Registry {
             self.disallowed.insert(session, now);
         }
         let mut affected: Vec<(LinkId, Vec<u32>)> = Vec::new();
-        for (link, number) in
-            changed.into_iter().flat_map(|provider| self.registrations_of(Target::Provider(provider)))
+        for (link, number) in changed
+            .into_iter()
+            .flat_map(|provider| self.registrations_of_target(EnableTarget::Provider(provider)))
         {
             let registration =
                 self.processes.get(&link).and_then(|process| process.registrations.get(&number));
-            let group = registration.and_then(|registration| registration.group).map(Target::Group);
+            let group = registration.and_then(|registration| registration.group).map(EnableTarget::Group);
             let enables = group.and_then(|group| self.enables.get(&group));
             let is_enabled = enables.is_some_and(|sessions| sessions.contains_key(&session));
             match affected.last_mut() {

@@ -1,11 +1,11 @@
-//! Listing of one provider: its registrations, with what each session wants from each of them.
+//! The registrations of one provider, with the enables of each session.
 
 use std::collections::BTreeSet;
 
 use traceweir_format::Guid;
 use traceweir_transport::message::{EnableEntry, EnableParams, Message, RegistrationEntry};
 
-use super::{Registry, Target};
+use super::{EnableTarget, Registry};
 use crate::ids::LinkId;
 
 impl Registry {
@@ -17,7 +17,7 @@ impl Registry {
         from: u32,
         shown: &dyn Fn(u64) -> bool,
     ) -> Option<Message> {
-        let target = Target::Provider(provider);
+        let target = EnableTarget::Provider(provider);
         if !self.is_known(target) {
             return None;
         }
@@ -25,27 +25,28 @@ impl Registry {
         let all = self.registered.get(&target).unwrap_or(&none);
         if all.is_empty() {
             let enables = self.enables.get(&target).into_iter().flatten().filter(|(id, _)| shown(**id));
-            let sessions = enables.map(|(id, enable)| entry_of(*id, &enable.params)).collect();
+            let sessions = enables.map(|(id, enable)| enable_entry(*id, &enable.params)).collect();
             let unregistered = RegistrationEntry { pid: 0, is_ahead: true, is_classic: false, sessions };
             return Some(Message::registrations_page(1, [unregistered].into_iter().skip(from as usize)));
         }
         let entries = all
             .iter()
             .skip(from as usize)
-            .filter_map(|registration| self.registration_entry(*registration, shown));
+            .filter_map(|(link, number)| self.registration_entry(*link, *number, shown));
         Some(Message::registrations_page(all.len(), entries))
     }
 
     fn registration_entry(
         &self,
-        (link, number): (LinkId, u32),
+        link: LinkId,
+        number: u32,
         shown: &dyn Fn(u64) -> bool,
     ) -> Option<RegistrationEntry> {
         let process = self.processes.get(&link)?;
         let registration = process.registrations.get(&number)?;
         let sessions = registration.sessions.iter().filter(|id| shown(**id));
         let enables =
-            sessions.filter_map(|id| Some(entry_of(*id, &self.combined_params(link, number, *id)?)));
+            sessions.filter_map(|id| Some(enable_entry(*id, &self.combined_params(link, number, *id)?)));
         Some(RegistrationEntry {
             pid: process.peer.pid,
             is_ahead: false,
@@ -54,8 +55,7 @@ impl Registry {
         })
     }
 
-    /// Returns, for each process, the registrations that a session has enabled.
-    pub(crate) fn enabled_for(&self, session: u64) -> Vec<(LinkId, Vec<u32>)> {
+    pub(crate) fn enabled_registrations_of_session(&self, session: u64) -> Vec<(LinkId, Vec<u32>)> {
         let processes = self.processes.iter().map(|(link, process)| {
             let enabled = process
                 .registrations
@@ -67,7 +67,7 @@ impl Registry {
     }
 }
 
-fn entry_of(session: u64, params: &EnableParams) -> EnableEntry {
+fn enable_entry(session: u64, params: &EnableParams) -> EnableEntry {
     EnableEntry {
         session,
         level: params.level,

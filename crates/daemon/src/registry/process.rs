@@ -13,13 +13,12 @@ use traceweir_session::SourceId;
 use traceweir_transport::abi::RegionParams;
 use traceweir_transport::socket::Peer;
 
-use super::{Enable, Registration, Target};
-use crate::filter::{Conditions, Facts, Scope};
+use super::{EnableTarget, ProviderRegistration, SessionEnable};
+use crate::filter::{Conditions, ProcessFacts, ProcessScope};
 use crate::process::{self, ProcessKey};
 
-/// A process that registers providers.
 #[derive(Debug)]
-pub(crate) struct Process {
+pub(crate) struct ProviderProcess {
     pub(crate) peer: Peer,
     /// The random number that the process's provider library chose.
     pub(super) instance: u64,
@@ -27,15 +26,14 @@ pub(crate) struct Process {
     /// [`ProcessKey::ENDED`] if it had ended by then.
     pub(super) key: Option<ProcessKey>,
     /// Process properties that scope filters test; read on first use.
-    facts: OnceCell<Facts>,
+    facts: OnceCell<ProcessFacts>,
     /// Whether the process runs in a container; determined on first use.
     contained: OnceCell<bool>,
-    /// Registrations by number.
-    pub(crate) registrations: BTreeMap<u32, Registration>,
+    pub(crate) registrations: BTreeMap<u32, ProviderRegistration>,
     /// Open regions by session.
     pub(crate) regions: BTreeMap<u64, SourceId>,
     /// Enables that leave the process out because it runs in a container.
-    pub(super) left_out_of: BTreeSet<(Target, u64)>,
+    pub(super) left_out_of: BTreeSet<(EnableTarget, u64)>,
     /// Memory that the process created for sessions before the daemon answered, by session.
     pub(crate) offered: BTreeMap<u64, (RegionParams, OwnedFd)>,
     /// The wait that each awaited acknowledgement belongs to, by order number.
@@ -44,7 +42,7 @@ pub(crate) struct Process {
     pub(super) name_bytes: usize,
 }
 
-impl Process {
+impl ProviderProcess {
     /// Creates the entry for a process that has just sent `Hello`, with the key it had when it
     /// connected.
     pub(crate) fn new(peer: Peer, key: Option<ProcessKey>, instance: u64) -> Self {
@@ -66,7 +64,7 @@ impl Process {
 
     /// Returns the process with fixed facts in place of those read from the system.
     #[cfg(test)]
-    pub(crate) fn with_facts(self, facts: Facts, contained: bool) -> Self {
+    pub(crate) fn with_facts(self, facts: ProcessFacts, contained: bool) -> Self {
         Self { facts: OnceCell::from(facts), contained: OnceCell::from(contained), ..self }
     }
 
@@ -76,21 +74,20 @@ impl Process {
         self.last_order
     }
 
-    /// Returns whether the scope includes the process.
-    pub(crate) fn is_in(&self, scope: &Scope) -> bool {
-        let facts = || self.facts.get_or_init(|| self.inspect(Facts::from_pid).unwrap_or_default());
+    pub(crate) fn is_in_scope(&self, scope: &ProcessScope) -> bool {
+        let facts = || self.facts.get_or_init(|| self.inspect(ProcessFacts::from_pid).unwrap_or_default());
         scope.as_ref().is_none_or(|conditions| conditions.are_met(self.key, facts))
     }
 
     /// Returns whether an enable applies to this process. Processes in containers need an enable
     /// that names them or that includes containers.
-    pub(super) fn is_included_by(&self, enable: &Enable) -> bool {
-        self.is_in(&enable.scope) && (enable.is_for_containers() || !self.is_contained())
+    pub(super) fn is_included_by(&self, enable: &SessionEnable) -> bool {
+        self.is_in_scope(&enable.scope) && (enable.is_for_containers() || !self.is_contained())
     }
 
     /// Returns whether only its container keeps an enable from applying to this process.
-    pub(super) fn is_left_out_by(&self, enable: &Enable) -> bool {
-        self.is_in(&enable.scope) && !enable.is_for_containers() && self.is_contained()
+    pub(super) fn is_left_out_by(&self, enable: &SessionEnable) -> bool {
+        self.is_in_scope(&enable.scope) && !enable.is_for_containers() && self.is_contained()
     }
 
     /// Returns whether the process runs in a container that the daemon is not in.
@@ -99,23 +96,21 @@ impl Process {
         *self.contained.get_or_init(is_contained)
     }
 
-    /// Reads something about the process by its id; `None` if the process has ended by now, so
-    /// that the id may belong to another process.
+    /// Calls `inspect` with the process id; returns `None` if the process has ended by now, because
+    /// the id may belong to another process.
     pub(crate) fn inspect<T>(&self, inspect: impl FnOnce(u32) -> T) -> Option<T> {
         let result = inspect(self.peer.pid);
         // Check afterwards: the process that has the id now also had it during the inspection.
         let key = ProcessKey::from_pid(self.peer.pid);
-        // Without a key on both sides, `/proc` hides the process, or the process was reaped.
+        // If neither key exists, `/proc` hides the process, or the process was reaped.
         let is_same = key == self.key && (key.is_some() || process::may_exist(self.peer.pid));
         is_same.then_some(result)
     }
 
-    /// Returns whether the process has ended.
     pub(crate) fn has_ended(&self) -> bool {
         process::has_ended(self.peer.pid, self.key)
     }
 
-    /// Returns whether any registration is enabled for the session.
     pub(crate) fn has_enabled(&self, session: u64) -> bool {
         self.registrations.values().any(|registration| registration.sessions.contains(&session))
     }
@@ -132,7 +127,7 @@ impl Process {
     }
 }
 
-impl Enable {
+impl SessionEnable {
     /// Returns whether the enable includes processes in containers: its property says so, or its
     /// scope names processes or containers.
     fn is_for_containers(&self) -> bool {

@@ -1,6 +1,11 @@
 mod scopes;
 
-use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
+use traceweir_format::spec::enable::{
+    EVENT_ENABLE_PROPERTY_ENABLE_SILOS, EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE,
+    EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0, EVENT_ENABLE_PROPERTY_STACK_TRACE, EVENT_FILTER_TYPE_EVENT_ID,
+    EVENT_FILTER_TYPE_EVENT_NAME, EVENT_FILTER_TYPE_PAYLOAD, EVENT_FILTER_TYPE_SCHEMATIZED,
+    EVENT_FILTER_TYPE_STACKWALK,
+};
 use traceweir_format::tracelogging::TraitsBuilder;
 use traceweir_transport::message::Filter;
 use traceweir_transport::socket::Peer;
@@ -15,7 +20,7 @@ fn registry() -> Registry {
     let mut registry = Registry::default();
     registry.processes.insert(
         1,
-        Process::new(
+        ProviderProcess::new(
             Peer { pid: std::process::id(), uid: 0, gid: 0 },
             ProcessKey::from_pid(std::process::id()),
             99,
@@ -25,7 +30,7 @@ fn registry() -> Registry {
 }
 
 fn enable(registry: &mut Registry, session: u64) -> Result<(), Refusal> {
-    registry.enable(Target::Provider(PROVIDER), session, EnableParams::default(), None, "")
+    registry.enable(EnableTarget::Provider(PROVIDER), session, EnableParams::default(), None, "")
 }
 
 #[test]
@@ -34,18 +39,21 @@ fn process_is_limited_to_1024_registrations_until_one_is_removed() {
     for number in 0..1024 {
         registry.register(1, number, PROVIDER, &[], false).unwrap();
     }
-    assert_eq!(registry.register(1, 1024, PROVIDER, &[], false).unwrap_err().status.0, 1450);
     assert_eq!(
-        registry.register(1, 5, PROVIDER, &[], false).unwrap_err().status.0,
-        87,
+        registry.register(1, 1024, PROVIDER, &[], false).unwrap_err().status,
+        Status::ERROR_NO_SYSTEM_RESOURCES
+    );
+    assert_eq!(
+        registry.register(1, 5, PROVIDER, &[], false).unwrap_err().status,
+        Status::ERROR_INVALID_PARAMETER,
         "the number is in use"
     );
     assert!(registry.unregister(1, 5).is_some());
     assert!(registry.unregister(1, 5).is_none());
     registry.register(1, 5, PROVIDER, &[], false).unwrap();
-    assert_eq!(registry.registrations_of(Target::Provider(PROVIDER)).len(), 1024);
+    assert_eq!(registry.registrations_of_target(EnableTarget::Provider(PROVIDER)).len(), 1024);
     assert_eq!(registry.remove(1).unwrap().registrations.len(), 1024);
-    assert!(!registry.is_known(Target::Provider(PROVIDER)));
+    assert!(!registry.is_known(EnableTarget::Provider(PROVIDER)));
 }
 
 #[test]
@@ -73,19 +81,19 @@ fn ninth_session_of_a_provider_is_refused_but_eighth_may_change() {
     for session in 1..=8 {
         enable(&mut registry, session).unwrap();
     }
-    assert_eq!(enable(&mut registry, 9).unwrap_err().status.0, 1450);
+    assert_eq!(enable(&mut registry, 9).unwrap_err().status, Status::ERROR_NO_SYSTEM_RESOURCES);
     enable(&mut registry, 8).unwrap();
-    assert!(registry.disable(Target::Provider(PROVIDER), 3));
+    assert!(registry.disable(EnableTarget::Provider(PROVIDER), 3));
     enable(&mut registry, 9).unwrap();
     for session in 1..=9 {
         registry.forget_session(session);
     }
-    assert!(!registry.is_known(Target::Provider(PROVIDER)));
+    assert!(!registry.is_known(EnableTarget::Provider(PROVIDER)));
 }
 
 #[test]
 fn acknowledgement_covers_all_earlier_orders() {
-    let mut process = Process::new(Peer { pid: 1, uid: 0, gid: 0 }, None, 0);
+    let mut process = ProviderProcess::new(Peer { pid: 1, uid: 0, gid: 0 }, None, 0);
     process.awaited = BTreeMap::from([(1, 10), (3, 30), (7, 70)]);
     assert_eq!(process.acknowledge(0), []);
     assert_eq!(process.acknowledge(3), [10, 30]);
@@ -96,16 +104,16 @@ fn acknowledgement_covers_all_earlier_orders() {
 
 #[test]
 fn scope_holds_processes_not_process_ids() {
-    let here = Process::new(
+    let here = ProviderProcess::new(
         Peer { pid: std::process::id(), uid: 0, gid: 0 },
         ProcessKey::from_pid(std::process::id()),
         0,
     );
-    let gone = Process::new(Peer { pid: u32::MAX, uid: 0, gid: 0 }, None, 0);
+    let gone = ProviderProcess::new(Peer { pid: u32::MAX, uid: 0, gid: 0 }, None, 0);
     let scope = Some(Conditions::from_processes(vec![ProcessKey::from_pid(std::process::id()).unwrap()]));
-    assert!(here.is_in(&scope) && !gone.is_in(&scope));
-    assert!(here.is_in(&None) && gone.is_in(&None));
-    assert!(!here.is_in(&Some(Conditions::from_processes(vec![]))));
+    assert!(here.is_in_scope(&scope) && !gone.is_in_scope(&scope));
+    assert!(here.is_in_scope(&None) && gone.is_in_scope(&None));
+    assert!(!here.is_in_scope(&Some(Conditions::from_processes(vec![]))));
 }
 
 /// Returns what a registration receives when a session enables it directly and through its group.
@@ -114,39 +122,53 @@ fn combination(direct: &EnableParams, group_params: &EnableParams) -> EnablePara
     let traits = TraitsBuilder::new("member").group(&group).finish().unwrap().to_vec();
     let mut registry = registry();
     registry.register(1, 0, PROVIDER, &traits, false).unwrap();
-    registry.enable(Target::Provider(PROVIDER), 5, direct.clone(), None, "").unwrap();
-    registry.enable(Target::Group(group), 5, group_params.clone(), None, "").unwrap();
+    registry.enable(EnableTarget::Provider(PROVIDER), 5, direct.clone(), None, "").unwrap();
+    registry.enable(EnableTarget::Group(group), 5, group_params.clone(), None, "").unwrap();
     registry.combined_params(1, 0, 5).unwrap()
 }
 
-fn with(property: u32, filters: &[(u32, u8)]) -> EnableParams {
+fn params_with(property: u32, filters: &[(u32, u8)]) -> EnableParams {
     let filters = filters.iter().map(|(kind, byte)| Filter { kind: *kind, data: vec![*byte] }).collect();
     EnableParams { property, filters, source: Guid::from_u128(3), ..EnableParams::default() }
 }
 
 #[test]
 fn excluding_properties_need_both_enables_and_including_ones_either() {
-    let (ignore, stacks, private) = (0x10, 0x4, 0x200);
-    let property = |one, other| combination(&with(one, &[]), &with(other, &[])).property;
+    let ignore = EVENT_ENABLE_PROPERTY_IGNORE_KEYWORD_0;
+    let (stacks, private) = (EVENT_ENABLE_PROPERTY_STACK_TRACE, EVENT_ENABLE_PROPERTY_EXCLUDE_INPRIVATE);
+    let property = |one, other| combination(&params_with(one, &[]), &params_with(other, &[])).property;
     assert_eq!(property(ignore | stacks, private), stacks);
     assert_eq!(property(ignore | 1, ignore | 2), ignore | 1 | 2);
     assert_eq!(property(ignore | private, ignore | private), ignore | private);
-    assert_eq!(combination(&with(0, &[]), &with(0, &[])).source, Guid::NULL, "the source is not stored");
+    assert_eq!(
+        combination(&params_with(0, &[]), &params_with(0, &[])).source,
+        Guid::NULL,
+        "the source is not stored"
+    );
 }
 
 #[test]
 fn filter_of_one_enable_does_not_restrict_the_other() {
-    let (ids, names, payload, stack_ids) = (0x8000_0200, 0x8000_0400, 0x8000_0100, 0x8000_1000);
-    let (schematized, own, stacks) = (0x8000_0000, 7, 0x4);
+    let (ids, names) = (EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_EVENT_NAME);
+    let (payload, stack_ids) = (EVENT_FILTER_TYPE_PAYLOAD, EVENT_FILTER_TYPE_STACKWALK);
+    let (schematized, own, stacks) = (EVENT_FILTER_TYPE_SCHEMATIZED, 7, EVENT_ENABLE_PROPERTY_STACK_TRACE);
     let kinds = |direct: &EnableParams, group: &EnableParams| {
         combination(direct, group).filters.iter().map(|f| (f.kind, f.data[0])).collect::<Vec<_>>()
     };
     let all = [(ids, 1), (names, 2), (payload, 3), (stack_ids, 4), (schematized, 5), (own, 6)];
-    let none = with(0, &[]);
-    assert_eq!(kinds(&with(stacks, &all), &none), [(stack_ids, 4), (schematized, 5), (own, 6)]);
-    assert_eq!(kinds(&with(stacks, &all), &with(stacks, &[])), [(schematized, 5), (own, 6)], "all stacks");
-    let other = with(0, &[(own, 8), (schematized, 9)]);
-    assert_eq!(kinds(&with(0, &[(own, 6)]), &other), [(own, 6), (schematized, 9)], "one of each type");
+    let none = params_with(0, &[]);
+    assert_eq!(kinds(&params_with(stacks, &all), &none), [(stack_ids, 4), (schematized, 5), (own, 6)]);
+    assert_eq!(
+        kinds(&params_with(stacks, &all), &params_with(stacks, &[])),
+        [(schematized, 5), (own, 6)],
+        "a group that asks for all stacks drops the stack filter"
+    );
+    let other = params_with(0, &[(own, 8), (schematized, 9)]);
+    assert_eq!(
+        kinds(&params_with(0, &[(own, 6)]), &other),
+        [(own, 6), (schematized, 9)],
+        "one filter of each type stays"
+    );
 }
 
 #[test]
@@ -157,17 +179,21 @@ fn malformed_traits_do_not_join_a_group() {
     for (number, cut) in (0..).zip(0..good.len()) {
         registry.register(1, number, PROVIDER, &good[..cut], false).unwrap();
     }
-    assert_eq!(registry.registrations_of(Target::Group(group)), []);
+    assert_eq!(registry.registrations_of_target(EnableTarget::Group(group)), []);
     registry.register(1, 500, PROVIDER, &good, true).unwrap();
-    assert_eq!(registry.registrations_of(Target::Group(group)), [], "a classic one has no traits");
+    assert_eq!(
+        registry.registrations_of_target(EnableTarget::Group(group)),
+        [],
+        "a classic one has no traits"
+    );
     registry.register(1, 501, PROVIDER, &good, false).unwrap();
-    assert_eq!(registry.registrations_of(Target::Group(group)), [(1, 501)]);
+    assert_eq!(registry.registrations_of_target(EnableTarget::Group(group)), [(1, 501)]);
     // A registration that came with trait bytes, even malformed ones, cannot set traits again.
-    assert_eq!(registry.set_traits(1, 5, &good).unwrap_err().status.0, 87);
+    assert_eq!(registry.set_traits(1, 5, &good).unwrap_err().status, Status::ERROR_INVALID_PARAMETER);
     registry.set_traits(1, 0, &good).unwrap();
     registry.remove(1).unwrap();
     assert!(
-        !registry.is_known(Target::Group(group))
+        !registry.is_known(EnableTarget::Group(group))
             && registry.providers(None, &BTreeSet::new()).next().is_none()
     );
 }
@@ -176,11 +202,11 @@ fn malformed_traits_do_not_join_a_group() {
 fn inspection_by_pid_counts_only_for_the_same_process() {
     let pid = std::process::id();
     let peer = Peer { pid, uid: 0, gid: 0 };
-    let same = Process::new(peer, ProcessKey::from_pid(pid), 0);
+    let same = ProviderProcess::new(peer, ProcessKey::from_pid(pid), 0);
     assert_eq!(same.inspect(|pid| pid), Some(pid));
-    let another = Process::new(peer, ProcessKey::from_pid(1), 0);
+    let another = ProviderProcess::new(peer, ProcessKey::from_pid(1), 0);
     assert_eq!(another.inspect(|pid| pid), None, "another process had this id before");
-    let unseen = Process::new(peer, None, 0);
+    let unseen = ProviderProcess::new(peer, None, 0);
     assert_eq!(unseen.inspect(|pid| pid), None, "the process was not visible when it connected");
 }
 
@@ -188,17 +214,17 @@ fn inspection_by_pid_counts_only_for_the_same_process() {
 fn enable_includes_contained_processes_by_name_or_property() {
     let mut registry = registry();
     // A process that cannot be seen from here is in another namespace.
-    registry.processes.insert(2, Process::new(Peer { pid: 0, uid: 0, gid: 0 }, None, 1));
+    registry.processes.insert(2, ProviderProcess::new(Peer { pid: 0, uid: 0, gid: 0 }, None, 1));
     for link in [1, 2] {
         registry.register(link, 0, PROVIDER, &[], false).unwrap();
     }
-    let wanted = |registry: &Registry| [1, 2].map(|link| registry.wanted_by(link, 0));
+    let wanted = |registry: &Registry| [1, 2].map(|link| registry.sessions_wanting(link, 0));
     enable(&mut registry, 5).unwrap();
     assert_eq!(wanted(&registry), [vec![5], vec![]]);
     assert_eq!(registry.combined_params(2, 0, 5), None);
     let property = EVENT_ENABLE_PROPERTY_ENABLE_SILOS;
     let silos = EnableParams { property, ..EnableParams::default() };
-    registry.enable(Target::Provider(PROVIDER), 5, silos, None, "").unwrap();
+    registry.enable(EnableTarget::Provider(PROVIDER), 5, silos, None, "").unwrap();
     assert_eq!(wanted(&registry), [vec![5], vec![5]]);
     assert_eq!(registry.combined_params(2, 0, 5).unwrap().property, property);
     assert!(
@@ -215,8 +241,12 @@ fn provider_list_continues_after_any_key() {
     for number in 1..=4 {
         registry.register(1, number, Guid::from_u128(number.into()), &traits, false).unwrap();
     }
-    registry.enable(Target::Provider(Guid::from_u128(9)), 5, EnableParams::default(), None, "").unwrap();
-    registry.enable(Target::Provider(Guid::from_u128(2)), 5, EnableParams::default(), None, "").unwrap();
+    registry
+        .enable(EnableTarget::Provider(Guid::from_u128(9)), 5, EnableParams::default(), None, "")
+        .unwrap();
+    registry
+        .enable(EnableTarget::Provider(Guid::from_u128(2)), 5, EnableParams::default(), None, "")
+        .unwrap();
     let keys = |after: Option<(u128, bool)>| -> Vec<_> {
         let after = after.map(|(guid, is_group)| (Guid::from_u128(guid), is_group));
         registry.providers(after, &BTreeSet::new()).map(|entry| (entry.provider, entry.is_group)).collect()
@@ -232,7 +262,7 @@ fn provider_list_continues_after_any_key() {
 #[test]
 fn registrations_of_one_user_are_bounded_across_processes() {
     let mut registry = Registry::default();
-    let process = |uid| Process::new(Peer { pid: 1, uid, gid: 1 }, None, 0);
+    let process = |uid| ProviderProcess::new(Peer { pid: 1, uid, gid: 1 }, None, 0);
     let links = u64::try_from(MAX_REGISTRATIONS_OF_USER / MAX_REGISTRATIONS).unwrap();
     for link in 0..=links {
         registry.processes.insert(link, process(7));
@@ -243,7 +273,10 @@ fn registrations_of_one_user_are_bounded_across_processes() {
             registry.register(link, number, Guid::from_u128(number.into()), &[], false).unwrap();
         }
     }
-    assert_eq!(registry.register(links, 0, PROVIDER, &[], false).unwrap_err().status.0, 1450);
+    assert_eq!(
+        registry.register(links, 0, PROVIDER, &[], false).unwrap_err().status,
+        Status::ERROR_NO_SYSTEM_RESOURCES
+    );
     registry.register(1000, 0, PROVIDER, &[], false).expect("another user has its own limit");
     registry.unregister(0, 5).unwrap();
     registry.register(links, 0, PROVIDER, &[], false).unwrap();
@@ -260,7 +293,7 @@ fn traits_named(name: &str) -> Vec<u8> {
 
 /// Enables a provider by its name, as a controller with every right.
 fn enable_by_name(registry: &mut Registry, session: u64, level: u8) {
-    let target = Target::Provider(Guid::from_provider_name(NAME));
+    let target = EnableTarget::Provider(Guid::from_provider_name(NAME));
     let params = EnableParams { level, ..EnableParams::default() };
     registry.enable(target, session, params, None, NAME).unwrap();
     registry.set_controller(target, session, root());
@@ -269,13 +302,13 @@ fn enable_by_name(registry: &mut Registry, session: u64, level: u8) {
     }
 }
 
-fn root() -> Identity {
-    Identity::without_groups(&Peer { pid: 1, uid: 0, gid: 0 })
+fn root() -> UserIdentity {
+    UserIdentity::without_groups(&Peer { pid: 1, uid: 0, gid: 0 })
 }
 
 /// Lets all enables by name reach a registration that was just added, or whose traits were just
 /// set.
-fn reach(registry: &mut Registry, number: u32) {
+fn reach_registration(registry: &mut Registry, number: u32) {
     for name_match in registry.matches_of_registration(1, number) {
         registry.set_reached(&name_match, true);
     }
@@ -286,7 +319,7 @@ fn only_trusted_controllers_have_names_published() {
     let mut registry = registry();
     enable_by_name(&mut registry, 5, 4);
     let names = |registry: &Registry, may_name: bool| -> Vec<String> {
-        registry.enabled(|_| may_name).into_iter().map(|(_, name, _, _)| name).collect()
+        registry.published_enables(|_| may_name).into_iter().map(|enable| enable.name).collect()
     };
     assert_eq!((names(&registry, true), names(&registry, false)), (vec![NAME.into()], vec![String::new()]));
 }
@@ -298,46 +331,50 @@ fn name_finds_registrations_with_another_guid_now_and_later() {
     registry.register(1, 1, Guid::from_provider_name(NAME), &traits_named(NAME), false).unwrap();
     registry.register(1, 2, PROVIDER, &traits_named("Some.Other"), false).unwrap();
     enable_by_name(&mut registry, 5, 4);
-    let wanted = |registry: &Registry| [0, 1, 2].map(|number| registry.wanted_by(1, number));
+    let wanted = |registry: &Registry| [0, 1, 2].map(|number| registry.sessions_wanting(1, number));
     assert_eq!(wanted(&registry), [vec![5], vec![5], vec![]]);
     assert_eq!(registry.combined_params(1, 0, 5).unwrap().level, 4);
-    let target = Target::Provider(Guid::from_provider_name(NAME));
+    let target = EnableTarget::Provider(Guid::from_provider_name(NAME));
     assert_eq!(registry.registrations_reached(target, 5), [(1, 0), (1, 1)]);
     assert_eq!(registry.registrations_reached(target, 6), [(1, 1)]);
 
     registry.register(1, 3, Guid::from_u128(8), &traits_named(NAME), false).unwrap();
-    assert_eq!(registry.wanted_by(1, 3), [], "until the rights are checked");
-    reach(&mut registry, 3);
+    assert_eq!(registry.sessions_wanting(1, 3), [], "the name matches only after the rights are checked");
+    reach_registration(&mut registry, 3);
     registry.register(1, 4, Guid::from_u128(9), &[], false).unwrap();
-    reach(&mut registry, 4);
-    assert_eq!([3, 4].map(|number| registry.wanted_by(1, number)), [vec![5], vec![]], "one without a name");
+    reach_registration(&mut registry, 4);
+    assert_eq!(
+        [3, 4].map(|number| registry.sessions_wanting(1, number)),
+        [vec![5], vec![]],
+        "a registration without a name is not reached"
+    );
     registry.set_traits(1, 4, &traits_named(NAME)).unwrap();
-    reach(&mut registry, 4);
-    assert_eq!(registry.wanted_by(1, 4), [5]);
+    reach_registration(&mut registry, 4);
+    assert_eq!(registry.sessions_wanting(1, 4), [5]);
 
     assert!(registry.disable(target, 5));
-    assert_eq!([0, 1, 3, 4].map(|number| registry.wanted_by(1, number).len()), [0; 4]);
+    assert_eq!([0, 1, 3, 4].map(|number| registry.sessions_wanting(1, number).len()), [0; 4]);
     assert_eq!(registry.registrations_reached(target, 5), [(1, 1)]);
     registry.remove(1).unwrap();
-    assert!(registry.named.is_empty() && registry.registered.is_empty());
+    assert!(registry.by_name_hash.is_empty() && registry.registered.is_empty());
 }
 
 #[test]
 fn only_an_enable_by_name_matches_names() {
     let mut registry = registry();
     registry.register(1, 0, PROVIDER, &traits_named(NAME), false).unwrap();
-    let target = Target::Provider(Guid::from_provider_name(NAME));
+    let target = EnableTarget::Provider(Guid::from_provider_name(NAME));
     registry.enable(target, 5, EnableParams::default(), None, "").unwrap();
     registry.set_controller(target, 5, root());
-    assert!(registry.matches_of_enable(target, 5).is_empty(), "by the GUID alone");
-    let other = Target::Provider(Guid::from_u128(3));
+    assert!(registry.matches_of_enable(target, 5).is_empty(), "an enable by GUID alone matches no name");
+    let other = EnableTarget::Provider(Guid::from_u128(3));
     registry.enable(other, 5, EnableParams::default(), None, NAME).unwrap();
     registry.set_controller(other, 5, root());
     assert!(registry.matches_of_registration(1, 0).is_empty(), "a GUID that a manifest has for the name");
-    let group = Target::Group(Guid::from_provider_name(NAME));
+    let group = EnableTarget::Group(Guid::from_provider_name(NAME));
     registry.enable(group, 6, EnableParams::default(), None, NAME).unwrap();
     registry.set_controller(group, 6, root());
-    assert!(registry.matches_of_registration(1, 0).is_empty(), "a group");
+    assert!(registry.matches_of_registration(1, 0).is_empty(), "an enable of a group matches no name");
 }
 
 #[test]
@@ -345,10 +382,10 @@ fn enables_by_name_and_by_guid_are_one_request_and_one_entry() {
     let mut registry = registry();
     registry.register(1, 0, PROVIDER, &traits_named(NAME), false).unwrap();
     let direct = EnableParams { level: 2, match_any: 1, ..EnableParams::default() };
-    registry.enable(Target::Provider(PROVIDER), 5, direct, None, "").unwrap();
+    registry.enable(EnableTarget::Provider(PROVIDER), 5, direct, None, "").unwrap();
     enable_by_name(&mut registry, 5, 4);
     enable_by_name(&mut registry, 6, 3);
-    assert_eq!(registry.wanted_by(1, 0), [5, 6]);
+    assert_eq!(registry.sessions_wanting(1, 0), [5, 6]);
     let params = registry.combined_params(1, 0, 5).unwrap();
     assert_eq!((params.level, params.match_any), (4, u64::MAX));
     let entry = registry.providers(None, &BTreeSet::new()).find(|entry| entry.provider == PROVIDER).unwrap();
@@ -356,17 +393,17 @@ fn enables_by_name_and_by_guid_are_one_request_and_one_entry() {
         entry.sessions.iter().map(|enable| (enable.session, enable.level, enable.name.as_str())).collect();
     assert_eq!(sessions, [(5, 2, ""), (6, 3, NAME)]);
     registry.forget_session(6);
-    assert!(registry.disable(Target::Provider(PROVIDER), 5));
+    assert!(registry.disable(EnableTarget::Provider(PROVIDER), 5));
     let params = registry.combined_params(1, 0, 5).unwrap();
-    assert_eq!((params.level, params.match_any), (4, 0), "what the name asks for is left");
-    assert_eq!(registry.wanted_by(1, 0), [5]);
+    assert_eq!((params.level, params.match_any), (4, 0), "the enable by name is left");
+    assert_eq!(registry.sessions_wanting(1, 0), [5]);
 }
 
 #[test]
 fn processes_in_containers_are_listed_and_counted_once_by_each_enable() {
     let mut registry = registry();
     for link in [2, 3] {
-        registry.processes.insert(link, Process::new(Peer { pid: 0, uid: 0, gid: 0 }, None, link));
+        registry.processes.insert(link, ProviderProcess::new(Peer { pid: 0, uid: 0, gid: 0 }, None, link));
     }
     enable(&mut registry, 5).unwrap();
     for (link, number) in [(1, 0), (2, 0), (2, 1)] {
@@ -385,7 +422,7 @@ fn processes_in_containers_are_listed_and_counted_once_by_each_enable() {
     registry.count_left_out(3, 0);
     assert_eq!(entry(&registry).sessions[0].left_out, 2);
     let silos = EnableParams { property: EVENT_ENABLE_PROPERTY_ENABLE_SILOS, ..EnableParams::default() };
-    registry.enable(Target::Provider(PROVIDER), 5, silos, None, "").unwrap();
+    registry.enable(EnableTarget::Provider(PROVIDER), 5, silos, None, "").unwrap();
     registry.count_left_out(3, 0);
     assert_eq!(entry(&registry).sessions[0].left_out, 0, "the enable now includes containers");
     enable(&mut registry, 5).unwrap();

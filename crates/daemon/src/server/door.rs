@@ -1,14 +1,14 @@
-//! Accepting connections, and what they must do before they are trusted.
+//! Accepting connections, and the checks before a connection is served.
 //!
 //! ```text
-//!   accepted, or knocked at ─▶ room? ─▶ watched, five seconds to send Hello ─▶ introduced:
+//!   accepted, or knocked at ─▶ limits ─▶ watched, five seconds to send Hello ─▶ introduced:
 //!                               └─ no: refused, counted, and closed            no deadline,
 //!                                                          controllers may send descriptors
 //! ```
 //!
 //! Guests lose the right to send descriptors when they are accepted; a janitor closes what they
-//! sent before, and their connections. [`limits`](crate::limits) defines how much room there is,
-//! and for which users.
+//! sent before, and their connections. [`limits`](crate::limits) defines the numbers of
+//! connections.
 
 use std::time::{Duration, Instant};
 
@@ -17,11 +17,11 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Message, Role};
 use traceweir_transport::socket::Connection;
 
-use super::link::Link;
+use super::link::ClientLink;
 use super::{LINK_TIMEOUT, Server};
-use crate::access::Identity;
+use crate::access::UserIdentity;
 use crate::ids::LinkId;
-use crate::limits::{Connections, MAX_LINKS, MAX_LINKS_OF_GUEST, MAX_SILENT_OF_GUEST};
+use crate::limits::{ConnectionCounts, MAX_LINKS, MAX_LINKS_BEFORE_HELLO_OF_GUEST, MAX_LINKS_OF_GUEST};
 use crate::log::{log_refusal, log_warning};
 use crate::process::ProcessKey;
 
@@ -31,32 +31,34 @@ const MAX_ACCEPTS_PER_TURN: usize = 64;
 /// stopped, and should be found nevertheless.
 const KNOCKED_HELLO_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long the listener pauses when no descriptor is left.
-const REST: Duration = Duration::from_millis(100);
+const LISTENER_PAUSE: Duration = Duration::from_millis(100);
 
 impl Server {
-    /// Accepts connections at every socket, a limited number at a time: the rest stays ready for
-    /// the next turn.
+    /// Accepts a limited number of connections at every socket; others stay ready for the next
+    /// turn.
     pub(super) fn accept_all(&mut self) {
-        let tokens: Vec<u64> = self.home.listeners().map(|(token, _)| token).collect();
+        let tokens: Vec<u64> = self.served_folder.listeners().map(|(token, _)| token).collect();
         tokens.into_iter().for_each(|token| self.accept_from(token));
     }
 
     /// Accepts connections at the socket with this epoll token.
     pub(super) fn accept_from(&mut self, token: u64) {
         for accepted in 0..MAX_ACCEPTS_PER_TURN {
-            let Some((_, listener)) = self.home.listeners().find(|(own, _)| *own == token) else { return };
+            let Some((_, listener)) = self.served_folder.listeners().find(|(own, _)| *own == token) else {
+                return;
+            };
             match listener.accept() {
-                Ok(Some(connection)) => self.adopt(connection.with_janitor(&self.janitor), false),
+                Ok(Some(connection)) => self.add_link(connection.with_janitor(&self.janitor), false),
                 Ok(None) => return self.note_accepted(token, accepted, false),
                 Err(e) => {
                     // Most likely out of descriptors: trying again at once would loop forever.
                     log_warning!("no connection can be accepted: {e}");
-                    for (_, listener) in self.home.listeners() {
+                    for (_, listener) in self.served_folder.listeners() {
                         // It may be paused already.
                         let _ = epoll::delete(&self.epoll, listener);
                     }
-                    self.resting_until = Some(Instant::now() + REST);
-                    self.turns.note_rest();
+                    self.paused_until = Some(Instant::now() + LISTENER_PAUSE);
+                    self.turns.note_pause();
                     return self.note_accepted(token, accepted, false);
                 }
             }
@@ -67,19 +69,19 @@ impl Server {
     /// Notes connections for which controllers wait. Processes at other listeners wait for their
     /// replies before they write, so no request can come too early for them.
     fn note_accepted(&mut self, token: u64, count: usize, has_more: bool) {
-        if self.home.receives_memory(token) {
+        if self.served_folder.receives_memory(token) {
             self.turns.note_accepted(count, has_more);
         }
     }
 
-    pub(super) fn adopt(&mut self, connection: Connection, knocked: bool) {
+    pub(super) fn add_link(&mut self, connection: Connection, knocked: bool) {
         let peer = connection.peer();
-        if !self.has_room(&connection, knocked) {
+        if !self.can_accept(&connection, knocked) {
             let reason = format!(
-                "too many connections: the daemon accepts {MAX_LINKS}, and of one user who does not control it {MAX_LINKS_OF_GUEST}, {MAX_SILENT_OF_GUEST} of them before Hello"
+                "too many connections: the daemon accepts {MAX_LINKS}, and of one user who does not control it {MAX_LINKS_OF_GUEST}, {MAX_LINKS_BEFORE_HELLO_OF_GUEST} of them before Hello"
             );
-            // It may be a process that registers providers: only its `Hello` would show it.
-            self.service.count_refused(peer_process(&connection));
+            // The peer may be a provider process: only its `Hello` would show the role.
+            self.service.count_refused_process(peer_process(&connection));
             log_refusal!("uid {}, process {}: {reason}", peer.uid, peer.pid);
             let message = Message::Refused { status: Status::ERROR_NO_SYSTEM_RESOURCES.0, reason };
             // The connection is closed in any case, whether or not the peer reads the reason.
@@ -93,17 +95,17 @@ impl Server {
         if set.is_err() {
             return;
         }
-        let identity = is_guest.then(|| Identity::with_groups(&peer, connection.peer_groups()));
+        let identity = is_guest.then(|| UserIdentity::with_groups(&peer, connection.peer_groups()));
         let process = peer_process(&connection);
         self.last_link += 1;
         let id = self.last_link;
-        let is_reserved = self.descriptors.is_scarce(&connection, false);
-        let mut link = Link::new(connection);
+        let is_reserved = self.descriptors.is_reserved(&connection, false);
+        let mut link = ClientLink::new(connection);
         if link.watch(&self.epoll, id).is_err() {
             return;
         }
         self.links.insert(id, link);
-        self.service.connected(id, peer, process, knocked, Instant::now());
+        self.service.add_connection(id, peer, process, knocked, Instant::now());
         if is_reserved {
             self.service.mark_reserved(id);
         }
@@ -113,45 +115,45 @@ impl Server {
         self.expect_within(id, hello_timeout(knocked, is_guest));
     }
 
-    /// Returns whether there is room for another connection of this peer. Guests leave room for
-    /// users who control the daemon.
-    fn has_room(&mut self, connection: &Connection, knocked: bool) -> bool {
+    /// Returns whether the limits permit another connection of this peer. Guests leave connections
+    /// for users who control the daemon.
+    fn can_accept(&mut self, connection: &Connection, knocked: bool) -> bool {
         let peer = connection.peer();
         let mut connections = self.count_connections(peer.uid);
         if !self.service.access().is_guest(&peer) {
-            return connections.has_room();
+            return connections.is_below_total_limit();
         }
-        if !knocked && connections.has_silent_guest() {
-            // A `Hello` that has come already counts, even if the loop had no time to read it.
-            for id in self.silent_links(peer.uid) {
+        if !knocked && connections.has_too_many_before_hello() {
+            // A `Hello` that has arrived counts, even if the loop had no time to read it.
+            for id in self.links_before_hello(peer.uid) {
                 self.serve_link(id, EventFlags::IN, Some(Instant::now()));
             }
             connections = self.count_connections(peer.uid);
         }
         let access = self.service.access();
         let may_control =
-            || access.allows(&Identity::with_groups(&peer, connection.peer_groups()), Role::Controller);
-        let is_one_too_many = !connections.has_room_for_guest()
-            || (!knocked && connections.has_silent_guest())
-            || self.descriptors.is_scarce(connection, true);
-        connections.has_room() && (!is_one_too_many || may_control())
+            || access.admits(&UserIdentity::with_groups(&peer, connection.peer_groups()), Role::Controller);
+        let is_one_too_many = !connections.is_below_guest_limits()
+            || (!knocked && connections.has_too_many_before_hello())
+            || self.descriptors.is_reserved(connection, true);
+        connections.is_below_total_limit() && (!is_one_too_many || may_control())
     }
 
-    fn count_connections(&self, uid: u32) -> Connections {
+    fn count_connections(&self, uid: u32) -> ConnectionCounts {
         let access = self.service.access();
-        let peers = || self.links.values().map(Link::peer);
-        Connections {
+        let peers = || self.links.values().map(ClientLink::peer);
+        ConnectionCounts {
             all: self.links.len(),
             guests: peers().filter(|peer| access.is_guest(peer)).count(),
             of_user: peers().filter(|peer| peer.uid == uid).count(),
-            silent_of_user: self.silent_links(uid).len(),
+            before_hello_of_user: self.links_before_hello(uid).len(),
         }
     }
 
     /// Returns the accepted connections of a user that have not sent `Hello`.
-    fn silent_links(&self, uid: u32) -> Vec<LinkId> {
+    fn links_before_hello(&self, uid: u32) -> Vec<LinkId> {
         let links = self.links.iter().filter(|(_, link)| link.peer().uid == uid);
-        links.map(|(id, _)| *id).filter(|id| self.service.is_silent(*id)).collect()
+        links.map(|(id, _)| *id).filter(|id| self.service.is_before_hello(*id)).collect()
     }
 
     /// Removes the deadline of a link that has sent `Hello`, and lets a controller send
@@ -168,12 +170,12 @@ impl Server {
 
     /// Accepts connections again after a pause.
     pub(super) fn resume_listening(&mut self, now: Instant) {
-        if self.resting_until.is_none_or(|until| now < until) {
+        if self.paused_until.is_none_or(|until| now < until) {
             return;
         }
-        self.resting_until = None;
-        self.release_paused();
-        for (token, listener) in self.home.listeners() {
+        self.paused_until = None;
+        self.resume_paused();
+        for (token, listener) in self.served_folder.listeners() {
             let data = epoll::EventData::new_u64(token);
             if let Err(e) = epoll::add(&self.epoll, listener, data, EventFlags::IN) {
                 log_warning!("the listener cannot be resumed: {e}");
@@ -186,7 +188,7 @@ impl Server {
 /// made: if that process has ended since, the id may belong to another process.
 fn peer_process(connection: &Connection) -> Option<ProcessKey> {
     let key = ProcessKey::from_pid(connection.peer().pid);
-    // Check afterwards: a process that is still alive had the id all the time.
+    // The check comes after the key was read: a process that still runs had the id all the time.
     if connection.peer_has_ended() { Some(ProcessKey::ENDED) } else { key }
 }
 

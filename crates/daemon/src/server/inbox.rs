@@ -1,5 +1,4 @@
-//! How other threads reach the loop: a channel, and an eventfd that signals when it holds
-//! something.
+//! Messages of other threads to the loop: a channel, and an eventfd that signals new messages.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -9,9 +8,9 @@ use std::time::Duration;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use traceweir_transport::socket::Connection;
 
-use crate::autologger::Prepared;
+use crate::autologger::PrepareReport;
 use crate::error::{Error, Result};
-use crate::service::Notice;
+use crate::service::ThreadNotice;
 
 /// Makes a daemon of this process shut down as SIGTERM does: all files are finalised first.
 #[derive(Clone, Debug)]
@@ -20,12 +19,12 @@ pub struct Stopper(Arc<OwnedFd>);
 impl Stopper {
     /// Creates a stopper that has not been used.
     pub fn new() -> Result<Self> {
-        Ok(Self(Arc::new(flag()?)))
+        Ok(Self(Arc::new(create_eventfd()?)))
     }
 
     /// Makes the daemon shut down.
     pub fn stop(&self) {
-        raise(&self.0);
+        signal_eventfd(&self.0);
     }
 
     /// Returns a descriptor that is readable once the stopper was used. It stays readable: a daemon
@@ -35,49 +34,49 @@ impl Stopper {
     }
 }
 
-/// What other threads send to the loop.
-pub(super) enum Incoming {
+/// A message of another thread to the loop.
+pub(super) enum InboxMessage {
     /// A session has finished something.
-    Notice(Box<Notice>),
+    Notice(Box<ThreadNotice>),
     /// The daemon has connected to a provider.
     Knocked(Connection),
     /// An autologger can be started.
-    Prepared(Prepared),
+    Prepared(PrepareReport),
 }
 
 /// The receiving end, owned by the loop.
 pub(super) struct Inbox {
-    sender: Sender<Incoming>,
-    receiver: Receiver<Incoming>,
+    sender: Sender<InboxMessage>,
+    receiver: Receiver<InboxMessage>,
     wake: Arc<OwnedFd>,
 }
 
 impl Inbox {
     pub(super) fn new() -> Result<Self> {
         let (sender, receiver) = channel();
-        Ok(Self { sender, receiver, wake: Arc::new(flag()?) })
+        Ok(Self { sender, receiver, wake: Arc::new(create_eventfd()?) })
     }
 
-    /// Returns a function with which any thread can send something.
-    pub(super) fn sender<T: 'static>(&self, wrap: fn(T) -> Incoming) -> Arc<dyn Fn(T) + Send + Sync> {
+    /// Returns a function with which any thread can send a message to the loop.
+    pub(super) fn sender<T: 'static>(&self, wrap: fn(T) -> InboxMessage) -> Arc<dyn Fn(T) + Send + Sync> {
         let (sender, wake) = (self.sender.clone(), Arc::clone(&self.wake));
         Arc::new(move |content| {
             // After the loop has ended there is no receiver.
             if sender.send(wrap(content)).is_ok() {
-                raise(&wake);
+                signal_eventfd(&wake);
             }
         })
     }
 
-    /// Removes and returns everything received. Clears the eventfd first, so that nothing that
-    /// arrives meanwhile is missed.
-    pub(super) fn take_all(&self) -> Vec<Incoming> {
+    /// Removes and returns all messages. Clears the eventfd first, so that no later message is
+    /// missed.
+    pub(super) fn take_all(&self) -> Vec<InboxMessage> {
         // Fails only if it is already cleared.
         let _ = rustix::io::read(&*self.wake, &mut [0u8; 8]);
         self.receiver.try_iter().collect()
     }
 
-    /// Waits until something arrives, at most for the given time.
+    /// Waits until a message arrives, at most for the given time.
     pub(super) fn wait(&self, within: Duration) {
         let timeout = Timespec::try_from(within).ok();
         let mut fds = [PollFd::new(&*self.wake, PollFlags::IN)];
@@ -85,17 +84,17 @@ impl Inbox {
         let _ = poll(&mut fds, timeout.as_ref());
     }
 
-    /// Returns a descriptor that is readable when something has arrived.
+    /// Returns a descriptor that is readable when a message has arrived.
     pub(super) fn as_fd(&self) -> BorrowedFd<'_> {
         self.wake.as_fd()
     }
 }
 
-fn flag() -> Result<OwnedFd> {
+fn create_eventfd() -> Result<OwnedFd> {
     eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map_err(|e| Error::system("eventfd", e))
 }
 
-fn raise(flag: &OwnedFd) {
+fn signal_eventfd(flag: &OwnedFd) {
     // Fails only if the counter is full, and then it is already set.
     let _ = rustix::io::write(flag, &1u64.to_ne_bytes());
 }

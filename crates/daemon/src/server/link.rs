@@ -15,14 +15,13 @@ use crate::error::Refusal;
 use crate::ids::LinkId;
 
 /// Maximum bytes queued for a connection that does not read.
-pub(super) const MAX_QUEUED: usize = 1 << 20;
+pub(super) const MAX_QUEUED_BYTES: usize = 1 << 20;
 /// Bytes that a queued descriptor counts for, since descriptors are scarcer than bytes.
-const DESCRIPTOR_WEIGHT: usize = 4096;
+const DESCRIPTOR_WEIGHT_BYTES: usize = 4096;
 /// Bytes from which a queue is long: its writer is held back, and its reader gets a deadline.
-const LONG_QUEUE: usize = MAX_QUEUED / 2;
+const LONG_QUEUE_BYTES: usize = MAX_QUEUED_BYTES / 2;
 
-/// One connection of a client.
-pub(super) struct Link {
+pub(super) struct ClientLink {
     connection: Connection,
     queue: VecDeque<QueuedMessage>,
     weight: usize,
@@ -34,7 +33,7 @@ pub(super) struct Link {
     /// The queue became long, and the client got a deadline to read it.
     pub(super) is_crowded: bool,
     /// The loop does not read from the link for now.
-    pub(super) is_held: bool,
+    pub(super) is_reading_paused: bool,
     /// The other end is closed, and nothing is sent any more.
     is_write_closed: bool,
 }
@@ -57,7 +56,7 @@ pub(super) enum Received {
     Closed,
 }
 
-impl Link {
+impl ClientLink {
     /// Wraps a connection; the loop does not watch it yet.
     pub(super) fn new(connection: Connection) -> Self {
         Self {
@@ -69,7 +68,7 @@ impl Link {
             takes_descriptors: false,
             expires: None,
             is_crowded: false,
-            is_held: false,
+            is_reading_paused: false,
             is_write_closed: false,
         }
     }
@@ -88,7 +87,7 @@ impl Link {
 
     /// Reads the next message.
     pub(super) fn receive(&self) -> Received {
-        if self.closing || self.is_held {
+        if self.closing || self.is_reading_paused {
             return Received::Nothing;
         }
         match self.connection.receive(Duration::ZERO) {
@@ -109,7 +108,7 @@ impl Link {
         let mut bytes = Vec::new();
         let queued = match message.encode(request, &mut bytes) {
             Ok(()) => {
-                let weight = bytes.len() + descriptors.len() * DESCRIPTOR_WEIGHT;
+                let weight = bytes.len() + descriptors.len() * DESCRIPTOR_WEIGHT_BYTES;
                 QueuedMessage { request, message, descriptors, weight }
             }
             Err(e) => {
@@ -124,7 +123,7 @@ impl Link {
         };
         self.weight += queued.weight;
         self.queue.push_back(queued);
-        self.weight <= MAX_QUEUED
+        self.weight <= MAX_QUEUED_BYTES
     }
 
     /// Sends as much as the socket accepts; returns `false` if the connection has failed.
@@ -158,7 +157,8 @@ impl Link {
 
     /// Registers with epoll for messages to read, and for space to write if something is queued.
     pub(super) fn watch(&mut self, epoll: &OwnedFd, id: LinkId) -> rustix::io::Result<()> {
-        let mut wanted = if self.closing || self.is_held { EventFlags::empty() } else { EventFlags::IN };
+        let mut wanted =
+            if self.closing || self.is_reading_paused { EventFlags::empty() } else { EventFlags::IN };
         wanted.set(EventFlags::OUT, self.has_queued());
         let data = EventData::new_u64(id);
         match self.watched.replace(wanted) {
@@ -183,18 +183,16 @@ impl Link {
         self.closing && self.queue.is_empty()
     }
 
-    /// Returns whether the queue is long.
     pub(super) fn has_long_queue(&self) -> bool {
-        self.weight > LONG_QUEUE
+        self.weight > LONG_QUEUE_BYTES
     }
 
-    /// Returns whether messages are queued.
     pub(super) fn has_queued(&self) -> bool {
         !self.queue.is_empty()
     }
 }
 
-impl AsFd for Link {
+impl AsFd for ClientLink {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.connection.as_fd()
     }

@@ -1,5 +1,5 @@
-//! How links end: queued messages are sent as far as the client reads them; a link that stays
-//! silent too long is dropped.
+//! How links end: queued messages are sent as far as the client reads them; a link without activity
+//! is dropped at its deadline.
 //!
 //! ```text
 //!   close ─▶ reads no more ──all was sent, or LINK_TIMEOUT──▶ drop_link ─▶ the service is notified
@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll;
 
-use super::link::Link;
-use super::{FLUSH_WITHIN, LINK_TIMEOUT, Server};
+use super::link::ClientLink;
+use super::{FLUSH_TIMEOUT, LINK_TIMEOUT, Server};
 use crate::ids::LinkId;
 
 impl Server {
-    pub(super) fn flush(&mut self, id: LinkId) {
+    pub(super) fn flush_link(&mut self, id: LinkId) {
         let Some(link) = self.links.get_mut(&id) else { return };
         let alive = link.flush() && link.watch(&self.epoll, id).is_ok();
         if !alive || link.is_finished() {
@@ -25,11 +25,11 @@ impl Server {
     }
 
     /// Stops reading from a link; drops it when all was sent, or after a timeout.
-    pub(super) fn close(&mut self, id: LinkId) {
+    pub(super) fn close_link(&mut self, id: LinkId) {
         if let Some(link) = self.links.get_mut(&id) {
             link.close();
             self.expect_within(id, Some(LINK_TIMEOUT));
-            self.flush(id);
+            self.flush_link(id);
         }
     }
 
@@ -40,7 +40,7 @@ impl Server {
         if let Some(at) = link.expires {
             self.expiries.remove(&(at, id));
         }
-        self.service.disconnected(id, Instant::now());
+        self.service.remove_connection(id, Instant::now());
     }
 
     /// Sets the deadline for activity on a link that is new or closed.
@@ -60,12 +60,12 @@ impl Server {
 
     /// Gives clients a moment to read the last replies.
     pub(super) fn flush_all(&mut self) {
-        let until = Instant::now() + FLUSH_WITHIN;
-        while self.links.values().any(Link::has_queued) && Instant::now() < until {
+        let until = Instant::now() + FLUSH_TIMEOUT;
+        while self.links.values().any(ClientLink::has_queued) && Instant::now() < until {
             let ids: Vec<LinkId> =
                 self.links.iter().filter(|(_, link)| link.has_queued()).map(|(id, _)| *id).collect();
             for id in ids {
-                self.flush(id);
+                self.flush_link(id);
             }
             std::thread::sleep(Duration::from_millis(5));
         }

@@ -1,4 +1,4 @@
-//! Becoming the daemon of a runtime folder, and giving that up.
+//! Taking over a runtime folder as its daemon, and releasing it.
 //!
 //! ```text
 //!   daemon.lock locked? ──no──▶ AlreadyRunning (the holder answers) or retry (holder is exiting)
@@ -17,8 +17,8 @@
 //! as it has no work; the service manager's daemon waits for the lock.
 //!
 //! The daemon binds its socket before it searches for providers, and a provider creates its socket
-//! before it tries the daemon's: whichever comes later finds the other. Both may; the service
-//! refuses the second connection.
+//! before it tries the daemon's: whichever starts later finds the other. If both connect, the
+//! service refuses the second connection.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{File, OpenOptions};
@@ -49,25 +49,25 @@ use crate::limits::MAX_LINKS_OF_GUEST;
 use crate::log::{log_info, log_warning};
 
 /// How long a daemon that is exiting may hold the lock.
-const LOCK_WITHIN: Duration = Duration::from_secs(2);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a daemon started by a service manager waits for the lock: a daemon that was started on
 /// demand finishes its work first.
-const LOCK_WITHIN_FOR_MANAGER: Duration = Duration::from_secs(60);
+const LOCK_TIMEOUT_FOR_MANAGER: Duration = Duration::from_secs(60);
 /// Delay before the folders of users are searched again: a process that registers right now may
 /// have missed the system's folder while the daemon missed its socket.
-const SEARCH_AGAIN: Duration = Duration::from_secs(1);
+const SEARCH_AGAIN_DELAY: Duration = Duration::from_secs(1);
 /// Maximum number of sockets that are retried because their queue is full: per user in the daemon's
 /// own folder, per folder of a user, and in total for each of the two.
 const MAX_BUSY_OF_USER: usize = 16;
 const MAX_BUSY_OF_FOLDER: usize = 16;
 const MAX_BUSY: usize = 256;
 /// How long connecting to one provider may take.
-const KNOCK_WITHIN: Duration = Duration::from_millis(200);
+const KNOCK_TIMEOUT: Duration = Duration::from_millis(200);
 /// Maximum number of provider sockets inspected per user: as many as there can be connections.
 pub(super) const MAX_SOCKETS: usize = 4096;
 
 /// The runtime folder that this daemon serves, with lock and sockets.
-pub(super) struct Home {
+pub(super) struct ServedFolder {
     listener: Listener,
     /// The socket for processes of the daemon's own user, if other users can connect to `listener`.
     own: Option<OwnSocket>,
@@ -100,18 +100,18 @@ struct SocketFile {
 
 impl SocketFile {
     fn new(path: PathBuf) -> Self {
-        let created = identity(&path);
+        let created = file_identity(&path);
         Self { path, created }
     }
 
     /// Returns whether another file has this path now.
     fn is_replaced(&self) -> bool {
-        identity(&self.path).is_some_and(|now| Some(now) != self.created)
+        file_identity(&self.path).is_some_and(|now| Some(now) != self.created)
     }
 }
 
 /// Returns device and inode number of a file.
-fn identity(path: &Path) -> Option<(u64, u64)> {
+fn file_identity(path: &Path) -> Option<(u64, u64)> {
     std::fs::symlink_metadata(path).ok().map(|metadata| (metadata.dev(), metadata.ino()))
 }
 
@@ -120,12 +120,12 @@ fn has_one_user(runtime: &RuntimeDir) -> bool {
     runtime.scope != Scope::System
 }
 
-impl Home {
+impl ServedFolder {
     /// Becomes the daemon of a folder: takes the lock and opens the sockets.
     pub(super) fn acquire(runtime: &RuntimeDir, listener: Option<OwnedFd>) -> Result<Self> {
         raise_descriptor_limit();
         runtime.ensure()?;
-        let lock = lock(runtime, listener.is_some())?;
+        let lock = take_lock(runtime, listener.is_some())?;
         // Files of a previous daemon, removed before a process can connect to this one.
         runtime.remove_enabled_file();
         runtime.remove_own();
@@ -170,10 +170,11 @@ impl Home {
         listeners.any(|(_, listener)| is_ready(listener))
     }
 
-    /// Writes what is enabled, for processes that start while the daemon is busy. A daemon of all
-    /// users writes it where only its own user can read it: other users must not learn it, and
-    /// descriptors that they send before they are accepted could block the daemon.
-    pub(super) fn publish(&self, all: &[Enabled]) {
+    /// Writes the file of enabled providers for processes that start while the daemon is busy. A
+    /// daemon of all users writes it where only its own user can read it: other users must not
+    /// learn its content, and descriptors that they send before they are accepted could block the
+    /// daemon.
+    pub(super) fn publish_enables(&self, all: &[Enabled]) {
         let folder = match &self.own {
             Some(own) => &own.folder,
             None if has_one_user(&self.runtime) => &self.runtime,
@@ -211,15 +212,15 @@ impl Home {
     }
 }
 
-/// Takes the lock. A holder that answers connections is running; one that does not gets time to
-/// exit.
-fn lock(runtime: &RuntimeDir, activated: bool) -> Result<File> {
+/// Takes the lock. A holder that answers connections is a running daemon; any other holder gets
+/// time to exit.
+fn take_lock(runtime: &RuntimeDir, activated: bool) -> Result<File> {
     let path = runtime.lock_file();
     let nofollow = i32::try_from(OFlags::NOFOLLOW.bits()).unwrap_or(0);
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).truncate(false).mode(0o600).custom_flags(nofollow);
     let mut file = options.open(&path).map_err(|e| Error::system("lock file", e))?;
-    let until = Instant::now() + if activated { LOCK_WITHIN_FOR_MANAGER } else { LOCK_WITHIN };
+    let until = Instant::now() + if activated { LOCK_TIMEOUT_FOR_MANAGER } else { LOCK_TIMEOUT };
     let mut is_logged = false;
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
@@ -229,7 +230,7 @@ fn lock(runtime: &RuntimeDir, activated: bool) -> Result<File> {
                 // With an inherited socket a connection proves nothing: it may be this daemon's own
                 // backlog.
                 let answers =
-                    !activated && Connection::connect(&runtime.control_socket(), KNOCK_WITHIN).is_ok();
+                    !activated && Connection::connect(&runtime.control_socket(), KNOCK_TIMEOUT).is_ok();
                 if answers || Instant::now() >= until {
                     return Err(Error::AlreadyRunning(runtime.path().to_owned()));
                 }
@@ -259,21 +260,21 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// Connects to all providers that already run, on a thread of its own. The first passes do not
+/// Connects to all running providers, on a separate thread. The first passes do not
 /// wait: a socket whose queue is full must not delay the others.
 pub(super) fn knock(runtime: RuntimeDir, janitor: Janitor, found: Arc<dyn Fn(Connection) + Send + Sync>) {
     let work = move || {
         let found = |connection: Connection| found(connection.with_janitor(&janitor));
-        let mut search = Search::default();
-        let mut users = UserSearch::default();
+        let mut search = OwnFolderSearch::default();
+        let mut users = UserFolderSearch::default();
         search.knock(&runtime, &mut users, found);
         if runtime.is_for_all_users() {
             users.knock(found);
-            std::thread::sleep(SEARCH_AGAIN);
+            std::thread::sleep(SEARCH_AGAIN_DELAY);
             users.knock(found);
         }
-        search.knock_at_busy(found);
-        users.knock_at_busy(found);
+        search.knock_at_busy_sockets(found);
+        users.knock_at_busy_sockets(found);
     };
     if let Err(e) = std::thread::Builder::new().name("weir-knock".into()).spawn(work) {
         log_warning!("running providers are not searched: {e}");
@@ -282,14 +283,14 @@ pub(super) fn knock(runtime: RuntimeDir, janitor: Janitor, found: Arc<dyn Fn(Con
 
 /// The search for providers in the daemon's own folder.
 #[derive(Default)]
-struct Search {
+struct OwnFolderSearch {
     /// Sockets whose queue was full; they are retried after all others.
     busy: Vec<ProviderSocket>,
 }
 
-impl Search {
+impl OwnFolderSearch {
     /// Connects to all sockets without waiting.
-    fn knock(&mut self, runtime: &RuntimeDir, users: &mut UserSearch, found: impl Fn(Connection)) {
+    fn knock(&mut self, runtime: &RuntimeDir, users: &mut UserFolderSearch, found: impl Fn(Connection)) {
         let sockets = runtime.provider_sockets(MAX_SOCKETS).unwrap_or_else(|e| {
             log_warning!("running providers cannot be found: {e}");
             Vec::new()
@@ -317,18 +318,17 @@ impl Search {
     }
 
     /// Connects to the sockets whose queue was full.
-    fn knock_at_busy(&mut self, found: impl Fn(Connection)) {
+    fn knock_at_busy_sockets(&mut self, found: impl Fn(Connection)) {
         for socket in std::mem::take(&mut self.busy) {
-            if let Ok(connection) = socket.connect(KNOCK_WITHIN) {
+            if let Ok(connection) = socket.connect(KNOCK_TIMEOUT) {
                 found(connection);
             }
         }
     }
 }
 
-/// The search for providers in the folders of all users.
 #[derive(Default)]
-struct UserSearch {
+struct UserFolderSearch {
     /// Users and processes found in the system's folder.
     announced: BTreeSet<(u32, u32)>,
     /// Sockets that were connected to, or have no listener.
@@ -346,7 +346,7 @@ fn is_shortage(error: &std::io::Error) -> bool {
     shortages.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-impl UserSearch {
+impl UserFolderSearch {
     /// Connects to new sockets without waiting.
     fn knock(&mut self, found: impl Fn(Connection)) {
         let folders = user_folders().unwrap_or_else(|e| {
@@ -389,9 +389,9 @@ impl UserSearch {
     }
 
     /// Connects to the sockets whose queue was full.
-    fn knock_at_busy(&mut self, found: impl Fn(Connection)) {
+    fn knock_at_busy_sockets(&mut self, found: impl Fn(Connection)) {
         for socket in std::mem::take(&mut self.busy) {
-            if let Ok(connection) = socket.connect(KNOCK_WITHIN) {
+            if let Ok(connection) = socket.connect(KNOCK_TIMEOUT) {
                 found(connection);
             }
         }
@@ -399,9 +399,9 @@ impl UserSearch {
 }
 
 /// Signal handlers that are removed when this is dropped.
-pub(super) struct Handlers(Vec<signal_hook::SigId>);
+pub(super) struct SignalHandlers(Vec<signal_hook::SigId>);
 
-impl Drop for Handlers {
+impl Drop for SignalHandlers {
     fn drop(&mut self) {
         for id in self.0.drain(..) {
             unregister(id);
@@ -415,16 +415,16 @@ pub(super) struct Signals {
     pub(super) stops: UnixStream,
     /// One byte for each SIGHUP; `None` where SIGHUP is ignored.
     pub(super) hangups: Option<UnixStream>,
-    _handlers: Handlers,
+    _handlers: SignalHandlers,
 }
 
 /// Installs the handlers of SIGTERM, SIGINT, SIGHUP and SIGXFSZ.
 ///
 /// SIGHUP ends a daemon that was started in a terminal, since the terminal is gone then. Without a
-/// terminal it is ignored: what sends it there (a log rotation, a reload) does not mean to end
+/// terminal it is ignored: a log rotation or a reload that sends it does not intend to end
 /// recordings. A SIGHUP that was ignored before (`nohup`) stays ignored.
 pub(super) fn install_signal_handlers() -> Result<Signals> {
-    let mut handlers = Handlers(Vec::new());
+    let mut handlers = SignalHandlers(Vec::new());
     let (stops, writer) = signal_pipe()?;
     for signal in [SIGTERM, SIGINT] {
         let writer = writer.try_clone().map_err(Error::Signals)?;
@@ -436,10 +436,10 @@ pub(super) fn install_signal_handlers() -> Result<Signals> {
         handlers.0.push(pipe::register(SIGHUP, writer).map_err(Error::Signals)?);
         hangups = Some(reader);
     } else {
-        handlers.0.push(ignore(SIGHUP).map_err(Error::Signals)?);
+        handlers.0.push(ignore_signal(SIGHUP).map_err(Error::Signals)?);
     }
     // A file that reaches the process's size limit ends its session, not the daemon.
-    handlers.0.push(ignore(SIGXFSZ).map_err(Error::Signals)?);
+    handlers.0.push(ignore_signal(SIGXFSZ).map_err(Error::Signals)?);
     Ok(Signals { stops, hangups, _handlers: handlers })
 }
 
@@ -449,7 +449,7 @@ fn signal_pipe() -> Result<(UnixStream, UnixStream)> {
     Ok((reader, writer))
 }
 
-fn ignore(signal: i32) -> std::io::Result<signal_hook::SigId> {
+fn ignore_signal(signal: i32) -> std::io::Result<signal_hook::SigId> {
     signal_hook::flag::register(signal, Arc::new(AtomicBool::new(false)))
 }
 
@@ -486,8 +486,8 @@ mod tests {
         let runtime = RuntimeDir::from_path(dir.path());
         runtime.ensure().unwrap();
         let count_busy = || {
-            let mut search = Search::default();
-            search.knock(&runtime, &mut UserSearch::default(), |_| panic!("all are busy"));
+            let mut search = OwnFolderSearch::default();
+            search.knock(&runtime, &mut UserFolderSearch::default(), |_| panic!("all are busy"));
             search.busy.len()
         };
         let (path, _listener, _waiting) = busy_socket(&runtime, 1);

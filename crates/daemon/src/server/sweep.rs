@@ -4,7 +4,7 @@
 //! may be traced, and the folder lies on a small file system that the whole machine needs. Once a
 //! minute a thread removes everything that is not a socket, and the sockets of each user beyond
 //! [`MAX_SOCKETS`]. Within that minute a user can still fill the file system. Where that matters,
-//! the folder gets a file system of its own (`docs/settings.md`).
+//! mount a separate file system at the folder (`docs/settings.md`).
 
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::startup::MAX_SOCKETS;
 use crate::log::{log_client, log_warning};
 
 /// Time between two cleanups.
-const EVERY: Duration = Duration::from_secs(60);
+const SWEEP_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Stops the cleanup thread when dropped.
 pub(super) struct Sweeper {
@@ -31,7 +31,7 @@ impl Sweeper {
         let (stop, stopped) = channel::<()>();
         let runtime = runtime.clone();
         let work = move || {
-            while stopped.recv_timeout(EVERY) == Err(RecvTimeoutError::Timeout) {
+            while stopped.recv_timeout(SWEEP_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 match runtime.sweep_providers(MAX_SOCKETS) {
                     Ok(0) | Err(_) => {}
                     Ok(removed) => {

@@ -14,11 +14,11 @@ use traceweir_transport::runtime::Scope;
 use traceweir_transport::socket::Connection;
 
 use super::*;
-use crate::limits::MAX_SILENT_OF_GUEST;
+use crate::limits::MAX_LINKS_BEFORE_HELLO_OF_GUEST;
 use crate::skip::can;
 
 /// Ends tests that would hang.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIME_LIMIT: Duration = Duration::from_secs(120);
 const ANN: u32 = 64_311;
 const BOB: u32 = 64_312;
 /// The provider that sessions enable.
@@ -30,11 +30,11 @@ const SOCKET: &str = "TRACEWEIR_TEST_SOCKET";
 const USER: &str = "TRACEWEIR_TEST_USER";
 const CONNECTIONS: &str = "TRACEWEIR_TEST_CONNECTIONS";
 
-fn hello(role: Role, instance: u64) -> Message {
+fn hello_message(role: Role, instance: u64) -> Message {
     Message::Hello { versions: VERSIONS, role, instance, program: "test".into() }
 }
 
-fn register(registration: u32, provider: Guid) -> Message {
+fn register_message(registration: u32, provider: Guid) -> Message {
     Message::Register { registration, provider, traits: Vec::new(), classic: false }
 }
 
@@ -57,7 +57,7 @@ fn act_as<T: Send>(uid: u32, work: impl FnOnce() -> T + Send) -> T {
 }
 
 /// A server whose turns the test runs.
-struct Driven {
+struct TestServer {
     server: Server,
     runtime: RuntimeDir,
     controller: Connection,
@@ -66,20 +66,21 @@ struct Driven {
     _dir: TempDir,
 }
 
-impl Driven {
+impl TestServer {
     fn new(scope: Scope) -> Self {
         let dir = tempfile::tempdir().unwrap();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         let mut runtime = RuntimeDir::from_path(&dir.path().join("run"));
         runtime.scope = scope;
-        let home = startup::Home::acquire(&runtime, None).unwrap();
+        let served_folder = startup::ServedFolder::acquire(&runtime, None).unwrap();
         let stopper = Stopper::new().unwrap();
         let signals = startup::install_signal_handlers().unwrap();
-        let server = Server::new(&runtime, home, signals, &stopper, (None, 8)).unwrap();
-        let controller = Connection::connect(&runtime.control_socket(), PATIENCE).unwrap();
-        let mut driven = Self { server, runtime, controller, last_request: 0, _stopper: stopper, _dir: dir };
-        assert!(matches!(driven.request(&hello(Role::Controller, 0)), Message::Welcome { .. }));
-        driven
+        let server = Server::new(&runtime, served_folder, signals, &stopper, None, 8).unwrap();
+        let controller = Connection::connect(&runtime.control_socket(), TIME_LIMIT).unwrap();
+        let mut test_server =
+            Self { server, runtime, controller, last_request: 0, _stopper: stopper, _dir: dir };
+        assert!(matches!(test_server.request(&hello_message(Role::Controller, 0)), Message::Welcome { .. }));
+        test_server
     }
 
     /// Runs turns until `get` returns a value.
@@ -90,37 +91,39 @@ impl Driven {
             if let Some(value) = get(self) {
                 return value;
             }
-            assert!(began.elapsed() < PATIENCE, "waited in vain: {what}");
+            assert!(began.elapsed() < TIME_LIMIT, "time limit exceeded, waited until {what}");
             self.server.run_turn(Some(Instant::now() + Duration::from_millis(5))).unwrap();
         }
     }
 
     fn receive(&mut self, connection: &Connection) -> Message {
-        self.run_until("a message", |_| connection.receive(Duration::ZERO).unwrap()).message
+        self.run_until("a message arrives", |_| connection.receive(Duration::ZERO).unwrap()).message
     }
 
     fn request(&mut self, message: &Message) -> Message {
         self.last_request += 1;
-        self.controller.send(self.last_request, message, &[], PATIENCE).unwrap();
-        let answer = self.run_until("an answer", |driven| driven.controller.receive(Duration::ZERO).unwrap());
+        self.controller.send(self.last_request, message, &[], TIME_LIMIT).unwrap();
+        let answer = self.run_until("a reply arrives", |test_server| {
+            test_server.controller.receive(Duration::ZERO).unwrap()
+        });
         assert_eq!(answer.request, self.last_request);
         answer.message
     }
 
-    fn properties(&mut self, message: &Message) -> Properties {
+    fn request_properties(&mut self, message: &Message) -> Properties {
         match self.request(message) {
             Message::Properties(properties) => *properties,
             other => panic!("{other:?}"),
         }
     }
 
-    fn start(&mut self, name: &str) -> u64 {
+    fn start_session(&mut self, name: &str) -> u64 {
         let (name, log_file_mode) = (name.into(), 0x100);
         let config = SessionConfig { name, log_file_mode, ..SessionConfig::default() };
-        self.properties(&Message::Start(Box::new(config))).id
+        self.request_properties(&Message::Start(Box::new(config))).id
     }
 
-    fn enable(&mut self, session: u64) {
+    fn enable_provider(&mut self, session: u64) {
         let call = Message::EnableProvider {
             session: SessionRef::Id(session),
             provider: PROVIDER,
@@ -132,27 +135,28 @@ impl Driven {
         assert_eq!(self.request(&call), Message::Done);
     }
 
-    fn uncounted(&mut self, session: u64) -> u32 {
+    fn query_uncounted_processes(&mut self, session: u64) -> u32 {
         let query = Message::Control { session: SessionRef::Id(session), control: Control::Query };
-        self.properties(&query).uncounted_processes
+        self.request_properties(&query).uncounted_processes
     }
 
     /// Runs turns until this many connections were accepted since `before`, and only the
     /// controller's is left.
     fn run_until_alone(&mut self, before: LinkId, accepted: u64) {
-        self.run_until("all connections end", |driven| {
-            let is_done = driven.server.last_link >= before + accepted && driven.server.links.len() == 1;
+        self.run_until("all connections end", |test_server| {
+            let is_done =
+                test_server.server.last_link >= before + accepted && test_server.server.links.len() == 1;
             is_done.then_some(())
         });
     }
 
     fn connect(&self, uid: u32) -> Connection {
         let socket = self.runtime.control_socket();
-        act_as(uid, move || Connection::connect(&socket, PATIENCE).unwrap())
+        act_as(uid, move || Connection::connect(&socket, TIME_LIMIT).unwrap())
     }
 
     /// Returns the number of connections of a user.
-    fn links_of(&self, uid: u32) -> usize {
+    fn count_links_of(&self, uid: u32) -> usize {
         self.server.links.values().filter(|link| link.peer().uid == uid).count()
     }
 
@@ -168,22 +172,22 @@ impl Driven {
     }
 }
 
-/// Acts as the client that [`Driven::run_client`] started, if this process is one: it registers the
-/// provider of the session, and a client with several connections many others before.
-fn is_client() -> bool {
+/// Acts as the client that [`TestServer::run_client`] started, if this process is one: it registers
+/// the provider of the session, and a client with several connections many others before.
+fn run_as_client() -> bool {
     let Some(socket) = std::env::var_os(SOCKET) else { return false };
     let number = |variable: &str| std::env::var(variable).unwrap().parse::<u32>().unwrap();
     let (uid, count) = (number(USER), number(CONNECTIONS));
     act_as(uid, move || {
         for instance in 0..count {
-            let connection = Connection::connect(Path::new(&socket), PATIENCE).unwrap();
+            let connection = Connection::connect(Path::new(&socket), TIME_LIMIT).unwrap();
             let send = |message: &Message| connection.send(1, message, &[], Duration::ZERO).unwrap();
-            send(&hello(Role::Provider, instance.into()));
+            send(&hello_message(Role::Provider, instance.into()));
             let others = if count == 1 { 0 } else { 200 };
             for registration in 0..others {
-                send(&register(registration, Guid::from_u128(7)));
+                send(&register_message(registration, Guid::from_u128(7)));
             }
-            send(&register(others, PROVIDER));
+            send(&register_message(others, PROVIDER));
         }
     });
     true
@@ -191,39 +195,39 @@ fn is_client() -> bool {
 
 #[test]
 fn process_that_ended_before_it_was_accepted_is_counted() {
-    if is_client() {
+    if run_as_client() {
         return;
     }
-    let mut driven = Driven::new(Scope::Named);
-    let session = driven.start("s");
-    driven.enable(session);
-    let before = driven.server.last_link;
+    let mut test_server = TestServer::new(Scope::Named);
+    let session = test_server.start_session("s");
+    test_server.enable_provider(session);
+    let before = test_server.server.last_link;
     let own = rustix::process::geteuid().as_raw();
-    driven.run_client("process_that_ended_before_it_was_accepted_is_counted", own, 1);
-    driven.run_until_alone(before, 1);
-    assert_eq!(driven.uncounted(session), 1);
+    test_server.run_client("process_that_ended_before_it_was_accepted_is_counted", own, 1);
+    test_server.run_until_alone(before, 1);
+    assert_eq!(test_server.query_uncounted_processes(session), 1);
 }
 
 #[test]
 fn ended_guests_are_counted_however_much_they_sent() {
-    if is_client() || !is_root() {
+    if run_as_client() || !is_root() {
         return;
     }
-    let mut driven = Driven::new(Scope::System);
-    let session = driven.start("s");
-    driven.enable(session);
-    let before = driven.server.last_link;
+    let mut test_server = TestServer::new(Scope::System);
+    let session = test_server.start_session("s");
+    test_server.enable_provider(session);
+    let before = test_server.server.last_link;
     let run_client = |uid, connections| {
         let name = "ended_guests_are_counted_however_much_they_sent";
-        driven.run_client(name, uid, connections);
+        test_server.run_client(name, uid, connections);
     };
     // As many connections as a process may have, of five processes.
     for _ in 0..5 {
         run_client(ANN, 8);
     }
     run_client(BOB, 1);
-    driven.run_until_alone(before, 41);
-    assert_eq!(driven.uncounted(session), 41);
+    test_server.run_until_alone(before, 41);
+    assert_eq!(test_server.query_uncounted_processes(session), 41);
 }
 
 #[test]
@@ -231,34 +235,44 @@ fn refused_process_is_counted_once_in_sessions_that_enable_providers() {
     if !is_root() {
         return;
     }
-    let mut driven = Driven::new(Scope::System);
-    let (session, other) = (driven.start("s"), driven.start("without providers"));
-    driven.enable(session);
-    let mut silent: Vec<Connection> = (0..MAX_SILENT_OF_GUEST).map(|_| driven.connect(ANN)).collect();
-    while driven.links_of(ANN) < MAX_SILENT_OF_GUEST {
-        driven.server.accept_all();
+    let mut test_server = TestServer::new(Scope::System);
+    let (session, other) = (test_server.start_session("s"), test_server.start_session("without providers"));
+    test_server.enable_provider(session);
+    let mut silent: Vec<Connection> =
+        (0..MAX_LINKS_BEFORE_HELLO_OF_GUEST).map(|_| test_server.connect(ANN)).collect();
+    while test_server.count_links_of(ANN) < MAX_LINKS_BEFORE_HELLO_OF_GUEST {
+        test_server.server.accept_all();
     }
     // A slow machine must not end them before their time.
-    let ids = driven.server.links.keys().copied();
-    let silent_ids: Vec<LinkId> = ids.filter(|id| driven.server.service.is_silent(*id)).collect();
+    let ids = test_server.server.links.keys().copied();
+    let silent_ids: Vec<LinkId> = ids.filter(|id| test_server.server.service.is_before_hello(*id)).collect();
     for id in silent_ids {
-        driven.server.expect_within(id, Some(PATIENCE));
+        test_server.server.expect_within(id, Some(TIME_LIMIT));
     }
     for _ in 0..5 {
-        let refused = driven.connect(ANN);
-        let answer = driven.receive(&refused);
+        let refused = test_server.connect(ANN);
+        let answer = test_server.receive(&refused);
         assert!(matches!(&answer, Message::Refused { status: 1450, .. }), "{answer:?}");
     }
-    assert_eq!((driven.uncounted(session), driven.uncounted(other)), (1, 0), "all are of one process");
-    let bobs = driven.connect(BOB);
-    bobs.send(1, &hello(Role::Provider, 1), &[], PATIENCE).unwrap();
-    assert!(matches!(driven.receive(&bobs), Message::Welcome { .. }), "another user has room");
+    assert_eq!(
+        (test_server.query_uncounted_processes(session), test_server.query_uncounted_processes(other)),
+        (1, 0),
+        "all refused connections are of one process"
+    );
+    let connection_of_bob = test_server.connect(BOB);
+    connection_of_bob.send(1, &hello_message(Role::Provider, 1), &[], TIME_LIMIT).unwrap();
+    assert!(
+        matches!(test_server.receive(&connection_of_bob), Message::Welcome { .. }),
+        "another user is not limited"
+    );
     silent.clear();
-    driven.run_until("they are dropped", |driven| (driven.links_of(ANN) == 0).then_some(()));
-    let admitted = driven.connect(ANN);
-    admitted.send(1, &hello(Role::Provider, 2), &[], PATIENCE).unwrap();
-    assert!(matches!(driven.receive(&admitted), Message::Welcome { .. }));
-    assert_eq!(driven.uncounted(session), 1);
+    test_server.run_until("all connections of Ann are dropped", |test_server| {
+        (test_server.count_links_of(ANN) == 0).then_some(())
+    });
+    let admitted = test_server.connect(ANN);
+    admitted.send(1, &hello_message(Role::Provider, 2), &[], TIME_LIMIT).unwrap();
+    assert!(matches!(test_server.receive(&admitted), Message::Welcome { .. }));
+    assert_eq!(test_server.query_uncounted_processes(session), 1);
 }
 
 #[test]
@@ -266,35 +280,35 @@ fn guest_with_unread_hellos_is_not_refused() {
     if !is_root() {
         return;
     }
-    let mut driven = Driven::new(Scope::System);
-    let connections: Vec<Connection> = (0..MAX_SILENT_OF_GUEST as u64 + 30)
+    let mut test_server = TestServer::new(Scope::System);
+    let connections: Vec<Connection> = (0..MAX_LINKS_BEFORE_HELLO_OF_GUEST as u64 + 30)
         .map(|instance| {
-            let connection = driven.connect(ANN);
-            connection.send(1, &hello(Role::Provider, instance), &[], PATIENCE).unwrap();
+            let connection = test_server.connect(ANN);
+            connection.send(1, &hello_message(Role::Provider, instance), &[], TIME_LIMIT).unwrap();
             connection
         })
         .collect();
     let mut welcome = 0;
     for connection in &connections {
-        match driven.receive(connection) {
+        match test_server.receive(connection) {
             Message::Welcome { .. } => welcome += 1,
             Message::Refused { reason, .. } => assert_eq!(reason, "this process has too many connections"),
             other => panic!("{other:?}"),
         }
     }
-    assert_eq!(welcome, crate::limits::MAX_PER_PROCESS);
+    assert_eq!(welcome, crate::limits::MAX_LINKS_OF_PROCESS);
 }
 
 #[test]
 fn message_that_came_in_time_is_read_after_the_deadline() {
-    let mut driven = Driven::new(Scope::Named);
-    let connection = driven.connect(rustix::process::geteuid().as_raw());
-    let silent = driven.connect(rustix::process::geteuid().as_raw());
-    driven.server.accept_all();
-    let last = driven.server.last_link;
-    connection.send(1, &hello(Role::Consumer, 1), &[], PATIENCE).unwrap();
-    driven.server.tick(Instant::now() + 2 * LINK_TIMEOUT);
-    assert!(driven.server.service.is_introduced(last - 1));
-    assert!(!driven.server.links.contains_key(&last), "it has sent nothing");
+    let mut test_server = TestServer::new(Scope::Named);
+    let connection = test_server.connect(rustix::process::geteuid().as_raw());
+    let silent = test_server.connect(rustix::process::geteuid().as_raw());
+    test_server.server.accept_all();
+    let last = test_server.server.last_link;
+    connection.send(1, &hello_message(Role::Consumer, 1), &[], TIME_LIMIT).unwrap();
+    test_server.server.tick(Instant::now() + 2 * LINK_TIMEOUT);
+    assert!(test_server.server.service.is_introduced(last - 1));
+    assert!(!test_server.server.links.contains_key(&last), "a link that has sent nothing is dropped");
     drop(silent);
 }

@@ -1,4 +1,4 @@
-//! Fair order of service when many connections are ready at once.
+//! Fair scheduling of connections that are ready at the same time.
 //!
 //! ```text
 //!   a turn:  hung up ─▶ listeners, inbox, signals ─▶ root and the daemon's own user ─▶ guests
@@ -6,26 +6,25 @@
 //!                                              GUEST_SLICE each, GUESTS_SLICE in total ┘
 //! ```
 //!
-//! 1. A connection may send [`MAX_IN_A_ROW`] messages in a row, a controller of root or the
-//!    daemon's own user one, and a guest's only as many as begin within its user's slice. The rest
-//!    stays ready for the next turn.
+//! 1. A connection may send [`MAX_MESSAGES_IN_A_ROW`] messages in a row, a controller of root or
+//!    the daemon's own user one, and a guest's only as many as begin within its user's slice.
+//!    Further messages stay ready for the next turn.
 //! 2. The first user of a turn is the one after the last of the previous turn, and likewise for the
-//!    connections of each user: no client waits forever.
-//!    A connection that was hung up is dropped once all its messages are handled, in a later turn if
-//!    need be. Until then, new connections of the same guest wait with their `Hello`: one of them
-//!    may replace it.
-//! 3. So all guests together delay root by at most two slices, one message, and the connections
-//!    that are accepted in one turn.
+//!    connections of each user: no client waits forever. A connection that was hung up is dropped
+//!    once all its messages are handled, in a later turn if need be. Until then, new connections of
+//!    the same guest wait with their `Hello`: one of them may replace it.
+//! 3. All guests together therefore delay root by at most two slices, one message, and the
+//!    connections that are accepted in one turn.
 //! 4. Messages of processes of root and the daemon's own user, including new connections, are
 //!    handled before the requests of their controllers: a process that registered, wrote and ended
 //!    before a stop was requested is in the session. While connections through which processes send
 //!    memory wait to be accepted, these controllers wait too, for at most [`MAX_UNACCEPTED`]
 //!    connections: the ones accepted after that were made after the request. No guest can make such
 //!    a connection. If none can be accepted for lack of descriptors, controllers wait for
-//!    [`MAX_RESTS`] pauses of the listeners; a session that is stopped then counts a process whose
-//!    events it may have missed.
+//!    [`MAX_LISTENER_PAUSES`] pauses of the listeners; a session that is stopped then counts a
+//!    process whose events it may have missed.
 //! 5. The loop does not read from a guest's controller whose request filled the queue of a process
-//!    until that queue has room again. The process has [`LINK_TIMEOUT`] to read; then it is
+//!    until that queue is short again. The process has [`LINK_TIMEOUT`] to read; then it is
 //!    dropped, which shows as lost events in its sessions.
 
 use std::collections::BTreeMap;
@@ -41,7 +40,7 @@ use crate::ids::LinkId;
 use crate::log::log_client;
 
 /// Maximum number of messages of one connection handled in a row.
-const MAX_IN_A_ROW: usize = 32;
+const MAX_MESSAGES_IN_A_ROW: usize = 32;
 /// Time for one guest in a turn.
 const GUEST_SLICE: Duration = Duration::from_millis(4);
 /// Time for all guests in a turn.
@@ -50,50 +49,50 @@ const GUESTS_SLICE: Duration = Duration::from_millis(20);
 /// Maximum number of connections that wait to be accepted at a listener.
 const MAX_UNACCEPTED: usize = BACKLOG as usize + 1;
 /// Maximum number of failed attempts to accept connections that a controller waits for.
-const MAX_RESTS: usize = 3;
+const MAX_LISTENER_PAUSES: usize = 3;
 
 /// Epoll flags for a closed other end.
-const ENDED: EventFlags = EventFlags::HUP.union(EventFlags::ERR);
+const HUNG_UP: EventFlags = EventFlags::HUP.union(EventFlags::ERR);
 
-/// The order of service, and the controllers that are held back.
+/// The positions of guests, and the controllers that wait.
 #[derive(Debug, Default)]
-pub(super) struct Turns {
+pub(super) struct TurnSchedule {
     guests: Rotation,
-    /// The same for connections that were hung up.
+    /// The positions of guests whose connections were hung up.
     ended_guests: Rotation,
     /// A process whose queue became long since this was last cleared.
     crowded: Option<LinkId>,
     /// Controllers that the loop does not read from, and the processes they wait for.
-    held: BTreeMap<LinkId, LinkId>,
+    paused_for_queue: BTreeMap<LinkId, LinkId>,
     /// Connections accepted in this turn, at a listener that receives memory.
     accepted: usize,
     /// Whether connections may wait there that this turn did not accept.
     are_more_waiting: bool,
     /// 1 if accepting failed in this turn and the listeners pause, else 0.
-    rests: usize,
-    /// For each controller that waits for connections to be accepted, what happened since.
-    waiting: BTreeMap<LinkId, Waited>,
+    pauses: usize,
+    /// The controllers that wait until connections are accepted.
+    waiting: BTreeMap<LinkId, ListenerProgress>,
     /// Controllers that the loop does not read from while the listeners pause.
     paused: Vec<LinkId>,
 }
 
-/// What happened at the listeners since a controller waits for them.
+/// The accepted connections and pauses since a controller began to wait.
 #[derive(Debug, Default)]
-struct Waited {
+struct ListenerProgress {
     accepted: usize,
-    rests: usize,
+    pauses: usize,
 }
 
 /// Whether a controller's request is handled now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Start {
+enum RequestStart {
     Now,
     /// Now, although connections made before the request cannot be accepted.
     Incomplete,
     Later,
 }
 
-impl Turns {
+impl TurnSchedule {
     /// Notes how many connections a listener that receives memory gave in this turn, and whether it
     /// may have more.
     pub(super) fn note_accepted(&mut self, count: usize, has_more: bool) {
@@ -102,24 +101,24 @@ impl Turns {
     }
 
     /// Notes that connections could not be accepted, and that the listeners pause.
-    pub(super) fn note_rest(&mut self) {
+    pub(super) fn note_pause(&mut self) {
         // All listeners pause together.
-        self.rests = 1;
+        self.pauses = 1;
     }
 
     /// Returns whether a controller with a request waits for connections made before the request.
-    fn start(&mut self, controller: LinkId) -> Start {
+    fn decide_start(&mut self, controller: LinkId) -> RequestStart {
         if !self.are_more_waiting {
             self.waiting.clear();
-            return Start::Now;
+            return RequestStart::Now;
         }
         let waited = self.waiting.entry(controller).or_default();
         waited.accepted += self.accepted;
-        waited.rests += self.rests;
+        waited.pauses += self.pauses;
         let start = match waited {
-            Waited { accepted: MAX_UNACCEPTED.., .. } => Start::Now,
-            Waited { rests: MAX_RESTS.., .. } => Start::Incomplete,
-            _ => return Start::Later,
+            ListenerProgress { accepted: MAX_UNACCEPTED.., .. } => RequestStart::Now,
+            ListenerProgress { pauses: MAX_LISTENER_PAUSES.., .. } => RequestStart::Incomplete,
+            _ => return RequestStart::Later,
         };
         self.waiting.remove(&controller);
         start
@@ -129,17 +128,16 @@ impl Turns {
 /// The positions at which the next turn of the guests continues.
 #[derive(Debug, Default)]
 struct Rotation {
-    /// The guest served last.
     last_guest: u32,
     /// The connection served last, for each guest of the last turn.
     last_links: BTreeMap<u32, LinkId>,
 }
 
-type Ready = (LinkId, EventFlags);
-type ReadyGuests = BTreeMap<u32, Vec<Ready>>;
+type ReadyLink = (LinkId, EventFlags);
+type ReadyGuests = BTreeMap<u32, Vec<ReadyLink>>;
 
 impl Server {
-    /// Handles what is ready, in the order described above.
+    /// Handles ready tokens and links in the order that the module documentation describes.
     pub(super) fn serve_ready(&mut self, ready: impl Iterator<Item = (u64, EventFlags)>) {
         let (mut tokens, mut ended, mut own) = (Vec::new(), Vec::new(), Vec::new());
         let (mut ended_guests, mut guests) = (ReadyGuests::new(), ReadyGuests::new());
@@ -150,11 +148,11 @@ impl Server {
             }
             match self.links.get(&token).map(|link| link.peer()) {
                 Some(peer) if self.service.access().is_guest(&peer) => {
-                    let has_ended = flags.intersects(ENDED);
+                    let has_ended = flags.intersects(HUNG_UP);
                     let group = if has_ended { &mut ended_guests } else { &mut guests };
                     group.entry(peer.uid).or_default().push((token, flags));
                 }
-                Some(_) if flags.intersects(ENDED) && !self.is_own_controller(token) => {
+                Some(_) if flags.intersects(HUNG_UP) && !self.is_own_controller(token) => {
                     ended.push((token, flags));
                 }
                 _ => own.push((token, flags)),
@@ -167,9 +165,9 @@ impl Server {
         self.serve_guests(&ended_guests, &mut rotation);
         self.turns.ended_guests = rotation;
         let last_link = self.last_link;
-        (self.turns.accepted, self.turns.are_more_waiting, self.turns.rests) = (0, false, 0);
+        (self.turns.accepted, self.turns.are_more_waiting, self.turns.pauses) = (0, false, 0);
         tokens.into_iter().for_each(|token| self.serve_token(token));
-        self.turns.are_more_waiting |= self.resting_until.is_some() && self.home.has_unaccepted();
+        self.turns.are_more_waiting |= self.paused_until.is_some() && self.served_folder.has_unaccepted();
         for id in last_link.saturating_add(1)..=self.last_link {
             if !self.is_guest(id) {
                 self.serve_link(id, EventFlags::IN, None);
@@ -177,12 +175,13 @@ impl Server {
         }
         own.sort_by_key(|(id, _)| self.is_own_controller(*id));
         for (id, flags) in own {
-            let start = if self.is_own_controller(id) { self.turns.start(id) } else { Start::Now };
-            if start == Start::Later {
-                self.delay(id, flags);
+            let start =
+                if self.is_own_controller(id) { self.turns.decide_start(id) } else { RequestStart::Now };
+            if start == RequestStart::Later {
+                self.defer_request(id, flags);
                 continue;
             }
-            self.service.set_incomplete(start == Start::Incomplete);
+            self.service.set_incomplete(start == RequestStart::Incomplete);
             self.serve_link(id, flags, None);
             self.service.set_incomplete(false);
         }
@@ -198,20 +197,20 @@ impl Server {
     }
 
     /// Leaves the request of a controller for a later turn, after the pause if the listeners pause.
-    fn delay(&mut self, id: LinkId, flags: EventFlags) {
+    fn defer_request(&mut self, id: LinkId, flags: EventFlags) {
         if flags.contains(EventFlags::OUT) {
-            self.flush(id);
+            self.flush_link(id);
         }
-        if self.resting_until.is_some() && !self.turns.paused.contains(&id) {
+        if self.paused_until.is_some() && !self.turns.paused.contains(&id) {
             self.turns.paused.push(id);
-            self.set_held(id, true);
+            self.set_reading_paused(id, true);
         }
     }
 
     /// Reads again from controllers that waited until the listeners resume.
-    pub(super) fn release_paused(&mut self) {
+    pub(super) fn resume_paused(&mut self) {
         for id in std::mem::take(&mut self.turns.paused) {
-            self.set_held(id, false);
+            self.set_reading_paused(id, false);
         }
     }
 
@@ -235,7 +234,7 @@ impl Server {
         for (uid, links) in order {
             let last = last.get(uid).copied();
             let now = Instant::now();
-            // A user who has no turn keeps the position.
+            // A user without time in this turn keeps the position.
             let served = if now >= until {
                 last
             } else {
@@ -246,9 +245,9 @@ impl Server {
         }
     }
 
-    /// Serves the connections of one guest, starting after the one served last; returns the one
-    /// that it served last.
-    fn serve_guest(&mut self, links: &[Ready], last: LinkId, until: Instant) -> Option<LinkId> {
+    /// Serves the connections of one guest, starting after connection `last`; returns the last
+    /// served connection.
+    fn serve_guest(&mut self, links: &[ReadyLink], last: LinkId, until: Instant) -> Option<LinkId> {
         let mut links = links.to_vec();
         links.sort_unstable_by_key(|(id, _)| (*id <= last, *id));
         let mut served = None;
@@ -265,12 +264,12 @@ impl Server {
     /// Handles the messages of a link, as far as they begin in time.
     pub(super) fn serve_link(&mut self, id: LinkId, flags: EventFlags, until: Option<Instant>) {
         if flags.contains(EventFlags::OUT) {
-            self.flush(id);
+            self.flush_link(id);
         }
-        let ended = flags.intersects(ENDED);
+        let ended = flags.intersects(HUNG_UP);
         // Messages sent before the end still count, those of a guest in later turns if need be.
         let mut is_unread = false;
-        let max_messages = if ended { usize::MAX } else { MAX_IN_A_ROW };
+        let max_messages = if ended { usize::MAX } else { MAX_MESSAGES_IN_A_ROW };
         for _ in 0..max_messages {
             let Some(link) = self.links.get(&id) else { return };
             self.turns.crowded = None;
@@ -280,14 +279,15 @@ impl Server {
                     self.after_hello(id);
                 }
                 Received::Nothing => break,
-                Received::Malformed(reason) => self.service.malformed(id, &reason),
+                Received::Malformed(reason) => self.service.reject_malformed(id, &reason),
                 Received::Closed => return self.drop_link(id),
             }
             self.apply_effects();
-            // A later request may depend on what processes have sent since this turn began.
-            let is_held = self.hold_for_crowded(id) || self.is_own_controller(id);
+            // A later request may depend on messages that processes have sent since this turn
+            // began.
+            let is_reading_paused = self.pause_for_crowded(id) || self.is_own_controller(id);
             is_unread = until.is_some_and(|until| Instant::now() >= until);
-            if (is_held && !ended) || is_unread {
+            if (is_reading_paused && !ended) || is_unread {
                 break;
             }
         }
@@ -326,30 +326,35 @@ impl Server {
 
     /// Stops reading from a guest's controller that has just made a queue long; returns whether it
     /// did.
-    fn hold_for_crowded(&mut self, id: LinkId) -> bool {
+    fn pause_for_crowded(&mut self, id: LinkId) -> bool {
         let Some(process) = self.turns.crowded.take().filter(|process| *process != id) else { return false };
         if !self.is_guest(id) || !self.service.may_send_files(id) {
             return false;
         }
-        self.set_held(id, true);
-        self.turns.held.insert(id, process);
+        self.set_reading_paused(id, true);
+        self.turns.paused_for_queue.insert(id, process);
         true
     }
 
-    /// Reads again from controllers whose processes have room, or are gone.
-    pub(super) fn release_held(&mut self) {
+    /// Reads again from controllers whose processes have a short queue or are gone.
+    pub(super) fn resume_uncrowded(&mut self) {
         let is_crowded = |process: &LinkId| self.links.get(process).is_some_and(|link| link.is_crowded);
-        let free: Vec<LinkId> =
-            self.turns.held.iter().filter(|(_, process)| !is_crowded(process)).map(|(id, _)| *id).collect();
+        let free: Vec<LinkId> = self
+            .turns
+            .paused_for_queue
+            .iter()
+            .filter(|(_, process)| !is_crowded(process))
+            .map(|(id, _)| *id)
+            .collect();
         for id in free {
-            self.turns.held.remove(&id);
-            self.set_held(id, false);
+            self.turns.paused_for_queue.remove(&id);
+            self.set_reading_paused(id, false);
         }
     }
 
-    fn set_held(&mut self, id: LinkId, is_held: bool) {
+    fn set_reading_paused(&mut self, id: LinkId, is_reading_paused: bool) {
         let Some(link) = self.links.get_mut(&id) else { return };
-        link.is_held = is_held;
+        link.is_reading_paused = is_reading_paused;
         if link.watch(&self.epoll, id).is_err() {
             self.drop_link(id);
         }
@@ -357,7 +362,7 @@ impl Server {
 
     /// Drops a link whose deadline has passed, unless it has sent a message that the loop had no
     /// time to read.
-    pub(super) fn drop_silent(&mut self, id: LinkId, deadline: Instant) {
+    pub(super) fn drop_expired(&mut self, id: LinkId, deadline: Instant) {
         self.serve_link(id, EventFlags::IN, Some(deadline));
         if self.links.get(&id).is_some_and(|link| link.expires == Some(deadline)) {
             self.drop_link(id);
@@ -383,38 +388,50 @@ mod tests {
     const CONTROLLER: LinkId = 20;
 
     /// Returns when a controller's request is handled in a turn with these events.
-    fn turn(turns: &mut Turns, accepted: usize, has_failed: bool, has_more: bool) -> Start {
-        (turns.accepted, turns.are_more_waiting, turns.rests) = (0, false, 0);
+    fn run_turn(turns: &mut TurnSchedule, accepted: usize, has_failed: bool, has_more: bool) -> RequestStart {
+        (turns.accepted, turns.are_more_waiting, turns.pauses) = (0, false, 0);
         turns.note_accepted(accepted, has_more);
         if has_failed {
-            turns.note_rest();
-            turns.note_rest();
+            turns.note_pause();
+            turns.note_pause();
         }
-        turns.start(CONTROLLER)
+        turns.decide_start(CONTROLLER)
     }
 
     #[test]
     fn request_waits_for_connections_that_were_made_before_it() {
-        let mut turns = Turns::default();
-        assert_eq!(turn(&mut turns, 0, false, false), Start::Now);
+        let mut turns = TurnSchedule::default();
+        assert_eq!(run_turn(&mut turns, 0, false, false), RequestStart::Now);
         for _ in 0..2 {
-            assert_eq!(turn(&mut turns, MAX_UNACCEPTED - 1, false, true), Start::Later);
-            assert_eq!(turn(&mut turns, 0, false, false), Start::Now, "all are accepted");
+            assert_eq!(run_turn(&mut turns, MAX_UNACCEPTED - 1, false, true), RequestStart::Later);
+            assert_eq!(
+                run_turn(&mut turns, 0, false, false),
+                RequestStart::Now,
+                "all connections are accepted"
+            );
         }
-        assert_eq!(turn(&mut turns, MAX_UNACCEPTED - 1, false, true), Start::Later);
-        assert_eq!(turn(&mut turns, 1, false, true), Start::Now, "the others were made later");
+        assert_eq!(run_turn(&mut turns, MAX_UNACCEPTED - 1, false, true), RequestStart::Later);
+        assert_eq!(
+            run_turn(&mut turns, 1, false, true),
+            RequestStart::Now,
+            "the other connections were made after the request"
+        );
     }
 
     #[test]
     fn request_waits_for_a_few_pauses_of_the_listeners() {
-        let mut turns = Turns::default();
-        for rest in 1..MAX_RESTS {
-            assert_eq!(turn(&mut turns, 0, true, true), Start::Later, "{rest}");
-            assert_eq!(turn(&mut turns, 0, false, true), Start::Later, "during the pause");
+        let mut turns = TurnSchedule::default();
+        for rest in 1..MAX_LISTENER_PAUSES {
+            assert_eq!(run_turn(&mut turns, 0, true, true), RequestStart::Later, "{rest}");
+            assert_eq!(
+                run_turn(&mut turns, 0, false, true),
+                RequestStart::Later,
+                "the request waits during the pause"
+            );
         }
-        assert_eq!(turn(&mut turns, 0, true, true), Start::Incomplete);
-        assert_eq!(turn(&mut turns, 0, true, true), Start::Later, "the next request waits again");
-        assert_eq!(turn(&mut turns, 1, false, false), Start::Now, "descriptors are free again");
-        assert_eq!(turn(&mut turns, 0, true, true), Start::Later);
+        assert_eq!(run_turn(&mut turns, 0, true, true), RequestStart::Incomplete);
+        assert_eq!(run_turn(&mut turns, 0, true, true), RequestStart::Later, "the next request waits again");
+        assert_eq!(run_turn(&mut turns, 1, false, false), RequestStart::Now, "descriptors are free again");
+        assert_eq!(run_turn(&mut turns, 0, true, true), RequestStart::Later);
     }
 }

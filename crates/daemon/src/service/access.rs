@@ -1,20 +1,20 @@
 //! Access control: the connections, the identity at the other end of each, and its rights.
 //!
 //! ```text
-//!   Hello ─▶ common version? ─▶ role allowed? ─▶ provider: new, and is there room? ─▶ Welcome
+//!   Hello ─▶ common version? ─▶ role allowed? ─▶ provider: new, below limits? ─▶ Welcome
 //!                 └──────────────────┴───────────────┴─ no: Refused with the reason, Close,
 //!                                                       a line in the log
 //!   request ─▶ check_right(link, object, right) ─ missing ─▶ ERROR_ACCESS_DENIED, line in the log
 //!                              the error names the right, the object and the remedy
 //! ```
 //!
-//! Stopping and flushing a session requires the right to run one like it: the published table
-//! covers starting and updating, and a user who may replace the file of a session can end its
-//! recording. `changes` holds how access lists are changed.
+//! Stopping or flushing a session requires the rights to start such a session. The published table
+//! covers only starting and updating, and a user who may replace the file of a session can end its
+//! recording. `changes` changes access lists.
 //!
 //! The daemon is also a controller: it starts autologgers through the same requests as any
-//! controller, over the link [`OWN`], which has no connection. The server passes messages to this
-//! link on to the part of the daemon that made the request; the link is never closed.
+//! controller, over the link [`OWN_LINK`], which has no connection. The server passes messages to
+//! this link on to the part of the daemon that made the request; the link is never closed.
 
 mod changes;
 mod client;
@@ -31,24 +31,24 @@ use traceweir_session::config::is_system_logger;
 use traceweir_transport::message::{Role, SessionConfig, common_version};
 use traceweir_transport::socket::Peer;
 
-use crate::access::{Access, GROUP, Identity};
+use crate::access::{AccessRules, CONTROLLER_GROUP, UserIdentity};
 use crate::error::Refusal;
 use crate::ids::LinkId;
 use crate::limits::Claimant;
 use crate::log::log_refusal;
 use crate::process::{self, ProcessKey};
-use changes::Changes;
-pub(super) use client::{Client, ConsumerState, PeerName};
+use changes::PendingChanges;
+pub(super) use client::{ConnectedClient, ConsumerState, PeerName};
 
 /// The link of the daemon itself; connections have higher numbers.
-pub(crate) const OWN: LinkId = 0;
+pub(crate) const OWN_LINK: LinkId = 0;
 
 /// The connections and their rights.
 #[derive(Debug)]
 pub(super) struct AccessControl {
-    rules: Access,
-    clients: BTreeMap<LinkId, Client>,
-    changes: Changes,
+    rules: AccessRules,
+    clients: BTreeMap<LinkId, ConnectedClient>,
+    changes: PendingChanges,
     /// GUIDs that were generated for sessions which run, or whose outcome is kept.
     generated: BTreeSet<Guid>,
 }
@@ -59,7 +59,7 @@ pub(super) fn rights_to_run(config: &SessionConfig) -> Rights {
 }
 
 /// Returns the rights for a kind of session. A session that is neither live nor written to a file
-/// is in memory, to be written to a file later.
+/// keeps its events in memory and can write them to a file later.
 pub(super) fn rights_for(is_live: bool, has_file: bool) -> Rights {
     match (is_live, has_file) {
         (true, false) => Rights::TRACELOG_CREATE_REALTIME,
@@ -70,46 +70,46 @@ pub(super) fn rights_for(is_live: bool, has_file: bool) -> Rights {
 
 impl AccessControl {
     /// Creates access control by these rules, without connections.
-    pub(super) fn new(rules: Access) -> Self {
-        Self { rules, clients: BTreeMap::new(), changes: Changes::default(), generated: BTreeSet::new() }
+    pub(super) fn new(rules: AccessRules) -> Self {
+        Self {
+            rules,
+            clients: BTreeMap::new(),
+            changes: PendingChanges::default(),
+            generated: BTreeSet::new(),
+        }
     }
 
-    /// Returns the access rules.
-    pub(super) fn rules(&self) -> &Access {
+    pub(super) fn rules(&self) -> &AccessRules {
         &self.rules
     }
 
-    /// Returns the access rules for modification.
     #[cfg(test)]
-    pub(super) fn rules_mut(&mut self) -> &mut Access {
+    pub(super) fn rules_mut(&mut self) -> &mut AccessRules {
         &mut self.rules
     }
 
-    /// Adds a connection.
-    pub(super) fn add_client(&mut self, link: LinkId, client: Client) {
+    pub(super) fn add_client(&mut self, link: LinkId, client: ConnectedClient) {
         self.clients.insert(link, client);
     }
 
     /// Adds the daemon itself as a controller.
-    pub(super) fn add_own(&mut self, now: Instant) {
-        self.clients.insert(OWN, Client::own(now));
+    pub(super) fn add_own_link(&mut self, now: Instant) {
+        self.clients.insert(OWN_LINK, ConnectedClient::for_daemon(now));
     }
 
-    /// Removes a connection.
-    pub(super) fn remove_client(&mut self, link: LinkId) -> Option<Client> {
+    pub(super) fn remove_client(&mut self, link: LinkId) -> Option<ConnectedClient> {
         self.clients.remove(&link)
     }
 
-    pub(super) fn client(&self, link: LinkId) -> Option<&Client> {
+    pub(super) fn client(&self, link: LinkId) -> Option<&ConnectedClient> {
         self.clients.get(&link)
     }
 
-    pub(super) fn client_mut(&mut self, link: LinkId) -> Option<&mut Client> {
+    pub(super) fn client_mut(&mut self, link: LinkId) -> Option<&mut ConnectedClient> {
         self.clients.get_mut(&link)
     }
 
-    /// Returns all connections.
-    pub(super) fn clients(&self) -> impl Iterator<Item = &Client> {
+    pub(super) fn clients(&self) -> impl Iterator<Item = &ConnectedClient> {
         self.clients.values()
     }
 
@@ -124,7 +124,7 @@ impl AccessControl {
 
     /// Returns the user at the other end of a connection.
     pub(super) fn uid(&self, link: LinkId) -> Result<u32, Refusal> {
-        self.peer(link).map(|peer| peer.uid).ok_or_else(closed)
+        self.peer(link).map(|peer| peer.uid).ok_or_else(closed_connection)
     }
 
     /// Returns the user that resources are charged to; the user of a closed connection counts as a
@@ -134,7 +134,7 @@ impl AccessControl {
     }
 
     /// Returns the process at the other end of a connection and its identity with all groups.
-    pub(super) fn process_and_identity(&self, link: LinkId) -> Option<(u32, Identity)> {
+    pub(super) fn process_and_identity(&self, link: LinkId) -> Option<(u32, UserIdentity)> {
         self.client(link).map(|client| (client.peer.pid, client.identity.clone()))
     }
 
@@ -146,14 +146,14 @@ impl AccessControl {
     /// Checks that the peer of a connection may have a role; returns the version of the protocol.
     pub(super) fn admit(&self, link: LinkId, versions: (u16, u16), role: Role) -> Result<u16, Refusal> {
         let version = common_version(versions).map_err(|e| Refusal::new(e.status(), e.to_string()))?;
-        let client = self.client(link).ok_or_else(closed)?;
+        let client = self.client(link).ok_or_else(closed_connection)?;
         if client.knocked && role != Role::Provider {
             return Err(Refusal::new(
                 Status::ERROR_INVALID_PARAMETER,
                 "a connection that the daemon opened is for a provider only",
             ));
         }
-        if !self.rules.allows(&client.identity, role) {
+        if !self.rules.admits(&client.identity, role) {
             let reason = admission_refusal(role, client.peer.uid);
             return Err(Refusal::new(Status::ERROR_ACCESS_DENIED, reason));
         }
@@ -168,20 +168,24 @@ impl AccessControl {
         object: Guid,
         right: impl Into<Rights>,
     ) -> Result<(), Refusal> {
-        let client = self.client(link).ok_or_else(closed)?;
-        let missing = self.rules.missing(&client.identity, object, right.into());
+        let client = self.client(link).ok_or_else(closed_connection)?;
+        let missing = self.rules.missing_rights(&client.identity, object, right.into());
         if missing.is_empty() {
             return Ok(());
         }
-        let (what, uid, pid) = (describe_object(object, missing), client.peer.uid, client.peer.pid);
-        log_refusal!("uid {uid}, process {pid}: no {missing} on {what}");
-        let remedy = remedy(&typed(object), uid, missing);
-        Err(Refusal::new(Status::ERROR_ACCESS_DENIED, format!("this needs {missing} on {what}; {remedy}")))
+        let (object_name, uid, pid) = (describe_object(object, missing), client.peer.uid, client.peer.pid);
+        log_refusal!("uid {uid}, process {pid}: no {missing} on {object_name}");
+        let remedy = grant_command(&object_argument(object), uid, missing);
+        Err(Refusal::new(
+            Status::ERROR_ACCESS_DENIED,
+            format!("this needs {missing} on {object_name}; {remedy}"),
+        ))
     }
 
     /// Like [`check_right`](Self::check_right), without logging a refusal.
     pub(super) fn has_right(&self, link: LinkId, object: Guid, right: Rights) -> bool {
-        self.client(link).is_some_and(|client| self.rules.missing(&client.identity, object, right).is_empty())
+        self.client(link)
+            .is_some_and(|client| self.rules.missing_rights(&client.identity, object, right).is_empty())
     }
 
     /// Checks that the peer of a connection may enable a provider at all, in whichever session.
@@ -196,9 +200,9 @@ impl AccessControl {
             || self.check_right(link, config.guid, Rights::TRACELOG_LOG_EVENT).is_ok()
     }
 
-    /// Checks that the peer of a connection may start a session of this kind, read it, or have it
-    /// written to a file of its own: seeing what another user's session records shows as much of
-    /// the machine. The kind of session counts, not the groups it wants now: these can grow at any
+    /// Checks that the peer of a connection may start a session of this kind, read it, or have its
+    /// events written to a file. Reading another user's system logger shows as much of the machine
+    /// as starting one. The kind of session counts, not its current groups, which can change at any
     /// moment.
     pub(super) fn check_kernel_access(&self, link: LinkId, config: &SessionConfig) -> Result<(), Refusal> {
         if is_system_logger(config) { self.check_kernel_right(link) } else { Ok(()) }
@@ -213,15 +217,18 @@ impl AccessControl {
         self.check_profiling(link).map_err(about_kernel_events)
     }
 
-    /// Checks that the peer of a connection may profile the system. Its process must be the one
-    /// that connected, and must have had the right then and still have it: a process can execute
-    /// another program meanwhile, whose right must not serve the holder of the connection.
+    /// Checks that the peer of a connection may profile the system. The process must be the one
+    /// that connected, must have had the right when it connected, and must still have it. A process
+    /// can execute another program meanwhile, and the right of that program must not serve the
+    /// holder of the connection.
     pub(super) fn check_profiling(&self, link: LinkId) -> Result<(), Refusal> {
-        let may = self.client(link).is_some_and(|client| {
-            let may = client.could_profile && process::may_profile(client.peer.pid, client.peer.uid);
-            may && client.process.is_some() && ProcessKey::from_pid(client.peer.pid) == client.process
+        let is_permitted = self.client(link).is_some_and(|client| {
+            let is_permitted = client.could_profile && process::may_profile(client.peer.pid, client.peer.uid);
+            is_permitted
+                && client.process.is_some()
+                && ProcessKey::from_pid(client.peer.pid) == client.process
         });
-        if may {
+        if is_permitted {
             return Ok(());
         }
         let reason = "profiling the system requires CAP_PERFMON or CAP_SYS_ADMIN: run as root, or grant it with setcap cap_perfmon+ep PROGRAM";
@@ -242,11 +249,11 @@ pub(super) fn about_kernel_events(refusal: Refusal) -> Refusal {
     Refusal { reason: format!("kernel events: {}", refusal.reason), ..refusal }
 }
 
-fn closed() -> Refusal {
+fn closed_connection() -> Refusal {
     Refusal::new(Status::ERROR_INVALID_HANDLE, "the connection is closed")
 }
 
-/// Returns the reason why a user is refused who is in no access list.
+/// Returns the reason for refusing a user whom no access list names.
 fn admission_refusal(role: Role, uid: u32) -> String {
     match role {
         Role::Provider => format!(
@@ -254,14 +261,14 @@ fn admission_refusal(role: Role, uid: u32) -> String {
         ),
         Role::Controller => format!(
             "uid {uid} may not control this daemon's sessions: no list grants it one of the rights query, change-access, create-realtime, \
-             create-file and enable, which the built-in list grants to the group {GROUP}; an administrator can put the user in it with: \
-             usermod -aG {GROUP} USER, or grant a right with: weir access grant OBJECT --user {uid} RIGHT…"
+             create-file and enable, which the built-in list grants to the group {CONTROLLER_GROUP}; an administrator can put the user in it with: \
+             usermod -aG {CONTROLLER_GROUP} USER, or grant a right with: weir access grant OBJECT --user {uid} RIGHT…"
         ),
         Role::Consumer => {
             let right = Rights::TRACELOG_ACCESS_REALTIME;
-            let remedy = remedy("SESSION", uid, right);
+            let remedy = grant_command("SESSION", uid, right);
             format!(
-                "uid {uid} may not read this daemon's sessions, which needs {right} on the session (the built-in list grants it to the group {GROUP}); {remedy}"
+                "uid {uid} may not read this daemon's sessions, which needs {right} on the session (the built-in list grants it to the group {CONTROLLER_GROUP}); {remedy}"
             )
         }
     }
@@ -284,13 +291,13 @@ fn describe_object(object: Guid, rights: Rights) -> String {
     format!("{kind} {{{object}}}")
 }
 
-/// Returns an object as it is typed on a command line.
-fn typed(object: Guid) -> String {
+/// Returns the command-line argument for an object.
+fn object_argument(object: Guid) -> String {
     if object == DEFAULT_TRACE_SECURITY { "default".to_owned() } else { object.to_string() }
 }
 
 /// Returns the command with which an administrator can grant the rights.
-fn remedy(object: &str, uid: u32, rights: Rights) -> String {
+fn grant_command(object: &str, uid: u32, rights: Rights) -> String {
     let named = Rights::NAMED.iter().filter(|(right, ..)| rights.contains(*right));
     let names: String = named.map(|(.., short)| format!(" {short}")).collect();
     format!("an administrator can grant it with: weir access grant {object} --user {uid}{names}")

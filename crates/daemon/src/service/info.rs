@@ -18,7 +18,7 @@ use traceweir_session::info::{Machine, Settings, System, local_answer};
 use traceweir_transport::cpu;
 use traceweir_transport::message::{Properties, SessionConfig};
 
-use super::sessions::Sessions;
+use super::sessions::SessionTable;
 use crate::error::Refusal;
 use crate::log::log_client;
 
@@ -26,14 +26,14 @@ use crate::log::log_client;
 #[derive(Debug, Default)]
 pub(super) struct Information {
     sessions: BTreeMap<u64, Settings>,
-    periodic: BTreeMap<u64, Periodic>,
+    periodic: BTreeMap<u64, PeriodicCapture>,
     system: System,
     machine: OnceCell<Machine>,
 }
 
 /// The providers whose state a session requests periodically.
 #[derive(Debug)]
-struct Periodic {
+struct PeriodicCapture {
     every: Duration,
     next: Instant,
     providers: Vec<Guid>,
@@ -45,7 +45,7 @@ impl Information {
         self.periodic.values().map(|periodic| periodic.next).min()
     }
 
-    /// Returns whether no setting is stored that outlives sessions.
+    /// Returns whether the system has its default settings.
     pub(super) fn has_no_system_settings(&self) -> bool {
         self.system.is_default()
     }
@@ -60,7 +60,7 @@ impl Information {
     pub(super) fn take_due(&mut self, now: Instant) -> Vec<(u64, Vec<Guid>)> {
         let mut due = Vec::new();
         for (session, periodic) in self.periodic.iter_mut().filter(|(_, periodic)| periodic.next <= now) {
-            // A daemon that could not run in time asks once, not for each missed time.
+            // A daemon that was delayed requests the state once, not once per missed period.
             let on_schedule = periodic.next + periodic.every;
             periodic.next = if on_schedule > now { on_schedule } else { now + periodic.every };
             due.push((*session, periodic.providers.clone()));
@@ -82,8 +82,8 @@ impl Information {
         (&self.system, self.machine())
     }
 
-    /// Returns the settings of a session at its start: stacks of kernel events, if it asks for
-    /// some.
+    /// Returns the settings that a session starts with: stacks of kernel events, if the start
+    /// requests stacks.
     pub(super) fn settings_at_start(
         &self,
         config: &SessionConfig,
@@ -94,9 +94,9 @@ impl Information {
         }
         let class = InfoClass::TraceStackTracingInfo;
         check_kind(class.rules(), config)?;
-        let set = Set::from_bytes(class.number(), Some(stacks), stacks.len()).map_err(refusal)?;
+        let set = Set::from_bytes(class.number(), Some(stacks), stacks.len()).map_err(refuse_malformed)?;
         let mut settings = Settings::default();
-        settings.set(&set, self.machine()).map_err(|e| not_done(class, e.into()))?;
+        settings.set(&set, self.machine()).map_err(|e| log_if_unsupported(class, e.into()))?;
         Ok(Some(settings))
     }
 
@@ -105,8 +105,7 @@ impl Information {
         self.system = system;
     }
 
-    /// Stores the settings of a session.
-    pub(super) fn keep(&mut self, session: u64, settings: Settings) {
+    pub(super) fn store_settings(&mut self, session: u64, settings: Settings) {
         self.sessions.insert(session, settings);
     }
 
@@ -114,19 +113,23 @@ impl Information {
         self.sessions.get(&session).cloned().unwrap_or_default()
     }
 
-    /// Sets whose state a session requests periodically, from `now` on.
-    pub(super) fn repeat(&mut self, session: u64, periodic: Option<&PeriodicCaptureState>, now: Instant) {
+    /// Sets the providers whose state a session requests periodically, from `now` on.
+    pub(super) fn set_periodic_capture(
+        &mut self,
+        session: u64,
+        periodic: Option<&PeriodicCaptureState>,
+        now: Instant,
+    ) {
         self.periodic.remove(&session);
         let Some(PeriodicCaptureState { seconds, providers }) = periodic else { return };
         let every = Duration::from_secs(u64::from(*seconds));
         let (next, providers) = (now + every, providers.clone());
-        self.periodic.insert(session, Periodic { every, next, providers });
+        self.periodic.insert(session, PeriodicCapture { every, next, providers });
     }
 
-    /// Answers a query about a session.
-    pub(super) fn answer_of_session(
+    pub(super) fn answer_about_session(
         &self,
-        sessions: &Sessions,
+        sessions: &SessionTable,
         id: u64,
         config: &SessionConfig,
         query: Query,
@@ -136,14 +139,14 @@ impl Information {
         match query {
             Query::SystemTraceEnableFlags => Ok(Answer::SystemTraceEnableFlags(groups())),
             Query::StreamCount => Ok(Answer::StreamCount(stream_count(config, cpu::possible()).into())),
-            query => self.settings(id).answer(query).ok_or_else(not_queried),
+            query => self.settings(id).answer(query).ok_or_else(not_queryable),
         }
     }
 
     /// Answers a query about the system. `shown`: the sessions that the requester may query.
-    pub(super) fn answer_of_system(
+    pub(super) fn answer_about_system(
         &self,
-        sessions: &Sessions,
+        sessions: &SessionTable,
         shown: impl FnOnce() -> Vec<Properties>,
         query: Query,
     ) -> Result<Answer, Refusal> {
@@ -160,7 +163,7 @@ impl Information {
                 });
                 Answer::PmcSessions(all.collect())
             }
-            query => local_answer(query, || machine)?.ok_or_else(not_queried)?,
+            query => local_answer(query, || machine)?.ok_or_else(not_queryable)?,
         })
     }
 }
@@ -174,17 +177,16 @@ pub(super) fn check_kind(rules: Rules, config: &SessionConfig) -> Result<(), Ref
     Ok(())
 }
 
-fn not_queried() -> Refusal {
+fn not_queryable() -> Refusal {
     Refusal::new(Status::ERROR_NOT_SUPPORTED, "this information class cannot be queried")
 }
 
-/// Returns the refusal for malformed information.
-pub(super) fn refusal(e: traceweir_format::Error) -> Refusal {
+pub(super) fn refuse_malformed(e: traceweir_format::Error) -> Refusal {
     Refusal::new(e.status(), e.to_string())
 }
 
 /// Logs a refusal about something that the machine does not support.
-pub(super) fn not_done(class: InfoClass, refusal: Refusal) -> Refusal {
+pub(super) fn log_if_unsupported(class: InfoClass, refusal: Refusal) -> Refusal {
     if refusal.status == Status::ERROR_NOT_SUPPORTED {
         log_client!("{} is not set: {refusal}", class.name());
     }

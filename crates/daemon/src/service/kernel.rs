@@ -1,17 +1,16 @@
-//! System loggers: which ones exist, what they want from the kernel, and how that changes while
-//! they run.
+//! System loggers: their capture settings, and how these change while the sessions run.
 //!
 //! ```text
-//!   Start ─▶ rights, room ─▶ Running ─(own thread: kernel::begin)─▶ began
+//!   Start ─▶ rights, limits ─▶ Running ─(own thread: open_capture)─▶ store_capture
 //!   Update of EnableFlags ─┐
-//!   classes 3 to 9, 28     ├─▶ change ─(own thread: kernel::apply_steps)─▶ KernelChanged
-//!   enable of a system     │         │            ─▶ kept, passed to the session, answered
+//!   classes 3 to 9, 28     ├─▶ change ─(own thread: apply_capture_steps)─▶ KernelChanged
+//!   enable of a system     │         │            ─▶ stored, passed to the session, answered
 //!   provider               ┘         └─ one at a time: later requests wait in order, guests last
 //! ```
 //!
-//! A change that the kernel refuses is not kept: everything stays as it was, and the controller
-//! gets the reason. A session that wants no events starts without a capture if none can be opened,
-//! and gets one when it wants events.
+//! A change that the kernel refuses changes nothing, and the controller gets the reason. A session
+//! that wants no events starts without a capture if the capture cannot be opened. The capture is
+//! opened when the session wants events.
 
 mod loggers;
 mod requests;
@@ -26,43 +25,50 @@ use traceweir_session::info::{Settings, System};
 use traceweir_transport::message::{Control, EnableParams, Message};
 
 use super::core::Core;
-use super::notice::{Notice, spawn_file_thread};
+use super::notice::{ThreadNotice, spawn_file_thread};
 use super::sessions::UpdateRequest;
-use super::turn::Turn;
+use super::turn::ServiceTurn;
 use crate::error::Refusal;
 use crate::filter;
 use crate::ids::ReplyTo;
 use crate::kernel::{self, OpenCapture, RequestedGroups};
-use crate::limits::{Claimant, MAX_WAITING, MAX_WAITING_OF_GUEST, MAX_WAITING_OF_GUESTS};
+use crate::limits::{
+    Claimant, MAX_DEFERRED_REQUESTS, MAX_DEFERRED_REQUESTS_OF_GUEST, MAX_DEFERRED_REQUESTS_OF_GUESTS,
+};
 use crate::log::log_client;
 use crate::logfile::PassedDescriptors;
-use crate::registry::{Registry, Target};
+use crate::registry::{EnableTarget, Registry};
 
 pub(super) use loggers::SystemLoggers;
 use loggers::log_missing;
 pub(super) use requests::only_for_system_loggers;
 
-/// What waits while the kernel is being asked for something else.
-pub(super) enum Waiting {
-    Request(ReplyTo, Claimant, Box<Message>, PassedDescriptors),
-    /// Compare what a session wants with what it gets.
+/// Work that waits until the current kernel change has finished.
+pub(super) enum DeferredWork {
+    Request {
+        reply_to: ReplyTo,
+        claimant: Claimant,
+        message: Box<Message>,
+        passed: PassedDescriptors,
+    },
+    /// Compare the settings of a session with its capture.
     Adjust(u64),
 }
 
-impl Waiting {
-    /// Returns the user whose request waits, if it is a request.
+impl DeferredWork {
+    /// Returns the user of a waiting request.
     fn claimant(&self) -> Option<Claimant> {
         match self {
-            Self::Request(_, claimant, ..) => Some(*claimant),
+            Self::Request { claimant, .. } => Some(*claimant),
             Self::Adjust(_) => None,
         }
     }
 
-    fn is_guests(&self) -> bool {
+    fn is_from_guest(&self) -> bool {
         self.claimant().is_some_and(|claimant| claimant.is_guest)
     }
 
-    fn is_adjust(&self, session: u64) -> bool {
+    fn is_adjustment_of(&self, session: u64) -> bool {
         matches!(self, Self::Adjust(id) if *id == session)
     }
 }
@@ -73,18 +79,19 @@ pub(super) enum NewSettings {
     System(System),
 }
 
-/// What follows once the kernel has accepted a change.
+/// The action that follows when the kernel has accepted a change.
 pub(super) enum FollowUp {
     /// Reply that the change is done.
     Done(ReplyTo),
-    /// Carry out the rest of an update; if that is refused, the requested groups are restored.
+    /// Carry out the update without its kernel flags; if it is refused, restore the requested
+    /// groups.
     Update(Box<UpdateRequest>),
     /// Store the enable in the registry, so that provider listings show it.
     Enabled {
         reply_to: ReplyTo,
         id: u64,
         provider: Guid,
-        enabling: Option<Box<Enabling>>,
+        enabling: Option<Box<SystemProviderEnable>>,
         before: RequestedGroups,
     },
     Nothing,
@@ -92,7 +99,7 @@ pub(super) enum FollowUp {
 
 impl FollowUp {
     /// Refuses the request that waits for the change, if there is one.
-    fn refuse(self, turn: &mut Turn, refusal: Refusal) {
+    fn refuse(self, turn: &mut ServiceTurn, refusal: Refusal) {
         match self {
             Self::Done(reply_to) | Self::Enabled { reply_to, .. } => turn.refuse(reply_to, refusal),
             Self::Update(request) => turn.refuse(request.reply_to, refusal),
@@ -102,21 +109,21 @@ impl FollowUp {
 }
 
 /// An enable of a system provider, as the controller sent it.
-pub(super) struct Enabling {
+pub(super) struct SystemProviderEnable {
     params: EnableParams,
-    scope: filter::Scope,
+    scope: filter::ProcessScope,
     name: String,
 }
 
 /// A kernel change that is under way.
-struct Change {
-    /// The sessions affected, in the order of the outcomes, and what each wants now.
+struct KernelChange {
+    /// The affected sessions with their new settings, in the order of the outcomes.
     steps: Vec<(u64, CaptureSettings)>,
     new_settings: NewSettings,
     follow_up: FollowUp,
 }
 
-/// Returns whether a message may change what is wanted from the kernel.
+/// Returns whether a message may change the settings of a kernel capture.
 fn is_about_kernel(message: &Message) -> bool {
     match message {
         Message::Control { control: Control::Update(update), .. } => update.enable_flags.is_some(),
@@ -126,7 +133,6 @@ fn is_about_kernel(message: &Message) -> bool {
     }
 }
 
-/// Returns whether an information class changes what is captured.
 fn changes_capture(class: InfoClass) -> bool {
     use InfoClass as C;
     matches!(
@@ -160,27 +166,36 @@ impl SystemLoggers {
             return Ok(Some((message, passed)));
         }
         let claimant = core.access.claimant(reply_to.link);
-        let waiting = self.waiting.iter().filter_map(Waiting::claimant);
-        if waiting.clone().count() >= MAX_WAITING
-            || !claimant.has_room(waiting, MAX_WAITING_OF_GUEST, MAX_WAITING_OF_GUESTS)
+        let waiting = self.deferred.iter().filter_map(DeferredWork::claimant);
+        if waiting.clone().count() >= MAX_DEFERRED_REQUESTS
+            || !claimant.is_below_limits(
+                waiting,
+                MAX_DEFERRED_REQUESTS_OF_GUEST,
+                MAX_DEFERRED_REQUESTS_OF_GUESTS,
+            )
         {
             let reason = "too many changes of the kernel capture are under way";
             return Err(Refusal::new(Status::ERROR_BUSY, reason));
         }
-        self.waiting.push_back(Waiting::Request(reply_to, claimant, Box::new(message), passed));
+        self.deferred.push_back(DeferredWork::Request {
+            reply_to,
+            claimant,
+            message: Box::new(message),
+            passed,
+        });
         Ok(None)
     }
 
-    /// Asks the kernel for the new settings, if they differ from what is captured.
-    pub(super) fn change(
+    /// Applies new settings to the captures, if they differ from the current settings.
+    pub(super) fn begin_change(
         &mut self,
         core: &mut Core,
         registry: &mut Registry,
         new_settings: NewSettings,
         follow_up: FollowUp,
     ) {
-        let steps = self.steps(&new_settings, &core.information);
-        let change = Change {
+        let steps = self.capture_steps(&new_settings, &core.information);
+        let change = KernelChange {
             steps: steps.iter().map(|step| (step.session, step.wanted.clone())).collect(),
             new_settings,
             follow_up,
@@ -190,12 +205,11 @@ impl SystemLoggers {
             return;
         }
         self.changing = Some(change);
-        let promise = core.turn.promise(|outcome| Notice::KernelChanged { outcome });
-        spawn_file_thread(move || promise.keep(kernel::apply_steps(&steps)));
+        let promise = core.turn.promise(|outcome| ThreadNotice::KernelChanged { outcome });
+        spawn_file_thread(move || promise.deliver(kernel::apply_capture_steps(&steps)));
     }
 
-    /// Handles the outcome of a kernel change.
-    pub(super) fn changed(
+    pub(super) fn handle_change_outcome(
         &mut self,
         core: &mut Core,
         registry: &mut Registry,
@@ -203,7 +217,7 @@ impl SystemLoggers {
     ) {
         let Some(change) = self.changing.take() else { return };
         match outcome {
-            Ok(begun) => self.commit_change(core, registry, change, begun),
+            Ok(opened) => self.commit_change(core, registry, change, opened),
             Err(e) => match change.follow_up {
                 FollowUp::Nothing => log_client!("the kernel capture stays as it was: {e}"),
                 follow_up => follow_up.refuse(&mut core.turn, e.into()),
@@ -215,28 +229,28 @@ impl SystemLoggers {
         &mut self,
         core: &mut Core,
         registry: &mut Registry,
-        change: Change,
-        begun: Vec<Option<OpenCapture>>,
+        change: KernelChange,
+        opened: Vec<Option<OpenCapture>>,
     ) {
-        let mut begun = begun.into_iter();
+        let mut opened = opened.into_iter();
         for (id, wanted) in change.steps {
-            let begun = begun.next().flatten();
+            let opened = opened.next().flatten();
             let Some(running) = self.all.get_mut(&id) else {
-                drop_on_thread(begun);
+                drop_capture_on_thread(opened);
                 continue;
             };
             running.wanted = wanted;
-            match (begun, core.sessions.running_session(id)) {
+            match (opened, core.sessions.running_session(id)) {
                 (Some(OpenCapture { source, control, losses, stack_bytes }), Some(session))
                     if running.control.is_none() =>
                 {
                     session.set_stack_bytes(stack_bytes);
                     session.capture(source);
-                    self.began(id, control, losses);
+                    self.store_capture(id, control, losses);
                 }
-                (begun, _) => {
+                (opened, _) => {
                     running.control.iter().for_each(|control| log_missing(&running.config.name, control));
-                    drop_on_thread(begun);
+                    drop_capture_on_thread(opened);
                 }
             }
         }
@@ -287,21 +301,26 @@ impl SystemLoggers {
         };
         session.set_groups(groups.combined());
         running.groups = groups;
-        core.information.keep(id, settings);
+        core.information.store_settings(id, settings);
         true
     }
 
-    /// Compares what a session wants with what it gets, since something may have changed while it
-    /// started.
-    pub(super) fn adjust(&mut self, core: &mut Core, registry: &mut Registry, id: u64) {
+    /// Applies the current settings to the capture of a session, because settings may have changed
+    /// while the session started.
+    pub(super) fn adjust_capture(&mut self, core: &mut Core, registry: &mut Registry, id: u64) {
         if !self.all.contains_key(&id) {
             return;
         }
         if self.changing.is_some() {
-            self.adjust_later(id);
+            self.defer_adjustment(id);
         } else {
             let (groups, settings) = (self.requested_groups(id), Box::new(core.information.settings(id)));
-            self.change(core, registry, NewSettings::Session { id, groups, settings }, FollowUp::Nothing);
+            self.begin_change(
+                core,
+                registry,
+                NewSettings::Session { id, groups, settings },
+                FollowUp::Nothing,
+            );
         }
     }
 
@@ -315,13 +334,13 @@ impl SystemLoggers {
     ) {
         if let Some(running) = self.all.get_mut(&id) {
             running.groups = groups;
-            self.adjust(core, registry, id);
+            self.adjust_capture(core, registry, id);
         }
     }
 }
 
 /// Drops a capture that is no longer needed on a separate thread, since that takes long.
-pub(super) fn drop_on_thread<T: Send + 'static>(capture: Option<T>) {
+pub(super) fn drop_capture_on_thread<T: Send + 'static>(capture: Option<T>) {
     if let Some(capture) = capture {
         spawn_file_thread(move || drop(capture));
     }
@@ -332,11 +351,13 @@ fn store_enable(
     registry: &mut Registry,
     id: u64,
     provider: Guid,
-    enabling: Option<Box<Enabling>>,
+    enabling: Option<Box<SystemProviderEnable>>,
 ) -> Result<(), Refusal> {
-    let target = Target::Provider(provider);
+    let target = EnableTarget::Provider(provider);
     match enabling.map(|enabling| *enabling) {
-        Some(Enabling { params, scope, name }) => registry.enable(target, id, params, scope, &name),
+        Some(SystemProviderEnable { params, scope, name }) => {
+            registry.enable(target, id, params, scope, &name)
+        }
         None => {
             registry.disable(target, id);
             Ok(())

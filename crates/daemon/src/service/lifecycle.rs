@@ -1,4 +1,4 @@
-//! How a session starts, runs and ends: the order in which the parts of the service take part.
+//! How a session starts, runs and ends: the order in which the service calls its parts.
 //!
 //! ```text
 //!   Start ─▶ checks, in the published order ─▶ Starting ─▶ Started ─▶ Running ─▶ Properties
@@ -18,16 +18,15 @@ use traceweir_transport::message::{Properties, SessionConfig};
 use super::Service;
 use super::access::rights_to_run;
 use super::core::Core;
-use super::notice::Started;
-use super::sessions::{LogFile, State, check_config};
+use super::notice::StartedSession;
+use super::sessions::{RequestedLogFile, SessionState, check_config};
 use crate::error::Refusal;
 use crate::ids::ReplyTo;
 use crate::kernel::RequestedGroups;
 use crate::log::{log_client, log_info, log_warning};
-use crate::logfile::{NamedFiles, PassedDescriptors, Terms};
+use crate::logfile::{FileTerms, NamedFiles, PassedDescriptors};
 
 impl Service {
-    /// Starts a session.
     pub(super) fn start(
         &mut self,
         reply_to: ReplyTo,
@@ -39,48 +38,56 @@ impl Service {
         // From here on the settings hold the stack configuration.
         let stacks = std::mem::take(&mut config.kernel_stacks);
         let config = check_config(reply_to.link, config)?;
-        let raw = config.properties();
+        let properties = config.properties();
         // A session name can imply a fixed GUID, which then replaces the generated one.
-        let is_generated = generated == Some(raw.guid);
-        // A generated GUID has no access list of its own; the default list applies.
-        let access_object = if is_generated { DEFAULT_TRACE_SECURITY } else { raw.guid };
-        self.core.access.check_right(reply_to.link, access_object, rights_to_run(raw))?;
-        let requested = is_system_logger(raw).then(|| RequestedGroups::from_flags(raw.enable_flags));
+        let is_generated = generated == Some(properties.guid);
+        // A generated GUID has no access list; the default list applies.
+        let access_object = if is_generated { DEFAULT_TRACE_SECURITY } else { properties.guid };
+        self.core.access.check_right(reply_to.link, access_object, rights_to_run(properties))?;
+        let requested =
+            is_system_logger(properties).then(|| RequestedGroups::from_flags(properties.enable_flags));
         if let Some(requested) = &requested {
-            self.core.access.check_kernel_access(reply_to.link, raw)?;
+            self.core.access.check_kernel_access(reply_to.link, properties)?;
             self.system_loggers.check_events(&self.core.access, reply_to.link, &requested.combined())?;
         }
-        let settings = self.core.information.settings_at_start(raw, &stacks)?;
-        self.core.sessions.check_name(&raw.name, &raw.guid)?;
-        self.private_sessions.check_name(&raw.name)?;
+        let settings = self.core.information.settings_at_start(properties, &stacks)?;
+        self.core.sessions.check_name(&properties.name, &properties.guid)?;
+        self.private_sessions.check_name(&properties.name)?;
         let (pid, owner) =
             self.core.access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
-        passed.check(NamedFiles::from_mode(raw.log_file_mode, raw.log_file.is_some()))?;
+        passed.check(NamedFiles::from_mode(properties.log_file_mode, properties.log_file.is_some()))?;
         // The published order checks disk space before the number of sessions and their memory.
-        let terms = Terms::for_log(raw, owner.uid);
+        let terms = FileTerms::for_log(properties, owner.uid);
         let claimant = self.core.access.claimant(reply_to.link);
-        let room = self.core.sessions.check_room(claimant);
-        let room =
-            room.and_then(|()| requested.as_ref().map_or(Ok(()), |_| self.system_loggers.check_room(raw)));
-        let config = match room.and_then(|()| self.core.sessions.fit_pool(config, claimant.is_guest)) {
+        let limits = self.core.sessions.check_session_limit(claimant);
+        let limits = limits.and_then(|()| {
+            requested.as_ref().map_or(Ok(()), |_| self.system_loggers.check_logger_limit(properties))
+        });
+        let config = match limits.and_then(|()| self.core.sessions.reduce_pool(config, claimant.is_guest)) {
             Ok(config) => config,
             Err(refusal) => {
                 let Core { turn, sessions, .. } = &mut self.core;
                 return sessions.refuse_after_file_check(turn, reply_to, passed, terms, refusal);
             }
         };
-        let raw = config.properties();
-        let id = self.core.sessions.add(&self.core.access, reply_to, claimant, raw);
+        let properties = config.properties();
+        let id = self.core.sessions.add(&self.core.access, reply_to, claimant, properties);
         if is_generated {
-            self.core.access.add_generated(raw.guid);
+            self.core.access.add_generated(properties.guid);
         }
         if let Some(settings) = settings {
-            self.core.information.keep(id, settings);
+            self.core.information.store_settings(id, settings);
         }
         let information = &self.core.information;
         let wanted = requested
             .map(|requested| self.system_loggers.add(id, config.properties(), requested, information));
-        self.core.sessions.launch(&self.core.turn, id, config, wanted, LogFile { passed, terms, pid, owner });
+        self.core.sessions.launch(
+            &self.core.turn,
+            id,
+            config,
+            wanted,
+            RequestedLogFile { passed, terms, pid, owner },
+        );
         Ok(())
     }
 
@@ -92,7 +99,7 @@ impl Service {
             return Err(Refusal::new(Status::ERROR_ACCESS_DENIED, reason));
         }
         match self.core.sessions.get_mut(id).map(|entry| &mut entry.state) {
-            Some(State::Running(_)) => {
+            Some(SessionState::Running(_)) => {
                 log_info!(
                     "session {:?} is stopped by {}",
                     self.core.sessions.name(id),
@@ -101,12 +108,12 @@ impl Service {
                 self.begin_stop(id, Some(reply_to));
             }
             // The session is ending by itself: the first controller that stops it gets the outcome.
-            Some(State::Stopping { reply_to: waiting @ None, .. }) => *waiting = Some(reply_to),
-            Some(State::Stopping { .. }) => {
+            Some(SessionState::Stopping { reply_to: waiting @ None, .. }) => *waiting = Some(reply_to),
+            Some(SessionState::Stopping { .. }) => {
                 let reason = "the session is already stopping";
                 return Err(Refusal::new(Status::ERROR_ACTIVE_CONNECTIONS, reason));
             }
-            Some(State::Starting { .. }) | None => return Err(Refusal::not_running()),
+            Some(SessionState::Starting { .. }) | None => return Err(Refusal::not_running()),
         }
         Ok(())
     }
@@ -122,22 +129,26 @@ impl Service {
         self.providers.close_session(&mut self.core, id);
     }
 
-    pub(super) fn session_started(&mut self, id: u64, outcome: traceweir_session::Result<Started>) {
+    pub(super) fn handle_session_started(
+        &mut self,
+        id: u64,
+        outcome: traceweir_session::Result<StartedSession>,
+    ) {
         let Some(entry) = self.core.sessions.get_mut(id) else { return };
-        let State::Starting { reply_to, ended } = entry.state else { return };
+        let SessionState::Starting { reply_to, ended } = entry.state else { return };
         let tied_to = entry.tied_to;
         match outcome {
-            Ok(Started { session, claim, kernel }) => {
+            Ok(StartedSession { session, claim, kernel }) => {
                 entry.file = claim;
                 log_info!("session {:?} started by {}", entry.name, entry.starter);
                 let properties = session.properties();
-                entry.state = State::Running(session);
-                self.system_loggers.started(id, kernel);
-                self.system_loggers.adjust(&mut self.core, &mut self.providers.registry, id);
+                entry.state = SessionState::Running(session);
+                self.system_loggers.mark_started(id, kernel);
+                self.system_loggers.adjust_capture(&mut self.core, &mut self.providers.registry, id);
                 self.core.turn.reply_with_properties(reply_to, Ok(properties));
                 // The connection that the session is tied to may have closed while it started.
                 let has_lost_owner = tied_to.is_some_and(|link| self.core.access.client(link).is_none());
-                if ended.is_some() || self.is_leaving || has_lost_owner {
+                if ended.is_some() || self.is_shutting_down || has_lost_owner {
                     self.begin_stop(id, None);
                 }
             }
@@ -152,7 +163,7 @@ impl Service {
         }
     }
 
-    pub(super) fn session_ended(&mut self, id: u64, status: Status) {
+    pub(super) fn handle_session_ended(&mut self, id: u64, status: Status) {
         let Some(entry) = self.core.sessions.get_mut(id) else { return };
         if status == FAULT {
             log_warning!(
@@ -163,13 +174,13 @@ impl Service {
             log_info!("session {:?} ended by itself: {status}", entry.name);
         }
         match &mut entry.state {
-            State::Starting { ended, .. } => *ended = Some(status),
-            State::Running(_) => self.begin_stop(id, None),
-            State::Stopping { .. } => {}
+            SessionState::Starting { ended, .. } => *ended = Some(status),
+            SessionState::Running(_) => self.begin_stop(id, None),
+            SessionState::Stopping { .. } => {}
         }
     }
 
-    pub(super) fn session_stopped(&mut self, id: u64, outcome: traceweir_session::Result<Properties>) {
+    pub(super) fn handle_session_stopped(&mut self, id: u64, outcome: traceweir_session::Result<Properties>) {
         let Some(entry) = self.core.sessions.remove(id) else { return };
         let outcome = outcome.map(|properties| entry.with_uncounted(properties));
         match &outcome {
@@ -180,7 +191,7 @@ impl Service {
                 };
                 let (events, lost) = (properties.events, properties.events_lost);
                 log_info!("session {:?} stopped: {events} events, {lost} lost{uncounted}", entry.name);
-                if let Some(forgotten) = self.core.sessions.remember(properties.clone()) {
+                if let Some(forgotten) = self.core.sessions.store_outcome(properties.clone()) {
                     self.core.access.forget_generated(forgotten.config.guid);
                 }
             }
@@ -189,11 +200,11 @@ impl Service {
                 self.core.access.forget_generated(entry.guid);
             }
         }
-        for lost in self.system_loggers.stopped(id) {
+        for lost in self.system_loggers.take_loss_messages(id) {
             log_client!("session {:?}: {lost}", entry.name);
         }
         self.last_used = self.core.turn.now;
-        if let State::Stopping { reply_to: Some(reply_to), .. } = entry.state {
+        if let SessionState::Stopping { reply_to: Some(reply_to), .. } = entry.state {
             self.core.turn.reply_with_properties(reply_to, outcome);
         }
     }

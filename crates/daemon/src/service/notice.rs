@@ -1,7 +1,7 @@
 //! Threads that work for the service, and their reports.
 //!
-//! A session calls its callback exactly once, on its own thread. [`Promise`] guarantees this: if a
-//! session drops its callback without calling it, the service receives [`Error::Ended`], so no
+//! A session calls its callback exactly once, on its own thread. [`NoticePromise`] guarantees this:
+//! if a session drops its callback without calling it, the service receives [`Error::Ended`], so no
 //! client waits forever.
 
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use traceweir_transport::message::Properties;
 
 use crate::error::Refusal;
 use crate::ids::ReplyTo;
-use crate::kernel::{Losses, OpenCapture, RequestedGroups};
+use crate::kernel::{CaptureLosses, OpenCapture, RequestedGroups};
 use crate::log::log_warning;
-use crate::logfile::Claim;
+use crate::logfile::FileClaim;
 
-/// A report that a session's thread has finished something.
-pub(crate) enum Notice {
+/// A report of another thread that its work has finished.
+pub(crate) enum ThreadNotice {
     /// A session runs, or could not be started.
-    Started { id: u64, outcome: Result<Started> },
+    Started { id: u64, outcome: Result<StartedSession> },
     /// The file of a session that is about to be refused was checked.
     FileChecked {
         reply_to: ReplyTo,
@@ -40,52 +40,43 @@ pub(crate) enum Notice {
         keeps_file: bool,
         /// The kernel groups requested before, if the same request has changed them.
         before: Option<RequestedGroups>,
-        /// The current properties, and that file.
-        outcome: Result<(Properties, Option<Claim>)>,
+        outcome: Result<(Properties, Option<FileClaim>)>,
     },
-    /// The kernel was asked for other events.
-    KernelChanged {
-        /// The captures that have begun.
-        outcome: Result<Vec<Option<OpenCapture>>>,
-    },
+    /// The settings of kernel captures were changed, or could not be changed.
+    KernelChanged { outcome: Result<Vec<Option<OpenCapture>>> },
     /// A session's file is final and its threads have ended.
-    Stopped {
-        id: u64,
-        /// The final properties.
-        outcome: Result<Properties>,
-    },
+    Stopped { id: u64, outcome: Result<Properties> },
     /// The queue of a live consumer was created.
     ConsumerOpened { id: u64, reply_to: ReplyTo, outcome: Result<OpenedConsumer> },
     /// A change of an access list was saved, or could not be saved.
     AccessSaved { outcome: Result<std::io::Result<()>> },
 }
 
-/// The parts of a session that has started.
-pub(crate) struct Started {
+pub(crate) struct StartedSession {
     pub(crate) session: Session,
-    /// The session's file.
-    pub(crate) claim: Option<Claim>,
-    /// The kernel capture of the session.
-    pub(crate) kernel: Option<(Control, Arc<Losses>)>,
+    pub(crate) claim: Option<FileClaim>,
+    pub(crate) kernel: Option<(Control, Arc<CaptureLosses>)>,
 }
 
 /// Accepts notices from any thread.
-pub(crate) type Post = Arc<dyn Fn(Notice) + Send + Sync>;
+pub(crate) type NoticeSender = Arc<dyn Fn(ThreadNotice) + Send + Sync>;
 
 /// A notice that is posted exactly once, even if its holder drops it.
-pub(super) struct Promise<T> {
-    post: Post,
-    make: Option<Box<dyn FnOnce(Result<T>) -> Notice + Send>>,
+pub(super) struct NoticePromise<T> {
+    post: NoticeSender,
+    make: Option<Box<dyn FnOnce(Result<T>) -> ThreadNotice + Send>>,
 }
 
-impl<T> Promise<T> {
+impl<T> NoticePromise<T> {
     /// Creates a promise to post what `make` returns for an outcome.
-    pub(super) fn new(post: &Post, make: impl FnOnce(Result<T>) -> Notice + Send + 'static) -> Self {
+    pub(super) fn new(
+        post: &NoticeSender,
+        make: impl FnOnce(Result<T>) -> ThreadNotice + Send + 'static,
+    ) -> Self {
         Self { post: Arc::clone(post), make: Some(Box::new(make)) }
     }
 
-    /// Posts the notice for an outcome.
-    pub(super) fn keep(mut self, outcome: Result<T>) {
+    pub(super) fn deliver(mut self, outcome: Result<T>) {
         self.post_once(outcome);
     }
 
@@ -96,43 +87,45 @@ impl<T> Promise<T> {
     }
 }
 
-impl<T: 'static> Promise<T> {
-    /// Returns a promise of a partial outcome; `complete` turns it into this one's outcome.
+impl<T: 'static> NoticePromise<T> {
+    /// Returns a promise of a partial outcome, which `complete` converts to the outcome of this
+    /// promise.
     pub(super) fn completed_by<U: 'static>(
         mut self,
         complete: impl FnOnce(U) -> T + Send + 'static,
-    ) -> Promise<U> {
+    ) -> NoticePromise<U> {
         let make = self.make.take();
-        let make = make.map(|make| -> Box<dyn FnOnce(Result<U>) -> Notice + Send> {
+        let make = make.map(|make| -> Box<dyn FnOnce(Result<U>) -> ThreadNotice + Send> {
             Box::new(move |outcome| make(outcome.map(complete)))
         });
-        Promise { post: Arc::clone(&self.post), make }
+        NoticePromise { post: Arc::clone(&self.post), make }
     }
 
-    /// Returns the promise as the callback of a session.
     pub(super) fn into_callback(self) -> Box<dyn FnOnce(Result<T>) + Send> {
-        Box::new(move |outcome| self.keep(outcome))
+        Box::new(move |outcome| self.deliver(outcome))
     }
 }
 
-impl<T> Drop for Promise<T> {
+impl<T> Drop for NoticePromise<T> {
     fn drop(&mut self) {
         self.post_once(Err(Error::Ended));
     }
 }
 
 /// Stack size of a thread for file operations.
-pub(super) const FILE_STACK: usize = 2 << 20;
+pub(super) const FILE_THREAD_STACK_BYTES: usize = 2 << 20;
 
-/// Runs file operations, which may block, on a thread of their own. If no thread can be created,
+/// Runs file operations, which may block, on a separate thread. If no thread can be created,
 /// the closure is dropped, and its promise with it.
 pub(super) fn spawn_file_thread(work: impl FnOnce() + Send + 'static) {
     // A new thread that finds no memory for its signal stack aborts the process.
-    if let Err(e) = check_headroom(FILE_STACK) {
+    if let Err(e) = check_headroom(FILE_THREAD_STACK_BYTES) {
         log_warning!("no thread for a file: {e}");
         return;
     }
-    if let Err(e) = std::thread::Builder::new().name("weir-file".into()).stack_size(FILE_STACK).spawn(work) {
+    if let Err(e) =
+        std::thread::Builder::new().name("weir-file".into()).stack_size(FILE_THREAD_STACK_BYTES).spawn(work)
+    {
         log_warning!("no thread for a file: {e}");
     }
 }
@@ -145,19 +138,19 @@ mod tests {
     #[test]
     fn promise_posts_once_even_when_dropped() {
         let seen = Arc::new(Mutex::new(Vec::new()));
-        let post: Post = {
+        let post: NoticeSender = {
             let seen = Arc::clone(&seen);
             Arc::new(move |notice| {
-                if let Notice::Stopped { id, outcome } = notice {
+                if let ThreadNotice::Stopped { id, outcome } = notice {
                     seen.lock().unwrap().push((id, outcome.is_ok()));
                 }
             })
         };
-        let promise = |id| Promise::new(&post, move |outcome| Notice::Stopped { id, outcome });
-        promise(1).keep(Ok(Properties::default()));
+        let promise = |id| NoticePromise::new(&post, move |outcome| ThreadNotice::Stopped { id, outcome });
+        promise(1).deliver(Ok(Properties::default()));
         (promise(2).into_callback())(Ok(Properties::default()));
         drop(promise(3).into_callback());
-        promise(4).completed_by(|id: u64| Properties { id, ..Properties::default() }).keep(Ok(9));
+        promise(4).completed_by(|id: u64| Properties { id, ..Properties::default() }).deliver(Ok(9));
         drop(promise(5).completed_by(|(): ()| Properties::default()));
         let expected = [(1, true), (2, true), (3, false), (4, true), (5, false)];
         assert_eq!(*seen.lock().unwrap(), expected);

@@ -13,17 +13,17 @@
 //! 1. A process takes part if it has registered the provider (or, in a session that enables it by
 //!    its name, the name: `by_name`), belongs to the user who started the session (any user if root
 //!    started it), is in no group that the starter is not in, and passes the session's filters: ids
-//!    of existing processes, names of programs. The process itself checks other rights that it has.
-//! 2. The first process gets the log file's name as given, each later one `NAME_PID`. The plain
-//!    name is not given twice: its file belongs to the first process even after that process is
-//!    gone.
+//!    of existing processes, names of programs. The process itself checks further rights.
+//! 2. The first process gets the log file's name as given, each later process gets `NAME_PID`. The
+//!    plain name is given once: its file belongs to the first process even after that process has
+//!    ended.
 //! 3. Private sessions are in no list of sessions and not counted with them; there are at most
-//!    [`limits::MAX_PRIVATES`]. They share their names with all other sessions, their logger ids
-//!    with none.
-//! 4. The daemon waits for a process up to [`ANSWER_WITHIN`], or [`DISK_WITHIN`] if the process may
-//!    have to wait for a disk; a later report still counts. A controller need not wait for
-//!    processes of other users: in a session of root these get [`OTHERS_WITHIN`], or at most
-//!    [`ANSWER_WITHIN`] if filters name them. A process that refuses, or does not report at the
+//!    [`limits::MAX_PRIVATE_SESSIONS`]. Their names are unique among all sessions. Their logger ids
+//!    are separate from those of other sessions.
+//! 4. The daemon waits for a process up to [`ANSWER_TIMEOUT`], or [`DISK_TIMEOUT`] if the process
+//!    may have to wait for a disk; a later report still counts. A controller need not wait for
+//!    processes of other users: in a session of root these get [`OTHER_USERS_TIMEOUT`], or at most
+//!    [`ANSWER_TIMEOUT`] if filters name them. A process that refuses, or does not report at the
 //!    end, counts as an uncounted process.
 //! 5. Starting a private session requires the rights of any session, on the provider's GUID. Its
 //!    starter, root and the daemon's own user control it. Only its starter and root may name a
@@ -48,30 +48,30 @@ use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableParams, Filter, Properties, SessionConfig, SessionRef};
 
 use super::sessions::is_same_name;
-use crate::access::Identity;
+use crate::access::UserIdentity;
 use crate::error::Refusal;
-use crate::filter::{self, Scope};
+use crate::filter::{self, ProcessScope};
 use crate::ids::{LinkId, ReplyTo};
 use crate::limits::{self, Claimant};
-use crate::registry::Process;
+use crate::registry::ProviderProcess;
 
 /// Maximum number of providers that one private session enables.
-const MAX_ENABLES: usize = 64;
+const MAX_ENABLED_PROVIDERS: usize = 64;
 /// Maximum number of GUIDs that one session enables by name in one process.
 const MAX_GUIDS_BY_NAME: usize = 64;
 /// Maximum number of requests of one controller that may wait without a deadline.
-const MAX_PENDING_OF_ONE: usize = 16;
+const MAX_PENDING_OF_CONTROLLER: usize = 16;
 /// How long processes may take to answer.
-const ANSWER_WITHIN: Duration = Duration::from_secs(5);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long processes may take to answer if they may have to wait for a disk.
-const DISK_WITHIN: Duration = Duration::from_secs(50);
+const DISK_TIMEOUT: Duration = Duration::from_secs(50);
 
 /// How long processes of users other than the starter may take to answer, unless filters name them.
-const OTHERS_WITHIN: Duration = Duration::from_secs(1);
+const OTHER_USERS_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The logger ids of private sessions, which the daemon's own sessions never use. There are more
 /// ids than private sessions that run or are being stopped.
-const LOGGERS: RangeInclusive<u16> = 0x8000..=0xFFFE;
+const PRIVATE_LOGGER_IDS: RangeInclusive<u16> = 0x8000..=0xFFFE;
 
 /// Returns whether processes run this session for a controller.
 pub(super) fn is_private(config: &SessionConfig) -> bool {
@@ -82,29 +82,28 @@ pub(super) fn is_private(config: &SessionConfig) -> bool {
 /// All private sessions, and the requests to their processes.
 #[derive(Debug, Default)]
 pub(super) struct PrivateSessions {
-    all: BTreeMap<u64, PrivateSession>,
-    pending: BTreeMap<u32, Pending>,
+    all: BTreeMap<u64, PrivateSessionEntry>,
+    pending: BTreeMap<u32, PendingRequest>,
     last_order: u32,
     last_logger: u16,
     /// When a request was last concluded.
     pub(super) last_used: Option<Instant>,
 }
 
-/// One private session.
 #[derive(Debug)]
-struct PrivateSession {
+struct PrivateSessionEntry {
     /// The adjusted configuration; its GUID is the provider's.
     config: SessionConfig,
     /// The uid of the user who started the session.
     starter: u32,
     /// The identity of that user with all groups.
-    identity: Identity,
+    identity: UserIdentity,
     owner: Claimant,
-    participants: Scope,
-    members: BTreeMap<LinkId, Member>,
+    participants: ProcessScope,
+    members: BTreeMap<LinkId, SessionMember>,
     /// Whether a process has the file's plain name.
     is_named: bool,
-    enables: BTreeMap<Guid, Enabled>,
+    enables: BTreeMap<Guid, EnabledProvider>,
     tied_to: Option<LinkId>,
     /// The sums of processes that have disconnected.
     gone: Properties,
@@ -114,9 +113,8 @@ struct PrivateSession {
     tracks_binaries: bool,
 }
 
-/// What the session wants from a provider.
 #[derive(Debug)]
-struct Enabled {
+struct EnabledProvider {
     params: EnableParams,
     /// The provider name given by the controller.
     name: String,
@@ -127,7 +125,7 @@ struct Enabled {
 
 /// A process that takes part in a session.
 #[derive(Debug, Default)]
-struct Member {
+struct SessionMember {
     /// Whether the process has reported that the session runs.
     is_running: bool,
     /// Whether the process has the file's plain name.
@@ -140,25 +138,24 @@ struct Member {
     by_name: BTreeMap<Guid, Guid>,
 }
 
-/// The purpose of a request to processes.
 #[derive(Debug)]
-enum Purpose {
+enum RequestPurpose {
     Start,
     Query,
     Change,
     Enable,
     /// The session was removed from the list.
-    Stop(Box<PrivateSession>),
+    Stop(Box<PrivateSessionEntry>),
 }
 
 /// A request that some processes have not answered yet.
 #[derive(Debug)]
-struct Pending {
+struct PendingRequest {
     reply_to: Option<ReplyTo>,
     /// The user who made the request; kept when the connection is closed.
     claimant: Claimant,
     session: u64,
-    purpose: Purpose,
+    purpose: RequestPurpose,
     waiting: BTreeSet<LinkId>,
     succeeded: usize,
     failure: Option<Refusal>,
@@ -167,9 +164,9 @@ struct Pending {
     others: Option<(Instant, BTreeSet<LinkId>)>,
 }
 
-impl Pending {
+impl PendingRequest {
     /// Creates a request that waits for no process yet.
-    fn new(reply_to: Option<ReplyTo>, claimant: Claimant, session: u64, purpose: Purpose) -> Self {
+    fn new(reply_to: Option<ReplyTo>, claimant: Claimant, session: u64, purpose: RequestPurpose) -> Self {
         Self {
             reply_to,
             claimant,
@@ -190,14 +187,14 @@ impl PrivateSessions {
         match reference {
             SessionRef::Id(id) => self.all.contains_key(id).then_some(*id),
             SessionRef::Name(name) => {
-                let has_name = |private: &PrivateSession| is_same_name(&private.config.name, name);
+                let has_name = |private: &PrivateSessionEntry| is_same_name(&private.config.name, name);
                 self.all.iter().find(|(_, private)| has_name(private)).map(|(id, _)| *id)
             }
         }
     }
 
     /// Finds the session whose provider has this GUID, if it is the only session of that provider.
-    pub(super) fn only_with_guid(&self, provider: &str) -> Option<u64> {
+    pub(super) fn find_only_session_of_provider(&self, provider: &str) -> Option<u64> {
         let provider = provider.parse::<Guid>().ok()?;
         let mut all = self.all.iter().filter(|(_, private)| private.config.guid == provider);
         all.next().map(|(id, _)| *id).filter(|_| all.next().is_none())
@@ -212,12 +209,13 @@ impl PrivateSessions {
     }
 
     /// Returns the logger id of a new session; ids are reused as late as possible.
-    fn next_logger(&mut self) -> u16 {
+    fn next_logger_id(&mut self) -> u16 {
         let stopping = self.pending.values().map(|pending| pending.session);
         let used: BTreeSet<u64> = self.all.keys().copied().chain(stopping).map(|id| id & 0xFFFF).collect();
-        for _ in LOGGERS {
+        for _ in PRIVATE_LOGGER_IDS {
             let next = self.last_logger.saturating_add(1);
-            self.last_logger = if LOGGERS.contains(&next) { next } else { *LOGGERS.start() };
+            self.last_logger =
+                if PRIVATE_LOGGER_IDS.contains(&next) { next } else { *PRIVATE_LOGGER_IDS.start() };
             if !used.contains(&self.last_logger.into()) {
                 break;
             }
@@ -231,25 +229,25 @@ impl PrivateSessions {
     }
 
     /// Returns the sessions that end with a connection.
-    pub(super) fn tied_to(&self, link: LinkId) -> Vec<u64> {
+    pub(super) fn sessions_tied_to(&self, link: LinkId) -> Vec<u64> {
         self.all.iter().filter(|(_, private)| private.tied_to == Some(link)).map(|(id, _)| *id).collect()
     }
 
     /// Returns the earliest deadline of a request.
     pub(super) fn deadline(&self) -> Option<Instant> {
-        let others = |pending: &Pending| pending.others.as_ref().map(|(at, _)| *at);
+        let others = |pending: &PendingRequest| pending.others.as_ref().map(|(at, _)| *at);
         self.pending.values().flat_map(|pending| [pending.deadline, others(pending)]).flatten().min()
     }
 
-    /// Returns an order number for a controller that may wait without a deadline; bounds such
-    /// requests per controller.
+    /// Returns an order number for a request that may wait without a deadline; limits such requests
+    /// per controller.
     fn next_order_for(&mut self, link: LinkId, claimant: Claimant) -> Result<u32, Refusal> {
         let count = self
             .pending
             .values()
             .filter(|pending| pending.reply_to.is_some_and(|reply_to| reply_to.link == link))
             .count();
-        if count >= MAX_PENDING_OF_ONE {
+        if count >= MAX_PENDING_OF_CONTROLLER {
             let reason = "too many calls of this controller are waiting";
             return Err(Refusal::new(Status::ERROR_BUSY, reason));
         }
@@ -258,11 +256,15 @@ impl PrivateSessions {
 
     /// Checks that a user may make another request to processes.
     fn check_pending(&self, claimant: Claimant) -> Result<(), Refusal> {
-        let held = self.pending.values().map(|pending| pending.claimant);
+        let holders = self.pending.values().map(|pending| pending.claimant);
         let busy = |reason| Err(Refusal::new(Status::ERROR_BUSY, reason));
-        if self.pending.len() >= limits::MAX_PENDING {
+        if self.pending.len() >= limits::MAX_PENDING_REQUESTS {
             busy("too many requests about private sessions are under way")
-        } else if !claimant.has_room(held, limits::MAX_PENDING_OF_GUEST, limits::MAX_PENDING_OF_GUESTS) {
+        } else if !claimant.is_below_limits(
+            holders,
+            limits::MAX_PENDING_REQUESTS_OF_GUEST,
+            limits::MAX_PENDING_REQUESTS_OF_GUESTS,
+        ) {
             busy("you have too many requests about private sessions under way: wait for some of them")
         } else {
             Ok(())
@@ -280,36 +282,36 @@ impl PrivateSessions {
         Ok(self.last_order)
     }
 
-    /// Finds a session that a process may still report on: one that runs, or is being stopped.
-    fn find_reported(&mut self, session: u64) -> Option<&mut PrivateSession> {
+    /// Finds a session that runs or is being stopped, so that processes may report on it.
+    fn find_reported(&mut self, session: u64) -> Option<&mut PrivateSessionEntry> {
         if let Some(private) = self.all.get_mut(&session) {
             return Some(private);
         }
         self.pending.values_mut().find(|pending| pending.session == session).and_then(|pending| {
             match &mut pending.purpose {
-                Purpose::Stop(private) => Some(&mut **private),
+                RequestPurpose::Stop(private) => Some(&mut **private),
                 _ => None,
             }
         })
     }
 }
 
-impl PrivateSession {
+impl PrivateSessionEntry {
     /// Returns whether a process takes part, if it has registered the provider.
-    fn includes(&self, process: &Process) -> bool {
+    fn includes(&self, process: &ProviderProcess) -> bool {
         let peer = &process.peer;
-        (self.starter == 0 || self.starter == peer.uid) && process.is_in(&self.participants)
+        (self.starter == 0 || self.starter == peer.uid) && process.is_in_scope(&self.participants)
     }
 
     /// Returns whether a process has groups that the starter does not have, and could thus write
     /// where the starter cannot.
-    fn is_outranked_by(&self, process: &Identity) -> bool {
+    fn is_outranked_by(&self, process: &UserIdentity) -> bool {
         let has_starter = |group: &u32| *group == self.identity.gid || self.identity.groups.contains(group);
         self.starter != 0 && !(has_starter(&process.gid) && process.groups.iter().all(has_starter))
     }
 
     /// Returns the log file name of a process: the name as given for the first process.
-    fn path_for(&self, given: Option<&Path>, is_named: bool, pid: u32) -> Option<PathBuf> {
+    fn log_file_of_process(&self, given: Option<&Path>, is_named: bool, pid: u32) -> Option<PathBuf> {
         let mut path = given?.as_os_str().to_owned();
         if !is_named {
             path.push(format!("_{pid}"));
@@ -329,7 +331,7 @@ impl PrivateSession {
     }
 
     /// Returns the processes of other users, which the controller need not wait for.
-    fn others(&self) -> BTreeSet<LinkId> {
+    fn processes_of_other_users(&self) -> BTreeSet<LinkId> {
         let are_named = self.participants.is_some();
         let others = self.members.iter().filter(|(_, member)| member.has_other_user && !are_named);
         others.map(|(link, _)| *link).collect()
@@ -337,8 +339,8 @@ impl PrivateSession {
 
     /// Returns the timeout for requests that may wait for a disk; the disks of other users are not
     /// waited for.
-    fn within_for_disk(&self) -> Duration {
-        if self.members.values().any(|member| member.has_other_user) { ANSWER_WITHIN } else { DISK_WITHIN }
+    fn disk_timeout(&self) -> Duration {
+        if self.members.values().any(|member| member.has_other_user) { ANSWER_TIMEOUT } else { DISK_TIMEOUT }
     }
 
     /// Removes a process that has disconnected; its last report still counts.
@@ -367,14 +369,14 @@ fn add(sum: &mut Properties, one: &Properties) {
     all.kernel = all.kernel.saturating_add(more.kernel);
     all.overwritten = all.overwritten.saturating_add(more.overwritten);
     sum.overwritten_buffers = sum.overwritten_buffers.saturating_add(one.overwritten_buffers);
-    // Any of them will do.
+    // The thread of any process will do.
     sum.logger_thread_id = one.logger_thread_id;
     sum.end_status = sum.end_status.max(one.end_status);
 }
 
 /// Returns which processes take part according to the session's filters: process ids and names of
 /// programs are allowed.
-fn resolve_participants(provider: &Guid, filters: &[Filter]) -> Result<Scope, Refusal> {
+fn resolve_participants(provider: &Guid, filters: &[Filter]) -> Result<ProcessScope, Refusal> {
     let is_known =
         |filter: &Filter| matches!(filter.kind, EVENT_FILTER_TYPE_PID | EVENT_FILTER_TYPE_EXECUTABLE_NAME);
     if !filters.iter().all(is_known) {
@@ -383,20 +385,21 @@ fn resolve_participants(provider: &Guid, filters: &[Filter]) -> Result<Scope, Re
         return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
     }
     let params = EnableParams { filters: filters.to_vec(), ..EnableParams::default() };
-    filter::resolve(provider, params).map(|(_, scope)| scope)
+    filter::resolve_filters(provider, params).map(|(_, scope)| scope)
 }
 
 #[cfg(test)]
 impl PrivateSessions {
     /// Returns all ids in use, including those of sessions that are being stopped.
-    pub(super) fn ids(&self) -> Vec<u64> {
-        let stopping = self.pending.values().filter(|pending| matches!(pending.purpose, Purpose::Stop(_)));
+    pub(super) fn session_ids(&self) -> Vec<u64> {
+        let stopping =
+            self.pending.values().filter(|pending| matches!(pending.purpose, RequestPurpose::Stop(_)));
         self.all.keys().copied().chain(stopping.map(|pending| pending.session)).collect()
     }
 
     /// Makes the numbering of loggers wrap around.
-    pub(super) fn forget_last_logger(&mut self) {
-        self.last_logger = *LOGGERS.end();
+    pub(super) fn wrap_logger_ids(&mut self) {
+        self.last_logger = *PRIVATE_LOGGER_IDS.end();
     }
 }
 
@@ -405,11 +408,11 @@ mod tests {
     use super::*;
     use traceweir_transport::socket::Peer;
 
-    fn private(starter: u32, filters: &[Filter]) -> PrivateSession {
-        PrivateSession {
+    fn private(starter: u32, filters: &[Filter]) -> PrivateSessionEntry {
+        PrivateSessionEntry {
             config: SessionConfig::default(),
             starter,
-            identity: Identity::without_groups(&Peer { pid: 1, uid: starter, gid: starter }),
+            identity: UserIdentity::without_groups(&Peer { pid: 1, uid: starter, gid: starter }),
             owner: Claimant { uid: starter, is_guest: starter != 0 },
             participants: resolve_participants(&Guid::NULL, filters).unwrap(),
             members: BTreeMap::new(),
@@ -422,8 +425,8 @@ mod tests {
         }
     }
 
-    fn process(pid: u32, uid: u32) -> Process {
-        Process::new(Peer { pid, uid, gid: uid }, crate::process::ProcessKey::from_pid(pid), 1)
+    fn process(pid: u32, uid: u32) -> ProviderProcess {
+        ProviderProcess::new(Peer { pid, uid, gid: uid }, crate::process::ProcessKey::from_pid(pid), 1)
     }
 
     fn names(text: &str) -> Filter {
@@ -445,12 +448,15 @@ mod tests {
     #[test]
     fn process_in_other_groups_than_the_starter_takes_no_part() {
         let peer = Peer { pid: 1, uid: 1000, gid: 1000 };
-        let with_groups = |groups: &[u32]| Identity::with_groups(&peer, Some(groups.to_vec()));
-        let session = PrivateSession { identity: with_groups(&[27, 50]), ..private(1000, &[]) };
+        let with_groups = |groups: &[u32]| UserIdentity::with_groups(&peer, Some(groups.to_vec()));
+        let session = PrivateSessionEntry { identity: with_groups(&[27, 50]), ..private(1000, &[]) };
         assert!(!session.is_outranked_by(&with_groups(&[27])) && !session.is_outranked_by(&with_groups(&[])));
         assert!(session.is_outranked_by(&with_groups(&[27, 42])));
-        assert!(session.is_outranked_by(&Identity { gid: 42, ..with_groups(&[]) }));
-        assert!(!private(0, &[]).is_outranked_by(&with_groups(&[42])), "a session of root");
+        assert!(session.is_outranked_by(&UserIdentity { gid: 42, ..with_groups(&[]) }));
+        assert!(
+            !private(0, &[]).is_outranked_by(&with_groups(&[42])),
+            "a session of root has no outranking process"
+        );
     }
 
     #[test]
@@ -460,19 +466,32 @@ mod tests {
         let me = process(std::process::id(), 1);
         assert!(private(1, &[names(&format!("other;{program}\0"))]).includes(&me));
         assert!(!private(1, &[names("other")]).includes(&me));
-        assert!(!private(1, &[names(&program)]).includes(&process(u32::MAX, 1)), "its program is unknown");
+        assert!(
+            !private(1, &[names(&program)]).includes(&process(u32::MAX, 1)),
+            "the program of an ended process is unknown"
+        );
         let pid = |pid: u32| Filter { kind: EVENT_FILTER_TYPE_PID, data: pid.to_le_bytes().to_vec() };
         assert!(private(1, &[pid(std::process::id())]).includes(&me));
-        assert!(!private(1, &[pid(std::process::id()), names("other")]).includes(&me), "both must be met");
+        assert!(
+            !private(1, &[pid(std::process::id()), names("other")]).includes(&me),
+            "all filters must match"
+        );
         for wrong in [
             vec![names("")],
             vec![names("a"), names("b")],
             vec![pid(1), pid(2)],
             vec![Filter { kind: 7, data: vec![] }],
         ] {
-            assert_eq!(resolve_participants(&Guid::NULL, &wrong).unwrap_err().status.0, 87, "{wrong:?}");
+            assert_eq!(
+                resolve_participants(&Guid::NULL, &wrong).unwrap_err().status,
+                Status::ERROR_INVALID_PARAMETER,
+                "{wrong:?}"
+            );
         }
         let odd = Filter { kind: EVENT_FILTER_TYPE_EXECUTABLE_NAME, data: vec![1] };
-        assert_eq!(resolve_participants(&Guid::NULL, &[odd]).unwrap_err().status.0, 87);
+        assert_eq!(
+            resolve_participants(&Guid::NULL, &[odd]).unwrap_err().status,
+            Status::ERROR_INVALID_PARAMETER
+        );
     }
 }

@@ -1,7 +1,8 @@
 //! Providers: the registry of processes and enables, and the acknowledgements that are awaited.
 //!
 //! `regions` gives processes the memory of sessions, `enable` carries out the calls of controllers,
-//! `wait` holds what waits for acknowledgements, and `unserved` what waits for room.
+//! `wait` holds operations that wait for acknowledgements, and `unserved` holds processes that wait
+//! for a region.
 
 mod enable;
 mod regions;
@@ -14,47 +15,47 @@ use traceweir_format::Guid;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::Message;
 
-use super::access::Client;
+use super::access::ConnectedClient;
 use super::core::Core;
 use crate::error::Refusal;
 use crate::ids::{LinkId, ReplyTo};
-use crate::limits::{Descriptors, MAX_PER_PROCESS, MAX_PROVIDERS};
+use crate::limits::{DescriptorLimit, MAX_LINKS_OF_PROCESS, MAX_PROVIDERS};
 use crate::log::log_warning;
 use crate::process::ProcessKey;
-use crate::registry::{Process, Registry};
-pub(super) use enable::{EnableCall, EnableOrder, verb};
-use unserved::Unserved;
-use wait::{Purpose, Waits};
+use crate::registry::{ProviderProcess, Registry};
+pub(super) use enable::{EnableCall, EnableOrder, log_verb};
+use unserved::UnservedProcesses;
+use wait::{WaitPurpose, Waits};
 
 /// How long a process may take to close a region before the session stops without its
 /// acknowledgement.
-const CLOSE_WITHIN: Duration = Duration::from_secs(1);
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The processes that register providers, and what sessions enable in them.
-pub(super) struct Providers {
+pub(super) struct ProviderControl {
     pub(super) registry: Registry,
     waits: Waits,
-    unserved: Unserved,
-    pub(super) descriptors: Descriptors,
+    unserved: UnservedProcesses,
+    pub(super) descriptors: DescriptorLimit,
 }
 
-impl Default for Providers {
+impl Default for ProviderControl {
     fn default() -> Self {
         Self {
             registry: Registry::default(),
             waits: Waits::default(),
-            unserved: Unserved::default(),
-            descriptors: Descriptors::current(),
+            unserved: UnservedProcesses::default(),
+            descriptors: DescriptorLimit::current(),
         }
     }
 }
 
-impl Providers {
-    /// Adds a process that registers providers, if there is room for it.
+impl ProviderControl {
+    /// Adds a process that registers providers, if the limits permit it.
     pub(super) fn add_process(
         &mut self,
         link: LinkId,
-        client: &Client,
+        client: &ConnectedClient,
         instance: u64,
     ) -> Result<(), Refusal> {
         let full = |reason| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
@@ -69,24 +70,24 @@ impl Providers {
             return full("too many processes are connected");
         }
         // Processes that are not visible from the daemon's namespace all have the id 0.
-        if pid != 0 && self.registry.connection_count(pid) >= MAX_PER_PROCESS {
+        if pid != 0 && self.registry.connection_count(pid) >= MAX_LINKS_OF_PROCESS {
             return full("this process has too many connections");
         }
-        self.registry.processes.insert(link, Process::new(client.peer, client.process, instance));
+        self.registry.processes.insert(link, ProviderProcess::new(client.peer, client.process, instance));
         Ok(())
     }
 
-    /// Counts a process that is refused for lack of room in the sessions that enable providers.
-    pub(super) fn count_refused(&self, core: &mut Core, process: Option<ProcessKey>) {
-        for session in core.sessions.running() {
-            if self.registry.is_enabling(session) {
-                core.sessions.count_refused(session, process);
+    /// Counts a process that is refused because of a limit in the sessions that enable providers.
+    pub(super) fn count_refused_process(&self, core: &mut Core, process: Option<ProcessKey>) {
+        for session in core.sessions.running_ids() {
+            if self.registry.has_enables(session) {
+                core.sessions.count_refused_process(session, process);
             }
         }
     }
 
     /// Orders all processes of a session to stop writing; the session finishes when they have
-    /// acknowledged, or after [`CLOSE_WITHIN`].
+    /// acknowledged, or after [`CLOSE_TIMEOUT`].
     pub(super) fn close_session(&mut self, core: &mut Core, id: u64) {
         let wait = self.waits.next_id();
         let mut waiting = 0;
@@ -101,8 +102,8 @@ impl Providers {
         if waiting == 0 {
             core.sessions.finish_stop(&core.turn, id);
         } else {
-            let deadline = Some(core.turn.now + CLOSE_WITHIN);
-            self.waits.begin(wait, waiting, deadline, Purpose::Stop(id), None);
+            let deadline = Some(core.turn.now + CLOSE_TIMEOUT);
+            self.waits.begin(wait, waiting, deadline, WaitPurpose::Stop(id), None);
         }
     }
 
@@ -113,8 +114,8 @@ impl Providers {
     }
 
     /// Drops the replies to a controller that has disconnected.
-    pub(super) fn controller_left(&mut self, link: LinkId) {
-        for wait in self.waits.for_replies_to(link) {
+    pub(super) fn remove_controller(&mut self, link: LinkId) {
+        for wait in self.waits.waits_replying_to(link) {
             self.cancel_wait(wait);
         }
     }
@@ -122,7 +123,7 @@ impl Providers {
     /// Returns whether a reply to a connection waits for processes.
     #[cfg(test)]
     pub(super) fn has_waiting_reply(&self, link: LinkId) -> bool {
-        !self.waits.for_replies_to(link).is_empty()
+        !self.waits.waits_replying_to(link).is_empty()
     }
 
     /// Returns when [`tick`](Self::tick) next has work to do.
@@ -132,16 +133,15 @@ impl Providers {
 
     /// Ends the waits whose deadline has passed.
     pub(super) fn tick(&mut self, core: &mut Core) {
-        for wait in self.waits.expired(core.turn.now) {
+        for wait in self.waits.expired_waits(core.turn.now) {
             if let Some(purpose) = self.cancel_wait(wait) {
                 let reason = "a process did not answer in time; the request stays in effect";
-                self.wait_ended(core, purpose, Err(Refusal::new(Status::ERROR_TIMEOUT, reason)));
+                self.finish_wait(core, purpose, Err(Refusal::new(Status::ERROR_TIMEOUT, reason)));
             }
         }
     }
 
-    /// Removes a wait; returns its purpose.
-    fn cancel_wait(&mut self, wait: u64) -> Option<Purpose> {
+    fn cancel_wait(&mut self, wait: u64) -> Option<WaitPurpose> {
         for link in self.waits.links(wait) {
             if let Some(process) = self.registry.processes.get_mut(link) {
                 process.awaited.retain(|_, awaited| *awaited != wait);
@@ -150,27 +150,27 @@ impl Providers {
         self.waits.remove(wait)
     }
 
-    /// Counts acknowledgements that have come, or that will never come.
+    /// Counts acknowledgements that have arrived, or that will never arrive.
     fn count_acknowledgements(&mut self, core: &mut Core, waits: Vec<u64>) {
         for wait in waits {
             let failure = self.waits.failure(wait);
             if let Some(purpose) = self.waits.acknowledge(wait) {
-                self.wait_ended(core, purpose, failure.map_or(Ok(()), Err));
+                self.finish_wait(core, purpose, failure.map_or(Ok(()), Err));
             }
         }
     }
 
     /// Carries out the purpose of a wait that has ended.
-    fn wait_ended(&mut self, core: &mut Core, purpose: Purpose, outcome: Result<(), Refusal>) {
+    fn finish_wait(&mut self, core: &mut Core, purpose: WaitPurpose, outcome: Result<(), Refusal>) {
         match purpose {
-            Purpose::Answer(reply_to) => core.turn.reply_done(reply_to, outcome),
-            Purpose::Stop(session) => {
+            WaitPurpose::Answer(reply_to) => core.turn.reply_done(reply_to, outcome),
+            WaitPurpose::Stop(session) => {
                 if let Err(refusal) = outcome {
                     log_warning!("session {session:#x} stops nevertheless: {refusal}");
                 }
                 core.sessions.finish_stop(&core.turn, session);
             }
-            Purpose::Detach(session, source) => core.sessions.detach(session, source),
+            WaitPurpose::Detach(session, source) => core.sessions.detach(session, source),
         }
     }
 
@@ -184,7 +184,11 @@ impl Providers {
     ) -> Result<(), Refusal> {
         let is_guest = core.access.is_guest(reply_to.link);
         let shown: Option<Vec<u64>> = is_guest.then(|| {
-            core.sessions.shown_to(&core.access, reply_to.link).iter().map(|session| session.id).collect()
+            core.sessions
+                .sessions_shown_to(&core.access, reply_to.link)
+                .iter()
+                .map(|session| session.id)
+                .collect()
         });
         let is_shown = |id: u64| shown.as_ref().is_none_or(|shown| shown.contains(&id));
         let Some(page) = self.registry.registrations_page(provider, from, &is_shown) else {

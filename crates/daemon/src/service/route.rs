@@ -16,12 +16,12 @@ use traceweir_transport::message::{Control, Message, SessionRef};
 
 use super::access::rights_to_run;
 use super::core::Core;
-use super::kernel::{Waiting, is_kernel_provider};
+use super::kernel::{DeferredWork, is_kernel_provider};
 use super::private::is_private;
 use super::providers::EnableCall;
 use super::sessions::UpdateRequest;
-use super::{Service, refuse_when};
-use crate::access::Change;
+use super::{Service, refuse_if};
+use crate::access::AccessChange;
 use crate::error::Refusal;
 use crate::ids::ReplyTo;
 use crate::logfile::{NamedFiles, PassedDescriptors};
@@ -43,14 +43,14 @@ impl Service {
         }
     }
 
-    /// Carries out what waited for a kernel change.
-    pub(super) fn resume(&mut self, waiting: Waiting) {
+    /// Carries out work that waited for a kernel change.
+    pub(super) fn resume_deferred(&mut self, waiting: DeferredWork) {
         match waiting {
-            Waiting::Request(reply_to, _, message, passed) => {
+            DeferredWork::Request { reply_to, message, passed, .. } => {
                 self.handle_controller(reply_to, *message, passed);
             }
-            Waiting::Adjust(id) => {
-                self.system_loggers.adjust(&mut self.core, &mut self.providers.registry, id);
+            DeferredWork::Adjust(id) => {
+                self.system_loggers.adjust_capture(&mut self.core, &mut self.providers.registry, id);
             }
         }
     }
@@ -64,45 +64,32 @@ impl Service {
         let Core { turn, access, sessions, .. } = &mut self.core;
         match message {
             Message::Start(config) if is_private(&config) => {
-                self.refuse_when_leaving()?;
-                self.private_sessions.start(
-                    &mut self.core,
-                    &self.providers.registry,
-                    reply_to,
-                    *config,
-                    &passed,
-                )
+                self.refuse_when_shutting_down()?;
+                let registry = &self.providers.registry;
+                self.private_sessions.start(&mut self.core, registry, reply_to, *config, &passed)
             }
             Message::Start(config) => {
-                self.refuse_when_leaving()?;
+                self.refuse_when_shutting_down()?;
                 self.start(reply_to, *config, passed)
             }
             Message::Control { session, control } => match self.find_private(&session) {
                 Some(private) => {
                     // Processes answer this request, and a daemon that is shutting down does not
                     // wait for them.
-                    self.refuse_when_leaving()?;
-                    self.private_sessions.control(
-                        &mut self.core,
-                        &self.providers.registry,
-                        reply_to,
-                        private,
-                        control,
-                    )
+                    self.refuse_when_shutting_down()?;
+                    let registry = &self.providers.registry;
+                    self.private_sessions.control(&mut self.core, registry, reply_to, private, control)
                 }
                 None => self.control(reply_to, &session, control, passed),
             },
             Message::EnableProvider { session, provider, code, params, name, timeout_ms } => {
-                self.refuse_when_leaving()?;
+                self.refuse_when_shutting_down()?;
                 let call = EnableCall { provider, code, params: *params, name, timeout_ms };
                 match self.find_private(&session) {
-                    Some(private) => self.private_sessions.enable(
-                        &mut self.core,
-                        &self.providers.registry,
-                        reply_to,
-                        private,
-                        call,
-                    ),
+                    Some(private) => {
+                        let registry = &self.providers.registry;
+                        self.private_sessions.enable(&mut self.core, registry, reply_to, private, call)
+                    }
                     None => self.enable_provider(reply_to, &session, call),
                 }
             }
@@ -115,35 +102,31 @@ impl Service {
                 Ok(())
             }
             Message::QueryAll { from } => {
-                let shown = sessions.shown_to(access, reply_to.link);
+                let shown = sessions.sessions_shown_to(access, reply_to.link);
                 turn.reply(reply_to, Message::sessions_page(&shown, from));
                 Ok(())
             }
             Message::QueryEnded { from } => {
-                let shown = sessions.ended_shown_to(access, reply_to.link);
+                let shown = sessions.outcomes_shown_to(access, reply_to.link);
                 turn.reply(reply_to, Message::sessions_page(&shown, from));
                 Ok(())
             }
             Message::QueryProviders { after } => {
-                let mut page = self.private_sessions.providers_page(
-                    &self.core,
-                    &self.providers.registry,
-                    reply_to,
-                    after,
-                );
+                let registry = &self.providers.registry;
+                let mut page = self.private_sessions.providers_page(&self.core, registry, reply_to, after);
                 let Core { turn, access, sessions, .. } = &mut self.core;
                 if let Message::Providers { providers, .. } = &mut page {
-                    sessions.hide(access, reply_to.link, providers);
+                    sessions.hide_sessions(access, reply_to.link, providers);
                 }
                 turn.reply(reply_to, page);
                 Ok(())
             }
             Message::SetInformation { session, class, data } => {
-                self.refuse_when_leaving()?;
+                self.refuse_when_shutting_down()?;
                 self.set_information(reply_to, &session, class, &data)
             }
             Message::ConfigureBranches { session, configuration, events } => {
-                self.refuse_when_leaving()?;
+                self.refuse_when_shutting_down()?;
                 self.configure_branches(reply_to, &session, configuration, &events)
             }
             Message::QueryInformation { session, class, input } => {
@@ -156,13 +139,13 @@ impl Service {
                 self.providers.query_registrations(&mut self.core, reply_to, provider, from)
             }
             Message::SetAccess { object, operation, sid, rights, allow } => {
-                let change = Change::new(operation, &sid, rights, allow)?;
-                refuse_when(self.is_leaving)?;
+                let change = AccessChange::new(operation, &sid, rights, allow)?;
+                refuse_if(self.is_shutting_down)?;
                 access.change_list(turn, reply_to, object, change)
             }
             Message::RemoveAccess { object } => {
-                refuse_when(self.is_leaving)?;
-                access.change_list(turn, reply_to, object, Change::Remove)
+                refuse_if(self.is_shutting_down)?;
+                access.change_list(turn, reply_to, object, AccessChange::Remove)
             }
             Message::QueryAccess { object } => access.reply_with_list(turn, reply_to, object),
             Message::QueryAccessLists { from } => {
@@ -205,13 +188,10 @@ impl Service {
                 let flags = update.enable_flags.take_if(|_| is_system_logger(&config));
                 let request = UpdateRequest { reply_to, id, update, passed, before: None };
                 match flags {
-                    Some(flags) => self.system_loggers.update_groups(
-                        &mut self.core,
-                        &mut self.providers.registry,
-                        &config,
-                        flags,
-                        request,
-                    ),
+                    Some(flags) => {
+                        let registry = &mut self.providers.registry;
+                        self.system_loggers.update_groups(&mut self.core, registry, &config, flags, request)
+                    }
                     None => sessions.update(turn, access, request),
                 }
             }
@@ -239,7 +219,6 @@ impl Service {
         }
     }
 
-    /// Handles a message of a provider process.
     pub(super) fn handle_provider(&mut self, reply_to: ReplyTo, message: Message) {
         let (core, link) = (&mut self.core, reply_to.link);
         match message {
@@ -247,13 +226,8 @@ impl Service {
                 let registered =
                     self.providers.register(core, link, registration, provider, &traits, classic);
                 if registered.is_ok() {
-                    self.private_sessions.process_registered(
-                        core,
-                        &self.providers.registry,
-                        link,
-                        registration,
-                        provider,
-                    );
+                    let registry = &self.providers.registry;
+                    self.private_sessions.handle_registration(core, registry, link, registration, provider);
                 }
                 self.providers.drop_offers(link);
                 match registered {
@@ -262,12 +236,12 @@ impl Service {
                 }
             }
             Message::SetTraits { registration, traits } => {
-                let taken = self.providers.set_traits(core, link, registration, &traits);
-                if taken.is_ok() {
-                    self.private_sessions.name_registered(core, &self.providers.registry, link, registration);
+                let outcome = self.providers.set_traits(core, link, registration, &traits);
+                if outcome.is_ok() {
+                    self.private_sessions.handle_new_name(core, &self.providers.registry, link, registration);
                 }
                 self.providers.drop_offers(link);
-                self.core.turn.reply_done(reply_to, taken);
+                self.core.turn.reply_done(reply_to, outcome);
             }
             Message::Unregister { registration } => {
                 self.providers.unregister(core, link, registration);
@@ -278,19 +252,13 @@ impl Service {
             Message::Ack { order } => self.providers.acknowledge(core, link, order),
             Message::Failed { order, registration, session, status, reason } => {
                 let refusal = Refusal::new(Status(status), reason);
-                self.providers.order_failed(core, link, order, registration, session, refusal);
+                self.providers.handle_failed_order(core, link, order, registration, session, refusal);
             }
             Message::PrivateState { order, session, status, reason, properties } => {
                 let refusal = Refusal::new(Status(status), reason);
                 let outcome = if status == 0 { Ok(*properties) } else { Err(refusal) };
-                self.private_sessions.state_reported(
-                    core,
-                    &self.providers.registry,
-                    link,
-                    order,
-                    session,
-                    outcome,
-                );
+                let registry = &self.providers.registry;
+                self.private_sessions.handle_state_report(core, registry, link, order, session, outcome);
             }
             _ => core.turn.reject_out_of_role(reply_to),
         }
@@ -301,7 +269,7 @@ impl Service {
     pub(super) fn find_private(&self, session: &SessionRef) -> Option<u64> {
         self.private_sessions.find(session).or_else(|| match session {
             SessionRef::Name(name) if self.core.sessions.find_any(session).is_none() => {
-                self.private_sessions.only_with_guid(name)
+                self.private_sessions.find_only_session_of_provider(name)
             }
             _ => None,
         })

@@ -21,18 +21,17 @@ use traceweir_session::{Session, SourceId};
 use traceweir_transport::message::{Properties, SessionRef};
 
 use super::access::PeerName;
-use super::notice::Notice;
-use super::turn::Turn;
+use super::notice::ThreadNotice;
+use super::turn::ServiceTurn;
 use crate::error::Refusal;
 use crate::ids::{LinkId, ReplyTo};
 use crate::limits::{self, Claimant};
-use crate::logfile::{Claim, Files};
+use crate::logfile::{ClaimedFiles, FileClaim};
 use crate::process::ProcessKey;
 pub(super) use control::UpdateRequest;
-pub(super) use start::{LogFile, check_config};
+pub(super) use start::{RequestedLogFile, check_config};
 
-/// The state of a session.
-pub(super) enum State {
+pub(super) enum SessionState {
     /// The session's threads and its header are being created.
     Starting {
         /// The start request to reply to.
@@ -50,16 +49,15 @@ pub(super) enum State {
     },
 }
 
-/// The daemon's entry of one session.
-pub(super) struct Entry {
+pub(super) struct SessionEntry {
     /// The name as given by the controller.
     pub(super) name: String,
     pub(super) guid: Guid,
     /// The log file.
-    pub(super) file: Option<Claim>,
+    pub(super) file: Option<FileClaim>,
     /// Maximum size of the session's buffers in bytes.
     pub(super) pool_bytes: u64,
-    pub(super) uncounted: Uncounted,
+    pub(super) uncounted: UncountedProcesses,
     /// Number of updates and flushes under way.
     pub(super) changes: usize,
     /// The process that started the session, for the log.
@@ -68,10 +66,10 @@ pub(super) struct Entry {
     pub(super) owner: Claimant,
     /// The connection that the session ends with.
     pub(super) tied_to: Option<LinkId>,
-    pub(super) state: State,
+    pub(super) state: SessionState,
 }
 
-impl Entry {
+impl SessionEntry {
     /// Adds the processes whose losses could not be counted.
     pub(super) fn with_uncounted(&self, mut properties: Properties) -> Properties {
         let processes = &mut properties.uncounted_processes;
@@ -83,10 +81,10 @@ impl Entry {
 /// Maximum number of refused processes per session that are recognised when they connect again.
 const MAX_REFUSED: usize = 1024;
 
-/// Processes that may have lost events which nothing could count; each connection counts once, and
-/// a process that is refused again and again counts once.
+/// Processes that may have lost an unknown number of events. Each connection counts once, and a
+/// process that is refused repeatedly counts once.
 #[derive(Debug, Default)]
-pub(super) struct Uncounted {
+pub(super) struct UncountedProcesses {
     processes: u32,
     /// The counted processes that are still connected.
     connected: BTreeSet<LinkId>,
@@ -94,14 +92,14 @@ pub(super) struct Uncounted {
     refused: BTreeSet<ProcessKey>,
 }
 
-impl Uncounted {
+impl UncountedProcesses {
     pub(super) fn add(&mut self, link: LinkId) {
         if self.connected.insert(link) {
             self.processes = self.processes.saturating_add(1);
         }
     }
 
-    /// Adds a process that was refused; `None`: one that cannot be recognised.
+    /// Adds a process that was refused; `None` if the process cannot be recognised.
     fn add_refused(&mut self, process: Option<ProcessKey>) {
         let process = process.filter(|process| *process != ProcessKey::ENDED);
         if process.is_some_and(|process| self.refused.contains(&process)) {
@@ -113,19 +111,19 @@ impl Uncounted {
 }
 
 /// Maximum number of ended sessions whose outcome is kept.
-const OUTCOMES: usize = 64;
+const MAX_OUTCOMES: usize = 64;
 
 /// All sessions, with the outcomes of the last ones.
-pub(super) struct Sessions {
+pub(super) struct SessionTable {
     max_sessions: usize,
     pub(super) pool_budget: u64,
     generation: u64,
     last_logger: u16,
-    all: BTreeMap<u64, Entry>,
+    all: BTreeMap<u64, SessionEntry>,
     /// Final properties of the last sessions, the latest first.
     outcomes: VecDeque<Properties>,
     /// The files that sessions write.
-    pub(super) files: Files,
+    pub(super) files: ClaimedFiles,
     /// Number of file checks under way for sessions that are about to be refused.
     pub(super) file_checks: usize,
     /// Whether processes that cannot be accepted may have memory for sessions. A session that is
@@ -133,19 +131,19 @@ pub(super) struct Sessions {
     pub(super) is_incomplete: bool,
 }
 
-impl Sessions {
+impl SessionTable {
     /// Creates an empty list for at most `max_sessions` sessions of a daemon that started at this
     /// time.
     pub(super) fn new(max_sessions: usize, started: SystemTime) -> Self {
         let seconds = started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         Self {
             max_sessions,
-            pool_budget: limits::pool_budget(),
+            pool_budget: limits::max_pool_bytes(),
             generation: seconds & 0xFFFF_FFFF,
             last_logger: 0,
             all: BTreeMap::new(),
             outcomes: VecDeque::new(),
-            files: Files::default(),
+            files: ClaimedFiles::default(),
             file_checks: 0,
             is_incomplete: false,
         }
@@ -158,11 +156,11 @@ impl Sessions {
 
     /// Checks that a new session may have this name and GUID.
     pub(super) fn check_name(&self, name: &str, guid: &Guid) -> Result<(), Refusal> {
-        // A name that is the GUID of another session would make that name ambiguous.
+        // If the name were the GUID of another session, it would be ambiguous.
         if self.find_any(&SessionRef::Name(name.to_owned())).is_some() {
             return Err(Refusal::name_taken(name));
         }
-        let is_taken = |entry: &Entry| entry.guid == *guid || entry.name.parse() == Ok(*guid);
+        let is_taken = |entry: &SessionEntry| entry.guid == *guid || entry.name.parse() == Ok(*guid);
         if self.all.values().any(is_taken) {
             return Err(Refusal::new(Status::ERROR_ALREADY_EXISTS, "a session with this GUID is running"));
         }
@@ -170,14 +168,16 @@ impl Sessions {
     }
 
     /// Checks that a user may have another session.
-    pub(super) fn check_room(&self, claimant: Claimant) -> Result<(), Refusal> {
+    pub(super) fn check_session_limit(&self, claimant: Claimant) -> Result<(), Refusal> {
         let full = |reason| Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         if self.all.len() >= self.max_sessions {
             return full(format!("{} sessions are running, which is the limit", self.max_sessions));
         }
-        let (per_guest, all_guests) =
-            (limits::sessions_of_guest(self.max_sessions), limits::sessions_of_guests(self.max_sessions));
-        if !claimant.has_room(self.all.values().map(|entry| entry.owner), per_guest, all_guests) {
+        let (per_guest, all_guests) = (
+            limits::max_sessions_of_guest(self.max_sessions),
+            limits::max_sessions_of_guests(self.max_sessions),
+        );
+        if !claimant.is_below_limits(self.all.values().map(|entry| entry.owner), per_guest, all_guests) {
             return full(format!(
                 "of {} sessions, users other than root and the daemon's own user may run {all_guests} in total and {per_guest} each: stop some",
                 self.max_sessions
@@ -187,14 +187,15 @@ impl Sessions {
     }
 
     /// Returns how many bytes the buffers of another session may use.
-    pub(super) fn pool_left(&self, is_guest: bool) -> u64 {
-        let taken: u64 = self.all.values().map(|entry| entry.pool_bytes).sum();
-        let budget = if is_guest { limits::pool_of_guests(self.pool_budget) } else { self.pool_budget };
-        budget.saturating_sub(taken)
+    pub(super) fn free_pool_bytes(&self, is_guest: bool) -> u64 {
+        let used_bytes: u64 = self.all.values().map(|entry| entry.pool_bytes).sum();
+        let budget =
+            if is_guest { limits::max_pool_bytes_of_guests(self.pool_budget) } else { self.pool_budget };
+        budget.saturating_sub(used_bytes)
     }
 
-    /// Returns an id for a new session. [`check_room`](Self::check_room) has made sure that one is
-    /// free.
+    /// Returns an id for a new session. [`check_session_limit`](Self::check_session_limit) has made
+    /// sure that an id is free.
     pub(super) fn next_id(&mut self) -> u64 {
         let slots = u16::try_from(self.max_sessions.max(64)).unwrap_or(u16::MAX);
         let is_free = |logger: u16| !self.all.keys().any(|id| id & 0xFFFF == u64::from(logger));
@@ -206,26 +207,27 @@ impl Sessions {
             }
         }
         self.last_logger = logger;
-        self.next_id_with(logger)
+        self.next_id_with_logger(logger)
     }
 
     /// Returns an id for a session whose logger id the daemon does not assign.
-    pub(super) fn next_id_with(&mut self, logger: u16) -> u64 {
+    pub(super) fn next_id_with_logger(&mut self, logger: u16) -> u64 {
         self.generation += 1;
         self.generation << 16 | u64::from(logger)
     }
 
-    pub(super) fn insert(&mut self, id: u64, entry: Entry) {
+    pub(super) fn insert(&mut self, id: u64, entry: SessionEntry) {
         self.all.insert(id, entry);
     }
 
-    pub(super) fn remove(&mut self, id: u64) -> Option<Entry> {
+    pub(super) fn remove(&mut self, id: u64) -> Option<SessionEntry> {
         self.all.remove(&id)
     }
 
-    /// Stores the final properties of a session; returns those that were dropped to make room.
-    pub(super) fn remember(&mut self, outcome: Properties) -> Option<Properties> {
-        let forgotten = if self.outcomes.len() < OUTCOMES { None } else { self.outcomes.pop_back() };
+    /// Stores the final properties of a session; returns the oldest stored properties if they were
+    /// dropped.
+    pub(super) fn store_outcome(&mut self, outcome: Properties) -> Option<Properties> {
+        let forgotten = if self.outcomes.len() < MAX_OUTCOMES { None } else { self.outcomes.pop_back() };
         self.outcomes.push_front(outcome);
         forgotten
     }
@@ -236,11 +238,11 @@ impl Sessions {
             let reason = "the session is running: it has no outcome yet";
             return Err(Refusal::new(Status::ERROR_WMI_INSTANCE_NOT_FOUND, reason));
         }
-        self.find_outcome(reference).ok_or_else(|| self.not_found(reference))
+        self.find_outcome(reference).ok_or_else(|| self.unknown_session_refusal(reference))
     }
 
     /// Returns the kept outcomes, the latest first.
-    pub(super) fn ended(&self) -> Vec<Properties> {
+    pub(super) fn outcomes(&self) -> Vec<Properties> {
         self.outcomes.iter().cloned().collect()
     }
 
@@ -252,9 +254,8 @@ impl Sessions {
         self.outcomes.iter().find(matches)
     }
 
-    /// Returns the refusal for a reference to no session, or to a session that does not run or has
-    /// ended.
-    fn not_found(&self, reference: &SessionRef) -> Refusal {
+    /// Returns the refusal for a reference that names no running session.
+    fn unknown_session_refusal(&self, reference: &SessionRef) -> Refusal {
         if reference.is_nothing() {
             let reason = "no session is named: give its name, or its id, which is not 0";
             return Refusal::new(Status::ERROR_INVALID_PARAMETER, reason);
@@ -269,19 +270,19 @@ impl Sessions {
     }
 
     /// Returns the sessions that end with a connection.
-    pub(super) fn tied_to(&self, link: LinkId) -> Vec<u64> {
+    pub(super) fn sessions_tied_to(&self, link: LinkId) -> Vec<u64> {
         self.all.iter().filter(|(_, entry)| entry.tied_to == Some(link)).map(|(id, _)| *id).collect()
     }
 
-    /// Counts a process that may have lost events which nothing could count.
+    /// Counts a process that may have lost an unknown number of events.
     pub(super) fn count_uncounted(&mut self, session: u64, link: LinkId) {
         if let Some(entry) = self.get_mut(session) {
             entry.uncounted.add(link);
         }
     }
 
-    /// Counts a process that was refused for lack of room, and may write events that are lost.
-    pub(super) fn count_refused(&mut self, session: u64, process: Option<ProcessKey>) {
+    /// Counts a process that was refused because of a limit, and may write events that are lost.
+    pub(super) fn count_refused_process(&mut self, session: u64, process: Option<ProcessKey>) {
         if let Some(entry) = self.get_mut(session) {
             entry.uncounted.add_refused(process);
         }
@@ -289,7 +290,7 @@ impl Sessions {
 
     /// Notes the connection of a process that was refused and counted before, so that it is not
     /// counted again.
-    pub(super) fn readmit(&mut self, link: LinkId, process: Option<ProcessKey>) {
+    pub(super) fn recognise_refused(&mut self, link: LinkId, process: Option<ProcessKey>) {
         let Some(process) = process else { return };
         for entry in self.all.values_mut() {
             if entry.uncounted.refused.remove(&process) {
@@ -309,18 +310,18 @@ impl Sessions {
     pub(super) fn begin_stop(&mut self, id: u64, reply_to: Option<ReplyTo>) -> bool {
         let Some(session) = self.running_session(id).cloned() else { return false };
         let Some(entry) = self.all.get_mut(&id) else { return false };
-        entry.state = State::Stopping { session, reply_to };
+        entry.state = SessionState::Stopping { session, reply_to };
         if self.is_incomplete {
             entry.uncounted.processes = entry.uncounted.processes.saturating_add(1);
         }
         true
     }
 
-    /// Lets the session collect the rest and finish its file, once no process writes to it any
-    /// more.
-    pub(super) fn finish_stop(&self, turn: &Turn, id: u64) {
+    /// Lets the session collect the remaining events and finish its file, once no process writes to
+    /// it any more.
+    pub(super) fn finish_stop(&self, turn: &ServiceTurn, id: u64) {
         if let Some(session) = self.session(id) {
-            session.stop(turn.promise(move |outcome| Notice::Stopped { id, outcome }).into_callback());
+            session.stop(turn.promise(move |outcome| ThreadNotice::Stopped { id, outcome }).into_callback());
         }
     }
 
@@ -331,23 +332,22 @@ impl Sessions {
         }
     }
 
-    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut Entry> {
+    pub(super) fn get_mut(&mut self, id: u64) -> Option<&mut SessionEntry> {
         self.all.get_mut(&id)
     }
 
-    /// Returns a session if it is running.
     pub(super) fn running_session(&self, id: u64) -> Option<&Session> {
         match &self.all.get(&id)?.state {
-            State::Running(session) => Some(session),
-            State::Starting { .. } | State::Stopping { .. } => None,
+            SessionState::Running(session) => Some(session),
+            SessionState::Starting { .. } | SessionState::Stopping { .. } => None,
         }
     }
 
     /// Returns a session that is running or stopping.
     pub(super) fn session(&self, id: u64) -> Option<&Session> {
         match &self.all.get(&id)?.state {
-            State::Running(session) | State::Stopping { session, .. } => Some(session),
-            State::Starting { .. } => None,
+            SessionState::Running(session) | SessionState::Stopping { session, .. } => Some(session),
+            SessionState::Starting { .. } => None,
         }
     }
 
@@ -355,7 +355,7 @@ impl Sessions {
     pub(super) fn find_any(&self, reference: &SessionRef) -> Option<u64> {
         match reference {
             SessionRef::Id(id) => self.all.contains_key(id).then_some(*id),
-            SessionRef::Name(name) => self.named(name).or_else(|| {
+            SessionRef::Name(name) => self.find_by_name(name).or_else(|| {
                 let guid = name.parse::<Guid>().ok()?;
                 self.all.iter().find(|(_, entry)| entry.guid == guid).map(|(id, _)| *id)
             }),
@@ -366,7 +366,7 @@ impl Sessions {
     pub(super) fn find(&self, reference: &SessionRef) -> Result<u64, Refusal> {
         self.find_any(reference)
             .filter(|id| self.session(*id).is_some())
-            .ok_or_else(|| self.not_found(reference))
+            .ok_or_else(|| self.unknown_session_refusal(reference))
     }
 
     /// Finds a session that is running, and not stopping.
@@ -375,7 +375,7 @@ impl Sessions {
         self.running_session(id).map(|session| (id, session)).ok_or_else(Refusal::not_running)
     }
 
-    fn named(&self, name: &str) -> Option<u64> {
+    fn find_by_name(&self, name: &str) -> Option<u64> {
         self.all.iter().find(|(_, entry)| is_same_name(&entry.name, name)).map(|(id, _)| *id)
     }
 
@@ -384,18 +384,16 @@ impl Sessions {
         self.all.keys().filter_map(|id| self.properties(*id)).collect()
     }
 
-    /// Returns the properties of a session.
     pub(super) fn properties(&self, id: u64) -> Option<Properties> {
         let entry = self.all.get(&id)?;
         self.session(id).map(|session| entry.with_uncounted(session.properties()))
     }
 
-    /// Returns the ids of the running sessions.
-    pub(super) fn running(&self) -> Vec<u64> {
+    pub(super) fn running_ids(&self) -> Vec<u64> {
         self.all.keys().copied().filter(|id| self.running_session(*id).is_some()).collect()
     }
 
-    /// Returns the name of a session; empty if there is none.
+    /// Returns the name of a session; empty if the session does not exist.
     pub(super) fn name(&self, id: u64) -> &str {
         self.all.get(&id).map_or("", |entry| &entry.name)
     }

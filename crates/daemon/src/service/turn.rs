@@ -1,4 +1,4 @@
-//! What a call into the service works with: the time, the effects so far, and where threads report.
+//! The context of a call into the service: the time, the effects so far, and the sender of notices.
 //!
 //! The event loop passes the time in with each call; no part of the service reads a clock.
 
@@ -9,14 +9,13 @@ use traceweir_format::spec::status::Status;
 use traceweir_session::Result;
 use traceweir_transport::message::{Message, Properties};
 
-use super::notice::{Notice, Post, Promise};
+use super::notice::{NoticePromise, NoticeSender, ThreadNotice};
 use crate::error::Refusal;
 use crate::ids::{LinkId, ReplyTo};
 
 /// An action on a connection that the service requests; effects are carried out in order.
 #[derive(Debug)]
-pub(crate) enum Effect {
-    /// Send a message.
+pub(crate) enum LinkEffect {
     Send {
         link: LinkId,
         /// Number of the request that the message answers; 0 if it answers none.
@@ -30,15 +29,15 @@ pub(crate) enum Effect {
 }
 
 /// The time of the current call, and the effects that the event loop has not carried out yet.
-pub(super) struct Turn {
+pub(super) struct ServiceTurn {
     pub(super) now: Instant,
-    pub(super) effects: Vec<Effect>,
-    post: Post,
+    pub(super) effects: Vec<LinkEffect>,
+    post: NoticeSender,
 }
 
-impl Turn {
+impl ServiceTurn {
     /// Creates a turn without effects; `post` receives the reports of other threads.
-    pub(super) fn new(now: Instant, post: Post) -> Self {
+    pub(super) fn new(now: Instant, post: NoticeSender) -> Self {
         Self { now, effects: Vec::new(), post }
     }
 
@@ -49,7 +48,7 @@ impl Turn {
 
     /// Sends a message that answers no request, with file descriptors.
     pub(super) fn send_with(&mut self, link: LinkId, message: Message, descriptors: Vec<OwnedFd>) {
-        self.effects.push(Effect::Send { link, request: 0, message, descriptors });
+        self.effects.push(LinkEffect::Send { link, request: 0, message, descriptors });
     }
 
     /// Replies to a request.
@@ -60,10 +59,9 @@ impl Turn {
     /// Replies to a request with file descriptors.
     pub(super) fn reply_with(&mut self, reply_to: ReplyTo, message: Message, descriptors: Vec<OwnedFd>) {
         let ReplyTo { link, request } = reply_to;
-        self.effects.push(Effect::Send { link, request, message, descriptors });
+        self.effects.push(LinkEffect::Send { link, request, message, descriptors });
     }
 
-    /// Refuses a request.
     pub(super) fn refuse(&mut self, reply_to: ReplyTo, refusal: Refusal) {
         self.reply(reply_to, refusal.into_message());
     }
@@ -100,16 +98,19 @@ impl Turn {
     /// Refuses a request and closes its connection.
     pub(super) fn refuse_and_close(&mut self, reply_to: ReplyTo, refusal: Refusal) {
         self.refuse(reply_to, refusal);
-        self.effects.push(Effect::Close { link: reply_to.link });
+        self.effects.push(LinkEffect::Close { link: reply_to.link });
     }
 
     /// Returns a promise to post what `make` returns for an outcome.
-    pub(super) fn promise<T>(&self, make: impl FnOnce(Result<T>) -> Notice + Send + 'static) -> Promise<T> {
-        Promise::new(&self.post, make)
+    pub(super) fn promise<T>(
+        &self,
+        make: impl FnOnce(Result<T>) -> ThreadNotice + Send + 'static,
+    ) -> NoticePromise<T> {
+        NoticePromise::new(&self.post, make)
     }
 
-    /// Returns where threads report what happens later.
-    pub(super) fn post(&self) -> Post {
+    /// Returns the sender for notices of other threads.
+    pub(super) fn post(&self) -> NoticeSender {
         self.post.clone()
     }
 }

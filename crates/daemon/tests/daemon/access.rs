@@ -9,29 +9,27 @@ use std::fs;
 use rustix::process::{Gid, Uid};
 use traceweir_format::Guid;
 use traceweir_format::security::{SecurityDescriptor, Sid};
-use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
+use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights, SecurityOperation};
+use traceweir_format::spec::info::InfoClass;
+use traceweir_format::spec::session::EVENT_TRACE_SECURE_MODE;
+use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Control, EnableCode, Message, Role, SessionConfig, SessionRef, Update};
 use traceweir_transport::socket::Connection;
 
-use crate::util::{
-    Client, Daemon, PATIENCE, PROVIDER, can, enable, hello, live, new_instance, open, properties, status,
-    to_file,
-};
+use crate::util::*;
 
 pub(crate) const ANN: u32 = 64_311;
 pub(crate) const BOB: u32 = 64_312;
 /// A supplementary group of Bob.
 const CLUB: u32 = 64_390;
 pub(crate) const SESSION: Guid = Guid::from_u128(0xACCE_5500);
-const DENIED: u32 = 5;
 
 /// Returns whether the test can act as other users, which needs root.
 pub(crate) fn is_root() -> bool {
     can(rustix::process::geteuid().is_root(), "root", "acting as other users needs root")
 }
 
-/// Opens a connection as this user.
-pub(crate) fn connection_of(daemon: &Daemon, uid: u32) -> Connection {
+pub(crate) fn connect_as_user(daemon: &Daemon, uid: u32) -> Connection {
     let socket = daemon.runtime().control_socket();
     let groups = if uid == BOB { vec![Gid::from_raw(CLUB)] } else { Vec::new() };
     let connect = move || {
@@ -44,57 +42,61 @@ pub(crate) fn connection_of(daemon: &Daemon, uid: u32) -> Connection {
     std::thread::spawn(connect).join().unwrap()
 }
 
-pub(crate) fn client_of(daemon: &Daemon, uid: u32, role: Role) -> Client {
-    Client::welcome(connection_of(daemon, uid), role)
+pub(crate) fn client_as_user(daemon: &Daemon, uid: u32, role: Role) -> Client {
+    Client::connect_as(connect_as_user(daemon, uid), role)
 }
 
 /// Returns the status with which a user is refused when connecting; 0: the user is admitted.
-fn admission_status(daemon: &Daemon, uid: u32, role: Role) -> u32 {
-    Client::new(connection_of(daemon, uid)).status(hello(role, new_instance()))
+fn admission_status(daemon: &Daemon, uid: u32, role: Role) -> Status {
+    Client::new(connect_as_user(daemon, uid)).status(hello_message(role, new_instance()))
 }
 
-fn set_access(object: Guid, operation: u32, sid: Sid, rights: Rights, allow: bool) -> Message {
-    Message::SetAccess { object, operation, sid: sid.to_bytes(), rights: rights.0, allow }
+fn set_access(object: Guid, operation: SecurityOperation, sid: Sid, rights: Rights, allow: bool) -> Message {
+    Message::SetAccess { object, operation: operation.0, sid: sid.to_bytes(), rights: rights.0, allow }
 }
 
 pub(crate) fn grant(root: &mut Client, object: Guid, sid: Sid, rights: Rights) {
-    assert_eq!(root.request(set_access(object, 2, sid, rights, true)), Message::Done);
+    assert_eq!(
+        root.request(set_access(object, SecurityOperation::ADD_DACL, sid, rights, true)),
+        Message::Done
+    );
 }
 
-fn remove(root: &mut Client, object: Guid) {
+fn remove_access(root: &mut Client, object: Guid) {
     assert_eq!(root.request(Message::RemoveAccess { object }), Message::Done);
 }
 
-fn descriptor(client: &mut Client, object: Guid) -> SecurityDescriptor {
+fn query_descriptor(client: &mut Client, object: Guid) -> SecurityDescriptor {
     match client.request(Message::QueryAccess { object }) {
         Message::Access { descriptor } => SecurityDescriptor::parse(&descriptor).unwrap(),
         other => panic!("no list: {other:?}"),
     }
 }
 
-fn named(config: SessionConfig) -> SessionConfig {
+fn with_session_guid(config: SessionConfig) -> SessionConfig {
     SessionConfig { guid: SESSION, ..config }
 }
 
-fn control(control: Control) -> Message {
+fn control_message(control: Control) -> Message {
     Message::Control { session: SessionRef::Name("s".into()), control }
 }
 
 /// Sends a request as Ann without the right, then with it; returns the reply.
-fn needs(
+fn assert_needs_right(
     root: &mut Client,
     ann: &mut Client,
     (object, right): (Guid, Rights),
     ask: &dyn Fn() -> Message,
 ) -> Message {
     let answer = ann.request(ask());
-    let Message::Refused { status: DENIED, reason } = &answer else { panic!("not refused: {answer:?}") };
+    let Message::Refused { reason, .. } = &answer else { panic!("not refused: {answer:?}") };
+    assert_eq!(status(&answer), ACCESS_DENIED);
     for word in [right.to_string(), object.to_string(), format!("--user {ANN}")] {
         assert!(reason.contains(&word), "{word}: {reason}");
     }
     grant(root, object, Sid::user(ANN), right);
     let answer = ann.request(ask());
-    assert_eq!(status(&answer), 0, "{answer:?}");
+    assert_eq!(status(&answer), SUCCESS, "{answer:?}");
     answer
 }
 
@@ -106,20 +108,32 @@ fn information_needs_the_rights_of_its_session_and_providers() {
     let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
     grant(&mut root, Guid::from_u128(1), Sid::user(ANN), Rights::WMIGUID_SET);
-    let mut ann = client_of(&daemon, ANN, Role::Controller);
-    let id = root.start(named(live("s"))).id;
+    let mut ann = client_as_user(&daemon, ANN, Role::Controller);
+    let id = root.start(with_session_guid(real_time_config("s"))).id;
     let session = || SessionRef::Id(id);
-    let streams = || Message::QueryInformation { session: session(), class: 23, input: 0 };
-    needs(&mut root, &mut ann, (SESSION, Rights::WMIGUID_QUERY), &streams);
-    let track = || Message::SetInformation { session: session(), class: 18, data: vec![1] };
-    needs(&mut root, &mut ann, (SESSION, Rights::TRACELOG_CREATE_REALTIME), &track);
+    let streams = || Message::QueryInformation {
+        session: session(),
+        class: InfoClass::TraceStreamCount.number(),
+        input: 0,
+    };
+    assert_needs_right(&mut root, &mut ann, (SESSION, Rights::WMIGUID_QUERY), &streams);
+    let track = || Message::SetInformation {
+        session: session(),
+        class: InfoClass::TraceProviderBinaryTracking.number(),
+        data: vec![1],
+    };
+    assert_needs_right(&mut root, &mut ann, (SESSION, Rights::TRACELOG_CREATE_REALTIME), &track);
     let periodic = || {
         let data = [&[60, 0, 0, 0, 1, 0, 0, 0], &PROVIDER.to_bytes()[..]].concat();
-        Message::SetInformation { session: session(), class: 16, data }
+        Message::SetInformation {
+            session: session(),
+            class: InfoClass::TracePeriodicCaptureStateListInfo.number(),
+            data,
+        }
     };
-    needs(&mut root, &mut ann, (PROVIDER, Rights::TRACELOG_GUID_ENABLE), &periodic);
+    assert_needs_right(&mut root, &mut ann, (PROVIDER, Rights::TRACELOG_GUID_ENABLE), &periodic);
     let nobody = Message::QueryRegistrations { provider: PROVIDER, from: 0 };
-    assert_eq!(ann.status(nobody), 4200);
+    assert_eq!(ann.status(nobody), WMI_GUID_NOT_FOUND);
 }
 
 #[test]
@@ -129,16 +143,20 @@ fn each_operation_of_a_controller_needs_its_right() {
     }
     let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
-    assert_eq!(admission_status(&daemon, ANN, Role::Controller), DENIED, "no list names Ann");
+    assert_eq!(admission_status(&daemon, ANN, Role::Controller), ACCESS_DENIED, "no list names Ann");
     // A right that is of no use here, but names Ann.
     grant(&mut root, Guid::from_u128(1), Sid::user(ANN), Rights::WMIGUID_SET);
-    let mut ann = client_of(&daemon, ANN, Role::Controller);
+    let mut ann = client_as_user(&daemon, ANN, Role::Controller);
     let realtime = (SESSION, Rights::TRACELOG_CREATE_REALTIME);
-    needs(&mut root, &mut ann, realtime, &|| Message::Start(Box::new(named(live("s")))));
-    needs(&mut root, &mut ann, (SESSION, Rights::WMIGUID_QUERY), &|| control(Control::Query));
-    needs(&mut root, &mut ann, (PROVIDER, Rights::TRACELOG_GUID_ENABLE), &|| {
+    assert_needs_right(&mut root, &mut ann, realtime, &|| {
+        Message::Start(Box::new(with_session_guid(real_time_config("s"))))
+    });
+    assert_needs_right(&mut root, &mut ann, (SESSION, Rights::WMIGUID_QUERY), &|| {
+        control_message(Control::Query)
+    });
+    assert_needs_right(&mut root, &mut ann, (PROVIDER, Rights::TRACELOG_GUID_ENABLE), &|| {
         let Message::EnableProvider { provider, code, params, timeout_ms, .. } =
-            enable(0, PROVIDER, EnableCode::Enable, 0)
+            enable_message(0, PROVIDER, EnableCode::Enable, 0)
         else {
             unreachable!()
         };
@@ -151,38 +169,47 @@ fn each_operation_of_a_controller_needs_its_right() {
             timeout_ms,
         }
     });
-    assert_eq!(admission_status(&daemon, BOB, Role::Controller), DENIED, "a grant to Ann does not admit Bob");
+    assert_eq!(
+        admission_status(&daemon, BOB, Role::Controller),
+        ACCESS_DENIED,
+        "a grant to Ann does not admit Bob"
+    );
 
-    // A live session is allowed, one with a file is not.
-    assert_eq!(ann.status(control(Control::Flush { log_file: None })), 0);
+    // A real_time_config session is allowed, one with a file is not.
+    assert_eq!(ann.status(control_message(Control::Flush { log_file: None })), SUCCESS);
     let timer = Update { flush_timer: Some(3), ..Update::default() };
-    assert_eq!(ann.status(control(Control::Update(timer.clone()))), 0);
+    assert_eq!(ann.status(control_message(Control::Update(timer.clone()))), SUCCESS);
     let path = daemon.path("ann.etl");
-    let update = || control(Control::Update(Update { log_file: Some(path.clone()), ..Update::default() }));
-    let file = open(&path);
+    let update =
+        || control_message(Control::Update(Update { log_file: Some(path.clone()), ..Update::default() }));
+    let file = open_log_file(&path);
     let refused = ann.request_with(update(), &[&file]);
-    assert_eq!(status(&refused), DENIED, "{refused:?}");
+    assert_eq!(status(&refused), ACCESS_DENIED, "{refused:?}");
     grant(&mut root, SESSION, Sid::user(ANN), Rights::TRACELOG_CREATE_ONDISK);
-    assert_eq!(status(&ann.request_with(update(), &[&file])), 0);
-    assert_eq!(ann.status(control(Control::Stop)), 0);
-    assert_eq!(ann.status(control(Control::Outcome)), 0);
+    assert_eq!(status(&ann.request_with(update(), &[&file])), SUCCESS);
+    assert_eq!(ann.status(control_message(Control::Stop)), SUCCESS);
+    assert_eq!(ann.status(control_message(Control::Outcome)), SUCCESS);
 
     // With a file from the start, only the right to a file is needed.
-    remove(&mut root, SESSION);
-    assert_eq!(ann.status(control(Control::Outcome)), DENIED);
-    let start = || Message::Start(Box::new(named(to_file("s", &path))));
-    assert_eq!(status(&ann.request_with(start(), &[&file])), DENIED);
+    remove_access(&mut root, SESSION);
+    assert_eq!(ann.status(control_message(Control::Outcome)), ACCESS_DENIED);
+    let start = || Message::Start(Box::new(with_session_guid(file_config("s", &path))));
+    assert_eq!(status(&ann.request_with(start(), &[&file])), ACCESS_DENIED);
     grant(&mut root, SESSION, Sid::user(ANN), Rights::TRACELOG_CREATE_REALTIME);
-    assert_eq!(status(&ann.request_with(start(), &[&file])), DENIED);
+    assert_eq!(status(&ann.request_with(start(), &[&file])), ACCESS_DENIED);
     grant(&mut root, SESSION, Sid::user(ANN), Rights::TRACELOG_CREATE_ONDISK);
-    properties(ann.request_with(start(), &[&file]));
-    remove(&mut root, SESSION);
-    assert_eq!(status(&ann.request_with(start(), &[&file])), DENIED, "the right is checked before the name");
+    expect_properties(ann.request_with(start(), &[&file]));
+    remove_access(&mut root, SESSION);
+    assert_eq!(
+        status(&ann.request_with(start(), &[&file])),
+        ACCESS_DENIED,
+        "the right is checked before the name"
+    );
     for order in [Control::Stop, Control::Flush { log_file: None }, Control::Update(timer), Control::Query] {
-        assert_eq!(ann.status(control(order.clone())), DENIED, "{order:?}");
-        assert_eq!(status(&root.request(control(Control::Query))), 0);
+        assert_eq!(ann.status(control_message(order.clone())), ACCESS_DENIED, "{order:?}");
+        assert_eq!(status(&root.request(control_message(Control::Query))), SUCCESS);
     }
-    assert_eq!(status(&root.request(control(Control::Stop))), 0);
+    assert_eq!(status(&root.request(control_message(Control::Stop))), SUCCESS);
 }
 
 #[test]
@@ -192,8 +219,8 @@ fn only_sessions_that_may_be_queried_are_listed() {
     }
     let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
-    root.start(named(live("shown")));
-    root.start(live("hidden"));
+    root.start(with_session_guid(real_time_config("shown")));
+    root.start(real_time_config("hidden"));
     grant(&mut root, SESSION, Sid::group(CLUB), Rights::WMIGUID_QUERY);
     let names = |client: &mut Client| match client.request(Message::QueryAll { from: 0 }) {
         Message::Sessions { total, sessions } => {
@@ -202,8 +229,8 @@ fn only_sessions_that_may_be_queried_are_listed() {
         }
         other => panic!("{other:?}"),
     };
-    let mut bob = client_of(&daemon, BOB, Role::Controller);
-    assert_eq!(names(&mut bob), ["shown"], "by a group of Bob");
+    let mut bob = client_as_user(&daemon, BOB, Role::Controller);
+    assert_eq!(names(&mut bob), ["shown"], "a group of Bob has the right");
     assert_eq!(names(&mut root), ["shown", "hidden"]);
     let all = match root.request(Message::QueryAll { from: 0 }) {
         Message::Sessions { sessions, .. } => sessions,
@@ -221,11 +248,17 @@ fn only_sessions_that_may_be_queried_are_listed() {
     assert_eq!(enabled_by(&mut root).len(), 2);
     assert_eq!(enabled_by(&mut bob), [all[0].id], "enables of hidden sessions are not shown");
     assert_eq!(
-        root.request(set_access(SESSION, 2, Sid::user(BOB), Rights::WMIGUID_QUERY, false)),
+        root.request(set_access(
+            SESSION,
+            SecurityOperation::ADD_DACL,
+            Sid::user(BOB),
+            Rights::WMIGUID_QUERY,
+            false
+        )),
         Message::Done
     );
     assert_eq!(names(&mut bob), [""; 0], "denied by name, granted by group");
-    assert_eq!(admission_status(&daemon, ANN, Role::Controller), DENIED, "not in the group");
+    assert_eq!(admission_status(&daemon, ANN, Role::Controller), ACCESS_DENIED, "Ann is not in the group");
 }
 
 #[test]
@@ -235,16 +268,16 @@ fn reading_a_live_session_needs_its_right() {
     }
     let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
-    root.start(named(live("s")));
-    assert_eq!(admission_status(&daemon, ANN, Role::Consumer), DENIED);
+    root.start(with_session_guid(real_time_config("s")));
+    assert_eq!(admission_status(&daemon, ANN, Role::Consumer), ACCESS_DENIED);
     grant(&mut root, Guid::from_u128(1), Sid::user(ANN), Rights::TRACELOG_ACCESS_REALTIME);
-    let mut ann = client_of(&daemon, ANN, Role::Consumer);
+    let mut ann = client_as_user(&daemon, ANN, Role::Consumer);
     let open = || Message::OpenConsumer { session: SessionRef::Name("s".into()) };
-    let answer = needs(&mut root, &mut ann, (SESSION, Rights::TRACELOG_ACCESS_REALTIME), &open);
+    let answer = assert_needs_right(&mut root, &mut ann, (SESSION, Rights::TRACELOG_ACCESS_REALTIME), &open);
     assert!(matches!(answer, Message::Consumer { .. }));
     assert_eq!(
         admission_status(&daemon, ANN, Role::Controller),
-        DENIED,
+        ACCESS_DENIED,
         "a consumer right does not admit a controller"
     );
 }
@@ -255,9 +288,15 @@ fn registering_needs_its_right_which_everyone_has_by_default() {
         return;
     }
     let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
-    let (mut root, mut ann) = (daemon.controller(), client_of(&daemon, ANN, Role::Provider));
+    let (mut root, mut ann) = (daemon.controller(), client_as_user(&daemon, ANN, Role::Provider));
     ann.register_quietly(1, PROVIDER);
-    let only_bob = set_access(PROVIDER, 0, Sid::user(BOB), Rights::TRACELOG_REGISTER_GUIDS, true);
+    let only_bob = set_access(
+        PROVIDER,
+        SecurityOperation::SET_DACL,
+        Sid::user(BOB),
+        Rights::TRACELOG_REGISTER_GUIDS,
+        true,
+    );
     assert_eq!(root.request(only_bob), Message::Done);
     let register = |number| Message::Register {
         registration: number,
@@ -265,8 +304,8 @@ fn registering_needs_its_right_which_everyone_has_by_default() {
         traits: Vec::new(),
         classic: false,
     };
-    assert_eq!(ann.status(register(2)), DENIED);
-    client_of(&daemon, BOB, Role::Provider).register_quietly(1, PROVIDER);
+    assert_eq!(ann.status(register(2)), ACCESS_DENIED);
+    client_as_user(&daemon, BOB, Role::Provider).register_quietly(1, PROVIDER);
     grant(&mut root, PROVIDER, Sid::EVERYONE, Rights::TRACELOG_REGISTER_GUIDS);
     ann.register_quietly(2, PROVIDER);
 }
@@ -278,12 +317,12 @@ fn secure_session_is_written_only_with_the_right() {
     }
     let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
-    let mut config = named(live("s"));
-    config.log_file_mode |= 0x80;
+    let mut config = with_session_guid(real_time_config("s"));
+    config.log_file_mode |= EVENT_TRACE_SECURE_MODE;
     let id = root.start(config).id;
     grant(&mut root, SESSION, Sid::user(BOB), Rights::TRACELOG_LOG_EVENT);
     let (mut ann, mut bob) =
-        (client_of(&daemon, ANN, Role::Provider), client_of(&daemon, BOB, Role::Provider));
+        (client_as_user(&daemon, ANN, Role::Provider), client_as_user(&daemon, BOB, Role::Provider));
     let mut own = daemon.provider();
     for client in [&mut ann, &mut bob, &mut own] {
         client.register_quietly(1, PROVIDER);
@@ -291,7 +330,7 @@ fn secure_session_is_written_only_with_the_right() {
     root.enable(id, PROVIDER);
     for client in [&mut bob, &mut own] {
         client.receive_region(id);
-        assert_eq!(client.receive_enable().3, EnableCode::Enable);
+        assert_eq!(client.receive_enable().code, EnableCode::Enable);
     }
     ann.assert_quiet();
     // A call that waits does not wait for Ann's process.
@@ -300,11 +339,11 @@ fn secure_session_is_written_only_with_the_right() {
     grant(&mut root, SESSION, Sid::user(ANN), Rights::TRACELOG_LOG_EVENT);
     ann.register(3, PROVIDER);
     ann.receive_region(id);
-    assert_eq!(ann.receive_enable().1, 3, "the next registration is checked again");
+    assert_eq!(ann.receive_enable().registration(), 3, "the next registration is checked again");
     assert_eq!(ann.receive(), Message::Registered { registration: 3 });
     // Without the mode every process may write.
-    let plain = root.start(live("plain")).id;
-    remove(&mut root, SESSION);
+    let plain = root.start(real_time_config("plain")).id;
+    remove_access(&mut root, SESSION);
     root.enable(plain, PROVIDER);
     ann.receive_region(plain);
 }
@@ -317,35 +356,61 @@ fn access_lists_need_the_right_to_change_and_outlive_the_daemon() {
     let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
     grant(&mut root, SESSION, Sid::user(ANN), Rights::WMIGUID_QUERY | Rights(0x4000_0000));
-    let mut ann = client_of(&daemon, ANN, Role::Controller);
-    let more = || set_access(SESSION, 2, Sid::user(ANN), Rights::WMIGUID_ALL_ACCESS, true);
-    assert_eq!(ann.status(more()), DENIED);
-    assert_eq!(ann.status(Message::RemoveAccess { object: SESSION }), DENIED);
+    let mut ann = client_as_user(&daemon, ANN, Role::Controller);
+    let more =
+        || set_access(SESSION, SecurityOperation::ADD_DACL, Sid::user(ANN), Rights::WMIGUID_ALL_ACCESS, true);
+    assert_eq!(ann.status(more()), ACCESS_DENIED);
+    assert_eq!(ann.status(Message::RemoveAccess { object: SESSION }), ACCESS_DENIED);
     assert_eq!(
-        ann.status(set_access(DEFAULT_TRACE_SECURITY, 0, Sid::EVERYONE, Rights(0x1FFF), true)),
-        DENIED
+        ann.status(set_access(
+            DEFAULT_TRACE_SECURITY,
+            SecurityOperation::SET_DACL,
+            Sid::EVERYONE,
+            Rights(0x1FFF),
+            true
+        )),
+        ACCESS_DENIED
     );
-    let seen = descriptor(&mut ann, SESSION);
-    assert_eq!(seen, descriptor(&mut root, SESSION));
+    let seen = query_descriptor(&mut ann, SESSION);
+    assert_eq!(seen, query_descriptor(&mut root, SESSION));
     let entries = seen.dacl.unwrap().entries;
     assert_eq!(entries.last().map(|entry| (entry.sid, entry.rights.0)), Some((Sid::user(ANN), 0x4000_0001)));
     for operation in [4, u32::MAX] {
-        assert_eq!(root.status(set_access(SESSION, operation, Sid::EVERYONE, Rights(1), true)), 87);
+        assert_eq!(
+            root.status(set_access(SESSION, SecurityOperation(operation), Sid::EVERYONE, Rights(1), true)),
+            INVALID_PARAMETER
+        );
     }
-    assert_eq!(root.status(set_access(Guid::NULL, 0, Sid::EVERYONE, Rights(1), true)), 87);
+    assert_eq!(
+        root.status(set_access(Guid::NULL, SecurityOperation::SET_DACL, Sid::EVERYONE, Rights(1), true)),
+        INVALID_PARAMETER
+    );
     grant(&mut root, SESSION, Sid::user(ANN), Rights::WMIGUID_SET);
     assert_eq!(ann.request(more()), Message::Done, "with the right to change it");
-    assert_eq!(root.request(set_access(SESSION, 3, Sid::EVERYONE, Rights(1), true)), Message::Done);
+    assert_eq!(
+        root.request(set_access(SESSION, SecurityOperation::ADD_SACL, Sid::EVERYONE, Rights(1), true)),
+        Message::Done
+    );
 
     // Many at once: none is lost.
-    let numbers: Vec<u32> =
-        (0..50).map(|n| root.send(&set_access(PROVIDER, 2, Sid::user(1000 + n), Rights(1), true))).collect();
+    let numbers: Vec<u32> = (0..50)
+        .map(|n| {
+            root.send(&set_access(
+                PROVIDER,
+                SecurityOperation::ADD_DACL,
+                Sid::user(1000 + n),
+                Rights(1),
+                true,
+            ))
+        })
+        .collect();
     for number in numbers {
-        let answer = root.next();
+        let answer = root.receive_envelope();
         assert_eq!((answer.request, answer.message), (number, Message::Done));
     }
-    let (of_session, of_provider) = (descriptor(&mut root, SESSION), descriptor(&mut root, PROVIDER));
-    let default = descriptor(&mut root, DEFAULT_TRACE_SECURITY);
+    let (of_session, of_provider) =
+        (query_descriptor(&mut root, SESSION), query_descriptor(&mut root, PROVIDER));
+    let default = query_descriptor(&mut root, DEFAULT_TRACE_SECURITY);
     let count = |list: &SecurityDescriptor| list.dacl.as_ref().map_or(0, |acl| acl.entries.len());
     assert_eq!(count(&of_provider), count(&default) + 50);
     let dir = daemon.stop();
@@ -354,18 +419,18 @@ fn access_lists_need_the_right_to_change_and_outlive_the_daemon() {
     fs::write(folder.join(PROVIDER.to_string()), b"damaged").unwrap();
 
     let daemon = Daemon::start_for_all(dir);
-    let (mut root, mut ann) = (daemon.controller(), client_of(&daemon, ANN, Role::Controller));
-    assert_eq!(descriptor(&mut root, SESSION), of_session);
+    let (mut root, mut ann) = (daemon.controller(), client_as_user(&daemon, ANN, Role::Controller));
+    assert_eq!(query_descriptor(&mut root, SESSION), of_session);
     let objects =
         Message::AccessLists { total: 2, objects: vec![PROVIDER.min(SESSION), PROVIDER.max(SESSION)] };
     assert_eq!(root.request(Message::QueryAccessLists { from: 0 }), objects);
     assert_eq!(ann.request(Message::RemoveAccess { object: SESSION }), Message::Done);
-    assert_eq!(descriptor(&mut root, SESSION), default);
-    let mut provider = client_of(&daemon, ANN, Role::Provider);
+    assert_eq!(query_descriptor(&mut root, SESSION), default);
+    let mut provider = client_as_user(&daemon, ANN, Role::Provider);
     let register =
         Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false };
-    assert_eq!(provider.status(register), DENIED, "a damaged list grants nothing");
-    remove(&mut root, PROVIDER);
+    assert_eq!(provider.status(register), ACCESS_DENIED, "a damaged list grants nothing");
+    remove_access(&mut root, PROVIDER);
     provider.register_quietly(2, PROVIDER);
     assert_eq!(fs::read_dir(&folder).unwrap().count(), 0);
 }
@@ -375,14 +440,21 @@ fn list_that_cannot_be_saved_does_not_apply() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     fs::write(daemon.path("run/security.d"), b"in the way").unwrap();
-    let refused = controller.request(set_access(SESSION, 2, Sid::EVERYONE, Rights(1), true));
+    let refused =
+        controller.request(set_access(SESSION, SecurityOperation::ADD_DACL, Sid::EVERYONE, Rights(1), true));
     assert!(
         matches!(&refused, Message::Refused { reason, .. } if reason.contains("as it was")),
         "{refused:?}"
     );
-    assert_eq!(descriptor(&mut controller, SESSION), descriptor(&mut controller, DEFAULT_TRACE_SECURITY));
+    assert_eq!(
+        query_descriptor(&mut controller, SESSION),
+        query_descriptor(&mut controller, DEFAULT_TRACE_SECURITY)
+    );
     fs::remove_file(daemon.path("run/security.d")).unwrap();
-    assert_eq!(controller.request(set_access(SESSION, 2, Sid::EVERYONE, Rights(1), true)), Message::Done);
+    assert_eq!(
+        controller.request(set_access(SESSION, SecurityOperation::ADD_DACL, Sid::EVERYONE, Rights(1), true)),
+        Message::Done
+    );
 }
 
 #[test]
@@ -398,7 +470,7 @@ fn user_daemon_admits_no_guest_despite_lists() {
         fs::set_permissions(daemon.path(path), mode).unwrap();
     }
     for role in [Role::Provider, Role::Controller, Role::Consumer] {
-        assert_eq!(admission_status(&daemon, ANN, role), DENIED, "{role:?}");
+        assert_eq!(admission_status(&daemon, ANN, role), ACCESS_DENIED, "{role:?}");
     }
 }
 
@@ -412,12 +484,14 @@ fn enable_rights_can_be_checked_before_a_session_starts() {
     let other = Guid::from_u128(77);
     let check = |providers: &[Guid]| Message::CheckEnables { providers: providers.to_vec() };
     assert_eq!(root.request(check(&[PROVIDER, other])), Message::Done);
-    assert_eq!(root.status(check(&[Guid::NULL])), 87);
+    assert_eq!(root.status(check(&[Guid::NULL])), INVALID_PARAMETER);
     grant(&mut root, other, Sid::user(ANN), Rights::TRACELOG_GUID_ENABLE);
-    let mut ann = client_of(&daemon, ANN, Role::Controller);
+    let mut ann = client_as_user(&daemon, ANN, Role::Controller);
     assert_eq!(ann.request(check(&[])), Message::Done);
     assert_eq!(ann.request(check(&[other])), Message::Done);
-    needs(&mut root, &mut ann, (PROVIDER, Rights::TRACELOG_GUID_ENABLE), &|| check(&[other, PROVIDER]));
+    assert_needs_right(&mut root, &mut ann, (PROVIDER, Rights::TRACELOG_GUID_ENABLE), &|| {
+        check(&[other, PROVIDER])
+    });
     assert!(
         matches!(root.request(Message::QueryProviders { after: None }), Message::Providers { providers, .. } if providers.is_empty()),
         "a check enables nothing"
@@ -432,7 +506,7 @@ fn list_of_a_generated_guid_ends_with_its_session_and_is_never_saved() {
         Message::AccessLists { objects, .. } => objects,
         other => panic!("{other:?}"),
     };
-    let session = root.start(live("s"));
+    let session = root.start(real_time_config("s"));
     let made_up = session.config.guid;
     grant(&mut root, made_up, Sid::user(ANN), Rights::WMIGUID_QUERY);
     grant(&mut root, SESSION, Sid::user(ANN), Rights::WMIGUID_QUERY);
@@ -446,7 +520,7 @@ fn list_of_a_generated_guid_ends_with_its_session_and_is_never_saved() {
     assert_eq!(lists(&mut root), both, "its outcome can still be queried");
     // As many sessions as outcomes are kept.
     for _ in 0..64 {
-        let id = root.start(live("other")).id;
+        let id = root.start(real_time_config("other")).id;
         root.stop(id);
     }
     assert_eq!(lists(&mut root), [SESSION]);
@@ -459,8 +533,9 @@ fn refused_user_learns_which_right_is_missing() {
     }
     let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
     for role in [Role::Controller, Role::Consumer] {
-        let answer = Client::new(connection_of(&daemon, ANN)).request(hello(role, new_instance()));
-        let Message::Refused { status: DENIED, reason } = answer else { panic!("{answer:?}") };
+        let answer = Client::new(connect_as_user(&daemon, ANN)).request(hello_message(role, new_instance()));
+        assert_eq!(status(&answer), ACCESS_DENIED);
+        let Message::Refused { reason, .. } = answer else { panic!("not refused: {answer:?}") };
         for word in ["group traceweir", &format!("uid {ANN}"), "weir access grant"] {
             assert!(reason.contains(word), "{word}: {reason}");
         }

@@ -1,5 +1,6 @@
-//! Tests of live consumers.
+//! Tests of real_time_config consumers.
 
+use traceweir_format::spec::session::EVENT_TRACE_BUFFERING_MODE;
 use traceweir_transport::live::{ConsumerEnds, Next, QueueReader};
 use traceweir_transport::message::{Message, SessionConfig, SessionRef};
 
@@ -7,7 +8,7 @@ use crate::util::*;
 
 fn open_queue(consumer: &mut Client, session: u64) -> QueueReader {
     consumer.send(&Message::OpenConsumer { session: SessionRef::Id(session) });
-    let mut envelope = consumer.next();
+    let mut envelope = consumer.receive_envelope();
     let Message::Consumer { properties, slots, buffer_bytes, header } = envelope.message else {
         panic!("{:?}", envelope.message)
     };
@@ -23,7 +24,7 @@ fn open_queue(consumer: &mut Client, session: u64) -> QueueReader {
 fn consumer_receives_events_and_the_end() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let id = controller.start(live("s")).id;
+    let id = controller.start(real_time_config("s")).id;
     controller.enable(id, PROVIDER);
     let mut consumer = daemon.consumer();
     let mut queue = open_queue(&mut consumer, id);
@@ -44,14 +45,14 @@ fn consumer_receives_events_and_the_end() {
     });
     assert!(buffers > 0);
     let again = Message::OpenConsumer { session: SessionRef::Id(id) };
-    assert_eq!(consumer.status(again), 4201);
+    assert_eq!(consumer.status(again), WMI_INSTANCE_NOT_FOUND);
 }
 
 #[test]
 fn disconnected_consumer_is_removed() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let id = controller.start(live("s")).id;
+    let id = controller.start(real_time_config("s")).id;
     for _ in 0..20 {
         let mut consumer = daemon.consumer();
         let queue = open_queue(&mut consumer, id);
@@ -72,23 +73,25 @@ fn consumers_of_sessions_without_real_time_mode_are_refused() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let open = |session| Message::OpenConsumer { session: SessionRef::Id(session) };
-    let recorder = controller.start(SessionConfig { log_file_mode: 0x400, ..live("recorder") }).id;
+    let recorder = controller
+        .start(SessionConfig { log_file_mode: EVENT_TRACE_BUFFERING_MODE, ..real_time_config("recorder") })
+        .id;
     let mut consumer = daemon.consumer();
-    assert_eq!(consumer.status(open(recorder)), 4201);
-    assert_eq!(consumer.status(open(12345)), 4201);
-    let id = controller.start(live("s")).id;
+    assert_eq!(consumer.status(open(recorder)), WMI_INSTANCE_NOT_FOUND);
+    assert_eq!(consumer.status(open(12345)), WMI_INSTANCE_NOT_FOUND);
+    let id = controller.start(real_time_config("s")).id;
     let _queue = open_queue(&mut consumer, id);
-    assert_eq!(consumer.status(open(id)), 87, "one session for each connection");
+    assert_eq!(consumer.status(open(id)), INVALID_PARAMETER, "one session for each connection");
 }
 
 #[test]
 fn ninth_consumer_of_a_session_is_refused() {
     let daemon = Daemon::start();
-    let id = daemon.controller().start(live("s")).id;
+    let id = daemon.controller().start(real_time_config("s")).id;
     let mut consumers: Vec<Client> = (0..8).map(|_| daemon.consumer()).collect();
     let queues: Vec<QueueReader> = consumers.iter_mut().map(|consumer| open_queue(consumer, id)).collect();
     let mut ninth = daemon.consumer();
-    assert_ne!(ninth.status(Message::OpenConsumer { session: SessionRef::Id(id) }), 0);
+    assert_ne!(ninth.status(Message::OpenConsumer { session: SessionRef::Id(id) }), SUCCESS);
     drop(queues);
     drop(consumers);
     until("there is room again", || daemon.controller().query(id).consumers == 0);

@@ -1,6 +1,6 @@
 //! Providers in containers are enabled by calls that include containers, or name them.
 //!
-//! The container is a PID namespace of its own, in which this program runs once more and acts as a
+//! The container is a separate PID namespace, in which this program runs again and acts as a
 //! provider.
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use traceweir_format::spec::enable::{EVENT_ENABLE_PROPERTY_ENABLE_SILOS, EVENT_F
 use traceweir_transport::message::{EnableCode, EnableParams, Filter, Message, Role};
 use traceweir_transport::socket::Connection;
 
-use crate::util::{Client, Daemon, PATIENCE, PROVIDER, enable_with, live, skip};
+use crate::util::{Client, Daemon, PATIENCE, PROVIDER, enable_message_with, real_time_config, skip};
 
 /// Environment variable with the daemon's socket for the program in the container.
 const SOCKET: &str = "TRACEWEIR_TEST_SOCKET";
@@ -20,9 +20,9 @@ const SOCKET: &str = "TRACEWEIR_TEST_SOCKET";
 const ENABLED: i32 = 42;
 
 /// Registers, and exits with a code that shows whether it was enabled.
-fn play_provider(socket: &Path) -> ! {
+fn act_as_provider(socket: &Path) -> ! {
     let connection = Connection::connect(socket, PATIENCE).unwrap();
-    let mut provider = Client::welcome(connection, Role::Provider);
+    let mut provider = Client::connect_as(connection, Role::Provider);
     provider.register(1, PROVIDER);
     let mut code = 0;
     loop {
@@ -35,7 +35,7 @@ fn play_provider(socket: &Path) -> ! {
 }
 
 /// Runs this program in a new PID namespace.
-fn in_container(socket: &Path) -> Command {
+fn container_command(socket: &Path) -> Command {
     let mut command = Command::new("unshare");
     command.args(["--pid", "--fork"]).arg(std::env::current_exe().unwrap());
     command.args(["--exact", "containers::contained_provider_is_enabled_by_calls_that_include_containers"]);
@@ -46,7 +46,7 @@ fn in_container(socket: &Path) -> Command {
 #[test]
 fn contained_provider_is_enabled_by_calls_that_include_containers() {
     if let Some(socket) = std::env::var_os(SOCKET) {
-        play_provider(Path::new(&socket));
+        act_as_provider(Path::new(&socket));
     }
     if !Command::new("unshare")
         .args(["--pid", "--fork", "true"])
@@ -57,7 +57,7 @@ fn contained_provider_is_enabled_by_calls_that_include_containers() {
     }
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let session = controller.start(live("s")).id;
+    let session = controller.start(real_time_config("s")).id;
     let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().into_owned();
     let by_name =
         Filter { kind: EVENT_FILTER_TYPE_EXECUTABLE_NAME, data: encode::name_list(&[program.as_str()]) };
@@ -70,9 +70,9 @@ fn contained_provider_is_enabled_by_calls_that_include_containers() {
     ] {
         let params = EnableParams { property, filters, ..EnableParams::default() };
         let what = format!("{params:?}");
-        let enable = enable_with(session, PROVIDER, EnableCode::Enable, params, 0);
+        let enable = enable_message_with(session, PROVIDER, EnableCode::Enable, params, 0);
         assert_eq!(controller.request(enable), Message::Done);
-        let ended = in_container(&daemon.runtime().control_socket()).output().unwrap();
+        let ended = container_command(&daemon.runtime().control_socket()).output().unwrap();
         assert_eq!(ended.status.code(), Some(outcome), "{what}: {ended:?}");
         // A process outside is enabled in any case, unless a filter excludes it.
         let mut outside = daemon.provider();

@@ -4,6 +4,10 @@ use std::fs;
 use std::os::fd::OwnedFd;
 
 use traceweir_format::Guid;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_FILE_MODE_CIRCULAR, EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+    EVENT_TRACE_USE_KBYTES_FOR_SIZE,
+};
 use traceweir_transport::message::{
     Control, EnableCode, EnableEntry, Message, SessionConfig, SessionRef, Update,
 };
@@ -16,7 +20,7 @@ fn session_is_started_queried_and_stopped() {
     let mut controller = daemon.controller();
     let path = daemon.path("log.etl");
     fs::write(&path, vec![b'x'; 300_000]).unwrap();
-    let started = controller.start(to_file("First", &path));
+    let started = controller.start(file_config("First", &path));
     assert_ne!(started.id & 0xFFFF, 0);
     assert!(!started.config.guid.is_null());
     assert_eq!(started.config.name, "First");
@@ -27,25 +31,29 @@ fn session_is_started_queried_and_stopped() {
         SessionRef::Name(started.config.guid.to_string()),
     ] {
         let answer = controller.request(Message::Control { session: reference, control: Control::Query });
-        assert_eq!(properties(answer).id, started.id);
+        assert_eq!(expect_properties(answer).id, started.id);
     }
     let mut other = daemon.controller();
     assert_eq!(other.stop(started.id).id, started.id, "any controller may stop it");
-    assert_eq!(status(&controller.control(started.id, Control::Query)), 4201);
-    assert_eq!(status(&controller.control(started.id, Control::Stop)), 4201);
-    assert_eq!(finished_events(&path), 0, "the old content is gone");
+    assert_eq!(status(&controller.control(started.id, Control::Query)), WMI_INSTANCE_NOT_FOUND);
+    assert_eq!(status(&controller.control(started.id, Control::Stop)), WMI_INSTANCE_NOT_FOUND);
+    assert_eq!(count_final_events(&path), 0, "the old content is gone");
 }
 
 #[test]
 fn session_outlives_its_controller_and_its_name_is_free_after_the_stop() {
     let daemon = Daemon::start();
-    let first = daemon.controller().start(live("name"));
+    let first = daemon.controller().start(real_time_config("name"));
     let mut controller = daemon.controller();
     controller.query(first.id);
     controller.stop(first.id);
-    let second = controller.start(live("name"));
+    let second = controller.start(real_time_config("name"));
     assert_ne!(second.id, first.id);
-    assert_eq!(status(&controller.control(first.id, Control::Query)), 4201, "a stale id finds no session");
+    assert_eq!(
+        status(&controller.control(first.id, Control::Query)),
+        WMI_INSTANCE_NOT_FOUND,
+        "a stale id finds no session"
+    );
 }
 
 #[test]
@@ -54,25 +62,45 @@ fn names_guids_and_files_are_unique_and_sessions_limited() {
     let mut controller = daemon.controller();
     let path = daemon.path("log.etl");
     let guid = Guid::from_u128(5);
-    let first = controller.start(SessionConfig { guid, ..to_file("one", &path) });
+    let first = controller.start(SessionConfig { guid, ..file_config("one", &path) });
     let start = |config: SessionConfig| Message::Start(Box::new(config));
     let refused = |controller: &mut Client, config: SessionConfig, files: &[&OwnedFd]| {
         status(&controller.request_with(start(config), files))
     };
-    assert_eq!(refused(&mut controller, live("ONE"), &[]), 183, "the name");
-    assert_eq!(refused(&mut controller, SessionConfig { guid, ..live("two") }, &[]), 183, "the GUID");
+    assert_eq!(refused(&mut controller, real_time_config("ONE"), &[]), ALREADY_EXISTS, "the name is in use");
+    assert_eq!(
+        refused(&mut controller, SessionConfig { guid, ..real_time_config("two") }, &[]),
+        ALREADY_EXISTS,
+        "the GUID is in use"
+    );
     let link = daemon.path("link.etl");
     fs::hard_link(&path, &link).unwrap();
-    assert_eq!(refused(&mut controller, to_file("two", &link), &[&open(&link)]), 161, "the file");
-    assert_eq!(refused(&mut controller, to_file("two", &link), &[]), 87, "no file came along");
+    assert_eq!(
+        refused(&mut controller, file_config("two", &link), &[&open_log_file(&link)]),
+        BAD_PATHNAME,
+        "the file is in use"
+    );
+    assert_eq!(
+        refused(&mut controller, file_config("two", &link), &[]),
+        INVALID_PARAMETER,
+        "no descriptor was passed"
+    );
     let folder = fs::File::open(daemon.path("")).unwrap().into();
-    assert_eq!(refused(&mut controller, to_file("two", &link), &[&folder]), 161, "a folder");
-    let second = controller.start(live("two"));
-    assert_eq!(refused(&mut controller, live("three"), &[]), 1450, "the limit");
+    assert_eq!(
+        refused(&mut controller, file_config("two", &link), &[&folder]),
+        BAD_PATHNAME,
+        "a folder is not a log file"
+    );
+    let second = controller.start(real_time_config("two"));
+    assert_eq!(
+        refused(&mut controller, real_time_config("three"), &[]),
+        NO_SYSTEM_RESOURCES,
+        "the limit of sessions is reached"
+    );
     controller.stop(second.id);
-    let third = controller.start(live("three"));
+    let third = controller.start(real_time_config("three"));
     controller.stop(first.id);
-    controller.start(to_file("one", &link));
+    controller.start(file_config("one", &link));
     controller.stop(third.id);
 }
 
@@ -80,12 +108,15 @@ fn names_guids_and_files_are_unique_and_sessions_limited() {
 fn contradictory_properties_are_refused() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let both = SessionConfig { log_file_mode: 3, ..to_file("x", &daemon.path("x.etl")) };
-    let file = open(&daemon.path("x.etl"));
-    assert_eq!(status(&controller.request_with(Message::Start(Box::new(both)), &[&file])), 87);
-    let none = SessionConfig { log_file_mode: 0, ..live("x") };
-    assert_eq!(controller.status(Message::Start(Box::new(none))), 161);
-    controller.start(live("x"));
+    let both = SessionConfig {
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_FILE_MODE_CIRCULAR,
+        ..file_config("x", &daemon.path("x.etl"))
+    };
+    let file = open_log_file(&daemon.path("x.etl"));
+    assert_eq!(status(&controller.request_with(Message::Start(Box::new(both)), &[&file])), INVALID_PARAMETER);
+    let none = SessionConfig { log_file_mode: 0, ..real_time_config("x") };
+    assert_eq!(controller.status(Message::Start(Box::new(none))), BAD_PATHNAME);
+    controller.start(real_time_config("x"));
 }
 
 #[test]
@@ -93,27 +124,31 @@ fn update_changes_the_file_and_releases_the_old_one() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let (a, b) = (daemon.path("a.etl"), daemon.path("b.etl"));
-    let session = controller.start(to_file("s", &a)).id;
+    let session = controller.start(file_config("s", &a)).id;
     let update = Update { flush_timer: Some(7), ..Update::default() };
-    assert_eq!(properties(controller.control(session, Control::Update(update))).config.flush_timer, 7);
-    properties(controller.control(session, Control::Flush { log_file: None }));
+    assert_eq!(expect_properties(controller.control(session, Control::Update(update))).config.flush_timer, 7);
+    expect_properties(controller.control(session, Control::Flush { log_file: None }));
 
     let to = |path: &std::path::Path| Message::Control {
         session: SessionRef::Id(session),
         control: Control::Update(Update { log_file: Some(path.into()), ..Update::default() }),
     };
-    assert_eq!(status(&controller.request_with(to(&a), &[&open(&a)])), 161, "its own file");
-    let answer = controller.request_with(to(&b), &[&open(&b)]);
-    assert_eq!(properties(answer).config.log_file, Some(b.clone()));
-    let other = controller.start(to_file("other", &a));
     assert_eq!(
-        status(&controller.request_with(to(&a), &[&open(&a)])),
-        161,
-        "now the file of another session"
+        status(&controller.request_with(to(&a), &[&open_log_file(&a)])),
+        BAD_PATHNAME,
+        "the session already uses this file"
+    );
+    let answer = controller.request_with(to(&b), &[&open_log_file(&b)]);
+    assert_eq!(expect_properties(answer).config.log_file, Some(b.clone()));
+    let other = controller.start(file_config("other", &a));
+    assert_eq!(
+        status(&controller.request_with(to(&a), &[&open_log_file(&a)])),
+        BAD_PATHNAME,
+        "another session uses this file now"
     );
     controller.stop(other.id);
     controller.stop(session);
-    assert_eq!((finished_events(&a), finished_events(&b)), (0, 0));
+    assert_eq!((count_final_events(&a), count_final_events(&b)), (0, 0));
 }
 
 #[test]
@@ -122,7 +157,9 @@ fn flight_recorder_writes_its_snapshot_to_the_file_passed_along() {
     let mut controller = daemon.controller();
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
-    let session = controller.start(SessionConfig { log_file_mode: 0x400, ..live("recorder") }).id;
+    let session = controller
+        .start(SessionConfig { log_file_mode: EVENT_TRACE_BUFFERING_MODE, ..real_time_config("recorder") })
+        .id;
     controller.enable(session, PROVIDER);
     let region = provider.receive_region(session);
     provider.receive_enable();
@@ -131,8 +168,8 @@ fn flight_recorder_writes_its_snapshot_to_the_file_passed_along() {
     for _ in 0..2 {
         let control = Control::Flush { log_file: Some(path.clone()) };
         let message = Message::Control { session: SessionRef::Id(session), control };
-        properties(controller.request_with(message, &[&open(&path)]));
-        assert_eq!(finished_events(&path), 20);
+        expect_properties(controller.request_with(message, &[&open_log_file(&path)]));
+        assert_eq!(count_final_events(&path), 20);
     }
 }
 
@@ -141,12 +178,12 @@ fn all_sessions_and_providers_are_listed_page_by_page() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     let ids: Vec<u64> =
-        (0..40).map(|i| controller.start(live(&format!("{i}-{}", "n".repeat(900)))).id).collect();
+        (0..40).map(|i| controller.start(real_time_config(&format!("{i}-{}", "n".repeat(900)))).id).collect();
     let (mut seen, mut pages) = (Vec::new(), 0);
     loop {
         let from = u32::try_from(seen.len()).unwrap();
         let Message::Sessions { total, sessions } = controller.request(Message::QueryAll { from }) else {
-            panic!()
+            panic!("unexpected reply")
         };
         assert_eq!(total, 40);
         pages += 1;
@@ -166,7 +203,7 @@ fn all_sessions_and_providers_are_listed_page_by_page() {
     let Message::Providers { more: false, providers } =
         controller.request(Message::QueryProviders { after: None })
     else {
-        panic!()
+        panic!("unexpected reply")
     };
     let found: Vec<_> =
         providers.iter().map(|entry| (entry.provider, entry.pids.clone(), entry.sessions.clone())).collect();
@@ -179,7 +216,7 @@ fn all_sessions_and_providers_are_listed_page_by_page() {
         ]
     );
     let Message::Sessions { total: 40, sessions } = controller.request(Message::QueryAll { from: 99 }) else {
-        panic!()
+        panic!("unexpected reply")
     };
     assert!(sessions.is_empty());
 }
@@ -191,7 +228,7 @@ fn second_stop_is_refused_while_the_first_is_under_way() {
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
     let path = daemon.path("log.etl");
-    let session = first.start(to_file("s", &path)).id;
+    let session = first.start(file_config("s", &path)).id;
     first.enable(session, PROVIDER);
     let region = provider.receive_region(session);
     provider.receive_enable();
@@ -201,15 +238,15 @@ fn second_stop_is_refused_while_the_first_is_under_way() {
     // The provider has not acknowledged yet, so the stop is under way, unless this test was delayed
     // by a second.
     let (early, query) = (second.control(session, Control::Stop), second.control(session, Control::Query));
-    assert!([2402, 4201].contains(&status(&early)), "{early:?}");
-    assert!([0, 4201].contains(&status(&query)), "{query:?}");
+    assert!([ACTIVE_CONNECTIONS, WMI_INSTANCE_NOT_FOUND].contains(&status(&early)), "{early:?}");
+    assert!([SUCCESS, WMI_INSTANCE_NOT_FOUND].contains(&status(&query)), "{query:?}");
     let late = write_events(region, 5);
     provider.acknowledge(order);
-    let answer = first.next();
+    let answer = first.receive_envelope();
     assert_eq!(answer.request, request);
-    properties(answer.message);
-    assert!(finished_events(&path) <= 5 - late);
-    assert_eq!(status(&second.control(session, Control::Query)), 4201);
+    expect_properties(answer.message);
+    assert!(count_final_events(&path) <= 5 - late);
+    assert_eq!(status(&second.control(session, Control::Query)), WMI_INSTANCE_NOT_FOUND);
 }
 
 #[test]
@@ -219,12 +256,12 @@ fn provider_that_never_acknowledges_delays_a_stop_only_briefly() {
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
     let path = daemon.path("log.etl");
-    let session = controller.start(to_file("s", &path)).id;
+    let session = controller.start(file_config("s", &path)).id;
     controller.enable(session, PROVIDER);
     let region = provider.receive_region(session);
     let lost = write_events(region, 50);
     let end = controller.stop(session);
-    assert_eq!(finished_events(&path), 50 - lost);
+    assert_eq!(count_final_events(&path), 50 - lost);
     assert_eq!(end.events, 50 - lost as u64);
 }
 
@@ -235,8 +272,8 @@ fn session_that_reaches_its_size_limit_is_stopped() {
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
     let path = daemon.path("log.etl");
-    let mode = 1 | 0x2000;
-    let config = SessionConfig { log_file_mode: mode, maximum_file_size: 256, ..to_file("s", &path) };
+    let mode = EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_USE_KBYTES_FOR_SIZE;
+    let config = SessionConfig { log_file_mode: mode, maximum_file_size: 256, ..file_config("s", &path) };
     let session = controller.start(config).id;
     controller.enable(session, PROVIDER);
     let region = provider.receive_region(session);
@@ -244,9 +281,14 @@ fn session_that_reaches_its_size_limit_is_stopped() {
     write_events(region, 20_000);
     let order = provider.receive_close(session);
     provider.acknowledge(order);
-    until("the session is gone", || status(&controller.control(session, Control::Query)) == 4201);
-    assert_eq!(controller.status(enable(session, PROVIDER, EnableCode::Enable, 0)), 4201);
-    assert!(finished_events(&path) > 0);
+    until("the session is gone", || {
+        status(&controller.control(session, Control::Query)) == WMI_INSTANCE_NOT_FOUND
+    });
+    assert_eq!(
+        controller.status(enable_message(session, PROVIDER, EnableCode::Enable, 0)),
+        WMI_INSTANCE_NOT_FOUND
+    );
+    assert!(count_final_events(&path) > 0);
     assert!(fs::metadata(&path).unwrap().len() <= 256 * 1024);
-    controller.start(to_file("s", &path));
+    controller.start(file_config("s", &path));
 }

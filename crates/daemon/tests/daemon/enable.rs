@@ -6,25 +6,26 @@ use traceweir_format::Guid;
 use traceweir_format::spec::enable::{
     EVENT_FILTER_TYPE_EXECUTABLE_NAME as EXECUTABLE_NAME, EVENT_FILTER_TYPE_PID as PID,
 };
+use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableCode, EnableParams, Filter, Message, SessionRef};
 
 use crate::util::*;
 
-fn pids(pids: &[u32]) -> EnableParams {
+fn params_for_pids(pids: &[u32]) -> EnableParams {
     let data = pids.iter().flat_map(|pid| pid.to_le_bytes()).collect();
     EnableParams { level: 4, filters: vec![Filter { kind: PID, data }], ..EnableParams::default() }
 }
 
 /// Another process that is killed when dropped.
-struct Other(Child);
+struct SleepingProcess(Child);
 
-impl Other {
+impl SleepingProcess {
     fn new() -> Self {
         Self(Command::new("sleep").arg("600").spawn().unwrap())
     }
 }
 
-impl Drop for Other {
+impl Drop for SleepingProcess {
     fn drop(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
@@ -35,25 +36,23 @@ impl Drop for Other {
 fn registration_receives_earlier_enables() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let session = controller.start(live("s")).id;
+    let session = controller.start(real_time_config("s")).id;
     let source = Guid::from_u128(9);
     let params = EnableParams { level: 3, match_any: 1, match_all: 2, source, ..EnableParams::default() };
-    let message = enable_with(session, PROVIDER, EnableCode::Enable, params.clone(), 5000);
+    let message = enable_message_with(session, PROVIDER, EnableCode::Enable, params.clone(), 5000);
     assert_eq!(controller.request(message), Message::Done, "there is no process to wait for");
 
     let mut provider = daemon.provider();
     provider.register(7, PROVIDER);
     provider.receive_region(session);
     let late = EnableParams { source: Guid::NULL, ..params };
-    assert_eq!(
-        provider.receive_enable(),
-        (0, 7, session, EnableCode::Enable, late),
-        "without order and source"
-    );
+    let expected =
+        EnableMessage { order: 0, registrations: vec![7], session, code: EnableCode::Enable, params: late };
+    assert_eq!(provider.receive_enable(), expected, "an earlier enable has no order and no source");
     assert_eq!(provider.receive(), Message::Registered { registration: 7 });
 
     provider.register(8, PROVIDER);
-    assert_eq!(provider.receive_enable().1, 8, "the region exists already");
+    assert_eq!(provider.receive_enable().registration(), 8, "no second region is sent");
     assert_eq!(provider.receive(), Message::Registered { registration: 8 });
     provider.register_quietly(9, Guid::from_u128(1));
 }
@@ -62,57 +61,57 @@ fn registration_receives_earlier_enables() {
 fn provider_name_is_kept_with_its_enable_and_must_be_printable() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let session = controller.start(live("s")).id;
+    let session = controller.start(real_time_config("s")).id;
     let called = |name: &str| {
         let (session, code) = (SessionRef::Id(session), EnableCode::Enable);
         let (params, name) = (Box::default(), name.to_owned());
         Message::EnableProvider { session, provider: PROVIDER, code, params, name, timeout_ms: 0 }
     };
-    let mut name_of = |message: Message, status: u32| {
+    let mut name_of = |message: Message, status: Status| {
         assert_eq!(controller.status(message), status);
         let Message::Providers { providers, .. } =
             controller.request(Message::QueryProviders { after: None })
         else {
-            panic!("another answer")
+            panic!("the reply is not a provider list")
         };
         providers.first().map(|entry| entry.sessions[0].name.clone()).unwrap_or_default()
     };
-    assert_eq!(name_of(called("\u{1b}[2J"), 87), "", "no terminal control sequences");
-    assert_eq!(name_of(called(&"n".repeat(256)), 87), "");
-    assert_eq!(name_of(called("My Provider"), 0), "My Provider");
-    assert_eq!(name_of(called(""), 0), "My Provider", "an empty name changes nothing");
+    assert_eq!(name_of(called("\u{1b}[2J"), INVALID_PARAMETER), "", "no terminal control sequences");
+    assert_eq!(name_of(called(&"n".repeat(256)), INVALID_PARAMETER), "");
+    assert_eq!(name_of(called("My Provider"), SUCCESS), "My Provider");
+    assert_eq!(name_of(called(""), SUCCESS), "My Provider", "an empty name changes nothing");
     let long = "é".repeat(255);
-    assert_eq!(name_of(called(&long), 0), long);
+    assert_eq!(name_of(called(&long), SUCCESS), long);
 }
 
 #[test]
 fn enable_waits_for_every_registration_in_every_process() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let session = controller.start(live("s")).id;
+    let session = controller.start(real_time_config("s")).id;
     let (mut one, mut two) = (daemon.provider(), daemon.provider());
     one.register_quietly(1, PROVIDER);
     one.register_quietly(2, PROVIDER);
     two.register_quietly(1, PROVIDER);
     let source = Guid::from_u128(9);
     let params = EnableParams { source, ..EnableParams::default() };
-    controller.send(&enable_with(session, PROVIDER, EnableCode::Enable, params, 600_000));
+    controller.send(&enable_message_with(session, PROVIDER, EnableCode::Enable, params, 600_000));
     one.receive_region(session);
     let enables = one.receive_enables();
-    assert_eq!((enables.1, enables.4.source), (vec![1, 2], source));
+    assert_eq!((enables.registrations, enables.params.source), (vec![1, 2], source));
     two.receive_region(session);
     let other = two.receive_enable();
-    two.acknowledge(other.0);
-    one.acknowledge(enables.0 - 1);
+    two.acknowledge(other.order);
+    one.acknowledge(enables.order - 1);
     controller.assert_quiet();
-    one.acknowledge(enables.0);
+    one.acknowledge(enables.order);
     assert_eq!(controller.receive(), Message::Done);
 
-    controller.send(&enable(session, PROVIDER, EnableCode::Disable, 600_000));
-    let (order, _, _, code, _) = one.receive_enables();
+    controller.send(&enable_message(session, PROVIDER, EnableCode::Disable, 600_000));
+    let EnableMessage { order, code, .. } = one.receive_enables();
     assert_eq!(code, EnableCode::Disable);
     assert!(one.receive_close(session) > order);
-    let order = two.receive_enable().0;
+    let order = two.receive_enable().order;
     two.receive_close(session);
     two.acknowledge(order);
     drop(one);
@@ -123,16 +122,16 @@ fn enable_waits_for_every_registration_in_every_process() {
 fn process_that_never_answers_times_out_and_is_enabled_anyway() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let session = controller.start(live("s")).id;
+    let session = controller.start(real_time_config("s")).id;
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
-    assert_eq!(controller.status(enable(session, PROVIDER, EnableCode::Enable, 30)), 1460);
+    assert_eq!(controller.status(enable_message(session, PROVIDER, EnableCode::Enable, 30)), TIMEOUT);
     provider.receive_region(session);
-    let order = provider.receive_enable().0;
+    let order = provider.receive_enable().order;
     provider.acknowledge(order);
     let Message::Providers { providers, .. } = controller.request(Message::QueryProviders { after: None })
     else {
-        panic!()
+        panic!("unexpected reply")
     };
     assert_eq!(providers[0].sessions.len(), 1);
     controller.assert_quiet();
@@ -142,12 +141,12 @@ fn process_that_never_answers_times_out_and_is_enabled_anyway() {
 fn waiting_call_delays_no_other_client() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let session = controller.start(live("s")).id;
+    let session = controller.start(real_time_config("s")).id;
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
-    controller.send(&enable(session, PROVIDER, EnableCode::Enable, u32::MAX));
+    controller.send(&enable_message(session, PROVIDER, EnableCode::Enable, u32::MAX));
     provider.receive_region(session);
-    let order = provider.receive_enable().0;
+    let order = provider.receive_enable().order;
     let mut other = daemon.controller();
     other.query(session);
     other.enable(session, Guid::from_u128(2));
@@ -160,11 +159,14 @@ fn waiting_call_delays_no_other_client() {
 fn ninth_session_of_a_provider_is_refused() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let ids: Vec<u64> = (0..9).map(|i| controller.start(live(&i.to_string())).id).collect();
+    let ids: Vec<u64> = (0..9).map(|i| controller.start(real_time_config(&i.to_string())).id).collect();
     for id in &ids[..8] {
         controller.enable(*id, PROVIDER);
     }
-    assert_eq!(controller.status(enable(ids[8], PROVIDER, EnableCode::Enable, 0)), 1450);
+    assert_eq!(
+        controller.status(enable_message(ids[8], PROVIDER, EnableCode::Enable, 0)),
+        NO_SYSTEM_RESOURCES
+    );
     controller.enable(ids[0], PROVIDER);
     controller.stop(ids[3]);
     controller.enable(ids[8], PROVIDER);
@@ -174,18 +176,22 @@ fn ninth_session_of_a_provider_is_refused() {
 fn state_is_captured_from_enabled_registrations() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let (a, b) = (controller.start(live("a")).id, controller.start(live("b")).id);
-    assert_eq!(controller.status(enable(a, PROVIDER, EnableCode::CaptureState, 0)), 1, "unknown provider");
+    let (a, b) = (controller.start(real_time_config("a")).id, controller.start(real_time_config("b")).id);
+    assert_eq!(
+        controller.status(enable_message(a, PROVIDER, EnableCode::CaptureState, 0)),
+        INVALID_FUNCTION,
+        "unknown provider"
+    );
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
     let params = EnableParams { level: 3, ..EnableParams::default() };
-    controller.request(enable_with(a, PROVIDER, EnableCode::Enable, params, 0));
+    controller.request(enable_message_with(a, PROVIDER, EnableCode::Enable, params, 0));
     provider.receive_region(a);
     provider.receive_enable();
-    assert_eq!(controller.request(enable(b, PROVIDER, EnableCode::CaptureState, 0)), Message::Done);
-    assert_eq!(controller.request(enable(a, PROVIDER, EnableCode::CaptureState, 0)), Message::Done);
+    assert_eq!(controller.request(enable_message(b, PROVIDER, EnableCode::CaptureState, 0)), Message::Done);
+    assert_eq!(controller.request(enable_message(a, PROVIDER, EnableCode::CaptureState, 0)), Message::Done);
     let asked = provider.receive_enable();
-    assert_eq!((asked.2, asked.3, asked.4.level), (a, EnableCode::CaptureState, 3));
+    assert_eq!((asked.session, asked.code, asked.params.level), (a, EnableCode::CaptureState, 3));
     provider.assert_quiet();
 }
 
@@ -193,13 +199,19 @@ fn state_is_captured_from_enabled_registrations() {
 fn invalid_parameters_are_refused_and_change_nothing() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let session = controller.start(live("s")).id;
-    assert_eq!(controller.status(enable(session, Guid::NULL, EnableCode::Enable, 0)), 87);
-    let wrong = pids(&[]);
-    assert_eq!(controller.status(enable_with(session, PROVIDER, EnableCode::Enable, wrong, 0)), 87);
+    let session = controller.start(real_time_config("s")).id;
+    assert_eq!(
+        controller.status(enable_message(session, Guid::NULL, EnableCode::Enable, 0)),
+        INVALID_PARAMETER
+    );
+    let wrong = params_for_pids(&[]);
+    assert_eq!(
+        controller.status(enable_message_with(session, PROVIDER, EnableCode::Enable, wrong, 0)),
+        INVALID_PARAMETER
+    );
     let Message::Providers { providers, .. } = controller.request(Message::QueryProviders { after: None })
     else {
-        panic!()
+        panic!("unexpected reply")
     };
     assert_eq!(providers, []);
     controller.disable(session, PROVIDER);
@@ -209,12 +221,13 @@ fn invalid_parameters_are_refused_and_change_nothing() {
 fn process_filter_enables_only_those_processes() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let session = controller.start(live("s")).id;
+    let session = controller.start(real_time_config("s")).id;
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
-    let (own, other) = (std::process::id(), Other::new());
+    let (own, other) = (std::process::id(), SleepingProcess::new());
     let mut filter = |pids_wanted: &[u32]| {
-        let message = enable_with(session, PROVIDER, EnableCode::Enable, pids(pids_wanted), 0);
+        let message =
+            enable_message_with(session, PROVIDER, EnableCode::Enable, params_for_pids(pids_wanted), 0);
         assert_eq!(controller.request(message), Message::Done);
     };
 
@@ -225,23 +238,26 @@ fn process_filter_enables_only_those_processes() {
     filter(&[other.0.id(), own]);
     provider.receive_region(session);
     let enables = provider.receive_enables();
-    assert_eq!((enables.1, enables.3, enables.4.level), (vec![1, 2], EnableCode::Enable, 4));
-    assert_eq!(enables.4.filters, [], "already applied by the daemon");
+    assert_eq!(
+        (enables.registrations, enables.code, enables.params.level),
+        (vec![1, 2], EnableCode::Enable, 4)
+    );
+    assert_eq!(enables.params.filters, [], "already applied by the daemon");
     provider.register(3, PROVIDER);
-    assert_eq!(provider.receive_enable().1, 3, "the process ran when the call was made");
+    assert_eq!(provider.receive_enable().registration(), 3, "the process ran when the call was made");
     assert_eq!(provider.receive(), Message::Registered { registration: 3 });
 
     filter(&[other.0.id()]);
     let enables = provider.receive_enables();
     assert_eq!(
-        (enables.1, enables.3),
+        (enables.registrations, enables.code),
         (vec![1, 2, 3], EnableCode::Disable),
         "each call replaces the one before"
     );
     provider.receive_close(session);
 }
 
-fn failed(order: u32, registration: Option<u32>, session: u64) -> Message {
+fn failed_message(order: u32, registration: Option<u32>, session: u64) -> Message {
     Message::Failed { order, registration, session, status: 1450, reason: "no room".into() }
 }
 
@@ -249,22 +265,22 @@ fn failed(order: u32, registration: Option<u32>, session: u64) -> Message {
 fn process_that_cannot_map_its_region_is_reported_and_retried() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let session = controller.start(live("s")).id;
+    let session = controller.start(real_time_config("s")).id;
     let (mut provider, mut other) = (daemon.provider(), daemon.provider());
     provider.register_quietly(1, PROVIDER);
     other.register_quietly(1, PROVIDER);
     for _ in 0..2 {
-        controller.send(&enable(session, PROVIDER, EnableCode::Enable, 600_000));
+        controller.send(&enable_message(session, PROVIDER, EnableCode::Enable, 600_000));
         provider.receive_region(session);
-        let order = provider.receive_enable().0;
-        provider.send(&failed(0, None, session));
+        let order = provider.receive_enable().order;
+        provider.send(&failed_message(0, None, session));
         let close = provider.receive_close(session);
-        provider.send(&failed(order, None, session));
+        provider.send(&failed_message(order, None, session));
         provider.acknowledge(close);
         controller.assert_quiet();
-        let mut envelope = other.next();
+        let mut envelope = other.receive_envelope();
         if matches!(envelope.message, Message::Region { .. }) {
-            envelope = other.next();
+            envelope = other.receive_envelope();
         }
         let Message::Enable { order, .. } = envelope.message else { panic!("{:?}", envelope.message) };
         other.acknowledge(order);
@@ -275,29 +291,29 @@ fn process_that_cannot_map_its_region_is_reported_and_retried() {
     // A call that does not wait gets no error.
     controller.enable(session, PROVIDER);
     provider.receive_region(session);
-    assert_eq!(provider.receive_enable().0, 0);
+    assert_eq!(provider.receive_enable().order, 0);
 }
 
 #[test]
 fn failed_registration_does_not_affect_others_of_its_process() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let session = controller.start(live("s")).id;
+    let session = controller.start(real_time_config("s")).id;
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
     provider.register_quietly(2, PROVIDER);
-    controller.send(&enable(session, PROVIDER, EnableCode::Enable, 600_000));
+    controller.send(&enable_message(session, PROVIDER, EnableCode::Enable, 600_000));
     provider.receive_region(session);
     let Message::Enable { order, registrations, .. } = provider.receive() else { panic!("no enable") };
     assert_eq!(registrations, [1, 2]);
-    provider.send(&failed(order, Some(1), session));
+    provider.send(&failed_message(order, Some(1), session));
     provider.acknowledge(order);
-    assert_eq!(status(&controller.receive()), 1450);
+    assert_eq!(status(&controller.receive()), NO_SYSTEM_RESOURCES);
     until("the region stays", || controller.query(session).processes == 1);
     // Only the second registration is enabled, and gets the disable.
-    controller.send(&enable(session, PROVIDER, EnableCode::Disable, 0));
+    controller.send(&enable_message(session, PROVIDER, EnableCode::Disable, 0));
     let enable = provider.receive_enable();
-    assert_eq!((enable.1, enable.3), (2, EnableCode::Disable));
+    assert_eq!((enable.registration(), enable.code), (2, EnableCode::Disable));
     provider.receive_close(session);
 }
 
@@ -305,19 +321,19 @@ fn failed_registration_does_not_affect_others_of_its_process() {
 fn unrequested_failures_do_nothing() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let session = controller.start(live("s")).id;
+    let session = controller.start(real_time_config("s")).id;
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
     controller.enable(session, PROVIDER);
     provider.receive_region(session);
     provider.receive_enable();
     for order in [1, 77, u32::MAX] {
-        provider.send(&failed(order, None, session));
+        provider.send(&failed_message(order, None, session));
     }
-    provider.send(&failed(0, Some(9), session));
-    provider.send(&failed(0, None, 12345));
+    provider.send(&failed_message(0, Some(9), session));
+    provider.send(&failed_message(0, None, 12345));
     provider.register(2, PROVIDER);
-    assert_eq!(provider.receive_enable().1, 2, "neither closed nor refused");
+    assert_eq!(provider.receive_enable().registration(), 2, "the connection still works");
     assert_eq!(provider.receive(), Message::Registered { registration: 2 });
 }
 
@@ -325,7 +341,7 @@ fn unrequested_failures_do_nothing() {
 fn program_name_filter_applies_now_and_later() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let session = controller.start(live("s")).id;
+    let session = controller.start(real_time_config("s")).id;
     let program = std::env::current_exe().unwrap().file_name().unwrap().to_string_lossy().to_uppercase();
     let by_name = |names: &str| EnableParams {
         filters: vec![Filter {
@@ -335,13 +351,13 @@ fn program_name_filter_applies_now_and_later() {
         ..EnableParams::default()
     };
     let mut enable = |names: &str| {
-        controller.request(enable_with(session, PROVIDER, EnableCode::Enable, by_name(names), 0))
+        controller.request(enable_message_with(session, PROVIDER, EnableCode::Enable, by_name(names), 0))
     };
     let mut early = daemon.provider();
     early.register_quietly(1, PROVIDER);
     assert_eq!(enable(&format!("other;{program}")), Message::Done);
     early.receive_region(session);
-    assert_eq!(early.receive_enable().4, EnableParams::default(), "the scope filter is not sent");
+    assert_eq!(early.receive_enable().params, EnableParams::default(), "the scope filter is not sent");
     let mut late = daemon.provider();
     late.register(2, PROVIDER);
     late.receive_region(session);
@@ -350,14 +366,15 @@ fn program_name_filter_applies_now_and_later() {
     // Another scope: processes outside of it are disabled, now and later.
     assert_eq!(enable("other"), Message::Done);
     for client in [&mut early, &mut late] {
-        assert_eq!(client.receive_enable().3, EnableCode::Disable);
+        assert_eq!(client.receive_enable().code, EnableCode::Disable);
         let order = client.receive_close(session);
         client.acknowledge(order);
     }
     daemon.provider().register_quietly(3, PROVIDER);
-    for (names, status) in [("", 87), (";", 87), (&*"n".repeat(513), 87), ("n", 0)] {
-        let message = enable_with(session, PROVIDER, EnableCode::Enable, by_name(names), 0);
-        assert_eq!(controller.status(message), status, "{names:?}");
+    for (names, is_valid) in [("", false), (";", false), (&*"n".repeat(513), false), ("n", true)] {
+        let message = enable_message_with(session, PROVIDER, EnableCode::Enable, by_name(names), 0);
+        let expected = if is_valid { SUCCESS } else { INVALID_PARAMETER };
+        assert_eq!(controller.status(message), expected, "{names:?}");
     }
 }
 
@@ -366,7 +383,7 @@ fn large_filters_are_sent_once_per_process() {
     const MANY: u32 = 1024;
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let session = controller.start(live("s")).id;
+    let session = controller.start(real_time_config("s")).id;
     let mut provider = daemon.provider();
     for number in 1..=MANY {
         provider.register_quietly(number, PROVIDER);
@@ -375,14 +392,14 @@ fn large_filters_are_sent_once_per_process() {
     let params = EnableParams { level: 4, filters, ..EnableParams::default() };
     // Several times in a row without a reader: the queue stays small.
     for _ in 0..20 {
-        let call = enable_with(session, PROVIDER, EnableCode::Enable, params.clone(), 0);
+        let call = enable_message_with(session, PROVIDER, EnableCode::Enable, params.clone(), 0);
         assert_eq!(controller.request(call), Message::Done);
     }
-    controller.send(&enable_with(session, PROVIDER, EnableCode::Enable, params.clone(), 600_000));
+    controller.send(&enable_message_with(session, PROVIDER, EnableCode::Enable, params.clone(), 600_000));
     provider.receive_region(session);
     for round in 0..=20 {
         let Message::Enable { order, registrations, params: received, .. } = provider.receive() else {
-            panic!()
+            panic!("unexpected reply")
         };
         assert_eq!((registrations.len(), *received == params), (MANY as usize, true));
         assert_eq!(order != 0, round == 20);
@@ -391,9 +408,9 @@ fn large_filters_are_sent_once_per_process() {
         }
     }
     assert_eq!(controller.receive(), Message::Done);
-    controller.send(&enable(session, PROVIDER, EnableCode::Disable, 600_000));
+    controller.send(&enable_message(session, PROVIDER, EnableCode::Disable, 600_000));
     let Message::Enable { order, registrations, code: EnableCode::Disable, .. } = provider.receive() else {
-        panic!()
+        panic!("unexpected reply")
     };
     assert_eq!(registrations, (1..=MANY).collect::<Vec<_>>());
     let close = provider.receive_close(session);

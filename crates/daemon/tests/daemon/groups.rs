@@ -12,7 +12,7 @@ use crate::util::*;
 const GROUP: Guid = Guid::from_u128(0x6000);
 const OTHER_GROUP: Guid = Guid::from_u128(0x6001);
 
-fn traits(group: Guid) -> Vec<u8> {
+fn group_traits(group: Guid) -> Vec<u8> {
     TraitsBuilder::new("member").group(&group).finish().unwrap().to_vec()
 }
 
@@ -20,21 +20,21 @@ fn group_params(level: u8) -> EnableParams {
     EnableParams { level, property: OF_GROUP, ..EnableParams::default() }
 }
 
-fn group(session: u64, code: EnableCode, level: u8, timeout_ms: u32) -> Message {
-    enable_with(session, GROUP, code, group_params(level), timeout_ms)
+fn enable_group_message(session: u64, code: EnableCode, level: u8, timeout_ms: u32) -> Message {
+    enable_message_with(session, GROUP, code, group_params(level), timeout_ms)
 }
 
-fn member(provider: &mut Client, registration: u32, provider_id: Guid) {
-    let (traits, classic) = (traits(GROUP), false);
+fn register_member(provider: &mut Client, registration: u32, provider_id: Guid) {
+    let (traits, classic) = (group_traits(GROUP), false);
     provider.send(&Message::Register { registration, provider: provider_id, traits, classic });
 }
 
-fn classic(provider: &mut Client, registration: u32) {
+fn register_classic(provider: &mut Client, registration: u32) {
     let (traits, classic) = (Vec::new(), true);
     provider.send(&Message::Register { registration, provider: PROVIDER, traits, classic });
 }
 
-fn listed(controller: &mut Client) -> Vec<ProviderEntry> {
+fn list_providers(controller: &mut Client) -> Vec<ProviderEntry> {
     match controller.request(Message::QueryProviders { after: None }) {
         Message::Providers { providers, .. } => providers,
         other => panic!("{other:?}"),
@@ -45,53 +45,66 @@ fn listed(controller: &mut Client) -> Vec<ProviderEntry> {
 fn group_enable_waits_for_every_member_in_every_process() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let session = controller.start(live("s")).id;
+    let session = controller.start(real_time_config("s")).id;
     let (mut one, mut two) = (daemon.provider(), daemon.provider());
-    member(&mut one, 1, PROVIDER);
+    register_member(&mut one, 1, PROVIDER);
     assert_eq!(one.receive(), Message::Registered { registration: 1 });
     one.register_quietly(2, PROVIDER);
-    member(&mut two, 1, Guid::from_u128(5));
+    register_member(&mut two, 1, Guid::from_u128(5));
     assert_eq!(two.receive(), Message::Registered { registration: 1 });
 
-    controller.send(&group(session, EnableCode::Enable, 3, u32::MAX));
+    controller.send(&enable_group_message(session, EnableCode::Enable, 3, u32::MAX));
     one.receive_region(session);
     let enable = one.receive_enable();
     assert_eq!(
-        (enable.1, enable.4.level, enable.4.property),
+        (enable.registration(), enable.params.level, enable.params.property),
         (1, 3, 0),
         "a member receives the same as for a direct enable"
     );
-    one.acknowledge(enable.0);
+    one.acknowledge(enable.order);
     one.assert_quiet();
     controller.assert_quiet();
     two.receive_region(session);
     let enable = two.receive_enable();
-    two.acknowledge(enable.0);
+    two.acknowledge(enable.order);
     assert_eq!(controller.receive(), Message::Done);
 
     // An additional direct enable affects only those registrations; they receive the combination,
     // without waiting.
     let params = EnableParams { level: 5, match_any: 6, match_all: 4, ..EnableParams::default() };
     assert_eq!(
-        controller.request(enable_with(session, PROVIDER, EnableCode::Enable, params, 0)),
+        controller.request(enable_message_with(session, PROVIDER, EnableCode::Enable, params, 0)),
         Message::Done
     );
     let (first, second) = (one.receive_enable(), one.receive_enable());
     assert_eq!(
-        (first.0, first.1, first.4.level, first.4.match_any, first.4.match_all),
+        (
+            first.order,
+            first.registration(),
+            first.params.level,
+            first.params.match_any,
+            first.params.match_all
+        ),
         (0, 1, 5, u64::MAX, 0)
     );
-    assert_eq!((second.1, second.4.level, second.4.match_any, second.4.match_all), (2, 5, 6, 4));
+    assert_eq!(
+        (second.registration(), second.params.level, second.params.match_any, second.params.match_all),
+        (2, 5, 6, 4)
+    );
     two.assert_quiet();
 
-    controller.send(&group(session, EnableCode::Disable, 0, 600_000));
+    controller.send(&enable_group_message(session, EnableCode::Disable, 0, 600_000));
     let enable = one.receive_enable();
-    assert_eq!((enable.1, enable.3, enable.4.level), (1, EnableCode::Enable, 5), "what is left");
-    one.acknowledge(enable.0);
+    assert_eq!(
+        (enable.registration(), enable.code, enable.params.level),
+        (1, EnableCode::Enable, 5),
+        "what is left"
+    );
+    one.acknowledge(enable.order);
     let enable = two.receive_enable();
-    assert_eq!(enable.3, EnableCode::Disable);
+    assert_eq!(enable.code, EnableCode::Disable);
     two.receive_close(session);
-    two.acknowledge(enable.0);
+    two.acknowledge(enable.order);
     assert_eq!(controller.receive(), Message::Done);
     controller.disable(session, GROUP);
     one.assert_quiet();
@@ -101,24 +114,27 @@ fn group_enable_waits_for_every_member_in_every_process() {
 fn session_limit_applies_per_provider_and_per_group() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let ids: Vec<u64> = (0..9).map(|i| controller.start(live(&i.to_string())).id).collect();
+    let ids: Vec<u64> = (0..9).map(|i| controller.start(real_time_config(&i.to_string())).id).collect();
     let mut provider = daemon.provider();
-    member(&mut provider, 1, GROUP);
+    register_member(&mut provider, 1, GROUP);
     assert_eq!(provider.receive(), Message::Registered { registration: 1 });
     for id in &ids[..8] {
-        assert_eq!(controller.request(group(*id, EnableCode::Enable, 1, 0)), Message::Done);
+        assert_eq!(controller.request(enable_group_message(*id, EnableCode::Enable, 1, 0)), Message::Done);
         provider.receive_region(*id);
         provider.receive_enable();
     }
-    let before = listed(&mut controller);
-    assert_eq!(controller.status(group(ids[8], EnableCode::Enable, 1, 600_000)), 1450);
-    assert_eq!(listed(&mut controller), before);
+    let before = list_providers(&mut controller);
+    assert_eq!(
+        controller.status(enable_group_message(ids[8], EnableCode::Enable, 1, 600_000)),
+        NO_SYSTEM_RESOURCES
+    );
+    assert_eq!(list_providers(&mut controller), before);
     provider.assert_quiet();
-    // The same GUID as a provider has eight sessions of its own.
-    assert_eq!(controller.request(enable(ids[8], GROUP, EnableCode::Enable, 0)), Message::Done);
+    // The limit of eight sessions counts separately for a provider with the same GUID.
+    assert_eq!(controller.request(enable_message(ids[8], GROUP, EnableCode::Enable, 0)), Message::Done);
     provider.receive_region(ids[8]);
-    assert_eq!(provider.receive_enable().2, ids[8]);
-    let after = listed(&mut controller);
+    assert_eq!(provider.receive_enable().session, ids[8]);
+    let after = list_providers(&mut controller);
     assert_eq!(
         after.iter().map(|entry| (entry.is_group, entry.sessions.len())).collect::<Vec<_>>(),
         [(false, 1), (true, 8)]
@@ -130,34 +146,38 @@ fn session_limit_applies_per_provider_and_per_group() {
 fn traits_are_set_once_and_take_effect_at_once() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let session = controller.start(live("s")).id;
-    controller.request(group(session, EnableCode::Enable, 2, 0));
+    let session = controller.start(real_time_config("s")).id;
+    controller.request(enable_group_message(session, EnableCode::Enable, 2, 0));
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
-    classic(&mut provider, 2);
+    register_classic(&mut provider, 2);
     assert_eq!(provider.receive(), Message::Registered { registration: 2 });
     let set = |registration, traits: &[u8]| Message::SetTraits { registration, traits: traits.to_vec() };
-    let mut twice = traits(GROUP);
-    twice.extend_from_slice(&traits(GROUP)[9..]);
+    let mut twice = group_traits(GROUP);
+    twice.extend_from_slice(&group_traits(GROUP)[9..]);
     let size = u16::try_from(twice.len()).unwrap();
     twice[..2].copy_from_slice(&size.to_le_bytes());
-    for wrong in
-        [set(1, &[]), set(1, &[3, 0, 7]), set(1, &twice), set(2, &traits(GROUP)), set(9, &traits(GROUP))]
-    {
-        assert_eq!(provider.status(wrong.clone()), 87, "{wrong:?}");
+    for wrong in [
+        set(1, &[]),
+        set(1, &[3, 0, 7]),
+        set(1, &twice),
+        set(2, &group_traits(GROUP)),
+        set(9, &group_traits(GROUP)),
+    ] {
+        assert_eq!(provider.status(wrong.clone()), INVALID_PARAMETER, "{wrong:?}");
     }
-    provider.send(&set(1, &traits(GROUP)));
+    provider.send(&set(1, &group_traits(GROUP)));
     provider.receive_region(session);
     let enable = provider.receive_enable();
-    assert_eq!((enable.0, enable.1, enable.4.level), (0, 1, 2));
+    assert_eq!((enable.order, enable.registration(), enable.params.level), (0, 1, 2));
     assert_eq!(provider.receive(), Message::Done);
-    assert_eq!(provider.status(set(1, &traits(OTHER_GROUP))), 87);
-    assert_eq!(listed(&mut controller)[0].groups, [GROUP]);
+    assert_eq!(provider.status(set(1, &group_traits(OTHER_GROUP))), INVALID_PARAMETER);
+    assert_eq!(list_providers(&mut controller)[0].groups, [GROUP]);
     // A registration that is removed also leaves its group.
     provider.send(&Message::Unregister { registration: 1 });
     provider.receive_close(session);
     assert_eq!(provider.receive(), Message::Done);
-    let group = listed(&mut controller).pop().unwrap();
+    let group = list_providers(&mut controller).pop().unwrap();
     assert_eq!((group.provider, group.is_group, group.pids), (GROUP, true, vec![]));
 }
 
@@ -165,9 +185,9 @@ fn traits_are_set_once_and_take_effect_at_once() {
 fn latest_session_takes_over_a_classic_provider() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let (a, b) = (controller.start(live("a")).id, controller.start(live("b")).id);
+    let (a, b) = (controller.start(real_time_config("a")).id, controller.start(real_time_config("b")).id);
     let mut provider = daemon.provider();
-    classic(&mut provider, 1);
+    register_classic(&mut provider, 1);
     assert_eq!(provider.receive(), Message::Registered { registration: 1 });
     let params = EnableParams {
         level: 0,
@@ -177,9 +197,9 @@ fn latest_session_takes_over_a_classic_provider() {
         source: Guid::from_u128(4),
         ..EnableParams::default()
     };
-    controller.request(enable_with(a, PROVIDER, EnableCode::Enable, params.clone(), 0));
+    controller.request(enable_message_with(a, PROVIDER, EnableCode::Enable, params.clone(), 0));
     provider.receive_region(a);
-    let params = provider.receive_enable().4;
+    let params = provider.receive_enable().params;
     assert_eq!(
         (params.level, params.match_any, params.match_all, params.property),
         (0, 0, 0, 0),
@@ -188,41 +208,43 @@ fn latest_session_takes_over_a_classic_provider() {
     controller.enable(b, PROVIDER);
     provider.receive_region(b);
     let enable = provider.receive_enable();
-    assert_eq!((enable.2, enable.3), (b, EnableCode::Enable), "no message about the other session");
+    assert_eq!((enable.session, enable.code), (b, EnableCode::Enable), "no message about the other session");
     provider.receive_close(a);
     // A later registration gets the latest session too; the older enable applies to it again when
     // that session ends.
-    classic(&mut provider, 2);
-    assert_eq!(provider.receive_enable().2, b);
+    register_classic(&mut provider, 2);
+    assert_eq!(provider.receive_enable().session, b);
     assert_eq!(provider.receive(), Message::Registered { registration: 2 });
     controller.disable(b, PROVIDER);
     let enables = provider.receive_enables();
-    assert_eq!((enables.1, enables.3), (vec![1, 2], EnableCode::Disable));
+    assert_eq!((enables.registrations, enables.code), (vec![1, 2], EnableCode::Disable));
     provider.receive_close(b);
-    classic(&mut provider, 3);
+    register_classic(&mut provider, 3);
     provider.receive_region(a);
-    assert_eq!(provider.receive_enable().2, a);
+    assert_eq!(provider.receive_enable().session, a);
     assert_eq!(provider.receive(), Message::Registered { registration: 3 });
-    assert!(listed(&mut controller)[0].is_classic);
+    assert!(list_providers(&mut controller)[0].is_classic);
 }
 
 #[test]
 fn enable_without_timeout_returns_at_once_and_with_one_in_time() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let session = controller.start(live("s")).id;
+    let session = controller.start(real_time_config("s")).id;
     let mut provider = daemon.provider();
-    member(&mut provider, 1, PROVIDER);
+    register_member(&mut provider, 1, PROVIDER);
     assert_eq!(provider.receive(), Message::Registered { registration: 1 });
     // The process sends nothing all the time.
-    for target in [enable, |session, _, code, timeout| group(session, code, 1, timeout)] {
+    for target in
+        [enable_message, |session, _, code, timeout| enable_group_message(session, code, 1, timeout)]
+    {
         assert_eq!(controller.request(target(session, PROVIDER, EnableCode::Enable, 0)), Message::Done);
         let begun = Instant::now();
-        assert_eq!(controller.status(target(session, PROVIDER, EnableCode::Enable, 60)), 1460);
+        assert_eq!(controller.status(target(session, PROVIDER, EnableCode::Enable, 60)), TIMEOUT);
         assert!(begun.elapsed() >= Duration::from_millis(60));
-        assert_eq!(controller.status(target(session, PROVIDER, EnableCode::CaptureState, 10)), 1460);
-        assert_eq!(controller.status(target(session, PROVIDER, EnableCode::Disable, 10)), 1460);
-        let still = listed(&mut controller);
+        assert_eq!(controller.status(target(session, PROVIDER, EnableCode::CaptureState, 10)), TIMEOUT);
+        assert_eq!(controller.status(target(session, PROVIDER, EnableCode::Disable, 10)), TIMEOUT);
+        let still = list_providers(&mut controller);
         assert!(still.iter().all(|entry| entry.sessions.is_empty()), "timed out, and applied: {still:?}");
         assert_eq!(
             controller.request(target(session, PROVIDER, EnableCode::Disable, u32::MAX)),

@@ -10,17 +10,18 @@ use traceweir_format::Guid;
 use traceweir_format::security::Sid;
 use traceweir_format::spec::access::Rights;
 use traceweir_format::spec::enable::EVENT_FILTER_TYPE_EVENT_NAME;
+use traceweir_format::spec::session::EVENT_TRACE_FILE_MODE_SEQUENTIAL;
 use traceweir_transport::Error;
 use traceweir_transport::message::{EnableCode, EnableParams, Filter, Message, Role, SessionConfig};
 use traceweir_transport::socket::Connection;
 
-use crate::access::{ANN, client_of, connection_of, grant, is_root};
+use crate::access::{ANN, client_as_user, connect_as_user, grant, is_root};
 use crate::util::*;
 
 #[test]
 fn messages_out_of_role_are_refused_and_the_connection_is_closed() {
     let daemon = Daemon::start();
-    let start = || Message::Start(Box::new(live("s")));
+    let start = || Message::Start(Box::new(real_time_config("s")));
     for (mut client, message) in [
         (daemon.provider(), start()),
         (daemon.consumer(), start()),
@@ -28,7 +29,7 @@ fn messages_out_of_role_are_refused_and_the_connection_is_closed() {
         (Client::new(daemon.connection()), start()),
         (Client::new(daemon.connection()), Message::Done),
     ] {
-        assert_eq!(client.status(message), 87);
+        assert_eq!(client.status(message), INVALID_PARAMETER);
         client.assert_closed();
     }
 }
@@ -37,7 +38,7 @@ fn messages_out_of_role_are_refused_and_the_connection_is_closed() {
 fn malformed_bytes_are_refused_and_the_connection_is_closed() {
     let daemon = Daemon::start();
     let mut good = Vec::new();
-    hello(Role::Controller, 1).encode(1, &mut good).unwrap();
+    hello_message(Role::Controller, 1).encode(1, &mut good).unwrap();
     let mut samples = vec![b"x".to_vec(), vec![0; 100], vec![0xFF; 60_000]];
     samples.extend((1..good.len()).map(|cut| good[..cut].to_vec()));
     samples.extend((0..good.len().min(16)).map(|i| {
@@ -48,10 +49,10 @@ fn malformed_bytes_are_refused_and_the_connection_is_closed() {
     for bytes in samples {
         let mut client = Client::new(daemon.connection());
         send(client.connection.as_fd(), &bytes, SendFlags::NOSIGNAL).unwrap();
-        let answer = client.next().message;
+        let answer = client.receive_envelope().message;
         // A `Hello` in which only the request number was changed is still a `Hello`.
         if !matches!(answer, Message::Welcome { .. }) {
-            assert!(status(&answer) != 0, "{answer:?}");
+            assert!(status(&answer) != SUCCESS, "{answer:?}");
             client.assert_closed();
         }
     }
@@ -69,13 +70,20 @@ fn unrequested_descriptors_are_closed() {
         let answer = controller.request_with(Message::QueryAll { from: 0 }, &four);
         assert!(matches!(answer, Message::Sessions { .. }));
     }
-    let both = SessionConfig { log_file: Some("/tmp/x.etl".into()), log_file_mode: 1, ..live("s") };
-    assert_eq!(status(&controller.request_with(Message::Start(Box::new(both)), &four)), 87);
-    assert_eq!(status(&controller.request_with(Message::Start(Box::new(live("s"))), &four)), 87);
+    let both = SessionConfig {
+        log_file: Some("/tmp/x.etl".into()),
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+        ..real_time_config("s")
+    };
+    assert_eq!(status(&controller.request_with(Message::Start(Box::new(both)), &four)), INVALID_PARAMETER);
+    assert_eq!(
+        status(&controller.request_with(Message::Start(Box::new(real_time_config("s"))), &four)),
+        INVALID_PARAMETER
+    );
     drop(writer);
     let mut end = Vec::new();
     std::io::Read::read_to_end(&mut { reader }, &mut end).unwrap();
-    assert_eq!(end, b"", "the last write end is closed");
+    assert_eq!(end, b"", "the daemon has closed all copies of the write end");
 }
 
 #[test]
@@ -83,7 +91,7 @@ fn client_that_never_reads_is_dropped_and_delays_no_other() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
     for i in 0..20 {
-        controller.start(live(&format!("{i}-{}", "n".repeat(900))));
+        controller.start(real_time_config(&format!("{i}-{}", "n".repeat(900))));
     }
     let mute = daemon.controller();
     let mut dropped = false;
@@ -98,7 +106,9 @@ fn client_that_never_reads_is_dropped_and_delays_no_other() {
         }
     }
     assert!(dropped, "the daemon queued megabytes of replies for it");
-    let Message::Sessions { total, .. } = controller.request(Message::QueryAll { from: 0 }) else { panic!() };
+    let Message::Sessions { total, .. } = controller.request(Message::QueryAll { from: 0 }) else {
+        panic!("unexpected reply")
+    };
     assert_eq!(total, 20);
 }
 
@@ -106,7 +116,7 @@ fn client_that_never_reads_is_dropped_and_delays_no_other() {
 fn provider_that_never_reads_is_dropped_and_not_waited_for() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let id = controller.start(live("s")).id;
+    let id = controller.start(real_time_config("s")).id;
     let mut mute = daemon.provider();
     for registration in 0..500 {
         mute.register_quietly(registration, PROVIDER);
@@ -115,7 +125,7 @@ fn provider_that_never_reads_is_dropped_and_not_waited_for() {
     let data = [&[0; 17][..], &[1, 1, 0], &[b'n'; 4075], &[0]].concat();
     let filters = vec![Filter { kind: EVENT_FILTER_TYPE_EVENT_NAME, data }];
     let params = EnableParams { filters, ..EnableParams::default() };
-    let message = |timeout| enable_with(id, PROVIDER, EnableCode::Enable, params.clone(), timeout);
+    let message = |timeout| enable_message_with(id, PROVIDER, EnableCode::Enable, params.clone(), timeout);
     for _ in 0..400 {
         assert_eq!(controller.request(message(0)), Message::Done);
     }
@@ -127,7 +137,7 @@ fn provider_that_never_reads_is_dropped_and_not_waited_for() {
 #[test]
 fn daemon_answers_during_a_flood_of_requests() {
     let daemon = Daemon::start();
-    let id = daemon.controller().start(live("s")).id;
+    let id = daemon.controller().start(real_time_config("s")).id;
     std::thread::scope(|scope| {
         for i in 0..4u32 {
             let daemon = &daemon;
@@ -154,7 +164,7 @@ fn daemon_answers_during_a_flood_of_requests() {
         let Message::Providers { providers, .. } =
             controller.request(Message::QueryProviders { after: None })
         else {
-            panic!()
+            panic!("unexpected reply")
         };
         providers.is_empty()
     });
@@ -174,7 +184,7 @@ fn silent_connection_is_dropped() {
 fn unrequested_acknowledgements_do_nothing() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let id = controller.start(live("s")).id;
+    let id = controller.start(real_time_config("s")).id;
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
     for order in [0, 1, 77, u32::MAX] {
@@ -193,7 +203,7 @@ fn unrequested_acknowledgements_do_nothing() {
 }
 
 /// Returns a socket whose last close blocks for ten minutes, or until the other end is closed.
-fn lingering() -> (OwnedFd, TcpStream) {
+fn create_lingering_socket() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut socket = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (other_end, _) = listener.accept().unwrap();
@@ -205,7 +215,7 @@ fn lingering() -> (OwnedFd, TcpStream) {
 
 /// Returns whether the daemon's end accepts a descriptor. If this copy is the last, closing it
 /// blocks, so a separate thread does it.
-fn sends(to: &Connection, message: &Message, descriptor: OwnedFd) -> bool {
+fn can_send_descriptor(to: &Connection, message: &Message, descriptor: OwnedFd) -> bool {
     let sent = to.send(1, message, &[descriptor.as_fd()], PATIENCE);
     std::thread::spawn(move || drop(descriptor));
     match sent {
@@ -225,27 +235,31 @@ fn descriptor_whose_close_blocks_delays_no_client() {
     let mut controller = daemon.controller();
     let mut other_ends = Vec::new();
     let mut linger = || {
-        let (socket, other_end) = lingering();
+        let (socket, other_end) = create_lingering_socket();
         other_ends.push(other_end);
         socket
     };
     // First from clients that only connect.
     for role in [Role::Provider, Role::Controller, Role::Consumer] {
         let stranger = daemon.connection();
-        sends(&stranger, &hello(role, new_instance()), linger());
-        sends(&stranger, &Message::Done, linger());
+        can_send_descriptor(&stranger, &hello_message(role, new_instance()), linger());
+        can_send_descriptor(&stranger, &Message::Done, linger());
     }
     // Then from an admitted client, with a request and in place of a log file.
     let guest = daemon.controller();
-    assert!(sends(&guest.connection, &Message::QueryAll { from: 0 }, linger()));
-    let to_it = SessionConfig { log_file: Some("/tmp/x.etl".into()), log_file_mode: 1, ..live("s") };
-    assert!(sends(&guest.connection, &Message::Start(Box::new(to_it)), linger()));
+    assert!(can_send_descriptor(&guest.connection, &Message::QueryAll { from: 0 }, linger()));
+    let to_it = SessionConfig {
+        log_file: Some("/tmp/x.etl".into()),
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+        ..real_time_config("s")
+    };
+    assert!(can_send_descriptor(&guest.connection, &Message::Start(Box::new(to_it)), linger()));
     // And with a message that is never read, because the connection is closed before.
     send(guest.connection.as_fd(), b"no message", SendFlags::NOSIGNAL).unwrap();
     for _ in 0..8 {
-        sends(&guest.connection, &Message::QueryAll { from: 0 }, linger());
+        can_send_descriptor(&guest.connection, &Message::QueryAll { from: 0 }, linger());
     }
-    let id = controller.start(live("answers")).id;
+    let id = controller.start(real_time_config("answers")).id;
     controller.stop(id);
     drop(daemon.provider());
     drop(other_ends);
@@ -267,15 +281,18 @@ fn other_users_cannot_send_descriptors_unless_they_control_sessions() {
     let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
     let (reader, _writer) = std::io::pipe().unwrap();
     let reader = || OwnedFd::from(reader.try_clone().unwrap());
-    let send = |client: &Client| sends(&client.connection, &Message::Done, reader());
-    assert!(!send(&client_of(&daemon, ANN, Role::Provider)));
+    let send = |client: &Client| can_send_descriptor(&client.connection, &Message::Done, reader());
+    assert!(!send(&client_as_user(&daemon, ANN, Role::Provider)));
     // The daemon may or may not have accepted this connection when the message is sent.
-    let connection = connection_of(&daemon, ANN);
-    assert!(!sends(&connection, &hello(Role::Provider, new_instance()), reader()), "before Hello");
+    let connection = connect_as_user(&daemon, ANN);
+    assert!(
+        !can_send_descriptor(&connection, &hello_message(Role::Provider, new_instance()), reader()),
+        "before Hello"
+    );
     assert!(send(&Daemon::start().provider()), "a process sends memory to its user's daemon");
     let mut root = daemon.controller();
     grant(&mut root, Guid::from_u128(1), Sid::user(ANN), Rights::WMIGUID_SET);
-    assert!(send(&client_of(&daemon, ANN, Role::Controller)), "a controller sends log files");
+    assert!(send(&client_as_user(&daemon, ANN, Role::Controller)), "a controller sends log files");
 }
 
 #[test]
@@ -283,12 +300,12 @@ fn connections_of_one_process_are_limited() {
     let daemon = Daemon::start();
     let few: Vec<Client> = (0..8).map(|_| daemon.provider()).collect();
     let mut more = Client::new(daemon.connection());
-    assert_eq!(more.status(hello(Role::Provider, new_instance())), 1450);
+    assert_eq!(more.status(hello_message(Role::Provider, new_instance())), NO_SYSTEM_RESOURCES);
     more.assert_closed();
     daemon.controller();
     drop(few);
     until("there is room again", || {
-        let answer = Client::new(daemon.connection()).request(hello(Role::Provider, new_instance()));
+        let answer = Client::new(daemon.connection()).request(hello_message(Role::Provider, new_instance()));
         matches!(answer, Message::Welcome { .. })
     });
 }

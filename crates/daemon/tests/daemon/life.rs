@@ -22,7 +22,7 @@ fn second_daemon_of_a_folder_is_refused() {
     let options = Options { max_sessions: 1, ..Options::new(daemon.runtime()) };
     let error = run(options).unwrap_err();
     assert!(matches!(&error, Error::AlreadyRunning(path) if path == daemon.runtime().path()), "{error}");
-    assert_eq!(error.status().0, 183);
+    assert_eq!(error.status(), ALREADY_EXISTS);
     assert!(!daemon.has_left());
     daemon.controller();
 }
@@ -84,7 +84,7 @@ fn system_daemon_opens_its_own_users_socket_next_to_an_inherited_one() {
     daemon.controller();
     assert!(!own.path().join("enabled").exists(), "the file of the previous daemon");
     let connection = Connection::connect(&own.control_socket(), PATIENCE).unwrap();
-    let mut provider = Client::welcome(connection, Role::Provider);
+    let mut provider = Client::connect_as(connection, Role::Provider);
     let _dir = daemon.stop();
     provider.assert_closed();
     assert!(!own.path().exists(), "the daemon removes its own folder");
@@ -98,7 +98,7 @@ fn daemon_on_demand_gives_way_to_a_service_manager_once_its_sessions_have_ended(
     let dir = tempfile::tempdir().unwrap();
     let daemon = Daemon::start_in(dir, |options| options.idle_exit = Some(Duration::from_secs(3600)));
     let (runtime, mut controller) = (daemon.runtime(), daemon.controller());
-    let session = controller.start(live("begun on demand")).id;
+    let session = controller.start(real_time_config("begun on demand")).id;
 
     // As a service manager does, which unlinks the existing socket.
     let (socket, other) = (runtime.control_socket(), daemon.path("manager.sock"));
@@ -112,7 +112,7 @@ fn daemon_on_demand_gives_way_to_a_service_manager_once_its_sessions_have_ended(
     let waiting = Connection::connect(&socket, PATIENCE).unwrap();
     assert_eq!(controller.query(session).id, session, "the session goes on");
     controller.stop(session);
-    Client::welcome(waiting, Role::Controller);
+    Client::connect_as(waiting, Role::Controller);
     let _dir = daemon.wait();
     assert!(socket.exists(), "it belongs to the service manager");
     stopper.stop();
@@ -128,7 +128,7 @@ fn stopping_the_daemon_finalises_every_file() {
     let paths: Vec<_> = (0..3).map(|i| daemon.path(&format!("{i}.etl"))).collect();
     let mut written = Vec::new();
     for (i, path) in paths.iter().enumerate() {
-        let session = controller.start(to_file(&format!("s{i}"), path)).id;
+        let session = controller.start(file_config(&format!("s{i}"), path)).id;
         controller.enable(session, PROVIDER);
         let region = provider.receive_region(session);
         provider.receive_enable();
@@ -136,11 +136,11 @@ fn stopping_the_daemon_finalises_every_file() {
     }
     // No process acknowledges; the daemon does not wait forever.
     let _dir = daemon.stop();
-    assert_eq!(paths.iter().map(|path| finished_events(path)).collect::<Vec<_>>(), written);
+    assert_eq!(paths.iter().map(|path| count_final_events(path)).collect::<Vec<_>>(), written);
     controller.assert_closed();
 }
 
-/// Environment variable with the folder of a daemon in a process of its own: this program, run
+/// Environment variable with the folder of the daemon that this program runs when it is started
 /// again.
 const FOLDER: &str = "TRACEWEIR_TEST_DAEMON_FOLDER";
 
@@ -166,11 +166,11 @@ fn signal_shuts_the_daemon_down_cleanly() {
             .unwrap();
         until("it answers", || Connection::connect(&runtime.control_socket(), PATIENCE).is_ok());
         let connect = || Connection::connect(&runtime.control_socket(), PATIENCE).unwrap();
-        let mut controller = Client::welcome(connect(), Role::Controller);
-        let mut provider = Client::welcome(connect(), Role::Provider);
+        let mut controller = Client::connect_as(connect(), Role::Controller);
+        let mut provider = Client::connect_as(connect(), Role::Provider);
         provider.register_quietly(1, PROVIDER);
         let path = dir.path().join("log.etl");
-        let session = controller.start(to_file("s", &path)).id;
+        let session = controller.start(file_config("s", &path)).id;
         controller.enable(session, PROVIDER);
         let region = provider.receive_region(session);
         provider.receive_enable();
@@ -179,7 +179,7 @@ fn signal_shuts_the_daemon_down_cleanly() {
         let order = provider.receive_close(session);
         provider.acknowledge(order);
         assert!(daemon.wait().unwrap().success());
-        assert_eq!(finished_events(&path), 500);
+        assert_eq!(count_final_events(&path), 500);
         assert!(!runtime.control_socket().exists());
     }
 }
@@ -193,7 +193,7 @@ fn idle_daemon_exits_despite_connected_providers() {
     let passed = listener.as_fd().try_clone_to_owned().unwrap();
     // The provider is in the socket's queue before the daemon starts, so it is always served.
     let mut provider = Client::new(Connection::connect(&runtime.control_socket(), PATIENCE).unwrap());
-    provider.send(&hello(Role::Provider, new_instance()));
+    provider.send(&hello_message(Role::Provider, new_instance()));
     provider.register(1, PROVIDER);
     let daemon = Daemon::start_in(dir, |options| {
         options.idle_exit = Some(Duration::from_millis(100));
@@ -211,7 +211,7 @@ pub(crate) fn answer_knock(listener: &Listener, instance: u64) -> Client {
     connection.take_descriptors().unwrap();
     let mut client = Client::new(connection);
     assert!(matches!(client.receive(), Message::Knock { .. }));
-    assert!(matches!(client.request(hello(Role::Provider, instance)), Message::Welcome { .. }));
+    assert!(matches!(client.request(hello_message(Role::Provider, instance)), Message::Welcome { .. }));
     client
 }
 
@@ -232,13 +232,17 @@ fn each_new_daemon_finds_running_providers() {
         provider.register_quietly(1, PROVIDER);
         until("the stale socket is removed", || !stale.exists());
         let mut controller = daemon.controller();
-        let session = controller.start(live("session")).id;
+        let session = controller.start(real_time_config("session")).id;
         controller.enable(session, PROVIDER);
         provider.receive_region(session);
-        assert_eq!(provider.receive_enable().3, EnableCode::Enable);
+        assert_eq!(provider.receive_enable().code, EnableCode::Enable);
 
         let mut second = Client::new(daemon.connection());
-        assert_eq!(second.status(hello(Role::Provider, instance)), 183, "one connection is enough");
+        assert_eq!(
+            second.status(hello_message(Role::Provider, instance)),
+            ALREADY_EXISTS,
+            "one connection is enough"
+        );
         second.assert_closed();
         dir = Some(daemon.stop());
         provider.receive_close(session);
@@ -264,11 +268,11 @@ fn process_older_than_the_daemon_can_send_memory() {
     let daemon = Daemon::start_in(dir, |_| {});
     let mut process = answer_knock(&listener, new_instance());
     let mut controller = daemon.controller();
-    let session = controller.start(live("session")).id;
+    let session = controller.start(real_time_config("session")).id;
     controller.enable(session, PROVIDER);
     offer_memory(&mut process, &runtime);
     process.register(1, PROVIDER);
-    let envelope = process.next();
+    let envelope = process.receive_envelope();
     assert!(matches!(envelope.message, Message::Region { .. }), "{envelope:?}");
     assert_eq!(envelope.descriptors.len(), 1, "the memory is used");
 }
@@ -278,7 +282,7 @@ fn unwanted_offered_memory_is_dropped_without_loss() {
     const UNWANTED: Guid = Guid::from_u128(7);
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let session = controller.start(live("session")).id;
+    let session = controller.start(real_time_config("session")).id;
     let mut process = daemon.provider();
     process.register_quietly(1, UNWANTED);
     controller.enable(session, PROVIDER);
@@ -287,7 +291,7 @@ fn unwanted_offered_memory_is_dropped_without_loss() {
     assert_eq!(process.request(Message::SetTraits { registration: 1, traits }), Message::Done);
     drop(process);
     until("the process is removed", || {
-        controller.status(Message::QueryRegistrations { provider: UNWANTED, from: 0 }) == 4200
+        controller.status(Message::QueryRegistrations { provider: UNWANTED, from: 0 }) == WMI_GUID_NOT_FOUND
     });
     assert_eq!(controller.query(session).uncounted_processes, 0);
 }
@@ -298,10 +302,10 @@ fn process_that_reconnects_at_once_is_not_refused_as_duplicate() {
     let instance = new_instance();
     for _ in 0..50 {
         let mut client = Client::new(daemon.connection());
-        let answer = client.request(hello(Role::Provider, instance));
+        let answer = client.request(hello_message(Role::Provider, instance));
         assert!(matches!(answer, Message::Welcome { .. }), "{answer:?}");
-        // Children that other tests fork have a copy of the descriptor until they execute a program.
-        // Closing this one alone would not end the connection before that.
+        // Children that other tests fork have a copy of the descriptor until they execute a
+        // program. Closing this one alone would not end the connection before that.
         rustix::net::shutdown(&client.connection, rustix::net::Shutdown::Both).unwrap();
     }
 }
@@ -315,7 +319,7 @@ fn unresponsive_provider_socket_delays_no_other() {
         (1..5).map(|pid| Listener::bind(&runtime.new_provider_socket(pid), 0o600).unwrap()).collect();
     let daemon = Daemon::start_in(dir, |_| {});
     let mut controller = daemon.controller();
-    let session = controller.start(live("session")).id;
+    let session = controller.start(real_time_config("session")).id;
     controller.stop(session);
     drop(deaf);
     Connection::connect(&daemon.runtime().control_socket(), PATIENCE).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of a real daemon in a thread, with a folder of its own and simulated clients.
+//! Tests of a real daemon in a thread, with its own folder and simulated clients.
 
 mod access;
 mod autologger;

@@ -4,12 +4,22 @@ use std::fs::{self, File};
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use traceweir_format::spec::session::{
+    EVENT_TRACE_FILE_MODE_APPEND, EVENT_TRACE_FILE_MODE_NEWFILE,
+    EVENT_TRACE_FILE_MODE_PREALLOCATE as PREALLOCATE, EVENT_TRACE_FILE_MODE_SEQUENTIAL as SEQUENTIAL,
+    EVENT_TRACE_NONSTOPPABLE_MODE, EVENT_TRACE_REAL_TIME_MODE, EVENT_TRACE_USE_KBYTES_FOR_SIZE,
+};
+use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Control, Message, Properties, SessionConfig, SessionRef, Update};
 
 use crate::util::*;
 
 /// Starts a session with these descriptors; returns its properties, or the status.
-fn start(controller: &mut Client, config: SessionConfig, files: &[&OwnedFd]) -> Result<Properties, u32> {
+fn try_start(
+    controller: &mut Client,
+    config: SessionConfig,
+    files: &[&OwnedFd],
+) -> Result<Properties, Status> {
     match controller.request_with(Message::Start(Box::new(config)), files) {
         Message::Properties(properties) => Ok(*properties),
         other => Err(status(&other)),
@@ -19,21 +29,21 @@ fn start(controller: &mut Client, config: SessionConfig, files: &[&OwnedFd]) -> 
 /// The configuration of a file sequence in a folder, with files of this size.
 fn file_sequence(folder: &Path, name: &str, kib: u32) -> SessionConfig {
     SessionConfig {
-        log_file_mode: 0x2008,
+        log_file_mode: EVENT_TRACE_FILE_MODE_NEWFILE | EVENT_TRACE_USE_KBYTES_FOR_SIZE,
         maximum_file_size: kib,
         buffer_size: 4,
         // The rings hold all that a test writes, however late the collector runs.
         ring_bytes: 4 << 20,
-        ..to_file(name, &folder.join(format!("{name}-%d.etl")))
+        ..file_config(name, &folder.join(format!("{name}-%d.etl")))
     }
 }
 
-fn folder_of(path: &Path) -> OwnedFd {
+fn open_folder(path: &Path) -> OwnedFd {
     File::open(path).unwrap().into()
 }
 
 /// Connects a provider that the session enables, ready to write.
-fn writer(daemon: &Daemon, controller: &mut Client, session: u64) -> (Client, Region) {
+fn connect_writer(daemon: &Daemon, controller: &mut Client, session: u64) -> (Client, Region) {
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
     controller.enable(session, PROVIDER);
@@ -48,10 +58,10 @@ fn acknowledge_close(provider: &mut Client, session: u64) {
 }
 
 /// Stops a session that a provider writes to.
-fn stop(controller: &mut Client, provider: &mut Client, session: u64) -> Properties {
+fn stop_while_written(controller: &mut Client, provider: &mut Client, session: u64) -> Properties {
     controller.send(&Message::Control { session: SessionRef::Id(session), control: Control::Stop });
     acknowledge_close(provider, session);
-    properties(controller.receive())
+    expect_properties(controller.receive())
 }
 
 #[test]
@@ -62,19 +72,24 @@ fn file_sequence_holds_every_event_once_in_complete_files() {
     fs::create_dir(&folder).unwrap();
     let config = file_sequence(&folder, "row", 40);
     let first = folder.join("row-1.etl");
-    assert_eq!(start(&mut controller, config.clone(), &[&open(&first)]), Err(87), "no folder came along");
-    let session = start(&mut controller, config, &[&open(&first), &folder_of(&folder)]).unwrap();
+    assert_eq!(
+        try_start(&mut controller, config.clone(), &[&open_log_file(&first)]),
+        Err(INVALID_PARAMETER),
+        "no descriptor of the folder was passed"
+    );
+    let session =
+        try_start(&mut controller, config, &[&open_log_file(&first), &open_folder(&folder)]).unwrap();
     assert_eq!(session.config.log_file, Some(first));
-    let (mut provider, region) = writer(&daemon, &mut controller, session.id);
+    let (mut provider, region) = connect_writer(&daemon, &mut controller, session.id);
     let lost = write_events(region, 5_000);
-    properties(controller.control(session.id, Control::Increment));
-    let end = stop(&mut controller, &mut provider, session.id);
+    expect_properties(controller.control(session.id, Control::Increment));
+    let end = stop_while_written(&mut controller, &mut provider, session.id);
     assert_eq!((end.events, end.events_lost), (5_000 - lost as u64, lost as u64));
     let files: Vec<PathBuf> =
         (1..).map(|n| folder.join(format!("row-{n}.etl"))).take_while(|p| p.exists()).collect();
     assert!(files.len() > 3, "{} files", files.len());
     assert_eq!(end.config.log_file.as_ref(), files.last());
-    assert_eq!(files.iter().map(|path| finished_events(path)).sum::<usize>(), 5_000 - lost);
+    assert_eq!(files.iter().map(|path| count_final_events(path)).sum::<usize>(), 5_000 - lost);
     assert!(files.iter().all(|path| fs::metadata(path).unwrap().len() <= 40 << 10));
 }
 
@@ -86,38 +101,38 @@ fn session_ends_when_its_next_file_cannot_be_opened() {
     fs::create_dir(&folder).unwrap();
     // The third file is in use by another session.
     let third = folder.join("row-3.etl");
-    let other = controller.start(to_file("other", &third));
-    let files = [&open(&folder.join("row-1.etl")), &folder_of(&folder)];
-    let session = start(&mut controller, file_sequence(&folder, "row", 40), &files).unwrap();
-    let (mut provider, region) = writer(&daemon, &mut controller, session.id);
+    let other = controller.start(file_config("other", &third));
+    let files = [&open_log_file(&folder.join("row-1.etl")), &open_folder(&folder)];
+    let session = try_start(&mut controller, file_sequence(&folder, "row", 40), &files).unwrap();
+    let (mut provider, region) = connect_writer(&daemon, &mut controller, session.id);
     let lost = write_events(region, 5_000);
     acknowledge_close(&mut provider, session.id);
     let outcome = || Message::Control { session: SessionRef::Id(session.id), control: Control::Outcome };
-    until("the session has ended", || controller.status(outcome()) == 0);
-    let end = properties(controller.request(outcome()));
-    assert_eq!(end.end_status, 161);
-    let there = finished_events(&folder.join("row-1.etl")) + finished_events(&folder.join("row-2.etl"));
+    until("the session has ended", || controller.status(outcome()) == SUCCESS);
+    let end = expect_properties(controller.request(outcome()));
+    assert_eq!(Status(end.end_status), BAD_PATHNAME);
+    let there = count_final_events(&folder.join("row-1.etl")) + count_final_events(&folder.join("row-2.etl"));
     assert_eq!(there as u64 + end.events_lost, 5_000);
     assert!(there > 0 && lost < 5_000);
     controller.stop(other.id);
-    assert_eq!(finished_events(&third), 0, "nothing was written to it");
+    assert_eq!(count_final_events(&third), 0, "nothing was written to the third file");
 }
 
 #[test]
 fn increment_needs_a_file_sequence_and_conversion_a_file() {
     let daemon = Daemon::start();
     let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
-    let live_one = controller.start(live("live")).id;
-    let with_file = controller.start(to_file("file", &path)).id;
+    let live_one = controller.start(real_time_config("live")).id;
+    let with_file = controller.start(file_config("file", &path)).id;
     for control in [Control::Increment, Control::ConvertToRealTime] {
-        assert_eq!(status(&controller.control(live_one, control)), 1);
+        assert_eq!(status(&controller.control(live_one, control)), INVALID_FUNCTION);
     }
-    assert_eq!(status(&controller.control(with_file, Control::Increment)), 1);
-    assert_eq!(status(&controller.control(77, Control::Increment)), 4201);
-    let now = properties(controller.control(with_file, Control::ConvertToRealTime));
+    assert_eq!(status(&controller.control(with_file, Control::Increment)), INVALID_FUNCTION);
+    assert_eq!(status(&controller.control(77, Control::Increment)), WMI_INSTANCE_NOT_FOUND);
+    let now = expect_properties(controller.control(with_file, Control::ConvertToRealTime));
     assert_eq!((now.config.log_file, now.config.log_file_mode & 0x12F), (None, 0x100));
-    assert_eq!(finished_events(&path), 0, "the file is final");
-    let other = controller.start(to_file("other", &path)).id;
+    assert_eq!(count_final_events(&path), 0, "the file is final");
+    let other = controller.start(file_config("other", &path)).id;
     controller.stop(other);
     controller.stop(with_file);
 }
@@ -126,25 +141,29 @@ fn increment_needs_a_file_sequence_and_conversion_a_file() {
 fn append_continues_a_log_and_leaves_other_files_unchanged() {
     let daemon = Daemon::start();
     let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
-    let config = || SessionConfig { log_file_mode: 4, clock: 2, ..to_file("append", &path) };
+    let config = || SessionConfig {
+        log_file_mode: EVENT_TRACE_FILE_MODE_APPEND,
+        clock: 2,
+        ..file_config("append", &path)
+    };
     for round in 1..=3 {
         let session = controller.start(config()).id;
-        let (mut provider, region) = writer(&daemon, &mut controller, session);
+        let (mut provider, region) = connect_writer(&daemon, &mut controller, session);
         assert_eq!(write_events(region, 50), 0);
-        stop(&mut controller, &mut provider, session);
-        assert_eq!(finished_events(&path), round * 50);
+        stop_while_written(&mut controller, &mut provider, session);
+        assert_eq!(count_final_events(&path), round * 50);
         drop(provider);
     }
     let before = fs::read(&path).unwrap();
     let other_size = SessionConfig { buffer_size: 128, ..config() };
-    assert_eq!(start(&mut controller, other_size, &[&open(&path)]), Err(87));
+    assert_eq!(try_start(&mut controller, other_size, &[&open_log_file(&path)]), Err(INVALID_PARAMETER));
     let counter = SessionConfig { clock: 1, ..config() };
-    assert_eq!(start(&mut controller, counter, &[&open(&path)]), Err(87));
+    assert_eq!(try_start(&mut controller, counter, &[&open_log_file(&path)]), Err(INVALID_PARAMETER));
     assert_eq!(fs::read(&path).unwrap(), before);
     let letter = daemon.path("letter");
     fs::write(&letter, "Dear friend").unwrap();
     let to_letter = SessionConfig { log_file: Some(letter.clone()), ..config() };
-    assert_eq!(start(&mut controller, to_letter, &[&open(&letter)]), Err(87));
+    assert_eq!(try_start(&mut controller, to_letter, &[&open_log_file(&letter)]), Err(INVALID_PARAMETER));
     assert_eq!(fs::read(&letter).unwrap(), b"Dear friend");
 }
 
@@ -154,67 +173,85 @@ fn session_needs_disk_space_for_its_log_and_the_reserve() {
     let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
     fs::write(&path, "old").unwrap();
     let start_with = |controller: &mut Client, maximum_file_size, mode| {
-        let config = SessionConfig { maximum_file_size, log_file_mode: mode, ..to_file("s", &path) };
-        start(controller, config, &[&open(&path)]).map(|properties| properties.id)
+        let config = SessionConfig { maximum_file_size, log_file_mode: mode, ..file_config("s", &path) };
+        try_start(controller, config, &[&open_log_file(&path)]).map(|properties| properties.id)
     };
-    assert_eq!(start_with(&mut controller, u32::MAX, 1), Err(112));
-    assert_eq!(start_with(&mut controller, u32::MAX, 0x21), Err(112));
+    assert_eq!(start_with(&mut controller, u32::MAX, SEQUENTIAL), Err(DISK_FULL));
+    assert_eq!(start_with(&mut controller, u32::MAX, SEQUENTIAL | PREALLOCATE), Err(DISK_FULL));
     let device = |path: &Path| std::os::unix::fs::MetadataExt::dev(&fs::metadata(path).unwrap());
     if device(&path) == device(Path::new("/")) {
-        assert_eq!(start_with(&mut controller, 0, 1), Err(112), "the reserve");
+        assert_eq!(start_with(&mut controller, 0, SEQUENTIAL), Err(DISK_FULL), "the reserve must stay free");
         assert_eq!(fs::read(&path).unwrap(), b"old");
     }
     let daemon = Daemon::start_in(daemon.stop(), |options| options.reserve_mb = 0);
     let mut controller = daemon.controller();
-    assert_eq!(start_with(&mut controller, u32::MAX, 1), Err(112), "no reserve, but still too little space");
-    let session = start_with(&mut controller, 1, 0x21).unwrap();
-    assert_eq!(fs::metadata(&path).unwrap().len(), 1 << 20, "reserved");
+    assert_eq!(
+        start_with(&mut controller, u32::MAX, SEQUENTIAL),
+        Err(DISK_FULL),
+        "no reserve, but still too little space"
+    );
+    let session = start_with(&mut controller, 1, SEQUENTIAL | PREALLOCATE).unwrap();
+    assert_eq!(fs::metadata(&path).unwrap().len(), 1 << 20, "the file has its full size at once");
     controller.stop(session);
-    assert_eq!(finished_events(&path), 0);
+    assert_eq!(count_final_events(&path), 0);
 }
 
 #[test]
 fn sixty_four_sessions_run_and_one_more_is_refused() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let small = |n: usize| SessionConfig { buffer_size: 4, ..live(&format!("session {n}")) };
+    let small = |n: usize| SessionConfig { buffer_size: 4, ..real_time_config(&format!("session {n}")) };
     let ids: Vec<u64> = (0..64).map(|n| controller.start(small(n)).id).collect();
     let loggers: std::collections::BTreeSet<u64> = ids.iter().map(|id| id & 0xFFFF).collect();
     assert_eq!(loggers.len(), 64);
-    assert_eq!(start(&mut controller, small(64), &[]), Err(1450));
+    assert_eq!(try_start(&mut controller, small(64), &[]), Err(NO_SYSTEM_RESOURCES));
     controller.stop(ids[7]);
-    assert!(start(&mut controller, small(64), &[]).is_ok());
-    assert_eq!(status(&controller.control(ids[7], Control::Query)), 4201, "a stale id finds no session");
+    assert!(try_start(&mut controller, small(64), &[]).is_ok());
+    assert_eq!(
+        status(&controller.control(ids[7], Control::Query)),
+        WMI_INSTANCE_NOT_FOUND,
+        "a stale id finds no session"
+    );
 }
 
 #[test]
 fn unsupported_modes_and_controls_are_refused() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let with_mode = |mode: u32| SessionConfig { log_file_mode: 0x100 | mode, ..live("x") };
-    assert_eq!(start(&mut controller, with_mode(0x40), &[]), Err(87), "non-stoppable");
-    assert_eq!(start(&mut controller, SessionConfig { enable_flags: 1, ..live("x") }, &[]), Err(87));
+    let with_mode = |mode: u32| SessionConfig {
+        log_file_mode: EVENT_TRACE_REAL_TIME_MODE | mode,
+        ..real_time_config("x")
+    };
+    assert_eq!(
+        try_start(&mut controller, with_mode(EVENT_TRACE_NONSTOPPABLE_MODE), &[]),
+        Err(INVALID_PARAMETER),
+        "non-stoppable"
+    );
+    assert_eq!(
+        try_start(&mut controller, SessionConfig { enable_flags: 1, ..real_time_config("x") }, &[]),
+        Err(INVALID_PARAMETER)
+    );
     let secure = with_mode(0x80 | 0x0100_0000 | 0x8000_0000 | 0x0030_0000 | 0x0040_0000 | 0x1200);
     let options = SessionConfig { options: 0xE, ..secure };
-    let session = start(&mut controller, options.clone(), &[]).unwrap();
+    let session = try_start(&mut controller, options.clone(), &[]).unwrap();
     assert_eq!((session.config.log_file_mode, session.config.options), (options.log_file_mode, 0xE));
     let update =
         |enable_flags| Control::Update(Update { enable_flags: Some(enable_flags), ..Update::default() });
-    assert_eq!(status(&controller.control(session.id, update(1))), 87);
-    assert_eq!(status(&controller.control(session.id, update(0))), 0);
+    assert_eq!(status(&controller.control(session.id, update(1))), INVALID_PARAMETER);
+    assert_eq!(status(&controller.control(session.id, update(0))), SUCCESS);
 }
 
 #[test]
 fn largest_buffers_are_accepted() {
     let daemon = Daemon::start();
     let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
-    let config = SessionConfig { buffer_size: 16_384, minimum_buffers: 2, ..to_file("s", &path) };
+    let config = SessionConfig { buffer_size: 16_384, minimum_buffers: 2, ..file_config("s", &path) };
     let session = controller.start(config);
     assert_eq!(session.config.buffer_size, 16_384);
-    let (mut provider, region) = writer(&daemon, &mut controller, session.id);
+    let (mut provider, region) = connect_writer(&daemon, &mut controller, session.id);
     let lost = write_events(region, 1_000);
-    stop(&mut controller, &mut provider, session.id);
-    assert_eq!(finished_events(&path), 1_000 - lost);
+    stop_while_written(&mut controller, &mut provider, session.id);
+    assert_eq!(count_final_events(&path), 1_000 - lost);
 }
 
 #[test]
@@ -223,14 +260,14 @@ fn file_named_by_an_update_needs_disk_space() {
     let mut controller = daemon.controller();
     let path = daemon.path("later.etl");
     fs::write(&path, "old").unwrap();
-    for (limit, status_of_update) in [(u32::MAX, 112), (1, 0)] {
-        let config = SessionConfig { maximum_file_size: limit, ..live("s") };
+    for (limit, status_of_update) in [(u32::MAX, DISK_FULL), (1, SUCCESS)] {
+        let config = SessionConfig { maximum_file_size: limit, ..real_time_config("s") };
         let session = controller.start(config).id;
         let update = Update { log_file: Some(path.clone()), ..Update::default() };
         let message = Message::Control { session: SessionRef::Id(session), control: Control::Update(update) };
-        let answer = controller.request_with(message, &[&open(&path)]);
+        let answer = controller.request_with(message, &[&open_log_file(&path)]);
         assert_eq!(status(&answer), status_of_update, "{answer:?}");
-        assert_eq!(fs::read(&path).unwrap() == b"old", status_of_update != 0);
+        assert_eq!(fs::read(&path).unwrap() == b"old", status_of_update != SUCCESS);
         controller.stop(session);
     }
 }

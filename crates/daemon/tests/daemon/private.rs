@@ -1,21 +1,25 @@
 //! Private sessions passed on to simulated processes: honest ones, slow ones and lying ones.
 
 use traceweir_format::Guid;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_BUFFERING_MODE, EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_PRIVATE_IN_PROC,
+    EVENT_TRACE_PRIVATE_LOGGER_MODE,
+};
 use traceweir_transport::message::{Control, Message, Properties, SessionConfig, SessionRef};
 
 use crate::util::*;
 
-fn private(name: &str) -> SessionConfig {
+fn private_config(name: &str) -> SessionConfig {
     SessionConfig {
         name: name.into(),
         guid: PROVIDER,
-        log_file_mode: 0x801,
+        log_file_mode: EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
         log_file: Some("/x/app.etl".into()),
         ..SessionConfig::default()
     }
 }
 
-fn start(config: SessionConfig) -> Message {
+fn start_message(config: SessionConfig) -> Message {
     Message::Start(Box::new(config))
 }
 
@@ -41,7 +45,7 @@ fn send_state(provider: &Client, order: u32, session: u64, status: u32, events: 
     provider.connection.send(0, &message, &[], PATIENCE).unwrap();
 }
 
-fn query(name: &str) -> Message {
+fn query_message(name: &str) -> Message {
     Message::Control { session: SessionRef::Name(name.into()), control: Control::Query }
 }
 
@@ -51,7 +55,7 @@ fn first_process_gets_the_plain_file_name_unless_it_fails() {
     let (mut controller, mut one, mut two) = (daemon.controller(), daemon.provider(), daemon.provider());
     one.register_quietly(1, PROVIDER);
     two.register_quietly(1, PROVIDER);
-    let request = controller.send(&start(private("App")));
+    let request = controller.send(&start_message(private_config("App")));
     let (order, session, config) = receive_start(&mut one);
     assert_eq!(config.log_file.as_deref(), Some("/x/app.etl".as_ref()));
     let (_, _, config) = receive_start(&mut two);
@@ -59,10 +63,14 @@ fn first_process_gets_the_plain_file_name_unless_it_fails() {
     assert_eq!(config.log_file.as_deref(), Some(numbered.as_ref()));
     send_state(&one, order, session, 112, 0);
     send_state(&two, order, session, 0, 5);
-    let answer = controller.next();
+    let answer = controller.receive_envelope();
     assert_eq!(answer.request, request);
-    let now = properties(answer.message);
-    assert_eq!((now.id, now.processes, now.events), (session, 1, 5), "one process is enough");
+    let now = expect_properties(answer.message);
+    assert_eq!(
+        (now.id, now.processes, now.events),
+        (session, 1, 5),
+        "a start succeeds if one process runs the session"
+    );
 
     let mut three = daemon.provider();
     three.register(1, PROVIDER);
@@ -83,12 +91,12 @@ fn sums_include_disconnected_processes_without_waiting_for_them() {
     let (mut controller, mut one, mut two) = (daemon.controller(), daemon.provider(), daemon.provider());
     one.register_quietly(1, PROVIDER);
     two.register_quietly(1, PROVIDER);
-    controller.send(&start(private("App")));
+    controller.send(&start_message(private_config("App")));
     let (order, session, _) = receive_start(&mut one);
     receive_start(&mut two);
     send_state(&one, order, session, 0, 10);
     send_state(&two, order, session, 0, 20);
-    assert_eq!(properties(controller.receive()).events, 30);
+    assert_eq!(expect_properties(controller.receive()).events, 30);
     // Reports of a process that takes no part are ignored.
     let stranger = daemon.provider();
     send_state(&stranger, order, session, 0, 1000);
@@ -100,9 +108,9 @@ fn sums_include_disconnected_processes_without_waiting_for_them() {
     let (order, _) = receive_control(&mut two);
     drop(one);
     send_state(&two, order, session, 0, 22);
-    let end = properties(controller.receive());
+    let end = expect_properties(controller.receive());
     assert_eq!((end.events, end.processes), (33, 1));
-    assert_eq!(controller.status(query("App")), 4201);
+    assert_eq!(controller.status(query_message("App")), WMI_INSTANCE_NOT_FOUND);
 }
 
 #[test]
@@ -110,11 +118,11 @@ fn session_fails_with_the_first_reason_if_all_processes_refuse() {
     let daemon = Daemon::start();
     let (mut controller, mut one) = (daemon.controller(), daemon.provider());
     one.register_quietly(1, PROVIDER);
-    controller.send(&start(private("App")));
+    controller.send(&start_message(private_config("App")));
     let (order, session, _) = receive_start(&mut one);
     send_state(&one, order, session, 1450, 0);
-    assert_eq!(status(&controller.receive()), 1450);
-    assert_eq!(controller.status(query("App")), 4201);
+    assert_eq!(status(&controller.receive()), NO_SYSTEM_RESOURCES);
+    assert_eq!(controller.status(query_message("App")), WMI_INSTANCE_NOT_FOUND);
     one.assert_quiet();
 }
 
@@ -122,29 +130,35 @@ fn session_fails_with_the_first_reason_if_all_processes_refuse() {
 fn private_sessions_are_not_counted_and_end_with_their_connection() {
     let daemon = Daemon::start_in(tempfile::tempdir().unwrap(), |options| options.max_sessions = 1);
     let mut controller = daemon.controller();
-    controller.start(live("one"));
+    controller.start(real_time_config("one"));
     let mut tied = daemon.controller();
     for n in 0..20 {
-        let config = SessionConfig { tied: true, ..private(&format!("p{n}")) };
-        assert_eq!(properties(tied.request(start(config))).processes, 0);
+        let config = SessionConfig { tied: true, ..private_config(&format!("p{n}")) };
+        assert_eq!(expect_properties(tied.request(start_message(config))).processes, 0);
     }
-    assert_eq!(controller.status(start(live("two"))), 1450);
-    assert_eq!(tied.status(start(private("ONE"))), 183, "the name is in use");
+    assert_eq!(controller.status(start_message(real_time_config("two"))), NO_SYSTEM_RESOURCES);
+    assert_eq!(tied.status(start_message(private_config("ONE"))), ALREADY_EXISTS, "the name is in use");
     match controller.request(Message::QueryAll { from: 0 }) {
         Message::Sessions { total, .. } => assert_eq!(total, 1),
         other => panic!("{other:?}"),
     }
     drop(tied);
-    until("they have ended", || controller.status(query("p19")) == 4201);
+    until("they have ended", || controller.status(query_message("p19")) == WMI_INSTANCE_NOT_FOUND);
     for n in 0..256 {
-        controller.request(start(private(&format!("p{n}"))));
+        controller.request(start_message(private_config(&format!("p{n}"))));
     }
-    assert_eq!(controller.status(start(private("past"))), 1450);
+    assert_eq!(controller.status(start_message(private_config("past"))), NO_SYSTEM_RESOURCES);
 }
 
 #[test]
 fn in_process_session_is_refused() {
     let daemon = Daemon::start();
-    let config = SessionConfig { log_file_mode: 0x2_0C00, log_file: None, ..private("App") };
-    assert_eq!(daemon.controller().status(start(config)), 87);
+    let config = SessionConfig {
+        log_file_mode: EVENT_TRACE_PRIVATE_IN_PROC
+            | EVENT_TRACE_PRIVATE_LOGGER_MODE
+            | EVENT_TRACE_BUFFERING_MODE,
+        log_file: None,
+        ..private_config("App")
+    };
+    assert_eq!(daemon.controller().status(start_message(config)), INVALID_PARAMETER);
 }

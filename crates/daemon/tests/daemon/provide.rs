@@ -9,8 +9,8 @@ use traceweir_transport::message::{
 use crate::util::*;
 
 /// Starts a session with a file that has the provider enabled.
-fn session(daemon: &Daemon, controller: &mut Client, name: &str) -> u64 {
-    let id = controller.start(to_file(name, &daemon.path(&format!("{name}.etl")))).id;
+fn start_enabled_session(daemon: &Daemon, controller: &mut Client, name: &str) -> u64 {
+    let id = controller.start(file_config(name, &daemon.path(&format!("{name}.etl")))).id;
     controller.enable(id, PROVIDER);
     id
 }
@@ -19,7 +19,7 @@ fn session(daemon: &Daemon, controller: &mut Client, name: &str) -> u64 {
 fn events_of_a_process_reach_the_file() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let id = session(&daemon, &mut controller, "s");
+    let id = start_enabled_session(&daemon, &mut controller, "s");
     let mut provider = daemon.provider();
     provider.register(1, PROVIDER);
     let region = provider.receive_region(id);
@@ -29,14 +29,17 @@ fn events_of_a_process_reach_the_file() {
     assert_eq!(write_events(region, 1000), 0);
     let end = controller.stop(id);
     assert_eq!((end.events, end.events_lost), (1000, 0));
-    assert_eq!(finished_events(&daemon.path("s.etl")), 1000);
+    assert_eq!(count_final_events(&daemon.path("s.etl")), 1000);
 }
 
 #[test]
 fn events_of_a_disconnected_process_are_collected() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let (a, b) = (session(&daemon, &mut controller, "a"), session(&daemon, &mut controller, "b"));
+    let (a, b) = (
+        start_enabled_session(&daemon, &mut controller, "a"),
+        start_enabled_session(&daemon, &mut controller, "b"),
+    );
     let mut provider = daemon.provider();
     provider.register(1, PROVIDER);
     let first = provider.receive_region(a);
@@ -48,19 +51,19 @@ fn events_of_a_disconnected_process_are_collected() {
     until("the process is removed", || controller.query(a).processes + controller.query(b).processes == 0);
     let Message::Providers { providers, .. } = controller.request(Message::QueryProviders { after: None })
     else {
-        panic!()
+        panic!("unexpected reply")
     };
     assert_eq!(providers[0].pids, [], "only the enables are left");
     assert_eq!((controller.stop(a).events, controller.stop(b).events), (10, 20));
-    assert_eq!(finished_events(&daemon.path("a.etl")), 10);
-    assert_eq!(finished_events(&daemon.path("b.etl")), 20);
+    assert_eq!(count_final_events(&daemon.path("a.etl")), 10);
+    assert_eq!(count_final_events(&daemon.path("b.etl")), 20);
 }
 
 #[test]
 fn region_stays_until_the_last_registration_is_gone() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let id = session(&daemon, &mut controller, "s");
+    let id = start_enabled_session(&daemon, &mut controller, "s");
     controller.enable(id, Guid::from_u128(2));
     let mut provider = daemon.provider();
     provider.register(1, PROVIDER);
@@ -74,9 +77,9 @@ fn region_stays_until_the_last_registration_is_gone() {
     assert_eq!(provider.request(Message::Unregister { registration: 1 }), Message::Done);
     assert_eq!(write_events(region, 10), 0);
     controller.disable(id, Guid::from_u128(2));
-    assert_eq!(provider.receive_enable().3, EnableCode::Disable);
+    assert_eq!(provider.receive_enable().code, EnableCode::Disable);
     let order = provider.receive_close(id);
-    assert_eq!(controller.query(id).processes, 1, "until it acknowledges");
+    assert_eq!(controller.query(id).processes, 1, "the region stays until the process acknowledges");
     provider.acknowledge(order);
     until("the region is detached", || controller.query(id).processes == 0);
     assert_eq!(controller.stop(id).events, 10);
@@ -86,7 +89,7 @@ fn region_stays_until_the_last_registration_is_gone() {
 fn region_that_is_being_closed_is_not_reused() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let id = session(&daemon, &mut controller, "s");
+    let id = start_enabled_session(&daemon, &mut controller, "s");
     let mut provider = daemon.provider();
     provider.register(1, PROVIDER);
     let old = provider.receive_region(id);
@@ -105,16 +108,16 @@ fn region_that_is_being_closed_is_not_reused() {
     let request = controller.send(&Message::Control { session: SessionRef::Id(id), control: Control::Stop });
     let order = provider.receive_close(id);
     provider.acknowledge(order);
-    let answer = controller.next();
+    let answer = controller.receive_envelope();
     assert_eq!(answer.request, request);
-    assert_eq!(properties(answer.message).events, 30);
+    assert_eq!(expect_properties(answer.message).events, 30);
 }
 
 #[test]
 fn process_that_never_closes_regions_keeps_only_a_few() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let id = session(&daemon, &mut controller, "s");
+    let id = start_enabled_session(&daemon, &mut controller, "s");
     let mut provider = daemon.provider();
     for registration in 0..100 {
         provider.register(registration, PROVIDER);
@@ -137,7 +140,7 @@ fn registration_1025_is_refused() {
     }
     let more =
         Message::Register { registration: 5000, provider: PROVIDER, traits: Vec::new(), classic: false };
-    assert_eq!(provider.status(more), 1450);
+    assert_eq!(provider.status(more), NO_SYSTEM_RESOURCES);
     assert_eq!(provider.request(Message::Unregister { registration: 0 }), Message::Done);
     provider.register_quietly(5000, PROVIDER);
 }
@@ -148,18 +151,18 @@ fn only_the_daemon_marks_sessions_as_independent() {
     let mut controller = daemon.controller();
     let mut provider = daemon.provider();
     provider.register_quietly(1, PROVIDER);
-    for (name, mode) in [("beside", 0), ("independent", EVENT_TRACE_INDEPENDENT_SESSION_MODE)] {
-        let config = live(name);
+    for (name, mode) in [("not independent", 0), ("independent", EVENT_TRACE_INDEPENDENT_SESSION_MODE)] {
+        let config = real_time_config(name);
         let log_file_mode = config.log_file_mode | mode;
         let session = controller.start(SessionConfig { log_file_mode, ..config }).id;
         for property in [0x1, 0x1 | PROPERTY_INDEPENDENT] {
             let params = EnableParams { property, ..EnableParams::default() };
-            controller.request(enable_with(session, PROVIDER, EnableCode::Enable, params, 0));
+            controller.request(enable_message_with(session, PROVIDER, EnableCode::Enable, params, 0));
         }
         provider.receive_region(session);
         let wanted = if mode == 0 { 0x1 } else { 0x1 | PROPERTY_INDEPENDENT };
         for _ in 0..2 {
-            assert_eq!(provider.receive_enable().4.property, wanted, "{name}");
+            assert_eq!(provider.receive_enable().params.property, wanted, "{name}");
         }
     }
 }

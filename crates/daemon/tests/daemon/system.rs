@@ -13,15 +13,19 @@ use traceweir_format::kernel::hook;
 use traceweir_format::security::Sid;
 use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
 use traceweir_format::spec::event::class;
+use traceweir_format::spec::info::InfoClass;
+use traceweir_format::spec::session::{
+    EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_REAL_TIME_MODE, EVENT_TRACE_SYSTEM_LOGGER_MODE,
+};
+use traceweir_format::spec::status::Status;
 use traceweir_format::spec::system::SYSTEM_PROVIDERS;
 use traceweir_transport::message::{
     Control, EnableCode, EnableParams, Message, Properties, Role, SessionConfig, SessionRef, Update,
 };
 
-use crate::access::{ANN, client_of, grant, is_root};
+use crate::access::{ANN, client_as_user, grant, is_root};
 use crate::util::*;
 
-const SYSTEM_LOGGER: u32 = 0x0200_0000;
 const KERNEL_LOGGER: &str = "NT Kernel Logger";
 const CIRCULAR: &str = "Circular Kernel Context Logger";
 
@@ -32,8 +36,8 @@ const READY: u16 = hook::READY_THREAD;
 const STACK: u16 = hook::STACK_WALK;
 
 /// Starts a session that receives kernel events; `None` if this machine provides none.
-fn start(controller: &mut Client, config: SessionConfig) -> Option<Properties> {
-    let file = config.log_file.as_deref().map(open);
+fn start_kernel_session(controller: &mut Client, config: SessionConfig) -> Option<Properties> {
+    let file = config.log_file.as_deref().map(open_log_file);
     let files: Vec<_> = file.iter().collect();
     match controller.request_with(Message::Start(Box::new(config)), &files) {
         Message::Properties(properties) => Some(*properties),
@@ -60,22 +64,27 @@ fn is_accepted(answer: &Message) -> bool {
     }
 }
 
-fn system(name: &str, flags: u32) -> SessionConfig {
-    SessionConfig { log_file_mode: 0x100 | SYSTEM_LOGGER, enable_flags: flags, ..live(name) }
+fn system_logger_config(name: &str, flags: u32) -> SessionConfig {
+    SessionConfig {
+        log_file_mode: EVENT_TRACE_REAL_TIME_MODE | EVENT_TRACE_SYSTEM_LOGGER_MODE,
+        enable_flags: flags,
+        ..real_time_config(name)
+    }
 }
 
 fn kernel_logger(path: &Path, flags: u32) -> SessionConfig {
-    SessionConfig { enable_flags: flags, ..to_file(KERNEL_LOGGER, path) }
+    SessionConfig { enable_flags: flags, ..file_config(KERNEL_LOGGER, path) }
 }
 
-fn set(controller: &mut Client, session: u64, set: &Set) -> u32 {
+fn set_information(controller: &mut Client, session: u64, set: &Set) -> Status {
     let (class, data) = (set.class().number(), set.to_bytes());
     controller.status(Message::SetInformation { session: SessionRef::Id(session), class, data })
 }
 
-fn groups(controller: &mut Client, session: u64) -> GroupMask {
-    let query = Query::new(4, 0).unwrap();
-    let message = Message::QueryInformation { session: SessionRef::Id(session), class: 4, input: 0 };
+fn query_groups(controller: &mut Client, session: u64) -> GroupMask {
+    let class = InfoClass::TraceSystemTraceEnableFlagsInfo.number();
+    let query = Query::new(class, 0).unwrap();
+    let message = Message::QueryInformation { session: SessionRef::Id(session), class, input: 0 };
     match controller.request(message) {
         Message::Information { data } => match Answer::from_bytes(query, &data) {
             Ok(Answer::SystemTraceEnableFlags(mask)) => mask,
@@ -85,7 +94,7 @@ fn groups(controller: &mut Client, session: u64) -> GroupMask {
     }
 }
 
-fn update(controller: &mut Client, session: u64, flags: u32) -> u32 {
+fn update_flags(controller: &mut Client, session: u64, flags: u32) -> Status {
     let update = Update { enable_flags: Some(flags), ..Update::default() };
     status(&controller.control(session, Control::Update(update)))
 }
@@ -94,11 +103,11 @@ fn system_provider(name: &str) -> Guid {
     SYSTEM_PROVIDERS.iter().find(|(known, _)| *known == name).unwrap().1
 }
 
-fn keywords(session: u64, provider: Guid, code: EnableCode, match_any: u64) -> Message {
-    enable_with(session, provider, code, EnableParams { match_any, ..EnableParams::default() }, 0)
+fn enable_keywords(session: u64, provider: Guid, code: EnableCode, match_any: u64) -> Message {
+    enable_message_with(session, provider, code, EnableParams { match_any, ..EnableParams::default() }, 0)
 }
 
-fn stacks_of(events: &[(Guid, u8)]) -> Set {
+fn stack_tracing(events: &[(Guid, u8)]) -> Set {
     let id = |&(class, opcode): &(Guid, u8)| traceweir_format::info::ClassicEventId { class, opcode };
     Set::StackTracing(events.iter().map(id).collect())
 }
@@ -126,15 +135,15 @@ fn switch_threads(rounds: usize) -> i32 {
 type KernelEvent = (u16, i64, i64);
 
 /// Returns the kernel events of a valid trace, in the order of each processor.
-fn hooks(path: &Path) -> BTreeMap<u16, Vec<KernelEvent>> {
+fn read_hooks(path: &Path) -> BTreeMap<u16, Vec<KernelEvent>> {
     let trace = Trace::open(File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised());
     check(&trace, &mut |finding| panic!("{}: {finding:?}", path.display())).unwrap();
-    hooks_so_far(path)
+    read_hooks_so_far(path)
 }
 
-/// Like [`hooks`], for a file that is not final.
-fn hooks_so_far(path: &Path) -> BTreeMap<u16, Vec<KernelEvent>> {
+/// Like [`read_hooks`], for a file that is not final.
+fn read_hooks_so_far(path: &Path) -> BTreeMap<u16, Vec<KernelEvent>> {
     let trace = Trace::open(File::open(path).unwrap()).unwrap();
     let mut events = trace.events();
     let mut seen: BTreeMap<u16, Vec<KernelEvent>> = BTreeMap::new();
@@ -147,12 +156,12 @@ fn hooks_so_far(path: &Path) -> BTreeMap<u16, Vec<KernelEvent>> {
     seen
 }
 
-fn count(hooks: &BTreeMap<u16, Vec<KernelEvent>>, hook: u16) -> usize {
+fn count_hook(hooks: &BTreeMap<u16, Vec<KernelEvent>>, hook: u16) -> usize {
     hooks.values().flatten().filter(|event| event.0 == hook).count()
 }
 
 /// Counts the switches to a thread, and away from it.
-fn switches_of(hooks: &BTreeMap<u16, Vec<KernelEvent>>, thread: i32) -> usize {
+fn count_switches(hooks: &BTreeMap<u16, Vec<KernelEvent>>, thread: i32) -> usize {
     let thread = i64::from(thread);
     let involves_thread = |event: &&KernelEvent| {
         event.0 == SWITCH && (event.2 & 0xFFFF_FFFF == thread || event.2 >> 32 == thread)
@@ -167,18 +176,25 @@ fn kernel_logger_has_its_guid_and_the_events_of_its_flags() {
         let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
         let config =
             SessionConfig { guid: Guid::from_u128(7), ..kernel_logger(&path, CSWITCH | 0x0002_0000) };
-        let Some(session) = start(&mut controller, config) else { return };
+        let Some(session) = start_kernel_session(&mut controller, config) else { return };
         assert_eq!(
             (session.config.guid, session.config.enable_flags),
             (class::SYSTEM_TRACE_CONTROL, 0x2_0010)
         );
         let again = Message::Start(Box::new(kernel_logger(&daemon.path("b.etl"), 1)));
-        assert_eq!(status(&controller.request_with(again, &[&open(&daemon.path("b.etl"))])), 183);
+        assert_eq!(
+            status(&controller.request_with(again, &[&open_log_file(&daemon.path("b.etl"))])),
+            ALREADY_EXISTS
+        );
         switch_threads(300);
         let stopped = controller.stop(session.id);
-        let seen = hooks(&path);
-        assert!(count(&seen, SWITCH) >= 300, "{} switches", count(&seen, SWITCH));
-        assert_eq!((count(&seen, READY), count(&seen, STACK)), (0, 0), "not requested");
+        let seen = read_hooks(&path);
+        assert!(count_hook(&seen, SWITCH) >= 300, "{} switches", count_hook(&seen, SWITCH));
+        assert_eq!(
+            (count_hook(&seen, READY), count_hook(&seen, STACK)),
+            (0, 0),
+            "these events were not requested"
+        );
         assert_eq!(stopped.events_lost, 0);
     });
 }
@@ -188,24 +204,32 @@ fn stacks_follow_the_listed_events_once_requested() {
     again(5, || {
         let daemon = Daemon::start();
         let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
-        let Some(session) = start(&mut controller, kernel_logger(&path, CSWITCH | DISPATCHER)) else {
+        let Some(session) = start_kernel_session(&mut controller, kernel_logger(&path, CSWITCH | DISPATCHER))
+        else {
             return;
         };
         switch_threads(200);
-        assert_eq!(status(&controller.control(session.id, Control::Flush { log_file: None })), 0);
-        let before = hooks_so_far(&path);
-        assert!(count(&before, READY) >= 200 && count(&before, STACK) == 0);
-        assert_eq!(set(&mut controller, session.id, &stacks_of(&[(class::THREAD, 50)])), 0);
+        assert_eq!(status(&controller.control(session.id, Control::Flush { log_file: None })), SUCCESS);
+        let before = read_hooks_so_far(&path);
+        assert!(count_hook(&before, READY) >= 200 && count_hook(&before, STACK) == 0);
+        assert_eq!(
+            set_information(&mut controller, session.id, &stack_tracing(&[(class::THREAD, 50)])),
+            SUCCESS
+        );
         switch_threads(200);
         controller.stop(session.id);
-        let seen = hooks(&path);
-        assert!(count(&seen, STACK) >= 200, "{} stacks", count(&seen, STACK));
+        let seen = read_hooks(&path);
+        assert!(count_hook(&seen, STACK) >= 200, "{} stacks", count_hook(&seen, STACK));
         for events in seen.values() {
             let mut event = (0, 0, 0);
             for &(hook, time, of) in events {
                 if hook == STACK {
                     // The kernel's part and the program's part may be two stacks.
-                    assert_eq!((event.0, event.1), (READY, of), "the event that it is the stack of");
+                    assert_eq!(
+                        (event.0, event.1),
+                        (READY, of),
+                        "a stack follows the event that it belongs to"
+                    );
                 } else {
                     event = (hook, time, of);
                 }
@@ -219,32 +243,34 @@ fn groups_set_by_update_class_4_and_providers_are_independent() {
     again(5, || {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
-        let Some(session) = start(&mut controller, system("s", 0x3)) else { return };
+        let Some(session) = start_kernel_session(&mut controller, system_logger_config("s", 0x3)) else {
+            return;
+        };
         let id = session.id;
-        assert_eq!(groups(&mut controller, id), [3, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(update(&mut controller, id, 0x11), 0);
-        assert_eq!(groups(&mut controller, id), [0x11, 4, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(query_groups(&mut controller, id), [3, 0, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(update_flags(&mut controller, id, 0x11), SUCCESS);
+        assert_eq!(query_groups(&mut controller, id), [0x11, 4, 0, 0, 0, 0, 0, 0]);
         assert_eq!(controller.query(id).config.enable_flags, 0x11);
-        assert_eq!(update(&mut controller, id, 0x8000_0000), 87);
+        assert_eq!(update_flags(&mut controller, id, 0x8000_0000), INVALID_PARAMETER);
         let (process, scheduler) = (system_provider("Process"), system_provider("Scheduler"));
-        assert_eq!(controller.status(keywords(id, process, EnableCode::Enable, 0x801)), 0);
-        if !is_accepted(&controller.request(keywords(id, scheduler, EnableCode::Enable, 0x202))) {
+        assert_eq!(controller.status(enable_keywords(id, process, EnableCode::Enable, 0x801)), SUCCESS);
+        if !is_accepted(&controller.request(enable_keywords(id, scheduler, EnableCode::Enable, 0x202))) {
             return;
         }
-        assert_eq!(groups(&mut controller, id), [0x813, 0x204, 0, 0, 0, 0, 0, 0]);
+        assert_eq!(query_groups(&mut controller, id), [0x813, 0x204, 0, 0, 0, 0, 0, 0]);
         let mask = [0x2, 0, 0, 0, 0x40, 0, 0, 0];
-        assert_eq!(set(&mut controller, id, &Set::SystemTraceEnableFlags(mask)), 0);
-        assert_eq!(groups(&mut controller, id), [0x813, 0x204, 0, 0, 0x40, 0, 0, 0]);
-        assert_eq!(controller.status(keywords(id, scheduler, EnableCode::Disable, 0)), 0);
-        assert_eq!(groups(&mut controller, id), [0x3, 0, 0, 0, 0x40, 0, 0, 0]);
-        assert_eq!(update(&mut controller, id, 0), 0);
+        assert_eq!(set_information(&mut controller, id, &Set::SystemTraceEnableFlags(mask)), SUCCESS);
+        assert_eq!(query_groups(&mut controller, id), [0x813, 0x204, 0, 0, 0x40, 0, 0, 0]);
+        assert_eq!(controller.status(enable_keywords(id, scheduler, EnableCode::Disable, 0)), SUCCESS);
+        assert_eq!(query_groups(&mut controller, id), [0x3, 0, 0, 0, 0x40, 0, 0, 0]);
+        assert_eq!(update_flags(&mut controller, id, 0), SUCCESS);
         assert_eq!(
-            groups(&mut controller, id),
+            query_groups(&mut controller, id),
             [0x3, 0, 0, 0, 0, 0, 0, 0],
             "the groups of the provider are separate"
         );
-        assert_eq!(controller.status(keywords(id, process, EnableCode::Disable, 0)), 0);
-        assert_eq!(groups(&mut controller, id), [0; 8]);
+        assert_eq!(controller.status(enable_keywords(id, process, EnableCode::Disable, 0)), SUCCESS);
+        assert_eq!(query_groups(&mut controller, id), [0; 8]);
         controller.stop(id);
     });
 }
@@ -254,16 +280,19 @@ fn events_are_captured_only_while_requested() {
     again(5, || {
         let daemon = Daemon::start();
         let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
-        let config = SessionConfig { log_file_mode: 1 | SYSTEM_LOGGER, ..to_file("s", &path) };
-        let Some(session) = start(&mut controller, config) else { return };
+        let config = SessionConfig {
+            log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_SYSTEM_LOGGER_MODE,
+            ..file_config("s", &path)
+        };
+        let Some(session) = start_kernel_session(&mut controller, config) else { return };
         // Where single threads are watched, switches are always captured, and kept or dropped when
         // they are polled: a flush polls everything.
         let flush = |controller: &mut Client| {
-            assert_eq!(status(&controller.control(session.id, Control::Flush { log_file: None })), 0);
+            assert_eq!(status(&controller.control(session.id, Control::Flush { log_file: None })), SUCCESS);
         };
         let before = switch_threads(200);
         flush(&mut controller);
-        if !is_accepted(&controller.request(keywords(
+        if !is_accepted(&controller.request(enable_keywords(
             session.id,
             system_provider("Scheduler"),
             EnableCode::Enable,
@@ -274,13 +303,18 @@ fn events_are_captured_only_while_requested() {
         let wanted = switch_threads(200);
         flush(&mut controller);
         assert_eq!(
-            controller.status(keywords(session.id, system_provider("Scheduler"), EnableCode::Disable, 0)),
-            0
+            controller.status(enable_keywords(
+                session.id,
+                system_provider("Scheduler"),
+                EnableCode::Disable,
+                0
+            )),
+            SUCCESS
         );
-        let behind = switch_threads(200);
+        let after = switch_threads(200);
         controller.stop(session.id);
-        let seen = hooks(&path);
-        let of_each = [before, wanted, behind].map(|thread| switches_of(&seen, thread));
+        let seen = read_hooks(&path);
+        let of_each = [before, wanted, after].map(|thread| count_switches(&seen, thread));
         assert!(of_each[0] == 0 && of_each[1] >= 100 && of_each[2] == 0, "{of_each:?}");
     });
 }
@@ -289,25 +323,30 @@ fn events_are_captured_only_while_requested() {
 fn system_providers_need_system_logger_mode() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let (plain, session) = (controller.start(live("plain")).id, controller.start(system("s", 0)).id);
+    let (plain, session) =
+        (controller.start(real_time_config("plain")).id, controller.start(system_logger_config("s", 0)).id);
     let ask = |controller: &mut Client, session, provider, code| {
-        controller.status(keywords(session, provider, code, 1))
+        controller.status(enable_keywords(session, provider, code, 1))
     };
     for code in [EnableCode::Enable, EnableCode::Disable, EnableCode::CaptureState] {
-        assert_eq!(ask(&mut controller, plain, system_provider("Process"), code), 87);
-        assert_eq!(ask(&mut controller, plain, class::SYSTEM_TRACE_CONTROL, code), 87);
+        assert_eq!(ask(&mut controller, plain, system_provider("Process"), code), INVALID_PARAMETER);
+        assert_eq!(ask(&mut controller, plain, class::SYSTEM_TRACE_CONTROL, code), INVALID_PARAMETER);
     }
-    assert_eq!(ask(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::Enable), 87);
-    assert_eq!(ask(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::CaptureState), 0);
-    assert_eq!(ask(&mut controller, session, system_provider("Registry"), EnableCode::CaptureState), 0);
+    assert_eq!(
+        ask(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::Enable),
+        INVALID_PARAMETER
+    );
+    assert_eq!(ask(&mut controller, session, class::SYSTEM_TRACE_CONTROL, EnableCode::CaptureState), SUCCESS);
+    assert_eq!(ask(&mut controller, session, system_provider("Registry"), EnableCode::CaptureState), SUCCESS);
     let providers = vec![system_provider("Process"), PROVIDER];
-    assert_eq!(controller.status(Message::CheckEnables { providers }), 0);
-    let named = SessionConfig { log_file_mode: 0x100, ..system(CIRCULAR, 0) };
+    assert_eq!(controller.status(Message::CheckEnables { providers }), SUCCESS);
+    let named =
+        SessionConfig { log_file_mode: EVENT_TRACE_REAL_TIME_MODE, ..system_logger_config(CIRCULAR, 0) };
     let named = controller.start(named).id;
     assert_eq!(
         ask(&mut controller, named, system_provider("Process"), EnableCode::Enable),
-        87,
-        "without the mode"
+        INVALID_PARAMETER,
+        "the session does not have SYSTEM_LOGGER_MODE"
     );
 }
 
@@ -315,17 +354,22 @@ fn system_providers_need_system_logger_mode() {
 fn six_system_loggers_run_besides_the_two_reserved_ones() {
     let daemon = Daemon::start();
     let mut controller = daemon.controller();
-    let ids: Vec<u64> = (0..6).map(|n| controller.start(system(&format!("system {n}"), 0)).id).collect();
-    let seventh =
-        |controller: &mut Client| controller.request(Message::Start(Box::new(system("one more", 0))));
-    assert_eq!(status(&seventh(&mut controller)), 1450);
+    let ids: Vec<u64> =
+        (0..6).map(|n| controller.start(system_logger_config(&format!("system {n}"), 0)).id).collect();
+    let seventh = |controller: &mut Client| {
+        controller.request(Message::Start(Box::new(system_logger_config("one more", 0))))
+    };
+    assert_eq!(status(&seventh(&mut controller)), NO_SYSTEM_RESOURCES);
     for name in [KERNEL_LOGGER, CIRCULAR] {
-        controller.start(SessionConfig { log_file_mode: 0x100, ..system(name, 0) });
+        controller.start(SessionConfig {
+            log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
+            ..system_logger_config(name, 0)
+        });
     }
-    assert_eq!(status(&seventh(&mut controller)), 1450);
-    controller.start(live("a plain one"));
+    assert_eq!(status(&seventh(&mut controller)), NO_SYSTEM_RESOURCES);
+    controller.start(real_time_config("a plain one"));
     controller.stop(ids[2]);
-    assert_eq!(status(&seventh(&mut controller)), 0);
+    assert_eq!(status(&seventh(&mut controller)), SUCCESS);
 }
 
 #[test]
@@ -333,7 +377,9 @@ fn sample_interval_is_system_wide_and_changes_running_sessions() {
     again(5, || {
         let daemon = Daemon::start();
         let (mut controller, path) = (daemon.controller(), daemon.path("a.etl"));
-        let Some(session) = start(&mut controller, kernel_logger(&path, 0x0100_0000)) else { return };
+        let Some(session) = start_kernel_session(&mut controller, kernel_logger(&path, 0x0100_0000)) else {
+            return;
+        };
         let interval = |interval| {
             Set::SampledProfileInterval(traceweir_format::info::ProfileInterval { source: 0, interval })
         };
@@ -342,14 +388,18 @@ fn sample_interval_is_system_wide_and_changes_running_sessions() {
             controller.status(Message::SetInformation { session: SessionRef::Id(0), class, data })
         };
         let first = ask(&mut controller, &interval(20_000));
-        if !can(first != 1314, "root", "profiling needs CAP_PERFMON") {
+        if !can(first != PRIVILEGE_NOT_HELD, "root", "profiling needs CAP_PERFMON") {
             return;
         }
-        assert_eq!(first, 0);
-        assert_eq!(set(&mut controller, session.id, &interval(20_000)), 87, "not a setting of a session");
-        assert_eq!(ask(&mut controller, &interval(10_000)), 0);
+        assert_eq!(first, SUCCESS);
+        assert_eq!(
+            set_information(&mut controller, session.id, &interval(20_000)),
+            INVALID_PARAMETER,
+            "not a setting of a session"
+        );
+        assert_eq!(ask(&mut controller, &interval(10_000)), SUCCESS);
         controller.stop(session.id);
-        hooks(&path);
+        read_hooks(&path);
     });
 }
 
@@ -359,20 +409,22 @@ fn several_sessions_receive_the_same_events_independently() {
         let daemon = Daemon::start();
         let mut controller = daemon.controller();
         let config = |name: &str, path: &Path, flags| SessionConfig {
-            log_file_mode: 1 | SYSTEM_LOGGER,
+            log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL | EVENT_TRACE_SYSTEM_LOGGER_MODE,
             enable_flags: flags,
-            ..to_file(name, path)
+            ..file_config(name, path)
         };
         let (a, b) = (daemon.path("a.etl"), daemon.path("b.etl"));
-        let Some(one) = start(&mut controller, config("one", &a, CSWITCH)) else { return };
-        let Some(two) = start(&mut controller, config("two", &b, CSWITCH | DISPATCHER)) else { return };
+        let Some(one) = start_kernel_session(&mut controller, config("one", &a, CSWITCH)) else { return };
+        let Some(two) = start_kernel_session(&mut controller, config("two", &b, CSWITCH | DISPATCHER)) else {
+            return;
+        };
         switch_threads(200);
         controller.stop(one.id);
         switch_threads(200);
         controller.stop(two.id);
-        let (one, two) = (hooks(&a), hooks(&b));
-        assert!(count(&one, SWITCH) >= 200 && count(&one, READY) == 0);
-        assert!(count(&two, SWITCH) >= 400 && count(&two, READY) >= 400);
+        let (one, two) = (read_hooks(&a), read_hooks(&b));
+        assert!(count_hook(&one, SWITCH) >= 200 && count_hook(&one, READY) == 0);
+        assert!(count_hook(&two, SWITCH) >= 400 && count_hook(&two, READY) >= 400);
     });
 }
 
@@ -385,24 +437,47 @@ fn guest_gets_kernel_events_by_the_kernel_access_list() {
     let mut root = daemon.controller();
     let (ann, all) = (Sid::user(ANN), Rights::WMIGUID_ALL_ACCESS);
     grant(&mut root, DEFAULT_TRACE_SECURITY, ann, all);
-    let mut guest = client_of(&daemon, ANN, Role::Controller);
-    assert_eq!(guest.status(Message::Start(Box::new(system("s", CSWITCH)))), 1314);
-    let kernel = SessionConfig { log_file_mode: 0x100, ..system(KERNEL_LOGGER, 0) };
-    assert_eq!(guest.status(Message::Start(Box::new(kernel))), 5, "reserved for the system");
-    assert_eq!(guest.status(Message::Start(Box::new(system("s", 0)))), 1314, "it might request events later");
-    let id = root.start(system("s", 0)).id;
-    let mut reader = client_of(&daemon, ANN, Role::Consumer);
+    let mut guest = client_as_user(&daemon, ANN, Role::Controller);
+    assert_eq!(
+        guest.status(Message::Start(Box::new(system_logger_config("s", CSWITCH)))),
+        PRIVILEGE_NOT_HELD
+    );
+    let kernel =
+        SessionConfig { log_file_mode: EVENT_TRACE_REAL_TIME_MODE, ..system_logger_config(KERNEL_LOGGER, 0) };
+    assert_eq!(
+        guest.status(Message::Start(Box::new(kernel))),
+        ACCESS_DENIED,
+        "the name is reserved for the system"
+    );
+    assert_eq!(
+        guest.status(Message::Start(Box::new(system_logger_config("s", 0)))),
+        PRIVILEGE_NOT_HELD,
+        "it might request events later"
+    );
+    let id = root.start(system_logger_config("s", 0)).id;
+    let mut reader = client_as_user(&daemon, ANN, Role::Consumer);
     let read = || Message::OpenConsumer { session: SessionRef::Id(id) };
-    assert_eq!(reader.status(read()), 1314, "another's");
-    assert_eq!(update(&mut guest, id, CSWITCH), 1314);
-    assert_eq!(set(&mut guest, id, &Set::SystemTraceEnableFlags([CSWITCH, 0, 0, 0, 0, 0, 0, 0])), 1314);
-    assert_eq!(guest.status(keywords(id, system_provider("Scheduler"), EnableCode::Enable, 0x200)), 1314);
-    assert_eq!(groups(&mut guest, id), [0; 8], "nothing has changed");
+    assert_eq!(reader.status(read()), PRIVILEGE_NOT_HELD, "another user started the session");
+    assert_eq!(update_flags(&mut guest, id, CSWITCH), PRIVILEGE_NOT_HELD);
+    assert_eq!(
+        set_information(&mut guest, id, &Set::SystemTraceEnableFlags([CSWITCH, 0, 0, 0, 0, 0, 0, 0])),
+        PRIVILEGE_NOT_HELD
+    );
+    assert_eq!(
+        guest.status(enable_keywords(id, system_provider("Scheduler"), EnableCode::Enable, 0x200)),
+        PRIVILEGE_NOT_HELD
+    );
+    assert_eq!(query_groups(&mut guest, id), [0; 8], "nothing has changed");
     let (object, sid, rights) = (class::SYSTEM_TRACE_CONTROL, ann.to_bytes(), all.0);
     let to_himself = Message::SetAccess { object, operation: 2, sid, rights, allow: true };
-    assert_eq!(guest.status(to_himself), 5);
+    assert_eq!(guest.status(to_himself), ACCESS_DENIED);
     grant(&mut root, class::SYSTEM_TRACE_CONTROL, ann, Rights::TRACELOG_ACCESS_KERNEL_LOGGER);
-    if is_accepted(&guest.request(keywords(id, system_provider("Scheduler"), EnableCode::Enable, 0x200))) {
-        assert_eq!(groups(&mut guest, id), [CSWITCH, 4, 0, 0, 0, 0, 0, 0]);
+    if is_accepted(&guest.request(enable_keywords(
+        id,
+        system_provider("Scheduler"),
+        EnableCode::Enable,
+        0x200,
+    ))) {
+        assert_eq!(query_groups(&mut guest, id), [CSWITCH, 4, 0, 0, 0, 0, 0, 0]);
     }
 }

@@ -10,16 +10,16 @@ use traceweir_format::spec::access::Rights;
 use traceweir_transport::message::{EnableCode, EnableParams, Filter, Message, Role, SessionConfig};
 use traceweir_transport::socket::{BACKLOG, Connection};
 
-use crate::access::{ANN, BOB, SESSION, client_of, grant, is_root};
+use crate::access::{ANN, BOB, SESSION, client_as_user, grant, is_root};
 use crate::util::*;
 
-/// The longest delay of a request that is not starved, on any machine.
-const STARVED: Duration = Duration::from_secs(30);
+/// The longest allowed delay of a request, on any machine.
+const MAX_DELAY: Duration = Duration::from_secs(30);
 
 /// Time that the daemon gives a process to read a long queue.
 const READ_LIMIT: Duration = Duration::from_secs(5);
 
-fn register(registration: u32) -> Message {
+fn register_message(registration: u32) -> Message {
     Message::Register { registration, provider: PROVIDER, traits: Vec::new(), classic: false }
 }
 
@@ -33,12 +33,13 @@ impl Drop for EndOnDrop<'_> {
 }
 
 /// Registers and unregisters on all connections as fast as possible, and reads the replies.
-fn churn(clients: &[Client], is_over: &AtomicBool) -> usize {
+fn register_endlessly(clients: &[Client], is_over: &AtomicBool) -> usize {
     let mut rounds = 0;
     while !is_over.load(Ordering::Relaxed) {
         for client in clients {
             let send = |message: &Message| client.connection.send(7, message, &[], Duration::ZERO).is_ok();
-            rounds += usize::from(send(&register(1)) && send(&Message::Unregister { registration: 1 }));
+            rounds +=
+                usize::from(send(&register_message(1)) && send(&Message::Unregister { registration: 1 }));
             while let Ok(Some(_)) = client.connection.receive(Duration::ZERO) {}
         }
     }
@@ -52,12 +53,12 @@ fn user_who_registers_endlessly_delays_neither_root_nor_others() {
     }
     let daemon = Daemon::start_for_all(tempfile::tempdir().unwrap());
     let mut root = daemon.controller();
-    let session = root.start(live("s")).id;
+    let session = root.start(real_time_config("s")).id;
     root.enable(session, PROVIDER);
-    let anns: Vec<Client> = (0..7).map(|_| client_of(&daemon, ANN, Role::Provider)).collect();
+    let clients_of_ann: Vec<Client> = (0..7).map(|_| client_as_user(&daemon, ANN, Role::Provider)).collect();
     let is_over = AtomicBool::new(false);
     let (rounds, slowest) = std::thread::scope(|scope| {
-        let churner = scope.spawn(|| churn(&anns, &is_over));
+        let churner = scope.spawn(|| register_endlessly(&clients_of_ann, &is_over));
         let end = EndOnDrop(&is_over);
         let mut slowest = Duration::ZERO;
         for _ in 0..10 {
@@ -68,15 +69,15 @@ fn user_who_registers_endlessly_delays_neither_root_nor_others() {
             ));
             slowest = slowest.max(began.elapsed());
             let began = Instant::now();
-            let mut bobs = client_of(&daemon, BOB, Role::Provider);
-            bobs.send(&register(1));
-            while !matches!(bobs.receive(), Message::Registered { .. }) {}
+            let mut client_of_bob = client_as_user(&daemon, BOB, Role::Provider);
+            client_of_bob.send(&register_message(1));
+            while !matches!(client_of_bob.receive(), Message::Registered { .. }) {}
             slowest = slowest.max(began.elapsed());
         }
         drop(end);
         (churner.join().unwrap(), slowest)
     });
-    assert!(rounds > 0 && slowest < STARVED, "{slowest:?} during {rounds} rounds");
+    assert!(rounds > 0 && slowest < MAX_DELAY, "{slowest:?} during {rounds} rounds");
 }
 
 #[test]
@@ -98,10 +99,10 @@ fn is_full_queue_read() -> bool {
     for object in [SESSION, PROVIDER] {
         grant(&mut root, object, Sid::user(ANN), rights);
     }
-    let session = root.start(SessionConfig { guid: SESSION, ..live("s") }).id;
-    let mut bobs = client_of(&daemon, BOB, Role::Provider);
-    bobs.register_quietly(1, PROVIDER);
-    let mut ann = client_of(&daemon, ANN, Role::Controller);
+    let session = root.start(SessionConfig { guid: SESSION, ..real_time_config("s") }).id;
+    let mut client_of_bob = client_as_user(&daemon, BOB, Role::Provider);
+    client_of_bob.register_quietly(1, PROVIDER);
+    let mut ann = client_as_user(&daemon, ANN, Role::Controller);
     let filters = (1..=8).map(|kind| Filter { kind, data: vec![7; 1024] }).collect();
     let params = EnableParams { level: 4, filters, ..EnableParams::default() };
     // More than the daemon queues for a process.
@@ -111,7 +112,7 @@ fn is_full_queue_read() -> bool {
     let received = std::thread::scope(|scope| {
         scope.spawn(|| {
             for _ in 0..CALLS {
-                let call = enable_with(session, PROVIDER, EnableCode::Enable, params.clone(), 0);
+                let call = enable_message_with(session, PROVIDER, EnableCode::Enable, params.clone(), 0);
                 assert_eq!(ann.request(call), Message::Done);
                 calls.fetch_add(1, Ordering::Relaxed);
             }
@@ -121,7 +122,7 @@ fn is_full_queue_read() -> bool {
         assert!(matches!(root.request(Message::QueryAll { from: 0 }), Message::Sessions { .. }));
         let mut received = Vec::new();
         while received.len() < CALLS + 1
-            && let Ok(Some(envelope)) = bobs.connection.receive(PATIENCE)
+            && let Ok(Some(envelope)) = client_of_bob.connection.receive(PATIENCE)
         {
             received.push(envelope.message);
         }

@@ -12,6 +12,8 @@ use traceweir_daemon::Options;
 use traceweir_format::Guid;
 use traceweir_format::etl::{Trace, check};
 use traceweir_format::header::event::EventHeader;
+use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_REAL_TIME_MODE};
+use traceweir_format::spec::status::Status;
 use traceweir_transport::Error;
 use traceweir_transport::message::{
     Control, EnableCode, EnableParams, Message, Properties, Role, SessionConfig, SessionRef, VERSIONS,
@@ -34,10 +36,24 @@ use daemon_thread::DaemonThread;
 pub(crate) use skip::{can, skip};
 pub(crate) use wait::{PATIENCE, eventually, until};
 
+pub(crate) const ACCESS_DENIED: Status = Status::ERROR_ACCESS_DENIED;
+pub(crate) const ACTIVE_CONNECTIONS: Status = Status::ERROR_ACTIVE_CONNECTIONS;
+pub(crate) const ALREADY_EXISTS: Status = Status::ERROR_ALREADY_EXISTS;
+pub(crate) const BAD_PATHNAME: Status = Status::ERROR_BAD_PATHNAME;
+pub(crate) const DISK_FULL: Status = Status::ERROR_DISK_FULL;
+pub(crate) const INVALID_FUNCTION: Status = Status::ERROR_INVALID_FUNCTION;
+pub(crate) const INVALID_PARAMETER: Status = Status::ERROR_INVALID_PARAMETER;
+pub(crate) const NO_SYSTEM_RESOURCES: Status = Status::ERROR_NO_SYSTEM_RESOURCES;
+pub(crate) const PATH_NOT_FOUND: Status = Status::ERROR_PATH_NOT_FOUND;
+pub(crate) const PRIVILEGE_NOT_HELD: Status = Status::ERROR_PRIVILEGE_NOT_HELD;
+pub(crate) const SUCCESS: Status = Status::ERROR_SUCCESS;
+pub(crate) const TIMEOUT: Status = Status::ERROR_TIMEOUT;
+pub(crate) const WMI_GUID_NOT_FOUND: Status = Status::ERROR_WMI_GUID_NOT_FOUND;
+pub(crate) const WMI_INSTANCE_NOT_FOUND: Status = Status::ERROR_WMI_INSTANCE_NOT_FOUND;
+
 /// The provider of most tests.
 pub(crate) const PROVIDER: Guid = Guid::from_u128(0x1234_5678_9ABC_DEF0);
 
-/// A daemon in a thread.
 pub(crate) struct Daemon {
     thread: DaemonThread,
     dir: TempDir,
@@ -71,15 +87,15 @@ impl Daemon {
     }
 
     pub(crate) fn controller(&self) -> Client {
-        Client::welcome(self.connection(), Role::Controller)
+        Client::connect_as(self.connection(), Role::Controller)
     }
 
     pub(crate) fn provider(&self) -> Client {
-        Client::welcome(self.connection(), Role::Provider)
+        Client::connect_as(self.connection(), Role::Provider)
     }
 
     pub(crate) fn consumer(&self) -> Client {
-        Client::welcome(self.connection(), Role::Consumer)
+        Client::connect_as(self.connection(), Role::Consumer)
     }
 
     /// Starts a daemon that serves all users, as the system daemon does, with its access lists in
@@ -106,17 +122,16 @@ impl Daemon {
     }
 }
 
-/// A client of a daemon.
 pub(crate) struct Client {
     pub(crate) connection: Connection,
     last_request: u32,
 }
 
-pub(crate) fn hello(role: Role, instance: u64) -> Message {
+pub(crate) fn hello_message(role: Role, instance: u64) -> Message {
     Message::Hello { versions: VERSIONS, role, instance, program: "test".into() }
 }
 
-/// Returns a new instance number, so that each client looks like a process of its own.
+/// Returns a new instance number, so that each client counts as a separate process.
 pub(crate) fn new_instance() -> u64 {
     static LAST: AtomicU64 = AtomicU64::new(0);
     LAST.fetch_add(1, Ordering::Relaxed)
@@ -127,9 +142,9 @@ impl Client {
         Self { connection, last_request: 0 }
     }
 
-    pub(crate) fn welcome(connection: Connection, role: Role) -> Self {
+    pub(crate) fn connect_as(connection: Connection, role: Role) -> Self {
         let mut client = Self::new(connection);
-        let answer = client.request(hello(role, new_instance()));
+        let answer = client.request(hello_message(role, new_instance()));
         assert!(matches!(answer, Message::Welcome { .. }), "{answer:?}");
         client
     }
@@ -146,14 +161,12 @@ impl Client {
         self.last_request
     }
 
-    /// Receives the next envelope.
-    pub(crate) fn next(&mut self) -> Envelope {
-        self.connection.receive(PATIENCE).unwrap().expect("nothing came")
+    pub(crate) fn receive_envelope(&mut self) -> Envelope {
+        self.connection.receive(PATIENCE).unwrap().expect("a message arrives")
     }
 
-    /// Receives the next message.
     pub(crate) fn receive(&mut self) -> Message {
-        self.next().message
+        self.receive_envelope().message
     }
 
     /// Sends a request and receives its reply; nothing else may come between.
@@ -163,13 +176,13 @@ impl Client {
 
     pub(crate) fn request_with(&mut self, message: Message, files: &[&OwnedFd]) -> Message {
         let request = self.send_with(&message, files);
-        let envelope = self.next();
+        let envelope = self.receive_envelope();
         assert_eq!(envelope.request, request, "{:?}", envelope.message);
         envelope.message
     }
 
-    /// Returns the status with which a request is refused; 0 if it is not.
-    pub(crate) fn status(&mut self, message: Message) -> u32 {
+    /// Sends a request and returns the status of its reply.
+    pub(crate) fn status(&mut self, message: Message) -> Status {
         status(&self.request(message))
     }
 
@@ -183,8 +196,8 @@ impl Client {
 
     /// Asserts that nothing has arrived.
     pub(crate) fn assert_quiet(&mut self) {
-        let came = self.connection.receive(Duration::from_millis(50)).unwrap();
-        assert!(came.is_none(), "{came:?}");
+        let received = self.connection.receive(Duration::from_millis(50)).unwrap();
+        assert!(received.is_none(), "nothing was expected: {received:?}");
     }
 
     pub(crate) fn register(&mut self, registration: u32, provider: Guid) {
@@ -201,18 +214,17 @@ impl Client {
         self.connection.send(0, &Message::Ack { order }, &[], PATIENCE).unwrap();
     }
 
-    /// Receives an `Enable` of one registration: order, registration, session, code, parameters.
-    pub(crate) fn receive_enable(&mut self) -> (u32, u32, u64, EnableCode, EnableParams) {
-        let (order, registrations, session, code, params) = self.receive_enables();
-        let [registration] = registrations[..] else { panic!("not of one: {registrations:?}") };
-        (order, registration, session, code, params)
+    /// Receives an `Enable` of exactly one registration.
+    pub(crate) fn receive_enable(&mut self) -> EnableMessage {
+        let message = self.receive_enables();
+        assert_eq!(message.registrations.len(), 1, "the message is for one registration: {message:?}");
+        message
     }
 
-    /// Receives an `Enable`: order, registrations, session, code, parameters.
-    pub(crate) fn receive_enables(&mut self) -> (u32, Vec<u32>, u64, EnableCode, EnableParams) {
+    pub(crate) fn receive_enables(&mut self) -> EnableMessage {
         match self.receive() {
             Message::Enable { order, registrations, session, code, params } => {
-                (order, registrations, session, code, *params)
+                EnableMessage { order, registrations, session, code, params: *params }
             }
             other => panic!("no enable: {other:?}"),
         }
@@ -220,7 +232,7 @@ impl Client {
 
     /// Receives a `Region` with its two descriptors.
     pub(crate) fn receive_region(&mut self, session: u64) -> Region {
-        let mut envelope = self.next();
+        let mut envelope = self.receive_envelope();
         let Message::Region { session: id, params } = envelope.message else {
             panic!("no region: {:?}", envelope.message)
         };
@@ -240,9 +252,9 @@ impl Client {
     }
 
     pub(crate) fn start(&mut self, config: SessionConfig) -> Properties {
-        let file = config.log_file.as_deref().map(open);
+        let file = config.log_file.as_deref().map(open_log_file);
         let files: Vec<&OwnedFd> = file.iter().collect();
-        properties(self.request_with(Message::Start(Box::new(config)), &files))
+        expect_properties(self.request_with(Message::Start(Box::new(config)), &files))
     }
 
     pub(crate) fn control(&mut self, session: u64, control: Control) -> Message {
@@ -250,34 +262,51 @@ impl Client {
     }
 
     pub(crate) fn query(&mut self, session: u64) -> Properties {
-        properties(self.control(session, Control::Query))
+        expect_properties(self.control(session, Control::Query))
     }
 
     pub(crate) fn stop(&mut self, session: u64) -> Properties {
-        properties(self.control(session, Control::Stop))
+        expect_properties(self.control(session, Control::Stop))
     }
 
     pub(crate) fn enable(&mut self, session: u64, provider: Guid) {
-        assert_eq!(self.request(enable(session, provider, EnableCode::Enable, 0)), Message::Done);
+        assert_eq!(self.request(enable_message(session, provider, EnableCode::Enable, 0)), Message::Done);
     }
 
     pub(crate) fn disable(&mut self, session: u64, provider: Guid) {
-        assert_eq!(self.request(enable(session, provider, EnableCode::Disable, 0)), Message::Done);
+        assert_eq!(self.request(enable_message(session, provider, EnableCode::Disable, 0)), Message::Done);
     }
 }
 
-/// What a process receives for a session.
+/// The fields of an `Enable` message.
+#[derive(Debug, PartialEq)]
+pub(crate) struct EnableMessage {
+    pub(crate) order: u32,
+    pub(crate) registrations: Vec<u32>,
+    pub(crate) session: u64,
+    pub(crate) code: EnableCode,
+    pub(crate) params: EnableParams,
+}
+
+impl EnableMessage {
+    /// Returns the first registration.
+    pub(crate) fn registration(&self) -> u32 {
+        self.registrations[0]
+    }
+}
+
+/// The region that a process receives for a session.
 pub(crate) struct Region {
     pub(crate) params: traceweir_transport::abi::RegionParams,
     pub(crate) memory: OwnedFd,
     pub(crate) wake: OwnedFd,
 }
 
-pub(crate) fn enable(session: u64, provider: Guid, code: EnableCode, timeout_ms: u32) -> Message {
-    enable_with(session, provider, code, EnableParams::default(), timeout_ms)
+pub(crate) fn enable_message(session: u64, provider: Guid, code: EnableCode, timeout_ms: u32) -> Message {
+    enable_message_with(session, provider, code, EnableParams::default(), timeout_ms)
 }
 
-pub(crate) fn enable_with(
+pub(crate) fn enable_message_with(
     session: u64,
     provider: Guid,
     code: EnableCode,
@@ -295,14 +324,15 @@ pub(crate) fn enable_with(
     }
 }
 
-pub(crate) fn status(message: &Message) -> u32 {
+/// Returns the status of a reply: that of a refusal, else success.
+pub(crate) fn status(message: &Message) -> Status {
     match message {
-        Message::Refused { status, .. } => *status,
-        _ => 0,
+        Message::Refused { status, .. } => Status(*status),
+        _ => Status::ERROR_SUCCESS,
     }
 }
 
-pub(crate) fn properties(message: Message) -> Properties {
+pub(crate) fn expect_properties(message: Message) -> Properties {
     match message {
         Message::Properties(properties) => *properties,
         other => panic!("no properties: {other:?}"),
@@ -310,20 +340,23 @@ pub(crate) fn properties(message: Message) -> Properties {
 }
 
 /// Opens a log file as a controller does.
-pub(crate) fn open(path: &Path) -> OwnedFd {
+pub(crate) fn open_log_file(path: &Path) -> OwnedFd {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).unwrap().into()
 }
 
 /// The configuration of a sequential session with a file.
-pub(crate) fn to_file(name: &str, path: &Path) -> SessionConfig {
-    SessionConfig { log_file_mode: 1, log_file: Some(path.into()), ..live(name) }
+pub(crate) fn file_config(name: &str, path: &Path) -> SessionConfig {
+    SessionConfig {
+        log_file_mode: EVENT_TRACE_FILE_MODE_SEQUENTIAL,
+        log_file: Some(path.into()),
+        ..real_time_config(name)
+    }
 }
 
-/// The configuration of a real-time session.
-pub(crate) fn live(name: &str) -> SessionConfig {
+pub(crate) fn real_time_config(name: &str) -> SessionConfig {
     SessionConfig {
         name: name.into(),
-        log_file_mode: 0x100,
+        log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
         buffer_size: 64,
         minimum_buffers: 4,
         ..SessionConfig::default()
@@ -331,7 +364,7 @@ pub(crate) fn live(name: &str) -> SessionConfig {
 }
 
 /// Counts the events of [`PROVIDER`] in a trace that must be final and valid.
-pub(crate) fn finished_events(path: &Path) -> usize {
+pub(crate) fn count_final_events(path: &Path) -> usize {
     let trace = Trace::open(File::open(path).unwrap()).unwrap();
     assert!(trace.is_finalised(), "{} is not final", path.display());
     check(&trace, &mut |finding| panic!("{}: {finding:?}", path.display())).unwrap();

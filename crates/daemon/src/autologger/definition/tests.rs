@@ -1,17 +1,17 @@
 use super::*;
-use traceweir_format::spec::enable::EVENT_FILTER_TYPE_PID;
+use traceweir_format::spec::enable::{EVENT_FILTER_TYPE_EVENT_ID, EVENT_FILTER_TYPE_PID};
 use traceweir_transport::message::{EnableParams, Filter};
 
 const GUID: Guid = Guid::from_u128(0x1234);
 
-fn parse(text: &str) -> Result<Definition, ConfigError> {
-    Definition::parse("App", &format!("Guid = \"{GUID}\"\n{text}"))
+fn parse(text: &str) -> Result<AutologgerDefinition, ConfigError> {
+    AutologgerDefinition::parse("App", &format!("Guid = \"{GUID}\"\n{text}"))
 }
 
 #[test]
 fn missing_values_have_the_published_defaults() {
     let minimal = parse("").unwrap();
-    assert_eq!(minimal, Definition { start: false, ..Definition::new("App", GUID) });
+    assert_eq!(minimal, AutologgerDefinition { start: false, ..AutologgerDefinition::new("App", GUID) });
     assert_eq!(
         (minimal.log_file_mode, minimal.max_file_size, minimal.clock_type, minimal.file_max),
         (1, 100, 1, 0)
@@ -30,7 +30,7 @@ fn every_published_value_is_read_and_written_back() {
          EnableLevel = 4\nMatchAnyKeyword = 0x10\nMatchAllKeyword = 0x8000000000000000\nEnableProperty = 0x1\n\
          EnableFlags = 0x7\nEventIds = [1, 2]\nExecutableNames = [\"app\"]\n\n[{GUID}]\nEnabled = 0\n"
     );
-    let definition = Definition::parse("App", &text).unwrap();
+    let definition = AutologgerDefinition::parse("App", &text).unwrap();
     assert_eq!(definition.to_text(), text);
     assert_eq!(definition.file_name.as_deref(), Some(Path::new("/x/\"a\".etl")));
     let params = definition.providers[0].params();
@@ -57,12 +57,12 @@ fn invalid_definition_is_refused_with_its_line() {
         ("[a]\nEventIds = 1\nNotEventIds = 2", 4, "contradicts"),
         ("[a]\nEventIds = [\"x\"]", 3, "numbers"),
     ] {
-        let wrong = parse(text).expect_err(text);
-        assert_eq!(wrong.line, line, "{text}: {wrong}");
-        assert!(wrong.reason.contains(word), "{text}: {wrong}");
+        let error = parse(text).expect_err(text);
+        assert_eq!(error.line, line, "{text}: {error}");
+        assert!(error.reason.contains(word), "{text}: {error}");
     }
-    assert!(Definition::parse("App", "Start = 1").unwrap_err().reason.contains("Guid"));
-    assert_eq!(Definition::parse("App", "Guid = \"x\"").unwrap_err().line, 1);
+    assert!(AutologgerDefinition::parse("App", "Start = 1").unwrap_err().reason.contains("Guid"));
+    assert_eq!(AutologgerDefinition::parse("App", "Guid = \"x\"").unwrap_err().line, 1);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn unusable_values_are_corrected_and_reported() {
         (1, 16, 1020, 1)
     );
     assert_eq!(invalid.providers[0].params().level, 255);
-    assert_eq!(invalid.correct(), [], "already corrected");
+    assert_eq!(invalid.correct(), [], "the definition is already corrected");
     let mut circular = parse("LogFileMode = 2\nMaxFileSize = 0\nFileMax = 1").unwrap();
     assert_eq!(circular.correct().len(), 2);
     assert_eq!((circular.max_file_size, circular.file_max), (100, 0));
@@ -93,12 +93,12 @@ fn unusable_values_are_corrected_and_reported() {
 
 #[test]
 fn enable_call_becomes_a_section_unless_it_names_processes() {
-    let ids = Filter { kind: 0x8000_0200, data: vec![1, 0, 1, 0, 9, 0] };
+    let ids = Filter { kind: EVENT_FILTER_TYPE_EVENT_ID, data: vec![1, 0, 1, 0, 9, 0] };
     let params = EnableParams { level: 3, match_any: 1, filters: vec![ids], ..EnableParams::default() };
-    let provider = Provider::new("My.App").unwrap().with(&params).unwrap();
+    let provider = AutologgerProvider::new("My.App").unwrap().with(&params).unwrap();
     assert_eq!(provider.params(), params);
     let pid = Filter { kind: EVENT_FILTER_TYPE_PID, data: vec![1, 0, 0, 0] };
     let params = EnableParams { filters: vec![pid], ..EnableParams::default() };
-    assert!(Provider::new("My.App").unwrap().with(&params).unwrap_err().contains("do not run yet"));
-    assert!(Provider::new("").is_err() && Provider::new("a]b").is_err());
+    assert!(AutologgerProvider::new("My.App").unwrap().with(&params).unwrap_err().contains("do not run yet"));
+    assert!(AutologgerProvider::new("").is_err() && AutologgerProvider::new("a]b").is_err());
 }

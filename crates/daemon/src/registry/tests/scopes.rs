@@ -27,9 +27,9 @@ use traceweir_format::spec::enable::{
 use traceweir_transport::message::{EnableParams, Filter};
 use traceweir_transport::socket::Peer;
 
-use crate::filter::{Facts, Scope, resolve};
+use crate::filter::{ProcessFacts, ProcessScope, resolve_filters};
 use crate::process::ProcessKey;
-use crate::registry::{Process, Registry, Target};
+use crate::registry::{EnableTarget, ProviderProcess, Registry};
 
 const PROVIDER: Guid = Guid::from_u128(7);
 const CONTAINER: &str = "4f1d0c3b5a69788796a5b4c3d2e1f00f4f1d0c3b5a69788796a5b4c3d2e1f00f";
@@ -37,18 +37,18 @@ const LINK: u64 = 1;
 
 /// The effect of a filter on the process of this test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Effect {
+enum FilterEffect {
     Absent,
     Passes,
     Fails,
 }
-use Effect::{Absent, Fails, Passes};
+use FilterEffect::{Absent, Fails, Passes};
 
 /// What a session requests: the filters in the order of [`KINDS`], and whether processes in
 /// containers are included.
 #[derive(Clone, Copy, Debug)]
 struct Request {
-    effects: [Effect; 5],
+    effects: [FilterEffect; 5],
     silos: bool,
 }
 
@@ -77,7 +77,7 @@ impl Request {
         !self.effects.contains(&Fails) && (!contained || self.silos || names_processes)
     }
 
-    fn resolved(&self) -> (EnableParams, Scope) {
+    fn resolved(&self) -> (EnableParams, ProcessScope) {
         let passing = [
             encode::pids(&[1, std::process::id()]),
             encode::name_list(&["other", "Program"]),
@@ -103,7 +103,7 @@ impl Request {
             filters,
             ..EnableParams::default()
         };
-        resolve(&PROVIDER, params).unwrap()
+        resolve_filters(&PROVIDER, params).unwrap()
     }
 }
 
@@ -120,14 +120,16 @@ fn wide(name: &str) -> Vec<u8> {
 fn registry(contained: bool) -> Registry {
     let groups = format!("0::/docker/{CONTAINER}/snap.hello.world-4711.scope\n");
     let pid = std::process::id();
-    let process = Process::new(Peer { pid, uid: 0, gid: 0 }, ProcessKey::from_pid(pid), 99);
+    let process = ProviderProcess::new(Peer { pid, uid: 0, gid: 0 }, ProcessKey::from_pid(pid), 99);
     let mut registry = Registry::default();
-    registry.processes.insert(LINK, process.with_facts(Facts::from_text("program", &groups), contained));
+    registry
+        .processes
+        .insert(LINK, process.with_facts(ProcessFacts::from_text("program", &groups), contained));
     registry
 }
 
-fn apply(registry: &mut Registry, session: u64, request: Option<&(EnableParams, Scope)>) {
-    let target = Target::Provider(PROVIDER);
+fn apply(registry: &mut Registry, session: u64, request: Option<&(EnableParams, ProcessScope)>) {
+    let target = EnableTarget::Provider(PROVIDER);
     match request {
         Some((params, scope)) => {
             registry.enable(target, session, params.clone(), scope.clone(), "").unwrap();
@@ -191,7 +193,7 @@ fn each_session_includes_a_process_independently() {
             expected.extend(is_included(one).then_some(1));
             expected.extend(is_included(two).then_some(2));
             for registration in [0, 1] {
-                assert_eq!(registry.wanted_by(LINK, registration), expected, "{one:?} {two:?}");
+                assert_eq!(registry.sessions_wanting(LINK, registration), expected, "{one:?} {two:?}");
             }
             registry.unregister(LINK, 1).unwrap();
         }

@@ -3,7 +3,7 @@
 //! ```text
 //!   SetAccess    ─▶ waiting ─▶ the future list ─(own thread: file)─▶ AccessSaved
 //!   RemoveAccess ─┘   │                              ─▶ in effect, Done, a line in the log
-//!                     └─ one at a time: the next one starts from the result of the previous one
+//!                     └─ one at a time: each change starts from the result of the previous change
 //! ```
 
 use std::collections::VecDeque;
@@ -16,14 +16,14 @@ use traceweir_transport::message::Message;
 use traceweir_transport::socket::Peer;
 
 use super::AccessControl;
-use crate::access::Change;
+use crate::access::AccessChange;
 use crate::error::Refusal;
 use crate::ids::ReplyTo;
 use crate::log::{log_audit, log_info};
-use crate::service::notice::{Notice, spawn_file_thread};
-use crate::service::turn::Turn;
+use crate::service::notice::{ThreadNotice, spawn_file_thread};
+use crate::service::turn::ServiceTurn;
 
-/// The outcome of the thread, and that of saving the list.
+/// The outcome of the thread, which contains the outcome of saving the list.
 type SaveOutcome = traceweir_session::Result<std::io::Result<()>>;
 
 /// Maximum number of access list changes that wait for the disk.
@@ -31,7 +31,7 @@ const MAX_CHANGES: usize = 64;
 
 /// The changes of access lists under way.
 #[derive(Debug, Default)]
-pub(super) struct Changes {
+pub(super) struct PendingChanges {
     waiting: VecDeque<ChangeRequest>,
     /// The change that is being saved, and the list that will be in effect afterwards.
     saving: Option<(ChangeRequest, Option<SecurityDescriptor>)>,
@@ -43,7 +43,7 @@ struct ChangeRequest {
     /// The requesting process; its connection may be closed when the change is carried out.
     peer: Peer,
     object: Guid,
-    change: Change,
+    change: AccessChange,
     /// The object is a session with a generated GUID: its list lives no longer than the session, in
     /// memory only.
     is_temporary: bool,
@@ -53,7 +53,7 @@ impl AccessControl {
     /// Replies with the list that applies to an object.
     pub(in crate::service) fn reply_with_list(
         &self,
-        turn: &mut Turn,
+        turn: &mut ServiceTurn,
         reply_to: ReplyTo,
         object: Guid,
     ) -> Result<(), Refusal> {
@@ -64,17 +64,21 @@ impl AccessControl {
     }
 
     /// Replies with a page of the objects that have a list.
-    pub(in crate::service) fn reply_with_objects(&self, turn: &mut Turn, reply_to: ReplyTo, from: u32) {
+    pub(in crate::service) fn reply_with_objects(
+        &self,
+        turn: &mut ServiceTurn,
+        reply_to: ReplyTo,
+        from: u32,
+    ) {
         turn.reply(reply_to, Message::access_lists_page(&self.rules.lists.objects(), from));
     }
 
-    /// Begins to change the list of an object.
     pub(in crate::service) fn change_list(
         &mut self,
-        turn: &mut Turn,
+        turn: &mut ServiceTurn,
         reply_to: ReplyTo,
         object: Guid,
-        change: Change,
+        change: AccessChange,
     ) -> Result<(), Refusal> {
         if object.is_null() {
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, "the null GUID is not an object"));
@@ -92,25 +96,26 @@ impl AccessControl {
     }
 
     /// Begins the next change, unless one is being saved.
-    fn begin_next_change(&mut self, turn: &mut Turn) {
+    fn begin_next_change(&mut self, turn: &mut ServiceTurn) {
         while self.changes.saving.is_none()
             && let Some(request) = self.changes.waiting.pop_front()
         {
             // An earlier change may have removed the right to this one.
-            let may = self.check_right(request.reply_to.link, request.object, Rights::WMIGUID_SET);
-            let is_there = !request.is_temporary || self.generated.contains(&request.object);
-            let may = may.and_then(|()| if is_there { Ok(()) } else { Err(Refusal::not_running()) });
-            match may.and_then(|()| self.rules.lists.after(request.object, &request.change)) {
+            let permitted = self.check_right(request.reply_to.link, request.object, Rights::WMIGUID_SET);
+            let exists = !request.is_temporary || self.generated.contains(&request.object);
+            let permitted =
+                permitted.and_then(|()| if exists { Ok(()) } else { Err(Refusal::not_running()) });
+            match permitted.and_then(|()| self.rules.lists.compute_change(request.object, &request.change)) {
                 Ok(list) => self.save_list(turn, request, list),
                 Err(refusal) => turn.refuse(request.reply_to, refusal),
             }
         }
     }
 
-    /// Saves a changed list, on a thread of its own because the disk may be slow.
+    /// Saves a changed list on a separate thread, because the disk may be slow.
     fn save_list(
         &mut self,
-        turn: &mut Turn,
+        turn: &mut ServiceTurn,
         request: ChangeRequest,
         list: Option<(SecurityDescriptor, Vec<u8>)>,
     ) {
@@ -118,16 +123,15 @@ impl AccessControl {
         self.changes.saving = Some((request, list));
         let folder = self.rules.folder.clone().filter(|_| !request.is_temporary);
         let Some(folder) = folder else { return self.finish_change(turn, Ok(Ok(()))) };
-        let promise = turn.promise(|outcome| Notice::AccessSaved { outcome });
+        let promise = turn.promise(|outcome| ThreadNotice::AccessSaved { outcome });
         spawn_file_thread(move || {
-            promise.keep(Ok(match bytes {
+            promise.deliver(Ok(match bytes {
                 Some(bytes) => folder.save(request.object, &bytes),
                 None => folder.remove(request.object),
             }));
         });
     }
 
-    /// Adds a GUID that was generated for a session.
     pub(in crate::service) fn add_generated(&mut self, guid: Guid) {
         self.generated.insert(guid);
     }
@@ -135,18 +139,18 @@ impl AccessControl {
     /// Removes a generated GUID, and its access list, when its session is no longer known.
     pub(in crate::service) fn forget_generated(&mut self, guid: Guid) {
         if self.generated.remove(&guid) && self.rules.lists.has_list(guid) {
-            self.rules.lists.put(guid, None);
+            self.rules.lists.set_list(guid, None);
             log_info!("access to {guid} is removed with its session, whose GUID was generated");
         }
     }
 
-    /// Handles the result of saving a change; if saving failed, the list stays as it was.
-    pub(in crate::service) fn list_saved(&mut self, turn: &mut Turn, outcome: SaveOutcome) {
+    /// Handles the result of saving a change; if saving failed, the list stays unchanged.
+    pub(in crate::service) fn list_saved(&mut self, turn: &mut ServiceTurn, outcome: SaveOutcome) {
         self.finish_change(turn, outcome);
         self.begin_next_change(turn);
     }
 
-    fn finish_change(&mut self, turn: &mut Turn, outcome: SaveOutcome) {
+    fn finish_change(&mut self, turn: &mut ServiceTurn, outcome: SaveOutcome) {
         let Some((request, list)) = self.changes.saving.take() else { return };
         let ChangeRequest { reply_to, peer: Peer { uid, pid, .. }, object, change, is_temporary } = request;
         let failure = match outcome {
@@ -156,7 +160,7 @@ impl AccessControl {
         };
         match failure {
             None => {
-                self.rules.lists.put(object, list);
+                self.rules.lists.set_list(object, list);
                 let until = if is_temporary { ", for as long as the session is known" } else { "" };
                 log_audit!("access to {object} changed by uid {uid}, process {pid}: {change}{until}");
                 turn.reply(reply_to, Message::Done);

@@ -1,4 +1,4 @@
-//! What the service knows of one connection.
+//! The state of one connection in the service.
 
 use std::fmt;
 use std::time::Instant;
@@ -6,12 +6,12 @@ use std::time::Instant;
 use traceweir_transport::message::Role;
 use traceweir_transport::socket::Peer;
 
-use crate::access::Identity;
+use crate::access::UserIdentity;
 use crate::process::{ProcessKey, may_profile};
 
-/// The service's state of one connection.
+/// One connection: its peer, rights and role.
 #[derive(Debug)]
-pub(in crate::service) struct Client {
+pub(in crate::service) struct ConnectedClient {
     pub(in crate::service) peer: Peer,
     /// Key of the process, if the process was visible when it connected; [`ProcessKey::ENDED`] if
     /// it had ended by then.
@@ -19,7 +19,7 @@ pub(in crate::service) struct Client {
     /// Whether the process had the right to profile the system when it connected.
     pub(super) could_profile: bool,
     /// The peer with all its groups, once they have been looked up.
-    pub(in crate::service) identity: Identity,
+    pub(in crate::service) identity: UserIdentity,
     pub(in crate::service) role: Option<Role>,
     /// The daemon opened the connection, so only a provider can be at its other end.
     pub(in crate::service) knocked: bool,
@@ -31,7 +31,7 @@ pub(in crate::service) struct Client {
     pub(in crate::service) consumer_state: ConsumerState,
 }
 
-impl Client {
+impl ConnectedClient {
     /// Creates the state of a connection that has just been made. `knocked`: the daemon opened it.
     pub(in crate::service) fn new(
         peer: Peer,
@@ -43,7 +43,7 @@ impl Client {
             peer,
             process,
             could_profile: may_profile(peer.pid, peer.uid),
-            identity: Identity::without_groups(&peer),
+            identity: UserIdentity::without_groups(&peer),
             role: None,
             knocked,
             is_reserved: false,
@@ -53,7 +53,7 @@ impl Client {
     }
 
     /// Creates the state of the daemon's link to itself, which has no connection.
-    pub(super) fn own(now: Instant) -> Self {
+    pub(super) fn for_daemon(now: Instant) -> Self {
         let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
         let peer = Peer { pid: std::process::id(), uid, gid };
         let role = Some(Role::Controller);

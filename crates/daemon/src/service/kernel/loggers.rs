@@ -1,4 +1,4 @@
-//! The system loggers: their limits, what each wants from the kernel, and the steps to change it.
+//! The system loggers: their limits, their capture settings, and the steps to change these.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -11,28 +11,27 @@ use traceweir_transport::message::SessionConfig;
 
 #[cfg(test)]
 use super::FollowUp;
-use super::{Change, NewSettings, Waiting, drop_on_thread};
+use super::{DeferredWork, KernelChange, NewSettings, drop_capture_on_thread};
 use crate::error::Refusal;
 use crate::ids::LinkId;
-use crate::kernel::{self, Losses, RequestedGroups, Step};
+use crate::kernel::{self, CaptureLosses, CaptureStep, RequestedGroups};
 use crate::log::log_client;
 use crate::service::access::{AccessControl, about_kernel_events};
 use crate::service::info::Information;
 
-/// Maximum number of system loggers, and how many of these are reserved for the loggers that have a
-/// place of their own.
+/// Maximum number of system loggers, and the number reserved for `NT Kernel Logger` and `Circular
+/// Kernel Context Logger`.
 const MAX_SYSTEM_LOGGERS: usize = 8;
-const KEPT_PLACES: usize = 2;
+const RESERVED_SYSTEM_LOGGERS: usize = 2;
 
-/// All system loggers.
 pub(in crate::service) struct SystemLoggers {
     pub(super) scope: Scope,
     pub(super) all: BTreeMap<u64, SystemLogger>,
     /// The change that is under way.
-    pub(super) changing: Option<Change>,
-    pub(super) waiting: VecDeque<Waiting>,
+    pub(super) changing: Option<KernelChange>,
+    pub(super) deferred: VecDeque<DeferredWork>,
     /// Losses of sessions that are stopping, which are final once they have stopped.
-    leaving: BTreeMap<u64, Arc<Losses>>,
+    leaving: BTreeMap<u64, Arc<CaptureLosses>>,
 }
 
 /// A system logger, from its start request on.
@@ -41,51 +40,51 @@ pub(super) struct SystemLogger {
     pub(super) groups: RequestedGroups,
     /// Whether a thread is opening the capture; until it reports, no other capture is opened.
     pub(super) is_starting: bool,
-    /// What the capture was last asked for, or will be.
+    /// The last settings of the capture, or its first ones.
     pub(super) wanted: CaptureSettings,
     /// `None` while there is no capture.
     pub(super) control: Option<KernelControl>,
-    pub(super) losses: Option<Arc<Losses>>,
+    pub(super) losses: Option<Arc<CaptureLosses>>,
 }
 
 impl Default for SystemLoggers {
     fn default() -> Self {
-        Self::with_scope(kernel::scope_of_daemon())
+        Self::with_scope(kernel::daemon_scope())
     }
 }
 
 impl SystemLoggers {
     /// Creates an empty list for a daemon with this scope.
     pub(in crate::service) fn with_scope(scope: Scope) -> Self {
-        let (all, waiting, leaving) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
-        Self { scope, all, changing: None, waiting, leaving }
+        let (all, deferred, leaving) = (BTreeMap::new(), VecDeque::new(), BTreeMap::new());
+        Self { scope, all, changing: None, deferred, leaving }
     }
 
     /// Simulates a kernel change that takes long.
     #[cfg(test)]
     pub(in crate::service) fn simulate_change(&mut self) {
         let (steps, new_settings) = (Vec::new(), NewSettings::System(Default::default()));
-        self.changing = Some(Change { steps, new_settings, follow_up: FollowUp::Nothing });
+        self.changing = Some(KernelChange { steps, new_settings, follow_up: FollowUp::Nothing });
     }
 
-    /// Checks that there is room for another system logger.
-    pub(in crate::service) fn check_room(&self, config: &SessionConfig) -> Result<(), Refusal> {
+    /// Checks that another system logger may start.
+    pub(in crate::service) fn check_logger_limit(&self, config: &SessionConfig) -> Result<(), Refusal> {
         if has_reserved_slot(config) {
             return Ok(());
         }
         let others = self.all.values().filter(|running| !has_reserved_slot(&running.config)).count();
-        if others < MAX_SYSTEM_LOGGERS - KEPT_PLACES {
+        if others < MAX_SYSTEM_LOGGERS - RESERVED_SYSTEM_LOGGERS {
             return Ok(());
         }
         let reason = format!(
-            "{others} sessions receive kernel events; of {MAX_SYSTEM_LOGGERS} such sessions {KEPT_PLACES} are reserved for the system's own: stop one"
+            "{others} sessions receive kernel events; of {MAX_SYSTEM_LOGGERS} such sessions {RESERVED_SYSTEM_LOGGERS} are reserved for the system's own: stop one"
         );
         Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason))
     }
 
     /// Checks that the peer of a connection may have these groups: by its own right to profile the
-    /// system or by the access list of the kernel's GUID, and as far as the daemon itself can see
-    /// that much.
+    /// system or by the access list of the kernel's GUID. The daemon itself must be able to capture
+    /// the groups too.
     pub(in crate::service) fn check_events(
         &self,
         access: &AccessControl,
@@ -97,7 +96,7 @@ impl SystemLoggers {
         }
         access.check_kernel_right(link)?;
         if self.scope == Scope::Own
-            && let Some(group) = kernel::beyond_own(groups)
+            && let Some(group) = kernel::first_unavailable_group(groups)
         {
             let reason = format!(
                 "{group}: without CAP_PERFMON the daemon sees processes, threads, images, context switches, samples and page faults of its own user only"
@@ -107,7 +106,6 @@ impl SystemLoggers {
         Ok(())
     }
 
-    /// Adds a session; returns what its capture must be asked for.
     pub(in crate::service) fn add(
         &mut self,
         id: u64,
@@ -115,12 +113,10 @@ impl SystemLoggers {
         groups: RequestedGroups,
         information: &Information,
     ) -> CaptureSettings {
-        let wanted = kernel::wanted_at_start(
-            config,
-            (&groups, &information.settings(id)),
-            information.system_and_machine(),
-            self.scope,
-        );
+        let (system, machine) = information.system_and_machine();
+        let settings = information.settings(id);
+        let wanted =
+            kernel::capture_settings_at_start(config, &groups, &settings, system, machine, self.scope);
         let (config, is_starting, control, losses) = (config.clone(), true, None, None);
         let running = SystemLogger { config, groups, is_starting, wanted: wanted.clone(), control, losses };
         self.all.insert(id, running);
@@ -128,17 +124,20 @@ impl SystemLoggers {
     }
 
     /// Marks a session as running, with a capture if one could be opened.
-    pub(in crate::service) fn started(&mut self, id: u64, begun: Option<(KernelControl, Arc<Losses>)>) {
+    pub(in crate::service) fn mark_started(
+        &mut self,
+        id: u64,
+        opened: Option<(KernelControl, Arc<CaptureLosses>)>,
+    ) {
         if let Some(running) = self.all.get_mut(&id) {
             running.is_starting = false;
         }
-        if let Some((control, losses)) = begun {
-            self.began(id, control, losses);
+        if let Some((control, losses)) = opened {
+            self.store_capture(id, control, losses);
         }
     }
 
-    /// Stores the capture of a session.
-    pub(super) fn began(&mut self, id: u64, control: KernelControl, losses: Arc<Losses>) {
+    pub(super) fn store_capture(&mut self, id: u64, control: KernelControl, losses: Arc<CaptureLosses>) {
         let Some(running) = self.all.get_mut(&id) else { return };
         log_missing(&running.config.name, &control);
         (running.control, running.losses) = (Some(control), Some(losses));
@@ -146,34 +145,34 @@ impl SystemLoggers {
 
     /// Removes a session that begins to stop, or could not start.
     pub(in crate::service) fn forget(&mut self, id: u64) {
-        self.waiting.retain(|waiting| !waiting.is_adjust(id));
+        self.deferred.retain(|waiting| !waiting.is_adjustment_of(id));
         let Some(SystemLogger { control, losses, .. }) = self.all.remove(&id) else { return };
         if let Some(losses) = losses {
             self.leaving.insert(id, losses);
         }
         // This may be the last handle of the capture.
-        drop_on_thread(control);
+        drop_capture_on_thread(control);
     }
 
-    /// Queues a comparison of what a session wants with what it gets, at most once per session.
-    pub(super) fn adjust_later(&mut self, id: u64) {
-        if !self.waiting.iter().any(|waiting| waiting.is_adjust(id)) {
-            self.waiting.push_back(Waiting::Adjust(id));
+    /// Queues an adjustment of a session's capture, at most once per session.
+    pub(super) fn defer_adjustment(&mut self, id: u64) {
+        if !self.deferred.iter().any(|waiting| waiting.is_adjustment_of(id)) {
+            self.deferred.push_back(DeferredWork::Adjust(id));
         }
     }
 
-    /// Removes and returns the next to be served, unless a change is under way: the first that is
+    /// Removes and returns the next deferred work, unless a change is under way: the first that is
     /// not a guest's, else the first.
-    pub(in crate::service) fn next_waiting(&mut self) -> Option<Waiting> {
+    pub(in crate::service) fn take_next_deferred(&mut self) -> Option<DeferredWork> {
         if self.changing.is_some() {
             return None;
         }
-        let index = self.waiting.iter().position(|waiting| !waiting.is_guests()).unwrap_or(0);
-        self.waiting.remove(index)
+        let index = self.deferred.iter().position(|waiting| !waiting.is_from_guest()).unwrap_or(0);
+        self.deferred.remove(index)
     }
 
     /// Returns the losses of a session that has stopped, as messages.
-    pub(in crate::service) fn stopped(&mut self, id: u64) -> Vec<String> {
+    pub(in crate::service) fn take_loss_messages(&mut self, id: u64) -> Vec<String> {
         self.leaving.remove(&id).map(|losses| losses.messages()).unwrap_or_default()
     }
 
@@ -194,22 +193,22 @@ impl SystemLoggers {
 
     /// Returns the steps that are needed to apply these settings. Sessions that are starting are
     /// checked once they run.
-    pub(in crate::service) fn steps(
+    pub(in crate::service) fn capture_steps(
         &self,
         new_settings: &NewSettings,
         information: &Information,
-    ) -> Vec<Step> {
+    ) -> Vec<CaptureStep> {
         let (system, machine) = information.system_and_machine();
         let running = self.all.iter().filter(|(_, running)| !running.is_starting);
         let changed = running.filter_map(|(id, running)| {
             let wanted = match new_settings {
                 NewSettings::Session { id: session, groups, settings } if session == id => {
-                    kernel::wanted(&running.wanted, groups, settings, (system, machine))
+                    kernel::capture_settings(&running.wanted, groups, settings, system, machine)
                 }
                 NewSettings::Session { .. } => return None,
                 NewSettings::System(system) => {
                     let settings = information.settings(*id);
-                    kernel::wanted(&running.wanted, &running.groups, &settings, (system, machine))
+                    kernel::capture_settings(&running.wanted, &running.groups, &settings, system, machine)
                 }
             };
             let is_due = match &running.control {
@@ -218,7 +217,7 @@ impl SystemLoggers {
             };
             let (config, control) = (running.config.clone(), running.control.clone());
             let was = running.wanted.clone();
-            is_due.then_some(Step { session: *id, config, control, was, wanted })
+            is_due.then_some(CaptureStep { session: *id, config, control, was, wanted })
         });
         changed.collect()
     }
@@ -243,7 +242,7 @@ mod tests {
     #[test]
     fn losses_include_the_last_drain() {
         let mut system_loggers = SystemLoggers::with_scope(Scope::Own);
-        let losses = Arc::new(Losses::new(2));
+        let losses = Arc::new(CaptureLosses::new(2));
         let running = SystemLogger {
             config: SessionConfig::default(),
             groups: RequestedGroups::default(),
@@ -263,9 +262,9 @@ mod tests {
             "3 kernel events were too large, or too many at once",
             "2 process details were not read in time",
         ];
-        assert_eq!(system_loggers.stopped(7), expected);
-        assert!(system_loggers.stopped(7).is_empty(), "once");
-        assert!(Losses::new(2).messages().is_empty());
+        assert_eq!(system_loggers.take_loss_messages(7), expected);
+        assert!(system_loggers.take_loss_messages(7).is_empty(), "losses are reported once");
+        assert!(CaptureLosses::new(2).messages().is_empty());
     }
 
     #[test]
@@ -275,25 +274,26 @@ mod tests {
         for (link, is_guest) in [(1, true), (2, true), (3, false), (4, true), (5, false)] {
             let claimant = Claimant { uid: 7, is_guest };
             let passed = PassedDescriptors::new(Vec::new(), &janitor);
-            let request =
-                Waiting::Request(ReplyTo { link, request: 0 }, claimant, Box::new(Message::Done), passed);
-            system_loggers.waiting.push_back(request);
+            let (reply_to, message) = (ReplyTo { link, request: 0 }, Box::new(Message::Done));
+            let request = DeferredWork::Request { reply_to, claimant, message, passed };
+            system_loggers.deferred.push_back(request);
         }
-        system_loggers.adjust_later(9);
-        let served = std::iter::from_fn(|| system_loggers.next_waiting()).map(|waiting| match waiting {
-            Waiting::Request(reply_to, ..) => reply_to.link,
-            Waiting::Adjust(id) => id,
-        });
+        system_loggers.defer_adjustment(9);
+        let served =
+            std::iter::from_fn(|| system_loggers.take_next_deferred()).map(|waiting| match waiting {
+                DeferredWork::Request { reply_to, .. } => reply_to.link,
+                DeferredWork::Adjust(id) => id,
+            });
         assert_eq!(served.collect::<Vec<_>>(), [3, 5, 9, 1, 2, 4]);
     }
 
     #[test]
     fn queued_adjustments_are_bounded_by_number_of_sessions() {
         let mut system_loggers = SystemLoggers::with_scope(Scope::Own);
-        (0..100).for_each(|_| system_loggers.adjust_later(7));
-        system_loggers.adjust_later(8);
-        assert_eq!(system_loggers.waiting.len(), 2);
+        (0..100).for_each(|_| system_loggers.defer_adjustment(7));
+        system_loggers.defer_adjustment(8);
+        assert_eq!(system_loggers.deferred.len(), 2);
         system_loggers.forget(7);
-        assert_eq!(system_loggers.waiting.len(), 1);
+        assert_eq!(system_loggers.deferred.len(), 1);
     }
 }

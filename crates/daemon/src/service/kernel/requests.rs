@@ -1,4 +1,4 @@
-//! Requests to running system loggers: other groups, other settings, parts of the kernel, losses.
+//! Requests to running system loggers: changes of groups and settings, system providers, losses.
 
 use traceweir_format::info::GroupMask;
 use traceweir_format::spec::access::Rights;
@@ -10,7 +10,7 @@ use traceweir_session::config::{check_enable_flags, is_system_logger};
 use traceweir_session::info::Settings;
 use traceweir_transport::message::{EnableCode, Message, SessionConfig, SessionRef};
 
-use super::{Enabling, FollowUp, NewSettings, SystemLoggers};
+use super::{FollowUp, NewSettings, SystemLoggers, SystemProviderEnable};
 use crate::error::Refusal;
 use crate::filter;
 use crate::ids::ReplyTo;
@@ -21,7 +21,7 @@ use crate::service::providers::EnableCall;
 use crate::service::sessions::UpdateRequest;
 
 impl SystemLoggers {
-    /// Updates a system logger with new EnableFlags; the rest of the update follows.
+    /// Updates a system logger with new EnableFlags; the other changes of the update follow.
     pub(in crate::service) fn update_groups(
         &mut self,
         core: &mut Core,
@@ -37,12 +37,12 @@ impl SystemLoggers {
         request.before = Some(before);
         let settings = Box::new(core.information.settings(id));
         let follow_up = FollowUp::Update(Box::new(request));
-        self.change(core, registry, NewSettings::Session { id, groups, settings }, follow_up);
+        self.begin_change(core, registry, NewSettings::Session { id, groups, settings }, follow_up);
         Ok(())
     }
 
-    /// Changes a setting of a session that affects what is captured.
-    pub(in crate::service) fn set(
+    /// Changes a setting of a session that affects its capture.
+    pub(in crate::service) fn change_settings(
         &mut self,
         core: &mut Core,
         registry: &mut Registry,
@@ -57,7 +57,12 @@ impl SystemLoggers {
             self.check_changed_groups(core, reply_to, id, &groups)?;
         }
         let settings = Box::new(settings);
-        self.change(core, registry, NewSettings::Session { id, groups, settings }, FollowUp::Done(reply_to));
+        self.begin_change(
+            core,
+            registry,
+            NewSettings::Session { id, groups, settings },
+            FollowUp::Done(reply_to),
+        );
         Ok(())
     }
 
@@ -92,7 +97,7 @@ impl SystemLoggers {
         Ok(())
     }
 
-    /// Enables a part of the kernel for a session, disables it, or requests a rundown.
+    /// Enables or disables a system provider for a session, or requests a rundown.
     pub(in crate::service) fn enable(
         &mut self,
         core: &mut Core,
@@ -114,7 +119,7 @@ impl SystemLoggers {
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
         }
         core.access.check_right(reply_to.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
-        let (params, scope) = filter::resolve(&provider, params)?;
+        let (params, scope) = filter::resolve_filters(&provider, params)?;
         if code == EnableCode::CaptureState {
             core.access.check_kernel_access(reply_to.link, config)?;
             self.run_down(id);
@@ -126,10 +131,10 @@ impl SystemLoggers {
         let before = self.requested_groups(id);
         let groups = before.clone().with_provider(provider, groups);
         self.check_changed_groups(core, reply_to, id, &groups)?;
-        let enabling = is_wanted.then(|| Box::new(Enabling { params, scope, name }));
+        let enabling = is_wanted.then(|| Box::new(SystemProviderEnable { params, scope, name }));
         let settings = Box::new(core.information.settings(id));
         let follow_up = FollowUp::Enabled { reply_to, id, provider, enabling, before };
-        self.change(core, registry, NewSettings::Session { id, groups, settings }, follow_up);
+        self.begin_change(core, registry, NewSettings::Session { id, groups, settings }, follow_up);
         Ok(())
     }
 }

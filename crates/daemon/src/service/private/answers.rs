@@ -1,7 +1,7 @@
 //! Reports of processes about private sessions, combined for the controller.
 //!
 //! ```text
-//!   await_processes ─▶ Pending { waiting, others }
+//!   await_processes ─▶ PendingRequest { waiting, others }
 //!       ──last answer, disconnect, or timeout──▶ conclude ─▶ reply to the controller
 //! ```
 
@@ -11,7 +11,7 @@ use std::time::Duration;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{Message, Properties, SessionConfig};
 
-use super::{OTHERS_WITHIN, Pending, PrivateSession, PrivateSessions, Purpose};
+use super::{OTHER_USERS_TIMEOUT, PendingRequest, PrivateSessionEntry, PrivateSessions, RequestPurpose};
 use crate::error::Refusal;
 use crate::ids::LinkId;
 use crate::log::{log_client, log_warning};
@@ -24,7 +24,7 @@ impl PrivateSessions {
         &mut self,
         core: &mut Core,
         order: u32,
-        mut pending: Pending,
+        mut pending: PendingRequest,
         waiting: BTreeSet<LinkId>,
         within: Option<Duration>,
     ) {
@@ -32,17 +32,18 @@ impl PrivateSessions {
         pending.waiting = waiting;
         pending.deadline = within.map(|within| now + within);
         let private = match &pending.purpose {
-            Purpose::Stop(private) => Some(&**private),
+            RequestPurpose::Stop(private) => Some(&**private),
             _ => self.all.get(&pending.session),
         };
-        let others = private.map(PrivateSession::others).filter(|others| !others.is_empty());
-        pending.others = others.map(|others| (now + OTHERS_WITHIN, others));
+        let others =
+            private.map(PrivateSessionEntry::processes_of_other_users).filter(|others| !others.is_empty());
+        pending.others = others.map(|others| (now + OTHER_USERS_TIMEOUT, others));
         self.pending.insert(order, pending);
         self.conclude_if_answered(core, order);
     }
 
     /// Handles a process's report on an order. Reports of processes that take no part are ignored.
-    pub(in crate::service) fn state_reported(
+    pub(in crate::service) fn handle_state_report(
         &mut self,
         core: &mut Core,
         registry: &Registry,
@@ -55,8 +56,8 @@ impl PrivateSessions {
         let Some(member) = private.members.get_mut(&link) else { return };
         let failure = match outcome {
             Ok(properties) => {
-                // The daemon has the configuration already; this bounds what a process can make it
-                // keep.
+                // The daemon has the configuration already. Dropping it bounds the memory that a
+                // process can use in the daemon.
                 let config = SessionConfig::default();
                 (member.is_running, member.last) = (true, Properties { config, ..properties });
                 None
@@ -86,13 +87,13 @@ impl PrivateSessions {
     }
 
     /// Removes a process that has disconnected from its private sessions.
-    pub(in crate::service) fn provider_left(&mut self, core: &mut Core, link: LinkId) {
+    pub(in crate::service) fn remove_provider(&mut self, core: &mut Core, link: LinkId) {
         for private in self.all.values_mut() {
             private.remove_member(link);
         }
         let mut orders = Vec::new();
         for (order, pending) in &mut self.pending {
-            if let Purpose::Stop(private) = &mut pending.purpose {
+            if let RequestPurpose::Stop(private) = &mut pending.purpose {
                 private.remove_member(link);
             }
             if pending.waiting.remove(&link) {
@@ -106,15 +107,17 @@ impl PrivateSessions {
 
     /// Removes a controller that has disconnected: its requests get no reply, and sessions tied to
     /// it end.
-    pub(in crate::service) fn controller_left(&mut self, core: &mut Core, link: LinkId) {
-        let is_requester = |pending: &Pending| pending.reply_to.is_some_and(|reply_to| reply_to.link == link);
+    pub(in crate::service) fn remove_controller(&mut self, core: &mut Core, link: LinkId) {
+        let is_requester =
+            |pending: &PendingRequest| pending.reply_to.is_some_and(|reply_to| reply_to.link == link);
         // A pending enable is dropped; a start or stop goes on without a reply.
-        self.pending
-            .retain(|_, pending| !(is_requester(pending) && matches!(pending.purpose, Purpose::Enable)));
+        self.pending.retain(|_, pending| {
+            !(is_requester(pending) && matches!(pending.purpose, RequestPurpose::Enable))
+        });
         for pending in self.pending.values_mut() {
             pending.reply_to = pending.reply_to.filter(|reply_to| reply_to.link != link);
         }
-        for id in self.tied_to(link) {
+        for id in self.sessions_tied_to(link) {
             self.stop(core, None, id);
         }
     }
@@ -128,7 +131,7 @@ impl PrivateSessions {
             };
             orders.push(*order);
             let silent = others.iter().filter(|link| pending.waiting.remove(*link)).count();
-            if let (Purpose::Stop(private), 1..) = (&mut pending.purpose, silent) {
+            if let (RequestPurpose::Stop(private), 1..) = (&mut pending.purpose, silent) {
                 log_warning!(
                     "private session {:?}: {silent} processes of other users did not report how it ended",
                     private.config.name
@@ -146,7 +149,7 @@ impl PrivateSessions {
     pub(in crate::service) fn tick(&mut self, core: &mut Core) {
         self.expire_others(core);
         let now = core.turn.now;
-        let is_late = |pending: &Pending| pending.deadline.is_some_and(|deadline| deadline <= now);
+        let is_late = |pending: &PendingRequest| pending.deadline.is_some_and(|deadline| deadline <= now);
         let late: Vec<u32> =
             self.pending.iter().filter(|(_, pending)| is_late(pending)).map(|(order, _)| *order).collect();
         for order in late {
@@ -154,7 +157,7 @@ impl PrivateSessions {
                 let reason = "a process did not answer in time; the request stays in effect";
                 let late = Refusal::new(Status::ERROR_TIMEOUT, reason);
                 // A start succeeds even if a process is slow.
-                let late = Some(late).filter(|_| !matches!(pending.purpose, Purpose::Start));
+                let late = Some(late).filter(|_| !matches!(pending.purpose, RequestPurpose::Start));
                 pending.failure = pending.failure.take().or(late);
                 self.conclude(core, pending);
             }
@@ -170,27 +173,27 @@ impl PrivateSessions {
     }
 
     /// Replies to the controller with the result of a request.
-    pub(super) fn conclude(&mut self, core: &mut Core, pending: Pending) {
-        let Pending { reply_to, session, purpose, succeeded, failure, .. } = pending;
+    pub(super) fn conclude(&mut self, core: &mut Core, pending: PendingRequest) {
+        let PendingRequest { reply_to, session, purpose, succeeded, failure, .. } = pending;
         self.last_used = Some(core.turn.now);
         let properties = match &purpose {
-            Purpose::Stop(private) => Some(private.properties(session)),
+            RequestPurpose::Stop(private) => Some(private.properties(session)),
             _ => self.all.get(&session).map(|private| private.properties(session)),
         };
         let failure = match purpose {
             // A process may refuse while others run the session; if none runs it, there is no
             // session.
-            Purpose::Start if succeeded == 0 && failure.is_some() => {
+            RequestPurpose::Start if succeeded == 0 && failure.is_some() => {
                 self.stop(core, None, session);
                 failure
             }
-            Purpose::Start | Purpose::Query => None,
-            Purpose::Change | Purpose::Enable | Purpose::Stop(_) => failure,
+            RequestPurpose::Start | RequestPurpose::Query => None,
+            RequestPurpose::Change | RequestPurpose::Enable | RequestPurpose::Stop(_) => failure,
         };
         let Some(reply_to) = reply_to else { return };
         match (failure, purpose, properties) {
             (Some(refusal), ..) => core.turn.refuse(reply_to, refusal),
-            (None, Purpose::Enable, _) => core.turn.reply(reply_to, Message::Done),
+            (None, RequestPurpose::Enable, _) => core.turn.reply(reply_to, Message::Done),
             (None, _, Some(properties)) => {
                 core.turn.reply(reply_to, Message::Properties(Box::new(properties)))
             }

@@ -1,5 +1,4 @@
-//! Private sessions that enable a provider by its name, whichever GUID it has registered under that
-//! name.
+//! Private sessions that enable a provider by its name, regardless of the GUID that it registered.
 //!
 //! ```text
 //!   EnableProvider { provider: hash of NAME, name: NAME } of a private session
@@ -22,7 +21,7 @@ use traceweir_format::Guid;
 use traceweir_format::spec::access::Rights;
 use traceweir_transport::message::{EnableCode, EnableParams, Message};
 
-use super::{MAX_GUIDS_BY_NAME, PrivateSession, PrivateSessions};
+use super::{MAX_GUIDS_BY_NAME, PrivateSessionEntry, PrivateSessions};
 use crate::ids::LinkId;
 use crate::log::log_refusal;
 use crate::registry::Registry;
@@ -30,7 +29,7 @@ use crate::service::access::{AccessControl, rights_to_run};
 use crate::service::core::Core;
 use crate::service::providers::EnableOrder;
 
-/// A change of what names enable in a process.
+/// An order to a process that follows from an enable by name.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum OrderByName {
     /// Enable the GUID with the parameters of the name that has this hash.
@@ -50,7 +49,7 @@ impl OrderByName {
     }
 }
 
-impl PrivateSession {
+impl PrivateSessionEntry {
     fn enables_by_name(&self, hash: Guid) -> bool {
         self.enables.get(&hash).is_some_and(|enabled| enabled.is_by_name)
     }
@@ -62,7 +61,7 @@ impl PrivateSession {
         let before = by_name.into_iter().flatten().filter(|(_, hash)| **hash == provider);
         let mut guids: BTreeSet<Guid> = before.map(|(guid, _)| *guid).collect();
         if self.enables_by_name(provider) {
-            guids.extend(registry.guids_named(link, provider));
+            guids.extend(registry.guids_with_name(link, provider));
         }
         guids.insert(provider);
         guids
@@ -71,12 +70,12 @@ impl PrivateSession {
 
 impl PrivateSessions {
     /// Returns the hash of the name by which a session enables a GUID in a process; prefers the
-    /// name that enabled it before, if that still does.
-    fn hash_reaching(
+    /// name that enabled the GUID before.
+    fn find_reaching_hash(
         &self,
         core: &Core,
         registry: &Registry,
-        private: &PrivateSession,
+        private: &PrivateSessionEntry,
         link: LinkId,
         provider: Guid,
     ) -> Option<Guid> {
@@ -84,7 +83,7 @@ impl PrivateSessions {
             return None;
         }
         let before = private.members.get(&link).and_then(|member| member.by_name.get(&provider));
-        let names = registry.names_of_guid(link, provider);
+        let names = registry.name_hashes_of_guid(link, provider);
         let mut reaching = None;
         for hash in names.filter(|hash| private.enables_by_name(*hash)) {
             reaching = Some(hash);
@@ -113,12 +112,11 @@ impl PrivateSessions {
             let Some(private) = self.all.get(&id) else { break };
             let Some(member) = private.members.get(&link) else { break };
             let before = member.by_name.get(&provider).copied();
-            let now = self.hash_reaching(core, registry, private, link, provider);
+            let now = self.find_reaching_hash(core, registry, private, link, provider);
             let is_enabled_itself = private.enables.contains_key(&provider);
             let is_full = before.is_none() && member.by_name.len() >= MAX_GUIDS_BY_NAME;
             if now.is_some() && is_full {
-                // Registrations do not change meanwhile, so a second attempt would find no more
-                // room.
+                // Registrations do not change meanwhile, so a second attempt would not help.
                 let is_first = !std::mem::replace(&mut has_made_room, true);
                 if !(is_first && self.drop_unregistered(registry, id, link, &mut orders)) {
                     left_out = left_out.saturating_add(1);
@@ -153,8 +151,8 @@ impl PrivateSessions {
         orders
     }
 
-    /// Makes room among the GUIDs that a session enables by name in a process by disabling those
-    /// without a registration. Returns whether there were any.
+    /// Disables GUIDs without a registration that a session enables by name in a process. Returns
+    /// whether it disabled any.
     fn drop_unregistered(
         &mut self,
         registry: &Registry,
@@ -168,7 +166,7 @@ impl PrivateSessions {
         let registry = &registry;
         let before = member.by_name.len();
         member.by_name.retain(|guid, _| {
-            let is_registered = registry.numbers_of(link, *guid).next().is_some();
+            let is_registered = registry.registration_numbers(link, *guid).next().is_some();
             if !is_registered && !enables.contains_key(guid) {
                 orders.push(OrderByName::Disable { provider: *guid });
             }
@@ -179,7 +177,7 @@ impl PrivateSessions {
 
     /// Returns the orders for the GUIDs of a process that follow from a call about `provider`,
     /// which may be the hash of their name, or have a name that is enabled.
-    pub(super) fn orders_by_name(
+    pub(super) fn take_orders_by_name(
         &mut self,
         core: &Core,
         registry: &Registry,
@@ -208,16 +206,17 @@ impl PrivateSessions {
         with_params.collect()
     }
 
-    /// Orders a process that has just joined a session to enable what the session enables by name.
+    /// Orders a process that has just joined a session to enable the providers that the session
+    /// enables by name.
     pub(super) fn enable_names_in(&mut self, core: &mut Core, registry: &Registry, id: u64, link: LinkId) {
         let Some(private) = self.all.get(&id) else { return };
         let hashes = private.enables.iter().filter(|(_, enabled)| enabled.is_by_name);
-        let guids = hashes.flat_map(|(hash, _)| registry.guids_named(link, *hash)).collect();
+        let guids = hashes.flat_map(|(hash, _)| registry.guids_with_name(link, *hash)).collect();
         let orders = self.update_by_name(core, registry, id, link, guids, |_, _| false);
-        self.send_by_name(core, id, link, &orders);
+        self.send_orders_by_name(core, id, link, &orders);
     }
 
-    fn send_by_name(&mut self, core: &mut Core, id: u64, link: LinkId, orders: &[OrderByName]) {
+    fn send_orders_by_name(&mut self, core: &mut Core, id: u64, link: LinkId, orders: &[OrderByName]) {
         for order in orders {
             let Some((code, params)) = self.params_for(id, *order, &EnableParams::default()) else {
                 continue;
@@ -254,7 +253,7 @@ impl PrivateSessions {
         let mut links: BTreeSet<LinkId> = BTreeSet::new();
         // The registrations of one process are adjacent.
         let mut last = None;
-        for (link, provider) in registry.registrations_named(hash) {
+        for (link, provider) in registry.registrations_with_name(hash) {
             let is_included = match last {
                 Some((checked, is_included)) if checked == link => is_included,
                 _ => {
@@ -298,7 +297,7 @@ impl PrivateSessions {
             if is_member {
                 let orders =
                     self.update_by_name(core, registry, id, link, BTreeSet::from([provider]), |_, _| false);
-                self.send_by_name(core, id, link, &orders);
+                self.send_orders_by_name(core, id, link, &orders);
             } else {
                 self.join(core, registry, id, link, 0);
             }
@@ -308,17 +307,17 @@ impl PrivateSessions {
 
 /// Returns the rights that the starter of a session lacks to run it for a provider whose GUID
 /// is not the session's.
-fn missing_rights(access: &AccessControl, private: &PrivateSession, provider: Guid) -> Rights {
+fn missing_rights(access: &AccessControl, private: &PrivateSessionEntry, provider: Guid) -> Rights {
     let rights = rights_to_run(&private.config) | Rights::TRACELOG_GUID_ENABLE;
-    access.rules().missing(&private.identity, provider, rights)
+    access.rules().missing_rights(&private.identity, provider, rights)
 }
 
-fn may_run(access: &AccessControl, private: &PrivateSession, provider: Guid) -> bool {
+fn may_run(access: &AccessControl, private: &PrivateSessionEntry, provider: Guid) -> bool {
     missing_rights(access, private, provider).is_empty()
 }
 
 /// Returns whether the starter of a session may run it for a provider, and logs a refusal.
-fn check_may_run(access: &AccessControl, private: &PrivateSession, provider: Guid) -> bool {
+fn check_may_run(access: &AccessControl, private: &PrivateSessionEntry, provider: Guid) -> bool {
     let missing = missing_rights(access, private, provider);
     if !missing.is_empty() {
         let (name, uid) = (&private.config.name, private.starter);

@@ -27,15 +27,15 @@ impl PrivateSessions {
     ) -> Result<(), Refusal> {
         let (uid, private) =
             (core.access.uid(reply_to.link)?, self.all.get(&id).ok_or_else(Refusal::not_running)?);
-        let may = if names_file { uid == 0 } else { !core.access.is_guest(reply_to.link) };
-        if may || uid == private.starter {
+        let is_permitted = if names_file { uid == 0 } else { !core.access.is_guest(reply_to.link) };
+        if is_permitted || uid == private.starter {
             return Ok(());
         }
         let (name, starter) = (&private.config.name, private.starter);
         log_refusal!("uid {uid}: private session {name:?} is that of uid {starter}");
-        let what = if names_file { "gets another file from" } else { "is controlled by" };
+        let action = if names_file { "gets another file from" } else { "is controlled by" };
         let reason = format!(
-            "a private session {what} the user who started it (uid {starter}) and root; start one of your own"
+            "a private session {action} the user who started it (uid {starter}) and root; start one of your own"
         );
         Err(Refusal::new(Status::ERROR_ACCESS_DENIED, reason))
     }

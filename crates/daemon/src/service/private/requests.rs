@@ -1,7 +1,7 @@
 //! Requests of controllers about private sessions, passed on to processes. `answers` handles the
 //! replies.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
@@ -18,21 +18,21 @@ use traceweir_transport::message::{
 
 use super::owner::names_file;
 use super::{
-    ANSWER_WITHIN, Enabled, MAX_ENABLES, Member, Pending, PrivateSession, PrivateSessions, Purpose,
-    resolve_participants,
+    ANSWER_TIMEOUT, EnabledProvider, MAX_ENABLED_PROVIDERS, PendingRequest, PrivateSessionEntry,
+    PrivateSessions, RequestPurpose, SessionMember, resolve_participants,
 };
 use crate::error::Refusal;
 use crate::filter;
 use crate::ids::{LinkId, ReplyTo};
-use crate::limits::{Claimant, MAX_PRIVATES, MAX_PRIVATES_OF_GUEST};
+use crate::limits::{Claimant, MAX_PRIVATE_SESSIONS, MAX_PRIVATE_SESSIONS_OF_GUEST};
 use crate::log::{log_client, log_enable, log_info};
 use crate::logfile::{NamedFiles, PassedDescriptors};
-use crate::registry::{Registry, Target};
+use crate::registry::{EnableTarget, Registry};
 use crate::service::access::rights_to_run;
 use crate::service::core::Core;
-use crate::service::providers::{EnableCall, EnableOrder, verb};
+use crate::service::providers::{EnableCall, EnableOrder, log_verb};
 
-fn invalid(reason: &str) -> Refusal {
+fn invalid_parameter(reason: &str) -> Refusal {
     Refusal::new(Status::ERROR_INVALID_PARAMETER, reason)
 }
 
@@ -51,7 +51,7 @@ impl PrivateSessions {
         let config = Config::for_private(config, cpu::possible())?.properties().clone();
         let name = SessionRef::Name(config.name.clone());
         if has_no_guid {
-            return Err(invalid("the GUID of a private session is that of its provider"));
+            return Err(invalid_parameter("the GUID of a private session is that of its provider"));
         }
         let participants = resolve_participants(&config.guid, &config.filters)?;
         // A name that is the GUID of another session would hide that session.
@@ -59,14 +59,15 @@ impl PrivateSessions {
             return Err(Refusal::name_taken(&config.name));
         }
         self.check_name(&config.name)?;
-        if self.all.len() >= MAX_PRIVATES {
-            let reason = format!("{MAX_PRIVATES} private sessions are running, the limit");
+        if self.all.len() >= MAX_PRIVATE_SESSIONS {
+            let reason = format!("{MAX_PRIVATE_SESSIONS} private sessions are running, the limit");
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
         let owner = core.access.claimant(reply_to.link);
         let owners = self.all.values().map(|private| private.owner);
-        if !owner.has_room(owners, MAX_PRIVATES_OF_GUEST, MAX_PRIVATES) {
-            let reason = format!("you run {MAX_PRIVATES_OF_GUEST} private sessions, the limit for one user");
+        if !owner.is_below_limits(owners, MAX_PRIVATE_SESSIONS_OF_GUEST, MAX_PRIVATE_SESSIONS) {
+            let reason =
+                format!("you run {MAX_PRIVATE_SESSIONS_OF_GUEST} private sessions, the limit for one user");
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
         core.access.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
@@ -74,44 +75,39 @@ impl PrivateSessions {
             core.access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
         let starter = identity.uid;
         let order = self.next_order(owner)?;
-        let id = core.sessions.next_id_with(self.next_logger());
+        let id = core.sessions.next_id_with_logger(self.next_logger_id());
         let tied_to = config.tied.then_some(reply_to.link);
-        let (provider, members, enables) = (config.guid, Default::default(), Default::default());
+        let provider = config.guid;
         log_info!("private session {:?} started by {}", config.name, core.access.peer_name(reply_to.link));
-        let (gone, uncounted) = (Properties::default(), 0);
-        let is_named = false;
-        let private = PrivateSession {
+        let private = PrivateSessionEntry {
             config,
             starter,
             identity,
             owner,
             participants,
-            members,
-            is_named,
-            enables,
+            members: BTreeMap::new(),
+            is_named: false,
+            enables: BTreeMap::new(),
             tied_to,
-            gone,
-            uncounted,
+            gone: Properties::default(),
+            uncounted: 0,
             tracks_binaries: false,
         };
         self.all.insert(id, private);
-        let mut links: Vec<LinkId> =
-            registry.registrations_of(Target::Provider(provider)).into_iter().map(|(link, _)| link).collect();
+        let mut links: Vec<LinkId> = registry
+            .registrations_of_target(EnableTarget::Provider(provider))
+            .into_iter()
+            .map(|(link, _)| link)
+            .collect();
         links.dedup();
         let waiting = links.into_iter().filter(|link| self.join(core, registry, id, *link, order)).collect();
-        let within = Some(ANSWER_WITHIN);
-        self.await_processes(
-            core,
-            order,
-            Pending::new(Some(reply_to), owner, id, Purpose::Start),
-            waiting,
-            within,
-        );
+        let pending = PendingRequest::new(Some(reply_to), owner, id, RequestPurpose::Start);
+        self.await_processes(core, order, pending, waiting, Some(ANSWER_TIMEOUT));
         Ok(())
     }
 
     /// Starts the private sessions of a provider in a process that has just registered it.
-    pub(in crate::service) fn process_registered(
+    pub(in crate::service) fn handle_registration(
         &mut self,
         core: &mut Core,
         registry: &Registry,
@@ -129,7 +125,7 @@ impl PrivateSessions {
     }
 
     /// Lets private sessions reach a registration that has just got its name.
-    pub(in crate::service) fn name_registered(
+    pub(in crate::service) fn handle_new_name(
         &mut self,
         core: &mut Core,
         registry: &Registry,
@@ -142,8 +138,8 @@ impl PrivateSessions {
         }
     }
 
-    /// Starts a session in a process, if the process takes part and does not run it yet; returns
-    /// whether it did.
+    /// Starts a session in a process that takes part and does not run it yet; returns whether it
+    /// was started.
     pub(super) fn join(
         &mut self,
         core: &mut Core,
@@ -174,9 +170,10 @@ impl PrivateSessions {
             return false;
         }
         let is_named = !std::mem::replace(&mut private.is_named, true);
-        let log_file = private.path_for(private.config.log_file.as_deref(), is_named, process.peer.pid);
+        let log_file =
+            private.log_file_of_process(private.config.log_file.as_deref(), is_named, process.peer.pid);
         let has_other_user = process.peer.uid != private.starter;
-        private.members.insert(link, Member { is_named, has_other_user, ..Member::default() });
+        private.members.insert(link, SessionMember { is_named, has_other_user, ..SessionMember::default() });
         let filters = Vec::new();
         let config = SessionConfig { log_file, filters, tied: false, ..private.config.clone() };
         let enables: Vec<_> =
@@ -194,7 +191,6 @@ impl PrivateSessions {
         true
     }
 
-    /// Controls a private session in all its processes.
     pub(in crate::service) fn control(
         &mut self,
         core: &mut Core,
@@ -206,7 +202,9 @@ impl PrivateSessions {
         self.check_owner(core, reply_to, id, names_file(&control))?;
         match control {
             Control::Query => {
-                self.ask_members(core, registry, reply_to, id, Purpose::Query, |_| Control::Query)
+                self.request_from_members(core, registry, reply_to, id, RequestPurpose::Query, |_| {
+                    Control::Query
+                })
             }
             Control::Update(update) => {
                 check_update(&update)?;
@@ -215,17 +213,17 @@ impl PrivateSessions {
                     private.config.flush_timer = update.flush_timer.unwrap_or(private.config.flush_timer);
                     private.config.log_file = update.log_file.clone().or(private.config.log_file.take());
                 }
-                self.ask_members(core, registry, reply_to, id, Purpose::Change, |name| {
+                self.request_from_members(core, registry, reply_to, id, RequestPurpose::Change, |name| {
                     Control::Update(Update { log_file: name(update.log_file.as_deref()), ..update.clone() })
                 })
             }
             Control::Flush { log_file } => {
-                self.ask_members(core, registry, reply_to, id, Purpose::Change, |name| Control::Flush {
-                    log_file: name(log_file.as_deref()),
+                self.request_from_members(core, registry, reply_to, id, RequestPurpose::Change, |name| {
+                    Control::Flush { log_file: name(log_file.as_deref()) }
                 })
             }
             Control::Stop => {
-                // Check before anything is done: a refused stop leaves the session as it was.
+                // Checked first: a refused stop leaves the session unchanged.
                 self.check_pending(core.access.claimant(reply_to.link))?;
                 self.stop(core, Some(reply_to), id);
                 Ok(())
@@ -241,44 +239,39 @@ impl PrivateSessions {
         }
     }
 
-    /// Passes a request on to all processes, each with the name of its own file.
-    fn ask_members(
+    /// Passes a request on to all processes, each with the name of its log file.
+    fn request_from_members(
         &mut self,
         core: &mut Core,
         registry: &Registry,
         reply_to: ReplyTo,
         id: u64,
-        purpose: Purpose,
+        purpose: RequestPurpose,
         make: impl Fn(&dyn Fn(Option<&Path>) -> Option<std::path::PathBuf>) -> Control,
     ) -> Result<(), Refusal> {
         let uid = core.access.uid(reply_to.link)?;
         let claimant = core.access.claimant(reply_to.link);
         let order = self.next_order(claimant)?;
         let Some(private) = self.all.get(&id) else { return Ok(()) };
-        let is_quick = matches!(purpose, Purpose::Query);
-        let within = if is_quick { ANSWER_WITHIN } else { private.within_for_disk() };
+        let is_quick = matches!(purpose, RequestPurpose::Query);
+        let within = if is_quick { ANSWER_TIMEOUT } else { private.disk_timeout() };
         let mut orders = Vec::new();
         for (link, member) in &private.members {
             let pid = registry.processes.get(link).map_or(0, |process| process.peer.pid);
-            let name = |given: Option<&Path>| private.path_for(given, member.is_named, pid);
+            let name = |given: Option<&Path>| private.log_file_of_process(given, member.is_named, pid);
             orders.push((*link, make(&name)));
         }
         let waiting = orders.iter().map(|(link, _)| *link).collect();
         for (link, control) in orders {
             core.turn.send(link, Message::PrivateControl { order, session: id, user: uid, control });
         }
-        self.await_processes(
-            core,
-            order,
-            Pending::new(Some(reply_to), claimant, id, purpose),
-            waiting,
-            Some(within),
-        );
+        let pending = PendingRequest::new(Some(reply_to), claimant, id, purpose);
+        self.await_processes(core, order, pending, waiting, Some(within));
         Ok(())
     }
 
     /// Ends a session in all its processes; no process joins it any more. If `reply_to` is given,
-    /// the caller has checked that there is room for the request.
+    /// the caller has checked that another request may be pending.
     pub(in crate::service) fn stop(&mut self, core: &mut Core, reply_to: Option<ReplyTo>, id: u64) {
         let Some(private) = self.all.remove(&id) else { return };
         let (name, members) = (&private.config.name, private.members.len());
@@ -290,8 +283,8 @@ impl PrivateSessions {
             None => log_info!("private session {name:?} stops in {members} processes"),
         }
         let waiting: BTreeSet<LinkId> = private.members.keys().copied().collect();
-        // Without a requester and with too much under way there is no wait; the processes get the
-        // order nevertheless.
+        // If too many requests are under way, the daemon does not wait for answers; the processes
+        // get the order nevertheless.
         let claimant: Claimant =
             reply_to.map_or(private.owner, |reply_to| core.access.claimant(reply_to.link));
         let order = self.next_order(claimant);
@@ -303,15 +296,10 @@ impl PrivateSessions {
         }
         match (order, reply_to) {
             (Ok(order), _) => {
-                let within = private.within_for_disk();
-                let purpose = Purpose::Stop(Box::new(private));
-                self.await_processes(
-                    core,
-                    order,
-                    Pending::new(reply_to, claimant, id, purpose),
-                    waiting,
-                    Some(within),
-                );
+                let within = private.disk_timeout();
+                let purpose = RequestPurpose::Stop(Box::new(private));
+                let pending = PendingRequest::new(reply_to, claimant, id, purpose);
+                self.await_processes(core, order, pending, waiting, Some(within));
             }
             (Err(refusal), Some(reply_to)) => core.turn.refuse(reply_to, refusal),
             (Err(_), None) => {}
@@ -332,15 +320,17 @@ impl PrivateSessions {
         let EnableCall { provider, code, params, name: called, timeout_ms } = call;
         self.check_owner(core, reply_to, id, false)?;
         if provider.is_null() || params.property & EVENT_ENABLE_PROPERTY_PROVIDER_GROUP != 0 {
-            return Err(invalid("a private session enables providers by their GUID, not groups"));
+            return Err(invalid_parameter("a private session enables providers by their GUID, not groups"));
         }
         core.access.check_right(reply_to.link, provider, Rights::TRACELOG_GUID_ENABLE)?;
         if is_system_provider(&provider) {
-            return Err(invalid("system providers can be enabled only on a system logger"));
+            return Err(invalid_parameter("system providers can be enabled only on a system logger"));
         }
-        let (params, scope) = filter::resolve(&provider, params)?;
+        let (params, scope) = filter::resolve_filters(&provider, params)?;
         if scope.is_some() {
-            return Err(invalid("the processes of a private session are chosen when it is started"));
+            return Err(invalid_parameter(
+                "the processes of a private session are chosen when it is started",
+            ));
         }
         let claimant = core.access.claimant(reply_to.link);
         let order = if timeout_ms == 0 { 0 } else { self.next_order_for(reply_to.link, claimant)? };
@@ -349,8 +339,9 @@ impl PrivateSessions {
         match code {
             EnableCode::Enable => {
                 let is_new = !private.enables.contains_key(&provider);
-                if is_new && private.enables.len() >= MAX_ENABLES {
-                    let reason = format!("a private session enables at most {MAX_ENABLES} providers");
+                if is_new && private.enables.len() >= MAX_ENABLED_PROVIDERS {
+                    let reason =
+                        format!("a private session enables at most {MAX_ENABLED_PROVIDERS} providers");
                     return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
                 }
                 let before = private
@@ -360,7 +351,9 @@ impl PrivateSessions {
                     .filter(|_| called.is_empty());
                 let name = before.unwrap_or(called);
                 is_by_name = provider.is_hash_of(&name);
-                private.enables.insert(provider, Enabled { params: params.clone(), name, is_by_name });
+                private
+                    .enables
+                    .insert(provider, EnabledProvider { params: params.clone(), name, is_by_name });
             }
             EnableCode::Disable => drop(private.enables.remove(&provider)),
             EnableCode::CaptureState => {}
@@ -373,13 +366,13 @@ impl PrivateSessions {
         let members = self.all.get(&id).map(|private| private.members.keys().copied().collect());
         let links: BTreeSet<LinkId> = members.unwrap_or_default();
         let peer = core.access.peer_name(reply_to.link);
-        log_enable!("{peer}, {} {provider} for private session {name:?}", verb(code));
+        log_enable!("{peer}, {} {provider} for private session {name:?}", log_verb(code));
         let call = EnableOrder { session: id, code, params };
         for link in &links {
             let mut orders = Vec::new();
             // Processes that have just joined have been sent all GUIDs.
             if before.contains(link) {
-                orders = self.orders_by_name(core, registry, *link, provider, &call);
+                orders = self.take_orders_by_name(core, registry, *link, provider, &call);
             }
             // A GUID is disabled before its name enables it.
             let (after, first): (Vec<_>, Vec<_>) =
@@ -402,13 +395,8 @@ impl PrivateSessions {
             return Ok(());
         }
         let within = (timeout_ms != u32::MAX).then(|| Duration::from_millis(timeout_ms.into()));
-        self.await_processes(
-            core,
-            order,
-            Pending::new(Some(reply_to), claimant, id, Purpose::Enable),
-            links,
-            within,
-        );
+        let pending = PendingRequest::new(Some(reply_to), claimant, id, RequestPurpose::Enable);
+        self.await_processes(core, order, pending, links, within);
         Ok(())
     }
 }
@@ -417,7 +405,9 @@ impl PrivateSessions {
 fn check_update(update: &Update) -> Result<(), Refusal> {
     let Update { flush_timer: _, maximum_buffers, real_time, log_file: _, enable_flags } = update;
     if maximum_buffers.is_some() || *real_time == Some(true) || enable_flags.is_some_and(|flags| flags != 0) {
-        return Err(invalid("only the log file and the flush timer of a private session can be changed"));
+        return Err(invalid_parameter(
+            "only the log file and the flush timer of a private session can be changed",
+        ));
     }
     Ok(())
 }

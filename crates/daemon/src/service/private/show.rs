@@ -8,9 +8,9 @@ use std::collections::BTreeSet;
 use traceweir_format::Guid;
 use traceweir_transport::message::{EnableEntry, EnableParams, Message, ProviderEntry};
 
-use super::{PrivateSession, PrivateSessions};
+use super::{PrivateSessionEntry, PrivateSessions};
 use crate::ids::{LinkId, ReplyTo};
-use crate::registry::{Registry, Target};
+use crate::registry::{EnableTarget, Registry};
 use crate::service::core::Core;
 
 impl PrivateSessions {
@@ -22,16 +22,17 @@ impl PrivateSessions {
         reply_to: ReplyTo,
         after: Option<(Guid, bool)>,
     ) -> Message {
-        let shown: Vec<(u64, &PrivateSession)> = self.shown_to(core, reply_to);
-        let others: BTreeSet<Target> = shown
+        let shown: Vec<(u64, &PrivateSessionEntry)> = self.sessions_shown_to(core, reply_to);
+        let others: BTreeSet<EnableTarget> = shown
             .iter()
             .flat_map(|(_, private)| private.enables.keys())
-            .map(|guid| Target::Provider(*guid))
+            .map(|guid| EnableTarget::Provider(*guid))
             .collect();
         let entries = registry.providers(after, &others).map(|mut entry| {
             if !entry.is_group {
-                let enables =
-                    shown.iter().filter_map(|(id, private)| self.entry(registry, *id, private, &entry));
+                let enables = shown
+                    .iter()
+                    .filter_map(|(id, private)| self.enable_entry(registry, *id, private, &entry));
                 entry.privates = enables.collect();
             }
             entry
@@ -39,23 +40,23 @@ impl PrivateSessions {
         Message::providers_page(entries)
     }
 
-    fn shown_to(&self, core: &Core, reply_to: ReplyTo) -> Vec<(u64, &PrivateSession)> {
+    fn sessions_shown_to(&self, core: &Core, reply_to: ReplyTo) -> Vec<(u64, &PrivateSessionEntry)> {
         let (uid, sees_all) = (core.access.uid(reply_to.link).ok(), !core.access.is_guest(reply_to.link));
-        let is_shown = |private: &PrivateSession| sees_all || uid == Some(private.starter);
+        let is_shown = |private: &PrivateSessionEntry| sees_all || uid == Some(private.starter);
         self.all.iter().filter(|(_, private)| is_shown(private)).map(|(id, private)| (*id, private)).collect()
     }
 
-    fn entry(
+    fn enable_entry(
         &self,
         registry: &Registry,
         id: u64,
-        private: &PrivateSession,
+        private: &PrivateSessionEntry,
         entry: &ProviderEntry,
     ) -> Option<EnableEntry> {
         let enabled = private.enables.get(&entry.provider)?;
         let EnableParams { level, match_any, match_all, property, ref filters, .. } = enabled.params;
         let registered_in: BTreeSet<LinkId> = registry
-            .registrations_of(Target::Provider(entry.provider))
+            .registrations_of_target(EnableTarget::Provider(entry.provider))
             .into_iter()
             .map(|(link, _)| link)
             .collect();

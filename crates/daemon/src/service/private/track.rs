@@ -3,7 +3,7 @@
 
 use traceweir_format::Guid;
 
-use super::{PrivateSession, PrivateSessions};
+use super::{PrivateSessionEntry, PrivateSessions};
 use crate::error::Refusal;
 use crate::ids::{LinkId, ReplyTo};
 use crate::registry::Registry;
@@ -11,7 +11,7 @@ use crate::service::core::Core;
 
 impl PrivateSessions {
     /// Turns the recording of provider modules in a private session on or off.
-    pub(in crate::service) fn track(
+    pub(in crate::service) fn set_module_tracking(
         &mut self,
         core: &mut Core,
         registry: &Registry,
@@ -43,8 +43,8 @@ impl PrivateSessions {
         }
     }
 
-    /// Asks processes to report the modules of registrations to a session that tracks binaries: of
-    /// all that the session has enabled, of one process, or of one provider.
+    /// Asks processes to report the modules of enabled registrations to a session that tracks
+    /// binaries; `link` and `provider` restrict the request to one process or one provider.
     pub(super) fn request_modules(
         &mut self,
         core: &mut Core,
@@ -64,19 +64,19 @@ impl PrivateSessions {
             .collect();
         let registrations: Vec<(LinkId, Vec<u32>)> = links
             .into_iter()
-            .map(|link| (link, self.enabled_in(registry, private, link, provider)))
+            .map(|link| (link, self.enabled_registrations(registry, private, link, provider)))
             .collect();
         for (link, numbers) in registrations {
             core.turn.request_modules(link, numbers, id);
         }
     }
 
-    /// Returns the numbers of the registrations in a process that a session enables, by their GUID
-    /// or by name: all, or those of one GUID.
-    fn enabled_in(
+    /// Returns the numbers of the registrations in a process that a session enables by GUID or by
+    /// name; `provider` restricts them to one GUID.
+    fn enabled_registrations(
         &self,
         registry: &Registry,
-        private: &PrivateSession,
+        private: &PrivateSessionEntry,
         link: LinkId,
         provider: Option<Guid>,
     ) -> Vec<u32> {
@@ -86,7 +86,7 @@ impl PrivateSessions {
         };
         if let Some(provider) = provider {
             let is_wanted = is_enabled(&provider);
-            return registry.numbers_of(link, provider).filter(|_| is_wanted).collect();
+            return registry.registration_numbers(link, provider).filter(|_| is_wanted).collect();
         }
         let registrations = registry.processes.get(&link).map(|process| &process.registrations);
         let all = registrations.into_iter().flatten();

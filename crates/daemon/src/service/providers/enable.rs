@@ -1,10 +1,9 @@
-//! `EnableProvider`: what a session wants from a provider or a group, now and from later
-//! registrations.
+//! `EnableProvider`: enables of a provider or a group, for existing and later registrations.
 //!
-//! Each call replaces everything that the session wanted from the target before, filters included.
-//! A registration can be the target of three enables of one session: directly, by its name and by
-//! its group. The registry combines them. If the combination wants something, the registration
-//! receives it; if not, a registration that was enabled is disabled.
+//! Each call replaces the session's previous enable of the target, including its filters. A
+//! registration can be the target of three enables of one session: directly, by its name and by its
+//! group. The registry combines them. If an enable remains, the registration receives the
+//! combination; if not, an enabled registration is disabled.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -15,20 +14,20 @@ use traceweir_format::spec::enable::EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
 use traceweir_format::spec::status::Status;
 use traceweir_transport::message::{EnableCode, EnableParams, MAX_PROVIDER_NAME, Message};
 
-use super::Providers;
+use super::ProviderControl;
 use super::regions::send_enable;
-use super::wait::Purpose;
+use super::wait::WaitPurpose;
 use crate::error::Refusal;
-use crate::filter::{self, Scope};
+use crate::filter::{self, ProcessScope};
 use crate::ids::{LinkId, ReplyTo};
 use crate::log::{log_enable, log_refusal};
-use crate::registry::{NameMatch, Process, Target};
+use crate::registry::{EnableTarget, NameMatch, ProviderProcess};
 use crate::service::core::Core;
 
 /// The timeout value that means "wait forever".
-const FOREVER: u32 = u32::MAX;
+const INFINITE_TIMEOUT_MS: u32 = u32::MAX;
 /// Maximum number of enable calls of one controller that wait for processes.
-const MAX_WAITS: usize = 64;
+const MAX_WAITING_CALLS: usize = 64;
 
 /// The parameters of a controller's enable call.
 #[derive(Debug)]
@@ -41,7 +40,7 @@ pub(in crate::service) struct EnableCall {
     pub(in crate::service) timeout_ms: u32,
 }
 
-/// What is sent to registrations for a session.
+/// An enable message for registrations, on behalf of a session.
 #[derive(Debug)]
 pub(in crate::service) struct EnableOrder {
     pub(in crate::service) session: u64,
@@ -63,7 +62,7 @@ impl EnableCall {
     }
 }
 
-impl Providers {
+impl ProviderControl {
     /// Enables or disables a provider, or requests its state, for a session that the caller may
     /// run.
     pub(in crate::service) fn enable(
@@ -76,11 +75,11 @@ impl Providers {
     ) -> Result<(), Refusal> {
         let EnableCall { provider, code, params, name, timeout_ms } = call;
         core.access.check_enable(reply_to.link, provider)?;
-        if self.waits.for_replies_to(reply_to.link).len() >= MAX_WAITS {
+        if self.waits.waits_replying_to(reply_to.link).len() >= MAX_WAITING_CALLS {
             return Err(Refusal::new(Status::ERROR_BUSY, "too many calls of this controller are waiting"));
         }
-        let target = Target::from_call(provider, params.property);
-        let (mut params, scope) = filter::resolve(&provider, params)?;
+        let target = EnableTarget::from_call(provider, params.property);
+        let (mut params, scope) = filter::resolve_filters(&provider, params)?;
         params.property &= !EVENT_ENABLE_PROPERTY_PROVIDER_GROUP;
         let order = EnableOrder { session, code, params };
         let targets = self.select_registrations(core, reply_to.link, target, &name, &order, scope)?;
@@ -95,14 +94,14 @@ impl Providers {
         log_enable!(
             "{}, {} {provider} for session {:?}",
             core.access.peer_name(reply_to.link),
-            verb(code),
+            log_verb(code),
             session_name
         );
         match (wait, failure) {
             (Some(wait), failure) if waiting > 0 => {
                 let deadline = core.turn.now + Duration::from_millis(u64::from(timeout_ms));
-                let deadline = (timeout_ms != FOREVER).then_some(deadline);
-                self.waits.begin(wait, waiting, deadline, Purpose::Answer(reply_to), failure);
+                let deadline = (timeout_ms != INFINITE_TIMEOUT_MS).then_some(deadline);
+                self.waits.begin(wait, waiting, deadline, WaitPurpose::Answer(reply_to), failure);
             }
             (Some(_), Some(failure)) => return Err(failure),
             // A controller that does not wait is not informed of failures.
@@ -111,15 +110,15 @@ impl Providers {
         Ok(())
     }
 
-    /// Stores what the session wants, and returns the registrations that must be informed.
+    /// Stores the enable, and returns the registrations that must receive a message.
     fn select_registrations(
         &mut self,
         core: &mut Core,
         link: LinkId,
-        target: Target,
+        target: EnableTarget,
         name: &str,
         order: &EnableOrder,
-        scope: Scope,
+        scope: ProcessScope,
     ) -> Result<Vec<(LinkId, Vec<u32>)>, Refusal> {
         let &EnableOrder { session, code, ref params } = order;
         Ok(match code {
@@ -132,11 +131,10 @@ impl Providers {
                 for (link, number) in self.registry.registrations_reached(target, session) {
                     self.registry.count_left_out(link, number);
                 }
-                self.reached_registrations(target, session, |_, _| true)
+                self.select_reached(target, session, |_, _| true)
             }
             EnableCode::Disable => {
-                let enabled =
-                    self.reached_registrations(target, session, |_, enabled| enabled.contains(&session));
+                let enabled = self.select_reached(target, session, |_, enabled| enabled.contains(&session));
                 if self.registry.disable(target, session) { enabled } else { Vec::new() }
             }
             EnableCode::CaptureState => {
@@ -144,10 +142,10 @@ impl Providers {
                     let reason = "no process has registered this provider and no session has enabled it";
                     return Err(Refusal::new(Status::ERROR_INVALID_FUNCTION, reason));
                 }
-                let is_asked = |process: &Process, enabled: &BTreeSet<u64>| {
-                    process.is_in(&scope) && enabled.contains(&session)
+                let is_asked = |process: &ProviderProcess, enabled: &BTreeSet<u64>| {
+                    process.is_in_scope(&scope) && enabled.contains(&session)
                 };
-                self.reached_registrations(target, session, is_asked)
+                self.select_reached(target, session, is_asked)
             }
         })
     }
@@ -158,7 +156,7 @@ impl Providers {
         for name_match in matches {
             let NameMatch { link, number, provider, session, ref controller } = name_match;
             let right = Rights::TRACELOG_GUID_ENABLE;
-            let is_permitted = core.access.rules().missing(controller, provider, right).is_empty();
+            let is_permitted = core.access.rules().missing_rights(controller, provider, right).is_empty();
             if !is_permitted {
                 let (name, uid) = (core.access.peer_name(link), controller.uid);
                 log_refusal!(
@@ -175,11 +173,11 @@ impl Providers {
 
     /// Returns the registrations that a session reaches through a target and that pass the test, by
     /// process.
-    pub(in crate::service) fn reached_registrations(
+    pub(in crate::service) fn select_reached(
         &self,
-        target: Target,
+        target: EnableTarget,
         session: u64,
-        test: impl Fn(&Process, &BTreeSet<u64>) -> bool,
+        test: impl Fn(&ProviderProcess, &BTreeSet<u64>) -> bool,
     ) -> Vec<(LinkId, Vec<u32>)> {
         let mut targets: Vec<(LinkId, Vec<u32>)> = Vec::new();
         for (link, number) in self.registry.registrations_reached(target, session) {
@@ -216,7 +214,7 @@ impl Providers {
                 (Some(_), Some(process)) => process.next_order(),
                 _ => 0,
             };
-            self.send_to_alike(core, link, numbers, call, combined, order)?;
+            self.send_combined(core, link, numbers, call, combined, order)?;
             if core.turn.effects.len() > effects_before {
                 last_order = Some(order);
             }
@@ -231,8 +229,8 @@ impl Providers {
         })
     }
 
-    /// Sends an enable call to registrations from which the session wants the same.
-    fn send_to_alike(
+    /// Sends an enable call to registrations that have the same combined parameters.
+    fn send_combined(
         &mut self,
         core: &mut Core,
         link: LinkId,
@@ -266,7 +264,7 @@ impl Providers {
 }
 
 /// Returns the verb for a call in the log.
-pub(in crate::service) fn verb(code: EnableCode) -> &'static str {
+pub(in crate::service) fn log_verb(code: EnableCode) -> &'static str {
     match code {
         EnableCode::Enable => "enables",
         EnableCode::Disable => "disables",

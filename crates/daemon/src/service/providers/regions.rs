@@ -33,25 +33,25 @@ use traceweir_transport::enabled::Enabled;
 use traceweir_transport::map::{check_headroom, check_memory_file};
 use traceweir_transport::message::{EnableCode, EnableParams, Message, PROPERTY_INDEPENDENT};
 
-use super::Providers;
-use super::wait::Purpose;
+use super::ProviderControl;
+use super::wait::WaitPurpose;
 use crate::error::Refusal;
 use crate::ids::{LinkId, ReplyTo};
-use crate::limits::{MAX_CLOSING, MAX_CLOSING_OF_GUESTS, MAX_OFFERED};
+use crate::limits::{MAX_CLOSING_REGIONS, MAX_CLOSING_REGIONS_OF_GUESTS, MAX_OFFERED_REGIONS};
 use crate::log::{log_client, log_refusal};
 use crate::logfile::PassedDescriptors;
 use crate::process;
-use crate::registry::Registry;
+use crate::registry::{PublishedEnable, Registry};
 use crate::service::core::Core;
-use crate::service::sessions::Sessions;
+use crate::service::sessions::SessionTable;
 
 /// How long a process may take to close a region that it no longer needs.
-const DETACH_WITHIN: Duration = Duration::from_secs(10);
+const DETACH_TIMEOUT: Duration = Duration::from_secs(10);
 
-impl Providers {
+impl ProviderControl {
     /// Handles an order that a process could not carry out. Clears the enabled state, so that the
-    /// next enable tries again.
-    pub(in crate::service) fn order_failed(
+    /// next enable is sent again.
+    pub(in crate::service) fn handle_failed_order(
         &mut self,
         core: &mut Core,
         link: LinkId,
@@ -83,7 +83,7 @@ impl Providers {
         // session is closed.
         if registration.is_some() || order == 0 {
             self.registry.clear_enabled(link, registration, session);
-            self.close_unused(core, link, session);
+            self.close_unused_region(core, link, session);
         }
     }
 
@@ -103,7 +103,7 @@ impl Providers {
         if core.access.client(link).is_some_and(|client| core.access.rules().is_guest(&client.peer)) {
             check_headroom(traits.len()).map_err(|e| Refusal::new(e.status(), e.to_string()))?;
         }
-        self.check_joining(core, link, traits)?;
+        self.check_group_right(core, link, traits)?;
         let added = self.registry.register(link, registration, provider, traits, classic);
         if let Err(refusal) = added {
             log_refusal!("{}: {provider} is not registered: {refusal}", core.access.peer_name(link));
@@ -111,7 +111,7 @@ impl Providers {
         }
         self.admit_by_name(core, self.registry.matches_of_registration(link, registration));
         self.registry.count_left_out(link, registration);
-        let sessions = self.registry.wanted_by(link, registration);
+        let sessions = self.registry.sessions_wanting(link, registration);
         self.enable_registration(core, link, registration, sessions);
         Ok(())
     }
@@ -120,7 +120,7 @@ impl Providers {
     pub(in crate::service) fn unregister(&mut self, core: &mut Core, link: LinkId, registration: u32) {
         let Some(removed) = self.registry.unregister(link, registration) else { return };
         for session in removed.sessions {
-            self.close_unused(core, link, session);
+            self.close_unused_region(core, link, session);
         }
     }
 
@@ -141,9 +141,9 @@ impl Providers {
         registration: u32,
         traits: &[u8],
     ) -> Result<(), Refusal> {
-        self.check_joining(core, link, traits)?;
+        self.check_group_right(core, link, traits)?;
         let params_by_session = |registry: &Registry| {
-            let sessions = registry.wanted_by(link, registration).into_iter();
+            let sessions = registry.sessions_wanting(link, registration).into_iter();
             sessions
                 .map(|session| (session, registry.combined_params(link, registration, session)))
                 .collect::<BTreeMap<_, _>>()
@@ -160,7 +160,7 @@ impl Providers {
         Ok(())
     }
 
-    fn check_joining(&self, core: &Core, link: LinkId, traits: &[u8]) -> Result<(), Refusal> {
+    fn check_group_right(&self, core: &Core, link: LinkId, traits: &[u8]) -> Result<(), Refusal> {
         match Traits::parse(traits).ok().and_then(|traits| traits.group()) {
             Some(group) => core.access.check_right(link, group, Rights::TRACELOG_JOIN_GROUP),
             None => Ok(()),
@@ -194,7 +194,7 @@ impl Providers {
         }
         let (mut enabled, mut replaced) = (Vec::new(), BTreeSet::new());
         for number in numbers {
-            let Some(registration) = self.registry.registration(link, *number) else { continue };
+            let Some(registration) = self.registry.registration_mut(link, *number) else { continue };
             if registration.classic {
                 replaced.append(&mut registration.sessions);
             }
@@ -207,13 +207,13 @@ impl Providers {
             core.turn.request_modules(link, enabled, session);
         }
         for other in replaced {
-            self.close_unused(core, link, other);
+            self.close_unused_region(core, link, other);
         }
         Ok(())
     }
 
-    /// Disables those of some registrations that are enabled for a session, and closes the region
-    /// if they were the last ones.
+    /// Disables the given registrations that are enabled for a session, and closes the region if no
+    /// enabled registration is left.
     pub(in crate::service) fn disable_registrations(
         &mut self,
         core: &mut Core,
@@ -226,19 +226,19 @@ impl Providers {
         let registry = &mut self.registry;
         numbers.retain(|number| {
             registry
-                .registration(link, *number)
+                .registration_mut(link, *number)
                 .is_some_and(|registration| registration.sessions.remove(&session))
         });
         if !numbers.is_empty() {
             send_enable(core, link, numbers, session, EnableCode::Disable, params, order);
-            self.close_unused(core, link, session);
+            self.close_unused_region(core, link, session);
         }
     }
 
     /// Stores memory that a process created for a session, after it read in the daemon's folder
     /// that the session enables one of its providers. The memory is used when the registration
     /// comes, if the session still wants it.
-    pub(in crate::service) fn region_offered(
+    pub(in crate::service) fn store_offered_region(
         &mut self,
         core: &mut Core,
         reply_to: ReplyTo,
@@ -256,7 +256,8 @@ impl Providers {
         };
         let is_sound =
             params.check().is_ok() && check_memory_file(memory.as_fd(), params.layout.region_bytes()).is_ok();
-        let has_room = process.offered.len() < MAX_OFFERED && !self.descriptors.is_scarce(&memory, false);
+        let has_room =
+            process.offered.len() < MAX_OFFERED_REGIONS && !self.descriptors.is_reserved(&memory, false);
         if is_sound && has_room && !process.regions.contains_key(&session) {
             process.offered.insert(session, (params, memory));
         } else {
@@ -272,7 +273,7 @@ impl Providers {
         }
     }
 
-    /// Returns what is enabled, for processes that start later; `None` if it has not changed since
+    /// Returns the enables for processes that start later; `None` if they have not changed since
     /// the last call.
     pub(in crate::service) fn changed_enables(&mut self, core: &Core) -> Option<Vec<Enabled>> {
         if !self.registry.take_changed() {
@@ -280,14 +281,14 @@ impl Providers {
         }
         let mut regions = BTreeMap::new();
         let may_name =
-            |controller: &crate::access::Identity| !core.access.rules().is_guest_user(controller.uid);
-        let enabled =
-            self.registry.enabled(may_name).into_iter().filter_map(|(target, name, id, mut params)| {
-                let region =
-                    *regions.entry(id).or_insert_with(|| core.sessions.running_session(id)?.next_region());
-                mark_independent(&core.sessions, id, &mut params);
-                Some(Enabled { target, name, session: id, region: region?, params })
-            });
+            |controller: &crate::access::UserIdentity| !core.access.rules().is_guest_user(controller.uid);
+        let enables = self.registry.published_enables(may_name).into_iter();
+        let enabled = enables.filter_map(|PublishedEnable { target, name, session: id, mut params }| {
+            let region =
+                *regions.entry(id).or_insert_with(|| core.sessions.running_session(id)?.next_region());
+            mark_independent(&core.sessions, id, &mut params);
+            Some(Enabled { target, name, session: id, region: region?, params })
+        });
         Some(enabled.collect())
     }
 
@@ -309,7 +310,7 @@ impl Providers {
         if let Some((params, memory)) = process.offered.remove(&id) {
             // A process that has ended by now is identified by the connection: its id at that time,
             // and its user.
-            let threads = identity.as_ref().map_or(Threads::AsGiven, |_| process::threads_of(pid));
+            let threads = identity.as_ref().map_or(Threads::AsGiven, |_| process::thread_id_recording(pid));
             let has_ended = process.has_ended();
             let identity = identity.clone();
             let identity = identity.unwrap_or_else(|| Identity { user: Some(uid), ..Identity::from(pid) });
@@ -319,7 +320,7 @@ impl Providers {
                     core.turn.send_with(link, Message::Region { session: id, params }, vec![wake]);
                     return Ok(true);
                 }
-                // The process gets a region as any other does; the events it wrote before are lost.
+                // The process gets a new region; the events in the offered memory are lost.
                 Err(e) => {
                     log_client!("session {id:#x}: memory offered by process {pid} is not used: {e}");
                     core.sessions.count_uncounted(id, link);
@@ -330,11 +331,11 @@ impl Providers {
             self.count_ended_process(core, link, id, pid);
             return Ok(false);
         };
-        let refusal = match session.attach(identity, process::threads_of(pid)) {
+        let refusal = match session.attach(identity, process::thread_id_recording(pid)) {
             Ok(attached)
                 if self
                     .descriptors
-                    .is_scarce(&attached.wake, core.access.rules().is_guest(&process.peer)) =>
+                    .is_reserved(&attached.wake, core.access.rules().is_guest(&process.peer)) =>
             {
                 session.detach(attached.source);
                 Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, "too few file descriptors are left")
@@ -364,7 +365,7 @@ impl Providers {
     }
 
     /// Closes the region of a process for a session if none of its registrations is enabled there.
-    fn close_unused(&mut self, core: &mut Core, link: LinkId, session: u64) {
+    fn close_unused_region(&mut self, core: &mut Core, link: LinkId, session: u64) {
         let Some(process) = self.registry.processes.get_mut(&link) else { return };
         if process.has_enabled(session) {
             return;
@@ -374,10 +375,10 @@ impl Providers {
         let closing = process
             .awaited
             .values()
-            .filter(|id| matches!(self.waits.purpose(**id), Some(Purpose::Detach(..))));
-        let is_crowded =
-            core.access.rules().is_guest(&process.peer) && self.waits.closing() >= MAX_CLOSING_OF_GUESTS;
-        if closing.count() >= MAX_CLOSING || is_crowded {
+            .filter(|id| matches!(self.waits.purpose(**id), Some(WaitPurpose::Detach(..))));
+        let is_crowded = core.access.rules().is_guest(&process.peer)
+            && self.waits.closing_count() >= MAX_CLOSING_REGIONS_OF_GUESTS;
+        if closing.count() >= MAX_CLOSING_REGIONS || is_crowded {
             core.sessions.detach(session, source);
         } else {
             let wait = self.waits.next_id();
@@ -386,8 +387,8 @@ impl Providers {
             self.waits.begin(
                 wait,
                 1,
-                Some(core.turn.now + DETACH_WITHIN),
-                Purpose::Detach(session, source),
+                Some(core.turn.now + DETACH_TIMEOUT),
+                WaitPurpose::Detach(session, source),
                 None,
             );
         }
@@ -406,7 +407,7 @@ impl Providers {
 
     /// Removes a process that has disconnected. Its published events are collected; the daemon does
     /// not wait for anything from it.
-    pub(in crate::service) fn disconnected(&mut self, core: &mut Core, link: LinkId) {
+    pub(in crate::service) fn remove_process(&mut self, core: &mut Core, link: LinkId) {
         let Some(process) = self.registry.remove(link) else { return };
         // No registration came for this memory, so its events are lost.
         for session in process.offered.keys() {
@@ -425,7 +426,7 @@ impl Providers {
 }
 
 /// Sets the property bit of an enable that marks its session as independent.
-fn mark_independent(sessions: &Sessions, session: u64, params: &mut EnableParams) {
+fn mark_independent(sessions: &SessionTable, session: u64, params: &mut EnableParams) {
     let config = sessions.session(session).map(|session| session.properties().config);
     let is_independent =
         config.is_some_and(|config| config.log_file_mode & EVENT_TRACE_INDEPENDENT_SESSION_MODE != 0);

@@ -7,12 +7,12 @@
 //! ```
 //!
 //! A controller that waits for its enable gets an error at once. The enable stays in effect and is
-//! carried out when there is room.
+//! carried out when a region can be created.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
-use super::Providers;
+use super::ProviderControl;
 use crate::error::Refusal;
 use crate::ids::LinkId;
 use crate::log::log_client;
@@ -25,19 +25,19 @@ const MAX_PER_TICK: usize = 64;
 
 /// Processes that wait for a region, with the session that the region is for.
 #[derive(Debug, Default)]
-pub(super) struct Unserved {
+pub(super) struct UnservedProcesses {
     all: BTreeSet<(LinkId, u64)>,
     next_attempt: Option<Instant>,
 }
 
-impl Unserved {
+impl UnservedProcesses {
     /// Returns when the next attempt is due.
     pub(in crate::service) fn deadline(&self) -> Option<Instant> {
         self.next_attempt
     }
 }
 
-impl Providers {
+impl ProviderControl {
     /// Records that a process gets no region for a session.
     pub(in crate::service) fn add_unserved(
         &mut self,
@@ -55,7 +55,7 @@ impl Providers {
         self.unserved.next_attempt.get_or_insert(core.turn.now + RETRY_DELAY);
     }
 
-    /// Retries the processes, as far as there is room now.
+    /// Retries processes until a region cannot be created.
     pub(in crate::service) fn retry_unserved(&mut self, core: &mut Core) {
         let now = core.turn.now;
         if self.unserved.next_attempt.is_none_or(|at| now < at) {
@@ -63,7 +63,7 @@ impl Providers {
         }
         let batch: Vec<(LinkId, u64)> = self.unserved.all.iter().copied().take(MAX_PER_TICK).collect();
         for (link, session) in batch {
-            if !self.serve(core, link, session) {
+            if !self.enable_missing(core, link, session) {
                 break;
             }
             self.unserved.all.remove(&(link, session));
@@ -71,9 +71,9 @@ impl Providers {
         self.unserved.next_attempt = (!self.unserved.all.is_empty()).then(|| now + RETRY_DELAY);
     }
 
-    /// Enables what a session wants from a process, which may be nothing by now; returns `false` if
-    /// there is still no region.
-    fn serve(&mut self, core: &mut Core, link: LinkId, session: u64) -> bool {
+    /// Enables the registrations that a session wants in a process, if any are left; returns
+    /// `false` if there is still no region.
+    fn enable_missing(&mut self, core: &mut Core, link: LinkId, session: u64) -> bool {
         let missing = self.registry.missing_registrations(link, session);
         let groups = self.registry.group_by_params(link, &missing, session).into_iter();
         let mut groups = groups.filter_map(|(params, numbers)| Some((params?, numbers)));

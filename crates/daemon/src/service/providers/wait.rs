@@ -7,8 +7,8 @@
 //!   Failed { order }     ─▶ the wait of that order ─▶ set_failure(wait): the reply reports it
 //!   Ack { order }        ─▶ all awaited up to it ─▶ acknowledge(wait) ─▶ the last one: purpose
 //!   process disconnected ─▶ all it is awaited for ─▶ acknowledge(wait)
-//!   deadline             ─▶ expired(now) ─▶ the purpose is carried out without the rest
-//!   controller gone      ─▶ for_replies_to(link) ─▶ removed
+//!   deadline             ─▶ expired_waits(now) ─▶ the purpose is carried out anyway
+//!   controller gone      ─▶ waits_replying_to(link) ─▶ removed
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,7 @@ use crate::ids::{LinkId, ReplyTo};
 
 /// The action that follows when a wait ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(super) enum WaitPurpose {
     /// Reply to the controller: done, or timed out.
     Answer(ReplyTo),
     /// Stop the session, since its processes no longer write.
@@ -31,10 +31,10 @@ pub(super) enum Purpose {
 }
 
 #[derive(Debug)]
-struct Wait {
+struct AcknowledgementWait {
     missing: usize,
     deadline: Option<Instant>,
-    purpose: Purpose,
+    purpose: WaitPurpose,
     failure: Option<Refusal>,
 }
 
@@ -42,7 +42,7 @@ struct Wait {
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     last: u64,
-    all: BTreeMap<u64, Wait>,
+    all: BTreeMap<u64, AcknowledgementWait>,
     deadlines: BTreeSet<(Instant, u64)>,
     /// Number of waits for regions to be closed.
     closing: usize,
@@ -51,7 +51,6 @@ pub(super) struct Waits {
 }
 
 impl Waits {
-    /// Returns an id for a new wait.
     pub(super) fn next_id(&mut self) -> u64 {
         self.last += 1;
         self.last
@@ -64,16 +63,16 @@ impl Waits {
         id: u64,
         missing: usize,
         deadline: Option<Instant>,
-        purpose: Purpose,
+        purpose: WaitPurpose,
         failure: Option<Refusal>,
     ) {
         self.deadlines.extend(deadline.map(|at| (at, id)));
-        self.closing += usize::from(matches!(purpose, Purpose::Detach(..)));
-        self.all.insert(id, Wait { missing, deadline, purpose, failure });
+        self.closing += usize::from(matches!(purpose, WaitPurpose::Detach(..)));
+        self.all.insert(id, AcknowledgementWait { missing, deadline, purpose, failure });
     }
 
     /// Returns the number of regions that are waiting to be closed.
-    pub(super) fn closing(&self) -> usize {
+    pub(super) fn closing_count(&self) -> usize {
         self.closing
     }
 
@@ -100,8 +99,8 @@ impl Waits {
         self.all.get(&id)?.failure.clone()
     }
 
-    /// Counts one acknowledgement; returns the purpose if it was the last missing one.
-    pub(super) fn acknowledge(&mut self, id: u64) -> Option<Purpose> {
+    /// Counts one acknowledgement; returns the purpose if no acknowledgement is missing any more.
+    pub(super) fn acknowledge(&mut self, id: u64) -> Option<WaitPurpose> {
         let wait = self.all.get_mut(&id)?;
         wait.missing = wait.missing.saturating_sub(1);
         if wait.missing > 0 {
@@ -110,29 +109,28 @@ impl Waits {
         self.remove(id)
     }
 
-    pub(super) fn purpose(&self, id: u64) -> Option<Purpose> {
+    pub(super) fn purpose(&self, id: u64) -> Option<WaitPurpose> {
         self.all.get(&id).map(|wait| wait.purpose)
     }
 
     /// Returns the waits whose deadline has passed.
-    pub(super) fn expired(&self, now: Instant) -> Vec<u64> {
+    pub(super) fn expired_waits(&self, now: Instant) -> Vec<u64> {
         self.deadlines.range(..=(now, u64::MAX)).map(|(_, id)| *id).collect()
     }
 
     /// Returns the waits whose reply goes to a connection.
-    pub(super) fn for_replies_to(&self, link: LinkId) -> Vec<u64> {
-        self.matching(|wait| matches!(wait.purpose, Purpose::Answer(reply_to) if reply_to.link == link))
+    pub(super) fn waits_replying_to(&self, link: LinkId) -> Vec<u64> {
+        self.matching(|wait| matches!(wait.purpose, WaitPurpose::Answer(reply_to) if reply_to.link == link))
     }
 
-    fn matching(&self, test: impl Fn(&Wait) -> bool) -> Vec<u64> {
+    fn matching(&self, test: impl Fn(&AcknowledgementWait) -> bool) -> Vec<u64> {
         self.all.iter().filter(|(_, wait)| test(wait)).map(|(id, _)| *id).collect()
     }
 
-    /// Removes a wait; returns its purpose.
-    pub(super) fn remove(&mut self, id: u64) -> Option<Purpose> {
+    pub(super) fn remove(&mut self, id: u64) -> Option<WaitPurpose> {
         self.links.remove(&id);
         let wait = self.all.remove(&id)?;
-        self.closing -= usize::from(matches!(wait.purpose, Purpose::Detach(..)));
+        self.closing -= usize::from(matches!(wait.purpose, WaitPurpose::Detach(..)));
         if let Some(at) = wait.deadline {
             self.deadlines.remove(&(at, id));
         }
@@ -154,22 +152,22 @@ mod tests {
         let mut waits = Waits::default();
         let now = Instant::now();
         let (a, b) = (waits.next_id(), waits.next_id());
-        waits.begin(a, 2, None, Purpose::Stop(1), None);
-        waits.begin(b, 1, Some(now + Duration::from_secs(5)), Purpose::Stop(2), None);
+        waits.begin(a, 2, None, WaitPurpose::Stop(1), None);
+        waits.begin(b, 1, Some(now + Duration::from_secs(5)), WaitPurpose::Stop(2), None);
         assert_eq!(waits.acknowledge(a), None);
-        assert_eq!(waits.acknowledge(a), Some(Purpose::Stop(1)));
-        assert_eq!(waits.acknowledge(a), None, "already ended");
-        assert_eq!(waits.expired(now), []);
+        assert_eq!(waits.acknowledge(a), Some(WaitPurpose::Stop(1)));
+        assert_eq!(waits.acknowledge(a), None, "the wait has ended");
+        assert_eq!(waits.expired_waits(now), []);
         assert_eq!(waits.deadline(), Some(now + Duration::from_secs(5)));
-        assert_eq!(waits.expired(now + Duration::from_secs(5)), [b]);
-        assert_eq!(waits.remove(b), Some(Purpose::Stop(2)));
+        assert_eq!(waits.expired_waits(now + Duration::from_secs(5)), [b]);
+        assert_eq!(waits.remove(b), Some(WaitPurpose::Stop(2)));
         assert_eq!(waits.deadline(), None);
-        assert_eq!(waits.acknowledge(b), None, "too late");
-        waits.begin(7, 2, None, Purpose::Detach(1, SourceId(1)), None);
+        assert_eq!(waits.acknowledge(b), None, "the wait has expired");
+        waits.begin(7, 2, None, WaitPurpose::Detach(1, SourceId(1)), None);
         waits.add_link(7, 30);
         waits.add_link(7, 31);
-        assert_eq!((waits.closing(), waits.links(7)), (1, &[30, 31][..]));
-        assert_eq!(waits.remove(7), Some(Purpose::Detach(1, SourceId(1))));
-        assert_eq!((waits.closing(), waits.links(7), waits.links(8)), (0, &[][..], &[][..]));
+        assert_eq!((waits.closing_count(), waits.links(7)), (1, &[30, 31][..]));
+        assert_eq!(waits.remove(7), Some(WaitPurpose::Detach(1, SourceId(1))));
+        assert_eq!((waits.closing_count(), waits.links(7), waits.links(8)), (0, &[][..], &[][..]));
     }
 }

@@ -6,7 +6,7 @@
 //!   50     24      24, 87      87, 4201   5      1314         87, 50  50         87
 //!       ─▶ kept, and carried out
 //!
-//!   10 disallow list   ─▶ registry; registrations of enabled groups receive what is wanted now
+//!   10 disallow list   ─▶ registry; registrations of enabled groups receive their new parameters
 //!   16 periodic state  ─▶ tick, every so many seconds ─▶ Enable (capture state), to registrations
 //!                         that the session has enabled
 //!   18 binary tracking ─▶ ReportModules, to enabled registrations and after each later enable
@@ -15,7 +15,7 @@
 //!   others             ─▶ kept
 //! ```
 //!
-//! The published order of checks holds: each check is made when all before it have passed. A
+//! The checks run in the published order; the first failing check decides. A
 //! request that fails changes nothing.
 
 use traceweir_format::info::{Branches, Query, Set, StackCaching};
@@ -29,16 +29,16 @@ use traceweir_transport::message::{EnableCode, EnableParams, Message, SessionCon
 use crate::error::Refusal;
 use crate::ids::ReplyTo;
 use crate::log::log_client;
-use crate::registry::Target;
+use crate::registry::EnableTarget;
 use crate::service::Service;
 use crate::service::access::rights_to_run;
 use crate::service::core::Core;
-use crate::service::info::{check_kind, not_done, refusal};
+use crate::service::info::{check_kind, log_if_unsupported, refuse_malformed};
 use crate::service::kernel::{FollowUp, NewSettings, is_kernel_provider, only_for_system_loggers};
 use crate::service::providers::EnableOrder;
 
 /// Maximum size in bytes of the stack cache of a session that a guest has started.
-const MAX_CACHE_OF_GUEST: u32 = 1 << 20;
+const MAX_GUEST_CACHE_BYTES: u32 = 1 << 20;
 
 impl Service {
     /// Sets information of a session, or of the system.
@@ -51,13 +51,18 @@ impl Service {
     ) -> Result<(), Refusal> {
         let set = read_set(class, Some(data), data.len(), || self.core.information.machine())?;
         match set.class().rules().about {
-            About::Session => self.set_of_session(reply_to, session, &set),
-            About::System | About::Anything => self.set_of_system(reply_to, session, &set),
+            About::Session => self.set_session_information(reply_to, session, &set),
+            About::System | About::Anything => self.set_system_information(reply_to, session, &set),
         }
     }
 
-    fn set_of_system(&mut self, reply_to: ReplyTo, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
-        check_nothing(session)?;
+    fn set_system_information(
+        &mut self,
+        reply_to: ReplyTo,
+        session: &SessionRef,
+        set: &Set,
+    ) -> Result<(), Refusal> {
+        check_no_session(session)?;
         let (current, machine) = self.core.information.system_and_machine();
         let mut system = current.clone();
         let done = system.set(set, machine);
@@ -67,9 +72,9 @@ impl Service {
             return Ok(());
         }
         self.core.access.check_profiling(reply_to.link)?;
-        done.map_err(|e| not_done(set.class(), e.into()))?;
+        done.map_err(|e| log_if_unsupported(set.class(), e.into()))?;
         log_client!("{} is set by {}", set.class().name(), self.core.access.peer_name(reply_to.link));
-        self.system_loggers.change(
+        self.system_loggers.begin_change(
             &mut self.core,
             &mut self.providers.registry,
             NewSettings::System(system),
@@ -78,16 +83,29 @@ impl Service {
         Ok(())
     }
 
-    fn set_of_session(&mut self, reply_to: ReplyTo, session: &SessionRef, set: &Set) -> Result<(), Refusal> {
+    fn set_session_information(
+        &mut self,
+        reply_to: ReplyTo,
+        session: &SessionRef,
+        set: &Set,
+    ) -> Result<(), Refusal> {
         if let (Set::ProviderBinaryTracking(on), Some(private)) = (set, self.find_private(session)) {
-            self.private_sessions.track(&mut self.core, &self.providers.registry, reply_to, private, *on)?;
+            self.private_sessions.set_module_tracking(
+                &mut self.core,
+                &self.providers.registry,
+                reply_to,
+                private,
+                *on,
+            )?;
             self.core.turn.reply(reply_to, Message::Done);
             return Ok(());
         }
         let class = set.class();
-        let (id, config) = self.session_to_set(reply_to, session, class)?;
+        let (id, config) = self.find_session_to_set(reply_to, session, class)?;
         let mut settings = self.core.information.settings(id);
-        settings.set(set, self.core.information.machine()).map_err(|e| not_done(class, e.into()))?;
+        settings
+            .set(set, self.core.information.machine())
+            .map_err(|e| log_if_unsupported(class, e.into()))?;
         if let Set::PeriodicCaptureState(Some(periodic)) = set {
             if periodic.providers.iter().any(is_kernel_provider) {
                 if !is_system_logger(&config) {
@@ -100,29 +118,19 @@ impl Service {
                 .iter()
                 .try_for_each(|provider| self.core.access.check_enable(reply_to.link, *provider))?;
         }
+        let mask = if let Set::SystemTraceEnableFlags(mask) = set { Some(*mask) } else { None };
         match set {
-            Set::SystemTraceEnableFlags(mask) => self.system_loggers.set(
-                &mut self.core,
-                &mut self.providers.registry,
-                reply_to,
-                id,
-                Some(*mask),
-                settings,
-            ),
-            Set::StackTracing(_)
+            Set::SystemTraceEnableFlags(_)
+            | Set::StackTracing(_)
             | Set::ContextRegister { .. }
             | Set::PmcEventList(_)
-            | Set::PmcCounterList(_) => self.system_loggers.set(
-                &mut self.core,
-                &mut self.providers.registry,
-                reply_to,
-                id,
-                None,
-                settings,
-            ),
+            | Set::PmcCounterList(_) => {
+                let registry = &mut self.providers.registry;
+                self.system_loggers.change_settings(&mut self.core, registry, reply_to, id, mask, settings)
+            }
             set => {
-                self.core.information.keep(id, settings);
-                self.carry_out(id, set, &config);
+                self.core.information.store_settings(id, settings);
+                self.apply_setting(id, set, &config);
                 self.core.turn.reply(reply_to, Message::Done);
                 Ok(())
             }
@@ -139,27 +147,26 @@ impl Service {
         events: &[u8],
     ) -> Result<(), Refusal> {
         let class = InfoClass::TraceLbrEventListInfo;
-        let branches = Branches::from_bytes(configuration, events).map_err(refusal)?;
-        let (id, config) = self.session_to_set(reply_to, session, class)?;
+        let branches = Branches::from_bytes(configuration, events).map_err(refuse_malformed)?;
+        let (id, config) = self.find_session_to_set(reply_to, session, class)?;
         let mut settings = self.core.information.settings(id);
         let done = settings.set_branches(&branches, self.core.information.machine());
-        done.map_err(|e| not_done(class, e.into()))?;
-        self.core.information.keep(id, settings);
+        done.map_err(|e| log_if_unsupported(class, e.into()))?;
+        self.core.information.store_settings(id, settings);
         log_no_effect(&config, class);
         self.core.turn.reply(reply_to, Message::Done);
         Ok(())
     }
 
-    /// Finds the session, if the peer may set this class and the session is of a kind that supports
-    /// it.
-    fn session_to_set(
+    /// Finds a session that supports this class, and checks that the peer may set it.
+    fn find_session_to_set(
         &self,
         reply_to: ReplyTo,
         session: &SessionRef,
         class: InfoClass,
     ) -> Result<(u64, SessionConfig), Refusal> {
         let rules = class.rules();
-        let (id, config) = self.session_of(reply_to, session, class, rules.is_privileged)?;
+        let (id, config) = self.find_session(reply_to, session, class, rules.is_privileged)?;
         self.core.access.check_right(reply_to.link, config.guid, rights_to_run(&config))?;
         if rules.is_privileged {
             self.core.access.check_profiling(reply_to.link)?;
@@ -168,7 +175,7 @@ impl Service {
         Ok((id, config))
     }
 
-    fn carry_out(&mut self, session: u64, set: &Set, config: &SessionConfig) {
+    fn apply_setting(&mut self, session: u64, set: &Set, config: &SessionConfig) {
         match set {
             Set::DisallowList(providers) => {
                 let order =
@@ -179,10 +186,10 @@ impl Service {
                 }
             }
             Set::PeriodicCaptureState(periodic) => {
-                self.core.information.repeat(session, periodic.as_ref(), self.core.turn.now);
+                self.core.information.set_periodic_capture(session, periodic.as_ref(), self.core.turn.now);
             }
             Set::ProviderBinaryTracking(true) => {
-                for (link, numbers) in self.providers.registry.enabled_for(session) {
+                for (link, numbers) in self.providers.registry.enabled_registrations_of_session(session) {
                     self.core.turn.request_modules(link, numbers, session);
                 }
             }
@@ -190,21 +197,21 @@ impl Service {
             // Later enables no longer ask for modules; there is nothing to undo.
             Set::ProviderBinaryTracking(false) => {}
             Set::LbrConfiguration(_) | Set::LbrEventList(_) => log_no_effect(config, set.class()),
-            // Applied by the kernel, refused, or of the system: these do not get here.
+            // Handled elsewhere: by the kernel capture, as settings of the system, or refused.
             Set::SystemTraceEnableFlags(_) | Set::StackTracing(_) | Set::ContextRegister { .. } => {}
             Set::PmcEventList(_) | Set::PmcCounterList(_) => {}
             Set::CutPeriodicCaptureState | Set::SampledProfileInterval(_) | Set::ProfileSourceConfig(_) => {}
         }
     }
 
-    /// Turns the storing of equal stacks only once on or off in a session. Guests may have many
-    /// sessions, so their caches are small.
+    /// Turns the cache of equal stacks of a session on or off. Guests may have many sessions, so
+    /// their caches are small.
     fn cache_stacks(&mut self, id: u64) {
         let is_guests = self.core.sessions.get_mut(id).is_some_and(|entry| entry.owner.is_guest);
         let (cache, scope) = self.core.information.settings(id).stack_cache();
-        let most = if is_guests { MAX_CACHE_OF_GUEST } else { u32::MAX };
+        let max_bytes = if is_guests { MAX_GUEST_CACHE_BYTES } else { u32::MAX };
         if let Some(session) = self.core.sessions.running_session(id) {
-            let cache = cache.map(|caching| StackCaching { bytes: caching.bytes.min(most), ..caching });
+            let cache = cache.map(|caching| StackCaching { bytes: caching.bytes.min(max_bytes), ..caching });
             session.cache_stacks(cache, scope);
         }
     }
@@ -217,11 +224,10 @@ impl Service {
                     self.system_loggers.run_down(session);
                     continue;
                 }
-                let targets = self.providers.reached_registrations(
-                    Target::Provider(provider),
-                    session,
-                    |_, enabled| enabled.contains(&session),
-                );
+                let targets =
+                    self.providers.select_reached(EnableTarget::Provider(provider), session, |_, enabled| {
+                        enabled.contains(&session)
+                    });
                 let (code, params) = (EnableCode::CaptureState, EnableParams::default());
                 let order = EnableOrder { session, code, params };
                 for (link, numbers) in targets {
@@ -240,20 +246,20 @@ impl Service {
         class: u32,
         input: u32,
     ) -> Result<(), Refusal> {
-        let query = Query::new(class, input).map_err(refusal)?;
+        let query = Query::new(class, input).map_err(refuse_malformed)?;
         let answer = match query.class().rules().about {
             About::Session => {
-                let (id, config) = self.session_of(reply_to, session, query.class(), false)?;
+                let (id, config) = self.find_session(reply_to, session, query.class(), false)?;
                 self.core.access.check_right(reply_to.link, config.guid, Rights::WMIGUID_QUERY)?;
-                self.core.information.answer_of_session(&self.core.sessions, id, &config, query)?
+                self.core.information.answer_about_session(&self.core.sessions, id, &config, query)?
             }
             about => {
                 if about == About::System {
-                    check_nothing(session)?;
+                    check_no_session(session)?;
                 }
                 let Core { access, sessions, information, .. } = &self.core;
-                let shown = || sessions.shown_to(access, reply_to.link);
-                information.answer_of_system(sessions, shown, query)?
+                let shown = || sessions.sessions_shown_to(access, reply_to.link);
+                information.answer_about_system(sessions, shown, query)?
             }
         };
         self.core.turn.reply(reply_to, Message::Information { data: answer.to_bytes() });
@@ -262,7 +268,7 @@ impl Service {
 
     /// Finds a running session that is not private. For a private session the error is a missing
     /// right or privilege, or else that the class is not supported there.
-    fn session_of(
+    fn find_session(
         &self,
         reply_to: ReplyTo,
         session: &SessionRef,
@@ -290,7 +296,7 @@ fn log_no_effect(config: &SessionConfig, class: InfoClass) {
     );
 }
 
-fn check_nothing(session: &SessionRef) -> Result<(), Refusal> {
+fn check_no_session(session: &SessionRef) -> Result<(), Refusal> {
     if session.is_nothing() {
         return Ok(());
     }

@@ -7,18 +7,18 @@ use traceweir_format::spec::status::Status;
 use traceweir_session::OpenedConsumer;
 use traceweir_transport::message::{Message, SessionRef};
 
-use super::Sessions;
+use super::SessionTable;
 use crate::error::Refusal;
 use crate::ids::ReplyTo;
 use crate::service::access::{AccessControl, ConsumerState};
-use crate::service::notice::Notice;
-use crate::service::turn::Turn;
+use crate::service::notice::ThreadNotice;
+use crate::service::turn::ServiceTurn;
 
-impl Sessions {
+impl SessionTable {
     /// Requests a queue from the session; the reply follows when the queue exists.
     pub(in crate::service) fn open_consumer(
         &self,
-        turn: &Turn,
+        turn: &ServiceTurn,
         access: &mut AccessControl,
         reply_to: ReplyTo,
         session: &SessionRef,
@@ -37,15 +37,16 @@ impl Sessions {
         }
         client.consumer_state = ConsumerState::Opening;
         session.open_consumer(
-            turn.promise(move |outcome| Notice::ConsumerOpened { id, reply_to, outcome }).into_callback(),
+            turn.promise(move |outcome| ThreadNotice::ConsumerOpened { id, reply_to, outcome })
+                .into_callback(),
         );
         Ok(())
     }
 
-    /// Sends a consumer its queue, or the reason why there is none.
-    pub(in crate::service) fn consumer_opened(
+    /// Sends a consumer its queue, or the reason why it gets no queue.
+    pub(in crate::service) fn handle_opened_consumer(
         &self,
-        turn: &mut Turn,
+        turn: &mut ServiceTurn,
         access: &mut AccessControl,
         id: u64,
         reply_to: ReplyTo,
@@ -73,7 +74,7 @@ impl Sessions {
             properties: Box::new(session.properties()),
             slots: live.slots,
             buffer_bytes: live.buffer_bytes,
-            header: valid_part(live.header),
+            header: truncate_to_valid_bytes(live.header),
         };
         let ends = live.ends;
         turn.reply_with(reply_to, message, vec![ends.queue, ends.cursor, ends.signal]);
@@ -89,8 +90,8 @@ impl Sessions {
     }
 }
 
-/// Cuts the unused rest off a header buffer, which could exceed the size of a message.
-fn valid_part(mut buffer: Vec<u8>) -> Vec<u8> {
+/// Removes the unused end of a header buffer, which could exceed the size of a message.
+fn truncate_to_valid_bytes(mut buffer: Vec<u8>) -> Vec<u8> {
     if let Some(head) = buffer.first_chunk::<HEADER_SIZE>() {
         buffer.truncate(BufferHeader::parse(head).valid_bytes(buffer.len()));
     }

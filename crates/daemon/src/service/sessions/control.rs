@@ -16,21 +16,20 @@ use traceweir_transport::message::{
     Control, Message, Properties, ProviderEntry, SessionConfig, SessionRef, Update,
 };
 
-use super::Sessions;
+use super::SessionTable;
 use crate::error::Refusal;
 use crate::ids::{LinkId, ReplyTo};
 use crate::kernel::RequestedGroups;
-use crate::logfile::{Claim, NamedFiles, OpenedFiles, PassedDescriptors, Terms, next_file};
+use crate::logfile::{FileClaim, FileTerms, NamedFiles, OpenedFiles, PassedDescriptors, next_file};
 use crate::service::access::{AccessControl, rights_for, rights_to_run};
-use crate::service::notice::{Notice, Promise, spawn_file_thread};
-use crate::service::turn::Turn;
+use crate::service::notice::{NoticePromise, ThreadNotice, spawn_file_thread};
+use crate::service::turn::ServiceTurn;
 
 /// Maximum number of updates and flushes of one session under way.
 const MAX_CHANGES: usize = 64;
 /// The refusal for a flush to a file of a session that is not a flight recorder.
 const NO_SNAPSHOT: &str = "only a flight recorder writes snapshots";
 
-/// An update of a session.
 pub(in crate::service) struct UpdateRequest {
     pub(in crate::service) reply_to: ReplyTo,
     pub(in crate::service) id: u64,
@@ -52,8 +51,8 @@ fn shows_events(control: &Control) -> bool {
     }
 }
 
-impl Sessions {
-    /// Checks that a controller may do this to a session.
+impl SessionTable {
+    /// Checks that a controller may make this request for a session.
     pub(in crate::service) fn check_control(
         &self,
         access: &AccessControl,
@@ -90,7 +89,7 @@ impl Sessions {
     /// Replies with the properties of a session.
     pub(in crate::service) fn query(
         &self,
-        turn: &mut Turn,
+        turn: &mut ServiceTurn,
         reply_to: ReplyTo,
         session: &SessionRef,
     ) -> Result<(), Refusal> {
@@ -103,7 +102,7 @@ impl Sessions {
     /// Replies with the final properties of a session that has ended.
     pub(in crate::service) fn query_outcome(
         &self,
-        turn: &mut Turn,
+        turn: &mut ServiceTurn,
         reply_to: ReplyTo,
         session: &SessionRef,
     ) -> Result<(), Refusal> {
@@ -115,7 +114,7 @@ impl Sessions {
     /// Carries out a change that needs no file.
     pub(in crate::service) fn change(
         &mut self,
-        turn: &Turn,
+        turn: &ServiceTurn,
         reply_to: ReplyTo,
         session: &SessionRef,
         change: impl FnOnce(&Session, Done<Properties>),
@@ -135,7 +134,7 @@ impl Sessions {
     /// Updates everything except the kernel events.
     pub(in crate::service) fn update(
         &mut self,
-        turn: &Turn,
+        turn: &ServiceTurn,
         access: &AccessControl,
         request: UpdateRequest,
     ) -> Result<(), Refusal> {
@@ -154,10 +153,10 @@ impl Sessions {
             return Ok(());
         }
         let (_, owner) = access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
-        let (files, terms) = (self.files.clone(), Terms::for_log(&config, owner.uid));
+        let (files, terms) = (self.files.clone(), FileTerms::for_log(&config, owner.uid));
         spawn_file_thread(move || match passed.open(&files, &terms) {
             Ok(OpenedFiles { file, claim, folder, rights }) => {
-                keep_room(&session, &terms);
+                apply_disk_terms(&session, &terms);
                 let done = promise.completed_by(|properties| (properties, claim)).into_callback();
                 match (file, folder) {
                     (Some(file), Some(folder)) => {
@@ -167,7 +166,7 @@ impl Sessions {
                     (file, _) => session.update(update, file, done),
                 }
             }
-            Err(e) => promise.keep(Err(e)),
+            Err(e) => promise.deliver(Err(e)),
         });
         Ok(())
     }
@@ -175,19 +174,19 @@ impl Sessions {
     /// Limits a requested number of buffers to the memory available, and reserves that memory for
     /// the session.
     fn bound_pool(&mut self, id: u64, session: &Session, update: &mut Update, is_guest: bool) {
-        let (raw, left) = (session.properties().config, self.pool_left(is_guest));
+        let (config, free_bytes) = (session.properties().config, self.free_pool_bytes(is_guest));
         let (Some(requested), Some(entry)) = (&mut update.maximum_buffers, self.get_mut(id)) else {
             return;
         };
-        let most = buffers_in(left.saturating_add(entry.pool_bytes), &raw);
-        *requested = (*requested).min(most.max(raw.maximum_buffers));
-        entry.pool_bytes = entry.pool_bytes.max(pool_bytes(&raw, *requested));
+        let max_buffers = buffers_in(free_bytes.saturating_add(entry.pool_bytes), &config);
+        *requested = (*requested).min(max_buffers.max(config.maximum_buffers));
+        entry.pool_bytes = entry.pool_bytes.max(pool_bytes(&config, *requested));
     }
 
     /// Writes the buffers of a session to its file, or those of a flight recorder to a snapshot.
     pub(in crate::service) fn flush(
         &mut self,
-        turn: &Turn,
+        turn: &ServiceTurn,
         access: &AccessControl,
         reply_to: ReplyTo,
         session: &SessionRef,
@@ -203,7 +202,7 @@ impl Sessions {
             return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, NO_SNAPSHOT));
         }
         let (_, owner) = access.process_and_identity(reply_to.link).ok_or_else(Refusal::not_running)?;
-        let terms = Terms::for_snapshot(owner.uid);
+        let terms = FileTerms::for_snapshot(owner.uid);
         self.count_change(id)?;
         let promise = promise_change(turn, id, reply_to, false, None);
         let Some(path) = log_file else {
@@ -213,11 +212,11 @@ impl Sessions {
         let files = self.files.clone();
         spawn_file_thread(move || match passed.open(&files, &terms) {
             Ok(OpenedFiles { file, claim, .. }) => {
-                keep_room(&session, &terms);
+                apply_disk_terms(&session, &terms);
                 let done = promise.completed_by(|properties| (properties, claim)).into_callback();
                 session.flush(file.map(|file| (file, path)), done);
             }
-            Err(e) => promise.keep(Err(e)),
+            Err(e) => promise.deliver(Err(e)),
         });
         Ok(())
     }
@@ -237,7 +236,7 @@ impl Sessions {
         &mut self,
         id: u64,
         keeps_file: bool,
-        outcome: traceweir_session::Result<(Properties, Option<Claim>)>,
+        outcome: traceweir_session::Result<(Properties, Option<FileClaim>)>,
     ) -> traceweir_session::Result<Properties> {
         let Some(entry) = self.get_mut(id) else { return outcome.map(|(properties, _)| properties) };
         entry.changes = entry.changes.saturating_sub(1);
@@ -254,17 +253,25 @@ impl Sessions {
     }
 
     /// Returns the sessions that the peer of a connection may query.
-    pub(in crate::service) fn shown_to(&self, access: &AccessControl, link: LinkId) -> Vec<Properties> {
+    pub(in crate::service) fn sessions_shown_to(
+        &self,
+        access: &AccessControl,
+        link: LinkId,
+    ) -> Vec<Properties> {
         filter_shown(access, link, self.all_properties())
     }
 
     /// Returns the ended sessions that the peer of a connection may query.
-    pub(in crate::service) fn ended_shown_to(&self, access: &AccessControl, link: LinkId) -> Vec<Properties> {
-        filter_shown(access, link, self.ended())
+    pub(in crate::service) fn outcomes_shown_to(
+        &self,
+        access: &AccessControl,
+        link: LinkId,
+    ) -> Vec<Properties> {
+        filter_shown(access, link, self.outcomes())
     }
 
     /// Removes the sessions that the peer of a connection may not query from a list of providers.
-    pub(in crate::service) fn hide(
+    pub(in crate::service) fn hide_sessions(
         &self,
         access: &AccessControl,
         link: LinkId,
@@ -273,7 +280,8 @@ impl Sessions {
         if !access.is_guest(link) {
             return;
         }
-        let shown: BTreeSet<u64> = self.shown_to(access, link).iter().map(|session| session.id).collect();
+        let shown: BTreeSet<u64> =
+            self.sessions_shown_to(access, link).iter().map(|session| session.id).collect();
         for provider in providers {
             provider.sessions.retain(|enable| shown.contains(&enable.session));
         }
@@ -288,20 +296,20 @@ fn filter_shown(access: &AccessControl, link: LinkId, mut sessions: Vec<Properti
     sessions
 }
 
-/// Returns the promise of a change of a session.
 fn promise_change(
-    turn: &Turn,
+    turn: &ServiceTurn,
     id: u64,
     reply_to: ReplyTo,
     keeps_file: bool,
     before: Option<RequestedGroups>,
-) -> Promise<(Properties, Option<Claim>)> {
-    turn.promise(move |outcome| Notice::Changed { id, reply_to, keeps_file, before, outcome })
+) -> NoticePromise<(Properties, Option<FileClaim>)> {
+    turn.promise(move |outcome| ThreadNotice::Changed { id, reply_to, keeps_file, before, outcome })
 }
 
-/// Records the disk space terms of the file that the session uses next.
-fn keep_room(session: &Session, terms: &Terms) {
-    if !terms.has_roots_room() {
+/// Makes the session leave the blocks that the file system reserves for root, unless the file is
+/// for root.
+fn apply_disk_terms(session: &Session, terms: &FileTerms) {
+    if !terms.may_use_reserved_blocks() {
         session.give_up_reserved_blocks();
     }
 }

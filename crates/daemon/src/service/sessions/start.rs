@@ -1,10 +1,10 @@
-//! How a session starts, after all parts of the service have agreed.
+//! How a session starts, after all checks have passed.
 //!
 //! ```text
 //!   Start ─▶ checks, in the published order ─▶ Starting
 //!       │      └─(own thread: kernel events, check and empty the file, Session::start)─▶ Started
 //!       │             ─▶ Properties
-//!       └─ no room: the file is checked nevertheless, because a full disk is reported first
+//!       └─ limit reached: the file is checked nevertheless: a full disk is reported first
 //!              ─▶ FileChecked ─▶ Refused
 //! ```
 
@@ -17,30 +17,30 @@ use traceweir_transport::map::check_headroom;
 use traceweir_transport::message::SessionConfig;
 
 use super::control::{buffers_in, pool_bytes};
-use super::{Entry, Sessions, State, Uncounted};
-use crate::access::Identity;
+use super::{SessionEntry, SessionState, SessionTable, UncountedProcesses};
+use crate::access::UserIdentity;
 use crate::error::Refusal;
 use crate::ids::{LinkId, ReplyTo};
 use crate::kernel::{self, OpenCapture};
 use crate::limits::Claimant;
 use crate::log::log_warning;
-use crate::logfile::{OpenedFiles, PassedDescriptors, Terms, next_file};
-use crate::service::access::{AccessControl, OWN};
-use crate::service::notice::{FILE_STACK, Notice, Started, spawn_file_thread};
-use crate::service::turn::Turn;
+use crate::logfile::{FileTerms, OpenedFiles, PassedDescriptors, next_file};
+use crate::service::access::{AccessControl, OWN_LINK};
+use crate::service::notice::{FILE_THREAD_STACK_BYTES, StartedSession, ThreadNotice, spawn_file_thread};
+use crate::service::turn::ServiceTurn;
 
 /// Maximum number of file checks under way for sessions that are about to be refused.
 const MAX_FILE_CHECKS: usize = 16;
 
 /// The log file of a session that is about to start, and the process that starts it.
-pub(in crate::service) struct LogFile {
+pub(in crate::service) struct RequestedLogFile {
     pub(in crate::service) passed: PassedDescriptors,
-    pub(in crate::service) terms: Terms,
+    pub(in crate::service) terms: FileTerms,
     pub(in crate::service) pid: u32,
-    pub(in crate::service) owner: Identity,
+    pub(in crate::service) owner: UserIdentity,
 }
 
-impl Sessions {
+impl SessionTable {
     /// Adds a session that is being started; returns its id.
     pub(in crate::service) fn add(
         &mut self,
@@ -50,105 +50,108 @@ impl Sessions {
         config: &SessionConfig,
     ) -> u64 {
         let id = self.next_id();
-        let entry = Entry {
+        let entry = SessionEntry {
             name: config.name.clone(),
             guid: config.guid,
             file: None,
             pool_bytes: pool_bytes(config, config.maximum_buffers),
-            uncounted: Uncounted::default(),
+            uncounted: UncountedProcesses::default(),
             changes: 0,
             tied_to: config.tied.then_some(reply_to.link),
             starter: access.peer_name(reply_to.link),
             owner,
-            state: State::Starting { reply_to, ended: None },
+            state: SessionState::Starting { reply_to, ended: None },
         };
         self.insert(id, entry);
         id
     }
 
     /// Reduces the maximum number of buffers if all sessions together would use too much memory.
-    pub(in crate::service) fn fit_pool(&self, config: Config, is_guest: bool) -> Result<Config, Refusal> {
-        let (raw, left) = (config.properties(), self.pool_left(is_guest));
-        check_headroom(FILE_STACK.saturating_add(usize::try_from(pool_bytes(raw, 1)).unwrap_or(usize::MAX)))
-            .map_err(|e| Refusal::new(e.status(), e.to_string()))?;
-        if pool_bytes(raw, raw.maximum_buffers) <= left {
+    pub(in crate::service) fn reduce_pool(&self, config: Config, is_guest: bool) -> Result<Config, Refusal> {
+        let (properties, free_bytes) = (config.properties(), self.free_pool_bytes(is_guest));
+        check_headroom(
+            FILE_THREAD_STACK_BYTES
+                .saturating_add(usize::try_from(pool_bytes(properties, 1)).unwrap_or(usize::MAX)),
+        )
+        .map_err(|e| Refusal::new(e.status(), e.to_string()))?;
+        if pool_bytes(properties, properties.maximum_buffers) <= free_bytes {
             return Ok(config);
         }
-        if pool_bytes(raw, raw.minimum_buffers) > left {
+        if pool_bytes(properties, properties.minimum_buffers) > free_bytes {
             let reason = "the buffers of all sessions would take more than half of the memory";
             return Err(Refusal::new(Status::ERROR_NO_SYSTEM_RESOURCES, reason));
         }
-        let maximum_buffers = buffers_in(left, raw).max(raw.minimum_buffers);
+        let maximum_buffers = buffers_in(free_bytes, properties).max(properties.minimum_buffers);
         Ok(config.with_maximum_buffers(maximum_buffers))
     }
 
-    /// Starts a session on a thread of its own: checking and emptying a file and writing the header
+    /// Starts a session on a separate thread: checking and emptying a file and writing the header
     /// may take long.
     pub(in crate::service) fn launch(
         &self,
-        turn: &Turn,
+        turn: &ServiceTurn,
         id: u64,
         config: Config,
         wanted: Option<CaptureSettings>,
-        log_file: LogFile,
+        log_file: RequestedLogFile,
     ) {
-        let LogFile { passed, terms, pid, owner } = log_file;
-        let promise = turn.promise(move |outcome| Notice::Started { id, outcome });
+        let RequestedLogFile { passed, terms, pid, owner } = log_file;
+        let promise = turn.promise(move |outcome| ThreadNotice::Started { id, outcome });
         let (post, files) = (turn.post(), self.files.clone());
         spawn_file_thread(move || {
             // Before the file is opened, because opening empties it.
-            let begun = match wanted.map(|wanted| capture(&wanted, &config)).transpose() {
-                Ok(begun) => begun.flatten(),
-                Err(e) => return promise.keep(Err(e)),
+            let kernel_capture = match wanted.map(|wanted| open_capture(&wanted, &config)).transpose() {
+                Ok(kernel_capture) => kernel_capture.flatten(),
+                Err(e) => return promise.deliver(Err(e)),
             };
             let opened = passed.open(&files, &terms);
-            promise.keep(opened.and_then(|OpenedFiles { file, claim, folder, rights }| {
+            promise.deliver(opened.and_then(|OpenedFiles { file, claim, folder, rights }| {
                 let on_end = Box::new(move |ended: traceweir_session::Ended| {
-                    post(Notice::Ended { id, status: ended.status });
+                    post(ThreadNotice::Ended { id, status: ended.status });
                 });
                 let next_file = folder.map(|folder| next_file(folder, owner.into(), rights, files, terms));
                 let starter = (pid, pid);
-                let may_use_reserved_blocks = terms.has_roots_room();
+                let may_use_reserved_blocks = terms.may_use_reserved_blocks();
                 let options = StartOptions { id, file, next_file, may_use_reserved_blocks, starter, on_end };
                 // The session reports the stack size that it actually gets.
-                let config = match &begun {
-                    Some(begun) => config.with_stack_bytes(begun.stack_bytes),
+                let config = match &kernel_capture {
+                    Some(kernel_capture) => config.with_stack_bytes(kernel_capture.stack_bytes),
                     None => config,
                 };
                 let session = Session::start(config, options)?;
-                let kernel = begun.map(|OpenCapture { source, control, losses, .. }| {
+                let kernel = kernel_capture.map(|OpenCapture { source, control, losses, .. }| {
                     session.capture(source);
                     (control, losses)
                 });
-                Ok(Started { session, claim, kernel })
+                Ok(StartedSession { session, claim, kernel })
             }));
         });
     }
 
-    /// Refuses a session for which there is no room; the refusal is about disk space if that is
-    /// missing too. The file is not changed.
+    /// Refuses a session that exceeds a limit. If disk space is missing too, the refusal reports
+    /// that. The file is not changed.
     pub(in crate::service) fn refuse_after_file_check(
         &mut self,
-        turn: &Turn,
+        turn: &ServiceTurn,
         reply_to: ReplyTo,
         passed: PassedDescriptors,
-        terms: Terms,
+        terms: FileTerms,
         refusal: Refusal,
     ) -> Result<(), Refusal> {
         if passed.is_empty() || self.file_checks >= MAX_FILE_CHECKS {
             return Err(refusal);
         }
         self.file_checks += 1;
-        let promise = turn.promise(move |outcome| Notice::FileChecked { reply_to, refusal, outcome });
+        let promise = turn.promise(move |outcome| ThreadNotice::FileChecked { reply_to, refusal, outcome });
         let files = self.files.clone();
-        spawn_file_thread(move || promise.keep(passed.check_file(&files, &terms).map(drop)));
+        spawn_file_thread(move || promise.deliver(passed.check_file(&files, &terms).map(drop)));
         Ok(())
     }
 
     /// Sends the refusal once the file has been checked.
-    pub(in crate::service) fn file_checked(
+    pub(in crate::service) fn handle_file_check(
         &mut self,
-        turn: &mut Turn,
+        turn: &mut ServiceTurn,
         reply_to: ReplyTo,
         refusal: Refusal,
         outcome: traceweir_session::Result<()>,
@@ -170,13 +173,13 @@ impl Sessions {
 
 /// Opens the kernel capture of a session. A session that wants no events runs without one if none
 /// can be opened.
-fn capture(wanted: &CaptureSettings, config: &Config) -> traceweir_session::Result<Option<OpenCapture>> {
-    match kernel::begin(wanted, config.properties()) {
+fn open_capture(wanted: &CaptureSettings, config: &Config) -> traceweir_session::Result<Option<OpenCapture>> {
+    match kernel::open_capture(wanted, config.properties()) {
         Err(e) if !kernel::wants_events(&wanted.groups.0) => {
             log_warning!("session {:?} gets no kernel events: {e}", config.properties().name);
             Ok(None)
         }
-        begun => begun.map(Some),
+        kernel_capture => kernel_capture.map(Some),
     }
 }
 
@@ -188,6 +191,7 @@ pub(in crate::service) fn check_config(link: LinkId, config: SessionConfig) -> R
         return Err(Refusal::new(Status::ERROR_INVALID_PARAMETER, reason));
     }
     let cpus = cpu::possible();
-    let checked = if link == OWN { Config::for_autologger(config, cpus) } else { Config::new(config, cpus) };
+    let checked =
+        if link == OWN_LINK { Config::for_autologger(config, cpus) } else { Config::new(config, cpus) };
     Ok(checked?)
 }

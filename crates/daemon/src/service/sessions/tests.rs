@@ -2,15 +2,15 @@
 
 use super::*;
 
-fn entry(name: &str, guid: u128) -> Entry {
+fn entry(name: &str, guid: u128) -> SessionEntry {
     let reply_to = ReplyTo { link: 1, request: 1 };
-    let state = State::Starting { reply_to, ended: None };
-    Entry {
+    let state = SessionState::Starting { reply_to, ended: None };
+    SessionEntry {
         name: name.into(),
         guid: Guid::from_u128(guid),
         file: None,
         pool_bytes: 1 << 20,
-        uncounted: Uncounted::default(),
+        uncounted: UncountedProcesses::default(),
         changes: 0,
         tied_to: None,
         starter: PeerName(None),
@@ -21,65 +21,86 @@ fn entry(name: &str, guid: u128) -> Entry {
 
 #[test]
 fn guests_cannot_use_all_sessions_nor_one_guest_all_of_theirs() {
-    let mut sessions = Sessions::new(64, UNIX_EPOCH);
+    let mut sessions = SessionTable::new(64, UNIX_EPOCH);
     let (root, guest) = (Claimant { uid: 0, is_guest: false }, |uid| Claimant { uid, is_guest: true });
     let mut start_all = |claimant: Claimant| {
         let mut started = 0;
-        while sessions.check_room(claimant).is_ok() {
+        while sessions.check_session_limit(claimant).is_ok() {
             let id = sessions.next_id();
-            sessions.insert(id, Entry { owner: claimant, pool_bytes: 0, ..entry("s", id.into()) });
+            sessions.insert(id, SessionEntry { owner: claimant, pool_bytes: 0, ..entry("s", id.into()) });
             started += 1;
         }
-        assert_eq!(sessions.check_room(claimant).unwrap_err().status.0, 1450);
+        assert_eq!(
+            sessions.check_session_limit(claimant).unwrap_err().status,
+            Status::ERROR_NO_SYSTEM_RESOURCES
+        );
         started
     };
     assert_eq!([guest(1), guest(2), guest(3), root].map(&mut start_all), [32, 24, 0, 8]);
     assert_eq!(
-        Sessions::new(64, UNIX_EPOCH).pool_left(true) / 3,
-        Sessions::new(64, UNIX_EPOCH).pool_left(false) / 4
+        SessionTable::new(64, UNIX_EPOCH).free_pool_bytes(true) / 3,
+        SessionTable::new(64, UNIX_EPOCH).free_pool_bytes(false) / 4
     );
 }
 
 #[test]
 fn names_in_any_case_and_guids_are_unique() {
-    let mut sessions = Sessions::new(2, UNIX_EPOCH);
+    let mut sessions = SessionTable::new(2, UNIX_EPOCH);
     let id = sessions.next_id();
     sessions.insert(id, entry("Ångström", 1));
     let status = |name: &str, guid| {
-        sessions.check_name(name, &Guid::from_u128(guid)).err().map_or(0, |refusal| refusal.status.0)
+        sessions
+            .check_name(name, &Guid::from_u128(guid))
+            .err()
+            .map_or(Status::ERROR_SUCCESS, |refusal| refusal.status)
     };
-    assert_eq!(status("ÅNGSTRÖM", 2), 183);
-    assert_eq!(status("other", 1), 183);
-    assert_eq!(status("other", 2), 0);
+    assert_eq!(status("ÅNGSTRÖM", 2), Status::ERROR_ALREADY_EXISTS);
+    assert_eq!(status("other", 1), Status::ERROR_ALREADY_EXISTS);
+    assert_eq!(status("other", 2), Status::ERROR_SUCCESS);
     let (bare, braced) = (Guid::from_u128(1).to_string(), format!("{{{}}}", Guid::from_u128(1)));
-    assert_eq!((status(&bare, 2), status(&braced, 2)), (183, 183), "the GUID of a session also names it");
+    assert_eq!(
+        (status(&bare, 2), status(&braced, 2)),
+        (Status::ERROR_ALREADY_EXISTS, Status::ERROR_ALREADY_EXISTS),
+        "the GUID of a session also names it"
+    );
     let id = sessions.next_id();
     sessions.insert(id, entry("b", 2));
     let root = Claimant { uid: 0, is_guest: false };
-    assert_eq!(sessions.check_room(root).unwrap_err().status.0, 1450);
-    assert_eq!(sessions.find(&SessionRef::Id(id)).unwrap_err().status.0, 4201, "not running yet");
+    assert_eq!(sessions.check_session_limit(root).unwrap_err().status, Status::ERROR_NO_SYSTEM_RESOURCES);
+    assert_eq!(
+        sessions.find(&SessionRef::Id(id)).unwrap_err().status,
+        Status::ERROR_WMI_INSTANCE_NOT_FOUND,
+        "a starting session is not running yet"
+    );
     for nothing in [SessionRef::Id(0), SessionRef::Name(String::new())] {
-        assert_eq!(sessions.find(&nothing).unwrap_err().status.0, 87);
-        assert_eq!(sessions.outcome(&nothing).unwrap_err().status.0, 87);
+        assert_eq!(sessions.find(&nothing).unwrap_err().status, Status::ERROR_INVALID_PARAMETER);
+        assert_eq!(sessions.outcome(&nothing).unwrap_err().status, Status::ERROR_INVALID_PARAMETER);
     }
 }
 
 #[test]
 fn both_spellings_of_a_guid_find_the_session() {
-    let mut sessions = Sessions::new(4, UNIX_EPOCH);
+    let mut sessions = SessionTable::new(4, UNIX_EPOCH);
     let (bare, braced) = (Guid::from_u128(9).to_string(), format!("{{{}}}", Guid::from_u128(9)));
     let id = sessions.next_id();
     sessions.insert(id, entry(&braced, 1));
     for name in [&bare, &braced, &bare.to_uppercase()] {
         assert_eq!(sessions.find_any(&SessionRef::Name(name.clone())), Some(id), "{name}");
-        assert_eq!(sessions.check_name(name, &Guid::from_u128(2)).unwrap_err().status.0, 183, "{name}");
+        assert_eq!(
+            sessions.check_name(name, &Guid::from_u128(2)).unwrap_err().status,
+            Status::ERROR_ALREADY_EXISTS,
+            "{name}"
+        );
     }
-    assert_eq!(sessions.check_name("other", &Guid::from_u128(9)).unwrap_err().status.0, 183);
+    assert_eq!(
+        sessions.check_name("other", &Guid::from_u128(9)).unwrap_err().status,
+        Status::ERROR_ALREADY_EXISTS
+    );
 }
 
 #[test]
 fn logger_ids_are_reused_late_and_session_ids_never() {
-    let mut sessions = Sessions::new(64, UNIX_EPOCH);
+    let mut sessions = SessionTable::new(64, UNIX_EPOCH);
     let kept = sessions.next_id();
     sessions.insert(kept, entry("kept", 1));
     let mut seen = BTreeSet::from([kept]);
@@ -87,8 +108,8 @@ fn logger_ids_are_reused_late_and_session_ids_never() {
     for _ in 0..63 {
         let id = sessions.next_id();
         assert!(seen.insert(id));
-        assert!(loggers.insert(id & 0xFFFF), "63 others come first");
+        assert!(loggers.insert(id & 0xFFFF), "a logger id is not reused before 63 others");
         assert!(id & 0xFFFF != 0 && id & 0xFFFF != kept & 0xFFFF);
     }
-    assert!(loggers.contains(&(sessions.next_id() & 0xFFFF)), "then they are reused");
+    assert!(loggers.contains(&(sessions.next_id() & 0xFFFF)), "then logger ids are reused");
 }

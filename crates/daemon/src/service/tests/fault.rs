@@ -37,39 +37,43 @@ impl Capture for PanickingCapture {
     fn end(&mut self, _: &dyn CaptureClock) {}
 }
 
-fn start(service: &mut Service, notices: &Receiver<Notice>, name: &str) -> u64 {
-    let config = SessionConfig { name: name.into(), log_file_mode: 0x100, ..SessionConfig::default() };
+fn start(service: &mut Service, notices: &Receiver<ThreadNotice>, name: &str) -> u64 {
+    let config = SessionConfig {
+        name: name.into(),
+        log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
+        ..SessionConfig::default()
+    };
     send(service, 1, Message::Start(Box::new(config)));
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
-    let answers = sent(service);
+    deliver_notice(service, notices);
+    let answers = take_sent(service);
     assert!(answers.len() == 1 && answers[0].contains("Properties"), "{answers:?}");
     service.core.sessions.find(&SessionRef::Name(name.into())).unwrap()
 }
 
 #[test]
 fn session_whose_collector_panics_fails_and_frees_its_name() {
-    let (mut service, notices) = with_notices();
-    sent(&mut service);
+    let (mut service, notices) = service_with_controller();
+    take_sent(&mut service);
     let (failing, healthy) =
         (start(&mut service, &notices, "failing"), start(&mut service, &notices, "healthy"));
     let capture = PanickingCapture(eventfd(0, EventfdFlags::NONBLOCK).unwrap());
     service.core.sessions.session(failing).unwrap().capture(Box::new(capture));
     let next = || notices.recv_timeout(Duration::from_secs(30)).unwrap();
     while service.core.sessions.session(failing).is_some() {
-        service.notice(next(), service.now());
+        service.handle_notice(next(), service.now());
     }
     let outcome = service.core.sessions.outcome(&SessionRef::Id(failing)).expect("the outcome is kept");
     assert_eq!(outcome.end_status, FAULT.0);
-    assert_eq!(service.core.sessions.running(), [healthy]);
+    assert_eq!(service.core.sessions.running_ids(), [healthy]);
     let query =
         Message::Control { session: SessionRef::Id(healthy), control: Control::Flush { log_file: None } };
     send(&mut service, 1, query);
-    service.notice(next(), service.now());
-    assert!(sent(&mut service)[0].contains("Properties"), "the other session works");
+    service.handle_notice(next(), service.now());
+    assert!(take_sent(&mut service)[0].contains("Properties"), "the other session works");
     assert_ne!(start(&mut service, &notices, "failing"), failing);
 }
 
-/// Environment variable that names the thread that panics, in a process of its own.
+/// Environment variable that makes a thread of the test process panic.
 const PANICKING_THREAD: &str = "TRACEWEIR_TEST_PANICKING_THREAD";
 
 /// Runs the test below again in a process where the given thread panics.
@@ -83,7 +87,7 @@ fn run_with_panic_in(thread: &str) -> Output {
 fn panic_ends_the_program_unless_contained() {
     let Some(thread) = std::env::var_os(PANICKING_THREAD) else {
         let ended = run_with_panic_in("a thread");
-        assert_eq!(ended.status.signal(), Some(6), "{ended:?}");
+        assert_eq!(ended.status.signal(), Some(libc::SIGABRT), "{ended:?}");
         let stderr = String::from_utf8_lossy(&ended.stderr).into_owned();
         assert!(stderr.contains("uncontained panic"), "{stderr}");
         let ended = run_with_panic_in("a session");

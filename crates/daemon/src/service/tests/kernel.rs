@@ -5,7 +5,8 @@ use traceweir_format::kernel::hook;
 use traceweir_format::security::{Ace, AceKind, SecurityDescriptor, Sid};
 use traceweir_format::spec::access::{DEFAULT_TRACE_SECURITY, Rights};
 use traceweir_format::spec::event::class::{SYSTEM_TRACE_CONTROL, THREAD};
-use traceweir_format::spec::system::SYSTEM_PROVIDERS;
+use traceweir_format::spec::session::EVENT_TRACE_SYSTEM_LOGGER_MODE;
+use traceweir_format::spec::system::{NO_SYSCONFIG, OWN_GROUPS, SYSTEM_PROVIDERS};
 use traceweir_kernel::Scope as KernelScope;
 use traceweir_session::info::System;
 
@@ -13,102 +14,114 @@ use super::*;
 use crate::kernel::RequestedGroups;
 use crate::service::kernel::{NewSettings, SystemLoggers};
 
-const PROCESSES: GroupMask = [0x1, 0, 0, 0, 0, 0, 0, 0];
-const DISKS: GroupMask = [0x100, 0, 0, 0, 0, 0, 0, 0];
+/// The mode of a real-time session that receives kernel events.
+const SYSTEM_LOGGER_MODE: u32 = EVENT_TRACE_REAL_TIME_MODE | EVENT_TRACE_SYSTEM_LOGGER_MODE;
+/// EVENT_TRACE_FLAG_CSWITCH.
+const CSWITCH: u32 = 0x10;
+const PROCESSES: GroupMask = first_word(0x1);
+const DISKS: GroupMask = first_word(0x100);
+/// A context switch.
+const SWITCH: ClassicEventId = ClassicEventId { class: THREAD, opcode: 36 };
+
+/// Returns a group mask with these EnableFlags.
+const fn first_word(flags: u32) -> GroupMask {
+    [flags, 0, 0, 0, 0, 0, 0, 0]
+}
 
 fn with_kernel_scope(scope: Scope, kernel_scope: KernelScope) -> Service {
     let mut service = service(scope);
     service.system_loggers = SystemLoggers::with_scope(kernel_scope);
-    connect(&mut service, 1, OWN);
-    connect(&mut service, 2, STRANGER);
+    connect(&mut service, 1, OWN_UID);
+    connect(&mut service, 2, GUEST_UID);
     service
 }
 
-fn refusal_status(service: &Service, link: LinkId, groups: &GroupMask) -> u32 {
+fn refusal_status(service: &Service, link: LinkId, groups: &GroupMask) -> Status {
     service
         .system_loggers
         .check_events(&service.core.access, link, groups)
         .err()
-        .map_or(0, |refusal| refusal.status.0)
+        .map_or(Status::ERROR_SUCCESS, |refusal| refusal.status)
 }
 
 #[test]
 fn guest_needs_profiling_right_or_kernel_access_list() {
     let mut service = with_kernel_scope(Scope::System, KernelScope::Everything);
-    assert_eq!(refusal_status(&service, 1, &DISKS), 0, "the daemon's own user");
-    assert_eq!(refusal_status(&service, 2, &PROCESSES), 1314);
-    assert_eq!(refusal_status(&service, 2, &[0x1000_0000, 0, 0, 0, 0, 0, 0, 0]), 0, "no events");
-    let mut list = SecurityDescriptor::built_in(OWN, None);
-    let may = |rights| Ace::new(AceKind::Allow, Sid::user(STRANGER), rights);
-    list.dacl.as_mut().unwrap().add(may(Rights::TRACELOG_CREATE_REALTIME));
-    service.core.access.rules_mut().lists.put(SYSTEM_TRACE_CONTROL, Some(list.clone()));
-    assert_eq!(refusal_status(&service, 2, &PROCESSES), 1314, "another right");
-    list.dacl.as_mut().unwrap().add(may(Rights::TRACELOG_ACCESS_KERNEL_LOGGER));
-    service.core.access.rules_mut().lists.put(SYSTEM_TRACE_CONTROL, Some(list));
-    assert_eq!(refusal_status(&service, 2, &DISKS), 0);
+    assert_eq!(refusal_status(&service, 1, &DISKS), Status::ERROR_SUCCESS, "the daemon's own user");
+    assert_eq!(refusal_status(&service, 2, &PROCESSES), Status::ERROR_PRIVILEGE_NOT_HELD);
+    assert_eq!(
+        refusal_status(&service, 2, &first_word(NO_SYSCONFIG)),
+        Status::ERROR_SUCCESS,
+        "a mask without events needs no right"
+    );
+    let mut list = SecurityDescriptor::built_in(OWN_UID, None);
+    let allow_entry = |rights| Ace::new(AceKind::Allow, Sid::user(GUEST_UID), rights);
+    list.dacl.as_mut().unwrap().add(allow_entry(Rights::TRACELOG_CREATE_REALTIME));
+    service.core.access.rules_mut().lists.set_list(SYSTEM_TRACE_CONTROL, Some(list.clone()));
+    assert_eq!(
+        refusal_status(&service, 2, &PROCESSES),
+        Status::ERROR_PRIVILEGE_NOT_HELD,
+        "another right does not suffice"
+    );
+    list.dacl.as_mut().unwrap().add(allow_entry(Rights::TRACELOG_ACCESS_KERNEL_LOGGER));
+    service.core.access.rules_mut().lists.set_list(SYSTEM_TRACE_CONTROL, Some(list));
+    assert_eq!(refusal_status(&service, 2, &DISKS), Status::ERROR_SUCCESS);
 }
 
 #[test]
 fn unprivileged_daemon_has_only_groups_of_own_processes() {
     let service = with_kernel_scope(Scope::User, KernelScope::Own);
-    let own = [0x0100_3017, 0x6, 0, 0, 0, 0, 0, 0];
-    assert_eq!((refusal_status(&service, 1, &PROCESSES), refusal_status(&service, 1, &own)), (0, 0));
-    assert_eq!(refusal_status(&service, 1, &DISKS), 1314);
+    let own = [OWN_GROUPS, 0x6, 0, 0, 0, 0, 0, 0];
+    assert_eq!(
+        (refusal_status(&service, 1, &PROCESSES), refusal_status(&service, 1, &own)),
+        (Status::ERROR_SUCCESS, Status::ERROR_SUCCESS)
+    );
+    assert_eq!(refusal_status(&service, 1, &DISKS), Status::ERROR_PRIVILEGE_NOT_HELD);
     let reason = service.system_loggers.check_events(&service.core.access, 1, &DISKS).unwrap_err().reason;
     assert!(reason.starts_with("kernel events: DISK_IO") && reason.contains("CAP_PERFMON"), "{reason}");
 }
 
 /// Returns an access list that grants another user these rights.
-fn granting(rights: Rights) -> SecurityDescriptor {
-    let mut list = SecurityDescriptor::built_in(OWN, None);
-    list.dacl.as_mut().unwrap().add(Ace::new(AceKind::Allow, Sid::user(STRANGER), rights));
+fn list_granting(rights: Rights) -> SecurityDescriptor {
+    let mut list = SecurityDescriptor::built_in(OWN_UID, None);
+    list.dacl.as_mut().unwrap().add(Ace::new(AceKind::Allow, Sid::user(GUEST_UID), rights));
     list
 }
 
 #[test]
 fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
-    let (sender, notices) = std::sync::mpsc::channel();
-    let post: Post = Arc::new(move |notice| drop(sender.send(notice)));
-    let mut service = Service::new(
-        Access::new(Scope::System, OWN),
-        4,
-        77,
-        post,
-        Janitor::new(),
-        Instant::now(),
-        SystemTime::now(),
-    );
+    let (mut service, notices) = service_with_notices(Scope::System, OWN_UID, 4);
     service
         .core
         .access
         .rules_mut()
         .lists
-        .put(DEFAULT_TRACE_SECURITY, Some(granting(Rights::WMIGUID_ALL_ACCESS)));
+        .set_list(DEFAULT_TRACE_SECURITY, Some(list_granting(Rights::WMIGUID_ALL_ACCESS)));
     for (link, uid, role) in
-        [(1, OWN, Role::Controller), (2, STRANGER, Role::Controller), (3, STRANGER, Role::Consumer)]
+        [(1, OWN_UID, Role::Controller), (2, GUEST_UID, Role::Controller), (3, GUEST_UID, Role::Consumer)]
     {
         connect(&mut service, link, uid);
         send(&mut service, link, hello(role, link));
     }
-    sent(&mut service);
+    take_sent(&mut service);
     let config = |name: &str| SessionConfig {
         name: name.to_owned(),
-        log_file_mode: 0x0200_0100,
+        log_file_mode: SYSTEM_LOGGER_MODE,
         ..SessionConfig::default()
     };
     let answer = |service: &mut Service, link, message| {
         send(service, link, message);
         loop {
-            if let Some(answer) = sent(service).pop() {
+            if let Some(answer) = take_sent(service).pop() {
                 return answer;
             }
-            service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
+            deliver_notice(service, &notices);
         }
     };
-    let refused = "2 refused 1314";
+    let refused = "2 refused ERROR_PRIVILEGE_NOT_HELD";
     assert_eq!(answer(&mut service, 2, Message::Start(Box::new(config("its own")))), refused);
     answer(&mut service, 1, Message::Start(Box::new(config("s"))));
-    let id = service.core.sessions.running().pop().unwrap();
+    let id = service.core.sessions.running_ids().pop().unwrap();
     let session = || SessionRef::Id(id);
     let control = |control| Message::Control { session: session(), control };
     let mine = || Some("/mine.etl".into());
@@ -132,87 +145,97 @@ fn guest_with_session_rights_cannot_read_kernel_events_of_others() {
         timeout_ms: 0,
     };
     for provider in [SYSTEM_TRACE_CONTROL, SYSTEM_PROVIDERS[0].1] {
-        service.core.access.rules_mut().lists.put(provider, Some(granting(Rights::TRACELOG_GUID_ENABLE)));
+        service
+            .core
+            .access
+            .rules_mut()
+            .lists
+            .set_list(provider, Some(list_granting(Rights::TRACELOG_GUID_ENABLE)));
         assert_eq!(answer(&mut service, 2, state(provider)), refused);
     }
     let read = || Message::OpenConsumer { session: session() };
-    assert_eq!(answer(&mut service, 3, read()), "3 refused 1314");
+    assert_eq!(answer(&mut service, 3, read()), "3 refused ERROR_PRIVILEGE_NOT_HELD");
     assert!(
         answer(&mut service, 2, control(Control::Query)).contains("Properties"),
         "a request that shows no events"
     );
     let rights = Rights::TRACELOG_ACCESS_KERNEL_LOGGER | Rights::TRACELOG_GUID_ENABLE;
-    service.core.access.rules_mut().lists.put(SYSTEM_TRACE_CONTROL, Some(granting(rights)));
+    service.core.access.rules_mut().lists.set_list(SYSTEM_TRACE_CONTROL, Some(list_granting(rights)));
     assert_eq!(answer(&mut service, 2, state(SYSTEM_TRACE_CONTROL)), "2 Done");
     assert!(answer(&mut service, 3, read()).starts_with("3 Consumer"));
     answer(&mut service, 2, control(Control::Stop));
 }
 
-fn set(session: u64, set: &Set) -> Message {
+fn set_information(session: u64, set: &Set) -> Message {
     let (class, data) = (set.class().number(), set.to_bytes());
     Message::SetInformation { session: SessionRef::Id(session), class, data }
 }
 
 #[test]
 fn starting_session_gets_no_second_capture() {
-    let (mut service, notices) = with_notices();
+    let (mut service, notices) = service_with_controller();
     let steps = |service: &Service| {
         let new_settings = NewSettings::System(System::default());
-        service.system_loggers.steps(&new_settings, &service.core.information).len()
+        service.system_loggers.capture_steps(&new_settings, &service.core.information).len()
     };
-    let (name, log_file_mode, enable_flags) = ("k".to_owned(), 0x0200_0100, 0x10);
+    let (name, log_file_mode, enable_flags) = ("k".to_owned(), SYSTEM_LOGGER_MODE, CSWITCH);
     let config = SessionConfig { name, log_file_mode, enable_flags, ..SessionConfig::default() };
     send(&mut service, 1, Message::Start(Box::new(config)));
     assert_eq!(steps(&service), 0, "the outcome of the first capture is still open");
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
+    deliver_notice(&mut service, &notices);
     assert_eq!(steps(&service), 0, "the session has a capture, or could not start");
 }
 
 #[test]
 fn session_without_capture_gets_one_once_it_runs() {
-    let (mut service, notices) = with_notices();
-    let (name, log_file_mode) = ("k".to_owned(), 0x0200_0100);
+    let (mut service, notices) = service_with_controller();
+    let (name, log_file_mode) = ("k".to_owned(), SYSTEM_LOGGER_MODE);
     let config = SessionConfig { name, log_file_mode, ..SessionConfig::default() };
     send(&mut service, 1, Message::Start(Box::new(config)));
-    let Notice::Started { id, outcome: Ok(mut started) } =
+    let ThreadNotice::Started { id, outcome: Ok(mut started) } =
         notices.recv_timeout(Duration::from_secs(30)).unwrap()
     else {
         panic!("the session starts even without kernel events");
     };
     started.kernel = None;
-    let groups = RequestedGroups::from_flags(0x10);
+    let groups = RequestedGroups::from_flags(CSWITCH);
     let new_settings = NewSettings::Session { id, groups, settings: Box::default() };
-    assert_eq!(service.system_loggers.steps(&new_settings, &service.core.information).len(), 0);
-    service.notice(Notice::Started { id, outcome: Ok(started) }, service.now());
-    assert_eq!(service.system_loggers.steps(&new_settings, &service.core.information).len(), 1);
+    assert_eq!(service.system_loggers.capture_steps(&new_settings, &service.core.information).len(), 0);
+    service.handle_notice(ThreadNotice::Started { id, outcome: Ok(started) }, service.now());
+    assert_eq!(service.system_loggers.capture_steps(&new_settings, &service.core.information).len(), 1);
 }
 
 #[test]
 fn requests_during_a_kernel_change_are_answered_after_it_in_order() {
-    let (mut service, notices) = with_notices();
-    sent(&mut service);
+    let (mut service, notices) = service_with_controller();
+    take_sent(&mut service);
     let next = |service: &mut Service| {
-        service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
-        sent(service)
+        deliver_notice(service, &notices);
+        take_sent(service)
     };
-    let (name, log_file_mode) = ("k".to_owned(), 0x0200_0100);
+    let (name, log_file_mode) = ("k".to_owned(), SYSTEM_LOGGER_MODE);
     let config = SessionConfig { name, log_file_mode, ..SessionConfig::default() };
     send(&mut service, 1, Message::Start(Box::new(config)));
     assert_eq!(next(&mut service).len(), 1, "the session starts even without kernel events");
-    let id = service.core.sessions.running().pop().unwrap();
-    send(&mut service, 1, set(id, &Set::SystemTraceEnableFlags([0x10, 0, 0, 0, 0, 0, 0, 0])));
-    let stacks = vec![ClassicEventId { class: THREAD, opcode: 36 }];
-    send(&mut service, 1, set(id, &Set::StackTracing(stacks)));
-    send(&mut service, 1, set(id, &Set::SystemTraceEnableFlags([0; 8])));
+    let id = service.core.sessions.running_ids().pop().unwrap();
+    send(&mut service, 1, set_information(id, &Set::SystemTraceEnableFlags(first_word(CSWITCH))));
+    let stacks = vec![SWITCH];
+    send(&mut service, 1, set_information(id, &Set::StackTracing(stacks)));
+    send(&mut service, 1, set_information(id, &Set::SystemTraceEnableFlags([0; 8])));
     send(&mut service, 1, Message::Control { session: SessionRef::Id(id), control: Control::Query });
-    let now = sent(&mut service);
+    let now = take_sent(&mut service);
     assert!(now.len() == 1 && now[0].contains("Properties"), "other requests do not wait: {now:?}");
     let mut answers = next(&mut service);
     while answers.len() < 3 {
         answers.extend(next(&mut service));
     }
     let is_accepted = answers[0] == "1 Done";
-    assert!(is_accepted || ["1 refused 50", "1 refused 1314"].contains(&answers[0].as_str()), "{answers:?}");
+    assert!(
+        is_accepted
+            || ["1 refused ERROR_NOT_SUPPORTED", "1 refused ERROR_PRIVILEGE_NOT_HELD"]
+                .contains(&answers[0].as_str()),
+        "{answers:?}"
+    );
     assert_eq!(answers[1..], ["1 Done", "1 Done"]);
     send(&mut service, 1, Message::Control { session: SessionRef::Id(id), control: Control::Stop });
     while service.core.sessions.running_session(id).is_some() || service.core.sessions.session(id).is_some() {
@@ -223,52 +246,53 @@ fn requests_during_a_kernel_change_are_answered_after_it_in_order() {
 #[test]
 fn guests_cannot_fill_the_queue_of_kernel_requests() {
     let mut service = with_kernel_scope(Scope::System, KernelScope::Everything);
-    let mut list = granting(Rights::WMIGUID_QUERY);
+    let mut list = list_granting(Rights::WMIGUID_QUERY);
     for link in 3..10 {
-        let uid = STRANGER + u32::try_from(link).unwrap();
-        let may = Ace::new(AceKind::Allow, Sid::user(uid), Rights::WMIGUID_QUERY);
-        list.dacl.as_mut().unwrap().add(may);
+        let uid = GUEST_UID + u32::try_from(link).unwrap();
+        let allow_entry = Ace::new(AceKind::Allow, Sid::user(uid), Rights::WMIGUID_QUERY);
+        list.dacl.as_mut().unwrap().add(allow_entry);
         connect(&mut service, link, uid);
     }
-    service.core.access.rules_mut().lists.put(DEFAULT_TRACE_SECURITY, Some(list));
+    service.core.access.rules_mut().lists.set_list(DEFAULT_TRACE_SECURITY, Some(list));
     for link in 1..10 {
         send(&mut service, link, hello(Role::Controller, link));
-        assert_eq!(sent(&mut service), [format!("{link} welcome 77")]);
+        assert_eq!(take_sent(&mut service), [format!("{link} welcome 77")]);
     }
     service.system_loggers.simulate_change();
     let flood = |service: &mut Service, link: LinkId| {
         for _ in 0..100 {
-            send(service, link, set(7, &Set::SystemTraceEnableFlags([0; 8])));
+            send(service, link, set_information(7, &Set::SystemTraceEnableFlags([0; 8])));
         }
-        sent(service).iter().filter(|line| **line == format!("{link} refused 170")).count()
+        take_sent(service).iter().filter(|line| **line == format!("{link} refused ERROR_BUSY")).count()
     };
-    assert_eq!(flood(&mut service, 2), 92, "one guest");
+    assert_eq!(flood(&mut service, 2), 92, "one guest may defer 8 requests");
     let refused: usize = (3..10).map(|link| flood(&mut service, link)).sum();
-    assert_eq!(refused, 700 - 24, "all guests");
+    assert_eq!(refused, 700 - 24, "all guests together may defer 32 requests");
     assert_eq!(flood(&mut service, 1), 100 - 32, "the daemon's own user");
 }
 
 #[test]
 fn system_logger_can_start_with_stacks() {
-    let (mut service, notices) = with_notices();
-    sent(&mut service);
-    let switch = ClassicEventId { class: THREAD, opcode: 36 };
-    let list = Set::StackTracing(vec![switch]).to_bytes();
+    let (mut service, notices) = service_with_controller();
+    take_sent(&mut service);
+    let list = Set::StackTracing(vec![SWITCH]).to_bytes();
     let start = |log_file_mode, kernel_stacks: &[u8]| {
         let (name, kernel_stacks) = ("s".to_owned(), kernel_stacks.to_vec());
         let config = SessionConfig { name, log_file_mode, kernel_stacks, ..SessionConfig::default() };
         Message::Start(Box::new(config))
     };
-    for (mode, stacks, status) in
-        [(0x100, list.as_slice(), 87), (0x0200_0100, &list[1..], 24), (0x0200_0100, &[0xFF; 24], 87)]
-    {
+    for (mode, stacks, status) in [
+        (EVENT_TRACE_REAL_TIME_MODE, list.as_slice(), "ERROR_INVALID_PARAMETER"),
+        (SYSTEM_LOGGER_MODE, &list[1..], "ERROR_BAD_LENGTH"),
+        (SYSTEM_LOGGER_MODE, &[0xFF; 24], "ERROR_INVALID_PARAMETER"),
+    ] {
         send(&mut service, 1, start(mode, stacks));
-        assert_eq!(sent(&mut service), [format!("1 refused {status}")], "{mode:#x} {stacks:?}");
+        assert_eq!(take_sent(&mut service), [format!("1 refused {status}")], "{mode:#x} {stacks:?}");
     }
-    send(&mut service, 1, start(0x0200_0100, &list));
-    service.notice(notices.recv_timeout(Duration::from_secs(30)).unwrap(), service.now());
-    let id = service.core.sessions.running().pop().unwrap();
+    send(&mut service, 1, start(SYSTEM_LOGGER_MODE, &list));
+    deliver_notice(&mut service, &notices);
+    let id = service.core.sessions.running_ids().pop().unwrap();
     assert_eq!(service.core.information.settings(id).stack_hooks(), [hook::CONTEXT_SWITCH]);
     let config = service.core.sessions.running_session(id).unwrap().properties().config;
-    assert_eq!(config.kernel_stacks, [0; 0], "the settings hold it");
+    assert_eq!(config.kernel_stacks, [0; 0], "the stack configuration moves to the settings");
 }

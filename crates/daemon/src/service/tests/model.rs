@@ -151,9 +151,9 @@ struct Processes {
 
 impl Processes {
     fn receive(&mut self, service: &mut Service, registered: &Registered) {
-        let effects = service.effects();
+        let effects = service.take_effects();
         for effect in effects {
-            let Effect::Send { link, message, .. } = effect else { panic!("{effect:?}") };
+            let LinkEffect::Send { link, message, .. } = effect else { panic!("{effect:?}") };
             match message {
                 Message::Region { session, .. } => self.regions.entry(link).or_default().push(session),
                 Message::Enable { registrations, session, code, params, .. } => {
@@ -172,7 +172,10 @@ impl Processes {
                                 enabled.insert(session, (params.level, params.match_any, params.match_all));
                             }
                             EnableCode::Disable => {
-                                assert!(enabled.remove(&session).is_some(), "it was enabled")
+                                assert!(
+                                    enabled.remove(&session).is_some(),
+                                    "a disabled registration was enabled before"
+                                )
                             }
                             EnableCode::CaptureState => panic!("no test step asks for state"),
                         }
@@ -197,7 +200,7 @@ impl Processes {
 
 struct Simulation {
     service: Service,
-    notices: std::sync::mpsc::Receiver<Notice>,
+    notices: Notices,
     model: Model,
     processes: Processes,
     sessions: Vec<u64>,
@@ -207,31 +210,21 @@ struct Simulation {
 
 impl Simulation {
     fn new(seed: u64) -> Self {
-        let (sender, notices) = std::sync::mpsc::channel();
-        let post: Post = Arc::new(move |notice| drop(sender.send(notice)));
-        let mut service = Service::new(
-            Access::new(Scope::User, OWN),
-            SESSIONS,
-            77,
-            post,
-            Janitor::new(),
-            Instant::now(),
-            SystemTime::now(),
-        );
-        connect(&mut service, 1, OWN);
+        let (mut service, notices) = service_with_notices(Scope::User, OWN_UID, SESSIONS);
+        connect(&mut service, 1, OWN_UID);
         send(&mut service, 1, hello(Role::Controller, 1));
         for link in 2..=4 {
             let pid = if is_own(link) { std::process::id() } else { 1 };
-            service.connected(
+            service.add_connection(
                 link,
-                Peer { pid, uid: OWN, gid: OWN },
+                Peer { pid, uid: OWN_UID, gid: OWN_UID },
                 ProcessKey::from_pid(pid),
                 false,
                 service.now(),
             );
             send(&mut service, link, hello(Role::Provider, link));
         }
-        service.effects();
+        service.take_effects();
         let mut simulation = Self {
             service,
             notices,
@@ -249,18 +242,18 @@ impl Simulation {
         self.next += 1;
         let config = SessionConfig {
             name: format!("s{}", self.next),
-            log_file_mode: 0x100,
+            log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
             buffer_size: 4,
             minimum_buffers: 2,
             ring_bytes: 4096,
             ..SessionConfig::default()
         };
         send(&mut self.service, 1, Message::Start(Box::new(config)));
-        self.service.notice(self.notices.recv_timeout(Duration::from_secs(30)).unwrap(), self.service.now());
-        self.service.effects();
+        deliver_notice(&mut self.service, &self.notices);
+        self.service.take_effects();
         let known = self.sessions.clone();
         self.sessions
-            .extend(self.service.core.sessions.running().into_iter().filter(|id| !known.contains(id)));
+            .extend(self.service.core.sessions.running_ids().into_iter().filter(|id| !known.contains(id)));
     }
 
     fn traits(&mut self) -> (Vec<u8>, Option<Guid>) {
@@ -374,7 +367,7 @@ impl Simulation {
             Message::Control { session: SessionRef::Id(session), control: Control::Stop },
         );
         self.receive();
-        self.service.notice(self.notices.recv_timeout(Duration::from_secs(30)).unwrap(), self.service.now());
+        deliver_notice(&mut self.service, &self.notices);
         self.model.disable(|call| call.session == session);
         self.start();
     }

@@ -2,6 +2,8 @@
 
 use traceweir_format::security::Sid;
 use traceweir_format::spec::access::Rights;
+use traceweir_format::spec::enable::EVENT_FILTER_TYPE_PID;
+use traceweir_format::spec::session::{EVENT_TRACE_FILE_MODE_SEQUENTIAL, EVENT_TRACE_PRIVATE_LOGGER_MODE};
 
 use super::*;
 
@@ -11,37 +13,42 @@ use traceweir_format::tracelogging::TraitsBuilder;
 use traceweir_transport::message::Properties;
 
 const PROVIDER: Guid = Guid::from_u128(1);
-const ANN: u32 = STRANGER;
-const BOB: u32 = 1002;
+const ANN_UID: u32 = GUEST_UID;
+const BOB_UID: u32 = 1002;
 /// Controllers of the daemon's own user, of two guests, and of root.
-const OWNS: LinkId = 1;
-const ANNS: LinkId = 2;
-const BOBS: LinkId = 3;
-const ROOTS: LinkId = 4;
+const OWN_CONTROLLER: LinkId = 1;
+const ANN_CONTROLLER: LinkId = 2;
+const BOB_CONTROLLER: LinkId = 3;
+const ROOT_CONTROLLER: LinkId = 4;
 /// A process of each guest.
-const ANNS_PROCESS: LinkId = 10;
-const BOBS_PROCESS: LinkId = 11;
+const ANN_PROCESS: LinkId = 10;
+const BOB_PROCESS: LinkId = 11;
 
 fn grant(service: &mut Service, uid: u32, rights: Rights) {
     let (sid, rights) = (Sid::user(uid).to_bytes(), rights.0);
-    send(service, OWNS, Message::SetAccess { object: PROVIDER, operation: 2, sid, rights, allow: true });
-    assert_eq!(sent(service), [format!("{OWNS} Done")]);
+    send(
+        service,
+        OWN_CONTROLLER,
+        Message::SetAccess { object: PROVIDER, operation: 2, sid, rights, allow: true },
+    );
+    assert_eq!(take_sent(service), [format!("{OWN_CONTROLLER} Done")]);
 }
 
-/// A system daemon with all of them; the guests have `rights` on the provider.
-fn prepare(rights: Rights) -> Service {
+/// Creates a system daemon with these controllers and processes; the guests have `rights` on the
+/// provider.
+fn service_with_guests(rights: Rights) -> Service {
     let mut service = service(Scope::System);
-    connect(&mut service, OWNS, OWN);
-    send(&mut service, OWNS, hello(Role::Controller, 1));
-    sent(&mut service);
-    for uid in [ANN, BOB] {
+    connect(&mut service, OWN_CONTROLLER, OWN_UID);
+    send(&mut service, OWN_CONTROLLER, hello(Role::Controller, 1));
+    take_sent(&mut service);
+    for uid in [ANN_UID, BOB_UID] {
         grant(&mut service, uid, rights | Rights::WMIGUID_QUERY);
     }
-    for (link, uid) in [(ANNS, ANN), (BOBS, BOB), (ROOTS, 0)] {
+    for (link, uid) in [(ANN_CONTROLLER, ANN_UID), (BOB_CONTROLLER, BOB_UID), (ROOT_CONTROLLER, 0)] {
         connect(&mut service, link, uid);
         send(&mut service, link, hello(Role::Controller, link));
     }
-    for (link, uid) in [(ANNS_PROCESS, ANN), (BOBS_PROCESS, BOB)] {
+    for (link, uid) in [(ANN_PROCESS, ANN_UID), (BOB_PROCESS, BOB_UID)] {
         connect(&mut service, link, uid);
         send(&mut service, link, hello(Role::Provider, link));
         let (registration, traits) = (1, Vec::new());
@@ -51,43 +58,43 @@ fn prepare(rights: Rights) -> Service {
             Message::Register { registration, provider: PROVIDER, traits, classic: false },
         );
     }
-    sent(&mut service);
+    take_sent(&mut service);
     service
 }
 
-fn private(name: &str) -> Message {
+fn start_private(name: &str) -> Message {
     Message::Start(Box::new(SessionConfig {
         name: name.into(),
         guid: PROVIDER,
-        log_file_mode: 0x801,
+        log_file_mode: EVENT_TRACE_PRIVATE_LOGGER_MODE | EVENT_TRACE_FILE_MODE_SEQUENTIAL,
         log_file: Some("/x/app.etl".into()),
         ..SessionConfig::default()
     }))
 }
 
-fn control(name: &str, control: Control) -> Message {
+fn control_session(name: &str, control: Control) -> Message {
     Message::Control { session: SessionRef::Name(name.into()), control }
 }
 
-fn enable(name: &str, code: EnableCode) -> Message {
+fn enable_provider(name: &str, code: EnableCode) -> Message {
     let (session, params) = (SessionRef::Name(name.into()), Box::default());
     Message::EnableProvider { session, provider: PROVIDER, code, params, name: String::new(), timeout_ms: 0 }
 }
 
 /// Answers all orders that processes received; returns the processes and the user that each order
 /// was for. Other messages remain to be read.
-fn answer(service: &mut Service) -> Vec<(LinkId, Option<u32>)> {
-    let mut asked = Vec::new();
-    let effects = service.effects();
+fn answer_orders(service: &mut Service) -> Vec<(LinkId, Option<u32>)> {
+    let mut orders = Vec::new();
+    let effects = service.take_effects();
     for effect in effects {
         let (link, order, session, user) = match &effect {
-            Effect::Send { link, message: Message::PrivateStart { order, session, starter, .. }, .. } => {
-                (*link, *order, *session, Some(*starter))
-            }
-            Effect::Send { link, message: Message::PrivateControl { order, session, user, .. }, .. } => {
-                (*link, *order, *session, Some(*user))
-            }
-            Effect::Send { link, message: Message::PrivateEnable { order, session, .. }, .. } => {
+            LinkEffect::Send {
+                link, message: Message::PrivateStart { order, session, starter, .. }, ..
+            } => (*link, *order, *session, Some(*starter)),
+            LinkEffect::Send {
+                link, message: Message::PrivateControl { order, session, user, .. }, ..
+            } => (*link, *order, *session, Some(*user)),
+            LinkEffect::Send { link, message: Message::PrivateEnable { order, session, .. }, .. } => {
                 (*link, *order, *session, None)
             }
             _ => {
@@ -95,77 +102,86 @@ fn answer(service: &mut Service) -> Vec<(LinkId, Option<u32>)> {
                 continue;
             }
         };
-        asked.push((link, user));
+        orders.push((link, user));
         let (status, reason, properties) = (0, String::new(), Box::default());
         let state = Message::PrivateState { order, session, status, reason, properties };
         service.handle(link, Envelope { request: 0, message: state, descriptors: Vec::new() }, service.now());
     }
-    asked
+    orders
 }
 
-fn to_file(name: &str) -> [Message; 2] {
+fn requests_that_name_a_file(name: &str) -> [Message; 2] {
     let log_file = Some("/y/other.etl".into());
     let update = Update { log_file: log_file.clone(), ..Update::default() };
-    [control(name, Control::Update(update)), control(name, Control::Flush { log_file })]
+    [control_session(name, Control::Update(update)), control_session(name, Control::Flush { log_file })]
 }
 
 const ALL: Rights = Rights(Rights::TRACELOG_CREATE_ONDISK.0 | Rights::TRACELOG_GUID_ENABLE.0);
 
 #[test]
 fn start_needs_the_right_to_run_a_session_of_the_provider() {
-    let mut service = prepare(Rights::TRACELOG_GUID_ENABLE);
-    send(&mut service, ANNS, private("a"));
-    assert_eq!(sent(&mut service), ["2 refused 5"]);
-    grant(&mut service, ANN, Rights::TRACELOG_CREATE_ONDISK);
-    send(&mut service, ANNS, private("a"));
-    assert_eq!(answer(&mut service), [(ANNS_PROCESS, Some(ANN))], "only in the processes of the starter");
-    send(&mut service, BOBS, private("b"));
-    assert!(sent(&mut service).contains(&"3 refused 5".into()), "the grant was for another user");
+    let mut service = service_with_guests(Rights::TRACELOG_GUID_ENABLE);
+    send(&mut service, ANN_CONTROLLER, start_private("a"));
+    assert_eq!(take_sent(&mut service), ["2 refused ERROR_ACCESS_DENIED"]);
+    grant(&mut service, ANN_UID, Rights::TRACELOG_CREATE_ONDISK);
+    send(&mut service, ANN_CONTROLLER, start_private("a"));
+    assert_eq!(
+        answer_orders(&mut service),
+        [(ANN_PROCESS, Some(ANN_UID))],
+        "only in the processes of the starter"
+    );
+    send(&mut service, BOB_CONTROLLER, start_private("b"));
+    assert!(
+        take_sent(&mut service).contains(&"3 refused ERROR_ACCESS_DENIED".into()),
+        "the grant was for another user"
+    );
 }
 
 #[test]
 fn requests_of_other_guests_reach_no_process_of_the_session() {
-    let mut service = prepare(ALL);
-    send(&mut service, ANNS, private("a"));
-    answer(&mut service);
-    sent(&mut service);
+    let mut service = service_with_guests(ALL);
+    send(&mut service, ANN_CONTROLLER, start_private("a"));
+    answer_orders(&mut service);
+    take_sent(&mut service);
     let timer = || Control::Update(Update { flush_timer: Some(1), ..Update::default() });
     let all = || {
         let mut all: Vec<Message> =
             [Control::Query, timer(), Control::Flush { log_file: None }, Control::Outcome, Control::Stop]
-                .map(|request| control("a", request))
+                .map(|request| control_session("a", request))
                 .into();
-        all.splice(1..1, to_file("a"));
+        all.splice(1..1, requests_that_name_a_file("a"));
         let codes = [EnableCode::Enable, EnableCode::CaptureState, EnableCode::Disable];
-        all.splice(1..1, codes.map(|code| enable("a", code)));
+        all.splice(1..1, codes.map(|code| enable_provider("a", code)));
         all
     };
     for message in all() {
         let what = format!("{message:?}");
-        send(&mut service, BOBS, message);
-        assert_eq!(sent(&mut service), ["3 refused 5"], "{what}");
+        send(&mut service, BOB_CONTROLLER, message);
+        assert_eq!(take_sent(&mut service), ["3 refused ERROR_ACCESS_DENIED"], "{what}");
     }
     for message in all().into_iter().filter(|message| !format!("{message:?}").contains("Outcome")) {
         let what = format!("{message:?}");
-        send(&mut service, ANNS, message);
-        let asked = answer(&mut service);
-        assert!(matches!(asked[..], [(ANNS_PROCESS, None | Some(ANN))]), "{what}: {asked:?}");
-        assert!(sent(&mut service).iter().all(|line| !line.contains("refused")), "{what}");
+        send(&mut service, ANN_CONTROLLER, message);
+        let orders = answer_orders(&mut service);
+        assert!(matches!(orders[..], [(ANN_PROCESS, None | Some(ANN_UID))]), "{what}: {orders:?}");
+        assert!(take_sent(&mut service).iter().all(|line| !line.contains("refused")), "{what}");
     }
 }
 
 #[test]
 fn enables_of_a_private_session_are_listed_for_its_controllers_only() {
-    let mut service = prepare(ALL);
-    send(&mut service, ANNS, private("a"));
-    answer(&mut service);
-    send(&mut service, ANNS, enable("a", EnableCode::Enable));
-    answer(&mut service);
-    service.effects();
-    for (link, sees_it) in [(OWNS, true), (ANNS, true), (BOBS, false), (ROOTS, true)] {
+    let mut service = service_with_guests(ALL);
+    send(&mut service, ANN_CONTROLLER, start_private("a"));
+    answer_orders(&mut service);
+    send(&mut service, ANN_CONTROLLER, enable_provider("a", EnableCode::Enable));
+    answer_orders(&mut service);
+    service.take_effects();
+    for (link, sees_it) in
+        [(OWN_CONTROLLER, true), (ANN_CONTROLLER, true), (BOB_CONTROLLER, false), (ROOT_CONTROLLER, true)]
+    {
         send(&mut service, link, Message::QueryProviders { after: None });
-        let effects = service.effects();
-        let [Effect::Send { message: Message::Providers { providers, .. }, .. }] = &effects[..] else {
+        let effects = service.take_effects();
+        let [LinkEffect::Send { message: Message::Providers { providers, .. }, .. }] = &effects[..] else {
             panic!("{effects:?}")
         };
         assert_eq!((providers.len(), providers[0].sessions.len()), (1, 0));
@@ -176,130 +192,137 @@ fn enables_of_a_private_session_are_listed_for_its_controllers_only() {
 
 #[test]
 fn daemon_user_may_control_but_not_name_a_file_and_root_may_do_both() {
-    let mut service = prepare(ALL);
-    send(&mut service, ANNS, private("a"));
-    answer(&mut service);
-    sent(&mut service);
-    for message in to_file("a") {
-        send(&mut service, OWNS, message.clone());
-        assert_eq!(sent(&mut service), ["1 refused 5"]);
-        send(&mut service, ROOTS, message);
-        assert_eq!(answer(&mut service), [(ANNS_PROCESS, Some(0))]);
-        sent(&mut service);
+    let mut service = service_with_guests(ALL);
+    send(&mut service, ANN_CONTROLLER, start_private("a"));
+    answer_orders(&mut service);
+    take_sent(&mut service);
+    for message in requests_that_name_a_file("a") {
+        send(&mut service, OWN_CONTROLLER, message.clone());
+        assert_eq!(take_sent(&mut service), ["1 refused ERROR_ACCESS_DENIED"]);
+        send(&mut service, ROOT_CONTROLLER, message);
+        assert_eq!(answer_orders(&mut service), [(ANN_PROCESS, Some(0))]);
+        take_sent(&mut service);
     }
-    send(&mut service, OWNS, enable("a", EnableCode::Enable));
-    assert_eq!(answer(&mut service), [(ANNS_PROCESS, None)]);
-    send(&mut service, OWNS, control("a", Control::Stop));
-    assert_eq!(answer(&mut service), [(ANNS_PROCESS, Some(OWN))]);
+    send(&mut service, OWN_CONTROLLER, enable_provider("a", EnableCode::Enable));
+    assert_eq!(answer_orders(&mut service), [(ANN_PROCESS, None)]);
+    send(&mut service, OWN_CONTROLLER, control_session("a", Control::Stop));
+    assert_eq!(answer_orders(&mut service), [(ANN_PROCESS, Some(OWN_UID))]);
 }
 
 #[test]
 fn enable_also_needs_the_right_to_the_provider() {
-    let mut service = prepare(Rights::TRACELOG_CREATE_ONDISK);
-    send(&mut service, ANNS, private("a"));
-    answer(&mut service);
-    sent(&mut service);
-    send(&mut service, ANNS, enable("a", EnableCode::Enable));
-    assert_eq!(sent(&mut service), ["2 refused 5"]);
+    let mut service = service_with_guests(Rights::TRACELOG_CREATE_ONDISK);
+    send(&mut service, ANN_CONTROLLER, start_private("a"));
+    answer_orders(&mut service);
+    take_sent(&mut service);
+    send(&mut service, ANN_CONTROLLER, enable_provider("a", EnableCode::Enable));
+    assert_eq!(take_sent(&mut service), ["2 refused ERROR_ACCESS_DENIED"]);
 }
 
 #[test]
 fn daemon_that_shuts_down_forwards_no_request() {
-    let mut service = prepare(ALL);
-    send(&mut service, ANNS, private("a"));
-    answer(&mut service);
+    let mut service = service_with_guests(ALL);
+    send(&mut service, ANN_CONTROLLER, start_private("a"));
+    answer_orders(&mut service);
     service.shut_down(service.now());
-    sent(&mut service);
-    for message in [private("b"), control("a", Control::Query), enable("a", EnableCode::Enable)] {
-        send(&mut service, ANNS, message);
-        assert_eq!(sent(&mut service), ["2 refused 1450"]);
+    take_sent(&mut service);
+    for message in
+        [start_private("b"), control_session("a", Control::Query), enable_provider("a", EnableCode::Enable)]
+    {
+        send(&mut service, ANN_CONTROLLER, message);
+        assert_eq!(take_sent(&mut service), ["2 refused ERROR_NO_SYSTEM_RESOURCES"]);
     }
 }
 
-fn live(name: &str, guid: u128) -> Message {
+fn start_real_time(name: &str, guid: u128) -> Message {
     let (name, guid) = (name.to_owned(), Guid::from_u128(guid));
-    Message::Start(Box::new(SessionConfig { name, guid, log_file_mode: 0x100, ..SessionConfig::default() }))
+    Message::Start(Box::new(SessionConfig {
+        name,
+        guid,
+        log_file_mode: EVENT_TRACE_REAL_TIME_MODE,
+        ..SessionConfig::default()
+    }))
 }
 
 #[test]
 fn session_names_are_unique_even_while_starting() {
-    let mut service = prepare(ALL);
+    let mut service = service_with_guests(ALL);
     // Its notice is not delivered, so the session keeps starting.
-    send(&mut service, OWNS, live("Starting", 7));
+    send(&mut service, OWN_CONTROLLER, start_real_time("Starting", 7));
     for name in ["STARTING", "00000000-0000-0000-0000-000000000007"] {
-        send(&mut service, OWNS, private(name));
-        assert_eq!(sent(&mut service), ["1 refused 183"], "{name}");
+        send(&mut service, OWN_CONTROLLER, start_private(name));
+        assert_eq!(take_sent(&mut service), ["1 refused ERROR_ALREADY_EXISTS"], "{name}");
     }
-    send(&mut service, OWNS, private("Private"));
-    sent(&mut service);
-    for message in [live("PRIVATE", 8), private("private")] {
-        send(&mut service, OWNS, message);
-        assert_eq!(sent(&mut service), ["1 refused 183"]);
+    send(&mut service, OWN_CONTROLLER, start_private("Private"));
+    take_sent(&mut service);
+    for message in [start_real_time("PRIVATE", 8), start_private("private")] {
+        send(&mut service, OWN_CONTROLLER, message);
+        assert_eq!(take_sent(&mut service), ["1 refused ERROR_ALREADY_EXISTS"]);
     }
 }
 
 #[test]
 fn guid_finds_the_only_private_session_of_a_provider() {
-    let mut service = prepare(ALL);
-    let by_guid = |service: &mut Service| {
-        send(service, ROOTS, control(&PROVIDER.to_string(), Control::Query));
-        let found = !answer(service).is_empty();
-        (found, sent(service).iter().any(|line| line == "4 refused 4201"))
+    let mut service = service_with_guests(ALL);
+    let find_by_guid = |service: &mut Service| {
+        send(service, ROOT_CONTROLLER, control_session(&PROVIDER.to_string(), Control::Query));
+        let found = !answer_orders(service).is_empty();
+        (found, take_sent(service).iter().any(|line| line == "4 refused ERROR_WMI_INSTANCE_NOT_FOUND"))
     };
-    assert_eq!(by_guid(&mut service), (false, true));
-    send(&mut service, ROOTS, private("a"));
-    answer(&mut service);
-    assert_eq!(by_guid(&mut service), (true, false));
-    send(&mut service, ROOTS, private("b"));
-    answer(&mut service);
-    assert_eq!(by_guid(&mut service), (false, true), "which?");
-    send(&mut service, ROOTS, control("b", Control::Stop));
-    answer(&mut service);
-    assert_eq!(by_guid(&mut service), (true, false));
-    send(&mut service, OWNS, live("s", 1));
-    assert_eq!(by_guid(&mut service), (false, true), "another session with this GUID is starting");
+    assert_eq!(find_by_guid(&mut service), (false, true));
+    send(&mut service, ROOT_CONTROLLER, start_private("a"));
+    answer_orders(&mut service);
+    assert_eq!(find_by_guid(&mut service), (true, false));
+    send(&mut service, ROOT_CONTROLLER, start_private("b"));
+    answer_orders(&mut service);
+    assert_eq!(find_by_guid(&mut service), (false, true), "two sessions have this provider");
+    send(&mut service, ROOT_CONTROLLER, control_session("b", Control::Stop));
+    answer_orders(&mut service);
+    assert_eq!(find_by_guid(&mut service), (true, false));
+    send(&mut service, OWN_CONTROLLER, start_real_time("s", 1));
+    assert_eq!(find_by_guid(&mut service), (false, true), "another session with this GUID is starting");
 }
 
 #[test]
 fn logger_ids_of_private_sessions_are_unique() {
-    let mut service = prepare(ALL);
+    let mut service = service_with_guests(ALL);
     for n in 0..4 {
-        send(&mut service, OWNS, live(&format!("s{n}"), 100 + n));
+        send(&mut service, OWN_CONTROLLER, start_real_time(&format!("s{n}"), 100 + n));
     }
     for n in 0..256 {
         // Half of them are being stopped when the others start.
-        send(&mut service, ROOTS, private(&format!("p{n}")));
-        answer(&mut service);
+        send(&mut service, ROOT_CONTROLLER, start_private(&format!("p{n}")));
+        answer_orders(&mut service);
         if n % 2 == 0 {
-            send(&mut service, ROOTS, control(&format!("p{n}"), Control::Stop));
+            send(&mut service, ROOT_CONTROLLER, control_session(&format!("p{n}"), Control::Stop));
         }
-        sent(&mut service);
+        take_sent(&mut service);
     }
-    service.private_sessions.forget_last_logger();
-    send(&mut service, ROOTS, private("last"));
-    let mut ids = service.private_sessions.ids();
+    service.private_sessions.wrap_logger_ids();
+    send(&mut service, ROOT_CONTROLLER, start_private("last"));
+    let mut ids = service.private_sessions.session_ids();
     ids.extend((0..4).filter_map(|n| service.core.sessions.find_any(&SessionRef::Name(format!("s{n}")))));
     let loggers: BTreeSet<u64> = ids.iter().map(|id| id & 0xFFFF).collect();
     assert_eq!((loggers.len(), ids.len()), (128 + 128 + 1 + 4, 128 + 128 + 1 + 4));
 }
 
 /// Returns the orders sent to processes: connection, order number and session.
-fn orders(service: &mut Service) -> Vec<(LinkId, u32, u64)> {
+fn take_orders(service: &mut Service) -> Vec<(LinkId, u32, u64)> {
     let order = |effect| match effect {
-        Effect::Send { link, message: Message::PrivateStart { order, session, .. }, .. }
-        | Effect::Send { link, message: Message::PrivateControl { order, session, .. }, .. } => {
+        LinkEffect::Send { link, message: Message::PrivateStart { order, session, .. }, .. }
+        | LinkEffect::Send { link, message: Message::PrivateControl { order, session, .. }, .. } => {
             Some((link, order, session))
         }
         _ => None,
     };
-    service.effects().into_iter().filter_map(order).collect()
+    service.take_effects().into_iter().filter_map(order).collect()
 }
 
-fn state(service: &mut Service, link: LinkId, order: (u32, u64), status: u32) {
-    state_with_events(service, link, order, status, 5);
+fn report_state(service: &mut Service, link: LinkId, order: (u32, u64), status: u32) {
+    report_state_with_events(service, link, order, status, 5);
 }
 
-fn state_with_events(
+fn report_state_with_events(
     service: &mut Service,
     link: LinkId,
     (order, session): (u32, u64),
@@ -312,111 +335,113 @@ fn state_with_events(
 }
 
 /// Returns the events and the uncounted processes that a controller was sent.
-fn reported_counts(service: &mut Service) -> Vec<(u64, u32)> {
+fn take_reported_counts(service: &mut Service) -> Vec<(u64, u32)> {
     let counts = |effect| match effect {
-        Effect::Send { message: Message::Properties(properties), .. } => {
+        LinkEffect::Send { message: Message::Properties(properties), .. } => {
             Some((properties.events, properties.uncounted_processes))
         }
-        Effect::Send { message: refused @ Message::Refused { .. }, .. } => panic!("{refused:?}"),
+        LinkEffect::Send { message: refused @ Message::Refused { .. }, .. } => panic!("{refused:?}"),
         _ => None,
     };
-    service.effects().into_iter().filter_map(counts).collect()
+    service.take_effects().into_iter().filter_map(counts).collect()
 }
 
 #[test]
 fn session_of_root_does_not_wait_for_processes_of_others_but_counts_them() {
-    let mut service = prepare(ALL);
-    send(&mut service, ROOTS, private("r"));
-    let asked = orders(&mut service);
-    let session = asked[0].2;
-    assert_eq!(asked.len(), 2, "both take part");
-    state(&mut service, ANNS_PROCESS, (asked[0].1, session), 0);
-    assert_eq!(reported_counts(&mut service), [], "the other process still has time");
+    let mut service = service_with_guests(ALL);
+    send(&mut service, ROOT_CONTROLLER, start_private("r"));
+    let orders = take_orders(&mut service);
+    let session = orders[0].2;
+    assert_eq!(orders.len(), 2, "both guests' processes take part");
+    report_state(&mut service, ANN_PROCESS, (orders[0].1, session), 0);
+    assert_eq!(take_reported_counts(&mut service), [], "the other process still has time");
     let soon = service.now() + Duration::from_millis(1100);
     assert!(service.deadline().is_some_and(|at| at < soon));
     service.tick(soon);
     assert_eq!(
-        reported_counts(&mut service),
+        take_reported_counts(&mut service),
         [(5, 0)],
         "started without the report of the other user's process"
     );
 
-    send(&mut service, ROOTS, control("r", Control::Stop));
-    assert_eq!(orders(&mut service).len(), 2);
+    send(&mut service, ROOT_CONTROLLER, control_session("r", Control::Stop));
+    assert_eq!(take_orders(&mut service).len(), 2);
     service.tick(service.now() + Duration::from_millis(1100));
-    assert_eq!(reported_counts(&mut service), [(5, 2)], "neither process reported how it ended");
+    assert_eq!(take_reported_counts(&mut service), [(5, 2)], "neither process reported how it ended");
 }
 
 #[test]
 fn process_that_does_not_answer_times_out() {
-    let mut service = prepare(ALL);
-    send(&mut service, ANNS, private("a"));
-    let asked = orders(&mut service);
-    let [(ANNS_PROCESS, order, session)] = asked[..] else { panic!("{asked:?}") };
+    let mut service = service_with_guests(ALL);
+    send(&mut service, ANN_CONTROLLER, start_private("a"));
+    let orders = take_orders(&mut service);
+    let [(ANN_PROCESS, order, session)] = orders[..] else { panic!("{orders:?}") };
     let deadline = service.now() + Duration::from_secs(5);
     assert_eq!(service.deadline(), Some(deadline), "the process gets time");
     service.tick(deadline - Duration::from_millis(1));
-    assert!(service.effects().is_empty());
+    assert!(service.take_effects().is_empty());
     service.tick(deadline);
-    let processes = |effect: &Effect| match effect {
-        Effect::Send { link: ANNS, message: Message::Properties(properties), .. } => properties.processes,
+    let processes = |effect: &LinkEffect| match effect {
+        LinkEffect::Send { link: ANN_CONTROLLER, message: Message::Properties(properties), .. } => {
+            properties.processes
+        }
         other => panic!("{other:?}"),
     };
-    assert_eq!(service.effects().iter().map(processes).collect::<Vec<_>>(), [0]);
-    state_with_events(&mut service, ANNS_PROCESS, (order, session), 0, 7);
+    assert_eq!(service.take_effects().iter().map(processes).collect::<Vec<_>>(), [0]);
+    report_state_with_events(&mut service, ANN_PROCESS, (order, session), 0, 7);
 
     let Message::EnableProvider { session: named, provider, code, params, name, .. } =
-        enable("a", EnableCode::Enable)
+        enable_provider("a", EnableCode::Enable)
     else {
-        panic!()
+        panic!("another message")
     };
     let timeout_ms = 50;
     send(
         &mut service,
-        ANNS,
+        ANN_CONTROLLER,
         Message::EnableProvider { session: named, provider, code, params, name, timeout_ms },
     );
-    let is_enable = |effect: &Effect, own_order: bool| matches!(effect, Effect::Send { message: Message::PrivateEnable { order, .. }, .. } if (*order != 0) == own_order);
-    assert!(service.effects().iter().any(|effect| is_enable(effect, true)));
+    let is_enable = |effect: &LinkEffect, own_order: bool| matches!(effect, LinkEffect::Send { message: Message::PrivateEnable { order, .. }, .. } if (*order != 0) == own_order);
+    assert!(service.take_effects().iter().any(|effect| is_enable(effect, true)));
     service.tick(service.now() + Duration::from_millis(50));
-    assert_eq!(sent(&mut service), ["2 refused 1460"], "the enable stays in effect");
+    assert_eq!(take_sent(&mut service), ["2 refused ERROR_TIMEOUT"], "the enable stays in effect");
 
-    send(&mut service, ANNS, control("a", Control::Query));
-    let asked = orders(&mut service);
-    state_with_events(&mut service, ANNS_PROCESS, (asked[0].1, session), 0, 8);
-    assert_eq!(reported_counts(&mut service), [(8, 0)], "a late report still counts");
+    send(&mut service, ANN_CONTROLLER, control_session("a", Control::Query));
+    let orders = take_orders(&mut service);
+    report_state_with_events(&mut service, ANN_PROCESS, (orders[0].1, session), 0, 8);
+    assert_eq!(take_reported_counts(&mut service), [(8, 0)], "a late report still counts");
 
     let later = 12;
-    connect(&mut service, later, ANN);
+    connect(&mut service, later, ANN_UID);
     send(&mut service, later, hello(Role::Provider, later));
-    service.effects();
+    service.take_effects();
     let register =
         Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false };
     send(&mut service, later, register);
-    let effects = service.effects();
-    assert!(matches!(&effects[0], Effect::Send { message: Message::PrivateStart { .. }, .. }));
-    assert!(is_enable(&effects[1], false), "for later processes: {effects:?}");
+    let effects = service.take_effects();
+    assert!(matches!(&effects[0], LinkEffect::Send { message: Message::PrivateStart { .. }, .. }));
+    assert!(is_enable(&effects[1], false), "a later process is enabled too: {effects:?}");
 }
 
 #[test]
 fn process_that_refuses_to_run_a_session_is_counted() {
-    let mut service = prepare(ALL);
-    send(&mut service, ROOTS, private("r"));
-    let asked = orders(&mut service);
-    for ((link, order, session), status) in asked.into_iter().zip([0, 1450]) {
-        state(&mut service, link, (order, session), status);
+    let mut service = service_with_guests(ALL);
+    send(&mut service, ROOT_CONTROLLER, start_private("r"));
+    let orders = take_orders(&mut service);
+    for ((link, order, session), status) in orders.into_iter().zip([0, 1450]) {
+        report_state(&mut service, link, (order, session), status);
     }
-    assert_eq!(reported_counts(&mut service), [(5, 1)]);
+    assert_eq!(take_reported_counts(&mut service), [(5, 1)]);
 }
 
 #[test]
 fn processes_of_others_named_by_filters_get_five_seconds() {
-    let mut service = prepare(ALL);
+    let mut service = service_with_guests(ALL);
     // A process of Ann's that really exists on the system.
     let (pid, link) = (std::process::id(), 12);
-    service.connected(
+    service.add_connection(
         link,
-        Peer { pid, uid: ANN, gid: ANN },
+        Peer { pid, uid: ANN_UID, gid: ANN_UID },
         ProcessKey::from_pid(pid),
         false,
         service.now(),
@@ -425,49 +450,54 @@ fn processes_of_others_named_by_filters_get_five_seconds() {
     let register =
         Message::Register { registration: 1, provider: PROVIDER, traits: Vec::new(), classic: false };
     send(&mut service, link, register);
-    service.effects();
+    service.take_effects();
     let data = traceweir_format::filter::encode::pids(&[pid]);
-    let filters = vec![traceweir_transport::message::Filter { kind: 0x8000_0004, data }];
-    let Message::Start(config) = private("r") else { panic!() };
-    send(&mut service, ROOTS, Message::Start(Box::new(SessionConfig { filters, ..*config })));
-    let asked = orders(&mut service);
-    let [(12, order, session)] = asked[..] else { panic!("{asked:?}") };
-    state(&mut service, link, (order, session), 0);
-    assert_eq!(reported_counts(&mut service), [(5, 0)]);
-    send(&mut service, ROOTS, control("r", Control::Stop));
+    let filters = vec![traceweir_transport::message::Filter { kind: EVENT_FILTER_TYPE_PID, data }];
+    let Message::Start(config) = start_private("r") else { panic!("another message") };
+    send(&mut service, ROOT_CONTROLLER, Message::Start(Box::new(SessionConfig { filters, ..*config })));
+    let orders = take_orders(&mut service);
+    let [(12, order, session)] = orders[..] else { panic!("{orders:?}") };
+    report_state(&mut service, link, (order, session), 0);
+    assert_eq!(take_reported_counts(&mut service), [(5, 0)]);
+    send(&mut service, ROOT_CONTROLLER, control_session("r", Control::Stop));
     assert_eq!(service.deadline().unwrap() - service.now(), Duration::from_secs(5));
 }
 
 #[test]
 fn requests_of_one_guest_are_bounded_and_a_refused_stop_stops_nothing() {
-    let mut service = prepare(ALL);
-    send(&mut service, ANNS, private("a"));
-    send(&mut service, BOBS, private("b"));
-    answer(&mut service);
-    sent(&mut service);
-    let timer = |name| control(name, Control::Update(Update { flush_timer: Some(1), ..Update::default() }));
+    let mut service = service_with_guests(ALL);
+    send(&mut service, ANN_CONTROLLER, start_private("a"));
+    send(&mut service, BOB_CONTROLLER, start_private("b"));
+    answer_orders(&mut service);
+    take_sent(&mut service);
+    let timer =
+        |name| control_session(name, Control::Update(Update { flush_timer: Some(1), ..Update::default() }));
     for _ in 0..300 {
-        send(&mut service, ANNS, timer("a"));
+        send(&mut service, ANN_CONTROLLER, timer("a"));
     }
-    let refused = sent(&mut service).iter().filter(|line| *line == "2 refused 170").count();
-    assert_eq!(refused, 300 - crate::limits::MAX_PENDING_OF_GUEST, "her process answered nothing");
+    let refused = take_sent(&mut service).iter().filter(|line| *line == "2 refused ERROR_BUSY").count();
+    assert_eq!(
+        refused,
+        300 - crate::limits::MAX_PENDING_REQUESTS_OF_GUEST,
+        "the process of Ann answered nothing"
+    );
     // Reconnecting does not raise the limit.
-    service.disconnected(ANNS, service.now());
-    connect(&mut service, ANNS, ANN);
-    send(&mut service, ANNS, hello(Role::Controller, 99));
-    sent(&mut service);
-    let before = service.private_sessions.ids().len();
-    send(&mut service, ANNS, control("a", Control::Stop));
-    send(&mut service, ANNS, private("c"));
-    assert_eq!(sent(&mut service), ["2 refused 170"; 2]);
-    assert_eq!(service.private_sessions.ids().len(), before, "the session still runs");
-    for link in [BOBS, ROOTS] {
+    service.remove_connection(ANN_CONTROLLER, service.now());
+    connect(&mut service, ANN_CONTROLLER, ANN_UID);
+    send(&mut service, ANN_CONTROLLER, hello(Role::Controller, 99));
+    take_sent(&mut service);
+    let before = service.private_sessions.session_ids().len();
+    send(&mut service, ANN_CONTROLLER, control_session("a", Control::Stop));
+    send(&mut service, ANN_CONTROLLER, start_private("c"));
+    assert_eq!(take_sent(&mut service), ["2 refused ERROR_BUSY"; 2]);
+    assert_eq!(service.private_sessions.session_ids().len(), before, "the session still runs");
+    for link in [BOB_CONTROLLER, ROOT_CONTROLLER] {
         send(&mut service, link, timer("b"));
-        assert_eq!(answer(&mut service).len(), 1, "{link} is passed on");
-        sent(&mut service);
+        assert_eq!(answer_orders(&mut service).len(), 1, "{link} is passed on");
+        take_sent(&mut service);
     }
-    send(&mut service, ROOTS, control("a", Control::Stop));
-    assert_eq!(answer(&mut service), [(ANNS_PROCESS, Some(0))]);
+    send(&mut service, ROOT_CONTROLLER, control_session("a", Control::Stop));
+    assert_eq!(answer_orders(&mut service), [(ANN_PROCESS, Some(0))]);
 }
 
 /// The name of providers that chose their own GUIDs.
@@ -475,7 +505,7 @@ const APP: &str = "Some.App";
 
 /// Registers a provider of [`APP`] in a process of Ann's; without traits it has no name yet.
 fn register_app(service: &mut Service, link: LinkId, guid: u128, has_traits: bool) {
-    connect(service, link, ANN);
+    connect(service, link, ANN_UID);
     send(service, link, hello(Role::Provider, link));
     let traits = if has_traits { app_traits() } else { Vec::new() };
     let provider = Guid::from_u128(guid);
@@ -487,63 +517,62 @@ fn app_traits() -> Vec<u8> {
 }
 
 /// A private session whose GUID is the hash of the name.
-fn private_of_app(name: &str) -> Message {
-    let Message::Start(config) = private(name) else { unreachable!() };
+fn start_private_of_app(name: &str) -> Message {
+    let Message::Start(config) = start_private(name) else { unreachable!() };
     Message::Start(Box::new(SessionConfig { guid: Guid::from_provider_name(APP), ..*config }))
 }
 
-fn enable_app(session: &str, code: EnableCode, name: &str) -> Message {
-    let Message::EnableProvider { session, params, timeout_ms, .. } = enable(session, code) else {
+fn enable_app_by_name(session: &str, code: EnableCode, name: &str) -> Message {
+    let Message::EnableProvider { session, params, timeout_ms, .. } = enable_provider(session, code) else {
         unreachable!()
     };
     let (provider, name) = (Guid::from_provider_name(APP), name.to_owned());
     Message::EnableProvider { session, provider, code, params, name, timeout_ms }
 }
 
-/// Returns the last digits of a GUID.
-fn short(guid: Guid) -> String {
+fn last_digits(guid: Guid) -> String {
     guid.to_string().rsplit('-').next().unwrap().trim_start_matches('0').to_owned()
 }
 
 /// Returns the orders that processes received about private sessions: the connection, and what,
 /// with the GUID or "name" for its hash.
-fn orders_about_app(service: &mut Service) -> Vec<String> {
+fn take_orders_about_app(service: &mut Service) -> Vec<String> {
     let order = |effect| match effect {
-        Effect::Send { link, message: Message::PrivateStart { .. }, .. } => Some(format!("{link} start")),
-        Effect::Send { link, message: Message::PrivateEnable { provider, code, .. }, .. } => {
+        LinkEffect::Send { link, message: Message::PrivateStart { .. }, .. } => Some(format!("{link} start")),
+        LinkEffect::Send { link, message: Message::PrivateEnable { provider, code, .. }, .. } => {
             let is_hash = provider.is_hash_of(APP);
-            let what = if is_hash { "name".to_owned() } else { short(provider) };
+            let what = if is_hash { "name".to_owned() } else { last_digits(provider) };
             Some(format!("{link} {code:?} {what}"))
         }
         _ => None,
     };
-    service.effects().into_iter().filter_map(order).collect()
+    service.take_effects().into_iter().filter_map(order).collect()
 }
 
 #[test]
 fn enable_by_name_reaches_processes_that_chose_another_guid() {
-    let mut service = prepare(ALL);
+    let mut service = service_with_guests(ALL);
     register_app(&mut service, 20, 7, true);
-    send(&mut service, ROOTS, private_of_app("a"));
-    send(&mut service, ROOTS, enable_app("a", EnableCode::Enable, ""));
-    assert!(orders_about_app(&mut service).is_empty(), "an enable by GUID does not match names");
-    send(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
+    send(&mut service, ROOT_CONTROLLER, start_private_of_app("a"));
+    send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, ""));
+    assert!(take_orders_about_app(&mut service).is_empty(), "an enable by GUID does not match names");
+    send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
     assert_eq!(
-        orders_about_app(&mut service),
+        take_orders_about_app(&mut service),
         ["20 start", "20 Enable name", "20 Enable 7", "20 Enable name"]
     );
     // Processes that come later, with the name or before it.
     register_app(&mut service, 21, 8, true);
-    assert_eq!(orders_about_app(&mut service), ["21 start", "21 Enable name", "21 Enable 8"]);
+    assert_eq!(take_orders_about_app(&mut service), ["21 start", "21 Enable name", "21 Enable 8"]);
     register_app(&mut service, 22, 9, false);
-    assert!(orders_about_app(&mut service).is_empty());
+    assert!(take_orders_about_app(&mut service).is_empty());
     send(&mut service, 22, Message::SetTraits { registration: 1, traits: app_traits() });
-    assert_eq!(orders_about_app(&mut service), ["22 start", "22 Enable name", "22 Enable 9"]);
+    assert_eq!(take_orders_about_app(&mut service), ["22 start", "22 Enable name", "22 Enable 9"]);
     // A second provider of that name in a process that takes part.
     let (registration, provider, traits) = (2, Guid::from_u128(0x10), app_traits());
     send(&mut service, 22, Message::Register { registration, provider, traits, classic: false });
-    assert_eq!(orders_about_app(&mut service), ["22 Enable 10"]);
-    send(&mut service, ROOTS, enable_app("a", EnableCode::CaptureState, ""));
+    assert_eq!(take_orders_about_app(&mut service), ["22 Enable 10"]);
+    send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::CaptureState, ""));
     let each = |code: &str| {
         let guid_order = |link: u32, guid: u32| format!("{link} {code} {guid}");
         let name = |link: u32| format!("{link} {code} name");
@@ -557,32 +586,33 @@ fn enable_by_name_reaches_processes_that_chose_another_guid() {
             name(22),
         ]
     };
-    assert_eq!(orders_about_app(&mut service), each("CaptureState"));
-    send(&mut service, ROOTS, enable_app("a", EnableCode::Disable, ""));
-    assert_eq!(orders_about_app(&mut service), each("Disable"));
+    assert_eq!(take_orders_about_app(&mut service), each("CaptureState"));
+    send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Disable, ""));
+    assert_eq!(take_orders_about_app(&mut service), each("Disable"));
 }
 
 #[test]
 fn enable_by_guid_takes_precedence_over_enable_by_name() {
-    let mut service = prepare(ALL);
+    let mut service = service_with_guests(ALL);
     register_app(&mut service, 20, 7, true);
-    send(&mut service, ROOTS, private_of_app("a"));
-    send(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
-    orders_about_app(&mut service);
+    send(&mut service, ROOT_CONTROLLER, start_private_of_app("a"));
+    send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
+    take_orders_about_app(&mut service);
     let own = |code| {
-        let Message::EnableProvider { session, params, name, timeout_ms, .. } = enable("a", code) else {
+        let Message::EnableProvider { session, params, name, timeout_ms, .. } = enable_provider("a", code)
+        else {
             unreachable!()
         };
         let provider = Guid::from_u128(7);
         Message::EnableProvider { session, provider, code, params, name, timeout_ms }
     };
-    send(&mut service, ROOTS, own(EnableCode::Enable));
-    assert_eq!(orders_about_app(&mut service), ["20 Enable 7"]);
-    send(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
-    assert_eq!(orders_about_app(&mut service), ["20 Enable name"]);
+    send(&mut service, ROOT_CONTROLLER, own(EnableCode::Enable));
+    assert_eq!(take_orders_about_app(&mut service), ["20 Enable 7"]);
+    send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
+    assert_eq!(take_orders_about_app(&mut service), ["20 Enable name"]);
     for _ in 0..2 {
-        send(&mut service, ROOTS, own(EnableCode::Disable));
-        let orders = orders_about_app(&mut service);
+        send(&mut service, ROOT_CONTROLLER, own(EnableCode::Disable));
+        let orders = take_orders_about_app(&mut service);
         assert_eq!(orders, ["20 Disable 7", "20 Enable 7"], "the name still enables it");
     }
 }
@@ -590,36 +620,36 @@ fn enable_by_guid_takes_precedence_over_enable_by_name() {
 #[test]
 fn enable_by_name_reaches_only_guids_that_the_starter_may_enable() {
     let allow = |service: &mut Service, object| {
-        let (sid, rights) = (Sid::user(ANN).to_bytes(), (ALL | Rights::WMIGUID_QUERY).0);
-        send(service, OWNS, Message::SetAccess { object, operation: 2, sid, rights, allow: true });
+        let (sid, rights) = (Sid::user(ANN_UID).to_bytes(), (ALL | Rights::WMIGUID_QUERY).0);
+        send(service, OWN_CONTROLLER, Message::SetAccess { object, operation: 2, sid, rights, allow: true });
     };
-    let mut service = prepare(ALL);
+    let mut service = service_with_guests(ALL);
     allow(&mut service, Guid::from_provider_name(APP));
     register_app(&mut service, 20, 7, true);
-    send(&mut service, ANNS, private_of_app("a"));
-    send(&mut service, ANNS, enable_app("a", EnableCode::Enable, APP));
+    send(&mut service, ANN_CONTROLLER, start_private_of_app("a"));
+    send(&mut service, ANN_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
     register_app(&mut service, 21, 8, true);
-    assert!(orders_about_app(&mut service).is_empty());
+    assert!(take_orders_about_app(&mut service).is_empty());
     allow(&mut service, Guid::from_u128(7));
-    send(&mut service, ANNS, enable_app("a", EnableCode::Enable, APP));
+    send(&mut service, ANN_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
     assert_eq!(
-        orders_about_app(&mut service),
+        take_orders_about_app(&mut service),
         ["20 start", "20 Enable name", "20 Enable 7", "20 Enable name"]
     );
 }
 
 #[test]
 fn disable_of_a_name_reaches_a_guid_whose_registration_is_gone() {
-    let mut service = prepare(ALL);
+    let mut service = service_with_guests(ALL);
     register_app(&mut service, 20, 7, true);
-    send(&mut service, ROOTS, private_of_app("a"));
-    send(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
-    orders_about_app(&mut service);
+    send(&mut service, ROOT_CONTROLLER, start_private_of_app("a"));
+    send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
+    take_orders_about_app(&mut service);
     send(&mut service, 20, Message::Unregister { registration: 1 });
-    send(&mut service, ROOTS, enable_app("a", EnableCode::Disable, ""));
-    assert_eq!(orders_about_app(&mut service), ["20 Disable 7", "20 Disable name"]);
+    send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Disable, ""));
+    assert_eq!(take_orders_about_app(&mut service), ["20 Disable 7", "20 Disable name"]);
     register_app_again(&mut service, 20, 2, 7);
-    assert!(orders_about_app(&mut service).is_empty(), "the name is no longer enabled");
+    assert!(take_orders_about_app(&mut service).is_empty(), "the name is no longer enabled");
 }
 
 /// Registers a further provider of [`APP`] in a connected process.
@@ -630,23 +660,25 @@ fn register_app_again(service: &mut Service, link: LinkId, registration: u32, gu
 
 #[test]
 fn caller_waits_until_a_disabled_guid_is_enabled_by_its_name() {
-    let mut service = prepare(ALL);
+    let mut service = service_with_guests(ALL);
     register_app(&mut service, 20, 7, true);
-    send(&mut service, ROOTS, private_of_app("a"));
-    send(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
+    send(&mut service, ROOT_CONTROLLER, start_private_of_app("a"));
+    send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
     let own = |code, timeout_ms| {
-        let Message::EnableProvider { session, params, name, .. } = enable("a", code) else { unreachable!() };
+        let Message::EnableProvider { session, params, name, .. } = enable_provider("a", code) else {
+            unreachable!()
+        };
         Message::EnableProvider { session, provider: Guid::from_u128(7), code, params, name, timeout_ms }
     };
-    send(&mut service, ROOTS, own(EnableCode::Enable, 0));
-    answer(&mut service);
-    sent(&mut service);
-    send(&mut service, ROOTS, own(EnableCode::Disable, 60_000));
+    send(&mut service, ROOT_CONTROLLER, own(EnableCode::Enable, 0));
+    answer_orders(&mut service);
+    take_sent(&mut service);
+    send(&mut service, ROOT_CONTROLLER, own(EnableCode::Disable, 60_000));
     let ordered: Vec<_> = service
-        .effects()
+        .take_effects()
         .into_iter()
         .filter_map(|effect| match effect {
-            Effect::Send { message: Message::PrivateEnable { order, session, code, .. }, .. } => {
+            LinkEffect::Send { message: Message::PrivateEnable { order, session, code, .. }, .. } => {
                 Some((order, session, code))
             }
             _ => None,
@@ -658,56 +690,60 @@ fn caller_waits_until_a_disabled_guid_is_enabled_by_its_name() {
     for (order, session, _) in ordered {
         let (status, reason, properties) = (0, String::new(), Box::default());
         send(&mut service, 20, Message::PrivateState { order, session, status, reason, properties });
-        replies.push(sent(&mut service));
+        replies.push(take_sent(&mut service));
     }
-    assert_eq!(replies, [vec![], vec![format!("{ROOTS} Done")]], "only the last answer completes the call");
+    assert_eq!(
+        replies,
+        [vec![], vec![format!("{ROOT_CONTROLLER} Done")]],
+        "only the last answer completes the call"
+    );
 }
 
 #[test]
 fn guids_enabled_by_name_in_one_process_are_limited() {
-    let mut service = prepare(ALL);
+    let mut service = service_with_guests(ALL);
     register_app(&mut service, 20, 0x100, true);
-    send(&mut service, ROOTS, private_of_app("a"));
+    send(&mut service, ROOT_CONTROLLER, start_private_of_app("a"));
     for number in 2..=70 {
         register_app_again(&mut service, 20, number, 0x100 + u128::from(number));
     }
-    orders_about_app(&mut service);
-    send(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
+    take_orders_about_app(&mut service);
+    send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
     // The start, the name twice, and 64 GUIDs.
-    assert_eq!(orders_about_app(&mut service).len(), 3 + 64);
+    assert_eq!(take_orders_about_app(&mut service).len(), 3 + 64);
     register_app_again(&mut service, 20, 71, 0x200);
-    assert!(orders_about_app(&mut service).is_empty());
-    send(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
-    assert_eq!(orders_about_app(&mut service).len(), 1 + 64, "the limit holds for later calls");
-    // A GUID that is no longer registered makes room.
+    assert!(take_orders_about_app(&mut service).is_empty());
+    send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
+    assert_eq!(take_orders_about_app(&mut service).len(), 1 + 64, "the limit holds for later calls");
+    // A GUID without a registration is disabled when another GUID needs its place.
     send(&mut service, 20, Message::Unregister { registration: 1 });
     register_app_again(&mut service, 20, 72, 0x201);
-    assert_eq!(orders_about_app(&mut service), ["20 Disable 100", "20 Enable 201"]);
-    send(&mut service, ROOTS, enable_app("a", EnableCode::Disable, ""));
-    assert_eq!(orders_about_app(&mut service).len(), 64 + 1);
+    assert_eq!(take_orders_about_app(&mut service), ["20 Disable 100", "20 Enable 201"]);
+    send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Disable, ""));
+    assert_eq!(take_orders_about_app(&mut service).len(), 64 + 1);
 }
 
 #[test]
 fn name_that_is_set_later_reports_modules_to_private_sessions() {
-    let mut service = prepare(ALL);
+    let mut service = service_with_guests(ALL);
     register_app(&mut service, 20, 7, true);
-    send(&mut service, ROOTS, private_of_app("a"));
-    send(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
-    let session = service.private_sessions.ids()[0];
+    send(&mut service, ROOT_CONTROLLER, start_private_of_app("a"));
+    send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
+    let session = service.private_sessions.session_ids()[0];
     let (core, registry) = (&mut service.core, &service.providers.registry);
     service
         .private_sessions
-        .track(core, registry, ReplyTo { link: ROOTS, request: 1 }, session, true)
+        .set_module_tracking(core, registry, ReplyTo { link: ROOT_CONTROLLER, request: 1 }, session, true)
         .unwrap();
     let (provider, traits) = (Guid::from_u128(8), Vec::new());
     send(&mut service, 20, Message::Register { registration: 2, provider, traits, classic: false });
-    service.effects();
+    service.take_effects();
     send(&mut service, 20, Message::SetTraits { registration: 2, traits: app_traits() });
     let reported: Vec<_> = service
-        .effects()
+        .take_effects()
         .into_iter()
         .filter_map(|effect| match effect {
-            Effect::Send { link, message: Message::ReportModules { registrations, session }, .. } => {
+            LinkEffect::Send { link, message: Message::ReportModules { registrations, session }, .. } => {
                 Some((link, registrations, session))
             }
             _ => None,
@@ -719,32 +755,34 @@ fn name_that_is_set_later_reports_modules_to_private_sessions() {
 #[test]
 fn guid_with_two_names_stays_enabled_until_both_are_disabled() {
     const OTHER: &str = "Other.App";
-    let mut service = prepare(ALL);
+    let mut service = service_with_guests(ALL);
     register_app(&mut service, 20, 7, true);
     let traits = TraitsBuilder::new(OTHER).finish().unwrap().to_vec();
     let provider = Guid::from_u128(7);
     send(&mut service, 20, Message::Register { registration: 2, provider, traits, classic: false });
-    send(&mut service, ROOTS, private_of_app("a"));
-    send(&mut service, ROOTS, enable_app("a", EnableCode::Enable, APP));
+    send(&mut service, ROOT_CONTROLLER, start_private_of_app("a"));
+    send(&mut service, ROOT_CONTROLLER, enable_app_by_name("a", EnableCode::Enable, APP));
     let other = |code, level| {
-        let Message::EnableProvider { session, timeout_ms, .. } = enable("a", code) else { unreachable!() };
+        let Message::EnableProvider { session, timeout_ms, .. } = enable_provider("a", code) else {
+            unreachable!()
+        };
         let (provider, name) = (Guid::from_provider_name(OTHER), OTHER.to_owned());
         let params = Box::new(EnableParams { level, ..EnableParams::default() });
         Message::EnableProvider { session, provider, code, params, name, timeout_ms }
     };
-    send(&mut service, ROOTS, other(EnableCode::Enable, 3));
-    service.effects();
+    send(&mut service, ROOT_CONTROLLER, other(EnableCode::Enable, 3));
+    service.take_effects();
     let mut orders_about_guid = |message| {
-        send(&mut service, ROOTS, message);
+        send(&mut service, ROOT_CONTROLLER, message);
         let about_guid = |effect| match effect {
-            Effect::Send { message: Message::PrivateEnable { provider, code, params, .. }, .. } => {
+            LinkEffect::Send { message: Message::PrivateEnable { provider, code, params, .. }, .. } => {
                 (provider == Guid::from_u128(7)).then_some((code, params.level))
             }
             _ => None,
         };
-        service.effects().into_iter().filter_map(about_guid).collect::<Vec<_>>()
+        service.take_effects().into_iter().filter_map(about_guid).collect::<Vec<_>>()
     };
-    let name_disabled = orders_about_guid(enable_app("a", EnableCode::Disable, ""));
+    let name_disabled = orders_about_guid(enable_app_by_name("a", EnableCode::Disable, ""));
     assert_eq!(name_disabled, [(EnableCode::Enable, 3)], "with the parameters of the other name");
     assert_eq!(orders_about_guid(other(EnableCode::Disable, 0)), [(EnableCode::Disable, 0)]);
 }

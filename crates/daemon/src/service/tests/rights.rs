@@ -8,10 +8,10 @@ use traceweir_format::tracelogging::TraitsBuilder;
 
 use super::*;
 use crate::process::may_profile;
-use crate::registry::Target;
+use crate::registry::EnableTarget;
 
-/// A thread that raises and drops its capabilities on command; the kernel checks it like a process
-/// of its own.
+/// A thread that raises and drops its capabilities on command; the kernel checks it like a separate
+/// process.
 struct ChangingThread {
     pid: u32,
     commands: Sender<bool>,
@@ -42,7 +42,7 @@ impl ChangingThread {
 
     fn connect(&self, service: &mut Service, link: LinkId) {
         let uid = rustix::process::geteuid().as_raw();
-        service.connected(
+        service.add_connection(
             link,
             Peer { pid: self.pid, uid, gid: 0 },
             ProcessKey::from_pid(self.pid),
@@ -55,8 +55,8 @@ impl ChangingThread {
 #[test]
 fn profiling_right_is_needed_when_connecting_and_when_requesting() {
     let own = rustix::process::geteuid().as_raw();
-    let may = may_profile(std::process::id(), own);
-    if !crate::skip::can(may, "root", "needs CAP_PERFMON to raise and drop it") {
+    let may_raise = may_profile(std::process::id(), own);
+    if !crate::skip::can(may_raise, "root", "needs CAP_PERFMON to raise and drop it") {
         return;
     }
     let mut service = service(Scope::User);
@@ -68,17 +68,25 @@ fn profiling_right_is_needed_when_connecting_and_when_requesting() {
     };
     assert_eq!(refused(&service, 1), Some(Status::ERROR_PRIVILEGE_NOT_HELD));
     process.raise(true);
-    assert_eq!(refused(&service, 1), Some(Status::ERROR_PRIVILEGE_NOT_HELD), "gained after connecting");
+    assert_eq!(
+        refused(&service, 1),
+        Some(Status::ERROR_PRIVILEGE_NOT_HELD),
+        "a right gained after connecting does not count"
+    );
     process.connect(&mut service, 2);
     assert_eq!(refused(&service, 2), None);
     process.raise(false);
-    assert_eq!(refused(&service, 2), Some(Status::ERROR_PRIVILEGE_NOT_HELD), "lost since");
+    assert_eq!(
+        refused(&service, 2),
+        Some(Status::ERROR_PRIVILEGE_NOT_HELD),
+        "a right lost after connecting does not count"
+    );
 }
 
 #[test]
 fn enable_by_name_reaches_only_guids_that_the_controller_may_enable() {
     let mut service = service(Scope::System);
-    connect(&mut service, 1, STRANGER);
+    connect(&mut service, 1, GUEST_UID);
     send(&mut service, 1, hello(Role::Provider, 1));
     let register = |service: &mut Service, registration, guid| {
         let traits = TraitsBuilder::new("Some.App").finish().unwrap().to_vec();
@@ -86,36 +94,36 @@ fn enable_by_name_reaches_only_guids_that_the_controller_may_enable() {
         send(service, 1, Message::Register { registration, provider, traits, classic: false });
     };
     register(&mut service, 1, 7);
-    let target = Target::Provider(Guid::from_provider_name("Some.App"));
+    let target = EnableTarget::Provider(Guid::from_provider_name("Some.App"));
     service.providers.registry.enable(target, 5, EnableParams::default(), None, "Some.App").unwrap();
     let mut check_as = |uid| {
-        let controller = Identity::without_groups(&Peer { pid: 1, uid, gid: uid });
+        let controller = UserIdentity::without_groups(&Peer { pid: 1, uid, gid: uid });
         service.providers.registry.set_controller(target, 5, controller);
         let matches = service.providers.registry.matches_of_enable(target, 5);
         service.providers.admit_by_name(&mut service.core, matches);
         // A registration that comes later is checked as well.
         register(&mut service, 2, 8);
-        let reached = [1, 2].map(|number| service.providers.registry.wanted_by(1, number));
+        let reached = [1, 2].map(|number| service.providers.registry.sessions_wanting(1, number));
         send(&mut service, 1, Message::Unregister { registration: 2 });
         reached
     };
-    assert_eq!(check_as(STRANGER), [vec![], vec![]]);
+    assert_eq!(check_as(GUEST_UID), [vec![], vec![]]);
     assert_eq!(check_as(0), [vec![5], vec![5]]);
-    assert_eq!(check_as(STRANGER), [vec![], vec![]], "the rights of the latest caller count");
+    assert_eq!(check_as(GUEST_UID), [vec![], vec![]], "the rights of the latest caller count");
 }
 
 #[test]
 fn interval_in_force_is_set_without_the_right_to_profile() {
-    let (mut service, _notices) = with_notices();
-    sent(&mut service);
+    let (mut service, _notices) = service_with_controller();
+    take_sent(&mut service);
     service.core.access.forbid_profiling(1);
     let mut set = |interval| {
         let profile = traceweir_format::info::ProfileInterval { source: 0, interval };
         let set = traceweir_format::info::Set::SampledProfileInterval(profile);
         let (class, data) = (set.class().number(), set.to_bytes());
         send(&mut service, 1, Message::SetInformation { session: SessionRef::Id(0), class, data });
-        sent(&mut service)
+        take_sent(&mut service)
     };
-    assert_eq!(set(10_000), ["1 Done"], "nothing changes");
-    assert_eq!(set(20_000), ["1 refused 1314"]);
+    assert_eq!(set(10_000), ["1 Done"], "the interval does not change");
+    assert_eq!(set(20_000), ["1 refused ERROR_PRIVILEGE_NOT_HELD"]);
 }
