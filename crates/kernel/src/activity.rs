@@ -1,5 +1,5 @@
-//! The activity of each processor: the thread that it runs, and the interrupt and softirq that it is
-//! in, as far as the enabled groups capture context switches and interrupt entries.
+//! The activity of each processor: the thread that it runs, and the interrupt and softirq that it
+//! is in, as far as the enabled groups capture context switches and interrupt entries.
 //!
 //! A processor handles at most one interrupt and one softirq at a time, and an interrupt may
 //! interrupt a softirq: two slots for each processor are enough.

@@ -69,7 +69,8 @@ pub(crate) fn stack_limit_bytes(limited_ring_bytes: usize) -> u32 {
 }
 
 /// Returns the bytes of user stack in each record: the requested size, bounded by the kernel and
-/// by `limit_bytes`. The kernel requires a multiple of eight and itself keeps records within 64 KiB.
+/// by `limit_bytes`. The kernel requires a multiple of eight and itself keeps records within 64
+/// KiB.
 pub(crate) fn stack_copy_bytes(stack_bytes: u32, limit_bytes: Option<u32>) -> u32 {
     let max_bytes = limit_bytes.unwrap_or(u32::MAX).min(MAX_STACK_BYTES);
     stack_bytes.min(max_bytes).next_multiple_of(8)

@@ -65,8 +65,8 @@ struct PollBudget {
 }
 
 thread_local! {
-    /// The budget of the poll that runs on this thread; `None` outside of a poll, where callers wait
-    /// for their full timeout.
+    /// The budget of the poll that runs on this thread; `None` outside of a poll, where callers
+    /// wait for their full timeout.
     static CURRENT_POLL: RefCell<Option<PollBudget>> = const { RefCell::new(None) };
 }
 
@@ -173,7 +173,8 @@ pub fn is_blocking_worker() -> bool {
     std::thread::current().name() == Some(WORKER_NAME)
 }
 
-/// Takes a worker that has nothing to do. Starts a new worker if none is idle and one more is allowed.
+/// Takes a worker that has nothing to do. Starts a new worker if none is idle and one more is
+/// allowed.
 fn take_idle_worker() -> Option<Sender<Job>> {
     let mut workers = lock_workers();
     if let Some(idle) = workers.idle.pop() {

@@ -364,8 +364,8 @@ fn open_ring(settings: &CaptureSettings, cpu: u16) -> Result<PerfRing> {
     PerfRing::new(event, settings.ring_bytes).map_err(|e| Error::system("ring for kernel events", e))
 }
 
-/// Makes the kernel write a record, preceded by a loss record, on each of these processors: a thread
-/// of this process sets its name there.
+/// Makes the kernel write a record, preceded by a loss record, on each of these processors: a
+/// thread of this process sets its name there.
 fn provoke_records_on(cpus: Vec<usize>) {
     let visit = move || {
         for cpu in cpus {

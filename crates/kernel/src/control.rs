@@ -37,7 +37,8 @@ pub(crate) struct SharedCapture {
     pub(crate) is_rundown_due: AtomicBool,
 }
 
-/// The events, threads and reads that a capture leaves out, as the queries of [`Control`] return them.
+/// The events, threads and reads that a capture leaves out, as the queries of [`Control`] return
+/// them.
 #[derive(Debug, Default)]
 struct Omissions {
     missing_events: Vec<String>,

@@ -14,8 +14,8 @@
 //!   otherwise counted as lost. So are the records that would follow it, because they would be
 //!   attributed to another event.
 //! - O4 A process can cause records much larger than its ring data (command lines, names). So all
-//!   queues together are bounded, a share is reserved for each queue, and records beyond the bound are
-//!   counted as lost.
+//!   queues together are bounded, a share is reserved for each queue, and records beyond the bound
+//!   are counted as lost.
 //! - O5 Records that the session has taken do not count, and their memory is freed ([`queue`]).
 //! - O6 The session takes records only between polls. Within a poll, a written record can still be
 //!   completed.
@@ -154,8 +154,9 @@ impl Out<'_> {
         self.write_perfinfo_to_complete(hook, version, payload);
     }
 
-    /// Writes an event like [`write_perfinfo`](Self::write_perfinfo) and returns its position, so that it can
-    /// be [completed](Self::complete_payload) later. Returns `None` if the event was lost.
+    /// Writes an event like [`write_perfinfo`](Self::write_perfinfo) and returns its position, so
+    /// that it can be [completed](Self::complete_payload) later. Returns `None` if the event was
+    /// lost.
     pub(crate) fn write_perfinfo_to_complete(
         &mut self,
         hook: u16,

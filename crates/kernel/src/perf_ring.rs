@@ -447,7 +447,8 @@ impl PerfRing {
 
 impl Drop for PerfRing {
     fn drop(&mut self) {
-        // SAFETY: the mapping belongs to this ring, which is dropped, so nothing borrows it any more.
+        // SAFETY: the mapping belongs to this ring, which is dropped, so nothing borrows it any
+        // more.
         unsafe { libc::munmap(self.control.as_ptr().cast(), self.mapped_bytes) };
     }
 }

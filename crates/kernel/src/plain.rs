@@ -80,7 +80,8 @@ impl PlainFile {
     }
 }
 
-/// Returns the paths to a file that a process has mapped, best first, to pass to [`find_plain_file`].
+/// Returns the paths to a file that a process has mapped, best first, to pass to
+/// [`find_plain_file`].
 pub(crate) fn mapped_file_paths(process: u32, range: &Range<u64>, path: &str) -> [(String, OFlags); 3] {
     let link = format!("/proc/{process}/map_files/{:x}-{:x}", range.start, range.end);
     let path_in_root = format!("/proc/{process}/root/{}", path.trim_start_matches('/'));

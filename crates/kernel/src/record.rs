@@ -8,8 +8,9 @@
 //!   sideband header │ fields of the type │ u32 pid, tid │ u64 time │ u64 id
 //! ```
 //!
-//! The attributes of the event determine which of the bracketed parts are present ([`SampleParts`]). The
-//! id, first in a sample and last in a side-band record, identifies the event.
+//! The attributes of the event determine which of the bracketed parts are present
+//! ([`SampleParts`]). The id, first in a sample and last in a side-band record, identifies the
+//! event.
 
 use traceweir_format::wire::{u16_at, u32_at, u64_at};
 

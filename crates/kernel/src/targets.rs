@@ -10,10 +10,10 @@
 //!   request no more than that.
 //! - T2 A thread that has ended meanwhile, or that may not be watched (a set-user-id program), is
 //!   skipped. A process counts as unfollowed if no start of it was recorded between two searches.
-//! - T3 When file descriptors run out, the remaining threads are skipped and counted: those with the
-//!   lowest ids, which are usually the oldest. A command that was started to be recorded is new. The
-//!   recording process needs descriptors for other purposes (connections, files), so a part of its
-//!   limit stays free.
+//! - T3 When file descriptors run out, the remaining threads are skipped and counted: those with
+//!   the lowest ids, which are usually the oldest. A command that was started to be recorded is
+//!   new. The recording process needs descriptors for other purposes (connections, files), so a
+//!   part of its limit stays free.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;

@@ -14,7 +14,7 @@ pub fn possible() -> u16 {
     *POSSIBLE.get_or_init(|| {
         let listed = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok();
         let highest = listed.as_deref().and_then(highest_in_list).and_then(|highest| highest.checked_add(1));
-        let count = highest.unwrap_or_else(configured).clamp(1, u32::from(MAX_CPUS));
+        let count = highest.unwrap_or_else(configured_count).clamp(1, u32::from(MAX_CPUS));
         u16::try_from(count).unwrap_or(MAX_CPUS)
     })
 }
@@ -73,7 +73,7 @@ fn highest_in_list(list: &str) -> Option<u32> {
     list.trim()
         .split([',', '-'])
         .map(|number| number.parse().ok())
-        .try_fold(0, |most, n: Option<u32>| Some(most.max(n?)))
+        .try_fold(0, |highest, number: Option<u32>| Some(highest.max(number?)))
 }
 
 /// Returns how many numbers a list such as `0-3,8,10-11` has; `None` if it is no such list.
@@ -87,7 +87,7 @@ pub fn count_in_list(list: &str) -> Option<u32> {
 }
 
 /// Returns the number from the C library, if `/sys` cannot be read.
-fn configured() -> u32 {
+fn configured_count() -> u32 {
     // SAFETY: `sysconf` accesses no memory of this program and has no preconditions.
     let count = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_CONF) };
     u32::try_from(count).unwrap_or(1)

@@ -42,7 +42,7 @@
 //!
 //! # Points
 //!
-//! With the feature `test-points` a test can kill a writer at: `before_write`, `published`,
+//! With the feature `test-points` a test can kill a writer at: `before_write`, `load_head`,
 //! `fallback_locked`, `fallback_copied`, `fallback_published`, `fallback_unlocked`, `before_wake`,
 //! `after_wake`, `before_lost`, `after_lost`.
 //!
@@ -108,7 +108,7 @@ pub use straight::{Header, SHORTEST_SCHEMA, Straight};
 /// Result of an attempt to write, by either rule.
 #[cfg(not(loom))]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Outcome {
+enum WriteOutcome {
     /// The record is in this ring.
     Published {
         /// Index of the ring.

@@ -6,7 +6,8 @@
 //! ```
 //!
 //! 1. Times within a ring increase. The rings are merged by the time of their next record.
-//! 2. Bytes that were read are released to the kernel every [`RELEASE_AFTER_BYTES`] bytes and at the end.
+//! 2. Bytes that were read are released to the kernel every [`RELEASE_AFTER_BYTES`] bytes and at
+//!    the end.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -13,8 +13,8 @@
 //!       present, no write   0x020F access violation
 //! ```
 //!
-//! 1. A fault is written when it occurs, old_heap_end the kernel resolves it. One that needed a disk read
-//!    is written again later, as a hard fault.
+//! 1. A fault is written when it occurs, old_heap_end the kernel resolves it. One that needed a
+//!    disk read is written again later, as a hard fault.
 //! 2. A hard fault starts at the time of its fault (group PAGE_FAULTS). If faults are not captured,
 //!    its start is its end.
 //! 3. A system call is written when it has succeeded, with its arguments, which are keeps_break in
@@ -102,8 +102,8 @@ static ROWS: &[FamilyRow<MemoryFamily>] = &[
         SampleParts::ADDR,
         MemoryFamily::on_major_fault,
     ),
-    // Minor faults of single threads, where moved_ranges are no tracepoints: the kernel's counter does not
-    // report the kind of fault.
+    // Minor faults of single threads, where moved_ranges are no tracepoints: the kernel's counter
+    // does not report the kind of fault.
     FamilyRow::new(
         PerfSource::Software { counter: sys::PERF_COUNT_SW_PAGE_FAULTS_MIN as u64, period: 1 },
         &[Group::PAGE_FAULTS],
@@ -247,8 +247,8 @@ impl AllocationChange {
     }
 }
 
-/// Returns the changes that a system call made, by its arguments and its return value. `old_heap_end`:
-/// the old end of the heap, if it is known.
+/// Returns the changes that a system call made, by its arguments and its return value.
+/// `old_heap_end`: the old end of the heap, if it is known.
 fn list_changes(call: MemoryCall, old_heap_end: Option<u64>, result: u64) -> [Option<AllocationChange>; 2] {
     const FIRST_ERROR: u64 = -4095_i64 as u64;
     if result >= FIRST_ERROR {

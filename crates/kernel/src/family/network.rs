@@ -21,8 +21,8 @@
 //!    the accept event, the event is completed.
 //! 3. `connid` is the kernel's address of the socket: the same in all events of a connection, and
 //!    used again after its end.
-//! 4. For IPPROTO_TCP `daddr` is the remote address in both directions; for UDP `saddr` is the sender.
-//!    Unknown values are 0.
+//! 4. For IPPROTO_TCP `daddr` is the remote address in both directions; for UDP `saddr` is the
+//!    sender. Unknown values are 0.
 //! 5. An IPv6 socket with IPv4 addresses at both endpoints counts as IPv4.
 
 mod endpoints;

@@ -90,7 +90,8 @@ fn write_exit(event: &SampleEvent<'_>, out: &mut Out<'_>) {
     out.write_perfinfo(hook::SYSCALL_EXIT, EXIT_LAYOUT.version(), payload);
 }
 
-/// Returns the addresses of the entry functions by number. `find_address` finds the address of a symbol.
+/// Returns the addresses of the entry functions by number. `find_address` finds the address of a
+/// symbol.
 fn find_entry_addresses(find_address: impl Fn(&str) -> u64) -> Vec<u64> {
     let mut entries = Vec::new();
     for (number, name) in names::numbered_names() {

@@ -123,8 +123,8 @@ impl ProcStat {
     }
 }
 
-/// Reads the program of a process. `has_just_started`: the program has just started and cannot have changed
-/// its arguments.
+/// Reads the program of a process. `has_just_started`: the program has just started and cannot have
+/// changed its arguments.
 pub(crate) fn read_program(pid: u32, name: &[u8], has_just_started: bool) -> RunningProgram {
     let command_line =
         read_arguments(pid).map(|bytes| join_arguments(&bytes, has_just_started)).unwrap_or_default();

@@ -92,8 +92,8 @@ impl Tasks {
         }
     }
 
-    /// Removes tasks that neither this scan nor the one before saw. A task that no scan has seen yet
-    /// counts as seen by the one before.
+    /// Removes tasks that neither this scan nor the one before saw. A task that no scan has seen
+    /// yet counts as seen by the one before.
     fn remove_unseen(&mut self, previous_scan: u32) {
         let scan = self.scans;
         let mut gone = Vec::new();

@@ -242,7 +242,8 @@ pub(crate) fn capture_with_changes(
     Some((events, capture))
 }
 
-/// Like [`capture_with_changes`], but repeats the capture if other load on the machine caused losses.
+/// Like [`capture_with_changes`], but repeats the capture if other load on the machine caused
+/// losses.
 pub(crate) fn capture_without_loss(
     settings: &CaptureSettings,
     mut work: impl FnMut(&Control, &mut dyn FnMut()),

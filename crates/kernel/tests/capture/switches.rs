@@ -132,8 +132,8 @@ fn tracefs_that_is_not_mounted_is_mounted_detached() {
     if std::env::var_os(WITHOUT_TRACEFS).is_some() {
         return capture_without_tracefs();
     }
-    // The mount points are removed in a separate namespace, so other processes keep them. Exits with
-    // 99 where tracefs cannot be mounted: it tries that at a folder, the first argument.
+    // The mount points are removed in a separate namespace, so other processes keep them. Exits
+    // with 99 where tracefs cannot be mounted: it tries that at a folder, the first argument.
     let script = "for at in /sys/kernel/tracing /sys/kernel/debug; do \
                   while umount -l $at 2>/dev/null; do :; done; done; \
                   mount -t tracefs tracefs \"$0\" && umount \"$0\" || exit 99; exec \"$@\"";
@@ -175,7 +175,8 @@ fn capture_without_tracefs() {
     let started = traceweir_kernel::Capture::start(&settings, support::cpu_count(), 1);
     let (mut capture, control) = match started {
         Ok(started) => started,
-        // The parent has seen that tracefs can be mounted; perf events may be forbidden all the same.
+        // The parent has seen that tracefs can be mounted; perf events may be forbidden all the
+        // same.
         Err(error) => {
             assert!(!error.to_string().contains("tracefs"), "{error}");
             return support::skip::skip("kernel events", &error.to_string());

@@ -86,7 +86,8 @@
 //! or counts the loss. R7 is the reader's.
 //!
 //! x86-64 performs loads in order and stores in order. So the plain load of `tail` is an acquire
-//! and the plain store of `head` a release; they pair with `Words::taken` and `Words::published`.
+//! and the plain store of `head` a release; they pair with `ControlWords::publish_taken` and
+//! `ControlWords::load_head`.
 //!
 //! The sequence reads the other words of the outlet after the generation. Closing an outlet changes
 //! the generation, then aborts all sequences, and only then changes those words. So a sequence that
@@ -101,13 +102,13 @@ use core::ptr;
 
 use super::gate::Ticket;
 use super::points;
-use super::straight::Frame;
+use super::straight::WriteFrame;
 use super::view::HotWords;
 use crate::abi;
 
 /// Number of times that a sequence is started before the lock is used instead: under a debugger
 /// that steps through it, it would never end.
-const ATTEMPTS: u32 = 64;
+const MAX_ATTEMPTS: u32 = 64;
 
 /// Offset in `struct rseq` (rseq(2)) of the CPU that runs this thread; negative while the thread is
 /// not registered.
@@ -177,10 +178,10 @@ pub(super) enum Attempt {
 /// `offset` was returned by [`area_offset`] and is not 0. The ticket is odd. The frame keeps its
 /// invariant.
 #[inline(always)]
-pub(super) unsafe fn write(words: &HotWords, ticket: Ticket, offset: isize, frame: &Frame) -> Attempt {
+pub(super) unsafe fn write(words: &HotWords, ticket: Ticket, offset: isize, frame: &WriteFrame) -> Attempt {
     // SAFETY: the caller got `offset` from `area_offset`, and it is not 0.
     let area = unsafe { area(offset) };
-    for _ in 0..ATTEMPTS {
+    for _ in 0..MAX_ATTEMPTS {
         // SAFETY: `area` is the `struct rseq` that the C library registered for this thread. The
         // caller passes an odd ticket and a frame that keeps its invariant.
         match unsafe { sequence(area, words, ticket.0, frame) } {
@@ -576,7 +577,7 @@ fragment! {
 /// its generation is open, and its other words are those of a mapped region. The frame keeps its
 /// invariant.
 #[inline(always)]
-unsafe fn sequence(area: *mut u8, words: &HotWords, ticket: u64, frame: &Frame) -> (u32, *mut u8, u64) {
+unsafe fn sequence(area: *mut u8, words: &HotWords, ticket: u64, frame: &WriteFrame) -> (u32, *mut u8, u64) {
     let status: u32;
     let control: *mut u8;
     let end: u64;
@@ -616,21 +617,21 @@ unsafe fn sequence(area: *mut u8, words: &HotWords, ticket: u64, frame: &Frame) 
             prefix_bytes = const abi::PREFIX_BYTES,
             header_bytes = const abi::HEADER_BYTES,
             control_shift = const abi::CONTROL_BYTES.trailing_zeros(),
-            f_size = const offset_of!(Frame, size),
-            f_prefix = const offset_of!(Frame, prefix),
-            f_provider = const offset_of!(Frame, provider),
-            f_first = const offset_of!(Frame, first),
-            f_thread = const offset_of!(Frame, thread),
-            f_descriptor = const offset_of!(Frame, descriptor),
-            f_activity = const offset_of!(Frame, activity),
-            f_run = const offset_of!(Frame, run),
-            f_run_end = const offset_of!(Frame, run_end),
-            f_after_run = const offset_of!(Frame, after_run),
-            f_schema_head = const offset_of!(Frame, schema_head),
-            f_schema = const offset_of!(Frame, schema),
-            f_schema_bytes = const offset_of!(Frame, schema_bytes),
-            f_blocks = const offset_of!(Frame, blocks),
-            f_blocks_end = const offset_of!(Frame, blocks_end),
+            f_size = const offset_of!(WriteFrame, size),
+            f_prefix = const offset_of!(WriteFrame, prefix),
+            f_provider = const offset_of!(WriteFrame, provider),
+            f_first = const offset_of!(WriteFrame, first),
+            f_thread = const offset_of!(WriteFrame, thread),
+            f_descriptor = const offset_of!(WriteFrame, descriptor),
+            f_activity = const offset_of!(WriteFrame, activity),
+            f_run = const offset_of!(WriteFrame, run),
+            f_run_end = const offset_of!(WriteFrame, run_end),
+            f_after_run = const offset_of!(WriteFrame, after_run),
+            f_schema_head = const offset_of!(WriteFrame, schema_head),
+            f_schema = const offset_of!(WriteFrame, schema),
+            f_schema_bytes = const offset_of!(WriteFrame, schema_bytes),
+            f_blocks = const offset_of!(WriteFrame, blocks),
+            f_blocks_end = const offset_of!(WriteFrame, blocks_end),
             c_head = const abi::control::HEAD,
             c_tail = const abi::control::TAIL,
             skip = const abi::SKIP.cast_signed(),

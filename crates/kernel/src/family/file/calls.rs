@@ -267,8 +267,8 @@ impl FileFamily {
         }
     }
 
-    /// Starts the read or the write of a transfer. Returns its number and, if `offset` is `None`, the position
-    /// that it advances.
+    /// Starts the read or the write of a transfer. Returns its number and, if `offset` is `None`,
+    /// the position that it advances.
     fn start_transfer(
         &mut self,
         event: &SampleEvent<'_>,

@@ -318,8 +318,8 @@ impl OpenFiles {
 
     fn bind_all(&mut self, process: u32, entries: Vec<(u32, Descriptor)>) {
         for (descriptor, target) in entries {
-            // Binding an earlier entry may have dropped files. Dropped files are looked up when they
-            // are used.
+            // Binding an earlier entry may have dropped files. Dropped files are looked up when
+            // they are used.
             if target.key.is_none_or(|key| self.files.contains_key(&key)) {
                 self.bind(process, descriptor, Descriptor { is_name_read: false, ..target });
             }

@@ -189,8 +189,8 @@ impl ImageTable {
         images
     }
 
-    /// Removes the images of a process. Returns the images, and the number of those that did not fit
-    /// into the table.
+    /// Removes the images of a process. Returns the images, and the number of those that did not
+    /// fit into the table.
     fn take_images_and_omissions(&mut self, pid: u32) -> (Vec<LoadedImage>, u64) {
         let Some(process) = self.processes.get_mut(&pid) else { return (Vec::new(), 0) };
         let images = std::mem::take(&mut process.images);
