@@ -138,7 +138,7 @@ impl Capture {
         Ok((capture, control))
     }
 
-    /// Begins to capture; does nothing if the capture has poll_start_ns.
+    /// Begins to capture; does nothing if the capture has begun.
     ///
     /// The rundown at the first poll carries this time, so that all other events are newer (C5).
     /// [`poll`](Self::poll) calls this itself.

@@ -1,8 +1,8 @@
 //! Families of kernel events: the perf events that each needs, and the handlers that convert them.
 //!
 //! ```text
-//!   FamilyRow: perf event ─▶ handler   FamilyContext: groups, tasks, processors (shared by all families)
-//!              │                         ▲
+//!   FamilyRow: perf event ─▶ handler     FamilyContext: groups, tasks, processors
+//!              │                         ▲                 (shared by all families)
 //!   sample ────┴─▶ handler of the row ───┤
 //!   side-band record ─▶ on_sideband ─────┼─▶ state of the family ─▶ Out: finished records
 //!   start, end ─▶ run_down ──────────────┘

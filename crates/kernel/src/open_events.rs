@@ -74,7 +74,7 @@ pub(crate) struct EventRoute {
 /// The positions of a row's fields in the raw data.
 type FieldPositions = Arc<[Option<TracepointField>]>;
 
-/// EventRoutes by event id.
+/// Routes by event id.
 type EventRoutes = HashMap<u64, EventRoute, BuildHasherDefault<EventIdHasher>>;
 
 /// A change of settings that no poll has seen yet; of several changes, the first.
@@ -449,7 +449,7 @@ fn map_ids_by_target_and_cpu(events: &[(u64, PerfEvent)]) -> HashMap<(i32, i32),
     events.iter().map(|(id, event)| ((event.target(), event.cpu()), *id)).collect()
 }
 
-/// Opens a row for some targets on each processor, with its counters as group counters. Counters do
+/// Opens a row for some targets on each processor, with its counters as group members. Counters do
 /// not sample by themselves, so they have no id.
 fn open_row_events(
     targets: &mut Targets,

@@ -355,8 +355,8 @@ impl QueueReader {
     /// Reads all signals. Returns `true` if the other end is closed.
     fn take_signals(&self) -> Result<bool> {
         let mut bytes = [0_u8; 512];
-        // Bounded, whatever is sent meanwhile: the rest leaves the descriptor readable, which costs
-        // one more poll.
+        // Bounded, whatever is sent meanwhile: further signals leave the descriptor readable, which
+        // costs one more poll.
         for _ in 0..8 {
             match rustix::net::recv(&self.signal, &mut bytes, RecvFlags::DONTWAIT) {
                 Ok((0, _)) | Err(Errno::CONNRESET) => return Ok(true),

@@ -10,8 +10,8 @@
 //! 2. Every access is checked against the size of the mapping, below which the seals keep the file
 //!    from shrinking.
 //! 3. Pages have the size of the machine's pages; sizes of files and mappings need not be multiples
-//!    of it. Only whole pages are given back, because the kernel removes whole pages whatever range
-//!    it gets.
+//!    of it. Only complete pages are given back, because the kernel removes complete pages whatever
+//!    range it gets.
 //! 4. A [`Mapping`] ends with its owner; a [`AddressRange`] never ends, because a writer
 //!    interrupted for any length of time may still access it. A covered range reads as zeros.
 

@@ -55,10 +55,10 @@ pub use held::Held;
 pub use janitor::Janitor;
 use peer::{peer_credentials, peer_group_ids, peer_process};
 
-/// Room for the control message with the descriptors of a message.
+/// Size of the control message with the descriptors of a message.
 const CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(MAX_DESCRIPTORS));
-/// Room for all descriptors that a packet can carry (SCM_MAX_FD): without room, the kernel closes
-/// them on the receiving thread.
+/// Size of a control message with all descriptors that a packet can carry (SCM_MAX_FD): if they do
+/// not fit, the kernel closes them on the receiving thread.
 const ALL_CONTROL_BYTES: usize = rustix::cmsg_space!(ScmRights(253));
 /// Largest number of a peer's groups that are read. A user can be in 65536, but storing that per
 /// connection would let peers use up memory.
@@ -182,7 +182,8 @@ impl Connection {
         }
     }
 
-    /// Sends a message, waiting at most `timeout` for room (with zero not at all; then `TimedOut`).
+    /// Sends a message, waiting at most `timeout` for free space (with zero not at all; then
+    /// `TimedOut`).
     pub fn send(
         &self,
         request: u32,

@@ -1,8 +1,8 @@
 //! Merges the records of all rings in time order and dispatches them.
 //!
 //! ```text
-//!   poll: how far each ring ──▶ read_until: the oldest of the next ──▶ sample: handler of its row
-//!         is written                        records, until a time  └─▶ side-band: all families, unwinder
+//!   poll: how far each ring ──▶ read_until: the oldest ──▶ sample: handler of its row
+//!         is written            of the next records   └──▶ side-band: all families, unwinder
 //! ```
 //!
 //! 1. Times within a ring increase. The rings are merged by the time of their next record.

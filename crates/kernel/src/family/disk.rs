@@ -5,7 +5,7 @@
 //!                            (a worker issues the flush to the driver)
 //!   block:block_rq_issue     dev, sector, bytes, rwbs ──▶ 0x010C, 0x010D, 0x010F
 //!                            start of a read, write, flush ──▶ PendingRequests
-//!   block:block_rq_requeue   dev, sector, rwbs        ──▶ (issued requeued_slot later: same request)
+//!   block:block_rq_requeue   dev, sector, rwbs        ──▶ (issued again later: same request)
 //!   block:block_rq_complete  dev, sector, nr_sector   ──▶ 0x010A, 0x010B, 0x010E
 //!                            response time, thread, Irp ◀── PendingRequests
 //!   block:block_split        dev, sector, new_sector  ──▶ 0x1B20
@@ -22,7 +22,7 @@
 //!    0, its thread is [`UNKNOWN_THREAD`].
 //! 4. Only requests with a documented event are written: reads, writes and flushes.
 //! 5. The number of a disk is the kernel's device number, major << 20 | minor. It is always that of
-//!    the whole disk, as in the kernel's requests, and the configuration events name the disk by
+//!    the entire disk, as in the kernel's requests, and the configuration events name the disk by
 //!    it.
 //! 6. An empty completion without an issue is ignored: the kernel reports the end of a flush twice,
 //!    the second time as that of the empty write that requested it.

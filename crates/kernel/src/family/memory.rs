@@ -13,11 +13,11 @@
 //!       present, no write   0x020F access violation
 //! ```
 //!
-//! 1. A fault is written when it occurs, old_heap_end the kernel resolves it. One that needed a
+//! 1. A fault is written when it occurs, before the kernel resolves it. One that needed a
 //!    disk read is written again later, as a hard fault.
 //! 2. A hard fault starts at the time of its fault (group PAGE_FAULTS). If faults are not captured,
 //!    its start is its end.
-//! 3. A system call is written when it has succeeded, with its arguments, which are keeps_break in
+//! 3. A system call is written when it has succeeded, with its arguments, which are kept in
 //!    between.
 //! 4. The end of a heap belongs to one address space: a new process, or another program, has a heap
 //!    whose end is unknown.
@@ -102,7 +102,7 @@ static ROWS: &[FamilyRow<MemoryFamily>] = &[
         SampleParts::ADDR,
         MemoryFamily::on_major_fault,
     ),
-    // Minor faults of single threads, where moved_ranges are no tracepoints: the kernel's counter
+    // Minor faults of single threads, where there are no tracepoints: the kernel's counter
     // does not report the kind of fault.
     FamilyRow::new(
         PerfSource::Software { counter: sys::PERF_COUNT_SW_PAGE_FAULTS_MIN as u64, period: 1 },

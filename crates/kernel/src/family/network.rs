@@ -1,8 +1,8 @@
-//! IPPROTO_TCP and UDP: data that programs send and receive, and the start and end of connections.
+//! TCP and UDP: data that programs send and receive, and the start and end of connections.
 //!
 //! ```text
-//!   sock:sock_send_length      sk, ret                ──▶ IPPROTO_TCP send, UDP send
-//!   sock:sock_recv_length      sk, ret                ──▶ IPPROTO_TCP receive, UDP receive
+//!   sock:sock_send_length      sk, ret                ──▶ TCP send, UDP send
+//!   sock:sock_recv_length      sk, ret                ──▶ TCP receive, UDP receive
 //!                              addresses of sk        ◀── Sockets
 //!   sock:inet_sock_set_state   sk, addresses, states  ──▶ connect, accept, disconnect, fail
 //!                              addresses              ──▶ Sockets
@@ -21,7 +21,7 @@
 //!    the accept event, the event is completed.
 //! 3. `connid` is the kernel's address of the socket: the same in all events of a connection, and
 //!    used again after its end.
-//! 4. For IPPROTO_TCP `daddr` is the remote address in both directions; for UDP `saddr` is the
+//! 4. For TCP `daddr` is the remote address in both directions; for UDP `saddr` is the
 //!    sender. Unknown values are 0.
 //! 5. An IPv6 socket with IPv4 addresses at both endpoints counts as IPv4.
 
@@ -100,7 +100,7 @@ macro_rules! put_with_endpoints {
 }
 
 const IPPROTO_TCP: u32 = 6;
-/// Selects successful IPPROTO_TCP and UDP calls, including datagrams without data.
+/// Selects successful TCP and UDP calls, including datagrams without data.
 const TRANSFER_FILTER: &str =
     "(protocol == 6 || protocol == 17) && (family == 2 || family == 10) && ret >= 0";
 
@@ -117,7 +117,7 @@ const OLD_STATE: usize = 5;
 const NEW_STATE: usize = 6;
 const STATE: usize = 5;
 
-/// IPPROTO_TCP states, numbered as in the kernel.
+/// TCP states, numbered as in the kernel.
 const ESTABLISHED: i64 = 1;
 const SYN_SENT: i64 = 2;
 const SYN_RECV: i64 = 3;
@@ -211,7 +211,7 @@ impl NetworkFamily {
         let (sk, process, size) = (event.u64(SK), event.sample.pid, event.u32(RET));
         let is_v6 = event.u32(FAMILY) == libc::AF_INET6 as u32;
         let is_tcp = event.u32(PROTOCOL) == IPPROTO_TCP;
-        // 0 bytes are the end of a IPPROTO_TCP stream; a UDP datagram may be empty.
+        // 0 bytes are the end of a TCP stream; a UDP datagram may be empty.
         if is_tcp && size == 0 {
             return;
         }
@@ -353,7 +353,7 @@ mod tests {
     use crate::family::testing::{assert_written, run_row, run_row_with_numbers};
     use crate::record::PerfSample;
 
-    /// Writes the events of a IPPROTO_TCP connection with these addresses.
+    /// Writes the events of a TCP connection with these addresses.
     fn write_connection_life([local, remote]: [&[u8; 16]; 2], family: u64, out: &mut Out<'_>) {
         const SK: u64 = 0xFFFF_8880_0000_1234;
         let (mut network, mut context) = (NetworkFamily::default(), FamilyContext::default());

@@ -270,7 +270,7 @@ impl StackUnwinder {
 
     fn store_tables(&mut self, file: FileKey, tables: Option<Arc<UnwindTables>>) {
         if self.tables.len() >= MAX_FILES {
-            // The modules of processes release tables too.
+            // The modules of processes hold tables too.
             self.tables.clear();
             self.processes.clear();
             self.bytes = 0;

@@ -1,4 +1,4 @@
-//! ThreadExit statuses of threads, from the kernel's process connector (netlink).
+//! Exit statuses of threads, from the kernel's process connector (netlink).
 //!
 //! ```text
 //!   netlink message   0 length, type … (16)
@@ -48,7 +48,7 @@ const KEPT_POLLS: u64 = 3;
 /// How far the clocks of records and of messages may have drifted apart since a message arrived.
 const SLACK_NS: u64 = 500_000;
 
-/// ThreadExit statuses that the process connector has reported.
+/// Exit statuses that the process connector has reported.
 #[derive(Debug, Default)]
 pub(super) struct Connector {
     /// `None` where listening is not permitted.

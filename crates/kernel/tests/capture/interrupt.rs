@@ -51,7 +51,7 @@ fn capture_group(group: Group, count: impl Fn() -> u64) -> Option<GroupCapture> 
     let (events, capture) = capture_with_changes(&settings, work)?;
     let max_events = count() - before;
     assert_eq!(capture.lost(), 0);
-    // Each processor may be counted_during an interrupt at both ends. Some kernels also skip
+    // Each processor may be within an interrupt at both ends. Some kernels also skip
     // everything that happens while certain tasks run, including idle tasks, in all rings alike.
     let min_events = counted_during.saturating_sub(2 * u64::from(cpu_count())) / 4;
     Some(GroupCapture { events, min_events, max_events })

@@ -86,7 +86,7 @@ fn shorten_provider(mut entry: ProviderEntry) -> ProviderEntry {
     entry
 }
 
-/// Removes name and filter data that exceed the bytes remaining_bytes.
+/// Removes name and filter data that exceed the bytes left.
 fn shorten_enable(enable: &mut EnableEntry, remaining_bytes: &mut usize) {
     enable.filters.truncate(MAX_FILTERS);
     enable.name = shorten_text(&enable.name);

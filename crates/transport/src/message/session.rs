@@ -184,7 +184,7 @@ pub struct LostByCause {
     pub damaged: u64,
     /// From processes for whose rings the session had no memory left.
     pub no_region: u64,
-    /// Kernel events that found no room in the perf rings.
+    /// Kernel events that did not fit into the perf rings.
     pub kernel: u64,
     /// In buffers of the log file that another process truncated or overwrote.
     pub overwritten: u64,

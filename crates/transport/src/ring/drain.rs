@@ -7,19 +7,19 @@
 //!   release ── read := position, tail := position, or up to where pages were given back
 //! ```
 //!
-//! 1. No word is read twice: each is copied, the copy checked, and the copy used. What the process
-//!    writes meanwhile changes no decision.
-//! 2. The position is the reader's own and never read back from shared memory.
+//! 1. No word is read twice: each is copied, the copy checked, and the copy used. Words that the
+//!    process writes meanwhile change no decision.
+//! 2. The reader keeps its position itself and never reads it back from shared memory.
 //! 3. Work is bounded: a poll allows at most `ring_bytes` of records, each of at least 24 bytes,
 //!    and positions only grow.
-//! 4. Once a rule is broken the whole region is [`Damaged`] for good.
+//! 4. Once a rule is broken, the region is [`Damaged`] for good.
 //! 5. Pages are given back only between the published tail and the position, where no writer may be
 //!    (R3): while few records come, the tail is published page by page, each after its page was
 //!    given back. Only whole pages of the machine that lie within the ring: if pages are larger
 //!    than the unit of the layout, the first and the last page of a ring belong to its neighbours
 //!    too.
-//! 6. A closed ring is still read: its tail is only published as one that leaves no room. A record
-//!    for which a writer had found room before still arrives.
+//! 6. A closed ring is still read: only its tail is published as that of a full ring. A record
+//!    for which a writer found a slot before still arrives.
 //!
 //! Pages that a burst touched stay until the writer comes around again, even if nothing is written
 //! any more: bytes before the tail belong to the writer, and the owner does not take them away.
@@ -162,7 +162,7 @@ impl RegionReader {
         self.lost
     }
 
-    /// Closes or opens the rings: writers find no room while they are closed, and can see the
+    /// Closes or opens the rings: while they are closed, writers find them full and can see the
     /// reason.
     pub fn set_closed(&mut self, is_closed: bool) {
         for ring in &mut self.rings {
@@ -198,7 +198,7 @@ pub struct RingReader {
     read: u64,
     /// Published value of `tail`.
     tail: u64,
-    /// Whether the tail is published as one that leaves no room.
+    /// Whether the tail is published as that of a full ring.
     is_closed: bool,
     /// The record at `position`, and the position after it.
     peeked: Option<(Head, u64)>,
@@ -215,8 +215,8 @@ impl RingReader {
         let layout = params.layout;
         let cpu = ring.checked_rem(usize::from(layout.cpus())).and_then(|cpu| u16::try_from(cpu).ok());
         let ring_bytes = u64::from(layout.ring_bytes());
-        // The largest record must find room in an empty ring at any position, even while a page is
-        // held back.
+        // The largest record must fit into an empty ring at any position, even while a page is held
+        // back.
         let page = shared.map.page_bytes() as u64;
         let needed = (abi::size_in_ring(params.max_record as usize) as u64).saturating_mul(2);
         let can_return_pages =
@@ -297,8 +297,8 @@ impl RingReader {
         let mut word = self.read_prefix()?;
         if word as u32 == abi::SKIP {
             let offset = self.ring_offset()?;
-            // A marker at the start would skip a whole ring, which no record needs; a record always
-            // follows a marker.
+            // A marker at the start would skip the entire ring, which no record needs; a record
+            // always follows a marker.
             let left = self.ring_bytes.checked_sub(offset).filter(|left| *left < self.ring_bytes)?;
             let start = self.position.checked_add(left).filter(|start| *start < self.seen)?;
             self.position = start;
@@ -369,7 +369,7 @@ impl RingReader {
         self.publish();
     }
 
-    /// Publishes how far the ring was read, and up to where there is room.
+    /// Publishes how far the ring was read, and up to where its bytes are free.
     fn publish(&self) {
         let full_bit = if self.is_closed { abi::STORE_FULL } else { 0 };
         if let Some(words) = self.words() {

@@ -3,7 +3,7 @@
 //! ```text
 //!   open    map the region ─ store the view ─ open the gate (gate.rs)
 //!   write   gate open for the ticket? ─ view ─ rseq, or lock ─┬─ published ─ enough unread? wake
-//!           (outlet/write.rs)                                 └─ no room ─ count
+//!           (outlet/write.rs)                                 └─ full ─ count
 //!   close   close the gate ─ barrier ─ all locks ─ no visitors ─ cover the range
 //!   forget  close the gate ─ no visitors ─ cover the range         (a forked child)
 //! ```
@@ -92,7 +92,7 @@ enum Wake {
 /// The reason why a record was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
-    /// No room, or every lock taken: counted in the region.
+    /// The ring is full, or every lock is taken: counted in the region.
     Full,
     /// The owner takes no events for now, because its store is full: counted in the region.
     OwnerFull,
@@ -292,8 +292,8 @@ impl Outlet {
         if let Some(range) = range.filter(|_| is_quiet) {
             range.cover();
         }
-        // The child's copy of a descriptor stays open: the child may have closed it and opened a
-        // file of its own under that number.
+        // The child's copy of a descriptor stays open: the child may have closed it and opened
+        // another file under that number.
         self.release_range(is_quiet);
     }
 
@@ -333,7 +333,7 @@ impl Outlet {
 /// Rejects a descriptor that is no eventfd, on which waking could block or kill the writer, and
 /// makes it non-blocking.
 pub fn prepare_wake(wake: BorrowedFd<'_>) -> Result<()> {
-    // The link of this thread: it may have a descriptor table of its own.
+    // The link of this thread, which may have a separate descriptor table.
     let link = format!("/proc/thread-self/fd/{}", wake.as_raw_fd());
     // If a sandbox hides /proc, the type is unknown; the owner is then trusted.
     if let Ok(target) = std::fs::read_link(link)

@@ -1,4 +1,4 @@
-//! The fast writer: copies a whole record inside one restartable sequence on this CPU's ring and
+//! The fast writer: copies a complete record inside one restartable sequence on this CPU's ring and
 //! publishes it with one store.
 //!
 //! The kernel guarantees (rseq(2)) that a thread which is preempted, migrated or interrupted by a
@@ -48,7 +48,7 @@
 //! | Label | Place | Reached from |
 //! |---|---|---|
 //! | 2 | first instruction of the sequence | `arm!` |
-//! | 3 | descriptor of the sequence, in a section of its own | – |
+//! | 3 | descriptor of the sequence, in a separate section | – |
 //! | 4 | abort handler | the kernel, from anywhere between 2 and 5 |
 //! | 5 | end of the sequence: first instruction after the store of `head` | `publish!` |
 //! | 6, 7, 8 | exits: full, closed, unfit | the checks |
@@ -73,7 +73,7 @@
 //! |---|---|
 //! | `r8` | control block of the ring |
 //! | `r9` | head; from label 20 on the position after the record |
-//! | `r10` | `ring_bytes`; from `write_prefix!` on the address after the record's room |
+//! | `r10` | `ring_bytes`; from `write_prefix!` on the address after the record's bytes |
 //! | `rdi` | data of the ring; from label 20 on the next byte to write |
 //! | `rcx`, `rdx` | size of the record and its offset in the ring; then scratch |
 //! | `rax` | CPU; then the first word of the prefix; then scratch |
@@ -164,7 +164,7 @@ unsafe fn area(offset: isize) -> *mut u8 {
 pub(super) enum Attempt {
     /// The record is in the ring with this control block, up to this position.
     Published(*mut u8, u64),
-    /// The ring with this control block has no room.
+    /// The ring with this control block is full.
     Full(*mut u8),
     /// The outlet is closed or serves another session by now.
     Closed,
@@ -300,7 +300,7 @@ fragment! {
 }
 
 fragment! {
-    /// Writes the prefix with the counter, and keeps the end of the record's room: nothing is
+    /// Writes the prefix with the counter, and keeps the end of the record's bytes: nothing is
     /// written after it (R3). No fragment from here to `publish!` stores to the control block (R1).
     write_prefix:
     "lea r10, [rdi + rcx]",
@@ -360,7 +360,7 @@ fragment! {
 fragment! {
     /// Copies the staged part of a record without header, word by word: the caller has just stored
     /// it in words, and a wider load would wait until those stores have left the store buffer. Its
-    /// size, in whole words, is part of the frame's size (R3).
+    /// size, in complete words, is part of the frame's size (R3).
     copy_staged:
     "31:",
     "lea r11, [rdi + {prefix_bytes}]",
@@ -441,7 +441,7 @@ fragment! {
 fragment! {
     /// Copies the blocks of the payload by moves that may overlap: starting `rep movsb` costs more
     /// than a short copy. The sizes are in memory of a program that may change them meanwhile, so
-    /// each is read once and checked against the end of the record's room (R3).
+    /// each is read once and checked against the end of the record's bytes (R3).
     copy_blocks:
     "50:",
     "mov rdx, qword ptr [{frame} + {f_blocks}]",
@@ -517,8 +517,8 @@ fragment! {
 }
 
 fragment! {
-    /// Writes a marker to the ring's end and moves the record to the ring's start (R4), if there is
-    /// room for both (R3). The marker is published by the same store as the record (R1).
+    /// Writes a marker to the ring's end and moves the record to the ring's start (R4), if both
+    /// fit (R3). The marker is published by the same store as the record (R1).
     wrap:
     "21:",
     "mov rsi, r10",

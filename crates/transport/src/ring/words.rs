@@ -37,7 +37,7 @@ pub(crate) struct RecordSlot {
 }
 
 impl RecordSlot {
-    /// Finds the slot of `size` bytes in a ring with this head and tail; `None` if there is no room
+    /// Finds the slot of `size` bytes in a ring with this head and tail; `None` if it does not fit
     /// (R3, R4).
     pub(crate) fn find(head: u64, tail: u64, size: u64, ring_bytes: u64) -> Option<Self> {
         let at = head & ring_bytes.checked_sub(1)?;
@@ -102,7 +102,7 @@ impl ControlWords<'_> {
         self.lost.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns whether the owner has closed the ring, for a writer that found no room.
+    /// Returns whether the owner has closed the ring, for a writer that found the ring full.
     #[cfg(not(loom))]
     pub(crate) fn is_closed(&self) -> bool {
         // Relaxed: nothing depends on its order.

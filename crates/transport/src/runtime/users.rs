@@ -22,7 +22,7 @@
 //! 3. Nothing is created, changed or removed, not even a stale socket.
 //! 4. Folders are opened on local file systems only: another one could make this process wait for
 //!    as long as its owner likes. The list of mounts may be out of date, so the last
-//!    remaining_steps, from the folder above the user's to the socket, enter no mount
+//!    steps, from the folder above the user's to the socket, enter no mount
 //!    (`RESOLVE_NO_XDEV`). Kernels before 5.6 have no such flag: there only the list counts.
 //! 5. A folder that `TRACEWEIR_RUNTIME_DIR` names is not searched: such processes chose to be found
 //!    in that folder alone. They are recognised by the name of the folder, so one with the name of

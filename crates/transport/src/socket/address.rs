@@ -1,7 +1,7 @@
 //! Socket files: paths of any length, and creation without an unready state.
 //!
 //! ```text
-//!   bind     .1f3a…  (a random name beside the one wanted)
+//!   bind     .1f3a…  (a random name in the same folder)
 //!   chmod    .1f3a…  mode
 //!   listen
 //!   rename   .1f3a… → control.sock       unless that name is taken:

@@ -132,7 +132,8 @@ mod tests {
 
     /// Makes a number refer to another open file.
     fn replace(number: BorrowedFd<'_>, with: &OwnedFd) -> OwnedFd {
-        // SAFETY: the number is held by what is tested, which must not close it any more.
+        // SAFETY: the number belongs to the value under test, which must not close it any more, so
+        // the returned value owns it.
         unsafe {
             assert_eq!(libc::dup2(with.as_raw_fd(), number.as_raw_fd()), number.as_raw_fd());
             OwnedFd::from_raw_fd(number.as_raw_fd())

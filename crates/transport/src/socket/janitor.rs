@@ -30,7 +30,7 @@ const MAX_THREADS: usize = 4;
 /// Time that a thread waits for more work.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Closes descriptors from other processes on threads of its own. Clones are the same janitor.
+/// Closes descriptors from other processes on separate threads. Clones are the same janitor.
 #[derive(Clone, Debug, Default)]
 pub struct Janitor(Arc<JanitorShared>);
 
@@ -132,7 +132,7 @@ fn close(descriptor: OwnedFd) {
 /// Returns whether a connection has no unread data, and never will have.
 fn is_drained(socket: &OwnedFd) -> bool {
     // An empty packet looks like the end, and hides what follows it. With credentials requested and
-    // no room for them, every packet reports truncation; the end does not.
+    // no space for them, every packet reports truncation; the end does not.
     let check = || -> rustix::io::Result<bool> {
         sockopt::set_socket_passcred(socket, true)?;
         rustix::net::shutdown(socket, Shutdown::Read)?;

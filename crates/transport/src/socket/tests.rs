@@ -98,7 +98,7 @@ fn invalid_packet_is_an_error_and_the_next_message_arrives() {
 }
 
 #[test]
-fn full_queue_times_out_and_continues_when_there_is_room() {
+fn full_queue_times_out_and_continues_when_it_is_drained() {
     let (a, b) = Connection::pair().unwrap();
     let mut sent = 0;
     let full = loop {
@@ -170,7 +170,7 @@ fn live_socket_stays_and_stale_one_is_replaced() {
     assert!(is_system(&missing, libc::ENOENT), "{missing}");
     let first = Listener::bind(&path, 0o600).unwrap();
     assert!(is_system(&Listener::bind(&path, 0o600).unwrap_err(), libc::EADDRINUSE));
-    // The check for a listener has remaining a connection that was closed at once.
+    // The check for a listener has left a connection that was closed at once.
     let test = first.accept().unwrap().unwrap();
     assert!(matches!(test.receive(LONG_TIMEOUT), Err(Error::Closed)));
     connect_and_accept(&first, &path);

@@ -23,7 +23,7 @@ const MAX_ADDRESSES_PER_EVENT: usize = 256;
 const MAX_ANSWERS: usize = 1024;
 /// The type of loopback interfaces.
 const ARPHRD_LOOPBACK: u64 = 772;
-/// Seconds that a closed connection stays in TIME_WAIT_SECONDS: a constant of the kernel.
+/// Seconds that a closed connection stays in TIME_WAIT: a constant of the kernel.
 const TIME_WAIT_SECONDS: u32 = 60;
 /// The size of a table that has no configured size.
 const TABLE_SIZE_NOT_SET: u32 = u32::MAX;

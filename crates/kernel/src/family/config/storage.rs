@@ -8,7 +8,7 @@
 //! 1. The number of a disk is the kernel's device number, as in disk events.
 //! 2. Disks no longer report cylinders: each cylinder has one track of one sector, so that the
 //!    product is the size.
-//! 3. A mount point that is short enough stands in the field of the drive drive_letter.
+//! 3. A mount point that is short enough stands in the field of the drive letter.
 
 use std::collections::HashSet;
 
@@ -18,7 +18,7 @@ use traceweir_format::put_kernel_event;
 use super::event::ConfigEvent;
 use super::machine_files::MachineFiles;
 
-/// The unit of sizes in `/sys`, whatever the sector_bytes size of the disk.
+/// The unit of sizes in `/sys`, whatever the sector size of the disk.
 const SECTOR_BYTES: u64 = 512;
 /// Size of the structure of a logical disk.
 const LOGICAL_DISK_STRUCT_BYTES: u32 = 112;

@@ -44,7 +44,7 @@ impl RegionFixture {
         self.reader.params().layout
     }
 
-    /// Writes one record of known bytes, like the process. Returns whether there was room.
+    /// Writes one record of known bytes, like the process. Returns whether the record fitted.
     fn write_record(&mut self) -> bool {
         let (control, data) = (self.layout().control_offset(self.ring), self.layout().data_offset(self.ring));
         let tail = self.map.word(control + abi::control::TAIL).unwrap().load(Ordering::Acquire);
@@ -142,7 +142,7 @@ fn full_ring_gets_its_space_back_with_any_page_size() {
             while fixture.write_record() {}
             fixture.read_records(u64::MAX);
             assert_eq!(fixture.seen, fixture.written);
-            // The largest record finds room even while a page is held back.
+            // The largest record fits even while a page is held back.
             assert!(fixture.write_record());
         }
         fixture.assert_neighbours_unchanged();
