@@ -94,7 +94,7 @@ mod words;
 #[cfg(not(loom))]
 pub use block::{Block, Blocks};
 #[cfg(not(loom))]
-pub use doorbell::{Doorbell, Rings};
+pub use doorbell::{Doorbell, RungLines};
 #[cfg(not(loom))]
 pub use drain::{Damaged, Head, RegionReader, RingReader, create_memory};
 #[cfg(any(not(loom), test))]

@@ -25,7 +25,7 @@ impl SessionRef {
     /// Returns the session of an id in a published call: one value is no id, and means the global
     /// logger.
     #[must_use]
-    pub fn of_call(id: u64) -> Self {
+    pub fn from_api_id(id: u64) -> Self {
         if id == GLOBAL_LOGGER_ID { Self::Name(GLOBAL_LOGGER.to_owned()) } else { Self::Id(id) }
     }
 
