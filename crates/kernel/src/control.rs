@@ -49,7 +49,7 @@ struct Omissions {
 impl Control {
     pub(crate) fn new(settings: &CaptureSettings, rings: Vec<Arc<PerfEvent>>) -> Self {
         let shared = SharedCapture {
-            open_events: Mutex::new(OpenEvents::empty(settings)),
+            open_events: Mutex::new(OpenEvents::new_empty(settings)),
             omissions: Mutex::default(),
             rings,
             is_rundown_due: AtomicBool::new(false),

@@ -110,7 +110,7 @@ impl Families {
         let context =
             FamilyContext { groups: settings.groups, settings: settings.clone(), ..FamilyContext::default() };
         let mut families = Self { context, ..Self::default() };
-        families.images.prepare(&families.context);
+        families.images.prepare_kernel_images(&families.context);
         families
     }
 
@@ -124,7 +124,7 @@ impl Families {
     pub(crate) fn on_sideband(&mut self, record: &SidebandRecord<'_>, out: &mut Out<'_>) {
         // Images are unloaded before the end of their process is written, and loaded after its
         // start.
-        self.images.unload_ended(record, &self.context, out);
+        self.images.unload_ended_program(record, &self.context, out);
         let (families, context) = self.split_context();
         for family in families {
             family.on_sideband(record, context, out);
@@ -162,7 +162,7 @@ impl Families {
         let context = &mut self.context;
         let enabled = context.groups;
         // The groups that were enabled before have had their rundown.
-        context.groups = enabled.without(before);
+        context.groups = enabled.difference(before);
         if context.groups.has_any(process::GROUPS) {
             self.processes.run_down(Rundown::Start, context, out);
         }

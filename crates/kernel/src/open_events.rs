@@ -136,7 +136,7 @@ impl OpenRow {
 
 impl OpenEvents {
     /// Creates a table without open events.
-    pub(crate) fn empty(settings: &CaptureSettings) -> Self {
+    pub(crate) fn new_empty(settings: &CaptureSettings) -> Self {
         Self {
             settings: CaptureSettings { groups: Groups::default(), ..settings.clone() },
             rows: HashMap::new(),

@@ -14,14 +14,14 @@ use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::system::LIMITED_RING_COPIES;
 use traceweir_format::wire::{u32_at, u64_at};
-use traceweir_kernel::{Capture, CaptureSettings, Group, Scope};
+use traceweir_kernel::{Capture, CaptureSettings, Group, Groups, Scope};
 
 #[path = "../../../tests/support/again.rs"]
 mod again;
 #[path = "capture/support.rs"]
 mod support;
 use again::again;
-use support::{NanosecondClock, groups, skip};
+use support::{NanosecondClock, skip};
 
 /// Waits until no other test has rings, so that all of the user's locked memory is free.
 fn lock_locked_memory() -> MutexGuard<'static, ()> {
@@ -70,7 +70,7 @@ fn unprivileged_user_captures_own_processes() {
         ];
         // The size that every user may lock.
         let settings = CaptureSettings {
-            groups: groups(&all),
+            groups: Groups::new(&all),
             scope: Scope::Own,
             ring_bytes: 512 << 10,
             stacks: vec![hook::SAMPLED_PROFILE],
@@ -121,7 +121,7 @@ fn unprivileged_user_captures_own_processes() {
 fn events_before_a_change_follow_the_old_settings() {
     let _lock = lock_locked_memory();
     let own_settings = |all: &[Group]| CaptureSettings {
-        groups: groups(all),
+        groups: Groups::new(all),
         scope: Scope::Own,
         ring_bytes: 512 << 10,
         ..CaptureSettings::default()
@@ -194,7 +194,7 @@ fn take_images(process: u32, capture: &mut Capture) -> LoadedImages {
 fn image_ids_do_not_depend_on_other_captures() {
     let _lock = lock_locked_memory();
     let own_settings = |scope| CaptureSettings {
-        groups: groups(&[Group::PROCESS, Group::IMAGE_LOAD, Group::NO_SYSCONFIG]),
+        groups: Groups::new(&[Group::PROCESS, Group::IMAGE_LOAD, Group::NO_SYSCONFIG]),
         scope,
         ring_bytes: 512 << 10,
         ..CaptureSettings::default()
@@ -241,7 +241,7 @@ fn rings_shrink_to_the_locked_memory_limit() {
         sets.effective.remove(rustix::thread::CapabilitySet::IPC_LOCK);
         rustix::thread::set_capabilities(None, sets).expect("a capability can be dropped");
         let settings = |ring_bytes| CaptureSettings {
-            groups: groups(&[Group::PROFILE, Group::NO_SYSCONFIG]),
+            groups: Groups::new(&[Group::PROFILE, Group::NO_SYSCONFIG]),
             scope: Scope::Own,
             ring_bytes,
             ..CaptureSettings::default()
@@ -277,7 +277,7 @@ fn small_rings_lose_nothing_without_polls() {
     let _lock = lock_locked_memory();
     again(5, || {
         let settings = CaptureSettings {
-            groups: groups(&[Group::PROFILE, Group::NO_SYSCONFIG]),
+            groups: Groups::new(&[Group::PROFILE, Group::NO_SYSCONFIG]),
             scope: Scope::Own,
             ring_bytes: 512 << 10,
             stacks: vec![hook::SAMPLED_PROFILE],
@@ -312,7 +312,7 @@ fn small_rings_lose_nothing_without_polls() {
 fn unlimited_rings_do_not_limit_stack_copies() {
     let _lock = lock_locked_memory();
     let settings = CaptureSettings {
-        groups: groups(&[Group::PROFILE, Group::NO_SYSCONFIG]),
+        groups: Groups::new(&[Group::PROFILE, Group::NO_SYSCONFIG]),
         ring_bytes: 64 << 10,
         stack_bytes: 64 << 10,
         ..CaptureSettings::default()

@@ -142,7 +142,7 @@ struct Backlog {
 
 impl Backlog {
     /// Moves records out of the ring until the backlog is full. Returns whether it moved any.
-    fn fill(&mut self) -> bool {
+    fn fill_from_ring(&mut self) -> bool {
         let before = self.records.len();
         self.ring.poll();
         self.was_full |= self.ring.was_full();
@@ -196,7 +196,7 @@ impl RelayedRing {
             self.records.append(&mut backlog.records);
         }
         // The backlog is empty now, so all records of the ring fit into it.
-        backlog.fill();
+        backlog.fill_from_ring();
         self.records.append(&mut backlog.records);
         self.was_full = std::mem::take(&mut backlog.was_full);
         self.is_damaged |= std::mem::take(&mut backlog.is_damaged);
@@ -291,7 +291,7 @@ fn run_relay(epoll_fd: &OwnedFd, backlogs: &[Arc<Mutex<Backlog>>], to_reader: &O
         if events.iter().any(|event| event.data.u64() == END_REQUEST) {
             return;
         }
-        let filled = backlogs.iter().filter(|backlog| lock_backlog(backlog).fill()).count();
+        let filled = backlogs.iter().filter(|backlog| lock_backlog(backlog).fill_from_ring()).count();
         if filled > 0 {
             idle = 0;
             signal_eventfd(to_reader);
@@ -339,8 +339,8 @@ mod tests {
         let RingSource::Relayed(ring) = &source else { panic!("the source is a relayed ring") };
         // Fills the backlog twice, as the thread does: the second time it is full.
         let mut backlog = ring.backlog();
-        assert!(backlog.fill());
-        assert!(!backlog.fill());
+        assert!(backlog.fill_from_ring());
+        assert!(!backlog.fill_from_ring());
         assert_eq!((backlog.records.len(), backlog.ring.read_tail()), (144, 144));
         drop(backlog);
         assert_eq!(read_all_records(&mut source), [(0, 64), (1, 80), (2, 48), (3, 40)]);

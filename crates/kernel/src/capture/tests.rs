@@ -30,7 +30,7 @@ fn modules_are_known_until_the_last_thread_of_their_process_ends() {
     let (mut queues, extras, mut lost_records) = ([RecordQueue::default()], EventExtras::default(), 0);
     let mut handle = |record: Vec<u8>| {
         let mut rings = [RingSource::Mapped(PerfRing::from_bytes(&record, 0))];
-        let open_events = OpenEvents::empty(&CaptureSettings::default());
+        let open_events = OpenEvents::new_empty(&CaptureSettings::default());
         let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
         out.unwinder = Some(&mut unwinder);
         let sample = PerfSample { pid: process, user_regs: &[0; 64 * 8], ..PerfSample::default() };
@@ -55,7 +55,7 @@ fn read_rings(bytes: [&[u8]; 2]) -> (Vec<u64>, bool) {
     let [first, second] = bytes;
     let mut rings = [PerfRing::from_bytes(first, 0), PerfRing::from_bytes(second, 1)].map(RingSource::Mapped);
     let (open_events, mut families, mut lost) =
-        (OpenEvents::empty(&CaptureSettings::default()), Families::default(), vec![0; rings.len()]);
+        (OpenEvents::new_empty(&CaptureSettings::default()), Families::default(), vec![0; rings.len()]);
     families.context.activity.set_running(0, 7, 9);
     let (mut queues, extras, mut lost_records) = ([RecordQueue::default()], EventExtras::default(), 0);
     let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
@@ -99,7 +99,7 @@ fn bytes_of_each_ring_are_released_independently() {
     let mut rings = [PerfRing::from_bytes(&busy, 0), PerfRing::from_bytes(&calm, 1)].map(RingSource::Mapped);
     rings.iter_mut().for_each(RingSource::poll);
     let (open_events, mut families, mut lost) =
-        (OpenEvents::empty(&CaptureSettings::default()), Families::default(), vec![0; 2]);
+        (OpenEvents::new_empty(&CaptureSettings::default()), Families::default(), vec![0; 2]);
     let (mut queues, extras, mut lost_records) = ([RecordQueue::default()], EventExtras::default(), 0);
     let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
     let mut reader = RingReader {

@@ -55,7 +55,7 @@ pub(crate) const NAME_GROUPS: &[Group] = &[Group::DISK_FILE_IO, Group::FILE_IO, 
 const OPERATION_GROUPS: &[Group] = &[Group::FILE_IO, Group::FILE_IO_INIT];
 
 /// Builds the row for the entry or the exit of a system call.
-const fn row(
+const fn syscall_row(
     name: &'static str,
     groups: &'static [Group],
     hooks: &'static [u16],
@@ -68,7 +68,7 @@ const fn row(
 /// Builds the row for the exit of an open call. It wakes the session, because `/proc` shows a
 /// descriptor only while it is open.
 const fn open_exit_row(name: &'static str) -> FamilyRow<FileFamily> {
-    row(name, NAME_GROUPS, &[hook::FILE_OPERATION_END], &["ret"], FileFamily::exit).with_wakeup()
+    syscall_row(name, NAME_GROUPS, &[hook::FILE_OPERATION_END], &["ret"], FileFamily::exit).with_wakeup()
 }
 
 /// Builds both rows of each system call, and appends further rows.
@@ -76,8 +76,8 @@ macro_rules! rows {
     ($($name:literal $groups:ident $hooks:tt $fields:tt $on:path;)* [$($further:expr,)*]) => {
         &[
             $(
-                row(concat!("sys_enter_", $name), $groups, &$hooks, &$fields, $on),
-                row(concat!("sys_exit_", $name), $groups, &[hook::FILE_OPERATION_END], &["ret"], FileFamily::exit),
+                syscall_row(concat!("sys_enter_", $name), $groups, &$hooks, &$fields, $on),
+                syscall_row(concat!("sys_exit_", $name), $groups, &[hook::FILE_OPERATION_END], &["ret"], FileFamily::exit),
             )*
             $($further,)*
         ]
@@ -122,14 +122,14 @@ static ROWS: &[FamilyRow<FileFamily>] = rows! {
     "renameat2" OPERATION_GROUPS [hook::FILE_RENAME] [] FileFamily::rename;
     "getdents64" OPERATION_GROUPS [hook::FILE_DIR_ENUM] ["fd", "count"] FileFamily::enumerate;
     [
-        row("sys_enter_open", NAME_GROUPS, &[hook::FILE_CREATE], &["flags"], FileFamily::open),
-        row("sys_enter_openat", NAME_GROUPS, &[hook::FILE_CREATE], &["flags"], FileFamily::open),
-        row("sys_enter_openat2", NAME_GROUPS, &[hook::FILE_CREATE], &[], FileFamily::openat2),
-        row("sys_enter_creat", NAME_GROUPS, &[hook::FILE_CREATE], &[], FileFamily::creat),
+        syscall_row("sys_enter_open", NAME_GROUPS, &[hook::FILE_CREATE], &["flags"], FileFamily::open),
+        syscall_row("sys_enter_openat", NAME_GROUPS, &[hook::FILE_CREATE], &["flags"], FileFamily::open),
+        syscall_row("sys_enter_openat2", NAME_GROUPS, &[hook::FILE_CREATE], &[], FileFamily::openat2),
+        syscall_row("sys_enter_creat", NAME_GROUPS, &[hook::FILE_CREATE], &[], FileFamily::creat),
         // `F_DUPFD`, `F_SETFD` and `F_DUPFD_CLOEXEC`.
-        row("sys_enter_fcntl", NAME_GROUPS, &[], &["fd", "cmd", "arg"], FileFamily::fcntl)
+        syscall_row("sys_enter_fcntl", NAME_GROUPS, &[], &["fd", "cmd", "arg"], FileFamily::fcntl)
             .with_filter("cmd == 0 || cmd == 2 || cmd == 1030"),
-        row("sys_exit_fcntl", NAME_GROUPS, &[], &["ret"], FileFamily::exit),
+        syscall_row("sys_exit_fcntl", NAME_GROUPS, &[], &["ret"], FileFamily::exit),
         // The FORK record does not say whether descriptors are shared. This tracepoint follows it
         // directly, before the child runs. The filter is `CLONE_FILES`.
         FamilyRow::tracepoint(("task", "task_newtask"), NAME_GROUPS, &[], &["pid", "clone_flags"], FileFamily::on_newtask)

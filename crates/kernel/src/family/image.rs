@@ -271,7 +271,7 @@ impl ImageFamily {
     }
 
     /// Finds the kernel's images before the capture begins, because that takes long.
-    pub(crate) fn prepare(&mut self, context: &FamilyContext) {
+    pub(crate) fn prepare_kernel_images(&mut self, context: &FamilyContext) {
         if context.groups.has(Group::IMAGE_LOAD) {
             self.kernel.read_images(Path::new("/"));
         }
@@ -279,7 +279,7 @@ impl ImageFamily {
 
     /// Unloads the images of a program that ends. Called before all families handle the record, so
     /// that the unloads precede the end of the process.
-    pub(crate) fn unload_ended(
+    pub(crate) fn unload_ended_program(
         &mut self,
         record: &SidebandRecord<'_>,
         context: &FamilyContext,
@@ -376,7 +376,7 @@ fn write_ids(ids: TaskIds, image: &LoadedImage, out: &mut Out<'_>) {
     let mut payload = out.new_payload();
     let opcode = match &image.build_id {
         Some(id) => {
-            let [signature @ .., a, b, c, d] = *id.padded();
+            let [signature @ .., a, b, c, d] = *id.padded_bytes();
             put_kernel_event!(
                 &mut payload,
                 ID_RSDS_LAYOUT,

@@ -254,7 +254,7 @@ impl NetworkFamily {
         let sockets = &mut self.sockets;
         match (event.number(OLD_STATE), event.number(NEW_STATE)) {
             // The connecting program itself makes this change.
-            (_, SYN_SENT) => sockets.insert(sk, Socket::connecting(endpoints, event.sample.pid)),
+            (_, SYN_SENT) => sockets.insert(sk, Socket::new_connecting(endpoints, event.sample.pid)),
             (old @ (SYN_SENT | SYN_RECV), ESTABLISHED) => {
                 let socket = sockets.establish(sk, endpoints);
                 let is_local_request = old == SYN_SENT || socket.is_connecting;

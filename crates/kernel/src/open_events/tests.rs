@@ -28,7 +28,7 @@ fn event_replaces_the_one_of_the_same_thread_and_processor() {
     let mut settings = own_fault_settings();
     let Some(ring) = open_ring_or_skip(&settings, 0) else { return };
     let rings = [Arc::clone(ring.event())];
-    let mut open_events = OpenEvents::empty(&settings);
+    let mut open_events = OpenEvents::new_empty(&settings);
     open_events.apply_settings(&settings, &rings).expect("the events open");
     let mut before = BTreeMap::new();
     for row in open_events.rows.values_mut() {
@@ -53,7 +53,7 @@ fn event_replaces_the_one_of_the_same_thread_and_processor() {
 fn only_the_rings_report_tasks_of_their_owner() {
     let settings = own_fault_settings();
     let Some(ring) = open_ring_or_skip(&settings, 0) else { return };
-    let mut open_events = OpenEvents::empty(&settings);
+    let mut open_events = OpenEvents::new_empty(&settings);
     open_events.apply_settings(&settings, &[Arc::clone(ring.event())]).expect("the events open");
     let this = rustix::thread::gettid().as_raw_nonzero().get();
     let task_events =
@@ -70,7 +70,7 @@ fn only_the_rings_report_tasks_of_their_owner() {
 fn tracepoint_with_other_fields_is_missing_but_no_error() {
     let mut settings = own_fault_settings();
     settings.scope = Scope::Everything;
-    let mut open_events = OpenEvents::empty(&settings);
+    let mut open_events = OpenEvents::new_empty(&settings);
     let format =
         Arc::new(TracepointFormat::parse("name: page_fault_user\nID: 1\n").expect("the format is valid"));
     for name in ["page_fault_user", "page_fault_kernel"] {
@@ -100,7 +100,7 @@ fn events_are_opened_on_the_processors_of_their_rings() {
     let settings = own_fault_settings();
     // The rings look like this when processor 0 is offline.
     let Some(ring) = open_ring_or_skip(&settings, 1) else { return };
-    let mut open_events = OpenEvents::empty(&settings);
+    let mut open_events = OpenEvents::new_empty(&settings);
     open_events.apply_settings(&settings, &[Arc::clone(ring.event())]).expect("the events open");
     let rows = open_events.rows.values().flat_map(|row| row.events.iter().map(|(_, event)| event));
     let all: Vec<i32> = rows.chain(&open_events.task_events).map(PerfEvent::cpu).collect();
@@ -116,7 +116,7 @@ fn only_limited_rings_limit_stack_copies() {
         ..own_fault_settings()
     };
     let copies = |stack_limit_bytes| {
-        let mut open_events = OpenEvents::empty(&settings);
+        let mut open_events = OpenEvents::new_empty(&settings);
         open_events.stack_limit_bytes = stack_limit_bytes;
         open_events.apply_settings(&settings, &[]).expect("the row opens on no processor");
         open_events.rows.values().map(|row| row.attr.sample_stack_user).collect::<Vec<u32>>()

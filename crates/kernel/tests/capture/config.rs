@@ -2,11 +2,10 @@
 
 use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::class;
-use traceweir_kernel::{CaptureSettings, Group};
+use traceweir_kernel::{CaptureSettings, Group, Groups};
 
 use crate::again::again;
 use crate::decoded::{DecodedEvent, capture};
-use crate::support::groups;
 
 fn read_trimmed(path: &str) -> String {
     std::fs::read_to_string(path).unwrap_or_default().trim().to_owned()
@@ -70,7 +69,7 @@ fn session_contains_the_system_configuration() {
 fn session_can_omit_the_system_configuration() {
     again(5, || {
         let settings =
-            CaptureSettings { groups: groups(&[Group::NO_SYSCONFIG]), ..CaptureSettings::default() };
+            CaptureSettings { groups: Groups::new(&[Group::NO_SYSCONFIG]), ..CaptureSettings::default() };
         let Some(events) = capture(&settings, || {}) else { return };
         assert!(events.is_empty(), "{events:?}");
     });

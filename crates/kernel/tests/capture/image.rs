@@ -7,12 +7,11 @@ use std::process::{Child, Command, Stdio};
 
 use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::class;
-use traceweir_kernel::{CaptureSettings, Group};
+use traceweir_kernel::{CaptureSettings, Group, Groups};
 
 use crate::again::again;
 use crate::decoded::{DecodedEvent, capture};
 use crate::support;
-use crate::support::groups;
 
 /// Event types of the image class.
 const UNLOAD: u8 = 2;
@@ -192,7 +191,7 @@ fn assert_ids_precede_images(events: &[DecodedEvent]) {
 
 fn settings() -> CaptureSettings {
     CaptureSettings {
-        groups: groups(&[Group::IMAGE_LOAD, Group::NO_SYSCONFIG]),
+        groups: Groups::new(&[Group::IMAGE_LOAD, Group::NO_SYSCONFIG]),
         ..CaptureSettings::default()
     }
 }

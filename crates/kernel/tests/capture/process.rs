@@ -11,10 +11,10 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use traceweir_format::header::Record;
 use traceweir_format::kernel::hook;
 use traceweir_format::spec::event::class;
-use traceweir_kernel::{Capture, CaptureSettings, Control, Group};
+use traceweir_kernel::{Capture, CaptureSettings, Control, Group, Groups};
 
 use crate::again::again;
-use crate::support::{Fields, NanosecondClock, cpu_count, groups, skip};
+use crate::support::{Fields, NanosecondClock, cpu_count, skip};
 
 /// The exit status of a running process.
 const STILL_ACTIVE: i32 = 259;
@@ -65,7 +65,7 @@ fn decode(record: &Record<'_>) -> Fields {
 fn settings() -> CaptureSettings {
     // Other processes may cause many events too.
     CaptureSettings {
-        groups: groups(&[Group::PROCESS, Group::THREAD]),
+        groups: Groups::new(&[Group::PROCESS, Group::THREAD]),
         ring_bytes: 8 << 20,
         ..CaptureSettings::default()
     }
@@ -131,7 +131,7 @@ fn run_shell(script: &str) -> (u32, std::process::ExitStatus) {
 }
 
 /// Returns the process and thread events of a process.
-fn events_of(events: &[CapturedEvent], pid: u32) -> Vec<&CapturedEvent> {
+fn select_process_events(events: &[CapturedEvent], pid: u32) -> Vec<&CapturedEvent> {
     let hooks = [
         hook::PROCESS_START,
         hook::PROCESS_END,
@@ -155,7 +155,7 @@ fn fork_exec_and_kill_are_recorded_in_order() {
             return;
         };
         assert_eq!(status.signal(), Some(9));
-        let own = events_of(&events, pid);
+        let own = select_process_events(&events, pid);
         let hooks: Vec<u16> = own.iter().map(|event| event.hook).collect();
         // Fork; exec: end and start at the same time; killed.
         assert_eq!(
@@ -240,7 +240,7 @@ fn threads_are_recorded_with_their_names_and_ends() {
         };
         let Some((events, (pid, status))) = capture(&settings(), work) else { return };
         assert!(status.success());
-        let own = events_of(&events, pid);
+        let own = select_process_events(&events, pid);
         let mut workers = BTreeSet::new();
         for index in 0..THREADS {
             let name = format!("worker-{index}");
@@ -317,7 +317,7 @@ fn list_live_tasks() -> (BTreeSet<u32>, BTreeSet<u32>) {
 fn rundowns_contain_all_processes_and_threads() {
     again(5, || {
         let mut settings = settings();
-        settings.groups = groups(&[Group::PROCESS, Group::THREAD, Group::PROCESS_COUNTERS]);
+        settings.groups = Groups::new(&[Group::PROCESS, Group::THREAD, Group::PROCESS_COUNTERS]);
         let (processes, threads) = list_live_tasks();
         let Some((events, (mut processes_end, mut threads_end))) = capture(&settings, |_| {
             std::thread::sleep(std::time::Duration::from_millis(60));
@@ -524,7 +524,7 @@ fn capture_task_events(how: &str) -> Option<Vec<(u16, i32)>> {
         child.id()
     };
     let (events, pid) = capture(&settings(), work)?;
-    let own = events_of(&events, pid);
+    let own = select_process_events(&events, pid);
     let summaries = own.iter().map(|event| match event.hook {
         hook::PROCESS_START | hook::PROCESS_END => (event.hook, event.status()),
         _ => (event.hook, i32::from(event.tid() == pid)),

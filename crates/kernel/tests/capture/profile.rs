@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use traceweir_format::kernel::hook;
 use traceweir_format::wire::u64_at;
-use traceweir_kernel::{CaptureSettings, Counter, Group};
+use traceweir_kernel::{CaptureSettings, Counter, Group, Groups};
 
 use crate::again::again;
 use crate::support::{
-    CapturedEvent, FreshMemory, capture, capture_with_changes, cpu_count, groups, pin_to_cpu, select_hooks,
+    CapturedEvent, FreshMemory, capture, capture_with_changes, cpu_count, pin_to_cpu, select_hooks,
     settings_for, this_thread_id, this_thread_priority,
 };
 
@@ -110,7 +110,7 @@ fn changed_interval_is_recorded_and_applied() {
         let mut before = settings_for(&[Group::PROFILE]);
         before.interval = 20_000;
         let after = CaptureSettings { interval: 5_000, ..before.clone() };
-        let none = CaptureSettings { groups: groups(&[]), ..after.clone() };
+        let none = CaptureSettings { groups: Groups::new(&[]), ..after.clone() };
         let thread = this_thread_id();
         let mut ran_us = 0;
         let work = |control: &traceweir_kernel::Control, poll: &mut dyn FnMut()| {

@@ -191,10 +191,6 @@ fn value_bytes(ty: Ty, bytes: &[u8]) -> Option<usize> {
     })
 }
 
-pub(crate) fn groups(groups: &[Group]) -> Groups {
-    Groups::new(groups)
-}
-
 /// Returns settings for some groups, with rings for the events of a busy machine during a test.
 pub(crate) fn settings_for(groups: &[Group]) -> CaptureSettings {
     CaptureSettings { groups: Groups::new(groups), ring_bytes: 16 << 20, ..CaptureSettings::default() }

@@ -7,18 +7,18 @@ use std::time::{Duration, Instant};
 
 use traceweir_format::kernel::hook;
 use traceweir_format::wire::{u32_at, u64_at};
-use traceweir_kernel::{CaptureSettings, Group};
+use traceweir_kernel::{CaptureSettings, Group, Groups};
 
 use crate::again::again;
 use crate::support;
-use crate::support::{CapturedEvent, capture, capture_with_changes, groups, select_hooks};
+use crate::support::{CapturedEvent, capture, capture_with_changes, select_hooks};
 
 #[test]
 fn switches_between_two_threads_are_recorded() {
     again(5, || {
         const ROUNDS: usize = 200;
         let settings = CaptureSettings {
-            groups: groups(&[Group::CSWITCH, Group::DISPATCHER]),
+            groups: Groups::new(&[Group::CSWITCH, Group::DISPATCHER]),
             stacks: vec![hook::CONTEXT_SWITCH],
             ..CaptureSettings::default()
         };
@@ -169,7 +169,7 @@ fn capture_without_tracefs() {
     let is_tracefs = |line: &str| line.contains(" - tracefs ");
     assert!(!before.lines().any(is_tracefs), "{before}");
     let settings = CaptureSettings {
-        groups: groups(&[Group::CSWITCH, Group::DISPATCHER]),
+        groups: Groups::new(&[Group::CSWITCH, Group::DISPATCHER]),
         ..CaptureSettings::default()
     };
     let started = traceweir_kernel::Capture::start(&settings, support::cpu_count(), 1);

@@ -243,14 +243,14 @@ fn only_seqpacket_sockets_are_taken_over() {
 }
 
 /// Returns whether the kernel lets a socket refuse descriptors; reports a skip if not.
-fn kernel_can_refuse() -> bool {
+fn can_refuse_descriptors() -> bool {
     let can = rights::set_passing(&Connection::pair().unwrap().0, true).unwrap();
     crate::skip::can(can, "passrights", "this kernel has no SO_PASSRIGHTS")
 }
 
 #[test]
 fn accepted_connection_takes_descriptors_only_on_request() {
-    if !kernel_can_refuse() {
+    if !can_refuse_descriptors() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -274,7 +274,7 @@ fn accepted_connection_takes_descriptors_only_on_request() {
 
 #[test]
 fn wary_connection_takes_no_descriptors_until_requested() {
-    if !kernel_can_refuse() {
+    if !can_refuse_descriptors() {
         return;
     }
     let folder = tempfile::tempdir().unwrap();

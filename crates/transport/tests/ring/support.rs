@@ -53,7 +53,7 @@ pub(crate) struct RecordMark {
 pub(crate) const MIN_RECORD_BYTES: usize = 16;
 const MAX_RECORD_BYTES: usize = 4096;
 
-fn filler(number: u64, index: usize) -> u8 {
+fn filler_byte(number: u64, index: usize) -> u8 {
     (number as u8).wrapping_mul(31).wrapping_add(index as u8)
 }
 
@@ -74,7 +74,7 @@ impl RecordMark {
         body[8..12].copy_from_slice(&self.writer.to_le_bytes());
         body[12..16].copy_from_slice(&(self.length as u32).to_le_bytes());
         for (index, byte) in body.iter_mut().enumerate().skip(16) {
-            *byte = filler(self.number, index);
+            *byte = filler_byte(self.number, index);
         }
         let staged_bytes = self.length.min(16 + (self.number % 40) as usize);
         let mut staged = [0u64; 10];
@@ -101,7 +101,8 @@ impl RecordMark {
         let length = u32::from_le_bytes(record[12..16].try_into().unwrap()) as usize;
         assert_eq!(record.len(), length, "a record of writer {writer}, number {number} has another length");
         assert_eq!(head.flags, u16::from(number.is_multiple_of(2)));
-        let torn = record.iter().enumerate().skip(16).find(|(index, byte)| **byte != filler(number, *index));
+        let torn =
+            record.iter().enumerate().skip(16).find(|(index, byte)| **byte != filler_byte(number, *index));
         assert_eq!(torn, None, "writer {writer}, number {number}");
         Self { writer, number, length }
     }

@@ -70,7 +70,8 @@ impl FileFamily {
         write_start: impl FnOnce(Operation, &mut Out<'_>),
     ) {
         self.enter(event, out);
-        let key = match descriptor.map(|number| self.open_files.resolve(event.sample.pid, number)) {
+        let key = match descriptor.map(|number| self.open_files.resolve_descriptor(event.sample.pid, number))
+        {
             Some(None) => return,
             Some(Some(key)) => key,
             None => 0,
@@ -230,13 +231,13 @@ impl FileFamily {
     fn enter_dup(&mut self, event: &SampleEvent<'_>, closes_on_exec: bool) {
         let from = event.u32(FIRST);
         // The open file must be known before the call ends, when both descriptors refer to it.
-        self.open_files.resolve(event.sample.pid, from);
+        self.open_files.resolve_descriptor(event.sample.pid, from);
         self.calls.insert(event.sample.tid, CallEffect::Dup { from, closes_on_exec }, [0, 0]);
     }
 
     pub(super) fn seek(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, out: &mut Out<'_>) {
         self.enter(event, out);
-        if let Some(key) = self.open_files.resolve(event.sample.pid, event.u32(FIRST)) {
+        if let Some(key) = self.open_files.resolve_descriptor(event.sample.pid, event.u32(FIRST)) {
             self.calls.insert(event.sample.tid, CallEffect::Seek { key }, [0, 0]);
         }
     }
@@ -278,7 +279,7 @@ impl FileFamily {
         offset: Option<u64>,
         size: u32,
     ) -> Option<(u64, Option<Advance>)> {
-        let key = self.open_files.resolve(event.sample.pid, end.descriptor)?;
+        let key = self.open_files.resolve_descriptor(event.sample.pid, end.descriptor)?;
         let is_write = end.is_write;
         let position = offset.or_else(|| self.open_files.position(key, is_write));
         let position = position.unwrap_or(UNKNOWN_OFFSET);
@@ -455,7 +456,7 @@ impl FileFamily {
             CallEffect::Seek { key } => self.open_files.set_position(key, result),
             CallEffect::Dup { from, closes_on_exec } => {
                 self.close_implicitly(event, context, descriptor, out);
-                self.open_files.duplicate(process, from, descriptor, closes_on_exec, time);
+                self.open_files.duplicate_descriptor(process, from, descriptor, closes_on_exec, time);
             }
         }
     }

@@ -150,7 +150,7 @@ impl OpenFiles {
 
     /// Returns the number of a descriptor's open file; `None` if it is not a file. An unknown
     /// descriptor is looked up in `/proc`.
-    pub(super) fn resolve(&mut self, process: u32, descriptor: u32) -> Option<u64> {
+    pub(super) fn resolve_descriptor(&mut self, process: u32, descriptor: u32) -> Option<u64> {
         if let Some(known) = self.tables.get(process, descriptor).copied() {
             if !known.is_name_read {
                 self.read_name(process, descriptor);
@@ -191,7 +191,14 @@ impl OpenFiles {
     }
 
     /// Makes descriptor `to` refer to the open file of `from`. An old `to` must be unbound before.
-    pub(super) fn duplicate(&mut self, process: u32, from: u32, to: u32, closes_on_exec: bool, since: u64) {
+    pub(super) fn duplicate_descriptor(
+        &mut self,
+        process: u32,
+        from: u32,
+        to: u32,
+        closes_on_exec: bool,
+        since: u64,
+    ) {
         if let Some(known) = self.tables.get(process, from) {
             let closes_on_exec = Some(closes_on_exec);
             let is_name_read = false;

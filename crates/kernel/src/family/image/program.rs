@@ -56,7 +56,7 @@ impl BuildId {
     }
 
     /// Returns all twenty bytes; missing ones are 0.
-    pub(crate) const fn padded(&self) -> &[u8; MAX_BUILD_ID_BYTES] {
+    pub(crate) const fn padded_bytes(&self) -> &[u8; MAX_BUILD_ID_BYTES] {
         &self.bytes
     }
 
@@ -370,7 +370,7 @@ mod tests {
         assert_eq!(BuildId::new(&[]), None);
         assert_eq!(BuildId::new(&[1; 32]), BuildId::new(&[1; 20]));
         assert_ne!(BuildId::new(&[1; 8]), BuildId::new(&[1; 9]));
-        assert_eq!(BuildId::new(&[9; 4]).unwrap().padded()[..5], [9, 9, 9, 9, 0]);
+        assert_eq!(BuildId::new(&[9; 4]).unwrap().padded_bytes()[..5], [9, 9, 9, 9, 0]);
         assert_eq!(BuildId::from_notes(&[0xFF; 64]), None);
     }
 

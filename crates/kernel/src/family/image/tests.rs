@@ -33,7 +33,7 @@ impl ImageFixture {
         let out = Out::new(&mut self.queues, &NanosecondClock, &nothing, &mut self.lost);
         let mut out = Out { time: self.time, ..out };
         let record = SidebandRecord { time: self.time, pid: 0, tid: 0, body };
-        self.images.unload_ended(&record, &self.context, &mut out);
+        self.images.unload_ended_program(&record, &self.context, &mut out);
         self.images.on_sideband(&record, &mut self.context, &mut out);
         self.take_written()
     }

@@ -32,7 +32,7 @@ pub(super) struct Endpoints {
 
 impl Endpoints {
     /// Builds endpoints of which only the address family is known.
-    pub(super) fn unknown(is_v6: bool) -> Self {
+    pub(super) fn with_unknown_addresses(is_v6: bool) -> Self {
         Self { is_v6, ..Self::default() }
     }
 

@@ -43,11 +43,11 @@ pub(super) struct Socket {
 
 impl Socket {
     /// Builds a socket that requests a connection.
-    pub(super) const fn connecting(endpoints: Endpoints, owner: u32) -> Self {
+    pub(super) const fn new_connecting(endpoints: Endpoints, owner: u32) -> Self {
         Self { endpoints, owner, is_connecting: true, is_closed: false }
     }
 
-    const fn established(endpoints: Endpoints, owner: u32) -> Self {
+    const fn new_established(endpoints: Endpoints, owner: u32) -> Self {
         Self { endpoints, owner, is_connecting: false, is_closed: false }
     }
 }
@@ -128,7 +128,7 @@ impl Sockets {
         let requested = known.filter(|socket| socket.is_connecting && !socket.is_closed);
         let socket = match requested {
             Some(requested) => Socket { endpoints, ..requested },
-            None => Socket::established(endpoints, UNKNOWN_PROCESS),
+            None => Socket::new_established(endpoints, UNKNOWN_PROCESS),
         };
         self.insert(sk, Socket { is_connecting: false, ..socket });
         socket
@@ -146,7 +146,7 @@ impl Sockets {
     pub(super) fn update_endpoints(&mut self, sk: u64, endpoints: Endpoints) -> Socket {
         let known = self.tcp.get(&sk).copied();
         let owner = known.map_or(UNKNOWN_PROCESS, |socket| socket.owner);
-        let socket = known.unwrap_or(Socket::established(endpoints, owner));
+        let socket = known.unwrap_or(Socket::new_established(endpoints, owner));
         let socket = Socket { endpoints, ..socket };
         if known != Some(socket) {
             self.insert(sk, socket);
@@ -162,9 +162,9 @@ impl Sockets {
         }
         let search = |_: &Self| find::find_socket("tcp", is_v6, sk, process, &HashSet::new());
         let Some(found) = self.search_if_due(sk, process, search) else {
-            return Endpoints::unknown(is_v6);
+            return Endpoints::with_unknown_addresses(is_v6);
         };
-        self.insert(sk, Socket::established(found.endpoints, process));
+        self.insert(sk, Socket::new_established(found.endpoints, process));
         found.endpoints
     }
 
@@ -183,7 +183,9 @@ impl Sockets {
             let taken: HashSet<u64> = known_sockets.map(|(_, known)| known.socket.inode).collect();
             find::find_socket("udp", is_v6, sk, process, &taken)
         };
-        let Some(socket) = self.search_if_due(sk, process, search) else { return Endpoints::unknown(is_v6) };
+        let Some(socket) = self.search_if_due(sk, process, search) else {
+            return Endpoints::with_unknown_addresses(is_v6);
+        };
         if self.udp.len() >= MAX_SOCKETS {
             self.udp.clear();
         }
@@ -228,7 +230,7 @@ mod tests {
     #[test]
     fn connection_is_owned_by_its_requester_or_first_user() {
         let mut sockets = Sockets::default();
-        sockets.insert(1, Socket::connecting(endpoints(0), 10));
+        sockets.insert(1, Socket::new_connecting(endpoints(0), 10));
         let requested = sockets.establish(1, endpoints(5));
         let (owner, is_connecting) = (requested.owner, requested.is_connecting);
         assert_eq!((owner, is_connecting, requested.endpoints.local_port()), (10, true, 5));

@@ -32,15 +32,15 @@ impl FileTrace {
     }
 
     /// Returns the open files to which events with this hook give a name.
-    fn keys(&self, hook: u16, name: &Path) -> Vec<u64> {
+    fn find_file_keys(&self, hook: u16, name: &Path) -> Vec<u64> {
         let name = name.to_str().expect("the text is UTF-8");
         let has_name = |event: &&CapturedEvent| event.hook == hook && event.text("FileName") == name;
         self.0.iter().filter(has_name).map(|event| event.number("FileObject")).collect()
     }
 
     /// Returns the only open file with a name.
-    fn key(&self, name: &Path) -> u64 {
-        let keys = self.keys(hook::FILE_NAME_CREATE, name);
+    fn find_only_file_key(&self, name: &Path) -> u64 {
+        let keys = self.find_file_keys(hook::FILE_NAME_CREATE, name);
         assert_eq!(keys.len(), 1, "{}", name.display());
         keys[0]
     }
@@ -59,13 +59,13 @@ impl FileTrace {
     }
 
     /// Returns offset, requested size and transferred bytes of each read or write of an open file.
-    fn transfers(&self, hook: u16, key: u64) -> Vec<(u64, u64, u64)> {
-        let one = |event: &&CapturedEvent| {
+    fn list_transfers(&self, hook: u16, key: u64) -> Vec<(u64, u64, u64)> {
+        let transfer = |event: &&CapturedEvent| {
             let (bytes, status) = self.find_end(event);
             assert_eq!((status, event.number("FileKey")), (0, key));
             (event.number("Offset"), event.number("IoSize"), bytes)
         };
-        self.events_of_file(hook, key).iter().map(one).collect()
+        self.events_of_file(hook, key).iter().map(transfer).collect()
     }
 }
 
@@ -100,11 +100,11 @@ fn file_writes_and_reads_are_recorded_with_names_offsets_and_sizes() {
             FileTrace(running.end())
         };
         for nth in 0..FILES {
-            let keys = trace.keys(hook::FILE_NAME_CREATE, &name(nth));
+            let keys = trace.find_file_keys(hook::FILE_NAME_CREATE, &name(nth));
             assert_eq!(keys.len(), if nth == 0 { 2 } else { 1 });
             let key = keys[0];
             let written = [(0, 100, 100), (100, 4096, 4096), (4196, 1, 1), (8192, 50, 50)];
-            assert_eq!(trace.transfers(hook::FILE_WRITE, key), written);
+            assert_eq!(trace.list_transfers(hook::FILE_WRITE, key), written);
             let created = trace.events_of_file(hook::FILE_CREATE, key);
             assert_eq!(created.len(), 1);
             assert_eq!((created[0].number("CreateOptions"), created[0].number("ShareAccess")), (5 << 24, 7));
@@ -121,14 +121,14 @@ fn file_writes_and_reads_are_recorded_with_names_offsets_and_sizes() {
                 assert!(found.iter().all(|event| trace.find_end(event).1 == 0));
             }
             assert_eq!(
-                trace.keys(hook::FILE_NAME_DELETE, &name(nth)),
+                trace.find_file_keys(hook::FILE_NAME_DELETE, &name(nth)),
                 keys,
                 "a name is deleted with its open file"
             );
         }
-        let read = trace.keys(hook::FILE_NAME_CREATE, &name(0))[1];
+        let read = trace.find_file_keys(hook::FILE_NAME_CREATE, &name(0))[1];
         let expected = [(0, 3000, 3000), (3000, 3000, 1197), (4197, 3000, 0), (7, 10, 10)];
-        assert_eq!(trace.transfers(hook::FILE_READ, read), expected);
+        assert_eq!(trace.list_transfers(hook::FILE_READ, read), expected);
         assert!(trace.0.iter().any(|event| event.is_stack), "a write has a stack");
     });
 }
@@ -166,7 +166,7 @@ fn rename_delete_list_and_failed_open_are_recorded() {
             .map(|event| trace.find_end(event).1)
             .collect();
         assert_eq!(not_found, [STATUS_OBJECT_NAME_NOT_FOUND]);
-        let listed = trace.events_of_file(hook::FILE_DIR_ENUM, trace.key(folder.path()));
+        let listed = trace.events_of_file(hook::FILE_DIR_ENUM, trace.find_only_file_key(folder.path()));
         assert_eq!(listed.len(), 2, "the entries, and the end");
         // The copy reads as much as it writes, in one call or several.
         let moved =
@@ -201,8 +201,8 @@ fn duplicated_descriptors_share_their_offset_across_processes() {
         assert_eq!(rest.len(), 4970);
         running.poll();
         let trace = FileTrace(running.end());
-        let key = trace.key(&name);
-        let reads = trace.transfers(hook::FILE_READ, key);
+        let key = trace.find_only_file_key(&name);
+        let reads = trace.list_transfers(hook::FILE_READ, key);
         assert_eq!(reads[..2], [(0, 10, 10), (10, 20, 20)]);
         assert_eq!(reads[2].0, 30, "the child continues at our offset: {reads:?}");
         assert_eq!(reads[2..].iter().map(|read| read.2).sum::<u64>(), 4970);
@@ -214,7 +214,7 @@ fn duplicated_descriptors_share_their_offset_across_processes() {
         assert_eq!(by_child, reads.len() - 2);
         let closed = trace.events_of_file(hook::FILE_CLOSE, key);
         assert_eq!(closed.len(), 1, "closed once");
-        assert_eq!(trace.keys(hook::FILE_NAME_DELETE, &name), [key]);
+        assert_eq!(trace.find_file_keys(hook::FILE_NAME_DELETE, &name), [key]);
     });
 }
 
@@ -240,19 +240,19 @@ fn earlier_open_files_have_names_and_remaining_ones_are_in_the_end_rundown() {
         log.write_all(&[1; 7]).expect("the write succeeds");
         socket.write_all(&[1; 777]).expect("the data is transferred");
         let trace = FileTrace(running.end());
-        let keys = trace.keys(hook::FILE_NAME, &early);
+        let keys = trace.find_file_keys(hook::FILE_NAME, &early);
         assert_eq!(keys.len(), 1);
-        assert_eq!(trace.transfers(hook::FILE_READ, keys[0]), [(UNKNOWN_OFFSET, 10, 10), (15, 10, 10)]);
-        assert_eq!(trace.keys(hook::FILE_NAME_RUNDOWN, &early), keys);
-        let log = trace.key(&late);
-        assert_eq!(trace.transfers(hook::FILE_WRITE, log), [(UNKNOWN_OFFSET, 7, 7)]);
-        assert_eq!(trace.keys(hook::FILE_NAME_RUNDOWN, &late), [log]);
+        assert_eq!(trace.list_transfers(hook::FILE_READ, keys[0]), [(UNKNOWN_OFFSET, 10, 10), (15, 10, 10)]);
+        assert_eq!(trace.find_file_keys(hook::FILE_NAME_RUNDOWN, &early), keys);
+        let log = trace.find_only_file_key(&late);
+        assert_eq!(trace.list_transfers(hook::FILE_WRITE, log), [(UNKNOWN_OFFSET, 7, 7)]);
+        assert_eq!(trace.find_file_keys(hook::FILE_NAME_RUNDOWN, &late), [log]);
         assert!(
             trace.own_events(hook::FILE_WRITE).iter().all(|event| event.number("IoSize") != 777),
             "a socket is not a file"
         );
         // The file was opened before the capture.
-        assert!(trace.keys(hook::FILE_NAME_CREATE, &early).is_empty());
+        assert!(trace.find_file_keys(hook::FILE_NAME_CREATE, &early).is_empty());
     });
 }
 
@@ -276,9 +276,9 @@ fn short_lived_open_file_never_gets_another_name() {
         let trace = FileTrace(running.end());
         let mut named = 0;
         for (size, name) in names.iter().enumerate() {
-            for key in trace.keys(hook::FILE_NAME_CREATE, name) {
+            for key in trace.find_file_keys(hook::FILE_NAME_CREATE, name) {
                 named += 1;
-                assert_eq!(trace.transfers(hook::FILE_READ, key), [(0, 4096, size as u64 + 1)]);
+                assert_eq!(trace.list_transfers(hook::FILE_READ, key), [(0, 4096, size as u64 + 1)]);
             }
         }
         assert!(named >= 1, "the last file was still open at the poll");
@@ -313,7 +313,7 @@ fn opening_a_file_wakes_the_capture() {
             [hook::FILE_NAME, hook::FILE_NAME_CREATE, hook::FILE_NAME_DELETE, hook::FILE_NAME_RUNDOWN];
         assert!(events.iter().all(|event| names.contains(&event.hook)), "only names");
         let trace = FileTrace(events);
-        assert_eq!(trace.keys(hook::FILE_NAME_DELETE, &name), [trace.key(&name)]);
+        assert_eq!(trace.find_file_keys(hook::FILE_NAME_DELETE, &name), [trace.find_only_file_key(&name)]);
     });
 }
 
@@ -343,10 +343,10 @@ fn lose_events_and_continue(folder: &Path) -> Option<bool> {
     let read: Vec<&CapturedEvent> =
         trace.own_events(hook::FILE_READ).into_iter().filter(|event| event.number("IoSize") == 9).collect();
     let key = read.first()?.number("FileObject");
-    assert!(!trace.keys(hook::FILE_NAME_CREATE, &first).contains(&key), "the name of another file");
+    assert!(!trace.find_file_keys(hook::FILE_NAME_CREATE, &first).contains(&key), "the name of another file");
     // On another processor nothing may have been lost.
     assert!([UNKNOWN_OFFSET, 0].contains(&read[0].number("Offset")), "the right offset or an unknown one");
-    Some(trace.keys(hook::FILE_NAME_CREATE, &second) == [key])
+    Some(trace.find_file_keys(hook::FILE_NAME_CREATE, &second) == [key])
 }
 
 #[test]
@@ -387,7 +387,7 @@ fn close_in_a_child_with_shared_descriptors_is_recorded() {
         assert_eq!(unsafe { libc::fcntl(descriptor, libc::F_GETFD) }, -1, "closed in this process too");
         running.poll();
         let trace = FileTrace(running.end());
-        let closed = trace.events_of_file(hook::FILE_CLOSE, trace.key(&name));
+        let closed = trace.events_of_file(hook::FILE_CLOSE, trace.find_only_file_key(&name));
         assert_eq!(closed.iter().map(|event| event.number("TTID")).collect::<Vec<_>>(), [child as u64]);
     });
 }

@@ -15,7 +15,7 @@ const SEND_SIZES: [usize; 5] = [1, 1000, 65_536, 3, 200_000];
 /// Size of the server's answer.
 const ANSWER_BYTES: usize = 5000;
 
-fn loopback(is_v6: bool) -> IpAddr {
+fn loopback_address(is_v6: bool) -> IpAddr {
     if is_v6 { Ipv6Addr::LOCALHOST.into() } else { Ipv4Addr::LOCALHOST.into() }
 }
 
@@ -111,7 +111,7 @@ fn tcp_connection_is_recorded_from_connect_to_close() {
     again(5, || {
         for (is_v6, is_polled) in [(false, false), (false, true), (true, false), (true, true)] {
             let Some(mut running) = start_network_capture() else { return };
-            let Ok(listener) = TcpListener::bind((loopback(is_v6), 0)) else { continue };
+            let Ok(listener) = TcpListener::bind((loopback_address(is_v6), 0)) else { continue };
             let server = listener.local_addr().expect("the socket has an address");
             let client = TcpStream::connect(server).expect("the connection opens");
             let address = client.local_addr().expect("the socket has an address");
@@ -133,7 +133,7 @@ fn tcp_connection_is_recorded_from_connect_to_close() {
 #[test]
 fn older_connection_is_identified_by_received_data() {
     again(5, || {
-        let listener = TcpListener::bind((loopback(false), 0)).expect("the listener binds");
+        let listener = TcpListener::bind((loopback_address(false), 0)).expect("the listener binds");
         let server = listener.local_addr().expect("the socket has an address");
         let mut client = TcpStream::connect(server).expect("the connection opens");
         let address = client.local_addr().expect("the socket has an address");
@@ -159,7 +159,7 @@ fn older_connection_is_identified_by_received_data() {
 fn refused_connection_is_recorded_as_failed() {
     again(5, || {
         let Some(running) = start_network_capture() else { return };
-        let listener = TcpListener::bind((loopback(false), 0)).expect("the listener binds");
+        let listener = TcpListener::bind((loopback_address(false), 0)).expect("the listener binds");
         let address = listener.local_addr().expect("the socket has an address");
         drop(listener);
         TcpStream::connect(address).expect_err("the port is closed");
@@ -177,14 +177,14 @@ fn datagrams_are_recorded_with_sizes_and_ports() {
         const SIZES: [usize; 4] = [1, 0, 1400, 9000];
         for is_v6 in [false, true] {
             let Some(mut running) = start_network_capture() else { return };
-            let Ok(sender) = UdpSocket::bind((loopback(is_v6), 0)) else { continue };
+            let Ok(sender) = UdpSocket::bind((loopback_address(is_v6), 0)) else { continue };
             let from = sender.local_addr().expect("the socket has an address");
             let mut buffer = vec![0; 10_000];
             // It is found as the only socket.
             sender.send_to(&[1; 77], from).expect("the datagram is transferred");
             assert_eq!(sender.recv(&mut buffer).expect("the datagram is transferred"), 77);
             running.poll();
-            let receiver = UdpSocket::bind((loopback(is_v6), 0)).expect("the socket binds");
+            let receiver = UdpSocket::bind((loopback_address(is_v6), 0)).expect("the socket binds");
             let to = receiver.local_addr().expect("the socket has an address");
             receiver.connect(from).expect("the socket connects");
             for size in SIZES {

@@ -19,15 +19,15 @@ fn open_in_parent(files: &mut OpenFiles, descriptor: u32, flags: i32, path: Opti
 fn last_descriptor_closes_the_file() {
     let mut files = OpenFiles::default();
     let key = open_in_parent(&mut files, 3, libc::O_CLOEXEC, None);
-    files.duplicate(PARENT, 3, 4, false, 110);
+    files.duplicate_descriptor(PARENT, 3, 4, false, 110);
     files.fork(PARENT, CHILD);
-    assert_eq!(files.resolve(CHILD, 4), Some(key));
+    assert_eq!(files.resolve_descriptor(CHILD, 4), Some(key));
     assert!(files.close_descriptor(PARENT, 3, 120).is_none());
     assert!(files.close_descriptor(PARENT, 4, 130).is_none());
     // The child has both descriptors. Exec closes one of them, and the other still refers to the
     // file.
     assert!(files.exec(CHILD).is_empty());
-    assert_eq!(files.resolve(CHILD, 4), Some(key));
+    assert_eq!(files.resolve_descriptor(CHILD, 4), Some(key));
     let closed = files.exit(CHILD);
     assert_eq!(closed.iter().map(|file| file.key).collect::<Vec<_>>(), [key]);
     assert!(files.files.is_empty() && files.tables.descriptor_count() == 0);
@@ -58,7 +58,7 @@ fn dropped_state_is_unknown() {
     files.advance_position(key, false, 10);
     assert_eq!(files.position(key, false), None);
     files.clear_except(None);
-    assert_eq!(files.resolve(PARENT, 3), None);
+    assert_eq!(files.resolve_descriptor(PARENT, 3), None);
     assert!(files.next_key() > key);
 }
 
@@ -80,13 +80,13 @@ fn name_is_confirmed_by_later_records() {
 fn name_read_after_a_close_is_discarded() {
     let mut files = OpenFiles::default();
     let key = open_in_parent(&mut files, 3, 0, None);
-    files.duplicate(PARENT, 3, 4, false, 100);
+    files.duplicate_descriptor(PARENT, 3, 4, false, 100);
     files.add_unconfirmed_name(key, "/tmp/x".into(), 500, PARENT, 3);
     assert!(files.close_descriptor(PARENT, 3, 400).is_none());
     assert_eq!(count_confirmed_names(&mut files, 1000), 0);
     assert_eq!(files.confirmed_names().count(), 0);
     // A name read for a descriptor that is still open is kept.
-    files.duplicate(PARENT, 4, 5, false, 100);
+    files.duplicate_descriptor(PARENT, 4, 5, false, 100);
     files.add_unconfirmed_name(key, "/tmp/x".into(), 500, PARENT, 4);
     assert!(files.close_descriptor(PARENT, 5, 400).is_none());
     assert_eq!(count_confirmed_names(&mut files, 1000), 1);
@@ -148,7 +148,7 @@ fn processes_share_one_table() {
     files.fork(PARENT, CHILD);
     files.share_table(PARENT, CHILD);
     let younger = open_in_parent(&mut files, 5, 0, None);
-    assert_eq!(files.resolve(CHILD, 5), Some(younger), "opened by one, valid in both");
+    assert_eq!(files.resolve_descriptor(CHILD, 5), Some(younger), "opened by one, valid in both");
     assert_eq!(
         files.close_descriptor(CHILD, 5, 200).map(|file| file.key),
         Some(younger),
@@ -159,9 +159,12 @@ fn processes_share_one_table() {
         files.exec(CHILD).is_empty(),
         "exec gives the child its own table, and the parent keeps all of its files"
     );
-    assert_eq!((files.resolve(PARENT, 4), files.resolve(PARENT, 3)), (Some(private), Some(key)));
+    assert_eq!(
+        (files.resolve_descriptor(PARENT, 4), files.resolve_descriptor(PARENT, 3)),
+        (Some(private), Some(key))
+    );
     let private_in_child = files.tables.get(CHILD, 4).map(|target| target.key);
-    assert_eq!((files.resolve(CHILD, 3), private_in_child), (Some(key), None));
+    assert_eq!((files.resolve_descriptor(CHILD, 3), private_in_child), (Some(key), None));
     files.share_table(PARENT, CHILD);
     assert!(files.exit(PARENT).is_empty(), "another process has them open");
     assert_eq!(files.exit(CHILD).len(), 2);
@@ -173,16 +176,18 @@ fn empty_shared_table_stays_shared() {
     let mut files = OpenFiles::default();
     files.share_table(PARENT, CHILD);
     let key = open_in_parent(&mut files, 3, 0, None);
-    assert_eq!(files.resolve(CHILD, 3), Some(key));
+    assert_eq!(files.resolve_descriptor(CHILD, 3), Some(key));
     files.clear_except(None);
     let key = open_in_parent(&mut files, 3, 0, None);
-    assert_eq!(files.resolve(CHILD, 3), Some(key), "also after everything else was dropped");
+    assert_eq!(files.resolve_descriptor(CHILD, 3), Some(key), "also after everything else was dropped");
     files.unshare_table(CHILD);
-    assert!(files.close_descriptor(CHILD, 3, 200).is_none() && files.resolve(PARENT, 3) == Some(key));
+    assert!(
+        files.close_descriptor(CHILD, 3, 200).is_none() && files.resolve_descriptor(PARENT, 3) == Some(key)
+    );
     files.share_table(PARENT, CHILD);
     files.clear();
     open_in_parent(&mut files, 3, 0, None);
-    assert_eq!(files.resolve(CHILD, 3), None, "an exec may be among the lost records");
+    assert_eq!(files.resolve_descriptor(CHILD, 3), None, "an exec may be among the lost records");
 }
 
 #[test]
@@ -207,7 +212,7 @@ fn child_inherits_no_dropped_files() {
     for descriptor in 0..4 {
         files.add_existing(PARENT, descriptor, "/x".into());
     }
-    assert_eq!(files.resolve(PARENT, 4), None, "no file");
+    assert_eq!(files.resolve_descriptor(PARENT, 4), None, "no file");
     // Binding the first descriptor drops all other files.
     files.name_bytes = MAX_NAME_BYTES;
     files.fork(PARENT, CHILD);
