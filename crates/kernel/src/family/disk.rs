@@ -62,20 +62,20 @@ const FLUSH_LAYOUT: PayloadLayout = PayloadLayout::new(hook::DISK_FLUSH, 3);
 const SPLIT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::SPLIT_IO, 2);
 
 /// Indexes of the fields that all request rows begin with.
-const DEV: usize = 0;
-const SECTOR: usize = 1;
-const NR_SECTOR: usize = 2;
-const RWBS: usize = 3;
-const IOPRIO: usize = 4;
+const DEV_FIELD: usize = 0;
+const SECTOR_FIELD: usize = 1;
+const NR_SECTOR_FIELD: usize = 2;
+const RWBS_FIELD: usize = 3;
+const IOPRIO_FIELD: usize = 4;
 /// Index of a field of an issue.
-const BYTES: usize = 5;
+const BYTES_FIELD: usize = 5;
 /// Index of a field of a completion.
-const ERROR: usize = 5;
+const ERROR_FIELD: usize = 5;
 /// Index of a field of a split.
-const NEW_SECTOR: usize = 2;
+const NEW_SECTOR_FIELD: usize = 2;
 
 /// Index of a field of `block_getrq`.
-const GETRQ_RWBS: usize = 1;
+const GETRQ_RWBS_FIELD: usize = 1;
 
 /// Groups whose events are made from the requests of disks.
 const REQUEST_GROUPS: &[Group] = &[Group::DISK_IO, Group::DISK_IO_INIT];
@@ -133,16 +133,16 @@ impl EventFamily for DiskFamily {
 /// Returns the key of the request that an event is about, and whether it is synchronous; `None` if
 /// there are no events for its kind.
 fn parse_key(event: &SampleEvent<'_>) -> Option<(RequestKey, bool)> {
-    let (kind, is_sync) = RequestKind::parse(event.text(RWBS))?;
+    let (kind, is_sync) = RequestKind::parse(event.text(RWBS_FIELD))?;
     // A flush has no sector; drivers differ in what they leave there.
-    let sector = if kind == RequestKind::Flush { 0 } else { event.u64(SECTOR) };
-    Some((RequestKey { dev: event.u32(DEV), sector, kind }, is_sync))
+    let sector = if kind == RequestKind::Flush { 0 } else { event.u64(SECTOR_FIELD) };
+    Some((RequestKey { dev: event.u32(DEV_FIELD), sector, kind }, is_sync))
 }
 
 impl DiskFamily {
     fn on_getrq(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, _: &mut Out<'_>) {
-        if event.text(GETRQ_RWBS).first() == Some(&b'F') {
-            self.flushes.add_request(event.u32(DEV), event.sample.tid);
+        if event.text(GETRQ_RWBS_FIELD).first() == Some(&b'F') {
+            self.flushes.add_request(event.u32(DEV_FIELD), event.sample.tid);
         }
     }
 
@@ -151,8 +151,8 @@ impl DiskFamily {
         let (time, driver) = (event.sample.time, event.sample.tid);
         let thread = if key.kind == RequestKind::Flush { self.flushes.take_requester(key.dev) } else { None };
         let thread = thread.unwrap_or(driver);
-        let flags = request_flags(is_sync, event.has(IOPRIO).then(|| event.u64(IOPRIO)));
-        let request = DiskRequest::new(&key, event.u32(BYTES), flags, time, thread);
+        let flags = request_flags(is_sync, event.has(IOPRIO_FIELD).then(|| event.u64(IOPRIO_FIELD)));
+        let request = DiskRequest::new(&key, event.u32(BYTES_FIELD), flags, time, thread);
         let Some(irp) = self.requests.issue(key, request) else { return };
         if context.groups.has(Group::DISK_IO_INIT) {
             let mut payload = out.new_payload();
@@ -170,14 +170,14 @@ impl DiskFamily {
 
     fn on_complete(&mut self, event: &SampleEvent<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
         let Some((key, is_sync)) = parse_key(event) else { return };
-        let bytes = event.u32(NR_SECTOR).checked_shl(SECTOR_SHIFT).unwrap_or(0);
-        let is_failed = event.number(ERROR) != 0;
+        let bytes = event.u32(NR_SECTOR_FIELD).checked_shl(SECTOR_SHIFT).unwrap_or(0);
+        let is_failed = event.number(ERROR_FIELD) != 0;
         let request = match self.requests.complete(&key, bytes, is_failed) {
             RequestCompletion::Done(request) => request,
             RequestCompletion::Partial => return,
             RequestCompletion::Unknown if bytes == 0 && key.kind != RequestKind::Flush => return,
             RequestCompletion::Unknown => {
-                let flags = request_flags(is_sync, event.has(IOPRIO).then(|| event.u64(IOPRIO)));
+                let flags = request_flags(is_sync, event.has(IOPRIO_FIELD).then(|| event.u64(IOPRIO_FIELD)));
                 let mut request = DiskRequest::new(&key, bytes, flags, event.sample.time, UNKNOWN_THREAD);
                 request.done_bytes = if is_failed { 0 } else { bytes };
                 request
@@ -192,9 +192,9 @@ impl DiskFamily {
     /// Handles the split of a request that was too large: its first part is issued now, the other
     /// part as another request.
     fn on_split(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, out: &mut Out<'_>) {
-        let dev = event.u32(DEV);
-        let parent = self.requests.reserve_irp(dev, event.u64(NEW_SECTOR));
-        let child = self.requests.reserve_irp(dev, event.u64(SECTOR));
+        let dev = event.u32(DEV_FIELD);
+        let parent = self.requests.reserve_irp(dev, event.u64(NEW_SECTOR_FIELD));
+        let child = self.requests.reserve_irp(dev, event.u64(SECTOR_FIELD));
         let mut payload = out.new_payload();
         put_kernel_event!(&mut payload, SPLIT_LAYOUT, { ParentIrp: parent, ChildIrp: child });
         out.write_perfinfo(hook::SPLIT_IO, SPLIT_LAYOUT.version(), payload);
@@ -241,19 +241,19 @@ fn write_completion(key: &RequestKey, request: &DiskRequest, response: u64, out:
 
 /// Returns the flags of a request, with its priority in bits 17 to 19.
 fn request_flags(is_sync: bool, priority: Option<u64>) -> u32 {
-    const SYNCHRONOUS: u32 = 4;
+    const IRP_SYNCHRONOUS: u32 = 4;
     const PRIORITY_SHIFT: u32 = 17;
-    const VERY_LOW: u32 = 1;
-    const NORMAL: u32 = 3;
-    const HIGH: u32 = 4;
+    const PRIORITY_VERY_LOW: u32 = 1;
+    const PRIORITY_NORMAL: u32 = 3;
+    const PRIORITY_HIGH: u32 = 4;
     // The priority class is in the highest three of 16 bits: none, real time, best effort, idle.
     let priority = match priority.map(|ioprio| (ioprio >> 13) & 7) {
-        Some(0 | 2) => NORMAL,
-        Some(1) => HIGH,
-        Some(3) => VERY_LOW,
+        Some(0 | 2) => PRIORITY_NORMAL,
+        Some(1) => PRIORITY_HIGH,
+        Some(3) => PRIORITY_VERY_LOW,
         _ => 0,
     };
-    (priority << PRIORITY_SHIFT) | if is_sync { SYNCHRONOUS } else { 0 }
+    (priority << PRIORITY_SHIFT) | if is_sync { IRP_SYNCHRONOUS } else { 0 }
 }
 
 #[cfg(test)]

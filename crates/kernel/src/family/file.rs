@@ -213,10 +213,10 @@ impl EventFamily for FileFamily {
 impl FileFamily {
     /// Handles a new process that shares the descriptor table of its creator.
     fn on_newtask(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, _: &mut Out<'_>) {
-        const FILES: u64 = libc::CLONE_FILES as u64;
-        const THREAD: u64 = libc::CLONE_THREAD as u64;
+        const CLONE_FILES: u64 = libc::CLONE_FILES as u64;
+        const CLONE_THREAD: u64 = libc::CLONE_THREAD as u64;
         let (child, flags) = (event.u32(0), event.u64(1));
-        if flags & (FILES | THREAD) == FILES {
+        if flags & (CLONE_FILES | CLONE_THREAD) == CLONE_FILES {
             self.open_files.share_table(event.sample.pid, child);
         }
     }

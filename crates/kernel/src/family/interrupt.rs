@@ -152,8 +152,8 @@ static ROWS: &[FamilyRow<InterruptFamily>] = &[
 ];
 
 /// Index of the interrupt number, the first field of all rows.
-const NUMBER: usize = 0;
-const RETURNED: usize = 1;
+const NUMBER_FIELD: usize = 0;
+const RETURNED_FIELD: usize = 1;
 
 impl EventFamily for InterruptFamily {
     fn rows() -> &'static [FamilyRow<Self>] {
@@ -185,7 +185,7 @@ impl Routines {
 }
 
 fn on_entry(event: &SampleEvent<'_>, kind: InterruptKind, context: &mut FamilyContext) {
-    let entry = InterruptEntry { kind, number: event.u32(NUMBER), time: event.sample.time };
+    let entry = InterruptEntry { kind, number: event.u32(NUMBER_FIELD), time: event.sample.time };
     let Some(cpu) = context.activity.cpu_mut(event.sample.cpu) else { return };
     match kind {
         // No softirq runs inside an interrupt: the exit of an interrupt in progress was lost.
@@ -199,7 +199,7 @@ fn take_entry_time(event: &SampleEvent<'_>, kind: InterruptKind, context: &mut F
     let cpu = context.activity.cpu_mut(event.sample.cpu)?;
     let slot = if kind == InterruptKind::Softirq { &mut cpu.softirq } else { &mut cpu.interrupt };
     let entry = slot.take()?;
-    (entry.kind == kind && entry.number == event.u32(NUMBER)).then_some(entry.time)
+    (entry.kind == kind && entry.number == event.u32(NUMBER_FIELD)).then_some(entry.time)
 }
 
 impl InterruptFamily {
@@ -216,21 +216,21 @@ impl InterruptFamily {
             InterruptKind::Vector(index) => {
                 (routines.and_then(|routines| routines.vectors.get(index).copied()), 1)
             }
-            _ => (None, event.u32(RETURNED)),
+            _ => (None, event.u32(RETURNED_FIELD)),
         };
         let mut payload = out.new_payload();
         put_kernel_event!(&mut payload, INTERRUPT_LAYOUT, {
             InitialTime: out.to_stamp(time),
             Routine: routine.unwrap_or(0),
             ReturnValue: u8::try_from(returned).unwrap_or(u8::MAX),
-            Vector: u16::try_from(event.u32(NUMBER)).unwrap_or(u16::MAX),
+            Vector: u16::try_from(event.u32(NUMBER_FIELD)).unwrap_or(u16::MAX),
         });
         out.write_perfinfo(hook::ISR, INTERRUPT_LAYOUT.version(), payload);
     }
 
     fn on_softirq_exit(&mut self, event: &SampleEvent<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
         let Some(time) = take_entry_time(event, InterruptKind::Softirq, context) else { return };
-        let number = event.u32(NUMBER);
+        let number = event.u32(NUMBER_FIELD);
         let routines = self.routines.as_ref();
         let routine = routines.and_then(|routines| routines.softirqs.get(number as usize).copied());
         let mut payload = out.new_payload();

@@ -105,17 +105,17 @@ const TRANSFER_FILTER: &str =
     "(protocol == 6 || protocol == 17) && (family == 2 || family == 10) && ret >= 0";
 
 /// Indexes of the fields of a transfer.
-const SK: usize = 0;
-const FAMILY: usize = 1;
-const PROTOCOL: usize = 2;
-const RET: usize = 3;
-const FLAGS: usize = 4;
+const SK_FIELD: usize = 0;
+const FAMILY_FIELD: usize = 1;
+const PROTOCOL_FIELD: usize = 2;
+const RET_FIELD: usize = 3;
+const FLAGS_FIELD: usize = 4;
 
 /// Indexes of the fields of an event with addresses.
 const ADDRESS_FIELDS: [usize; 5] = [0, 1, 2, 3, 4];
-const OLD_STATE: usize = 5;
-const NEW_STATE: usize = 6;
-const STATE: usize = 5;
+const OLD_STATE_FIELD: usize = 5;
+const NEW_STATE_FIELD: usize = 6;
+const STATE_FIELD: usize = 5;
 
 /// TCP states, numbered as in the kernel.
 const ESTABLISHED: i64 = 1;
@@ -202,15 +202,15 @@ impl NetworkFamily {
     fn on_receive(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, out: &mut Out<'_>) {
         /// The call leaves the data in the queue, or reads errors instead of data.
         const NO_DATA: u32 = (libc::MSG_PEEK | libc::MSG_ERRQUEUE) as u32;
-        if event.u32(FLAGS) & NO_DATA == 0 {
+        if event.u32(FLAGS_FIELD) & NO_DATA == 0 {
             self.write_transfer(event, hook::TCP_RECEIVE, hook::UDP_RECEIVE, out);
         }
     }
 
     fn write_transfer(&mut self, event: &SampleEvent<'_>, tcp: u16, udp: u16, out: &mut Out<'_>) {
-        let (sk, process, size) = (event.u64(SK), event.sample.pid, event.u32(RET));
-        let is_v6 = event.u32(FAMILY) == libc::AF_INET6 as u32;
-        let is_tcp = event.u32(PROTOCOL) == IPPROTO_TCP;
+        let (sk, process, size) = (event.u64(SK_FIELD), event.sample.pid, event.u32(RET_FIELD));
+        let is_v6 = event.u32(FAMILY_FIELD) == libc::AF_INET6 as u32;
+        let is_tcp = event.u32(PROTOCOL_FIELD) == IPPROTO_TCP;
         // 0 bytes are the end of a TCP stream; a UDP datagram may be empty.
         if is_tcp && size == 0 {
             return;
@@ -252,7 +252,7 @@ impl NetworkFamily {
     fn on_state_change(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, out: &mut Out<'_>) {
         let (sk, endpoints) = parse_socket(event);
         let sockets = &mut self.sockets;
-        match (event.number(OLD_STATE), event.number(NEW_STATE)) {
+        match (event.number(OLD_STATE_FIELD), event.number(NEW_STATE_FIELD)) {
             // The connecting program itself makes this change.
             (_, SYN_SENT) => sockets.insert(sk, Socket::new_connecting(endpoints, event.sample.pid)),
             (old @ (SYN_SENT | SYN_RECV), ESTABLISHED) => {
@@ -288,7 +288,8 @@ impl NetworkFamily {
     fn on_retransmit(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, out: &mut Out<'_>) {
         let (sk, endpoints) = parse_socket(event);
         let socket = self.sockets.update_endpoints(sk, endpoints);
-        let hook = if event.number(STATE) == SYN_SENT { hook::TCP_RECONNECT } else { hook::TCP_RETRANSMIT };
+        let hook =
+            if event.number(STATE_FIELD) == SYN_SENT { hook::TCP_RECONNECT } else { hook::TCP_RETRANSMIT };
         write_without_data(hook, sk, &socket, out);
     }
 }
@@ -355,12 +356,12 @@ mod tests {
 
     /// Writes the events of a TCP connection with these addresses.
     fn write_connection_life([local, remote]: [&[u8; 16]; 2], family: u64, out: &mut Out<'_>) {
-        const SK: u64 = 0xFFFF_8880_0000_1234;
+        const SOCKET_ADDRESS: u64 = 0xFFFF_8880_0000_1234;
         let (mut network, mut context) = (NetworkFamily::default(), FamilyContext::default());
         // Larger than the largest id that Linux assigns.
         let sample = PerfSample { time: 5_000_000_000, pid: 0x5000_0A11, ..PerfSample::default() };
         let mut run = |name: &str, last: [i64; 2], out: &mut Out<'_>| {
-            let (sk, ports) = (SK.to_le_bytes(), [80_u16, 0x1234].map(u16::to_le_bytes));
+            let (sk, ports) = (SOCKET_ADDRESS.to_le_bytes(), [80_u16, 0x1234].map(u16::to_le_bytes));
             let [old, new] = last.map(i64::to_le_bytes);
             let fields: [&[u8]; 7] = [&sk, &ports[0], &ports[1], local, remote, &old, &new];
             run_row(&mut network, &mut context, name, sample, &fields, out);
@@ -373,7 +374,7 @@ mod tests {
         run("sock:inet_sock_set_state", [SYN_RECV, ESTABLISHED], out);
         for name in ["sock:sock_send_length", "sock:sock_recv_length"] {
             for protocol in [u64::from(IPPROTO_TCP), 17] {
-                let numbers = [SK, family, protocol, 0x0777, 0];
+                let numbers = [SOCKET_ADDRESS, family, protocol, 0x0777, 0];
                 run_row_with_numbers(&mut network, &mut context, name, sample, &numbers, out);
             }
         }

@@ -44,7 +44,7 @@ use crate::tasks::facts::{self, RunningProgram, ThreadName};
 use crate::tasks::{LiveProcess, LiveThread, TaskIds};
 
 /// Index of a field of `sched_process_exec`.
-const FILE_NAME: usize = 0;
+const FILE_NAME_FIELD: usize = 0;
 
 /// Groups for which execs are captured with their arguments.
 pub(crate) const EXEC_GROUPS: &[Group] = &[Group::PROCESS, Group::THREAD, Group::IMAGE_LOAD];
@@ -343,7 +343,7 @@ fn complete_program(event: &SampleEvent<'_>, context: &mut FamilyContext) {
         process.program = Arc::new(program_now);
     } else if program.path.is_empty() {
         // The process is gone: only the path passed to `execve` is left.
-        let path = event.text(FILE_NAME).to_vec();
+        let path = event.text(FILE_NAME_FIELD).to_vec();
         let image = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default().to_vec();
         let path = if path.starts_with(b"/") { path } else { Vec::new() };
         process.program =

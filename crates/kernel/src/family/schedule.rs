@@ -47,16 +47,16 @@ const READY_LAYOUT: PayloadLayout = PayloadLayout::new(hook::READY_THREAD, 2);
 const PRIORITY_LAYOUT: PayloadLayout = PayloadLayout::new(hook::SET_PRIORITY, 3);
 
 /// Indexes of the fields of `sched_switch`.
-const PREV_PID: usize = 0;
-const PREV_PRIO: usize = 1;
-const PREV_STATE: usize = 2;
-const NEXT_PID: usize = 3;
-const NEXT_PRIO: usize = 4;
+const PREV_PID_FIELD: usize = 0;
+const PREV_PRIO_FIELD: usize = 1;
+const PREV_STATE_FIELD: usize = 2;
+const NEXT_PID_FIELD: usize = 3;
+const NEXT_PRIO_FIELD: usize = 4;
 
 /// Fields of the tracepoints that make a thread ready.
 const WOKEN_FIELDS: &[&str] = &["pid", "common_flags"];
-const WOKEN_PID: usize = 0;
-const WOKEN_FLAGS: usize = 1;
+const WOKEN_PID_FIELD: usize = 0;
+const WOKEN_FLAGS_FIELD: usize = 1;
 
 /// Bits of `common_flags`: the kernel was in an interrupt or in a softirq.
 const IN_INTERRUPT: u32 = 0x08 | 0x10;
@@ -132,10 +132,10 @@ impl EventFamily for ScheduleFamily {
 
 impl ScheduleFamily {
     fn on_switch(&mut self, event: &SampleEvent<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
-        let (new, old) = (event.u32(NEXT_PID), event.u32(PREV_PID));
-        let new_priority = thread_priority(new, event.number(NEXT_PRIO));
-        let old_priority = thread_priority(old, event.number(PREV_PRIO));
-        let switch_out = SwitchOut::new(old, event.number(PREV_STATE));
+        let (new, old) = (event.u32(NEXT_PID_FIELD), event.u32(PREV_PID_FIELD));
+        let new_priority = thread_priority(new, event.number(NEXT_PRIO_FIELD));
+        let old_priority = thread_priority(old, event.number(PREV_PRIO_FIELD));
+        let switch_out = SwitchOut::new(old, event.number(PREV_STATE_FIELD));
         let time = event.sample.time;
         let waited = match self.waiting_since_ns.take(new) {
             Some(since) if new != 0 => out.clock.ticks(time.saturating_sub(since)),
@@ -161,9 +161,9 @@ impl ScheduleFamily {
     }
 
     fn write_ready(&mut self, event: &SampleEvent<'_>, reason: u8, out: &mut Out<'_>) {
-        let thread = event.u32(WOKEN_PID);
+        let thread = event.u32(WOKEN_PID_FIELD);
         self.waiting_since_ns.put(thread, event.sample.time);
-        let flags = if event.u32(WOKEN_FLAGS) & IN_INTERRUPT != 0 { READY_FROM_DPC } else { 0 };
+        let flags = if event.u32(WOKEN_FLAGS_FIELD) & IN_INTERRUPT != 0 { READY_FROM_DPC } else { 0 };
         let mut payload = out.new_payload();
         put_kernel_event!(&mut payload, READY_LAYOUT, { ThreadId: thread, AdjustReason: reason, Flags: flags });
         out.write_perfinfo(hook::READY_THREAD, READY_LAYOUT.version(), payload);

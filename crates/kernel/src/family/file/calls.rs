@@ -21,9 +21,9 @@ use crate::out::Out;
 use crate::spec::SampleEvent;
 
 /// Indexes of the fields in a row.
-const FIRST: usize = 0;
-const SECOND: usize = 1;
-const THIRD: usize = 2;
+const FIRST_FIELD: usize = 0;
+const SECOND_FIELD: usize = 1;
+const THIRD_FIELD: usize = 2;
 
 #[allow(clippy::cast_sign_loss)] // Flags are bits.
 const CLOSES_ON_EXEC: u32 = libc::O_CLOEXEC as u32;
@@ -81,7 +81,7 @@ impl FileFamily {
     }
 
     pub(super) fn open(&mut self, event: &SampleEvent<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
-        self.begin_open(event, context, out, Some(event.u32(FIRST)));
+        self.begin_open(event, context, out, Some(event.u32(FIRST_FIELD)));
     }
 
     /// Handles `openat2`, whose flags are in the memory of the program.
@@ -131,7 +131,7 @@ impl FileFamily {
         else {
             return;
         };
-        let text = String::from_utf8_lossy(event.text(FIRST));
+        let text = String::from_utf8_lossy(event.text(FIRST_FIELD));
         if !std::mem::replace(is_written, true) && context.groups.has(Group::FILE_IO_INIT) {
             payload::write_create(Operation { irp: *irp, key: *key, thread }, *flags, &text, out);
         }
@@ -140,7 +140,8 @@ impl FileFamily {
 
     pub(super) fn close(&mut self, event: &SampleEvent<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
         self.enter(event, out);
-        let closed = self.open_files.close_descriptor(event.sample.pid, event.u32(FIRST), event.sample.time);
+        let closed =
+            self.open_files.close_descriptor(event.sample.pid, event.u32(FIRST_FIELD), event.sample.time);
         if let Some(closed) = closed {
             let irps = self.write_close(event, context, &closed, out);
             self.calls.insert(event.sample.tid, CallEffect::Nothing, irps);
@@ -183,18 +184,18 @@ impl FileFamily {
         context: &mut FamilyContext,
         out: &mut Out<'_>,
     ) {
-        /// `CLOSE_RANGE_CLOEXEC`: the descriptors are closed by the next exec, not now.
-        const CLOEXEC: u32 = 4;
-        /// `CLOSE_RANGE_UNSHARE`: the descriptors of other processes are not affected.
-        const UNSHARE: u32 = 2;
+        /// The descriptors are closed by the next exec, not now.
+        const CLOSE_RANGE_CLOEXEC: u32 = 4;
+        /// The descriptors of other processes are not affected.
+        const CLOSE_RANGE_UNSHARE: u32 = 2;
         self.enter(event, out);
         let process = event.sample.pid;
-        if event.u32(THIRD) & UNSHARE != 0 {
+        if event.u32(THIRD_FIELD) & CLOSE_RANGE_UNSHARE != 0 {
             self.open_files.unshare_table(process);
         }
-        let (first, last) = (event.u32(FIRST), event.u32(SECOND));
+        let (first, last) = (event.u32(FIRST_FIELD), event.u32(SECOND_FIELD));
         for descriptor in self.open_files.descriptors_between(process, first, last) {
-            if event.u32(THIRD) & CLOEXEC != 0 {
+            if event.u32(THIRD_FIELD) & CLOSE_RANGE_CLOEXEC != 0 {
                 self.open_files.set_closes_on_exec(process, descriptor, true);
             } else {
                 self.close_implicitly(event, context, descriptor, out);
@@ -210,26 +211,26 @@ impl FileFamily {
     /// Handles `dup2` and `dup3`, which has flags.
     pub(super) fn dup2(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, out: &mut Out<'_>) {
         self.enter(event, out);
-        if event.u32(FIRST) != event.u32(SECOND) {
-            self.enter_dup(event, event.u32(THIRD) & CLOSES_ON_EXEC != 0);
+        if event.u32(FIRST_FIELD) != event.u32(SECOND_FIELD) {
+            self.enter_dup(event, event.u32(THIRD_FIELD) & CLOSES_ON_EXEC != 0);
         }
     }
 
     pub(super) fn fcntl(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, out: &mut Out<'_>) {
         self.enter(event, out);
-        match i32::try_from(event.u32(SECOND)) {
+        match i32::try_from(event.u32(SECOND_FIELD)) {
             Ok(libc::F_DUPFD) => self.enter_dup(event, false),
             Ok(libc::F_DUPFD_CLOEXEC) => self.enter_dup(event, true),
             Ok(libc::F_SETFD) => {
-                let closes = event.u32(THIRD) & 1 != 0;
-                self.open_files.set_closes_on_exec(event.sample.pid, event.u32(FIRST), closes);
+                let closes = event.u32(THIRD_FIELD) & 1 != 0;
+                self.open_files.set_closes_on_exec(event.sample.pid, event.u32(FIRST_FIELD), closes);
             }
             _ => {}
         }
     }
 
     fn enter_dup(&mut self, event: &SampleEvent<'_>, closes_on_exec: bool) {
-        let from = event.u32(FIRST);
+        let from = event.u32(FIRST_FIELD);
         // The open file must be known before the call ends, when both descriptors refer to it.
         self.open_files.resolve_descriptor(event.sample.pid, from);
         self.calls.insert(event.sample.tid, CallEffect::Dup { from, closes_on_exec }, [0, 0]);
@@ -237,7 +238,7 @@ impl FileFamily {
 
     pub(super) fn seek(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, out: &mut Out<'_>) {
         self.enter(event, out);
-        if let Some(key) = self.open_files.resolve_descriptor(event.sample.pid, event.u32(FIRST)) {
+        if let Some(key) = self.open_files.resolve_descriptor(event.sample.pid, event.u32(FIRST_FIELD)) {
             self.calls.insert(event.sample.tid, CallEffect::Seek { key }, [0, 0]);
         }
     }
@@ -260,9 +261,10 @@ impl FileFamily {
         is_write: bool,
     ) {
         self.enter(event, out);
-        let offset = Some(event.u64(THIRD)).filter(|offset| event.has(THIRD) && *offset != UNKNOWN_OFFSET);
-        let size = u32::try_from(event.u64(SECOND)).unwrap_or(u32::MAX);
-        let end = TransferEnd { descriptor: event.u32(FIRST), is_write };
+        let offset =
+            Some(event.u64(THIRD_FIELD)).filter(|offset| event.has(THIRD_FIELD) && *offset != UNKNOWN_OFFSET);
+        let size = u32::try_from(event.u64(SECOND_FIELD)).unwrap_or(u32::MAX);
+        let end = TransferEnd { descriptor: event.u32(FIRST_FIELD), is_write };
         if let Some((irp, advance)) = self.start_transfer(event, context, out, end, offset, size) {
             self.calls.insert(event.sample.tid, CallEffect::Transfer([advance, None]), [irp, 0]);
         }
@@ -295,11 +297,11 @@ impl FileFamily {
     pub(super) fn copy(&mut self, event: &SampleEvent<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
         const OFFSETS: [usize; 2] = [3, 4];
         self.enter(event, out);
-        let size = u32::try_from(event.u64(THIRD)).unwrap_or(u32::MAX);
+        let size = u32::try_from(event.u64(THIRD_FIELD)).unwrap_or(u32::MAX);
         let (mut irps, mut advances) = ([0, 0], [None, None]);
         let ends = [
-            TransferEnd { descriptor: event.u32(FIRST), is_write: false },
-            TransferEnd { descriptor: event.u32(SECOND), is_write: true },
+            TransferEnd { descriptor: event.u32(FIRST_FIELD), is_write: false },
+            TransferEnd { descriptor: event.u32(SECOND_FIELD), is_write: true },
         ];
         for (((end, field), irp), slot) in ends.into_iter().zip(OFFSETS).zip(&mut irps).zip(&mut advances) {
             // An offset in memory is unknown here, and the call leaves the position unchanged.
@@ -349,7 +351,7 @@ impl FileFamily {
             out,
             hook::FILE_SET_INFO,
             FILE_END_OF_FILE_INFORMATION,
-            event.u64(SECOND),
+            event.u64(SECOND_FIELD),
         );
     }
 
@@ -366,7 +368,7 @@ impl FileFamily {
             out,
             hook::FILE_SET_INFO,
             FILE_ALLOCATION_INFORMATION,
-            event.u64(SECOND),
+            event.u64(SECOND_FIELD),
         );
     }
 
@@ -402,7 +404,7 @@ impl FileFamily {
         context: &mut FamilyContext,
         out: &mut Out<'_>,
     ) {
-        let length = event.u32(SECOND);
+        let length = event.u32(SECOND_FIELD);
         let start = |operation: Operation, out: &mut Out<'_>| {
             payload::write_directory(operation, length, out);
         };
@@ -415,7 +417,7 @@ impl FileFamily {
         let Some(PendingCall { effect, irps }) = self.calls.by_thread.remove(&event.sample.tid) else {
             return;
         };
-        let returned = event.number(FIRST);
+        let returned = event.number(FIRST_FIELD);
         let succeeded = u64::try_from(returned).ok();
         let bytes = if matches!(effect, CallEffect::Transfer(_)) { succeeded.unwrap_or(0) } else { 0 };
         if let CallEffect::Open { key, flags, is_written: false, .. } = &effect
@@ -464,5 +466,5 @@ impl FileFamily {
 
 /// Returns the descriptor of a call; `None` for a call with a path instead.
 fn descriptor(event: &SampleEvent<'_>) -> Option<u32> {
-    event.has(FIRST).then(|| event.u32(FIRST))
+    event.has(FIRST_FIELD).then(|| event.u32(FIRST_FIELD))
 }

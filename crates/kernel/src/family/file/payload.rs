@@ -78,11 +78,11 @@ pub(super) fn write_create(operation: Operation, flags: Option<u32>, path: &str,
 /// Returns the create disposition in the upper 8 bits, and the options below.
 #[allow(clippy::cast_sign_loss)] // Flags are bits.
 fn create_options(flags: u32) -> u32 {
-    const OPEN: u32 = 1;
-    const MUST_CREATE: u32 = 2;
-    const OPEN_OR_CREATE: u32 = 3;
-    const OVERWRITE: u32 = 4;
-    const OVERWRITE_OR_CREATE: u32 = 5;
+    const FILE_OPEN: u32 = 1;
+    const FILE_CREATE: u32 = 2;
+    const FILE_OPEN_IF: u32 = 3;
+    const FILE_OVERWRITE: u32 = 4;
+    const FILE_OVERWRITE_IF: u32 = 5;
     const OPTIONS: [(i32, u32); 5] = [
         (libc::O_TMPFILE, 0x1000),     // FILE_DELETE_ON_CLOSE
         (libc::O_DIRECTORY, 0x1),      // FILE_DIRECTORY_FILE
@@ -93,12 +93,12 @@ fn create_options(flags: u32) -> u32 {
     let has = |flag: i32| flags & flag as u32 == flag as u32;
     let is_temporary = has(libc::O_TMPFILE);
     let disposition = match (has(libc::O_CREAT), has(libc::O_EXCL), has(libc::O_TRUNC)) {
-        _ if is_temporary => MUST_CREATE,
-        (true, true, _) => MUST_CREATE,
-        (true, false, true) => OVERWRITE_OR_CREATE,
-        (true, false, false) => OPEN_OR_CREATE,
-        (false, _, true) => OVERWRITE,
-        (false, _, false) => OPEN,
+        _ if is_temporary => FILE_CREATE,
+        (true, true, _) => FILE_CREATE,
+        (true, false, true) => FILE_OVERWRITE_IF,
+        (true, false, false) => FILE_OPEN_IF,
+        (false, _, true) => FILE_OVERWRITE,
+        (false, _, false) => FILE_OPEN,
     };
     // `O_TMPFILE` includes `O_DIRECTORY`.
     let is_set = |flag: i32| has(flag) && !(is_temporary && flag == libc::O_DIRECTORY);
@@ -156,8 +156,7 @@ pub(super) fn write_info(hook: u16, operation: Operation, extra: u64, class: u32
 
 /// Writes the start of a directory listing into a buffer of `length` bytes.
 pub(super) fn write_directory(operation: Operation, length: u32, out: &mut Out<'_>) {
-    /// The information class `FileDirectoryInformation`.
-    const CLASS: u32 = 1;
+    const FILE_DIRECTORY_INFORMATION: u32 = 1;
     let mut payload = out.new_payload();
     put_kernel_event!(
         &mut payload,
@@ -168,7 +167,7 @@ pub(super) fn write_directory(operation: Operation, length: u32, out: &mut Out<'
             FileKey: operation.key,
             TTID: operation.thread,
             Length: length,
-            InfoClass: CLASS,
+            InfoClass: FILE_DIRECTORY_INFORMATION,
         },
         { FileName: "" }
     );
