@@ -47,18 +47,20 @@ pub fn counters() -> Option<u32> {
 #[allow(unused_unsafe)]
 fn reported_counters() -> Option<u32> {
     use std::arch::x86_64::{__cpuid, CpuidResult};
-    const MONITORING: u32 = 0xA;
-    const EXTENDED: u32 = 0x8000_0000;
-    const FEATURES: u32 = 0x8000_0001;
-    const MONITORING_V2: u32 = 0x8000_0022;
+    const MONITORING_LEAF: u32 = 0xA;
+    const EXTENDED_LEAVES: u32 = 0x8000_0000;
+    const EXTENDED_FEATURES_LEAF: u32 = 0x8000_0001;
+    const EXTENDED_MONITORING_LEAF: u32 = 0x8000_0022;
     // SAFETY: every x86-64 processor has the instruction.
     let leaf = |number: u32| -> CpuidResult { unsafe { __cpuid(number) } };
-    let supported = |number: u32| (leaf(number & EXTENDED).eax >= number).then(|| leaf(number));
+    let supported = |number: u32| (leaf(number & EXTENDED_LEAVES).eax >= number).then(|| leaf(number));
     let from_leaf_a =
-        supported(MONITORING).filter(|leaf| leaf.eax & 0xFF != 0).map(|leaf| leaf.eax >> 8 & 0xFF);
-    let from_v2 = || supported(MONITORING_V2).filter(|leaf| leaf.eax & 1 != 0).map(|leaf| leaf.ebx & 0xF);
+        supported(MONITORING_LEAF).filter(|leaf| leaf.eax & 0xFF != 0).map(|leaf| leaf.eax >> 8 & 0xFF);
+    let from_v2 =
+        || supported(EXTENDED_MONITORING_LEAF).filter(|leaf| leaf.eax & 1 != 0).map(|leaf| leaf.ebx & 0xF);
     // Bit 23: six counters, since family 0x15.
-    let from_features = || supported(FEATURES).filter(|leaf| leaf.ecx & 1 << 23 != 0).map(|_| 6);
+    let from_features =
+        || supported(EXTENDED_FEATURES_LEAF).filter(|leaf| leaf.ecx & 1 << 23 != 0).map(|_| 6);
     from_leaf_a.or_else(from_v2).or_else(from_features)
 }
 

@@ -56,7 +56,7 @@ pub const VERSION: u32 = 2;
 /// Largest number of slots of a queue.
 pub const MAX_SLOTS: u32 = 1 << 16;
 /// Largest size of a buffer in bytes.
-pub const MAX_BUFFER: u32 = 1 << 24;
+pub const MAX_BUFFER_BYTES: u32 = 1 << 24;
 /// Largest size of a queue in bytes.
 const MAX_QUEUE_BYTES: usize = 1 << 32;
 
@@ -89,7 +89,7 @@ struct QueueLayout {
 impl QueueLayout {
     fn new(slots: u32, buffer_bytes: u32) -> Result<Self> {
         let layout = Self { slots, buffer_bytes };
-        let is_valid = (1..=MAX_SLOTS).contains(&slots) && (1..=MAX_BUFFER).contains(&buffer_bytes);
+        let is_valid = (1..=MAX_SLOTS).contains(&slots) && (1..=MAX_BUFFER_BYTES).contains(&buffer_bytes);
         if !is_valid || layout.bytes() > MAX_QUEUE_BYTES {
             return Err(Error::Invalid(
                 "a queue has 1 to 65536 slots of 1 byte to 16 MiB, and 4 GiB at most",

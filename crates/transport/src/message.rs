@@ -56,7 +56,7 @@ use traceweir_format::spec::enable::MAX_EVENT_FILTERS_COUNT;
 use crate::abi::RegionParams;
 
 /// Size of the largest message in bytes.
-pub const MAX_MESSAGE: usize = 60 * 1024;
+pub const MAX_MESSAGE_BYTES: usize = 60 * 1024;
 /// Largest number of descriptors with one message.
 pub const MAX_DESCRIPTORS: usize = 4;
 /// Length of the longest session name and file name, in UTF-16 units without the terminator.

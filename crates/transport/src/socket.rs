@@ -49,7 +49,7 @@ use rustix::net::{
 };
 
 use crate::error::{Error, Result};
-use crate::message::{MAX_DESCRIPTORS, MAX_MESSAGE, Message};
+use crate::message::{MAX_DESCRIPTORS, MAX_MESSAGE_BYTES, Message};
 pub use address::BACKLOG;
 pub use held::Held;
 pub use janitor::Janitor;
@@ -251,7 +251,7 @@ impl Connection {
         self.socket.check()?;
         // The length first, so that a provider, which gets small messages, needs no memory for the
         // largest.
-        let length = self.peek_length()?.min(MAX_MESSAGE);
+        let length = self.peek_length()?.min(MAX_MESSAGE_BYTES);
         let mut bytes = vec![0; length];
         let mut space = [MaybeUninit::uninit(); ALL_CONTROL_BYTES];
         let mut control = RecvAncillaryBuffer::new(&mut space);

@@ -171,7 +171,8 @@ fn invalid_queue_is_an_error() {
 
 #[test]
 fn sizes_and_descriptors_are_checked_before_they_are_used() {
-    for (slots, bytes) in [(0, 64), (1, 0), (MAX_SLOTS + 1, 64), (1, MAX_BUFFER + 1), (MAX_SLOTS, MAX_BUFFER)]
+    for (slots, bytes) in
+        [(0, 64), (1, 0), (MAX_SLOTS + 1, 64), (1, MAX_BUFFER_BYTES + 1), (MAX_SLOTS, MAX_BUFFER_BYTES)]
     {
         assert!(QueueWriter::create(slots, bytes).is_err());
     }

@@ -183,8 +183,8 @@ fn too_large_message_is_rejected() {
         traits: vec![0; size],
         classic: false,
     };
-    let fits = MAX_MESSAGE - HEAD_BYTES - 4 - 16 - 4 - 1;
-    assert_eq!(encode_message(&large(fits)).len(), MAX_MESSAGE);
+    let fits = MAX_MESSAGE_BYTES - HEAD_BYTES - 4 - 16 - 4 - 1;
+    assert_eq!(encode_message(&large(fits)).len(), MAX_MESSAGE_BYTES);
     assert!(large(fits + 1).encode(0, &mut Vec::new()).is_err());
 }
 

@@ -30,7 +30,7 @@ use std::path::PathBuf;
 use traceweir_format::Guid;
 use traceweir_format::wire::{Cursor, Put};
 
-use super::{MAX_MESSAGE, MAX_NAME, Message};
+use super::{MAX_MESSAGE_BYTES, MAX_NAME, Message};
 use crate::error::{Error, Result};
 
 /// First word of each message: `TWM1`.
@@ -78,7 +78,7 @@ impl Message {
             Some(shortened) => shortened.put_body(out)?,
             None => self.put_body(out)?,
         }
-        let (size, limit) = (out.len().saturating_sub(start), MAX_MESSAGE);
+        let (size, limit) = (out.len().saturating_sub(start), MAX_MESSAGE_BYTES);
         if size > limit {
             return Err(too_large("message", size, limit).into());
         }
@@ -92,7 +92,7 @@ impl Message {
     /// Decodes one packet into request number and message.
     pub fn decode(bytes: &[u8]) -> Result<(u32, Self)> {
         let mut from = Cursor::new("message", bytes);
-        if bytes.len() > MAX_MESSAGE {
+        if bytes.len() > MAX_MESSAGE_BYTES {
             return Err(from.invalid("longer than any message").into());
         }
         if from.u32()? != MAGIC {
@@ -291,8 +291,8 @@ impl<T: ListEntry> Wire for Vec<T> {
 impl Wire for Vec<u8> {
     const MIN_BYTES: usize = 4;
     fn put(&self, out: &mut Vec<u8>) -> WireResult<()> {
-        if self.len() > MAX_MESSAGE {
-            return Err(too_large("bytes", self.len(), MAX_MESSAGE));
+        if self.len() > MAX_MESSAGE_BYTES {
+            return Err(too_large("bytes", self.len(), MAX_MESSAGE_BYTES));
         }
         out.put_u32(self.len() as u32).put(self);
         Ok(())

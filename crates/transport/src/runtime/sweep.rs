@@ -31,7 +31,7 @@ impl RuntimeDir {
     /// Returns how many entries were removed.
     pub fn sweep_providers(&self, max_per_user: usize) -> Result<usize> {
         let failed = |e: Errno| Error::system("reading the folder of providers", io::Error::from(e));
-        let folder = match open(CWD, self.providers().as_os_str()) {
+        let folder = match open_folder(CWD, self.providers().as_os_str()) {
             Err(Errno::NOENT) => return Ok(0),
             folder => folder.map_err(failed)?,
         };
@@ -73,7 +73,7 @@ impl Sweep {
             self.remaining_steps = self.remaining_steps.saturating_sub(1);
             if unlinkat(&self.folder, name, AtFlags::empty()).is_ok() {
                 self.removed = self.removed.saturating_add(1);
-            } else if let Ok(subfolder) = open(self.folder.as_fd(), name) {
+            } else if let Ok(subfolder) = open_folder(self.folder.as_fd(), name) {
                 has_more |= self.empty_folder(&subfolder);
                 let is_removed = unlinkat(&self.folder, name, AtFlags::REMOVEDIR).is_ok();
                 self.removed = self.removed.saturating_add(usize::from(is_removed));
@@ -119,7 +119,7 @@ impl Sweep {
     }
 }
 
-fn open(at: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
+fn open_folder(at: impl AsFd, name: impl rustix::path::Arg) -> rustix::io::Result<OwnedFd> {
     openat(at, name, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
 }
 

@@ -110,9 +110,9 @@ impl JanitorShared {
                 state.idle += 1;
                 continue;
             }
-            let (held, wait) =
+            let (guard, wait) =
                 self.work_added.wait_timeout(state, IDLE_TIMEOUT).unwrap_or_else(PoisonError::into_inner);
-            state = held;
+            state = guard;
             if wait.timed_out() && state.waiting.is_empty() {
                 state.idle -= 1;
                 state.threads -= 1;

@@ -90,7 +90,7 @@ fn too_many_descriptors_are_rejected_on_both_sides_and_closed() {
 fn invalid_packet_is_an_error_and_the_next_message_arrives() {
     let (a, b) = Connection::pair().unwrap();
     send_raw(&a, b"hello, daemon", &[]);
-    send_raw(&a, &vec![0; MAX_MESSAGE + 1], &[]);
+    send_raw(&a, &vec![0; MAX_MESSAGE_BYTES + 1], &[]);
     a.send(9, &Message::Done, &[], LONG_TIMEOUT).unwrap();
     assert!(matches!(b.receive(LONG_TIMEOUT), Err(Error::Message(_))));
     assert!(matches!(b.receive(LONG_TIMEOUT), Err(Error::Invalid(_))));
