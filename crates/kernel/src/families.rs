@@ -14,7 +14,7 @@ use crate::family::process::{self, ProcessFamily};
 use crate::family::profile::ProfileFamily;
 use crate::family::schedule::ScheduleFamily;
 use crate::family::syscall::{self, SystemCallFamily};
-use crate::family::{EventFamily, FamilyContext, Rundown};
+use crate::family::{Context, EventFamily, Rundown};
 use crate::groups::{Group, Groups};
 use crate::kallsyms;
 use crate::out::Out;
@@ -29,7 +29,7 @@ macro_rules! families {
         /// All families, and the context that they share.
         #[derive(Debug, Default)]
         pub(crate) struct Families {
-            pub(crate) context: FamilyContext,
+            pub(crate) context: Context,
             $(pub(crate) $field: $family,)*
         }
 
@@ -47,7 +47,7 @@ macro_rules! families {
 
         impl Families {
             /// Returns all families and, separately, the context that they share.
-            fn split_context(&mut self) -> ([&mut dyn EventFamily; FAMILY_COUNT], &mut FamilyContext) {
+            fn split_context(&mut self) -> ([&mut dyn EventFamily; FAMILY_COUNT], &mut Context) {
                 ([$(&mut self.$field,)*], &mut self.context)
             }
 
@@ -107,8 +107,7 @@ impl Families {
     /// Creates the families of a capture. Must run before its rings are opened: a task that started
     /// before that is in none of them.
     pub(crate) fn new(settings: &CaptureSettings) -> Self {
-        let context =
-            FamilyContext { groups: settings.groups, settings: settings.clone(), ..FamilyContext::default() };
+        let context = Context { groups: settings.groups, settings: settings.clone(), ..Context::default() };
         let mut families = Self { context, ..Self::default() };
         families.images.prepare_kernel_images(&families.context);
         families

@@ -1,7 +1,7 @@
 //! Families of kernel events: the perf events that each needs, and the handlers that convert them.
 //!
 //! ```text
-//!   FamilyRow: perf event ─▶ handler     FamilyContext: groups, tasks, processors
+//!   Row: perf event ─▶ handler     Context: groups, tasks, processors
 //!              │                         ▲                 (shared by all families)
 //!   sample ────┴─▶ handler of the row ───┤
 //!   side-band record ─▶ on_sideband ─────┼─▶ state of the family ─▶ Out: finished records
@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Each family owns its state. No family uses another one: facts that several of them need are in
-//! the [`FamilyContext`].
+//! the [`Context`].
 //!
 //! | module | kernel events | source |
 //! |---|---|---|
@@ -49,7 +49,7 @@ use crate::tasks::Tasks;
 
 /// The facts that all families share.
 #[derive(Debug, Default)]
-pub(crate) struct FamilyContext {
+pub(crate) struct Context {
     pub(crate) settings: CaptureSettings,
     /// The groups whose events are written: those of `settings`, except while records from before a
     /// change of settings are handled.
@@ -68,7 +68,7 @@ pub(crate) enum Rundown {
 /// One family of kernel events, with its state.
 pub(crate) trait EventFamily: 'static {
     /// Returns the perf events that the family needs, with their handlers.
-    fn rows() -> &'static [FamilyRow<Self>]
+    fn rows() -> &'static [Row<Self>]
     where
         Self: Sized,
     {
@@ -76,16 +76,16 @@ pub(crate) trait EventFamily: 'static {
     }
 
     /// Handles a side-band record: a fork, an exit, a name, a mapping or a switch.
-    fn on_sideband(&mut self, _: &SidebandRecord<'_>, _: &mut FamilyContext, _: &mut Out<'_>) {}
+    fn on_sideband(&mut self, _: &SidebandRecord<'_>, _: &mut Context, _: &mut Out<'_>) {}
 
     /// Writes the objects that exist at the start or at the end of a capture.
-    fn run_down(&mut self, _: Rundown, _: &mut FamilyContext, _: &mut Out<'_>) {}
+    fn run_down(&mut self, _: Rundown, _: &mut Context, _: &mut Out<'_>) {}
 
     /// Begins a poll: renews bounds and drops state that is no longer kept up to date.
-    fn begin_poll(&mut self, _: &FamilyContext) {}
+    fn begin_poll(&mut self, _: &Context) {}
 
     /// Handles a change of groups, intervals or sources since the last poll.
-    fn on_settings_change(&mut self, _: &mut FamilyContext, _: &mut Out<'_>) {}
+    fn on_settings_change(&mut self, _: &mut Context, _: &mut Out<'_>) {}
 
     /// Drops state that lost records may have made wrong: the end of an operation may be among
     /// them.
@@ -93,15 +93,15 @@ pub(crate) trait EventFamily: 'static {
 }
 
 /// A function that handles one sample.
-pub(crate) type Handler<F> = fn(&mut F, &SampleEvent<'_>, &mut FamilyContext, &mut Out<'_>);
+pub(crate) type Handler<F> = fn(&mut F, &SampleEvent<'_>, &mut Context, &mut Out<'_>);
 
 /// A perf event of a family, and the handler of its samples.
-pub(crate) struct FamilyRow<F> {
+pub(crate) struct Row<F> {
     pub(crate) spec: PerfEventSpec,
     pub(crate) on_sample: Handler<F>,
 }
 
-impl<F> FamilyRow<F> {
+impl<F> Row<F> {
     /// Creates a row for a tracepoint.
     pub(crate) const fn tracepoint(
         (system, name): (&'static str, &'static str),

@@ -10,7 +10,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use traceweir_format::header::Record;
-use traceweir_format::kernel::hook;
+use traceweir_format::kernel::hook::{
+    CONTEXT_SWITCH, DEMAND_ZERO_FAULT, IMAGE_LOAD, PROCESS_END, PROCESS_START, SAMPLED_PROFILE, STACK_WALK,
+};
 use traceweir_format::spec::event::class;
 use traceweir_format::spec::system::LIMITED_RING_COPIES;
 use traceweir_format::wire::{u32_at, u64_at};
@@ -73,7 +75,7 @@ fn unprivileged_user_captures_own_processes() {
             groups: Groups::new(&all),
             scope: Scope::Own,
             ring_bytes: 512 << 10,
-            stacks: vec![hook::SAMPLED_PROFILE],
+            stacks: vec![SAMPLED_PROFILE],
             ..CaptureSettings::default()
         };
         let mut child = 0;
@@ -94,25 +96,22 @@ fn unprivileged_user_captures_own_processes() {
             seen.iter().filter(|(seen_hook, payload)| *seen_hook == hook && has_id(payload)).count()
         };
         // An exec ends one program and starts the next.
-        assert_eq!(count(hook::PROCESS_START, 8, child), 2, "process starts: a fork and an exec");
-        assert_eq!(count(hook::PROCESS_END, 8, child), 2, "process ends");
-        assert!(count(hook::SAMPLED_PROFILE, 8, child) > 10, "samples");
-        assert!(count(hook::STACK_WALK, 12, child) > 10, "stacks");
+        assert_eq!(count(PROCESS_START, 8, child), 2, "process starts: a fork and an exec");
+        assert_eq!(count(PROCESS_END, 8, child), 2, "process ends");
+        assert!(count(SAMPLED_PROFILE, 8, child) > 10, "samples");
+        assert!(count(STACK_WALK, 12, child) > 10, "stacks");
         assert!(
-            count(hook::CONTEXT_SWITCH, 0, child) > 0 && count(hook::CONTEXT_SWITCH, 4, child) > 0,
+            count(CONTEXT_SWITCH, 0, child) > 0 && count(CONTEXT_SWITCH, 4, child) > 0,
             "switches to and from the thread"
         );
-        assert!(count(hook::IMAGE_LOAD, 16, child) > 0, "image loads");
+        assert!(count(IMAGE_LOAD, 16, child) > 0, "image loads");
         assert!(
-            seen.iter().any(|(hook, payload)| *hook == hook::DEMAND_ZERO_FAULT && payload.len() == 16),
+            seen.iter().any(|(hook, payload)| *hook == DEMAND_ZERO_FAULT && payload.len() == 16),
             "page faults"
         );
         // An unprivileged user gets no kernel addresses.
-        let addresses: BTreeSet<u8> = seen
-            .iter()
-            .filter(|(hook, _)| *hook == hook::SAMPLED_PROFILE)
-            .map(|(_, payload)| payload[7])
-            .collect();
+        let addresses: BTreeSet<u8> =
+            seen.iter().filter(|(hook, _)| *hook == SAMPLED_PROFILE).map(|(_, payload)| payload[7]).collect();
         assert!(addresses.iter().all(|top| *top < 0x80), "only user mode");
     });
 }
@@ -142,7 +141,7 @@ fn events_before_a_change_follow_the_old_settings() {
             capture.pop_into(0, &mut bytes);
             let record = Record::parse(&bytes, 0).expect("the record is valid");
             let is_mine = || i64::from(u32_at(record.payload(), 4)) == i64::from(own_tid);
-            count += u32::from(record.hook() == Some(hook::CONTEXT_SWITCH) && is_mine());
+            count += u32::from(record.hook() == Some(CONTEXT_SWITCH) && is_mine());
         }
         count
     };
@@ -170,7 +169,7 @@ type LoadedImages = BTreeMap<u64, (u64, Option<Vec<u8>>)>;
 
 /// Takes the waiting records of a capture and returns the images of a process.
 fn take_images(process: u32, capture: &mut Capture) -> LoadedImages {
-    const LOAD: u16 = hook::IMAGE_LOAD;
+    const LOAD: u16 = IMAGE_LOAD;
     const ID_RSDS: u8 = 36;
     let (mut images, mut ids) = (LoadedImages::new(), BTreeMap::new());
     while let Some(next) = capture.peek(0) {
@@ -280,7 +279,7 @@ fn small_rings_lose_nothing_without_polls() {
             groups: Groups::new(&[Group::PROFILE, Group::NO_SYSCONFIG]),
             scope: Scope::Own,
             ring_bytes: 512 << 10,
-            stacks: vec![hook::SAMPLED_PROFILE],
+            stacks: vec![SAMPLED_PROFILE],
             stack_bytes: 4 << 10,
             // Other programs of this user are sampled too.
             backlog_bytes: 256 << 20,
@@ -301,7 +300,7 @@ fn small_rings_lose_nothing_without_polls() {
             let mut bytes = vec![0; next.length];
             capture.pop_into(0, &mut bytes);
             samples += u32::from(
-                Record::parse(&bytes, 0).expect("the record is valid").hook() == Some(hook::SAMPLED_PROFILE),
+                Record::parse(&bytes, 0).expect("the record is valid").hook() == Some(SAMPLED_PROFILE),
             );
         }
         assert!(samples > 100, "{samples} in 300 ms");

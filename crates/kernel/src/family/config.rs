@@ -28,7 +28,7 @@ use traceweir_format::spec::event::class;
 
 use self::event::ConfigEvent;
 use self::machine_files::MachineFiles;
-use super::{EventFamily, FamilyContext, Rundown};
+use super::{Context, EventFamily, Rundown};
 use crate::groups::{Group, Groups};
 use crate::out::{Out, writer_ids};
 use crate::tasks::TaskIds;
@@ -76,7 +76,7 @@ fn collect_events(files: &MachineFiles, groups: &Groups) -> Vec<ConfigEvent> {
 impl EventFamily for ConfigFamily {
     /// Writes the events of the start at the first call, and the others at later calls and at the
     /// end.
-    fn run_down(&mut self, when: Rundown, context: &mut FamilyContext, out: &mut Out<'_>) {
+    fn run_down(&mut self, when: Rundown, context: &mut Context, out: &mut Out<'_>) {
         let (files, groups) = (MachineFiles::new("/"), &context.groups);
         let is_start_written = std::mem::replace(&mut self.is_start_written, true);
         if !is_start_written {

@@ -39,7 +39,7 @@ use self::flushes::Flushes;
 use self::requests::{
     DiskRequest, PendingRequests, RequestCompletion, RequestKey, RequestKind, SECTOR_SHIFT,
 };
-use super::{EventFamily, FamilyContext, FamilyRow};
+use super::{Context, EventFamily, Row};
 use crate::groups::Group;
 use crate::out::Out;
 use crate::spec::SampleEvent;
@@ -80,37 +80,31 @@ const GETRQ_RWBS_FIELD: usize = 1;
 /// Groups whose events are made from the requests of disks.
 const REQUEST_GROUPS: &[Group] = &[Group::DISK_IO, Group::DISK_IO_INIT];
 
-static ROWS: &[FamilyRow<DiskFamily>] = &[
-    FamilyRow::tracepoint(
-        ("block", "block_getrq"),
-        REQUEST_GROUPS,
-        &[],
-        &["dev", "rwbs"],
-        DiskFamily::on_getrq,
-    )
-    .with_filter("rwbs ~ \"F*\""),
-    FamilyRow::tracepoint(
+static ROWS: &[Row<DiskFamily>] = &[
+    Row::tracepoint(("block", "block_getrq"), REQUEST_GROUPS, &[], &["dev", "rwbs"], DiskFamily::on_getrq)
+        .with_filter("rwbs ~ \"F*\""),
+    Row::tracepoint(
         ("block", "block_rq_issue"),
         REQUEST_GROUPS,
         START_HOOKS,
         &["dev", "sector", "nr_sector", "rwbs", "?ioprio", "bytes"],
         DiskFamily::on_issue,
     ),
-    FamilyRow::tracepoint(
+    Row::tracepoint(
         ("block", "block_rq_requeue"),
         REQUEST_GROUPS,
         &[],
         &["dev", "sector", "nr_sector", "rwbs"],
         DiskFamily::on_requeue,
     ),
-    FamilyRow::tracepoint(
+    Row::tracepoint(
         ("block", "block_rq_complete"),
         REQUEST_GROUPS,
         &[hook::DISK_READ, hook::DISK_WRITE, hook::DISK_FLUSH],
         &["dev", "sector", "nr_sector", "rwbs", "?ioprio", "?error"],
         DiskFamily::on_complete,
     ),
-    FamilyRow::tracepoint(
+    Row::tracepoint(
         ("block", "block_split"),
         &[Group::SPLIT_IO],
         &[hook::SPLIT_IO],
@@ -120,7 +114,7 @@ static ROWS: &[FamilyRow<DiskFamily>] = &[
 ];
 
 impl EventFamily for DiskFamily {
-    fn rows() -> &'static [FamilyRow<Self>] {
+    fn rows() -> &'static [Row<Self>] {
         ROWS
     }
 
@@ -140,13 +134,13 @@ fn parse_key(event: &SampleEvent<'_>) -> Option<(RequestKey, bool)> {
 }
 
 impl DiskFamily {
-    fn on_getrq(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, _: &mut Out<'_>) {
+    fn on_getrq(&mut self, event: &SampleEvent<'_>, _: &mut Context, _: &mut Out<'_>) {
         if event.text(GETRQ_RWBS_FIELD).first() == Some(&b'F') {
             self.flushes.add_request(event.u32(DEV_FIELD), event.sample.tid);
         }
     }
 
-    fn on_issue(&mut self, event: &SampleEvent<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
+    fn on_issue(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         let Some((key, is_sync)) = parse_key(event) else { return };
         let (time, driver) = (event.sample.time, event.sample.tid);
         let thread = if key.kind == RequestKind::Flush { self.flushes.take_requester(key.dev) } else { None };
@@ -162,13 +156,13 @@ impl DiskFamily {
         }
     }
 
-    fn on_requeue(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, _: &mut Out<'_>) {
+    fn on_requeue(&mut self, event: &SampleEvent<'_>, _: &mut Context, _: &mut Out<'_>) {
         if let Some((key, _)) = parse_key(event) {
             self.requests.requeue(&key);
         }
     }
 
-    fn on_complete(&mut self, event: &SampleEvent<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
+    fn on_complete(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         let Some((key, is_sync)) = parse_key(event) else { return };
         let bytes = event.u32(NR_SECTOR_FIELD).checked_shl(SECTOR_SHIFT).unwrap_or(0);
         let is_failed = event.number(ERROR_FIELD) != 0;
@@ -191,7 +185,7 @@ impl DiskFamily {
 
     /// Handles the split of a request that was too large: its first part is issued now, the other
     /// part as another request.
-    fn on_split(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, out: &mut Out<'_>) {
+    fn on_split(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         let dev = event.u32(DEV_FIELD);
         let parent = self.requests.reserve_irp(dev, event.u64(NEW_SECTOR_FIELD));
         let child = self.requests.reserve_irp(dev, event.u64(SECTOR_FIELD));
@@ -265,7 +259,7 @@ mod tests {
 
     #[test]
     fn payloads_have_the_documented_layout() {
-        let (mut disks, mut context) = (DiskFamily::default(), FamilyContext::default());
+        let (mut disks, mut context) = (DiskFamily::default(), Context::default());
         context.groups = Groups::new(REQUEST_GROUPS);
         let write = |out: &mut Out<'_>| {
             let mut run = |name: &str, time, rwbs: &[u8], last: u32| {

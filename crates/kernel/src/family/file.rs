@@ -33,7 +33,7 @@ mod tables;
 use traceweir_format::kernel::hook;
 
 use self::open_files::OpenFiles;
-use super::{EventFamily, FamilyContext, FamilyRow, Handler, Rundown};
+use super::{Context, EventFamily, Handler, Row, Rundown};
 use crate::groups::Group;
 use crate::out::Out;
 use crate::record::{Sideband, SidebandRecord};
@@ -61,13 +61,13 @@ const fn syscall_row(
     hooks: &'static [u16],
     fields: &'static [&'static str],
     on_sample: Handler<FileFamily>,
-) -> FamilyRow<FileFamily> {
-    FamilyRow::tracepoint(("syscalls", name), groups, hooks, fields, on_sample)
+) -> Row<FileFamily> {
+    Row::tracepoint(("syscalls", name), groups, hooks, fields, on_sample)
 }
 
 /// Builds the row for the exit of an open call. It wakes the session, because `/proc` shows a
 /// descriptor only while it is open.
-const fn open_exit_row(name: &'static str) -> FamilyRow<FileFamily> {
+const fn open_exit_row(name: &'static str) -> Row<FileFamily> {
     syscall_row(name, NAME_GROUPS, &[hook::FILE_OPERATION_END], &["ret"], FileFamily::exit).with_wakeup()
 }
 
@@ -85,7 +85,7 @@ macro_rules! rows {
 }
 
 /// System calls on files. Each costs its callers time, so there are as few as possible.
-static ROWS: &[FamilyRow<FileFamily>] = rows! {
+static ROWS: &[Row<FileFamily>] = rows! {
     "close" NAME_GROUPS [hook::FILE_CLEANUP, hook::FILE_CLOSE] ["fd"] FileFamily::close;
     "close_range" NAME_GROUPS [hook::FILE_CLEANUP, hook::FILE_CLOSE] ["fd", "max_fd", "flags"] FileFamily::close_range;
     "dup" NAME_GROUPS [] ["fildes"] FileFamily::dup;
@@ -132,24 +132,24 @@ static ROWS: &[FamilyRow<FileFamily>] = rows! {
         syscall_row("sys_exit_fcntl", NAME_GROUPS, &[], &["ret"], FileFamily::exit),
         // The FORK record does not say whether descriptors are shared. This tracepoint follows it
         // directly, before the child runs. The filter is `CLONE_FILES`.
-        FamilyRow::tracepoint(("task", "task_newtask"), NAME_GROUPS, &[], &["pid", "clone_flags"], FileFamily::on_newtask)
+        Row::tracepoint(("task", "task_newtask"), NAME_GROUPS, &[], &["pid", "clone_flags"], FileFamily::on_newtask)
             .with_filter("clone_flags & 0x400"),
         open_exit_row("sys_exit_open"),
         open_exit_row("sys_exit_openat"),
         open_exit_row("sys_exit_openat2"),
         open_exit_row("sys_exit_creat"),
-        FamilyRow::tracepoint((probe::SYSTEM, probe::OPEN), NAME_GROUPS, &[hook::FILE_CREATE], &["name"], FileFamily::open_path),
+        Row::tracepoint((probe::SYSTEM, probe::OPEN), NAME_GROUPS, &[hook::FILE_CREATE], &["name"], FileFamily::open_path),
     ]
 };
 
 impl EventFamily for FileFamily {
-    fn rows() -> &'static [FamilyRow<Self>] {
+    fn rows() -> &'static [Row<Self>] {
         ROWS
     }
 
     /// Handles FORK, COMM and EXIT records. Must run after the process family, which knows the
     /// threads that are left.
-    fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
+    fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut Context, out: &mut Out<'_>) {
         let groups = context.groups;
         if !groups.has_any(NAME_GROUPS) {
             return;
@@ -179,7 +179,7 @@ impl EventFamily for FileFamily {
 
     /// Writes the names of open files: those found in `/proc` when the capture begins or names are
     /// enabled, and those known by then.
-    fn run_down(&mut self, when: Rundown, context: &mut FamilyContext, out: &mut Out<'_>) {
+    fn run_down(&mut self, when: Rundown, context: &mut Context, out: &mut Out<'_>) {
         if !context.groups.has_any(NAME_GROUPS) {
             return;
         }
@@ -194,7 +194,7 @@ impl EventFamily for FileFamily {
         }
     }
 
-    fn begin_poll(&mut self, context: &FamilyContext) {
+    fn begin_poll(&mut self, context: &Context) {
         if !context.groups.has_any(NAME_GROUPS) {
             self.forget_after_loss();
             self.is_scanned = false;
@@ -212,7 +212,7 @@ impl EventFamily for FileFamily {
 
 impl FileFamily {
     /// Handles a new process that shares the descriptor table of its creator.
-    fn on_newtask(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, _: &mut Out<'_>) {
+    fn on_newtask(&mut self, event: &SampleEvent<'_>, _: &mut Context, _: &mut Out<'_>) {
         const CLONE_FILES: u64 = libc::CLONE_FILES as u64;
         const CLONE_THREAD: u64 = libc::CLONE_THREAD as u64;
         let (child, flags) = (event.u32(0), event.u64(1));

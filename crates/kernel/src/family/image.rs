@@ -38,7 +38,7 @@ use traceweir_format::spec::event::class;
 use self::kernel::{KERNEL_NAME, KernelImages};
 use self::program::{BuildId, FileIdentity, FileMapping, ImageLayout, ProgramFile, Programs};
 use self::table::{ImageTable, LoadedImage};
-use super::{EventFamily, FamilyContext, Rundown};
+use super::{Context, EventFamily, Rundown};
 use crate::clock::now_ns;
 use crate::groups::Group;
 use crate::maps::{self, VDSO};
@@ -189,7 +189,7 @@ fn read_vdso_build_id() -> Option<BuildId> {
 
 impl EventFamily for ImageFamily {
     /// Handles a mapping, and a fork, which copies the mappings of the parent.
-    fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
+    fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut Context, out: &mut Out<'_>) {
         if !self.is_tracking(context) {
             return;
         }
@@ -226,7 +226,7 @@ impl EventFamily for ImageFamily {
     }
 
     /// Writes the rundown of all images: the kernel's first, then those of each process.
-    fn run_down(&mut self, when: Rundown, context: &mut FamilyContext, out: &mut Out<'_>) {
+    fn run_down(&mut self, when: Rundown, context: &mut Context, out: &mut Out<'_>) {
         if !context.groups.has(Group::IMAGE_LOAD) {
             return;
         }
@@ -254,7 +254,7 @@ impl EventFamily for ImageFamily {
     }
 
     /// Renews the bounds on bytes written and files opened.
-    fn begin_poll(&mut self, _: &FamilyContext) {
+    fn begin_poll(&mut self, _: &Context) {
         self.bytes_left = MAX_EVENT_BYTES;
         self.programs.allow_reads(MAX_FILES_PER_POLL);
     }
@@ -262,7 +262,7 @@ impl EventFamily for ImageFamily {
 
 impl ImageFamily {
     /// Whether images are tracked; if not, the table is emptied.
-    fn is_tracking(&mut self, context: &FamilyContext) -> bool {
+    fn is_tracking(&mut self, context: &Context) -> bool {
         let is_tracking = context.groups.has(Group::IMAGE_LOAD);
         if !is_tracking && !self.table.is_empty() {
             self.table = ImageTable::default();
@@ -271,7 +271,7 @@ impl ImageFamily {
     }
 
     /// Finds the kernel's images before the capture begins, because that takes long.
-    pub(crate) fn prepare_kernel_images(&mut self, context: &FamilyContext) {
+    pub(crate) fn prepare_kernel_images(&mut self, context: &Context) {
         if context.groups.has(Group::IMAGE_LOAD) {
             self.kernel.read_images(Path::new("/"));
         }
@@ -282,7 +282,7 @@ impl ImageFamily {
     pub(crate) fn unload_ended_program(
         &mut self,
         record: &SidebandRecord<'_>,
-        context: &FamilyContext,
+        context: &Context,
         out: &mut Out<'_>,
     ) {
         if !self.is_tracking(context) {
@@ -314,7 +314,7 @@ impl ImageFamily {
         event: ImageEvent,
         ids: TaskIds,
         images: &[LoadedImage],
-        context: &FamilyContext,
+        context: &Context,
         out: &mut Out<'_>,
     ) {
         if !context.groups.has(Group::IMAGE_LOAD) {

@@ -18,7 +18,7 @@
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
 
-use super::{EventFamily, FamilyContext, FamilyRow};
+use super::{Context, EventFamily, Row};
 use crate::activity::{InterruptEntry, InterruptKind};
 use crate::groups::Group;
 use crate::kallsyms;
@@ -80,14 +80,14 @@ struct Routines {
 /// Builds the rows for entry and exit of a vector with this index in [`VECTOR_FUNCTIONS`].
 macro_rules! vector {
     ($index:literal, $group:ident, $entry:literal, $exit:literal) => {{
-        const ENTRY: FamilyRow<InterruptFamily> = FamilyRow::tracepoint(
+        const ENTRY: Row<InterruptFamily> = Row::tracepoint(
             ("irq_vectors", $entry),
             &[Group::$group],
             &[],
             &["vector"],
             |_, event, context, _| on_entry(event, InterruptKind::Vector($index), context),
         );
-        const EXIT: FamilyRow<InterruptFamily> = FamilyRow::tracepoint(
+        const EXIT: Row<InterruptFamily> = Row::tracepoint(
             ("irq_vectors", $exit),
             &[Group::$group],
             &[hook::ISR],
@@ -100,39 +100,39 @@ macro_rules! vector {
     }};
 }
 
-const LOCAL_TIMER: (FamilyRow<InterruptFamily>, FamilyRow<InterruptFamily>) =
+const LOCAL_TIMER: (Row<InterruptFamily>, Row<InterruptFamily>) =
     vector!(0, CLOCK_INTERRUPT, "local_timer_entry", "local_timer_exit");
-const RESCHEDULE: (FamilyRow<InterruptFamily>, FamilyRow<InterruptFamily>) =
+const RESCHEDULE: (Row<InterruptFamily>, Row<InterruptFamily>) =
     vector!(1, IPI, "reschedule_entry", "reschedule_exit");
-const CALL_FUNCTION: (FamilyRow<InterruptFamily>, FamilyRow<InterruptFamily>) =
+const CALL_FUNCTION: (Row<InterruptFamily>, Row<InterruptFamily>) =
     vector!(2, IPI, "call_function_entry", "call_function_exit");
-const CALL_FUNCTION_SINGLE: (FamilyRow<InterruptFamily>, FamilyRow<InterruptFamily>) =
+const CALL_FUNCTION_SINGLE: (Row<InterruptFamily>, Row<InterruptFamily>) =
     vector!(3, IPI, "call_function_single_entry", "call_function_single_exit");
-const IRQ_WORK: (FamilyRow<InterruptFamily>, FamilyRow<InterruptFamily>) =
+const IRQ_WORK: (Row<InterruptFamily>, Row<InterruptFamily>) =
     vector!(4, IPI, "irq_work_entry", "irq_work_exit");
 
 /// Groups whose events contain addresses of kernel routines.
 pub(crate) const ROUTINE_GROUPS: &[Group] = &[Group::DPC, Group::CLOCK_INTERRUPT, Group::IPI];
 
-static ROWS: &[FamilyRow<InterruptFamily>] = &[
-    FamilyRow::tracepoint(
+static ROWS: &[Row<InterruptFamily>] = &[
+    Row::tracepoint(
         ("irq", "irq_handler_entry"),
         &[Group::INTERRUPT],
         &[],
         &["irq"],
         |_, event, context, _| on_entry(event, InterruptKind::Device, context),
     ),
-    FamilyRow::tracepoint(
+    Row::tracepoint(
         ("irq", "irq_handler_exit"),
         &[Group::INTERRUPT],
         &[hook::ISR],
         &["irq", "ret"],
         |interrupts, event, context, out| interrupts.on_exit(event, InterruptKind::Device, context, out),
     ),
-    FamilyRow::tracepoint(("irq", "softirq_entry"), &[Group::DPC], &[], &["vec"], |_, event, context, _| {
+    Row::tracepoint(("irq", "softirq_entry"), &[Group::DPC], &[], &["vec"], |_, event, context, _| {
         on_entry(event, InterruptKind::Softirq, context);
     }),
-    FamilyRow::tracepoint(
+    Row::tracepoint(
         ("irq", "softirq_exit"),
         &[Group::DPC],
         &[hook::DPC, hook::TIMER_DPC],
@@ -156,13 +156,13 @@ const NUMBER_FIELD: usize = 0;
 const RETURNED_FIELD: usize = 1;
 
 impl EventFamily for InterruptFamily {
-    fn rows() -> &'static [FamilyRow<Self>] {
+    fn rows() -> &'static [Row<Self>] {
         ROWS
     }
 
     /// Drops all entries, whose exits may no longer be captured, and finds the routines if a group
     /// needs them.
-    fn on_settings_change(&mut self, context: &mut FamilyContext, _: &mut Out<'_>) {
+    fn on_settings_change(&mut self, context: &mut Context, _: &mut Out<'_>) {
         context.activity.clear_entries();
         if self.routines.is_none() && context.groups.has_any(ROUTINE_GROUPS) {
             self.routines = Some(Routines::find_addresses());
@@ -184,7 +184,7 @@ impl Routines {
     }
 }
 
-fn on_entry(event: &SampleEvent<'_>, kind: InterruptKind, context: &mut FamilyContext) {
+fn on_entry(event: &SampleEvent<'_>, kind: InterruptKind, context: &mut Context) {
     let entry = InterruptEntry { kind, number: event.u32(NUMBER_FIELD), time: event.sample.time };
     let Some(cpu) = context.activity.cpu_mut(event.sample.cpu) else { return };
     match kind {
@@ -195,7 +195,7 @@ fn on_entry(event: &SampleEvent<'_>, kind: InterruptKind, context: &mut FamilyCo
 }
 
 /// Removes the entry that belongs to an exit. Returns its time, if the entry was captured.
-fn take_entry_time(event: &SampleEvent<'_>, kind: InterruptKind, context: &mut FamilyContext) -> Option<u64> {
+fn take_entry_time(event: &SampleEvent<'_>, kind: InterruptKind, context: &mut Context) -> Option<u64> {
     let cpu = context.activity.cpu_mut(event.sample.cpu)?;
     let slot = if kind == InterruptKind::Softirq { &mut cpu.softirq } else { &mut cpu.interrupt };
     let entry = slot.take()?;
@@ -207,7 +207,7 @@ impl InterruptFamily {
         &mut self,
         event: &SampleEvent<'_>,
         kind: InterruptKind,
-        context: &mut FamilyContext,
+        context: &mut Context,
         out: &mut Out<'_>,
     ) {
         let Some(time) = take_entry_time(event, kind, context) else { return };
@@ -228,7 +228,7 @@ impl InterruptFamily {
         out.write_perfinfo(hook::ISR, INTERRUPT_LAYOUT.version(), payload);
     }
 
-    fn on_softirq_exit(&mut self, event: &SampleEvent<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
+    fn on_softirq_exit(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         let Some(time) = take_entry_time(event, InterruptKind::Softirq, context) else { return };
         let number = event.u32(NUMBER_FIELD);
         let routines = self.routines.as_ref();
@@ -260,12 +260,13 @@ mod tests {
     /// Passes samples of tracepoints, at times 1, 2 …, to their rows. Returns hook, entry time and
     /// vector of each event written.
     fn write_steps(steps: &[(&str, u16, u32)]) -> Vec<(u16, u64, u16)> {
-        let (mut interrupts, mut context) = (InterruptFamily::default(), FamilyContext::default());
+        let (mut interrupts, mut context) = (InterruptFamily::default(), Context::default());
         let mut queues = vec![RecordQueue::default()];
         let field = |offset| Some(TracepointField { offset, size: 4, is_signed: false, is_data_loc: false });
         let (nothing, mut lost_records) = (EventExtras::default(), 0);
         for (time, (name, cpu, number)) in (1..).zip(steps) {
-            let is_named = |row: &&FamilyRow<_>| matches!(row.spec.source, PerfSource::Tracepoint(_, point) if point == *name);
+            let is_named =
+                |row: &&Row<_>| matches!(row.spec.source, PerfSource::Tracepoint(_, point) if point == *name);
             let row = ROWS.iter().find(is_named);
             let raw = [number.to_le_bytes(), 1_u32.to_le_bytes()].concat();
             let sample = PerfSample { time, cpu: *cpu, raw: &raw, ..PerfSample::default() };
@@ -296,7 +297,7 @@ mod tests {
         let mut routines = Routines::default();
         (routines.softirqs[3], routines.vectors[0]) = (0xFFFF_8000_0000_1234, 0xFFFF_8000_0000_5678);
         let (mut interrupts, mut context) =
-            (InterruptFamily { routines: Some(routines) }, FamilyContext::default());
+            (InterruptFamily { routines: Some(routines) }, Context::default());
         let write = |out: &mut Out<'_>| {
             let mut run = |name: &str, time, numbers: &[u64]| {
                 let sample = PerfSample { time, ..PerfSample::default() };

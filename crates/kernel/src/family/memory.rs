@@ -26,7 +26,7 @@ use perf_event_open_sys::bindings as sys;
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
 
-use super::{EventFamily, FamilyContext, FamilyRow, Handler};
+use super::{Context, EventFamily, Handler, Row};
 use crate::groups::Group;
 use crate::out::Out;
 use crate::per_thread::PerThread;
@@ -69,33 +69,27 @@ const MEM_RELEASE: u32 = 0x8000;
 
 const FAULT_FIELDS: &[&str] = &["address", "ip", "error_code"];
 
-const fn fault_row(name: &'static str) -> FamilyRow<MemoryFamily> {
+const fn fault_row(name: &'static str) -> Row<MemoryFamily> {
     let groups = &[Group::PAGE_FAULTS];
-    FamilyRow::tracepoint(("exceptions", name), groups, FAULT_HOOKS, FAULT_FIELDS, MemoryFamily::on_fault)
+    Row::tracepoint(("exceptions", name), groups, FAULT_HOOKS, FAULT_FIELDS, MemoryFamily::on_fault)
 }
 
 const fn enter_row(
     name: &'static str,
     fields: &'static [&'static str],
     on_sample: Handler<MemoryFamily>,
-) -> FamilyRow<MemoryFamily> {
-    FamilyRow::tracepoint(("syscalls", name), &[Group::VIRTUAL_ALLOC], &[], fields, on_sample)
+) -> Row<MemoryFamily> {
+    Row::tracepoint(("syscalls", name), &[Group::VIRTUAL_ALLOC], &[], fields, on_sample)
 }
 
-const fn exit_row(name: &'static str, hooks: &'static [u16]) -> FamilyRow<MemoryFamily> {
-    FamilyRow::tracepoint(
-        ("syscalls", name),
-        &[Group::VIRTUAL_ALLOC],
-        hooks,
-        &["ret"],
-        MemoryFamily::on_return,
-    )
+const fn exit_row(name: &'static str, hooks: &'static [u16]) -> Row<MemoryFamily> {
+    Row::tracepoint(("syscalls", name), &[Group::VIRTUAL_ALLOC], hooks, &["ret"], MemoryFamily::on_return)
 }
 
-static ROWS: &[FamilyRow<MemoryFamily>] = &[
+static ROWS: &[Row<MemoryFamily>] = &[
     fault_row("page_fault_user"),
     fault_row("page_fault_kernel"),
-    FamilyRow::new(
+    Row::new(
         PerfSource::Software { counter: sys::PERF_COUNT_SW_PAGE_FAULTS_MAJ as u64, period: 1 },
         &[Group::HARD_FAULTS],
         &[hook::HARD_FAULT],
@@ -104,7 +98,7 @@ static ROWS: &[FamilyRow<MemoryFamily>] = &[
     ),
     // Minor faults of single threads, where there are no tracepoints: the kernel's counter
     // does not report the kind of fault.
-    FamilyRow::new(
+    Row::new(
         PerfSource::Software { counter: sys::PERF_COUNT_SW_PAGE_FAULTS_MIN as u64, period: 1 },
         &[Group::PAGE_FAULTS],
         &[hook::DEMAND_ZERO_FAULT],
@@ -131,12 +125,12 @@ static ROWS: &[FamilyRow<MemoryFamily>] = &[
 ];
 
 impl EventFamily for MemoryFamily {
-    fn rows() -> &'static [FamilyRow<Self>] {
+    fn rows() -> &'static [Row<Self>] {
         ROWS
     }
 
     /// Drops the heap of a process id that has got a new address space.
-    fn on_sideband(&mut self, record: &SidebandRecord<'_>, _: &mut FamilyContext, _: &mut Out<'_>) {
+    fn on_sideband(&mut self, record: &SidebandRecord<'_>, _: &mut Context, _: &mut Out<'_>) {
         match record.body {
             Sideband::Comm { pid, is_exec: true, .. } => drop(self.heap_ends.take(pid)),
             Sideband::Fork { pid, ppid, .. } if pid != ppid => drop(self.heap_ends.take(pid)),
@@ -152,7 +146,7 @@ impl EventFamily for MemoryFamily {
 }
 
 impl MemoryFamily {
-    fn on_fault(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, out: &mut Out<'_>) {
+    fn on_fault(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         let (address, ip, code) = (event.u64(0), event.u64(1), event.u64(2));
         self.faults.put(event.sample.tid, (page_start(address), event.sample.time));
         let hook = match (code & PAGE_PRESENT != 0, code & WRITE_ACCESS != 0) {
@@ -163,7 +157,7 @@ impl MemoryFamily {
         write_fault(hook, address, ip, out);
     }
 
-    fn on_major_fault(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, out: &mut Out<'_>) {
+    fn on_major_fault(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         let sample = event.sample;
         let fault = self.faults.take(sample.tid).filter(|(page, _)| *page == page_start(sample.addr));
         let time = fault.map_or(sample.time, |(_, time)| time);
@@ -178,7 +172,7 @@ impl MemoryFamily {
         out.write_perfinfo(hook::HARD_FAULT, HARD_FAULT_LAYOUT.version(), payload);
     }
 
-    fn on_mmap(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, _: &mut Out<'_>) {
+    fn on_mmap(&mut self, event: &SampleEvent<'_>, _: &mut Context, _: &mut Out<'_>) {
         const ANONYMOUS: u64 = libc::MAP_ANONYMOUS as u64;
         // A mapped file is not an allocation.
         if event.u64(2) & ANONYMOUS == 0 {
@@ -190,7 +184,7 @@ impl MemoryFamily {
         self.calls.put(event.sample.tid, MemoryCall::Map { length: event.u64(0), flags });
     }
 
-    fn on_return(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, out: &mut Out<'_>) {
+    fn on_return(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         let (pid, result) = (event.sample.pid, event.u64(0));
         let Some(call) = self.calls.take(event.sample.tid) else { return };
         let mut old_heap_end = None;
@@ -291,7 +285,7 @@ mod tests {
 
     #[test]
     fn payloads_have_the_documented_layout() {
-        let (mut memory, mut context) = (MemoryFamily::default(), FamilyContext::default());
+        let (mut memory, mut context) = (MemoryFamily::default(), Context::default());
         let write = |out: &mut Out<'_>| {
             let mut run = |name: &str, time, numbers: &[u64]| {
                 let (addr, ip) = (0x7F00_0001_2345, 0x40_5678);
@@ -375,7 +369,7 @@ mod tests {
     fn heap_end_belongs_to_one_program_of_one_process() {
         // Larger than the largest id that Linux assigns.
         let process = 5_000_000;
-        let (mut memory, mut context) = (MemoryFamily::default(), FamilyContext::default());
+        let (mut memory, mut context) = (MemoryFamily::default(), Context::default());
         let (mut queues, extras, mut lost_records) = ([RecordQueue::default()], EventExtras::default(), 0);
         let mut out = Out::new(&mut queues, &NanosecondClock, &extras, &mut lost_records);
         let mut keeps_break = |body| {

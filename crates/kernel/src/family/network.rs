@@ -34,7 +34,7 @@ use traceweir_format::put_kernel_event;
 
 use self::endpoints::Endpoints;
 use self::sockets::{Socket, Sockets};
-use super::{EventFamily, FamilyContext, FamilyRow};
+use super::{Context, EventFamily, Row};
 use crate::groups::Group;
 use crate::out::{Out, PayloadPosition};
 use crate::spec::SampleEvent;
@@ -124,8 +124,8 @@ const SYN_RECV: i64 = 3;
 const CLOSE: i64 = 7;
 const LISTEN: i64 = 10;
 
-static ROWS: &[FamilyRow<NetworkFamily>] = &[
-    FamilyRow::tracepoint(
+static ROWS: &[Row<NetworkFamily>] = &[
+    Row::tracepoint(
         ("sock", "sock_send_length"),
         &[Group::NETWORK],
         hooks!(TCP_SEND, UDP_SEND),
@@ -133,7 +133,7 @@ static ROWS: &[FamilyRow<NetworkFamily>] = &[
         NetworkFamily::on_send,
     )
     .with_filter(TRANSFER_FILTER),
-    FamilyRow::tracepoint(
+    Row::tracepoint(
         ("sock", "sock_recv_length"),
         &[Group::NETWORK],
         hooks!(TCP_RECEIVE, UDP_RECEIVE),
@@ -141,7 +141,7 @@ static ROWS: &[FamilyRow<NetworkFamily>] = &[
         NetworkFamily::on_receive,
     )
     .with_filter(TRANSFER_FILTER),
-    FamilyRow::tracepoint(
+    Row::tracepoint(
         ("sock", "inet_sock_set_state"),
         &[Group::NETWORK],
         hooks!(TCP_CONNECT, TCP_ACCEPT, TCP_DISCONNECT; TCP_FAIL),
@@ -149,21 +149,21 @@ static ROWS: &[FamilyRow<NetworkFamily>] = &[
         NetworkFamily::on_state_change,
     )
     .with_filter("protocol == 6"),
-    FamilyRow::tracepoint(
+    Row::tracepoint(
         ("tcp", "tcp_rcv_space_adjust"),
         &[Group::NETWORK],
         &[],
         &["skaddr", "sport", "dport", "saddr_v6", "daddr_v6"],
         NetworkFamily::on_space_adjust,
     ),
-    FamilyRow::tracepoint(
+    Row::tracepoint(
         ("tcp", "tcp_retransmit_skb"),
         &[Group::NETWORK],
         hooks!(TCP_RETRANSMIT, TCP_RECONNECT),
         &["skaddr", "sport", "dport", "saddr_v6", "daddr_v6", "?state"],
         NetworkFamily::on_retransmit,
     ),
-    FamilyRow::tracepoint(
+    Row::tracepoint(
         ("udp", "udp_fail_queue_rcv_skb"),
         &[Group::NETWORK],
         &[hook::UDP_FAIL],
@@ -173,11 +173,11 @@ static ROWS: &[FamilyRow<NetworkFamily>] = &[
 ];
 
 impl EventFamily for NetworkFamily {
-    fn rows() -> &'static [FamilyRow<Self>] {
+    fn rows() -> &'static [Row<Self>] {
         ROWS
     }
 
-    fn begin_poll(&mut self, _: &FamilyContext) {
+    fn begin_poll(&mut self, _: &Context) {
         self.sockets.begin_poll();
     }
 
@@ -195,11 +195,11 @@ fn parse_socket(event: &SampleEvent<'_>) -> (u64, Endpoints) {
 }
 
 impl NetworkFamily {
-    fn on_send(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, out: &mut Out<'_>) {
+    fn on_send(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         self.write_transfer(event, hook::TCP_SEND, hook::UDP_SEND, out);
     }
 
-    fn on_receive(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, out: &mut Out<'_>) {
+    fn on_receive(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         /// The call leaves the data in the queue, or reads errors instead of data.
         const NO_DATA: u32 = (libc::MSG_PEEK | libc::MSG_ERRQUEUE) as u32;
         if event.u32(FLAGS_FIELD) & NO_DATA == 0 {
@@ -249,7 +249,7 @@ impl NetworkFamily {
         out.write_perfinfo(hook_for_family(hook, &endpoints), VERSION, payload);
     }
 
-    fn on_state_change(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, out: &mut Out<'_>) {
+    fn on_state_change(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         let (sk, endpoints) = parse_socket(event);
         let sockets = &mut self.sockets;
         match (event.number(OLD_STATE_FIELD), event.number(NEW_STATE_FIELD)) {
@@ -280,12 +280,12 @@ impl NetworkFamily {
         }
     }
 
-    fn on_space_adjust(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, _: &mut Out<'_>) {
+    fn on_space_adjust(&mut self, event: &SampleEvent<'_>, _: &mut Context, _: &mut Out<'_>) {
         let (sk, endpoints) = parse_socket(event);
         self.sockets.update_endpoints(sk, endpoints);
     }
 
-    fn on_retransmit(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, out: &mut Out<'_>) {
+    fn on_retransmit(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         let (sk, endpoints) = parse_socket(event);
         let socket = self.sockets.update_endpoints(sk, endpoints);
         let hook =
@@ -357,7 +357,7 @@ mod tests {
     /// Writes the events of a TCP connection with these addresses.
     fn write_connection_life([local, remote]: [&[u8; 16]; 2], family: u64, out: &mut Out<'_>) {
         const SOCKET_ADDRESS: u64 = 0xFFFF_8880_0000_1234;
-        let (mut network, mut context) = (NetworkFamily::default(), FamilyContext::default());
+        let (mut network, mut context) = (NetworkFamily::default(), Context::default());
         // Larger than the largest id that Linux assigns.
         let sample = PerfSample { time: 5_000_000_000, pid: 0x5000_0A11, ..PerfSample::default() };
         let mut run = |name: &str, last: [i64; 2], out: &mut Out<'_>| {

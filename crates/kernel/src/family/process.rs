@@ -35,7 +35,7 @@ use std::sync::Arc;
 
 use traceweir_format::kernel::hook;
 
-use super::{EventFamily, FamilyContext, FamilyRow, Rundown};
+use super::{Context, EventFamily, Row, Rundown};
 use crate::groups::Group;
 use crate::out::Out;
 use crate::record::{Sideband, SidebandRecord};
@@ -73,8 +73,8 @@ struct PendingStart {
     poll: u32,
 }
 
-static ROWS: &[FamilyRow<ProcessFamily>] = &[
-    FamilyRow::tracepoint(
+static ROWS: &[Row<ProcessFamily>] = &[
+    Row::tracepoint(
         ("sched", "sched_process_exec"),
         EXEC_GROUPS,
         &[],
@@ -82,23 +82,17 @@ static ROWS: &[FamilyRow<ProcessFamily>] = &[
         |_, event, context, _| complete_program(event, context),
     )
     .with_wakeup(),
-    FamilyRow::tracepoint(
-        ("sched", "sched_process_fork"),
-        &[],
-        STARTS,
-        &[],
-        ProcessFamily::on_fork_tracepoint,
-    ),
-    FamilyRow::tracepoint(("sched", "sched_process_exit"), &[], ENDS, &[], ProcessFamily::on_exit_tracepoint),
+    Row::tracepoint(("sched", "sched_process_fork"), &[], STARTS, &[], ProcessFamily::on_fork_tracepoint),
+    Row::tracepoint(("sched", "sched_process_exit"), &[], ENDS, &[], ProcessFamily::on_exit_tracepoint),
 ];
 
 impl EventFamily for ProcessFamily {
-    fn rows() -> &'static [FamilyRow<Self>] {
+    fn rows() -> &'static [Row<Self>] {
         ROWS
     }
 
     /// Handles FORK, COMM and EXIT records.
-    fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
+    fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut Context, out: &mut Out<'_>) {
         match record.body {
             Sideband::Fork { pid, ppid, tid, ptid } if is_valid_id(pid) && is_valid_id(tid) => {
                 self.on_fork(TaskIds { pid: ppid, tid: ptid }, TaskIds { pid, tid }, context, out);
@@ -123,7 +117,7 @@ impl EventFamily for ProcessFamily {
         }
     }
 
-    fn run_down(&mut self, when: Rundown, context: &mut FamilyContext, out: &mut Out<'_>) {
+    fn run_down(&mut self, when: Rundown, context: &mut Context, out: &mut Out<'_>) {
         if when == Rundown::End {
             rundown::write_due_unconfirmed(context, None, out);
             while let Some((_, start)) = self.pending_starts.pop_first() {
@@ -138,7 +132,7 @@ impl ProcessFamily {
     /// Finishes a poll: writes unconfirmed tasks that turned out to have no start record, and
     /// pending starts whose stack did not arrive. Tasks that this poll found wait for the next
     /// poll, which reads every record written until then.
-    pub(crate) fn finish_poll(&mut self, context: &mut FamilyContext, out: &mut Out<'_>) {
+    pub(crate) fn finish_poll(&mut self, context: &mut Context, out: &mut Out<'_>) {
         let poll = context.tasks.polls;
         rundown::write_due_unconfirmed(context, Some(poll), out);
         self.pending_starts.retain(|_, start| {
@@ -154,7 +148,7 @@ impl ProcessFamily {
         &mut self,
         creator: TaskIds,
         TaskIds { pid, tid }: TaskIds,
-        context: &mut FamilyContext,
+        context: &mut Context,
         out: &mut Out<'_>,
     ) {
         self.write_pending_start(creator.tid, context, out);
@@ -182,30 +176,20 @@ impl ProcessFamily {
     }
 
     /// Writes the start that the FORK record announced, with the stack of this sample.
-    fn on_fork_tracepoint(
-        &mut self,
-        event: &SampleEvent<'_>,
-        context: &mut FamilyContext,
-        out: &mut Out<'_>,
-    ) {
+    fn on_fork_tracepoint(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         if let Some(start) = self.pending_starts.remove(&event.sample.tid) {
             write_start(start.creator, start.ids, context, out);
         }
     }
 
     /// Writes the pending start of a creator, if there is one, without its stack.
-    fn write_pending_start(&mut self, creator: u32, context: &FamilyContext, out: &mut Out<'_>) {
+    fn write_pending_start(&mut self, creator: u32, context: &Context, out: &mut Out<'_>) {
         if let Some(start) = self.pending_starts.remove(&creator) {
             start.write(context, out);
         }
     }
 
-    fn on_exit_tracepoint(
-        &mut self,
-        event: &SampleEvent<'_>,
-        context: &mut FamilyContext,
-        out: &mut Out<'_>,
-    ) {
+    fn on_exit_tracepoint(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         let ids = TaskIds { pid: event.sample.pid, tid: event.sample.tid };
         if is_valid_id(ids.tid) {
             self.on_exit(ids, 0, context, out);
@@ -218,7 +202,7 @@ impl ProcessFamily {
         &mut self,
         TaskIds { pid, tid }: TaskIds,
         parent: u32,
-        context: &mut FamilyContext,
+        context: &mut Context,
         out: &mut Out<'_>,
     ) {
         let pid = context.tasks.find_process_of_thread(tid).unwrap_or(pid);
@@ -252,7 +236,7 @@ impl ProcessFamily {
         &mut self,
         TaskIds { pid, tid }: TaskIds,
         parent: u32,
-        context: &mut FamilyContext,
+        context: &mut Context,
         out: &mut Out<'_>,
     ) {
         if context.tasks.get(pid).is_none() {
@@ -275,7 +259,7 @@ impl ProcessFamily {
 
     /// Writes an exec: the end of one program and the start of the next under the same ids, with
     /// the same time.
-    fn on_exec(&mut self, pid: u32, name: &[u8], context: &mut FamilyContext, out: &mut Out<'_>) {
+    fn on_exec(&mut self, pid: u32, name: &[u8], context: &mut Context, out: &mut Out<'_>) {
         let first = context.tasks.get(pid).and_then(|process| process.threads.keys().next().copied());
         self.ensure_started(TaskIds { pid, tid: first.unwrap_or(pid) }, 0, context, out);
         let (has_process, has_thread) =
@@ -307,7 +291,7 @@ impl ProcessFamily {
 
 impl PendingStart {
     /// Writes the start without its stack.
-    fn write(&self, context: &FamilyContext, out: &mut Out<'_>) {
+    fn write(&self, context: &Context, out: &mut Out<'_>) {
         let (now, sample) = ((out.time, out.cpu), out.sample.take());
         (out.time, out.cpu) = (self.time, self.cpu);
         write_start(self.creator, self.ids, context, out);
@@ -320,7 +304,7 @@ fn is_valid_id(id: u32) -> bool {
     id != 0 && id != u32::MAX
 }
 
-fn write_start(creator: TaskIds, TaskIds { pid, tid }: TaskIds, context: &FamilyContext, out: &mut Out<'_>) {
+fn write_start(creator: TaskIds, TaskIds { pid, tid }: TaskIds, context: &Context, out: &mut Out<'_>) {
     let Some(process) = context.tasks.get(pid) else { return };
     if pid == tid && context.groups.has(Group::PROCESS) {
         payload::write_process(hook::PROCESS_START, creator, pid, process, payload::STILL_ACTIVE, out);
@@ -331,7 +315,7 @@ fn write_start(creator: TaskIds, TaskIds { pid, tid }: TaskIds, context: &Family
 }
 
 /// Completes the program of an exec, if `/proc` was read too early or too late before.
-fn complete_program(event: &SampleEvent<'_>, context: &mut FamilyContext) {
+fn complete_program(event: &SampleEvent<'_>, context: &mut Context) {
     let pid = event.sample.pid;
     let Some(process) = context.tasks.get_mut(pid) else { return };
     let program = &process.program;
@@ -355,7 +339,7 @@ fn on_rename(
     renamer: TaskIds,
     TaskIds { pid, tid }: TaskIds,
     name: &[u8],
-    context: &mut FamilyContext,
+    context: &mut Context,
     out: &mut Out<'_>,
 ) {
     if let Some(process) = context.tasks.get_mut(pid) {

@@ -18,7 +18,7 @@
 use traceweir_format::kernel::{PayloadLayout, RepeatedValues, hook};
 use traceweir_format::put_kernel_event;
 
-use super::{EventFamily, FamilyContext, FamilyRow, Rundown};
+use super::{Context, EventFamily, Row, Rundown};
 use crate::counter::Counter;
 use crate::groups::Group;
 use crate::out::Out;
@@ -50,21 +50,15 @@ const PRIORITY_SHIFT: u32 = 3;
 const TIMER: (u32, &str) = (0, "Timer");
 
 /// Builds the row of the profile source at an index.
-const fn counter_row(index: usize) -> FamilyRow<ProfileFamily> {
+const fn counter_row(index: usize) -> Row<ProfileFamily> {
     let source = PerfSource::Counter(index);
-    FamilyRow::new(
-        source,
-        &[Group::PMC_PROFILE],
-        &[hook::PMC_PROFILE],
-        SampleParts::IP,
-        |_, event, _, out| {
-            write_counter_sample(event, out);
-        },
-    )
+    Row::new(source, &[Group::PMC_PROFILE], &[hook::PMC_PROFILE], SampleParts::IP, |_, event, _, out| {
+        write_counter_sample(event, out);
+    })
 }
 
-static ROWS: &[FamilyRow<ProfileFamily>] = &[
-    FamilyRow::new(
+static ROWS: &[Row<ProfileFamily>] = &[
+    Row::new(
         PerfSource::Profile,
         &[Group::PROFILE],
         &[hook::SAMPLED_PROFILE],
@@ -83,12 +77,12 @@ static ROWS: &[FamilyRow<ProfileFamily>] = &[
 ];
 
 impl EventFamily for ProfileFamily {
-    fn rows() -> &'static [FamilyRow<Self>] {
+    fn rows() -> &'static [Row<Self>] {
         ROWS
     }
 
     /// Writes the start or the end of all sources.
-    fn run_down(&mut self, when: Rundown, context: &mut FamilyContext, out: &mut Out<'_>) {
+    fn run_down(&mut self, when: Rundown, context: &mut Context, out: &mut Out<'_>) {
         let hook = match when {
             Rundown::Start => {
                 *self = Self::new(context);
@@ -103,7 +97,7 @@ impl EventFamily for ProfileFamily {
     }
 
     /// Writes the sources that start, end or have a new interval.
-    fn on_settings_change(&mut self, context: &mut FamilyContext, out: &mut Out<'_>) {
+    fn on_settings_change(&mut self, context: &mut Context, out: &mut Out<'_>) {
         let now = Self::new(context);
         for before in &self.sources {
             match now.sources.iter().find(|source| source.id == before.id) {
@@ -128,7 +122,7 @@ impl EventFamily for ProfileFamily {
 
 impl ProfileFamily {
     /// Returns the sources and counters that the settings select.
-    fn new(context: &FamilyContext) -> Self {
+    fn new(context: &Context) -> Self {
         let (settings, groups) = (&context.settings, &context.groups);
         let (id, name) = TIMER;
         let timer = Counter { id, name: name.to_owned(), interval: settings.interval };
@@ -143,7 +137,7 @@ impl ProfileFamily {
     }
 }
 
-fn write_sample(event: &SampleEvent<'_>, context: &FamilyContext, out: &mut Out<'_>) {
+fn write_sample(event: &SampleEvent<'_>, context: &Context, out: &mut Out<'_>) {
     let (sample, activity) = (event.sample, &context.activity);
     let mut flags = activity.running_priority(sample.cpu, sample.tid) << PRIORITY_SHIFT;
     flags |= if activity.is_in_softirq(sample.cpu) { IN_DPC } else { 0 };
@@ -215,7 +209,7 @@ mod tests {
 
     #[test]
     fn payloads_have_the_documented_layout() {
-        let (mut profile, mut context) = (ProfileFamily::default(), FamilyContext::default());
+        let (mut profile, mut context) = (ProfileFamily::default(), Context::default());
         let sample = PerfSample { cpu: 1, tid: 0x0A11, ip: 0xFFFF_8000_0000_1234, ..PerfSample::default() };
         context.activity.set_running(1, 0x0A11, 9);
         context.groups = Groups::new(&[Group::PROFILE, Group::PMC_PROFILE]);

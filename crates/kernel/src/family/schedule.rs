@@ -27,7 +27,7 @@
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
 
-use super::{EventFamily, FamilyContext, FamilyRow};
+use super::{Context, EventFamily, Row};
 use crate::groups::Group;
 use crate::out::Out;
 use crate::per_thread::PerThread;
@@ -65,29 +65,29 @@ const READY_FROM_DPC: u8 = 1;
 /// The reason of a ready event: the wait of the thread is over.
 const ADJUST_UNWAIT: u8 = 1;
 
-static ROWS: &[FamilyRow<ScheduleFamily>] = &[
-    FamilyRow::tracepoint(
+static ROWS: &[Row<ScheduleFamily>] = &[
+    Row::tracepoint(
         ("sched", "sched_switch"),
         &[Group::CSWITCH],
         &[hook::CONTEXT_SWITCH],
         &["prev_pid", "prev_prio", "prev_state", "next_pid", "next_prio"],
         ScheduleFamily::on_switch,
     ),
-    FamilyRow::tracepoint(
+    Row::tracepoint(
         ("sched", "sched_waking"),
         &[Group::DISPATCHER],
         &[hook::READY_THREAD],
         WOKEN_FIELDS,
         |schedule, event, _, out| schedule.write_ready(event, ADJUST_UNWAIT, out),
     ),
-    FamilyRow::tracepoint(
+    Row::tracepoint(
         ("sched", "sched_wakeup_new"),
         &[Group::DISPATCHER],
         &[hook::READY_THREAD],
         WOKEN_FIELDS,
         |schedule, event, _, out| schedule.write_ready(event, 0, out),
     ),
-    FamilyRow::tracepoint(
+    Row::tracepoint(
         ("sched", "sched_pi_setprio"),
         &[Group::PRIORITY],
         &[hook::SET_PRIORITY],
@@ -97,13 +97,13 @@ static ROWS: &[FamilyRow<ScheduleFamily>] = &[
 ];
 
 impl EventFamily for ScheduleFamily {
-    fn rows() -> &'static [FamilyRow<Self>] {
+    fn rows() -> &'static [Row<Self>] {
         ROWS
     }
 
     /// Writes context switches of single threads. They have no tracepoint, and their records do not
     /// name the other thread.
-    fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
+    fn on_sideband(&mut self, record: &SidebandRecord<'_>, context: &mut Context, out: &mut Out<'_>) {
         let Sideband::Switch { is_out, is_preempted } = record.body else { return };
         if !context.groups.has(Group::CSWITCH) {
             return;
@@ -131,7 +131,7 @@ impl EventFamily for ScheduleFamily {
 }
 
 impl ScheduleFamily {
-    fn on_switch(&mut self, event: &SampleEvent<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
+    fn on_switch(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         let (new, old) = (event.u32(NEXT_PID_FIELD), event.u32(PREV_PID_FIELD));
         let new_priority = thread_priority(new, event.number(NEXT_PRIO_FIELD));
         let old_priority = thread_priority(old, event.number(PREV_PRIO_FIELD));
@@ -240,7 +240,7 @@ mod tests {
 
     #[test]
     fn payloads_have_the_documented_layout() {
-        let (mut schedule, mut context) = (ScheduleFamily::default(), FamilyContext::default());
+        let (mut schedule, mut context) = (ScheduleFamily::default(), Context::default());
         context.groups = Groups::new(&[Group::CSWITCH]);
         let write = |out: &mut Out<'_>| {
             let mut run = |name: &str, time, numbers: &[u64]| {

@@ -16,7 +16,7 @@ mod names;
 use traceweir_format::kernel::{PayloadLayout, hook};
 use traceweir_format::put_kernel_event;
 
-use super::{EventFamily, FamilyContext, FamilyRow};
+use super::{Context, EventFamily, Row};
 use crate::groups::Group;
 use crate::kallsyms;
 use crate::out::Out;
@@ -39,15 +39,15 @@ const ENTRY_PREFIX: &str = "__arm64_sys_";
 const ENTER_LAYOUT: PayloadLayout = PayloadLayout::new(hook::SYSCALL_ENTER, 2);
 const EXIT_LAYOUT: PayloadLayout = PayloadLayout::new(hook::SYSCALL_EXIT, 2);
 
-static ROWS: &[FamilyRow<SystemCallFamily>] = &[
-    FamilyRow::tracepoint(
+static ROWS: &[Row<SystemCallFamily>] = &[
+    Row::tracepoint(
         ("raw_syscalls", "sys_enter"),
         &[Group::SYSTEMCALL],
         &[hook::SYSCALL_ENTER],
         &["id"],
         SystemCallFamily::on_enter,
     ),
-    FamilyRow::tracepoint(
+    Row::tracepoint(
         ("raw_syscalls", "sys_exit"),
         &[Group::SYSTEMCALL],
         &[hook::SYSCALL_EXIT],
@@ -62,12 +62,12 @@ pub(crate) fn is_entry_function(name: &str) -> bool {
 }
 
 impl EventFamily for SystemCallFamily {
-    fn rows() -> &'static [FamilyRow<Self>] {
+    fn rows() -> &'static [Row<Self>] {
         ROWS
     }
 
     /// Finds the entry functions when their group is enabled first.
-    fn on_settings_change(&mut self, context: &mut FamilyContext, _: &mut Out<'_>) {
+    fn on_settings_change(&mut self, context: &mut Context, _: &mut Out<'_>) {
         if context.groups.has(Group::SYSTEMCALL) && self.entries.is_empty() {
             self.entries = find_entry_addresses(kallsyms::find_address);
         }
@@ -75,7 +75,7 @@ impl EventFamily for SystemCallFamily {
 }
 
 impl SystemCallFamily {
-    fn on_enter(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, out: &mut Out<'_>) {
+    fn on_enter(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         let number = usize::try_from(event.number(0)).unwrap_or(usize::MAX);
         let address = self.entries.get(number).copied().unwrap_or(0);
         let mut payload = out.new_payload();
@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn payloads_have_the_documented_layout() {
         let mut calls = SystemCallFamily { entries: vec![0, 0xFFFF_8000_0000_1234] };
-        let mut context = FamilyContext::default();
+        let mut context = Context::default();
         let write = |out: &mut Out<'_>| {
             let mut run = |name: &str, number: i64| {
                 let numbers = [number.cast_unsigned()];

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use traceweir_format::Record;
 
-use super::{EventFamily, FamilyContext};
+use super::{Context, EventFamily};
 use crate::clock::NanosecondClock;
 use crate::out::{Out, RecordQueue};
 use crate::record::PerfSample;
@@ -48,7 +48,7 @@ pub(crate) fn to_hex(bytes: &[u8]) -> String {
 /// Passes a sample with tracepoint fields to the handler of the row with a name.
 pub(crate) fn run_row<F: EventFamily>(
     family: &mut F,
-    context: &mut FamilyContext,
+    context: &mut Context,
     name: &str,
     sample: PerfSample<'_>,
     fields: &[&[u8]],
@@ -68,7 +68,7 @@ pub(crate) fn run_row<F: EventFamily>(
 /// Like [`run_row`], for fields that are numbers.
 pub(crate) fn run_row_with_numbers<F: EventFamily>(
     family: &mut F,
-    context: &mut FamilyContext,
+    context: &mut Context,
     name: &str,
     sample: PerfSample<'_>,
     numbers: &[u64],

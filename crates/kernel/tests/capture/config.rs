@@ -1,6 +1,6 @@
 //! System configuration events, compared with what the machine itself reports.
 
-use traceweir_format::kernel::hook;
+use traceweir_format::kernel::hook::CONFIG_NETWORK;
 use traceweir_format::spec::event::class;
 use traceweir_kernel::{CaptureSettings, Group, Groups};
 
@@ -47,7 +47,7 @@ fn session_contains_the_system_configuration() {
         assert_eq!(names, expected);
         let first = events.iter().find(|event| event.class == class::CONFIG).expect("the record is valid");
         let first = (first.hook, first.number("TcpTimedWaitDelay"));
-        assert_eq!(first, (Some(hook::CONFIG_NETWORK), 60), "the first configuration event");
+        assert_eq!(first, (Some(CONFIG_NETWORK), 60), "the first configuration event");
         let find_sys_config_ex = |opcode| {
             events.iter().find(|event| event.class == class::SYS_CONFIG_EX && event.opcode == opcode).unwrap()
         };

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use traceweir_format::kernel::hook;
+use traceweir_format::kernel::hook::IMAGE_DC_START;
 use traceweir_format::spec::event::class;
 use traceweir_kernel::{CaptureSettings, Group, Groups};
 
@@ -302,7 +302,7 @@ fn rundowns_contain_the_images_of_running_programs() {
         assert_eq!(program.number("DefaultBase"), 0x40_0000);
         let first =
             events.iter().find(|event| event.is_image(RUNDOWN_START) && event.number("ProcessId") != 0);
-        assert!(first.is_some_and(|event| event.hook == Some(hook::IMAGE_DC_START)));
+        assert!(first.is_some_and(|event| event.hook == Some(IMAGE_DC_START)));
     });
 }
 

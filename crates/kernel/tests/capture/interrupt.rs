@@ -4,7 +4,7 @@
 use std::fs;
 use std::time::Duration;
 
-use traceweir_format::kernel::hook;
+use traceweir_format::kernel::hook::{DPC, ISR, TIMER_DPC};
 use traceweir_kernel::Group;
 
 use crate::again::again;
@@ -72,7 +72,7 @@ fn deferred_calls_match_the_kernel_counts() {
         let Some(GroupCapture { events, min_events, max_events }) = capture_group(Group::DPC, count) else {
             return;
         };
-        let all = select_hooks(&events, &[hook::DPC, hook::TIMER_DPC]);
+        let all = select_hooks(&events, &[DPC, TIMER_DPC]);
         assert_plausible_times(&all);
         let event_count = all.len() as u64;
         assert!(
@@ -96,7 +96,7 @@ fn timers_are_distinguished_from_other_deferred_calls() {
         let Some(GroupCapture { events, min_events, max_events }) = capture_group(Group::DPC, count) else {
             return;
         };
-        let event_count = select_hooks(&events, &[hook::TIMER_DPC]).len() as u64;
+        let event_count = select_hooks(&events, &[TIMER_DPC]).len() as u64;
         assert!(
             min_events <= event_count && event_count <= max_events,
             "{event_count} events, expected {min_events} to {max_events}"
@@ -113,7 +113,7 @@ fn device_interrupts_match_the_kernel_counts() {
         else {
             return;
         };
-        let all = select_hooks(&events, &[hook::ISR]);
+        let all = select_hooks(&events, &[ISR]);
         assert_plausible_times(&all);
         // Several handlers may share an interrupt.
         assert!(min_events <= all.len() as u64, "{min_events} ≤ {}", all.len());
@@ -138,7 +138,7 @@ fn clock_interrupts_are_recorded_if_selected() {
         else {
             return;
         };
-        let all = select_hooks(&events, &[hook::ISR]);
+        let all = select_hooks(&events, &[ISR]);
         if !support::skip::can(
             !all.is_empty() || min_events == 0,
             "kernel events",

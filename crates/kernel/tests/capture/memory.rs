@@ -4,7 +4,9 @@
 use std::io::Write;
 use std::os::fd::AsRawFd;
 
-use traceweir_format::kernel::hook;
+use traceweir_format::kernel::hook::{
+    COPY_ON_WRITE, DEMAND_ZERO_FAULT, HARD_FAULT, VIRTUAL_ALLOC, VIRTUAL_FREE,
+};
 use traceweir_kernel::Group;
 
 use crate::again::again;
@@ -44,10 +46,10 @@ fn fresh_page_faults_once_and_again_on_the_first_write() {
         let pages = |memory: &FreshMemory| -> Vec<u64> {
             (0..PAGES as u64).map(|page| memory.start + page * PAGE_BYTES as u64).collect()
         };
-        assert_eq!(find_faults(&events, hook::DEMAND_ZERO_FAULT, &written), pages(&written));
-        assert_eq!(find_faults(&events, hook::COPY_ON_WRITE, &written), [0; 0]);
-        assert_eq!(find_faults(&events, hook::DEMAND_ZERO_FAULT, &read), pages(&read));
-        assert_eq!(find_faults(&events, hook::COPY_ON_WRITE, &read), pages(&read), "of the zero page");
+        assert_eq!(find_faults(&events, DEMAND_ZERO_FAULT, &written), pages(&written));
+        assert_eq!(find_faults(&events, COPY_ON_WRITE, &written), [0; 0]);
+        assert_eq!(find_faults(&events, DEMAND_ZERO_FAULT, &read), pages(&read));
+        assert_eq!(find_faults(&events, COPY_ON_WRITE, &read), pages(&read), "of the zero page");
     });
 }
 
@@ -94,7 +96,7 @@ fn faults_that_require_disk_access_are_hard_faults() {
         if !skip::can(hard > 0, "kernel events", "the files here are in memory") {
             return;
         }
-        let all = select_hooks(&events, &[hook::HARD_FAULT]);
+        let all = select_hooks(&events, &[HARD_FAULT]);
         let own_faults: Vec<&&CapturedEvent> =
             all.iter().filter(|event| mapped.contains(event.fields().number("VirtualAddress"))).collect();
         assert_eq!(own_faults.len(), hard);
@@ -127,7 +129,7 @@ fn mapping_and_unmapping_are_recorded_as_alloc_and_free() {
             all.map(|fields| ["BaseAddress", "RegionSize", "Flags"].map(|name| fields.number(name)).into())
                 .collect()
         };
-        assert_eq!(recorded(hook::VIRTUAL_ALLOC), [(range.0, range.1, MEM_RESERVE | MEM_COMMIT)]);
-        assert_eq!(recorded(hook::VIRTUAL_FREE), [(range.0, range.1, MEM_RELEASE)]);
+        assert_eq!(recorded(VIRTUAL_ALLOC), [(range.0, range.1, MEM_RESERVE | MEM_COMMIT)]);
+        assert_eq!(recorded(VIRTUAL_FREE), [(range.0, range.1, MEM_RELEASE)]);
     });
 }

@@ -9,7 +9,10 @@ use std::sync::Mutex;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use traceweir_format::header::Record;
-use traceweir_format::kernel::hook;
+use traceweir_format::kernel::hook::{
+    PROCESS_COUNTERS_RUNDOWN, PROCESS_DC_END, PROCESS_DC_START, PROCESS_DEFUNCT, PROCESS_END, PROCESS_START,
+    THREAD_DC_END, THREAD_DC_START, THREAD_END, THREAD_SET_NAME, THREAD_START,
+};
 use traceweir_format::spec::event::class;
 use traceweir_kernel::{Capture, CaptureSettings, Control, Group, Groups};
 
@@ -77,11 +80,8 @@ fn take_events(capture: &mut Capture, events: &mut Vec<CapturedEvent>) {
         capture.pop_into(0, &mut bytes);
         let record = Record::parse(&bytes, 0).expect("the record is valid");
         let hook = record.hook().unwrap_or(0);
-        let has_ids = matches!(
-            hook,
-            hook::PROCESS_START | hook::PROCESS_END | hook::THREAD_START
-                ..=hook::THREAD_DC_END | hook::THREAD_SET_NAME
-        );
+        let has_ids =
+            matches!(hook, PROCESS_START | PROCESS_END | THREAD_START..=THREAD_DC_END | THREAD_SET_NAME);
         let header_ids = if has_ids { (record.process_id(), record.thread_id()) } else { (0, 0) };
         let fields = if next.is_stack { Fields::default() } else { decode(&record) };
         events.push(CapturedEvent { raw: next.raw, hook, is_stack: next.is_stack, header_ids, fields });
@@ -133,15 +133,15 @@ fn run_shell(script: &str) -> (u32, std::process::ExitStatus) {
 /// Returns the process and thread events of a process.
 fn select_process_events(events: &[CapturedEvent], pid: u32) -> Vec<&CapturedEvent> {
     let hooks = [
-        hook::PROCESS_START,
-        hook::PROCESS_END,
-        hook::PROCESS_DC_START,
-        hook::PROCESS_DC_END,
-        hook::THREAD_START,
-        hook::THREAD_END,
-        hook::THREAD_DC_START,
-        hook::THREAD_DC_END,
-        hook::THREAD_SET_NAME,
+        PROCESS_START,
+        PROCESS_END,
+        PROCESS_DC_START,
+        PROCESS_DC_END,
+        THREAD_START,
+        THREAD_END,
+        THREAD_DC_START,
+        THREAD_DC_END,
+        THREAD_SET_NAME,
     ];
     events.iter().filter(|event| hooks.contains(&event.hook) && event.pid() == pid).collect()
 }
@@ -161,14 +161,14 @@ fn fork_exec_and_kill_are_recorded_in_order() {
         assert_eq!(
             hooks,
             [
-                hook::PROCESS_START,
-                hook::THREAD_START,
-                hook::THREAD_END,
-                hook::PROCESS_END,
-                hook::PROCESS_START,
-                hook::THREAD_START,
-                hook::THREAD_END,
-                hook::PROCESS_END
+                PROCESS_START,
+                THREAD_START,
+                THREAD_END,
+                PROCESS_END,
+                PROCESS_START,
+                THREAD_START,
+                THREAD_END,
+                PROCESS_END
             ]
         );
         let times: BTreeSet<u64> = own[2..6].iter().map(|event| event.raw).collect();
@@ -197,13 +197,13 @@ fn fork_exec_and_kill_are_recorded_in_order() {
         // Its children: two that were only forked, and one that has executed a program.
         let started: Vec<&CapturedEvent> = events
             .iter()
-            .filter(|event| event.hook == hook::PROCESS_START && event.number("ParentId") == i64::from(pid))
+            .filter(|event| event.hook == PROCESS_START && event.number("ParentId") == i64::from(pid))
             .collect();
         let children: Vec<u32> = started.iter().map(|event| event.pid()).collect();
         let forked = |child: u32| -> Vec<i32> {
             events
                 .iter()
-                .filter(|event| event.is_event_of(hook::PROCESS_END, child))
+                .filter(|event| event.is_event_of(PROCESS_END, child))
                 .map(CapturedEvent::status)
                 .collect()
         };
@@ -246,19 +246,17 @@ fn threads_are_recorded_with_their_names_and_ends() {
             let name = format!("worker-{index}");
             let named: Vec<&&CapturedEvent> = own
                 .iter()
-                .filter(|event| event.hook == hook::THREAD_SET_NAME && event.text("ThreadName") == name)
+                .filter(|event| event.hook == THREAD_SET_NAME && event.text("ThreadName") == name)
                 .collect();
             assert_eq!(named.len(), 1, "{name}");
             let tid = named[0].number("ThreadId") as u32;
             assert_eq!(named[0].header_ids, (pid, tid));
             workers.insert(tid);
-            let lifetime: Vec<&&CapturedEvent> = own
-                .iter()
-                .filter(|event| event.hook != hook::THREAD_SET_NAME && event.is_thread(tid))
-                .collect();
+            let lifetime: Vec<&&CapturedEvent> =
+                own.iter().filter(|event| event.hook != THREAD_SET_NAME && event.is_thread(tid)).collect();
             assert_eq!(
                 lifetime.iter().map(|event| event.hook).collect::<Vec<_>>(),
-                [hook::THREAD_START, hook::THREAD_END]
+                [THREAD_START, THREAD_END]
             );
             assert_ne!(lifetime[0].text("ThreadName"), name, "a new thread has its creator's name");
             assert_eq!(lifetime[1].text("ThreadName"), name);
@@ -268,7 +266,7 @@ fn threads_are_recorded_with_their_names_and_ends() {
         assert_eq!(workers.len(), THREADS as usize);
         // The process ends once, after all of its threads.
         let last = own.last().unwrap();
-        assert!(last.is_event_of(hook::PROCESS_END, pid) && last.status() == 0);
+        assert!(last.is_event_of(PROCESS_END, pid) && last.status() == 0);
     });
 }
 
@@ -337,32 +335,30 @@ fn rundowns_contain_all_processes_and_threads() {
         let missing = |expected: &BTreeSet<u32>, recorded: BTreeSet<u32>| {
             expected.difference(&recorded).copied().collect::<Vec<u32>>()
         };
-        assert_eq!(missing(&both(&processes, &processes_end), recorded(hook::PROCESS_DC_START)), []);
-        assert_eq!(missing(&both(&threads, &threads_end), recorded(hook::THREAD_DC_START)), []);
-        assert_eq!(missing(&processes_end, recorded(hook::PROCESS_DC_END)), []);
-        assert_eq!(missing(&threads_end, recorded(hook::THREAD_DC_END)), []);
+        assert_eq!(missing(&both(&processes, &processes_end), recorded(PROCESS_DC_START)), []);
+        assert_eq!(missing(&both(&threads, &threads_end), recorded(THREAD_DC_START)), []);
+        assert_eq!(missing(&processes_end, recorded(PROCESS_DC_END)), []);
+        assert_eq!(missing(&threads_end, recorded(THREAD_DC_END)), []);
         // `/proc` does not list the idle threads.
-        assert!(
-            recorded(hook::PROCESS_DC_START).contains(&0) && recorded(hook::THREAD_DC_START).contains(&0)
-        );
+        assert!(recorded(PROCESS_DC_START).contains(&0) && recorded(THREAD_DC_START).contains(&0));
         let own_pid = std::process::id();
-        let own = events.iter().find(|event| event.is_event_of(hook::PROCESS_DC_START, own_pid)).unwrap();
+        let own = events.iter().find(|event| event.is_event_of(PROCESS_DC_START, own_pid)).unwrap();
         assert_eq!(own.number("ParentId") as u32, std::os::unix::process::parent_id());
         assert_eq!(own.status(), STILL_ACTIVE);
         let ticks = std::fs::read_to_string("/proc/self/stat").unwrap();
         let ticks = traceweir_format::linux::ticks_in(ticks.as_bytes()).unwrap();
         assert_eq!(own.number("UniqueProcessKey") >> 16 & 0xFFFF_FFFF, (ticks & 0xFFFF_FFFF) as i64);
         if std::fs::read_to_string("/proc/2/comm").is_ok_and(|name| name == "kthreadd\n") {
-            let own = events.iter().find(|event| event.is_event_of(hook::PROCESS_DC_START, 2)).unwrap();
+            let own = events.iter().find(|event| event.is_event_of(PROCESS_DC_START, 2)).unwrap();
             assert_eq!((own.text("ImageFileName"), own.text("CommandLine")), ("kthreadd", ""));
             assert_eq!(own.text("UserSID"), "S-1-22-1-0");
             assert!(
-                !events.iter().any(|event| event.is_event_of(hook::PROCESS_COUNTERS_RUNDOWN, 2)),
+                !events.iter().any(|event| event.is_event_of(PROCESS_COUNTERS_RUNDOWN, 2)),
                 "a kernel thread has no user memory"
             );
         }
         let counters =
-            events.iter().find(|event| event.is_event_of(hook::PROCESS_COUNTERS_RUNDOWN, own_pid)).unwrap();
+            events.iter().find(|event| event.is_event_of(PROCESS_COUNTERS_RUNDOWN, own_pid)).unwrap();
         assert!(counters.number("PageFaultCount") > 0 && counters.number("HandleCount") > 2);
         let [peak, now] = ["PeakWorkingSetSize", "WorkingSetSize"].map(|name| counters.number(name));
         assert!(peak >= now && now > 1 << 20 && counters.number("PrivatePageCount") > 0);
@@ -378,7 +374,7 @@ fn many_forks_lose_no_events_and_leave_no_processes() {
         assert!(status.success());
         let started: Vec<u32> = events
             .iter()
-            .filter(|event| event.hook == hook::PROCESS_START && event.number("ParentId") == i64::from(pid))
+            .filter(|event| event.hook == PROCESS_START && event.number("ParentId") == i64::from(pid))
             .map(CapturedEvent::pid)
             .collect();
         assert_eq!(started.len(), FORKS);
@@ -386,14 +382,14 @@ fn many_forks_lose_no_events_and_leave_no_processes() {
         let mut ends: BTreeMap<i32, usize> = BTreeMap::new();
         for end in events
             .iter()
-            .filter(|event| event.hook == hook::PROCESS_END && event.number("ParentId") == i64::from(pid))
+            .filter(|event| event.hook == PROCESS_END && event.number("ParentId") == i64::from(pid))
         {
             *ends.entry(end.status()).or_default() += 1;
         }
         assert_eq!(ends, BTreeMap::from([(5, FORKS)]));
-        let remaining = events.iter().filter(|event| {
-            matches!(event.hook, hook::PROCESS_DC_END | hook::THREAD_DC_END | hook::PROCESS_DEFUNCT)
-        });
+        let remaining = events
+            .iter()
+            .filter(|event| matches!(event.hook, PROCESS_DC_END | THREAD_DC_END | PROCESS_DEFUNCT));
         assert_eq!(
             remaining.filter(|event| children.contains(&event.pid()) || event.pid() == pid).count(),
             0
@@ -414,21 +410,16 @@ fn process_that_starts_while_a_capture_begins_is_recorded_once() {
                 return;
             };
             let mut alive: BTreeSet<u32> = BTreeSet::new();
-            for event in events
-                .iter()
-                .filter(|event| matches!(event.hook, hook::PROCESS_START..=hook::PROCESS_DC_START))
+            for event in events.iter().filter(|event| matches!(event.hook, PROCESS_START..=PROCESS_DC_START))
             {
                 let pid = event.pid();
                 match event.hook {
-                    hook::PROCESS_END => assert!(alive.remove(&pid), "an end without a start: {event:?}"),
+                    PROCESS_END => assert!(alive.remove(&pid), "an end without a start: {event:?}"),
                     _ => assert!(alive.insert(pid), "{pid} starts twice: {event:?}"),
                 }
             }
-            let ends: BTreeSet<u32> = events
-                .iter()
-                .filter(|event| event.hook == hook::PROCESS_DC_END)
-                .map(CapturedEvent::pid)
-                .collect();
+            let ends: BTreeSet<u32> =
+                events.iter().filter(|event| event.hook == PROCESS_DC_END).map(CapturedEvent::pid).collect();
             assert!(alive.is_subset(&ends), "{:?}", alive.difference(&ends).collect::<Vec<_>>());
         }
     });
@@ -445,11 +436,8 @@ fn rundown_on_request_repeats_all_processes() {
         };
         let Some((events, ())) = capture(&settings(), work) else { return };
         let own_pid = std::process::id();
-        assert_eq!(
-            events.iter().filter(|event| event.is_event_of(hook::PROCESS_DC_START, own_pid)).count(),
-            2
-        );
-        assert_eq!(events.iter().filter(|event| event.is_event_of(hook::PROCESS_DC_END, own_pid)).count(), 1);
+        assert_eq!(events.iter().filter(|event| event.is_event_of(PROCESS_DC_START, own_pid)).count(), 2);
+        assert_eq!(events.iter().filter(|event| event.is_event_of(PROCESS_DC_END, own_pid)).count(), 1);
     });
 }
 
@@ -458,18 +446,18 @@ fn stacks_follow_starts_and_ends() {
     again(5, || {
         const FORKS: usize = 50;
         let mut settings = settings();
-        settings.stacks = vec![hook::PROCESS_START, hook::THREAD_START, hook::PROCESS_END, hook::THREAD_END];
+        settings.stacks = vec![PROCESS_START, THREAD_START, PROCESS_END, THREAD_END];
         let script = format!("i=0; while [ $i -lt {FORKS} ]; do (exit 5); i=$((i+1)); done");
         let Some((events, (pid, _))) = capture(&settings, |_| run_shell(&script)) else { return };
         let is_child = |event: &CapturedEvent| {
-            matches!(event.hook, hook::PROCESS_START | hook::PROCESS_END)
+            matches!(event.hook, PROCESS_START | PROCESS_END)
                 && !event.is_stack
                 && event.number("ParentId") == i64::from(pid)
         };
         let children: BTreeSet<u32> =
             events.iter().filter(|event| is_child(event)).map(CapturedEvent::pid).collect();
         assert_eq!(children.len(), FORKS);
-        for hook in [hook::PROCESS_START, hook::PROCESS_END, hook::THREAD_START, hook::THREAD_END] {
+        for hook in [PROCESS_START, PROCESS_END, THREAD_START, THREAD_END] {
             let pairs = events.windows(2).filter(|pair| {
                 pair[0].hook == hook && !pair[0].is_stack && children.contains(&pair[0].pid())
             });
@@ -479,8 +467,7 @@ fn stacks_follow_starts_and_ends() {
             });
             assert_eq!((count, with), (FORKS, FORKS), "{hook:x}");
         }
-        let ends =
-            events.iter().filter(|event| event.hook == hook::PROCESS_END && children.contains(&event.pid()));
+        let ends = events.iter().filter(|event| event.hook == PROCESS_END && children.contains(&event.pid()));
         assert!(ends.map(CapturedEvent::status).all(|status| status == 5));
     });
 }
@@ -526,7 +513,7 @@ fn capture_task_events(how: &str) -> Option<Vec<(u16, i32)>> {
     let (events, pid) = capture(&settings(), work)?;
     let own = select_process_events(&events, pid);
     let summaries = own.iter().map(|event| match event.hook {
-        hook::PROCESS_START | hook::PROCESS_END => (event.hook, event.status()),
+        PROCESS_START | PROCESS_END => (event.hook, event.status()),
         _ => (event.hook, i32::from(event.tid() == pid)),
     });
     Some(summaries.skip(6).collect())
@@ -536,10 +523,7 @@ fn capture_task_events(how: &str) -> Option<Vec<(u16, i32)>> {
 fn process_ends_with_its_last_thread() {
     again(5, || {
         let Some(recorded) = capture_task_events("outlive") else { return };
-        assert_eq!(
-            recorded,
-            [(hook::THREAD_START, 0), (hook::THREAD_END, 1), (hook::THREAD_END, 0), (hook::PROCESS_END, 6)]
-        );
+        assert_eq!(recorded, [(THREAD_START, 0), (THREAD_END, 1), (THREAD_END, 0), (PROCESS_END, 6)]);
     });
 }
 
@@ -549,18 +533,9 @@ fn thread_that_executes_a_program_becomes_the_first() {
         let Some(recorded) = capture_task_events("exec") else { return };
         // The first thread ends; then the program, and with it the other thread. The new program
         // has one thread, the first.
-        let exec = [
-            (hook::THREAD_END, 0),
-            (hook::PROCESS_END, 0),
-            (hook::PROCESS_START, STILL_ACTIVE),
-            (hook::THREAD_START, 1),
-        ];
-        let expected = [
-            &[(hook::THREAD_START, 0), (hook::THREAD_END, 1)][..],
-            &exec,
-            &[(hook::THREAD_END, 1), (hook::PROCESS_END, 8)],
-        ]
-        .concat();
+        let exec = [(THREAD_END, 0), (PROCESS_END, 0), (PROCESS_START, STILL_ACTIVE), (THREAD_START, 1)];
+        let expected =
+            [&[(THREAD_START, 0), (THREAD_END, 1)][..], &exec, &[(THREAD_END, 1), (PROCESS_END, 8)]].concat();
         assert_eq!(recorded, expected);
     });
 }
@@ -570,10 +545,7 @@ fn crash_is_recorded_with_its_signal() {
     again(5, || {
         let Some(recorded) = capture_task_events("crash") else { return };
         let (first, last) = (recorded.first(), recorded.last());
-        assert_eq!(
-            (recorded.len(), first, last),
-            (4, Some(&(hook::THREAD_START, 0)), Some(&(hook::PROCESS_END, -11)))
-        );
+        assert_eq!((recorded.len(), first, last), (4, Some(&(THREAD_START, 0)), Some(&(PROCESS_END, -11))));
     });
 }
 
@@ -598,7 +570,7 @@ fn process_in_another_namespace_is_recorded_with_its_id_there() {
         let Some((events, link)) = capture(&settings(), work) else { return };
         let ids = |command: &str| -> Vec<String> {
             let starts = events.iter().filter(|event| {
-                event.hook == hook::PROCESS_START && event.text("CommandLine").starts_with(command)
+                event.hook == PROCESS_START && event.text("CommandLine").starts_with(command)
             });
             starts.map(|event| event.text("ApplicationId").to_owned()).collect()
         };
@@ -629,7 +601,7 @@ fn programs_that_execute_others_at_once_are_distinguished() {
         };
         let Some((events, pid)) = capture(&settings(), work) else { return };
         let starts: Vec<&CapturedEvent> =
-            events.iter().filter(|event| event.is_event_of(hook::PROCESS_START, pid)).collect();
+            events.iter().filter(|event| event.is_event_of(PROCESS_START, pid)).collect();
         let path = script.to_str().unwrap();
         let lines: Vec<&str> = starts.iter().map(|event| event.text("CommandLine")).collect();
         assert_eq!(lines.len(), 3, "a fork and two programs: {lines:?}");
@@ -651,7 +623,7 @@ fn command_lines_of_short_programs_are_read_in_time() {
         let Some((events, (pid, _))) = capture(&settings(), |_| run_shell(&script)) else { return };
         let is_child = |event: &&CapturedEvent| event.number("ParentId") == i64::from(pid);
         let starts: Vec<&CapturedEvent> =
-            events.iter().filter(|event| event.hook == hook::PROCESS_START).filter(is_child).collect();
+            events.iter().filter(|event| event.hook == PROCESS_START).filter(is_child).collect();
         assert_eq!(starts.len(), 2 * RUNS, "a fork and an exec each");
         let lines: Vec<&str> = starts
             .iter()

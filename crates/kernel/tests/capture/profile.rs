@@ -4,7 +4,10 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use traceweir_format::kernel::hook;
+use traceweir_format::kernel::hook::{
+    CONTEXT_SWITCH, DPC, PMC_CONFIG, PMC_PROFILE, PROFILE_END, PROFILE_SET_INTERVAL, PROFILE_START,
+    READY_THREAD, SAMPLED_PROFILE, TIMER_DPC,
+};
 use traceweir_format::wire::u64_at;
 use traceweir_kernel::{CaptureSettings, Counter, Group, Groups};
 
@@ -41,7 +44,7 @@ fn tolerance(expected: f64) -> f64 {
 }
 
 fn count_samples(events: &[CapturedEvent], thread: u32) -> f64 {
-    let samples = select_hooks(events, &[hook::SAMPLED_PROFILE]);
+    let samples = select_hooks(events, &[SAMPLED_PROFILE]);
     let mine = samples.iter().filter(|event| event.fields().number("ThreadId") == u64::from(thread));
     f64::from(u32::try_from(mine.count()).unwrap())
 }
@@ -72,7 +75,7 @@ fn thread_is_sampled_in_proportion_to_its_run_time() {
         let counted = count_samples(&events, thread);
         assert!((counted - expected).abs() <= tolerance(expected), "{counted} samples in {expected} ms");
         let mut known = 0;
-        for sample in select_hooks(&events, &[hook::SAMPLED_PROFILE]) {
+        for sample in select_hooks(&events, &[SAMPLED_PROFILE]) {
             let fields = sample.fields();
             assert_eq!((fields.number("Count"), fields.number("Rank")), (1, 0));
             assert_ne!(fields.number("InstructionPointer"), 0);
@@ -84,7 +87,7 @@ fn thread_is_sampled_in_proportion_to_its_run_time() {
         }
         assert!(known > 0, "switches contain priorities");
         let recorded: Vec<(u16, String, u64)> =
-            select_hooks(&events, &[hook::PROFILE_START, hook::PROFILE_END, hook::PROFILE_SET_INTERVAL])
+            select_hooks(&events, &[PROFILE_START, PROFILE_END, PROFILE_SET_INTERVAL])
                 .iter()
                 .map(|event| {
                     (
@@ -95,9 +98,9 @@ fn thread_is_sampled_in_proportion_to_its_run_time() {
                 })
                 .collect();
         let timer = |hook| (hook, "Timer".to_owned(), 10_000);
-        assert_eq!(recorded, [timer(hook::PROFILE_START), timer(hook::PROFILE_END)]);
+        assert_eq!(recorded, [timer(PROFILE_START), timer(PROFILE_END)]);
         assert!(
-            select_hooks(&events, &[hook::PROFILE_START])
+            select_hooks(&events, &[PROFILE_START])
                 .iter()
                 .all(|event| event.is_system() && event.payload.len() == 24)
         );
@@ -128,7 +131,7 @@ fn changed_interval_is_recorded_and_applied() {
         let counted = count_samples(&events, thread);
         assert!((counted - expected).abs() <= tolerance(expected) + 4.0, "{counted} samples, not {expected}");
         let recorded: Vec<(u16, u64, u64)> =
-            select_hooks(&events, &[hook::PROFILE_START, hook::PROFILE_SET_INTERVAL, hook::PROFILE_END])
+            select_hooks(&events, &[PROFILE_START, PROFILE_SET_INTERVAL, PROFILE_END])
                 .iter()
                 .map(|event| {
                     (event.hook, event.fields().number("NewInterval"), event.fields().number("OldInterval"))
@@ -137,9 +140,9 @@ fn changed_interval_is_recorded_and_applied() {
         assert_eq!(
             recorded,
             [
-                (hook::PROFILE_START, 20_000, 20_000),
-                (hook::PROFILE_SET_INTERVAL, 5_000, 20_000),
-                (hook::PROFILE_END, 5_000, 5_000),
+                (PROFILE_START, 20_000, 20_000),
+                (PROFILE_SET_INTERVAL, 5_000, 20_000),
+                (PROFILE_END, 5_000, 5_000),
             ],
             "nothing more at the end, when nothing is sampled any more"
         );
@@ -171,13 +174,13 @@ fn samples_within_a_deferred_call_are_marked() {
         assert_eq!(capture.lost(), 0);
         // Sorted by processor and end; calls of one processor do not overlap. Other tests check the
         // shape of these many events.
-        let mut calls: Vec<(u16, u64, u64)> = select_hooks(&events, &[hook::DPC, hook::TIMER_DPC])
+        let mut calls: Vec<(u16, u64, u64)> = select_hooks(&events, &[DPC, TIMER_DPC])
             .iter()
             .map(|event| (event.cpu, event.raw, u64_at(&event.payload, 0)))
             .collect();
         calls.sort_unstable();
         let mut marked_samples = 0;
-        for sample in select_hooks(&events, &[hook::SAMPLED_PROFILE]) {
+        for sample in select_hooks(&events, &[SAMPLED_PROFILE]) {
             let fields = sample.fields();
             if fields.number("ThreadId") != thread {
                 continue;
@@ -208,12 +211,12 @@ fn counter_samples_after_each_interval() {
         let Some((events, capture)) = capture(&settings, || fresh.write()) else { return };
         assert_eq!(capture.lost(), 0);
         let samples: Vec<_> =
-            select_hooks(&events, &[hook::PMC_PROFILE]).iter().map(|event| event.fields()).collect();
+            select_hooks(&events, &[PMC_PROFILE]).iter().map(|event| event.fields()).collect();
         let mine: Vec<_> = samples.iter().filter(|fields| fields.number("ThreadId") == thread).collect();
         // This thread has few other faults, for the memory of the capture itself.
         assert!((PAGES..PAGES + 100).contains(&mine.len()), "{}", mine.len());
         assert!(mine.iter().all(|fields| fields.number("ProfileSource") == u64::from(PAGE_FAULTS)));
-        let starts = select_hooks(&events, &[hook::PROFILE_START]);
+        let starts = select_hooks(&events, &[PROFILE_START]);
         assert_eq!(starts.len(), 1);
         let start = starts[0].fields();
         assert_eq!(
@@ -231,8 +234,8 @@ fn counters_are_read_with_the_selected_events() {
                 counter(CONTEXT_SWITCHES, "ContextSwitches", 0),
                 counter(PAGE_FAULTS, "PageFaults", 0),
             ],
-            counted: vec![hook::CONTEXT_SWITCH],
-            stacks: vec![hook::CONTEXT_SWITCH],
+            counted: vec![CONTEXT_SWITCH],
+            stacks: vec![CONTEXT_SWITCH],
             ..settings_for(&[Group::CSWITCH, Group::DISPATCHER])
         };
         let work = || {
@@ -246,7 +249,7 @@ fn counters_are_read_with_the_selected_events() {
         let Some((events, capture)) = capture(&settings, work) else { return };
         assert_eq!(capture.lost(), 0);
         for cpu in 0..cpu_count() {
-            let switches: Vec<&CapturedEvent> = select_hooks(&events, &[hook::CONTEXT_SWITCH])
+            let switches: Vec<&CapturedEvent> = select_hooks(&events, &[CONTEXT_SWITCH])
                 .into_iter()
                 .filter(|event| event.cpu == cpu)
                 .collect();
@@ -268,9 +271,9 @@ fn counters_are_read_with_the_selected_events() {
             }
             assert!(switches.iter().all(|event| event.fields().number("OldThreadState") <= 5));
         }
-        assert!(select_hooks(&events, &[hook::READY_THREAD]).iter().all(|event| event.counters().is_empty()));
+        assert!(select_hooks(&events, &[READY_THREAD]).iter().all(|event| event.counters().is_empty()));
         assert!(events.iter().any(|event| event.is_stack), "stacks are recorded too");
-        let names = select_hooks(&events, &[hook::PMC_CONFIG]);
+        let names = select_hooks(&events, &[PMC_CONFIG]);
         assert_eq!(names[0].fields().texts("CounterName"), ["ContextSwitches", "PageFaults"]);
     });
 }
@@ -297,7 +300,7 @@ fn unknown_counter_is_missing_or_rejected() {
             assert_eq!(control.missing_events(), ["profile source no-such-event"]);
             let with_counters = CaptureSettings {
                 counters: vec![counter(0x1FFF, "no-such-event", 1)],
-                counted: vec![hook::CONTEXT_SWITCH],
+                counted: vec![CONTEXT_SWITCH],
                 ..settings_for(&[Group::CSWITCH])
             };
             let cycles = CaptureSettings {

@@ -5,7 +5,7 @@ use std::io::{Read, Write, pipe};
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
-use traceweir_format::kernel::hook;
+use traceweir_format::kernel::hook::{CONTEXT_SWITCH, READY_THREAD, SET_PRIORITY};
 use traceweir_kernel::{Group, now_ns};
 
 use crate::again::again;
@@ -22,13 +22,11 @@ const USER_REQUEST: u64 = 6;
 /// Returns the switches to and from a thread and its ready events, in time order.
 fn find_thread_events(events: &[CapturedEvent], thread: u32) -> Vec<&CapturedEvent> {
     let thread = u64::from(thread);
-    let mut all = select_hooks(events, &[hook::CONTEXT_SWITCH, hook::READY_THREAD]);
+    let mut all = select_hooks(events, &[CONTEXT_SWITCH, READY_THREAD]);
     all.retain(|event| {
         let fields = event.fields();
         match event.hook {
-            hook::CONTEXT_SWITCH => {
-                [fields.number("NewThreadId"), fields.number("OldThreadId")].contains(&thread)
-            }
+            CONTEXT_SWITCH => [fields.number("NewThreadId"), fields.number("OldThreadId")].contains(&thread),
             _ => fields.number("ThreadId") == thread,
         }
     });
@@ -61,14 +59,10 @@ fn sleeping_thread_is_switched_out_for_each_sleep() {
         let (mut sleeps, mut ready_at, mut away_at) = (0, None, None);
         let thread_events = find_thread_events(&events, thread);
         let first = thread_events.first().expect("the thread start is captured");
-        assert_eq!(
-            (first.hook, first.fields().number("AdjustReason")),
-            (hook::READY_THREAD, 0),
-            "no wait before"
-        );
+        assert_eq!((first.hook, first.fields().number("AdjustReason")), (READY_THREAD, 0), "no wait before");
         for event in &thread_events {
             let fields = event.fields();
-            if event.hook == hook::READY_THREAD {
+            if event.hook == READY_THREAD {
                 ready_at = Some(event.raw);
                 if away_at.is_some_and(|away| event.raw - away >= SLEEP.as_nanos() as u64) {
                     assert_eq!(fields.number("AdjustReason"), 1);
@@ -171,7 +165,7 @@ fn switches_on_one_processor_match_the_kernel_counts() {
         assert_eq!(capture.lost(), 0);
         let mut running: Option<u64> = None;
         let mut recorded = [(0, 0); 2];
-        for event in select_hooks(&events, &[hook::CONTEXT_SWITCH]).iter().filter(|event| event.cpu == 0) {
+        for event in select_hooks(&events, &[CONTEXT_SWITCH]).iter().filter(|event| event.cpu == 0) {
             let fields = event.fields();
             let (new, old) = (fields.number("NewThreadId"), fields.number("OldThreadId"));
             let is_mine = |thread| threads.iter().any(|counted| counted.thread == thread);
@@ -267,7 +261,7 @@ fn inherited_priority_is_recorded_when_it_begins_and_ends() {
         }
         let holder = u64::from(holder.into_inner());
         let recorded: Vec<_> =
-            select_hooks(&events, &[hook::SET_PRIORITY]).iter().map(|event| event.fields()).collect();
+            select_hooks(&events, &[SET_PRIORITY]).iter().map(|event| event.fields()).collect();
         let changes: Vec<(u64, u64)> = recorded
             .iter()
             .filter(|fields| fields.number("ThreadId") == holder)

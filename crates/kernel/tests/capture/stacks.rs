@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use traceweir_format::header::Record;
-use traceweir_format::kernel::hook;
+use traceweir_format::kernel::hook::{CONTEXT_SWITCH, STACK_WALK};
 use traceweir_kernel::{Capture, CaptureSettings, Group, Groups};
 
 use crate::again::again;
@@ -100,7 +100,7 @@ fn capture_stacks(settings: &CaptureSettings, child: &mut Child) -> Option<Vec<V
                 .collect();
             let is_ours =
                 words.get(1).is_some_and(|ids| *ids == u64::from(child.id()) << 32 | u64::from(child.id()));
-            if record.hook() == Some(hook::STACK_WALK)
+            if record.hook() == Some(STACK_WALK)
                 && is_ours
                 && words.get(2).is_some_and(|frame| frame >> 63 == 0)
             {
@@ -133,7 +133,7 @@ fn assert_stacks_contain(stacks: &[Vec<u64>], functions: &[u64]) {
 fn settings(stack_bytes: u32) -> CaptureSettings {
     CaptureSettings {
         groups: Groups::new(&[Group::CSWITCH]),
-        stacks: vec![hook::CONTEXT_SWITCH],
+        stacks: vec![CONTEXT_SWITCH],
         stack_bytes,
         ring_bytes: 8 << 20,
         ..CaptureSettings::default()

@@ -5,7 +5,9 @@
 
 use std::time::{Duration, Instant};
 
-use traceweir_format::kernel::hook;
+use traceweir_format::kernel::hook::{
+    CONTEXT_SWITCH, FILE_NAME, IMAGE_DC_START, KERNEL_BASE, PROCESS_DC_START, READY_THREAD, THREAD_DC_START,
+};
 use traceweir_format::wire::{u32_at, u64_at};
 use traceweir_kernel::{CaptureSettings, Group, Groups};
 
@@ -19,7 +21,7 @@ fn switches_between_two_threads_are_recorded() {
         const ROUNDS: usize = 200;
         let settings = CaptureSettings {
             groups: Groups::new(&[Group::CSWITCH, Group::DISPATCHER]),
-            stacks: vec![hook::CONTEXT_SWITCH],
+            stacks: vec![CONTEXT_SWITCH],
             ..CaptureSettings::default()
         };
         let send_back_and_forth = || {
@@ -40,20 +42,20 @@ fn switches_between_two_threads_are_recorded() {
         let begun = Instant::now();
         let Some((events, capture)) = capture(&settings, send_back_and_forth) else { return };
         assert!(begun.elapsed() < Duration::from_secs(30));
-        let switches = events.iter().filter(|event| event.hook == hook::CONTEXT_SWITCH).count();
-        let ready = events.iter().filter(|event| event.hook == hook::READY_THREAD).count();
+        let switches = events.iter().filter(|event| event.hook == CONTEXT_SWITCH).count();
+        let ready = events.iter().filter(|event| event.hook == READY_THREAD).count();
         assert!(switches >= ROUNDS && ready >= ROUNDS, "{switches} switches, {ready} ready");
         assert_eq!(capture.lost(), 0);
         let stacks = events.iter().filter(|event| event.is_stack).count();
         assert!(stacks >= ROUNDS, "{stacks} stacks");
         for pair in events.windows(2).filter(|pair| pair[0].cpu == pair[1].cpu) {
             assert!(
-                !pair[1].is_stack || pair[0].hook == hook::CONTEXT_SWITCH || pair[0].is_stack,
+                !pair[1].is_stack || pair[0].hook == CONTEXT_SWITCH || pair[0].is_stack,
                 "a stack follows its event"
             );
             assert!(pair[0].raw <= pair[1].raw + 100_000, "in time order");
         }
-        assert!(events.iter().all(|event| event.hook != hook::CONTEXT_SWITCH || event.payload.len() == 24));
+        assert!(events.iter().all(|event| event.hook != CONTEXT_SWITCH || event.payload.len() == 24));
     });
 }
 
@@ -87,34 +89,30 @@ fn rundown_is_written_once_when_its_groups_are_enabled() {
             select_hooks(&events, &[hook]).into_iter().filter(|event| is_own(event)).count()
         };
         assert_eq!(
-            count(hook::PROCESS_DC_START, &|event| event.fields().number("ProcessId") == u64::from(own)),
+            count(PROCESS_DC_START, &|event| event.fields().number("ProcessId") == u64::from(own)),
             1,
             "this process"
         );
         assert_eq!(
-            count(hook::THREAD_DC_START, &|event| u32_at(&event.payload, 4) == support::this_thread_id()),
+            count(THREAD_DC_START, &|event| u32_at(&event.payload, 4) == support::this_thread_id()),
             1,
             "this thread"
         );
-        let images: Vec<u64> = select_hooks(&events, &[hook::IMAGE_DC_START])
+        let images: Vec<u64> = select_hooks(&events, &[IMAGE_DC_START])
             .iter()
             .filter(|event| u32_at(&event.payload, 16) == own)
             .map(|event| u64_at(&event.payload, 0))
             .collect();
         let different: std::collections::BTreeSet<u64> = images.iter().copied().collect();
         assert!(!images.is_empty() && images.len() == different.len(), "each image once: {images:x?}");
-        assert_eq!(
-            count(hook::KERNEL_BASE, &|_| true),
-            2,
-            "the kernel, when images are enabled and at the end"
-        );
-        let names: Vec<String> = select_hooks(&events, &[hook::FILE_NAME])
+        assert_eq!(count(KERNEL_BASE, &|_| true), 2, "the kernel, when images are enabled and at the end");
+        let names: Vec<String> = select_hooks(&events, &[FILE_NAME])
             .iter()
             .map(|event| event.fields().text("FileName").to_owned())
             .collect();
         let own = std::env::current_exe().expect("the path is known").display().to_string();
         assert!(names.contains(&own), "{own} is open: {names:?}");
-        let keys: std::collections::BTreeSet<u64> = select_hooks(&events, &[hook::FILE_NAME])
+        let keys: std::collections::BTreeSet<u64> = select_hooks(&events, &[FILE_NAME])
             .iter()
             .map(|event| event.fields().number("FileObject"))
             .collect();
@@ -191,7 +189,7 @@ fn capture_without_tracefs() {
             let mut bytes = vec![0; next.length];
             capture.pop_into(0, &mut bytes);
             let record = traceweir_format::header::Record::parse(&bytes, 0).expect("the record is valid");
-            if record.hook() == Some(hook::CONTEXT_SWITCH) {
+            if record.hook() == Some(CONTEXT_SWITCH) {
                 return true;
             }
         }

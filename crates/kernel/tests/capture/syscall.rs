@@ -4,7 +4,7 @@
 use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use traceweir_format::kernel::hook;
+use traceweir_format::kernel::hook::{SYSCALL_ENTER, SYSCALL_EXIT};
 use traceweir_format::wire::u64_at;
 use traceweir_kernel::{CaptureSettings, Control, Group};
 
@@ -28,7 +28,7 @@ fn find_kernel_address(name: &str) -> u64 {
 fn system_calls_of_a_thread_are_counted_and_named() {
     again(5, || {
         let settings = CaptureSettings {
-            stacks: vec![hook::SYSCALL_ENTER, hook::SYSCALL_EXIT],
+            stacks: vec![SYSCALL_ENTER, SYSCALL_EXIT],
             ..settings_for(&[Group::SYSTEMCALL])
         };
         let work = |_: &Control, _: &mut dyn FnMut()| {
@@ -41,7 +41,7 @@ fn system_calls_of_a_thread_are_counted_and_named() {
         };
         let Some(events) = capture_without_loss(&settings, work) else { return };
         let thread = this_thread_id();
-        let enters = events_with_stack_of_thread(&events, hook::SYSCALL_ENTER, thread);
+        let enters = events_with_stack_of_thread(&events, SYSCALL_ENTER, thread);
         for name in ["__x64_sys_getppid", "__x64_sys_getpgid"] {
             let address = find_kernel_address(name);
             if address == 0 {
@@ -52,7 +52,7 @@ fn system_calls_of_a_thread_are_counted_and_named() {
                 enters.iter().filter(|event| event.fields().number("SysCallAddress") == address).count();
             assert_eq!(count, CALL_COUNT, "{name}");
         }
-        let exits = events_with_stack_of_thread(&events, hook::SYSCALL_EXIT, thread);
+        let exits = events_with_stack_of_thread(&events, SYSCALL_EXIT, thread);
         let returned = |value: i32| {
             let value = u64::from(value.cast_unsigned());
             exits.iter().filter(|event| event.fields().number("SysCallNtStatus") == value).count()
@@ -65,7 +65,7 @@ fn system_calls_of_a_thread_are_counted_and_named() {
             enters.len(),
             exits.len()
         );
-        for event in select_hooks(&events, &[hook::SYSCALL_ENTER, hook::SYSCALL_EXIT]) {
+        for event in select_hooks(&events, &[SYSCALL_ENTER, SYSCALL_EXIT]) {
             let _ = event.fields();
         }
     });
@@ -80,7 +80,7 @@ fn change_of_settings_neither_duplicates_nor_drops_events() {
             return;
         }
         let without_stacks = settings_for(&[Group::SYSTEMCALL]);
-        let with_stacks = CaptureSettings { stacks: vec![hook::SYSCALL_ENTER], ..without_stacks.clone() };
+        let with_stacks = CaptureSettings { stacks: vec![SYSCALL_ENTER], ..without_stacks.clone() };
         let mut calls = 0;
         let (is_over, is_changing) = (AtomicBool::new(false), AtomicBool::new(false));
         let work = |control: &Control, poll: &mut dyn FnMut()| {
@@ -113,9 +113,8 @@ fn change_of_settings_neither_duplicates_nor_drops_events() {
             });
         };
         let Some(events) = capture_without_loss(&without_stacks, work) else { return };
-        let is_call = |event: &&CapturedEvent| {
-            event.hook == hook::SYSCALL_ENTER && u64_at(&event.payload, 0) == address
-        };
+        let is_call =
+            |event: &&CapturedEvent| event.hook == SYSCALL_ENTER && u64_at(&event.payload, 0) == address;
         assert_eq!(events.iter().filter(is_call).count(), calls);
     });
 }

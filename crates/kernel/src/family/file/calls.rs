@@ -15,7 +15,7 @@ use super::open_files::ClosedFile;
 use super::payload::{self, Operation, UNKNOWN_OFFSET};
 use super::pending_calls::{Advance, CallEffect, PendingCall};
 use super::status::ntstatus;
-use crate::family::FamilyContext;
+use crate::family::Context;
 use crate::groups::Group;
 use crate::out::Out;
 use crate::spec::SampleEvent;
@@ -47,7 +47,7 @@ impl FileFamily {
     fn start_operation(
         &mut self,
         event: &SampleEvent<'_>,
-        context: &FamilyContext,
+        context: &Context,
         out: &mut Out<'_>,
         key: u64,
         write_start: impl FnOnce(Operation, &mut Out<'_>),
@@ -64,7 +64,7 @@ impl FileFamily {
     fn enter_operation(
         &mut self,
         event: &SampleEvent<'_>,
-        context: &FamilyContext,
+        context: &Context,
         out: &mut Out<'_>,
         descriptor: Option<u32>,
         write_start: impl FnOnce(Operation, &mut Out<'_>),
@@ -80,29 +80,24 @@ impl FileFamily {
         self.calls.insert(event.sample.tid, CallEffect::Nothing, [irp, 0]);
     }
 
-    pub(super) fn open(&mut self, event: &SampleEvent<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
+    pub(super) fn open(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         self.begin_open(event, context, out, Some(event.u32(FIRST_FIELD)));
     }
 
     /// Handles `openat2`, whose flags are in the memory of the program.
-    pub(super) fn openat2(
-        &mut self,
-        event: &SampleEvent<'_>,
-        context: &mut FamilyContext,
-        out: &mut Out<'_>,
-    ) {
+    pub(super) fn openat2(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         self.begin_open(event, context, out, None);
     }
 
     #[allow(clippy::cast_sign_loss)] // Flags are bits.
-    pub(super) fn creat(&mut self, event: &SampleEvent<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
+    pub(super) fn creat(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         self.begin_open(event, context, out, Some((libc::O_CREAT | libc::O_WRONLY | libc::O_TRUNC) as u32));
     }
 
     fn begin_open(
         &mut self,
         event: &SampleEvent<'_>,
-        context: &FamilyContext,
+        context: &Context,
         out: &mut Out<'_>,
         flags: Option<u32>,
     ) {
@@ -118,12 +113,7 @@ impl FileFamily {
     }
 
     /// Handles the probe, which reports the path of the open call that the thread is in.
-    pub(super) fn open_path(
-        &mut self,
-        event: &SampleEvent<'_>,
-        context: &mut FamilyContext,
-        out: &mut Out<'_>,
-    ) {
+    pub(super) fn open_path(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         let (calls, thread) = (&mut self.calls, event.sample.tid);
         calls.has_probe = true;
         let Some(PendingCall { effect: CallEffect::Open { key, flags, is_written, path }, irps: [irp, _] }) =
@@ -138,7 +128,7 @@ impl FileFamily {
         *path = Some(text.into());
     }
 
-    pub(super) fn close(&mut self, event: &SampleEvent<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
+    pub(super) fn close(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         self.enter(event, out);
         let closed =
             self.open_files.close_descriptor(event.sample.pid, event.u32(FIRST_FIELD), event.sample.time);
@@ -152,7 +142,7 @@ impl FileFamily {
     fn write_close(
         &mut self,
         event: &SampleEvent<'_>,
-        context: &FamilyContext,
+        context: &Context,
         closed: &ClosedFile,
         out: &mut Out<'_>,
     ) -> [u64; 2] {
@@ -167,7 +157,7 @@ impl FileFamily {
     fn close_implicitly(
         &mut self,
         event: &SampleEvent<'_>,
-        context: &FamilyContext,
+        context: &Context,
         descriptor: u32,
         out: &mut Out<'_>,
     ) {
@@ -178,12 +168,7 @@ impl FileFamily {
         }
     }
 
-    pub(super) fn close_range(
-        &mut self,
-        event: &SampleEvent<'_>,
-        context: &mut FamilyContext,
-        out: &mut Out<'_>,
-    ) {
+    pub(super) fn close_range(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         /// The descriptors are closed by the next exec, not now.
         const CLOSE_RANGE_CLOEXEC: u32 = 4;
         /// The descriptors of other processes are not affected.
@@ -203,20 +188,20 @@ impl FileFamily {
         }
     }
 
-    pub(super) fn dup(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, out: &mut Out<'_>) {
+    pub(super) fn dup(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         self.enter(event, out);
         self.enter_dup(event, false);
     }
 
     /// Handles `dup2` and `dup3`, which has flags.
-    pub(super) fn dup2(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, out: &mut Out<'_>) {
+    pub(super) fn dup2(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         self.enter(event, out);
         if event.u32(FIRST_FIELD) != event.u32(SECOND_FIELD) {
             self.enter_dup(event, event.u32(THIRD_FIELD) & CLOSES_ON_EXEC != 0);
         }
     }
 
-    pub(super) fn fcntl(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, out: &mut Out<'_>) {
+    pub(super) fn fcntl(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         self.enter(event, out);
         match i32::try_from(event.u32(SECOND_FIELD)) {
             Ok(libc::F_DUPFD) => self.enter_dup(event, false),
@@ -236,30 +221,24 @@ impl FileFamily {
         self.calls.insert(event.sample.tid, CallEffect::Dup { from, closes_on_exec }, [0, 0]);
     }
 
-    pub(super) fn seek(&mut self, event: &SampleEvent<'_>, _: &mut FamilyContext, out: &mut Out<'_>) {
+    pub(super) fn seek(&mut self, event: &SampleEvent<'_>, _: &mut Context, out: &mut Out<'_>) {
         self.enter(event, out);
         if let Some(key) = self.open_files.resolve_descriptor(event.sample.pid, event.u32(FIRST_FIELD)) {
             self.calls.insert(event.sample.tid, CallEffect::Seek { key }, [0, 0]);
         }
     }
 
-    pub(super) fn read(&mut self, event: &SampleEvent<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
+    pub(super) fn read(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         self.transfer(event, context, out, false);
     }
 
-    pub(super) fn write(&mut self, event: &SampleEvent<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
+    pub(super) fn write(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         self.transfer(event, context, out, true);
     }
 
     /// Handles a read or write. Fields: descriptor and, if the tracepoint has them, size and
     /// offset. Without an offset, and with −1, the call uses the position of the open file.
-    fn transfer(
-        &mut self,
-        event: &SampleEvent<'_>,
-        context: &FamilyContext,
-        out: &mut Out<'_>,
-        is_write: bool,
-    ) {
+    fn transfer(&mut self, event: &SampleEvent<'_>, context: &Context, out: &mut Out<'_>, is_write: bool) {
         self.enter(event, out);
         let offset =
             Some(event.u64(THIRD_FIELD)).filter(|offset| event.has(THIRD_FIELD) && *offset != UNKNOWN_OFFSET);
@@ -275,7 +254,7 @@ impl FileFamily {
     fn start_transfer(
         &mut self,
         event: &SampleEvent<'_>,
-        context: &FamilyContext,
+        context: &Context,
         out: &mut Out<'_>,
         end: TransferEnd,
         offset: Option<u64>,
@@ -294,7 +273,7 @@ impl FileFamily {
 
     /// Handles a copy between two descriptors. Fields: both descriptors, the size, and the
     /// addresses of both offsets in the program's memory.
-    pub(super) fn copy(&mut self, event: &SampleEvent<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
+    pub(super) fn copy(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         const OFFSETS: [usize; 2] = [3, 4];
         self.enter(event, out);
         let size = u32::try_from(event.u64(THIRD_FIELD)).unwrap_or(u32::MAX);
@@ -315,7 +294,7 @@ impl FileFamily {
         }
     }
 
-    pub(super) fn flush(&mut self, event: &SampleEvent<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
+    pub(super) fn flush(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         let start = |operation: Operation, out: &mut Out<'_>| {
             payload::write_simple(hook::FILE_FLUSH, operation, out);
         };
@@ -326,7 +305,7 @@ impl FileFamily {
     fn enter_info(
         &mut self,
         event: &SampleEvent<'_>,
-        context: &FamilyContext,
+        context: &Context,
         out: &mut Out<'_>,
         hook: u16,
         info_class: u32,
@@ -338,12 +317,7 @@ impl FileFamily {
         self.enter_operation(event, context, out, descriptor(event), start);
     }
 
-    pub(super) fn truncate(
-        &mut self,
-        event: &SampleEvent<'_>,
-        context: &mut FamilyContext,
-        out: &mut Out<'_>,
-    ) {
+    pub(super) fn truncate(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         const FILE_END_OF_FILE_INFORMATION: u32 = 20;
         self.enter_info(
             event,
@@ -355,12 +329,7 @@ impl FileFamily {
         );
     }
 
-    pub(super) fn allocate(
-        &mut self,
-        event: &SampleEvent<'_>,
-        context: &mut FamilyContext,
-        out: &mut Out<'_>,
-    ) {
+    pub(super) fn allocate(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         const FILE_ALLOCATION_INFORMATION: u32 = 19;
         self.enter_info(
             event,
@@ -373,37 +342,27 @@ impl FileFamily {
     }
 
     /// Handles changes of mode and times.
-    pub(super) fn set_basic(
-        &mut self,
-        event: &SampleEvent<'_>,
-        context: &mut FamilyContext,
-        out: &mut Out<'_>,
-    ) {
+    pub(super) fn set_basic(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         const FILE_BASIC_INFORMATION: u32 = 4;
         self.enter_info(event, context, out, hook::FILE_SET_INFO, FILE_BASIC_INFORMATION, 0);
     }
 
-    pub(super) fn query(&mut self, event: &SampleEvent<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
+    pub(super) fn query(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         const FILE_STAT_INFORMATION: u32 = 68;
         self.enter_info(event, context, out, hook::FILE_QUERY_INFO, FILE_STAT_INFORMATION, 0);
     }
 
-    pub(super) fn delete(&mut self, event: &SampleEvent<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
+    pub(super) fn delete(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         const FILE_DISPOSITION_INFORMATION: u32 = 13;
         self.enter_info(event, context, out, hook::FILE_DELETE, FILE_DISPOSITION_INFORMATION, 0);
     }
 
-    pub(super) fn rename(&mut self, event: &SampleEvent<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
+    pub(super) fn rename(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         const FILE_RENAME_INFORMATION: u32 = 10;
         self.enter_info(event, context, out, hook::FILE_RENAME, FILE_RENAME_INFORMATION, 0);
     }
 
-    pub(super) fn enumerate(
-        &mut self,
-        event: &SampleEvent<'_>,
-        context: &mut FamilyContext,
-        out: &mut Out<'_>,
-    ) {
+    pub(super) fn enumerate(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         let length = event.u32(SECOND_FIELD);
         let start = |operation: Operation, out: &mut Out<'_>| {
             payload::write_directory(operation, length, out);
@@ -412,7 +371,7 @@ impl FileFamily {
     }
 
     /// Handles the exit of a call.
-    pub(super) fn exit(&mut self, event: &SampleEvent<'_>, context: &mut FamilyContext, out: &mut Out<'_>) {
+    pub(super) fn exit(&mut self, event: &SampleEvent<'_>, context: &mut Context, out: &mut Out<'_>) {
         payload::write_confirmed_names(&mut self.open_files, event.sample.time, out);
         let Some(PendingCall { effect, irps }) = self.calls.by_thread.remove(&event.sample.tid) else {
             return;
@@ -438,7 +397,7 @@ impl FileFamily {
     fn apply_effect(
         &mut self,
         event: &SampleEvent<'_>,
-        context: &FamilyContext,
+        context: &Context,
         out: &mut Out<'_>,
         effect: CallEffect,
         result: u64,

@@ -12,7 +12,7 @@ use crate::settings::EventExtras;
 /// The image family of a capture that gets its records from the tests.
 struct ImageFixture {
     images: ImageFamily,
-    context: FamilyContext,
+    context: Context,
     queues: Vec<RecordQueue>,
     lost: u64,
     time: u64,
@@ -20,7 +20,7 @@ struct ImageFixture {
 
 impl ImageFixture {
     fn new() -> Self {
-        let context = FamilyContext { groups: Groups::new(&[Group::IMAGE_LOAD]), ..FamilyContext::default() };
+        let context = Context { groups: Groups::new(&[Group::IMAGE_LOAD]), ..Context::default() };
         let mut images = ImageFamily::default();
         images.begin_poll(&context);
         Self { images, context, queues: vec![RecordQueue::default()], lost: 0, time: 1 }

@@ -12,7 +12,7 @@
 use traceweir_format::kernel::hook;
 
 use super::payload;
-use crate::family::{FamilyContext, Rundown};
+use crate::family::{Context, Rundown};
 use crate::groups::Group;
 use crate::out::Out;
 use crate::settings::Scope;
@@ -20,7 +20,7 @@ use crate::tasks::facts::ThreadName;
 use crate::tasks::{LiveProcess, LiveThread, TaskIds, Zombie};
 
 /// Writes the rundown of all processes and threads in scope.
-pub(super) fn run_down(when: Rundown, context: &mut FamilyContext, out: &mut Out<'_>) {
+pub(super) fn run_down(when: Rundown, context: &mut Context, out: &mut Out<'_>) {
     // Before the end, the exit records of zombies may still be in a ring.
     let zombies = context.tasks.scan(when == Rundown::End);
     write_idle_process(when, context, out);
@@ -47,7 +47,7 @@ pub(super) fn run_down(when: Rundown, context: &mut FamilyContext, out: &mut Out
 }
 
 /// Writes unconfirmed tasks, except those that the poll `except` found.
-pub(super) fn write_due_unconfirmed(context: &mut FamilyContext, except: Option<u32>, out: &mut Out<'_>) {
+pub(super) fn write_due_unconfirmed(context: &mut Context, except: Option<u32>, out: &mut Out<'_>) {
     if !std::mem::take(&mut context.tasks.has_unconfirmed) {
         return;
     }
@@ -68,7 +68,7 @@ pub(super) fn write_due_unconfirmed(context: &mut FamilyContext, except: Option<
 }
 
 /// Writes the rundown of a process and of those of its threads that are unconfirmed.
-pub(super) fn write_unconfirmed(pid: u32, context: &mut FamilyContext, out: &mut Out<'_>) {
+pub(super) fn write_unconfirmed(pid: u32, context: &mut Context, out: &mut Out<'_>) {
     let is_in_scope = context.tasks.get(pid).is_some_and(|process| is_in_scope(process, context));
     let Some(process) = context.tasks.get_mut(pid) else { return };
     let is_unconfirmed = process.unconfirmed_poll.take().is_some();
@@ -88,11 +88,11 @@ pub(super) fn write_unconfirmed(pid: u32, context: &mut FamilyContext, out: &mut
 }
 
 /// Whether the session captures this process.
-fn is_in_scope(process: &LiveProcess, context: &FamilyContext) -> bool {
+fn is_in_scope(process: &LiveProcess, context: &Context) -> bool {
     context.settings.scope == Scope::Everything || process.user == Some(rustix::process::geteuid().as_raw())
 }
 
-fn write_process(pid: u32, process: &LiveProcess, when: Rundown, context: &FamilyContext, out: &mut Out<'_>) {
+fn write_process(pid: u32, process: &LiveProcess, when: Rundown, context: &Context, out: &mut Out<'_>) {
     if context.groups.has(Group::PROCESS) {
         let hook = match when {
             Rundown::Start => hook::PROCESS_DC_START,
@@ -105,13 +105,7 @@ fn write_process(pid: u32, process: &LiveProcess, when: Rundown, context: &Famil
     }
 }
 
-fn write_thread(
-    ids: TaskIds,
-    thread: &LiveThread,
-    when: Rundown,
-    context: &FamilyContext,
-    out: &mut Out<'_>,
-) {
+fn write_thread(ids: TaskIds, thread: &LiveThread, when: Rundown, context: &Context, out: &mut Out<'_>) {
     if context.groups.has(Group::THREAD) {
         let hook = match when {
             Rundown::Start => hook::THREAD_DC_START,
@@ -123,7 +117,7 @@ fn write_thread(
 
 /// Writes the idle threads, which all have the id 0: `/proc` does not list them, but context
 /// switches name them.
-fn write_idle_process(when: Rundown, context: &FamilyContext, out: &mut Out<'_>) {
+fn write_idle_process(when: Rundown, context: &Context, out: &mut Out<'_>) {
     let process = context.tasks.build_idle_process();
     let thread = LiveThread { name: ThreadName::new(&process.program.image), ..LiveThread::default() };
     write_process(0, &process, when, context, out);

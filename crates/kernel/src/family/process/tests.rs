@@ -17,7 +17,7 @@ const THREAD: u32 = 5_000_002;
 /// A process family with its tasks, and the queue of the events that it writes.
 struct ProcessFixture {
     processes: ProcessFamily,
-    context: FamilyContext,
+    context: Context,
     queue: RecordQueue,
     extras: EventExtras,
 }
@@ -27,13 +27,13 @@ impl ProcessFixture {
         let groups = Groups::new(&[Group::PROCESS, Group::THREAD]);
         Self {
             processes: ProcessFamily::default(),
-            context: FamilyContext { groups, ..FamilyContext::default() },
+            context: Context { groups, ..Context::default() },
             queue: RecordQueue::default(),
             extras: EventExtras { stacks: HookSet::new(stacks), ..EventExtras::default() },
         }
     }
 
-    fn run_with_output(&mut self, work: impl FnOnce(&mut ProcessFamily, &mut FamilyContext, &mut Out<'_>)) {
+    fn run_with_output(&mut self, work: impl FnOnce(&mut ProcessFamily, &mut Context, &mut Out<'_>)) {
         let mut lost_records = 0;
         let queues = std::slice::from_mut(&mut self.queue);
         let mut out = Out::new(queues, &NanosecondClock, &self.extras, &mut lost_records);

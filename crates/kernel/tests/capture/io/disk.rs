@@ -4,7 +4,9 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
-use traceweir_format::kernel::hook;
+use traceweir_format::kernel::hook::{
+    DISK_FLUSH, DISK_FLUSH_INIT, DISK_READ, DISK_READ_INIT, DISK_WRITE, DISK_WRITE_INIT, SPLIT_IO,
+};
 use traceweir_kernel::Group;
 
 use super::support::{CapturedEvent, RunningCapture, this_thread_id};
@@ -53,7 +55,7 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
             return skip("disk", "no file on a disk that supports direct I/O");
         };
         let groups = [Group::DISK_IO, Group::DISK_IO_INIT, Group::SPLIT_IO];
-        let Some(running) = RunningCapture::start(&groups, &[hook::DISK_WRITE_INIT]) else { return };
+        let Some(running) = RunningCapture::start(&groups, &[DISK_WRITE_INIT]) else { return };
         let mut memory = vec![7; REQUEST_BYTES + 4096];
         for piece in 0..REQUEST_COUNT {
             file.write_all_at(align_to_page(&mut memory), (piece * STRIDE_BYTES) as u64)
@@ -69,9 +71,8 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
             let size = |event: &CapturedEvent| event.number("TransferSize") == REQUEST_BYTES as u64;
             events.iter().filter(|event| event.hook == hook && size(event)).collect()
         };
-        let (reads, writes) = (own_events(hook::DISK_READ), own_events(hook::DISK_WRITE));
-        let is_empty =
-            |event: &&CapturedEvent| event.hook == hook::DISK_WRITE && event.number("TransferSize") == 0;
+        let (reads, writes) = (own_events(DISK_READ), own_events(DISK_WRITE));
+        let is_empty = |event: &&CapturedEvent| event.hook == DISK_WRITE && event.number("TransferSize") == 0;
         assert_eq!(events.iter().filter(is_empty).count(), 0, "the end of a flush is not a write");
         // This thread starts the requests. They end in interrupts, mostly on idle processors, and
         // some kernels skip everything that happens there.
@@ -82,15 +83,15 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
                 .count()
         };
         assert!(
-            begun(hook::DISK_READ_INIT) >= REQUEST_COUNT && begun(hook::DISK_WRITE_INIT) >= REQUEST_COUNT,
+            begun(DISK_READ_INIT) >= REQUEST_COUNT && begun(DISK_WRITE_INIT) >= REQUEST_COUNT,
             "{} {}",
-            begun(hook::DISK_READ_INIT),
-            begun(hook::DISK_WRITE_INIT)
+            begun(DISK_READ_INIT),
+            begun(DISK_WRITE_INIT)
         );
         for (hook, end) in reads
             .iter()
-            .map(|event| (hook::DISK_READ_INIT, event))
-            .chain(writes.iter().map(|event| (hook::DISK_WRITE_INIT, event)))
+            .map(|event| (DISK_READ_INIT, event))
+            .chain(writes.iter().map(|event| (DISK_WRITE_INIT, event)))
         {
             let start = events
                 .iter()
@@ -112,8 +113,7 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
         let by_me = writes.iter().filter(|event| event.number("IssuingThreadId") == this_thread_id()).count();
         assert!(by_me > 0, "the writing thread issued some of the requests itself");
         assert!(events.iter().any(|event| event.is_stack), "a start has a stack");
-        let flushes =
-            || events.iter().filter(|event| event.hook == hook::DISK_FLUSH && event.number("Irp") != 0);
+        let flushes = || events.iter().filter(|event| event.hook == DISK_FLUSH && event.number("Irp") != 0);
         let folder = format!("/sys/dev/block/{}:{}/queue/write_cache", disk >> 20, disk & 0xF_FFFF);
         let has_cache = std::fs::read_to_string(folder).is_ok_and(|text| text.trim() == "write back");
         assert!(
@@ -127,9 +127,11 @@ fn direct_reads_and_writes_are_recorded_with_size_and_offset() {
         };
         assert!(!has_cache || flushes().any(has_originator), "the originator of the flush");
         for flush in flushes() {
-            assert!(events.iter().any(
-                |event| event.hook == hook::DISK_FLUSH_INIT && event.number("Irp") == flush.number("Irp")
-            ));
+            assert!(
+                events
+                    .iter()
+                    .any(|event| event.hook == DISK_FLUSH_INIT && event.number("Irp") == flush.number("Irp"))
+            );
         }
     });
 }
@@ -150,19 +152,17 @@ fn request_that_is_too_large_is_split() {
         let Some(running) = RunningCapture::start(&groups, &[]) else { return };
         file.write_all_at(align_to_page(&mut memory), 0).expect("the write succeeds");
         let events = running.end();
-        let writes = || {
-            events.iter().filter(|event| event.hook == hook::DISK_WRITE && event.number("DiskNumber") == disk)
-        };
+        let writes =
+            || events.iter().filter(|event| event.hook == DISK_WRITE && event.number("DiskNumber") == disk);
         let written: u64 = writes().map(|event| event.number("TransferSize")).sum();
-        assert!(events.iter().any(|event| event.hook == hook::DISK_WRITE_INIT), "requests were begun");
-        let split: Vec<&CapturedEvent> = events.iter().filter(|event| event.hook == hook::SPLIT_IO).collect();
+        assert!(events.iter().any(|event| event.hook == DISK_WRITE_INIT), "requests were begun");
+        let split: Vec<&CapturedEvent> = events.iter().filter(|event| event.hook == SPLIT_IO).collect();
         // Some disks accept requests of any size, and some kernels skip the ends of requests.
         if split.is_empty() || written < SIZE as u64 {
             return;
         }
-        let is_issued = |irp: u64| {
-            events.iter().any(|event| event.hook == hook::DISK_WRITE_INIT && event.number("Irp") == irp)
-        };
+        let is_issued =
+            |irp: u64| events.iter().any(|event| event.hook == DISK_WRITE_INIT && event.number("Irp") == irp);
         assert!(split.iter().any(|event| is_issued(event.number("ChildIrp"))));
         assert!(split.iter().all(|event| event.number("ChildIrp") != event.number("ParentIrp")));
     });

@@ -7,7 +7,11 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use traceweir_format::kernel::hook;
+use traceweir_format::kernel::hook::{
+    FILE_CLEANUP, FILE_CLOSE, FILE_CREATE, FILE_DELETE, FILE_DIR_ENUM, FILE_FLUSH, FILE_NAME,
+    FILE_NAME_CREATE, FILE_NAME_DELETE, FILE_NAME_RUNDOWN, FILE_OPERATION_END, FILE_READ, FILE_RENAME,
+    FILE_SET_INFO, FILE_WRITE,
+};
 use traceweir_kernel::Group;
 
 use super::support::{CapturedEvent, RunningCapture, this_thread_id};
@@ -40,7 +44,7 @@ impl FileTrace {
 
     /// Returns the only open file with a name.
     fn find_only_file_key(&self, name: &Path) -> u64 {
-        let keys = self.find_file_keys(hook::FILE_NAME_CREATE, name);
+        let keys = self.find_file_keys(FILE_NAME_CREATE, name);
         assert_eq!(keys.len(), 1, "{}", name.display());
         keys[0]
     }
@@ -51,7 +55,7 @@ impl FileTrace {
         let ends: Vec<&CapturedEvent> = self
             .0
             .iter()
-            .filter(|event| event.hook == hook::FILE_OPERATION_END && event.number("IrpPtr") == irp)
+            .filter(|event| event.hook == FILE_OPERATION_END && event.number("IrpPtr") == irp)
             .collect();
         assert_eq!(ends.len(), 1, "{start:?}");
         assert!(ends[0].raw >= start.raw);
@@ -75,7 +79,7 @@ fn file_writes_and_reads_are_recorded_with_names_offsets_and_sizes() {
         const FILES: usize = 3;
         let folder = tempfile::tempdir().expect("the folder is created");
         let name = |nth: usize| folder.path().join(format!("file {nth} ä"));
-        let Some(mut running) = RunningCapture::start(&FILE_GROUPS, &[hook::FILE_WRITE]) else { return };
+        let Some(mut running) = RunningCapture::start(&FILE_GROUPS, &[FILE_WRITE]) else { return };
         for nth in 0..FILES {
             let mut file = File::create(name(nth)).expect("the file operation succeeds");
             running.poll();
@@ -100,35 +104,30 @@ fn file_writes_and_reads_are_recorded_with_names_offsets_and_sizes() {
             FileTrace(running.end())
         };
         for nth in 0..FILES {
-            let keys = trace.find_file_keys(hook::FILE_NAME_CREATE, &name(nth));
+            let keys = trace.find_file_keys(FILE_NAME_CREATE, &name(nth));
             assert_eq!(keys.len(), if nth == 0 { 2 } else { 1 });
             let key = keys[0];
             let written = [(0, 100, 100), (100, 4096, 4096), (4196, 1, 1), (8192, 50, 50)];
-            assert_eq!(trace.list_transfers(hook::FILE_WRITE, key), written);
-            let created = trace.events_of_file(hook::FILE_CREATE, key);
+            assert_eq!(trace.list_transfers(FILE_WRITE, key), written);
+            let created = trace.events_of_file(FILE_CREATE, key);
             assert_eq!(created.len(), 1);
             assert_eq!((created[0].number("CreateOptions"), created[0].number("ShareAccess")), (5 << 24, 7));
-            let set = trace.events_of_file(hook::FILE_SET_INFO, key);
+            let set = trace.events_of_file(FILE_SET_INFO, key);
             assert_eq!((set[0].number("InfoClass"), set[0].number("ExtraInfo")), (20, 4197));
-            for (hook, count) in [
-                (hook::FILE_FLUSH, 1),
-                (hook::FILE_CLEANUP, 1),
-                (hook::FILE_CLOSE, 1),
-                (hook::FILE_SET_INFO, 1),
-            ] {
+            for (hook, count) in [(FILE_FLUSH, 1), (FILE_CLEANUP, 1), (FILE_CLOSE, 1), (FILE_SET_INFO, 1)] {
                 let found = trace.events_of_file(hook, key);
                 assert_eq!(found.len(), count, "{hook:04x}");
                 assert!(found.iter().all(|event| trace.find_end(event).1 == 0));
             }
             assert_eq!(
-                trace.find_file_keys(hook::FILE_NAME_DELETE, &name(nth)),
+                trace.find_file_keys(FILE_NAME_DELETE, &name(nth)),
                 keys,
                 "a name is deleted with its open file"
             );
         }
-        let read = trace.find_file_keys(hook::FILE_NAME_CREATE, &name(0))[1];
+        let read = trace.find_file_keys(FILE_NAME_CREATE, &name(0))[1];
         let expected = [(0, 3000, 3000), (3000, 3000, 1197), (4197, 3000, 0), (7, 10, 10)];
-        assert_eq!(trace.list_transfers(hook::FILE_READ, read), expected);
+        assert_eq!(trace.list_transfers(FILE_READ, read), expected);
         assert!(trace.0.iter().any(|event| event.is_stack), "a write has a stack");
     });
 }
@@ -152,26 +151,26 @@ fn rename_delete_list_and_failed_open_are_recorded() {
         fs::remove_file(&new).expect("the file operation succeeds");
         fs::remove_file(&new).expect_err("the file does not exist");
         let trace = FileTrace(running.end());
-        let renamed = trace.own_events(hook::FILE_RENAME);
+        let renamed = trace.own_events(FILE_RENAME);
         assert_eq!(renamed.len(), 1);
         assert_eq!((trace.find_end(renamed[0]).1, renamed[0].number("InfoClass")), (0, 10));
         let deleted: Vec<u64> =
-            trace.own_events(hook::FILE_DELETE).iter().map(|event| trace.find_end(event).1).collect();
+            trace.own_events(FILE_DELETE).iter().map(|event| trace.find_end(event).1).collect();
         assert_eq!(deleted, [0, STATUS_OBJECT_NAME_NOT_FOUND]);
         let has_flags = |event: &&&CapturedEvent| event.number("CreateOptions") == 1 << 24 | 0x20_0002;
         let not_found: Vec<u64> = trace
-            .own_events(hook::FILE_CREATE)
+            .own_events(FILE_CREATE)
             .iter()
             .filter(has_flags)
             .map(|event| trace.find_end(event).1)
             .collect();
         assert_eq!(not_found, [STATUS_OBJECT_NAME_NOT_FOUND]);
-        let listed = trace.events_of_file(hook::FILE_DIR_ENUM, trace.find_only_file_key(folder.path()));
+        let listed = trace.events_of_file(FILE_DIR_ENUM, trace.find_only_file_key(folder.path()));
         assert_eq!(listed.len(), 2, "the entries, and the end");
         // The copy reads as much as it writes, in one call or several.
         let moved =
             |hook: u16| trace.own_events(hook).iter().map(|event| trace.find_end(event).0).sum::<u64>();
-        assert!(moved(hook::FILE_WRITE) >= 1000 && moved(hook::FILE_READ) >= 1000);
+        assert!(moved(FILE_WRITE) >= 1000 && moved(FILE_READ) >= 1000);
     });
 }
 
@@ -202,19 +201,19 @@ fn duplicated_descriptors_share_their_offset_across_processes() {
         running.poll();
         let trace = FileTrace(running.end());
         let key = trace.find_only_file_key(&name);
-        let reads = trace.list_transfers(hook::FILE_READ, key);
+        let reads = trace.list_transfers(FILE_READ, key);
         assert_eq!(reads[..2], [(0, 10, 10), (10, 20, 20)]);
         assert_eq!(reads[2].0, 30, "the child continues at our offset: {reads:?}");
         assert_eq!(reads[2..].iter().map(|read| read.2).sum::<u64>(), 4970);
         let by_child = trace
-            .events_of_file(hook::FILE_READ, key)
+            .events_of_file(FILE_READ, key)
             .iter()
             .filter(|event| event.number("TTID") == u64::from(child.id()))
             .count();
         assert_eq!(by_child, reads.len() - 2);
-        let closed = trace.events_of_file(hook::FILE_CLOSE, key);
+        let closed = trace.events_of_file(FILE_CLOSE, key);
         assert_eq!(closed.len(), 1, "closed once");
-        assert_eq!(trace.find_file_keys(hook::FILE_NAME_DELETE, &name), [key]);
+        assert_eq!(trace.find_file_keys(FILE_NAME_DELETE, &name), [key]);
     });
 }
 
@@ -240,19 +239,19 @@ fn earlier_open_files_have_names_and_remaining_ones_are_in_the_end_rundown() {
         log.write_all(&[1; 7]).expect("the write succeeds");
         socket.write_all(&[1; 777]).expect("the data is transferred");
         let trace = FileTrace(running.end());
-        let keys = trace.find_file_keys(hook::FILE_NAME, &early);
+        let keys = trace.find_file_keys(FILE_NAME, &early);
         assert_eq!(keys.len(), 1);
-        assert_eq!(trace.list_transfers(hook::FILE_READ, keys[0]), [(UNKNOWN_OFFSET, 10, 10), (15, 10, 10)]);
-        assert_eq!(trace.find_file_keys(hook::FILE_NAME_RUNDOWN, &early), keys);
+        assert_eq!(trace.list_transfers(FILE_READ, keys[0]), [(UNKNOWN_OFFSET, 10, 10), (15, 10, 10)]);
+        assert_eq!(trace.find_file_keys(FILE_NAME_RUNDOWN, &early), keys);
         let log = trace.find_only_file_key(&late);
-        assert_eq!(trace.list_transfers(hook::FILE_WRITE, log), [(UNKNOWN_OFFSET, 7, 7)]);
-        assert_eq!(trace.find_file_keys(hook::FILE_NAME_RUNDOWN, &late), [log]);
+        assert_eq!(trace.list_transfers(FILE_WRITE, log), [(UNKNOWN_OFFSET, 7, 7)]);
+        assert_eq!(trace.find_file_keys(FILE_NAME_RUNDOWN, &late), [log]);
         assert!(
-            trace.own_events(hook::FILE_WRITE).iter().all(|event| event.number("IoSize") != 777),
+            trace.own_events(FILE_WRITE).iter().all(|event| event.number("IoSize") != 777),
             "a socket is not a file"
         );
         // The file was opened before the capture.
-        assert!(trace.find_file_keys(hook::FILE_NAME_CREATE, &early).is_empty());
+        assert!(trace.find_file_keys(FILE_NAME_CREATE, &early).is_empty());
     });
 }
 
@@ -276,14 +275,13 @@ fn short_lived_open_file_never_gets_another_name() {
         let trace = FileTrace(running.end());
         let mut named = 0;
         for (size, name) in names.iter().enumerate() {
-            for key in trace.find_file_keys(hook::FILE_NAME_CREATE, name) {
+            for key in trace.find_file_keys(FILE_NAME_CREATE, name) {
                 named += 1;
-                assert_eq!(trace.list_transfers(hook::FILE_READ, key), [(0, 4096, size as u64 + 1)]);
+                assert_eq!(trace.list_transfers(FILE_READ, key), [(0, 4096, size as u64 + 1)]);
             }
         }
         assert!(named >= 1, "the last file was still open at the poll");
-        let read =
-            trace.own_events(hook::FILE_READ).iter().filter(|event| event.number("IoSize") == 4096).count();
+        let read = trace.own_events(FILE_READ).iter().filter(|event| event.number("IoSize") == 4096).count();
         assert!(read >= names.len(), "all were read");
     });
 }
@@ -309,11 +307,10 @@ fn opening_a_file_wakes_the_capture() {
         child.wait().expect("the process ends");
         running.poll();
         let events = running.end();
-        let names =
-            [hook::FILE_NAME, hook::FILE_NAME_CREATE, hook::FILE_NAME_DELETE, hook::FILE_NAME_RUNDOWN];
+        let names = [FILE_NAME, FILE_NAME_CREATE, FILE_NAME_DELETE, FILE_NAME_RUNDOWN];
         assert!(events.iter().all(|event| names.contains(&event.hook)), "only names");
         let trace = FileTrace(events);
-        assert_eq!(trace.find_file_keys(hook::FILE_NAME_DELETE, &name), [trace.find_only_file_key(&name)]);
+        assert_eq!(trace.find_file_keys(FILE_NAME_DELETE, &name), [trace.find_only_file_key(&name)]);
     });
 }
 
@@ -341,12 +338,12 @@ fn lose_events_and_continue(folder: &Path) -> Option<bool> {
     assert!(lost > 0);
     let trace = FileTrace(events);
     let read: Vec<&CapturedEvent> =
-        trace.own_events(hook::FILE_READ).into_iter().filter(|event| event.number("IoSize") == 9).collect();
+        trace.own_events(FILE_READ).into_iter().filter(|event| event.number("IoSize") == 9).collect();
     let key = read.first()?.number("FileObject");
-    assert!(!trace.find_file_keys(hook::FILE_NAME_CREATE, &first).contains(&key), "the name of another file");
+    assert!(!trace.find_file_keys(FILE_NAME_CREATE, &first).contains(&key), "the name of another file");
     // On another processor nothing may have been lost.
     assert!([UNKNOWN_OFFSET, 0].contains(&read[0].number("Offset")), "the right offset or an unknown one");
-    Some(trace.find_file_keys(hook::FILE_NAME_CREATE, &second) == [key])
+    Some(trace.find_file_keys(FILE_NAME_CREATE, &second) == [key])
 }
 
 #[test]
@@ -387,7 +384,7 @@ fn close_in_a_child_with_shared_descriptors_is_recorded() {
         assert_eq!(unsafe { libc::fcntl(descriptor, libc::F_GETFD) }, -1, "closed in this process too");
         running.poll();
         let trace = FileTrace(running.end());
-        let closed = trace.events_of_file(hook::FILE_CLOSE, trace.find_only_file_key(&name));
+        let closed = trace.events_of_file(FILE_CLOSE, trace.find_only_file_key(&name));
         assert_eq!(closed.iter().map(|event| event.number("TTID")).collect::<Vec<_>>(), [child as u64]);
     });
 }

@@ -3,7 +3,9 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 
-use traceweir_format::kernel::hook;
+use traceweir_format::kernel::hook::{
+    TCP_ACCEPT, TCP_CONNECT, TCP_DISCONNECT, TCP_FAIL, TCP_RECEIVE, TCP_SEND, UDP_RECEIVE, UDP_SEND,
+};
 use traceweir_kernel::Group;
 
 use super::support::{CapturedEvent, RunningCapture};
@@ -73,35 +75,34 @@ fn assert_connection_events(
     };
     for (from, to, out, back) in [(client, server, sent, ANSWER_BYTES), (server, client, ANSWER_BYTES, sent)]
     {
-        let (sends, receives) = (find(hook::TCP_SEND, from, to), find(hook::TCP_RECEIVE, from, to));
+        let (sends, receives) = (find(TCP_SEND, from, to), find(TCP_RECEIVE, from, to));
         assert_eq!((sum_sizes(&sends), sum_sizes(&receives)), (out, back), "{from} → {to}");
-        assert_eq!(find(hook::TCP_DISCONNECT, from, to).len(), 1, "one disconnect of {from}");
+        assert_eq!(find(TCP_DISCONNECT, from, to).len(), 1, "one disconnect of {from}");
         let connection = sends[0].number("connid");
-        for event in sends.iter().chain(&receives).chain(&find(hook::TCP_DISCONNECT, from, to)) {
+        for event in sends.iter().chain(&receives).chain(&find(TCP_DISCONNECT, from, to)) {
             assert_eq!(event.number("PID"), u64::from(std::process::id()));
             assert_eq!(event.number("connid"), connection);
             assert_eq!(event.bytes("saddr"), address_bytes(from.ip()));
             assert_eq!(event.bytes("daddr"), address_bytes(to.ip()));
         }
     }
-    let pieces: Vec<u64> =
-        find(hook::TCP_SEND, client, server).iter().map(|event| event.number("size")).collect();
+    let pieces: Vec<u64> = find(TCP_SEND, client, server).iter().map(|event| event.number("size")).collect();
     assert_eq!(pieces, SEND_SIZES.map(|piece| piece as u64));
     let begun = usize::from(accepter.is_some());
     let (own, accepter) = (std::process::id(), accepter.unwrap_or(0));
-    let begins = [(hook::TCP_CONNECT, client, server, own), (hook::TCP_ACCEPT, server, client, accepter)];
+    let begins = [(TCP_CONNECT, client, server, own), (TCP_ACCEPT, server, client, accepter)];
     for (hook, from, to, owner) in begins {
         let events = find(hook, from, to);
         assert_eq!(events.len(), begun, "{hook:04x}");
         assert!(events.iter().all(|event| event.number("PID") == u64::from(owner)));
     }
-    for (hook, from, to) in [(hook::TCP_CONNECT, server, client), (hook::TCP_ACCEPT, client, server)] {
+    for (hook, from, to) in [(TCP_CONNECT, server, client), (TCP_ACCEPT, client, server)] {
         assert!(find(hook, from, to).is_empty(), "the client connects and the server accepts");
     }
 }
 
 fn start_network_capture() -> Option<RunningCapture> {
-    let running = RunningCapture::start(&[Group::NETWORK], &[hook::TCP_SEND])?;
+    let running = RunningCapture::start(&[Group::NETWORK], &[TCP_SEND])?;
     let has = running.has_tracepoint("sock:sock_send_length");
     can(has, "kernel events", "this kernel does not report what sockets send").then_some(running)
 }
@@ -147,9 +148,9 @@ fn older_connection_is_identified_by_received_data() {
         client.read_exact(&mut byte).expect("the byte is transferred");
         exchange_data(client, accepted);
         let mut events = running.end();
-        let first = events.iter().position(|event| {
-            event.hook == hook::TCP_SEND && event.number("dport") == u64::from(server.port())
-        });
+        let first = events
+            .iter()
+            .position(|event| event.hook == TCP_SEND && event.number("dport") == u64::from(server.port()));
         events.drain(..first.expect("a send is captured"));
         assert_connection_events(&events, (address, server), None);
     });
@@ -164,9 +165,9 @@ fn refused_connection_is_recorded_as_failed() {
         drop(listener);
         TcpStream::connect(address).expect_err("the port is closed");
         let events = running.end();
-        let failed = events.iter().filter(|event| event.hook == hook::TCP_FAIL);
+        let failed = events.iter().filter(|event| event.hook == TCP_FAIL);
         assert!(failed.clone().any(|event| (event.number("Proto"), event.number("FailureCode")) == (2, 5)));
-        assert!(select_by_ports(&events, hook::TCP_CONNECT, 0, address.port()).is_empty());
+        assert!(select_by_ports(&events, TCP_CONNECT, 0, address.port()).is_empty());
     });
 }
 
@@ -205,8 +206,8 @@ fn datagrams_are_recorded_with_sizes_and_ports() {
                 all.iter().map(|event| event.number("size") as usize).collect::<Vec<_>>()
             };
             let all = [&[77], &SIZES[..]].concat();
-            assert_eq!(sizes(&own_events(hook::UDP_SEND, "sport", from)), all, "sent by the sender");
-            let received = own_events(hook::UDP_RECEIVE, "dport", to);
+            assert_eq!(sizes(&own_events(UDP_SEND, "sport", from)), all, "sent by the sender");
+            let received = own_events(UDP_RECEIVE, "dport", to);
             assert_eq!(sizes(&received), SIZES, "received by the receiver");
             for event in received {
                 assert_eq!(event.bytes("daddr"), address_bytes(to.ip()));
@@ -216,7 +217,7 @@ fn datagrams_are_recorded_with_sizes_and_ports() {
                 );
             }
             assert!(
-                own_events(hook::UDP_SEND, "sport", from).iter().all(|event| event.number("dport") == 0),
+                own_events(UDP_SEND, "sport", from).iter().all(|event| event.number("dport") == 0),
                 "unknown"
             );
         }

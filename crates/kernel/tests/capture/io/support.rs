@@ -2,7 +2,7 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use traceweir_format::header::Record;
-use traceweir_format::kernel::hook;
+use traceweir_format::kernel::hook::STACK_WALK;
 use traceweir_kernel::{Capture, CaptureSettings, Control, Group, Groups};
 
 use crate::support::skip::skip;
@@ -95,8 +95,7 @@ impl RunningCapture {
                 self.capture.pop_into(cpu, &mut bytes);
                 let record = Record::parse(&bytes, cpu).expect("the record is valid");
                 let Some(hook) = record.hook().filter(|hook| is_io_event(*hook)) else { continue };
-                let fields =
-                    if hook == hook::STACK_WALK { Fields::default() } else { Fields::parse(&record) };
+                let fields = if hook == STACK_WALK { Fields::default() } else { Fields::parse(&record) };
                 events.push(CapturedEvent { raw: next.raw, hook, is_stack: next.is_stack, fields });
             }
         }
@@ -112,5 +111,5 @@ pub(crate) fn this_thread_id() -> u64 {
 /// Returns whether an event is a disk, file or network event or a stack. Captures contain others
 /// too.
 fn is_io_event(hook: u16) -> bool {
-    hook == hook::STACK_WALK || [0x01, 0x04, 0x06, 0x08, 0x1B].contains(&hook.to_be_bytes()[0])
+    hook == STACK_WALK || [0x01, 0x04, 0x06, 0x08, 0x1B].contains(&hook.to_be_bytes()[0])
 }
